@@ -1,0 +1,86 @@
+/**
+ * Every error that kvant raises on purpose.
+ *
+ * `code` is stable and may be matched by a program, `message` says what happened, `fix` says what to do about
+ * it. `status` is the HTTP status the server answers with; the CLI maps it to an exit code.
+ */
+
+/** What kind of fault it is; decides the HTTP status and the exit code. */
+export type ErrorKind =
+  | 'invalid-request'
+  | 'not-found'
+  | 'overloaded'
+  | 'unsupported'
+  | 'model'
+  | 'device'
+  | 'internal';
+
+const STATUS: Record<ErrorKind, number> = {
+  'invalid-request': 400,
+  'not-found': 404,
+  overloaded: 429,
+  unsupported: 400,
+  model: 500,
+  device: 503,
+  internal: 500,
+};
+
+export interface KvantErrorOptions {
+  /** What the caller can do about it, in one sentence. */
+  readonly fix?: string;
+  readonly kind?: ErrorKind;
+  /** The request field, file or tensor at fault. */
+  readonly where?: string;
+  readonly cause?: unknown;
+}
+
+/** An error with a stable `code`, a message and a `fix`. Survives `postMessage` through {@link serializeError}. */
+export class KvantError extends Error {
+  override readonly name = 'KvantError';
+  readonly code: string;
+  readonly fix: string | undefined;
+  readonly kind: ErrorKind;
+  readonly where: string | undefined;
+
+  constructor(code: string, message: string, options: KvantErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    this.fix = options.fix;
+    this.kind = options.kind ?? 'internal';
+    this.where = options.where;
+  }
+
+  get status(): number {
+    return STATUS[this.kind];
+  }
+}
+
+/** A plain-data form of an error, for messages between threads. */
+export interface SerializedError {
+  readonly code: string;
+  readonly message: string;
+  readonly fix: string | undefined;
+  readonly kind: ErrorKind;
+  readonly where: string | undefined;
+  readonly stack: string | undefined;
+}
+
+export function serializeError(error: unknown): SerializedError {
+  if (error instanceof KvantError) {
+    const { code, message, fix, kind, where, stack } = error;
+    return { code, message, fix, kind, where, stack };
+  }
+  const message = error instanceof Error ? error.message : String(error);
+  const stack = error instanceof Error ? error.stack : undefined;
+  return { code: 'internal', message, fix: undefined, kind: 'internal', where: undefined, stack };
+}
+
+export function deserializeError(data: SerializedError): KvantError {
+  const error = new KvantError(data.code, data.message, {
+    kind: data.kind,
+    ...(data.fix === undefined ? {} : { fix: data.fix }),
+    ...(data.where === undefined ? {} : { where: data.where }),
+  });
+  if (data.stack !== undefined) error.stack = data.stack;
+  return error;
+}
