@@ -1,0 +1,152 @@
+/**
+ * The device contract.
+ *
+ * A device holds weights, KV pools and state slabs, and runs Programs. That is all it does: it knows nothing of
+ * models, requests, prompts or HTTP, and what runs on it is decided by arrays of numbers.
+ *
+ * **Record once, replay every step.** A model calls `Ops` (ops.ts) once. Each call appends a node to a Graph and
+ * answers with a symbolic Tensor; nothing is computed. `device.compile(graph, limits)` turns the graph into a
+ * Program: it fuses what the device can fuse, chooses a kernel variant by capability and shape, and lets the
+ * lifetime planner (lifetimes.ts) decide which tensors share memory. Inside, a Program keeps one Plan for each
+ * bucket of (tokens, outputs): a list of launches with every buffer, bind group and constant resolved. A step
+ * replays a Plan. It creates nothing on the device.
+ *
+ * **What changes between steps lives in device arrays.** Token ids, positions, sequence extents, sampling
+ * parameters are written by `submit` from a StepInputs (step.ts); block tables by `pool.setBlocks` when they
+ * change. The sampled token is written by the device into the state slot of its sequence, and the next step may
+ * read its input from there: so the host can submit step n + 1 before it has seen the ids of step n.
+ *
+ * **Steps run in order.** `submit` returns at once. At most `limits.inFlight` steps may be under way; the caller
+ * keeps count. A step's ids arrive through its promise, in order. Whatever a submitted step names (blocks, state
+ * slots) must be left alone until that promise settles.
+ *
+ * **Rows are independent.** A token's result depends on its own sequence and nothing else: not on the other
+ * rows, nor on how many there are, nor on how the prompt was cut. On the CPU this holds bitwise; on WebGPU
+ * bitwise with `deterministic`, else up to the order of sums.
+ *
+ * **Faults.** Allocation that fails throws a KvantError `device-out-of-memory` where it was asked for. A device
+ * that is lost rejects the steps under way and every later call with `device-lost`, and resolves `lost`. A row
+ * whose logits hold no finite maximum gets the id `INVALID_TOKEN`: its neighbours are not hurt.
+ */
+
+import type { KvantError } from '../errors.js';
+import type { Graph, Tensor } from './graph.js';
+import type { KvPool, KvPoolSpec } from './kv.js';
+import type { StepInputs } from './step.js';
+import type { MatrixFormat, MatrixSource, VectorSource } from './weights.js';
+
+export const DEVICE_KINDS = ['cpu', 'webgpu'] as const;
+export type DeviceKind = (typeof DEVICE_KINDS)[number];
+
+/** The id of a row that could not be sampled (NaN, or nothing finite). */
+export const INVALID_TOKEN = 0xffff_ffff;
+
+/**
+ * `default`: the device's fastest arithmetic that meets the stated error bounds (int8 activations on the CPU,
+ * f16 operands on a GPU). `reference`: f32 activations everywhere, f32 sums.
+ */
+export const PRECISIONS = ['default', 'reference'] as const;
+export type Precision = (typeof PRECISIONS)[number];
+
+/** A matrix on the device, ready for `ops.linear` or `ops.embed`. Opaque. */
+export interface Matrix {
+  readonly kind: 'matrix';
+  readonly rows: number;
+  readonly cols: number;
+  /** Bytes it takes on the device, padding and bias included. */
+  readonly bytes: number;
+}
+
+/** A vector of f32 on the device (norm weight). Opaque. */
+export interface Vector {
+  readonly kind: 'vector';
+  readonly length: number;
+}
+
+export interface MatrixOptions {
+  /** `[rows]`, added to the product. One for each part, in order; null where a part has none. */
+  readonly bias?: readonly (VectorSource | null)[];
+  /** What the matrix is used for. `both` is a tied embedding: gathered by row and multiplied with. */
+  readonly use: 'linear' | 'embedding' | 'both';
+  /** The placement group, an index into what `place` was given. 0 if omitted. */
+  readonly group?: number;
+  /** Called as bytes of the source are taken in. */
+  readonly onBytes?: (bytes: number) => void;
+}
+
+/** What one group (usually a layer with its KV) will need, stated before anything is loaded. */
+export interface PlacementGroup {
+  readonly matrices: readonly {
+    readonly rows: number;
+    readonly cols: number;
+    readonly format: MatrixFormat;
+  }[];
+  readonly kvBytes: number;
+}
+
+export interface DeviceStats {
+  /** Live device buffers (WebGPU) or allocations (CPU). */
+  readonly buffers: number;
+  /** Bytes of those. */
+  readonly bytes: number;
+  /** Plans made so far. Grows between steps, never within one. */
+  readonly plans: number;
+}
+
+export interface DeviceInfo {
+  readonly kind: DeviceKind;
+  /** e.g. `NVIDIA H200 (Vulkan)` or `2 threads, relaxed SIMD`. */
+  readonly name: string;
+  /** Feature names as the device reports them: `f16`, `subgroups-32`, `subgroup-matrix`, `relaxed-simd`, … */
+  readonly features: readonly string[];
+  readonly precision: Precision;
+  readonly deterministic: boolean;
+  /** Bytes that weights, KV and scratch may take together, as far as it is known. */
+  readonly memoryBytes: number | undefined;
+  /** Sequence length at whose multiples attention splits its sums. */
+  readonly attentionSplit: number;
+}
+
+export interface ProgramLimits {
+  /** Most tokens (prompt chunk tokens and decode rows together) in one step. */
+  readonly maxTokens: number;
+  /** Most rows whose logits are wanted in one step. */
+  readonly maxOutputs: number;
+  /** Most sequences in one step. */
+  readonly maxSequences: number;
+  /** Longest context of a sequence, in tokens. */
+  readonly maxContext: number;
+  /** Steps that may be under way at once. */
+  readonly inFlight: number;
+}
+
+export interface Program {
+  /** Makes the Plan for steps of up to so many tokens and outputs, if it is not there yet. For use at load. */
+  prepare(tokens: number, outputs: number): Promise<void>;
+  /**
+   * Runs one step; resolves when it has retired, with one sampled id for each output row (in the order of
+   * `inputs.outputs`), INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample.
+   * `inputs` may be reused as soon as this returns.
+   */
+  submit(inputs: StepInputs): Promise<Uint32Array>;
+  /** Fills a tensor made by `ops.input`, `[rows, cols]` row-major. Only between steps. */
+  write(tensor: Tensor, data: Float32Array): void;
+  /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */
+  read(tensor: Tensor, rows: number): Promise<Float32Array>;
+  /** Frees what the program alone uses. Steps under way are finished first. */
+  dispose(): Promise<void>;
+}
+
+export interface Device extends AsyncDisposable {
+  readonly info: DeviceInfo;
+  /** Resolves, never rejects, when the device is lost; stays pending otherwise. */
+  readonly lost: Promise<KvantError>;
+  /** States what is to come, so that a device with several memories can place it. Once, before loading. */
+  place(groups: readonly PlacementGroup[]): void;
+  /** Loads one matrix, or several stacked by rows: `[Σ rows, cols]`. Equal `cols`; formats may differ. */
+  loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix>;
+  loadVector(source: VectorSource, group?: number): Promise<Vector>;
+  createKvPool(spec: KvPoolSpec): KvPool;
+  compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program>;
+  stats(): DeviceStats;
+}

@@ -1,0 +1,101 @@
+/**
+ * The graph a model records: symbolic tensors and the nodes that make them. It is plain data, so that a device
+ * may fuse, order and place as it likes, and a test may look at it.
+ */
+
+import type { Matrix, Vector } from './device.js';
+import type { RopeTable } from './rope.js';
+
+/** `tokens`: one row for each token of the step. `outputs`: one for each row whose logits are wanted. */
+export type RowKind = 'tokens' | 'outputs';
+
+/** A symbolic `[rows, cols]` activation. The device chooses its element type. */
+export interface Tensor {
+  readonly id: number;
+  readonly rows: RowKind;
+  readonly cols: number;
+}
+
+export const ACTIVATIONS = ['silu', 'gelu', 'gelu-tanh', 'relu'] as const;
+export type Activation = (typeof ACTIVATIONS)[number];
+
+/** The shape of one attention layer. */
+export interface AttentionShape {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+}
+
+/** Per-head RMS norm of q and k before the rotation (Qwen3). */
+export interface HeadNorm {
+  readonly q: Vector;
+  readonly k: Vector;
+  readonly eps: number;
+}
+
+export type Node =
+  /** Test and vision input, filled by Program.write. */
+  | { readonly op: 'input'; readonly out: Tensor }
+  /** Rows of the table for the step's token ids: out `[tokens, hidden]`. An id outside the table gives zeros. */
+  | { readonly op: 'embed'; readonly table: Matrix; readonly scale: number; readonly out: Tensor }
+  /** `x / sqrt(mean(x²) + eps) · weight`, over cols. */
+  | {
+      readonly op: 'rms-norm';
+      readonly x: Tensor;
+      readonly weight: Vector;
+      readonly eps: number;
+      readonly out: Tensor;
+    }
+  /** `x · Wᵀ + bias (+ residual)`: `[rows, W.cols]` → `[rows, W.rows]`. */
+  | {
+      readonly op: 'linear';
+      readonly x: Tensor;
+      readonly weight: Matrix;
+      readonly residual: Tensor | null;
+      readonly out: Tensor;
+    }
+  /**
+   * From `qkv` `[tokens, (heads + 2 · kvHeads) · headDim]`, laid out q heads, k heads, v heads: norm and rotate q and
+   * k, append k and v to the layer's cache at the tokens' positions, and give q `[tokens, heads · headDim]`.
+   */
+  | {
+      readonly op: 'rope-append';
+      readonly qkv: Tensor;
+      readonly layer: number;
+      readonly shape: AttentionShape;
+      readonly norm: HeadNorm | null;
+      readonly rope: RopeTable | null;
+      readonly out: Tensor;
+    }
+  /**
+   * Causal attention of q over what the layer's cache stores (the step's own tokens included, as stored).
+   * `window` w: a token sees positions > p − w. `softcap` c: scores become `c · tanh(s / c)`.
+   * A token that sees nothing gives zeros.
+   */
+  | {
+      readonly op: 'attend';
+      readonly q: Tensor;
+      readonly layer: number;
+      readonly shape: AttentionShape;
+      readonly scale: number;
+      readonly window: number | null;
+      readonly softcap: number | null;
+      readonly out: Tensor;
+    }
+  /** `act(x[:, :n]) · x[:, n:]` with `n = x.cols / 2`: gate first, up second. */
+  | { readonly op: 'glu'; readonly x: Tensor; readonly activation: Activation; readonly out: Tensor }
+  /** `a + b`. */
+  | { readonly op: 'add'; readonly a: Tensor; readonly b: Tensor; readonly out: Tensor }
+  /** The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. */
+  | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
+  /** Draws one id a row from `logits` `[outputs, vocab]` into the row's state slot and the step's result. */
+  | { readonly op: 'sample'; readonly logits: Tensor };
+
+export type NodeOf<K extends Node['op']> = Extract<Node, { readonly op: K }>;
+
+export interface Graph {
+  readonly nodes: readonly Node[];
+  readonly tensors: readonly Tensor[];
+  /** Tensors the host will read with Program.read; they keep their memory to the end of the step. */
+  readonly kept: readonly Tensor[];
+}

@@ -1,0 +1,85 @@
+/**
+ * The lifetime planner: which tensors of a graph may share memory.
+ *
+ * A tensor lives from the node that writes it to the last node that reads it. Two tensors may have one storage if
+ * their lives do not touch; a node's output never shares with that node's inputs, for kernels read and write at
+ * once. Best fit by size, so that wide activations do not take the room of narrow ones. Rows of `tokens` and of
+ * `outputs` scale apart, so they are kept apart.
+ */
+
+import type { Graph, Node, RowKind, Tensor } from './graph.js';
+
+export interface Storage {
+  readonly id: number;
+  readonly rows: RowKind;
+  /** Width of a row: the widest tensor that lives here. */
+  readonly cols: number;
+}
+
+export interface LifetimePlan {
+  readonly storages: readonly Storage[];
+  /** Storage of each tensor, by tensor id. −1 for a tensor that nothing makes. */
+  readonly storageOf: Int32Array;
+}
+
+/** The tensors a node reads. */
+export function nodeInputs(node: Node): readonly Tensor[] {
+  switch (node.op) {
+    case 'input':
+    case 'embed':
+      return [];
+    case 'rms-norm':
+    case 'glu':
+    case 'select-outputs':
+      return [node.x];
+    case 'linear':
+      return node.residual === null ? [node.x] : [node.x, node.residual];
+    case 'rope-append':
+      return [node.qkv];
+    case 'attend':
+      return [node.q];
+    case 'add':
+      return [node.a, node.b];
+    case 'sample':
+      return [node.logits];
+  }
+}
+
+/** The tensor a node makes, if any. */
+export function nodeOutput(node: Node): Tensor | null {
+  return node.op === 'sample' ? null : node.out;
+}
+
+export function planLifetimes(graph: Graph): LifetimePlan {
+  const lastUse = new Int32Array(graph.tensors.length).fill(-1);
+  const forever = graph.nodes.length;
+  graph.nodes.forEach((node, at) => {
+    for (const tensor of nodeInputs(node)) lastUse[tensor.id] = at;
+    const out = nodeOutput(node);
+    if (out !== null && lastUse[out.id]! < at) lastUse[out.id] = at;
+    // The host fills inputs before the step: nothing may write there earlier.
+    if (node.op === 'input') lastUse[node.out.id] = forever;
+  });
+  for (const tensor of graph.kept) lastUse[tensor.id] = forever;
+
+  const storages: { id: number; rows: RowKind; cols: number; freeFrom: number }[] = [];
+  const storageOf = new Int32Array(graph.tensors.length).fill(-1);
+  graph.nodes.forEach((node, at) => {
+    const out = nodeOutput(node);
+    if (out === null) return;
+    const exclusive = node.op === 'input';
+    const free = exclusive ? [] : storages.filter((s) => s.rows === out.rows && s.freeFrom < at);
+    // The narrowest storage that is wide enough; else the widest, grown; else a new one.
+    const fitting = free.filter((s) => s.cols >= out.cols).sort((a, b) => a.cols - b.cols)[0];
+    const widest = free.sort((a, b) => b.cols - a.cols)[0];
+    let storage = fitting ?? widest;
+    if (storage === undefined) {
+      storage = { id: storages.length, rows: out.rows, cols: out.cols, freeFrom: 0 };
+      storages.push(storage);
+    }
+    storage.cols = Math.max(storage.cols, out.cols);
+    storage.freeFrom = lastUse[out.id]!;
+    storageOf[out.id] = storage.id;
+  });
+  return { storages: storages.map(({ id, rows, cols }) => ({ id, rows, cols })), storageOf };
+}

@@ -1,0 +1,153 @@
+/**
+ * Ops: what a model is written against. Each call checks its shapes, appends a node to the graph and returns the
+ * symbolic result. Shapes are those of graph.ts.
+ */
+
+import { KvantError } from '../errors.js';
+import type { Matrix, Vector } from './device.js';
+import type { Activation, AttentionShape, Graph, HeadNorm, Node, RowKind, Tensor } from './graph.js';
+import type { RopeTable } from './rope.js';
+
+export interface RopeAppendOptions extends AttentionShape {
+  readonly layer: number;
+  readonly norm?: HeadNorm | null;
+  readonly rope: RopeTable | null;
+}
+
+export interface AttendOptions extends AttentionShape {
+  readonly layer: number;
+  /** Multiplies the scores; `1 / sqrt(headDim)` if omitted. */
+  readonly scale?: number;
+  readonly window?: number | null;
+  readonly softcap?: number | null;
+}
+
+export class Ops {
+  readonly #nodes: Node[] = [];
+  readonly #tensors: Tensor[] = [];
+  readonly #kept: Tensor[] = [];
+
+  /** A tensor that the host fills with Program.write. */
+  input(rows: RowKind, cols: number): Tensor {
+    const out = this.#tensor(rows, cols);
+    this.#nodes.push({ op: 'input', out });
+    return out;
+  }
+
+  embed(table: Matrix, scale = 1): Tensor {
+    const out = this.#tensor('tokens', table.cols);
+    this.#nodes.push({ op: 'embed', table, scale, out });
+    return out;
+  }
+
+  rmsNorm(x: Tensor, weight: Vector, eps: number): Tensor {
+    this.#expect('rmsNorm', 'weight', weight.length, x.cols);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'rms-norm', x, weight, eps, out });
+    return out;
+  }
+
+  linear(x: Tensor, weight: Matrix, residual: Tensor | null = null): Tensor {
+    this.#expect('linear', 'weight cols', weight.cols, x.cols);
+    if (residual !== null) {
+      this.#expect('linear', 'residual cols', residual.cols, weight.rows);
+      this.#sameRows('linear', residual, x);
+    }
+    const out = this.#tensor(x.rows, weight.rows);
+    this.#nodes.push({ op: 'linear', x, weight, residual, out });
+    return out;
+  }
+
+  ropeAppend(qkv: Tensor, options: RopeAppendOptions): Tensor {
+    const { layer, heads, kvHeads, headDim, rope } = options;
+    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + 2 * kvHeads) * headDim);
+    const norm = options.norm ?? null;
+    if (norm !== null) {
+      this.#expect('ropeAppend', 'q norm', norm.q.length, headDim);
+      this.#expect('ropeAppend', 'k norm', norm.k.length, headDim);
+    }
+    const out = this.#tensor(qkv.rows, heads * headDim);
+    this.#nodes.push({ op: 'rope-append', qkv, layer, shape: { heads, kvHeads, headDim }, norm, rope, out });
+    return out;
+  }
+
+  attend(q: Tensor, options: AttendOptions): Tensor {
+    const { layer, heads, kvHeads, headDim } = options;
+    this.#expect('attend', 'q cols', q.cols, heads * headDim);
+    if (heads % kvHeads !== 0)
+      throw shapeError('attend', `${heads} heads do not share ${kvHeads} KV heads evenly`);
+    const out = this.#tensor(q.rows, heads * headDim);
+    this.#nodes.push({
+      op: 'attend',
+      q,
+      layer,
+      shape: { heads, kvHeads, headDim },
+      scale: options.scale ?? 1 / Math.sqrt(headDim),
+      window: options.window ?? null,
+      softcap: options.softcap ?? null,
+      out,
+    });
+    return out;
+  }
+
+  /** `x` holds gate and up side by side. */
+  glu(x: Tensor, activation: Activation): Tensor {
+    if (x.cols % 2 !== 0)
+      throw shapeError('glu', `${x.cols} columns are not a gate and an up of equal width`);
+    const out = this.#tensor(x.rows, x.cols / 2);
+    this.#nodes.push({ op: 'glu', x, activation, out });
+    return out;
+  }
+
+  add(a: Tensor, b: Tensor): Tensor {
+    this.#expect('add', 'b cols', b.cols, a.cols);
+    this.#sameRows('add', a, b);
+    const out = this.#tensor(a.rows, a.cols);
+    this.#nodes.push({ op: 'add', a, b, out });
+    return out;
+  }
+
+  selectOutputs(x: Tensor): Tensor {
+    const out = this.#tensor('outputs', x.cols);
+    this.#nodes.push({ op: 'select-outputs', x, out });
+    return out;
+  }
+
+  sample(logits: Tensor): void {
+    if (logits.rows !== 'outputs')
+      throw shapeError('sample', 'logits must be selected with selectOutputs first');
+    this.#nodes.push({ op: 'sample', logits });
+  }
+
+  /** Marks a tensor that the host will read. */
+  keep(tensor: Tensor): Tensor {
+    if (!this.#kept.includes(tensor)) this.#kept.push(tensor);
+    return tensor;
+  }
+
+  finish(): Graph {
+    return { nodes: [...this.#nodes], tensors: [...this.#tensors], kept: [...this.#kept] };
+  }
+
+  #tensor(rows: RowKind, cols: number): Tensor {
+    if (!Number.isInteger(cols) || cols < 1) throw shapeError('tensor', `${cols} columns`);
+    const tensor: Tensor = { id: this.#tensors.length, rows, cols };
+    this.#tensors.push(tensor);
+    return tensor;
+  }
+
+  #expect(op: string, what: string, got: number, want: number): void {
+    if (got !== want) throw shapeError(op, `${what} is ${got}, ${want} is needed`);
+  }
+
+  #sameRows(op: string, a: Tensor, b: Tensor): void {
+    if (a.rows !== b.rows) throw shapeError(op, `rows of ${a.rows} meet rows of ${b.rows}`);
+  }
+}
+
+function shapeError(op: string, message: string): KvantError {
+  return new KvantError('shape-mismatch', `${op}: ${message}.`, {
+    where: op,
+    fix: 'Check the model file that records this op.',
+  });
+}

@@ -1,0 +1,76 @@
+/**
+ * What the host says to a step: plain arrays, allocated once and refilled.
+ *
+ * The tokens of a step are laid out sequence after sequence: sequence s owns tokens
+ * `[seqStart[s], seqStart[s] + seqLength[s])`, at consecutive positions from `seqPosition[s]`. A decoding row is a
+ * sequence of length 1, a prompt chunk one of any length. No padding anywhere.
+ */
+export class StepInputs {
+  tokenCount = 0;
+  sequenceCount = 0;
+  outputCount = 0;
+
+  /** `[maxTokens]` the id of a token, or `-(slot + 1)`: the token that state slot sampled last. */
+  readonly tokens: Int32Array;
+
+  /** `[maxSequences]` state slot: row of the block table, owner of `lastToken`. */
+  readonly seqSlot: Uint32Array;
+  /** `[maxSequences]` index of its first token in this step. */
+  readonly seqStart: Uint32Array;
+  /** `[maxSequences]` its tokens in this step. */
+  readonly seqLength: Uint32Array;
+  /** `[maxSequences]` absolute position of its first token in this step = tokens already in its cache. */
+  readonly seqPosition: Uint32Array;
+
+  /** `[maxOutputs]` index of the token whose logits are wanted, ascending. */
+  readonly outputs: Uint32Array;
+  /** `[maxOutputs]` state slot that receives the sampled token. */
+  readonly outputSlot: Uint32Array;
+  /** Sampling parameters, one row for each output. */
+  readonly sampling: SamplingInputs;
+
+  constructor(maxTokens: number, maxSequences: number, maxOutputs: number) {
+    this.tokens = new Int32Array(maxTokens);
+    this.seqSlot = new Uint32Array(maxSequences);
+    this.seqStart = new Uint32Array(maxSequences);
+    this.seqLength = new Uint32Array(maxSequences);
+    this.seqPosition = new Uint32Array(maxSequences);
+    this.outputs = new Uint32Array(maxOutputs);
+    this.outputSlot = new Uint32Array(maxOutputs);
+    this.sampling = new SamplingInputs(maxOutputs);
+  }
+
+  clear(): void {
+    this.tokenCount = 0;
+    this.sequenceCount = 0;
+    this.outputCount = 0;
+  }
+}
+
+/**
+ * Per-row sampling parameters. The order is: temperature, top-k, top-p, min-p, draw (docs/sampling.md).
+ * Off values: temperature 0 (greedy, the rest is not looked at), topK 0, topP 1, minP 0.
+ */
+export class SamplingInputs {
+  readonly temperature: Float32Array;
+  readonly topK: Uint32Array;
+  readonly topP: Float32Array;
+  readonly minP: Float32Array;
+  /** The random number of token v is keyed by (seed, choice, position, v) and by nothing else: see random.ts. */
+  readonly seedLow: Uint32Array;
+  readonly seedHigh: Uint32Array;
+  readonly choice: Uint32Array;
+  /** Absolute position of the token being drawn. */
+  readonly position: Uint32Array;
+
+  constructor(rows: number) {
+    this.temperature = new Float32Array(rows);
+    this.topK = new Uint32Array(rows);
+    this.topP = new Float32Array(rows).fill(1);
+    this.minP = new Float32Array(rows);
+    this.seedLow = new Uint32Array(rows);
+    this.seedHigh = new Uint32Array(rows);
+    this.choice = new Uint32Array(rows);
+    this.position = new Uint32Array(rows);
+  }
+}
