@@ -1,0 +1,281 @@
+/**
+ * The engine's public types: what goes in (options, requests), what comes out (deltas, results, info, stats).
+ * Everything here is plain data apart from callbacks and `AbortSignal`.
+ */
+
+import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
+import type { KvantError } from '../errors.js';
+import type { SamplingOptions } from '../sampling/params.js';
+
+export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
+/** `auto` takes a real GPU if there is one, else the CPU. */
+export type DeviceChoice = (typeof DEVICE_CHOICES)[number];
+
+export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** One log line: a constant message and the numbers that go with it. */
+export interface LogEntry {
+  readonly level: LogLevel;
+  readonly message: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+export const LOAD_PHASES = ['download', 'text', 'weights', 'compile'] as const;
+export type LoadPhase = (typeof LOAD_PHASES)[number];
+
+/** How far loading has come. `total` is 0 while it is not known. */
+export interface LoadProgress {
+  readonly phase: LoadPhase;
+  readonly done: number;
+  readonly total: number;
+  readonly unit: 'bytes' | 'plans' | 'steps';
+  /** The file or tensor at hand, if there is one. */
+  readonly item?: string;
+}
+
+/** Where models come from. Omitted fields are taken from the environment (`HF_TOKEN`, `HF_HOME`, …). */
+export interface HubAccess {
+  readonly token?: string;
+  readonly cacheDir?: string;
+  readonly endpoint?: string;
+  readonly offline?: boolean;
+  readonly revision?: string;
+}
+
+export interface EngineOptions {
+  /** Default `auto`. */
+  readonly device?: DeviceChoice;
+  /** `reference`: f32 activations and sums. Default `default`. */
+  readonly precision?: Precision;
+  /** WebGPU: one order for every sum, whatever the batch. Always so on the CPU. */
+  readonly deterministic?: boolean;
+  /** CPU: threads that compute. Default: the machine's cores. */
+  readonly threads?: number;
+  /** WebGPU: also take a software adapter (SwiftShader). `device: 'auto'` never does without it. */
+  readonly allowSoftwareGpu?: boolean;
+  /** Quantise an unquantised checkpoint on load, to so many bits. */
+  readonly quantize?: 4 | 8;
+  /** Format of the KV cache. Default: f16 where the device has it, else f32. */
+  readonly kvFormat?: string;
+  /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
+  readonly kvMemory?: number;
+  /** Most tokens of a sequence, prompt and completion together. Default: the model's. */
+  readonly maxContext?: number;
+  /** Most sequences that run at once. Default 16. */
+  readonly maxRows?: number;
+  /** Most tokens in one step, prompt chunks and decoding rows together. Default 256 on the CPU, 2048 on a GPU. */
+  readonly maxBatchTokens?: number;
+  /** Most sequences that wait for a row; beyond it a request is refused with `overloaded`. Default 256. */
+  readonly maxQueue?: number;
+  /** Positions in a block of the KV cache: 16, 32 or 64. */
+  readonly blockTokens?: number;
+  /** Name that the model is served under. Default: the model argument. */
+  readonly name?: string;
+  readonly hub?: HubAccess;
+  /** False runs device and scheduler on the calling thread (a browser without workers, tests). Default true. */
+  readonly worker?: boolean;
+  readonly onProgress?: (progress: LoadProgress) => void;
+  readonly onLog?: (entry: LogEntry) => void;
+  /** Abandons loading. */
+  readonly signal?: AbortSignal;
+}
+
+interface CommonRequest extends SamplingOptions {
+  /** Ends the request with `cancelled`. */
+  readonly signal?: AbortSignal;
+  /** Shown in logs; has no other meaning. */
+  readonly requestId?: string;
+}
+
+export interface GenerateRequest extends CommonRequest {
+  /** Text, or token ids as they are. */
+  readonly prompt: string | readonly number[];
+  /** Text only: let the tokenizer add its BOS and the like. Default true. */
+  readonly addSpecialTokens?: boolean;
+}
+
+/** A message of a conversation, as the chat template sees it. */
+export interface EngineChatMessage {
+  readonly role: string;
+  readonly content?: unknown;
+  readonly [key: string]: unknown;
+}
+
+export interface ChatRequest extends CommonRequest {
+  readonly messages: readonly EngineChatMessage[];
+  /** Passed to the template. */
+  readonly tools?: readonly unknown[];
+  /** Further template variables, e.g. `{ enable_thinking: false }`. */
+  readonly templateOptions?: Readonly<Record<string, unknown>>;
+  /** Open the assistant's turn. Default true. */
+  readonly addGenerationPrompt?: boolean;
+}
+
+/**
+ * `stop`: an EOS id or a stop string. `length`: `maxTokens` or the context is used up. `cancelled`: by the caller.
+ * `error`: this choice failed; its error says why.
+ */
+export const FINISH_REASONS = ['stop', 'length', 'cancelled', 'error'] as const;
+export type FinishReason = (typeof FINISH_REASONS)[number];
+
+/** What is new about one choice. A slow reader gets several tokens in one delta, never one twice. */
+export interface Delta {
+  /** Index of the choice, `0 … n − 1`. */
+  readonly choice: number;
+  /** May be empty: text that could still become a stop string or half a character is held back. */
+  readonly text: string;
+  /** New ids, an EOS id included. */
+  readonly tokenIds: readonly number[];
+  /** Set on the last delta of the choice, null before. */
+  readonly finishReason: FinishReason | null;
+  /** With `finishReason: 'error'`. */
+  readonly error?: KvantError;
+}
+
+export interface Usage {
+  readonly promptTokens: number;
+  /** Over all choices, EOS tokens included. */
+  readonly completionTokens: number;
+  readonly totalTokens: number;
+}
+
+/** Milliseconds and rates. Of several choices: the earliest start, the latest end. */
+export interface Timings {
+  /** From the request to its first step. */
+  readonly queueMs: number;
+  /** From its first step to its first token. */
+  readonly prefillMs: number;
+  /** From the request to its first token: queue and prefill. */
+  readonly ttftMs: number;
+  /** From its first token to its last. */
+  readonly decodeMs: number;
+  readonly totalMs: number;
+  /** Prompt tokens over prefill time; 0 if unknown. */
+  readonly prefillTokensPerSecond: number;
+  /** Tokens after the first over decode time, all choices together; 0 if there are none. */
+  readonly decodeTokensPerSecond: number;
+}
+
+export interface ChoiceResult {
+  readonly index: number;
+  readonly text: string;
+  readonly tokenIds: readonly number[];
+  readonly finishReason: FinishReason;
+  readonly error?: KvantError;
+}
+
+export interface GenerationResult {
+  /** Of the first choice, as are `tokenIds` and `finishReason`. */
+  readonly text: string;
+  readonly tokenIds: readonly number[];
+  readonly finishReason: FinishReason;
+  readonly choices: readonly ChoiceResult[];
+  readonly usage: Usage;
+  readonly timings: Timings;
+  /** The seed given or drawn: the same request with it gives the same tokens. */
+  readonly seed: number;
+}
+
+/**
+ * A request under way: an async iterable of deltas, over when every choice has finished.
+ *
+ * A request that is refused (bad parameters, too long a prompt, a full queue) streams nothing: `accepted`,
+ * `result` and the iteration reject with the KvantError. A choice that fails later ends with a delta of finish
+ * reason `error`; the iteration does not throw for it. Leaving the iteration early cancels the request.
+ */
+export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
+  readonly requestId: string;
+  /** Ids of the prompt. Empty if it was refused before it was tokenised. */
+  readonly promptTokenIds: readonly number[];
+  /** The seed given or drawn. */
+  readonly seed: number;
+  /** Resolves once the engine has taken the request in; rejects if it is refused. */
+  readonly accepted: Promise<void>;
+  /** Resolves when every choice has finished, whether or not the deltas are read. */
+  readonly result: Promise<GenerationResult>;
+  /** All ids of a choice so far, delivered or not. */
+  tokenIds(choice?: number): readonly number[];
+  /** Ends every choice that has not finished with `cancelled`. */
+  cancel(): void;
+}
+
+/** How the KV cache of one layer is kept. */
+export interface KvLayerInfo {
+  readonly layer: number;
+  readonly kind: 'full';
+  /** Effective formats, as people write them: `f16`. */
+  readonly key: string;
+  readonly value: string;
+  /** Why the layer has another format than was asked for. */
+  readonly reason?: string;
+}
+
+export interface EngineInfo {
+  /** The name it is served under. */
+  readonly name: string;
+  readonly model: {
+    readonly path: string;
+    readonly architecture: string;
+    readonly layers: number;
+    readonly hiddenSize: number;
+    readonly vocabSize: number;
+    /** Longest context the model was made for. */
+    readonly maxContext: number;
+    /** Bytes of the weights on the device. */
+    readonly weightBytes: number;
+    readonly hasChatTemplate: boolean;
+    readonly eosTokenIds: readonly number[];
+  };
+  readonly device: DeviceInfo;
+  /** Why this device: e.g. `auto: no GPU was found (…)`. */
+  readonly deviceReason: string;
+  readonly kv: {
+    readonly layers: readonly KvLayerInfo[];
+    readonly blockTokens: number;
+    readonly blocks: number;
+    readonly bytes: number;
+    readonly bytesPerToken: number;
+  };
+  readonly limits: EngineLimits;
+  /** What a request takes that says nothing, from generation_config. */
+  readonly samplingDefaults: SamplingOptions;
+  readonly loadMs: number;
+}
+
+/** Limits in force, after the model, memory and options were reconciled. */
+export interface EngineLimits {
+  readonly maxContext: number;
+  readonly maxRows: number;
+  readonly maxBatchTokens: number;
+  readonly maxQueue: number;
+}
+
+/** A look at the engine between two steps. Counters count from load. */
+export interface EngineStats {
+  /** Sequences waiting for a row. A request has one for each choice. */
+  readonly queued: number;
+  readonly prefilling: number;
+  readonly decoding: number;
+  readonly maxRows: number;
+  readonly slotsUsed: number;
+  readonly blocksUsed: number;
+  readonly blocksTotal: number;
+  readonly steps: number;
+  readonly stepsInFlight: number;
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  readonly requests: number;
+  readonly finished: Readonly<Record<FinishReason, number>>;
+  readonly refused: number;
+  readonly device: DeviceStats;
+  /** Set when the device is lost: every request fails with it. */
+  readonly fault?: KvantError;
+}
+
+export interface CloseOptions {
+  /** True lets running and queued requests finish first. Default false: they end with `cancelled`. */
+  readonly drain?: boolean;
+}
+
+export type { DeviceKind, SamplingOptions };
