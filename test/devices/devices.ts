@@ -1,0 +1,105 @@
+/**
+ * The devices under test. Every op suite runs on each of them.
+ *
+ * `KVANT_TEST_DEVICES=cpu|webgpu` picks one kind. WebGPU runs on SwiftShader unless `KVANT_TEST_GPU=1` says that a
+ * real GPU is to be used; either way a missing adapter is a failure, not a skip.
+ */
+import { existsSync } from 'node:fs';
+import type { Device } from '../../src/device/device.js';
+
+export interface DeviceSpec {
+  readonly name: string;
+  readonly kind: 'cpu' | 'webgpu';
+  readonly precision: 'default' | 'reference';
+  /** Results must not depend on batch or chunking by a single bit. */
+  readonly bitwise: boolean;
+  /** Slow: suites take a pairwise cover of their grid. */
+  readonly slow: boolean;
+  create(): Promise<Device>;
+}
+
+const realGpu = process.env.KVANT_TEST_GPU === '1';
+const SWIFTSHADER = '/usr/lib/chromium/vk_swiftshader_icd.json';
+
+function cpu(name: string, options: object, precision: 'default' | 'reference' = 'default'): DeviceSpec {
+  return {
+    name: `cpu ${name}`,
+    kind: 'cpu',
+    precision,
+    bitwise: true,
+    slow: false,
+    create: async () =>
+      (await import('../../src/device/cpu/index.js')).createCpuDevice({ ...options, precision }),
+  };
+}
+
+function webgpu(
+  name: string,
+  options: object,
+  precision: 'default' | 'reference',
+  bitwise: boolean,
+): DeviceSpec {
+  return {
+    name: `webgpu ${name}`,
+    kind: 'webgpu',
+    precision,
+    bitwise,
+    slow: !realGpu,
+    create: async () => {
+      if (!realGpu) {
+        if (!existsSync(SWIFTSHADER)) {
+          throw new Error(
+            `${SWIFTSHADER} is missing: install Debian's package "chromium" (apt-get install chromium)`,
+          );
+        }
+        process.env.VK_ICD_FILENAMES = SWIFTSHADER;
+        process.env.XDG_RUNTIME_DIR ??= '/tmp';
+      }
+      const { createWebGpuDevice } = await import('../../src/device/webgpu/index.js');
+      return createWebGpuDevice({ ...options, precision, allowSoftware: !realGpu });
+    },
+  };
+}
+
+const all: readonly DeviceSpec[] = [
+  cpu('relaxed', { threads: 2 }),
+  cpu('simd128', { threads: 2, simd: 'simd128' }),
+  cpu('reference', { threads: 2 }, 'reference'),
+  webgpu('default', {}, 'default', false),
+  webgpu('reference', {}, 'reference', false),
+  webgpu('deterministic', { deterministic: true }, 'default', true),
+];
+
+const wanted = process.env.KVANT_TEST_DEVICES?.split(',');
+
+export const devices: readonly DeviceSpec[] = all.filter(
+  (d) => wanted === undefined || wanted.includes(d.kind),
+);
+
+/** All combinations of the axes; on a slow device a cover in which every pair of values meets at least once. */
+export function grid<T extends Record<string, readonly unknown[]>>(
+  axes: T,
+  slow: boolean,
+): { [K in keyof T]: T[K][number] }[] {
+  type Point = { [K in keyof T]: T[K][number] };
+  const names = Object.keys(axes) as (keyof T & string)[];
+  let points: Point[] = [{} as Point];
+  for (const name of names)
+    points = points.flatMap((p) => axes[name]!.map((v) => ({ ...p, [name]: v }) as Point));
+  if (!slow) return points;
+  const pairsOf = (p: Point): string[] =>
+    names.flatMap((a, i) => names.slice(i + 1).map((b) => `${a}=${String(p[a])}&${b}=${String(p[b])}`));
+  const missing = new Set(points.flatMap(pairsOf));
+  const chosen: Point[] = [];
+  while (missing.size > 0) {
+    let best = points[0]!;
+    let gain = -1;
+    for (const p of points) {
+      const g = pairsOf(p).filter((pair) => missing.has(pair)).length;
+      if (g > gain) [best, gain] = [p, g];
+    }
+    for (const pair of pairsOf(best)) missing.delete(pair);
+    chosen.push(best);
+  }
+  return chosen;
+}

@@ -1,0 +1,184 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import { AFFINE_BITS, GROUP_SIZES, type MatrixFormat } from '../../src/device/weights.js';
+import { type DeviceSpec, devices, grid } from './devices.js';
+import { Random, worstRow } from './numbers.js';
+import * as reference from './reference.js';
+import { record, rowsStep, runOnce, withProgram } from './run.js';
+import { randomMatrix, vectorSource } from './sources.js';
+
+const FORMATS: readonly MatrixFormat[] = [
+  { kind: 'float', dtype: 'f32' },
+  { kind: 'float', dtype: 'f16' },
+  { kind: 'float', dtype: 'bf16' },
+  ...AFFINE_BITS.flatMap((bits) =>
+    GROUP_SIZES.map(
+      (groupSize): MatrixFormat => ({ kind: 'affine', bits, groupSize, dtype: bits % 2 ? 'bf16' : 'f16' }),
+    ),
+  ),
+  { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f32' },
+];
+
+const label = (f: MatrixFormat): string =>
+  f.kind === 'float' ? f.dtype : `affine ${f.bits}/${f.groupSize} ${f.dtype}`;
+
+/**
+ * The stated bounds, ‖out − ref‖ / ‖ref‖ of a row. f32: rounding of the sums. CPU affine: activations are int8 per
+ * group, half a step of max|x| / 127 each. GPU: f16 operands.
+ */
+function bound(spec: DeviceSpec, format: MatrixFormat): number {
+  if (spec.precision === 'reference') return 2e-5;
+  if (spec.kind === 'cpu') return format.kind === 'affine' ? 2e-2 : 2e-5;
+  return 2e-3;
+}
+
+describe.each(devices)('linear on $name', (spec) => {
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  const points = grid(
+    {
+      format: FORMATS,
+      rows: [1, 2, 3, 5, 8, 17, 33, 64],
+      shape: [
+        [64, 128],
+        [40, 384],
+        [1, 128],
+        [333, 256],
+      ] as const,
+    },
+    spec.slow,
+  );
+  const byFormat = new Map<string, typeof points>();
+  for (const p of points) byFormat.set(label(p.format), [...(byFormat.get(label(p.format)) ?? []), p]);
+
+  it.each([...byFormat])('%s agrees with float64', async (_, cases) => {
+    for (const { format, rows, shape } of cases) {
+      const [outs, cols] = shape;
+      const random = new Random(rows * 1000 + outs);
+      const { source, values } = randomMatrix(random, outs, cols, format);
+      const matrix = await device.loadMatrix([source], { use: 'linear' });
+      const x = random.normals(rows * cols);
+      const out = await runOnce(device, rows, { cols, data: x }, (ops, t) => ops.linear(t, matrix));
+      // One output column: the sum may cancel, so its size is that of the products.
+      const expected = reference.linear(x, values, rows, cols, outs);
+      if (outs === 1) {
+        for (let r = 0; r < rows; r++)
+          expect(Math.abs(out[r]! - expected[r]!)).toBeLessThan(bound(spec, format) * 4);
+      } else {
+        expect(worstRow(out, expected, rows, outs), `${rows}×${cols}→${outs}`).toBeLessThan(
+          bound(spec, format),
+        );
+      }
+    }
+  });
+
+  it('adds bias and residual, and stacks parts of different formats', async () => {
+    const random = new Random(7);
+    const cols = 128;
+    const a = randomMatrix(random, 24, cols, { kind: 'affine', bits: 4, groupSize: 64, dtype: 'bf16' });
+    const b = randomMatrix(random, 13, cols, { kind: 'affine', bits: 8, groupSize: 32, dtype: 'f16' });
+    const c = randomMatrix(random, 11, cols, { kind: 'float', dtype: 'bf16' });
+    const biasA = random.normals(24);
+    const matrix = await device.loadMatrix([a.source, b.source, c.source], {
+      use: 'linear',
+      bias: [vectorSource(biasA), null, null],
+    });
+    expect(matrix.rows).toBe(48);
+    const rows = 5;
+    const x = random.normals(rows * cols);
+    const residual = random.normals(rows * 48);
+    const out = await runOnce(device, rows, { cols, data: x }, (_, t) => t, {
+      cols: 48,
+      data: residual,
+      use: (ops, t, e) => ops.linear(t, matrix, e),
+    });
+    const values = new Float64Array(48 * cols);
+    values.set(a.values, 0);
+    values.set(b.values, 24 * cols);
+    values.set(c.values, 37 * cols);
+    const bias = new Float64Array(48);
+    bias.set(biasA);
+    const expected = reference.linear(x, values, rows, cols, 48, bias, residual);
+    expect(worstRow(out, expected, rows, 48)).toBeLessThan(bound(spec, a.source.format));
+  });
+
+  it('gives a row the same result whatever stands beside it', async () => {
+    const random = new Random(11);
+    const cols = 256;
+    for (const format of [
+      FORMATS[1]!,
+      FORMATS[2]!,
+      { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' } as const,
+    ]) {
+      const { source } = randomMatrix(random, 72, cols, format);
+      const matrix = await device.loadMatrix([source], { use: 'linear' });
+      const x = random.normals(64 * cols);
+      const batch = await runOnce(device, 64, { cols, data: x }, (ops, t) => ops.linear(t, matrix));
+      for (const row of [0, 13, 63]) {
+        const one = x.slice(row * cols, (row + 1) * cols);
+        const alone = await runOnce(device, 1, { cols, data: one }, (ops, t) => ops.linear(t, matrix));
+        const together = batch.slice(row * 72, (row + 1) * 72);
+        if (spec.bitwise) expect(alone).toEqual(together);
+        else expect(worstRow(alone, together, 1, 72)).toBeLessThan(bound(spec, format));
+      }
+    }
+  });
+
+  it('keeps a non-finite row to itself', async () => {
+    const random = new Random(13);
+    const cols = 128;
+    for (const format of [FORMATS[0]!, { kind: 'affine', bits: 4, groupSize: 32, dtype: 'f16' } as const]) {
+      const { source, values } = randomMatrix(random, 32, cols, format);
+      const matrix = await device.loadMatrix([source], { use: 'linear' });
+      const rows = 9;
+      const x = random.normals(rows * cols);
+      x[2 * cols + 5] = Number.NaN;
+      x[6 * cols + 77] = Number.POSITIVE_INFINITY;
+      const out = await runOnce(device, rows, { cols, data: x }, (ops, t) => ops.linear(t, matrix));
+      const expected = reference.linear(x, values, rows, cols, 32);
+      for (let r = 0; r < rows; r++) {
+        const got = out.subarray(r * 32, (r + 1) * 32);
+        if (r === 2 || r === 6) continue;
+        expect(worstRow(got, expected.subarray(r * 32, (r + 1) * 32), 1, 32)).toBeLessThan(
+          bound(spec, format),
+        );
+      }
+      expect(Number.isFinite(out[2 * 32]!), 'a NaN must stay visible').toBe(false);
+    }
+  });
+
+  it('gathers embeddings exactly, also from a tied matrix', async () => {
+    const random = new Random(17);
+    const formats: MatrixFormat[] = [
+      FORMATS[0]!,
+      FORMATS[2]!,
+      { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' },
+      { kind: 'affine', bits: 6, groupSize: 32, dtype: 'bf16' },
+      { kind: 'affine', bits: 8, groupSize: 64, dtype: 'f32' },
+    ];
+    for (const format of formats) {
+      for (const use of ['embedding', 'both'] as const) {
+        const { source, values } = randomMatrix(random, 77, 128, format);
+        const matrix = await device.loadMatrix([source], { use });
+        const recorded = record((ops) => ({ y: ops.keep(ops.embed(matrix)) }));
+        await withProgram(device, recorded.graph, null, async (program) => {
+          const step = rowsStep(6);
+          step.tokens.set([0, 76, 5, 5, 32, 75]);
+          await program.submit(step);
+          const out = await program.read(recorded.tensors.y, 6);
+          [0, 76, 5, 5, 32, 75].forEach((id, r) => {
+            const expected = values.subarray(id * 128, (id + 1) * 128);
+            const tolerance = spec.kind === 'webgpu' && spec.precision === 'default' ? 1e-3 : 1e-6;
+            expect(worstRow(out.subarray(r * 128, (r + 1) * 128), expected, 1, 128)).toBeLessThan(tolerance);
+          });
+        });
+      }
+    }
+  });
+});

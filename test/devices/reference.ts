@@ -1,0 +1,204 @@
+/** Float64 references of the ops, straight from their formulas. */
+import { gumbelFromWord, randomWord } from '../../src/device/random.js';
+
+export function linear(
+  x: ArrayLike<number>,
+  w: ArrayLike<number>,
+  rows: number,
+  cols: number,
+  outs: number,
+  bias?: ArrayLike<number>,
+  residual?: ArrayLike<number>,
+): Float64Array {
+  const out = new Float64Array(rows * outs);
+  for (let r = 0; r < rows; r++) {
+    for (let o = 0; o < outs; o++) {
+      let sum = bias?.[o] ?? 0;
+      for (let c = 0; c < cols; c++) sum += x[r * cols + c]! * w[o * cols + c]!;
+      out[r * outs + o] = sum + (residual?.[r * outs + o] ?? 0);
+    }
+  }
+  return out;
+}
+
+export function rmsNorm(
+  x: ArrayLike<number>,
+  w: ArrayLike<number>,
+  rows: number,
+  cols: number,
+  eps: number,
+): Float64Array {
+  const out = new Float64Array(rows * cols);
+  for (let r = 0; r < rows; r++) {
+    let sum = 0;
+    for (let c = 0; c < cols; c++) sum += x[r * cols + c]! ** 2;
+    const scale = 1 / Math.sqrt(sum / cols + eps);
+    for (let c = 0; c < cols; c++) out[r * cols + c] = x[r * cols + c]! * scale * w[c]!;
+  }
+  return out;
+}
+
+export function activation(name: string, x: number): number {
+  switch (name) {
+    case 'silu':
+      return x / (1 + Math.exp(-x));
+    case 'gelu':
+      return 0.5 * x * (1 + erf(x / Math.SQRT2));
+    case 'gelu-tanh':
+      return 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
+    case 'relu':
+      return Math.max(0, x);
+    default:
+      throw new Error(name);
+  }
+}
+
+export function glu(x: ArrayLike<number>, rows: number, half: number, name: string): Float64Array {
+  const out = new Float64Array(rows * half);
+  for (let r = 0; r < rows; r++) {
+    for (let c = 0; c < half; c++) {
+      out[r * half + c] = activation(name, x[r * 2 * half + c]!) * x[r * 2 * half + half + c]!;
+    }
+  }
+  return out;
+}
+
+/** erf by its Maclaurin series for small arguments and a continued fraction for large ones; to 1e-14. */
+function erf(x: number): number {
+  if (x < 0) return -erf(-x);
+  if (x < 3) {
+    let term = x;
+    let sum = x;
+    for (let n = 1; n < 200; n++) {
+      term *= (-x * x) / n;
+      sum += term / (2 * n + 1);
+    }
+    return (2 / Math.sqrt(Math.PI)) * sum;
+  }
+  let f = 0;
+  for (let k = 80; k >= 1; k--) f = k / 2 / (x + f);
+  return 1 - Math.exp(-x * x) / (Math.sqrt(Math.PI) * (x + f));
+}
+
+/** Rotates one head in place; `frequencies[i]` in radians a position. */
+export function rotate(
+  head: Float64Array,
+  position: number,
+  frequencies: ArrayLike<number>,
+  style: 'half' | 'interleaved',
+  factor = 1,
+): void {
+  const half = frequencies.length;
+  for (let i = 0; i < half; i++) {
+    const [a, b] = style === 'half' ? [i, i + half] : [2 * i, 2 * i + 1];
+    const angle = position * frequencies[i]!;
+    const [x, y] = [head[a]!, head[b]!];
+    head[a] = (x * Math.cos(angle) - y * Math.sin(angle)) * factor;
+    head[b] = (x * Math.sin(angle) + y * Math.cos(angle)) * factor;
+  }
+}
+
+export interface AttentionOptions {
+  readonly scale: number;
+  readonly window?: number | null;
+  readonly softcap?: number | null;
+}
+
+/** One query head over keys and values `[context][headDim]`, the query standing at position `context − 1`. */
+export function attendOne(
+  q: ArrayLike<number>,
+  keys: readonly ArrayLike<number>[],
+  values: readonly ArrayLike<number>[],
+  options: AttentionOptions,
+): Float64Array {
+  const dim = q.length;
+  const out = new Float64Array(dim);
+  const position = keys.length - 1;
+  const first = options.window == null ? 0 : Math.max(0, position - options.window + 1);
+  if (keys.length === 0) return out;
+  const scores = new Float64Array(keys.length);
+  let max = Number.NEGATIVE_INFINITY;
+  for (let t = first; t < keys.length; t++) {
+    let s = 0;
+    for (let d = 0; d < dim; d++) s += q[d]! * keys[t]![d]!;
+    s *= options.scale;
+    if (options.softcap != null) s = options.softcap * Math.tanh(s / options.softcap);
+    scores[t] = s;
+    max = Math.max(max, s);
+  }
+  let sum = 0;
+  for (let t = first; t < keys.length; t++) {
+    const p = Math.exp(scores[t]! - max);
+    sum += p;
+    for (let d = 0; d < dim; d++) out[d] = out[d]! + p * values[t]![d]!;
+  }
+  for (let d = 0; d < dim; d++) out[d] = out[d]! / sum;
+  return out;
+}
+
+export interface SamplingRow {
+  readonly temperature: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly seed?: readonly [number, number];
+  readonly choice?: number;
+  readonly position?: number;
+}
+
+export interface Draw {
+  /** −1: nothing to draw from. */
+  readonly token: number;
+  /** How far the winner stands before the runner-up, and the borders of the filters from their thresholds. */
+  readonly margin: number;
+  readonly kept: ReadonlySet<number>;
+}
+
+/** The sampler by sorting. Order: temperature, top-k, top-p, min-p, draw; ties by lowest id. */
+export function sample(logits: ArrayLike<number>, row: SamplingRow): Draw {
+  const n = logits.length;
+  let best = -1;
+  for (let i = 0; i < n; i++) {
+    const x = logits[i]!;
+    if (Number.isNaN(x)) return { token: -1, margin: 1, kept: new Set() };
+    if (x !== Number.NEGATIVE_INFINITY && (best < 0 || x > logits[best]!)) best = i;
+  }
+  if (best < 0 || logits[best] === Number.POSITIVE_INFINITY) return { token: -1, margin: 1, kept: new Set() };
+  if (row.temperature === 0) return { token: best, margin: 1, kept: new Set([best]) };
+
+  const z = Float64Array.from({ length: n }, (_, i) => (logits[i]! - logits[best]!) / row.temperature);
+  let order = Array.from({ length: n }, (_, i) => i)
+    .filter((i) => z[i]! > Number.NEGATIVE_INFINITY)
+    .sort((a, b) => z[b]! - z[a]! || a - b);
+  let margin = Number.POSITIVE_INFINITY;
+  const topK = row.topK ?? 0;
+  if (topK > 0) order = order.slice(0, topK);
+  const topP = row.topP ?? 1;
+  if (topP < 1) {
+    const total = order.reduce((sum, i) => sum + Math.exp(z[i]!), 0);
+    let sum = 0;
+    let count = 0;
+    while (count < order.length) {
+      sum += Math.exp(z[order[count]!]!);
+      count++;
+      margin = Math.min(margin, Math.abs(sum / total - topP));
+      if (sum >= topP * total) break;
+    }
+    order = order.slice(0, Math.max(1, count));
+  }
+  const minP = row.minP ?? 0;
+  if (minP > 0) {
+    for (const i of order) margin = Math.min(margin, Math.abs(Math.exp(z[i]!) - minP));
+    order = order.filter((i) => Math.exp(z[i]!) >= minP);
+  }
+  const [low, high] = row.seed ?? [0, 0];
+  const keys = order.map(
+    (i) => z[i]! + gumbelFromWord(randomWord(low, high, row.choice ?? 0, row.position ?? 0, i)),
+  );
+  let winner = 0;
+  for (let j = 1; j < order.length; j++) if (keys[j]! > keys[winner]!) winner = j;
+  for (let j = 0; j < order.length; j++) {
+    if (j !== winner) margin = Math.min(margin, keys[winner]! - keys[j]!);
+  }
+  return { token: order[winner]!, margin, kept: new Set(order) };
+}
