@@ -1,0 +1,101 @@
+// Runs every suite, or those named: `npm test -- unit devices-cpu`. Prints each suite's time, and the sum of all
+// tests as `N passed, N failed` alone on the last line. Nothing is skipped: what a suite needs and does not find
+// is installed (Debian's chromium, for SwiftShader) or is a failure.
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
+
+/** `workers`: test files at once. Suites that use the compute threads or the GPU run one at a time. */
+const suites = {
+  unit: { paths: ['src/'], workers: 2 },
+  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 1 },
+  'devices-webgpu': {
+    paths: ['test/devices/'],
+    env: { KVANT_TEST_DEVICES: 'webgpu' },
+    workers: 2,
+    webgpu: true,
+  },
+  parity: { paths: ['test/parity/'], workers: 1, webgpu: true },
+  engine: { paths: ['test/engine/'], workers: 1 },
+  server: { paths: ['test/server/'], workers: 1 },
+  cli: { paths: ['test/cli/'], workers: 1 },
+  soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
+};
+
+const wanted = process.argv.slice(2);
+for (const name of wanted) {
+  if (!(name in suites)) {
+    console.error(`There is no suite "${name}". Suites: ${Object.keys(suites).join(', ')}.`);
+    process.exit(2);
+  }
+}
+const chosen = Object.entries(suites).filter(([name]) => wanted.length === 0 || wanted.includes(name));
+
+if (chosen.some(([, suite]) => suite.webgpu) && process.env.KVANT_TEST_GPU !== '1') installSwiftShader();
+if (!existsSync(join(root, 'dist')))
+  execFileSync('npm', ['run', '-s', 'build'], { cwd: root, stdio: 'inherit' });
+
+const scratch = mkdtempSync(join(tmpdir(), 'kvant-test-'));
+const rows = [];
+let passed = 0;
+let failed = 0;
+for (const [name, suite] of chosen) {
+  const report = join(scratch, `${name}.json`);
+  const started = performance.now();
+  const run = spawnSync(
+    process.execPath,
+    [
+      '--expose-gc',
+      join(root, 'node_modules/vitest/vitest.mjs'),
+      'run',
+      ...suite.paths,
+      `--maxWorkers=${suite.workers}`,
+      '--reporter=default',
+      '--reporter=json',
+      `--outputFile.json=${report}`,
+    ],
+    { cwd: root, stdio: 'inherit', env: { ...process.env, ...suite.env } },
+  );
+  const seconds = (performance.now() - started) / 1000;
+  const result = existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : null;
+  let bad = result?.numFailedTests ?? 0;
+  const good = result?.numPassedTests ?? 0;
+  // A file that did not load, an unhandled error, a skipped test or an empty suite counts as a failure.
+  const skipped = (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0);
+  if (skipped > 0)
+    console.error(`${name}: ${skipped} tests were skipped; in this project that is a failure.`);
+  bad += skipped;
+  if (bad === 0 && (run.status !== 0 || good === 0)) bad = 1;
+  passed += good;
+  failed += bad;
+  rows.push({ suite: name, passed: good, failed: bad, seconds: Number(seconds.toFixed(1)) });
+}
+rmSync(scratch, { recursive: true, force: true });
+console.table(rows);
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+/** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */
+function installSwiftShader() {
+  if (existsSync(swiftshader)) return;
+  const help = `The WebGPU suites need ${swiftshader}: install Debian's package "chromium" (apt-get install chromium), or set KVANT_TEST_GPU=1 on a machine with a GPU.`;
+  if (process.platform !== 'linux' || process.getuid?.() !== 0 || !existsSync('/usr/bin/apt-get')) {
+    console.error(help);
+    process.exit(1);
+  }
+  console.log('Installing chromium for SwiftShader …');
+  spawnSync('apt-get', ['update', '-q'], { stdio: 'ignore' });
+  const install = spawnSync('apt-get', ['install', '-y', '-q', '--no-install-recommends', 'chromium'], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+  });
+  if (install.status !== 0 || !existsSync(swiftshader)) {
+    console.error(help);
+    process.exit(1);
+  }
+}
