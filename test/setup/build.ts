@@ -30,7 +30,13 @@ export default async function setup(): Promise<void> {
     await writeFile(`${to}.${process.pid}`, outputText);
     await rename(`${to}.${process.pid}`, to);
   }
-  execFileSync(process.execPath, [join(root, 'scripts/build-wasm.mjs')], { stdio: 'inherit' });
+  try {
+    execFileSync(process.execPath, [join(root, 'scripts/build-wasm.mjs')], { stdio: 'inherit' });
+  } catch (error) {
+    // While a kernel is being written, tests that do not touch it go on with the last one that compiled.
+    if (process.env.CI !== undefined) throw error;
+    console.warn('The CPU kernels do not compile; the last build that did is used.');
+  }
 }
 
 async function modified(path: string): Promise<number> {
