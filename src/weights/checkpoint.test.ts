@@ -1,0 +1,311 @@
+import { chmodSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  bytesOf,
+  f32,
+  failure,
+  folderWith,
+  raw,
+  safetensors,
+  type TestTensor,
+  u32,
+} from '../../test/fixtures/weights/build.js';
+import { Checkpoint, INDEX_NAME } from './checkpoint.js';
+
+const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => from + i);
+const matrix = f32([4, 8], range(32));
+const norm = f32([8], range(8, 100));
+
+function index(map: Record<string, string>) {
+  return { metadata: { total_size: 0 }, weight_map: map };
+}
+
+async function openError(files: Record<string, Uint8Array | string | object>) {
+  using folder = folderWith(files);
+  return await failure(Checkpoint.open(folder.path));
+}
+
+describe('Checkpoint', () => {
+  it('opens a single file', async () => {
+    using folder = folderWith({
+      'model.safetensors': safetensors({ 'a.weight': matrix, 'n.weight': norm }),
+      'other.safetensors': Buffer.from('not looked at'),
+      'config.json': { model_type: 'llama' },
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect(checkpoint.names()).toEqual(['a.weight', 'n.weight']);
+    expect(checkpoint.totalBytes).toBe(160);
+    expect(checkpoint.config.model_type).toBe('llama');
+    expect(checkpoint.has('a.weight')).toBe(true);
+    expect(checkpoint.has('b.weight')).toBe(false);
+    expect(checkpoint.info('n.weight')).toMatchObject({
+      dtype: 'F32',
+      shape: [8],
+      file: 'model.safetensors',
+    });
+    expect(checkpoint.info('b.weight')).toBeUndefined();
+    expect([...(await checkpoint.vector('n.weight', 8).read())]).toEqual(range(8, 100));
+    expect(checkpoint.unusedNames()).toEqual(['a.weight']);
+    checkpoint.ignore(/^a\./);
+    expect(checkpoint.unusedNames()).toEqual([]);
+  });
+
+  it('reads a matrix by rows into one buffer, every range the same bytes', async () => {
+    using folder = folderWith({
+      'model.safetensors': safetensors({ pad: raw('U8', [3], 3), 'a.weight': matrix }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const source = checkpoint.matrix('a.weight', { rows: 4, cols: 8 });
+    expect(source).toMatchObject({ rows: 4, cols: 8, format: { kind: 'float', dtype: 'f32' } });
+    for (const [start, end] of [
+      [0, 4],
+      [1, 3],
+      [3, 4],
+      [2, 2],
+      [0, 1],
+    ] as const) {
+      const { data } = await source.readRows(start, end);
+      expect(data.byteOffset % 16).toBe(0);
+      const floats = new Float32Array(data.buffer, data.byteOffset, data.byteLength / 4);
+      expect([...floats]).toEqual(range(32).slice(start * 8, end * 8));
+    }
+    const first = await source.readRows(0, 2);
+    const second = await source.readRows(1, 3);
+    expect(second.data.buffer).toBe(first.data.buffer);
+    for (const [start, end] of [
+      [-1, 2],
+      [0, 5],
+      [3, 2],
+      [0.5, 2],
+    ] as const) {
+      await expect(source.readRows(start, end)).rejects.toThrow(RangeError);
+    }
+  });
+
+  it('opens shards with an index, and without', async () => {
+    const files = {
+      'model-00001-of-00002.safetensors': safetensors({ 'a.weight': matrix }),
+      'model-00002-of-00002.safetensors': safetensors({ 'n.weight': norm, extra: norm }),
+      'consolidated.safetensors': Buffer.from('not looked at'),
+    };
+    const map = {
+      'a.weight': 'model-00001-of-00002.safetensors',
+      'n.weight': 'model-00002-of-00002.safetensors',
+    };
+    for (const withIndex of [true, false]) {
+      using folder = folderWith(withIndex ? { ...files, [INDEX_NAME]: index(map) } : files);
+      await using checkpoint = await Checkpoint.open(folder.path);
+      expect(checkpoint.names()).toEqual(['a.weight', 'n.weight', 'extra']);
+      expect([...(await checkpoint.vector('n.weight').read())]).toEqual(range(8, 100));
+      expect(checkpoint.info('a.weight')?.file).toBe('model-00001-of-00002.safetensors');
+      checkpoint.matrix('a.weight');
+      expect(checkpoint.unusedNames()).toEqual(['extra']);
+    }
+  });
+
+  it('takes shards of any name, but no adapter', async () => {
+    using folder = folderWith({
+      'weights.safetensors': safetensors({ 'n.weight': norm }),
+      'adapter_model.safetensors': safetensors({ lora: norm }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect(checkpoint.names()).toEqual(['n.weight']);
+    const error = await openError({ 'adapter_model.safetensors': safetensors({ lora: norm }) });
+    expect(error).toMatchObject({ code: 'weights-none', message: expect.stringMatching(/adapter/) });
+  });
+
+  it('lets the index decide between two holders of one name', async () => {
+    using folder = folderWith({
+      'a.safetensors': safetensors({ n: norm, m: norm }),
+      'b.safetensors': safetensors({ n: f32([8], range(8)), k: norm }),
+      [INDEX_NAME]: index({ n: 'b.safetensors', m: 'a.safetensors' }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect([...(await checkpoint.vector('n').read())]).toEqual(range(8));
+  });
+
+  it.each([
+    ['F16', Uint16Array.of(0x3c00, 0xc000, 0x0001, 0x7bff), [1, -2, 2 ** -24, 65504]],
+    ['BF16', Uint16Array.of(0x3f80, 0xc000, 0x4049, 0x0000), [1, -2, 3.140625, 0]],
+  ] as const)('widens a vector of %s', async (dtype, codes, expected) => {
+    const tensor: TestTensor = { dtype, shape: [4], data: bytesOf(codes) };
+    // An odd start, so that no view of the file's bytes would be aligned.
+    using folder = folderWith({ 'model.safetensors': safetensors({ odd: raw('U8', [1], 1), v: tensor }) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect([...(await checkpoint.vector('v').read())]).toEqual(expected);
+  });
+
+  it('reads any dtype as bytes', async () => {
+    using folder = folderWith({ 'model.safetensors': safetensors({ t: u32([3], [1, 2, 70000]) }) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const out = new Uint32Array(2);
+    await checkpoint.readBytes('t', 4, bytesOf(out));
+    expect([...out]).toEqual([2, 70000]);
+  });
+});
+
+describe('a quantised checkpoint', () => {
+  const config = { quantization: { bits: 4, group_size: 32 } };
+  const tensors = {
+    'l.weight': u32([4, 8], range(32)),
+    'l.scales': f32([4, 2], range(8, 1)),
+    'l.biases': f32([4, 2], range(8, -20)),
+    'n.weight': norm,
+    'f.weight': matrix,
+  };
+
+  it('gives codes, scales and biases of a range of rows, each aligned', async () => {
+    using folder = folderWith({ 'config.json': config, 'model.safetensors': safetensors(tensors) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const source = checkpoint.matrix('l.weight', { rows: 4, cols: 64 });
+    expect(source.format).toEqual({ kind: 'affine', bits: 4, groupSize: 32, dtype: 'f32' });
+    const { data, scales, biases } = await source.readRows(1, 4);
+    expect([...new Uint32Array(data.buffer, data.byteOffset, 24)]).toEqual(range(24, 8));
+    expect([...new Float32Array(scales!.buffer, scales!.byteOffset, 6)]).toEqual(range(6, 3));
+    expect([...new Float32Array(biases!.buffer, biases!.byteOffset, 6)]).toEqual(range(6, -18));
+    expect([data.byteLength, scales!.byteLength, biases!.byteLength]).toEqual([96, 24, 24]);
+    expect(checkpoint.matrix('f.weight').format).toEqual({ kind: 'float', dtype: 'f32' });
+    expect(checkpoint.unusedNames()).toEqual(['n.weight']);
+  });
+
+  it.each([
+    ['l.scales', /no l\.scales/],
+    ['l.biases', /no l\.biases/],
+  ])('misses %s', async (gone, message) => {
+    const rest = Object.fromEntries(Object.entries(tensors).filter(([name]) => name !== gone));
+    using folder = folderWith({ 'config.json': config, 'model.safetensors': safetensors(rest) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const error = await failure(() => checkpoint.matrix('l.weight'));
+    expect(error).toMatchObject({
+      code: 'weights-quantization-tensors',
+      message: expect.stringMatching(message),
+    });
+  });
+
+  it('is refused without a quantization section, and with one of another mode', async () => {
+    using folder = folderWith({ 'config.json': {}, 'model.safetensors': safetensors(tensors) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect((await failure(() => checkpoint.matrix('l.weight'))).code).toBe('weights-quantization-tensors');
+    const other = { quantization: { bits: 4, group_size: 32, mode: 'mxfp4' } };
+    const error = await openError({ 'config.json': other, 'model.safetensors': safetensors(tensors) });
+    expect(error.code).toBe('weights-quantization-unsupported');
+  });
+});
+
+describe('errors', () => {
+  it.each<[string, string, RegExp, Record<string, Uint8Array | string | object>]>([
+    ['an empty folder', 'weights-none', /no \*\.safetensors/, {}],
+    ['a pickle', 'weights-pickle', /pytorch_model\.bin/, { 'pytorch_model.bin': 'x', 'config.json': {} }],
+    ['a .pt', 'weights-pickle', /model\.pt/, { 'model.pt': 'x' }],
+    ['a .pth', 'weights-pickle', /consolidated\.00\.pth/, { 'consolidated.00.pth': 'x' }],
+    ['a .ckpt', 'weights-pickle', /m\.ckpt/, { 'm.ckpt': 'x' }],
+    [
+      'a pickle in disguise',
+      'weights-pickle',
+      /pickle/,
+      { 'model.safetensors': Buffer.from('PK\x03\x04\x14\x00\x00\x00\x00\x00') },
+    ],
+    [
+      'a pickle in an index',
+      'weights-pickle',
+      /pytorch_model/,
+      { [INDEX_NAME]: index({ a: 'pytorch_model.bin' }) },
+    ],
+    ['a GGUF file', 'weights-gguf', /GGUF/, { 'model-q4.gguf': 'GGUF' }],
+    ['a training leftover only', 'weights-none', /no \*\.safetensors/, { 'training_args.bin': 'x' }],
+    [
+      'an absent shard',
+      'weights-shard-missing',
+      /gone\.safetensors/,
+      { [INDEX_NAME]: index({ a: 'gone.safetensors' }) },
+    ],
+    [
+      'a tensor absent from its shard',
+      'weights-index',
+      /holds "b", but no shard does/,
+      {
+        'a.safetensors': safetensors({ a: norm }),
+        [INDEX_NAME]: index({ a: 'a.safetensors', b: 'a.safetensors' }),
+      },
+    ],
+    [
+      'a tensor in another shard',
+      'weights-index',
+      /but b\.safetensors does/,
+      {
+        'a.safetensors': safetensors({ a: norm }),
+        'b.safetensors': safetensors({ b: norm, c: norm }),
+        [INDEX_NAME]: index({ a: 'a.safetensors', b: 'b.safetensors', c: 'a.safetensors' }),
+      },
+    ],
+    ['a broken index', 'model-file-broken', /not JSON/, { [INDEX_NAME]: '{"weight_map": ' }],
+    ['an index without a map', 'weights-index', /no weight_map/, { [INDEX_NAME]: {} }],
+    ['an empty index', 'weights-index', /empty/, { [INDEX_NAME]: index({}) }],
+    [
+      'a way out of the folder',
+      'weights-index',
+      /no file name/,
+      { [INDEX_NAME]: index({ a: '../x.safetensors' }) },
+    ],
+    ['a broken config', 'model-file-broken', /config\.json/, { 'config.json': '{,}' }],
+    [
+      'a truncated shard',
+      'weights-truncated',
+      /m2\.safetensors/,
+      {
+        'm1.safetensors': safetensors({ a: norm }),
+        'm2.safetensors': safetensors({ b: norm }).subarray(0, -1),
+      },
+    ],
+    [
+      'one name in two files',
+      'weights-duplicate',
+      /both hold "a"/,
+      { 'm1.safetensors': safetensors({ a: norm }), 'm2.safetensors': safetensors({ a: norm }) },
+    ],
+  ])('%s', async (_, code, message, files) => {
+    const error = await openError(files);
+    expect(error.code).toBe(code);
+    expect(error.message).toMatch(message);
+    expect(error.fix).toBeTruthy();
+  });
+
+  it('a missing folder, or a file in its place', async () => {
+    using folder = folderWith({ 'model.gguf': 'GGUF' });
+    expect((await failure(Checkpoint.open(join(folder.path, 'gone')))).code).toBe('model-folder-missing');
+    const error = await failure(Checkpoint.open(join(folder.path, 'model.gguf')));
+    expect(error).toMatchObject({
+      code: 'model-folder-missing',
+      message: expect.stringMatching(/is a file/),
+    });
+  });
+
+  it('a folder in place of a shard, and a file that may not be read', async () => {
+    using folder = folderWith({});
+    mkdirSync(join(folder.path, 'model.safetensors'));
+    expect((await failure(Checkpoint.open(folder.path))).code).toBe('weights-header');
+    using locked = folderWith({ 'model.safetensors': safetensors({ a: norm }) });
+    chmodSync(join(locked.path, 'model.safetensors'), 0);
+    // Root may read anything; the test then shows that the mode does not matter to it.
+    if (process.getuid?.() === 0) await (await Checkpoint.open(locked.path)).close();
+    else expect((await failure(Checkpoint.open(locked.path))).code).toBe('weights-unreadable');
+  });
+
+  it('a missing tensor, a wrong shape and a wrong dtype', async () => {
+    const files = { 'model.safetensors': safetensors({ m: matrix, v: norm, i: raw('I32', [2, 2], 16) }) };
+    using folder = folderWith(files);
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const code = async (work: () => unknown) => (await failure(work)).code;
+    expect(await code(() => checkpoint.matrix('gone'))).toBe('weights-tensor-missing');
+    expect(await code(() => checkpoint.vector('gone'))).toBe('weights-tensor-missing');
+    expect(await code(() => checkpoint.matrix('m', { rows: 8, cols: 4 }))).toBe('weights-tensor-shape');
+    expect(await code(() => checkpoint.matrix('v'))).toBe('weights-tensor-shape');
+    expect(await code(() => checkpoint.vector('m'))).toBe('weights-tensor-shape');
+    expect(await code(() => checkpoint.vector('v', 9))).toBe('weights-tensor-shape');
+    expect(await code(() => checkpoint.matrix('i'))).toBe('weights-tensor-dtype');
+    expect(await code(() => checkpoint.vector('i'))).toBe('weights-tensor-dtype');
+    const { message } = await failure(() => checkpoint.matrix('m', { rows: 8, cols: 4 }));
+    expect(message).toBe('"m" has shape [4, 8]; the model needs [8, 4]');
+  });
+});

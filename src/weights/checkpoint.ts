@@ -1,0 +1,422 @@
+/**
+ * A checkpoint: the safetensors files of a model folder seen as one set of named tensors, handed out as sources
+ * that read by ranges of rows. Nothing but headers is read when it is opened.
+ */
+
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  type MatrixFormat,
+  type MatrixRows,
+  type MatrixSource,
+  rowDataBytes,
+  rowScaleBytes,
+  type VectorSource,
+} from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import { affineNames, parseQuantization, type QuantizationConfig, resolveAffine } from './affine.js';
+import { decodeFloats, floatDtype } from './dtypes.js';
+import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
+import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
+import { SafetensorsFile, type TensorInfo } from './safetensors.js';
+
+export const INDEX_NAME = 'model.safetensors.index.json';
+export const SINGLE_NAME = 'model.safetensors';
+
+/** What a model expects of a matrix; given, it is checked. */
+export interface ExpectedShape {
+  readonly rows: number;
+  readonly cols: number;
+}
+
+interface Entry {
+  readonly file: SafetensorsFile;
+  readonly tensor: TensorInfo;
+}
+
+/** A tensor with the file that holds it. */
+export interface CheckpointTensor extends TensorInfo {
+  /** The shard's name within the folder. */
+  readonly file: string;
+}
+
+/** An open checkpoint. Close it when the weights are on the device. */
+export class Checkpoint {
+  readonly folder: string;
+  /** The parsed config.json, empty where the folder has none. */
+  readonly config: JsonObject;
+  /** Set for an MLX-quantised checkpoint. */
+  readonly quantization: QuantizationConfig | undefined;
+  /** Bytes of all tensors as stored. */
+  readonly totalBytes: number;
+  readonly #entries: ReadonlyMap<string, Entry>;
+  readonly #files: readonly SafetensorsFile[];
+  readonly #used = new Set<string>();
+
+  private constructor(
+    folder: string,
+    config: JsonObject,
+    files: readonly SafetensorsFile[],
+    entries: Map<string, Entry>,
+  ) {
+    this.folder = folder;
+    this.config = config;
+    this.quantization = parseQuantization(config, join(folder, 'config.json'));
+    this.#files = files;
+    this.#entries = entries;
+    let total = 0;
+    for (const { tensor } of entries.values()) total += tensor.byteLength;
+    this.totalBytes = total;
+  }
+
+  /**
+   * Opens a folder: `model.safetensors.index.json` with its shards, or `model.safetensors`, or every
+   * `model*.safetensors`, or every `*.safetensors` there.
+   *
+   * @throws KvantError `model-folder-missing`, `weights-none`, `weights-pickle`, `weights-gguf`, `weights-index`,
+   * `weights-shard-missing`, `weights-duplicate`, and those of {@link SafetensorsFile.open} and
+   * {@link parseQuantization}
+   */
+  static async open(folder: string): Promise<Checkpoint> {
+    await requireFolder(folder);
+    const config = (await readOptionalJsonFile(folder, 'config.json')) ?? {};
+    const index = await readIndex(folder);
+    const names = index === undefined ? await findShards(folder) : [...new Set(index.values())].sort();
+    const files: SafetensorsFile[] = [];
+    try {
+      for (const name of names) files.push(await openShard(folder, name, index !== undefined));
+      return new Checkpoint(folder, config, files, collect(folder, names, files, index));
+    } catch (error) {
+      await Promise.all(files.map((file) => file.close()));
+      throw error;
+    }
+  }
+
+  /** Every tensor's name, scales and biases of quantised matrices included, in the order of the files. */
+  names(): string[] {
+    return [...this.#entries.keys()];
+  }
+
+  has(name: string): boolean {
+    return this.#entries.has(name);
+  }
+
+  /** The tensor's header entry, undefined where there is none. */
+  info(name: string): CheckpointTensor | undefined {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return undefined;
+    return { ...entry.tensor, file: entry.file.path.slice(this.folder.length).replace(/^[/\\]/, '') };
+  }
+
+  /**
+   * A matrix by its weight's name (`….weight`), float or affine-quantised as it is stored.
+   *
+   * @param expected what the model needs; a different shape is an error here rather than a wrong answer later
+   * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, and those of
+   * {@link resolveAffine}
+   */
+  matrix(name: string, expected?: ExpectedShape): MatrixSource {
+    const { file, tensor } = this.#take(name);
+    const names = affineNames(name);
+    const scales = this.#entries.get(names.scales);
+    const biases = this.#entries.get(names.biases);
+    if (scales !== undefined || tensor.dtype === 'U32') {
+      const affine = resolveAffine(
+        { weight: tensor, scales: scales?.tensor, biases: biases?.tensor },
+        this.quantization,
+        expected?.cols,
+      );
+      checkShape(name, [affine.rows, affine.cols], expected);
+      this.#used.add(names.scales).add(names.biases);
+      return new StoredMatrix(name, affine.rows, affine.cols, affine.format, [
+        { file, tensor },
+        scales as Entry,
+        biases as Entry,
+      ]);
+    }
+    const dtype = floatDtype(tensor.dtype);
+    if (dtype === undefined) throw dtypeError(tensor);
+    if (tensor.shape.length !== 2) throw shapeError(name, tensor.shape, 'a matrix');
+    const [rows, cols] = tensor.shape as [number, number];
+    checkShape(name, [rows, cols], expected);
+    return new StoredMatrix(name, rows, cols, { kind: 'float', dtype }, [{ file, tensor }]);
+  }
+
+  /**
+   * A vector by name, to be read as f32.
+   * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`
+   */
+  vector(name: string, expectedLength?: number): VectorSource {
+    const { file, tensor } = this.#take(name);
+    const dtype = floatDtype(tensor.dtype);
+    if (dtype === undefined) throw dtypeError(tensor);
+    const length = tensor.shape[0] ?? 0;
+    if (tensor.shape.length !== 1) throw shapeError(name, tensor.shape, 'a vector');
+    if (expectedLength !== undefined && length !== expectedLength) {
+      throw shapeError(name, tensor.shape, `[${expectedLength}]`);
+    }
+    return {
+      name,
+      length,
+      async read(): Promise<Float32Array> {
+        const values = new Float32Array(length);
+        // f32 is read in place; a half needs room of its own while it is widened.
+        const bytes = dtype === 'f32' ? new Uint8Array(values.buffer) : new Uint8Array(tensor.byteLength);
+        await file.readInto(tensor, 0, bytes);
+        if (dtype !== 'f32') decodeFloats(bytes, dtype, values);
+        return values;
+      },
+    };
+  }
+
+  /**
+   * Some bytes of a tensor, whatever its dtype, from `offset` on.
+   * @throws KvantError `weights-tensor-missing`
+   */
+  async readBytes(name: string, offset: number, target: Uint8Array): Promise<void> {
+    const { file, tensor } = this.#take(name);
+    await file.readInto(tensor, offset, target);
+  }
+
+  /** Counts tensors as known though they are not read, such as the rotary frequencies old checkpoints carry. */
+  ignore(pattern: RegExp): void {
+    for (const name of this.#entries.keys()) if (pattern.test(name)) this.#used.add(name);
+  }
+
+  /** The tensors that nobody asked for: with a model loaded, the checkpoint's extra tensors. */
+  unusedNames(): string[] {
+    return this.names().filter((name) => !this.#used.has(name));
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#files.map((file) => file.close()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #take(name: string): Entry {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) {
+      throw new KvantError('weights-tensor-missing', `${this.folder} has no tensor ${JSON.stringify(name)}`, {
+        kind: 'model',
+        where: name,
+        fix: 'Check that config.json belongs to these weights, and that every shard is there.',
+      });
+    }
+    this.#used.add(name);
+    return entry;
+  }
+}
+
+/** A matrix as it lies in a file: floats, or codes with scales and biases. */
+class StoredMatrix implements MatrixSource {
+  readonly name: string;
+  readonly rows: number;
+  readonly cols: number;
+  readonly format: MatrixFormat;
+  readonly #parts: readonly Entry[];
+  #buffer: ArrayBuffer | undefined;
+
+  constructor(name: string, rows: number, cols: number, format: MatrixFormat, parts: readonly Entry[]) {
+    this.name = name;
+    this.rows = rows;
+    this.cols = cols;
+    this.format = format;
+    this.#parts = parts;
+  }
+
+  /** Each part begins at a multiple of 16 bytes, so that typed arrays can be laid over it. */
+  async readRows(start: number, end: number): Promise<MatrixRows> {
+    checkRows(this, start, end);
+    const rows = end - start;
+    const dataBytes = rowDataBytes(this.cols, this.format);
+    const scaleBytes = rowScaleBytes(this.cols, this.format);
+    const scalesAt = align16(rows * dataBytes);
+    const biasesAt = scalesAt + align16(rows * scaleBytes);
+    const buffer = this.#room(scaleBytes === 0 ? rows * dataBytes : biasesAt + rows * scaleBytes);
+    // The caller's view keeps the bytes alive; a source that has been read to its end need not hold them too.
+    if (end === this.rows) this.#buffer = undefined;
+
+    const data = new Uint8Array(buffer, 0, rows * dataBytes);
+    const [weight, scale, bias] = this.#parts as [Entry, Entry?, Entry?];
+    if (scale === undefined || bias === undefined) {
+      await weight.file.readInto(weight.tensor, start * dataBytes, data);
+      return { data };
+    }
+    const scales = new Uint8Array(buffer, scalesAt, rows * scaleBytes);
+    const biases = new Uint8Array(buffer, biasesAt, rows * scaleBytes);
+    await Promise.all([
+      weight.file.readInto(weight.tensor, start * dataBytes, data),
+      scale.file.readInto(scale.tensor, start * scaleBytes, scales),
+      bias.file.readInto(bias.tensor, start * scaleBytes, biases),
+    ]);
+    return { data, scales, biases };
+  }
+
+  #room(bytes: number): ArrayBuffer {
+    if (this.#buffer === undefined || this.#buffer.byteLength < bytes) this.#buffer = new ArrayBuffer(bytes);
+    return this.#buffer;
+  }
+}
+
+/** @throws RangeError where `[start, end)` is no range of the matrix's rows */
+export function checkRows(source: MatrixSource, start: number, end: number): void {
+  if (Number.isInteger(start) && Number.isInteger(end) && 0 <= start && start <= end && end <= source.rows)
+    return;
+  throw new RangeError(`rows [${start}, ${end}) of ${source.name}, which has ${source.rows}`);
+}
+
+export function align16(bytes: number): number {
+  return Math.ceil(bytes / 16) * 16;
+}
+
+async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
+  const json = await readOptionalJsonFile(folder, INDEX_NAME);
+  if (json === undefined) return undefined;
+  const path = join(folder, INDEX_NAME);
+  const weightMap = json.weight_map;
+  if (typeof weightMap !== 'object' || weightMap === null || Array.isArray(weightMap)) {
+    throw indexError(path, 'it has no weight_map');
+  }
+  const index = new Map<string, string>();
+  for (const [name, shard] of Object.entries(weightMap)) {
+    // A shard is a file beside the index, never a way out of the folder.
+    if (typeof shard !== 'string' || !/^[^/\\]+$/.test(shard) || shard === '.' || shard === '..') {
+      throw indexError(
+        path,
+        `${JSON.stringify(name)} is mapped to ${JSON.stringify(shard)}, which is no file name`,
+      );
+    }
+    if (isPickleName(shard)) throw pickleError(join(folder, shard));
+    index.set(name, shard);
+  }
+  if (index.size === 0) throw indexError(path, 'its weight_map is empty');
+  return index;
+}
+
+async function findShards(folder: string): Promise<string[]> {
+  const all = (await readdir(folder)).sort();
+  if (all.includes(SINGLE_NAME)) return [SINGLE_NAME];
+  const shards = all.filter((name) => name.endsWith('.safetensors') && !name.startsWith('adapter'));
+  const models = shards.filter((name) => name.startsWith('model'));
+  if (models.length > 0) return models;
+  if (shards.length > 0) return shards;
+  throw noWeights(folder, all);
+}
+
+/**
+ * Says why a folder or repository without safetensors files has nothing to load.
+ * @param where the folder or the hub id
+ */
+export function noWeights(where: string, names: readonly string[]): KvantError {
+  const pickle = names.find(isPickleName);
+  if (pickle !== undefined) return pickleError(join(where, pickle));
+  const gguf = names.find(isGgufName);
+  if (gguf !== undefined) return ggufError(join(where, gguf));
+  const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
+  return new KvantError(
+    'weights-none',
+    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors file`,
+    {
+      kind: 'not-found',
+      where,
+      fix: adapter
+        ? 'Give the base model, or merge the adapter into it first.'
+        : 'Give the folder that holds config.json and the *.safetensors files of a model.',
+    },
+  );
+}
+
+async function openShard(folder: string, name: string, fromIndex: boolean): Promise<SafetensorsFile> {
+  try {
+    return await SafetensorsFile.open(join(folder, name));
+  } catch (cause) {
+    if (!fromIndex || !(cause instanceof KvantError) || cause.code !== 'weights-missing') throw cause;
+    throw new KvantError(
+      'weights-shard-missing',
+      `${INDEX_NAME} names ${name}, which ${folder} does not have`,
+      {
+        kind: 'not-found',
+        where: join(folder, name),
+        fix: `Fetch ${name}: the download of the model was not finished.`,
+        cause,
+      },
+    );
+  }
+}
+
+function collect(
+  folder: string,
+  names: readonly string[],
+  files: readonly SafetensorsFile[],
+  index: Map<string, string> | undefined,
+): Map<string, Entry> {
+  const entries = new Map<string, Entry>();
+  const homes = new Map<string, string>();
+  for (const [i, file] of files.entries()) {
+    for (const [name, tensor] of file.tensors) {
+      const home = homes.get(name);
+      if (home !== undefined) {
+        const named = index?.get(name);
+        if (named === undefined) {
+          throw new KvantError(
+            'weights-duplicate',
+            `${home} and ${names[i]} both hold ${JSON.stringify(name)}`,
+            {
+              kind: 'model',
+              where: folder,
+              fix: `Remove the files that do not belong to the model, or add the ${INDEX_NAME} that came with it.`,
+            },
+          );
+        }
+        if (named !== names[i]) continue;
+      }
+      entries.set(name, { file, tensor });
+      homes.set(name, names[i] as string);
+    }
+  }
+  for (const [name, shard] of index ?? []) {
+    if (homes.get(name) === shard) continue;
+    const elsewhere = homes.get(name);
+    throw indexError(
+      join(folder, INDEX_NAME),
+      `it says that ${shard} holds ${JSON.stringify(name)}, but ${elsewhere === undefined ? 'no shard does' : `${elsewhere} does`}`,
+    );
+  }
+  return entries;
+}
+
+function checkShape(
+  name: string,
+  shape: readonly [number, number],
+  expected: ExpectedShape | undefined,
+): void {
+  if (expected === undefined || (shape[0] === expected.rows && shape[1] === expected.cols)) return;
+  throw shapeError(name, shape, `[${expected.rows}, ${expected.cols}]`);
+}
+
+function shapeError(name: string, shape: readonly number[], expected: string): KvantError {
+  return new KvantError(
+    'weights-tensor-shape',
+    `${JSON.stringify(name)} has shape [${shape.join(', ')}]; the model needs ${expected}`,
+    { kind: 'model', where: name, fix: 'Check that config.json belongs to these weights.' },
+  );
+}
+
+function dtypeError(tensor: TensorInfo): KvantError {
+  return new KvantError(
+    'weights-tensor-dtype',
+    `${JSON.stringify(tensor.name)} is ${tensor.dtype}; the model needs F32, F16 or BF16`,
+    { kind: 'model', where: tensor.name, fix: 'Convert the checkpoint to BF16, F16 or F32.' },
+  );
+}
+
+function indexError(path: string, what: string): KvantError {
+  return new KvantError('weights-index', `${path} does not fit the shards: ${what}`, {
+    kind: 'model',
+    where: path,
+    fix: 'Fetch the index and the shards again, from one revision of the model.',
+  });
+}
