@@ -1,0 +1,83 @@
+import { describe, expect, it } from 'vitest';
+import type { KvPool, KvPoolSpec } from '../device/kv.js';
+import { BlockPool } from './block-pool.js';
+import { BlockTable } from './block-table.js';
+
+describe('BlockPool', () => {
+  it('gives out each block once and takes it back', () => {
+    const pool = new BlockPool(5);
+    const blocks = Array.from({ length: 5 }, () => pool.allocate());
+    expect([...blocks].sort()).toEqual([0, 1, 2, 3, 4]);
+    expect(pool.free).toBe(0);
+    expect(() => pool.allocate()).toThrow(/No block is free/);
+    pool.release(blocks[2]!);
+    expect(pool.allocate()).toBe(blocks[2]);
+    pool.check(5);
+  });
+
+  it('frees a shared block with its last owner', () => {
+    const pool = new BlockPool(2);
+    const block = pool.allocate();
+    pool.retain(block);
+    pool.release(block);
+    expect(pool.used).toBe(1);
+    expect(pool.references(block)).toBe(1);
+    pool.release(block);
+    pool.check(0);
+    expect(() => pool.release(block)).toThrow(/has no owner/);
+    expect(() => pool.retain(block)).toThrow(/has no owner/);
+  });
+
+  it('notices a leak', () => {
+    const pool = new BlockPool(3);
+    pool.allocate();
+    expect(() => pool.check(0)).toThrow(/1 blocks in use/);
+  });
+
+  it('agrees with a model of itself over random operations', () => {
+    const pool = new BlockPool(7);
+    const owners: number[] = [];
+    let state = 12345;
+    for (let i = 0; i < 5000; i++) {
+      state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+      const choice = (state >>> 16) % 3;
+      const pick = owners[(state >>> 8) % Math.max(1, owners.length)];
+      if (choice === 0 && pool.free > 0) owners.push(pool.allocate());
+      else if (choice === 1 && pick !== undefined) {
+        pool.retain(pick);
+        owners.push(pick);
+      } else if (pick !== undefined) {
+        pool.release(pick);
+        owners.splice(owners.indexOf(pick), 1);
+      }
+      pool.check(new Set(owners).size);
+    }
+  });
+});
+
+describe('BlockTable', () => {
+  it('tells the device of new entries only, and gives all back', () => {
+    const pool = new BlockPool(6);
+    const writes: [number, number, number[]][] = [];
+    const spec: KvPoolSpec = { layers: [], blocks: 6, blockTokens: 16, slots: 2, maxBlocksPerSlot: 4 };
+    const device: KvPool = {
+      spec,
+      bytes: 0,
+      setBlocks: (slot, first, blocks) => writes.push([slot, first, [...blocks]]),
+      dispose: () => {},
+    };
+    const table = new BlockTable(1, pool, device);
+    table.grow(2);
+    table.grow(0);
+    table.grow(1);
+    expect(writes).toEqual([
+      [1, 0, [table.at(0), table.at(1)]],
+      [1, 2, [table.at(2)]],
+    ]);
+    expect(table.at(3)).toBeUndefined();
+    expect(pool.used).toBe(3);
+    table.clear();
+    expect(table.length).toBe(0);
+    pool.check(0);
+  });
+});
