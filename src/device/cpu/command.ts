@@ -1,0 +1,40 @@
+/** One kernel launch: which kernel, and its parameters as u32 words (see opcodes.ts). */
+export interface Command {
+  readonly opcode: number;
+  readonly words: readonly number[];
+}
+
+const f32 = new Float32Array(1);
+const u32 = new Uint32Array(f32.buffer);
+
+/** The bits of an f32 parameter. */
+export function f32Word(value: number): number {
+  f32[0] = value;
+  return u32[0]!;
+}
+
+const HEAD_WORDS = 4;
+
+/** Words that a list of commands takes in memory. */
+export function commandWords(commands: readonly Command[]): number {
+  let words = 0;
+  for (const { words: own } of commands) words += paddedWords(own.length);
+  return words;
+}
+
+/** Writes a list of commands as the kernels read it. */
+export function writeCommands(to: Uint32Array, commands: readonly Command[]): void {
+  let at = 0;
+  for (const { opcode, words } of commands) {
+    const size = paddedWords(words.length);
+    to.fill(0, at, at + size);
+    to[at] = opcode;
+    to[at + 1] = size * 4;
+    to.set(words, at + HEAD_WORDS);
+    at += size;
+  }
+}
+
+function paddedWords(parameters: number): number {
+  return HEAD_WORDS + Math.ceil(parameters / 4) * 4;
+}
