@@ -31,6 +31,8 @@ export interface KvantErrorOptions {
   readonly kind?: ErrorKind;
   /** The request field, file or tensor at fault. */
   readonly where?: string;
+  /** Seconds after which it is worth trying again (`overloaded`). */
+  readonly retryAfter?: number;
   readonly cause?: unknown;
 }
 
@@ -41,6 +43,7 @@ export class KvantError extends Error {
   readonly fix: string | undefined;
   readonly kind: ErrorKind;
   readonly where: string | undefined;
+  readonly retryAfter: number | undefined;
 
   constructor(code: string, message: string, options: KvantErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -48,6 +51,7 @@ export class KvantError extends Error {
     this.fix = options.fix;
     this.kind = options.kind ?? 'internal';
     this.where = options.where;
+    this.retryAfter = options.retryAfter;
   }
 
   get status(): number {
@@ -62,17 +66,26 @@ export interface SerializedError {
   readonly fix: string | undefined;
   readonly kind: ErrorKind;
   readonly where: string | undefined;
+  readonly retryAfter: number | undefined;
   readonly stack: string | undefined;
 }
 
 export function serializeError(error: unknown): SerializedError {
   if (error instanceof KvantError) {
-    const { code, message, fix, kind, where, stack } = error;
-    return { code, message, fix, kind, where, stack };
+    const { code, message, fix, kind, where, retryAfter, stack } = error;
+    return { code, message, fix, kind, where, retryAfter, stack };
   }
   const message = error instanceof Error ? error.message : String(error);
   const stack = error instanceof Error ? error.stack : undefined;
-  return { code: 'internal', message, fix: undefined, kind: 'internal', where: undefined, stack };
+  return {
+    code: 'internal',
+    message,
+    fix: undefined,
+    kind: 'internal',
+    where: undefined,
+    retryAfter: undefined,
+    stack,
+  };
 }
 
 export function deserializeError(data: SerializedError): KvantError {
@@ -80,6 +93,7 @@ export function deserializeError(data: SerializedError): KvantError {
     kind: data.kind,
     ...(data.fix === undefined ? {} : { fix: data.fix }),
     ...(data.where === undefined ? {} : { where: data.where }),
+    ...(data.retryAfter === undefined ? {} : { retryAfter: data.retryAfter }),
   });
   if (data.stack !== undefined) error.stack = data.stack;
   return error;

@@ -5,6 +5,7 @@
 
 import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
+import type { KvLayerInfo } from '../kv/policy.js';
 import type { SamplingOptions } from '../sampling/params.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
@@ -200,17 +201,6 @@ export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   cancel(): void;
 }
 
-/** How the KV cache of one layer is kept. */
-export interface KvLayerInfo {
-  readonly layer: number;
-  readonly kind: 'full';
-  /** Effective formats, as people write them: `f16`. */
-  readonly key: string;
-  readonly value: string;
-  /** Why the layer has another format than was asked for. */
-  readonly reason?: string;
-}
-
 export interface EngineInfo {
   /** The name it is served under. */
   readonly name: string;
@@ -278,4 +268,4 @@ export interface CloseOptions {
   readonly drain?: boolean;
 }
 
-export type { DeviceKind, SamplingOptions };
+export type { DeviceKind, KvLayerInfo, SamplingOptions };
