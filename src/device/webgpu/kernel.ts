@@ -1,0 +1,151 @@
+/**
+ * What a kernel is, to the runtime: text, bindings by role, and how many workgroups a step needs.
+ *
+ * A *variant* is one way to do an op. Variants stand in ordered lists (kernels/registry.ts), best first; at record
+ * time the first one that supports the device's capabilities and the shape is taken, and the last one supports
+ * everything. A variant answers with one or more *stages*: dispatches in order, which may hand each other scratch.
+ *
+ * Shapes are baked into the text, so a pipeline is cached by its text and layers of equal shape share one. What
+ * changes between steps is read from the `step` buffer (step-buffer.ts) or decides the number of workgroups,
+ * which is a plain number at encode time and so may follow the step's actual counts.
+ */
+
+import type { Precision } from '../device.js';
+import type { Activation, RowKind } from '../graph.js';
+import type { ShardLayout } from './weights-layout.js';
+
+/** One shape of subgroup matrix: C `[m, n]` += A `[m, k]` · B `[k, n]`. */
+export interface MatrixConfig {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly component: string;
+  readonly result: string;
+}
+
+/** What kernels may use. `precision: 'reference'` has f16 and matrices withheld. */
+export interface Capabilities {
+  readonly precision: Precision;
+  /** Results must not depend, by a bit, on how many rows there are: variants that reorder sums must decline. */
+  readonly deterministic: boolean;
+  /** `shader-f16` is enabled on the device and wanted. */
+  readonly f16: boolean;
+  readonly subgroups: boolean;
+  /** 0 where there are no subgroups. */
+  readonly subgroupMinSize: number;
+  readonly subgroupMaxSize: number;
+  readonly matrices: readonly MatrixConfig[];
+  /** Bytes of workgroup memory. */
+  readonly workgroupBytes: number;
+  /** Threads of a workgroup. */
+  readonly workgroupThreads: number;
+  /** Bytes of the largest storage binding. */
+  readonly bindingBytes: number;
+}
+
+/** Counts of one step, for workgroup counts. */
+export interface StepFacts {
+  tokens: number;
+  outputs: number;
+  sequences: number;
+  /** Split attention: pieces (row, split), and rows. See step-buffer.ts. */
+  items: number;
+  itemRows: number;
+  /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence. */
+  tiles: number;
+}
+
+export type Workgroups = [x: number, y: number, z: number];
+
+export interface Binding {
+  /** The role; also the name of the WGSL variable. Roles that begin with `scratch` are the variant's own. */
+  readonly name: string;
+  readonly access: 'read' | 'read_write';
+  /** WGSL store type, e.g. `array<vec4<f32>>`. */
+  readonly type: string;
+}
+
+export interface Stage {
+  readonly label: string;
+  /** The whole module. Binding i of group 0 is `bindings[i]`; the entry point is `main`. */
+  readonly wgsl: string;
+  readonly bindings: readonly Binding[];
+  /** Fills `out`. A zero in any dimension skips the dispatch. At most 65,535 each. */
+  readonly workgroups: (facts: StepFacts, out: Workgroups) => void;
+}
+
+export interface Kernel {
+  readonly stages: readonly Stage[];
+  /** Bytes of each scratch role. Scratch is shared by all kernels of a program and holds nothing between them. */
+  readonly scratch?: Readonly<Record<string, number>>;
+}
+
+export interface Variant<Shape> {
+  readonly name: string;
+  supports(capabilities: Capabilities, shape: Shape): boolean;
+  build(capabilities: Capabilities, shape: Shape): Kernel;
+}
+
+/**
+ * `out[:, outOffset : outOffset + n'] = act(norm(x) · Wᵀ + bias) (+ residual)`, for one shard of a weight.
+ *
+ * Roles: `x` f32 `[rows, xStride]`, `codes`, `metas` (affine), `bias` f32 `[n]`, `residual` f32 as `out`, `norm` f32
+ * `[k]`, `step`, `out` f32 `[rows, outStride]`. Buffers hold `rows` rows at least. `metas`, `bias`, `residual` and
+ * `norm` are bound only where the shape has them; a stage binds what it names.
+ */
+export interface LinearShape {
+  readonly rowKind: RowKind;
+  /** The bucket: at most this many rows. */
+  readonly rows: number;
+  /** Rows of the shard (out features); gate and up together where `glu` is set. */
+  readonly n: number;
+  readonly k: number;
+  readonly weight: ShardLayout;
+  /** Elements from a row of x to the next: k, rounded up to 4. The padding holds anything, NaN too. */
+  readonly xStride: number;
+  readonly outStride: number;
+  /** First column of `out` that the shard writes. */
+  readonly outOffset: number;
+  readonly bias: boolean;
+  readonly residual: boolean;
+  /** RMS norm of x, folded in. Offered to variants when nothing else reads the norm; declining costs a launch. */
+  readonly norm: { readonly eps: number } | null;
+  /** `out[f] = act(y[f]) · y[n / 2 + f]`. Offered like `norm`. */
+  readonly glu: Activation | null;
+}
+
+/** `var` lines for the bindings, in order. */
+export function declareBindings(bindings: readonly Binding[]): string {
+  return bindings
+    .map(({ name, access, type }, i) => `@group(0) @binding(${i}) var<storage, ${access}> ${name}: ${type};`)
+    .join('\n');
+}
+
+/** An f32 as a WGSL literal, exact. */
+export function f32Literal(value: number): string {
+  const rounded = Math.fround(value);
+  const text = String(rounded);
+  return /[.e]/.test(text) ? `${text}f` : `${text}.0f`;
+}
+
+const MAX_DIMENSION = 65535;
+
+/**
+ * Spreads `count` workgroups over x and y, z given. Kernels find their index as `wid.x + wid.y * nwg.x` (nwg:
+ * `num_workgroups`) and leave at once if it is beyond the end.
+ */
+export function spread(count: number, out: Workgroups, z = 1): void {
+  const y = Math.ceil(count / MAX_DIMENSION);
+  out[0] = y === 0 ? 0 : Math.ceil(count / y);
+  out[1] = y;
+  out[2] = z;
+}
+
+/** The first variant of the list that takes the shape. */
+export function chooseVariant<Shape>(
+  variants: readonly Variant<Shape>[],
+  capabilities: Capabilities,
+  shape: Shape,
+): Variant<Shape> | undefined {
+  return variants.find((v) => v.supports(capabilities, shape));
+}

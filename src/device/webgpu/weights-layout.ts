@@ -1,0 +1,42 @@
+/**
+ * How weights lie in GPU memory.
+ *
+ * A matrix is cut by rows into shards: each has one format and fits one binding. A shard has two planes, row after
+ * row without padding between rows but for what `rowWords` says:
+ * - `codes`, u32 words. Affine: `[n, k · bits / 32]`, a row one little-endian bit stream, lowest column in the lowest
+ *   bits; 32 columns are exactly `bits` words. Float: elements of the dtype, two 16-bit ones to a word, a row padded
+ *   with zeros to 16 bytes.
+ * - `metas`, one per group of columns, `[n, k / groupSize]`: scale and bias, `w = scale · code + bias`.
+ *   `f16` and `bf16`: one u32, scale in the low half, bias in the high half. `f32`: two words, scale then bias.
+ *   With f16 kernels on, metas are f16 whatever the checkpoint has; otherwise they keep the checkpoint's dtype.
+ */
+
+import type { AffineBits, FloatDtype, GroupSize, MatrixFormat } from '../weights.js';
+
+export type ShardLayout =
+  | { readonly kind: 'float'; readonly dtype: FloatDtype }
+  | {
+      readonly kind: 'affine';
+      readonly bits: AffineBits;
+      readonly groupSize: GroupSize;
+      readonly meta: FloatDtype;
+    };
+
+export function shardLayout(format: MatrixFormat, f16: boolean): ShardLayout {
+  if (format.kind === 'float') return { kind: 'float', dtype: format.dtype };
+  const { bits, groupSize, dtype } = format;
+  return { kind: 'affine', bits, groupSize, meta: f16 ? 'f16' : dtype };
+}
+
+/** u32 words of one row of codes. */
+export function rowWords(layout: ShardLayout, cols: number): number {
+  if (layout.kind === 'affine') return (cols * layout.bits) / 32;
+  const words = layout.dtype === 'f32' ? cols : Math.ceil(cols / 2);
+  return Math.ceil(words / 4) * 4;
+}
+
+/** u32 words of one row of metas; 0 for floats. */
+export function rowMetaWords(layout: ShardLayout, cols: number): number {
+  if (layout.kind === 'float') return 0;
+  return (cols / layout.groupSize) * (layout.meta === 'f32' ? 2 : 1);
+}
