@@ -1,0 +1,159 @@
+import { describe, expect, it } from 'vitest';
+import type { KvantError } from '../errors.js';
+import type { JsonObject } from './config-fields.js';
+import { editDistance, knownArchitectures, parseModelConfig } from './families.js';
+
+const LLAMA: JsonObject = {
+  architectures: ['LlamaForCausalLM'],
+  vocab_size: 1000,
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+};
+
+function parse(fields: JsonObject) {
+  return parseModelConfig({ ...LLAMA, ...fields });
+}
+
+function failure(fields: JsonObject): KvantError {
+  try {
+    parse(fields);
+  } catch (error) {
+    return error as KvantError;
+  }
+  throw new Error('the config was accepted');
+}
+
+describe('parseModelConfig', () => {
+  it('fills in what a config leaves out', () => {
+    expect(parse({})).toMatchObject({
+      family: 'llama',
+      headDim: 16,
+      kvHeads: 4,
+      activation: 'silu',
+      rmsNormEps: 1e-6,
+      maxPositions: 2048,
+      rope: { type: 'default', theta: 10_000 },
+      bias: { qkv: false, output: false, mlp: false },
+      qkNorm: false,
+      windows: [null, null],
+      tied: false,
+      dtype: null,
+      eosTokenIds: [],
+    });
+  });
+
+  it('takes null as absent', () => {
+    expect(parse({ num_key_value_heads: null, head_dim: null, rope_scaling: null })).toEqual(parse({}));
+  });
+
+  it('reads both spellings of the dtype, and several EOS ids', () => {
+    expect(parse({ torch_dtype: 'bfloat16' }).dtype).toBe('bf16');
+    expect(parse({ dtype: 'torch.float16' }).dtype).toBe('f16');
+    expect(parse({ eos_token_id: [7, 8], bos_token_id: 1 })).toMatchObject({
+      eosTokenIds: [7, 8],
+      bosTokenIds: [1],
+    });
+  });
+
+  it('finds the family by architecture, whatever its case, or by model type', () => {
+    expect(parse({ architectures: ['LLaMAForCausalLM'] }).family).toBe('llama');
+    expect(parse({ architectures: null, model_type: 'qwen3' }).family).toBe('qwen3');
+    expect(parse({ architectures: ['MistralForCausalLM'], model_type: 'llama' }).family).toBe('mistral');
+  });
+
+  it('names the nearest architecture and lists all where it knows none', () => {
+    const error = failure({ architectures: ['Qwen3MoeForCausalLM'] });
+    expect(error.code).toBe('model-architecture-unknown');
+    expect(error.message).toContain('"Qwen3MoeForCausalLM"');
+    expect(error.message).toContain('nearest known one is Qwen3ForCausalLM');
+    for (const name of knownArchitectures()) expect(error.fix).toContain(name);
+    expect(failure({ architectures: null }).message).toContain('neither');
+  });
+
+  it('knows the biases of each family', () => {
+    expect(parse({ attention_bias: true }).bias).toEqual({ qkv: true, output: true, mlp: false });
+    expect(parse({ mlp_bias: true }).bias).toEqual({ qkv: false, output: false, mlp: true });
+    expect(parse({ architectures: ['Qwen2ForCausalLM'] }).bias).toEqual({
+      qkv: true,
+      output: false,
+      mlp: false,
+    });
+    expect(parse({ architectures: ['Qwen3ForCausalLM'], attention_bias: true }).bias.output).toBe(true);
+  });
+
+  it('takes head_dim as stated, and 128 for a Qwen3 without', () => {
+    expect(parse({ head_dim: 32 }).headDim).toBe(32);
+    expect(parse({ architectures: ['Qwen3ForCausalLM'] })).toMatchObject({ headDim: 128, qkNorm: true });
+  });
+
+  it('gives windows to the layers that slide', () => {
+    const mistral = { architectures: ['MistralForCausalLM'] };
+    expect(parse({ ...mistral, sliding_window: 64 }).windows).toEqual([64, 64]);
+    expect(parse({ ...mistral, sliding_window: null }).windows).toEqual([null, null]);
+    expect(parse(mistral).windows).toEqual([4096, 4096]);
+    const qwen = { architectures: ['Qwen2ForCausalLM'], sliding_window: 32, max_window_layers: 1 };
+    expect(parse(qwen).windows).toEqual([null, null]);
+    expect(parse({ ...qwen, use_sliding_window: true }).windows).toEqual([null, 32]);
+    const types = ['sliding_attention', 'full_attention'];
+    expect(parse({ ...qwen, use_sliding_window: true, layer_types: types }).windows).toEqual([32, null]);
+    expect(failure({ ...qwen, layer_types: types }).where).toBe('sliding_window');
+    expect(failure({ layer_types: ['full_attention'] }).where).toBe('layer_types');
+    expect(failure({ layer_types: ['full_attention', 'linear_attention'] }).code).toBe(
+      'model-config-unsupported',
+    );
+  });
+
+  it.each(['vocab_size', 'hidden_size', 'intermediate_size', 'num_hidden_layers', 'num_attention_heads'])(
+    'misses %s by name',
+    (name) => {
+      const error = failure({ [name]: undefined });
+      expect(error).toMatchObject({ code: 'model-config', where: name });
+      expect(error.message).toContain(name);
+      expect(error.fix).toBeDefined();
+    },
+  );
+
+  it.each([
+    ['hidden_size', '64'],
+    ['hidden_size', -1],
+    ['hidden_size', 1.5],
+    ['num_hidden_layers', 1e9],
+    ['num_attention_heads', 3],
+    ['num_key_value_heads', 3],
+    ['head_dim', 15],
+    ['rms_norm_eps', 0],
+    ['tie_word_embeddings', 'yes'],
+    ['architectures', 'LlamaForCausalLM'],
+    ['eos_token_id', -1],
+    ['rope_scaling', [1]],
+  ])('refuses %s: %j', (name, value) => {
+    expect(failure({ [name]: value })).toMatchObject({ code: 'model-config', where: name });
+  });
+
+  it('names an activation that it cannot compute', () => {
+    const error = failure({ hidden_act: 'mish' });
+    expect(error).toMatchObject({ code: 'model-config-unsupported', where: 'hidden_act' });
+    expect(error.message).toContain('mish');
+    expect(parse({ hidden_act: 'gelu_pytorch_tanh' }).activation).toBe('gelu-tanh');
+  });
+
+  it('stretches the context with the rotation', () => {
+    const scaled = (rope_scaling: JsonObject, max_position_embeddings: number) =>
+      parse({ rope_scaling, max_position_embeddings }).maxPositions;
+    expect(scaled({ type: 'linear', factor: 4 }, 4096)).toBe(16_384);
+    const yarn = { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 32_768 };
+    expect(scaled(yarn, 40_960)).toBe(131_072);
+    expect(scaled(yarn, 262_144)).toBe(262_144);
+    expect(scaled({ rope_type: 'dynamic', factor: 2 }, 4096)).toBe(4096);
+  });
+});
+
+describe('editDistance', () => {
+  it('counts insertions, deletions and substitutions', () => {
+    expect(editDistance('kitten', 'sitting')).toBe(3);
+    expect(editDistance('', 'abc')).toBe(3);
+    expect(editDistance('abc', 'abc')).toBe(0);
+  });
+});

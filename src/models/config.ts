@@ -1,0 +1,193 @@
+/**
+ * What a model is, read from config.json. Every family's decoder is described by the same typed ModelConfig; a
+ * family says which defaults its published configs leave out and what its fields mean (see family.ts).
+ */
+
+import type { Activation } from '../device/graph.js';
+import { FLOAT_DTYPES, type FloatDtype } from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import type { ConfigFields } from './config-fields.js';
+import { parseRope, type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
+
+export interface ModelConfig {
+  /** As the config names it: `Qwen3ForCausalLM`. */
+  readonly architecture: string;
+  /** The family that reads it: `qwen3`. */
+  readonly family: string;
+  readonly vocabSize: number;
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly layers: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly activation: Activation;
+  readonly rmsNormEps: number;
+  /** Longest context in tokens, the scaling of the rotation included. */
+  readonly maxPositions: number;
+  readonly rope: RopeParameters;
+  /** Which linear layers carry a bias. */
+  readonly bias: { readonly qkv: boolean; readonly output: boolean; readonly mlp: boolean };
+  /** Per-head RMS norm of q and k. */
+  readonly qkNorm: boolean;
+  /** `[layers]` tokens a layer looks back, itself included; null for all. */
+  readonly windows: readonly (number | null)[];
+  /** The head is the embedding. */
+  readonly tied: boolean;
+  /** What the weights were published in, where the config says so. */
+  readonly dtype: FloatDtype | null;
+  readonly bosTokenIds: readonly number[];
+  readonly eosTokenIds: readonly number[];
+}
+
+/** How a family reads the fields that families do not share. */
+export interface DecoderTraits {
+  readonly family: string;
+  readonly bias: (fields: ConfigFields) => ModelConfig['bias'];
+  readonly qkNorm: boolean;
+  /** Window of the layers that slide, null if the model has none. */
+  readonly window: (fields: ConfigFields) => number | null;
+  /** Which layers slide where config.json has no `layer_types`. */
+  readonly slides: (fields: ConfigFields, layer: number) => boolean;
+  /** Used where config.json leaves the field out. */
+  readonly defaults: {
+    readonly maxPositions: number;
+    readonly ropeTheta: number;
+    /** `hidden_size / num_attention_heads` if omitted. */
+    readonly headDim?: number;
+  };
+}
+
+const ACTIVATION_NAMES: Readonly<Record<string, Activation>> = {
+  silu: 'silu',
+  swish: 'silu',
+  gelu: 'gelu',
+  gelu_new: 'gelu-tanh',
+  gelu_fast: 'gelu-tanh',
+  gelu_pytorch_tanh: 'gelu-tanh',
+  relu: 'relu',
+};
+
+const DTYPE_NAMES: Readonly<Record<string, FloatDtype>> = {
+  float32: 'f32',
+  float: 'f32',
+  float16: 'f16',
+  half: 'f16',
+  bfloat16: 'bf16',
+};
+
+/** A sanity limit, so that a broken config is refused before arrays are made from it. */
+const MAX_LAYERS = 10_000;
+
+/**
+ * Reads the fields of a pre-norm decoder.
+ *
+ * @throws KvantError `model-config` for a field that is missing or makes no sense, `model-config-unsupported` for what
+ * kvant cannot run
+ */
+export function readDecoderConfig(
+  fields: ConfigFields,
+  architecture: string,
+  traits: DecoderTraits,
+): ModelConfig {
+  const hiddenSize = fields.count('hidden_size');
+  const layers = fields.count('num_hidden_layers');
+  if (layers > MAX_LAYERS) throw fields.odd('num_hidden_layers', layers, `at most ${MAX_LAYERS}`);
+  const heads = fields.count('num_attention_heads');
+  const kvHeads = fields.count('num_key_value_heads', heads);
+  if (heads % kvHeads !== 0)
+    throw fields.odd('num_key_value_heads', kvHeads, `a divisor of num_attention_heads (${heads})`);
+  const headDim = readHeadDim(fields, hiddenSize, heads, traits);
+  const statedPositions = fields.count('max_position_embeddings', traits.defaults.maxPositions);
+  const rope = parseRope(fields, statedPositions, traits.defaults.ropeTheta);
+  return {
+    architecture,
+    family: traits.family,
+    vocabSize: fields.count('vocab_size'),
+    hiddenSize,
+    intermediateSize: fields.count('intermediate_size'),
+    layers,
+    heads,
+    kvHeads,
+    headDim,
+    activation: readActivation(fields),
+    rmsNormEps: fields.positive('rms_norm_eps', 1e-6),
+    maxPositions: ropeMaxPositions(rope, statedPositions),
+    rope,
+    bias: traits.bias(fields),
+    qkNorm: traits.qkNorm,
+    windows: readWindows(fields, layers, traits),
+    tied: fields.flag('tie_word_embeddings', false),
+    dtype: readDtype(fields),
+    bosTokenIds: fields.ids('bos_token_id'),
+    eosTokenIds: fields.ids('eos_token_id'),
+  };
+}
+
+function readHeadDim(fields: ConfigFields, hiddenSize: number, heads: number, traits: DecoderTraits): number {
+  const stated = fields.has('head_dim') ? fields.count('head_dim') : traits.defaults.headDim;
+  const headDim = stated ?? hiddenSize / heads;
+  if (!Number.isInteger(headDim))
+    throw fields.odd('num_attention_heads', heads, `a divisor of hidden_size (${hiddenSize}), or head_dim,`);
+  if (headDim % 2 !== 0) throw fields.odd('head_dim', headDim, 'an even number');
+  return headDim;
+}
+
+function readActivation(fields: ConfigFields): Activation {
+  const name = fields.text(['hidden_act', 'hidden_activation']) ?? 'silu';
+  const activation = Object.hasOwn(ACTIVATION_NAMES, name) ? ACTIVATION_NAMES[name] : undefined;
+  if (activation !== undefined) return activation;
+  throw fields.unsupported(
+    'hidden_act',
+    `the activation ${JSON.stringify(name)}`,
+    `Use a model with one of: ${Object.keys(ACTIVATION_NAMES).join(', ')}.`,
+  );
+}
+
+function readWindows(fields: ConfigFields, layers: number, traits: DecoderTraits): (number | null)[] {
+  const window = traits.window(fields);
+  const types = fields.texts('layer_types');
+  if (types !== null && types.length !== layers)
+    throw fields.odd('layer_types', types, `one entry for each of the ${layers} layers`);
+  return Array.from({ length: layers }, (_, layer) => {
+    const type = types?.[layer];
+    if (type === 'full_attention') return null;
+    if (type === undefined) return window !== null && traits.slides(fields, layer) ? window : null;
+    if (type !== 'sliding_attention')
+      throw fields.unsupported(
+        'layer_types',
+        `a layer of type ${JSON.stringify(type)}`,
+        'Use a model whose layers are full_attention or sliding_attention.',
+      );
+    if (window === null)
+      throw fields.odd('sliding_window', null, 'a number of tokens (layer_types has sliding layers)');
+    return window;
+  });
+}
+
+function readDtype(fields: ConfigFields): FloatDtype | null {
+  const stated = fields.text(['dtype', 'torch_dtype']);
+  if (stated === null) return null;
+  const name = stated.replace(/^torch\./, '');
+  return DTYPE_NAMES[name] ?? FLOAT_DTYPES.find((dtype) => dtype === name) ?? null;
+}
+
+/**
+ * The names a config goes by: its architectures, then its model type.
+ *
+ * @throws KvantError `model-config` if it names neither
+ */
+export function statedArchitecture(fields: ConfigFields): {
+  architecture: string | null;
+  modelType: string | null;
+} {
+  const architecture = fields.texts('architectures')?.[0] ?? null;
+  const modelType = fields.text('model_type');
+  if (architecture === null && modelType === null)
+    throw new KvantError('model-config', `${fields.where} has neither "architectures" nor "model_type"`, {
+      kind: 'model',
+      where: 'architectures',
+      fix: 'Give the folder of a causal language model with its published config.json.',
+    });
+  return { architecture, modelType };
+}

@@ -1,0 +1,81 @@
+/** The registry: finds the family of a config.json. */
+
+import { KvantError } from '../errors.js';
+import { type ModelConfig, statedArchitecture } from './config.js';
+import { ConfigFields, type JsonObject } from './config-fields.js';
+import type { Family } from './family.js';
+import { llama } from './llama.js';
+import { mistral } from './mistral.js';
+import { qwen2 } from './qwen2.js';
+import { qwen3 } from './qwen3.js';
+
+const FAMILIES: Family[] = [llama, mistral, qwen2, qwen3];
+
+/** Adds a family. The last one registered wins, so that a caller may replace one. */
+export function registerFamily(family: Family): void {
+  FAMILIES.unshift(family);
+}
+
+/** Names of all architectures that can be loaded, sorted. */
+export function knownArchitectures(): string[] {
+  return [...new Set(FAMILIES.flatMap((family) => family.architectures))].sort();
+}
+
+/** The family of a config that was parsed here. */
+export function familyOf(config: ModelConfig): Family {
+  const family = FAMILIES.find((candidate) => candidate.name === config.family);
+  if (family === undefined)
+    throw new KvantError('internal', `no family is registered as ${JSON.stringify(config.family)}`);
+  return family;
+}
+
+/**
+ * Reads a parsed config.json.
+ *
+ * @param where names the file in errors
+ * @throws KvantError `model-architecture-unknown`, naming the nearest one known; `model-config`,
+ * `model-config-unsupported`
+ * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).headDim
+ */
+export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelConfig {
+  const fields = new ConfigFields(json, where);
+  const { architecture, modelType } = statedArchitecture(fields);
+  const family = architecture === null ? byModelType(modelType) : byArchitecture(architecture);
+  if (family === undefined) throw unknownArchitecture(architecture ?? (modelType as string), where);
+  return family.readConfig(fields, architecture ?? (family.architectures[0] as string));
+}
+
+function byArchitecture(name: string): Family | undefined {
+  const wanted = name.toLowerCase();
+  return FAMILIES.find((family) => family.architectures.some((known) => known.toLowerCase() === wanted));
+}
+
+function byModelType(name: string | null): Family | undefined {
+  return FAMILIES.find((family) => family.modelTypes.some((known) => known === name));
+}
+
+function unknownArchitecture(name: string, where: string): KvantError {
+  const known = knownArchitectures();
+  const nearest = known
+    .map((candidate) => ({ candidate, distance: editDistance(name.toLowerCase(), candidate.toLowerCase()) }))
+    .sort((a, b) => a.distance - b.distance)[0]?.candidate;
+  return new KvantError(
+    'model-architecture-unknown',
+    `${where}: the architecture ${JSON.stringify(name)} is not known${nearest === undefined ? '' : `; the nearest known one is ${nearest}`}`,
+    { kind: 'unsupported', where: 'architectures', fix: `Use a model of one of: ${known.join(', ')}.` },
+  );
+}
+
+/** Levenshtein distance: insertions, deletions and substitutions that turn `a` into `b`. */
+export function editDistance(a: string, b: string): number {
+  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const next = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substituted = row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      next.push(Math.min(substituted, row[j]! + 1, next[j - 1]! + 1));
+    }
+    row = next;
+  }
+  return row[b.length]!;
+}

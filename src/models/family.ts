@@ -1,0 +1,25 @@
+/**
+ * A family of models: how its config reads, which weights it has, and what its graph is. A new one is a file that
+ * exports a Family, and a word in the list of families.ts (or a call of `registerFamily` from outside).
+ */
+
+import type { Tensor } from '../device/graph.js';
+import type { Ops } from '../device/ops.js';
+import type { RopeTable } from '../device/rope.js';
+import type { ModelConfig } from './config.js';
+import type { ConfigFields } from './config-fields.js';
+import type { Weights } from './decoder.js';
+import type { WeightLayout } from './layout.js';
+
+export interface Family {
+  /** Short and lower case: `qwen3`. */
+  readonly name: string;
+  /** Values of `architectures` in config.json that it reads. Compared without regard to case. */
+  readonly architectures: readonly string[];
+  /** Values of `model_type` that it reads where a config has no `architectures`. */
+  readonly modelTypes: readonly string[];
+  readConfig(fields: ConfigFields, architecture: string): ModelConfig;
+  layout(config: ModelConfig): WeightLayout;
+  /** Records the model. Returns logits `[outputs, vocab]`. */
+  record(ops: Ops, config: ModelConfig, weights: Weights, rope: RopeTable): Tensor;
+}

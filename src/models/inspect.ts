@@ -1,0 +1,129 @@
+/** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
+
+import { type KvFormat, kvFormatName } from '../device/kv.js';
+import type { MatrixFormat } from '../device/weights.js';
+import type { AffineSpec } from '../weights/affine.js';
+import type { ModelConfig } from './config.js';
+import { familyOf } from './families.js';
+import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
+import { kvLayerTokenBytes, resolveWeights, sourceBytes, type WeightSource } from './load.js';
+
+export interface WeightSummary {
+  readonly kind: MatrixKind | 'norms and biases';
+  readonly parameters: number;
+  /** Bytes as stored, or as they will be after `quantize`. */
+  readonly bytes: number;
+  /** The formats that occur, most bytes first: `bf16`, `4-bit (group 64)`. */
+  readonly formats: readonly string[];
+}
+
+export interface CacheSummary {
+  readonly layer: number;
+  readonly kind: 'full' | 'sliding';
+  /** Tokens it looks back, null for all. */
+  readonly window: number | null;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly keyFormat: string;
+  readonly valueFormat: string;
+  readonly bytesPerToken: number;
+}
+
+export interface ModelSummary {
+  readonly architecture: string;
+  readonly family: string;
+  readonly layers: number;
+  readonly hiddenSize: number;
+  readonly intermediateSize: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly vocabSize: number;
+  readonly tied: boolean;
+  readonly maxContext: number;
+  readonly rope: string;
+  readonly parameters: number;
+  readonly weightBytes: number;
+  readonly weights: readonly WeightSummary[];
+  readonly cache: readonly CacheSummary[];
+  /** Bytes of KV that one token takes in all layers. */
+  readonly kvBytesPerToken: number;
+}
+
+/**
+ * Summarises a model. Reads no weights; checks them as loading does.
+ *
+ * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors
+ */
+export function inspectModel(
+  source: WeightSource,
+  config: ModelConfig,
+  options: { readonly quantize?: AffineSpec; readonly kvFormat?: KvFormat } = {},
+): ModelSummary {
+  const layout = familyOf(config).layout(config);
+  const resolved = resolveWeights(source, layout, options.quantize);
+  const weights = MATRIX_KINDS.map((kind) => summarize(kind, resolved.matrices));
+  const small = { parameters: 0, bytes: 0 };
+  for (const { source: vector } of resolved.vectors) small.parameters += vector.length;
+  for (const { biases } of resolved.matrices)
+    for (const bias of biases) small.parameters += bias?.length ?? 0;
+  // Held as f32 on the device.
+  small.bytes = small.parameters * 4;
+  const all: WeightSummary[] = [...weights, { kind: 'norms and biases', ...small, formats: ['f32'] }];
+
+  const format: KvFormat = options.kvFormat ?? { kind: 'float', dtype: 'f16' };
+  const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
+    const kind = window === null ? 'full' : 'sliding';
+    const name = kvFormatName(format);
+    const bytesPerToken = kvLayerTokenBytes({ kvHeads, headDim, key: format, value: format });
+    return { layer, kind, window, kvHeads, headDim, keyFormat: name, valueFormat: name, bytesPerToken };
+  });
+  const { architecture, family, layers, hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
+  return {
+    architecture,
+    family,
+    layers,
+    hiddenSize,
+    intermediateSize,
+    heads,
+    kvHeads,
+    headDim,
+    vocabSize: config.vocabSize,
+    tied: config.tied,
+    maxContext: config.maxPositions,
+    rope: ropeName(config),
+    parameters: parameterCount(layout),
+    weightBytes: all.reduce((sum, { bytes }) => sum + bytes, 0),
+    weights: all.filter(({ parameters }) => parameters > 0),
+    cache,
+    kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
+  };
+}
+
+/** `f16`, or `4-bit (group 64)`. */
+export function matrixFormatName(format: MatrixFormat): string {
+  return format.kind === 'float' ? format.dtype : `${format.bits}-bit (group ${format.groupSize})`;
+}
+
+function summarize(kind: MatrixKind, matrices: ReturnType<typeof resolveWeights>['matrices']): WeightSummary {
+  let parameters = 0;
+  let bytes = 0;
+  const formats = new Map<string, number>();
+  for (const { spec, parts } of matrices) {
+    if (spec.kind !== kind) continue;
+    for (const part of parts) {
+      const size = sourceBytes(part);
+      const name = matrixFormatName(part.format);
+      parameters += part.rows * part.cols;
+      bytes += size;
+      formats.set(name, (formats.get(name) ?? 0) + size);
+    }
+  }
+  const names = [...formats].sort((a, b) => b[1] - a[1]).map(([name]) => name);
+  return { kind, parameters, bytes, formats: names };
+}
+
+function ropeName({ rope }: ModelConfig): string {
+  const theta = `theta ${rope.theta}`;
+  return 'factor' in rope ? `${rope.type} × ${rope.factor}, ${theta}` : `${rope.type}, ${theta}`;
+}

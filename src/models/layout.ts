@@ -1,0 +1,69 @@
+/**
+ * The weights a model is made of, as plain data: derived from the config alone. Loading, checking, placing,
+ * counting and random weights all read this one list, so that a family states its tensors once.
+ */
+
+import type { AttentionShape } from '../device/graph.js';
+
+/** One tensor of a checkpoint that becomes rows of a device matrix. */
+export interface MatrixPart {
+  /** Name in the checkpoint, `….weight`. */
+  readonly name: string;
+  readonly rows: number;
+  /** Name of its bias `[rows]`, null if it has none. */
+  readonly bias: string | null;
+}
+
+/** What a matrix is, for the tables of `kvant inspect`. */
+export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'head'] as const;
+export type MatrixKind = (typeof MATRIX_KINDS)[number];
+
+/** A device matrix `[Σ rows, cols]`: one tensor, or several stacked that read the same input. */
+export interface MatrixSpec {
+  /** What the family's graph calls it. */
+  readonly key: string;
+  readonly kind: MatrixKind;
+  readonly parts: readonly MatrixPart[];
+  readonly cols: number;
+  readonly use: 'linear' | 'embedding' | 'both';
+  /** Placement group. */
+  readonly group: number;
+}
+
+export interface VectorSpec {
+  readonly key: string;
+  /** Name in the checkpoint. */
+  readonly name: string;
+  readonly length: number;
+  readonly group: number;
+}
+
+/** One layer's part of the KV cache, its format left open. */
+export interface CacheLayer extends AttentionShape {
+  /** Tokens it looks back, itself included; null for all. */
+  readonly window: number | null;
+  readonly group: number;
+}
+
+export interface WeightLayout {
+  readonly matrices: readonly MatrixSpec[];
+  readonly vectors: readonly VectorSpec[];
+  readonly cache: readonly CacheLayer[];
+  /** Placement groups: embedding, each layer with its KV, head. */
+  readonly groups: number;
+  /** Tensors a checkpoint may hold that the model does not read. */
+  readonly harmless: readonly RegExp[];
+}
+
+export function matrixRows(spec: MatrixSpec): number {
+  return spec.parts.reduce((sum, part) => sum + part.rows, 0);
+}
+
+/** Parameters, each counted once: weights, biases and norms. */
+export function parameterCount(layout: WeightLayout): number {
+  let count = 0;
+  for (const spec of layout.matrices)
+    for (const part of spec.parts) count += part.rows * (spec.cols + (part.bias === null ? 0 : 1));
+  for (const spec of layout.vectors) count += spec.length;
+  return count;
+}

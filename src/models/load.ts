@@ -1,0 +1,331 @@
+/**
+ * From a checkpoint to a model on a device.
+ *
+ * Everything that headers can tell is checked before a byte of weights is read: missing, misshapen and extra
+ * tensors are refused at no cost. Then the device is told what will come (placement groups: the embedding, each layer
+ * with its KV, the head), and the matrices are loaded one by one, so that no more than one piece of one tensor
+ * is on the heap.
+ */
+
+import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js';
+import type { Graph, Tensor } from '../device/graph.js';
+import { type KvFormat, type KvLayerSpec, kvVectorBytes } from '../device/kv.js';
+import { Ops } from '../device/ops.js';
+import { makeRopeTable, type RopeTable } from '../device/rope.js';
+import { type MatrixSource, rowDataBytes, rowScaleBytes, type VectorSource } from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import type { AffineSpec } from '../weights/affine.js';
+import { isQuantizable, quantizedSource } from '../weights/quantize.js';
+import type { ModelConfig } from './config.js';
+import { familyOf } from './families.js';
+import type { Family } from './family.js';
+import { type CacheLayer, type MatrixSpec, matrixRows, parameterCount, type WeightLayout } from './layout.js';
+import { ropeFrequencies } from './rope-frequencies.js';
+
+/** Where weights come from: a Checkpoint, or made up (shapes.ts). */
+export interface WeightSource {
+  has(name: string): boolean;
+  matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
+  vector(name: string, expectedLength: number): VectorSource;
+  ignore(pattern: RegExp): void;
+  unusedNames(): readonly string[];
+}
+
+export interface LayerKvFormat {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+}
+
+export interface LoadModelOptions {
+  /** Quantise float matrices on the way in. Those that are quantised already stay as they are. */
+  readonly quantize?: AffineSpec;
+  /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
+  readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
+  /** Positions the KV pool will hold over all sequences, so that layers are placed with room for them. */
+  readonly kvTokens?: number;
+  /** Longest context in tokens; the model's own if omitted. */
+  readonly maxContext?: number;
+  /** Called as weights arrive: bytes so far, bytes in all, and the tensor at hand. */
+  readonly onProgress?: (loaded: number, total: number, tensor: string) => void;
+  /** Checked between matrices. */
+  readonly signal?: AbortSignal;
+}
+
+export interface BuildGraphOptions {
+  /** Keep the logits, so that Program.read can have them. Default false. */
+  readonly keepLogits?: boolean;
+  /** Draw a token from each row of logits. Default true. */
+  readonly sample?: boolean;
+}
+
+export interface ModelGraph {
+  readonly graph: Graph;
+  /** `[outputs, vocab]`; readable if `keepLogits`. */
+  readonly logits: Tensor;
+}
+
+export interface Model {
+  readonly config: ModelConfig;
+  readonly family: Family;
+  readonly layout: WeightLayout;
+  /** One entry a layer, for Device.createKvPool. */
+  readonly kvLayers: readonly KvLayerSpec[];
+  /** Longest context in tokens that the rotation covers here. */
+  readonly maxContext: number;
+  readonly parameters: number;
+  /** Bytes the weights take on the device. */
+  readonly parameterBytes: number;
+  buildGraph(options?: BuildGraphOptions): ModelGraph;
+}
+
+/**
+ * Loads a model. The source may be closed afterwards.
+ *
+ * @throws KvantError `context-too-long`; `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype` and
+ * `weights-tensor-extra`, each naming the tensor; `device-out-of-memory`
+ * @example
+ * await using checkpoint = await Checkpoint.open(folder);
+ * const model = await loadModel(checkpoint, parseModelConfig(checkpoint.config), device);
+ */
+export async function loadModel(
+  source: WeightSource,
+  config: ModelConfig,
+  device: Device,
+  options: LoadModelOptions = {},
+): Promise<Model> {
+  const family = familyOf(config);
+  const layout = family.layout(config);
+  const maxContext = resolveContext(config, options.maxContext);
+  const resolved = resolveWeights(source, layout, options.quantize);
+  const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
+
+  device.place(placementGroups(layout, resolved.matrices, kvLayers, options.kvTokens ?? 0));
+  const { weights, bytes } = await loadWeights(device, resolved, options);
+  const rope = ropeTable(config, maxContext);
+  return {
+    config,
+    family,
+    layout,
+    kvLayers,
+    maxContext,
+    parameters: parameterCount(layout),
+    parameterBytes: bytes,
+    buildGraph({ keepLogits = false, sample = true } = {}) {
+      const ops = new Ops();
+      const logits = family.record(ops, config, weights, rope);
+      if (keepLogits) ops.keep(logits);
+      if (sample) ops.sample(logits);
+      return { graph: ops.finish(), logits };
+    },
+  };
+}
+
+/**
+ * The context a model is run with.
+ * @throws KvantError `context-too-long` if more is asked for than the model has positions
+ */
+export function resolveContext(config: ModelConfig, asked: number | undefined): number {
+  if (asked === undefined) return config.maxPositions;
+  if (!Number.isSafeInteger(asked) || asked < 1)
+    throw new KvantError('invalid-option', `maxContext is ${asked}; a whole number above 0 is needed`, {
+      kind: 'invalid-request',
+      where: 'maxContext',
+      fix: `Give a number of tokens up to ${config.maxPositions}.`,
+    });
+  if (asked > config.maxPositions)
+    throw new KvantError(
+      'context-too-long',
+      `a context of ${asked} tokens was asked for; the model has ${config.maxPositions} positions`,
+      {
+        kind: 'invalid-request',
+        where: 'maxContext',
+        fix: `Ask for at most ${config.maxPositions}, or use a model made for longer contexts.`,
+      },
+    );
+  return asked;
+}
+
+/** The rotation tables of a model up to a context. */
+export function ropeTable(config: ModelConfig, maxContext: number): RopeTable {
+  const { frequencies, attentionFactor } = ropeFrequencies(config.rope, config.headDim);
+  return makeRopeTable({ dims: config.headDim, style: 'half', frequencies, attentionFactor, maxContext });
+}
+
+/** A matrix with the sources of its parts. */
+export interface ResolvedMatrix {
+  readonly spec: MatrixSpec;
+  readonly parts: readonly MatrixSource[];
+  readonly biases: readonly (VectorSource | null)[];
+}
+
+export interface ResolvedWeights {
+  readonly matrices: readonly ResolvedMatrix[];
+  readonly vectors: readonly {
+    readonly key: string;
+    readonly group: number;
+    readonly source: VectorSource;
+  }[];
+}
+
+/**
+ * Finds every tensor of the layout and checks that there are no others. Reads headers only.
+ *
+ * @throws KvantError as {@link loadModel}
+ */
+export function resolveWeights(
+  source: WeightSource,
+  layout: WeightLayout,
+  quantize: AffineSpec | undefined,
+): ResolvedWeights {
+  checkPresent(source, layout);
+  const matrices = layout.matrices.map((spec) => ({
+    spec,
+    parts: spec.parts.map(({ name, rows }) => {
+      const matrix = source.matrix(name, { rows, cols: spec.cols });
+      return quantize === undefined ? matrix : quantized(matrix, quantize);
+    }),
+    biases: spec.parts.map(({ bias, rows }) => (bias === null ? null : source.vector(bias, rows))),
+  }));
+  const vectors = layout.vectors.map(({ key, name, length, group }) => ({
+    key,
+    group,
+    source: source.vector(name, length),
+  }));
+  for (const pattern of layout.harmless) source.ignore(pattern);
+  const extra = source.unusedNames();
+  if (extra.length > 0) throw extraTensors(extra);
+  return { matrices, vectors };
+}
+
+/** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */
+export function sourceBytes(source: MatrixSource): number {
+  return (
+    source.rows * (rowDataBytes(source.cols, source.format) + 2 * rowScaleBytes(source.cols, source.format))
+  );
+}
+
+function quantized(source: MatrixSource, spec: AffineSpec): MatrixSource {
+  // A row that groups do not divide stays float: rare, small, and exact.
+  if (source.format.kind === 'affine' || !isQuantizable(source.cols, spec)) return source;
+  return quantizedSource(source, spec);
+}
+
+function checkPresent(source: WeightSource, layout: WeightLayout): void {
+  const names = layout.matrices.flatMap(({ parts }) =>
+    parts.flatMap(({ name, bias }) => (bias === null ? [name] : [name, bias])),
+  );
+  names.push(...layout.vectors.map(({ name }) => name));
+  const missing = names.filter((name) => !source.has(name));
+  if (missing.length === 0) return;
+  const [first] = missing as [string];
+  throw new KvantError(
+    'weights-tensor-missing',
+    `the checkpoint has no ${list(missing)} (of ${names.length} tensors that config.json calls for)`,
+    {
+      kind: 'model',
+      where: first,
+      fix:
+        first === 'lm_head.weight'
+          ? 'Set "tie_word_embeddings": true in config.json if the model has no head of its own.'
+          : 'Check that config.json belongs to these weights, and that every shard is there.',
+    },
+  );
+}
+
+function extraTensors(names: readonly string[]): KvantError {
+  return new KvantError(
+    'weights-tensor-extra',
+    `the checkpoint holds tensors that the model has no use for: ${list(names)}`,
+    {
+      kind: 'model',
+      where: names[0] as string,
+      fix: 'Check that config.json belongs to these weights: a model with such tensors would be computed wrongly.',
+    },
+  );
+}
+
+/** The first few names, and how many more there are. */
+function list(names: readonly string[]): string {
+  const shown = names.slice(0, 3).join(', ');
+  return names.length > 3 ? `${shown} and ${names.length - 3} more` : shown;
+}
+
+function kvLayerSpec(layer: CacheLayer, index: number, format: LoadModelOptions['kvFormat']): KvLayerSpec {
+  const chosen = typeof format === 'function' ? format(layer, index) : undefined;
+  const one: KvFormat = typeof format === 'object' ? format : { kind: 'float', dtype: 'f32' };
+  const { kvHeads, headDim, group } = layer;
+  return { kvHeads, headDim, key: chosen?.key ?? one, value: chosen?.value ?? one, group };
+}
+
+function placementGroups(
+  layout: WeightLayout,
+  matrices: readonly ResolvedMatrix[],
+  kvLayers: readonly KvLayerSpec[],
+  kvTokens: number,
+): PlacementGroup[] {
+  return Array.from({ length: layout.groups }, (_, group) => ({
+    matrices: matrices
+      .filter(({ spec }) => spec.group === group)
+      .flatMap(({ parts }) => parts.map(({ rows, cols, format }) => ({ rows, cols, format }))),
+    kvBytes: kvLayers
+      .filter((layer) => layer.group === group)
+      .reduce((sum, layer) => sum + kvTokens * kvLayerTokenBytes(layer), 0),
+  }));
+}
+
+/** Bytes that one token takes in one layer's cache. */
+export function kvLayerTokenBytes({ kvHeads, headDim, key, value }: Omit<KvLayerSpec, 'group'>): number {
+  return kvHeads * (kvVectorBytes(key, headDim) + kvVectorBytes(value, headDim));
+}
+
+async function loadWeights(
+  device: Device,
+  resolved: ResolvedWeights,
+  { onProgress, signal }: LoadModelOptions,
+): Promise<{ weights: { matrix(key: string): Matrix; vector(key: string): Vector }; bytes: number }> {
+  const matrices = new Map<string, Matrix>();
+  const vectors = new Map<string, Vector>();
+  const total = resolved.matrices.reduce(
+    (sum, { parts }) => sum + parts.reduce((part, source) => part + sourceBytes(source), 0),
+    0,
+  );
+  let loaded = 0;
+  let bytes = 0;
+  for (const { spec, parts, biases } of resolved.matrices) {
+    signal?.throwIfAborted();
+    const before = loaded;
+    const tensor = (spec.parts[0] as { name: string }).name;
+    const matrix = await device.loadMatrix(parts, {
+      use: spec.use,
+      group: spec.group,
+      ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
+      onBytes: (read) => {
+        loaded += read;
+        onProgress?.(loaded, total, tensor);
+      },
+    });
+    // What a device reports is for show; the sum is what the sources hold.
+    loaded = before + parts.reduce((sum, source) => sum + sourceBytes(source), 0);
+    onProgress?.(loaded, total, tensor);
+    checkLoaded(spec, matrix);
+    matrices.set(spec.key, matrix);
+    bytes += matrix.bytes;
+  }
+  for (const { key, group, source } of resolved.vectors) {
+    vectors.set(key, await device.loadVector(source, group));
+    bytes += source.length * 4;
+  }
+  return { weights: { matrix: (key) => get(matrices, key), vector: (key) => get(vectors, key) }, bytes };
+}
+
+function checkLoaded(spec: MatrixSpec, matrix: Matrix): void {
+  if (matrix.rows === matrixRows(spec) && matrix.cols === spec.cols) return;
+  throw new KvantError('internal', `the device made ${matrix.rows} × ${matrix.cols} of ${spec.key}`);
+}
+
+function get<T>(map: ReadonlyMap<string, T>, key: string): T {
+  const value = map.get(key);
+  if (value === undefined)
+    throw new KvantError('internal', `the layout has no weight ${JSON.stringify(key)}`);
+  return value;
+}

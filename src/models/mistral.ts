@@ -1,0 +1,29 @@
+/** Mistral: a Llama whose every layer may slide. */
+
+import { type DecoderTraits, readDecoderConfig } from './config.js';
+import { decoderLayout, recordDecoder } from './decoder.js';
+import type { Family } from './family.js';
+
+/** What it means where a config leaves the field out; `null` means no window. */
+const DEFAULT_WINDOW = 4096;
+
+const TRAITS: DecoderTraits = {
+  family: 'mistral',
+  bias: () => ({ qkv: false, output: false, mlp: false }),
+  qkNorm: false,
+  window: (fields) => {
+    if (!fields.states('sliding_window')) return DEFAULT_WINDOW;
+    return fields.has('sliding_window') ? fields.count('sliding_window') : null;
+  },
+  slides: () => true,
+  defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
+};
+
+export const mistral: Family = {
+  name: 'mistral',
+  architectures: ['MistralForCausalLM'],
+  modelTypes: ['mistral'],
+  readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
+  layout: decoderLayout,
+  record: recordDecoder,
+};

@@ -1,0 +1,34 @@
+/** Qwen2 and Qwen2.5: biases on q, k and v; the upper layers may slide. */
+
+import { type DecoderTraits, readDecoderConfig } from './config.js';
+import type { ConfigFields } from './config-fields.js';
+import { decoderLayout, recordDecoder } from './decoder.js';
+import type { Family } from './family.js';
+
+/** `sliding_window` counts only beside `use_sliding_window`; published configs state it either way. */
+export function qwenWindow(fields: ConfigFields): number | null {
+  return fields.flag('use_sliding_window', false) ? fields.count('sliding_window', 4096) : null;
+}
+
+/** Layers from `max_window_layers` up slide. */
+export function qwenSlides(fields: ConfigFields, layer: number): boolean {
+  return layer >= fields.count('max_window_layers', 28, 0);
+}
+
+const TRAITS: DecoderTraits = {
+  family: 'qwen2',
+  bias: () => ({ qkv: true, output: false, mlp: false }),
+  qkNorm: false,
+  window: qwenWindow,
+  slides: qwenSlides,
+  defaults: { maxPositions: 32_768, ropeTheta: 10_000 },
+};
+
+export const qwen2: Family = {
+  name: 'qwen2',
+  architectures: ['Qwen2ForCausalLM'],
+  modelTypes: ['qwen2'],
+  readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
+  layout: decoderLayout,
+  record: recordDecoder,
+};

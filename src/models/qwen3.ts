@@ -1,0 +1,27 @@
+/** Qwen3, dense: no biases by default, q and k normed per head, heads wider than hidden / heads. */
+
+import { type DecoderTraits, readDecoderConfig } from './config.js';
+import { decoderLayout, recordDecoder } from './decoder.js';
+import type { Family } from './family.js';
+import { qwenSlides, qwenWindow } from './qwen2.js';
+
+const TRAITS: DecoderTraits = {
+  family: 'qwen3',
+  bias: (fields) => {
+    const attention = fields.flag('attention_bias', false);
+    return { qkv: attention, output: attention, mlp: false };
+  },
+  qkNorm: true,
+  window: qwenWindow,
+  slides: qwenSlides,
+  defaults: { maxPositions: 32_768, ropeTheta: 10_000, headDim: 128 },
+};
+
+export const qwen3: Family = {
+  name: 'qwen3',
+  architectures: ['Qwen3ForCausalLM'],
+  modelTypes: ['qwen3'],
+  readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
+  layout: decoderLayout,
+  record: recordDecoder,
+};

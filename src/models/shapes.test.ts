@@ -1,0 +1,111 @@
+import { describe, expect, it } from 'vitest';
+import { unpackAffineRow } from '../weights/affine.js';
+import { decodeFloats } from '../weights/dtypes.js';
+import { familyOf } from './families.js';
+import { inspectModel } from './inspect.js';
+import { parameterCount } from './layout.js';
+import { RandomWeights, shapeConfig, shapeNames } from './shapes.js';
+
+/** Parameters as the model cards state them, embeddings once where they are tied. */
+const PUBLISHED: Readonly<Record<string, number>> = {
+  'qwen3-0.6b': 0.596e9,
+  'qwen3-8b': 8.19e9,
+  'qwen2.5-0.5b': 0.494e9,
+  'qwen2.5-7b': 7.62e9,
+  'llama-1b': 1.236e9,
+  'llama-3b': 3.213e9,
+  'llama-8b': 8.03e9,
+  'mistral-7b': 7.25e9,
+};
+
+describe('shapes', () => {
+  it('have the parameters their models are known for', () => {
+    for (const [name, parameters] of Object.entries(PUBLISHED)) {
+      const config = shapeConfig(name);
+      const count = parameterCount(familyOf(config).layout(config));
+      expect(Math.abs(count / parameters - 1), `${name}: ${count}`).toBeLessThan(0.003);
+    }
+  });
+
+  it('take another vocabulary, and refuse an unknown name with the list', () => {
+    expect(shapeConfig('llama-8b', { vocab: 32_000 }).vocabSize).toBe(32_000);
+    for (const name of shapeNames()) expect(shapeConfig(name).layers).toBeGreaterThan(0);
+    expect(() => shapeConfig('llama-9b')).toThrow(/"llama-9b"/);
+    expect(() => shapeConfig('toString')).toThrow(/no shape/);
+  });
+
+  it('are summarised without being made', () => {
+    const summary = inspectModel(new RandomWeights(), shapeConfig('llama-8b'));
+    // 4.5 bits a weight, in every matrix.
+    expect(summary.weightBytes / summary.parameters).toBeCloseTo(4.5 / 8, 3);
+    expect(summary.kvBytesPerToken).toBe(32 * 8 * 128 * 2 * 2);
+    expect(summary.weights.map(({ kind }) => kind)).toEqual([
+      'embedding',
+      'attention',
+      'mlp',
+      'head',
+      'norms and biases',
+    ]);
+    expect(summary.weights[0]?.formats).toEqual(['4-bit (group 64)']);
+  });
+});
+
+describe('RandomWeights', () => {
+  const rows = 64;
+  const cols = 512;
+
+  it('are zero-mean with variance 1 / cols, and no two rows or tensors alike', async () => {
+    const spec = { bits: 4, groupSize: 64 } as const;
+    const source = new RandomWeights();
+    const matrix = source.matrix('a.weight', { rows, cols });
+    const { data, scales, biases } = await matrix.readRows(0, rows);
+    const width = (cols * 4) / 8;
+    const groups = cols / 64;
+    const scale = new Float32Array(rows * groups);
+    const bias = new Float32Array(rows * groups);
+    decodeFloats(scales as Uint8Array, 'f16', scale);
+    decodeFloats(biases as Uint8Array, 'f16', bias);
+    let sum = 0;
+    let squares = 0;
+    const seen = new Set<string>();
+    for (let r = 0; r < rows; r++) {
+      const row = new Float32Array(cols);
+      unpackAffineRow(
+        data.subarray(r * width, (r + 1) * width),
+        scale.subarray(r * groups, (r + 1) * groups),
+        bias.subarray(r * groups, (r + 1) * groups),
+        spec,
+        row,
+      );
+      for (const value of row) {
+        sum += value;
+        squares += value * value;
+      }
+      seen.add(row.join());
+    }
+    const count = rows * cols;
+    expect(Math.abs(sum / count) * Math.sqrt(cols)).toBeLessThan(0.03);
+    expect((squares / count) * cols).toBeCloseTo(1, 1);
+    expect(seen.size).toBe(rows);
+    const other = await source.matrix('b.weight', { rows, cols }).readRows(0, rows);
+    expect(Buffer.from(other.data).equals(Buffer.from(data))).toBe(false);
+  });
+
+  it('are the same however they are read', async () => {
+    for (const format of [
+      { kind: 'affine', bits: 3, groupSize: 32, dtype: 'bf16' },
+      { kind: 'float', dtype: 'f16' },
+    ] as const) {
+      const matrix = new RandomWeights(format).matrix('a.weight', { rows, cols });
+      const whole = await matrix.readRows(0, rows);
+      const one = await matrix.readRows(17, 18);
+      const width = whole.data.length / rows;
+      expect(Buffer.from(one.data)).toEqual(Buffer.from(whole.data.subarray(17 * width, 18 * width)));
+    }
+  });
+
+  it('fall back to f16 where groups do not divide a row', () => {
+    const matrix = new RandomWeights().matrix('a.weight', { rows: 4, cols: 100 });
+    expect(matrix.format).toEqual({ kind: 'float', dtype: 'f16' });
+  });
+});

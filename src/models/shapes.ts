@@ -1,0 +1,239 @@
+/**
+ * Named shapes with random weights, for `kvant bench --shapes`: the sizes of well-known models without their files.
+ *
+ * Weights are made on the fly from one small table of random bits, read at an offset that depends on tensor and row.
+ * That is deterministic, costs a copy, and gives the arithmetic real work: weights are zero-mean with variance
+ * `1 / cols`, so that activations keep their size and logits stay finite.
+ */
+
+import type { FloatDtype, MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../device/weights.js';
+import { floatBytes, rowDataBytes, rowScaleBytes } from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import { encodeFloats } from '../weights/dtypes.js';
+import type { ModelConfig } from './config.js';
+import type { JsonObject } from './config-fields.js';
+import { parseModelConfig } from './families.js';
+import type { WeightSource } from './load.js';
+
+const QWEN3 = {
+  architectures: ['Qwen3ForCausalLM'],
+  head_dim: 128,
+  rope_theta: 1e6,
+  max_position_embeddings: 40_960,
+};
+const QWEN2 = { architectures: ['Qwen2ForCausalLM'], rope_theta: 1e6, max_position_embeddings: 32_768 };
+const LLAMA3 = {
+  architectures: ['LlamaForCausalLM'],
+  max_position_embeddings: 131_072,
+  vocab_size: 128_256,
+  rms_norm_eps: 1e-5,
+};
+
+function llama3Rope(factor: number): JsonObject {
+  return {
+    rope_theta: 500_000,
+    rope_scaling: {
+      rope_type: 'llama3',
+      factor,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 8192,
+    },
+  };
+}
+
+function sizes(
+  hidden: number,
+  intermediate: number,
+  layers: number,
+  heads: number,
+  kvHeads: number,
+): JsonObject {
+  return {
+    hidden_size: hidden,
+    intermediate_size: intermediate,
+    num_hidden_layers: layers,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+  };
+}
+
+/** The config.json fields of each shape, as published (`demo`: those of models/demo-text). */
+const SHAPES = {
+  demo: { ...QWEN3, ...sizes(384, 1024, 8, 4, 2), vocab_size: 4096, tie_word_embeddings: true },
+  'qwen3-0.6b': { ...QWEN3, ...sizes(1024, 3072, 28, 16, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-1.7b': { ...QWEN3, ...sizes(2048, 6144, 28, 16, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-4b': { ...QWEN3, ...sizes(2560, 9728, 36, 32, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-8b': { ...QWEN3, ...sizes(4096, 12_288, 36, 32, 8), vocab_size: 151_936 },
+  'qwen2.5-0.5b': {
+    ...QWEN2,
+    ...sizes(896, 4864, 24, 14, 2),
+    vocab_size: 151_936,
+    tie_word_embeddings: true,
+  },
+  'qwen2.5-7b': { ...QWEN2, ...sizes(3584, 18_944, 28, 28, 4), vocab_size: 152_064 },
+  'llama-1b': { ...LLAMA3, ...sizes(2048, 8192, 16, 32, 8), ...llama3Rope(32), tie_word_embeddings: true },
+  'llama-3b': { ...LLAMA3, ...sizes(3072, 8192, 28, 24, 8), ...llama3Rope(32), tie_word_embeddings: true },
+  'llama-8b': { ...LLAMA3, ...sizes(4096, 14_336, 32, 32, 8), ...llama3Rope(8) },
+  'mistral-7b': {
+    architectures: ['MistralForCausalLM'],
+    ...sizes(4096, 14_336, 32, 32, 8),
+    vocab_size: 32_768,
+    max_position_embeddings: 32_768,
+    sliding_window: null,
+    rope_theta: 1e6,
+    rms_norm_eps: 1e-5,
+  },
+} as const satisfies Record<string, JsonObject>;
+
+export type ShapeName = keyof typeof SHAPES;
+
+export function shapeNames(): ShapeName[] {
+  return Object.keys(SHAPES) as ShapeName[];
+}
+
+export interface ShapeOptions {
+  /** Rows of the vocabulary, instead of the model's. */
+  readonly vocab?: number;
+}
+
+/**
+ * The config of a named shape.
+ * @throws KvantError `shape-unknown`, listing the names
+ * @example shapeConfig('qwen3-0.6b', { vocab: 32000 }).layers // 28
+ */
+export function shapeConfig(name: string, { vocab }: ShapeOptions = {}): ModelConfig {
+  if (!Object.hasOwn(SHAPES, name))
+    throw new KvantError('shape-unknown', `there is no shape ${JSON.stringify(name)}`, {
+      kind: 'invalid-request',
+      where: 'shapes',
+      fix: `Use one of: ${shapeNames().join(', ')}.`,
+    });
+  const fields: JsonObject = {
+    ...SHAPES[name as ShapeName],
+    ...(vocab === undefined ? {} : { vocab_size: vocab }),
+  };
+  return parseModelConfig(fields, `shape ${name}`);
+}
+
+export const DEFAULT_SHAPE_FORMAT: MatrixFormat = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' };
+
+/** Elements of the random table; odd, so that rows that begin at neighbouring offsets do not line up. */
+const TABLE = 65_521;
+
+/** A weight source that has every tensor it is asked for. Affine where groups divide a row, f16 elsewhere. */
+export class RandomWeights implements WeightSource {
+  readonly #format: MatrixFormat;
+  readonly #table: Uint32Array;
+
+  constructor(format: MatrixFormat = DEFAULT_SHAPE_FORMAT) {
+    this.#format = format;
+    this.#table = randomTable();
+  }
+
+  has(): boolean {
+    return true;
+  }
+
+  matrix(name: string, { rows, cols }: { readonly rows: number; readonly cols: number }): MatrixSource {
+    const fits = this.#format.kind === 'float' || cols % this.#format.groupSize === 0;
+    const format: MatrixFormat = fits ? this.#format : { kind: 'float', dtype: 'f16' };
+    return new RandomMatrix(name, rows, cols, format, this.#table);
+  }
+
+  /** Norm weights of 1, biases of 0. */
+  vector(name: string, length: number): VectorSource {
+    const value = name.endsWith('.bias') ? 0 : 1;
+    return { name, length, read: async () => new Float32Array(length).fill(value) };
+  }
+
+  ignore(): void {}
+
+  unusedNames(): readonly string[] {
+    return [];
+  }
+}
+
+class RandomMatrix implements MatrixSource {
+  readonly name: string;
+  readonly rows: number;
+  readonly cols: number;
+  readonly format: MatrixFormat;
+  readonly #pattern: Uint8Array;
+  readonly #start: number;
+  readonly #scaleRow: Uint8Array;
+  readonly #biasRow: Uint8Array;
+
+  constructor(name: string, rows: number, cols: number, format: MatrixFormat, table: Uint32Array) {
+    this.name = name;
+    this.rows = rows;
+    this.cols = cols;
+    this.format = format;
+    this.#start = hash(name) % TABLE;
+    const deviation = 1 / Math.sqrt(cols);
+    if (format.kind === 'float') {
+      const width = Math.sqrt(12) * deviation;
+      const values = Float32Array.from(table, (word) => (word / 2 ** 32 - 0.5) * width);
+      this.#pattern = encoded(values, format.dtype);
+      this.#scaleRow = this.#biasRow = new Uint8Array(0);
+    } else {
+      // Codes are uniform over 0 … 2^bits − 1, whose variance is (4^bits − 1) / 12.
+      const levels = 2 ** format.bits;
+      const scale = deviation * Math.sqrt(12 / (levels * levels - 1));
+      const groups = cols / format.groupSize;
+      this.#pattern = new Uint8Array(table.buffer, table.byteOffset, table.byteLength);
+      this.#scaleRow = encoded(new Float32Array(groups).fill(scale), format.dtype);
+      this.#biasRow = encoded(new Float32Array(groups).fill((-scale * (levels - 1)) / 2), format.dtype);
+    }
+  }
+
+  async readRows(start: number, end: number): Promise<MatrixRows> {
+    const rowBytes = rowDataBytes(this.cols, this.format);
+    const data = new Uint8Array((end - start) * rowBytes);
+    const pattern = this.#pattern;
+    const element = pattern.length / TABLE;
+    for (let row = start; row < end; row++) {
+      let from = ((this.#start + row * 7919) % TABLE) * element;
+      for (let at = 0; at < rowBytes; ) {
+        const run = Math.min(rowBytes - at, pattern.length - from);
+        data.set(pattern.subarray(from, from + run), (row - start) * rowBytes + at);
+        at += run;
+        from = 0;
+      }
+    }
+    if (rowScaleBytes(this.cols, this.format) === 0) return { data };
+    return { data, scales: repeat(this.#scaleRow, end - start), biases: repeat(this.#biasRow, end - start) };
+  }
+}
+
+function encoded(values: Float32Array, dtype: FloatDtype): Uint8Array {
+  const out = new Uint8Array(values.length * floatBytes(dtype));
+  encodeFloats(values, dtype, out);
+  return out;
+}
+
+function repeat(row: Uint8Array, times: number): Uint8Array {
+  const out = new Uint8Array(row.length * times);
+  for (let i = 0; i < times; i++) out.set(row, i * row.length);
+  return out;
+}
+
+/** xorshift32 (Marsaglia, "Xorshift RNGs", 2003), from a fixed seed. */
+function randomTable(): Uint32Array {
+  const out = new Uint32Array(TABLE);
+  let state = 0x9e3779b9;
+  for (let i = 0; i < TABLE; i++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    out[i] = state;
+  }
+  return out;
+}
+
+/** FNV-1a, 32 bits. */
+function hash(text: string): number {
+  let value = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193) >>> 0;
+  return value;
+}
