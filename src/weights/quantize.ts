@@ -46,15 +46,14 @@ export function quantizeRow(
     const to = from + groupSize;
     let low = Infinity;
     let high = -Infinity;
-    let poison = 0;
     for (let i = from; i < to; i++) {
       const value = row[i]!;
       if (value < low) low = value;
       if (value > high) high = value;
-      poison += value * 0;
+      if (Number.isNaN(value)) return false;
     }
     const span = Math.fround(high - low);
-    if (poison !== 0 || !Number.isFinite(span)) return false;
+    if (!Number.isFinite(span)) return false;
 
     const lowWins = Math.abs(low) > Math.abs(high);
     const edge = lowWins ? low : high;
