@@ -1,0 +1,167 @@
+import { KvantError } from '../errors.js';
+import { isJsonObject, type JsonObject } from './json-file.js';
+
+/** A piece of a message's content. */
+export interface TextPart {
+  readonly type: 'text';
+  readonly text: string;
+}
+
+/** A message in the form of OpenAI's chat API; further fields are passed to the template as they are. */
+export interface ChatMessage {
+  readonly role: string;
+  readonly content?: string | readonly TextPart[] | null | undefined;
+  readonly reasoning_content?: string | null | undefined;
+  readonly tool_calls?: readonly ChatToolCall[] | null | undefined;
+  readonly tool_call_id?: string | undefined;
+  readonly name?: string | undefined;
+}
+
+export interface ChatToolCall {
+  readonly id?: string | undefined;
+  readonly type?: 'function' | undefined;
+  /** `arguments` is a JSON text, as OpenAI's API has it, or the object itself. */
+  readonly function: { readonly name: string; readonly arguments: string | JsonObject };
+}
+
+/** Content types that OpenAI-style clients send for pictures, sound and files. */
+const MEDIA = /image|video|audio|file/;
+
+function invalid(where: string, message: string, fix: string): KvantError {
+  return new KvantError('invalid_messages', message, { kind: 'invalid-request', where, fix });
+}
+
+/**
+ * Checks that a value is a list of chat messages that a text model can be given.
+ *
+ * @throws KvantError `invalid_messages` naming the field; `unsupported_content` for pictures, sound and files
+ */
+export function checkMessages(messages: unknown): readonly JsonObject[] {
+  if (!Array.isArray(messages)) {
+    throw invalid('messages', 'messages must be a list', 'Send [{"role": "user", "content": "…"}].');
+  }
+  if (messages.length === 0) {
+    throw invalid('messages', 'messages is empty', 'Send at least one message.');
+  }
+  return messages.map((message: unknown, i) => checkMessage(message, `messages[${i}]`));
+}
+
+function checkMessage(message: unknown, where: string): JsonObject {
+  if (!isJsonObject(message)) {
+    throw invalid(where, `${where} must be an object`, 'A message has a role and a content.');
+  }
+  const role = message.role;
+  if (typeof role !== 'string' || role === '') {
+    throw invalid(`${where}.role`, `${where}.role must be a string`, 'Use system, user, assistant or tool.');
+  }
+  const hasCalls = checkToolCalls(message.tool_calls, `${where}.tool_calls`);
+  const content = message.content;
+  if (Array.isArray(content)) {
+    content.forEach((part: unknown, i) => {
+      checkPart(part, `${where}.content[${i}]`);
+    });
+  } else if (content === undefined || content === null) {
+    const mayBeEmpty = role === 'assistant' && (hasCalls || reasoningOf(message) !== undefined);
+    if (!mayBeEmpty) {
+      throw invalid(
+        `${where}.content`,
+        `${where}.content is missing`,
+        'Give a string; only an assistant message with tool calls goes without.',
+      );
+    }
+  } else if (typeof content !== 'string') {
+    throw invalid(
+      `${where}.content`,
+      `${where}.content must be a string or a list of text parts`,
+      'Send a string, or [{"type": "text", "text": "…"}].',
+    );
+  }
+  return message;
+}
+
+function checkPart(part: unknown, where: string): void {
+  if (isJsonObject(part) && part.type === 'text' && typeof part.text === 'string') return;
+  const type = isJsonObject(part) && typeof part.type === 'string' ? part.type : undefined;
+  if (type !== undefined && MEDIA.test(type)) {
+    throw new KvantError('unsupported_content', `${where} is of type "${type}": this model reads text only`, {
+      kind: 'unsupported',
+      where,
+      fix: 'Leave the part out, or describe it in text.',
+    });
+  }
+  const what = type === undefined ? 'is no content part' : `has the unknown type "${type}"`;
+  throw invalid(where, `${where} ${what}`, 'Send {"type": "text", "text": "…"}.');
+}
+
+/** @returns whether there are any */
+function checkToolCalls(calls: unknown, where: string): boolean {
+  if (calls === undefined || calls === null) return false;
+  if (!Array.isArray(calls))
+    throw invalid(where, `${where} must be a list`, 'Send the calls as the model made them.');
+  calls.forEach((call: unknown, i) => {
+    const body = isJsonObject(call) ? (call.function ?? call) : undefined;
+    if (!isJsonObject(body) || typeof body.name !== 'string') {
+      throw invalid(
+        `${where}[${i}]`,
+        `${where}[${i}] names no function`,
+        'Send {"type": "function", "function": {"name": "…", "arguments": "{}"}}.',
+      );
+    }
+    const args = body.arguments;
+    if (args !== undefined && args !== null && typeof args !== 'string' && !isJsonObject(args)) {
+      throw invalid(
+        `${where}[${i}].function.arguments`,
+        `${where}[${i}].function.arguments must be a JSON text or an object`,
+        'Send the arguments as the model made them.',
+      );
+    }
+  });
+  return calls.length > 0;
+}
+
+/** The reasoning of an assistant message; clients and servers disagree on its name. */
+export function reasoningOf(message: JsonObject): unknown {
+  return message.reasoning_content ?? message.thinking ?? message.reasoning ?? undefined;
+}
+
+/** What a template is able to read; the rest is put into a form that it can. */
+export interface TemplateAbilities {
+  /** Content may be a list of text parts. */
+  readonly contentParts: boolean;
+  /** `arguments` of tool calls may be JSON text; else it has to be an object. */
+  readonly argumentText: boolean;
+  /** The template knows the role `developer`. */
+  readonly developerRole: boolean;
+}
+
+/** The messages as the template is given them. */
+export function adaptMessages(messages: readonly JsonObject[], abilities: TemplateAbilities): JsonObject[] {
+  return messages.map((message) => {
+    const adapted: Record<string, unknown> = { ...message };
+    const reasoning = reasoningOf(message);
+    if (reasoning !== undefined) {
+      adapted.thinking ??= reasoning;
+      adapted.reasoning_content = reasoning;
+    }
+    if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
+    if (Array.isArray(message.content) && !abilities.contentParts) {
+      adapted.content = message.content.map((part: TextPart) => part.text).join('\n');
+    }
+    if (Array.isArray(message.tool_calls) && !abilities.argumentText) {
+      adapted.tool_calls = message.tool_calls.map(withParsedArguments);
+    }
+    return adapted;
+  });
+}
+
+function withParsedArguments(call: JsonObject): JsonObject {
+  if (isJsonObject(call.function)) return { ...call, function: withParsedArguments(call.function) };
+  if (typeof call.arguments !== 'string') return call;
+  try {
+    const parsed: unknown = JSON.parse(call.arguments);
+    return isJsonObject(parsed) ? { ...call, arguments: parsed } : call;
+  } catch {
+    // A model may have written broken JSON; it is shown its own words.
+    return call;
+  }
+}

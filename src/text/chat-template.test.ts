@@ -1,0 +1,289 @@
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { ChatTemplate, type RenderOptions } from './chat-template.js';
+import { Tokenizer } from './tokenizer.js';
+
+interface Case {
+  readonly name: string;
+  readonly messages: readonly unknown[];
+  readonly tools?: readonly unknown[];
+  readonly kwargs?: Record<string, unknown>;
+  readonly addGenerationPrompt?: boolean;
+}
+interface Fixture {
+  readonly special: Record<string, string>;
+  readonly chats: readonly (Case & { readonly rendered: string; readonly ids: readonly number[] })[];
+  readonly templates: readonly (Case & {
+    readonly template: string;
+    readonly rendered?: string;
+    readonly error?: string;
+  })[];
+}
+
+const fixture = JSON.parse(await readFile('test/fixtures/text/chat-templates.json', 'utf8')) as Fixture;
+
+function optionsOf(sample: Case): RenderOptions {
+  return { tools: sample.tools, kwargs: sample.kwargs, addGenerationPrompt: sample.addGenerationPrompt };
+}
+
+function failure(action: () => unknown): unknown {
+  try {
+    action();
+  } catch (error) {
+    return error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('ChatTemplate of demo-text', () => {
+  let template: ChatTemplate;
+  let tokenizer: Tokenizer;
+  beforeAll(async () => {
+    template = await ChatTemplate.load('models/demo-text');
+    tokenizer = await Tokenizer.load('models/demo-text');
+  });
+
+  it.each(fixture.chats)('renders "$name" as the reference does', (sample) => {
+    const text = template.render(sample.messages, optionsOf(sample));
+    expect(text).toBe(sample.rendered);
+    expect([...tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(sample.ids);
+  });
+});
+
+describe('ChatTemplate with templates in the habits of the wild', () => {
+  it.each(fixture.templates)('$name: $messages', (sample) => {
+    const template = new ChatTemplate(sample.template, fixture.special);
+    if (sample.rendered !== undefined) {
+      expect(template.render(sample.messages, optionsOf(sample))).toBe(sample.rendered);
+    } else {
+      const error = failure(() => template.render(sample.messages, optionsOf(sample)));
+      expect(error).toMatchObject({
+        code: 'chat_template_raised',
+        status: 400,
+        message: expect.stringContaining(sample.error ?? '?') as string,
+      });
+    }
+  });
+
+  it('tells the time', () => {
+    const template = new ChatTemplate("{{ strftime_now('%d %b %Y') }}");
+    expect(template.render([{ role: 'user', content: '' }], { now: new Date(2024, 1, 5) })).toBe(
+      '05 Feb 2024',
+    );
+  });
+
+  it('lets a variable carry the name of a global', () => {
+    const template = new ChatTemplate('{{ range }}{{ namespace }}');
+    expect(template.render([{ role: 'user', content: '' }], { kwargs: { range: 'r', namespace: 1 } })).toBe(
+      'r1',
+    );
+  });
+});
+
+describe('ChatTemplate adapts messages to what the template reads', () => {
+  const user = { role: 'user', content: 'Hi' };
+  const call = (args: unknown) => ({
+    role: 'assistant',
+    content: null,
+    tool_calls: [{ id: 'c', type: 'function', function: { name: 'f', arguments: args } }],
+  });
+
+  it('joins text parts for a template that wants a string', () => {
+    const template = new ChatTemplate("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}");
+    const parts = [
+      { type: 'text', text: 'a' },
+      { type: 'text', text: 'b' },
+    ];
+    expect(template.render([{ role: 'user', content: parts }])).toBe('<a\nb>');
+  });
+
+  it('gives arguments as an object to a template that wants one, as text to one that reads it', () => {
+    const source = (write: string) =>
+      `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;
+    const wantsObject = new ChatTemplate(source('{{ c.function.arguments | tojson }}'));
+    const readsText = new ChatTemplate(
+      source(
+        '{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}',
+      ),
+    );
+    const iterates = new ChatTemplate(
+      source('{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }};{% endfor %}'),
+    );
+    const text = '{"a":1,  "b": [true]}';
+    expect(wantsObject.render([user, call(text)])).toBe('{"a": 1, "b": [true]}');
+    expect(iterates.render([user, call(text)])).toBe('a=1;b=[True];');
+    expect(readsText.render([user, call(text)])).toBe(text);
+    expect(readsText.render([user, call(JSON.parse(text))])).toBe('{"a": 1, "b": [true]}');
+    expect(wantsObject.render([user, call('{broken')])).toBe('"{broken"');
+  });
+
+  it('gives developer messages as system messages where the template does not know them', () => {
+    const messages = [{ role: 'developer', content: 'x' }, user];
+    expect(new ChatTemplate('{{ messages[0].role }}').render(messages)).toBe('system');
+    expect(new ChatTemplate("{{ messages[0].role }}{# developer #}{{ 'developer' }}").render(messages)).toBe(
+      'developerdeveloper',
+    );
+  });
+
+  it('finds reasoning under the names clients give it', () => {
+    const template = new ChatTemplate('{{ messages[0].reasoning_content }}');
+    for (const name of ['reasoning_content', 'reasoning', 'thinking']) {
+      expect(template.render([{ role: 'assistant', content: '', [name]: 'why' }])).toBe('why');
+    }
+  });
+
+  it('does not change the messages it is given', () => {
+    const messages = [{ role: 'developer', content: [{ type: 'text', text: 'x' }] }, call('{"a": 1}')];
+    const before = structuredClone(messages);
+    new ChatTemplate('{{ messages | tojson }}').render(messages);
+    expect(messages).toEqual(before);
+  });
+});
+
+describe('ChatTemplate input checks', () => {
+  const template = new ChatTemplate('{% for m in messages %}{{ m.content }}{% endfor %}');
+
+  it.each([
+    ['no list', 'hello', 'messages'],
+    ['an empty list', [], 'messages'],
+    ['no object', ['hello'], 'messages[0]'],
+    ['no role', [{ content: 'x' }], 'messages[0].role'],
+    ['no content', [{ role: 'user' }], 'messages[0].content'],
+    ['a null content', [{ role: 'user', content: null }], 'messages[0].content'],
+    ['a number', [{ role: 'user', content: 5 }], 'messages[0].content'],
+    ['an unknown part', [{ role: 'user', content: [{ type: 'nope' }] }], 'messages[0].content[0]'],
+    ['a part without text', [{ role: 'user', content: [{ type: 'text' }] }], 'messages[0].content[0]'],
+    ['tool calls that are no list', [{ role: 'assistant', tool_calls: {} }], 'messages[0].tool_calls'],
+    ['a nameless call', [{ role: 'assistant', tool_calls: [{ function: {} }] }], 'messages[0].tool_calls[0]'],
+    [
+      'arguments of the wrong kind',
+      [{ role: 'assistant', tool_calls: [{ function: { name: 'f', arguments: 3 } }] }],
+      'messages[0].tool_calls[0].function.arguments',
+    ],
+  ])('refuses %s', (_what, messages, where) => {
+    expect(failure(() => template.render(messages))).toMatchObject({
+      name: 'KvantError',
+      code: 'invalid_messages',
+      status: 400,
+      where,
+    });
+  });
+
+  it.each(['image_url', 'image', 'input_image', 'input_audio', 'video_url', 'file'])(
+    'refuses %s, naming it',
+    (type) => {
+      const content = [{ type: 'text', text: 'what is this?' }, { type }];
+      expect(failure(() => template.render([{ role: 'user', content }]))).toMatchObject({
+        code: 'unsupported_content',
+        status: 400,
+        where: 'messages[0].content[1]',
+        message: expect.stringContaining(`"${type}"`) as string,
+      });
+    },
+  );
+
+  it('refuses bad tools and variables', () => {
+    const messages = [{ role: 'user', content: 'x' }];
+    expect(failure(() => template.render(messages, { tools: ['x'] }))).toMatchObject({
+      code: 'invalid_tools',
+      where: 'tools[0]',
+    });
+    expect(failure(() => template.render(messages, { kwargs: { messages: [] } }))).toMatchObject({
+      code: 'invalid_template_kwargs',
+      where: 'chat_template_kwargs.messages',
+    });
+    expect(failure(() => template.render(messages, { kwargs: { 'a b': 1 } }))).toMatchObject({
+      code: 'invalid_template_kwargs',
+    });
+  });
+
+  it('reports a template that cannot go on', () => {
+    const failing = new ChatTemplate("{{ 'x' + messages[0].nothing }}");
+    expect(failure(() => failing.render([{ role: 'user', content: 'x' }]))).toMatchObject({
+      code: 'chat_template_failed',
+      status: 400,
+    });
+  });
+
+  it('refuses a broken template when it is made', () => {
+    for (const source of ['{% if %}', '{% for m in messages %}', '{{ unclosed', '{{ "open }}']) {
+      expect(failure(() => new ChatTemplate(source))).toMatchObject({
+        code: 'chat_template_broken',
+        kind: 'model',
+      });
+    }
+  });
+});
+
+describe('ChatTemplate.find', () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'kvant-template-'));
+    folders.push(folder);
+  });
+  const folders: string[] = [];
+  afterAll(() => Promise.all(folders.map((name) => rm(name, { recursive: true }))));
+  const config = (value: object) => writeFile(join(folder, 'tokenizer_config.json'), JSON.stringify(value));
+  const messages = [{ role: 'user', content: 'Hi' }];
+
+  it('finds none in the folder of a base model', async () => {
+    expect(await ChatTemplate.find(folder)).toBeUndefined();
+    await config({ chat_template: null });
+    expect(await ChatTemplate.find(folder)).toBeUndefined();
+    await expect(ChatTemplate.load(folder)).rejects.toMatchObject({
+      code: 'chat_template_missing',
+      fix: expect.stringContaining('base model') as string,
+    });
+  });
+
+  it('prefers chat_template.jinja, then chat_template.json, then tokenizer_config.json', async () => {
+    await config({
+      chat_template: 'config {{ bos_token }}{{ eos_token }}',
+      bos_token: '<s>',
+      eos_token: { content: '</s>' },
+    });
+    expect((await ChatTemplate.load(folder)).render(messages)).toBe('config <s></s>');
+    await writeFile(join(folder, 'chat_template.json'), JSON.stringify({ chat_template: 'json' }));
+    expect((await ChatTemplate.load(folder)).render(messages)).toBe('json');
+    await writeFile(join(folder, 'chat_template.jinja'), 'file {{ bos_token }}\n');
+    expect((await ChatTemplate.load(folder)).render(messages)).toBe('file <s>');
+  });
+
+  it('chooses among named templates', async () => {
+    await config({
+      chat_template: [
+        { name: 'default', template: 'plain' },
+        { name: 'tool_use', template: 'tools' },
+      ],
+    });
+    const template = await ChatTemplate.load(folder);
+    expect(template.names).toEqual(['default', 'tool_use']);
+    expect(template.render(messages)).toBe('plain');
+    expect(template.render(messages, { tools: [] })).toBe('plain');
+    expect(template.render(messages, { tools: [{}] })).toBe('tools');
+    expect(template.render(messages, { name: 'tool_use' })).toBe('tools');
+    expect(failure(() => template.render(messages, { name: 'rag' }))).toMatchObject({
+      code: 'chat_template_missing',
+      fix: 'Name one of: default, tool_use.',
+    });
+  });
+
+  it('reads additional templates beside chat_template.jinja', async () => {
+    await writeFile(join(folder, 'chat_template.jinja'), 'plain');
+    await mkdir(join(folder, 'additional_chat_templates'));
+    await writeFile(join(folder, 'additional_chat_templates', 'tool_use.jinja'), 'tools');
+    expect((await ChatTemplate.load(folder)).render(messages, { tools: [{}] })).toBe('tools');
+  });
+
+  it('refuses broken files', async () => {
+    await config({ chat_template: 5 });
+    await expect(ChatTemplate.load(folder)).rejects.toMatchObject({ code: 'chat_template_broken' });
+    await config({ chat_template: '{% if %}' });
+    await expect(ChatTemplate.load(folder)).rejects.toMatchObject({
+      code: 'chat_template_broken',
+      where: join(folder, 'tokenizer_config.json'),
+    });
+  });
+});

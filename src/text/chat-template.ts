@@ -1,0 +1,266 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { KvantError } from '../errors.js';
+import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
+import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
+import { PythonTemplate, TemplateRaised } from './python-jinja.js';
+
+export interface RenderOptions {
+  /** Function tools in OpenAI's form; what the template does with them is its own. */
+  readonly tools?: readonly unknown[] | undefined;
+  /** End with the header of an assistant turn, for the model to go on from. Default true. */
+  readonly addGenerationPrompt?: boolean | undefined;
+  /** Further variables of the template: `enable_thinking`, `documents`, … */
+  readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
+  /** Which of several named templates; by default `tool_use` with tools where there is one, else `default`. */
+  readonly name?: string | undefined;
+  /** The time that `strftime_now` tells; default the present. */
+  readonly now?: Date | undefined;
+}
+
+/** Variables that a request may not set: they are what it is made of. */
+const RESERVED = ['messages', 'tools', 'add_generation_prompt'];
+
+interface NamedTemplate {
+  readonly template: PythonTemplate;
+  readonly abilities: TemplateAbilities;
+}
+
+/**
+ * The chat template of a model: messages in, prompt text out, as the model saw it in training.
+ *
+ * The text holds the special tokens already: encode it with `addSpecialTokens: false`.
+ */
+export class ChatTemplate {
+  readonly #templates: ReadonlyMap<string, NamedTemplate>;
+  readonly #special: Readonly<Record<string, string>>;
+
+  /**
+   * @param sources template text by name; a single one is called `default`
+   * @param special `bos_token`, `eos_token` and so on, as the template sees them
+   * @throws KvantError `chat_template_broken`
+   */
+  constructor(
+    sources: string | ReadonlyMap<string, string>,
+    special: Readonly<Record<string, string>> = {},
+    where = 'chat_template',
+  ) {
+    const named = typeof sources === 'string' ? new Map([['default', sources]]) : sources;
+    this.#special = special;
+    this.#templates = new Map(
+      [...named].map(([name, source]) => {
+        const template = compile(source, where);
+        return [name, { template, abilities: probe(template, source, special) }];
+      }),
+    );
+  }
+
+  /**
+   * The template of a model folder: `chat_template.jinja`, else `chat_template.json`, else that of
+   * `tokenizer_config.json`; `undefined` where there is none (a base model).
+   *
+   * @throws KvantError `chat_template_broken`, `tokenizer_broken`
+   */
+  static async find(folder: string): Promise<ChatTemplate | undefined> {
+    const config = (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer_broken')) ?? {};
+    const special = specialTokens(config);
+    const jinja = await readTextFile(folder, 'chat_template.jinja');
+    if (jinja !== undefined) {
+      const sources = new Map([['default', jinja], ...(await additionalTemplates(folder))]);
+      return new ChatTemplate(sources, special, join(folder, 'chat_template.jinja'));
+    }
+    const json = await readJsonObject(folder, 'chat_template.json', 'chat_template_broken');
+    for (const [source, file] of [
+      [json?.chat_template, 'chat_template.json'],
+      [config.chat_template, 'tokenizer_config.json'],
+    ] as const) {
+      if (source === undefined || source === null) continue;
+      return new ChatTemplate(sourcesOf(source, join(folder, file)), special, join(folder, file));
+    }
+    return undefined;
+  }
+
+  /** As {@link find}, but a folder without a template is an error. */
+  static async load(folder: string): Promise<ChatTemplate> {
+    const template = await ChatTemplate.find(folder);
+    if (template !== undefined) return template;
+    throw new KvantError('chat_template_missing', `The model in ${folder} has no chat template`, {
+      kind: 'invalid-request',
+      where: folder,
+      fix: 'It is a base model: send it a raw prompt (/v1/completions, or --raw), or use its chat-tuned sibling.',
+    });
+  }
+
+  /** The names of the templates, `default` for the only one. */
+  get names(): readonly string[] {
+    return [...this.#templates.keys()];
+  }
+
+  /**
+   * Renders a conversation.
+   *
+   * @param messages `[{role, content, …}]`, checked here
+   * @throws KvantError `invalid_messages`, `unsupported_content`, `invalid_tools`, `invalid_template_kwargs`,
+   *   `chat_template_raised` (the template refuses the conversation), `chat_template_failed`
+   */
+  render(messages: unknown, options: RenderOptions = {}): string {
+    const { template, abilities } = this.#choose(options);
+    const variables = {
+      ...this.#special,
+      documents: null,
+      ...checkKwargs(options.kwargs ?? {}),
+      messages: adaptMessages(checkMessages(messages), abilities),
+      tools: checkTools(options.tools),
+      add_generation_prompt: options.addGenerationPrompt ?? true,
+    };
+    try {
+      return template.render(variables, options.now ?? new Date());
+    } catch (cause) {
+      const raised = cause instanceof TemplateRaised;
+      const reason = (cause as Error).message;
+      throw new KvantError(
+        raised ? 'chat_template_raised' : 'chat_template_failed',
+        raised
+          ? `The model's chat template refuses the conversation: ${reason}`
+          : `The model's chat template cannot render the conversation: ${reason}`,
+        {
+          kind: 'invalid-request',
+          where: 'messages',
+          fix: 'Change the order, roles or fields of the messages to what the model expects.',
+          cause,
+        },
+      );
+    }
+  }
+
+  #choose(options: RenderOptions): NamedTemplate {
+    const withTools =
+      options.tools !== undefined && options.tools.length > 0 && this.#templates.has('tool_use');
+    const name = options.name ?? (withTools ? 'tool_use' : 'default');
+    const chosen = this.#templates.get(name);
+    if (chosen !== undefined) return chosen;
+    throw new KvantError('chat_template_missing', `The model has no chat template named "${name}"`, {
+      kind: 'invalid-request',
+      fix: `Name one of: ${this.names.join(', ')}.`,
+    });
+  }
+}
+
+function compile(source: string, where: string): PythonTemplate {
+  try {
+    return new PythonTemplate(source);
+  } catch (cause) {
+    throw new KvantError('chat_template_broken', `The chat template is broken: ${(cause as Error).message}`, {
+      kind: 'model',
+      where,
+      fix: 'Fetch the model again, or correct the template; a raw prompt works without it.',
+      cause,
+    });
+  }
+}
+
+const SAMPLE = 'kvant\u00b7sample';
+
+/** Tries what the template can read, with conversations whose result shows it. */
+function probe(
+  template: PythonTemplate,
+  source: string,
+  special: Readonly<Record<string, string>>,
+): TemplateAbilities {
+  const attempt = (messages: readonly JsonObject[]): string | undefined => {
+    const variables = { ...special, documents: null, messages, tools: null, add_generation_prompt: true };
+    try {
+      return template.render(variables, new Date(0));
+    } catch {
+      return undefined;
+    }
+  };
+  const user = { role: 'user', content: SAMPLE };
+  const plain = attempt([user]);
+  const parts = attempt([{ role: 'user', content: [{ type: 'text', text: SAMPLE }] }]);
+  const call = (args: unknown): JsonObject[] => [
+    user,
+    {
+      role: 'assistant',
+      content: '',
+      tool_calls: [{ id: '123456789', type: 'function', function: { name: 'f', arguments: args } }],
+    },
+  ];
+  const asText = attempt(call(`{"k": "${SAMPLE}"}`));
+  return {
+    contentParts: plain !== undefined && parts === plain,
+    // A template made for objects quotes the text once more, or fails on it.
+    argumentText: asText?.includes(`"${SAMPLE}"`) ?? attempt(call({ k: SAMPLE })) === undefined,
+    developerRole: source.includes('developer'),
+  };
+}
+
+function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] | null {
+  if (tools === undefined) return null;
+  const bad = Array.isArray(tools) ? tools.findIndex((tool) => !isJsonObject(tool)) : 0;
+  if (bad >= 0) {
+    const where = Array.isArray(tools) ? `tools[${bad}]` : 'tools';
+    throw new KvantError('invalid_tools', `${where} must be ${where === 'tools' ? 'a list' : 'an object'}`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Send [{"type": "function", "function": {"name": "…", "parameters": {…}}}].',
+    });
+  }
+  return tools;
+}
+
+function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  for (const name of Object.keys(kwargs)) {
+    if (!RESERVED.includes(name) && /^[A-Za-z_]\w*$/.test(name)) continue;
+    throw new KvantError('invalid_template_kwargs', `The chat template cannot be given "${name}"`, {
+      kind: 'invalid-request',
+      where: `chat_template_kwargs.${name}`,
+      fix: RESERVED.includes(name)
+        ? 'Use the request field of that name.'
+        : 'Variables have names of letters, digits and underscores.',
+    });
+  }
+  return kwargs;
+}
+
+function specialTokens(config: JsonObject): Record<string, string> {
+  const special: Record<string, string> = {};
+  for (const role of ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask']) {
+    const token = config[`${role}_token`];
+    const content = isJsonObject(token) ? token.content : token;
+    if (typeof content === 'string') special[`${role}_token`] = content;
+  }
+  return special;
+}
+
+async function additionalTemplates(folder: string): Promise<[string, string][]> {
+  const directory = join(folder, 'additional_chat_templates');
+  const files = await readdir(directory).catch(() => []);
+  const found: [string, string][] = [];
+  for (const file of files.sort()) {
+    if (!file.endsWith('.jinja')) continue;
+    const source = await readTextFile(directory, file);
+    if (source !== undefined) found.push([file.slice(0, -'.jinja'.length), source]);
+  }
+  return found;
+}
+
+function sourcesOf(source: unknown, where: string): string | Map<string, string> {
+  if (typeof source === 'string') return source;
+  const named = new Map<string, string>();
+  for (const entry of Array.isArray(source) ? (source as unknown[]) : []) {
+    if (isJsonObject(entry) && typeof entry.name === 'string' && typeof entry.template === 'string') {
+      named.set(entry.name, entry.template);
+    }
+  }
+  if (named.size > 0) return named;
+  throw new KvantError(
+    'chat_template_broken',
+    'The chat template is neither a text nor a list of named texts',
+    {
+      kind: 'model',
+      where,
+      fix: 'Fetch the model again, or correct the file.',
+    },
+  );
+}

@@ -1,0 +1,106 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadGenerationConfig, readGenerationConfig } from './generation-config.js';
+import { Tokenizer } from './tokenizer.js';
+
+const eos = (id: number | undefined) => ({ idOfSpecial: () => id });
+
+describe('readGenerationConfig', () => {
+  it('unites the EOS ids of all files', () => {
+    const read = (generation?: object, config?: object, own?: number) =>
+      readGenerationConfig(generation as never, config as never, eos(own)).eosTokenIds;
+    expect(read({ eos_token_id: 7 })).toEqual([7]);
+    expect(read({ eos_token_id: [9, 7, 9] }, { eos_token_id: 8 }, 2)).toEqual([2, 7, 8, 9]);
+    expect(read(undefined, { eos_token_id: [5] }, 5)).toEqual([5]);
+    expect(read({ eos_token_id: null }, { text_config: { eos_token_id: 3 } })).toEqual([3]);
+    expect(read(undefined, undefined)).toEqual([]);
+    expect(readGenerationConfig({ eos_token_id: 0 }, undefined).eosTokenIds).toEqual([0]);
+  });
+
+  it('takes the defaults that are there and no others', () => {
+    const read = (generation?: object) => readGenerationConfig(generation as never, undefined).defaults;
+    expect(read()).toEqual({ doSample: true });
+    expect(read({ temperature: 0.6, top_k: 20, top_p: 0.95, min_p: 0, repetition_penalty: 1.05 })).toEqual({
+      doSample: true,
+      temperature: 0.6,
+      topK: 20,
+      topP: 0.95,
+      minP: 0,
+      repetitionPenalty: 1.05,
+    });
+    expect(read({ typical_p: 0.9, max_new_tokens: 64, top_k: -1, temperature: null })).toEqual({
+      doSample: true,
+      typicalP: 0.9,
+      maxNewTokens: 64,
+      topK: 0,
+    });
+  });
+
+  it('takes do_sample: false for greedy', () => {
+    const { defaults } = readGenerationConfig({ do_sample: false, temperature: 0.8, top_p: 0.9 }, undefined);
+    expect(defaults).toEqual({ doSample: false, temperature: 0, topP: 0.9 });
+  });
+
+  it.each([
+    [{ temperature: -1 }, 'temperature'],
+    [{ temperature: '0.7' }, 'temperature'],
+    [{ top_k: 1.5 }, 'top_k'],
+    [{ top_k: -2 }, 'top_k'],
+    [{ top_p: 0 }, 'top_p'],
+    [{ top_p: 1.1 }, 'top_p'],
+    [{ min_p: 2 }, 'min_p'],
+    [{ repetition_penalty: 0 }, 'repetition_penalty'],
+    [{ max_new_tokens: 0 }, 'max_new_tokens'],
+    [{ do_sample: 'yes' }, 'do_sample'],
+    [{ eos_token_id: 'x' }, 'eos_token_id'],
+    [{ eos_token_id: [1, -1] }, 'eos_token_id'],
+  ])('refuses %j', (generation, field) => {
+    let error: unknown;
+    try {
+      readGenerationConfig(generation as never, undefined);
+    } catch (caught) {
+      error = caught;
+    }
+    expect(error).toMatchObject({
+      code: 'generation_config_broken',
+      where: 'generation_config.json',
+      message: expect.stringContaining(field) as string,
+    });
+  });
+});
+
+describe('loadGenerationConfig', () => {
+  let folder: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'kvant-generation-'));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+
+  it('reads demo-text', async () => {
+    const tokenizer = await Tokenizer.load('models/demo-text');
+    expect(await loadGenerationConfig('models/demo-text', tokenizer)).toEqual({
+      defaults: { doSample: true, temperature: 0.7, topK: 20, topP: 0.95 },
+      eosTokenIds: [4083, 4085],
+    });
+  });
+
+  it('does without files', async () => {
+    expect(await loadGenerationConfig(folder)).toEqual({ defaults: { doSample: true }, eosTokenIds: [] });
+  });
+
+  it('refuses broken files, naming them', async () => {
+    await writeFile(join(folder, 'config.json'), '{"eos_token_id": "no"}');
+    await expect(loadGenerationConfig(folder)).rejects.toMatchObject({
+      code: 'config_broken',
+      where: join(folder, 'config.json'),
+    });
+    await writeFile(join(folder, 'generation_config.json'), '{"eos_token_id": [1,');
+    await expect(loadGenerationConfig(folder)).rejects.toMatchObject({
+      code: 'generation_config_broken',
+      where: join(folder, 'generation_config.json'),
+      message: expect.stringContaining('truncated') as string,
+    });
+  });
+});

@@ -1,0 +1,137 @@
+import { KvantError } from '../errors.js';
+import { isJsonObject, type JsonObject } from './json-file.js';
+
+/** An entry of `added_tokens`: matched in the text before the model sees it. */
+export interface AddedTokenDefinition extends JsonObject {
+  readonly id: number;
+  readonly content: string;
+  readonly special: boolean;
+}
+
+/** What kvant needs of `tokenizer.json`, checked; everything else is passed on untouched. */
+export interface TokenizerDefinition {
+  readonly modelType: 'BPE' | 'Unigram';
+  /** Token text by id, without the added tokens; ids without a token are holes. */
+  readonly vocab: readonly (string | undefined)[];
+  readonly addedTokens: readonly AddedTokenDefinition[];
+  readonly decoder: JsonObject | null;
+  /** The whole document with absent optional parts set to null, for the encoding library. */
+  readonly document: JsonObject;
+}
+
+const UNSUPPORTED_FIX =
+  'kvant reads BPE and Unigram tokenizers in the tokenizer.json format, as Llama, Mistral and Qwen publish them.';
+
+function broken(where: string, what: string): KvantError {
+  return new KvantError('tokenizer_broken', `The tokenizer is broken: ${what}`, {
+    kind: 'model',
+    where,
+    fix: 'Fetch the model again; if it was converted, convert it again with a current version of the tool.',
+  });
+}
+
+/**
+ * Checks a parsed tokenizer.json and takes out what kvant uses.
+ *
+ * @param config the parsed tokenizer_config.json: added tokens that only it names are taken over
+ * @param where the file, for errors
+ * @throws KvantError `tokenizer_broken`, `tokenizer_unsupported`
+ */
+export function readTokenizerDefinition(
+  json: JsonObject,
+  config: JsonObject,
+  where: string,
+): TokenizerDefinition {
+  const model = json.model;
+  if (!isJsonObject(model)) throw broken(where, '"model" is missing');
+  const modelType = modelTypeOf(model);
+  if (modelType !== 'BPE' && modelType !== 'Unigram') {
+    throw new KvantError('tokenizer_unsupported', `Tokenizer model "${modelType}" is not supported`, {
+      kind: 'unsupported',
+      where,
+      fix: UNSUPPORTED_FIX,
+    });
+  }
+  const vocab = modelType === 'BPE' ? recordVocab(model, where) : listVocab(model, where);
+  if (modelType === 'BPE' && !Array.isArray(model.merges)) {
+    throw broken(where, '"model.merges" must be a list');
+  }
+  const decoder = json.decoder ?? null;
+  if (decoder !== null && !isJsonObject(decoder)) throw broken(where, '"decoder" must be an object');
+
+  const addedTokens = readAddedTokens(json.added_tokens, where);
+  for (const token of configAddedTokens(config)) {
+    const known = addedTokens.some((other) => other.content === token.content || other.id === token.id);
+    if (!known) addedTokens.push(token);
+  }
+
+  const document = {
+    normalizer: null,
+    pre_tokenizer: null,
+    post_processor: null,
+    ...json,
+    decoder,
+    added_tokens: addedTokens,
+  };
+  return { modelType, vocab, addedTokens, decoder, document };
+}
+
+/** Old files leave `model.type` out; the vocabulary's form tells it. */
+function modelTypeOf(model: JsonObject): string {
+  if (typeof model.type === 'string') return model.type;
+  if (Array.isArray(model.vocab)) return 'Unigram';
+  return 'merges' in model ? 'BPE' : 'unknown';
+}
+
+function recordVocab(model: JsonObject, where: string): (string | undefined)[] {
+  const source = model.vocab;
+  if (!isJsonObject(source)) throw broken(where, '"model.vocab" must map tokens to ids');
+  const vocab: (string | undefined)[] = [];
+  for (const [token, id] of Object.entries(source)) {
+    if (!isTokenId(id)) throw broken(where, `the token ${JSON.stringify(token)} has no valid id`);
+    vocab[id] = token;
+  }
+  if (vocab.length === 0) throw broken(where, '"model.vocab" is empty');
+  return vocab;
+}
+
+function listVocab(model: JsonObject, where: string): (string | undefined)[] {
+  const source = model.vocab;
+  if (!Array.isArray(source) || source.length === 0) {
+    throw broken(where, '"model.vocab" must be a list of [token, score]');
+  }
+  return source.map((entry: unknown, id) => {
+    if (!Array.isArray(entry) || typeof entry[0] !== 'string' || typeof entry[1] !== 'number') {
+      throw broken(where, `entry ${id} of "model.vocab" is not [token, score]`);
+    }
+    return entry[0];
+  });
+}
+
+function readAddedTokens(source: unknown, where: string): AddedTokenDefinition[] {
+  if (source === undefined || source === null) return [];
+  if (!Array.isArray(source)) throw broken(where, '"added_tokens" must be a list');
+  return source.map((entry: unknown, i) => {
+    if (!isJsonObject(entry) || !isTokenId(entry.id) || typeof entry.content !== 'string') {
+      throw broken(where, `entry ${i} of "added_tokens" needs an id and a content`);
+    }
+    return { ...entry, id: entry.id, content: entry.content, special: entry.special === true };
+  });
+}
+
+function configAddedTokens(config: JsonObject): AddedTokenDefinition[] {
+  const source = config.added_tokens_decoder;
+  if (!isJsonObject(source)) return [];
+  return Object.entries(source).flatMap(([key, entry]) => {
+    const id = Number(key);
+    if (!isJsonObject(entry) || !isTokenId(id) || typeof entry.content !== 'string') return [];
+    return [{ ...entry, id, content: entry.content, special: entry.special === true }];
+  });
+}
+
+/** Ids above this are taken for damage: the tables are as long as the highest id. */
+const MAX_TOKEN_ID = 1 << 24;
+
+function isTokenId(value: unknown): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < MAX_TOKEN_ID;
+}

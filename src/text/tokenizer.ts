@@ -1,0 +1,189 @@
+import { join } from 'node:path';
+import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
+import { KvantError } from '../errors.js';
+import { Detokenizer, type DetokenizerOptions } from './detokenizer.js';
+import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
+import { buildTokenTable, type TokenTable } from './token-bytes.js';
+import { readTokenizerDefinition, type TokenizerDefinition } from './tokenizer-definition.js';
+
+export interface EncodeOptions {
+  /**
+   * Add what the model expects around a text of its own (a BOS token, mostly). A rendered chat template holds
+   * these already: encode it with `false`. Default true.
+   */
+  readonly addSpecialTokens?: boolean;
+}
+
+/** Files of tokenizer formats that kvant does not read, to say so instead of "not found". */
+const OTHER_FORMATS = ['tokenizer.model', 'tekken.json', 'vocab.json', 'vocab.txt', 'tiktoken.model'];
+
+const SPECIAL_ROLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token'] as const;
+export type SpecialRole = (typeof SPECIAL_ROLES)[number];
+
+/** Text to token ids and back, from a `tokenizer.json` and `tokenizer_config.json`. */
+export class Tokenizer {
+  /** Rows that a table indexed by token id needs: the highest id plus one. The model's own may be larger. */
+  readonly vocabSize: number;
+  /** The texts of bos, eos, unk and pad where the configuration names them. */
+  readonly specialTokens: Readonly<Partial<Record<SpecialRole, string>>>;
+  /** Ids of all special tokens, those that decoding leaves out unless asked. */
+  readonly specialIds: ReadonlySet<number>;
+  /** The parsed tokenizer_config.json (an empty object where there is none). */
+  readonly config: JsonObject;
+
+  readonly #library: LibraryTokenizer;
+  readonly #definition: TokenizerDefinition;
+  readonly #ids: ReadonlyMap<string, number>;
+  readonly #tokens: readonly (string | undefined)[];
+  readonly #where: string;
+  #table: TokenTable | undefined;
+
+  private constructor(json: JsonObject, config: JsonObject, where: string) {
+    const definition = readTokenizerDefinition(json, config, where);
+    this.#definition = definition;
+    this.#where = where;
+    this.config = config;
+    try {
+      this.#library = new LibraryTokenizer(definition.document, config);
+    } catch (cause) {
+      throw new KvantError('tokenizer_unsupported', `Cannot use the tokenizer: ${(cause as Error).message}`, {
+        kind: 'unsupported',
+        where,
+        fix: 'The tokenizer uses a part that kvant does not know. Check that the file is whole, or use another model.',
+        cause,
+      });
+    }
+
+    const tokens = [...definition.vocab];
+    for (const token of definition.addedTokens) tokens[token.id] = token.content;
+    const ids = new Map<string, number>();
+    tokens.forEach((token, id) => {
+      if (token !== undefined) ids.set(token, id);
+    });
+    this.#tokens = tokens;
+    this.#ids = ids;
+    this.vocabSize = tokens.length;
+
+    const special: Partial<Record<SpecialRole, string>> = {};
+    for (const role of SPECIAL_ROLES) {
+      const content = tokenContent(config[role]);
+      if (content !== undefined) special[role] = content;
+    }
+    this.specialTokens = special;
+    this.specialIds = specialIdsOf(definition, config, ids);
+  }
+
+  /**
+   * Loads `tokenizer.json` and, where present, `tokenizer_config.json` from a model folder.
+   *
+   * @throws KvantError `tokenizer_missing`, `tokenizer_broken`, `tokenizer_unsupported`
+   */
+  static async load(folder: string): Promise<Tokenizer> {
+    const json = await readJsonObject(folder, 'tokenizer.json', 'tokenizer_broken');
+    if (json === undefined) throw await missing(folder);
+    const config = await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer_broken');
+    const tokenizer = new Tokenizer(json, config ?? {}, join(folder, 'tokenizer.json'));
+    // A tokenizer that cannot decode is refused now, not at the first token of the first request.
+    void tokenizer.tokenTable;
+    return tokenizer;
+  }
+
+  /** Builds a tokenizer from the parsed files. */
+  static fromJson(json: JsonObject, config: JsonObject = {}, where = 'tokenizer.json'): Tokenizer {
+    return new Tokenizer(json, config, where);
+  }
+
+  /** The ids of a text: `[tokens]`. */
+  encode(text: string, options: EncodeOptions = {}): Int32Array {
+    const addSpecial = options.addSpecialTokens ?? true;
+    const { ids } = this.#library.encode(text, { add_special_tokens: addSpecial });
+    const bos = addSpecial && this.config.add_bos_token === true ? this.idOfSpecial('bos_token') : undefined;
+    const prepend = bos !== undefined && ids[0] !== bos ? 1 : 0;
+    const result = new Int32Array(ids.length + prepend);
+    if (prepend === 1) result[0] = bos!;
+    for (let i = 0; i < ids.length; i++) {
+      const id: number | undefined = ids[i];
+      if (id === undefined) {
+        throw new KvantError('tokenizer_broken', 'The tokenizer has no token for a part of the text', {
+          kind: 'model',
+          where: this.#where,
+          fix: 'Fetch the model again; its vocabulary lacks a token that its own rules produce.',
+        });
+      }
+      result[i + prepend] = id;
+    }
+    return result;
+  }
+
+  /** The whole text of `ids`; for a stream use a {@link Detokenizer}. */
+  decode(ids: Iterable<number>, options: DetokenizerOptions = {}): string {
+    const detokenizer = new Detokenizer(this.tokenTable, options);
+    let text = '';
+    for (const id of ids) text += detokenizer.push(id);
+    return text + detokenizer.flush();
+  }
+
+  /** The id of a token by its exact text in the vocabulary, `undefined` where there is none. */
+  idOf(token: string): number | undefined {
+    return this.#ids.get(token);
+  }
+
+  /** The token's text as the vocabulary spells it (not its decoded text). */
+  tokenOf(id: number): string | undefined {
+    return this.#tokens[id];
+  }
+
+  idOfSpecial(role: SpecialRole): number | undefined {
+    const token = this.specialTokens[role];
+    return token === undefined ? undefined : this.#ids.get(token);
+  }
+
+  /**
+   * The bytes of every token, in shared memory; made on first use.
+   *
+   * @throws KvantError `tokenizer_unsupported` for a decoder that has no bytes per token
+   */
+  get tokenTable(): TokenTable {
+    this.#table ??= buildTokenTable(this.#definition, this.specialIds, this.#where);
+    return this.#table;
+  }
+}
+
+/** A special token is written as a string or as an object with a `content`. */
+function tokenContent(value: unknown): string | undefined {
+  if (typeof value === 'string') return value;
+  if (isJsonObject(value) && typeof value.content === 'string') return value.content;
+  return undefined;
+}
+
+function specialIdsOf(
+  definition: TokenizerDefinition,
+  config: JsonObject,
+  ids: ReadonlyMap<string, number>,
+): Set<number> {
+  const special = new Set<number>();
+  for (const token of definition.addedTokens) if (token.special) special.add(token.id);
+  const additional = config.additional_special_tokens;
+  for (const entry of Array.isArray(additional) ? additional : []) {
+    const content = tokenContent(entry);
+    const id = content === undefined ? undefined : ids.get(content);
+    if (id !== undefined) special.add(id);
+  }
+  return special;
+}
+
+async function missing(folder: string): Promise<KvantError> {
+  for (const name of OTHER_FORMATS) {
+    if ((await readTextFile(folder, name)) === undefined) continue;
+    return new KvantError('tokenizer_unsupported', `${folder} has ${name} but no tokenizer.json`, {
+      kind: 'unsupported',
+      where: join(folder, name),
+      fix: 'Convert it once: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) in Python writes tokenizer.json.',
+    });
+  }
+  return new KvantError('tokenizer_missing', `There is no tokenizer.json in ${folder}`, {
+    kind: 'model',
+    where: join(folder, 'tokenizer.json'),
+    fix: 'Fetch the whole model, not the weights alone; the file stands beside config.json on the hub.',
+  });
+}
