@@ -1,0 +1,163 @@
+/**
+ * The HTTP application: `Request → Response`, with no socket in sight, so that every route can be tried with
+ * `app.request()`.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { Hono } from 'hono';
+import { bodyLimit } from 'hono/body-limit';
+import { cors } from 'hono/cors';
+import type { Logger } from 'pino';
+import { KvantError } from '../errors.js';
+import { type CompletionContext, chatCompletions, completions, servedModel } from './completion-routes.js';
+import type { EnginePort } from './engine-port.js';
+import { asKvantError, errorResponse } from './http-errors.js';
+import { ServerMetrics } from './metrics.js';
+import { RequestObserver } from './request-observer.js';
+
+export interface AppOptions {
+  readonly engine: EnginePort;
+  readonly log: Logger;
+  /** Every route but `/health` then wants `Authorization: Bearer KEY`. */
+  readonly apiKey?: string;
+  /** Largest body in bytes. Default 16 MiB. */
+  readonly bodyLimit?: number;
+  /** Origin that browsers may call from, `*` for any. Default: none. */
+  readonly corsOrigin?: string;
+  /** Silence on a stream after which a comment is sent. Default 10 s. */
+  readonly keepAliveMs?: number;
+}
+
+const ROUTES = {
+  '/health': 'GET',
+  '/metrics': 'GET',
+  '/v1/models': 'GET',
+  '/v1/chat/completions': 'POST',
+  '/v1/completions': 'POST',
+} as const;
+
+/**
+ * @example
+ * const app = createApp({ engine, log });
+ * const response = await app.request('/v1/models');
+ */
+export function createApp(options: AppOptions): Hono {
+  const { engine, log } = options;
+  const metrics = new ServerMetrics();
+  const context: CompletionContext = {
+    engine,
+    keepAliveMs: options.keepAliveMs ?? 10_000,
+    observe: (kind, stream) => new RequestObserver(kind, stream, log, metrics),
+  };
+  const app = new Hono();
+  const limit = options.bodyLimit ?? 16 * 1024 * 1024;
+
+  if (options.corsOrigin !== undefined) app.use(cors({ origin: options.corsOrigin }));
+  app.use(
+    bodyLimit({
+      maxSize: limit,
+      onError: () =>
+        errorResponse(
+          new KvantError('body-too-large', `The body is larger than ${limit} bytes.`, {
+            kind: 'invalid-request',
+            fix: 'Send less, or start the server with a larger --body-limit.',
+          }),
+          413,
+        ),
+    }),
+  );
+
+  app.get('/health', async () => {
+    const stats = await engine.stats();
+    if (stats.fault !== undefined) {
+      return Response.json(
+        { status: 'failed', code: stats.fault.code, message: stats.fault.message },
+        { status: 503 },
+      );
+    }
+    return Response.json({ status: 'ok', model: engine.info.name, device: engine.info.device.name });
+  });
+
+  if (options.apiKey !== undefined) {
+    const expected = digest(options.apiKey);
+    app.use(async (c, next) => {
+      const given = /^Bearer (.+)$/i.exec(c.req.header('authorization') ?? '')?.[1] ?? '';
+      // Digests have one length, so the comparison takes the same time for every wrong key.
+      if (timingSafeEqual(digest(given), expected)) return next();
+      return errorResponse(
+        new KvantError('invalid-api-key', 'The API key is missing or wrong.', {
+          kind: 'invalid-request',
+          fix: 'Send "Authorization: Bearer KEY" with the key the server was started with.',
+        }),
+        401,
+      );
+    });
+  }
+
+  app.get('/metrics', async () => {
+    const text = await metrics.render(await engine.stats());
+    return new Response(text, { headers: { 'content-type': metrics.registry.contentType } });
+  });
+  app.get('/v1/models', () => Response.json({ object: 'list', data: [modelBody(engine)] }));
+  app.get('/v1/models/:id{.+}', (c) => {
+    servedModel(engine, c.req.param('id'));
+    return Response.json(modelBody(engine));
+  });
+  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw));
+  app.post('/v1/completions', (c) => completions(context, c.req.raw));
+
+  app.notFound((c) => {
+    const { path, method } = c.req;
+    const allowed = path in ROUTES ? ROUTES[path as keyof typeof ROUTES] : undefined;
+    if (allowed !== undefined) {
+      const response = errorResponse(
+        new KvantError('method-not-allowed', `${path} does not take ${method}.`, {
+          kind: 'invalid-request',
+          fix: `Use ${allowed}.`,
+        }),
+        405,
+      );
+      response.headers.set('allow', allowed);
+      return response;
+    }
+    const routes = Object.entries(ROUTES).map(([p, m]) => `${m} ${p}`);
+    return errorResponse(
+      new KvantError('route-not-found', `There is no ${method} ${path}.`, {
+        kind: 'not-found',
+        fix: `Routes: ${routes.join(', ')}.`,
+      }),
+    );
+  });
+  app.onError((error) => {
+    const known = asKvantError(error);
+    if (known.cause !== undefined && known.code === 'internal')
+      log.error({ err: known.cause }, 'unexpected error');
+    return errorResponse(known);
+  });
+  return app;
+}
+
+function modelBody(engine: EnginePort): object {
+  const { info } = engine;
+  return {
+    id: info.name,
+    object: 'model',
+    created: 0,
+    owned_by: 'kvant',
+    max_model_len: info.limits.maxContext,
+    kvant: {
+      architecture: info.model.architecture,
+      device: info.device.name,
+      weight_bytes: info.model.weightBytes,
+      kv: {
+        bytes_per_token: info.kv.bytesPerToken,
+        blocks: info.kv.blocks,
+        block_tokens: info.kv.blockTokens,
+        layers: info.kv.layers,
+      },
+      limits: info.limits,
+      sampling_defaults: info.samplingDefaults,
+    },
+  };
+}
+
+const digest = (key: string): Buffer => createHash('sha256').update(key).digest();

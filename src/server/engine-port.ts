@@ -1,0 +1,9 @@
+/** What the server needs of an engine: so that its routes can be tried without a model. */
+import type { ChatRequest, EngineInfo, EngineStats, GenerateRequest, Generation } from '../engine/types.js';
+
+export interface EnginePort {
+  readonly info: EngineInfo;
+  stats(): Promise<EngineStats>;
+  generate(request: GenerateRequest): Generation;
+  chat(request: ChatRequest): Generation;
+}

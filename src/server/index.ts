@@ -1,0 +1,8 @@
+/**
+ * The OpenAI-compatible server, for use inside a program of one's own.
+ *
+ * @module
+ */
+export { type AppOptions, createApp } from './app.js';
+export type { EnginePort } from './engine-port.js';
+export { type ListenOptions, listen, type RunningServer } from './listen.js';

@@ -1,0 +1,151 @@
+/** The request bodies of OpenAI's routes, as far as they are not sampling parameters (sampling/params.ts). */
+import { z } from 'zod';
+import type { ChatRequest, GenerateRequest } from '../engine/types.js';
+import { KvantError } from '../errors.js';
+import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../sampling/params.js';
+import { type Body, parseFields, refuseUnknown } from './request-body.js';
+
+/** Accepted, and without any effect by their nature: labels and hints to a billing or caching service. */
+const LABELS = [
+  'user',
+  'metadata',
+  'safety_identifier',
+  'prompt_cache_key',
+  'service_tier',
+  'verbosity',
+] as const;
+
+const common = {
+  model: z.string().optional().nullable(),
+  stream: z.boolean().optional().nullable(),
+  stream_options: z.strictObject({ include_usage: z.boolean().optional() }).optional().nullable(),
+  store: z.literal(false, 'storing completions is not supported').optional().nullable(),
+};
+
+const message = z.looseObject({
+  role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
+  content: z.union([z.string(), z.array(z.looseObject({ type: z.string() })), z.null()]).optional(),
+});
+
+const chatSchema = z.object({
+  ...common,
+  messages: z.array(message).min(1, 'takes at least one message'),
+  tools: z
+    .array(z.looseObject({ type: z.string() }))
+    .optional()
+    .nullable(),
+  tool_choice: z
+    .enum(
+      ['auto', 'none'],
+      'takes "auto" or "none"; forcing a tool call needs structured output, which is not supported',
+    )
+    .optional()
+    .nullable(),
+  parallel_tool_calls: z.boolean().optional().nullable(),
+  modalities: z
+    .tuple([z.literal('text')], 'takes ["text"]')
+    .optional()
+    .nullable(),
+  reasoning_effort: z.never('is not supported; use chat_template_kwargs').optional().nullable(),
+  chat_template_kwargs: z.record(z.string(), z.unknown()).optional().nullable(),
+  enable_thinking: z.boolean().optional().nullable(),
+  add_generation_prompt: z.boolean().optional().nullable(),
+});
+
+const tokenIds = z.array(z.int().min(0)).min(1);
+const completionSchema = z.object({
+  ...common,
+  prompt: z.union(
+    [z.string(), tokenIds, z.array(z.string()).min(1).max(128), z.array(tokenIds).min(1).max(128)],
+    'takes a string, token ids, or a list of either',
+  ),
+  echo: z.literal(false, 'echo is not supported').optional().nullable(),
+  suffix: z.literal('', 'suffix is not supported').optional().nullable(),
+  add_special_tokens: z.boolean().optional().nullable(),
+});
+
+const known = (schema: z.ZodObject): ReadonlySet<string> =>
+  new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS, 'max_completion_tokens', ...LABELS]);
+const CHAT_FIELDS = known(chatSchema);
+const COMPLETION_FIELDS = known(completionSchema);
+
+export interface StreamChoice {
+  readonly stream: boolean;
+  readonly includeUsage: boolean;
+  readonly model: string | undefined;
+}
+
+export interface ParsedChat extends StreamChoice {
+  readonly request: ChatRequest;
+}
+
+export interface ParsedCompletion extends StreamChoice {
+  /** One request for each prompt. */
+  readonly requests: readonly GenerateRequest[];
+}
+
+/** Errors: 400s that name the field, see request-body.ts and sampling/params.ts. */
+export function parseChat(body: Body): ParsedChat {
+  const fields = parseFields(chatSchema, body);
+  refuseUnknown(body, CHAT_FIELDS);
+  const templateOptions = {
+    ...(fields.enable_thinking == null ? {} : { enable_thinking: fields.enable_thinking }),
+    ...fields.chat_template_kwargs,
+  };
+  // The `developer` role is OpenAI's newer name of `system`; templates know only the latter.
+  const messages = fields.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
+  const tools = fields.tool_choice === 'none' ? undefined : (fields.tools ?? undefined);
+  return {
+    ...streamChoice(fields),
+    request: {
+      ...samplingFromWire(body),
+      messages,
+      ...(tools === undefined || tools.length === 0 ? {} : { tools }),
+      ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
+      ...(fields.add_generation_prompt == null ? {} : { addGenerationPrompt: fields.add_generation_prompt }),
+    },
+  };
+}
+
+export function parseCompletion(body: Body): ParsedCompletion {
+  const fields = parseFields(completionSchema, body);
+  refuseUnknown(body, COMPLETION_FIELDS);
+  const sampling = samplingFromWire(body);
+  const { prompt } = fields;
+  const prompts: (string | number[])[] =
+    typeof prompt === 'string'
+      ? [prompt]
+      : typeof prompt[0] === 'number'
+        ? [prompt as number[]]
+        : (prompt as string[] | number[][]);
+  return {
+    ...streamChoice(fields),
+    // OpenAI's default of this route is 16.
+    requests: prompts.map((p) => ({
+      maxTokens: 16,
+      ...sampling,
+      prompt: p,
+      ...(fields.add_special_tokens == null ? {} : { addSpecialTokens: fields.add_special_tokens }),
+    })),
+  };
+}
+
+function streamChoice(fields: {
+  readonly stream?: boolean | null | undefined;
+  readonly stream_options?: { readonly include_usage?: boolean | undefined } | null | undefined;
+  readonly model?: string | null | undefined;
+}): StreamChoice {
+  const stream = fields.stream ?? false;
+  if (fields.stream_options != null && !stream) {
+    throw new KvantError('invalid-parameter', '`stream_options` is only for streaming requests.', {
+      kind: 'invalid-request',
+      where: 'stream_options',
+      fix: 'Send "stream": true, or leave `stream_options` out.',
+    });
+  }
+  return {
+    stream,
+    includeUsage: fields.stream_options?.include_usage ?? false,
+    model: fields.model ?? undefined,
+  };
+}

@@ -1,0 +1,52 @@
+/** Reads request bodies and tells what is wrong with them, field by field. */
+import type { z } from 'zod';
+import { KvantError } from '../errors.js';
+
+export type Body = Readonly<Record<string, unknown>>;
+
+/** Errors: `invalid-json`, `invalid-body` (400). */
+export async function readJsonObject(request: Request): Promise<Body> {
+  const text = await request.text();
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new KvantError('invalid-json', 'The body is not JSON.', {
+      kind: 'invalid-request',
+      fix: text.length === 0 ? 'Send a JSON object.' : `Check it near: ${text.slice(0, 60)}`,
+      cause,
+    });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new KvantError('invalid-body', 'The body is not a JSON object.', {
+      kind: 'invalid-request',
+      fix: 'Send an object such as {"messages": […]}.',
+    });
+  }
+  return value as Body;
+}
+
+/** Checks the part of the body that a schema names. Errors: `invalid-parameter` (400), `where` naming the field. */
+export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.output<T> {
+  const result = schema.safeParse(body);
+  if (result.success) return result.data;
+  const issue = result.error.issues[0];
+  const where = issue === undefined || issue.path.length === 0 ? 'body' : issue.path.join('.');
+  throw new KvantError('invalid-parameter', `\`${where}\`: ${issue?.message ?? 'invalid'}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: `Correct \`${where}\` or leave it out.`,
+  });
+}
+
+/** Refuses every field that nobody reads: a parameter is honoured or refused, never ignored in silence. */
+export function refuseUnknown(body: Body, known: ReadonlySet<string>): void {
+  for (const name of Object.keys(body)) {
+    if (known.has(name) || body[name] === undefined || body[name] === null) continue;
+    throw new KvantError('unknown-parameter', `\`${name}\` is not a parameter of this route.`, {
+      kind: 'invalid-request',
+      where: name,
+      fix: 'Check the spelling, or leave it out.',
+    });
+  }
+}
