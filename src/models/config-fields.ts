@@ -4,8 +4,7 @@
  */
 
 import { KvantError } from '../errors.js';
-
-export type JsonObject = { readonly [key: string]: unknown };
+import type { JsonObject } from '../weights/folder-files.js';
 
 export class ConfigFields {
   /** Names the object in errors: `config.json` or `config.json: rope_parameters`. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { KvantError } from '../errors.js';
-import type { JsonObject } from './config-fields.js';
+import type { JsonObject } from '../weights/folder-files.js';
 import { editDistance, knownArchitectures, parseModelConfig } from './families.js';
 
 const LLAMA: JsonObject = {

@@ -1,8 +1,9 @@
 /** The registry: finds the family of a config.json. */
 
 import { KvantError } from '../errors.js';
+import type { JsonObject } from '../weights/folder-files.js';
 import { type ModelConfig, statedArchitecture } from './config.js';
-import { ConfigFields, type JsonObject } from './config-fields.js';
+import { ConfigFields } from './config-fields.js';
 import type { Family } from './family.js';
 import { llama } from './llama.js';
 import { mistral } from './mistral.js';

@@ -1,7 +1,6 @@
 /** Models: reading configs, loading weights into a device, recording graphs. */
 
 export type { ModelConfig } from './config.js';
-export type { JsonObject } from './config-fields.js';
 export { familyOf, knownArchitectures, parseModelConfig, registerFamily } from './families.js';
 export type { Family } from './family.js';
 export { type CacheSummary, inspectModel, type ModelSummary, type WeightSummary } from './inspect.js';

@@ -31,6 +31,9 @@ export interface WeightSource {
   unusedNames(): readonly string[];
 }
 
+/** How `quantize` stores float matrices. */
+export type Quantization = AffineSpec;
+
 export interface LayerKvFormat {
   readonly key: KvFormat;
   readonly value: KvFormat;
@@ -38,7 +41,7 @@ export interface LayerKvFormat {
 
 export interface LoadModelOptions {
   /** Quantise float matrices on the way in. Those that are quantised already stay as they are. */
-  readonly quantize?: AffineSpec;
+  readonly quantize?: Quantization;
   /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
   /** Positions the KV pool will hold over all sequences, so that layers are placed with room for them. */
@@ -175,7 +178,7 @@ export interface ResolvedWeights {
 export function resolveWeights(
   source: WeightSource,
   layout: WeightLayout,
-  quantize: AffineSpec | undefined,
+  quantize: Quantization | undefined,
 ): ResolvedWeights {
   checkPresent(source, layout);
   const matrices = layout.matrices.map((spec) => ({
@@ -204,7 +207,7 @@ export function sourceBytes(source: MatrixSource): number {
   );
 }
 
-function quantized(source: MatrixSource, spec: AffineSpec): MatrixSource {
+function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
   // A row that groups do not divide stays float: rare, small, and exact.
   if (source.format.kind === 'affine' || !isQuantizable(source.cols, spec)) return source;
   return quantizedSource(source, spec);
@@ -293,19 +296,19 @@ async function loadWeights(
   let bytes = 0;
   for (const { spec, parts, biases } of resolved.matrices) {
     signal?.throwIfAborted();
-    const before = loaded;
+    const whole = loaded + parts.reduce((sum, source) => sum + sourceBytes(source), 0);
     const tensor = (spec.parts[0] as { name: string }).name;
     const matrix = await device.loadMatrix(parts, {
       use: spec.use,
       group: spec.group,
       ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
       onBytes: (read) => {
-        loaded += read;
+        // A device may count what it repacked; the end of a matrix is known.
+        loaded = Math.min(loaded + read, whole);
         onProgress?.(loaded, total, tensor);
       },
     });
-    // What a device reports is for show; the sum is what the sources hold.
-    loaded = before + parts.reduce((sum, source) => sum + sourceBytes(source), 0);
+    loaded = whole;
     onProgress?.(loaded, total, tensor);
     checkLoaded(spec, matrix);
     matrices.set(spec.key, matrix);

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { ConfigFields, type JsonObject } from './config-fields.js';
+import type { JsonObject } from '../weights/folder-files.js';
+import { ConfigFields } from './config-fields.js';
 import { parseRope, ropeFrequencies } from './rope-frequencies.js';
 
 interface RopeCase {

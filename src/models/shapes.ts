@@ -10,8 +10,8 @@ import type { FloatDtype, MatrixFormat, MatrixRows, MatrixSource, VectorSource }
 import { floatBytes, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { encodeFloats } from '../weights/dtypes.js';
+import type { JsonObject } from '../weights/folder-files.js';
 import type { ModelConfig } from './config.js';
-import type { JsonObject } from './config-fields.js';
 import { parseModelConfig } from './families.js';
 import type { WeightSource } from './load.js';
 

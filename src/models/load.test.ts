@@ -1,0 +1,297 @@
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createReferenceDevice } from '../../test/parity/reference-device.js';
+import type { Device, MatrixOptions, PlacementGroup } from '../device/device.js';
+import { KvantError } from '../errors.js';
+import { Checkpoint } from '../weights/checkpoint.js';
+import { parseModelConfig } from './families.js';
+import { inspectModel } from './inspect.js';
+import { type LoadModelOptions, loadModel, type Model } from './load.js';
+
+const FIXTURES = fileURLToPath(new URL('../../test/fixtures/models/', import.meta.url));
+
+interface Header {
+  [name: string]: { dtype: string; shape: number[]; data_offsets: [number, number] };
+}
+
+let scratch: string;
+beforeAll(async () => {
+  scratch = await mkdtemp(join(tmpdir(), 'kvant-load-'));
+});
+afterAll(() => rm(scratch, { recursive: true }));
+
+/** A copy of a fixture with its header changed. */
+async function altered(name: string, change: (header: Header) => void): Promise<string> {
+  const folder = await mkdtemp(join(scratch, `${name}-`));
+  await cp(join(FIXTURES, name), folder, { recursive: true });
+  const path = join(folder, 'model.safetensors');
+  const file = await readFile(path);
+  const length = Number(file.readBigUInt64LE(0));
+  const header = JSON.parse(file.toString('utf8', 8, 8 + length)) as Header;
+  const before = end(header);
+  change(header);
+  const text = Buffer.from(JSON.stringify(header));
+  const size = Buffer.alloc(8);
+  size.writeBigUInt64LE(BigInt(text.length));
+  const added = Buffer.alloc(end(header) - before);
+  await writeFile(path, Buffer.concat([size, text, file.subarray(8 + length), added]));
+  return folder;
+}
+
+function end(header: Header): number {
+  return Math.max(...Object.values(header).map(({ data_offsets }) => data_offsets?.[1] ?? 0));
+}
+
+function addTensor(header: Header, name: string, shape: number[]): void {
+  const at = end(header);
+  const bytes = shape.reduce((a, b) => a * b, 2);
+  header[name] = { dtype: 'BF16', shape, data_offsets: [at, at + bytes] };
+}
+
+function entry(header: Header, name: string): Header[string] {
+  const found = header[name];
+  if (found === undefined) throw new Error(`the fixture has no ${name}`);
+  return found;
+}
+
+async function load(
+  folder: string,
+  options: LoadModelOptions = {},
+  device = createReferenceDevice(),
+): Promise<Model> {
+  await using checkpoint = await Checkpoint.open(folder);
+  return await loadModel(checkpoint, parseModelConfig(checkpoint.config), device, options);
+}
+
+async function failure(folder: string, options?: LoadModelOptions, device?: Device): Promise<KvantError> {
+  try {
+    await load(folder, options, device);
+  } catch (error) {
+    if (error instanceof KvantError) return error;
+    throw error;
+  }
+  throw new Error('the model was loaded');
+}
+
+/** A device on which nothing may be loaded. */
+function untouched(): Device {
+  const refuse = (): never => {
+    throw new Error('weights were loaded before they were checked');
+  };
+  return { ...createReferenceDevice(), place: refuse, loadMatrix: refuse, loadVector: refuse };
+}
+
+describe('loadModel refuses, before any weight is read,', () => {
+  const norm = 'model.layers.1.input_layernorm.weight';
+  const down = 'model.layers.0.mlp.down_proj.weight';
+
+  it('a checkpoint that lacks tensors, naming them', async () => {
+    const folder = await altered('llama-untied', (header) => {
+      for (const name of [norm, down]) {
+        header[`other.${name}`] = entry(header, name);
+        delete header[name];
+      }
+    });
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-missing', kind: 'model' });
+    expect(error.message).toContain(norm);
+    expect(error.message).toContain(down);
+  });
+
+  it('a missing head, with a hint at ties', async () => {
+    const folder = await altered('llama-tied-f16', () => {});
+    const config = await readFile(join(folder, 'config.json'), 'utf8');
+    await writeFile(join(folder, 'config.json'), config.replace(/("tie_word_embeddings":) true/, '$1 false'));
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-missing', where: 'lm_head.weight' });
+    expect(error.fix).toContain('tie_word_embeddings');
+  });
+
+  it('a missing bias that the config calls for', async () => {
+    const folder = await altered('llama-untied', () => {});
+    const config = await readFile(join(folder, 'config.json'), 'utf8');
+    await writeFile(join(folder, 'config.json'), config.replace(/("attention_bias":) false/, '$1 true'));
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({
+      code: 'weights-tensor-missing',
+      where: 'model.layers.0.self_attn.q_proj.bias',
+    });
+  });
+
+  it('a tensor of the wrong shape', async () => {
+    const folder = await altered('llama-untied', (header) => entry(header, down).shape.reverse());
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-shape', where: down });
+    expect(error.message).toMatch(/\[96, 64\].*\[64, 96\]/);
+    const vector = await altered('llama-untied', (header) => {
+      entry(header, norm).shape = [8, 8];
+    });
+    expect(await failure(vector, {}, untouched())).toMatchObject({
+      code: 'weights-tensor-shape',
+      where: norm,
+    });
+  });
+
+  it('a tensor of the wrong dtype', async () => {
+    const folder = await altered('llama-untied', (header) => {
+      entry(header, down).dtype = 'I16';
+    });
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-dtype', where: down });
+  });
+
+  it('tensors that the model has no use for', async () => {
+    const folder = await altered('llama-untied', (header) => {
+      for (let i = 0; i < 5; i++) addTensor(header, `model.layers.${i}.mlp.router.weight`, [2, 2]);
+    });
+    const error = await failure(folder, {}, untouched());
+    expect(error).toMatchObject({ code: 'weights-tensor-extra', where: 'model.layers.0.mlp.router.weight' });
+    expect(error.message).toContain('and 2 more');
+  });
+
+  it('a context longer than the model has', async () => {
+    const error = await failure(join(FIXTURES, 'llama-untied'), { maxContext: 513 }, untouched());
+    expect(error).toMatchObject({ code: 'context-too-long', kind: 'invalid-request' });
+    expect(error.message).toContain('512');
+    const odd = await failure(join(FIXTURES, 'llama-untied'), { maxContext: 0 }, untouched());
+    expect(odd.code).toBe('invalid-option');
+  });
+});
+
+describe('loadModel', () => {
+  it('lets pass what is known to be harmless', async () => {
+    const folder = await altered('llama-llama3', (header) => {
+      addTensor(header, 'model.layers.0.self_attn.rotary_emb.inv_freq', [8]);
+      addTensor(header, 'lm_head.weight', [259, 64]);
+    });
+    const model = await load(folder);
+    expect(model.config.tied).toBe(true);
+    expect(model.parameters).toBe((await load(join(FIXTURES, 'llama-llama3'))).parameters);
+  });
+
+  it('refuses a head of its own only where the embedding is not tied to it', async () => {
+    const folder = await altered('llama-untied', (header) => addTensor(header, 'lm_head.bias', [259]));
+    expect((await failure(folder)).message).toContain('lm_head.bias');
+  });
+
+  it('places the embedding, each layer with its KV, and the head', async () => {
+    let placed: readonly PlacementGroup[] = [];
+    const groups: (number | undefined)[] = [];
+    const inner = createReferenceDevice();
+    const device: Device = {
+      ...inner,
+      place: (given) => {
+        placed = given;
+      },
+      loadMatrix: (parts, options: MatrixOptions) => {
+        expect(placed.length).toBeGreaterThan(0);
+        groups.push(options.group);
+        return inner.loadMatrix(parts, options);
+      },
+    };
+    const model = await load(join(FIXTURES, 'mistral-window'), { kvTokens: 100 }, device);
+    // f32 K and V, 2 heads of 16.
+    expect(placed.map(({ kvBytes }) => kvBytes)).toEqual([0, 25_600, 25_600, 25_600, 0]);
+    expect(placed.map(({ matrices }) => matrices.length)).toEqual([1, 7, 7, 7, 0]);
+    expect(placed[1]?.matrices[0]).toEqual({ rows: 64, cols: 64, format: { kind: 'float', dtype: 'bf16' } });
+    expect(groups).toEqual([0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]);
+    expect(model.kvLayers.map(({ group }) => group)).toEqual([1, 2, 3]);
+  });
+
+  it('gives each layer the KV format that is chosen for it', async () => {
+    const f16 = { kind: 'float', dtype: 'f16' } as const;
+    const f32 = { kind: 'float', dtype: 'f32' } as const;
+    const folder = join(FIXTURES, 'llama-untied');
+    expect((await load(folder)).kvLayers[0]).toMatchObject({ key: f32, value: f32, kvHeads: 2, headDim: 16 });
+    expect((await load(folder, { kvFormat: f16 })).kvLayers[1]).toMatchObject({ key: f16, value: f16 });
+    const chosen = await load(folder, {
+      kvFormat: (_, layer) => ({ key: f16, value: layer === 1 ? f32 : f16 }),
+    });
+    expect(chosen.kvLayers.map(({ value }) => value.dtype)).toEqual(['f16', 'f32']);
+  });
+
+  it('reports progress that rises to the whole', async () => {
+    const seen: [number, number, string][] = [];
+    await load(join(FIXTURES, 'qwen2-bias'), { onProgress: (...args) => seen.push(args) });
+    const total = seen[0]?.[1] as number;
+    for (const [i, [loaded, all]] of seen.entries()) {
+      expect(all).toBe(total);
+      expect(loaded).toBeGreaterThanOrEqual(seen[i - 1]?.[0] ?? 0);
+    }
+    expect(seen.at(-1)?.[0]).toBe(total);
+    // Every matrix, in bf16.
+    expect(total).toBe(2 * (2 * 259 * 64 + 2 * (64 * 64 * 2 + 32 * 64 + 3 * 64 * 96)));
+    expect(seen.at(-1)?.[2]).toBe('lm_head.weight');
+  });
+
+  it('stops between matrices when told to', async () => {
+    const controller = new AbortController();
+    const onProgress = () => controller.abort();
+    await expect(
+      load(join(FIXTURES, 'llama-untied'), { signal: controller.signal, onProgress }),
+    ).rejects.toThrow(/abort/i);
+  });
+
+  it('quantises what groups divide and leaves the rest', async () => {
+    const formats = new Map<string, string>();
+    const inner = createReferenceDevice();
+    const device: Device = {
+      ...inner,
+      loadMatrix: (parts, options) => {
+        for (const { name, format } of parts) formats.set(name, format.kind);
+        return inner.loadMatrix(parts, options);
+      },
+    };
+    const quantize = { bits: 4, groupSize: 64 } as const;
+    await load(join(FIXTURES, 'llama-untied'), { quantize }, device);
+    expect(formats.get('model.layers.0.self_attn.q_proj.weight')).toBe('affine');
+    expect(formats.get('lm_head.weight')).toBe('affine');
+    // 96 columns are no whole number of groups.
+    expect(formats.get('model.layers.0.mlp.down_proj.weight')).toBe('float');
+  });
+
+  it('builds graphs with and without sampling and kept logits', async () => {
+    const model = await load(join(FIXTURES, 'qwen3-tied'));
+    const plain = model.buildGraph();
+    expect(plain.graph.kept).toEqual([]);
+    expect(plain.graph.nodes.at(-1)).toMatchObject({ op: 'sample', logits: plain.logits });
+    const kept = model.buildGraph({ keepLogits: true, sample: false });
+    expect(kept.graph.kept).toEqual([kept.logits]);
+    expect(kept.graph.nodes.some(({ op }) => op === 'sample')).toBe(false);
+    expect(kept.logits).toMatchObject({ rows: 'outputs', cols: 259 });
+  });
+});
+
+describe('inspectModel', () => {
+  it('counts what the files hold', async () => {
+    await using checkpoint = await Checkpoint.open(join(FIXTURES, 'llama-bias'));
+    const summary = inspectModel(checkpoint, parseModelConfig(checkpoint.config));
+    expect(summary.parameters * 2).toBe(checkpoint.totalBytes);
+    const small = summary.weights.at(-1);
+    expect(small).toMatchObject({ kind: 'norms and biases', formats: ['f32'] });
+    expect(summary.weights.reduce((sum, { parameters }) => sum + parameters, 0)).toBe(summary.parameters);
+    expect(summary.weightBytes).toBe(checkpoint.totalBytes + (small?.parameters as number) * 2);
+  });
+
+  it('names the formats of a mixed checkpoint, most bytes first', async () => {
+    await using checkpoint = await Checkpoint.open(join(FIXTURES, 'mlx-qwen3-mixed'));
+    const summary = inspectModel(checkpoint, parseModelConfig(checkpoint.config));
+    const attention = summary.weights.find(({ kind }) => kind === 'attention');
+    expect(attention?.formats).toContain('2-bit (group 32)');
+    expect(attention?.formats).toContain('8-bit (group 64)');
+  });
+
+  it('tells the cache of each layer', async () => {
+    await using checkpoint = await Checkpoint.open(join(FIXTURES, 'qwen2-tied-sharded'));
+    const { cache, kvBytesPerToken } = inspectModel(checkpoint, parseModelConfig(checkpoint.config));
+    expect(cache.map(({ kind, window }) => [kind, window])).toEqual([
+      ['full', null],
+      ['sliding', 32],
+      ['sliding', 32],
+    ]);
+    expect(kvBytesPerToken).toBe(3 * 2 * 2 * 16 * 2);
+  });
+});

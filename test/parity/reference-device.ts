@@ -1,0 +1,298 @@
+/**
+ * A device that computes every op in float64, token by token, straight from its definition. It is slow and has no
+ * tricks, so that a model file can be judged apart from the kernels of a real device.
+ */
+
+import type {
+  Device,
+  Matrix,
+  MatrixOptions,
+  Program,
+  ProgramLimits,
+  Vector,
+} from '../../src/device/device.js';
+import { INVALID_TOKEN } from '../../src/device/device.js';
+import type { Graph, NodeOf, Tensor } from '../../src/device/graph.js';
+import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
+import type { StepInputs } from '../../src/device/step.js';
+import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
+import { sourceBytes } from '../../src/models/load.js';
+import { unpackAffineRow } from '../../src/weights/affine.js';
+import { decodeFloats } from '../../src/weights/dtypes.js';
+import * as reference from '../devices/reference.js';
+
+class ReferenceMatrix implements Matrix {
+  readonly kind = 'matrix';
+  constructor(
+    readonly rows: number,
+    readonly cols: number,
+    readonly values: Float32Array,
+    readonly bias: Float32Array | null,
+  ) {}
+  get bytes(): number {
+    return this.values.byteLength + (this.bias?.byteLength ?? 0);
+  }
+}
+
+class ReferenceVector implements Vector {
+  readonly kind = 'vector';
+  constructor(readonly values: Float32Array) {}
+  get length(): number {
+    return this.values.length;
+  }
+}
+
+class ReferencePool implements KvPool {
+  readonly bytes = 0;
+  readonly tables: Uint32Array[];
+  /** By layer: `[block · blockTokens + offset, kvHeads · headDim]`. */
+  readonly keys: Float64Array[];
+  readonly values: Float64Array[];
+
+  constructor(readonly spec: KvPoolSpec) {
+    this.tables = Array.from({ length: spec.slots }, () => new Uint32Array(spec.maxBlocksPerSlot));
+    const rows = spec.blocks * spec.blockTokens;
+    this.keys = spec.layers.map((layer) => new Float64Array(rows * layer.kvHeads * layer.headDim));
+    this.values = spec.layers.map((layer) => new Float64Array(rows * layer.kvHeads * layer.headDim));
+  }
+
+  setBlocks(slot: number, first: number, blocks: Uint32Array): void {
+    this.tables[slot]!.set(blocks, first);
+  }
+
+  row(slot: number, position: number): number {
+    const { blockTokens } = this.spec;
+    return this.tables[slot]![Math.floor(position / blockTokens)]! * blockTokens + (position % blockTokens);
+  }
+
+  dispose(): void {}
+}
+
+export function createReferenceDevice(): Device {
+  return {
+    info: {
+      kind: 'cpu',
+      name: 'float64',
+      features: [],
+      precision: 'reference',
+      deterministic: true,
+      memoryBytes: undefined,
+      attentionSplit: 1 << 30,
+    },
+    lost: new Promise(() => {}),
+    place() {},
+    loadMatrix,
+    loadVector: async (source: VectorSource) => new ReferenceVector(await source.read()),
+    createKvPool: (spec) => new ReferencePool(spec),
+    compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
+      new ReferenceProgram(graph, pool as ReferencePool | null),
+    stats: () => ({ buffers: 0, bytes: 0, plans: 0 }),
+    async [Symbol.asyncDispose]() {},
+  };
+}
+
+async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix> {
+  const { cols } = parts[0] as MatrixSource;
+  const rows = parts.reduce((sum, part) => sum + part.rows, 0);
+  const values = new Float32Array(rows * cols);
+  const bias = options.bias === undefined ? null : new Float32Array(rows);
+  let at = 0;
+  for (const [i, part] of parts.entries()) {
+    for (let row = 0; row < part.rows; row++)
+      await readRow(part, row, values.subarray((at + row) * cols, (at + row + 1) * cols));
+    const source = options.bias?.[i];
+    if (source != null) bias?.set(await source.read(), at);
+    at += part.rows;
+  }
+  options.onBytes?.(parts.reduce((sum, part) => sum + sourceBytes(part), 0));
+  return new ReferenceMatrix(rows, cols, values, bias);
+}
+
+async function readRow(source: MatrixSource, row: number, out: Float32Array): Promise<void> {
+  const { data, scales, biases } = await source.readRows(row, row + 1);
+  const { format } = source;
+  if (format.kind === 'float') {
+    decodeFloats(data, format.dtype, out);
+    return;
+  }
+  const scale = new Float32Array(source.cols / format.groupSize);
+  const bias = new Float32Array(source.cols / format.groupSize);
+  decodeFloats(scales as Uint8Array, format.dtype, scale);
+  decodeFloats(biases as Uint8Array, format.dtype, bias);
+  unpackAffineRow(data, scale, bias, format, out);
+}
+
+class ReferenceProgram implements Program {
+  readonly #graph: Graph;
+  readonly #pool: ReferencePool | null;
+  readonly #last = new Map<number, number>();
+  #results = new Map<number, Float64Array>();
+
+  constructor(graph: Graph, pool: ReferencePool | null) {
+    this.#graph = graph;
+    this.#pool = pool;
+  }
+
+  async prepare(): Promise<void> {}
+
+  async submit(inputs: StepInputs): Promise<Uint32Array> {
+    this.#results = new Map();
+    const ids = new Uint32Array(inputs.outputCount);
+    const slots: number[] = [];
+    const positions: number[] = [];
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      for (let i = 0; i < inputs.seqLength[s]!; i++) {
+        slots[inputs.seqStart[s]! + i] = inputs.seqSlot[s]!;
+        positions[inputs.seqStart[s]! + i] = inputs.seqPosition[s]! + i;
+      }
+    }
+    const rowsOf = (tensor: Tensor) => (tensor.rows === 'tokens' ? inputs.tokenCount : inputs.outputCount);
+    const value = (tensor: Tensor): Float64Array => this.#results.get(tensor.id) as Float64Array;
+    const set = (tensor: Tensor, data: Float64Array): void => {
+      this.#results.set(tensor.id, data);
+    };
+    for (const node of this.#graph.nodes) {
+      switch (node.op) {
+        case 'embed': {
+          const { cols, values } = node.table as ReferenceMatrix;
+          const out = new Float64Array(inputs.tokenCount * cols);
+          for (let t = 0; t < inputs.tokenCount; t++) {
+            const token = inputs.tokens[t]!;
+            const id = token < 0 ? this.#last.get(-token - 1)! : token;
+            for (let c = 0; c < cols; c++) out[t * cols + c] = values[id * cols + c]! * node.scale;
+          }
+          set(node.out, out);
+          break;
+        }
+        case 'rms-norm': {
+          const weight = (node.weight as ReferenceVector).values;
+          set(node.out, reference.rmsNorm(value(node.x), weight, rowsOf(node.x), node.x.cols, node.eps));
+          break;
+        }
+        case 'linear': {
+          const w = node.weight as ReferenceMatrix;
+          const residual = node.residual === null ? undefined : value(node.residual);
+          const x = value(node.x);
+          set(
+            node.out,
+            reference.linear(x, w.values, rowsOf(node.x), w.cols, w.rows, w.bias ?? undefined, residual),
+          );
+          break;
+        }
+        case 'rope-append':
+          set(node.out, this.#ropeAppend(node, value(node.qkv), slots, positions));
+          break;
+        case 'attend':
+          set(node.out, this.#attend(node, value(node.q), slots, positions));
+          break;
+        case 'glu':
+          set(node.out, reference.glu(value(node.x), rowsOf(node.x), node.out.cols, node.activation));
+          break;
+        case 'select-outputs': {
+          const x = value(node.x);
+          const { cols } = node.x;
+          const out = new Float64Array(inputs.outputCount * cols);
+          for (let r = 0; r < inputs.outputCount; r++)
+            out.set(x.subarray(inputs.outputs[r]! * cols, (inputs.outputs[r]! + 1) * cols), r * cols);
+          set(node.out, out);
+          break;
+        }
+        case 'sample': {
+          const { cols } = node.logits;
+          for (let r = 0; r < inputs.outputCount; r++) {
+            const row = value(node.logits).subarray(r * cols, (r + 1) * cols);
+            const { token } = reference.sample(row, { temperature: 0 });
+            ids[r] = token < 0 ? INVALID_TOKEN : token;
+            this.#last.set(inputs.outputSlot[r]!, ids[r]!);
+          }
+          break;
+        }
+        default:
+          throw new Error(`the reference device has no ${node.op}`);
+      }
+    }
+    return ids;
+  }
+
+  write(): void {
+    throw new Error('the reference device has no inputs');
+  }
+
+  async read(tensor: Tensor, rows: number): Promise<Float32Array> {
+    return Float32Array.from((this.#results.get(tensor.id) as Float64Array).subarray(0, rows * tensor.cols));
+  }
+
+  async dispose(): Promise<void> {}
+
+  #ropeAppend(
+    node: NodeOf<'rope-append'>,
+    qkv: Float64Array,
+    slots: number[],
+    positions: number[],
+  ): Float64Array {
+    const { heads, kvHeads, headDim } = node.shape;
+    const pool = this.#pool as ReferencePool;
+    const width = (heads + 2 * kvHeads) * headDim;
+    const out = new Float64Array(slots.length * heads * headDim);
+    for (let t = 0; t < slots.length; t++) {
+      for (let h = 0; h < heads + 2 * kvHeads; h++) {
+        let head: Float64Array = qkv.slice(t * width + h * headDim, t * width + (h + 1) * headDim);
+        const norm = h < heads ? node.norm?.q : node.norm?.k;
+        if (h < heads + kvHeads) {
+          if (norm !== undefined) {
+            const { values } = norm as ReferenceVector;
+            head = reference.rmsNorm(head, values, 1, headDim, node.norm?.eps as number);
+          }
+          if (node.rope !== null) rotate(head, node.rope, positions[t]!);
+        }
+        if (h < heads) {
+          out.set(head, (t * heads + h) * headDim);
+        } else {
+          const store = h < heads + kvHeads ? pool.keys : pool.values;
+          const row = pool.row(slots[t]!, positions[t]!);
+          store[node.layer]!.set(head, (row * kvHeads + ((h - heads) % kvHeads)) * headDim);
+        }
+      }
+    }
+    return out;
+  }
+
+  #attend(node: NodeOf<'attend'>, q: Float64Array, slots: number[], positions: number[]): Float64Array {
+    const { heads, kvHeads, headDim } = node.shape;
+    const pool = this.#pool as ReferencePool;
+    const out = new Float64Array(q.length);
+    for (let t = 0; t < slots.length; t++) {
+      for (let h = 0; h < heads; h++) {
+        const kvHead = Math.floor(h / (heads / kvHeads));
+        const vectors = (store: Float64Array): Float64Array[] =>
+          Array.from({ length: positions[t]! + 1 }, (_, p) => {
+            const at = (pool.row(slots[t]!, p) * kvHeads + kvHead) * headDim;
+            return store.subarray(at, at + headDim);
+          });
+        const at = (t * heads + h) * headDim;
+        const keys = vectors(pool.keys[node.layer]!);
+        out.set(
+          reference.attendOne(q.subarray(at, at + headDim), keys, vectors(pool.values[node.layer]!), node),
+          at,
+        );
+      }
+    }
+    return out;
+  }
+}
+
+/** As the tables say: coarse and fine angle added, the halves of the head as pairs. */
+function rotate(head: Float64Array, { dims, fine, coarse }: RopeTable, position: number): void {
+  const half = dims / 2;
+  for (let i = 0; i < half; i++) {
+    const f = ((position % ROPE_FINE) * half + i) * 2;
+    const c = (Math.floor(position / ROPE_FINE) * half + i) * 2;
+    const cos = coarse[c]! * fine[f]! - coarse[c + 1]! * fine[f + 1]!;
+    const sin = coarse[c + 1]! * fine[f]! + coarse[c]! * fine[f + 1]!;
+    const x = head[i]!;
+    const y = head[i + half]!;
+    head[i] = x * cos - y * sin;
+    head[i + half] = x * sin + y * cos;
+  }
+}

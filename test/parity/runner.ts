@@ -1,0 +1,167 @@
+/** Drives a Program directly: one sequence, its prompt in chunks of any size, then greedy decoding. */
+
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Device, Program } from '../../src/device/device.js';
+import type { Tensor } from '../../src/device/graph.js';
+import { StepInputs } from '../../src/device/step.js';
+import { type LoadModelOptions, loadModel, type Model, parseModelConfig } from '../../src/models/index.js';
+import { Checkpoint } from '../../src/weights/checkpoint.js';
+
+export const MODEL_FIXTURES = fileURLToPath(new URL('../fixtures/models/', import.meta.url));
+
+export interface ExpectedCase {
+  readonly prompt: readonly number[];
+  /** `[vocab]` of the prompt's last token. */
+  readonly logits: readonly number[];
+  /** Greedy continuation. */
+  readonly greedy: readonly number[];
+  /** By how much the first candidate led the second at each step. */
+  readonly margins: readonly number[];
+}
+
+export function expectedCases(name: string): readonly ExpectedCase[] {
+  const text = readFileSync(join(MODEL_FIXTURES, name, 'expected.json'), 'utf8');
+  return (JSON.parse(text) as { cases: readonly ExpectedCase[] }).cases;
+}
+
+/** Opens a model folder and loads it, closing the files. */
+export async function loadFolder(
+  folder: string,
+  device: Device,
+  options: LoadModelOptions = {},
+): Promise<Model> {
+  const json = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Record<string, unknown>;
+  await using checkpoint = await Checkpoint.open(folder);
+  return await loadModel(checkpoint, parseModelConfig(json), device, options);
+}
+
+export interface RunnerOptions {
+  /** Longest context of the sequence. */
+  readonly context: number;
+  /** Most prompt tokens in a step. */
+  readonly chunk: number;
+  readonly blockTokens?: number;
+}
+
+export interface Continuation {
+  readonly tokens: number[];
+  /** `[vocab]` for each token: what it was chosen from. */
+  readonly logits: Float32Array[];
+}
+
+const SLOT = 1;
+const SLOTS = 3;
+
+/** A compiled model with a pool for one sequence. */
+export class Runner implements AsyncDisposable {
+  readonly #program: Program;
+  readonly #logits: Tensor;
+  readonly #inputs: StepInputs;
+  readonly #chunk: number;
+  readonly #dispose: () => Promise<void>;
+
+  private constructor(
+    program: Program,
+    logits: Tensor,
+    inputs: StepInputs,
+    chunk: number,
+    dispose: () => Promise<void>,
+  ) {
+    this.#program = program;
+    this.#logits = logits;
+    this.#inputs = inputs;
+    this.#chunk = chunk;
+    this.#dispose = dispose;
+  }
+
+  static async create(device: Device, model: Model, options: RunnerOptions): Promise<Runner> {
+    const { context, chunk, blockTokens = 16 } = options;
+    const perSlot = Math.ceil(context / blockTokens);
+    const pool = device.createKvPool({
+      layers: model.kvLayers,
+      blocks: perSlot + 3,
+      blockTokens,
+      slots: SLOTS,
+      maxBlocksPerSlot: perSlot,
+    });
+    // Blocks in falling order, so that a table that is not looked at shows.
+    pool.setBlocks(
+      SLOT,
+      0,
+      Uint32Array.from({ length: perSlot }, (_, i) => perSlot + 2 - i),
+    );
+    const { graph, logits } = model.buildGraph({ keepLogits: true });
+    const limits = { maxTokens: chunk, maxOutputs: 1, maxSequences: 1, maxContext: context, inFlight: 1 };
+    const program = await device.compile(graph, limits, pool);
+    const inputs = new StepInputs(chunk, 1, 1);
+    return new Runner(program, logits, inputs, chunk, async () => {
+      await program.dispose();
+      pool.dispose();
+    });
+  }
+
+  /** Runs a prompt from position 0 and `count` greedy tokens. Each decode step takes its token from the device. */
+  async generate(prompt: readonly number[], count: number): Promise<Continuation> {
+    const tokens: number[] = [];
+    const logits: Float32Array[] = [];
+    const take = async (ids: Uint32Array): Promise<void> => {
+      tokens.push(ids[0]!);
+      logits.push((await this.#program.read(this.#logits, 1)).slice());
+    };
+    for (let at = 0; at < prompt.length; at += this.#chunk) {
+      const ids = prompt.slice(at, at + this.#chunk);
+      const last = at + ids.length === prompt.length;
+      const drawn = await this.#step(ids, at, last);
+      if (last) await take(drawn);
+    }
+    while (tokens.length < count) {
+      await take(await this.#step([-(SLOT + 1)], prompt.length + tokens.length - 1, true));
+    }
+    return { tokens, logits };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#dispose();
+  }
+
+  #step(ids: readonly number[], position: number, output: boolean): Promise<Uint32Array> {
+    const step = this.#inputs;
+    step.clear();
+    step.tokens.set(ids);
+    step.tokenCount = ids.length;
+    step.sequenceCount = 1;
+    step.seqSlot[0] = SLOT;
+    step.seqStart[0] = 0;
+    step.seqLength[0] = ids.length;
+    step.seqPosition[0] = position;
+    step.outputCount = output ? 1 : 0;
+    step.outputs[0] = ids.length - 1;
+    step.outputSlot[0] = SLOT;
+    step.sampling.temperature[0] = 0;
+    step.sampling.position[0] = position + ids.length;
+    return this.#program.submit(step);
+  }
+}
+
+export function largestDifference(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  let largest = a.length === b.length ? 0 : Number.POSITIVE_INFINITY;
+  // NaN must not pass: it compares false with everything.
+  for (let i = 0; i < a.length; i++) {
+    const difference = Math.abs(a[i]! - b[i]!);
+    if (!(difference <= largest)) largest = Number.isNaN(difference) ? Number.POSITIVE_INFINITY : difference;
+  }
+  return largest;
+}
+
+/** Tokens up to the first step at which the reference itself was nearly tied. */
+export function decidedTokens(
+  tokens: readonly number[],
+  margins: readonly number[],
+  bound: number,
+): number[] {
+  const tie = margins.findIndex((margin) => margin < 2 * bound);
+  return tokens.slice(0, tie < 0 ? tokens.length : tie);
+}
