@@ -108,7 +108,10 @@ export function unpackCodes(codes: Uint8Array, bits: AffineBits, out: Uint8Array
 
 /** Packs one row of codes; the inverse of {@link unpackCodes}. `out` has `codes.length · bits / 8` bytes. */
 export function packCodes(codes: Uint8Array, bits: AffineBits, out: Uint8Array): void {
-  if (bits === 8) return out.set(codes);
+  if (bits === 8) {
+    out.set(codes);
+    return;
+  }
   if (bits === 4) {
     // The common width, and much faster without the window.
     for (let i = 0, at = 0; i < codes.length; i += 2) out[at++] = codes[i]! | (codes[i + 1]! << 4);

@@ -272,7 +272,11 @@ export function align16(bytes: number): number {
   return Math.ceil(bytes / 16) * 16;
 }
 
-async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
+/**
+ * The shard of each tensor by `model.safetensors.index.json`, undefined where there is none.
+ * @throws KvantError `weights-index`, `weights-pickle`, `model-file-broken`
+ */
+export async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
   const json = await readOptionalJsonFile(folder, INDEX_NAME);
   if (json === undefined) return undefined;
   const path = join(folder, INDEX_NAME);
@@ -296,14 +300,22 @@ async function readIndex(folder: string): Promise<Map<string, string> | undefine
   return index;
 }
 
-async function findShards(folder: string): Promise<string[]> {
-  const all = (await readdir(folder)).sort();
-  if (all.includes(SINGLE_NAME)) return [SINGLE_NAME];
-  const shards = all.filter((name) => name.endsWith('.safetensors') && !name.startsWith('adapter'));
+/**
+ * The weight files among the names of a folder without an index: `model.safetensors`, or every
+ * `model*.safetensors`, or every `*.safetensors` that is no adapter.
+ */
+export function chooseShards(names: readonly string[]): string[] {
+  if (names.includes(SINGLE_NAME)) return [SINGLE_NAME];
+  const shards = names.filter((name) => name.endsWith('.safetensors') && !name.startsWith('adapter')).sort();
   const models = shards.filter((name) => name.startsWith('model'));
-  if (models.length > 0) return models;
-  if (shards.length > 0) return shards;
-  throw noWeights(folder, all);
+  return models.length > 0 ? models : shards;
+}
+
+async function findShards(folder: string): Promise<string[]> {
+  const names = await readdir(folder);
+  const shards = chooseShards(names);
+  if (shards.length === 0) throw noWeights(folder, names.sort());
+  return shards;
 }
 
 /**

@@ -1,0 +1,329 @@
+/**
+ * Turns a model argument into a folder: a folder as it is, or a hub id (`org/name[@revision]`) fetched into the
+ * standard Hugging Face cache.
+ *
+ * `@huggingface/hub` finds the commit, lists the files and opens their streams. It overwrites a partial file, and
+ * reports no progress and no hash, so the rest is done here: resuming, checking, the cache's layout.
+ */
+
+import { stat, statfs } from 'node:fs/promises';
+import { KvantError } from '../errors.js';
+import { chooseShards, INDEX_NAME, noWeights, readIndex } from './checkpoint.js';
+import { isSmallModelFile } from './folder-files.js';
+import { isGgufName, isPickleName } from './foreign-formats.js';
+import { HubCache } from './hub-cache.js';
+import { type Environment, type HubConfig, hubConfig } from './hub-config.js';
+import { cacheError, downloadBlob, type HubFile } from './hub-download.js';
+import { createHubFetch } from './hub-fetch.js';
+
+export interface HubProgress {
+  /** The file being fetched. */
+  readonly file: string;
+  readonly index: number;
+  readonly files: number;
+  /** Bytes of all files on the disk so far, of `totalBytes`. */
+  readonly bytes: number;
+  readonly totalBytes: number;
+}
+
+export interface ResolveOptions {
+  /** Default `process.env`. */
+  readonly env?: Environment;
+  readonly signal?: AbortSignal;
+  readonly onProgress?: (progress: HubProgress) => void;
+  /** Pause before a request is repeated, doubled each time. Default 500 ms. */
+  readonly retryDelayMs?: number;
+  /** Longest silence of the hub. Default 30 s. */
+  readonly timeoutMs?: number;
+  /** For tests: loads `@huggingface/hub`. */
+  readonly importHub?: () => Promise<HubLibrary>;
+}
+
+export interface ResolvedModel {
+  readonly folder: string;
+  /** `folder`: given as one. `cache`: found without the hub. `hub`: the hub was asked, and what was missing fetched. */
+  readonly from: 'folder' | 'cache' | 'hub';
+  /** `org/name`, for a hub model. */
+  readonly id?: string;
+  readonly commit?: string;
+  /** Something the user should know, such as that the hub could not be reached and the cache was used. */
+  readonly notice?: string;
+}
+
+/** A hub id taken apart. */
+export interface HubId {
+  readonly id: string;
+  readonly revision: string;
+}
+
+type HubLibrary = Pick<typeof import('@huggingface/hub'), 'modelInfo' | 'listFiles' | 'downloadFile'>;
+
+/** @returns undefined where the text is no hub id */
+export function parseHubId(text: string): HubId | undefined {
+  const match = /^([\w.-]{1,96}\/[\w.-]{1,96})(?:@([\w./-]{1,255}))?$/.exec(text);
+  const [, id, revision = 'main'] = match ?? [];
+  if (id === undefined || /(^|\/)\.|\.\.|--/.test(id) || /(^|\/)\.\.?(\/|$)|^\/|\/$/.test(revision))
+    return undefined;
+  return { id, revision };
+}
+
+/**
+ * Finds or fetches a model.
+ *
+ * Only what kvant reads is fetched: configuration, tokenizer, templates, safetensors. Small files come first and
+ * weights last, so a snapshot with all of its weights is complete.
+ *
+ * @throws KvantError `model-not-found` for an argument that is neither, `hub-…` (see hub-fetch.ts and
+ * hub-download.ts), `hub-offline`, `hub-package-missing`, `weights-none`, `weights-pickle`, `weights-gguf`,
+ * `model-file-missing`, `disk-full`, `cancelled`
+ */
+export async function resolveModel(argument: string, options: ResolveOptions = {}): Promise<ResolvedModel> {
+  const found = await stat(argument).catch(() => undefined);
+  if (found?.isDirectory()) return { folder: argument, from: 'folder' };
+  const hubId = found === undefined ? parseHubId(argument) : undefined;
+  if (hubId === undefined) throw notAModel(argument, found !== undefined);
+
+  const config = await hubConfig(options.env);
+  const cache = new HubCache(config.cacheFolder, hubId.id);
+  const known = await cache.commitOf(hubId.revision);
+  const cached = known === undefined ? undefined : await cache.complete(known);
+  const fromCache = (notice?: string): ResolvedModel => ({
+    folder: cached!,
+    from: 'cache',
+    id: hubId.id,
+    commit: known!,
+    ...(notice === undefined ? {} : { notice }),
+  });
+  // A commit never changes; anything else is looked up, unless told not to.
+  if (cached !== undefined && (config.offline || known === hubId.revision)) return fromCache();
+  if (config.offline) throw offlineError(hubId, config, known !== undefined);
+  try {
+    return await fetchModel(hubId, config, cache, options);
+  } catch (error) {
+    const passing =
+      error instanceof KvantError && ['hub-network', 'hub-package-missing'].includes(error.code);
+    if (cached === undefined || !passing) throw error;
+    return fromCache(`${error.message}; using the copy in the cache`);
+  }
+}
+
+async function fetchModel(
+  { id, revision }: HubId,
+  config: HubConfig,
+  cache: HubCache,
+  options: ResolveOptions,
+): Promise<ResolvedModel> {
+  const hub = await (options.importHub ?? importHub)().catch((cause) => {
+    throw packageMissing(cause);
+  });
+  const hubFetch = createHubFetch(config, { id, revision, ...options });
+  const common = { hubUrl: config.endpoint, fetch: hubFetch };
+  const { sha: commit } = await hub.modelInfo({ ...common, name: id, revision, additionalFields: ['sha'] });
+  const listed = new Map<string, HubFile>();
+  for await (const entry of hub.listFiles({ ...common, repo: id, revision: commit, recursive: true })) {
+    if (entry.type === 'file' && isSafePath(entry.path)) listed.set(entry.path, hubFile(entry));
+  }
+
+  const { small, weights } = selectFiles(id, listed);
+  // The library's blob reports a failed request as text only; the error itself is kept here.
+  const openStream = async (file: HubFile, offset: number) => {
+    let failure: unknown;
+    const remember: typeof fetch = async (...args) => {
+      try {
+        return await hubFetch(...args);
+      } catch (error) {
+        failure = error;
+        throw error;
+      }
+    };
+    const path = file.path.split('/').map(encodeURIComponent).join('/');
+    const url = `${config.endpoint}/${id}/resolve/${commit}/${path}`;
+    const blob = await hub.downloadFile({
+      ...common,
+      fetch: remember,
+      repo: id,
+      path: file.path,
+      revision: commit,
+      xet: false,
+      downloadInfo: { size: file.size, etag: file.hash, url },
+    });
+    if (blob === null) throw new Error(`no stream for ${file.path}`);
+    const stream = blob.slice(offset, file.size).stream() as ReadableStream<Uint8Array>;
+    return withFailure(stream, () => failure);
+  };
+
+  let files = [...small, ...weights];
+  let done = 0;
+  const fetchFile = async (file: HubFile, index: number) => {
+    const report = (bytes: number) =>
+      options.onProgress?.({
+        file: file.path,
+        index,
+        files: files.length,
+        bytes: done + bytes,
+        totalBytes: sum(files),
+      });
+    if (!(await cache.hasFile(commit, file.path))) {
+      await downloadBlob(cache, file, openStream, { config, onBytes: report, ...options });
+      await cache.link(commit, file.path, file.hash).catch((error) => {
+        throw cacheError(error, cache.folder);
+      });
+    }
+    report(file.size);
+    done += file.size;
+  };
+  for (const [i, file] of small.entries()) await fetchFile(file, i);
+  const shards = await indexedShards(id, cache.snapshot(commit), listed);
+  if (shards !== undefined) files = [...small, ...shards];
+  await checkSpace(cache, commit, files.slice(small.length));
+  for (const [i, file] of files.slice(small.length).entries()) await fetchFile(file, small.length + i);
+  // Last, so that offline the revision never leads to half a model.
+  await cache.setRef(revision, commit).catch((error) => {
+    throw cacheError(error, cache.folder);
+  });
+  return { folder: cache.snapshot(commit), from: 'hub', id, commit };
+}
+
+async function importHub(): Promise<HubLibrary> {
+  return await import('@huggingface/hub');
+}
+
+interface ListedEntry {
+  readonly path: string;
+  readonly size: number;
+  readonly oid?: string;
+  readonly lfs?: { readonly oid: string; readonly size: number };
+  readonly xetHash?: string;
+}
+
+function hubFile({ path, size, oid, lfs, xetHash }: ListedEntry): HubFile {
+  if (lfs !== undefined)
+    return { path, size: lfs.size ?? size, hash: lfs.oid.replace(/^sha256:/, ''), algorithm: 'sha256' };
+  if (xetHash !== undefined) return { path, size, hash: xetHash, algorithm: undefined };
+  return { path, size, hash: oid ?? '', algorithm: 'git' };
+}
+
+/** A repository's paths are joined to the cache's: none may lead out of it. */
+function isSafePath(path: string): boolean {
+  if (path.length === 0 || /[\\:\0]/.test(path)) return false;
+  return path.split('/').every((part) => part !== '' && part !== '.' && part !== '..');
+}
+
+function selectFiles(
+  id: string,
+  listed: ReadonlyMap<string, HubFile>,
+): { small: HubFile[]; weights: HubFile[] } {
+  const names = [...listed.keys()];
+  const shards = chooseShards(names.filter((name) => !name.includes('/')));
+  if (shards.length === 0)
+    throw noWeights(id, [...names.filter(isPickleName), ...names.filter(isGgufName), ...names]);
+  if (!listed.has('config.json')) {
+    throw new KvantError('model-file-missing', `${id} has no config.json`, {
+      kind: 'not-found',
+      where: id,
+      fix: 'Give a model in the transformers or MLX layout.',
+    });
+  }
+  const small = names.filter((name) => isSmallModelFile(name) || name === INDEX_NAME);
+  const pick = (some: string[]) => some.map((name) => listed.get(name)!);
+  return { small: pick(small), weights: pick(shards) };
+}
+
+/** The shards that the index names; a repository may hold other copies of the weights beside them. */
+async function indexedShards(
+  id: string,
+  folder: string,
+  listed: ReadonlyMap<string, HubFile>,
+): Promise<HubFile[] | undefined> {
+  const index = await readIndex(folder);
+  if (index === undefined) return undefined;
+  return [...new Set(index.values())].sort().map((name) => {
+    const file = listed.get(name);
+    if (file !== undefined) return file;
+    throw new KvantError(
+      'weights-shard-missing',
+      `the index of ${id} names ${name}, which it does not have`,
+      {
+        kind: 'model',
+        where: id,
+        fix: 'Choose another revision: this upload is not complete.',
+      },
+    );
+  });
+}
+
+async function checkSpace(cache: HubCache, commit: string, files: readonly HubFile[]): Promise<void> {
+  let needed = 0;
+  for (const file of files) {
+    if (await cache.hasFile(commit, file.path)) continue;
+    const partial = await stat(`${cache.blob(file.hash)}.incomplete`).catch(() => undefined);
+    const whole = await stat(cache.blob(file.hash)).catch(() => undefined);
+    needed += file.size - (whole?.size ?? partial?.size ?? 0);
+  }
+  const { bavail, bsize } = await statfs(cache.folder);
+  if (needed <= bavail * bsize) return;
+  throw new KvantError(
+    'disk-full',
+    `the model needs ${needed} more bytes in ${cache.folder}; ${bavail * bsize} are free`,
+    {
+      kind: 'invalid-request',
+      where: cache.folder,
+      fix: 'Free some space, or set HF_HOME to a folder on another disk.',
+    },
+  );
+}
+
+function withFailure(stream: ReadableStream<Uint8Array>, failure: () => unknown): ReadableStream<Uint8Array> {
+  const reader = stream.getReader();
+  return new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done, value } = await reader.read();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      } catch (error) {
+        controller.error(failure() ?? error);
+      }
+    },
+    async cancel(reason) {
+      await reader.cancel(reason);
+    },
+  });
+}
+
+function sum(files: readonly HubFile[]): number {
+  return files.reduce((total, file) => total + file.size, 0);
+}
+
+function notAModel(argument: string, isFile: boolean): KvantError {
+  const gguf = isFile && isGgufName(argument);
+  const what = isFile
+    ? `${argument} is a file${gguf ? ' (GGUF is not supported yet)' : ''}`
+    : `there is no folder ${JSON.stringify(argument)}, and it is not a hub id`;
+  return new KvantError(isFile && gguf ? 'weights-gguf' : 'model-not-found', what, {
+    kind: gguf ? 'unsupported' : 'not-found',
+    where: argument,
+    fix: 'Give a folder with config.json and *.safetensors files, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.',
+  });
+}
+
+function offlineError({ id, revision }: HubId, config: HubConfig, partly: boolean): KvantError {
+  const what = partly ? 'is only partly' : 'is not';
+  return new KvantError(
+    'hub-offline',
+    `${id}@${revision} ${what} in ${config.cacheFolder}, and offline mode is on`,
+    {
+      kind: 'not-found',
+      where: id,
+      fix: 'Unset HF_HUB_OFFLINE once to fetch it (`kvant pull`), or give a folder with the model.',
+    },
+  );
+}
+
+function packageMissing(cause: unknown): KvantError {
+  return new KvantError('hub-package-missing', 'fetching from the hub needs the package @huggingface/hub', {
+    kind: 'unsupported',
+    fix: 'Run `npm install @huggingface/hub`, or give a folder with the model.',
+    cause,
+  });
+}
