@@ -1,0 +1,445 @@
+import { scoreTile, widenKeys } from './attend-scores';
+import { addFloats1, addFloats2, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
+import { TILE } from './kv';
+import { exp1, exp4, madd, maxLanes, sumLanes } from './math';
+
+/**
+ * Attention over the paged cache.
+ *
+ * A context is split at multiples of 256 positions. Of each split a query row takes the maximum of its scores, the
+ * sum of their exponentials and the weighted sum of V; the splits are merged in order. So the arithmetic of a row
+ * depends on its position alone: not on how its prompt was cut, nor on the rows and threads beside it.
+ *
+ * A unit of work is (sequence, tile of its tokens, KV head): the query heads that share the KV head, times the tokens
+ * of the tile, are its rows, and K and V are read once for all of them. Units are laid in a line by their cost and
+ * the line is cut evenly. A unit of one token may be cut between splits: its parts are left in `partials`, one region
+ * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE.
+ *
+ * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, keys, values, keyHalf, valueHalf,
+ *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows]
+ * `window` 0 and `softcap` 0: none. `scratch`: see scratchFloats in attention.ts.
+ */
+const SPLIT: u32 = 256;
+const SPLIT_BYTES: usize = 1024;
+/** From so many rows on, f16 keys and values are widened once for all of them. */
+const WIDEN_ROWS: u32 = 6;
+
+// The job at hand. Globals are a thread's own.
+let q: usize = 0;
+let out: usize = 0;
+let seqs: usize = 0;
+let seqStride: usize = 0;
+let heads: u32 = 0;
+let kvHeads: u32 = 0;
+let dim: u32 = 0;
+let scale: f32 = 0;
+let window: u32 = 0;
+let softcap: f32 = 0;
+let keys: usize = 0;
+let values: usize = 0;
+let keyHalf: bool = false;
+let valueHalf: bool = false;
+let tables: usize = 0;
+let maxBlocks: u32 = 0;
+let blockShift: u32 = 0;
+let partials: usize = 0;
+let partialStride: usize = 0;
+let sequences: u32 = 0;
+let group: u32 = 0;
+let tileTokens: u32 = 0;
+let keyBytes: usize = 0;
+let valueBytes: usize = 0;
+// Scratch: queries, scores, sums of a split, sums so far, (maximum, sum) of both, widened keys and values.
+let queries: usize = 0;
+let scores: usize = 0;
+let splitSums: usize = 0;
+let sums: usize = 0;
+let splitStats: usize = 0;
+let stats: usize = 0;
+let wideKeys: usize = 0;
+let wideValues: usize = 0;
+// The line of work.
+let begin: u64 = 0;
+let end: u64 = 0;
+let total: u64 = 0;
+
+function setUp(p: usize, thread: u32, threads: u32): void {
+  q = load<u32>(p);
+  out = load<u32>(p, 4);
+  const step: usize = load<u32>(p, 8);
+  seqs = load<u32>(p, 12);
+  seqStride = load<u32>(p, 16);
+  heads = load<u32>(p, 20);
+  kvHeads = load<u32>(p, 24);
+  dim = load<u32>(p, 28);
+  scale = load<f32>(p, 32);
+  window = load<u32>(p, 36);
+  softcap = load<f32>(p, 40);
+  keys = load<u32>(p, 44);
+  values = load<u32>(p, 48);
+  keyHalf = load<u32>(p, 52) != 0;
+  valueHalf = load<u32>(p, 56) != 0;
+  tables = load<u32>(p, 60);
+  maxBlocks = load<u32>(p, 64);
+  blockShift = load<u32>(p, 68);
+  const scratch: usize = load<u32>(p, 72) + load<u32>(p, 76) * thread;
+  partials = load<u32>(p, 80);
+  partialStride = load<u32>(p, 84);
+  const maxRows: u32 = load<u32>(p, 88);
+  const tokens = load<u32>(step);
+  sequences = load<u32>(step, 4);
+  group = heads / kvHeads;
+  keyBytes = (keyHalf ? 2 : 4) * dim << blockShift;
+  valueBytes = (valueHalf ? 2 : 4) * dim << blockShift;
+
+  queries = scratch;
+  scores = queries + maxRows * dim * 4;
+  splitSums = scores + maxRows * SPLIT_BYTES;
+  sums = splitSums + maxRows * dim * 4;
+  splitStats = sums + maxRows * dim * 4;
+  stats = splitStats + maxRows * 8;
+  wideKeys = stats + maxRows * 8;
+  wideValues = wideKeys + TILE * dim * 4;
+
+  // Large tiles share reads, but there must be some for every thread.
+  const fair = (tokens * kvHeads + threads * 4 - 1) / (threads * 4);
+  tileTokens = max<u32>(1, min<u32>(fair, maxRows / group));
+  total = 0;
+  for (let s: u32 = 0; s < sequences; s++) {
+    const length = load<u32>(seqs + 2 * seqStride + s * 4);
+    const position = load<u32>(seqs + 3 * seqStride + s * 4);
+    for (let t: u32 = 0; t < length; t += tileTokens) {
+      const count = min<u32>(tileTokens, length - t);
+      total += cost(firstSeen(position + t), position + t + count, count) * kvHeads;
+    }
+  }
+  begin = line(thread, threads);
+  end = line(thread + 1, threads);
+}
+
+// @ts-ignore: decorator
+@inline function line(thread: u32, threads: u32): u64 {
+  return (total * thread) / threads;
+}
+
+/** The first position that a token sees. */
+// @ts-ignore: decorator
+@inline function firstSeen(position: u32): u32 {
+  return window != 0 && position >= window ? position - window + 1 : 0;
+}
+
+/** Work of `count` tokens on positions `[from, to)`: the rows, and something for reading. */
+// @ts-ignore: decorator
+@inline function cost(from: u32, to: u32, count: u32): u64 {
+  return <u64>(to - from) * (count * group + 2);
+}
+
+export function attend(p: usize, thread: u32, threads: u32): void {
+  setUp(p, thread, threads);
+  let at: u64 = 0;
+  for (let s: u32 = 0; s < sequences; s++) {
+    const slot = load<u32>(seqs + s * 4);
+    const start = load<u32>(seqs + seqStride + s * 4);
+    const length = load<u32>(seqs + 2 * seqStride + s * 4);
+    const position = load<u32>(seqs + 3 * seqStride + s * 4);
+    const table: usize = tables + slot * maxBlocks * 4;
+    for (let t: u32 = 0; t < length; t += tileTokens) {
+      if (at >= end) return;
+      const count = min<u32>(tileTokens, length - t);
+      const first = position + t;
+      const from = firstSeen(first);
+      const to = first + count;
+      const unit = cost(from, to, count);
+      if (at + unit * kvHeads <= begin) {
+        at += unit * kvHeads;
+        continue;
+      }
+      for (let h: u32 = 0; h < kvHeads; h++, at += unit) {
+        if (count > 1) {
+          if (at >= begin && at < end) whole(table, h, start + t, first, count, from, to);
+        } else {
+          divided(table, h, start + t, first, from, to, at, thread, threads);
+        }
+      }
+    }
+  }
+}
+
+/** A unit that this thread does alone. */
+function whole(table: usize, h: u32, token: u32, first: u32, count: u32, from: u32, to: u32): void {
+  takeQueries(h, token, count);
+  const last = (to - 1) / SPLIT;
+  const begun = from / SPLIT;
+  for (let split = begun; split <= last; split++) {
+    attendSplit(table, h, split, first, count, split == begun);
+  }
+  give(h, token, count);
+}
+
+/** Where split `split` of a one-token unit begins on the line. */
+// @ts-ignore: decorator
+@inline function splitAt(unitAt: u64, split: u32, from: u32): u64 {
+  return unitAt + cost(from, max<u32>(from, split * SPLIT), 1);
+}
+
+/** A unit of one token: the splits of it that begin in this thread's part of the line. */
+function divided(
+  table: usize, h: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
+): void {
+  if (at >= end || at + cost(from, to, 1) <= begin) return;
+  const begun = from / SPLIT;
+  const last = (to - 1) / SPLIT;
+  let a = begun;
+  while (a <= last && splitAt(at, a, from) < begin) a++;
+  let b = a;
+  while (b <= last && splitAt(at, b, from) < end) b++;
+  if (a == b) return;
+  if (a == begun && b > last) {
+    whole(table, h, token, first, 1, from, to);
+    return;
+  }
+  let owner = thread;
+  while (line(owner, threads) > at) owner--;
+  takeQueries(h, token, 1);
+  let part: usize = partials + partialStride * owner + (a - begun) * group * (dim + 4) * 4;
+  for (let split = a; split < b; split++) {
+    // Every split is a first one here: its sums are left alone.
+    attendSplit(table, h, split, first, 1, true);
+    for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
+      store<f32>(part, load<f32>(stats + r * 8));
+      store<f32>(part, load<f32>(stats + r * 8, 4), 4);
+      memory.copy(part + 16, sums + r * dim * 4, dim * 4);
+    }
+  }
+}
+
+/** Merges the unit that begins in this thread's part of the line and ends in another's. */
+export function attendMerge(p: usize, thread: u32, threads: u32): void {
+  if (threads == 1) return;
+  setUp(p, thread, threads);
+  let at: u64 = 0;
+  for (let s: u32 = 0; s < sequences; s++) {
+    const start = load<u32>(seqs + seqStride + s * 4);
+    const length = load<u32>(seqs + 2 * seqStride + s * 4);
+    const position = load<u32>(seqs + 3 * seqStride + s * 4);
+    for (let t: u32 = 0; t < length; t += tileTokens) {
+      if (at >= end) return;
+      const count = min<u32>(tileTokens, length - t);
+      const first = position + t;
+      const from = firstSeen(first);
+      const unit = cost(from, first + count, count);
+      const next = at + unit * kvHeads;
+      if (count == 1 && next > begin && next >= end) {
+        for (let h: u32 = 0; h < kvHeads; h++, at += unit) {
+          const begun = from / SPLIT;
+          const last = first / SPLIT;
+          if (at >= begin && at < end && splitAt(at, last, from) >= end) {
+            let part: usize = partials + partialStride * thread;
+            for (let split = begun; split <= last; split++) {
+              for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
+                store<f32>(splitStats + r * 8, load<f32>(part));
+                store<f32>(splitStats + r * 8, load<f32>(part, 4), 4);
+                merge(r, part + 16, split == begun);
+              }
+            }
+            give(h, start + t, 1);
+          }
+        }
+      }
+      at = next;
+    }
+  }
+}
+
+/** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
+function takeQueries(h: u32, token: u32, count: u32): void {
+  const factor = f32x4.splat(keyHalf ? scale * <f32>1.2676506002282294e30 : scale);
+  let to = queries;
+  for (let i: u32 = 0; i < count; i++) {
+    let from: usize = q + ((token + i) * heads + h * group) * dim * 4;
+    for (let c: u32 = 0; c < group * dim; c += 4, from += 16, to += 16) {
+      v128.store(to, f32x4.mul(v128.load(from), factor));
+    }
+  }
+}
+
+/** `sum / weight` of every row to the output. */
+function give(h: u32, token: u32, count: u32): void {
+  for (let r: u32 = 0; r < count * group; r++) {
+    const to: usize = out + ((token + r / group) * heads + h * group + (r % group)) * dim * 4;
+    const from: usize = sums + r * dim * 4;
+    const inverse = f32x4.splat(<f32>1 / load<f32>(stats + r * 8, 4));
+    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(from + d * 4), inverse));
+  }
+}
+
+/** One split for all rows of a unit; merged into `sums` and `stats`, or put there if it is the first. */
+function attendSplit(table: usize, h: u32, split: u32, first: u32, count: u32, fresh: bool): void {
+  const base = split * SPLIT;
+  const lowest = firstSeen(first);
+  const a = lowest > base ? lowest - base : 0;
+  const b = min<u32>(first + count - base, SPLIT);
+  scoreSplit(table, h, base, a, b, first, count);
+
+  for (let i: u32 = 0; i < count; i++) {
+    const from = firstSeen(first + i);
+    const ra = from > base ? from - base : 0;
+    const rb = first + i + 1 > base ? min<u32>(first + i + 1 - base, SPLIT) : 0;
+    for (let g: u32 = 0; g < group; g++) {
+      const r = i * group + g;
+      if (ra < rb) weigh(scores + r * SPLIT_BYTES, ra, rb, splitStats + r * 8);
+    }
+  }
+  memory.fill(splitSums, 0, count * group * dim * 4);
+  addSplit(table, h, base, a, b, first, count);
+  for (let i: u32 = 0; i < count; i++) {
+    const from = firstSeen(first + i);
+    const seen = from < base + SPLIT && first + i + 1 > base;
+    if (!seen) continue;
+    const starts = fresh || from >= base;
+    for (let g: u32 = 0; g < group; g++) {
+      const r = i * group + g;
+      merge(r, splitSums + r * dim * 4, starts);
+    }
+  }
+}
+
+/** Scores of keys `[a, b)` of the split for the rows that see them. */
+function scoreSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
+  const unit: f32 = keyHalf ? 4096 : 1;
+  const blockMask: u32 = (1 << blockShift) - 1;
+  const keySize: u32 = keyHalf ? 2 : 4;
+  for (let t = a & ~(TILE - 1); t < b; t += TILE) {
+    const position = base + t;
+    const block = load<u32>(table + (position >> blockShift) * 4);
+    const tile: usize = keys + (block * kvHeads + h) * keyBytes + (position & blockMask) * dim * keySize;
+    // Rows of tokens from the first that reaches this tile to the last whose window still has it.
+    const i0 = position > first ? position - first : 0;
+    let i1 = count;
+    while (i1 > i0 && firstSeen(first + i1 - 1) >= position + TILE) i1--;
+    if (i0 >= i1) continue;
+    const rows = (i1 - i0) * group;
+    const row = i0 * group;
+    const to: usize = scores + row * SPLIT_BYTES + t * 4;
+    const from: usize = queries + row * dim * 4;
+    if (keyHalf && rows >= WIDEN_ROWS) {
+      widenKeys(tile, wideKeys, dim);
+      scoreTile(wideKeys, false, from, dim, rows, to, unit);
+    } else {
+      scoreTile(tile, keyHalf, from, dim, rows, to, unit);
+    }
+  }
+}
+
+/** Scores `[a, b)` of a row to weights; their maximum and sum to `to`. */
+function weigh(row: usize, a: u32, b: u32, to: usize): void {
+  const from = a & ~3;
+  const until = (b + 3) & ~3;
+  if (softcap != 0) {
+    // c tanh(s / c) = c (1 - 2 / (e^(2 s / c) + 1))
+    const twice = f32x4.splat(<f32>2 / softcap);
+    const cap = f32x4.splat(softcap);
+    const one = f32x4.splat(1);
+    for (let t = from; t < until; t += 4) {
+      const e = exp4(f32x4.mul(v128.load(row + t * 4), twice));
+      const tanh = f32x4.sub(one, f32x4.div(f32x4.splat(2), f32x4.add(e, one)));
+      v128.store(row + t * 4, f32x4.mul(cap, tanh));
+    }
+  }
+  for (let t = from; t < a; t++) store<f32>(row + t * 4, -Infinity);
+  for (let t = b; t < until; t++) store<f32>(row + t * 4, -Infinity);
+  let most = v128.load(row + from * 4);
+  for (let t = from + 4; t < until; t += 4) most = f32x4.max(most, v128.load(row + t * 4));
+  const m = maxLanes(most);
+  const peak = f32x4.splat(m);
+  // f16 values are 2^-112 too small: the weights make up for it.
+  const factor = f32x4.splat(valueHalf ? <f32>5.192296858534828e33 : 1);
+  let sum = f32x4.splat(0);
+  for (let t = from; t < until; t += 4) {
+    const e = exp4(f32x4.sub(v128.load(row + t * 4), peak));
+    sum = f32x4.add(sum, e);
+    v128.store(row + t * 4, f32x4.mul(e, factor));
+  }
+  store<f32>(to, m);
+  store<f32>(to, sumLanes(sum), 4);
+}
+
+/** Weighted sums of V over `[a, b)` of the split into `splitSums`. */
+function addSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
+  const blockTokens: u32 = 1 << blockShift;
+  const rows = count * group;
+  const size: u32 = valueHalf ? 2 : 4;
+  const full = dim & ~15;
+  for (let d: u32 = 0; d < dim; d += 16) {
+    const rest = d == full ? dim - full : 0;
+    const step = (rest != 0 ? rest : 16) * size;
+    const wide = rows >= WIDEN_ROWS && valueHalf && rest == 0;
+    for (let t = a; t < b; ) {
+      const position = base + t;
+      const inBlock = position & (blockTokens - 1);
+      const stop = min<u32>(b, t + blockTokens - inBlock);
+      const block = load<u32>(table + (position >> blockShift) * 4);
+      const v: usize = values + (block * kvHeads + h) * valueBytes + d * blockTokens * size + inBlock * step;
+      if (wide) widenValues(v, stop - t, wideValues + t * 64);
+      else addTokens(v, valueHalf, rest, step, t, stop, base, first, count, d);
+      t = stop;
+    }
+    if (wide) addTokens(wideValues + a * 64, false, 0, 64, a, b, base, first, count, d);
+  }
+}
+
+/** V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. */
+function addTokens(
+  v: usize, half: bool, rest: u32, step: u32, a: u32, b: u32, base: u32, first: u32, count: u32, d: u32,
+): void {
+  for (let i: u32 = 0; i < count; i++) {
+    const from = firstSeen(first + i);
+    const ra = max<u32>(a, from > base ? from - base : 0);
+    const rb = first + i + 1 > base ? min<u32>(b, first + i + 1 - base) : 0;
+    if (ra >= rb) continue;
+    const at: usize = v + (ra - a) * step;
+    let weights: usize = scores + i * group * SPLIT_BYTES + ra * 4;
+    let acc: usize = splitSums + (i * group * dim + d) * 4;
+    let g = group;
+    if (rest == 0) {
+      for (; g >= 2; g -= 2, weights += 2 * SPLIT_BYTES, acc += 2 * dim * 4) {
+        if (half) addHalves2(at, weights, SPLIT_BYTES, rb - ra, acc, dim * 4);
+        else addFloats2(at, weights, SPLIT_BYTES, rb - ra, acc, dim * 4);
+      }
+      if (g != 0) {
+        if (half) addHalves1(at, weights, rb - ra, acc);
+        else addFloats1(at, weights, rb - ra, acc);
+      }
+    } else {
+      for (; g != 0; g--, weights += SPLIT_BYTES, acc += dim * 4) {
+        addRest(at, half, rest, weights, rb - ra, acc);
+      }
+    }
+  }
+}
+
+/** Puts a split (its maximum and sum in `splitStats`, its sums at `part`) to what a row has so far. */
+function merge(r: u32, part: usize, starts: bool): void {
+  const m = load<f32>(splitStats + r * 8);
+  const l = load<f32>(splitStats + r * 8, 4);
+  const own: usize = stats + r * 8;
+  const to: usize = sums + r * dim * 4;
+  if (starts) {
+    store<f32>(own, m);
+    store<f32>(own, l, 4);
+    memory.copy(to, part, dim * 4);
+    return;
+  }
+  const before = load<f32>(own);
+  const peak = max<f32>(before, m);
+  const x = exp1(before - peak);
+  const y = exp1(m - peak);
+  store<f32>(own, peak);
+  store<f32>(own, load<f32>(own, 4) * x + l * y, 4);
+  const x4 = f32x4.splat(x);
+  const y4 = f32x4.splat(y);
+  for (let d: u32 = 0; d < dim; d += 4) {
+    const sum = madd(v128.load(to + d * 4), x4, f32x4.mul(v128.load(part + d * 4), y4));
+    v128.store(to + d * 4, sum);
+  }
+}

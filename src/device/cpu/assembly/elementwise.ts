@@ -1,0 +1,165 @@
+import { exp4, loadPart, madd, share, storePart, sumLanes } from './math';
+
+/** `x / sqrt(mean(x²) + eps) · weight`. [x, out, weight, rowsAt, cols, eps] */
+export function rmsNorm(p: usize, thread: u32, threads: u32): void {
+  const x = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const weight = load<u32>(p, 8);
+  const rows = load<u32>(load<u32>(p, 12));
+  const cols = load<u32>(p, 16);
+  const eps = load<f32>(p, 20);
+  const end = share(rows, thread + 1, threads);
+  for (let r = share(rows, thread, threads); r < end; r++) {
+    const at: usize = r * cols * 4;
+    normRow(x + at, weight, out + at, cols, eps);
+  }
+}
+
+/** One row, or one head of q or k. The order of the sum depends on `cols` alone. */
+export function normRow(x: usize, weight: usize, out: usize, cols: u32, eps: f32): void {
+  let s0 = f32x4.splat(0);
+  let s1 = s0;
+  let s2 = s0;
+  let s3 = s0;
+  let c: u32 = 0;
+  for (; c + 16 <= cols; c += 16) {
+    const at = x + c * 4;
+    const a = v128.load(at);
+    const b = v128.load(at, 16);
+    const d = v128.load(at, 32);
+    const e = v128.load(at, 48);
+    s0 = madd(a, a, s0);
+    s1 = madd(b, b, s1);
+    s2 = madd(d, d, s2);
+    s3 = madd(e, e, s3);
+  }
+  for (; c + 4 <= cols; c += 4) {
+    const a = v128.load(x + c * 4);
+    s0 = madd(a, a, s0);
+  }
+  if (c < cols) {
+    const a = loadPart(x + c * 4, cols - c);
+    s1 = madd(a, a, s1);
+  }
+  const sum = sumLanes(f32x4.add(f32x4.add(s0, s1), f32x4.add(s2, s3)));
+  const scale = f32x4.splat(<f32>1 / sqrt<f32>(sum / <f32>cols + eps));
+  for (c = 0; c + 4 <= cols; c += 4) {
+    const v = f32x4.mul(f32x4.mul(v128.load(x + c * 4), scale), v128.load(weight + c * 4));
+    v128.store(out + c * 4, v);
+  }
+  if (c < cols) {
+    const n = cols - c;
+    const v = f32x4.mul(f32x4.mul(loadPart(x + c * 4, n), scale), loadPart(weight + c * 4, n));
+    storePart(out + c * 4, v, n);
+  }
+}
+
+/** Columns a piece of elementwise work has: small enough that one row is shared by the threads. */
+// @ts-ignore: decorator
+@inline const PIECE: u32 = 256;
+
+/** `act(gate) · up`. [x, out, rowsAt, half, activation] with x `[rows, 2 half]`, activations in the order of graph.ts. */
+export function glu(p: usize, thread: u32, threads: u32): void {
+  const x = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const rows = load<u32>(load<u32>(p, 8));
+  const half = load<u32>(p, 12);
+  const activation = load<u32>(p, 16);
+  const pieces = (half + PIECE - 1) / PIECE;
+  const end = share(rows * pieces, thread + 1, threads);
+  for (let i = share(rows * pieces, thread, threads); i < end; i++) {
+    const r = i / pieces;
+    const from = (i - r * pieces) * PIECE;
+    const count = min<u32>(PIECE, half - from);
+    const gate: usize = x + (r * half * 2 + from) * 4;
+    const to: usize = out + (r * half + from) * 4;
+    if (activation == 0) gluPiece<Silu>(gate, gate + half * 4, to, count);
+    else if (activation == 1) gluPiece<Gelu>(gate, gate + half * 4, to, count);
+    else if (activation == 2) gluPiece<GeluTanh>(gate, gate + half * 4, to, count);
+    else gluPiece<Relu>(gate, gate + half * 4, to, count);
+  }
+}
+
+// The type parameter picks the activation when the kernel is compiled.
+class Silu {}
+class Gelu {}
+class GeluTanh {}
+class Relu {}
+
+// @ts-ignore: decorator
+@inline function activate<A>(x: v128): v128 {
+  if (idof<A>() == idof<Silu>()) return silu(x);
+  if (idof<A>() == idof<Gelu>()) return gelu(x);
+  if (idof<A>() == idof<GeluTanh>()) return geluTanh(x);
+  return f32x4.max(x, f32x4.splat(0));
+}
+
+function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
+  let c: u32 = 0;
+  for (; c + 4 <= count; c += 4) {
+    v128.store(out + c * 4, f32x4.mul(activate<A>(v128.load(gate + c * 4)), v128.load(up + c * 4)));
+  }
+  if (c < count) {
+    const n = count - c;
+    storePart(out + c * 4, f32x4.mul(activate<A>(loadPart(gate + c * 4, n)), loadPart(up + c * 4, n)), n);
+  }
+}
+
+/** `x / (1 + e^-x)` */
+// @ts-ignore: decorator
+@inline function silu(x: v128): v128 {
+  return f32x4.div(x, f32x4.add(f32x4.splat(1), exp4(f32x4.neg(x))));
+}
+
+/** `x / 2 · (1 + tanh u)` is `x / (1 + e^-2u)`, `u = √(2/π) (x + 0.044715 x³)`. */
+// @ts-ignore: decorator
+@inline function geluTanh(x: v128): v128 {
+  const cube = f32x4.mul(f32x4.mul(x, x), x);
+  const u = madd(cube, f32x4.splat(0.044715), x);
+  const e = exp4(f32x4.mul(u, f32x4.splat(-1.5957691216)));
+  return f32x4.div(x, f32x4.add(f32x4.splat(1), e));
+}
+
+/**
+ * `x Φ(x)`, Φ by the complementary error function of Abramowitz and Stegun 7.1.26 (absolute error 1.5e-7), which is
+ * taken of |x| so that the tail on the left keeps its relative precision.
+ */
+// @ts-ignore: decorator
+@inline function gelu(x: v128): v128 {
+  const z = f32x4.mul(f32x4.abs(x), f32x4.splat(0.70710678));
+  const t = f32x4.div(f32x4.splat(1), madd(z, f32x4.splat(0.3275911), f32x4.splat(1)));
+  let q = madd(t, f32x4.splat(1.061405429), f32x4.splat(-1.453152027));
+  q = madd(q, t, f32x4.splat(1.421413741));
+  q = madd(q, t, f32x4.splat(-0.284496736));
+  q = madd(q, t, f32x4.splat(0.254829592));
+  q = f32x4.mul(f32x4.mul(q, t), exp4(f32x4.neg(f32x4.mul(z, z))));
+  const left = f32x4.mul(q, f32x4.splat(0.5));
+  const right = f32x4.sub(f32x4.splat(1), left);
+  return f32x4.mul(x, v128.bitselect(left, right, f32x4.lt(x, f32x4.splat(0))));
+}
+
+/** `a + b`. [a, b, out, rowsAt, cols] */
+export function add(p: usize, thread: u32, threads: u32): void {
+  const a = load<u32>(p);
+  const b = load<u32>(p, 4);
+  const out = load<u32>(p, 8);
+  const count = load<u32>(load<u32>(p, 12)) * load<u32>(p, 16);
+  const pieces = (count + PIECE - 1) / PIECE;
+  const end = min<u32>(share(pieces, thread + 1, threads) * PIECE, count);
+  let c = share(pieces, thread, threads) * PIECE;
+  for (; c + 4 <= end; c += 4) v128.store(out + c * 4, f32x4.add(v128.load(a + c * 4), v128.load(b + c * 4)));
+  for (; c < end; c++) store<f32>(out + c * 4, load<f32>(a + c * 4) + load<f32>(b + c * 4));
+}
+
+/** The rows the host wants. [x, out, outputs, rowsAt, cols] with `outputs` the address of their indices. */
+export function selectOutputs(p: usize, thread: u32, threads: u32): void {
+  const x = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const outputs = load<u32>(p, 8);
+  const rows = load<u32>(load<u32>(p, 12));
+  const bytes = load<u32>(p, 16) * 4;
+  const end = share(rows, thread + 1, threads);
+  for (let r = share(rows, thread, threads); r < end; r++) {
+    memory.copy(out + r * bytes, x + load<u32>(outputs + r * 4) * bytes, bytes);
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * The kernels of the CPU device. Every thread has an instance of this module for every memory, and runs the same lists
+ * of commands (see ../opcodes.ts): it takes its share of a command and meets the others before the next.
+ */
+import {
+  OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_GLU, OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE_DRAW,
+  OP_SAMPLE_PARTS, OP_SAMPLE_SCAN, OP_SELECT_OUTPUTS,
+} from '../opcodes';
+import { attend, attendMerge } from './attend';
+import { barrier } from './barrier';
+import { add, glu, rmsNorm, selectOutputs } from './elementwise';
+import { ropeAppend } from './rope-append';
+import { sampleDraw, sampleParts, sampleScan } from './sample';
+
+export { barrier } from './barrier';
+
+/** Runs `count` commands. False if a thread has died on the way. */
+export function run(commands: usize, count: u32, thread: u32, threads: u32): bool {
+  let at = commands;
+  for (let i: u32 = 0; i < count; i++) {
+    launch(load<u32>(at), at + 16, thread, threads);
+    if (!barrier(threads)) return false;
+    at += load<u32>(at, 4);
+  }
+  return true;
+}
+
+function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
+  switch (opcode) {
+    case OP_RMS_NORM: rmsNorm(p, thread, threads); break;
+    case OP_ROPE_APPEND: ropeAppend(p, thread, threads); break;
+    case OP_ATTEND: attend(p, thread, threads); break;
+    case OP_ATTEND_MERGE: attendMerge(p, thread, threads); break;
+    case OP_GLU: glu(p, thread, threads); break;
+    case OP_ADD: add(p, thread, threads); break;
+    case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;
+    case OP_SAMPLE_SCAN: sampleScan(p, thread, threads); break;
+    case OP_SAMPLE_PARTS: sampleParts(p, thread, threads); break;
+    case OP_SAMPLE_DRAW: sampleDraw(p, thread, threads); break;
+    // OP_TRAP, and whatever the host should never have written.
+    default: unreachable();
+  }
+}

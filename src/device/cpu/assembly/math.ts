@@ -1,0 +1,100 @@
+/**
+ * Arithmetic that all kernels share. Every function works on four lanes and is used for single values as well, so
+ * that a value never depends on where in a vector it stood.
+ */
+
+/** `a · b + c`: fused with relaxed SIMD on a machine that fuses, rounded twice otherwise; one or the other throughout. */
+// @ts-ignore: decorator
+@inline export function madd(a: v128, b: v128, c: v128): v128 {
+  if (RELAXED) return f32x4.relaxed_madd(a, b, c);
+  return f32x4.add(f32x4.mul(a, b), c);
+}
+
+/**
+ * e^x to 2 ulp for x in [-87.3, 88.37]; 0 below, e^88.37 above, NaN for NaN. `n = round(x / ln 2)` is taken by the
+ * rounding of an addition, `e^(x - n ln 2)` by a polynomial, and n added to the exponent bits.
+ */
+// @ts-ignore: decorator
+@inline export function exp4(value: v128): v128 {
+  const x = f32x4.min(value, f32x4.splat(88.37));
+  const shifted = madd(x, f32x4.splat(1.44269504), f32x4.splat(12582912.0));
+  const n = f32x4.sub(shifted, f32x4.splat(12582912.0));
+  let r = madd(n, f32x4.splat(-0.693359375), x);
+  r = madd(n, f32x4.splat(2.12194440e-4), r);
+  let p = madd(f32x4.splat(1.9875691500e-4), r, f32x4.splat(1.3981999507e-3));
+  p = madd(p, r, f32x4.splat(8.3334519073e-3));
+  p = madd(p, r, f32x4.splat(4.1665795894e-2));
+  p = madd(p, r, f32x4.splat(1.6666665459e-1));
+  p = madd(p, r, f32x4.splat(5.0000001201e-1));
+  p = madd(f32x4.mul(p, r), r, f32x4.add(r, f32x4.splat(1)));
+  const e = i32x4.add(p, i32x4.shl(shifted, 23));
+  // `lt` is false for NaN, so NaN passes.
+  return v128.andnot(e, f32x4.lt(value, f32x4.splat(-87.3)));
+}
+
+// @ts-ignore: decorator
+@inline export function exp1(x: f32): f32 {
+  return f32x4.extract_lane(exp4(f32x4.splat(x)), 0);
+}
+
+/**
+ * ln x to 2 ulp for normal positive x. `x = m · 2^e` with m in [√½, √2), and a polynomial in m - 1, which is exact
+ * near 1: small results keep their relative precision.
+ */
+// @ts-ignore: decorator
+@inline export function log4(x: v128): v128 {
+  // Subtracting the bits of √½ rounds the exponent at √2 instead of at 2.
+  const shifted = i32x4.sub(x, i32x4.splat(0x3f3504f3));
+  const e = f32x4.convert_i32x4_s(i32x4.shr_s(shifted, 23));
+  const m = i32x4.add(v128.and(shifted, i32x4.splat(0x007fffff)), i32x4.splat(0x3f3504f3));
+  const f = f32x4.sub(m, f32x4.splat(1));
+  const square = f32x4.mul(f, f);
+  let p = madd(f32x4.splat(7.0376836292e-2), f, f32x4.splat(-1.1514610310e-1));
+  p = madd(p, f, f32x4.splat(1.1676998740e-1));
+  p = madd(p, f, f32x4.splat(-1.2420140846e-1));
+  p = madd(p, f, f32x4.splat(1.4249322787e-1));
+  p = madd(p, f, f32x4.splat(-1.6668057665e-1));
+  p = madd(p, f, f32x4.splat(2.0000714765e-1));
+  p = madd(p, f, f32x4.splat(-2.4999993993e-1));
+  p = madd(p, f, f32x4.splat(3.3333331174e-1));
+  p = f32x4.mul(f32x4.mul(p, f), square);
+  p = madd(e, f32x4.splat(-2.12194440e-4), p);
+  p = madd(square, f32x4.splat(-0.5), p);
+  return madd(e, f32x4.splat(0.693359375), f32x4.add(f, p));
+}
+
+/** Sum of the lanes, in one order. */
+// @ts-ignore: decorator
+@inline export function sumLanes(v: v128): f32 {
+  return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
+}
+
+/** Largest lane; NaN if any is. */
+// @ts-ignore: decorator
+@inline export function maxLanes(v: v128): f32 {
+  const a = max<f32>(f32x4.extract_lane(v, 0), f32x4.extract_lane(v, 1));
+  const b = max<f32>(f32x4.extract_lane(v, 2), f32x4.extract_lane(v, 3));
+  return max<f32>(a, b);
+}
+
+/** The first `count` (1 to 3) floats at `at`, zeros after them. Nothing behind them is read. */
+// @ts-ignore: decorator
+@inline export function loadPart(at: usize, count: u32): v128 {
+  let v = v128.load_zero<f32>(at);
+  if (count > 1) v = f32x4.replace_lane(v, 1, load<f32>(at, 4));
+  if (count > 2) v = f32x4.replace_lane(v, 2, load<f32>(at, 8));
+  return v;
+}
+
+// @ts-ignore: decorator
+@inline export function storePart(at: usize, v: v128, count: u32): void {
+  store<f32>(at, f32x4.extract_lane(v, 0));
+  if (count > 1) store<f32>(at, f32x4.extract_lane(v, 1), 4);
+  if (count > 2) store<f32>(at, f32x4.extract_lane(v, 2), 8);
+}
+
+/** Where the share of a thread begins in `items` pieces of work. */
+// @ts-ignore: decorator
+@inline export function share(items: u32, thread: u32, threads: u32): u32 {
+  return <u32>((<u64>items * thread) / threads);
+}

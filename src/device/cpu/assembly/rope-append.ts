@@ -1,0 +1,117 @@
+import { normRow } from './elementwise';
+import { storeKey, storeValue } from './kv';
+import { share } from './math';
+
+/**
+ * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
+ * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
+ *  keys, values, keyHalf, valueHalf, tables, maxBlocks, blockShift, scratch, scratchStride]
+ * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
+ * `scratch`: `headDim + dims` floats a thread.
+ */
+export function ropeAppend(p: usize, thread: u32, threads: u32): void {
+  const qkv = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const tokens = load<u32>(load<u32>(p, 8));
+  const seqs = load<u32>(p, 12);
+  const seqStride = load<u32>(p, 16);
+  const heads = load<u32>(p, 20);
+  const kvHeads = load<u32>(p, 24);
+  const dim = load<u32>(p, 28);
+  const qNorm = load<u32>(p, 32);
+  const kNorm = load<u32>(p, 36);
+  const eps = load<f32>(p, 40);
+  const dims = load<u32>(p, 44);
+  const style = load<u32>(p, 48);
+  const fine = load<u32>(p, 52);
+  const coarse = load<u32>(p, 56);
+  const keys = load<u32>(p, 60);
+  const values = load<u32>(p, 64);
+  const keyHalf = load<u32>(p, 68) != 0;
+  const valueHalf = load<u32>(p, 72) != 0;
+  const tables = load<u32>(p, 76);
+  const maxBlocks = load<u32>(p, 80);
+  const blockShift = load<u32>(p, 84);
+  const head: usize = load<u32>(p, 88) + load<u32>(p, 92) * thread;
+  const angles: usize = head + dim * 4;
+
+  const width = heads + 2 * kvHeads;
+  const from = share(tokens * width, thread, threads);
+  const end = share(tokens * width, thread + 1, threads);
+  const blockTokens: u32 = 1 << blockShift;
+  const keyBytes = (keyHalf ? 2 : 4) * dim * blockTokens;
+  const valueBytes = (valueHalf ? 2 : 4) * dim * blockTokens;
+  let sequence: usize = seqs;
+  for (let item = from; item < end; ) {
+    const token = item / width;
+    while (token >= load<u32>(sequence + seqStride) + load<u32>(sequence + 2 * seqStride)) sequence += 4;
+    const position = load<u32>(sequence + 3 * seqStride) + token - load<u32>(sequence + seqStride);
+    const slot = load<u32>(sequence);
+    const block = load<u32>(tables + (slot * maxBlocks + (position >> blockShift)) * 4);
+    const inBlock = position & (blockTokens - 1);
+    const last = min<u32>(end - token * width, width);
+    let h = item - token * width;
+    if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);
+    item += last - h;
+    for (; h < last; h++) {
+      const x: usize = qkv + (token * width + h) * dim * 4;
+      if (h < heads) {
+        const to: usize = out + (token * heads + h) * dim * 4;
+        if (qNorm != 0) normRow(x, qNorm, to, dim, eps);
+        else memory.copy(to, x, dim * 4);
+        if (dims != 0) rotate(to, angles, dims >> 1, style);
+      } else if (h < heads + kvHeads) {
+        if (kNorm != 0) normRow(x, kNorm, head, dim, eps);
+        else memory.copy(head, x, dim * 4);
+        if (dims != 0) rotate(head, angles, dims >> 1, style);
+        storeKey(head, keys + (block * kvHeads + h - heads) * keyBytes, inBlock, dim, keyHalf);
+      } else {
+        const at: usize = values + (block * kvHeads + h - heads - kvHeads) * valueBytes;
+        storeValue(x, at, inBlock, dim, blockTokens, valueHalf);
+      }
+    }
+  }
+}
+
+/** cos[half], sin[half] of a position, from the two tables by the addition theorem (rope.ts). */
+function makeAngles(to: usize, half: u32, position: u32, fine: usize, coarse: usize): void {
+  const f: usize = fine + (position & 255) * half * 8;
+  const c: usize = coarse + (position >> 8) * half * 8;
+  for (let i: u32 = 0; i < half; i++) {
+    const cosF = load<f32>(f + i * 8);
+    const sinF = load<f32>(f + i * 8, 4);
+    const cosC = load<f32>(c + i * 8);
+    const sinC = load<f32>(c + i * 8, 4);
+    store<f32>(to + i * 4, cosC * cosF - sinC * sinF);
+    store<f32>(to + (half + i) * 4, sinC * cosF + cosC * sinF);
+  }
+}
+
+function rotate(x: usize, angles: usize, half: u32, style: u32): void {
+  const sines: usize = angles + half * 4;
+  if (style == 0) {
+    const upper: usize = x + half * 4;
+    let i: u32 = 0;
+    for (; i + 4 <= half; i += 4) {
+      const a = v128.load(x + i * 4);
+      const b = v128.load(upper + i * 4);
+      const c = v128.load(angles + i * 4);
+      const s = v128.load(sines + i * 4);
+      v128.store(x + i * 4, f32x4.sub(f32x4.mul(a, c), f32x4.mul(b, s)));
+      v128.store(upper + i * 4, f32x4.add(f32x4.mul(a, s), f32x4.mul(b, c)));
+    }
+    for (; i < half; i++) turn(x + i * 4, upper + i * 4, load<f32>(angles + i * 4), load<f32>(sines + i * 4));
+  } else {
+    for (let i: u32 = 0; i < half; i++) {
+      turn(x + i * 8, x + i * 8 + 4, load<f32>(angles + i * 4), load<f32>(sines + i * 4));
+    }
+  }
+}
+
+// @ts-ignore: decorator
+@inline function turn(x: usize, y: usize, cos: f32, sin: f32): void {
+  const a = load<f32>(x);
+  const b = load<f32>(y);
+  store<f32>(x, a * cos - b * sin);
+  store<f32>(y, a * sin + b * cos);
+}
