@@ -50,6 +50,22 @@ describe('parseRope', () => {
     );
   });
 
+  it('prefers a rope_scaling added by hand, and keeps the theta', () => {
+    const more = { rope_parameters: { rope_type: 'default', rope_theta: 1e6 } };
+    expect(parse({ rope_type: 'linear', factor: 4 }, more)).toEqual({
+      type: 'linear',
+      theta: 1e6,
+      factor: 4,
+    });
+    expect(parse({}, more)).toEqual({ type: 'default', theta: 1e6 });
+  });
+
+  it('refuses rotations by type of layer, and a factor without a type', () => {
+    const rope_parameters = { full_attention: { rope_type: 'default', rope_theta: 1e6 } };
+    expect(() => parse({}, { rope_parameters })).toThrow(/differs by type of layer/);
+    expect(() => parse({ factor: 4 })).toThrow(/name of a scaling/);
+  });
+
   it('misses the fields a scaling needs', () => {
     expect(() => parse({ rope_type: 'linear' })).toThrow(/rope_scaling has no "factor"/);
     expect(() => parse({ rope_type: 'llama3', factor: 8, low_freq_factor: 1 })).toThrow(/"high_freq_factor"/);

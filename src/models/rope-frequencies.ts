@@ -117,24 +117,30 @@ function yarnScale(factor: number, mscale: number): number {
 }
 
 /**
- * Reads `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (transformers 4).
+ * Reads `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (transformers 4). Where a config has
+ * both, `rope_scaling` counts: it is what people add by hand to stretch a model.
  *
- * @throws KvantError `model-config` (a field missing or odd), `model-config-unsupported` (another rope type, or only
- * a part of each head rotated)
+ * @throws KvantError `model-config` (a field missing or odd), `model-config-unsupported` (another rope type, a rotation
+ * that differs by layer, or only a part of each head rotated)
  */
 export function parseRope(config: ConfigFields, maxPositions: number, defaultTheta: number): RopeParameters {
-  const nested = config.object('rope_parameters') ?? config.object('rope_scaling');
-  const theta = nested?.positiveOrNull('rope_theta') ?? config.positiveOrNull('rope_theta') ?? defaultTheta;
-  const partial =
-    nested?.positiveOrNull('partial_rotary_factor') ?? config.positiveOrNull('partial_rotary_factor') ?? 1;
-  if (partial !== 1)
-    throw config.unsupported(
-      'partial_rotary_factor',
-      `rotating a part of each head (partial_rotary_factor ${partial})`,
-      'Use a model whose heads rotate whole.',
-    );
+  const parameters = config.object('rope_parameters');
+  const scaling = config.object('rope_scaling');
+  const nested = scaling?.has('rope_type', 'type', 'factor') ? scaling : parameters;
+  refuseOtherRotations(config, parameters, scaling);
+  const theta =
+    nested?.positiveOrNull('rope_theta') ??
+    config.positiveOrNull('rope_theta') ??
+    parameters?.positiveOrNull('rope_theta') ??
+    defaultTheta;
   if (nested === null) return { type: 'default', theta };
   const type = nested.text(['rope_type', 'type']) ?? 'default';
+  if (type === 'default' && nested.has('factor'))
+    throw nested.odd(
+      'rope_type',
+      nested.text(['rope_type', 'type']),
+      'the name of a scaling ("factor" is given)',
+    );
   if (type === 'default' || type === 'dynamic') return { type, theta };
   if (type !== 'linear' && type !== 'llama3' && type !== 'yarn')
     throw nested.unsupported(
@@ -172,6 +178,26 @@ export function parseRope(config: ConfigFields, maxPositions: number, defaultThe
     attentionFactor: nested.positive('attention_factor', implied),
     truncate: nested.flag('truncate', true),
   };
+}
+
+function refuseOtherRotations(config: ConfigFields, ...sections: readonly (ConfigFields | null)[]): void {
+  for (const section of [config, ...sections]) {
+    const partial = section?.positiveOrNull('partial_rotary_factor') ?? 1;
+    if (partial !== 1)
+      throw config.unsupported(
+        'partial_rotary_factor',
+        `rotating a part of each head (partial_rotary_factor ${partial})`,
+        'Use a model whose heads rotate whole.',
+      );
+  }
+  for (const section of sections) {
+    if (section?.has('full_attention', 'sliding_attention'))
+      throw section.unsupported(
+        'rope_parameters',
+        'a rotation that differs by type of layer',
+        'Use a model with one rotation for all layers.',
+      );
+  }
 }
 
 /**
