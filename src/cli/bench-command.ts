@@ -1,0 +1,116 @@
+/** `kvant bench`: prefill and decode rates, of a model or of the shapes of one with random weights. */
+import { type Command, Option } from 'commander';
+import { Engine } from '../engine/engine.js';
+import { KvantError } from '../errors.js';
+import { shapeNames } from '../models/shapes.js';
+import { type BenchResult, runCase } from './bench-cases.js';
+import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
+import { loadEngine } from './load.js';
+import { ProgressBar } from './progress.js';
+
+interface BenchFlags extends EngineFlags {
+  readonly shapes?: string;
+  readonly vocab?: number;
+  readonly rows: readonly number[];
+  readonly prompt: readonly number[];
+  readonly generate: number;
+  readonly repeats: number;
+  readonly json?: boolean;
+}
+
+export function addBenchCommand(program: Command): void {
+  const command = program
+    .command('bench [model]')
+    .summary('measure prefill and decode')
+    .description(
+      'Measures prefill and decode for every combination of --rows and --prompt, on a model, or on named shapes with random weights.',
+    )
+    .addOption(
+      new Option('--shapes <name>', `random weights in the sizes of: ${shapeNames().join(', ')}`).choices(
+        shapeNames(),
+      ),
+    )
+    .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2))
+    .option('--rows <list>', 'sequences side by side', integers(1), [1])
+    .option('--prompt <list>', 'tokens of a prompt', integers(1), [512])
+    .option('--generate <n>', 'tokens that each row generates', integer(2), 128)
+    .option('--repeats <n>', 'runs of which the median is taken', integer(1, 99), 3)
+    .option('--json', 'print as JSON');
+  addEngineFlags(command);
+  command.addHelpText(
+    'after',
+    `
+Examples:
+  $ kvant bench models/demo-text --rows 1,4,16 --prompt 128
+  $ kvant bench --shapes qwen3-0.6b --vocab 32000 --rows 1,8,32 --prompt 512 --json`,
+  );
+  command.action(async (model: string | undefined, flags: BenchFlags) => {
+    await bench(model, flags);
+  });
+}
+
+async function bench(model: string | undefined, flags: BenchFlags): Promise<void> {
+  if ((model === undefined) === (flags.shapes === undefined)) {
+    throw new KvantError('invalid-flags', 'One of a model and --shapes is needed.', {
+      kind: 'invalid-request',
+      fix: 'For example: kvant bench --shapes qwen3-0.6b --vocab 32000.',
+    });
+  }
+  const longest = Math.max(...flags.prompt) + flags.generate + 1;
+  const given = engineOptions(flags);
+  const options = {
+    ...given,
+    maxRows: given.maxRows ?? Math.max(...flags.rows),
+    maxContext: given.maxContext ?? longest,
+  };
+  await using engine =
+    flags.shapes === undefined
+      ? await loadEngine(model ?? '', options)
+      : await Engine.loadShape(flags.shapes, {
+          ...options,
+          ...(flags.vocab === undefined ? {} : { vocab: flags.vocab }),
+        });
+  const { info } = engine;
+  const head = {
+    model: info.name,
+    vocab: info.model.vocabSize,
+    weightBytes: info.model.weightBytes,
+    kv: `${info.kv.layers[0]?.key}/${info.kv.layers[0]?.value}`,
+    device: info.device.name,
+    features: info.device.features,
+    maxBatchTokens: info.limits.maxBatchTokens,
+    date: new Date().toISOString().slice(0, 10),
+  };
+  if (!flags.json) {
+    process.stdout.write(
+      `${head.model}, vocabulary ${head.vocab}, ${(head.weightBytes / 1e6).toFixed(0)} MB of weights, KV ${head.kv}, on ${head.device}\n` +
+        `${['rows', 'prompt', 'generate', 'prefill tok/s', 'TTFT ms', 'decode tok/s', 'step ms'].map((h) => h.padStart(13)).join('')}\n`,
+    );
+  }
+  const bar = new ProgressBar();
+  const results: BenchResult[] = [];
+  const cases = flags.prompt.flatMap((prompt) =>
+    flags.rows.map((rows) => ({ rows, prompt, generate: flags.generate })),
+  );
+  for (const [i, one] of cases.entries()) {
+    bar.update({ label: 'Measuring', done: i, total: cases.length, unit: 'cases' });
+    const result = await runCase(engine, one, flags.repeats);
+    results.push(result);
+    bar.done();
+    if (!flags.json) process.stdout.write(`${line(result)}\n`);
+  }
+  if (flags.json) process.stdout.write(`${JSON.stringify({ ...head, results })}\n`);
+}
+
+function line(r: BenchResult): string {
+  const cells = [
+    String(r.rows),
+    String(r.prompt),
+    String(r.generate),
+    r.prefillTokensPerSecond.toFixed(0),
+    r.ttftMs.toFixed(1),
+    r.decodeTokensPerSecond.toFixed(1),
+    r.stepMs.toFixed(3),
+  ];
+  return cells.map((c) => c.padStart(13)).join('');
+}

@@ -1,0 +1,106 @@
+/** `kvant chat`: a conversation in the terminal. */
+import { createInterface } from 'node:readline/promises';
+import { styleText } from 'node:util';
+import { type Command, Option } from 'commander';
+import type { EngineChatMessage } from '../engine/types.js';
+import { KvantError } from '../errors.js';
+import {
+  addEngineFlags,
+  addSamplingFlags,
+  type EngineFlags,
+  engineOptions,
+  type SamplingFlags,
+  samplingOptions,
+} from './flags.js';
+import { loadEngine } from './load.js';
+import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
+
+interface ChatFlags extends EngineFlags, SamplingFlags {
+  readonly system?: string;
+  readonly thinking?: boolean;
+  readonly logLevel: CliLogLevel;
+}
+
+const HELP = 'Commands: /reset forgets the conversation, /exit ends it. Ctrl-C stops an answer.';
+
+export function addChatCommand(program: Command): void {
+  const command = program
+    .command('chat <model>')
+    .summary('talk to a model in the terminal')
+    .description('Talks to a model in the terminal; it remembers the conversation.')
+    .option('--system <text>', 'a system message')
+    .option('--no-thinking', 'pass enable_thinking=false to the chat template')
+    .addOption(
+      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('warn'),
+    );
+  addSamplingFlags(command);
+  addEngineFlags(command);
+  command.addHelpText('after', `\n${HELP}\n\nExample:\n  $ kvant chat models/demo-text`);
+  command.action(async (model: string, flags: ChatFlags) => {
+    await chat(model, flags);
+  });
+}
+
+async function chat(model: string, flags: ChatFlags): Promise<void> {
+  await using engine = await loadEngine(model, engineOptions(flags), engineLog(createLogger(flags.logLevel)));
+  if (!engine.info.model.hasChatTemplate) {
+    throw new KvantError('no-chat-template', `${model} has no chat template.`, {
+      kind: 'unsupported',
+      fix: 'Use kvant generate --raw, or take an instruction-tuned model.',
+    });
+  }
+  const system: EngineChatMessage[] =
+    flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
+  let messages = [...system];
+  const reader = createInterface({ input: process.stdin, output: process.stdout });
+  let running: AbortController | null = null;
+  reader.on('SIGINT', () => {
+    if (running === null) reader.close();
+    else running.abort();
+  });
+  process.stdout.write(`${styleText('dim', `${engine.info.name} on ${engine.info.device.name}. ${HELP}`)}\n`);
+  reader.setPrompt(styleText('bold', '> '));
+  reader.prompt();
+  for await (const line of reader) {
+    const text = line.trim();
+    if (text === '/exit' || text === '/quit') break;
+    if (text === '/reset') messages = [...system];
+    else if (text.startsWith('/')) process.stdout.write(`${HELP}\n`);
+    else if (text.length > 0) {
+      running = new AbortController();
+      const asked = [...messages, { role: 'user', content: text }];
+      const answer = await answerTo(engine, asked, flags, running.signal);
+      if (answer !== null) messages = [...asked, { role: 'assistant', content: answer }];
+      running = null;
+    }
+    reader.prompt();
+  }
+  reader.close();
+}
+
+/** Streams one answer; null if the request was refused. */
+async function answerTo(
+  engine: Awaited<ReturnType<typeof loadEngine>>,
+  messages: readonly EngineChatMessage[],
+  flags: ChatFlags,
+  signal: AbortSignal,
+): Promise<string | null> {
+  try {
+    const generation = engine.chat({
+      ...samplingOptions(flags),
+      messages,
+      signal,
+      templateOptions: flags.thinking === false ? { enable_thinking: false } : {},
+    });
+    for await (const delta of generation) {
+      process.stdout.write(delta.text);
+      if (delta.error !== undefined) throw delta.error;
+    }
+    process.stdout.write('\n');
+    return (await generation.result).text;
+  } catch (error) {
+    if (!(error instanceof KvantError)) throw error;
+    process.stdout.write(`${styleText('red', error.message)} ${error.fix ?? ''}\n`);
+    return null;
+  }
+}

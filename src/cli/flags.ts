@@ -1,0 +1,167 @@
+/** Flags that several commands share, with their parsers. Every parser names the flag and what it takes. */
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
+
+/** `--max-context 4096` → 4096. */
+export function integer(from: number, to = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!Number.isSafeInteger(value) || text.trim() === '' || value < from || value > to) {
+      throw new InvalidArgumentError(
+        to === Number.MAX_SAFE_INTEGER
+          ? `An integer from ${from} is needed.`
+          : `An integer from ${from} to ${to} is needed.`,
+      );
+    }
+    return value;
+  };
+}
+
+export function number(from: number, to: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (!Number.isFinite(value) || text.trim() === '' || value < from || value > to) {
+      throw new InvalidArgumentError(`A number from ${from} to ${to} is needed.`);
+    }
+    return value;
+  };
+}
+
+const UNITS: Readonly<Record<string, number>> = {
+  '': 1,
+  k: 1e3,
+  m: 1e6,
+  g: 1e9,
+  ki: 2 ** 10,
+  mi: 2 ** 20,
+  gi: 2 ** 30,
+};
+
+/** `8GiB`, `500M`, `1073741824` → bytes. */
+export function bytes(text: string): number {
+  const match = /^\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*$/i.exec(text);
+  const unit = UNITS[(match?.[2] ?? '').toLowerCase()];
+  if (match === null || unit === undefined)
+    throw new InvalidArgumentError('A size is needed, such as 8GiB, 500M or 1073741824.');
+  return Math.floor(Number(match[1]) * unit);
+}
+
+/** `1,8,32` → [1, 8, 32]. */
+export function integers(from: number): (text: string) => number[] {
+  const one = integer(from);
+  return (text) => text.split(',').map(one);
+}
+
+/** Flags of every command that loads a model. */
+export function addEngineFlags(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--device <name>', 'where to run: auto takes a real GPU if there is one')
+        .choices(DEVICE_CHOICES)
+        .default('auto'),
+    )
+    .option('--software-gpu', 'let --device webgpu run on a software adapter (SwiftShader); slow, for tests')
+    .option('--threads <n>', 'CPU threads that compute (default: all cores)', integer(1, 256))
+    .addOption(
+      new Option('--precision <name>', 'reference: f32 activations and sums everywhere').choices([
+        'default',
+        'reference',
+      ]),
+    )
+    .option(
+      '--deterministic',
+      'GPU: one order for every sum, whatever the batch (slower; the CPU always does)',
+    )
+    .addOption(
+      new Option('--quantize <bits>', 'quantise an unquantised checkpoint on load').choices(['4', '8']),
+    )
+    .option(
+      '--max-context <tokens>',
+      'longest sequence, prompt and answer together (default: the model’s)',
+      integer(1),
+    )
+    .addOption(
+      new Option('--max-kv-size <tokens>', 'the same as --max-context').argParser(integer(1)).hideHelp(),
+    )
+    .option('--max-rows <n>', 'sequences that run at once', integer(1, 4096))
+    .option(
+      '--max-batch-tokens <n>',
+      'tokens in one step, prompt chunks and decoding rows together',
+      integer(1),
+    )
+    .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
+    .option('--kv-format <name>', 'KV cache: f16 or f32')
+    .option('--block-tokens <n>', 'positions in a block of the KV cache: 16, 32 or 64', integer(16, 64))
+    .option('--revision <name>', 'revision of a hub model (also org/name@revision)')
+    .option('--offline', 'take hub models from the cache only');
+}
+
+export interface EngineFlags {
+  readonly device: 'auto' | 'webgpu' | 'cpu';
+  readonly softwareGpu?: boolean;
+  readonly threads?: number;
+  readonly precision?: 'default' | 'reference';
+  readonly deterministic?: boolean;
+  readonly quantize?: '4' | '8';
+  readonly maxContext?: number;
+  readonly maxKvSize?: number;
+  readonly maxRows?: number;
+  readonly maxBatchTokens?: number;
+  readonly kvMemory?: number;
+  readonly kvFormat?: string;
+  readonly blockTokens?: number;
+  readonly revision?: string;
+  readonly offline?: boolean;
+}
+
+/** What the flags say, as engine options; what they do not say stays out. */
+export function engineOptions(flags: EngineFlags): EngineOptions {
+  const maxContext = flags.maxContext ?? flags.maxKvSize;
+  const hub = {
+    ...(flags.revision === undefined ? {} : { revision: flags.revision }),
+    ...(flags.offline === undefined ? {} : { offline: flags.offline }),
+  };
+  return {
+    device: flags.device,
+    ...(flags.softwareGpu === undefined ? {} : { allowSoftwareGpu: flags.softwareGpu }),
+    ...(flags.threads === undefined ? {} : { threads: flags.threads }),
+    ...(flags.precision === undefined ? {} : { precision: flags.precision }),
+    ...(flags.deterministic === undefined ? {} : { deterministic: flags.deterministic }),
+    ...(flags.quantize === undefined ? {} : { quantize: flags.quantize === '4' ? 4 : 8 }),
+    ...(maxContext === undefined ? {} : { maxContext }),
+    ...(flags.maxRows === undefined ? {} : { maxRows: flags.maxRows }),
+    ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
+    ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
+    ...(flags.kvFormat === undefined ? {} : { kvFormat: flags.kvFormat }),
+    ...(flags.blockTokens === undefined ? {} : { blockTokens: flags.blockTokens }),
+    ...(Object.keys(hub).length === 0 ? {} : { hub }),
+  };
+}
+
+/** Flags of every command that samples. */
+export function addSamplingFlags(command: Command): Command {
+  return command
+    .option('--max-tokens <n>', 'most tokens to generate', integer(1))
+    .option('--temperature <t>', '0 is greedy (default: the model’s)', number(0, 100))
+    .option('--top-k <k>', 'keep the k most likely tokens', integer(-1))
+    .option('--top-p <p>', 'keep the most likely tokens that hold so much probability', number(0, 1))
+    .option('--min-p <p>', 'drop tokens less likely than so much of the most likely', number(0, 1))
+    .option('--seed <n>', 'the same seed gives the same answer', integer(Number.MIN_SAFE_INTEGER))
+    .option('--stop <text...>', 'end the answer before this text');
+}
+
+export interface SamplingFlags {
+  readonly maxTokens?: number;
+  readonly temperature?: number;
+  readonly topK?: number;
+  readonly topP?: number;
+  readonly minP?: number;
+  readonly seed?: number;
+  readonly stop?: readonly string[];
+}
+
+export function samplingOptions(flags: SamplingFlags): SamplingFlags {
+  const { maxTokens, temperature, topK, topP, minP, seed, stop } = flags;
+  const entries = Object.entries({ maxTokens, temperature, topK, topP, minP, seed, stop });
+  return Object.fromEntries(entries.filter(([, value]) => value !== undefined)) as SamplingFlags;
+}

@@ -1,0 +1,159 @@
+/** `kvant generate`: one answer to one prompt or conversation. */
+import { type Command, Option } from 'commander';
+import type { Generation } from '../engine/types.js';
+import { KvantError } from '../errors.js';
+import {
+  addEngineFlags,
+  addSamplingFlags,
+  type EngineFlags,
+  engineOptions,
+  type SamplingFlags,
+  samplingOptions,
+} from './flags.js';
+import { parseJson, readConversation, readText, readTools } from './input.js';
+import { loadEngine } from './load.js';
+import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
+
+interface GenerateFlags extends EngineFlags, SamplingFlags {
+  readonly prompt?: string;
+  readonly promptFile?: string;
+  readonly messages?: string;
+  readonly system?: string;
+  readonly tools?: string;
+  readonly raw?: boolean;
+  readonly thinking?: boolean;
+  readonly templateOptions?: string;
+  readonly ignoreEos?: boolean;
+  readonly json?: boolean;
+  readonly logLevel: CliLogLevel;
+}
+
+export function addGenerateCommand(program: Command): void {
+  const command = program
+    .command('generate <model>')
+    .summary('answer one prompt')
+    .description(
+      'Answers one prompt or conversation and streams the answer to standard output. Applies the model’s chat template where it has one.',
+    )
+    .option('-p, --prompt <text>', 'the prompt; - reads standard input')
+    .option('--prompt-file <file>', 'read the prompt from a file')
+    .option(
+      '-m, --messages <file>',
+      'a conversation: JSON list of messages, or {messages, tools}; - reads standard input',
+    )
+    .option('--system <text>', 'a system message before the prompt')
+    .option('--tools <file>', 'JSON list of tools for the chat template')
+    .option('--raw', 'no chat template: continue the prompt as it stands')
+    .option('--no-thinking', 'pass enable_thinking=false to the chat template')
+    .option('--template-options <json>', 'further variables of the chat template, as a JSON object')
+    .option('--ignore-eos', 'go on after the end of the answer, to --max-tokens')
+    .option('--json', 'print {text, tokenIds, finishReason, usage, timings} as JSON')
+    .addOption(
+      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('warn'),
+    );
+  addSamplingFlags(command);
+  addEngineFlags(command);
+  command.addHelpText(
+    'after',
+    `
+Examples:
+  $ kvant generate models/demo-text --prompt "What is the capital of Japan?"
+  $ kvant generate Qwen/Qwen3-0.6B --quantize 4 --prompt "Tell me a story." --temperature 0.7 --seed 1
+  $ kvant generate models/demo-text --messages chat.json --temperature 0 --json
+  $ echo "Once upon a time" | kvant generate models/demo-text --raw --prompt -`,
+  );
+  command.action(async (model: string, flags: GenerateFlags) => {
+    await generate(model, flags);
+  });
+}
+
+async function generate(model: string, flags: GenerateFlags): Promise<void> {
+  const start = await readRequest(flags);
+  const log = createLogger(flags.logLevel);
+  await using engine = await loadEngine(model, engineOptions(flags), engineLog(log));
+  const abort = new AbortController();
+  process.once('SIGINT', () => abort.abort());
+  const generation = start(engine, {
+    ...samplingOptions(flags),
+    ...(flags.ignoreEos ? { ignoreEos: true } : {}),
+    signal: abort.signal,
+  });
+  if (flags.json) {
+    const { text, tokenIds, finishReason, usage, timings, seed, choices } = await generation.result;
+    if (choices[0]?.error !== undefined) throw choices[0].error;
+    process.stdout.write(`${JSON.stringify({ text, tokenIds, finishReason, usage, timings, seed })}\n`);
+    return;
+  }
+  for await (const delta of generation) {
+    process.stdout.write(delta.text);
+    if (delta.error !== undefined) throw delta.error;
+  }
+  process.stdout.write('\n');
+  const { usage, timings, finishReason } = await generation.result;
+  if (process.stderr.isTTY) {
+    const rate = timings.decodeTokensPerSecond.toFixed(1);
+    process.stderr.write(
+      `\x1b[2m${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${engine.info.device.name}\x1b[22m\n`,
+    );
+  }
+}
+
+type Engine = Awaited<ReturnType<typeof loadEngine>>;
+type Sampling = SamplingFlags & { readonly ignoreEos?: boolean; readonly signal: AbortSignal };
+
+/** Reads what the flags name before anything is loaded, so that a mistake costs no time. */
+async function readRequest(
+  flags: GenerateFlags,
+): Promise<(engine: Engine, sampling: Sampling) => Generation> {
+  const given = [flags.prompt, flags.promptFile, flags.messages].filter((v) => v !== undefined);
+  if (given.length !== 1) {
+    throw new KvantError(
+      'invalid-flags',
+      given.length === 0 ? 'There is no prompt.' : 'There is more than one prompt.',
+      {
+        kind: 'invalid-request',
+        fix: 'Give one of --prompt, --prompt-file and --messages.',
+      },
+    );
+  }
+  const templateOptions = readTemplateOptions(flags);
+  const tools = flags.tools === undefined ? undefined : await readTools(flags.tools);
+  if (flags.messages !== undefined) {
+    if (flags.raw) {
+      throw new KvantError('invalid-flags', '--raw and --messages exclude each other.', {
+        kind: 'invalid-request',
+        fix: 'A conversation needs the chat template; use --prompt with --raw.',
+      });
+    }
+    const conversation = await readConversation(flags.messages);
+    const all = tools ?? conversation.tools;
+    const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
+    const messages = [...system, ...conversation.messages];
+    return (engine, sampling) =>
+      engine.chat({ ...sampling, messages, ...(all === undefined ? {} : { tools: all }), templateOptions });
+  }
+  const prompt =
+    flags.promptFile !== undefined
+      ? await readText(flags.promptFile)
+      : flags.prompt === '-'
+        ? await readText('-')
+        : (flags.prompt ?? '');
+  return (engine, sampling) => {
+    if (flags.raw || !engine.info.model.hasChatTemplate) return engine.generate({ ...sampling, prompt });
+    const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
+    const messages = [...system, { role: 'user', content: prompt }];
+    return engine.chat({ ...sampling, messages, ...(tools === undefined ? {} : { tools }), templateOptions });
+  };
+}
+
+function readTemplateOptions(flags: GenerateFlags): Record<string, unknown> {
+  const given =
+    flags.templateOptions === undefined ? {} : parseJson(flags.templateOptions, '--template-options');
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
+    throw new KvantError('invalid-flags', '--template-options takes a JSON object.', {
+      kind: 'invalid-request',
+      fix: 'For example --template-options \'{"enable_thinking": false}\'.',
+    });
+  }
+  return { ...(flags.thinking === false ? { enable_thinking: false } : {}), ...given };
+}

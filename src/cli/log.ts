@@ -1,0 +1,35 @@
+/** The log of the command line: pino on stderr, JSON lines, or one readable line each on a terminal. */
+import { type Logger, pino } from 'pino';
+import type { LogEntry } from '../engine/types.js';
+
+export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
+export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];
+
+export function createLogger(
+  level: CliLogLevel,
+  stream: NodeJS.WriteStream & { readonly fd: number } = process.stderr,
+): Logger {
+  if (!stream.isTTY) return pino({ level, base: null }, pino.destination({ dest: stream.fd, sync: true }));
+  return pino(
+    { level, base: null },
+    {
+      write(line: string) {
+        stream.write(`${readable(JSON.parse(line) as Record<string, unknown>)}\n`);
+      },
+    },
+  );
+}
+
+/** Passes the engine's log entries on. */
+export function engineLog(log: Logger): (entry: LogEntry) => void {
+  return ({ level, message, fields }) => log[level](fields, message);
+}
+
+function readable({ level, time, msg, ...fields }: Record<string, unknown>): string {
+  const clock = new Date(Number(time)).toISOString().slice(11, 19);
+  const name = pino.levels.labels[Number(level)] ?? String(level);
+  const rest = Object.entries(fields).map(
+    ([k, v]) => `${k}=${typeof v === 'string' ? v : JSON.stringify(v)}`,
+  );
+  return `${clock} ${name.padEnd(5)} ${String(msg)}${rest.length > 0 ? `  ${rest.join(' ')}` : ''}`;
+}

@@ -1,0 +1,112 @@
+/** `kvant serve`: the OpenAI-compatible server. */
+import { type Command, Option } from 'commander';
+import type { Engine } from '../engine/engine.js';
+import { listen, type RunningServer } from '../server/index.js';
+import { addEngineFlags, bytes, type EngineFlags, engineOptions, integer } from './flags.js';
+import { loadEngine } from './load.js';
+import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
+
+interface ServeFlags extends EngineFlags {
+  readonly host: string;
+  readonly port: number;
+  readonly apiKey?: string;
+  readonly name?: string;
+  readonly maxQueue?: number;
+  readonly bodyLimit?: number;
+  readonly cors?: string;
+  readonly grace: number;
+  readonly logLevel: CliLogLevel;
+}
+
+export function addServeCommand(program: Command): void {
+  const command = program
+    .command('serve <model>')
+    .summary('serve a model over HTTP, as OpenAI does')
+    .description(
+      'Serves a model: POST /v1/chat/completions and /v1/completions, GET /v1/models, /health and /metrics.',
+    )
+    .option('--host <address>', 'address to listen on; 0.0.0.0 opens it to the network', '127.0.0.1')
+    .option('--port <n>', 'port to listen on; 0 takes any free one', integer(0, 65535), 8080)
+    .addOption(new Option('--api-key <key>', 'clients must send it as a bearer token').env('KVANT_API_KEY'))
+    .option('--name <name>', 'name that the model is served under (default: the model argument)')
+    .option('--max-queue <n>', 'requests that may wait; more get 429', integer(0))
+    .option('--body-limit <size>', 'largest request body (default 16MiB)', bytes)
+    .option('--cors <origin>', 'origin that browsers may call from; * for any')
+    .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0), 30)
+    .addOption(
+      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('info'),
+    );
+  addEngineFlags(command);
+  command.addHelpText(
+    'after',
+    `
+Examples:
+  $ kvant serve models/demo-text
+  $ kvant serve Qwen/Qwen3-0.6B --quantize 4 --port 8000 --api-key secret
+  $ curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\
+      -d '{"messages": [{"role": "user", "content": "What is the capital of Japan?"}]}'
+
+KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
+  );
+  command.action(async (model: string, flags: ServeFlags) => {
+    await runServer(model, flags);
+  });
+}
+
+async function runServer(model: string, flags: ServeFlags): Promise<void> {
+  const log = createLogger(flags.logLevel);
+  const engine = await loadEngine(
+    model,
+    {
+      ...engineOptions(flags),
+      ...(flags.name === undefined ? {} : { name: flags.name }),
+      ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
+    },
+    engineLog(log),
+  );
+  let server: RunningServer;
+  try {
+    server = await listen({
+      engine,
+      log,
+      host: flags.host,
+      port: flags.port,
+      ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+      ...(flags.bodyLimit === undefined ? {} : { bodyLimit: flags.bodyLimit }),
+      ...(flags.cors === undefined ? {} : { corsOrigin: flags.cors }),
+    });
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+  const { info } = engine;
+  log.info(
+    {
+      url: server.url,
+      model: info.name,
+      device: info.device.name,
+      rows: info.limits.maxRows,
+      context: info.limits.maxContext,
+    },
+    'listening',
+  );
+  process.stdout.write(`${info.name} on ${info.device.name} at ${server.url}/v1\n`);
+  await shutDownOnSignal(server, engine, flags.grace, (message) => log.info(message));
+}
+
+/** The first signal lets answers under way finish; the second ends the process at once. */
+async function shutDownOnSignal(
+  server: RunningServer,
+  engine: Engine,
+  graceSeconds: number,
+  say: (message: string) => void,
+): Promise<void> {
+  await new Promise<void>((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve());
+  });
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
+  say(`shutting down; answers under way have ${graceSeconds} s`);
+  await server.close(graceSeconds * 1000);
+  await engine.close();
+  say('stopped');
+}
