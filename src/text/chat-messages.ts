@@ -1,4 +1,6 @@
 import { KvantError } from '../errors.js';
+import { pythonJson } from './jinja/python-values.js';
+import { toValue } from './jinja/values.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
 
 /** A piece of a message's content. */
@@ -126,10 +128,12 @@ export function reasoningOf(message: JsonObject): unknown {
 
 /** What a template is able to read; the rest is put into a form that it can. */
 export interface TemplateAbilities {
-  /** Content may be a list of text parts. */
-  readonly contentParts: boolean;
-  /** `arguments` of tool calls may be JSON text; else it has to be an object. */
+  /** The forms of `content` whose text the template shows. */
+  readonly content: 'string' | 'parts' | 'both';
+  /** `arguments` of tool calls may be JSON text. */
   readonly argumentText: boolean;
+  /** `arguments` of tool calls may be an object. */
+  readonly argumentObject: boolean;
   /** The template knows the role `developer`. */
   readonly developerRole: boolean;
 }
@@ -144,24 +148,38 @@ export function adaptMessages(messages: readonly JsonObject[], abilities: Templa
       adapted.reasoning_content = reasoning;
     }
     if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
-    if (Array.isArray(message.content) && !abilities.contentParts) {
-      adapted.content = message.content.map((part: TextPart) => part.text).join('\n');
+    const content = message.content;
+    if (Array.isArray(content) && abilities.content === 'string') {
+      adapted.content = content.map((part: TextPart) => part.text).join('\n');
+    } else if (typeof content === 'string' && abilities.content === 'parts') {
+      adapted.content = [{ type: 'text', text: content }];
     }
-    if (Array.isArray(message.tool_calls) && !abilities.argumentText) {
-      adapted.tool_calls = message.tool_calls.map(withParsedArguments);
+    if (Array.isArray(message.tool_calls)) {
+      adapted.tool_calls = message.tool_calls.map((call: JsonObject) => adaptCall(call, abilities));
     }
     return adapted;
   });
 }
 
-function withParsedArguments(call: JsonObject): JsonObject {
-  if (isJsonObject(call.function)) return { ...call, function: withParsedArguments(call.function) };
-  if (typeof call.arguments !== 'string') return call;
+function adaptCall(call: JsonObject, abilities: TemplateAbilities): JsonObject {
+  if (isJsonObject(call.function)) return { ...call, function: adaptCall(call.function, abilities) };
+  const args = call.arguments;
+  if (typeof args === 'string' && !abilities.argumentText && abilities.argumentObject) {
+    const parsed = parseObject(args);
+    return parsed === undefined ? call : { ...call, arguments: parsed };
+  }
+  if (isJsonObject(args) && !abilities.argumentObject && abilities.argumentText) {
+    return { ...call, arguments: pythonJson(toValue(args)) };
+  }
+  return call;
+}
+
+/** A model may have written broken JSON; it is shown its own words then. */
+function parseObject(text: string): JsonObject | undefined {
   try {
-    const parsed: unknown = JSON.parse(call.arguments);
-    return isJsonObject(parsed) ? { ...call, arguments: parsed } : call;
+    const value: unknown = JSON.parse(text);
+    return isJsonObject(value) ? value : undefined;
   } catch {
-    // A model may have written broken JSON; it is shown its own words.
-    return call;
+    return undefined;
   }
 }

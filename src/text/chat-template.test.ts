@@ -19,6 +19,7 @@ interface Fixture {
     readonly template: string;
     readonly rendered?: string;
     readonly error?: string;
+    readonly raised?: boolean;
   })[];
 }
 
@@ -60,9 +61,11 @@ describe('ChatTemplate with templates in the habits of the wild', () => {
     } else {
       const error = failure(() => template.render(sample.messages, optionsOf(sample)));
       expect(error).toMatchObject({
-        code: 'chat_template_raised',
+        code: sample.raised === true ? 'chat_template_raised' : 'chat_template_failed',
         status: 400,
-        message: expect.stringContaining(sample.error ?? '?') as string,
+        message: expect.stringContaining(
+          sample.raised === true ? (sample.error ?? '?') : 'cannot render',
+        ) as string,
       });
     }
   });
@@ -99,6 +102,14 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     expect(template.render([{ role: 'user', content: parts }])).toBe('<a\nb>');
   });
 
+  it('gives a string as a text part to a template that reads parts only', () => {
+    const template = new ChatTemplate(
+      "{% for m in messages %}{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}{% endfor %}",
+    );
+    expect(template.render([{ role: 'user', content: 'kept' }])).toBe('kept');
+    expect(template.render([{ role: 'user', content: [{ type: 'text', text: 'kept' }] }])).toBe('kept');
+  });
+
   it('gives arguments as an object to a template that wants one, as text to one that reads it', () => {
     const source = (write: string) =>
       `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;
@@ -117,6 +128,9 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     expect(readsText.render([user, call(text)])).toBe(text);
     expect(readsText.render([user, call(JSON.parse(text))])).toBe('{"a": 1, "b": [true]}');
     expect(wantsObject.render([user, call('{broken')])).toBe('"{broken"');
+    const wantsText = new ChatTemplate(source("{{ '(' + c.function.arguments + ')' }}"));
+    expect(wantsText.render([user, call(text)])).toBe(`(${text})`);
+    expect(wantsText.render([user, call({ a: 1, b: ['é', null] })])).toBe('({"a": 1, "b": ["é", null]})');
   });
 
   it('gives developer messages as system messages where the template does not know them', () => {

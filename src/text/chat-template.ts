@@ -2,8 +2,8 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
+import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
-import { PythonTemplate, TemplateRaised } from './python-jinja.js';
 
 export interface RenderOptions {
   /** Function tools in OpenAI's form; what the template does with them is its own. */
@@ -159,7 +159,8 @@ function compile(source: string, where: string): PythonTemplate {
   }
 }
 
-const SAMPLE = 'kvant\u00b7sample';
+const SAMPLE = 'a-sample-text';
+const ARGUMENT = 'a-sample-argument';
 
 /** Tries what the template can read, with conversations whose result shows it. */
 function probe(
@@ -175,22 +176,28 @@ function probe(
       return undefined;
     }
   };
+  const shows = (messages: readonly JsonObject[], text: string): boolean =>
+    attempt(messages)?.includes(text) === true;
   const user = { role: 'user', content: SAMPLE };
-  const plain = attempt([user]);
-  const parts = attempt([{ role: 'user', content: [{ type: 'text', text: SAMPLE }] }]);
+  const userInParts = { role: 'user', content: [{ type: 'text', text: SAMPLE }] };
   const call = (args: unknown): JsonObject[] => [
     user,
     {
       role: 'assistant',
       content: '',
+      // Some templates insist on an id of nine characters.
       tool_calls: [{ id: '123456789', type: 'function', function: { name: 'f', arguments: args } }],
     },
   ];
-  const asText = attempt(call(`{"k": "${SAMPLE}"}`));
+  const plain = attempt([user]);
+  const string = plain?.includes(SAMPLE) === true;
+  const parts = attempt([userInParts]);
+  // The sample is quoted once where the arguments are written as they came, more often where they are escaped.
+  const argument = `"${ARGUMENT}"`;
   return {
-    contentParts: plain !== undefined && parts === plain,
-    // A template made for objects quotes the text once more, or fails on it.
-    argumentText: asText?.includes(`"${SAMPLE}"`) ?? attempt(call({ k: SAMPLE })) === undefined,
+    content: string ? (parts === plain ? 'both' : 'string') : parts?.includes(SAMPLE) ? 'parts' : 'string',
+    argumentText: shows(call(`{"k": ${argument}}`), argument),
+    argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
     developerRole: source.includes('developer'),
   };
 }

@@ -18,7 +18,12 @@ function generator(seed: number): (below: number) => number {
   };
 }
 
-const FOLDERS = ['models/demo-text', 'test/fixtures/text/sentencepiece', 'test/fixtures/text/metaspace'];
+const FOLDERS = [
+  'models/demo-text',
+  'test/fixtures/text/byte-level',
+  'test/fixtures/text/sentencepiece',
+  'test/fixtures/text/metaspace',
+];
 
 async function load(folder: string): Promise<{ tokenizer: Tokenizer; library: LibraryTokenizer }> {
   const read = async (name: string): Promise<object> =>

@@ -7,6 +7,7 @@ import { Tokenizer } from './tokenizer.js';
 
 const FOLDERS = {
   'demo-text': 'models/demo-text',
+  'byte-level': 'test/fixtures/text/byte-level',
   sentencepiece: 'test/fixtures/text/sentencepiece',
   metaspace: 'test/fixtures/text/metaspace',
 } as const;
