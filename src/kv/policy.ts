@@ -19,8 +19,8 @@ export interface KvLayerShape {
 /** How the KV cache of one layer is kept. */
 export interface KvLayerInfo {
   readonly layer: number;
-  /** `window`: attention looks back so far only; the cache keeps all positions for now. */
-  readonly kind: 'full' | 'window';
+  /** `sliding`: attention looks back so far only; the cache keeps all positions for now. */
+  readonly kind: 'full' | 'sliding';
   /** Effective formats, as people write them: `f16`. */
   readonly key: string;
   readonly value: string;
@@ -65,7 +65,7 @@ export function planKvLayers(layers: readonly KvLayerShape[], wanted: KvFormat):
     const { kvHeads, headDim, group, window } = shape;
     specs.push({ kvHeads, headDim, key: wanted, value: wanted, group });
     const name = kvFormatName(wanted);
-    info.push({ layer, kind: window === null ? 'full' : 'window', key: name, value: name });
+    info.push({ layer, kind: window === null ? 'full' : 'sliding', key: name, value: name });
   });
   return { layers: specs, info };
 }

@@ -52,7 +52,7 @@ describe('layer policy', () => {
     const plan = planKvLayers([shape, { ...shape, window: 64 }], parseKvFormat('f32'));
     expect(plan.info).toEqual([
       { layer: 0, kind: 'full', key: 'f32', value: 'f32' },
-      { layer: 1, kind: 'window', key: 'f32', value: 'f32' },
+      { layer: 1, kind: 'sliding', key: 'f32', value: 'f32' },
     ]);
     expect(plan.layers[1]).toEqual({
       kvHeads: 2,

@@ -1,0 +1,334 @@
+/**
+ * The engine core: takes requests made of token ids, runs the step loop, hands out events. It owns sequences,
+ * slots and blocks; device, program and pool are lent to it. It runs on whichever thread it is made on.
+ *
+ * The loop keeps two steps under way: while the device works on step n + 1 the host reads the ids of step n,
+ * ends rows, publishes what is new, lets messages in and submits step n + 2. The token a row drew never passes
+ * through the host: the next step reads it from the row's slot. So a row that turns out to have stopped has one
+ * more token under way; it is dropped, and slot and blocks are free when the last step naming them has retired.
+ */
+
+import { type Device, INVALID_TOKEN, type Program } from '../device/device.js';
+import type { KvPool } from '../device/kv.js';
+import { StepInputs } from '../device/step.js';
+import type { KvantError } from '../errors.js';
+import { BlockPool } from '../kv/block-pool.js';
+import { BlockTable } from '../kv/block-table.js';
+import type { TokenTable } from '../text/token-bytes.js';
+import { admissionError, asKvantError, invalidLogits, shuttingDown } from './core-errors.js';
+import { Counters } from './counters.js';
+import { type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import { type ChoiceEvent, type CoreRequest, Sequence } from './sequence.js';
+import { SequenceOutput } from './sequence-output.js';
+import { Flight, fillStep } from './step-filler.js';
+import type { CloseOptions, EngineLimits, EngineStats, FinishReason } from './types.js';
+import { epochNow, yieldToEvents } from './yield.js';
+
+/** Steps under way at once: the one that runs and the one encoded behind it. */
+export const STEPS_IN_FLIGHT = 2;
+
+/** Steps that may fail in a row before the device counts as broken. */
+const MAX_FAILED_STEPS = 3;
+
+export interface CoreOptions {
+  readonly device: Device;
+  readonly program: Program;
+  readonly pool: KvPool;
+  readonly tokenTable: TokenTable;
+  readonly eosIds: readonly number[];
+  readonly vocabSize: number;
+  readonly limits: EngineLimits;
+  readonly scheduler: SchedulerConfig;
+  /** All that one step (or a cancellation) brought, at once. The array is not used again. */
+  readonly onEvents: (events: readonly ChoiceEvent[]) => void;
+  /** The device is gone. Every sequence ends with this error, every later request is refused with it. */
+  readonly onFault?: (error: KvantError) => void;
+  /** Called after each retired step; absent: no work at all. */
+  readonly onStep?: (step: number, tokens: number) => void;
+}
+
+export class EngineCore {
+  readonly #options: CoreOptions;
+  readonly #eosIds: ReadonlySet<number>;
+  readonly #inputs: StepInputs;
+  readonly #plan = new StepPlan();
+  readonly #blocks: BlockPool;
+  readonly #freeTables: BlockTable[] = [];
+  readonly #counters = new Counters();
+
+  readonly #waiting: Sequence[] = [];
+  readonly #running: Sequence[] = [];
+  readonly #leaving: Sequence[] = [];
+  readonly #flights: Flight[] = [];
+  readonly #spareFlights: Flight[] = [];
+
+  #events: ChoiceEvent[] = [];
+  #step = 0;
+  #retired = -1;
+  #failedSteps = 0;
+  #fault: KvantError | null = null;
+  #closing = false;
+  #wake: (() => void) | null = null;
+  readonly #done: Promise<void>;
+
+  constructor(options: CoreOptions) {
+    this.#options = options;
+    const { limits, pool, device } = options;
+    this.#eosIds = new Set(options.eosIds);
+    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
+    this.#blocks = new BlockPool(pool.spec.blocks);
+    for (let slot = limits.maxRows - 1; slot >= 0; slot--)
+      this.#freeTables.push(new BlockTable(slot, this.#blocks, pool));
+    for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
+    device.lost.then((error) => this.#break(error));
+    this.#done = this.#loop();
+  }
+
+  /**
+   * Takes a request in: one sequence for each choice, all or none.
+   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid_stop` (400), `overloaded` (429),
+   * `engine-closed`, and the device's fault once it has one.
+   */
+  add(request: CoreRequest): void {
+    try {
+      const error = this.#fault ?? (this.#closing ? shuttingDown() : null);
+      if (error !== null) throw error;
+      const { prompt, sampling } = request;
+      const { limits, vocabSize } = this.#options;
+      const room = this.#freeTables.length + this.#leaving.length + limits.maxQueue - this.#waiting.length;
+      const refused = admissionError(request, limits, vocabSize, room, this.#counters, this.#waiting.length);
+      if (refused !== null) throw refused;
+      const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
+      const choices = Array.from(
+        { length: sampling.n },
+        (_, choice) => new Sequence(request, choice, draws, this.#newOutput(request)),
+      );
+      this.#waiting.push(...choices);
+      this.#counters.accepted(prompt.length);
+    } catch (error) {
+      this.#counters.refused++;
+      throw error;
+    }
+    this.#wakeUp();
+  }
+
+  /** Ends what is left of a request with `cancelled`. Unknown and finished requests are left alone. */
+  cancel(request: number): void {
+    const mine = (sequence: Sequence): boolean => sequence.request.id === request;
+    for (const sequence of [...this.#waiting.filter(mine), ...this.#running.filter(mine)])
+      this.#finish(sequence, 'cancelled', null);
+    this.#wakeUp();
+  }
+
+  stats(): EngineStats {
+    const decoding = this.#running.filter((sequence) => sequence.computed >= sequence.request.prompt.length);
+    const { limits, device } = this.#options;
+    return {
+      queued: this.#waiting.length,
+      prefilling: this.#running.length - decoding.length,
+      decoding: decoding.length,
+      maxRows: limits.maxRows,
+      slotsUsed: limits.maxRows - this.#freeTables.length,
+      blocksUsed: this.#blocks.used,
+      blocksTotal: this.#blocks.size,
+      steps: this.#step,
+      stepsInFlight: this.#flights.length,
+      ...this.#counters.snapshot(),
+      device: device.stats(),
+      ...(this.#fault === null ? {} : { fault: this.#fault }),
+    };
+  }
+
+  /** Ends the loop; resolves when no step is under way and nothing is held. No event comes afterwards. */
+  async close({ drain = false }: CloseOptions = {}): Promise<void> {
+    this.#closing = true;
+    if (!drain)
+      for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'cancelled', null);
+    this.#wakeUp();
+    await this.#done;
+    this.#blocks.check(0);
+  }
+
+  async #loop(): Promise<void> {
+    for (;;) {
+      while (this.#flights.length < STEPS_IN_FLIGHT && this.#submit());
+      const flight = this.#flights[0];
+      if (flight === undefined) {
+        this.#publish();
+        if (this.#closing && this.#waiting.length + this.#running.length === 0) return;
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+        continue;
+      }
+      try {
+        const ids = await flight.ids!;
+        // A lost device has settled everything meanwhile.
+        if (this.#flights[0] !== flight) continue;
+        this.#retire(flight, ids);
+        this.#failedSteps = 0;
+      } catch (error) {
+        if (this.#flights[0] !== flight) continue;
+        this.#failStep(flight, asKvantError(error));
+      }
+      this.#publish();
+      await yieldToEvents();
+    }
+  }
+
+  /** Plans and submits one step; false if nothing can run now. */
+  #submit(): boolean {
+    if (this.#fault !== null) return false;
+    const plan = this.#plan;
+    schedule(this.#schedulerState(), this.#options.scheduler, plan);
+    if (plan.count === 0) return false;
+    for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting.shift()!);
+    const flight = this.#spareFlights.pop()!;
+    flight.step = this.#step++;
+    fillStep(this.#inputs, flight, plan, this.#running);
+    this.#flights.push(flight);
+    try {
+      flight.ids = this.#options.program.submit(this.#inputs);
+    } catch (error) {
+      flight.ids = Promise.reject(error);
+    }
+    // It is awaited when its turn comes; until then a rejection is not unhandled.
+    flight.ids.catch(() => {});
+    return true;
+  }
+
+  #schedulerState(): SchedulerState {
+    let leavingBlocks = 0;
+    for (const sequence of this.#leaving) leavingBlocks += sequence.blocks;
+    return {
+      step: this.#step,
+      running: this.#running,
+      waiting: this.#waiting,
+      freeSlots: this.#freeTables.length,
+      freeBlocks: this.#blocks.free,
+      leavingBlocks,
+    };
+  }
+
+  #admit(sequence: Sequence): void {
+    sequence.table = this.#freeTables.pop()!;
+    sequence.phase = 'running';
+    sequence.startedAt = epochNow();
+    this.#running.push(sequence);
+  }
+
+  #retire(flight: Flight, ids: Uint32Array): void {
+    this.#flights.shift();
+    this.#retired = flight.step;
+    flight.drawn.forEach((sequence, row) => {
+      if (sequence.phase !== 'running') return; // the extra token of a row that ended
+      const id = ids[row]!;
+      if (id === INVALID_TOKEN) this.#finish(sequence, 'error', invalidLogits());
+      else this.#deliver(sequence, id);
+    });
+    this.#releaseLeaving();
+    this.#options.onStep?.(flight.step, flight.members.length);
+    this.#spareFlights.push(flight);
+  }
+
+  #deliver(sequence: Sequence, id: number): void {
+    if (sequence.delivered++ === 0) sequence.firstTokenAt = epochNow();
+    this.#counters.completionTokens++;
+    const { output } = sequence;
+    const text = output.push(id);
+    if (output.stopped) this.#finish(sequence, 'stop', null, text, [id]);
+    else if (sequence.drawsLeft === 0 && sequence.coming === 0)
+      this.#finish(sequence, 'length', null, text, [id]);
+    else this.#event(sequence, text, [id], null, null);
+  }
+
+  /** Ends a sequence in any phase. Its slot and blocks go back when no step under way names them. */
+  #finish(
+    sequence: Sequence,
+    finish: FinishReason,
+    error: KvantError | null,
+    text = '',
+    ids: readonly number[] = [],
+  ): void {
+    if (sequence.phase === 'waiting') {
+      this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
+      sequence.phase = 'done';
+    } else if (sequence.phase === 'running') {
+      this.#running.splice(this.#running.indexOf(sequence), 1);
+      sequence.phase = 'leaving';
+      this.#leaving.push(sequence);
+      this.#releaseLeaving();
+    } else return;
+    this.#counters.finish(finish, epochNow() - (sequence.startedAt || epochNow()));
+    this.#event(sequence, text + sequence.output.end(), ids, finish, error);
+  }
+
+  #releaseLeaving(): void {
+    const leaving = this.#leaving;
+    for (let i = leaving.length - 1; i >= 0; i--) {
+      const sequence = leaving[i]!;
+      if (sequence.lastStep > this.#retired) continue;
+      leaving.splice(i, 1);
+      sequence.phase = 'done';
+      const table = sequence.table!;
+      table.clear();
+      this.#freeTables.push(table);
+      sequence.table = null;
+    }
+  }
+
+  /** A step went wrong: the sequences it worked on end; the others go on, unless it keeps happening. */
+  #failStep(flight: Flight, error: KvantError): void {
+    if (error.code === 'device-lost' || ++this.#failedSteps >= MAX_FAILED_STEPS) {
+      this.#break(error);
+      return;
+    }
+    this.#flights.shift();
+    this.#retired = flight.step;
+    for (const sequence of flight.members) this.#finish(sequence, 'error', error);
+    this.#releaseLeaving();
+    this.#spareFlights.push(flight);
+  }
+
+  /** The device is gone: everything ends with its error, and every later request is answered with it. */
+  #break(error: KvantError): void {
+    if (this.#fault !== null) return;
+    this.#fault = error;
+    this.#spareFlights.push(...this.#flights.splice(0));
+    this.#retired = this.#step;
+    for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'error', error);
+    this.#releaseLeaving();
+    this.#options.onFault?.(error);
+    this.#wakeUp();
+  }
+
+  #newOutput({ sampling, continuation }: CoreRequest): SequenceOutput {
+    const { stop, ignoreEos } = sampling;
+    const { tokenTable: table } = this.#options;
+    return new SequenceOutput({ table, eosIds: this.#eosIds, stop, ignoreEos, continuation });
+  }
+
+  #event(
+    sequence: Sequence,
+    text: string,
+    ids: readonly number[],
+    finish: FinishReason | null,
+    error: KvantError | null,
+  ): void {
+    const { request, choice, startedAt: started, firstTokenAt: firstToken } = sequence;
+    const times = finish === null ? null : { started, firstToken, finished: epochNow() };
+    this.#events.push({ request: request.id, choice, text, ids, finish, error, times });
+  }
+
+  #publish(): void {
+    if (this.#events.length === 0) return;
+    const events = this.#events;
+    this.#events = [];
+    this.#options.onEvents(events);
+  }
+
+  #wakeUp(): void {
+    this.#wake?.();
+    this.#wake = null;
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * From ids to what a reader gets: detokenise, watch for EOS ids and stop strings, hold back what may still become
+ * one. One for each sequence; knows nothing of steps or devices.
+ */
+
+import { Detokenizer } from '../text/detokenizer.js';
+import { StopMatcher } from '../text/stop-matcher.js';
+import type { TokenTable } from '../text/token-bytes.js';
+
+export interface SequenceOutputOptions {
+  readonly table: TokenTable;
+  readonly eosIds: ReadonlySet<number>;
+  readonly stop: readonly string[];
+  readonly ignoreEos: boolean;
+  /** The ids continue the prompt's text (a raw prompt), instead of beginning one. */
+  readonly continuation: boolean;
+}
+
+export class SequenceOutput {
+  readonly #detokenizer: Detokenizer;
+  readonly #matcher: StopMatcher | null;
+  readonly #eosIds: ReadonlySet<number> | null;
+  #stopped = false;
+
+  /** Errors: `invalid_stop`. */
+  constructor(options: SequenceOutputOptions) {
+    const { table, eosIds, stop, ignoreEos, continuation } = options;
+    this.#detokenizer = new Detokenizer(table, { continuation });
+    this.#matcher = stop.length === 0 ? null : new StopMatcher(stop);
+    this.#eosIds = ignoreEos ? null : eosIds;
+  }
+
+  /** True once an EOS id or a whole stop string was seen. */
+  get stopped(): boolean {
+    return this.#stopped;
+  }
+
+  /** Takes the next id; returns text that is certain. */
+  push(id: number): string {
+    if (this.#eosIds?.has(id) === true) {
+      this.#stopped = true;
+      return '';
+    }
+    return this.#match(this.#detokenizer.push(id));
+  }
+
+  /** The sequence has ended: what was held back and turned out to be text. */
+  end(): string {
+    const rest = this.#match(this.#detokenizer.flush());
+    if (this.#matcher === null || this.#matcher.match !== undefined) return rest;
+    return rest + this.#matcher.flush();
+  }
+
+  #match(text: string): string {
+    if (this.#matcher === null || text === '') return text;
+    const { text: certain, match } = this.#matcher.push(text);
+    if (match !== undefined) this.#stopped = true;
+    return certain;
+  }
+}

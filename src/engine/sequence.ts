@@ -1,0 +1,92 @@
+/**
+ * A sequence: one choice of one request, from the queue to its last id. The numbers the scheduler plans with, the
+ * slot and blocks it holds, and its output.
+ */
+
+import type { KvantError } from '../errors.js';
+import type { BlockTable } from '../kv/block-table.js';
+import { type SamplingParams, seedWords } from '../sampling/params.js';
+import type { RunningView, WaitingView } from './scheduler.js';
+import type { SequenceOutput } from './sequence-output.js';
+import type { FinishReason } from './types.js';
+
+/**
+ * `waiting`: in the queue. `running`: has a slot. `leaving`: ended, but a step under way still names its slot and
+ * blocks. `done`: holds nothing.
+ */
+export type SequencePhase = 'waiting' | 'running' | 'leaving' | 'done';
+
+/** A request as the core takes it: tokens, no text. Plain data. */
+export interface CoreRequest {
+  /** The caller's number for it, unused so far. */
+  readonly id: number;
+  readonly prompt: Int32Array;
+  readonly sampling: SamplingParams;
+  /** The text goes on where the prompt ends (see Detokenizer). */
+  readonly continuation: boolean;
+  /** Epoch milliseconds, fractional: when the caller asked. */
+  readonly receivedAt: number;
+}
+
+/** Epoch milliseconds, fractional; 0 for what did not happen. */
+export interface ChoiceTimes {
+  readonly started: number;
+  readonly firstToken: number;
+  readonly finished: number;
+}
+
+/** What is new about one choice after a step. */
+export interface ChoiceEvent {
+  readonly request: number;
+  readonly choice: number;
+  readonly text: string;
+  readonly ids: readonly number[];
+  readonly finish: FinishReason | null;
+  readonly error: KvantError | null;
+  /** With `finish`. */
+  readonly times: ChoiceTimes | null;
+}
+
+export class Sequence implements RunningView, WaitingView {
+  readonly request: CoreRequest;
+  readonly choice: number;
+  readonly output: SequenceOutput;
+  readonly seedLow: number;
+  readonly seedHigh: number;
+  readonly reach: number;
+
+  phase: SequencePhase = 'waiting';
+  table: BlockTable | null = null;
+  length: number;
+  computed = 0;
+  drawsLeft: number;
+  held = false;
+  lastStep = -1;
+  /** Ids delivered so far. */
+  delivered = 0;
+
+  startedAt = 0;
+  firstTokenAt = 0;
+
+  constructor(request: CoreRequest, choice: number, draws: number, output: SequenceOutput) {
+    this.request = request;
+    this.choice = choice;
+    this.output = output;
+    this.length = request.prompt.length;
+    this.drawsLeft = draws;
+    // The last token drawn is never computed.
+    this.reach = request.prompt.length + draws - 1;
+    const { low, high } = seedWords(request.sampling.seed);
+    this.seedLow = low;
+    this.seedHigh = high;
+  }
+
+  get blocks(): number {
+    return this.table === null ? 0 : this.table.length;
+  }
+
+  /** Ids that steps under way will bring. */
+  get coming(): number {
+    return this.length - this.request.prompt.length - this.delivered;
+  }
+}

@@ -1,0 +1,86 @@
+/** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
+
+import type { StepInputs } from '../device/step.js';
+import type { StepPlan } from './scheduler.js';
+import type { Sequence } from './sequence.js';
+
+/** What a submitted step names. Refilled, not made anew. */
+export class Flight {
+  step = 0;
+  ids: Promise<Uint32Array> | null = null;
+  /** Every sequence the step works on. */
+  readonly members: Sequence[] = [];
+  /** Those it draws a token for, in the order of its outputs. */
+  readonly drawn: Sequence[] = [];
+}
+
+/**
+ * Fills `inputs` and `flight` from the plan and moves the sequences on: their tokens count as computed, and a
+ * token drawn counts in their length. The plan's waiting sequences have been admitted: `running` holds them.
+ */
+export function fillStep(
+  inputs: StepInputs,
+  flight: Flight,
+  plan: StepPlan,
+  running: readonly Sequence[],
+): void {
+  inputs.clear();
+  flight.members.length = 0;
+  flight.drawn.length = 0;
+  for (let i = 0; i < plan.count; i++) {
+    const work = plan.work[i]!;
+    const sequence = running[work.index]!;
+    const table = sequence.table!;
+    table.grow(work.newBlocks);
+
+    const start = inputs.tokenCount;
+    const at = inputs.sequenceCount++;
+    inputs.seqSlot[at] = table.slot;
+    inputs.seqStart[at] = start;
+    inputs.seqLength[at] = work.tokens;
+    inputs.seqPosition[at] = sequence.computed;
+    fillTokens(inputs.tokens, start, sequence, table.slot, work.tokens);
+    inputs.tokenCount += work.tokens;
+    sequence.computed += work.tokens;
+    sequence.lastStep = flight.step;
+    flight.members.push(sequence);
+
+    if (work.draws) {
+      fillOutput(inputs, sequence, table.slot, start + work.tokens - 1);
+      sequence.length++;
+      sequence.drawsLeft--;
+      flight.drawn.push(sequence);
+    }
+  }
+}
+
+function fillTokens(
+  tokens: Int32Array,
+  start: number,
+  sequence: Sequence,
+  slot: number,
+  count: number,
+): void {
+  const { prompt } = sequence.request;
+  for (let i = 0; i < count; i++) {
+    const position = sequence.computed + i;
+    // Beyond the prompt stands the token the device drew last: the host may not have seen it yet.
+    tokens[start + i] = position < prompt.length ? prompt[position]! : -(slot + 1);
+  }
+}
+
+function fillOutput(inputs: StepInputs, sequence: Sequence, slot: number, token: number): void {
+  const row = inputs.outputCount++;
+  const { sampling } = sequence.request;
+  const s = inputs.sampling;
+  inputs.outputs[row] = token;
+  inputs.outputSlot[row] = slot;
+  s.temperature[row] = sampling.temperature;
+  s.topK[row] = sampling.topK;
+  s.topP[row] = sampling.topP;
+  s.minP[row] = sampling.minP;
+  s.seedLow[row] = sequence.seedLow;
+  s.seedHigh[row] = sequence.seedHigh;
+  s.choice[row] = sequence.choice;
+  s.position[row] = sequence.length;
+}

@@ -1,0 +1,189 @@
+/** An EngineCore on the oracle device, and a way to ask it things. */
+import { Ops } from '../../src/device/ops.js';
+import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
+import type { ChoiceEvent, CoreRequest } from '../../src/engine/sequence.js';
+import type { EngineLimits, FinishReason } from '../../src/engine/types.js';
+import type { KvantError } from '../../src/errors.js';
+import { resolveSampling, type SamplingOptions } from '../../src/sampling/params.js';
+import type { TokenTable } from '../../src/text/token-bytes.js';
+import { OracleDevice } from './oracle-device.js';
+
+export const VOCAB = 97;
+
+export interface Answer {
+  text: string;
+  readonly ids: number[];
+  finish: FinishReason | null;
+  error: KvantError | null;
+}
+
+/** Every id is one letter: `a` for 0, 26, 52, … */
+export function letterTable(size: number): TokenTable {
+  return {
+    data: Uint8Array.from({ length: size }, (_, id) => 97 + (id % 26)),
+    offsets: Uint32Array.from({ length: size + 1 }, (_, id) => id),
+    flags: new Uint8Array(size).fill(1),
+    size,
+    leadingCount: 0,
+    leadingByte: 0,
+  };
+}
+
+export function letters(ids: readonly number[]): string {
+  return ids.map((id) => String.fromCharCode(97 + (id % 26))).join('');
+}
+
+export interface HarnessOptions extends Partial<EngineLimits> {
+  readonly blocks?: number;
+  readonly blockTokens?: number;
+  readonly eosIds?: readonly number[];
+  readonly poison?: number;
+  readonly onStep?: () => void;
+}
+
+export class Harness {
+  readonly device: OracleDevice;
+  readonly limits: EngineLimits;
+  readonly core: EngineCore;
+  /** Called with everything one step brought. */
+  onEvents: (events: readonly ChoiceEvent[]) => void = () => {};
+  batches = 0;
+  readonly #open = new Map<string, { answer: Answer; done: () => void }>();
+  #nextId = 1;
+
+  private constructor(device: OracleDevice, limits: EngineLimits, core: EngineCore) {
+    this.device = device;
+    this.limits = limits;
+    this.core = core;
+  }
+
+  static async start(options: HarnessOptions = {}): Promise<Harness> {
+    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep } = options;
+    const limits: EngineLimits = {
+      maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
+      maxRows: options.maxRows ?? 4,
+      maxBatchTokens: options.maxBatchTokens ?? 32,
+      maxQueue: options.maxQueue ?? 64,
+    };
+    const device = new OracleDevice({ vocab: VOCAB, ...(poison === undefined ? {} : { poison }) });
+    const pool = device.createKvPool({
+      layers: [],
+      blocks,
+      blockTokens,
+      slots: limits.maxRows,
+      maxBlocksPerSlot: Math.ceil(limits.maxContext / blockTokens),
+    });
+    const program = await device.compile(
+      new Ops().finish(),
+      {
+        maxTokens: limits.maxBatchTokens,
+        maxOutputs: limits.maxRows,
+        maxSequences: limits.maxRows,
+        maxContext: limits.maxContext,
+        inFlight: STEPS_IN_FLIGHT,
+      },
+      pool,
+    );
+    let harness!: Harness;
+    const core = new EngineCore({
+      device,
+      program,
+      pool,
+      tokenTable: letterTable(VOCAB),
+      eosIds,
+      vocabSize: VOCAB,
+      limits,
+      scheduler: {
+        maxBatchTokens: limits.maxBatchTokens,
+        blockTokens,
+        prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
+        minChunk: Math.min(4, limits.maxBatchTokens),
+      },
+      onEvents: (events) => harness.#receive(events),
+      ...(onStep === undefined ? {} : { onStep }),
+    });
+    harness = new Harness(device, limits, core);
+    return harness;
+  }
+
+  /** Adds a request; every choice has its answer and a promise. Refusals throw. */
+  add(
+    prompt: readonly number[],
+    sampling: SamplingOptions = { temperature: 0 },
+  ): { id: number; answers: Answer[]; done: Promise<Answer[]> } {
+    const request: CoreRequest = {
+      id: this.#nextId++,
+      prompt: Int32Array.from(prompt),
+      sampling: resolveSampling({ temperature: 0, ...sampling }),
+      continuation: true,
+      receivedAt: 0,
+    };
+    this.core.add(request);
+    const answers: Answer[] = [];
+    const ends: Promise<void>[] = [];
+    for (let choice = 0; choice < request.sampling.n; choice++) {
+      const answer: Answer = { text: '', ids: [], finish: null, error: null };
+      answers.push(answer);
+      ends.push(
+        new Promise((done) => {
+          this.#open.set(`${request.id}.${choice}`, { answer, done });
+        }),
+      );
+    }
+    return { id: request.id, answers, done: Promise.all(ends).then(() => answers) };
+  }
+
+  async ask(prompt: readonly number[], sampling?: SamplingOptions): Promise<Answer> {
+    const [answer] = await this.add(prompt, sampling).done;
+    return answer!;
+  }
+
+  /** True if nothing is queued, running, leaving or held. */
+  get idle(): boolean {
+    const { queued, prefilling, decoding, slotsUsed, blocksUsed, stepsInFlight } = this.core.stats();
+    return queued + prefilling + decoding + slotsUsed + blocksUsed + stepsInFlight === 0;
+  }
+
+  async untilIdle(): Promise<void> {
+    for (let turns = 0; !this.idle; turns++) {
+      if (turns > 10_000) throw new Error(`not idle: ${JSON.stringify(this.core.stats())}`);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  async turns(count: number): Promise<void> {
+    for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  #receive(events: readonly ChoiceEvent[]): void {
+    this.batches++;
+    for (const event of events) {
+      const key = `${event.request}.${event.choice}`;
+      const open = this.#open.get(key);
+      if (open === undefined) throw new Error(`an event for ${key}, which is over`);
+      open.answer.text += event.text;
+      open.answer.ids.push(...event.ids);
+      if (event.finish === null) continue;
+      open.answer.finish = event.finish;
+      open.answer.error = event.error;
+      this.#open.delete(key);
+      open.done();
+    }
+    this.onEvents(events);
+  }
+}
+
+/** A small seeded generator for tests (mulberry32). */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t = (t + Math.imul(t ^ (t >>> 7), t | 61)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export function randomPrompt(random: () => number, length: number): number[] {
+  return Array.from({ length }, () => Math.floor(random() * VOCAB));
+}

@@ -1,0 +1,309 @@
+/**
+ * A device whose model is a hash. It keeps the contract of src/device/device.ts to the letter, and what it draws
+ * depends on every token of the sequence as read back from the paged cache: a wrong block, slot, position or
+ * order gives other tokens. So the engine's book-keeping can be tested against `oracle()`, which hashes the same
+ * tokens without any of that, thousands of steps a second.
+ *
+ * Steps run late and in order, after whatever the host does meanwhile, and block tables are plain shared memory:
+ * a block or slot that is reused too early is read as its new content.
+ */
+import type {
+  Device,
+  DeviceInfo,
+  DeviceStats,
+  Matrix,
+  Program,
+  ProgramLimits,
+  Vector,
+} from '../../src/device/device.js';
+import { INVALID_TOKEN } from '../../src/device/device.js';
+import type { Graph } from '../../src/device/graph.js';
+import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import { randomWord } from '../../src/device/random.js';
+import type { StepInputs } from '../../src/device/step.js';
+import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
+import { KvantError } from '../../src/errors.js';
+import { type SamplingParams, seedWords } from '../../src/sampling/params.js';
+
+export interface OracleOptions {
+  readonly vocab: number;
+  /** Sequences that contain this token draw nothing (as with NaN logits). */
+  readonly poison?: number;
+}
+
+/** One submitted step, as the log keeps it. */
+export interface LoggedStep {
+  readonly tokens: number;
+  readonly sequences: readonly { slot: number; position: number; length: number }[];
+  readonly outputs: number;
+  settled: boolean;
+}
+
+function mix(hash: number, token: number): number {
+  let h = Math.imul(hash ^ token, 0x9e3779b1) >>> 0;
+  h = Math.imul(h ^ (h >>> 15), 0x85ebca6b) >>> 0;
+  return (h ^ (h >>> 13)) >>> 0;
+}
+
+interface DrawKey {
+  readonly greedy: boolean;
+  readonly seedLow: number;
+  readonly seedHigh: number;
+  readonly choice: number;
+  readonly position: number;
+}
+
+function draw(hash: number, key: DrawKey, vocab: number): number {
+  if (key.greedy) return hash % vocab;
+  return randomWord(key.seedLow, key.seedHigh, key.choice, key.position, hash) % vocab;
+}
+
+/** What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. */
+export function oracle(
+  prompt: readonly number[],
+  draws: number,
+  options: OracleOptions,
+  sampling: Pick<SamplingParams, 'temperature' | 'seed'> = { temperature: 0, seed: 0 },
+  choice = 0,
+  eos: readonly number[] = [],
+): number[] {
+  const { low: seedLow, high: seedHigh } = seedWords(sampling.seed);
+  const ids: number[] = [];
+  let hash = prompt.reduce(mix, 1);
+  while (ids.length < draws) {
+    const position = prompt.length + ids.length;
+    const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
+    const id = draw(hash, key, options.vocab);
+    ids.push(id);
+    if (eos.includes(id)) break;
+    hash = mix(hash, id);
+  }
+  return ids;
+}
+
+class OraclePool implements KvPool {
+  readonly spec: KvPoolSpec;
+  readonly bytes: number;
+  readonly tables: Uint32Array;
+  /** `[blocks · blockTokens]` the token stored at each position. */
+  readonly store: Int32Array;
+  readonly #device: OracleDevice;
+
+  constructor(spec: KvPoolSpec, device: OracleDevice) {
+    this.spec = spec;
+    this.tables = new Uint32Array(spec.slots * spec.maxBlocksPerSlot);
+    this.store = new Int32Array(spec.blocks * spec.blockTokens).fill(-1);
+    this.bytes = this.store.byteLength;
+    this.#device = device;
+  }
+
+  setBlocks(slot: number, first: number, blocks: Uint32Array): void {
+    const { maxBlocksPerSlot, blockTokens, slots } = this.spec;
+    if (slot >= slots || first + blocks.length > maxBlocksPerSlot) throw new Error('setBlocks out of range');
+    for (const step of this.#device.log) {
+      if (step.settled) continue;
+      for (const sequence of step.sequences) {
+        const reads = Math.ceil((sequence.position + sequence.length) / blockTokens);
+        if (sequence.slot === slot && reads > first)
+          throw new Error(`entry ${first} of slot ${slot} is written while a step reads ${reads}`);
+      }
+    }
+    this.tables.set(blocks, slot * maxBlocksPerSlot + first);
+  }
+
+  at(slot: number, position: number): number {
+    const { maxBlocksPerSlot, blockTokens } = this.spec;
+    const block = this.tables[slot * maxBlocksPerSlot + Math.floor(position / blockTokens)]!;
+    return block * blockTokens + (position % blockTokens);
+  }
+
+  dispose(): void {
+    this.#device.pools.delete(this);
+  }
+}
+
+/** A copy of the inputs: the contract lets the caller reuse them at once. */
+function copyInputs(inputs: StepInputs): StepInputs {
+  return structuredClone(inputs) as StepInputs;
+}
+
+export class OracleDevice implements Device {
+  readonly info: DeviceInfo = {
+    kind: 'cpu',
+    name: 'oracle',
+    features: [],
+    precision: 'reference',
+    deterministic: true,
+    memoryBytes: undefined,
+    attentionSplit: 64,
+  };
+  readonly lost: Promise<KvantError>;
+  readonly pools = new Set<OraclePool>();
+  /** Every step submitted, oldest first; kept only while `keepLog`. */
+  log: LoggedStep[] = [];
+  keepLog = true;
+  /** Ids whose promises the host has been given an answer for. */
+  submitted = 0;
+  settled = 0;
+  mostInFlight = 0;
+  prepared = 0;
+  /** Set to make the next steps fail. */
+  failNext: KvantError[] = [];
+  readonly options: OracleOptions;
+  #lose!: (error: KvantError) => void;
+  #lostWith: KvantError | null = null;
+  #tail: Promise<unknown> = Promise.resolve();
+
+  constructor(options: OracleOptions) {
+    this.options = options;
+    this.lost = new Promise((resolve) => {
+      this.#lose = resolve;
+    });
+  }
+
+  lose(): void {
+    this.#lostWith = new KvantError('device-lost', 'The device was lost.', { kind: 'device' });
+    this.#lose(this.#lostWith);
+  }
+
+  place(): void {}
+
+  /** The oracle has no use for weights: it lets a model load without reading them. */
+  async loadMatrix(parts: readonly MatrixSource[]): Promise<Matrix> {
+    const rows = parts.reduce((sum, part) => sum + part.rows, 0);
+    return { kind: 'matrix', rows, cols: parts[0]!.cols, bytes: 0 };
+  }
+
+  async loadVector(source: VectorSource): Promise<Vector> {
+    return { kind: 'vector', length: source.length };
+  }
+
+  createKvPool(spec: KvPoolSpec): OraclePool {
+    const pool = new OraclePool(spec, this);
+    this.pools.add(pool);
+    return pool;
+  }
+
+  stats(): DeviceStats {
+    return {
+      buffers: this.pools.size,
+      bytes: [...this.pools].reduce((sum, p) => sum + p.bytes, 0),
+      plans: 0,
+    };
+  }
+
+  async compile(_graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
+    const lastToken = new Int32Array(pool!.spec.slots).fill(-1);
+    return {
+      prepare: async () => {
+        this.prepared++;
+      },
+      submit: (inputs) => this.#submit(inputs, limits, pool as OraclePool, lastToken),
+      write: () => {},
+      read: () => Promise.reject(new Error('the oracle keeps no tensors')),
+      dispose: async () => {
+        await this.#tail;
+      },
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#tail;
+  }
+
+  #submit(
+    inputs: StepInputs,
+    limits: ProgramLimits,
+    pool: OraclePool,
+    lastToken: Int32Array,
+  ): Promise<Uint32Array> {
+    if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
+    const copy = copyInputs(inputs);
+    checkInputs(copy, limits);
+    const step: LoggedStep = {
+      tokens: copy.tokenCount,
+      outputs: copy.outputCount,
+      sequences: Array.from({ length: copy.sequenceCount }, (_, s) => ({
+        slot: copy.seqSlot[s]!,
+        position: copy.seqPosition[s]!,
+        length: copy.seqLength[s]!,
+      })),
+      settled: false,
+    };
+    if (!this.keepLog) this.log = this.log.filter((logged) => !logged.settled);
+    this.log.push(step);
+    this.submitted++;
+    this.mostInFlight = Math.max(this.mostInFlight, this.submitted - this.settled);
+    if (this.submitted - this.settled > limits.inFlight) throw new Error('too many steps under way');
+    const failure = this.failNext.shift();
+    const done = this.#tail.then(async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      step.settled = true;
+      this.settled++;
+      if (this.#lostWith !== null) throw this.#lostWith;
+      if (failure !== undefined) throw failure;
+      return this.#run(copy, pool, lastToken);
+    });
+    this.#tail = done.catch(() => {});
+    return done;
+  }
+
+  #run(inputs: StepInputs, pool: OraclePool, lastToken: Int32Array): Uint32Array {
+    const { vocab, poison } = this.options;
+    const hashes = new Float64Array(inputs.tokenCount);
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      const slot = inputs.seqSlot[s]!;
+      const start = inputs.seqStart[s]!;
+      const position = inputs.seqPosition[s]!;
+      for (let i = 0; i < inputs.seqLength[s]!; i++) {
+        const token = inputs.tokens[start + i]!;
+        pool.store[pool.at(slot, position + i)] = token < 0 ? lastToken[-token - 1]! : token;
+      }
+      let hash = 1;
+      let poisoned = false;
+      for (let p = 0; p < position + inputs.seqLength[s]!; p++) {
+        const token = pool.store[pool.at(slot, p)]!;
+        hash = mix(hash, token);
+        poisoned ||= token === poison;
+        if (p >= position) hashes[start + p - position] = poisoned ? -1 : hash;
+      }
+    }
+    const ids = new Uint32Array(inputs.outputCount);
+    const { temperature, seedLow, seedHigh, choice, position } = inputs.sampling;
+    for (let row = 0; row < inputs.outputCount; row++) {
+      const hash = hashes[inputs.outputs[row]!]!;
+      const key = {
+        greedy: temperature[row] === 0,
+        seedLow: seedLow[row]!,
+        seedHigh: seedHigh[row]!,
+        choice: choice[row]!,
+        position: position[row]!,
+      };
+      ids[row] = hash < 0 ? INVALID_TOKEN : draw(hash, key, vocab);
+      lastToken[inputs.outputSlot[row]!] = ids[row]!;
+    }
+    return ids;
+  }
+}
+
+function checkInputs(inputs: StepInputs, limits: ProgramLimits): void {
+  const fail = (why: string): never => {
+    throw new Error(`bad step: ${why}`);
+  };
+  if (inputs.tokenCount < 1 || inputs.tokenCount > limits.maxTokens) fail(`${inputs.tokenCount} tokens`);
+  if (inputs.sequenceCount > limits.maxSequences) fail('too many sequences');
+  if (inputs.outputCount > limits.maxOutputs) fail('too many outputs');
+  const slots = new Set<number>();
+  let at = 0;
+  for (let s = 0; s < inputs.sequenceCount; s++) {
+    if (inputs.seqStart[s] !== at) fail('sequences are not laid out one after another');
+    if (inputs.seqLength[s]! < 1) fail('an empty sequence');
+    if (inputs.seqPosition[s]! + inputs.seqLength[s]! > limits.maxContext) fail('beyond the context');
+    at += inputs.seqLength[s]!;
+    slots.add(inputs.seqSlot[s]!);
+  }
+  if (at !== inputs.tokenCount) fail('tokens and sequences disagree');
+  if (slots.size !== inputs.sequenceCount) fail('a slot twice');
+  for (let row = 1; row < inputs.outputCount; row++)
+    if (inputs.outputs[row]! <= inputs.outputs[row - 1]!) fail('outputs are not ascending');
+}
