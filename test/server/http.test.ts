@@ -1,0 +1,208 @@
+import { connect, type Socket } from 'node:net';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { listen } from '../../src/server/index.js';
+import { question, type Serving, serveDemo, untilIdle } from './serving.js';
+
+const story = {
+  messages: question('Tell me a story about a dragon.'),
+  temperature: 0,
+  max_tokens: 400,
+  ignore_eos: true,
+};
+
+/** Sends raw bytes and gives the socket: a client that need not behave. */
+function rawPost(url: string, body: unknown): Socket {
+  const { hostname, port } = new URL(url);
+  const text = JSON.stringify(body);
+  const socket = connect(Number(port), hostname);
+  socket.on('error', () => {});
+  socket.write(
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer secret\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
+  );
+  return socket;
+}
+
+describe('the server at its edges', () => {
+  let serving: Serving;
+  beforeAll(async () => {
+    serving = await serveDemo(
+      { maxRows: 2, maxQueue: 2 },
+      { apiKey: 'secret', bodyLimit: 100_000, keepAliveMs: 20 },
+    );
+  });
+  afterAll(async () => {
+    await serving.close();
+  });
+  const key = { authorization: 'Bearer secret', 'content-type': 'application/json' };
+  const send = (body: unknown, path = '/v1/chat/completions'): Promise<Response> =>
+    serving.post(path, body, { headers: key });
+
+  it('wants the key everywhere but at /health', async () => {
+    expect((await fetch(`${serving.url}/health`)).status).toBe(200);
+    for (const path of ['/v1/models', '/metrics']) {
+      expect((await fetch(`${serving.url}${path}`)).status).toBe(401);
+      expect(
+        (await fetch(`${serving.url}${path}`, { headers: { authorization: 'Bearer wrong' } })).status,
+      ).toBe(401);
+      expect((await fetch(`${serving.url}${path}`, { headers: key })).status).toBe(200);
+    }
+    const refused = await serving.post('/v1/chat/completions', story);
+    expect(refused.status).toBe(401);
+    expect(await refused.json()).toMatchObject({
+      error: { type: 'authentication_error', code: 'invalid_api_key' },
+    });
+  });
+
+  it('answers bad bodies with 400, huge ones with 413, unknown places with 404 and 405', async () => {
+    expect((await send('{nope')).status).toBe(400);
+    expect((await send('[]')).status).toBe(400);
+    expect((await send('')).status).toBe(400);
+    expect((await send({})).status).toBe(400);
+    expect((await send({ messages: [] })).status).toBe(400);
+    expect((await send({ messages: [{ role: 'wizard', content: 'x' }] })).status).toBe(400);
+    expect(
+      (
+        await send({
+          messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: 'x' } }] }],
+        })
+      ).status,
+    ).toBe(400);
+    expect((await send({ messages: question('x'.repeat(200_000)) })).status).toBe(413);
+    expect((await send({}, '/v1/nowhere')).status).toBe(404);
+    const wrong = await fetch(`${serving.url}/v1/chat/completions`, { headers: key });
+    expect([wrong.status, wrong.headers.get('allow')]).toEqual([405, 'POST']);
+    expect((await send({ prompt: [] }, '/v1/completions')).status).toBe(400);
+    expect((await send({ prompt: [99999] }, '/v1/completions')).status).toBe(400);
+    expect((await send({ prompt: 'x', suffix: 'y' }, '/v1/completions')).status).toBe(400);
+    const body = (await (await send({ messages: question('Hi'), top_p: 3 })).json()) as {
+      error: Record<string, unknown>;
+    };
+    expect(body.error).toMatchObject({
+      type: 'invalid_request_error',
+      param: 'top_p',
+      code: 'invalid_parameter',
+    });
+    expect(String(body.error.message)).toMatch(/0 to 1/);
+  });
+
+  it('refuses with 429 and Retry-After when rows and queue are full, and recovers', async () => {
+    const running = Array.from({ length: 4 }, () => rawPost(serving.url, { ...story, stream: true }));
+    await until(async () => {
+      const stats = await serving.engine.stats();
+      return stats.queued + stats.prefilling + stats.decoding === 4;
+    });
+    const refused = await send(story);
+    expect(refused.status).toBe(429);
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+    for (const socket of running) socket.destroy();
+    await untilIdle(serving.engine);
+    expect((await send({ messages: question('What is the capital of Japan?'), temperature: 0 })).status).toBe(
+      200,
+    );
+  });
+
+  it('frees the row of a client that vanishes, streaming or not', async () => {
+    for (const stream of [true, false]) {
+      const socket = rawPost(serving.url, { ...story, stream });
+      await until(async () => (await serving.engine.stats()).decoding === 1);
+      socket.destroy();
+      const stats = await untilIdle(serving.engine);
+      expect(stats.blocksUsed).toBe(0);
+    }
+  });
+
+  it('does not let a client that reads nothing hold up another', async () => {
+    const slow = rawPost(serving.url, { ...story, max_tokens: 3000, stream: true });
+    slow.pause();
+    await until(async () => (await serving.engine.stats()).decoding === 1);
+    const answer = await send({ messages: question('What is the capital of Japan?'), temperature: 0 });
+    expect(JSON.stringify(await answer.json())).toContain('Tokyo');
+    slow.destroy();
+    await untilIdle(serving.engine);
+  });
+
+  it('keeps a silent stream alive with comments', async () => {
+    // Both rows are busy: the third request waits, and hears so.
+    const busy = [1, 2].map(() => rawPost(serving.url, { ...story, max_tokens: 2000, stream: true }));
+    await until(async () => (await serving.engine.stats()).decoding === 2);
+    const response = await send({ ...story, max_tokens: 2, stream: true });
+    const reader = response.body!.getReader();
+    let seen = '';
+    while (!seen.includes(': keep-alive')) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      seen += new TextDecoder().decode(value);
+    }
+    expect(seen).toContain(': keep-alive');
+    for (const socket of busy) socket.destroy();
+    let rest = '';
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      rest += new TextDecoder().decode(value);
+    }
+    expect(rest).toContain('data: [DONE]');
+    await untilIdle(serving.engine);
+  });
+
+  it('counts what it does in /metrics', async () => {
+    const text = await (await fetch(`${serving.url}/metrics`, { headers: key })).text();
+    for (const name of [
+      'kvant_requests_total',
+      'kvant_queued_sequences',
+      'kvant_running_rows',
+      'kvant_completion_tokens_total',
+      'kvant_time_to_first_token_seconds_bucket',
+      'kvant_inter_token_seconds_bucket',
+      'kvant_kv_blocks_used',
+    ]) {
+      expect(text).toContain(name);
+    }
+    expect(text).toMatch(/kvant_requests_total\{route="chat",outcome="ok"\} [1-9]/);
+    expect(text).toMatch(/kvant_requests_total\{route="chat",outcome="cancelled"\} [1-9]/);
+    expect(text).toMatch(/kvant_completion_tokens_total [1-9]/);
+    expect(text).toMatch(/kvant_kv_blocks_used 0/);
+  });
+
+  it('says when the port is taken', async () => {
+    await expect(
+      listen({ engine: serving.engine, log: pino({ level: 'silent' }), port: serving.server.port }),
+    ).rejects.toMatchObject({
+      code: 'address-in-use',
+    });
+  });
+});
+
+describe('shutting down', () => {
+  it('lets a stream finish', async () => {
+    const serving = await serveDemo();
+    const response = await serving.post('/v1/chat/completions', { ...story, max_tokens: 60, stream: true });
+    const text = response.text();
+    await until(async () => (await serving.engine.stats()).decoding === 1);
+    await serving.server.close(30_000);
+    expect(await text).toContain('data: [DONE]');
+    await serving.engine.close();
+  });
+
+  it('ends a stream that takes longer than the grace', async () => {
+    const serving = await serveDemo();
+    const socket = rawPost(serving.url, { ...story, max_tokens: 3500, stream: true });
+    await until(async () => (await serving.engine.stats()).decoding === 1);
+    const ended = new Promise((resolve) => {
+      socket.on('close', resolve);
+    });
+    await serving.server.close(50);
+    await ended;
+    await untilIdle(serving.engine);
+    await serving.engine.close();
+  });
+});
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 1000; i++) {
+    if (await condition()) return;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  throw new Error('the condition never came');
+}
