@@ -1,5 +1,6 @@
 import { chmodSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import {
   bytesOf,
@@ -190,6 +191,41 @@ describe('a quantised checkpoint', () => {
     const other = { quantization: { bits: 4, group_size: 32, mode: 'mxfp4' } };
     const error = await openError({ 'config.json': other, 'model.safetensors': safetensors(tensors) });
     expect(error.code).toBe('weights-quantization-unsupported');
+  });
+});
+
+describe('checkpoints that mlx-lm wrote', () => {
+  const folder = (name: string) =>
+    fileURLToPath(new URL(`../../test/fixtures/models/${name}`, import.meta.url));
+
+  it.each([
+    ['mlx-qwen3-4bit', { bits: 4, groupSize: 64, dtype: 'bf16' }],
+    ['mlx-llama-3bit', { bits: 3, groupSize: 32, dtype: 'f16' }],
+    ['mlx-llama-8bit', { bits: 8, groupSize: 64, dtype: 'bf16' }],
+  ])('%s: every matrix alike', async (name, format) => {
+    await using checkpoint = await Checkpoint.open(folder(name));
+    for (const tensor of checkpoint.names()) {
+      if (checkpoint.info(tensor)?.dtype !== 'U32') continue;
+      expect(checkpoint.matrix(tensor).format).toEqual({ kind: 'affine', ...format });
+    }
+    expect(checkpoint.matrix('model.embed_tokens.weight')).toMatchObject({ rows: 264, cols: 64 });
+    for (const tensor of checkpoint.unusedNames()) checkpoint.vector(tensor);
+    expect(checkpoint.unusedNames()).toEqual([]);
+  });
+
+  it('mlx-qwen3-mixed: each layer as config.json says, quantised head and embedding, one left float', async () => {
+    await using checkpoint = await Checkpoint.open(folder('mlx-qwen3-mixed'));
+    const format = (path: string) => checkpoint.matrix(`model.layers.0.${path}.weight`).format;
+    const affine = (bits: number, groupSize: number) => ({ kind: 'affine', bits, groupSize, dtype: 'f32' });
+    expect(format('self_attn.q_proj')).toEqual(affine(2, 32));
+    expect(format('self_attn.k_proj')).toEqual(affine(8, 64));
+    expect(format('self_attn.v_proj')).toEqual({ kind: 'float', dtype: 'f32' });
+    expect(format('self_attn.o_proj')).toEqual(affine(5, 64));
+    expect(format('mlp.gate_proj')).toEqual(affine(6, 64));
+    expect(format('mlp.up_proj')).toEqual(affine(3, 32));
+    expect(format('mlp.down_proj')).toEqual(affine(5, 128));
+    expect(checkpoint.matrix('lm_head.weight', { rows: 264, cols: 64 }).format).toEqual(affine(6, 32));
+    expect(checkpoint.matrix('model.embed_tokens.weight').format).toEqual(affine(4, 64));
   });
 });
 

@@ -1,9 +1,13 @@
-/** A lock between processes: a file that its holder touches now and then, and that goes stale when it stops. */
+/**
+ * A lock between processes: a file that names its holder, touched now and then, and stale when its holder is gone.
+ */
 
-import { open, rm, stat, utimes } from 'node:fs/promises';
+import { readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const TOUCH_MS = 2_000;
+/** For holders on other machines that share the disk; on this one the process itself is looked for. */
 const STALE_MS = 15_000;
 const POLL_MS = 100;
 
@@ -19,15 +23,18 @@ export async function withFileLock<T>(
   for (;;) {
     signal?.throwIfAborted();
     try {
-      const handle = await open(path, 'wx');
-      await handle.close();
+      await writeFile(path, `${process.pid} ${hostname()}`, { flag: 'wx' });
       break;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     }
-    const held = await stat(path).catch(() => undefined);
-    if (held !== undefined && Date.now() - held.mtimeMs > STALE_MS) await rm(path, { force: true });
-    else await sleep(POLL_MS);
+    if (await isStale(path)) {
+      // Others may have seen the same: whoever looks again after a moment finds a new holder's lock, not the old.
+      await sleep(Math.random() * POLL_MS);
+      if (await isStale(path)) await rm(path, { force: true });
+    } else {
+      await sleep(POLL_MS);
+    }
   }
   const timer = setInterval(() => {
     const now = new Date();
@@ -38,5 +45,22 @@ export async function withFileLock<T>(
   } finally {
     clearInterval(timer);
     await rm(path, { force: true });
+  }
+}
+
+async function isStale(path: string): Promise<boolean> {
+  const held = await stat(path).catch(() => undefined);
+  if (held === undefined) return false;
+  if (Date.now() - held.mtimeMs > STALE_MS) return true;
+  const [, pid, host] = /^(\d+) (.+)$/.exec(await readFile(path, 'utf8').catch(() => '')) ?? [];
+  return pid !== undefined && host === hostname() && !isAlive(Number(pid));
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    // Signal 0 is not sent; it only asks.
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }

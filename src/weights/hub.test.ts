@@ -199,6 +199,11 @@ describe('fetching', () => {
     await resolve('org/model@refs/pr/3');
     expect(readFileSync(join(repoFolder(), 'refs/refs/pr/3'), 'utf8')).toBe(COMMIT);
     expect((await resolve('org/model@v1')).commit).toBe(COMMIT);
+    await resolve('org/model', {}, { revision: 'v1' });
+    expect(readFileSync(join(repoFolder(), 'refs/v1'), 'utf8')).toBe(COMMIT);
+    expect((await failure(resolve('org/model', {}, { revision: 'v9' }))).code).toBe('hub-revision-not-found');
+    expect((await failure(resolve('org/model@v1', {}, { revision: 'main' }))).code).toBe('model-not-found');
+    expect(await resolve(home.path, {}, { revision: 'v1' })).toEqual({ folder: home.path, from: 'folder' });
   });
 
   it('prefers a single file where there is no index', async () => {

@@ -29,6 +29,8 @@ export interface HubProgress {
 export interface ResolveOptions {
   /** Default `process.env`. */
   readonly env?: Environment;
+  /** Branch, tag or commit of a hub model; instead of `@revision` in the argument. */
+  readonly revision?: string;
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: HubProgress) => void;
   /** Pause before a request is repeated, doubled each time. Default 500 ms. */
@@ -80,8 +82,9 @@ export function parseHubId(text: string): HubId | undefined {
 export async function resolveModel(argument: string, options: ResolveOptions = {}): Promise<ResolvedModel> {
   const found = await stat(argument).catch(() => undefined);
   if (found?.isDirectory()) return { folder: argument, from: 'folder' };
-  const hubId = found === undefined ? parseHubId(argument) : undefined;
-  if (hubId === undefined) throw notAModel(argument, found !== undefined);
+  const text = options.revision === undefined ? argument : `${argument}@${options.revision}`;
+  const hubId = found === undefined ? parseHubId(text) : undefined;
+  if (hubId === undefined) throw notAModel(text, found !== undefined);
 
   const config = await hubConfig(options.env);
   const cache = new HubCache(config.cacheFolder, hubId.id);
