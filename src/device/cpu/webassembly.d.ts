@@ -14,7 +14,6 @@ declare namespace WebAssembly {
     /** Grows by so many pages of 64 KiB; answers with the size before. Throws RangeError if refused. */
     grow(pages: number): number;
   }
-  // biome-ignore lint/complexity/noStaticOnlyClass: a compiled module is opaque
   class Module {
     constructor(bytes: BufferSource);
   }
