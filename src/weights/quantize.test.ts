@@ -8,7 +8,7 @@ import {
   GROUP_SIZES,
   type MatrixSource,
 } from '../device/weights.js';
-import { unpackAffineRow } from './affine.js';
+import { unpackAffineRow, unpackCodes } from './affine.js';
 import { encodeFloats } from './dtypes.js';
 import { isQuantizable, quantizedSource } from './quantize.js';
 import { SafetensorsFile } from './safetensors.js';
@@ -108,6 +108,22 @@ describe('quantizedSource', () => {
         expect(outside).toBeLessThanOrEqual(span / 2);
       }
     }
+  });
+
+  it('rounds ties to even, and what is next to a tie to its side', async () => {
+    // From 0 to 15 the scale is -1 and the bias 15, exactly.
+    const values = Float32Array.of(0, 15, ...Array.from({ length: 30 }, (_, i) => (i % 15) + 0.5));
+    for (let i = 17; i < 32; i++) values[i]! += i % 2 === 0 ? 2 ** -21 : -(2 ** -21);
+    const { data } = await quantizedSource(floatSource(values, 1), { bits: 4, groupSize: 32 }).readRows(0, 1);
+    const codes = new Uint8Array(32);
+    unpackCodes(data, 4, codes);
+    const expected = [...values].map((value) => {
+      const level = 15 - value;
+      const below = Math.floor(level);
+      if (level - below !== 0.5) return Math.round(level);
+      return below % 2 === 0 ? below : below + 1;
+    });
+    expect([...codes]).toEqual(expected);
   });
 
   it('aligns its planes and keeps one buffer until the last row is out', async () => {

@@ -17,8 +17,8 @@ import { align16, checkRows } from './checkpoint.js';
 import { decodeFloats, encodeFloats } from './dtypes.js';
 
 const SMALLEST_SCALE = Math.fround(1e-7);
-/** Adding and taking away 2^23 in f32 rounds a number below it to an integer, ties to even. */
-const ROUNDER = 2 ** 23;
+/** Adding and taking away 1.5 · 2^52 in f64 rounds to an integer, ties to even. */
+const ROUNDER_F64 = 1.5 * 2 ** 52;
 
 /** True where a matrix of that many columns divides into groups. */
 export function isQuantizable(cols: number, spec: AffineSpec): boolean {
@@ -67,9 +67,15 @@ export function quantizeRow(
     }
     scales[group] = scale;
     biases[group] = bias;
+    // A product in f64 is cheaper than a division and decides the code, except so near a tie that the rounding of
+    // the f32 quotient (2^-24 of at most 256) could tip it.
+    const inverse = 1 / scale;
     for (let i = from; i < to; i++) {
-      const code = Math.fround(Math.fround(row[i]! - bias) / scale);
-      codes[i] = Math.fround(Math.min(Math.max(code, 0), top) + ROUNDER) - ROUNDER;
+      const above = Math.fround(row[i]! - bias);
+      const quotient = above * inverse;
+      let code = quotient + ROUNDER_F64 - ROUNDER_F64;
+      if (Math.abs(quotient - code) > 0.4999) code = roundHalfEven(Math.fround(above / scale));
+      codes[i] = Math.min(Math.max(code, 0), top);
     }
   }
   return true;
