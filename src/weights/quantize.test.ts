@@ -113,7 +113,7 @@ describe('quantizedSource', () => {
   it('rounds ties to even, and what is next to a tie to its side', async () => {
     // From 0 to 15 the scale is -1 and the bias 15, exactly.
     const values = Float32Array.of(0, 15, ...Array.from({ length: 30 }, (_, i) => (i % 15) + 0.5));
-    for (let i = 17; i < 32; i++) values[i]! += i % 2 === 0 ? 2 ** -21 : -(2 ** -21);
+    for (let i = 17; i < 32; i++) values[i]! += i % 2 === 0 ? 2 ** -20 : -(2 ** -20);
     const { data } = await quantizedSource(floatSource(values, 1), { bits: 4, groupSize: 32 }).readRows(0, 1);
     const codes = new Uint8Array(32);
     unpackCodes(data, 4, codes);
