@@ -12,7 +12,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 
 export default async function setup(): Promise<void> {
   for (const name of await readdir(join(root, 'src'), { recursive: true })) {
-    if (!name.endsWith('.ts') || name.endsWith('.test.ts') || name.includes('cpu/assembly/')) continue;
+    if (!name.endsWith('.ts') || /\.(test|d)\.ts$/.test(name) || name.includes('cpu/assembly/')) continue;
     const from = join(root, 'src', name);
     const to = join(root, 'dist', name.replace(/\.ts$/, '.js'));
     const [source, built] = await Promise.all([modified(from), modified(to)]);
