@@ -11,7 +11,7 @@
 import { type Device, INVALID_TOKEN, type Program } from '../device/device.js';
 import type { KvPool } from '../device/kv.js';
 import { StepInputs } from '../device/step.js';
-import type { KvantError } from '../errors.js';
+import { KvantError } from '../errors.js';
 import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
 import type { TokenTable } from '../text/token-bytes.js';
@@ -81,7 +81,7 @@ export class EngineCore {
       this.#freeTables.push(new BlockTable(slot, this.#blocks, pool));
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
     device.lost.then((error) => this.#break(error));
-    this.#done = this.#loop();
+    this.#done = this.#run();
   }
 
   /**
@@ -149,6 +149,16 @@ export class EngineCore {
     this.#blocks.check(0);
   }
 
+  /** A fault in the loop itself must not leave readers waiting for ever. */
+  async #run(): Promise<void> {
+    try {
+      await this.#loop();
+    } catch (error) {
+      this.#break(asKvantError(error));
+      this.#publish();
+    }
+  }
+
   async #loop(): Promise<void> {
     for (;;) {
       while (this.#flights.length < STEPS_IN_FLIGHT && this.#submit());
@@ -161,16 +171,11 @@ export class EngineCore {
         });
         continue;
       }
-      try {
-        const ids = await flight.ids!;
-        // A lost device has settled everything meanwhile.
-        if (this.#flights[0] !== flight) continue;
-        this.#retire(flight, ids);
-        this.#failedSteps = 0;
-      } catch (error) {
-        if (this.#flights[0] !== flight) continue;
-        this.#failStep(flight, asKvantError(error));
-      }
+      const ids = await flight.ids!.catch(asKvantError);
+      // A lost device has settled everything meanwhile.
+      if (this.#flights[0] !== flight) continue;
+      if (ids instanceof KvantError) this.#failStep(flight, ids);
+      else this.#retire(flight, ids);
       this.#publish();
       await yieldToEvents();
     }
@@ -220,6 +225,7 @@ export class EngineCore {
   #retire(flight: Flight, ids: Uint32Array): void {
     this.#flights.shift();
     this.#retired = flight.step;
+    this.#failedSteps = 0;
     flight.drawn.forEach((sequence, row) => {
       if (sequence.phase !== 'running') return; // the extra token of a row that ended
       const id = ids[row]!;

@@ -181,3 +181,17 @@ describe('faults', () => {
     await harness.core.close();
   });
 });
+
+describe('a fault of the engine itself', () => {
+  it('ends every request with the error, instead of leaving readers to wait', async () => {
+    const harness = await Harness.start({
+      onStep: () => {
+        throw new Error('a bug');
+      },
+    });
+    const job = harness.add([1], { maxTokens: 5 });
+    expect((await job.done)[0]).toMatchObject({ finish: 'error' });
+    expect(() => harness.add([1])).toThrow('a bug');
+    await harness.core.close();
+  });
+});
