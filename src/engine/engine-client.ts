@@ -1,0 +1,177 @@
+/** The books of open requests, and the conversation with the engine's host. */
+
+import { deserializeError, type KvantError } from '../errors.js';
+import { asKvantError, shuttingDown } from './core-errors.js';
+import type { EngineInternals } from './engine-internals.js';
+import { type GenerationStream, withResolvers } from './generation.js';
+import type { FromHost, HostConfig, HostInfo } from './messages.js';
+import type { CoreRequest } from './sequence.js';
+import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
+import type { EngineOptions, EngineStats } from './types.js';
+
+export class EngineClient {
+  readonly failed: Promise<KvantError>;
+  readonly #options: EngineOptions;
+  readonly #streams = new Map<number, GenerationStream>();
+  readonly #queries = new Map<number, (stats: EngineStats | KvantError) => void>();
+  readonly #ready = withResolvers<HostInfo>();
+  readonly #failed = withResolvers<KvantError>();
+  readonly #closed = withResolvers<void>();
+  #transport: Transport | null = null;
+  #fault: KvantError | null = null;
+  #closing: Promise<void> | null = null;
+  #lastId = 0;
+
+  private constructor(options: EngineOptions) {
+    this.#options = options;
+    this.failed = this.#failed.promise;
+    this.#closed.promise.catch(() => {});
+    this.#ready.promise.catch(() => {});
+  }
+
+  static async start(
+    config: HostConfig,
+    options: EngineOptions,
+    internals: EngineInternals,
+  ): Promise<{ client: EngineClient; info: HostInfo }> {
+    const client = new EngineClient(options);
+    const events: TransportEvents = {
+      onMessage: (message) => client.#receive(message),
+      onCrash: (error) => client.#crash(error),
+    };
+    const transport =
+      options.worker === false
+        ? inProcessTransport(events, internals.makeDevice)
+        : await workerTransport(events);
+    client.#transport = transport;
+    const abandon = (): void => client.#ready.reject(options.signal?.reason);
+    options.signal?.addEventListener('abort', abandon, { once: true });
+    try {
+      options.signal?.throwIfAborted();
+      transport.post({ type: 'load', config });
+      return { client, info: await client.#ready.promise };
+    } catch (error) {
+      transport.post({ type: 'close', drain: false });
+      await Promise.race([client.#closed.promise.catch(() => {}), client.failed]);
+      await transport.end();
+      throw error;
+    } finally {
+      options.signal?.removeEventListener('abort', abandon);
+    }
+  }
+
+  nextId(): number {
+    return ++this.#lastId;
+  }
+
+  add(request: CoreRequest, stream: GenerationStream): void {
+    const refusal = this.#fault ?? (this.#closing === null ? null : shuttingDown());
+    if (refusal !== null) {
+      stream.refuse(refusal);
+      return;
+    }
+    this.#streams.set(request.id, stream);
+    this.#transport!.post({ type: 'add', request });
+  }
+
+  cancel(request: number): void {
+    if (this.#streams.has(request)) this.#transport!.post({ type: 'cancel', request });
+  }
+
+  async stats(): Promise<EngineStats> {
+    if (this.#fault !== null) throw this.#fault;
+    if (this.#closing !== null) throw shuttingDown();
+    const query = this.nextId();
+    const answer = await new Promise<EngineStats | KvantError>((resolve) => {
+      this.#queries.set(query, resolve);
+      this.#transport!.post({ type: 'stats', query });
+    });
+    if (answer instanceof Error) throw answer;
+    return answer;
+  }
+
+  close(drain: boolean): Promise<void> {
+    this.#closing ??= this.#close(drain);
+    return this.#closing;
+  }
+
+  async #close(drain: boolean): Promise<void> {
+    const transport = this.#transport!;
+    try {
+      // A thread that crashed says nothing any more; one whose device was lost still does.
+      if (this.#fault?.code === 'engine-crashed') return;
+      transport.post({ type: 'close', drain });
+      await this.#closed.promise;
+    } finally {
+      this.#endAll(shuttingDown());
+      await transport.end();
+    }
+  }
+
+  #receive(message: FromHost): void {
+    switch (message.type) {
+      case 'progress':
+        this.#options.onProgress?.(message.progress);
+        return;
+      case 'log':
+        this.#options.onLog?.(message.entry);
+        return;
+      case 'ready':
+        this.#ready.resolve(message.info);
+        return;
+      case 'failed':
+        this.#ready.reject(deserializeError(message.error));
+        return;
+      case 'accepted':
+        this.#streams.get(message.request)?.accept();
+        return;
+      case 'refused':
+        this.#refuse(message.request, deserializeError(message.error));
+        return;
+      case 'events':
+        for (const event of message.events) {
+          const stream = this.#streams.get(event.request);
+          stream?.receive(event);
+          if (stream?.open === false) this.#streams.delete(event.request);
+        }
+        return;
+      case 'fault':
+        this.#failed.resolve(deserializeError(message.error));
+        return;
+      case 'stats': {
+        const { fault, ...stats } = message.stats;
+        this.#answer(message.query, fault === null ? stats : { ...stats, fault: deserializeError(fault) });
+        return;
+      }
+      case 'closed':
+        if (message.error === null) this.#closed.resolve();
+        else this.#closed.reject(deserializeError(message.error));
+        return;
+    }
+  }
+
+  #refuse(request: number, error: KvantError): void {
+    this.#streams.get(request)?.refuse(error);
+    this.#streams.delete(request);
+  }
+
+  #answer(query: number, stats: EngineStats | KvantError): void {
+    this.#queries.get(query)?.(stats);
+    this.#queries.delete(query);
+  }
+
+  /** The thread is gone: open requests end with the error, later ones are refused with it. */
+  #crash(error: KvantError): void {
+    this.#fault = asKvantError(error);
+    this.#ready.reject(error);
+    this.#failed.resolve(error);
+    this.#closed.resolve();
+    this.#endAll(error);
+  }
+
+  #endAll(error: KvantError): void {
+    for (const stream of this.#streams.values()) stream.fail(error);
+    this.#streams.clear();
+    for (const query of [...this.#queries.keys()]) this.#answer(query, error);
+  }
+}

@@ -1,0 +1,237 @@
+/**
+ * The engine as its users see it. This side resolves the model, turns text into tokens and keeps the books of open
+ * requests; the device, the weights and the step loop are on the other side of a message channel, on a thread of
+ * their own. Between the two pass tokens, text and numbers.
+ */
+
+import { KvantError } from '../errors.js';
+import { resolveSampling, type SamplingOptions } from '../sampling/params.js';
+import { asKvantError } from './core-errors.js';
+import { EngineClient } from './engine-client.js';
+import type { EngineInternals } from './engine-internals.js';
+import { type GenerationSetup, GenerationStream } from './generation.js';
+import { hostConfig } from './host-config.js';
+import type { HostInfo } from './messages.js';
+import { locateModel } from './model-location.js';
+import { ModelText } from './model-text.js';
+import type {
+  ChatRequest,
+  CloseOptions,
+  EngineChatMessage,
+  EngineInfo,
+  EngineOptions,
+  EngineStats,
+  GenerateRequest,
+  Generation,
+} from './types.js';
+import { epochNow } from './yield.js';
+
+const COMMON_FIELDS = ['signal', 'requestId'];
+const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
+const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', 'addGenerationPrompt'];
+
+/** What chat templating takes beside the messages. */
+export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
+
+interface Prompt {
+  readonly ids: Int32Array;
+  readonly continuation: boolean;
+}
+
+/**
+ * A loaded model that answers requests.
+ *
+ * @example
+ * await using engine = await Engine.load('models/demo-text');
+ * for await (const delta of engine.chat({ messages: [{ role: 'user', content: 'Hi' }] })) {
+ *   process.stdout.write(delta.text);
+ * }
+ */
+export class Engine implements AsyncDisposable {
+  readonly info: EngineInfo;
+  readonly #client: EngineClient;
+  readonly #text: ModelText;
+
+  private constructor(client: EngineClient, text: ModelText, info: EngineInfo) {
+    this.#client = client;
+    this.#text = text;
+    this.info = info;
+  }
+
+  /**
+   * Loads a model: a folder, or a hub id (`org/name[@revision]`).
+   * Errors: whatever the hub, the checkpoint, the tokenizer, the device and the sizes of the KV cache refuse.
+   */
+  static async load(
+    model: string,
+    options: EngineOptions = {},
+    internals: EngineInternals = {},
+  ): Promise<Engine> {
+    const { signal, onProgress, onLog } = options;
+    signal?.throwIfAborted();
+    const path = await locateModel(model, options);
+    onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
+    const text = await ModelText.load(path, (entry) => onLog?.(entry));
+    onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
+    return Engine.#start(model, { kind: 'folder', path }, text, options, internals);
+  }
+
+  /**
+   * Made-up weights in the sizes of a known model, without a tokenizer: prompts are ids. For benchmarks.
+   * Errors: `shape-unknown`, and as `load`.
+   */
+  static async loadShape(
+    name: string,
+    options: EngineOptions & { readonly vocab?: number } = {},
+    internals: EngineInternals = {},
+  ): Promise<Engine> {
+    const { vocab } = options;
+    const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
+    return Engine.#start(name, weights, ModelText.none(), options, internals);
+  }
+
+  static async #start(
+    name: string,
+    weights: Parameters<typeof hostConfig>[0],
+    text: ModelText,
+    options: EngineOptions,
+    internals: EngineInternals,
+  ): Promise<Engine> {
+    const startedAt = epochNow();
+    const config = hostConfig(weights, text, options);
+    const { client, info } = await EngineClient.start(config, options, internals);
+    return new Engine(client, text, describe(name, weights, text, options, info, epochNow() - startedAt));
+  }
+
+  /** Continues a prompt. */
+  generate(request: GenerateRequest): Generation {
+    return this.#request(request, GENERATE_FIELDS, () => {
+      const { prompt, addSpecialTokens = true } = request;
+      if (typeof prompt === 'string')
+        return { ids: this.#text.encode(prompt, addSpecialTokens), continuation: true };
+      return { ids: promptIds(prompt), continuation: true };
+    });
+  }
+
+  /** Answers a conversation, through the model's chat template. */
+  chat(request: ChatRequest): Generation {
+    return this.#request(request, CHAT_FIELDS, () => {
+      const rendered = this.renderChat(request.messages, request);
+      return { ids: this.#text.encode(rendered, false), continuation: false };
+    });
+  }
+
+  /** The text that a conversation becomes. Errors: `chat_template_missing`, `invalid_messages`, … */
+  renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
+    return this.#text.render(messages, options);
+  }
+
+  /** Ids of a text. A rendered conversation holds its special tokens already: pass `addSpecialTokens: false`. */
+  tokenize(text: string, options: { readonly addSpecialTokens?: boolean } = {}): number[] {
+    return [...this.#text.encode(text, options.addSpecialTokens ?? true)];
+  }
+
+  /** Text of ids, special tokens left out. */
+  detokenize(ids: readonly number[]): string {
+    return this.#text.decode(ids);
+  }
+
+  /** What the engine is doing. */
+  stats(): Promise<EngineStats> {
+    return this.#client.stats();
+  }
+
+  /** Resolves, never rejects, when the engine can no longer answer: the device was lost or the thread ended. */
+  get failed(): Promise<KvantError> {
+    return this.#client.failed;
+  }
+
+  /** Frees everything. Later requests are refused. */
+  close(options: CloseOptions = {}): Promise<void> {
+    return this.#client.close(options.drain ?? false);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #request(
+    request: GenerateRequest | ChatRequest,
+    fields: readonly string[],
+    makePrompt: () => Prompt,
+  ): Generation {
+    const receivedAt = epochNow();
+    const id = this.#client.nextId();
+    const setup: GenerationSetup = {
+      requestId: request.requestId ?? `request-${id}`,
+      promptTokenIds: [],
+      seed: 0,
+      choices: 1,
+      receivedAt,
+      signal: request.signal,
+      onCancel: () => this.#client.cancel(id),
+    };
+    try {
+      const sampling = resolveSampling(request as SamplingOptions, this.#text.defaults, fields);
+      const { ids, continuation } = makePrompt();
+      const stream = new GenerationStream({
+        ...setup,
+        promptTokenIds: [...ids],
+        seed: sampling.seed,
+        choices: sampling.n,
+      });
+      if (request.signal?.aborted === true) stream.end('cancelled', null);
+      else this.#client.add({ id, prompt: ids, sampling, continuation, receivedAt }, stream);
+      return stream;
+    } catch (error) {
+      const stream = new GenerationStream(setup);
+      stream.refuse(asKvantError(error));
+      return stream;
+    }
+  }
+}
+
+function promptIds(prompt: unknown): Int32Array {
+  const bad = Array.isArray(prompt) ? prompt.findIndex((id) => !isTokenId(id)) : -1;
+  if (Array.isArray(prompt) && bad < 0) return Int32Array.from(prompt as number[]);
+  const what = bad < 0 ? typeof prompt : `entry ${bad} that is no id`;
+  throw new KvantError('invalid-parameter', `\`prompt\` takes a text or a list of token ids, got ${what}.`, {
+    kind: 'invalid-request',
+    where: 'prompt',
+    fix: 'Send a string, or ids from 0 to the size of the vocabulary.',
+  });
+}
+
+function isTokenId(id: unknown): boolean {
+  return typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < 2 ** 31;
+}
+
+function describe(
+  name: string,
+  weights: Parameters<typeof hostConfig>[0],
+  text: ModelText,
+  options: EngineOptions,
+  info: HostInfo,
+  loadMs: number,
+): EngineInfo {
+  return {
+    name: options.name ?? name,
+    model: {
+      path: weights.kind === 'folder' ? weights.path : '',
+      architecture: info.architecture,
+      layers: info.layers,
+      hiddenSize: info.hiddenSize,
+      vocabSize: info.vocabSize,
+      maxContext: info.modelContext,
+      weightBytes: info.weightBytes,
+      hasChatTemplate: text.hasChatTemplate,
+      eosTokenIds: info.eosIds,
+    },
+    device: info.device,
+    deviceReason: info.deviceReason,
+    kv: info.kv,
+    limits: info.limits,
+    samplingDefaults: text.defaults,
+    loadMs,
+  };
+}

@@ -1,0 +1,247 @@
+/**
+ * The reader's side of a request. Events go into one tail per choice: whatever the reader has not taken yet waits
+ * there as a single delta that grows. So a slow reader costs nobody anything and gets every token once, in
+ * fewer pieces; the ids are kept anyway, for the result.
+ */
+
+import { deserializeError, type KvantError } from '../errors.js';
+import type { WireEvent } from './messages.js';
+import type { ChoiceTimes } from './sequence.js';
+import { timingsOf } from './timings.js';
+import type { ChoiceResult, Delta, FinishReason, Generation, GenerationResult } from './types.js';
+
+interface Choice {
+  readonly ids: number[];
+  /** Only ever appended to, so that it stays cheap however long it grows; read at the end. */
+  text: string;
+  /** Text the reader does not have. */
+  newText: string;
+  /** How many ids the reader has. */
+  idsTaken: number;
+  finish: FinishReason | null;
+  finishTaken: boolean;
+  error: KvantError | null;
+  times: ChoiceTimes | null;
+}
+
+export interface GenerationSetup {
+  readonly requestId: string;
+  readonly promptTokenIds: readonly number[];
+  readonly seed: number;
+  readonly choices: number;
+  readonly receivedAt: number;
+  readonly signal: AbortSignal | undefined;
+  /** Asks the engine to end the request. */
+  readonly onCancel: () => void;
+}
+
+export class GenerationStream implements Generation {
+  readonly requestId: string;
+  readonly promptTokenIds: readonly number[];
+  readonly seed: number;
+  readonly accepted: Promise<void>;
+  readonly result: Promise<GenerationResult>;
+
+  readonly #setup: GenerationSetup;
+  readonly #choices: Choice[];
+  #open: number;
+  #accepted = false;
+  #refusal: KvantError | null = null;
+  #wake: (() => void) | null = null;
+  readonly #accept: PromiseWithResolvers<void>;
+  readonly #finished: PromiseWithResolvers<GenerationResult>;
+  readonly #onAbort = (): void => this.cancel();
+
+  constructor(setup: GenerationSetup) {
+    this.#setup = setup;
+    this.requestId = setup.requestId;
+    this.promptTokenIds = setup.promptTokenIds;
+    this.seed = setup.seed;
+    this.#open = setup.choices;
+    this.#choices = Array.from({ length: setup.choices }, () => ({
+      ids: [],
+      text: '',
+      newText: '',
+      idsTaken: 0,
+      finish: null,
+      finishTaken: false,
+      error: null,
+      times: null,
+    }));
+    this.#accept = withResolvers();
+    this.#finished = withResolvers();
+    this.accepted = this.#accept.promise;
+    this.result = this.#finished.promise;
+    // A reader may look at one of the three (accepted, result, deltas) and not at the others.
+    this.accepted.catch(() => {});
+    this.result.catch(() => {});
+    setup.signal?.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  /** True until every choice has finished. */
+  get open(): boolean {
+    return this.#open > 0 && this.#refusal === null;
+  }
+
+  tokenIds(choice = 0): readonly number[] {
+    return this.#choices[choice]?.ids ?? [];
+  }
+
+  cancel(): void {
+    if (this.open) this.#setup.onCancel();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Delta, void, undefined> {
+    try {
+      for (;;) {
+        if (this.#refusal !== null) throw this.#refusal;
+        let taken = false;
+        for (const [index, choice] of this.#choices.entries()) {
+          const delta = take(index, choice);
+          if (delta === null) continue;
+          taken = true;
+          yield delta;
+        }
+        if (taken) continue;
+        if (this.#open === 0) return;
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    } finally {
+      this.cancel();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.cancel();
+    await this.result.catch(() => {});
+  }
+
+  // What follows is the engine's side.
+
+  accept(): void {
+    this.#accepted = true;
+    this.#accept.resolve();
+  }
+
+  /** The engine is gone: a request that was taken in ends with the error, one that was not is refused with it. */
+  fail(error: KvantError): void {
+    if (this.#accepted) this.end('error', error);
+    else this.refuse(error);
+  }
+
+  /** The request is over before it began. */
+  refuse(error: KvantError): void {
+    if (!this.open) return;
+    this.#refusal = error;
+    this.#release();
+    this.#accept.reject(error);
+    this.#finished.reject(error);
+    this.#notify();
+  }
+
+  receive(event: WireEvent): void {
+    const choice = this.#choices[event.choice];
+    if (choice === undefined || choice.finish !== null) return;
+    choice.ids.push(...event.ids);
+    choice.text += event.text;
+    choice.newText += event.text;
+    if (event.finish !== null) {
+      choice.finish = event.finish;
+      choice.error = event.error === null ? null : deserializeError(event.error);
+      choice.times = event.times;
+      if (--this.#open === 0) this.#finish();
+    }
+    this.#notify();
+  }
+
+  /** Ends every choice that is still open: the engine cannot any more. */
+  end(finish: FinishReason, error: KvantError | null): void {
+    if (!this.open) return;
+    for (const choice of this.#choices) {
+      if (choice.finish !== null) continue;
+      choice.finish = finish;
+      choice.error = error;
+      this.#open--;
+    }
+    this.#accept.resolve();
+    this.#finish();
+    this.#notify();
+  }
+
+  #finish(): void {
+    this.#release();
+    const choices = this.#choices.map(toResult);
+    const { text, tokenIds, finishReason } = choices[0]!;
+    const promptTokens = this.promptTokenIds.length;
+    const completionTokens = choices.reduce((sum, choice) => sum + choice.tokenIds.length, 0);
+    this.#finished.resolve({
+      text,
+      tokenIds,
+      finishReason,
+      choices,
+      usage: { promptTokens, completionTokens, totalTokens: promptTokens + completionTokens },
+      timings: timingsOf(
+        this.#setup.receivedAt,
+        this.#choices.map((choice) => ({ times: choice.times, tokens: choice.ids.length })),
+        promptTokens,
+      ),
+      seed: this.seed,
+    });
+  }
+
+  #release(): void {
+    this.#setup.signal?.removeEventListener('abort', this.#onAbort);
+  }
+
+  #notify(): void {
+    this.#wake?.();
+    this.#wake = null;
+  }
+}
+
+/** All that is new about a choice since the last time, null if nothing is. */
+function take(index: number, choice: Choice): Delta | null {
+  const { ids, newText, finish } = choice;
+  const done = finish !== null && !choice.finishTaken;
+  if (ids.length === choice.idsTaken && newText === '' && !done) return null;
+  const delta: Delta = {
+    choice: index,
+    text: newText,
+    tokenIds: ids.slice(choice.idsTaken),
+    finishReason: finish,
+    ...(choice.error === null ? {} : { error: choice.error }),
+  };
+  choice.idsTaken = ids.length;
+  choice.newText = '';
+  choice.finishTaken = finish !== null;
+  return delta;
+}
+
+function toResult(choice: Choice, index: number): ChoiceResult {
+  return {
+    index,
+    text: choice.text,
+    tokenIds: [...choice.ids],
+    finishReason: choice.finish ?? 'error',
+    ...(choice.error === null ? {} : { error: choice.error }),
+  };
+}
+
+interface PromiseWithResolvers<T> {
+  readonly promise: Promise<T>;
+  readonly resolve: (value: T) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Promise.withResolvers, which Node 20 does not have. */
+export function withResolvers<T>(): PromiseWithResolvers<T> {
+  let resolve!: (value: T) => void;
+  let reject!: (error: unknown) => void;
+  const promise = new Promise<T>((yes, no) => {
+    resolve = yes;
+    reject = no;
+  });
+  return { promise, resolve, reject };
+}

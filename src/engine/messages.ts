@@ -1,0 +1,95 @@
+/** What passes between the caller's thread and the engine's: plain data only, nothing of a device. */
+
+import type { DeviceInfo, Precision } from '../device/device.js';
+import { type SerializedError, serializeError } from '../errors.js';
+import type { KvLayerInfo } from '../kv/policy.js';
+import type { TokenTable } from '../text/token-bytes.js';
+import type { ChoiceEvent, CoreRequest } from './sequence.js';
+import type { DeviceChoice, EngineLimits, EngineStats, LoadProgress, LogEntry } from './types.js';
+
+/** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
+export type WeightOrigin =
+  | { readonly kind: 'folder'; readonly path: string }
+  | { readonly kind: 'shape'; readonly name: string; readonly vocab?: number };
+
+/** All that the engine's thread needs in order to load. Undefined means: the default. */
+export interface HostConfig {
+  readonly weights: WeightOrigin;
+  readonly device: DeviceChoice;
+  readonly precision: Precision | undefined;
+  readonly deterministic: boolean | undefined;
+  readonly threads: number | undefined;
+  readonly allowSoftwareGpu: boolean | undefined;
+  readonly quantize: 4 | 8 | undefined;
+  readonly kvFormat: string | undefined;
+  readonly kvMemory: number | undefined;
+  readonly maxContext: number | undefined;
+  readonly maxRows: number | undefined;
+  readonly maxBatchTokens: number | undefined;
+  readonly maxQueue: number | undefined;
+  readonly blockTokens: number | undefined;
+  /** In shared memory: posting it copies nothing. Null makes one without texts. */
+  readonly tokenTable: TokenTable | null;
+  /** Null: those of the model's config. */
+  readonly eosIds: readonly number[] | null;
+  /** Log device bytes and buffers after every step. */
+  readonly resourceDebug: boolean;
+}
+
+/** What the engine's thread tells of itself once it has loaded. */
+export interface HostInfo {
+  readonly architecture: string;
+  readonly layers: number;
+  readonly hiddenSize: number;
+  readonly vocabSize: number;
+  readonly modelContext: number;
+  readonly weightBytes: number;
+  readonly eosIds: readonly number[];
+  readonly device: DeviceInfo;
+  readonly deviceReason: string;
+  readonly kv: {
+    readonly layers: readonly KvLayerInfo[];
+    readonly blockTokens: number;
+    readonly blocks: number;
+    readonly bytes: number;
+    readonly bytesPerToken: number;
+  };
+  readonly limits: EngineLimits;
+}
+
+export type ToHost =
+  | { readonly type: 'load'; readonly config: HostConfig }
+  | { readonly type: 'add'; readonly request: CoreRequest }
+  | { readonly type: 'cancel'; readonly request: number }
+  | { readonly type: 'stats'; readonly query: number }
+  | { readonly type: 'close'; readonly drain: boolean };
+
+/** A ChoiceEvent whose error can be posted. */
+export type WireEvent = Omit<ChoiceEvent, 'error'> & { readonly error: SerializedError | null };
+/** EngineStats whose fault can be posted. */
+export type WireStats = Omit<EngineStats, 'fault'> & { readonly fault: SerializedError | null };
+
+export type FromHost =
+  | { readonly type: 'progress'; readonly progress: LoadProgress }
+  | { readonly type: 'log'; readonly entry: LogEntry }
+  | { readonly type: 'ready'; readonly info: HostInfo }
+  /** Loading failed. The thread has let go of everything. */
+  | { readonly type: 'failed'; readonly error: SerializedError }
+  | { readonly type: 'accepted'; readonly request: number }
+  | { readonly type: 'refused'; readonly request: number; readonly error: SerializedError }
+  /** Everything one step brought: one message a step. */
+  | { readonly type: 'events'; readonly events: readonly WireEvent[] }
+  /** The device is gone; the thread is still there to say so. */
+  | { readonly type: 'fault'; readonly error: SerializedError }
+  | { readonly type: 'stats'; readonly query: number; readonly stats: WireStats }
+  | { readonly type: 'closed'; readonly error: SerializedError | null };
+
+export function toWireEvent(event: ChoiceEvent): WireEvent {
+  const { error } = event;
+  return { ...event, error: error === null ? null : serializeError(error) };
+}
+
+export function toWireStats(stats: EngineStats): WireStats {
+  const { fault, ...rest } = stats;
+  return { ...rest, fault: fault === undefined ? null : serializeError(fault) };
+}

@@ -1,0 +1,33 @@
+/** kvant as a library: load a model, ask it things. The HTTP server is `kvant/server`. */
+
+export type { DeviceInfo, DeviceStats } from './device/device.js';
+export { Engine, type RenderChatOptions } from './engine/engine.js';
+export {
+  type ChatRequest,
+  type ChoiceResult,
+  type CloseOptions,
+  DEVICE_CHOICES,
+  type Delta,
+  type DeviceChoice,
+  type EngineChatMessage,
+  type EngineInfo,
+  type EngineLimits,
+  type EngineOptions,
+  type EngineStats,
+  FINISH_REASONS,
+  type FinishReason,
+  type GenerateRequest,
+  type Generation,
+  type GenerationResult,
+  type HubAccess,
+  type KvLayerInfo,
+  LOG_LEVELS,
+  type LoadPhase,
+  type LoadProgress,
+  type LogEntry,
+  type LogLevel,
+  type Timings,
+  type Usage,
+} from './engine/types.js';
+export { type ErrorKind, KvantError } from './errors.js';
+export type { SamplingOptions } from './sampling/params.js';
