@@ -1,0 +1,104 @@
+/** A device that looks on: it passes everything to the real one and checks what the engine may not do. */
+import type { Device, Program, ProgramLimits } from '../../src/device/device.js';
+import type { Graph } from '../../src/device/graph.js';
+import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import type { StepInputs } from '../../src/device/step.js';
+
+interface Watched {
+  /** Slots and how many of their positions the step reads or writes. */
+  readonly reach: Map<number, number>;
+  /** Blocks the step reads or writes. */
+  readonly blocks: Set<number>;
+}
+
+export class Watch {
+  submits = 0;
+  retired = 0;
+  mostInFlight = 0;
+  /** Steps submitted while the ids of the step before had not been given to the host. */
+  ahead = 0;
+  readonly faults: string[] = [];
+  readonly #flight: Watched[] = [];
+  readonly #tables: number[][] = [];
+  #blockTokens = 16;
+
+  wrap(device: Device): Device {
+    return {
+      info: device.info,
+      lost: device.lost,
+      place: (groups) => device.place(groups),
+      loadMatrix: (parts, options) => device.loadMatrix(parts, options),
+      loadVector: (source, group) => device.loadVector(source, group),
+      createKvPool: (spec) => this.#wrapPool(device.createKvPool(spec), spec),
+      compile: async (graph: Graph, limits: ProgramLimits, pool: KvPool | null) =>
+        this.#wrapProgram(await device.compile(graph, limits, (pool as WrappedPool).inner)),
+      stats: () => device.stats(),
+      [Symbol.asyncDispose]: () => device[Symbol.asyncDispose](),
+    };
+  }
+
+  #wrapPool(inner: KvPool, spec: KvPoolSpec): WrappedPool {
+    this.#blockTokens = spec.blockTokens;
+    for (let slot = 0; slot < spec.slots; slot++) this.#tables.push([]);
+    return {
+      inner,
+      spec,
+      bytes: inner.bytes,
+      dispose: () => inner.dispose(),
+      setBlocks: (slot, first, blocks) => {
+        for (const step of this.#flight) {
+          if (Math.ceil((step.reach.get(slot) ?? 0) / spec.blockTokens) > first)
+            this.faults.push(`entry ${first} of slot ${slot} changed under a step that reads it`);
+          for (const block of blocks)
+            if (step.blocks.has(block)) this.faults.push(`block ${block} has a new owner under a step`);
+        }
+        const table = this.#tables[slot]!;
+        table.length = first;
+        table.push(...blocks);
+        inner.setBlocks(slot, first, blocks);
+      },
+    };
+  }
+
+  #wrapProgram(inner: Program): Program {
+    return {
+      prepare: (tokens, outputs) => inner.prepare(tokens, outputs),
+      write: (tensor, data) => inner.write(tensor, data),
+      read: (tensor, rows) => inner.read(tensor, rows),
+      dispose: () => inner.dispose(),
+      submit: (inputs) => {
+        const step = this.#record(inputs);
+        if (this.#flight.length > 0) this.ahead++;
+        this.#flight.push(step);
+        this.submits++;
+        this.mostInFlight = Math.max(this.mostInFlight, this.#flight.length);
+        return inner.submit(inputs).finally(() => {
+          if (this.#flight.shift() !== step) this.faults.push('steps retired out of order');
+          this.retired++;
+        });
+      },
+    };
+  }
+
+  #record(inputs: StepInputs): Watched {
+    const reach = new Map<number, number>();
+    const blocks = new Set<number>();
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      const slot = inputs.seqSlot[s]!;
+      const end = inputs.seqPosition[s]! + inputs.seqLength[s]!;
+      reach.set(slot, end);
+      const needed = Math.ceil(end / this.#blockTokens);
+      const table = this.#tables[slot]!;
+      if (table.length < needed) this.faults.push(`slot ${slot} has ${table.length} blocks, needs ${needed}`);
+      for (const block of table.slice(0, needed)) {
+        if (blocks.has(block)) this.faults.push(`block ${block} belongs to two sequences of a step`);
+        blocks.add(block);
+      }
+    }
+    return { reach, blocks };
+  }
+}
+
+interface WrappedPool extends KvPool {
+  readonly inner: KvPool;
+}
