@@ -24,8 +24,12 @@ const SLOTS = 8;
 const BLOCK = 16;
 const BLOCKS_PER_SLOT = 64;
 
-/** f32 arithmetic on stored values, or f16 operands on a GPU. */
-function bound(spec: DeviceSpec): number {
+/**
+ * f32 arithmetic on stored values, or f16 operands on a GPU. A key that lies halfway between two f16 numbers may be
+ * stored as either, for it is rotated in f32 here and in f64 there.
+ */
+function bound(spec: DeviceSpec, format = F32): number {
+  if (format === F16 && spec.kind === 'cpu') return 1e-3;
   return spec.kind === 'webgpu' && spec.precision === 'default' ? 2e-3 : 1e-4;
 }
 
@@ -213,7 +217,7 @@ describe.each(devices)('attention on $name', (spec) => {
         const { out, expected, q, expectedQ, rows } = await bench.step(slots, lengths);
         const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
         expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(bound(spec));
-        expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound(spec));
+        expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound(spec, c.format));
       }
     } finally {
       await bench.close();

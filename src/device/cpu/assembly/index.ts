@@ -3,16 +3,20 @@
  * of commands (see ../opcodes.ts): it takes its share of a command and meets the others before the next.
  */
 import {
-  OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_GLU, OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE_DRAW,
-  OP_SAMPLE_PARTS, OP_SAMPLE_SCAN, OP_SELECT_OUTPUTS,
+  OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_EMBED, OP_GLU, OP_LINEAR, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
+  OP_SAMPLE_DRAW, OP_SAMPLE_PARTS, OP_SAMPLE_SCAN, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { barrier } from './barrier';
 import { add, glu, rmsNorm, selectOutputs } from './elementwise';
+import { embed } from './embed';
+import { linear } from './matmul';
+import { quantizeRows } from './quantize-rows';
 import { ropeAppend } from './rope-append';
 import { sampleDraw, sampleParts, sampleScan } from './sample';
 
 export { barrier } from './barrier';
+export { beginStep, endStep } from './step';
 
 /** Runs `count` commands. False if a thread has died on the way. */
 export function run(commands: usize, count: u32, thread: u32, threads: u32): bool {
@@ -27,6 +31,9 @@ export function run(commands: usize, count: u32, thread: u32, threads: u32): boo
 
 function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
   switch (opcode) {
+    case OP_QUANTIZE_ROWS: quantizeRows(p, thread, threads); break;
+    case OP_LINEAR: linear(p, thread, threads); break;
+    case OP_EMBED: embed(p, thread, threads); break;
     case OP_RMS_NORM: rmsNorm(p, thread, threads); break;
     case OP_ROPE_APPEND: ropeAppend(p, thread, threads); break;
     case OP_ATTEND: attend(p, thread, threads); break;

@@ -1,0 +1,283 @@
+/** The parameter words of the kernels (each kernel in assembly/ lists its own), and the scratch they need. */
+import { KvantError } from '../../errors.js';
+import { ACTIVATIONS, type NodeOf } from '../graph.js';
+import type { KvPoolSpec } from '../kv.js';
+import type { RopeTable } from '../rope.js';
+import { type Command, f32Word } from './command.js';
+import { isHalf } from './kv-pool.js';
+import {
+  OP_ADD,
+  OP_ATTEND,
+  OP_ATTEND_MERGE,
+  OP_EMBED,
+  OP_GLU,
+  OP_RMS_NORM,
+  OP_ROPE_APPEND,
+  OP_SAMPLE_DRAW,
+  OP_SAMPLE_PARTS,
+  OP_SAMPLE_SCAN,
+  OP_SELECT_OUTPUTS,
+  STEP_OUTPUTS,
+  STEP_TOKENS,
+} from './opcodes.js';
+import type { StepLayout } from './step-layout.js';
+
+/** Positions of a split of attention; SPLIT of assembly/attend.ts. */
+export const ATTENTION_SPLIT = 256;
+/** Logits of a chunk; CHUNK of assembly/sample.ts. */
+const SAMPLE_CHUNK = 4096;
+/** Query rows that one unit of attention takes, or the heads of a group if those are more. */
+const ATTENTION_ROWS = 32;
+
+/** What commands of a program in one memory have in common. */
+export interface CommandPlace {
+  /** Address of the step in this memory. */
+  readonly step: number;
+  readonly layout: StepLayout;
+  readonly threads: number;
+  /** Address of scratch, free for each node. */
+  readonly scratch: number;
+}
+
+/** A layer's cache, as commands name it. */
+export interface LayerPlace {
+  readonly keys: number;
+  readonly values: number;
+  readonly tables: number;
+  readonly spec: KvPoolSpec;
+}
+
+export function rowCountAt(place: CommandPlace, rows: 'tokens' | 'outputs'): number {
+  return place.step + 4 * (rows === 'tokens' ? STEP_TOKENS : STEP_OUTPUTS);
+}
+
+export function embedCommand(
+  place: CommandPlace,
+  node: NodeOf<'embed'>,
+  table: number,
+  out: number,
+): Command {
+  return {
+    opcode: OP_EMBED,
+    words: [
+      table,
+      place.step + 4 * place.layout.tokens,
+      rowCountAt(place, 'tokens'),
+      out,
+      node.out.cols,
+      f32Word(node.scale),
+    ],
+  };
+}
+
+export function rmsNormCommand(
+  place: CommandPlace,
+  node: NodeOf<'rms-norm'>,
+  x: number,
+  weight: number,
+  out: number,
+): Command {
+  return {
+    opcode: OP_RMS_NORM,
+    words: [x, out, weight, rowCountAt(place, node.x.rows), node.x.cols, f32Word(node.eps)],
+  };
+}
+
+export function gluCommand(place: CommandPlace, node: NodeOf<'glu'>, x: number, out: number): Command {
+  return {
+    opcode: OP_GLU,
+    words: [x, out, rowCountAt(place, node.x.rows), node.out.cols, ACTIVATIONS.indexOf(node.activation)],
+  };
+}
+
+export function addCommand(
+  place: CommandPlace,
+  node: NodeOf<'add'>,
+  a: number,
+  b: number,
+  out: number,
+): Command {
+  return { opcode: OP_ADD, words: [a, b, out, rowCountAt(place, node.a.rows), node.a.cols] };
+}
+
+export function selectCommand(
+  place: CommandPlace,
+  node: NodeOf<'select-outputs'>,
+  x: number,
+  out: number,
+): Command {
+  const outputs = place.step + 4 * place.layout.outputs;
+  return { opcode: OP_SELECT_OUTPUTS, words: [x, out, outputs, rowCountAt(place, 'outputs'), node.x.cols] };
+}
+
+/** Where the vectors and tables of a rotation lie; 0 for what it has not. */
+export interface RopePlace {
+  readonly qNorm: number;
+  readonly kNorm: number;
+  readonly fine: number;
+  readonly coarse: number;
+}
+
+export function ropeScratchBytes(headDim: number, rope: RopeTable | null, threads: number): number {
+  return threads * ropeStride(headDim, rope);
+}
+
+function ropeStride(headDim: number, rope: RopeTable | null): number {
+  return Math.ceil((headDim + (rope?.dims ?? 0)) / 16) * 64;
+}
+
+export function ropeAppendCommand(
+  place: CommandPlace,
+  node: NodeOf<'rope-append'>,
+  layer: LayerPlace,
+  rope: RopePlace,
+  qkv: number,
+  out: number,
+): Command {
+  const { heads, kvHeads, headDim } = node.shape;
+  const own = layer.spec.layers[node.layer]!;
+  return {
+    opcode: OP_ROPE_APPEND,
+    words: [
+      qkv,
+      out,
+      rowCountAt(place, 'tokens'),
+      place.step + 4 * place.layout.sequences,
+      4 * place.layout.seqStride,
+      heads,
+      kvHeads,
+      headDim,
+      rope.qNorm,
+      rope.kNorm,
+      f32Word(node.norm?.eps ?? 0),
+      node.rope?.dims ?? 0,
+      node.rope?.style === 'interleaved' ? 1 : 0,
+      rope.fine,
+      rope.coarse,
+      layer.keys,
+      layer.values,
+      isHalf(own.key) ? 1 : 0,
+      isHalf(own.value) ? 1 : 0,
+      layer.tables,
+      layer.spec.maxBlocksPerSlot,
+      Math.log2(layer.spec.blockTokens),
+      place.scratch,
+      ropeStride(headDim, node.rope),
+    ],
+  };
+}
+
+interface AttentionScratch {
+  readonly maxRows: number;
+  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened. */
+  readonly stride: number;
+  /** Bytes of a region of partial results. */
+  readonly partialStride: number;
+}
+
+function attentionScratch(node: NodeOf<'attend'>, maxContext: number): AttentionScratch {
+  const { heads, kvHeads, headDim } = node.shape;
+  const group = heads / kvHeads;
+  const maxRows = Math.max(ATTENTION_ROWS, group);
+  const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
+  const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1;
+  return {
+    maxRows,
+    stride: Math.ceil(floats / 16) * 64,
+    partialStride: Math.ceil((splits * group * (headDim + 4)) / 16) * 64,
+  };
+}
+
+export function attentionScratchBytes(node: NodeOf<'attend'>, maxContext: number, threads: number): number {
+  const { stride, partialStride } = attentionScratch(node, maxContext);
+  return threads * (stride + partialStride);
+}
+
+export function attendCommands(
+  place: CommandPlace,
+  node: NodeOf<'attend'>,
+  layer: LayerPlace,
+  maxContext: number,
+  q: number,
+  out: number,
+): Command[] {
+  const { heads, kvHeads, headDim } = node.shape;
+  const own = layer.spec.layers[node.layer]!;
+  const { maxRows, stride, partialStride } = attentionScratch(node, maxContext);
+  const words = [
+    q,
+    out,
+    place.step,
+    place.step + 4 * place.layout.sequences,
+    4 * place.layout.seqStride,
+    heads,
+    kvHeads,
+    headDim,
+    f32Word(node.scale),
+    node.window ?? 0,
+    f32Word(node.softcap ?? 0),
+    layer.keys,
+    layer.values,
+    isHalf(own.key) ? 1 : 0,
+    isHalf(own.value) ? 1 : 0,
+    layer.tables,
+    layer.spec.maxBlocksPerSlot,
+    Math.log2(layer.spec.blockTokens),
+    place.scratch,
+    stride,
+    place.scratch + place.threads * stride,
+    partialStride,
+    maxRows,
+  ];
+  const commands = [{ opcode: OP_ATTEND, words }];
+  if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });
+  return commands;
+}
+
+function sampleParts(vocab: number, rows: number): number {
+  return Math.ceil((rows * Math.ceil(vocab / SAMPLE_CHUNK) * 32) / 64) * 64;
+}
+
+function sampleStride(vocab: number): number {
+  return Math.ceil((3 * vocab + 3 * 2048) / 16) * 64;
+}
+
+export function sampleScratchBytes(vocab: number, maxOutputs: number, threads: number): number {
+  return sampleParts(vocab, maxOutputs) + threads * sampleStride(vocab);
+}
+
+export function sampleCommands(
+  place: CommandPlace,
+  node: NodeOf<'sample'>,
+  maxOutputs: number,
+  logits: number,
+  ids: number,
+): Command[] {
+  const vocab = node.logits.cols;
+  const words = [
+    logits,
+    vocab,
+    rowCountAt(place, 'outputs'),
+    place.step + 4 * place.layout.sampling,
+    4 * place.layout.samplingStride,
+    place.scratch,
+    Math.ceil(vocab / SAMPLE_CHUNK),
+    ids,
+    place.scratch + sampleParts(vocab, maxOutputs),
+    sampleStride(vocab),
+  ];
+  return [OP_SAMPLE_SCAN, OP_SAMPLE_PARTS, OP_SAMPLE_DRAW].map((opcode) => ({ opcode, words }));
+}
+
+/** Checks what the recorder cannot know. */
+export function checkRope(rope: RopeTable | null, headDim: number, maxContext: number): void {
+  if (rope === null) return;
+  const rows = rope.dims === 0 ? 0 : rope.coarse.length / rope.dims;
+  if (rope.dims > headDim || rope.dims % 2 !== 0 || rows * 256 < maxContext) {
+    throw new KvantError(
+      'shape-mismatch',
+      `ropeAppend: a table of ${rope.dims} dims for ${rows * 256} positions, for heads of ${headDim} and a context of ${maxContext}.`,
+      { where: 'ropeAppend', fix: 'Make the rope table for the context the program is compiled for.' },
+    );
+  }
+}

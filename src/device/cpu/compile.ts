@@ -1,0 +1,379 @@
+/**
+ * From a graph to what the threads run. An op runs in the memory that holds its weights or its cache; where the next op
+ * lives in another memory, a new segment begins, and the activations it reads are carried over first. Tensors share
+ * storage as the lifetime planner says; a storage has a place in every memory that uses it.
+ */
+import { KvantError } from '../../errors.js';
+import type { Precision, ProgramLimits } from '../device.js';
+import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
+import { nodeInputs, nodeOutput, planLifetimes } from '../lifetimes.js';
+import type { RopeTable } from '../rope.js';
+import { type Command, commandWords, writeCommands } from './command.js';
+import {
+  addCommand,
+  attendCommands,
+  attentionScratchBytes,
+  type CommandPlace,
+  checkRope,
+  embedCommand,
+  gluCommand,
+  type LayerPlace,
+  rmsNormCommand,
+  ropeAppendCommand,
+  ropeScratchBytes,
+  rowCountAt,
+  sampleCommands,
+  sampleScratchBytes,
+  selectCommand,
+} from './commands.js';
+import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
+import type { CpuKvPool } from './kv-pool.js';
+import { linearCommands, scratchBytes } from './linear-commands.js';
+import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
+import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
+import { ownMatrix, ownVector } from './resident.js';
+import { type StepLayout, stepLayout } from './step-layout.js';
+
+/** Slots whose last token is kept where there is no KV pool to say how many there are. */
+const SLOTS_WITHOUT_POOL = 4096;
+
+export interface Compiled {
+  readonly layout: StepLayout;
+  /** Address of the descriptor in the first memory. */
+  readonly descriptor: number;
+  readonly slots: number;
+  readonly samples: boolean;
+  /** What the program alone uses. */
+  readonly owned: readonly Allocation[];
+  /** Where a tensor lies when the step has retired. Throws for one that is not kept. */
+  place(tensor: Tensor): { readonly memory: DeviceMemory; readonly at: number };
+}
+
+export interface CompileOptions {
+  readonly set: MemorySet;
+  readonly graph: Graph;
+  readonly limits: ProgramLimits;
+  readonly pool: CpuKvPool | null;
+  readonly threads: number;
+  readonly precision: Precision;
+}
+
+/** What a program has in one memory. */
+interface Site {
+  readonly place: CommandPlace;
+  readonly storages: Map<number, number>;
+}
+
+interface OpenSegment {
+  readonly memory: DeviceMemory;
+  readonly commands: Command[];
+  readonly carries: Carry[];
+}
+
+export function compile(options: CompileOptions): Compiled {
+  const compiler = new Compiler(options);
+  try {
+    return compiler.compile();
+  } catch (error) {
+    compiler.release();
+    throw error;
+  }
+}
+
+class Compiler {
+  readonly #options: CompileOptions;
+  readonly #owned: Allocation[] = [];
+  readonly #layout: StepLayout;
+  readonly #sites = new Map<DeviceMemory, Site>();
+  readonly #ropes = new Map<DeviceMemory, Map<RopeTable, { fine: number; coarse: number }>>();
+  readonly #segments: OpenSegment[] = [];
+  readonly #homes: DeviceMemory[] = [];
+  /** Memory in which each tensor was made, and those it has been carried to. */
+  readonly #made = new Map<Tensor, DeviceMemory>();
+  readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
+  #ids: { memory: DeviceMemory; at: number } | null = null;
+
+  constructor(options: CompileOptions) {
+    this.#options = options;
+    this.#layout = stepLayout(options.limits);
+  }
+
+  release(): void {
+    for (const allocation of this.#owned) this.#options.set.free(allocation);
+  }
+
+  compile(): Compiled {
+    const { set, graph, limits, pool } = this.#options;
+    const first = set.memory(0);
+    const lifetimes = planLifetimes(graph);
+    graph.nodes.forEach((node, index) => {
+      this.#homes.push(this.#homeOf(node, index));
+      const out = nodeOutput(node);
+      if (out !== null) this.#made.set(out, this.#homes[index]!);
+    });
+    const scratch = this.#scratch();
+    const stepBytes = this.#layout.words * 4;
+    const stepAt = this.#allocate(first, stepBytes);
+    const memories = new Set(this.#homes);
+    const mirrors: { memory: number; at: number }[] = [];
+    for (const memory of memories) {
+      const at = memory === first ? stepAt : this.#allocate(memory, stepBytes);
+      if (memory !== first) mirrors.push({ memory: memory.index, at });
+      this.#sites.set(memory, {
+        place: {
+          step: at,
+          layout: this.#layout,
+          threads: this.#options.threads,
+          scratch: this.#allocate(memory, scratch.get(memory) ?? 0),
+        },
+        storages: new Map(),
+      });
+    }
+
+    const addressOf = (tensor: Tensor, memory: DeviceMemory): number => {
+      const site = this.#sites.get(memory)!;
+      const storage = lifetimes.storages[lifetimes.storageOf[tensor.id]!]!;
+      let at = site.storages.get(storage.id);
+      if (at === undefined) {
+        const rows = storage.rows === 'tokens' ? limits.maxTokens : limits.maxOutputs;
+        at = this.#allocate(memory, rows * storage.cols * 4);
+        site.storages.set(storage.id, at);
+      }
+      return at;
+    };
+    graph.nodes.forEach((node, index) => {
+      this.#emit(node, this.#homes[index]!, addressOf);
+    });
+
+    const segments: Segment[] = this.#segments.map(({ memory, commands, carries }) => {
+      const words = commandWords(commands);
+      const at = this.#allocate(memory, words * 4);
+      writeCommands(memory.u32(at, words) as Uint32Array, commands);
+      return { memory: memory.index, commands: at, count: commands.length, carries };
+    });
+    const slots = pool?.spec.slots ?? SLOTS_WITHOUT_POOL;
+    let last = pool?.lastTokens.at;
+    if (last === undefined) {
+      last = this.#allocate(first, slots * 4);
+      first.u32(last, slots).fill(0);
+    }
+    const ids = this.#ids;
+    const words = encodeDescriptor({
+      step: stepAt,
+      stepBytes,
+      tokens: this.#layout.tokens,
+      last,
+      slots,
+      outputSlots: this.#layout.outputSlots,
+      ids: ids === null ? null : { memory: ids.memory.index, at: ids.at },
+      idsHere: ids === null || ids.memory === first ? 0 : this.#allocate(first, limits.maxOutputs * 4),
+      mirrors,
+      segments,
+    });
+    const descriptor = this.#allocate(first, words.byteLength);
+    first.u32(descriptor, words.length).set(words);
+
+    const lasting = new Set<Tensor>(graph.kept);
+    for (const node of graph.nodes) if (node.op === 'input') lasting.add(node.out);
+    const places = new Map(
+      [...lasting].map((tensor) => {
+        const memory = this.#made.get(tensor)!;
+        return [tensor, { memory, at: addressOf(tensor, memory) }];
+      }),
+    );
+    return {
+      layout: this.#layout,
+      descriptor,
+      slots,
+      samples: ids !== null,
+      owned: this.#owned,
+      place(tensor) {
+        const place = places.get(tensor);
+        if (place !== undefined) return place;
+        throw new KvantError('tensor-not-kept', `Tensor ${tensor.id} is neither an input nor kept.`, {
+          fix: 'Mark it with ops.keep before the graph is finished.',
+        });
+      },
+    };
+  }
+
+  #allocate(memory: DeviceMemory, bytes: number): number {
+    const allocation = this.#options.set.allocateIn(memory, bytes);
+    this.#owned.push(allocation);
+    return allocation.at;
+  }
+
+  /** The memory a node runs in. */
+  #homeOf(node: Node, index: number): DeviceMemory {
+    const { set, graph } = this.#options;
+    const fixed = this.#fixedHome(node);
+    if (fixed !== null) return fixed;
+    if (node.op === 'input') {
+      // Where it is first read.
+      for (const later of graph.nodes.slice(index + 1)) {
+        if (!nodeInputs(later).includes(node.out)) continue;
+        return this.#fixedHome(later) ?? set.memory(0);
+      }
+      return set.memory(0);
+    }
+    return this.#made.get(nodeInputs(node)[0]!) ?? set.memory(0);
+  }
+
+  #fixedHome(node: Node): DeviceMemory | null {
+    const { set } = this.#options;
+    switch (node.op) {
+      case 'embed':
+        return ownMatrix(set, node.table).memory;
+      case 'rms-norm':
+        return ownVector(set, node.weight).memory;
+      case 'linear':
+        return ownMatrix(set, node.weight).memory;
+      case 'rope-append':
+      case 'attend':
+        return this.#pool(node).layers[node.layer]!.memory;
+      default:
+        return null;
+    }
+  }
+
+  #pool(node: NodeOf<'rope-append' | 'attend'>): CpuKvPool {
+    const { pool } = this.#options;
+    const layer = pool?.spec.layers[node.layer];
+    const { kvHeads, headDim } = node.shape;
+    if (pool === null || layer === undefined || layer.kvHeads !== kvHeads || layer.headDim !== headDim) {
+      const got = layer === undefined ? 'none' : `${layer.kvHeads} heads of ${layer.headDim}`;
+      throw new KvantError(
+        'shape-mismatch',
+        `${node.op}: layer ${node.layer} wants ${kvHeads} KV heads of ${headDim}, the pool has ${got}.`,
+        { where: node.op, fix: 'Compile the graph with the KV pool that was made for its model.' },
+      );
+    }
+    return pool;
+  }
+
+  #scratch(): Map<DeviceMemory, number> {
+    const { set, graph, limits, threads, precision } = this.#options;
+    const most = new Map<DeviceMemory, number>();
+    graph.nodes.forEach((node, index) => {
+      let bytes = 0;
+      if (node.op === 'linear') {
+        bytes = scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision);
+      } else if (node.op === 'rope-append') {
+        bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
+      } else if (node.op === 'attend') {
+        bytes = attentionScratchBytes(node, limits.maxContext, threads);
+      } else if (node.op === 'sample') {
+        bytes = sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
+      }
+      const home = this.#homes[index]!;
+      most.set(home, Math.max(most.get(home) ?? 0, bytes));
+    });
+    return most;
+  }
+
+  #rowsOf(tensor: Tensor): number {
+    const { maxTokens, maxOutputs } = this.#options.limits;
+    return tensor.rows === 'tokens' ? maxTokens : maxOutputs;
+  }
+
+  #emit(node: Node, home: DeviceMemory, addressOf: (tensor: Tensor, memory: DeviceMemory) => number): void {
+    if (node.op === 'input') return;
+    let segment = this.#segments.at(-1);
+    if (segment?.memory !== home) {
+      segment = { memory: home, commands: [], carries: [] };
+      this.#segments.push(segment);
+    }
+    for (const tensor of nodeInputs(node)) {
+      const from = this.#made.get(tensor)!;
+      if (from === home || this.#carried.get(tensor)?.has(home)) continue;
+      // A tensor made elsewhere was made before this segment began, and nothing else uses its storage while it lives.
+      segment.carries.push({
+        fromMemory: from.index,
+        from: addressOf(tensor, from),
+        to: addressOf(tensor, home),
+        rowBytes: tensor.cols * 4,
+        rows: tensor.rows === 'tokens' ? STEP_TOKENS : STEP_OUTPUTS,
+      });
+      this.#carried.set(tensor, (this.#carried.get(tensor) ?? new Set()).add(home));
+    }
+    segment.commands.push(...this.#commands(node, home, (tensor) => addressOf(tensor, home)));
+  }
+
+  #commands(
+    node: Exclude<Node, NodeOf<'input'>>,
+    home: DeviceMemory,
+    at: (tensor: Tensor) => number,
+  ): Command[] {
+    const { set, limits, precision } = this.#options;
+    const { place } = this.#sites.get(home)!;
+    switch (node.op) {
+      case 'embed': {
+        const { table } = ownMatrix(set, node.table);
+        if (table === 0) {
+          throw new KvantError('shape-mismatch', 'embed: the table was loaded for products only.', {
+            where: 'embed',
+            fix: "Load it with use: 'embedding' or 'both'.",
+          });
+        }
+        return [embedCommand(place, node, table, at(node.out))];
+      }
+      case 'rms-norm':
+        return [rmsNormCommand(place, node, at(node.x), ownVector(set, node.weight).at(home), at(node.out))];
+      case 'linear': {
+        const where = {
+          x: at(node.x),
+          out: at(node.out),
+          residual: node.residual === null ? 0 : at(node.residual),
+          rowCountAt: rowCountAt(place, node.x.rows),
+          scratch: place.scratch,
+        };
+        return linearCommands(ownMatrix(set, node.weight).packed, where, precision, this.#rowsOf(node.x));
+      }
+      case 'rope-append': {
+        checkRope(node.rope, node.shape.headDim, limits.maxContext);
+        const { norm, rope } = node;
+        const tables = rope === null ? { fine: 0, coarse: 0 } : this.#rope(rope, home);
+        const parts = {
+          qNorm: norm === null ? 0 : ownVector(set, norm.q).at(home),
+          kNorm: norm === null ? 0 : ownVector(set, norm.k).at(home),
+          ...tables,
+        };
+        return [ropeAppendCommand(place, node, this.#layer(node), parts, at(node.qkv), at(node.out))];
+      }
+      case 'attend':
+        return attendCommands(place, node, this.#layer(node), limits.maxContext, at(node.q), at(node.out));
+      case 'glu':
+        return [gluCommand(place, node, at(node.x), at(node.out))];
+      case 'add':
+        return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
+      case 'select-outputs':
+        return [selectCommand(place, node, at(node.x), at(node.out))];
+      case 'sample':
+        this.#ids = { memory: home, at: this.#allocate(home, limits.maxOutputs * 4) };
+        return sampleCommands(place, node, limits.maxOutputs, at(node.logits), this.#ids.at);
+    }
+  }
+
+  #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
+    const pool = this.#pool(node);
+    const { memory, keys, values } = pool.layers[node.layer]!;
+    return { keys, values, tables: pool.tables(memory), spec: pool.spec };
+  }
+
+  /** A rope table in a memory. */
+  #rope(rope: RopeTable, memory: DeviceMemory): { fine: number; coarse: number } {
+    const tables = this.#ropes.get(memory) ?? new Map<RopeTable, { fine: number; coarse: number }>();
+    this.#ropes.set(memory, tables);
+    let found = tables.get(rope);
+    if (found === undefined) {
+      const put = (data: Float32Array): number => {
+        const at = this.#allocate(memory, data.byteLength);
+        memory.f32(at, data.length).set(data);
+        return at;
+      };
+      found = { fine: put(rope.fine), coarse: put(rope.coarse) };
+      tables.set(rope, found);
+    }
+    return found;
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * A program as the threads read it: words in the first memory.
+ *
+ * Head, then for each mirror of the step (memory, address), then the segments: runs of commands in one memory, with
+ * the activations to be carried into it first.
+ */
+export const D_STEP = 0;
+export const D_STEP_BYTES = 1;
+export const D_TOKENS = 2;
+export const D_LAST = 3;
+export const D_SLOTS = 4;
+export const D_OUTPUT_SLOTS = 5;
+/** Where the sampled ids are: memory and address. No sampling: NO_MEMORY. */
+export const D_IDS_MEMORY = 6;
+export const D_IDS = 7;
+/** Where they are gathered in the first memory, if they are in another. */
+export const D_IDS_HERE = 8;
+export const D_MIRRORS = 9;
+export const D_SEGMENTS = 10;
+export const D_HEAD = 11;
+export const NO_MEMORY = 0xffff_ffff;
+
+/** Kinds of ring entries: `[kind, descriptor, inbox, result]`. */
+export const ENTRY_STEP = 0;
+export const ENTRY_MESSAGE = 1;
+export const ENTRY_EXIT = 2;
+
+/** An activation carried from one memory to another before a segment. */
+export interface Carry {
+  readonly fromMemory: number;
+  readonly from: number;
+  readonly to: number;
+  readonly rowBytes: number;
+  /** Word offset, in the step, of the count of its rows. */
+  readonly rows: number;
+}
+
+export interface Segment {
+  readonly memory: number;
+  readonly commands: number;
+  readonly count: number;
+  readonly carries: readonly Carry[];
+}
+
+export interface Descriptor {
+  readonly step: number;
+  readonly stepBytes: number;
+  readonly tokens: number;
+  readonly last: number;
+  readonly slots: number;
+  readonly outputSlots: number;
+  readonly ids: { readonly memory: number; readonly at: number } | null;
+  readonly idsHere: number;
+  readonly mirrors: readonly { readonly memory: number; readonly at: number }[];
+  readonly segments: readonly Segment[];
+}
+
+export function encodeDescriptor(d: Descriptor): Uint32Array {
+  const words = [
+    d.step,
+    d.stepBytes,
+    d.tokens,
+    d.last,
+    d.slots,
+    d.outputSlots,
+    d.ids?.memory ?? NO_MEMORY,
+    d.ids?.at ?? 0,
+    d.idsHere,
+    d.mirrors.length,
+    d.segments.length,
+  ];
+  for (const { memory, at } of d.mirrors) words.push(memory, at);
+  for (const { memory, commands, count, carries } of d.segments) {
+    words.push(memory, commands, count, carries.length);
+    for (const c of carries) words.push(c.fromMemory, c.from, c.to, c.rowBytes, c.rows);
+  }
+  return Uint32Array.from(words);
+}

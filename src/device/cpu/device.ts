@@ -1,0 +1,160 @@
+import { totalmem } from 'node:os';
+import type { KvantError } from '../../errors.js';
+import type {
+  Device,
+  DeviceInfo,
+  DeviceStats,
+  Matrix,
+  MatrixOptions,
+  PlacementGroup,
+  Precision,
+  Program,
+  ProgramLimits,
+  Vector,
+} from '../device.js';
+import type { Graph } from '../graph.js';
+import type { KvPool, KvPoolSpec } from '../kv.js';
+import type { MatrixSource, VectorSource } from '../weights.js';
+import { ATTENTION_SPLIT } from './commands.js';
+import { compile } from './compile.js';
+import type { Kernels } from './kernels.js';
+import { CpuKvPool } from './kv-pool.js';
+import { tableWords } from './linear-commands.js';
+import { MemorySet } from './memory.js';
+import { packedBytes, packMatrix, stackedBytes } from './pack.js';
+import { ThreadPool } from './pool.js';
+import { CpuProgram } from './program.js';
+import { CpuMatrix, CpuVector, foreign } from './resident.js';
+
+export interface CpuDeviceSettings {
+  readonly kernels: Kernels;
+  readonly threads: number;
+  /** Threads the machine runs at once. */
+  readonly cores: number;
+  readonly precision: Precision;
+  readonly memoryLimitBytes: number;
+}
+
+/** Turns of a spinning thread: about as long as it takes to wake one (20 µs); hardly any where cores are short. */
+const SPIN = { enough: 20_000, scarce: 64 };
+
+export class CpuDevice implements Device {
+  readonly info: DeviceInfo;
+  readonly #kernels: Kernels;
+  readonly #precision: Precision;
+  readonly #set: MemorySet;
+  readonly #threads: ThreadPool;
+  #plans = 0;
+
+  private constructor(settings: CpuDeviceSettings) {
+    const { kernels, threads, cores, precision, memoryLimitBytes } = settings;
+    const memoryBytes = machineBytes();
+    this.#kernels = kernels;
+    this.#precision = precision;
+    const early: { pool: ThreadPool | null } = { pool: null };
+    this.#set = new MemorySet({
+      memoryLimitBytes,
+      totalBytes: memoryBytes,
+      spinTurns: threads <= cores ? SPIN.enough : SPIN.scarce,
+      onMemory: (memory) => early.pool?.addMemory(memory),
+    });
+    this.#threads = new ThreadPool({ kernels, threads, memories: this.#set.all });
+    early.pool = this.#threads;
+    this.info = {
+      kind: 'cpu',
+      name: `${threads} ${threads === 1 ? 'thread' : 'threads'}, ${kernels.relaxed ? 'relaxed SIMD' : 'SIMD128'}`,
+      features: kernels.relaxed ? ['simd128', 'relaxed-simd'] : ['simd128'],
+      precision,
+      deterministic: true,
+      memoryBytes,
+      attentionSplit: ATTENTION_SPLIT,
+    };
+  }
+
+  static async open(settings: CpuDeviceSettings): Promise<CpuDevice> {
+    const device = new CpuDevice(settings);
+    try {
+      await device.#threads.ready();
+    } catch (error) {
+      await device.#threads.dispose();
+      throw error;
+    }
+    return device;
+  }
+
+  get lost(): Promise<KvantError> {
+    return this.#threads.lost;
+  }
+
+  place(groups: readonly PlacementGroup[]): void {
+    this.#set.place(
+      groups.map(({ matrices, kvBytes }) =>
+        matrices.reduce((sum, m) => sum + packedBytes(m.rows, m.cols, m.format) + 64, kvBytes),
+      ),
+    );
+  }
+
+  async loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix> {
+    this.#threads.check();
+    const set = this.#set;
+    const place = set.allocate(stackedBytes(parts), options.group);
+    const { memory, at } = place;
+    try {
+      const packed = await packMatrix(memory.memory, at, parts, {
+        build: this.#kernels.relaxed ? 'relaxed' : 'simd',
+        ...(options.bias === undefined ? {} : { bias: options.bias }),
+        ...(options.onBytes === undefined ? {} : { onBytes: options.onBytes }),
+      });
+      let table = 0;
+      if (options.use !== 'linear') {
+        const words = tableWords(packed);
+        table = set.allocateIn(memory, words.length * 4).at;
+        memory.u32(table, words.length).set(words);
+      }
+      return new CpuMatrix(set, memory, packed, table);
+    } catch (error) {
+      set.free(place);
+      throw error;
+    }
+  }
+
+  async loadVector(source: VectorSource, group = 0): Promise<Vector> {
+    this.#threads.check();
+    return new CpuVector(this.#set, await source.read(), group);
+  }
+
+  createKvPool(spec: KvPoolSpec): KvPool {
+    this.#threads.check();
+    return new CpuKvPool(this.#set, spec);
+  }
+
+  async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
+    this.#threads.check();
+    if (pool !== null && !(pool instanceof CpuKvPool)) throw foreign('KV pool');
+    const compiled = compile({
+      set: this.#set,
+      graph,
+      limits,
+      pool,
+      threads: this.#threads.threads,
+      precision: this.#precision,
+    });
+    this.#plans++;
+    return new CpuProgram(this.#set, this.#threads, compiled, limits, pool);
+  }
+
+  stats(): DeviceStats {
+    return { buffers: this.#set.buffers, bytes: this.#set.bytes, plans: this.#plans };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#threads.dispose();
+  }
+}
+
+/** Bytes the machine has, or the process may take. */
+function machineBytes(): number {
+  const allowed = process.constrainedMemory?.() ?? 0;
+  const all = totalmem();
+  return allowed > 0 && allowed < all ? allowed : all;
+}

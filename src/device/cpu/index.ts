@@ -1,0 +1,52 @@
+/** The CPU device: AssemblyScript kernels on threads over shared memory. */
+import { availableParallelism } from 'node:os';
+import { KvantError } from '../../errors.js';
+import { type Device, PRECISIONS, type Precision } from '../device.js';
+import { CpuDevice } from './device.js';
+import { loadKernels, SIMD_CHOICES, type SimdChoice } from './kernels.js';
+
+export interface CpuDeviceOptions {
+  /** Threads that compute; as many as the machine runs at once if omitted. */
+  readonly threads?: number;
+  /** `reference`: f32 activations in every product. */
+  readonly precision?: Precision;
+  /** Largest size of one memory: 4 GiB if omitted. Smaller ones are for tests. */
+  readonly memoryLimitBytes?: number;
+  /** `auto` takes relaxed SIMD where the engine has it. */
+  readonly simd?: SimdChoice;
+}
+
+const MOST_THREADS = 256;
+const LEAST_MEMORY = 4 * 65536;
+
+/**
+ * Opens the CPU device. Its threads live until it is disposed of.
+ *
+ * @throws KvantError `invalid-option`, `simd-unavailable`, `device-out-of-memory`, `device-lost`.
+ */
+export async function createCpuDevice(options: CpuDeviceOptions = {}): Promise<Device> {
+  const cores = availableParallelism();
+  const { threads = cores, precision = 'default', memoryLimitBytes = 2 ** 32, simd = 'auto' } = options;
+  if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
+    throw invalidOption('threads', threads, `Give a whole number from 1 to ${MOST_THREADS}.`);
+  }
+  if (!PRECISIONS.includes(precision)) {
+    throw invalidOption('precision', precision, `Give one of ${PRECISIONS.join(', ')}.`);
+  }
+  if (!SIMD_CHOICES.includes(simd)) {
+    throw invalidOption('simd', simd, `Give one of ${SIMD_CHOICES.join(', ')}.`);
+  }
+  if (!(memoryLimitBytes >= LEAST_MEMORY)) {
+    throw invalidOption('memoryLimitBytes', memoryLimitBytes, `Give at least ${LEAST_MEMORY} bytes.`);
+  }
+  const kernels = await loadKernels(simd);
+  return CpuDevice.open({ kernels, threads, cores, precision, memoryLimitBytes });
+}
+
+function invalidOption(name: string, value: unknown, fix: string): KvantError {
+  return new KvantError('invalid-option', `The CPU device has no ${name} of ${String(value)}.`, {
+    kind: 'invalid-request',
+    where: name,
+    fix,
+  });
+}

@@ -1,0 +1,220 @@
+import { KvantError } from '../../errors.js';
+import type { Program, ProgramLimits } from '../device.js';
+import type { Tensor } from '../graph.js';
+import type { StepInputs } from '../step.js';
+import type { Compiled } from './compile.js';
+import { deviceLost, invalidStep } from './errors.js';
+import type { CpuKvPool } from './kv-pool.js';
+import type { Allocation, MemorySet } from './memory.js';
+import type { ThreadPool, Waiter } from './pool.js';
+import { type StepLayout, writeStep } from './step-layout.js';
+
+/**
+ * A compiled graph. Kernels read the counts of rows while they run, so one list of commands does for steps of any size.
+ *
+ * The ids that `submit` resolves with lie in a buffer that is used again `2 · inFlight` steps later.
+ */
+export class CpuProgram implements Program {
+  readonly #set: MemorySet;
+  readonly #threads: ThreadPool;
+  readonly #limits: ProgramLimits;
+  readonly #pool: CpuKvPool | null;
+  readonly #compiled: Compiled;
+  readonly #slots: readonly StepSlot[];
+  readonly #owned: readonly Allocation[];
+  #next = 0;
+  #pending = 0;
+  #onIdle: (() => void) | null = null;
+  #disposed = false;
+
+  constructor(
+    set: MemorySet,
+    threads: ThreadPool,
+    compiled: Compiled,
+    limits: ProgramLimits,
+    pool: CpuKvPool | null,
+  ) {
+    this.#set = set;
+    this.#threads = threads;
+    this.#compiled = compiled;
+    this.#limits = limits;
+    this.#pool = pool;
+    const first = set.memory(0);
+    const owned: Allocation[] = [...compiled.owned];
+    const onSettled = (): void => {
+      this.#pending--;
+      if (this.#pending === 0) this.#onIdle?.();
+    };
+    this.#slots = Array.from({ length: Math.max(1, limits.inFlight) }, () => {
+      const inbox = set.allocateIn(first, compiled.layout.words * 4);
+      const result = set.allocateIn(first, limits.maxOutputs * 4);
+      owned.push(inbox, result);
+      return new StepSlot(inbox, result, compiled.layout, compiled.samples, limits.maxOutputs, onSettled);
+    });
+    this.#owned = owned;
+  }
+
+  async prepare(_tokens: number, _outputs: number): Promise<void> {}
+
+  submit(inputs: StepInputs): Promise<Uint32Array> {
+    try {
+      this.#threads.check();
+      this.#check(inputs);
+      const slot = this.#slots[this.#next]!;
+      this.#next = (this.#next + 1) % this.#slots.length;
+      slot.fill(inputs);
+      this.#threads.submit(this.#compiled.descriptor, slot.inbox, slot.result, slot);
+      this.#pending++;
+      return slot.promise();
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  write(tensor: Tensor, data: Float32Array): void {
+    const { memory, at } = this.#compiled.place(tensor);
+    const most = this.#rows(tensor) * tensor.cols;
+    if (data.length > most) {
+      throw new KvantError('shape-mismatch', `write: ${data.length} values for a tensor of at most ${most}.`);
+    }
+    memory.f32(at, data.length).set(data);
+  }
+
+  async read(tensor: Tensor, rows: number): Promise<Float32Array> {
+    this.#threads.check();
+    const { memory, at } = this.#compiled.place(tensor);
+    if (!(rows >= 0 && rows <= this.#rows(tensor))) {
+      throw new KvantError('shape-mismatch', `read: ${rows} rows of a tensor of ${this.#rows(tensor)}.`);
+    }
+    return new Float32Array(memory.f32(at, rows * tensor.cols));
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    if (this.#pending > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    }
+    for (const allocation of this.#owned) this.#set.free(allocation);
+  }
+
+  #rows(tensor: Tensor): number {
+    return tensor.rows === 'tokens' ? this.#limits.maxTokens : this.#limits.maxOutputs;
+  }
+
+  /** A step outside the limits would write outside its arrays. */
+  #check(step: StepInputs): void {
+    const { maxTokens, maxSequences, maxOutputs, maxContext } = this.#limits;
+    if (this.#disposed) throw deviceLost('The program was disposed of.');
+    if (this.#pending >= this.#slots.length) {
+      throw invalidStep(`${this.#pending} steps are under way, ${this.#slots.length} are allowed.`);
+    }
+    if (step.tokenCount > maxTokens || step.sequenceCount > maxSequences || step.outputCount > maxOutputs) {
+      throw invalidStep(
+        `A step of ${step.tokenCount} tokens, ${step.sequenceCount} sequences and ${step.outputCount} outputs; the limits are ${maxTokens}, ${maxSequences} and ${maxOutputs}.`,
+      );
+    }
+    const spec = this.#pool?.spec;
+    const context =
+      spec === undefined ? maxContext : Math.min(maxContext, spec.maxBlocksPerSlot * spec.blockTokens);
+    let tokens = 0;
+    for (let s = 0; s < step.sequenceCount; s++) {
+      if (step.seqStart[s] !== tokens)
+        throw invalidStep(`Sequence ${s} does not start behind the one before.`);
+      tokens += step.seqLength[s]!;
+      const end = step.seqPosition[s]! + step.seqLength[s]!;
+      if (end > context) throw invalidStep(`Sequence ${s} reaches position ${end} of ${context}.`);
+      if (step.seqSlot[s]! >= this.#compiled.slots) {
+        throw invalidStep(`State slot ${step.seqSlot[s]} is not one of ${this.#compiled.slots}.`);
+      }
+    }
+    if (tokens !== step.tokenCount) {
+      throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);
+    }
+    for (let r = 0; r < step.outputCount; r++) {
+      if (step.outputs[r]! >= tokens)
+        throw invalidStep(`Output ${r} names token ${step.outputs[r]} of ${tokens}.`);
+    }
+  }
+}
+
+/** The room of one step under way: its inputs, its results, and who waits for it. */
+class StepSlot implements Waiter {
+  readonly inbox: number;
+  readonly result: number;
+  readonly #layout: StepLayout;
+  readonly #samples: boolean;
+  readonly #u32: Uint32Array;
+  readonly #f32: Float32Array;
+  readonly #results: Uint32Array<ArrayBufferLike>;
+  readonly #onSettled: () => void;
+  /** Two buffers for ids, used in turn; views of every length that was asked for. */
+  readonly #buffers: readonly [IdBuffer, IdBuffer];
+  readonly #executor = (resolve: (ids: Uint32Array) => void, reject: (error: KvantError) => void): void => {
+    this.#resolve = resolve;
+    this.#reject = reject;
+  };
+  #resolve: (ids: Uint32Array) => void = () => {};
+  #reject: (error: KvantError) => void = () => {};
+  #turn = 0;
+  #outputs = 0;
+
+  constructor(
+    inbox: Allocation,
+    result: Allocation,
+    layout: StepLayout,
+    samples: boolean,
+    maxOutputs: number,
+    onSettled: () => void,
+  ) {
+    this.inbox = inbox.at;
+    this.result = result.at;
+    this.#layout = layout;
+    this.#samples = samples;
+    this.#u32 = inbox.memory.u32(inbox.at, layout.words) as Uint32Array;
+    this.#f32 = inbox.memory.f32(inbox.at, layout.words) as Float32Array;
+    this.#results = result.memory.u32(result.at, maxOutputs);
+    this.#onSettled = onSettled;
+    this.#buffers = [new IdBuffer(maxOutputs), new IdBuffer(maxOutputs)];
+  }
+
+  fill(step: StepInputs): void {
+    this.#outputs = this.#samples ? step.outputCount : 0;
+    writeStep(this.#layout, step, this.#u32, this.#f32);
+  }
+
+  promise(): Promise<Uint32Array> {
+    return new Promise(this.#executor);
+  }
+
+  retired(): void {
+    this.#turn ^= 1;
+    const ids = this.#buffers[this.#turn as 0 | 1].view(this.#outputs);
+    for (let r = 0; r < ids.length; r++) ids[r] = this.#results[r]!;
+    this.#resolve(ids);
+    this.#onSettled();
+  }
+
+  failed(error: KvantError): void {
+    this.#reject(error);
+    this.#onSettled();
+  }
+}
+
+class IdBuffer {
+  readonly #ids: Uint32Array;
+  readonly #views: (Uint32Array | undefined)[];
+
+  constructor(length: number) {
+    this.#ids = new Uint32Array(length);
+    this.#views = new Array<Uint32Array | undefined>(length + 1).fill(undefined);
+  }
+
+  view(length: number): Uint32Array {
+    const view = this.#views[length] ?? this.#ids.subarray(0, length);
+    this.#views[length] = view;
+    return view;
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * How a step lies in memory: four head words (opcodes.ts), then the arrays of StepInputs, each as long as the limits
+ * allow. All offsets are in words.
+ */
+import type { ProgramLimits } from '../device.js';
+import type { StepInputs } from '../step.js';
+import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from './opcodes.js';
+
+const HEAD = 16;
+
+export interface StepLayout {
+  readonly tokens: number;
+  /** slot, start, length, position: `seqStride` words apart. */
+  readonly sequences: number;
+  readonly seqStride: number;
+  readonly outputs: number;
+  readonly outputSlots: number;
+  /** temperature, topK, topP, minP, seedLow, seedHigh, choice, position: `samplingStride` words apart. */
+  readonly sampling: number;
+  readonly samplingStride: number;
+  readonly words: number;
+}
+
+export function stepLayout(limits: ProgramLimits): StepLayout {
+  const tokens = HEAD;
+  const sequences = tokens + limits.maxTokens;
+  const outputs = sequences + 4 * limits.maxSequences;
+  const outputSlots = outputs + limits.maxOutputs;
+  const sampling = outputSlots + limits.maxOutputs;
+  return {
+    tokens,
+    sequences,
+    seqStride: limits.maxSequences,
+    outputs,
+    outputSlots,
+    sampling,
+    samplingStride: limits.maxOutputs,
+    words: sampling + 8 * limits.maxOutputs,
+  };
+}
+
+/** Copies a step to where the threads will find it. `u32` and `f32` are views of the same words. */
+export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array, f32: Float32Array): void {
+  const { tokenCount, sequenceCount, outputCount, sampling } = step;
+  u32[STEP_TOKENS] = tokenCount;
+  u32[STEP_SEQUENCES] = sequenceCount;
+  u32[STEP_OUTPUTS] = outputCount;
+  copy(u32, layout.tokens, step.tokens, tokenCount);
+  const { sequences: s, seqStride: n } = layout;
+  copy(u32, s, step.seqSlot, sequenceCount);
+  copy(u32, s + n, step.seqStart, sequenceCount);
+  copy(u32, s + 2 * n, step.seqLength, sequenceCount);
+  copy(u32, s + 3 * n, step.seqPosition, sequenceCount);
+  copy(u32, layout.outputs, step.outputs, outputCount);
+  copy(u32, layout.outputSlots, step.outputSlot, outputCount);
+  const { sampling: p, samplingStride: m } = layout;
+  copy(f32, p, sampling.temperature, outputCount);
+  copy(u32, p + m, sampling.topK, outputCount);
+  copy(f32, p + 2 * m, sampling.topP, outputCount);
+  copy(f32, p + 3 * m, sampling.minP, outputCount);
+  copy(u32, p + 4 * m, sampling.seedLow, outputCount);
+  copy(u32, p + 5 * m, sampling.seedHigh, outputCount);
+  copy(u32, p + 6 * m, sampling.choice, outputCount);
+  copy(u32, p + 7 * m, sampling.position, outputCount);
+}
+
+/** By a loop: a subarray would be made anew every step. */
+function copy(
+  to: Uint32Array | Float32Array,
+  at: number,
+  from: Int32Array | Uint32Array | Float32Array,
+  count: number,
+): void {
+  for (let i = 0; i < count; i++) to[at + i] = from[i]!;
+}
