@@ -42,7 +42,7 @@ export class EngineClient {
     const transport =
       options.worker === false
         ? inProcessTransport(events, internals.makeDevice)
-        : await workerTransport(events);
+        : await workerTransport(events, internals.onWorker);
     client.#transport = transport;
     const abandon = (): void => client.#ready.reject(options.signal?.reason);
     options.signal?.addEventListener('abort', abandon, { once: true });

@@ -1,7 +1,10 @@
+import type { Worker } from 'node:worker_threads';
 import type { HostCallbacks } from './host-load.js';
 
 /** Hooks for tests; no part of the public contract. */
 export interface EngineInternals {
   /** Instead of kvant's own choice. Only with `worker: false`: a device cannot cross threads. */
   readonly makeDevice?: NonNullable<HostCallbacks['makeDevice']>;
+  /** Sees the engine's thread. */
+  readonly onWorker?: (worker: Worker) => void;
 }

@@ -2,8 +2,8 @@
 
 import { KvantError } from '../errors.js';
 import { workerUrl } from '../worker-url.js';
+import type { EngineInternals } from './engine-internals.js';
 import { EngineHost } from './host.js';
-import type { HostCallbacks } from './host-load.js';
 import type { FromHost, ToHost } from './messages.js';
 
 export interface Transport {
@@ -18,9 +18,13 @@ export interface TransportEvents {
   readonly onCrash: (error: KvantError) => void;
 }
 
-export async function workerTransport(events: TransportEvents): Promise<Transport> {
+export async function workerTransport(
+  events: TransportEvents,
+  onWorker?: EngineInternals['onWorker'],
+): Promise<Transport> {
   const { Worker } = await import('node:worker_threads');
   const worker = new Worker(workerUrl('./worker.js', import.meta.url));
+  onWorker?.(worker);
   let ending = false;
   let crash: KvantError | null = null;
   const crashed = (what: string, cause?: unknown): void => {
@@ -47,7 +51,7 @@ export async function workerTransport(events: TransportEvents): Promise<Transpor
 /** Everything on the calling thread. Messages are delivered later, never within `post`. */
 export function inProcessTransport(
   events: TransportEvents,
-  makeDevice?: HostCallbacks['makeDevice'],
+  makeDevice?: EngineInternals['makeDevice'],
 ): Transport {
   const host = new EngineHost((message) => queueMicrotask(() => events.onMessage(message)), makeDevice);
   return {
