@@ -1,0 +1,170 @@
+/** A GPU behind the device contract. Needs a `GPUAdapter` and nothing of Node: it runs in a browser as well. */
+
+import { KvantError } from '../../errors.js';
+import type {
+  Device,
+  DeviceInfo,
+  DeviceStats,
+  MatrixOptions,
+  PlacementGroup,
+  Precision,
+  Program,
+  ProgramLimits,
+} from '../device.js';
+import type { Graph } from '../graph.js';
+import type { KvPool, KvPoolSpec } from '../kv.js';
+import type { MatrixSource, VectorSource } from '../weights.js';
+import { adapterName, featureNames, readCapabilities, requestDevice } from './adapter.js';
+import { Allocator } from './allocator.js';
+import { deviceLost, Faults, fromGpuError, internalFault } from './faults.js';
+import type { Capabilities } from './kernel.js';
+import { GpuKvPool } from './kv-pool.js';
+import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
+import { Pipelines } from './pipelines.js';
+import { WebGpuProgram } from './program.js';
+import { ATTENTION_SPLIT } from './step-buffer.js';
+
+export interface WebGpuDeviceOptions {
+  readonly precision?: Precision;
+  readonly deterministic?: boolean;
+}
+
+export class WebGpuDevice implements Device {
+  readonly info: DeviceInfo;
+  readonly lost: Promise<KvantError>;
+  readonly capabilities: Capabilities;
+  readonly #device: GPUDevice;
+  readonly #allocator: Allocator;
+  readonly #pipelines: Pipelines;
+  readonly #faults = new Faults();
+  readonly #target: LoadTarget;
+  readonly #programs = new Set<WebGpuProgram>();
+  readonly #onDispose: () => void;
+  #plans = 0;
+  #disposed = false;
+
+  /** `onDispose` runs last: Node drops its hold on Dawn there. */
+  static async create(
+    adapter: GPUAdapter,
+    options: WebGpuDeviceOptions = {},
+    onDispose: () => void = () => {},
+  ): Promise<WebGpuDevice> {
+    const device = await requestDevice(adapter);
+    const { precision = 'default', deterministic = false } = options;
+    const capabilities = readCapabilities(adapter, device, precision, deterministic);
+    return new WebGpuDevice(adapter, device, capabilities, onDispose);
+  }
+
+  private constructor(
+    adapter: GPUAdapter,
+    device: GPUDevice,
+    capabilities: Capabilities,
+    onDispose: () => void,
+  ) {
+    this.#device = device;
+    this.capabilities = capabilities;
+    this.#onDispose = onDispose;
+    this.#allocator = new Allocator(device);
+    this.#pipelines = new Pipelines(device);
+    this.#target = {
+      device,
+      allocator: this.#allocator,
+      f16: capabilities.f16,
+      bindingBytes: capabilities.bindingBytes,
+    };
+    this.info = {
+      kind: 'webgpu',
+      name: adapterName(adapter.info),
+      features: featureNames(capabilities),
+      precision: capabilities.precision,
+      deterministic: capabilities.deterministic,
+      // WebGPU does not say.
+      memoryBytes: undefined,
+      attentionSplit: ATTENTION_SPLIT,
+    };
+    device.addEventListener('uncapturederror', (event) => {
+      event.preventDefault();
+      this.#faults.report(fromGpuError(event.error, 'step'));
+    });
+    this.lost = new Promise((resolve) => {
+      void device.lost.then(({ reason, message }) => {
+        // Our own dispose destroys the device: that is no loss.
+        if (this.#disposed) return;
+        const error = deviceLost(reason, message);
+        this.#faults.report(error);
+        resolve(error);
+      });
+    });
+  }
+
+  /** Objects ever made on the GPU: buffers, pipelines, layouts, bind groups. Stands still while steps run. */
+  get created(): number {
+    return this.#allocator.created + this.#pipelines.created;
+  }
+
+  /** One memory: nothing to place. */
+  place(_groups: readonly PlacementGroup[]): void {
+    this.#alive();
+  }
+
+  async loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<GpuMatrix> {
+    this.#alive();
+    const matrix = await loadMatrix(this.#target, parts, options);
+    this.#alive();
+    return matrix;
+  }
+
+  async loadVector(source: VectorSource, _group?: number): Promise<GpuVector> {
+    this.#alive();
+    return loadVector(this.#target, source);
+  }
+
+  createKvPool(spec: KvPoolSpec): GpuKvPool {
+    this.#alive();
+    return new GpuKvPool(this.#device, this.#allocator, spec, this.capabilities.bindingBytes);
+  }
+
+  async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
+    this.#alive();
+    if (pool !== null && !(pool instanceof GpuKvPool)) {
+      throw internalFault('A KV pool of another device was given to a WebGPU program', 'compile');
+    }
+    const program = await WebGpuProgram.create(
+      {
+        device: this.#device,
+        allocator: this.#allocator,
+        pipelines: this.#pipelines,
+        faults: this.#faults,
+        capabilities: this.capabilities,
+        onPlan: () => {
+          this.#plans++;
+        },
+      },
+      graph,
+      limits,
+      pool,
+    );
+    this.#programs.add(program);
+    return program;
+  }
+
+  stats(): DeviceStats {
+    return { buffers: this.#allocator.buffers, bytes: this.#allocator.bytes, plans: this.#plans };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const program of this.#programs) await program.dispose();
+    this.#allocator.destroyAll();
+    this.#device.destroy();
+    await this.#device.lost;
+    this.#onDispose();
+  }
+
+  #alive(): void {
+    this.#faults.check();
+    if (!this.#disposed) return;
+    throw new KvantError('disposed', 'The WebGPU device has been disposed of.', { fix: 'Create it again.' });
+  }
+}

@@ -1,0 +1,41 @@
+/** The WebGPU device: Dawn in Node, `navigator.gpu` in a browser. */
+
+import type { Device } from '../device.js';
+import { chooseAdapter } from './adapter.js';
+import { WebGpuDevice, type WebGpuDeviceOptions } from './device.js';
+
+export { WebGpuDevice } from './device.js';
+
+export interface CreateWebGpuDeviceOptions extends WebGpuDeviceOptions {
+  /** Where adapters come from; `navigator.gpu` or Dawn if omitted. */
+  readonly gpu?: GPU | undefined;
+  /** Take an adapter that computes in software (SwiftShader). For tests. */
+  readonly allowSoftware?: boolean;
+  /** Part of the adapter's name. */
+  readonly adapterName?: string | undefined;
+}
+
+/**
+ * Opens the GPU.
+ *
+ * @throws KvantError `webgpu-missing` without the package `webgpu` in Node, `no-adapter` without a usable GPU.
+ * @example
+ * await using device = await createWebGpuDevice({ precision: 'reference' });
+ */
+export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}): Promise<Device> {
+  const { gpu: given, allowSoftware = false, adapterName } = options;
+  let fix = 'Use a browser with WebGPU, or the CPU device.';
+  let gpu = given ?? (globalThis as { navigator?: { gpu?: GPU } }).navigator?.gpu;
+  // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device.
+  const holder: { gpu: GPU | undefined } = { gpu: undefined };
+  if (gpu === undefined) {
+    const node = await import('./node.js');
+    gpu = await node.createNodeGpu();
+    fix = node.LIBVULKAN_FIX;
+    holder.gpu = gpu;
+  }
+  const adapter = await chooseAdapter(gpu, { allowSoftware, adapterName, noAdapterFix: fix });
+  return WebGpuDevice.create(adapter, options, () => {
+    holder.gpu = undefined;
+  });
+}

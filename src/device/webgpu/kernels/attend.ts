@@ -1,0 +1,350 @@
+/**
+ * Attention over the paged cache, portable.
+ *
+ * One core serves two dispatches. A workgroup holds some *rows*, (token, query head) pairs that share a KV head, and
+ * walks positions in chunks staged in workgroup memory; K and V are read once for all its rows, so the query heads of
+ * a GQA group share them. Sums start anew at every multiple of ATTENTION_SPLIT and are merged in order:
+ * - *items*: sequences with one token in the step. A workgroup does one split and leaves a partial (max, sum,
+ *   weighted values), which `reduce` merges. A long context fills the GPU.
+ * - *tiles*: other sequences. A workgroup does all splits of up to ATTENTION_TILE tokens and merges as it goes.
+ * A sum's order depends on positions alone: neither on the rows nor on which of the two did it.
+ */
+
+import type { AttentionShape } from '../../graph.js';
+import type { KvFormat } from '../../kv.js';
+import { type Binding, declareBindings, f32Literal, type Kernel, type Stage } from '../kernel.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { cacheType, KV_WGSL, loadFour } from './kv-format.js';
+
+export interface AttendShape extends AttentionShape {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly blockTokens: number;
+  readonly maxBlocksPerSlot: number;
+  readonly scale: number;
+  readonly window: number | null;
+  readonly softcap: number | null;
+  /** Items there is scratch for; 0 where every sequence is tiled. */
+  readonly maxItems: number;
+}
+
+const THREADS = 128;
+/** No sum of scores comes near it, and it stays finite when subtracted from. */
+const LOWEST = '-3.0e38';
+
+/** Bytes of scratch for one item, over all heads. */
+export function itemScratchBytes(shape: AttentionShape): number {
+  return shape.heads * (shape.headDim + 2) * 4;
+}
+
+/** Roles: step, q, keys, values, tables, out; scratchSums, scratchTops. */
+export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel {
+  const stages: Stage[] = [];
+  if (shape.maxItems > 0) {
+    stages.push(coreStage(shape, workgroupBytes, 'items'), reduceStage(shape));
+  }
+  stages.push(coreStage(shape, workgroupBytes, 'tiles'));
+  return {
+    stages,
+    scratch:
+      shape.maxItems === 0
+        ? {}
+        : {
+            scratchSums: shape.maxItems * shape.heads * shape.headDim * 4,
+            scratchTops: shape.maxItems * shape.heads * 8,
+          },
+  };
+}
+
+/** Positions staged at once, and rows of a workgroup; chunks divide a split. */
+function sizes(
+  shape: AttendShape,
+  workgroupBytes: number,
+  mode: 'items' | 'tiles',
+): { chunk: number; rows: number } {
+  const group = shape.heads / shape.kvHeads;
+  const headBytes = shape.headDim * 4;
+  const chunk = shape.headDim > 128 ? 8 : shape.headDim > 64 ? 16 : 32;
+  const wanted = mode === 'items' ? group : group * ATTENTION_TILE;
+  const rowBytes = headBytes + chunk * 4 + 24;
+  const room = Math.floor((Math.min(workgroupBytes, 32768) - chunk * headBytes) / rowBytes);
+  let rows = 1;
+  while (rows * 2 <= room && rows < wanted && rows < 32) rows *= 2;
+  return { chunk, rows };
+}
+
+function coreStage(shape: AttendShape, workgroupBytes: number, mode: 'items' | 'tiles'): Stage {
+  const { heads, kvHeads, headDim, window, softcap, blockTokens } = shape;
+  const group = heads / kvHeads;
+  const vectors = headDim / 4;
+  const { chunk, rows } = sizes(shape, workgroupBytes, mode);
+  const tokens = mode === 'items' ? 1 : ATTENTION_TILE;
+  const rowBlocks = Math.ceil((group * tokens) / rows);
+  const cells = rows * vectors;
+  /** Output vectors a thread owns: cell `lid + THREADS · j` is (row, four dims). */
+  const owned = Math.ceil(cells / THREADS);
+  const bindings: Binding[] = [
+    STEP_BINDING,
+    { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'keys', access: 'read', type: cacheType(shape.key) },
+    { name: 'values', access: 'read', type: cacheType(shape.value) },
+    { name: 'tables', access: 'read', type: 'array<u32>' },
+  ];
+  if (mode === 'tiles') bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
+  else {
+    bindings.push({ name: 'scratchSums', access: 'read_write', type: 'array<vec4<f32>>' });
+    bindings.push({ name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' });
+  }
+  const each = (f: (j: number) => string): string => Array.from({ length: owned }, (_, j) => f(j)).join('\n');
+  const cell = (j: number, body: string): string => {
+    const guard = (j + 1) * THREADS <= cells ? '' : `if (lid + ${j * THREADS}u < ${cells}u)`;
+    return `${guard} { let cell = lid + ${j * THREADS}u; let r = cell / ${vectors}u; let d = cell % ${vectors}u; ${body} }`;
+  };
+  const softcapped =
+    softcap === null
+      ? ''
+      : `let e = exp(clamp(2.0 * s / ${f32Literal(softcap)}, -80.0, 80.0));
+        s = ${f32Literal(softcap)} * (1.0 - 2.0 / (e + 1.0));`;
+  const low = window === null ? '0u' : `max(p, ${window - 1}u) - ${window - 1}u`;
+  const stage = (buffer: string, format: KvFormat): string => `
+      for (var i = lid; i < ${chunk * vectors}u; i += ${THREADS}u) {
+        let t = base + i / ${vectors}u;
+        var v = vec4<f32>(0.0);
+        if (t <= last) {
+          let block = tables[slot * ${shape.maxBlocksPerSlot}u + t / ${blockTokens}u];
+          let at = ((block * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${vectors}u + i % ${vectors}u;
+          v = ${loadFour(format, buffer, 'at')};
+        }
+        stage[i] = v;
+      }`;
+  const locate =
+    mode === 'items'
+      ? `
+  let item_at = wid.x + wid.y * nwg.x;
+  if (item_at >= step[0].w) { return; }
+  let item = step[step[2].x + item_at];
+  let first_token = item.x;
+  let token = step_token(first_token);
+  let slot = token.y;
+  let last = token.z;
+  let p_first = token.z;
+  let row_count = ${group}u;
+  let split_first = item.y;
+  let split_last = item.y;`
+      : `
+  let tile_at = wid.x + wid.y * nwg.x;
+  if (tile_at >= step[1].y) { return; }
+  let tile = step[step[2].z + tile_at];
+  let first_token = tile.x;
+  let slot = tile.w;
+  let p_first = tile.z;
+  let row_count = tile.y * ${group}u;
+  if (row_block * ${rows}u >= row_count) { return; }
+  // The last position that a row of this workgroup sees, and the first.
+  let last = p_first + (min((row_block + 1u) * ${rows}u, row_count) - 1u) / ${group}u;
+  let split_last = last / ${ATTENTION_SPLIT}u;
+  let p_low = p_first + row_block * ${rows}u / ${group}u;
+  let split_first = (${low.replaceAll('p,', 'p_low,')}) / ${ATTENTION_SPLIT}u;`;
+  const finish =
+    mode === 'items'
+      ? `
+  ${each((j) =>
+    cell(
+      j,
+      `let row = row_block * ${rows}u + r;
+    if (row < row_count) { scratchSums[(item_at * ${heads}u + kv * ${group}u + row) * ${vectors}u + d] = acc${j}; }`,
+    ),
+  )}
+  if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
+    scratchTops[item_at * ${heads}u + kv * ${group}u + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
+  }`
+      : `
+  ${each((j) =>
+    cell(
+      j,
+      `let row = row_block * ${rows}u + r;
+    if (row < row_count) {
+      let denominator = total_sum[r];
+      let value = select(vec4<f32>(0.0), total${j} / denominator, denominator != 0.0);
+      out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + d] = value;
+    }`,
+    ),
+  )}`;
+  const mergeSplit =
+    mode === 'items'
+      ? ''
+      : `
+    // The split joins the whole by the same steps as in the reduce.
+    ${each((j) => cell(j, mergeText(`total${j}`, 'total_top[r]', 'total_sum[r]', `acc${j}`, 'top[r]', 'sum[r]').vector))}
+    workgroupBarrier();
+    if (lid < ${rows}u) {
+      let r = lid;
+      ${mergeText('', 'total_top[r]', 'total_sum[r]', '', 'top[r]', 'sum[r]').scalars}
+    }
+    workgroupBarrier();`;
+  const totals =
+    mode === 'items'
+      ? ''
+      : `var<workgroup> total_top: array<f32, ${rows}>;
+var<workgroup> total_sum: array<f32, ${rows}>;`;
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${KV_WGSL}
+var<workgroup> queries: array<vec4<f32>, ${cells}>;
+var<workgroup> stage: array<vec4<f32>, ${chunk * vectors}>;
+var<workgroup> scores: array<f32, ${rows * chunk}>;
+var<workgroup> top: array<f32, ${rows}>;
+var<workgroup> sum: array<f32, ${rows}>;
+var<workgroup> shrink: array<f32, ${rows}>;
+${totals}
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+  let kv = wid.z / ${rowBlocks}u;
+  let row_block = wid.z % ${rowBlocks}u;
+  ${locate}
+  for (var i = lid; i < ${cells}u; i += ${THREADS}u) {
+    let row = row_block * ${rows}u + i / ${vectors}u;
+    var v = vec4<f32>(0.0);
+    if (row < row_count) {
+      let head = kv * ${group}u + row % ${group}u;
+      v = q[((first_token + row / ${group}u) * ${heads}u + head) * ${vectors}u + i % ${vectors}u];
+    }
+    queries[i] = v;
+  }
+  ${each((j) => `var acc${j} = vec4<f32>(0.0);${mode === 'tiles' ? ` var total${j} = vec4<f32>(0.0);` : ''}`)}
+  ${mode === 'tiles' ? `if (lid < ${rows}u) { total_top[lid] = ${LOWEST}; total_sum[lid] = 0.0; }` : ''}
+  for (var split = split_first; split <= split_last; split++) {
+    if (lid < ${rows}u) { top[lid] = ${LOWEST}; sum[lid] = 0.0; }
+    ${each((j) => `acc${j} = vec4<f32>(0.0);`)}
+    let split_end = min(split * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, last);
+    for (var base = split * ${ATTENTION_SPLIT}u; base <= split_end; base += ${chunk}u) {
+      workgroupBarrier();
+      ${stage('keys', shape.key)}
+      workgroupBarrier();
+      for (var i = lid; i < ${rows * chunk}u; i += ${THREADS}u) {
+        let r = i / ${chunk}u;
+        let t = base + i % ${chunk}u;
+        let row = row_block * ${rows}u + r;
+        let p = p_first + row / ${group}u;
+        var s = ${LOWEST};
+        if (row < row_count && t <= p && t >= ${low}) {
+          s = 0.0;
+          for (var d = 0u; d < ${vectors}u; d++) {
+            s += dot(queries[r * ${vectors}u + d], stage[(i % ${chunk}u) * ${vectors}u + d]);
+          }
+          s *= ${f32Literal(shape.scale)};
+          ${softcapped}
+        }
+        scores[i] = s;
+      }
+      workgroupBarrier();
+      ${stage('values', shape.value)}
+      if (lid < ${rows}u) {
+        let before = top[lid];
+        var now = before;
+        for (var c = 0u; c < ${chunk}u; c++) { now = max(now, scores[lid * ${chunk}u + c]); }
+        let factor = exp(before - now);
+        var total = sum[lid] * factor;
+        for (var c = 0u; c < ${chunk}u; c++) {
+          let s = scores[lid * ${chunk}u + c];
+          // Not yet anything seen: LOWEST less LOWEST would count as 1. NaN compares false, and stays.
+          let w = select(exp(s - now), 0.0, s <= ${LOWEST});
+          scores[lid * ${chunk}u + c] = w;
+          total += w;
+        }
+        top[lid] = now;
+        sum[lid] = total;
+        shrink[lid] = factor;
+      }
+      workgroupBarrier();
+      ${each((j) =>
+        cell(
+          j,
+          `var a = acc${j} * shrink[r];
+        for (var c = 0u; c < ${chunk}u; c++) { a = fma(vec4<f32>(scores[r * ${chunk}u + c]), stage[c * ${vectors}u + d], a); }
+        acc${j} = a;`,
+        ),
+      )}
+    }
+    workgroupBarrier();
+    ${mergeSplit}
+  }
+  ${finish}
+}`;
+  return {
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}`,
+    wgsl,
+    bindings,
+    workgroups: (facts, out) => {
+      const count = mode === 'items' ? facts.items : facts.tiles;
+      const y = Math.ceil(count / 65535);
+      out[0] = y === 0 ? 0 : Math.ceil(count / y);
+      out[1] = y;
+      out[2] = kvHeads * rowBlocks;
+    },
+  };
+}
+
+/** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
+function mergeText(
+  a: string,
+  aTop: string,
+  aSum: string,
+  b: string,
+  bTop: string,
+  bSum: string,
+): { readonly vector: string; readonly scalars: string } {
+  const factors = `let now = max(${aTop}, ${bTop}); let fa = exp(${aTop} - now); let fb = exp(${bTop} - now);`;
+  return {
+    vector: `${factors} ${a} = fma(${b}, vec4<f32>(fb), ${a} * fa);`,
+    scalars: `${factors} ${aSum} = fma(${bSum}, fb, ${aSum} * fa); ${aTop} = now;`,
+  };
+}
+
+/** One workgroup a (token, head), a thread for four dims. */
+function reduceStage(shape: AttendShape): Stage {
+  const { heads, kvHeads, headDim, window } = shape;
+  const vectors = headDim / 4;
+  const bindings: Binding[] = [
+    STEP_BINDING,
+    { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
+    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+  ];
+  // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
+  const skip =
+    window === null
+      ? '0u'
+      : `(max(step_token(row.x).z, ${window - 1}u) - ${window - 1}u) / ${ATTENTION_SPLIT}u`;
+  const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  if (wid.y >= step[1].x || lid >= ${vectors}u) { return; }
+  let row = step[step[2].y + wid.y];
+  let head = wid.x;
+  var total = vec4<f32>(0.0);
+  var total_top = ${LOWEST};
+  var total_sum = 0.0;
+  for (var i = ${skip}; i < row.z; i++) {
+    let at = (row.y + i) * ${heads}u + head;
+    let tops = scratchTops[at];
+    let value = scratchSums[at * ${vectors}u + lid];
+    { ${merge.vector} }
+    { ${merge.scalars} }
+  }
+  out[(row.x * ${heads}u + head) * ${vectors}u + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
+}`;
+  return {
+    label: `attend reduce ${heads}/${kvHeads}×${headDim}`,
+    wgsl,
+    bindings,
+    workgroups: (facts, out) => {
+      out[0] = heads;
+      out[1] = facts.itemRows;
+      out[2] = 1;
+    },
+  };
+}

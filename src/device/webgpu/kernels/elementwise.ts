@@ -1,0 +1,161 @@
+/** Ops that touch each number once: rms-norm, glu, add, select-outputs. Rows are as wide as `stride`, see tensors. */
+
+import type { Activation, RowKind } from '../../graph.js';
+import { type Binding, declareBindings, f32Literal, type Kernel, spread } from '../kernel.js';
+import { rowCount, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+
+const read = (name: string, type = 'array<vec4<f32>>'): Binding => ({ name, access: 'read', type });
+const OUT: Binding = { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' };
+
+/** One workgroup a row, whatever the rows: the order of the sum is the row's own. */
+export function rmsNormKernel(shape: {
+  readonly rowKind: RowKind;
+  readonly cols: number;
+  readonly eps: number;
+}): Kernel {
+  const THREADS = 128;
+  const { cols, rowKind } = shape;
+  const vectors = Math.ceil(cols / 4);
+  const bindings = [STEP_BINDING, read('x'), read('weight'), OUT];
+  const mask =
+    cols % 4 === 0
+      ? ''
+      : `v = select(vec4<f32>(0.0), v, vec4<u32>(i * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(${cols}u));`;
+  const wgsl = `${declareBindings(bindings)}
+var<workgroup> part: array<f32, ${THREADS}>;
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+  let row = wid.x + wid.y * nwg.x;
+  if (row >= ${rowCount(rowKind)}) { return; }
+  var sum = 0.0;
+  for (var i = lid; i < ${vectors}u; i += ${THREADS}u) {
+    var v = x[row * ${vectors}u + i];
+    ${mask}
+    sum += dot(v, v);
+  }
+  part[lid] = sum;
+  workgroupBarrier();
+  for (var half = ${THREADS / 2}u; half > 0u; half >>= 1u) {
+    if (lid < half) { part[lid] += part[lid + half]; }
+    workgroupBarrier();
+  }
+  let scale = 1.0 / sqrt(part[0] / ${f32Literal(cols)} + ${f32Literal(shape.eps)});
+  for (var i = lid; i < ${vectors}u; i += ${THREADS}u) {
+    out[row * ${vectors}u + i] = x[row * ${vectors}u + i] * scale * weight[i];
+  }
+}`;
+  return {
+    stages: [
+      {
+        label: `rms-norm [${cols}]`,
+        wgsl,
+        bindings,
+        workgroups: (facts, out) => spread(facts[rowKind], out),
+      },
+    ],
+  };
+}
+
+/** WGSL of `act(v: f32) -> f32`. No argument of exp overflows: WGSL need not know infinity. */
+export function activationWgsl(activation: Activation): string {
+  switch (activation) {
+    case 'silu':
+      return 'fn act(v: f32) -> f32 { return v / (1.0 + exp(min(-v, 87.0))); }';
+    case 'relu':
+      return 'fn act(v: f32) -> f32 { return max(v, 0.0); }';
+    case 'gelu-tanh':
+      // (1 + tanh u) / 2 is 1 / (1 + exp(-2u)), which loses no digits for small u as tanh may.
+      return `fn act(v: f32) -> f32 {
+  let u = 0.7978845608028654f * (v + 0.044715f * v * v * v);
+  return v / (1.0 + exp(clamp(-2.0 * u, -87.0, 87.0)));
+}`;
+    case 'gelu':
+      // erf by Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: error below 1.5e-7.
+      return `fn act(v: f32) -> f32 {
+  let a = min(abs(v) * 0.7071067811865476f, 9.0);
+  let t = 1.0 / (1.0 + 0.3275911f * a);
+  let p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  let q = 0.5 * p * exp(-a * a);
+  return v * select(q, 1.0 - q, v >= 0.0);
+}`;
+  }
+}
+
+/** `half`: columns of the result. */
+export function gluKernel(shape: {
+  readonly rowKind: RowKind;
+  readonly half: number;
+  readonly activation: Activation;
+}): Kernel {
+  const { half, rowKind, activation } = shape;
+  const bindings = [STEP_BINDING, read('x', 'array<f32>'), { ...OUT, type: 'array<f32>' }];
+  const inStride = Math.ceil(half / 2) * 4;
+  const outStride = Math.ceil(half / 4) * 4;
+  const wgsl = `${declareBindings(bindings)}
+${activationWgsl(activation)}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y + wid.z * 65535u;
+  let c = wid.x * 64u + lid;
+  if (row >= ${rowCount(rowKind)} || c >= ${half}u) { return; }
+  let at = row * ${inStride}u + c;
+  out[row * ${outStride}u + c] = act(x[at]) * x[at + ${half}u];
+}`;
+  return elementStage(`glu ${activation} [${half}]`, wgsl, bindings, half, rowKind);
+}
+
+export function addKernel(shape: { readonly rowKind: RowKind; readonly cols: number }): Kernel {
+  const bindings = [STEP_BINDING, read('a'), read('b'), OUT];
+  const vectors = Math.ceil(shape.cols / 4);
+  const wgsl = `${declareBindings(bindings)}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y + wid.z * 65535u;
+  let c = wid.x * 64u + lid;
+  if (row >= ${rowCount(shape.rowKind)} || c >= ${vectors}u) { return; }
+  let at = row * ${vectors}u + c;
+  out[at] = a[at] + b[at];
+}`;
+  return elementStage(`add [${shape.cols}]`, wgsl, bindings, vectors, shape.rowKind);
+}
+
+export function selectOutputsKernel(shape: { readonly cols: number }): Kernel {
+  const bindings = [STEP_BINDING, read('x'), OUT];
+  const vectors = Math.ceil(shape.cols / 4);
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y + wid.z * 65535u;
+  let c = wid.x * 64u + lid;
+  if (row >= step[0].y || c >= ${vectors}u) { return; }
+  out[row * ${vectors}u + c] = x[step_output(row, 0u).x * ${vectors}u + c];
+}`;
+  return elementStage(`select-outputs [${shape.cols}]`, wgsl, bindings, vectors, 'outputs');
+}
+
+function elementStage(
+  label: string,
+  wgsl: string,
+  bindings: readonly Binding[],
+  width: number,
+  rowKind: RowKind,
+): Kernel {
+  const x = Math.ceil(width / 64);
+  return {
+    stages: [
+      {
+        label,
+        wgsl,
+        bindings,
+        workgroups: (facts, out) => {
+          const rows = facts[rowKind];
+          out[0] = x;
+          out[1] = Math.min(rows, 65535);
+          out[2] = Math.ceil(rows / 65535);
+        },
+      },
+    ],
+  };
+}

@@ -1,0 +1,60 @@
+/**
+ * Dawn in Node: everything that is not the WebGPU standard stands here.
+ *
+ * The npm package `webgpu` is optional and loaded when first asked for. Vulkan reads its environment when Dawn loads
+ * it, so `VK_ICD_FILENAMES` and `XDG_RUNTIME_DIR` must be set before (in the main thread: a worker's `process.env`
+ * is a copy that native code does not see).
+ */
+
+import { existsSync } from 'node:fs';
+import { constants } from 'node:os';
+import { dirname, join } from 'node:path';
+import { KvantError } from '../../errors.js';
+
+/**
+ * - `allow_unsafe_apis`: subgroup matrices and other features that are still experimental.
+ * - `vulkan_enable_f16_on_nvidia`: without it no `shader-f16`, and no f16 matrices, on drivers before 615.
+ * - `disable_robustness`: no clamping of indices. Kernels check bounds themselves; submit checks what it is given.
+ */
+const TOGGLES = ['allow_unsafe_apis', 'vulkan_enable_f16_on_nvidia', 'disable_robustness'];
+
+export const LIBVULKAN_FIX =
+  'Install the GPU driver and the Vulkan loader (Debian and Ubuntu: apt-get install libvulkan1), or use --device cpu.';
+
+/** RTLD_NODELETE of Linux: the library stays although Node drops it for not being an addon. */
+const RTLD_NODELETE = 0x1000;
+
+/**
+ * A `GPU` of Dawn's. The caller must drop every reference to it once the device is destroyed: while it is held, the
+ * process does not end.
+ */
+export async function createNodeGpu(): Promise<GPU> {
+  preloadVulkan();
+  let dawn: { create(flags: string[]): GPU };
+  try {
+    dawn = (await import('webgpu')) as { create(flags: string[]): GPU };
+  } catch (cause) {
+    throw new KvantError('webgpu-missing', 'The optional package "webgpu" could not be loaded.', {
+      kind: 'device',
+      fix: 'Run "npm install webgpu" (Linux needs glibc 2.34 or later), or use --device cpu.',
+      cause,
+    });
+  }
+  return dawn.create([`enable-dawn-features=${TOGGLES.join(',')}`]);
+}
+
+/**
+ * A software driver such as Chromium's SwiftShader brings its own Vulkan loader and lies beside it. Where the system
+ * has none, that one is taken: the dynamic linker then answers Dawn's request with the library already there.
+ */
+function preloadVulkan(): void {
+  const icd = process.env.VK_ICD_FILENAMES;
+  if (process.platform !== 'linux' || icd === undefined || icd.includes(':')) return;
+  const loader = join(dirname(icd), 'libvulkan.so.1');
+  if (!existsSync(loader)) return;
+  try {
+    process.dlopen({ exports: {} }, loader, constants.dlopen.RTLD_NOW | RTLD_NODELETE);
+  } catch {
+    // It is no Node addon, and saying so is all that dlopen can do. The library is in the process now.
+  }
+}

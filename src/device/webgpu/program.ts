@@ -1,0 +1,353 @@
+/**
+ * A graph made ready for the GPU.
+ *
+ * Activations are f32, a row padded to a multiple of four, and lie where the lifetime planner puts them; the buffers
+ * are as large as the largest step and serve all plans. A plan is made for each bucket of (tokens, outputs): powers
+ * of two, and the limits themselves. A step writes one small buffer, encodes one pass, copies the ids and submits.
+ */
+
+import { KvantError } from '../../errors.js';
+import type { Program, ProgramLimits } from '../device.js';
+import type { Graph, RowKind, Tensor } from '../graph.js';
+import { planLifetimes } from '../lifetimes.js';
+import type { RopeTable } from '../rope.js';
+import type { StepInputs } from '../step.js';
+import type { Allocator } from './allocator.js';
+import { MAP_MODE_READ, USAGE } from './constants.js';
+import type { Faults } from './faults.js';
+import type { Capabilities } from './kernel.js';
+import { itemScratchBytes } from './kernels/attend.js';
+import type { GpuKvPool } from './kv-pool.js';
+import type { Pipelines } from './pipelines.js';
+import { Plan } from './plan.js';
+import { ReadbackRing } from './readback.js';
+import { type Bound, type Bucket, type Resources, resolveNode, strideOf } from './resolve.js';
+import { ATTENTION_SPLIT, type StepBounds, StepPacker } from './step-buffer.js';
+
+export interface ProgramHost {
+  readonly device: GPUDevice;
+  readonly allocator: Allocator;
+  readonly pipelines: Pipelines;
+  readonly faults: Faults;
+  readonly capabilities: Capabilities;
+  /** Called for every plan made. */
+  readonly onPlan: () => void;
+}
+
+/** Scratch that partial sums of attention may take. What does not fit is attended to without splitting. */
+const PARTIALS_BYTES = 128 * 1024 * 1024;
+
+export class WebGpuProgram implements Program {
+  readonly #host: ProgramHost;
+  readonly #graph: Graph;
+  readonly #limits: ProgramLimits;
+  readonly #samples: boolean;
+  readonly #packer: StepPacker;
+  readonly #ring: ReadbackRing;
+  readonly #resources: Resources;
+  readonly #own: GPUBuffer[] = [];
+  readonly #scratch = new Map<string, GPUBuffer>();
+  readonly #groups = new Map<string, GPUBindGroup>();
+  readonly #plans = new Map<number, Plan>();
+  readonly #bounds = new Map<string, Bound[]>();
+  readonly #storages: readonly GPUBuffer[];
+  readonly #storageOf: Int32Array;
+  readonly #underWay = new Set<Promise<unknown>>();
+  #disposed = false;
+
+  /** Allocates and checks; resolves when there was room for it all. */
+  static async create(
+    host: ProgramHost,
+    graph: Graph,
+    limits: ProgramLimits,
+    pool: GpuKvPool | null,
+  ): Promise<WebGpuProgram> {
+    const program = new WebGpuProgram(host, graph, limits, pool);
+    try {
+      program.#allocateScratch();
+      await host.allocator.settle();
+    } catch (error) {
+      program.#free();
+      throw error;
+    }
+    return program;
+  }
+
+  private constructor(host: ProgramHost, graph: Graph, limits: ProgramLimits, pool: GpuKvPool | null) {
+    this.#host = host;
+    this.#graph = graph;
+    this.#limits = limits;
+    this.#samples = graph.nodes.some((n) => n.op === 'sample');
+    const bounds: StepBounds = {
+      slots: pool?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
+      positions:
+        pool === null ? Number.POSITIVE_INFINITY : pool.spec.maxBlocksPerSlot * pool.spec.blockTokens,
+    };
+    const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
+    const attends = graph.nodes.some((n) => n.op === 'attend');
+    this.#packer = new StepPacker(limits, bounds, maxItems, attends);
+
+    const { allocator } = host;
+    const usage = USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC;
+    const lifetimes = planLifetimes(graph);
+    this.#storageOf = lifetimes.storageOf;
+    try {
+      this.#storages = lifetimes.storages.map((s) =>
+        this.#create(`activation ${s.id}`, this.#maxRows(s.rows) * strideOf(s.cols) * 4, usage),
+      );
+      const idBytes = Math.max(16, limits.maxOutputs * 4);
+      const ids = this.#create('ids', idBytes, usage);
+      const step = this.#create('step', this.#packer.bytes, USAGE.STORAGE | USAGE.COPY_DST);
+      const lastToken = pool?.lastToken ?? this.#create('last tokens', bounds.slots * 4, usage);
+      const ropes = new Map<RopeTable, { fine: GPUBuffer; coarse: GPUBuffer }>();
+      this.#resources = {
+        capabilities: host.capabilities,
+        pool,
+        maxContext: limits.maxContext,
+        maxItems,
+        step,
+        ids,
+        lastToken,
+        tensor: (tensor) => this.#bufferOf(tensor),
+        rope: (table) => {
+          let buffers = ropes.get(table);
+          if (buffers === undefined) {
+            buffers = {
+              fine: this.#table('rope fine', table.fine),
+              coarse: this.#table('rope coarse', table.coarse),
+            };
+            ropes.set(table, buffers);
+          }
+          return buffers;
+        },
+      };
+      this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes);
+    } catch (error) {
+      for (const buffer of this.#own) allocator.destroy(buffer);
+      throw error;
+    }
+  }
+
+  async prepare(tokens: number, outputs: number): Promise<void> {
+    this.#alive();
+    await this.#plan(tokens, outputs).prepare();
+  }
+
+  submit(inputs: StepInputs): Promise<Uint32Array> {
+    this.#alive();
+    const { device } = this.#host;
+    const words = this.#packer.pack(inputs);
+    const { facts } = this.#packer;
+    const plan = this.#plan(facts.tokens, facts.outputs);
+    plan.compile();
+    const slot = this.#ring.take();
+    try {
+      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      plan.encode(pass, facts);
+      pass.end();
+      encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, Math.max(16, facts.outputs * 4));
+      device.queue.submit([encoder.finish()]);
+    } catch (error) {
+      this.#ring.cancel(slot);
+      throw error;
+    }
+    const result = this.#ring.read(slot, this.#samples ? facts.outputs : 0);
+    const settled = result.then(
+      () => {},
+      () => {},
+    );
+    this.#underWay.add(settled);
+    void settled.then(() => this.#underWay.delete(settled));
+    return result;
+  }
+
+  write(tensor: Tensor, data: Float32Array): void {
+    this.#alive();
+    const rows = data.length / tensor.cols;
+    if (!Number.isInteger(rows) || rows > this.#maxRows(tensor.rows)) {
+      throw new KvantError('shape-mismatch', `${data.length} numbers for rows of ${tensor.cols}.`, {
+        where: 'write',
+        fix: 'Write whole rows, no more than the program was compiled for.',
+      });
+    }
+    const stride = strideOf(tensor.cols);
+    let source = data as Float32Array<ArrayBuffer>;
+    if (stride !== tensor.cols) {
+      source = new Float32Array(rows * stride);
+      for (let r = 0; r < rows; r++) {
+        source.set(data.subarray(r * tensor.cols, (r + 1) * tensor.cols), r * stride);
+      }
+    }
+    this.#host.device.queue.writeBuffer(this.#bufferOf(tensor), 0, source);
+  }
+
+  async read(tensor: Tensor, rows: number): Promise<Float32Array> {
+    this.#alive();
+    if (!this.#graph.kept.includes(tensor)) {
+      throw new KvantError('tensor-not-kept', `Tensor ${tensor.id} was not kept.`, {
+        where: 'read',
+        fix: 'Call ops.keep on it while recording.',
+      });
+    }
+    const out = new Float32Array(rows * tensor.cols);
+    if (rows === 0) return out;
+    const { device, allocator, faults } = this.#host;
+    const stride = strideOf(tensor.cols);
+    const bytes = rows * stride * 4;
+    const staging = allocator.create('read', bytes, USAGE.MAP_READ | USAGE.COPY_DST);
+    try {
+      const encoder = device.createCommandEncoder();
+      encoder.copyBufferToBuffer(this.#bufferOf(tensor), 0, staging, 0, bytes);
+      device.queue.submit([encoder.finish()]);
+      try {
+        await staging.mapAsync(MAP_MODE_READ, 0, bytes);
+      } catch (error) {
+        faults.check();
+        throw error;
+      }
+      const data = new Float32Array(staging.getMappedRange(0, bytes));
+      for (let r = 0; r < rows; r++) {
+        out.set(data.subarray(r * stride, r * stride + tensor.cols), r * tensor.cols);
+      }
+      staging.unmap();
+    } finally {
+      allocator.destroy(staging);
+    }
+    faults.check();
+    return out;
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    await Promise.all(this.#underWay);
+    this.#free();
+  }
+
+  /** The launches of a bucket, for people. */
+  describe(tokens: number, outputs: number): string[] {
+    return this.#plan(tokens, outputs).labels();
+  }
+
+  #plan(tokens: number, outputs: number): Plan {
+    const bucket: Bucket = {
+      tokens: bucketOf(tokens, this.#limits.maxTokens),
+      outputs: bucketOf(outputs, this.#limits.maxOutputs),
+    };
+    const key = bucket.tokens * (this.#limits.maxOutputs + 1) + bucket.outputs;
+    let plan = this.#plans.get(key);
+    if (plan === undefined) {
+      const { pipelines, onPlan } = this.#host;
+      const bound = this.#graph.nodes.flatMap((_, i) => this.#resolved(i, bucket));
+      plan = new Plan(pipelines, bound, this.#scratch, this.#groups);
+      this.#plans.set(key, plan);
+      onPlan();
+    }
+    return plan;
+  }
+
+  /** Kernels of a node depend on the rows of its kind alone, so that plans share them. */
+  #resolved(index: number, bucket: Bucket): Bound[] {
+    const node = this.#graph.nodes[index]!;
+    const kind: RowKind | null = node.op === 'linear' ? node.x.rows : null;
+    const key = kind === null ? `${index}` : `${index}:${bucket[kind]}`;
+    let bound = this.#bounds.get(key);
+    if (bound === undefined) {
+      bound = resolveNode(node, bucket, this.#resources);
+      this.#bounds.set(key, bound);
+    }
+    return bound;
+  }
+
+  /** Resolves every node for every bucket: faults show here, and scratch is known to suffice for all. */
+  #allocateScratch(): void {
+    const sizes = new Map<string, number>();
+    const tokens = buckets(this.#limits.maxTokens);
+    const outputs = buckets(this.#limits.maxOutputs);
+    for (let i = 0; i < Math.max(tokens.length, outputs.length); i++) {
+      const bucket = {
+        tokens: tokens[Math.min(i, tokens.length - 1)]!,
+        outputs: outputs[Math.min(i, outputs.length - 1)]!,
+      };
+      for (const n of this.#graph.nodes.keys()) {
+        for (const { kernel } of this.#resolved(n, bucket)) {
+          for (const [name, bytes] of Object.entries(kernel.scratch ?? {})) {
+            sizes.set(name, Math.max(sizes.get(name) ?? 0, bytes));
+          }
+        }
+      }
+    }
+    for (const [name, bytes] of sizes) this.#scratch.set(name, this.#create(name, bytes, USAGE.STORAGE));
+  }
+
+  #bufferOf(tensor: Tensor): GPUBuffer {
+    const buffer = this.#storages[this.#storageOf[tensor.id] ?? -1];
+    if (buffer !== undefined) return buffer;
+    throw new KvantError('shape-mismatch', `Tensor ${tensor.id} is not of this graph.`, {
+      where: 'tensor',
+      fix: 'Use the tensors that were recorded with the graph.',
+    });
+  }
+
+  #table(label: string, data: Float32Array): GPUBuffer {
+    const buffer = this.#create(label, data.byteLength, USAGE.STORAGE | USAGE.COPY_DST);
+    this.#host.device.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
+    return buffer;
+  }
+
+  #create(label: string, bytes: number, usage: number): GPUBuffer {
+    if (usage & USAGE.STORAGE && bytes > this.#host.capabilities.bindingBytes) {
+      throw new KvantError(
+        'device-out-of-memory',
+        `${label} takes ${bytes} bytes, a binding of this GPU holds ${this.#host.capabilities.bindingBytes}.`,
+        { kind: 'device', where: label, fix: 'Use fewer tokens in a step or fewer output rows.' },
+      );
+    }
+    const buffer = this.#host.allocator.create(label, bytes, usage);
+    this.#own.push(buffer);
+    return buffer;
+  }
+
+  #maxRows(kind: RowKind): number {
+    return kind === 'tokens' ? this.#limits.maxTokens : this.#limits.maxOutputs;
+  }
+
+  #alive(): void {
+    this.#host.faults.check();
+    if (!this.#disposed) return;
+    throw new KvantError('disposed', 'The program has been disposed of.', { fix: 'Compile it again.' });
+  }
+
+  #free(): void {
+    for (const buffer of this.#own) this.#host.allocator.destroy(buffer);
+    this.#ring.dispose();
+    this.#plans.clear();
+    this.#groups.clear();
+    this.#bounds.clear();
+  }
+}
+
+/** The smallest power of two that holds n rows, or the limit. 0 for none. */
+export function bucketOf(n: number, most: number): number {
+  return n === 0 ? 0 : Math.min(most, 2 ** Math.ceil(Math.log2(n)));
+}
+
+function buckets(most: number): number[] {
+  const out: number[] = [];
+  for (let n = 1; n < most; n *= 2) out.push(n);
+  out.push(most);
+  return out;
+}
+
+/** Items (split, row) there is scratch for, the same in every layer. */
+function attentionItems(graph: Graph, limits: ProgramLimits, bindingBytes: number): number {
+  let most = 0;
+  for (const node of graph.nodes) {
+    if (node.op === 'attend') most = Math.max(most, itemScratchBytes(node.shape));
+  }
+  if (most === 0) return 0;
+  const wanted = limits.maxSequences * Math.ceil(limits.maxContext / ATTENTION_SPLIT);
+  return Math.min(wanted, Math.floor(Math.min(PARTIALS_BYTES, bindingBytes) / most));
+}

@@ -1,0 +1,233 @@
+/** From a node of the graph to kernels, and to the buffers of their roles. */
+
+import { KvantError } from '../../errors.js';
+import type { Matrix, Vector } from '../device.js';
+import type { Node, NodeOf, RowKind, Tensor } from '../graph.js';
+import { ROPE_FINE, type RopeTable } from '../rope.js';
+import { internalFault } from './faults.js';
+import { type Capabilities, chooseVariant, type Kernel, type LinearShape } from './kernel.js';
+import { attendKernel } from './kernels/attend.js';
+import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
+import { embedKernel } from './kernels/embed.js';
+import { linearVariants } from './kernels/registry.js';
+import { ropeAppendKernel } from './kernels/rope-append.js';
+import { sampleKernel } from './kernels/sample.js';
+import type { GpuKvPool } from './kv-pool.js';
+import { GpuMatrix, GpuVector, type Shard } from './matrix.js';
+
+/** A kernel with a buffer for each of its roles, scratch left out. */
+export interface Bound {
+  readonly kernel: Kernel;
+  readonly buffers: Readonly<Record<string, GPUBuffer>>;
+}
+
+/** What a program has for its nodes. */
+export interface Resources {
+  readonly capabilities: Capabilities;
+  readonly pool: GpuKvPool | null;
+  readonly maxContext: number;
+  readonly maxItems: number;
+  readonly step: GPUBuffer;
+  readonly ids: GPUBuffer;
+  readonly lastToken: GPUBuffer;
+  tensor(tensor: Tensor): GPUBuffer;
+  rope(table: RopeTable): { readonly fine: GPUBuffer; readonly coarse: GPUBuffer };
+}
+
+/** Elements from a row of a tensor to the next. */
+export function strideOf(cols: number): number {
+  return Math.ceil(cols / 4) * 4;
+}
+
+/** Rows of a plan, by kind. */
+export type Bucket = Readonly<Record<RowKind, number>>;
+
+export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
+  switch (node.op) {
+    case 'input':
+      return [];
+    case 'embed':
+      return resolveEmbed(node, r);
+    case 'rms-norm': {
+      const { x, out } = node;
+      const kernel = rmsNormKernel({ rowKind: x.rows, cols: x.cols, eps: node.eps });
+      return [bound(kernel, r, { x: r.tensor(x), weight: vector(node.weight), out: r.tensor(out) })];
+    }
+    case 'linear':
+      return resolveLinear(node, bucket, r);
+    case 'rope-append':
+      return [resolveRopeAppend(node, r)];
+    case 'attend':
+      return [resolveAttend(node, r)];
+    case 'glu': {
+      const { x, out, activation } = node;
+      const kernel = gluKernel({ rowKind: x.rows, half: out.cols, activation });
+      return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
+    }
+    case 'add': {
+      const { a, b, out } = node;
+      const kernel = addKernel({ rowKind: a.rows, cols: a.cols });
+      return [bound(kernel, r, { a: r.tensor(a), b: r.tensor(b), out: r.tensor(out) })];
+    }
+    case 'select-outputs': {
+      const { x, out } = node;
+      return [bound(selectOutputsKernel({ cols: x.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];
+    }
+    case 'sample': {
+      const { cols } = node.logits;
+      const kernel = sampleKernel({ vocab: cols, stride: strideOf(cols) });
+      const { ids, lastToken } = r;
+      return [bound(kernel, r, { logits: r.tensor(node.logits), ids, lastToken })];
+    }
+  }
+}
+
+function bound(kernel: Kernel, r: Resources, buffers: Record<string, GPUBuffer>): Bound {
+  return { kernel, buffers: { step: r.step, ...buffers } };
+}
+
+function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
+  const table = matrix(node.table);
+  return table.shards.map((shard) => {
+    const kernel = embedKernel({
+      n: shard.rows,
+      rowStart: shard.rowStart,
+      tableRows: table.rows,
+      k: table.cols,
+      layout: shard.layout,
+      scale: node.scale,
+    });
+    return bound(kernel, r, { ...planes(shard), last_token: r.lastToken, out: r.tensor(node.out) });
+  });
+}
+
+function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
+  const weight = matrix(node.weight);
+  return weight.shards.map((shard) => {
+    const shape: LinearShape = {
+      rowKind: node.x.rows,
+      rows: Math.max(1, bucket[node.x.rows]),
+      n: shard.rows,
+      k: weight.cols,
+      weight: shard.layout,
+      xStride: strideOf(weight.cols),
+      outStride: strideOf(node.out.cols),
+      outOffset: shard.rowStart,
+      bias: shard.bias !== null,
+      residual: node.residual !== null,
+      norm: null,
+      glu: null,
+    };
+    const variant = chooseVariant(linearVariants, r.capabilities, shape);
+    if (variant === undefined) throw internalFault(`No kernel for linear [${shape.n}, ${shape.k}]`, 'linear');
+    return bound(variant.build(r.capabilities, shape), r, {
+      ...planes(shard),
+      x: r.tensor(node.x),
+      out: r.tensor(node.out),
+      ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
+    });
+  });
+}
+
+function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound {
+  const { pool, layer, cache } = cacheOf(r, node.layer, node.shape);
+  const { norm, rope } = node;
+  if (
+    rope !== null &&
+    (rope.coarse.length / rope.dims) * ROPE_FINE <
+      Math.min(r.maxContext, pool.spec.maxBlocksPerSlot * pool.spec.blockTokens)
+  ) {
+    throw new KvantError('shape-mismatch', `The rope table ends before position ${r.maxContext}.`, {
+      where: 'rope-append',
+      fix: 'Make the table for the context that the program is compiled for.',
+    });
+  }
+  const kernel = ropeAppendKernel({
+    ...node.shape,
+    key: layer.key,
+    value: layer.value,
+    blockTokens: pool.spec.blockTokens,
+    maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
+    normEps: norm === null ? null : norm.eps,
+    rope: rope === null ? null : { dims: rope.dims, style: rope.style },
+  });
+  return bound(kernel, r, {
+    qkv: r.tensor(node.qkv),
+    tables: pool.tables,
+    ...(norm === null ? {} : { qNorm: vector(norm.q), kNorm: vector(norm.k) }),
+    ...(rope === null ? {} : r.rope(rope)),
+    out: r.tensor(node.out),
+    ...cache,
+  });
+}
+
+function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound {
+  const { pool, layer, cache } = cacheOf(r, node.layer, node.shape);
+  const kernel = attendKernel(
+    {
+      ...node.shape,
+      key: layer.key,
+      value: layer.value,
+      blockTokens: pool.spec.blockTokens,
+      maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
+      scale: node.scale,
+      window: node.window,
+      softcap: node.softcap,
+      maxItems: r.maxItems,
+    },
+    r.capabilities.workgroupBytes,
+  );
+  return bound(kernel, r, { q: r.tensor(node.q), tables: pool.tables, out: r.tensor(node.out), ...cache });
+}
+
+function cacheOf(
+  r: Resources,
+  index: number,
+  shape: { readonly kvHeads: number; readonly headDim: number },
+): {
+  readonly pool: GpuKvPool;
+  readonly layer: GpuKvPool['spec']['layers'][number];
+  readonly cache: { readonly keys: GPUBuffer; readonly values: GPUBuffer };
+} {
+  const pool = r.pool;
+  const layer = pool?.spec.layers[index];
+  const cache = pool?.layers[index];
+  if (pool === null || layer === undefined || cache === undefined) {
+    throw mismatch(`layer ${index} has no cache in the pool`);
+  }
+  if (layer.kvHeads !== shape.kvHeads || layer.headDim !== shape.headDim) {
+    throw mismatch(
+      `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
+    );
+  }
+  return { pool, layer, cache: { keys: cache.keys, values: cache.values } };
+}
+
+function mismatch(message: string): KvantError {
+  return new KvantError('shape-mismatch', `compile: ${message}.`, {
+    where: 'compile',
+    fix: 'Make the pool from the same model as the graph.',
+  });
+}
+
+function planes(shard: Shard): Record<string, GPUBuffer> {
+  return {
+    codes: shard.codes,
+    ...(shard.metas === null ? {} : { metas: shard.metas }),
+    ...(shard.bias === null ? {} : { bias: shard.bias }),
+  };
+}
+
+function matrix(value: Matrix): GpuMatrix {
+  if (value instanceof GpuMatrix) return value;
+  throw foreign('matrix');
+}
+
+function vector(value: Vector): GPUBuffer {
+  if (value instanceof GpuVector) return value.buffer;
+  throw foreign('vector');
+}
+
+function foreign(what: string): KvantError {
+  return internalFault(`A ${what} of another device was given to a WebGPU program`, what);
+}

@@ -1,0 +1,222 @@
+/**
+ * What the host tells a step, packed into one buffer and sent with one write: only the part that the step uses.
+ *
+ * The buffer is an array of vec4<u32>:
+ * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, 0),
+ *   (items at, itemRows at, tiles at, 0);
+ * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
+ * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
+ *   (choice, position, 0, 0);
+ * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split,
+ *   (token index, split, 0, 0), an *item row* says which items are one token's: (token index, first item, items, 0).
+ *   Other sequences are cut along their tokens: a *tile* is (first token, tokens, position of the first, slot).
+ */
+
+import { KvantError } from '../../errors.js';
+import type { ProgramLimits } from '../device.js';
+import type { RowKind } from '../graph.js';
+import type { StepInputs } from '../step.js';
+import type { StepFacts } from './kernel.js';
+
+/** Attention sums start anew at every multiple of this position, and are merged in order. */
+export const ATTENTION_SPLIT = 256;
+/** Tokens of a tile. */
+export const ATTENTION_TILE = 16;
+
+const HEADER = 3;
+const OUTPUT = 3;
+
+export interface StepBounds {
+  /** State slots there are. */
+  readonly slots: number;
+  /** Positions a slot can hold. */
+  readonly positions: number;
+}
+
+/** The binding `step`, and how kernels read it. */
+export const STEP_BINDING = { name: 'step', access: 'read', type: 'array<vec4<u32>>' } as const;
+
+export const STEP_WGSL = `
+fn step_token(i: u32) -> vec4<u32> { return step[${HEADER}u + i]; }
+fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${OUTPUT}u + part]; }
+`;
+
+/** WGSL expression: rows of the kind in this step. */
+export function rowCount(kind: RowKind): string {
+  return kind === 'tokens' ? 'step[0].x' : 'step[0].y';
+}
+
+export class StepPacker {
+  readonly facts: StepFacts = { tokens: 0, outputs: 0, sequences: 0, items: 0, itemRows: 0, tiles: 0 };
+  /** Bytes the buffer must have. */
+  readonly bytes: number;
+  readonly words: Uint32Array<ArrayBuffer>;
+  readonly #floats: Float32Array;
+  readonly #limits: ProgramLimits;
+  readonly #bounds: StepBounds;
+  readonly #maxItems: number;
+  readonly #attends: boolean;
+
+  /** `maxItems`: items there is scratch for; a step with more has the rest of its sequences tiled. 0: tile all. */
+  constructor(limits: ProgramLimits, bounds: StepBounds, maxItems: number, attends: boolean) {
+    this.#limits = limits;
+    this.#bounds = bounds;
+    this.#maxItems = maxItems;
+    this.#attends = attends;
+    const tiles = Math.ceil(limits.maxTokens / ATTENTION_TILE) + limits.maxSequences;
+    const vectors =
+      HEADER + limits.maxTokens + OUTPUT * limits.maxOutputs + maxItems + limits.maxSequences + tiles;
+    this.bytes = vectors * 16;
+    this.words = new Uint32Array(vectors * 4);
+    this.#floats = new Float32Array(this.words.buffer);
+  }
+
+  /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
+  pack(inputs: StepInputs): number {
+    this.#check(inputs);
+    const { words, facts } = this;
+    const tokensAt = HEADER;
+    const outputsAt = tokensAt + inputs.tokenCount;
+    const workAt = outputsAt + OUTPUT * inputs.outputCount;
+    facts.tokens = inputs.tokenCount;
+    facts.outputs = inputs.outputCount;
+    facts.sequences = inputs.sequenceCount;
+    facts.items = 0;
+    facts.itemRows = 0;
+    facts.tiles = 0;
+
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
+      const [length, position] = [inputs.seqLength[s]!, inputs.seqPosition[s]!];
+      for (let i = 0; i < length; i++) {
+        const at = (tokensAt + start + i) * 4;
+        words[at] = inputs.tokens[start + i]!;
+        words[at + 1] = slot;
+        words[at + 2] = position + i;
+        words[at + 3] = 0;
+      }
+    }
+    this.#packOutputs(inputs, outputsAt);
+    const end = this.#attends ? this.#packWork(inputs, workAt) : workAt;
+    words[0] = facts.tokens;
+    words[1] = facts.outputs;
+    words[2] = facts.sequences;
+    words[3] = facts.items;
+    words[4] = facts.itemRows;
+    words[5] = facts.tiles;
+    words[6] = outputsAt;
+    words[7] = 0;
+    words[8] = workAt;
+    words[9] = workAt + facts.items;
+    words[10] = workAt + facts.items + facts.itemRows;
+    words[11] = 0;
+    return end * 4;
+  }
+
+  #packOutputs(inputs: StepInputs, outputsAt: number): void {
+    const { words } = this;
+    const floats = this.#floats;
+    const s = inputs.sampling;
+    for (let i = 0; i < inputs.outputCount; i++) {
+      const at = (outputsAt + i * OUTPUT) * 4;
+      words[at] = inputs.outputs[i]!;
+      words[at + 1] = inputs.outputSlot[i]!;
+      floats[at + 2] = s.temperature[i]!;
+      words[at + 3] = s.topK[i]!;
+      floats[at + 4] = s.topP[i]!;
+      floats[at + 5] = s.minP[i]!;
+      words[at + 6] = s.seedLow[i]!;
+      words[at + 7] = s.seedHigh[i]!;
+      words[at + 8] = s.choice[i]!;
+      words[at + 9] = s.position[i]!;
+      words[at + 10] = 0;
+      words[at + 11] = 0;
+    }
+  }
+
+  /** Items, then item rows, then tiles. */
+  #packWork(inputs: StepInputs, workAt: number): number {
+    const { words, facts } = this;
+    let at = workAt * 4;
+    const split = (s: number): number =>
+      inputs.seqLength[s] === 1 ? Math.floor(inputs.seqPosition[s]! / ATTENTION_SPLIT) + 1 : 0;
+    // The first pass decides; the later ones repeat its decisions.
+    let taken = 0;
+    let rows = 0;
+    let lastItemised = -1;
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      const splits = split(s);
+      if (splits === 0 || this.#maxItems === 0) continue;
+      if (taken + splits > this.#maxItems) break;
+      for (let i = 0; i < splits; i++, at += 4) {
+        words[at] = inputs.seqStart[s]!;
+        words[at + 1] = i;
+        words[at + 2] = 0;
+        words[at + 3] = 0;
+      }
+      taken += splits;
+      rows++;
+      lastItemised = s;
+    }
+    let first = 0;
+    for (let s = 0; s <= lastItemised; s++) {
+      const splits = split(s);
+      if (splits === 0) continue;
+      words[at] = inputs.seqStart[s]!;
+      words[at + 1] = first;
+      words[at + 2] = splits;
+      words[at + 3] = 0;
+      first += splits;
+      at += 4;
+    }
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      if (s <= lastItemised && split(s) > 0) continue;
+      const length = inputs.seqLength[s]!;
+      for (let i = 0; i < length; i += ATTENTION_TILE, at += 4) {
+        words[at] = inputs.seqStart[s]! + i;
+        words[at + 1] = Math.min(ATTENTION_TILE, length - i);
+        words[at + 2] = inputs.seqPosition[s]! + i;
+        words[at + 3] = inputs.seqSlot[s]!;
+        facts.tiles++;
+      }
+    }
+    facts.items = taken;
+    facts.itemRows = rows;
+    return at / 4;
+  }
+
+  #check(inputs: StepInputs): void {
+    const { maxTokens, maxOutputs, maxSequences, maxContext } = this.#limits;
+    const { slots, positions } = this.#bounds;
+    const { tokenCount, outputCount, sequenceCount } = inputs;
+    if (tokenCount > maxTokens || outputCount > maxOutputs || sequenceCount > maxSequences) {
+      throw misuse(
+        `${tokenCount} tokens, ${sequenceCount} sequences, ${outputCount} outputs; ` +
+          `${maxTokens}, ${maxSequences}, ${maxOutputs} are possible`,
+      );
+    }
+    let at = 0;
+    for (let s = 0; s < sequenceCount; s++) {
+      if (inputs.seqStart[s] !== at) throw misuse(`sequence ${s} does not begin where the one before ends`);
+      at += inputs.seqLength[s]!;
+      const end = inputs.seqPosition[s]! + inputs.seqLength[s]!;
+      if (end > Math.min(maxContext, positions)) throw misuse(`sequence ${s} reaches position ${end}`);
+      if (inputs.seqSlot[s]! >= slots) throw misuse(`sequence ${s} names slot ${inputs.seqSlot[s]}`);
+    }
+    if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
+    for (let i = 0; i < tokenCount; i++) {
+      if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);
+    }
+    for (let i = 0; i < outputCount; i++) {
+      if (inputs.outputs[i]! >= tokenCount) throw misuse(`output ${i} names token ${inputs.outputs[i]}`);
+      if (inputs.outputSlot[i]! >= slots) throw misuse(`output ${i} names slot ${inputs.outputSlot[i]}`);
+    }
+  }
+}
+
+function misuse(message: string): KvantError {
+  return new KvantError('invalid-step', `Step: ${message}.`, {
+    where: 'submit',
+    fix: 'This is a fault of the caller: steps must keep the limits the program was compiled with.',
+  });
+}
