@@ -16,6 +16,8 @@ export async function loadEngine(
   onLog?: (entry: LogEntry) => void,
 ): Promise<Engine> {
   const bar = new ProgressBar();
+  // A log that is not read by a person is JSON lines: no progress between them, the log tells of loading.
+  const drawn = onLog === undefined || process.stderr.isTTY;
   const abort = new AbortController();
   const interrupt = (): void => abort.abort();
   process.once('SIGINT', interrupt);
@@ -25,6 +27,7 @@ export async function loadEngine(
       signal: abort.signal,
       ...(onLog === undefined ? {} : { onLog }),
       onProgress: (p) =>
+        drawn &&
         bar.update({
           label: LABELS[p.phase],
           done: p.done,

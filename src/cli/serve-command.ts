@@ -82,6 +82,20 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
   const { info } = engine;
   log.info(
     {
+      model: info.name,
+      architecture: info.model.architecture,
+      weightBytes: info.model.weightBytes,
+      device: info.device.name,
+      deviceReason: info.deviceReason,
+      kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
+      kvBlocks: info.kv.blocks,
+      kvBytes: info.kv.bytes,
+      ms: Math.round(info.loadMs),
+    },
+    'model loaded',
+  );
+  log.info(
+    {
       url: server.url,
       model: info.name,
       device: info.device.name,

@@ -31,11 +31,11 @@ export function asKvantError(error: unknown): KvantError {
   });
 }
 
-export function errorBody(error: KvantError): ErrorBody {
+export function errorBody(error: KvantError, status: number = error.status): ErrorBody {
   return {
     error: {
       message: error.fix === undefined ? error.message : `${error.message} ${error.fix}`,
-      type: error.status === 401 ? 'authentication_error' : TYPES[error.kind],
+      type: status === 401 ? 'authentication_error' : TYPES[error.kind],
       param: error.where ?? null,
       code: error.code.replaceAll('-', '_'),
       ...(error.fix === undefined ? {} : { fix: error.fix }),
@@ -49,5 +49,5 @@ export function errorResponse(error: KvantError, status: number = error.status):
   if (status === 429 || status === 503)
     headers.set('retry-after', String(Math.max(1, Math.ceil(error.retryAfter ?? 1))));
   if (status === 401) headers.set('www-authenticate', 'Bearer');
-  return new Response(JSON.stringify(errorBody(error)), { status, headers });
+  return new Response(JSON.stringify(errorBody(error, status)), { status, headers });
 }

@@ -54,9 +54,11 @@ async function close(server: Server, graceMs: number): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
-  server.closeIdleConnections();
+  // A connection whose response has just ended would otherwise idle until its keep-alive runs out.
+  const idle = setInterval(() => server.closeIdleConnections(), 50);
   const timer = setTimeout(() => server.closeAllConnections(), graceMs);
   await closed;
+  clearInterval(idle);
   clearTimeout(timer);
 }
 

@@ -192,6 +192,7 @@ describe('shutting down', () => {
     const ended = new Promise((resolve) => {
       socket.on('close', resolve);
     });
+    socket.resume();
     await serving.server.close(50);
     await ended;
     await untilIdle(serving.engine);

@@ -1,0 +1,66 @@
+/** Runs the built command as a process. */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
+
+export interface Ran {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export function kvant(
+  args: readonly string[],
+  options: { readonly input?: string; readonly env?: NodeJS.ProcessEnv } = {},
+): Promise<Ran> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...options.env } });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (data) => {
+      stdout += data;
+    });
+    child.stderr.on('data', (data) => {
+      stderr += data;
+    });
+    child.on('error', reject);
+    child.on('close', (code) => resolve({ code, stdout, stderr }));
+    child.stdin.on('error', () => {});
+    child.stdin.end(options.input ?? '');
+  });
+}
+
+export interface Serving {
+  readonly url: string;
+  stop(signal: NodeJS.Signals): Promise<Ran>;
+}
+
+/** Starts `kvant serve` on a free port and waits until it says where it listens. */
+export function kvantServe(args: readonly string[]): Promise<Serving> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [main, 'serve', '--port', '0', ...args]);
+    let stdout = '';
+    let stderr = '';
+    const ended = new Promise<Ran>((done) => {
+      child.on('close', (code) => done({ code, stdout, stderr }));
+    });
+    child.stderr.on('data', (data) => {
+      stderr += data;
+    });
+    child.stdout.on('data', (data) => {
+      stdout += data;
+      const url = /at (http:\S+)\/v1/.exec(stdout)?.[1];
+      if (url !== undefined) {
+        resolve({
+          url,
+          stop: (signal) => {
+            child.kill(signal);
+            return ended;
+          },
+        });
+      }
+    });
+    ended.then((ran) => reject(new Error(`kvant serve ended: ${JSON.stringify(ran)}`)));
+  });
+}
