@@ -19,6 +19,7 @@ describe('planBuckets', () => {
           expect(fits).toBe(true);
         }
       }
+      expect(buckets).toContainEqual({ tokens: maxTokens, outputs: 0 });
       expect(buckets.every((b) => b.tokens <= maxTokens && b.outputs <= maxRows)).toBe(true);
     }
   });

@@ -7,10 +7,11 @@ export interface PlanBucket {
 
 /**
  * Pure decode steps have as many outputs as tokens. A step with prompt chunks may have any number of outputs up
- * to its tokens and the rows there are; powers of two cover them.
+ * to its tokens and the rows there are; powers of two cover them. It has none only where no prompt came to its
+ * end, and then the prompts filled the step.
  */
 export function planBuckets(maxTokens: number, maxRows: number): PlanBucket[] {
-  const buckets: PlanBucket[] = [];
+  const buckets: PlanBucket[] = [{ tokens: maxTokens, outputs: 0 }];
   for (const tokens of powers(maxTokens))
     for (const outputs of powers(Math.min(tokens, maxRows))) buckets.push({ tokens, outputs });
   return buckets;

@@ -142,6 +142,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     flight.push({ row: world.rows.indexOf(row), draws: work.draws });
   }
   if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
+  if (plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens)
+    fail('draws nothing, yet has room');
   if (newBlocks > state.freeBlocks) fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
