@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { matmulTiles } from './generate-matmul.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const source = join(root, 'src/device/cpu/assembly');
@@ -35,6 +36,12 @@ const builds = [
   { name: 'kernels-simd', flags: ['--use', 'RELAXED=0'] },
   { name: 'kernels-relaxed', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1'] },
 ];
+
+const tiles = join(source, 'matmul-tiles.ts');
+if ((await readFile(tiles, 'utf8').catch(() => '')) !== matmulTiles) {
+  await writeFile(`${tiles}.${process.pid}`, matmulTiles);
+  await rename(`${tiles}.${process.pid}`, tiles);
+}
 
 const files = (await readdir(source)).filter((f) => f.endsWith('.ts')).sort();
 const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));

@@ -1,0 +1,89 @@
+/**
+ * Dequantises row `row` of a table (see tableWords) to f32, times `scale`. Zeros, and false, where there is no such row.
+ */
+export function gatherRow(table: usize, row: u32, scale: f32, out: usize): bool {
+  const segments = load<u32>(table);
+  const cols = load<u32>(table, 8);
+  let p = table + 16;
+  for (let i: u32 = 0; i < segments; i++, p += 40) {
+    const first = load<u32>(p, 4);
+    if (row < first || row - first >= load<u32>(p, 8)) continue;
+    const local = row - first;
+    const block = load<u32>(p) + (local >> 3) * load<u32>(p, 28);
+    const bits = load<u32>(p, 16);
+    const dtype = load<u32>(p, 24);
+    const by = load<f32>(load<u32>(p, 32) + local * 4) * scale;
+    if (bits == 0) gatherFloat(block, local & 7, cols, dtype, by, out);
+    else gatherAffine(block, local & 7, cols, bits, load<u32>(p, 20), dtype, by, out);
+    return true;
+  }
+  memory.fill(out, 0, cols * 4);
+  return false;
+}
+
+function gatherFloat(block: usize, r: u32, cols: u32, dtype: u32, by: f32, out: usize): void {
+  for (let c: u32 = 0; c < cols; c++) {
+    let v: f32;
+    if (dtype == 0) v = load<f32>(block + c * 32 + r * 4);
+    else v = half16(load<u16>(block + c * 16 + (r & 3) * 4 + (r < 4 ? 2 : 0)), dtype);
+    store<f32>(out + c * 4, v * by);
+  }
+}
+
+function half16(bits: u32, dtype: u32): f32 {
+  if (dtype == 2) return reinterpret<f32>(bits << 16);
+  return reinterpret<f32>((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * reinterpret<f32>(0x77800000);
+}
+
+function gatherAffine(
+  block: usize, r: u32, cols: u32, bits: u32, group: u32, dtype: u32, by: f32, out: usize,
+): void {
+  let w = block;
+  for (let g: u32 = 0; g < cols; g += group) {
+    const meta = w + group * bits;
+    let scale: f32;
+    let bias: f32;
+    if (dtype == 0) {
+      scale = load<f32>(meta + r * 4);
+      bias = load<f32>(meta + 32 + r * 4);
+    } else {
+      const both = load<u32>(meta + r * 4);
+      scale = half16(both >> 16, dtype);
+      bias = half16(both & 0xffff, dtype);
+    }
+    const c4 = f32x4.splat(scale);
+    const d4 = f32x4.splat(bias);
+    const by4 = f32x4.splat(by);
+    for (let i: u32 = 0; i < group; i += 16) {
+      for (let s: u32 = 0; s < 4; s++) {
+        let codes: u32;
+        switch (bits) {
+          case 2: codes = plane(w, 2, s, r); break;
+          case 3: codes = plane(w, 2, s, r) | plane(w + 32, 1, s, r) << 2; break;
+          case 4: codes = plane(w, 4, s, r); break;
+          case 5: codes = plane(w, 4, s, r) | plane(w + 64, 1, s, r) << 4; break;
+          case 6: codes = plane(w, 4, s, r) | plane(w + 64, 2, s, r) << 4; break;
+          default: codes = plane(w + 64, 4, s, r) | plane(w, 4, s, r) << 4;
+        }
+        const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(i32x4.splat(codes)));
+        const v = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(q), c4), d4);
+        v128.store(out, f32x4.mul(v, by4));
+        out += 16;
+      }
+      w += bits * 16;
+    }
+    w = meta + (dtype == 0 ? 64 : 32);
+  }
+}
+
+/** Bits of one plane for the 4 columns of step s, a byte each. */
+function plane(w: usize, width: u32, s: u32, r: u32): u32 {
+  const perVector = 4 / width;
+  const vector = w + 16 * (s / perVector);
+  const lane = r & 3;
+  let word: u32;
+  if (RELAXED) word = load<u32>(vector + lane * 4);
+  else word = load<u16>(vector + lane * 2) | <u32>load<u16>(vector + 8 + lane * 2) << 16;
+  const shift = 2 * width * (s % perVector) + (r < 4 ? 0 : width);
+  return word >> shift & ((1 << width) - 1) * 0x01010101;
+}

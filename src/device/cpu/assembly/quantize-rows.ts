@@ -1,0 +1,69 @@
+/**
+ * Activations to int8, for each row and each weight group: `scale = max|x| / 127`, `code = round(x / scale)`. What the
+ * products need of a group beside its codes is the sum of the *codes*: an error e of an activation then counts
+ * `w · e` with w the dequantised weight, and not `(w - bias) · e`, which is larger for weights about zero.
+ *
+ * A record of a row: codes (i8 with relaxed SIMD, i16 without), then `[f32 scale, f32 Σ codes]` of each group. A group
+ * that holds a NaN or an infinity gets the scale NaN: the row's results are NaN, and no other row's.
+ *
+ * [rowCountAt, x, cols, group, out, stride]
+ */
+export function quantizeRows(p: usize, thread: u32, threads: u32): void {
+  const rows = load<u32>(load<u32>(p));
+  const x = load<u32>(p, 4);
+  const cols = load<u32>(p, 8);
+  const group = load<u32>(p, 12);
+  const out = load<u32>(p, 16);
+  const stride = load<u32>(p, 20);
+  const groups = cols / group;
+  const all = rows * groups;
+  const end = <u32>((<u64>all * (thread + 1)) / threads);
+  for (let i = <u32>((<u64>all * thread) / threads); i < end; i++) {
+    const row = i / groups;
+    const g = i - row * groups;
+    const record = out + row * stride;
+    const from = x + (row * cols + g * group) * 4;
+    if (RELAXED) quantizeGroup(from, group, record + g * group, record + cols + g * 8);
+    else quantizeGroup(from, group, record + g * group * 2, record + cols * 2 + g * 8);
+  }
+}
+
+function quantizeGroup(x: usize, group: u32, codes: usize, meta: usize): void {
+  let top0 = f32x4.splat(0);
+  let top1 = top0;
+  for (let i: u32 = 0; i < group; i += 8) {
+    // f32x4.max keeps a NaN.
+    top0 = f32x4.max(top0, f32x4.abs(v128.load(x + i * 4)));
+    top1 = f32x4.max(top1, f32x4.abs(v128.load(x + i * 4, 16)));
+  }
+  top0 = f32x4.max(top0, top1);
+  top0 = f32x4.max(top0, v128.shuffle<i32>(top0, top0, 2, 3, 0, 1));
+  top0 = f32x4.max(top0, v128.shuffle<i32>(top0, top0, 1, 0, 3, 2));
+  const top = f32x4.extract_lane(top0, 0);
+  // Below 1e-35 the reciprocal would overflow: such a group counts as zeros.
+  const usable = top >= 1e-35 && top < Infinity;
+  const inverse = f32x4.splat(usable ? <f32>127 / top : 0);
+  let sums = i32x4.splat(0);
+  for (let i: u32 = 0; i < group; i += 16) {
+    const at = x + i * 4;
+    const a = i16x8.narrow_i32x4_s(code(at, inverse), code(at + 16, inverse));
+    const b = i16x8.narrow_i32x4_s(code(at + 32, inverse), code(at + 48, inverse));
+    const ones = i16x8.splat(1);
+    sums = i32x4.add(sums, i32x4.dot_i16x8_s(i16x8.add(a, b), ones));
+    if (RELAXED) v128.store(codes + i, i8x16.narrow_i16x8_s(a, b));
+    else {
+      v128.store(codes + i * 2, a);
+      v128.store(codes + i * 2, b, 16);
+    }
+  }
+  sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
+  sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
+  store<f32>(meta, usable ? top / <f32>127 : top < 1 ? 0 : NaN);
+  store<f32>(meta, <f32>i32x4.extract_lane(sums, 0), 4);
+}
+
+// @ts-ignore: decorator
+@inline function code(at: usize, inverse: v128): v128 {
+  // An infinity or a NaN times 0 is NaN, which becomes 0.
+  return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at), inverse)));
+}

@@ -1,0 +1,114 @@
+/** The commands and parameter words of the matrix kernels (assembly/matmul.ts, assembly/quantize-rows.ts). */
+import type { Precision } from '../device.js';
+import type { Command } from './command.js';
+import { OP_LINEAR, OP_QUANTIZE_ROWS } from './opcodes.js';
+import type { PackedMatrix, PackedSegment } from './pack-layout.js';
+import { blockBytes, blockCount } from './pack-layout.js';
+
+export interface LinearPlace {
+  /** Address of f32 activations `[rows, cols]`. */
+  readonly x: number;
+  /** Address of the f32 result `[rows, matrix.rows]`. May be that of the residual, not of x. */
+  readonly out: number;
+  /** Address of f32 `[rows, matrix.rows]` to be added, 0 for none. */
+  readonly residual: number;
+  /** Address of the u32 that holds the number of rows at run time. */
+  readonly rowCountAt: number;
+  /** Address of {@link scratchBytes} bytes, a multiple of 64. Free again after the commands. */
+  readonly scratch: number;
+}
+
+/**
+ * Bytes that `linear` needs for quantised activations. 0 where it reads f32. A record of a row: its codes, then for each
+ * group the f32 `scale` and the f32 `Σ codes`.
+ */
+export function scratchBytes(matrix: PackedMatrix, rows: number, precision: Precision): number {
+  let bytes = 0;
+  for (const group of activationGroups(matrix, precision)) bytes += alignUp(rows * rowStride(matrix, group));
+  return bytes;
+}
+
+/** The commands of `x · Wᵀ + bias (+ residual)`, to be run in this order. */
+export function linearCommands(
+  matrix: PackedMatrix,
+  place: LinearPlace,
+  precision: Precision,
+  maxRows: number,
+): Command[] {
+  const commands: Command[] = [];
+  const quantized = new Map<number, number>();
+  let scratch = place.scratch;
+  for (const group of activationGroups(matrix, precision)) {
+    const stride = rowStride(matrix, group);
+    commands.push({
+      opcode: OP_QUANTIZE_ROWS,
+      words: [place.rowCountAt, place.x, matrix.cols, group, scratch, stride],
+    });
+    quantized.set(group, scratch);
+    scratch += alignUp(maxRows * stride);
+  }
+  for (const segment of matrix.segments) {
+    const group = groupOf(segment, precision);
+    const x = group === 0 ? place.x : quantized.get(group)!;
+    const stride = group === 0 ? matrix.cols * 4 : rowStride(matrix, group);
+    const first = segment.firstRow * 4;
+    commands.push({
+      opcode: OP_LINEAR,
+      words: [
+        ...segmentWords(segment, matrix.cols),
+        place.rowCountAt,
+        x,
+        stride,
+        place.out + first,
+        matrix.rows * 4,
+        place.residual === 0 ? 0 : place.residual + first,
+        group === 0 ? 1 : 0,
+        // Two words of the kernel's own: the next piece of work, and the threads that found none left.
+        0,
+        0,
+      ],
+    });
+  }
+  return commands;
+}
+
+/**
+ * What `gatherRow(table, row, scale, out)` reads: `[segments, rows, cols, 0]`, then the words of each segment. To be
+ * put in memory at a multiple of 4.
+ */
+export function tableWords(matrix: PackedMatrix): number[] {
+  const words = [matrix.segments.length, matrix.rows, matrix.cols, 0];
+  for (const segment of matrix.segments) words.push(...segmentWords(segment, matrix.cols));
+  return words;
+}
+
+const DTYPE_WORDS = { f32: 0, f16: 1, bf16: 2 } as const;
+
+/** `[at, firstRow, rows, cols, bits (0 float), group, dtype, bytes of a block, factors, biases]` */
+function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: number): number[] {
+  const size = blockBytes(cols, format);
+  const factors = at + blockCount(rows) * size;
+  const biases = factors + blockCount(rows) * 32;
+  const [bits, group] = format.kind === 'affine' ? [format.bits, format.groupSize] : [0, 0];
+  return [at, firstRow, rows, cols, bits, group, DTYPE_WORDS[format.dtype], size, factors, biases];
+}
+
+/** The group by which a segment wants its activations quantised, 0 if it wants them as they are. */
+function groupOf({ format }: PackedSegment, precision: Precision): number {
+  return format.kind === 'affine' && precision === 'default' ? format.groupSize : 0;
+}
+
+function activationGroups(matrix: PackedMatrix, precision: Precision): number[] {
+  const groups = new Set(matrix.segments.map((s) => groupOf(s, precision)));
+  groups.delete(0);
+  return [...groups];
+}
+
+function rowStride({ cols, build }: PackedMatrix, group: number): number {
+  const codes = build === 'relaxed' ? cols : cols * 2;
+  return alignUp(codes + (cols / group) * 8);
+}
+
+function alignUp(bytes: number): number {
+  return Math.ceil(bytes / 64) * 64;
+}

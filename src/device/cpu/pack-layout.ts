@@ -1,0 +1,77 @@
+/**
+ * How a matrix lies in memory for the kernels of assembly/matmul*.ts.
+ *
+ * Rows are packed in **blocks of 8**, so that the 32-bit lanes of two vectors are rows and no sum ever runs across
+ * lanes. A matrix is a list of **segments**, one for each run of parts with the same format:
+ *
+ *     blocks[⌈rows / 8⌉] | factor f32[⌈rows / 8⌉ · 8] | bias f32[⌈rows / 8⌉ · 8]
+ *
+ * and a result is `sum · factor + bias`. Rows that pad the last block are zeros.
+ *
+ * **Affine** blocks are groups, one after the other: the codes in chunks of 16 columns, then scales and biases. A
+ * step `t` is 4 columns. Code bits are split in planes of 4, 2 and 1 bits, each plane whole vectors:
+ *
+ *     bits 4: one 4-plane      bits 8: high nibbles, low nibbles (two 4-planes)
+ *     bits 2: one 2-plane      bits 5: 4-plane, 1-plane     bits 6: 4-plane, 2-plane     bits 3: 2-plane, 1-plane
+ *
+ * A vector of a plane of b bits holds 4 / b steps, its bits from low to high: rows 0–3 of the first step, rows 4–7 of
+ * the first step, rows 0–3 of the second, …. Within a vector byte `4r + j` is row r, column j with relaxed SIMD;
+ * without, 16-bit pairs go row 0…3 for columns 0, 1, then row 0…3 for columns 2, 3.
+ *
+ * Scales and biases keep 16 bits where the source has 16: word r is `scale << 16 | bias`. f32: 8 scales, 8 biases.
+ * f16 numbers are stored times 2^k, k the largest of 0…10 that the row allows: with k = 10 no subnormal is left (the
+ * kernels widen by shifting, and subnormal operands are slow). `factor` is 2^-k.
+ *
+ * **Float** blocks are columns: f32 8 numbers; f16 and bf16 words r of `row r << 16 | row r + 4`.
+ */
+import type { Matrix } from '../device.js';
+import type { FloatDtype, MatrixFormat } from '../weights.js';
+
+export const BLOCK_ROWS = 8;
+/** Columns of a chunk: what a kernel's innermost straight-line code covers. */
+export const CHUNK = 16;
+
+/** Which of the two wasm builds reads the pack: their byte order differs. */
+export type KernelBuild = 'simd' | 'relaxed';
+
+export interface PackedSegment {
+  /** Address of the first block. */
+  readonly at: number;
+  /** Index of its first row in the matrix. */
+  readonly firstRow: number;
+  readonly rows: number;
+  readonly format: MatrixFormat;
+}
+
+/** A matrix in the memory of a CPU device. */
+export interface PackedMatrix extends Matrix {
+  readonly at: number;
+  readonly build: KernelBuild;
+  readonly segments: readonly PackedSegment[];
+}
+
+export function blockCount(rows: number): number {
+  return Math.ceil(rows / BLOCK_ROWS);
+}
+
+/** Bytes of scales and biases for a group of a block. */
+export function groupMetaBytes(dtype: FloatDtype): number {
+  return dtype === 'f32' ? BLOCK_ROWS * 8 : BLOCK_ROWS * 4;
+}
+
+export function blockBytes(cols: number, format: MatrixFormat): number {
+  if (format.kind === 'float') return cols * BLOCK_ROWS * (format.dtype === 'f32' ? 4 : 2);
+  const { bits, groupSize, dtype } = format;
+  return (cols / groupSize) * (groupSize * bits + groupMetaBytes(dtype));
+}
+
+/**
+ * Bytes that rows of one format take, factors and biases included. A multiple of 64. Parts that follow one another
+ * in one format share a segment: add their rows up first. Neither precision nor use changes the layout: a tied
+ * embedding is gathered from the very bytes that are multiplied with.
+ */
+export function packedBytes(rows: number, cols: number, format: MatrixFormat): number {
+  const blocks = blockCount(rows);
+  const bytes = blocks * blockBytes(cols, format) + blocks * BLOCK_ROWS * 8;
+  return Math.ceil(bytes / 64) * 64;
+}

@@ -1,0 +1,535 @@
+import { readFile } from 'node:fs/promises';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { PRECISIONS, type Precision } from '../device.js';
+import type { AffineBits, FloatDtype, MatrixFormat, MatrixSource, VectorSource } from '../weights.js';
+import { AFFINE_BITS, GROUP_SIZES, rowDataBytes, rowScaleBytes } from '../weights.js';
+import { commandWords, f32Word, writeCommands } from './command.js';
+import { enableRelaxedSimd } from './kernels.js';
+import { linearCommands, scratchBytes, tableWords } from './linear-commands.js';
+import { HEAP, OP_EMBED } from './opcodes.js';
+import type { KernelBuild, PackedMatrix } from './pack.js';
+import { packMatrix, stackedBytes } from './pack.js';
+
+/** Numbers that repeat, in [0, 1). */
+function random(seed: number): () => number {
+  let state = seed * 2654435761 + 1;
+  return () => {
+    state = (Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) + 0x9e3779b9) | 0;
+    let z = Math.imul(state ^ (state >>> 16), 0x21f0aaad);
+    z = Math.imul(z ^ (z >>> 15), 0x735a2d97);
+    return ((z ^ (z >>> 15)) >>> 0) / 2 ** 32;
+  };
+}
+
+const scratchF32 = new Float32Array(1);
+const scratchU32 = new Uint32Array(scratchF32.buffer);
+
+function toBf16(value: number): number {
+  scratchF32[0] = value;
+  return (scratchU32[0]! + 0x8000) >>> 16;
+}
+
+function fromBf16(bits: number): number {
+  scratchU32[0] = bits << 16;
+  return scratchF32[0]!;
+}
+
+/** From the definition of IEEE binary16. */
+function fromF16(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 31;
+  const mantissa = bits & 1023;
+  return sign * (exponent === 0 ? mantissa * 2 ** -24 : (1024 + mantissa) * 2 ** (exponent - 25));
+}
+
+function toF16(value: number): number {
+  const magnitude = Math.abs(value);
+  const sign = value < 0 ? 0x8000 : 0;
+  if (magnitude < 2 ** -14) return sign | Math.round(magnitude * 2 ** 24);
+  let exponent = Math.floor(Math.log2(magnitude));
+  let mantissa = Math.round((magnitude / 2 ** exponent - 1) * 1024);
+  if (mantissa === 1024) {
+    exponent++;
+    mantissa = 0;
+  }
+  return sign | ((exponent + 15) << 10) | mantissa;
+}
+
+/** A matrix as stored, and what it means in float64. */
+interface TestMatrix {
+  readonly source: MatrixSource;
+  readonly weights: Float64Array;
+}
+
+function store(values: readonly number[], dtype: FloatDtype): { bytes: Uint8Array; exact: number[] } {
+  if (dtype === 'f32') {
+    const f32 = Float32Array.from(values);
+    return { bytes: new Uint8Array(f32.buffer), exact: [...f32] };
+  }
+  const bits = Uint16Array.from(values, dtype === 'f16' ? toF16 : toBf16);
+  return { bytes: new Uint8Array(bits.buffer), exact: [...bits].map(dtype === 'f16' ? fromF16 : fromBf16) };
+}
+
+function testMatrix(rows: number, cols: number, format: MatrixFormat, seed: number): TestMatrix {
+  const next = random(seed);
+  const weights = new Float64Array(rows * cols);
+  const name = `test-${seed}`;
+  if (format.kind === 'float') {
+    const { bytes, exact } = store(
+      // Every 9th is tiny: subnormal as f16.
+      Array.from(weights, (_, i) => (next() - 0.5) * (i % 9 === 0 ? 1e-5 : 0.2)),
+      format.dtype,
+    );
+    weights.set(exact);
+    return { weights, source: memorySource(name, rows, cols, format, bytes) };
+  }
+  const { bits, groupSize, dtype } = format;
+  const groups = (rows * cols) / groupSize;
+  const top = 2 ** bits - 1;
+  // Every 5th group is tiny, every 7th has a scale of 0.
+  const scales = store(
+    Array.from({ length: groups }, (_, g) =>
+      g % 7 === 6 ? 0 : ((next() - 0.3) * (g % 5 === 0 ? 1e-5 : 0.3)) / top,
+    ),
+    dtype,
+  );
+  const biases = store(
+    Array.from({ length: groups }, (_, g) => (next() - 0.5) * (g % 5 === 0 ? 1e-5 : 0.3)),
+    dtype,
+  );
+  const data = new Uint8Array((rows * cols * bits) / 8);
+  for (let i = 0; i < weights.length; i++) {
+    const code = Math.floor(next() * (top + 1));
+    for (let b = 0; b < bits; b++) {
+      const bit = i * bits + b;
+      if (code & (1 << b)) data[bit >> 3]! |= 1 << (bit & 7);
+    }
+    const g = Math.floor(i / groupSize);
+    weights[i] = scales.exact[g]! * code + biases.exact[g]!;
+  }
+  return { weights, source: memorySource(name, rows, cols, format, data, scales.bytes, biases.bytes) };
+}
+
+function memorySource(
+  name: string,
+  rows: number,
+  cols: number,
+  format: MatrixFormat,
+  data: Uint8Array,
+  scales?: Uint8Array,
+  biases?: Uint8Array,
+): MatrixSource {
+  const size = rowDataBytes(cols, format);
+  const meta = rowScaleBytes(cols, format);
+  return {
+    name,
+    rows,
+    cols,
+    format,
+    readRows: async (start, end) => ({
+      data: data.subarray(start * size, end * size),
+      ...(scales ? { scales: scales.subarray(start * meta, end * meta) } : {}),
+      ...(biases ? { biases: biases.subarray(start * meta, end * meta) } : {}),
+    }),
+  };
+}
+
+function vectorSource(values: Float32Array): VectorSource {
+  return { name: 'bias', length: values.length, read: async () => values };
+}
+
+interface KernelExports {
+  run(commands: number, count: number, thread: number, threads: number): number;
+}
+
+/** A memory with the kernels of one build over it, and the simplest allocator there is. */
+class Bench {
+  readonly memory = new WebAssembly.Memory({ initial: 512, maximum: 65536, shared: true });
+  readonly kernels: KernelExports;
+  #next = HEAP;
+
+  constructor(
+    readonly build: KernelBuild,
+    module: WebAssembly.Module,
+  ) {
+    const instance = new WebAssembly.Instance(module, {
+      env: { memory: this.memory, abort: () => {} },
+    });
+    this.kernels = instance.exports as unknown as KernelExports;
+  }
+
+  allocate(bytes: number): number {
+    const at = this.#next;
+    this.#next = Math.ceil((at + bytes) / 64) * 64;
+    if (this.#next > this.memory.buffer.byteLength) throw new Error('the test needs more memory');
+    return at;
+  }
+
+  clear(): void {
+    this.#next = HEAP;
+  }
+
+  f32(at: number, length: number): Float32Array {
+    return new Float32Array(this.memory.buffer, at, length);
+  }
+
+  u32(at: number, length: number): Uint32Array {
+    return new Uint32Array(this.memory.buffer, at, length);
+  }
+
+  async pack(parts: readonly MatrixSource[], bias?: readonly (VectorSource | null)[]): Promise<PackedMatrix> {
+    const at = this.allocate(stackedBytes(parts));
+    return packMatrix(this.memory, at, parts, { build: this.build, ...(bias ? { bias } : {}) });
+  }
+
+  /** Writes the commands of a product and returns where they and the result are. */
+  prepare(matrix: PackedMatrix, x: Float32Array, precision: Precision, residual?: Float32Array) {
+    const rows = x.length / matrix.cols;
+    const place = {
+      x: this.allocate(x.byteLength),
+      out: this.allocate(rows * matrix.rows * 4 + 64),
+      residual: 0,
+      rowCountAt: this.allocate(4),
+      scratch: this.allocate(scratchBytes(matrix, rows, precision)),
+    };
+    this.f32(place.x, x.length).set(x);
+    this.f32(place.out, rows * matrix.rows + 1).fill(-77);
+    this.u32(place.rowCountAt, 1)[0] = rows;
+    if (residual) {
+      // In place, as a model adds to its stream.
+      place.residual = place.out;
+      this.f32(place.out, residual.length).set(residual);
+    }
+    const commands = linearCommands(matrix, place, precision, rows);
+    const at = this.allocate(commandWords(commands) * 4);
+    writeCommands(this.u32(at, commandWords(commands)), commands);
+    return { at, count: commands.length, out: place.out, length: rows * matrix.rows };
+  }
+
+  /** All rows of a table and one row too many. */
+  gather(matrix: PackedMatrix, scale: number, out: Float32Array): void {
+    const words = tableWords(matrix);
+    const table = this.allocate(words.length * 4);
+    this.u32(table, words.length).set(words);
+    const count = matrix.rows + 1;
+    const tokens = this.allocate(count * 4);
+    for (let i = 0; i < count; i++) this.u32(tokens, count)[i] = i;
+    const rowsAt = this.allocate(4);
+    this.u32(rowsAt, 1)[0] = count;
+    const command = {
+      opcode: OP_EMBED,
+      words: [table, tokens, rowsAt, out.byteOffset, matrix.cols, f32Word(scale)],
+    };
+    const at = this.allocate(commandWords([command]) * 4);
+    writeCommands(this.u32(at, commandWords([command])), [command]);
+    expect(this.kernels.run(at, 1, 0, 1)).toBe(1);
+  }
+
+  multiply(
+    matrix: PackedMatrix,
+    x: Float32Array,
+    precision: Precision,
+    residual?: Float32Array,
+  ): Float32Array {
+    const { at, count, out, length } = this.prepare(matrix, x, precision, residual);
+    expect(this.kernels.run(at, count, 0, 1)).toBe(1);
+    expect(this.f32(out, length + 1)[length]).toBe(-77);
+    return this.f32(out, length).slice();
+  }
+}
+
+function activations(rows: number, cols: number, seed: number): Float32Array {
+  const next = random(seed);
+  // Rows and groups of very different size: a scale that were shared would show.
+  return Float32Array.from(
+    { length: rows * cols },
+    (_, i) => (next() - 0.5) * 10 ** ((Math.floor(i / cols) % 5) - 2) * (1 + (Math.floor(i / 32) % 3)),
+  );
+}
+
+/** The float64 product, and Σ|w·x| by which errors are measured. */
+function exactProduct(weights: Float64Array, x: Float32Array, cols: number, row: number, out: number) {
+  let sum = 0;
+  let magnitude = 0;
+  for (let c = 0; c < cols; c++) {
+    const p = weights[out * cols + c]! * x[row * cols + c]!;
+    sum += p;
+    magnitude += Math.abs(p);
+  }
+  return { sum, magnitude };
+}
+
+/** Half a quantisation step of x in every group, times the weights: the stated bound of the int8 path. */
+function int8Bound(
+  weights: Float64Array,
+  x: Float32Array,
+  cols: number,
+  group: number,
+  row: number,
+  out: number,
+) {
+  let bound = 0;
+  for (let g = 0; g < cols; g += group) {
+    let top = 0;
+    let size = 0;
+    for (let c = g; c < g + group; c++) {
+      top = Math.max(top, Math.abs(x[row * cols + c]!));
+      size += Math.abs(weights[out * cols + c]!);
+    }
+    bound += (top / 254) * size;
+  }
+  return bound;
+}
+
+const benches: Partial<Record<KernelBuild, Bench>> = {};
+const BUILDS = ['simd', 'relaxed'] as const;
+const ROWS = [1, 2, 3, 5, 8, 17, 64];
+
+function bench(build: KernelBuild): Bench {
+  const one = benches[build]!;
+  one.clear();
+  return one;
+}
+
+beforeAll(async () => {
+  expect(enableRelaxedSimd()).toBe(true);
+  for (const build of BUILDS) {
+    const file = new URL(`../../../dist/device/cpu/wasm/kernels-${build}.wasm`, import.meta.url);
+    benches[build] = new Bench(build, await WebAssembly.compile(await readFile(file)));
+  }
+});
+
+const FORMATS: MatrixFormat[] = (['f32', 'f16', 'bf16'] as const).map((dtype) => ({ kind: 'float', dtype }));
+for (const bits of AFFINE_BITS) {
+  for (const groupSize of GROUP_SIZES) {
+    for (const dtype of ['f32', 'f16', 'bf16'] as const)
+      FORMATS.push({ kind: 'affine', bits, groupSize, dtype });
+  }
+}
+
+function formatName(format: MatrixFormat): string {
+  return format.kind === 'float' ? format.dtype : `${format.bits} bits × ${format.groupSize} ${format.dtype}`;
+}
+
+function colsOf(format: MatrixFormat): number[] {
+  return format.kind === 'float' ? [4, 100, 260] : [format.groupSize, format.groupSize * 3];
+}
+
+describe.each(BUILDS)('products, %s', (build) => {
+  it.each(FORMATS.map((format) => [formatName(format), format] as const))('%s', async (_, format) => {
+    let seed = 1;
+    for (const cols of colsOf(format)) {
+      for (const outRows of [1, 8, 21, 27]) {
+        const device = bench(build);
+        const { source, weights } = testMatrix(outRows, cols, format, seed++);
+        const matrix = await device.pack([source]);
+        for (const precision of PRECISIONS) {
+          const x = activations(ROWS.at(-1)!, cols, seed++);
+          const all = device.multiply(matrix, x, precision);
+          for (let r = 0; r < ROWS.at(-1)!; r++) {
+            for (let o = 0; o < outRows; o++) {
+              const { sum, magnitude } = exactProduct(weights, x, cols, r, o);
+              let bound = (magnitude + 1e-30) * cols * 2 ** -24;
+              if (format.kind === 'affine') {
+                // Rounding to f32 of `scale · code + bias` where the two cancel.
+                const size = sizeBound(weights, x, format, cols, r);
+                bound += size * 2 ** -22;
+                if (precision === 'default')
+                  bound = bound + int8Bound(weights, x, cols, format.groupSize, r, o) * 1.0001;
+              }
+              const error = Math.abs(all[r * outRows + o]! - sum);
+              if (!(error <= bound))
+                expect.fail(`row ${r}, out ${o} of ${outRows}, cols ${cols}: ${error} > ${bound}`);
+            }
+          }
+          // Few rows, one row, and rows at another place of a tile: the same bits.
+          for (const rows of ROWS) {
+            const first = rows === ROWS.at(-1) ? 0 : 7;
+            const some = device.multiply(
+              matrix,
+              x.subarray(first * cols, (first + rows) * cols).slice(0),
+              precision,
+            );
+            expectSameBits(some, all.subarray(first * outRows, first * outRows + some.length));
+          }
+        }
+      }
+    }
+  });
+});
+
+/** Σ|x| times the largest weight there could be, for roundings of codes, scales and biases. */
+function sizeBound(
+  weights: Float64Array,
+  x: Float32Array,
+  _format: MatrixFormat,
+  cols: number,
+  row: number,
+): number {
+  let top = 0;
+  for (const w of weights) top = Math.max(top, Math.abs(w));
+  let size = 0;
+  for (let c = 0; c < cols; c++) size += Math.abs(x[row * cols + c]!);
+  return size * top;
+}
+
+function expectSameBits(a: Float32Array, b: Float32Array): void {
+  expect(a.length).toBe(b.length);
+  const left = new Uint32Array(a.slice().buffer);
+  const right = new Uint32Array(b.slice().buffer);
+  for (let i = 0; i < left.length; i++)
+    if (left[i] !== right[i]) expect.fail(`${a[i]} is not ${b[i]} at ${i}`);
+}
+
+describe.each(BUILDS)('what goes with a product, %s', (build) => {
+  const affine = (bits: AffineBits, groupSize: 32 | 64 | 128, dtype: FloatDtype): MatrixFormat => ({
+    kind: 'affine',
+    bits,
+    groupSize,
+    dtype,
+  });
+
+  it('stacks parts of any format, adds biases and a residual', async () => {
+    const cols = 128;
+    const parts = [
+      testMatrix(5, cols, affine(4, 64, 'bf16'), 11),
+      testMatrix(9, cols, affine(4, 64, 'bf16'), 12),
+      testMatrix(3, cols, affine(6, 32, 'f16'), 13),
+      testMatrix(10, cols, { kind: 'float', dtype: 'bf16' }, 14),
+    ];
+    const rows = parts.reduce((sum, p) => sum + p.source.rows, 0);
+    const next = random(15);
+    const biases = parts.map((p, i) => (i === 1 ? null : Float32Array.from({ length: p.source.rows }, next)));
+    for (const precision of PRECISIONS) {
+      const device = bench(build);
+      const matrix = await device.pack(
+        parts.map((p) => p.source),
+        biases.map((b) => b && vectorSource(b)),
+      );
+      expect(matrix.rows).toBe(rows);
+      expect(matrix.segments.length).toBe(3);
+      for (const n of [1, 6]) {
+        const x = activations(n, cols, 16);
+        const residual = Float32Array.from({ length: n * rows }, next);
+        const got = device.multiply(matrix, x, precision, residual);
+        let column = 0;
+        for (const [i, { source, weights }] of parts.entries()) {
+          const { groupSize } = source.format.kind === 'affine' ? source.format : { groupSize: 0 };
+          for (let o = 0; o < source.rows; o++, column++) {
+            for (let r = 0; r < n; r++) {
+              const { sum, magnitude } = exactProduct(weights, x, cols, r, o);
+              const want = sum + (biases[i]?.[o] ?? 0) + residual[r * rows + column]!;
+              let bound = (magnitude + 4) * cols * 2 ** -24;
+              if (groupSize && precision === 'default') bound += int8Bound(weights, x, cols, groupSize, r, o);
+              expect(Math.abs(got[r * rows + column]! - want)).toBeLessThanOrEqual(bound);
+            }
+          }
+        }
+      }
+    }
+  });
+
+  it('keeps what is not finite in its row', async () => {
+    const cols = 192;
+    const formats = [affine(4, 64, 'bf16'), affine(8, 32, 'f32'), { kind: 'float', dtype: 'f16' } as const];
+    for (const format of formats) {
+      for (const precision of PRECISIONS) {
+        const device = bench(build);
+        const matrix = await device.pack([testMatrix(19, cols, format, 21).source]);
+        const clean = activations(8, cols, 22);
+        const dirty = clean.slice();
+        dirty[1 * cols + 70] = Number.NaN;
+        dirty[4 * cols + 1] = Number.POSITIVE_INFINITY;
+        dirty[6 * cols + 191] = Number.NEGATIVE_INFINITY;
+        const want = device.multiply(matrix, clean, precision);
+        const got = device.multiply(matrix, dirty, precision);
+        for (let r = 0; r < 8; r++) {
+          const own = got.subarray(r * 19, (r + 1) * 19);
+          if (r === 1 || r === 4 || r === 6) expect(own.some(Number.isFinite)).toBe(false);
+          else expectSameBits(own, want.subarray(r * 19, (r + 1) * 19));
+        }
+      }
+    }
+  });
+
+  it('multiplies rows of zeros and of tiny numbers', async () => {
+    const device = bench(build);
+    const { source, weights } = testMatrix(8, 64, affine(4, 32, 'bf16'), 31);
+    const matrix = await device.pack([source]);
+    const x = activations(3, 64, 32);
+    x.fill(0, 0, 64);
+    for (let c = 64; c < 128; c++) x[c]! *= 1e-38;
+    const got = device.multiply(matrix, x, 'default');
+    expect([...got.subarray(0, 8)].map(Math.abs)).toEqual(new Array(8).fill(0));
+    for (let o = 0; o < 8; o++) {
+      expect(Math.abs(got[8 + o]!)).toBeLessThan(1e-33);
+      const { sum } = exactProduct(weights, x, 64, 2, o);
+      expect(Math.abs(got[16 + o]! - sum)).toBeLessThan(int8Bound(weights, x, 64, 32, 2, o) + 1e-6);
+    }
+  });
+
+  it.each(FORMATS.map((format) => [formatName(format), format] as const))(
+    'gathers exactly: %s',
+    async (_, format) => {
+      const device = bench(build);
+      const cols = format.kind === 'float' ? 36 : format.groupSize * 2;
+      const first = testMatrix(13, cols, { kind: 'float', dtype: 'f32' }, 41);
+      const second = testMatrix(11, cols, format, 42);
+      const matrix = await device.pack([first.source, second.source]);
+      const row = device.f32(device.allocate((matrix.rows + 1) * cols * 4), (matrix.rows + 1) * cols);
+      device.gather(matrix, 1, row);
+      for (let r = 0; r < matrix.rows; r++) {
+        const [weights, local] = r < 13 ? [first.weights, r] : [second.weights, r - 13];
+        for (let c = 0; c < cols; c++) {
+          const exact = weights[local * cols + c]!;
+          const got = row[r * cols + c]!;
+          // f32 scales round the product before the bias is added; all else is one rounding.
+          const slack = format.kind === 'affine' && format.dtype === 'f32' ? 2 ** -23 : 0;
+          if (Math.abs(got - Math.fround(exact)) > slack)
+            expect.fail(`row ${r}, col ${c}: ${got}, not ${exact}`);
+        }
+      }
+      // An id outside the table.
+      expect(row.subarray(matrix.rows * cols).every((v) => v === 0)).toBe(true);
+      device.gather(matrix, 8, row);
+      for (let c = 0; c < cols; c++) expect(row[c]).toBe(8 * first.weights[c]!);
+    },
+  );
+});
+
+describe('packing', () => {
+  it('refuses what cannot be multiplied with', async () => {
+    const device = bench('simd');
+    const f32 = { kind: 'float', dtype: 'f32' } as const;
+    const group = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'bf16' } as const;
+    const source = (rows: number, cols: number, format: MatrixFormat): MatrixSource => ({
+      ...testMatrix(1, 64, format, 1).source,
+      rows,
+      cols,
+    });
+    expect(() => stackedBytes([])).toThrow(/at least one part/);
+    expect(() => stackedBytes([source(2, 6, f32)])).toThrow(/multiple of 4/);
+    expect(() => stackedBytes([source(2, 96, group)])).toThrow(/multiple of the group/);
+    expect(() => stackedBytes([source(2, 64, group), source(2, 128, group)])).toThrow(/stacked/);
+    await expect(device.pack([source(2, 128, group)])).rejects.toThrow(/wrong number of bytes/);
+    const bias = [vectorSource(new Float32Array(3))];
+    await expect(device.pack([source(1, 64, group)], bias)).rejects.toThrow(/bias of 3/);
+    const infinite = memorySource(
+      'inf',
+      1,
+      4,
+      { kind: 'float', dtype: 'f16' },
+      Uint8Array.of(0, 0, 0, 0x7c, 0, 0, 0, 0),
+    );
+    await expect(device.pack([infinite])).rejects.toMatchObject({ code: 'weights-not-finite', where: 'inf' });
+  });
+
+  it('reports the bytes it takes in', async () => {
+    const device = bench('simd');
+    const { source } = testMatrix(9, 64, { kind: 'affine', bits: 4, groupSize: 64, dtype: 'bf16' }, 2);
+    let bytes = 0;
+    const at = device.allocate(stackedBytes([source]));
+    await packMatrix(device.memory, at, [source], { build: 'simd', onBytes: (n) => (bytes += n) });
+    expect(bytes).toBe(9 * (32 + 4));
+  });
+});

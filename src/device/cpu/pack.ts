@@ -1,0 +1,182 @@
+/** Loading of matrices into the layout of pack-layout.ts, a piece at a time. */
+import { KvantError } from '../../errors.js';
+import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../weights.js';
+import { rowDataBytes, rowScaleBytes, sameFormat } from '../weights.js';
+import { AffineBlockPacker } from './pack-affine.js';
+import { FloatBlockPacker } from './pack-float.js';
+import type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
+import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
+
+export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
+export { packedBytes } from './pack-layout.js';
+
+/** A `WebAssembly.Memory`. Its buffer is looked up anew for every block: a memory that grows gets a new one. */
+export interface PackMemory {
+  readonly buffer: ArrayBufferLike;
+}
+
+export interface PackOptions {
+  /** Which wasm build will read it. */
+  readonly build: KernelBuild;
+  /** One for each part, null where a part has none. */
+  readonly bias?: readonly (VectorSource | null)[];
+  /** Called as bytes of the source are taken in. */
+  readonly onBytes?: (bytes: number) => void;
+}
+
+/** A block of 8 rows in the making. */
+export interface BlockPacker {
+  /** Takes row `index` of `rows` as row `slot` of the block; returns the row's factor. */
+  addRow(slot: number, rows: MatrixRows, index: number): number;
+  /** Writes the block and clears it. */
+  flush(to: Uint32Array): void;
+}
+
+/** Most bytes read from a source at once. */
+const PIECE_BYTES = 4 << 20;
+
+/** Bytes of a stack of parts. Checks that they can be stacked and packed. */
+export function stackedBytes(parts: readonly MatrixSource[]): number {
+  checkParts(parts);
+  let bytes = 0;
+  for (const run of runsOf(parts)) bytes += packedBytes(run.rows, parts[0]!.cols, run.format);
+  return bytes;
+}
+
+/**
+ * Packs parts stacked by rows at address `at` (a multiple of 64, {@link stackedBytes} free bytes). The memory may grow
+ * meanwhile, but not shrink.
+ */
+export async function packMatrix(
+  memory: PackMemory,
+  at: number,
+  parts: readonly MatrixSource[],
+  options: PackOptions,
+): Promise<PackedMatrix> {
+  const bytes = stackedBytes(parts);
+  if (at % 64 !== 0 || at + bytes > memory.buffer.byteLength)
+    throw new KvantError('bad-address', `${bytes} bytes for ${parts[0]!.name} do not fit at ${at}.`);
+  const cols = parts[0]!.cols;
+  const segments: PackedSegment[] = [];
+  let firstRow = 0;
+  let next = at;
+  for (const run of runsOf(parts)) {
+    const segment = { at: next, firstRow, rows: run.rows, format: run.format };
+    const biases = options.bias?.slice(run.firstPart, run.firstPart + run.parts.length) ?? [];
+    await packSegment(memory, segment, run.parts, biases, options);
+    segments.push(segment);
+    next += packedBytes(run.rows, cols, run.format);
+    firstRow += run.rows;
+  }
+  return { kind: 'matrix', rows: firstRow, cols, bytes, at, build: options.build, segments };
+}
+
+interface Run {
+  readonly format: MatrixFormat;
+  readonly firstPart: number;
+  readonly parts: MatrixSource[];
+  rows: number;
+}
+
+/** Neighbouring parts of one format are one run, and become one segment. */
+function runsOf(parts: readonly MatrixSource[]): Run[] {
+  const runs: Run[] = [];
+  for (const [index, part] of parts.entries()) {
+    const last = runs.at(-1);
+    if (last !== undefined && sameFormat(last.format, part.format)) {
+      last.parts.push(part);
+      last.rows += part.rows;
+    } else {
+      runs.push({ format: part.format, firstPart: index, parts: [part], rows: part.rows });
+    }
+  }
+  return runs;
+}
+
+async function packSegment(
+  memory: PackMemory,
+  segment: PackedSegment,
+  parts: readonly MatrixSource[],
+  biases: readonly (VectorSource | null)[],
+  options: PackOptions,
+): Promise<void> {
+  const { format, rows } = segment;
+  const cols = parts[0]!.cols;
+  const size = blockBytes(cols, format);
+  const padded = blockCount(rows) * BLOCK_ROWS;
+  const tail = new Float32Array(padded * 2);
+  const packer: BlockPacker =
+    format.kind === 'affine'
+      ? new AffineBlockPacker(cols, format, options.build)
+      : new FloatBlockPacker(cols, format.dtype);
+  const flush = (row: number) => {
+    const block = Math.floor(row / BLOCK_ROWS);
+    packer.flush(new Uint32Array(memory.buffer, segment.at + block * size, size / 4));
+  };
+  let row = 0;
+  for (const [index, part] of parts.entries()) {
+    const bias = biases[index];
+    if (bias) tail.set(checkedBias(await bias.read(), bias.name, part), padded + row);
+    const rowBytes = rowDataBytes(cols, format) + 2 * rowScaleBytes(cols, format);
+    const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes));
+    for (let start = 0; start < part.rows; start += piece) {
+      const end = Math.min(part.rows, start + piece);
+      const data = await part.readRows(start, end);
+      checkPiece(part, data, end - start);
+      for (let i = 0; i < end - start; i++, row++) {
+        const factor = packer.addRow(row % BLOCK_ROWS, data, i);
+        if (Number.isNaN(factor)) throw notFinite(part, start + i);
+        tail[row] = factor;
+        if (row % BLOCK_ROWS === BLOCK_ROWS - 1) flush(row);
+      }
+      options.onBytes?.((end - start) * rowBytes);
+    }
+  }
+  if (row % BLOCK_ROWS !== 0) flush(row);
+  new Float32Array(memory.buffer, segment.at + blockCount(rows) * size, tail.length).set(tail);
+}
+
+function checkParts(parts: readonly MatrixSource[]): void {
+  const first = parts[0];
+  if (first === undefined) throw new KvantError('bad-matrix', 'A matrix needs at least one part.');
+  for (const { name, rows, cols, format } of parts) {
+    if (!Number.isInteger(rows) || rows < 1 || !Number.isInteger(cols) || cols < 4 || cols % 4 !== 0)
+      throw badMatrix(
+        name,
+        `[${rows}, ${cols}] has no rows or a number of columns that is not a multiple of 4`,
+      );
+    if (cols !== first.cols) throw badMatrix(name, `${cols} columns cannot be stacked on ${first.cols}`);
+    if (format.kind === 'affine' && cols % format.groupSize !== 0)
+      throw badMatrix(name, `${cols} columns are not a multiple of the group of ${format.groupSize}`);
+  }
+}
+
+function checkPiece(part: MatrixSource, data: MatrixRows, rows: number): void {
+  const scaleBytes = rows * rowScaleBytes(part.cols, part.format);
+  const right =
+    data.data.byteLength === rows * rowDataBytes(part.cols, part.format) &&
+    (data.scales?.byteLength ?? 0) === scaleBytes &&
+    (data.biases?.byteLength ?? 0) === scaleBytes;
+  if (!right) throw badMatrix(part.name, `its source gave a wrong number of bytes for ${rows} rows`);
+}
+
+function checkedBias(values: Float32Array, name: string, part: MatrixSource): Float32Array {
+  if (values.length === part.rows) return values;
+  throw badMatrix(name, `a bias of ${values.length} does not fit the ${part.rows} rows of ${part.name}`);
+}
+
+function badMatrix(name: string, message: string): KvantError {
+  return new KvantError('bad-matrix', `${name}: ${message}.`, {
+    kind: 'model',
+    where: name,
+    fix: 'The checkpoint does not fit its config.json: fetch it again.',
+  });
+}
+
+function notFinite(part: MatrixSource, row: number): KvantError {
+  return new KvantError('weights-not-finite', `${part.name}: row ${row} holds an infinity or NaN.`, {
+    kind: 'model',
+    where: part.name,
+    fix: 'The checkpoint is damaged: fetch it again, or use one in bf16 or f32.',
+  });
+}
