@@ -33,7 +33,9 @@ import type { KvantError } from '../errors.js';
 import type { Graph, Tensor } from './graph.js';
 import type { KvPool, KvPoolSpec } from './kv.js';
 import type { StepInputs } from './step.js';
-import type { MatrixFormat, MatrixSource, VectorSource } from './weights.js';
+import type { Matrix, MatrixFormat, MatrixSource, Vector, VectorSource } from './weights.js';
+
+export type { Matrix, Vector } from './weights.js';
 
 export const DEVICE_KINDS = ['cpu', 'webgpu'] as const;
 export type DeviceKind = (typeof DEVICE_KINDS)[number];
@@ -47,21 +49,6 @@ export const INVALID_TOKEN = 0xffff_ffff;
  */
 export const PRECISIONS = ['default', 'reference'] as const;
 export type Precision = (typeof PRECISIONS)[number];
-
-/** A matrix on the device, ready for `ops.linear` or `ops.embed`. Opaque. */
-export interface Matrix {
-  readonly kind: 'matrix';
-  readonly rows: number;
-  readonly cols: number;
-  /** Bytes it takes on the device, padding and bias included. */
-  readonly bytes: number;
-}
-
-/** A vector of f32 on the device (norm weight). Opaque. */
-export interface Vector {
-  readonly kind: 'vector';
-  readonly length: number;
-}
 
 export interface MatrixOptions {
   /** `[rows]`, added to the product. One for each part, in order; null where a part has none. */

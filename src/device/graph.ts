@@ -3,8 +3,8 @@
  * may fuse, order and place as it likes, and a test may look at it.
  */
 
-import type { Matrix, Vector } from './device.js';
 import type { RopeTable } from './rope.js';
+import type { Matrix, Vector } from './weights.js';
 
 /** `tokens`: one row for each token of the step. `outputs`: one for each row whose logits are wanted. */
 export type RowKind = 'tokens' | 'outputs';

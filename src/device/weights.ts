@@ -75,3 +75,18 @@ export function sameFormat(a: MatrixFormat, b: MatrixFormat): boolean {
   if (a.kind === 'float') return b.kind === 'float' && a.dtype === b.dtype;
   return b.kind === 'affine' && a.bits === b.bits && a.groupSize === b.groupSize && a.dtype === b.dtype;
 }
+
+/** A matrix on the device, ready for `ops.linear` or `ops.embed`. Opaque. */
+export interface Matrix {
+  readonly kind: 'matrix';
+  readonly rows: number;
+  readonly cols: number;
+  /** Bytes it takes on the device, padding and bias included. */
+  readonly bytes: number;
+}
+
+/** A vector of f32 on the device (norm weight). Opaque. */
+export interface Vector {
+  readonly kind: 'vector';
+  readonly length: number;
+}
