@@ -173,13 +173,13 @@ export class MemorySet {
 
   /**
    * Decides in which memory each group shall lie: in order, a new memory where the last one is full. An eighth of
-   * each (256 MiB at most) is left for activations and step arrays.
+   * each is left for activations, scratch and step arrays.
    *
    * @throws KvantError `device-out-of-memory` if a group is larger than a memory, or all are larger than the machine.
    */
   place(groupBytes: readonly number[]): void {
     const limit = this.memory(0).limit;
-    const room = limit - HEAP - Math.min(limit / 8, 256 * 1024 * 1024);
+    const room = limit - HEAP - limit / 8;
     const total = groupBytes.reduce((a, b) => a + b, 0);
     if (total > this.#options.totalBytes) {
       throw outOfMemory(
@@ -206,11 +206,12 @@ export class MemorySet {
   /** A range in the memory of a placement group; in a later one, or any, if that is full. */
   allocate(bytes: number, group = 0): Allocation {
     const preferred = this.#groups[group] ?? 0;
+    this.memory(preferred);
     for (let index = preferred; index < this.#memories.length; index++) {
       const found = this.#tryIn(this.memory(index), bytes);
       if (found !== null) return found;
     }
-    for (let index = 0; index < Math.min(preferred, this.#memories.length); index++) {
+    for (let index = 0; index < preferred; index++) {
       const found = this.#tryIn(this.memory(index), bytes);
       if (found !== null) return found;
     }
