@@ -185,7 +185,11 @@ export class EngineCore {
   #submit(): boolean {
     if (this.#fault !== null) return false;
     const plan = this.#plan;
-    schedule(this.#schedulerState(), this.#options.scheduler, plan);
+    do {
+      schedule(this.#schedulerState(), this.#options.scheduler, plan);
+      const victim = this.#running[plan.victim];
+      if (victim !== undefined) victim.yielding = true;
+    } while (plan.count === 0 && this.#requeueYielding());
     if (plan.count === 0) return false;
     for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting.shift()!);
     const flight = this.#spareFlights.pop()!;
@@ -205,6 +209,7 @@ export class EngineCore {
   #schedulerState(): SchedulerState {
     let leavingBlocks = 0;
     for (const sequence of this.#leaving) leavingBlocks += sequence.blocks;
+    for (const sequence of this.#running) if (sequence.yielding) leavingBlocks += sequence.blocks;
     return {
       step: this.#step,
       running: this.#running,
@@ -218,8 +223,30 @@ export class EngineCore {
   #admit(sequence: Sequence): void {
     sequence.table = this.#freeTables.pop()!;
     sequence.phase = 'running';
-    sequence.startedAt = epochNow();
+    sequence.startedAt ||= epochNow();
     this.#running.push(sequence);
+  }
+
+  /**
+   * Rows that give way and that no step under way names go back to the head of the queue. Their ids are known by
+   * then; computed again they give the same numbers, and their draws are keyed by position: nothing is drawn,
+   * or streamed, twice. False if there are none.
+   */
+  #requeueYielding(): boolean {
+    let moved = false;
+    for (let i = this.#running.length - 1; i >= 0; i--) {
+      const sequence = this.#running[i]!;
+      if (!sequence.yielding || sequence.lastStep > this.#retired) continue;
+      this.#running.splice(i, 1);
+      this.#freeRow(sequence);
+      sequence.yielding = false;
+      sequence.computed = 0;
+      sequence.phase = 'waiting';
+      this.#waiting.unshift(sequence);
+      this.#counters.preemptions++;
+      moved = true;
+    }
+    return moved;
   }
 
   #retire(flight: Flight, ids: Uint32Array): void {
@@ -233,12 +260,13 @@ export class EngineCore {
       else this.#deliver(sequence, id);
     });
     this.#releaseLeaving();
+    this.#requeueYielding();
     this.#options.onStep?.(flight.step, flight.members.length);
     this.#spareFlights.push(flight);
   }
 
   #deliver(sequence: Sequence, id: number): void {
-    if (sequence.delivered++ === 0) sequence.firstTokenAt = epochNow();
+    if (sequence.ids.push(id) === 1) sequence.firstTokenAt = epochNow();
     this.#counters.completionTokens++;
     const { output } = sequence;
     const text = output.push(id);
@@ -276,11 +304,15 @@ export class EngineCore {
       if (sequence.lastStep > this.#retired) continue;
       leaving.splice(i, 1);
       sequence.phase = 'done';
-      const table = sequence.table!;
-      table.clear();
-      this.#freeTables.push(table);
-      sequence.table = null;
+      this.#freeRow(sequence);
     }
+  }
+
+  #freeRow(sequence: Sequence): void {
+    const table = sequence.table!;
+    table.clear();
+    this.#freeTables.push(table);
+    sequence.table = null;
   }
 
   /** A step went wrong: the sequences it worked on end; the others go on, unless it keeps happening. */
@@ -293,6 +325,7 @@ export class EngineCore {
     this.#retired = flight.step;
     for (const sequence of flight.members) this.#finish(sequence, 'error', error);
     this.#releaseLeaving();
+    this.#requeueYielding();
     this.#spareFlights.push(flight);
   }
 

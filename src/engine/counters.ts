@@ -10,6 +10,8 @@ export class Counters {
   completionTokens = 0;
   requests = 0;
   refused = 0;
+  /** Rows that gave way to an older one and were computed again. */
+  preemptions = 0;
   readonly #finished: Record<FinishReason, number> = { stop: 0, length: 0, cancelled: 0, error: 0 };
   /** Milliseconds a sequence has its row, running mean; 0 before the first. */
   #rowMs = 0;
@@ -31,8 +33,18 @@ export class Counters {
     return Math.min(60, Math.max(1, Math.ceil(seconds)));
   }
 
-  snapshot(): Pick<EngineStats, 'promptTokens' | 'completionTokens' | 'requests' | 'refused' | 'finished'> {
-    const { promptTokens, completionTokens, requests, refused } = this;
-    return { promptTokens, completionTokens, requests, refused, finished: { ...this.#finished } };
+  snapshot(): Pick<
+    EngineStats,
+    'promptTokens' | 'completionTokens' | 'requests' | 'refused' | 'preemptions' | 'finished'
+  > {
+    const { promptTokens, completionTokens, requests, refused, preemptions } = this;
+    return {
+      promptTokens,
+      completionTokens,
+      requests,
+      refused,
+      preemptions,
+      finished: { ...this.#finished },
+    };
   }
 }

@@ -9,6 +9,8 @@ interface Row {
   readonly prompt: number;
   readonly draws: number;
   status: 'unborn' | 'waiting' | 'running' | 'leaving' | 'done';
+  /** Gives way: back to the head of the queue when no step names it. */
+  yielding: boolean;
   length: number;
   computed: number;
   blocks: number;
@@ -26,6 +28,7 @@ interface World {
   /** For each step under way: the rows it works on, and whether it draws for them. */
   readonly flight: { row: number; draws: boolean }[][];
   order: number[];
+  queue: number[];
   parity: number;
 }
 
@@ -35,60 +38,73 @@ interface Setup extends SchedulerConfig {
   readonly depth: number;
 }
 
+/** How often a row had to give way in all that was walked through. */
+let victims = 0;
+
+/** Walks through every state. A state that leads back to itself would be work for ever without an end. */
 function explore(setup: Setup, requests: readonly (readonly [number, number])[]): number {
-  const seen = new Set<string>();
   const plan = new StepPlan();
-  const stack: World[] = [
-    {
-      rows: requests.map(([prompt, draws]) => ({
-        prompt,
-        draws,
-        status: 'unborn',
-        length: prompt,
-        computed: 0,
-        blocks: 0,
-        drawsLeft: draws,
-        coming: 0,
-        delivered: 0,
-        age: 0,
-        stopped: false,
-      })),
-      flight: [],
-      order: [],
-      parity: 0,
-    },
-  ];
-  while (stack.length > 0) {
-    const world = stack.pop()!;
-    const key = JSON.stringify([world.rows.map(fingerprint), world.flight, world.order, world.parity]);
-    if (seen.has(key)) continue;
-    seen.add(key);
+  const seen = new Map<string, 'open' | 'closed'>();
+  const visit = (world: World): void => {
+    const key = JSON.stringify([
+      world.rows.map(fingerprint),
+      world.flight,
+      world.order,
+      world.queue,
+      world.parity,
+    ]);
+    const before = seen.get(key);
+    if (before === 'open') throw new Error(`no end: ${JSON.stringify({ setup, requests, world })}`);
+    if (before === 'closed') return;
+    seen.set(key, 'open');
     const unborn = world.rows.findIndex((row) => row.status === 'unborn');
     if (unborn >= 0) {
       const next = structuredClone(world);
       next.rows[unborn]!.status = 'waiting';
-      stack.push(next);
+      next.queue.push(unborn);
+      visit(next);
     }
     while (world.flight.length < setup.depth && step(world, setup, plan));
-    if (world.flight.length === 0) {
+    if (world.flight.length > 0) {
+      for (const after of retirements(world)) visit(after);
+    } else {
       const stuck = world.rows.find((row) => row.status === 'waiting' || row.status === 'running');
       if (stuck !== undefined) throw new Error(`stuck: ${JSON.stringify({ setup, requests, world })}`);
-      continue;
     }
-    for (const after of retirements(world)) stack.push(after);
-  }
+    seen.set(key, 'closed');
+  };
+  visit({
+    rows: requests.map(([prompt, draws]) => ({
+      prompt,
+      draws,
+      status: 'unborn',
+      yielding: false,
+      length: prompt,
+      computed: 0,
+      blocks: 0,
+      drawsLeft: draws,
+      coming: 0,
+      delivered: 0,
+      age: 0,
+      stopped: false,
+    })),
+    flight: [],
+    order: [],
+    queue: [],
+    parity: 0,
+  });
   return seen.size;
 }
 
 function fingerprint(row: Row): unknown[] {
-  const { status, length, computed, blocks, coming, delivered, age, stopped } = row;
-  return [status, length, computed, blocks, coming, delivered, age, stopped];
+  const { status, yielding, length, computed, blocks, coming, delivered, age, stopped } = row;
+  return [status, yielding, length, computed, blocks, coming, delivered, age, stopped];
 }
 
 /** Plans and submits one step, checking everything a plan must keep; false if there is nothing to do. */
 function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const running = world.order.map((index) => world.rows[index]!);
-  const waiting = world.rows.filter((row) => row.status === 'waiting');
+  const waiting = world.queue.map((index) => world.rows[index]!);
   const leaving = world.rows.filter((row) => row.status === 'leaving');
   const held = [...running, ...leaving].reduce((sum, row) => sum + row.blocks, 0);
   const state: SchedulerState = {
@@ -96,16 +112,18 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     running: running.map((row) => ({
       length: row.length,
       computed: row.computed,
-      reach: row.prompt + row.draws - 1,
       blocks: row.blocks,
       drawsLeft: row.drawsLeft,
-      held: false,
+      held: row.yielding,
       lastStep: -row.age,
     })),
-    waiting: waiting.map((row) => ({ length: row.length, reach: row.prompt + row.draws - 1 })),
+    waiting: waiting.map((row) => ({ length: row.length })),
     freeSlots: setup.maxRows - running.length - leaving.length,
     freeBlocks: setup.blocks - held,
-    leavingBlocks: leaving.reduce((sum, row) => sum + row.blocks, 0),
+    leavingBlocks: [...leaving, ...running.filter((row) => row.yielding)].reduce(
+      (n, row) => n + row.blocks,
+      0,
+    ),
   };
   const before = JSON.stringify(state);
   schedule(state, setup, plan);
@@ -125,7 +143,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     const row = all[work.index] ?? fail('works on a sequence that is not admitted');
     const pending = row.length - row.computed;
     if (worked.has(work.index)) fail('a row twice');
-    if (work.tokens < 1 || work.tokens > pending || row.drawsLeft < 1) fail('work that is not there');
+    if (work.tokens < 1 || work.tokens > pending || row.drawsLeft < 1 || row.yielding)
+      fail('work that is not there');
     if (work.draws !== (work.tokens === pending)) fail('draws at the wrong time');
     worked.add(work.index);
     tokens += work.tokens;
@@ -146,27 +165,52 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     fail('draws nothing, yet has room');
   if (newBlocks > state.freeBlocks) fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
+  const could = (row: Row): boolean => row.computed < row.length && row.drawsLeft > 0 && !row.yielding;
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
-    const idle = running.some((row, i) => !worked.has(i) && row.computed < row.length && row.drawsLeft > 0);
-    if (idle) fail('a row idle beside budget');
+    if (running.some((row, i) => !worked.has(i) && could(row) && plan.victim !== i))
+      fail('a row idle beside budget');
   }
-  if (plan.count === 0) return false;
-  const claims = [...running, ...leaving].map((row) => Math.ceil((row.prompt + row.draws - 1) / 2));
-  const contended = claims.reduce((a, b) => a + b, 0) > setup.blocks;
+  if (plan.victim === 0 || plan.victim >= running.length) fail('the oldest gives way');
+  const victim = running[plan.victim];
+  if (victim !== undefined) {
+    if (worked.has(plan.victim) || victim.yielding || plan.admitted > 0)
+      fail('a victim at work, or beside newcomers');
+    victim.yielding = true;
+    victims++;
+  }
+  if (plan.count === 0) return victim !== undefined && requeue(world);
   for (const [i, row] of running.entries()) {
-    if (worked.has(i) || row.computed === row.length || row.drawsLeft === 0) continue;
-    if (contended && row.computed === row.blocks * setup.blockTokens) continue; // waits for a block
+    if (worked.has(i) || !could(row)) continue;
+    if (row.computed === row.blocks * setup.blockTokens) continue; // waits for a block
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.
     if (row.age > 2 * setup.maxRows) fail('starved');
   }
   for (const row of admitted) {
     row.status = 'running';
-    world.order.push(world.rows.indexOf(row));
+    world.order.push(world.queue.shift()!);
   }
   world.flight.push(flight);
   world.parity ^= 1;
   return true;
+}
+
+/** Rows that gave way and that no step names go back to the head of the queue, newest last; false if none do. */
+function requeue(world: World): boolean {
+  let moved = false;
+  for (const index of [...world.order].reverse()) {
+    const row = world.rows[index]!;
+    if (!row.yielding || named(world, index)) continue;
+    Object.assign(row, { status: 'waiting', yielding: false, blocks: 0, computed: 0, age: 0 });
+    world.order = world.order.filter((at) => at !== index);
+    world.queue.unshift(index);
+    moved = true;
+  }
+  return moved;
+}
+
+function named(world: World, index: number): boolean {
+  return world.flight.some((flight) => flight.some((work) => work.row === index));
 }
 
 /** The oldest step retires: every set of its rows may have drawn a stop. */
@@ -185,17 +229,18 @@ function retirements(world: World): World[] {
       if (row.delivered === row.draws) row.stopped = true;
     });
     for (const [index, row] of next.rows.entries()) {
-      const named = next.flight.some((flight) => flight.some((work) => work.row === index));
       if (row.status === 'running' && row.stopped) {
         row.status = 'leaving';
+        row.yielding = false;
         next.order = next.order.filter((at) => at !== index);
       }
-      if (row.status === 'leaving' && !named) {
+      if (row.status === 'leaving' && !named(next, index)) {
         row.status = 'done';
         row.blocks = 0;
         if (row.coming !== 0) throw new Error('freed while ids are coming');
       }
     }
+    requeue(next);
     worlds.push(next);
   }
   return worlds;
@@ -203,19 +248,19 @@ function retirements(world: World): World[] {
 
 describe('schedule, over its small state space', () => {
   const shapes = [
-    [1, 2],
-    [2, 3],
+    [1, 5],
+    [2, 2],
     [5, 1],
-    [4, 3],
+    [3, 4],
   ] as const;
   for (const maxBatchTokens of [1, 2, 3, 6]) {
     for (const maxRows of [1, 2, 3]) {
       it(`budget ${maxBatchTokens}, ${maxRows} rows: keeps its limits and every request ends`, () => {
         let states = 0;
+        victims = 0;
         for (const [blocks, depth] of [
-          [3, 1],
           [3, 2],
-          [5, 2],
+          [4, 2],
         ] as const) {
           for (const a of shapes) {
             for (const b of shapes) {
@@ -227,6 +272,7 @@ describe('schedule, over its small state space', () => {
           }
         }
         expect(states).toBeGreaterThan(1000);
+        if (maxRows > 1) expect(victims).toBeGreaterThan(100);
       });
     }
   }
@@ -237,7 +283,6 @@ describe('schedule', () => {
   const decoding = (lastStep = 0) => ({
     length: 21,
     computed: 20,
-    reach: 100,
     blocks: 2,
     drawsLeft: 80,
     held: false,
@@ -248,7 +293,6 @@ describe('schedule', () => {
     length,
     computed,
     blocks: Math.ceil(length / 16),
-    reach: length,
   });
   const idle = { step: 1, running: [], waiting: [], freeSlots: 8, freeBlocks: 1000, leavingBlocks: 0 };
   const plan = new StepPlan();
@@ -273,13 +317,13 @@ describe('schedule', () => {
   });
 
   it('gives a lone prompt everything', () => {
-    schedule({ ...idle, waiting: [{ length: 500, reach: 500 }] }, config, plan);
+    schedule({ ...idle, waiting: [{ length: 500 }] }, config, plan);
     expect(work()).toEqual([[0, 64]]);
     expect(plan).toMatchObject({ admitted: 1, draws: 0 });
   });
 
   it('admits several prompts in one step, in order, as far as rows go', () => {
-    const waiting = Array.from({ length: 5 }, () => ({ length: 10, reach: 20 }));
+    const waiting = Array.from({ length: 5 }, () => ({ length: 10 }));
     schedule({ ...idle, waiting, freeSlots: 3 }, config, plan);
     expect(work()).toEqual([
       [0, 10],
@@ -291,7 +335,7 @@ describe('schedule', () => {
 
   it('keeps a share for prompts when decoding rows alone would fill the step, and takes turns', () => {
     const running = Array.from({ length: 70 }, (_, i) => decoding(i < 60 ? 5 : 3));
-    schedule({ ...idle, running, waiting: [{ length: 40, reach: 50 }] }, config, plan);
+    schedule({ ...idle, running, waiting: [{ length: 40 }] }, config, plan);
     const rows = work();
     expect(rows).toContainEqual([70, 16]);
     expect(rows).toHaveLength(49);
@@ -303,14 +347,37 @@ describe('schedule', () => {
     expect(work()).toEqual([[0, 1]]);
   });
 
-  it('does not admit what could leave everybody waiting for everybody', () => {
-    // Two rows of at most 4 blocks each in a pool of 5: beside the first (2 held, 2 to come) 3 are free.
-    const first = { ...decoding(), length: 33, computed: 32, blocks: 2, reach: 64 };
-    const waiting = [{ length: 32, reach: 64 }];
-    schedule({ ...idle, running: [first], waiting, freeBlocks: 3 }, config, plan);
-    // The row takes its third block; then 2 are free and 1 is still owed to it: 2 more would leave it short.
-    expect(work()).toEqual([[0, 1]]);
-    schedule({ ...idle, running: [first], waiting, freeBlocks: 4 }, config, plan);
+  it('admits only what leaves the running rows a block each', () => {
+    const waiting = [{ length: 32 }];
+    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 3 }, config, plan);
+    expect(plan.admitted).toBe(0);
+    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 4 }, config, plan);
     expect(plan.admitted).toBe(1);
+    // Nothing runs: the whole pool is its own.
+    schedule({ ...idle, waiting, freeBlocks: 2 }, config, plan);
+    expect(plan.admitted).toBe(1);
+  });
+
+  it('takes the newest row’s blocks when an older one has none left, once', () => {
+    const full = { ...decoding(), length: 33, computed: 32, blocks: 2 };
+    const state = {
+      ...idle,
+      running: [full, decoding(), decoding()],
+      waiting: [{ length: 5 }],
+      freeBlocks: 0,
+    };
+    schedule(state, config, plan);
+    expect(plan.victim).toBe(2);
+    expect(work()).toEqual([[1, 1]]);
+    expect(plan).toMatchObject({ stalled: 1, admitted: 0 });
+    // While those blocks are on their way nobody else has to go.
+    const giving = { ...decoding(), held: true };
+    schedule({ ...state, running: [full, decoding(), giving], leavingBlocks: 2 }, config, plan);
+    expect(plan.victim).toBe(-1);
+    // The oldest never gives way, nor does anybody while a row is about to end.
+    schedule({ ...state, running: [full] }, config, plan);
+    expect(plan.victim).toBe(-1);
+    schedule({ ...state, running: [full, { ...decoding(), drawsLeft: 0 }] }, config, plan);
+    expect(plan.victim).toBe(-1);
   });
 });

@@ -8,9 +8,11 @@
  *   decoding always moves too. A budget of 1 alternates.
  * - Prompts come in order of arrival. Each takes at most half of what is left (but not less than `minChunk`), so
  *   that a long prompt leaves room for short ones behind it; what then remains goes to the oldest.
- * - A sequence is admitted when a row is free and its whole prompt has blocks. It then grows by one block at a
- *   time. A block is given only if afterwards some order remains in which every admitted sequence can run to its
- *   end (Dijkstra's banker): rows may wait for blocks, but they never wait for each other.
+ * - A sequence is admitted when a row is free and there are blocks for all its tokens and one more for every
+ *   running row. It then grows by one block at a time.
+ * - A row that finds no block takes those of the newest row: that one goes back to the head of the queue and is
+ *   computed again later (its tokens are known, so nothing is drawn twice). The oldest row never gives way and the
+ *   pool holds at least one sequence of full length, so somebody always comes to an end.
  */
 
 /** What the scheduler sees of an admitted sequence. */
@@ -19,13 +21,11 @@ export interface RunningView {
   readonly length: number;
   /** Tokens whose K and V are stored, or will be by the steps under way. */
   readonly computed: number;
-  /** Positions it stores at most, should it run to its limit. */
-  readonly reach: number;
   /** Blocks in its table. */
   readonly blocks: number;
   /** Tokens that may still be drawn. 0: it waits for its last id. */
   readonly drawsLeft: number;
-  /** Sits this step out: its next mask or token depends on an id that has not been read. */
+  /** Sits this step out: its next mask or token depends on an id that has not been read, or it is giving way. */
   readonly held: boolean;
   /** Number of the last step that worked on it. */
   readonly lastStep: number;
@@ -34,7 +34,6 @@ export interface RunningView {
 /** What the scheduler sees of a sequence that waits for admission. */
 export interface WaitingView {
   readonly length: number;
-  readonly reach: number;
 }
 
 export interface SchedulerState {
@@ -46,7 +45,7 @@ export interface SchedulerState {
   readonly waiting: readonly WaitingView[];
   readonly freeSlots: number;
   readonly freeBlocks: number;
-  /** Blocks of sequences that have ended and wait for their last step to retire: soon free. */
+  /** Blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
   readonly leavingBlocks: number;
 }
 
@@ -81,8 +80,11 @@ export class StepPlan {
   draws = 0;
   /** Rows that had work and got no block. */
   stalled = 0;
+  /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
+  victim = -1;
 
   clear(): void {
+    this.victim = -1;
     this.count = 0;
     this.admitted = 0;
     this.tokens = 0;
@@ -110,34 +112,69 @@ export class StepPlan {
 export function schedule(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   plan.clear();
   const budget = config.maxBatchTokens;
-  const ledger = new Ledger(state, config);
-  const reserve = prefillReserve(state, config, ledger);
-  const rows = decodeRows(state, budget - reserve);
-  const served = planDecode(state, config, plan, ledger, rows, 0, budget - reserve);
-  planPrefill(state, config, plan, ledger, budget);
+  plan.victim = chooseVictim(state, config);
+  const reserve = prefillReserve(state, config, plan.victim);
+  const rows = decodeRows(state, budget - reserve, plan.victim);
+  const blocks = { free: state.freeBlocks };
+  const served = planDecode(state, config, plan, blocks, rows, 0, budget - reserve);
+  planPrefill(state, config, plan, blocks, budget);
   // What no prompt took goes to the decoding rows that were put off.
-  planDecode(state, config, plan, ledger, rows, served, budget);
+  planDecode(state, config, plan, blocks, rows, served, budget);
 }
 
 function ready(row: RunningView): boolean {
   return !row.held && row.drawsLeft > 0 && row.computed < row.length;
 }
 
-function prefillReserve(state: SchedulerState, config: SchedulerConfig, ledger: Ledger): number {
+/**
+ * If the rows need more blocks than are free, and none are about to be: the newest row. Never the oldest: alone it
+ * always has enough.
+ */
+function chooseVictim(state: SchedulerState, config: SchedulerConfig): number {
+  if (state.leavingBlocks > 0) return -1;
+  let needed = 0;
+  for (const row of state.running) {
+    // It ends with the steps under way, and its blocks come back.
+    if (row.drawsLeft === 0) return -1;
+    if (ready(row)) needed += newBlocks(row, config);
+  }
+  if (needed <= state.freeBlocks) return -1;
+  for (let index = state.running.length - 1; index > 0; index--)
+    if (!state.running[index]!.held) return index;
+  return -1;
+}
+
+/** Blocks that a row lacks for its next token. */
+function newBlocks(row: RunningView, config: SchedulerConfig): number {
+  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
+}
+
+function prefillReserve(state: SchedulerState, config: SchedulerConfig, victim: number): number {
   const budget = config.maxBatchTokens;
-  const prefilling = state.running.some((row) => ready(row) && row.length - row.computed > 1);
-  const first = state.waiting[0];
-  const admissible = first !== undefined && state.freeSlots > 0 && ledger.mayAdmit(first);
+  const prefilling = state.running.some(
+    (row, index) => index !== victim && ready(row) && row.length - row.computed > 1,
+  );
+  const next = state.waiting[0];
+  const admissible =
+    next !== undefined &&
+    victim < 0 &&
+    state.freeSlots > 0 &&
+    state.freeBlocks >= admissionBlocks(next, config, state.running.length);
   if (!prefilling && !admissible) return 0;
   if (budget === 1) return state.step & 1;
   return Math.min(Math.max(1, config.prefillReserve), budget - 1);
 }
 
+/** Blocks that must be free for a sequence to come in: its own, and one for each row that may grow. */
+function admissionBlocks(next: WaitingView, config: SchedulerConfig, rows: number): number {
+  return blocksFor(next.length, config.blockTokens) + rows;
+}
+
 /** Indices of the rows with one token to go; those that waited longest first, if not all fit. */
-function decodeRows(state: SchedulerState, budget: number): number[] {
+function decodeRows(state: SchedulerState, budget: number, victim: number): number[] {
   const rows: number[] = [];
   state.running.forEach((row, index) => {
-    if (ready(row) && row.length - row.computed === 1) rows.push(index);
+    if (index !== victim && ready(row) && row.length - row.computed === 1) rows.push(index);
   });
   if (rows.length > budget) rows.sort((a, b) => state.running[a]!.lastStep - state.running[b]!.lastStep);
   return rows;
@@ -148,7 +185,7 @@ function planDecode(
   state: SchedulerState,
   config: SchedulerConfig,
   plan: StepPlan,
-  ledger: Ledger,
+  blocks: { free: number },
   rows: readonly number[],
   from: number,
   budget: number,
@@ -157,9 +194,13 @@ function planDecode(
   for (; at < rows.length && plan.tokens < budget; at++) {
     const index = rows[at]!;
     const row = state.running[index]!;
-    const newBlocks = blocksFor(row.computed + 1, config.blockTokens) - row.blocks;
-    if (newBlocks > 0 && !ledger.grow(index, newBlocks)) plan.stalled++;
-    else plan.add(index, 1, Math.max(0, newBlocks), 1);
+    const more = newBlocks(row, config);
+    if (more > blocks.free) {
+      plan.stalled++;
+      continue;
+    }
+    blocks.free -= more;
+    plan.add(index, 1, more, 1);
   }
   return at;
 }
@@ -168,25 +209,34 @@ function planPrefill(
   state: SchedulerState,
   config: SchedulerConfig,
   plan: StepPlan,
-  ledger: Ledger,
+  blocks: { free: number },
   budget: number,
 ): void {
   const first = plan.count;
-  const take = (index: number, pending: number, newBlocks: number): void => {
+  const take = (index: number, pending: number, blocksTaken: number): void => {
     const left = budget - plan.tokens;
     const half = Math.max(config.minChunk, Math.ceil(left / 2));
-    plan.add(index, Math.min(pending, left, half), newBlocks, pending);
+    plan.add(index, Math.min(pending, left, half), blocksTaken, pending);
   };
   state.running.forEach((row, index) => {
     const pending = row.length - row.computed;
-    if (ready(row) && pending > 1 && plan.tokens < budget) take(index, pending, 0);
+    if (index !== plan.victim && ready(row) && pending > 1 && plan.tokens < budget) take(index, pending, 0);
   });
   for (const next of state.waiting) {
-    if (plan.tokens >= budget || plan.admitted >= state.freeSlots || !ledger.admit(next)) break;
-    take(state.running.length + plan.admitted, next.length, blocksFor(next.length, config.blockTokens));
+    const rows = state.running.length + plan.admitted;
+    if (plan.tokens >= budget || plan.admitted >= state.freeSlots) break;
+    if (plan.stalled > 0 || plan.victim >= 0) break;
+    if (blocks.free < admissionBlocks(next, config, rows)) break;
+    const own = blocksFor(next.length, config.blockTokens);
+    blocks.free -= own;
+    take(rows, next.length, own);
     plan.admitted++;
   }
-  // The rest of the budget, oldest first.
+  spendRest(state, plan, first, budget);
+}
+
+/** What is left of the budget goes to the prompts that the plan has already, oldest first. */
+function spendRest(state: SchedulerState, plan: StepPlan, first: number, budget: number): void {
   for (let i = first; i < plan.count && plan.tokens < budget; i++) {
     const work = plan.work[i]!;
     if (work.draws) continue;
@@ -205,80 +255,4 @@ function planPrefill(
 
 function blocksFor(tokens: number, blockTokens: number): number {
   return Math.ceil(tokens / blockTokens);
-}
-
-/** The banker's book: what each admitted sequence has and may still claim. */
-class Ledger {
-  #free: number;
-  readonly #leaving: number;
-  readonly #held: number[] = [];
-  readonly #claim: number[] = [];
-  #claims = 0;
-  readonly #blockTokens: number;
-
-  constructor(state: SchedulerState, config: SchedulerConfig) {
-    this.#free = state.freeBlocks;
-    this.#leaving = state.leavingBlocks;
-    this.#blockTokens = config.blockTokens;
-    for (const row of state.running) {
-      this.#enter(row.blocks, blocksFor(row.reach, config.blockTokens) - row.blocks);
-    }
-  }
-
-  /** Whether the sequence could be admitted now. */
-  mayAdmit(next: WaitingView): boolean {
-    if (!this.admit(next)) return false;
-    const held = this.#held.pop()!;
-    this.#claims -= this.#claim.pop()!;
-    this.#free += held;
-    return true;
-  }
-
-  /** Takes the sequence in with blocks for all its tokens, if that is safe. */
-  admit(next: WaitingView): boolean {
-    const wanted = blocksFor(next.length, this.#blockTokens);
-    if (wanted > this.#free) return false;
-    this.#free -= wanted;
-    this.#enter(wanted, blocksFor(next.reach, this.#blockTokens) - wanted);
-    if (this.#safe()) return true;
-    this.#free += wanted;
-    this.#held.pop();
-    this.#claims -= this.#claim.pop()!;
-    return false;
-  }
-
-  /** Gives an admitted sequence more blocks, if that is safe. */
-  grow(index: number, blocks: number): boolean {
-    if (blocks > this.#free) return false;
-    this.#move(index, blocks);
-    if (this.#safe()) return true;
-    this.#move(index, -blocks);
-    return false;
-  }
-
-  #enter(held: number, claim: number): void {
-    const claimed = Math.max(0, claim);
-    this.#held.push(held);
-    this.#claim.push(claimed);
-    this.#claims += claimed;
-  }
-
-  #move(index: number, blocks: number): void {
-    this.#free -= blocks;
-    this.#held[index]! += blocks;
-    this.#claim[index]! -= blocks;
-    this.#claims -= blocks;
-  }
-
-  /** Can every sequence run to its end in some order? Smallest claim first finds one if there is one. */
-  #safe(): boolean {
-    let available = this.#free + this.#leaving;
-    if (this.#claims <= available) return true;
-    const order = this.#claim.map((_, index) => index).sort((a, b) => this.#claim[a]! - this.#claim[b]!);
-    for (const index of order) {
-      if (this.#claim[index]! > available) return false;
-      available += this.#held[index]!;
-    }
-    return true;
-  }
 }

@@ -53,17 +53,17 @@ export class Sequence implements RunningView, WaitingView {
   readonly output: SequenceOutput;
   readonly seedLow: number;
   readonly seedHigh: number;
-  readonly reach: number;
 
   phase: SequencePhase = 'waiting';
   table: BlockTable | null = null;
   length: number;
   computed = 0;
   drawsLeft: number;
-  held = false;
   lastStep = -1;
-  /** Ids delivered so far. */
-  delivered = 0;
+  /** Gives its row and blocks up as soon as no step under way names them; then it waits again. */
+  yielding = false;
+  /** Ids delivered so far: what it is computed from again when it has given way. */
+  readonly ids: number[] = [];
 
   startedAt = 0;
   firstTokenAt = 0;
@@ -74,8 +74,6 @@ export class Sequence implements RunningView, WaitingView {
     this.output = output;
     this.length = request.prompt.length;
     this.drawsLeft = draws;
-    // The last token drawn is never computed.
-    this.reach = request.prompt.length + draws - 1;
     const { low, high } = seedWords(request.sampling.seed);
     this.seedLow = low;
     this.seedHigh = high;
@@ -87,6 +85,16 @@ export class Sequence implements RunningView, WaitingView {
 
   /** Ids that steps under way will bring. */
   get coming(): number {
-    return this.length - this.request.prompt.length - this.delivered;
+    return this.length - this.request.prompt.length - this.ids.length;
+  }
+
+  get held(): boolean {
+    return this.yielding;
+  }
+
+  /** The id at a position, undefined for one that so far only the device knows. */
+  tokenAt(position: number): number | undefined {
+    const { prompt } = this.request;
+    return position < prompt.length ? prompt[position] : this.ids[position - prompt.length];
   }
 }

@@ -61,11 +61,9 @@ function fillTokens(
   slot: number,
   count: number,
 ): void {
-  const { prompt } = sequence.request;
   for (let i = 0; i < count; i++) {
-    const position = sequence.computed + i;
-    // Beyond the prompt stands the token the device drew last: the host may not have seen it yet.
-    tokens[start + i] = position < prompt.length ? prompt[position]! : -(slot + 1);
+    // The token drawn last: the host may not have seen it yet, the device has it in the row's slot.
+    tokens[start + i] = sequence.tokenAt(sequence.computed + i) ?? -(slot + 1);
   }
 }
 

@@ -258,6 +258,8 @@ export interface EngineStats {
   readonly requests: number;
   readonly finished: Readonly<Record<FinishReason, number>>;
   readonly refused: number;
+  /** Rows that gave way to an older one for want of KV blocks and were computed again. */
+  readonly preemptions: number;
   readonly device: DeviceStats;
   /** Set when the device is lost: every request fails with it. */
   readonly fault?: KvantError;

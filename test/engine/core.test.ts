@@ -191,7 +191,7 @@ describe('EngineCore', () => {
     await harness.core.close();
   });
 
-  it('more demand than blocks: rows wait, nothing is lost, everything ends', async () => {
+  it('more demand than blocks: rows give way and come back, nothing is lost or streamed twice', async () => {
     const harness = await Harness.start({ blocks: 7, maxRows: 6, maxContext: 96 });
     const random = seeded(5);
     const jobs = Array.from({ length: 30 }, () => {
@@ -200,8 +200,29 @@ describe('EngineCore', () => {
       return { prompt, draws, job: harness.add(prompt, { maxTokens: draws }) };
     });
     for (const { prompt, draws, job } of jobs) {
-      expect((await job.done)[0]!.ids).toEqual(oracle(prompt, draws, model));
+      const [answer] = await job.done;
+      const ids = oracle(prompt, draws, model);
+      expect(answer).toMatchObject({ ids, text: letters(ids), finish: 'length' });
     }
+    expect(harness.core.stats().preemptions).toBeGreaterThan(5);
+    await harness.untilIdle();
+    await harness.core.close();
+  });
+
+  it('a row that gave way can be cancelled, and goes on drawing with the same random numbers', async () => {
+    const harness = await Harness.start({ blocks: 6, maxRows: 3, maxContext: 96 });
+    const sampling = { temperature: 1, seed: 5, maxTokens: 60 };
+    const old = harness.add([1, 2, 3], sampling);
+    const young = harness.add([4, 5, 6], sampling);
+    const doomed = harness.add([7, 8, 9], sampling);
+    while (harness.core.stats().preemptions < 2) await harness.turns(1);
+    harness.core.cancel(doomed.id);
+    const plain = (prompt: number[]): number[] => oracle(prompt, 60, model, sampling);
+    expect((await old.done)[0]!.ids).toEqual(plain([1, 2, 3]));
+    expect((await young.done)[0]!.ids).toEqual(plain([4, 5, 6]));
+    const [cancelled] = await doomed.done;
+    expect(cancelled!.finish).toBe('cancelled');
+    expect(plain([7, 8, 9]).slice(0, cancelled!.ids.length)).toEqual(cancelled!.ids);
     await harness.untilIdle();
     await harness.core.close();
   });

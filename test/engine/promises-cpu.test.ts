@@ -105,16 +105,17 @@ describe('the demo model on the CPU', () => {
     });
   }
 
-  it('a pool a third of the demand: rows wait for blocks, and nothing shows', async () => {
+  it('a pool a fifth of the demand: rows give way and are computed again, and nothing shows', async () => {
     // 8 layers, K and V, 2 heads of 128 in f16: 8 KiB a token.
     await using other = await load({
       maxRows: 16,
       maxBatchTokens: 64,
       maxContext: 256,
-      kvMemory: 256 * 3 * 8192,
+      kvMemory: 320 * 8192,
     });
-    expect(other.info.kv.blocks).toBe(48);
+    expect(other.info.kv.blocks).toBe(20);
     expect(await Promise.all(requests().map((request) => answer(other, request)))).toEqual(alone);
+    expect((await other.stats()).preemptions).toBeGreaterThan(0);
   });
 
   it('promise 4: one step ahead of the host, and nothing that a step names is touched under it', async () => {
