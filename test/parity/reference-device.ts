@@ -1,6 +1,9 @@
 /**
  * A device that computes every op in float64, token by token, straight from its definition. It is slow and has no
  * tricks, so that a model file can be judged apart from the kernels of a real device.
+ *
+ * With `int8` it rounds where the CPU's default path says that it does, and nowhere else: activations that meet
+ * affine weights to int8, by row and weight group (`scale = max|x| / 127`), and K and V to the pool's format.
  */
 
 import type {
@@ -19,8 +22,16 @@ import type { StepInputs } from '../../src/device/step.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { sourceBytes } from '../../src/models/load.js';
 import { unpackAffineRow } from '../../src/weights/affine.js';
-import { decodeFloats } from '../../src/weights/dtypes.js';
+import { decodeFloats, f16ToNumber, numberToF16 } from '../../src/weights/dtypes.js';
 import * as reference from '../devices/reference.js';
+
+/** Rows of a matrix that came from one source. */
+interface Segment {
+  readonly start: number;
+  readonly rows: number;
+  /** 0 for floats. */
+  readonly groupSize: number;
+}
 
 class ReferenceMatrix implements Matrix {
   readonly kind = 'matrix';
@@ -29,6 +40,7 @@ class ReferenceMatrix implements Matrix {
     readonly cols: number,
     readonly values: Float32Array,
     readonly bias: Float32Array | null,
+    readonly segments: readonly Segment[],
   ) {}
   get bytes(): number {
     return this.values.byteLength + (this.bias?.byteLength ?? 0);
@@ -69,7 +81,7 @@ class ReferencePool implements KvPool {
   dispose(): void {}
 }
 
-export function createReferenceDevice(): Device {
+export function createReferenceDevice({ int8 = false } = {}): Device {
   return {
     info: {
       kind: 'cpu',
@@ -86,7 +98,7 @@ export function createReferenceDevice(): Device {
     loadVector: async (source: VectorSource) => new ReferenceVector(await source.read()),
     createKvPool: (spec) => new ReferencePool(spec),
     compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
-      new ReferenceProgram(graph, pool as ReferencePool | null),
+      new ReferenceProgram(graph, pool as ReferencePool | null, int8),
     stats: () => ({ buffers: 0, bytes: 0, plans: 0 }),
     async [Symbol.asyncDispose]() {},
   };
@@ -97,16 +109,19 @@ async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions
   const rows = parts.reduce((sum, part) => sum + part.rows, 0);
   const values = new Float32Array(rows * cols);
   const bias = options.bias === undefined ? null : new Float32Array(rows);
+  const segments: Segment[] = [];
   let at = 0;
   for (const [i, part] of parts.entries()) {
     for (let row = 0; row < part.rows; row++)
       await readRow(part, row, values.subarray((at + row) * cols, (at + row + 1) * cols));
     const source = options.bias?.[i];
     if (source != null) bias?.set(await source.read(), at);
+    const groupSize = part.format.kind === 'affine' ? part.format.groupSize : 0;
+    segments.push({ start: at, rows: part.rows, groupSize });
     at += part.rows;
   }
   options.onBytes?.(parts.reduce((sum, part) => sum + sourceBytes(part), 0));
-  return new ReferenceMatrix(rows, cols, values, bias);
+  return new ReferenceMatrix(rows, cols, values, bias, segments);
 }
 
 async function readRow(source: MatrixSource, row: number, out: Float32Array): Promise<void> {
@@ -126,12 +141,14 @@ async function readRow(source: MatrixSource, row: number, out: Float32Array): Pr
 class ReferenceProgram implements Program {
   readonly #graph: Graph;
   readonly #pool: ReferencePool | null;
+  readonly #int8: boolean;
   readonly #last = new Map<number, number>();
   #results = new Map<number, Float64Array>();
 
-  constructor(graph: Graph, pool: ReferencePool | null) {
+  constructor(graph: Graph, pool: ReferencePool | null, int8: boolean) {
     this.#graph = graph;
     this.#pool = pool;
+    this.#int8 = int8;
   }
 
   async prepare(): Promise<void> {}
@@ -171,12 +188,10 @@ class ReferenceProgram implements Program {
           break;
         }
         case 'linear': {
-          const w = node.weight as ReferenceMatrix;
           const residual = node.residual === null ? undefined : value(node.residual);
-          const x = value(node.x);
           set(
             node.out,
-            reference.linear(x, w.values, rowsOf(node.x), w.cols, w.rows, w.bias ?? undefined, residual),
+            this.#linear(node.weight as ReferenceMatrix, value(node.x), rowsOf(node.x), residual),
           );
           break;
         }
@@ -225,6 +240,30 @@ class ReferenceProgram implements Program {
 
   async dispose(): Promise<void> {}
 
+  #linear(
+    w: ReferenceMatrix,
+    x: Float64Array,
+    rows: number,
+    residual: Float64Array | undefined,
+  ): Float64Array {
+    const out = new Float64Array(rows * w.rows);
+    for (const { start, rows: outs, groupSize } of w.segments) {
+      const input = this.#int8 && groupSize > 0 ? roundToInt8(x, groupSize) : x;
+      const weights = w.values.subarray(start * w.cols, (start + outs) * w.cols);
+      const part = reference.linear(
+        input,
+        weights,
+        rows,
+        w.cols,
+        outs,
+        w.bias?.subarray(start, start + outs),
+      );
+      for (let r = 0; r < rows; r++) out.set(part.subarray(r * outs, (r + 1) * outs), r * w.rows + start);
+    }
+    if (residual !== undefined) for (let i = 0; i < out.length; i++) out[i]! += residual[i]!;
+    return out;
+  }
+
   #ropeAppend(
     node: NodeOf<'rope-append'>,
     qkv: Float64Array,
@@ -250,6 +289,9 @@ class ReferenceProgram implements Program {
           out.set(head, (t * heads + h) * headDim);
         } else {
           const store = h < heads + kvHeads ? pool.keys : pool.values;
+          const layer = pool.spec.layers[node.layer]!;
+          const format = h < heads + kvHeads ? layer.key : layer.value;
+          if (this.#int8 && format.dtype === 'f16') head = head.map((x) => f16ToNumber(numberToF16(x)));
           const row = pool.row(slots[t]!, positions[t]!);
           store[node.layer]!.set(head, (row * kvHeads + ((h - heads) % kvHeads)) * headDim);
         }
@@ -280,6 +322,17 @@ class ReferenceProgram implements Program {
     }
     return out;
   }
+}
+
+function roundToInt8(x: Float64Array, groupSize: number): Float64Array {
+  const out = new Float64Array(x.length);
+  for (let from = 0; from < x.length; from += groupSize) {
+    let top = 0;
+    for (let i = from; i < from + groupSize; i++) top = Math.max(top, Math.abs(x[i]!));
+    const scale = top / 127;
+    for (let i = from; i < from + groupSize && top > 0; i++) out[i] = Math.round(x[i]! / scale) * scale;
+  }
+  return out;
 }
 
 /** As the tables say: coarse and fine angle added, the halves of the head as pairs. */

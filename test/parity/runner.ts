@@ -103,16 +103,19 @@ export class Runner implements AsyncDisposable {
     });
   }
 
-  /** Runs a prompt from position 0 and `count` greedy tokens. Each decode step takes its token from the device. */
-  async generate(prompt: readonly number[], count: number): Promise<Continuation> {
+  /**
+   * Runs a prompt from position 0 and `count` greedy tokens. Each decode step takes its token from the device.
+   * @param chunk prompt tokens in a step, up to what the runner was made for
+   */
+  async generate(prompt: readonly number[], count: number, chunk = this.#chunk): Promise<Continuation> {
     const tokens: number[] = [];
     const logits: Float32Array[] = [];
     const take = async (ids: Uint32Array): Promise<void> => {
       tokens.push(ids[0]!);
       logits.push((await this.#program.read(this.#logits, 1)).slice());
     };
-    for (let at = 0; at < prompt.length; at += this.#chunk) {
-      const ids = prompt.slice(at, at + this.#chunk);
+    for (let at = 0; at < prompt.length; at += chunk) {
+      const ids = prompt.slice(at, at + chunk);
       const last = at + ids.length === prompt.length;
       const drawn = await this.#step(ids, at, last);
       if (last) await take(drawn);

@@ -1,0 +1,86 @@
+/**
+ * models/demo-text against transformers: prompts from 5 to 2,091 tokens, the logits of the last one, the greedy
+ * continuation and the log-probability of each of its tokens.
+ */
+
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import { defaultKvFormat } from '../../src/kv/policy.js';
+import { devices } from '../devices/devices.js';
+import { createReferenceDevice } from './reference-device.js';
+import { decidedTokens, largestDifference, loadFolder, Runner } from './runner.js';
+
+interface DemoCase {
+  readonly prompt_ids: readonly number[];
+  readonly continuation_ids: readonly number[];
+  readonly margins: readonly number[];
+  readonly logprobs: readonly number[];
+  /** Ids and logits of the prompt's last token. */
+  readonly top20: readonly (readonly [number, number])[];
+}
+
+const DEMO = fileURLToPath(new URL('../../models/demo-text/', import.meta.url));
+const { cases } = JSON.parse(
+  readFileSync(new URL('../fixtures/demo-text.json', import.meta.url), 'utf8'),
+) as { cases: readonly DemoCase[] };
+
+async function check(runner: Runner, expected: DemoCase, most: number, bound: number): Promise<void> {
+  const { prompt_ids: prompt, margins, top20 } = expected;
+  const decided = decidedTokens(expected.continuation_ids, margins, bound).slice(0, most);
+  const { tokens, logits } = await runner.generate(prompt, Math.max(1, decided.length));
+  for (const [id, logit] of top20)
+    expect(Math.abs(logits[0]![id]! - logit), `logit ${id}`).toBeLessThan(bound);
+  expect(tokens.slice(0, decided.length)).toEqual(decided);
+  for (const [i, token] of decided.entries())
+    expect(Math.abs(logProbability(logits[i]!, token) - expected.logprobs[i]!), `token ${i}`).toBeLessThan(
+      2 * bound,
+    );
+}
+
+function logProbability(logits: Float32Array, id: number): number {
+  const max = logits.reduce((a, b) => Math.max(a, b));
+  const sum = logits.reduce((total, logit) => total + Math.exp(logit - max), 0);
+  return logits[id]! - max - Math.log(sum);
+}
+
+describe('demo-text in float64', () => {
+  it('answers short prompts', async () => {
+    await using device = createReferenceDevice();
+    const model = await loadFolder(DEMO, device);
+    await using runner = await Runner.create(device, model, { context: 128, chunk: 64 });
+    for (const expected of cases.slice(0, 3)) await check(runner, expected, 3, 1e-4);
+  });
+});
+
+describe.each(devices)('demo-text on $name', (spec) => {
+  if (spec.slow) vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
+  const bound = spec.precision === 'reference' ? 1e-3 : 0.1;
+  let device: Device;
+  let runner: Runner;
+  beforeAll(async () => {
+    device = await spec.create();
+    const model = await loadFolder(DEMO, device, { kvFormat: defaultKvFormat(device.info) });
+    const size = spec.slow ? { context: 64, chunk: 32 } : { context: 2200, chunk: 256 };
+    runner = await Runner.create(device, model, size);
+  });
+  afterAll(async () => {
+    await runner?.[Symbol.asyncDispose]();
+    await device?.[Symbol.asyncDispose]();
+  });
+
+  // A slow device takes some hundred megaflops.
+  it.each(spec.slow ? cases.slice(0, 2) : cases)(
+    'answers a prompt of $prompt_ids.length tokens',
+    (expected) => check(runner, expected, spec.slow ? 3 : 32, bound),
+  );
+
+  it('answers the same when the prompt is cut elsewhere', async () => {
+    const { prompt_ids: prompt } = spec.slow ? cases[1]! : cases.find((c) => c.prompt_ids.length === 254)!;
+    const [whole] = (await runner.generate(prompt, 1)).logits as [Float32Array];
+    const [cut] = (await runner.generate(prompt, 1, 7)).logits as [Float32Array];
+    if (spec.bitwise) expect(cut).toEqual(whole);
+    else expect(largestDifference(cut, whole)).toBeLessThan(bound);
+  });
+});
