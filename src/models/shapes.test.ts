@@ -1,9 +1,12 @@
 import { describe, expect, it } from 'vitest';
+import { createReferenceDevice } from '../../test/parity/reference-device.js';
+import { Runner } from '../../test/parity/runner.js';
 import { unpackAffineRow } from '../weights/affine.js';
 import { decodeFloats } from '../weights/dtypes.js';
 import { familyOf } from './families.js';
 import { inspectModel } from './inspect.js';
 import { parameterCount } from './layout.js';
+import { loadModel } from './load.js';
 import { RandomWeights, shapeConfig, shapeNames } from './shapes.js';
 
 /** Parameters as the model cards state them, embeddings once where they are tied. */
@@ -89,6 +92,20 @@ describe('RandomWeights', () => {
     expect(seen.size).toBe(rows);
     const other = await source.matrix('b.weight', { rows, cols }).readRows(0, rows);
     expect(Buffer.from(other.data).equals(Buffer.from(data))).toBe(false);
+  });
+
+  it('make a model whose logits are finite and differ', async () => {
+    await using device = createReferenceDevice();
+    const model = await loadModel(new RandomWeights(), shapeConfig('demo', { vocab: 512 }), device);
+    await using runner = await Runner.create(device, model, { context: 16, chunk: 8 });
+    const { logits } = await runner.generate([1, 2, 3, 4], 2);
+    for (const row of logits) {
+      expect(row.every(Number.isFinite)).toBe(true);
+      const deviation = Math.sqrt(row.reduce((sum, x) => sum + x * x, 0) / row.length);
+      expect(deviation).toBeGreaterThan(0.3);
+      expect(deviation).toBeLessThan(3);
+    }
+    expect(logits[0]).not.toEqual(logits[1]);
   });
 
   it('are the same however they are read', async () => {
