@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { ReasoningSplitter } from './reasoning.js';
+
+function split(pieces: readonly string[], open = false): { reasoning: string; content: string } {
+  const splitter = new ReasoningSplitter({ open });
+  let reasoning = '';
+  let content = '';
+  for (const piece of [...pieces.map((p) => splitter.push(p)), splitter.end()]) {
+    reasoning += piece.reasoning;
+    content += piece.content;
+  }
+  return { reasoning, content };
+}
+
+/** [what, whether the prompt has opened the block, answer, reasoning, content] */
+const CASES: readonly (readonly [string, boolean, string, string, string])[] = [
+  [
+    'a block and an answer',
+    false,
+    '<think>\nHm, a\n\nb < c.\n</think>\n\nIt is so. \n',
+    'Hm, a\n\nb < c.',
+    'It is so. \n',
+  ],
+  ['white space before the block', false, ' \n<think>a</think>b', 'a', 'b'],
+  ['an empty block', false, '<think>\n\n</think>\n\nYes.', '', 'Yes.'],
+  ['a block and nothing', false, '<think>a</think>', 'a', ''],
+  ['a block that is never closed', false, '<think>\nOn and on \n', 'On and on', ''],
+  ['a closing tag that broke off', false, '<think>\nOn and </thi', 'On and </thi', ''],
+  ['no block', false, '\n It is <think>so</think>.\n', '', '\n It is <think>so</think>.\n'],
+  ['an opening tag that broke off', false, ' <thi', '', ' <thi'],
+  ['nearly an opening tag', false, '<thinking>a</thinking>', '', '<thinking>a</thinking>'],
+  ['white space only', false, ' \n', '', ' \n'],
+  ['nothing', false, '', '', ''],
+  ['a second block', false, '<think>a</think>b<think>c</think>', 'a', 'b<think>c</think>'],
+  ['an opening tag inside', false, '<think>a<think>b</think>c</think>', 'a<think>b', 'c</think>'],
+  ['a block the prompt opened', true, 'Hm. </think>\nYes.', 'Hm.', 'Yes.'],
+  ['a block the prompt opened, never closed', true, '\nHm. ', 'Hm.', ''],
+  ['a block opened by prompt and model', true, '\n<think>\nHm.</think>Yes.', 'Hm.', 'Yes.'],
+  ['a block the prompt opened, closed at once', true, '</think>\n\nYes.', '', 'Yes.'],
+  ['a block the prompt opened, broken off in its first letters', true, ' <thi', '<thi', ''],
+];
+
+describe('reasoning', () => {
+  it.each(CASES)('%s', (_, open, text, reasoning, content) => {
+    const expected = { reasoning, content };
+    expect(split([text], open)).toEqual(expected);
+    expect(split([...text], open)).toEqual(expected);
+    for (let i = 0; i <= text.length; i++) {
+      for (let j = i; j <= text.length; j++) {
+        const pieces = [text.slice(0, i), text.slice(i, j), text.slice(j)];
+        expect(split(pieces, open), `cut at ${i}, ${j}`).toEqual(expected);
+      }
+    }
+  });
+
+  it('gives out thoughts as they come', () => {
+    const splitter = new ReasoningSplitter();
+    expect(splitter.push('<think>\n')).toEqual({ reasoning: '', content: '' });
+    expect(splitter.push('One ')).toEqual({ reasoning: 'One', content: '' });
+    expect(splitter.push('two <')).toEqual({ reasoning: ' two', content: '' });
+    expect(splitter.push('3</think> A')).toEqual({ reasoning: ' <3', content: 'A' });
+    expect(splitter.push(' b')).toEqual({ reasoning: '', content: ' b' });
+  });
+
+  it('knows a prompt that has opened the block', () => {
+    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n<think>\n')).toBe(true);
+    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n<think>\n\n</think>\n\n')).toBe(false);
+    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n')).toBe(false);
+  });
+});

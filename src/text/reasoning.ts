@@ -1,0 +1,108 @@
+/**
+ * Splits an answer that begins with `<think>…</think>` into what the model thought and what it says.
+ *
+ * Only a block at the very start counts; white space may stand before it. White space around the thoughts and
+ * after the block is dropped. A block that is never closed is thought to the end. An answer without a block passes
+ * unchanged. The pieces in which the text arrives make no difference to the texts that come out.
+ */
+import { HeldSpace } from './held-space.js';
+import { StopMatcher } from './stop-matcher.js';
+
+const OPEN = '<think>';
+const CLOSE = '</think>';
+
+export interface ReasoningPiece {
+  readonly reasoning: string;
+  readonly content: string;
+}
+
+type State =
+  /** Nothing but white space and a part of the opening tag so far. */
+  | 'start'
+  | 'thinking'
+  /** Between the block and the first character of the content. */
+  | 'after'
+  | 'content';
+
+export class ReasoningSplitter {
+  readonly #startsThinking: boolean;
+  readonly #close = new StopMatcher([CLOSE]);
+  readonly #space = new HeldSpace();
+  #state: State = 'start';
+  #held = '';
+  #thought = false;
+
+  /** `open`: the prompt has opened the block already, as some templates do. */
+  constructor(options: { readonly open?: boolean } = {}) {
+    this.#startsThinking = options.open ?? false;
+  }
+
+  /** Whether a prompt that ends so has opened the block. */
+  static opensIn(promptEnd: string): boolean {
+    return promptEnd.trimEnd().endsWith(OPEN);
+  }
+
+  push(text: string): ReasoningPiece {
+    switch (this.#state) {
+      case 'start':
+        return this.#start(text);
+      case 'thinking':
+        return this.#think(text);
+      case 'after': {
+        const content = text.trimStart();
+        if (content !== '') this.#state = 'content';
+        return { reasoning: '', content };
+      }
+      case 'content':
+        return { reasoning: '', content: text };
+    }
+  }
+
+  /** The answer is over: what was held back. */
+  end(): ReasoningPiece {
+    if (this.#state === 'start') {
+      const held = this.#held;
+      this.#held = '';
+      if (!this.#startsThinking) return { reasoning: '', content: held };
+      return { reasoning: held.trim(), content: '' };
+    }
+    if (this.#state !== 'thinking') return { reasoning: '', content: '' };
+    return { reasoning: this.#thoughts(this.#close.flush()), content: '' };
+  }
+
+  #start(text: string): ReasoningPiece {
+    this.#held += text;
+    const begun = this.#held.trimStart();
+    if (begun.length < OPEN.length && OPEN.startsWith(begun)) return { reasoning: '', content: '' };
+    const held = this.#held;
+    this.#held = '';
+    if (begun.startsWith(OPEN)) {
+      this.#state = 'thinking';
+      return this.#think(begun.slice(OPEN.length));
+    }
+    if (this.#startsThinking) {
+      this.#state = 'thinking';
+      return this.#think(held);
+    }
+    this.#state = 'content';
+    return { reasoning: '', content: held };
+  }
+
+  #think(text: string): ReasoningPiece {
+    const heldBefore = this.#close.heldLength;
+    const { text: certain, match } = this.#close.push(text);
+    const reasoning = this.#thoughts(certain);
+    if (match === undefined) return { reasoning, content: '' };
+    this.#space.take();
+    this.#state = 'after';
+    const rest = text.slice(certain.length + CLOSE.length - heldBefore);
+    return { reasoning, content: this.push(rest).content };
+  }
+
+  #thoughts(text: string): string {
+    const out = this.#space.push(text);
+    if (this.#thought || out === '') return out;
+    this.#thought = true;
+    return out.trimStart();
+  }
+}
