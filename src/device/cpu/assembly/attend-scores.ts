@@ -1,4 +1,4 @@
-import { highHalves, lowHalves } from './kv';
+import { highHalves, lowHalves, touch512 } from './kv';
 import { madd } from './math';
 
 /**
@@ -50,14 +50,18 @@ function scoreHalf1(keys: usize, q: usize, dim: u32, out: usize, unit: f32): voi
   let s2 = s0;
   let s3 = s0;
   const end = q + dim * 4;
-  for (; q < end; q += 4, keys += 32) {
-    const x = v128.load_splat<f32>(q);
-    const a = v128.load(keys);
-    const b = v128.load(keys, 16);
-    s0 = madd(lowHalves(a), x, s0);
-    s1 = madd(highHalves(a), x, s1);
-    s2 = madd(lowHalves(b), x, s2);
-    s3 = madd(highHalves(b), x, s3);
+  while (q < end) {
+    const stop = min<usize>(q + 64, end);
+    if (q + 64 <= end) touch512(keys);
+    for (; q < stop; q += 4, keys += 32) {
+      const x = v128.load_splat<f32>(q);
+      const a = v128.load(keys);
+      const b = v128.load(keys, 16);
+      s0 = madd(lowHalves(a), x, s0);
+      s1 = madd(highHalves(a), x, s1);
+      s2 = madd(lowHalves(b), x, s2);
+      s3 = madd(highHalves(b), x, s3);
+    }
   }
   const u = f32x4.splat(unit);
   v128.store(out, f32x4.mul(s0, u));
@@ -77,76 +81,27 @@ function scoreHalf2(keys: usize, q: usize, dim: u32, out: usize, unit: f32): voi
   let t3 = s0;
   const end = q + dim * 4;
   let r: usize = end;
-  let x = s0;
-  let y = s0;
-  let a = s0;
-  let b = s0;
-  let k = s0;
-  for (; q < end; q += 16, r += 16, keys += 128) {
-    x = v128.load_splat<f32>(q, 0);
-    y = v128.load_splat<f32>(r, 0);
-    a = v128.load(keys, 0);
-    b = v128.load(keys, 16);
-    k = lowHalves(a);
-    s0 = madd(k, x, s0);
-    t0 = madd(k, y, t0);
-    k = highHalves(a);
-    s1 = madd(k, x, s1);
-    t1 = madd(k, y, t1);
-    k = lowHalves(b);
-    s2 = madd(k, x, s2);
-    t2 = madd(k, y, t2);
-    k = highHalves(b);
-    s3 = madd(k, x, s3);
-    t3 = madd(k, y, t3);
-    x = v128.load_splat<f32>(q, 4);
-    y = v128.load_splat<f32>(r, 4);
-    a = v128.load(keys, 32);
-    b = v128.load(keys, 48);
-    k = lowHalves(a);
-    s0 = madd(k, x, s0);
-    t0 = madd(k, y, t0);
-    k = highHalves(a);
-    s1 = madd(k, x, s1);
-    t1 = madd(k, y, t1);
-    k = lowHalves(b);
-    s2 = madd(k, x, s2);
-    t2 = madd(k, y, t2);
-    k = highHalves(b);
-    s3 = madd(k, x, s3);
-    t3 = madd(k, y, t3);
-    x = v128.load_splat<f32>(q, 8);
-    y = v128.load_splat<f32>(r, 8);
-    a = v128.load(keys, 64);
-    b = v128.load(keys, 80);
-    k = lowHalves(a);
-    s0 = madd(k, x, s0);
-    t0 = madd(k, y, t0);
-    k = highHalves(a);
-    s1 = madd(k, x, s1);
-    t1 = madd(k, y, t1);
-    k = lowHalves(b);
-    s2 = madd(k, x, s2);
-    t2 = madd(k, y, t2);
-    k = highHalves(b);
-    s3 = madd(k, x, s3);
-    t3 = madd(k, y, t3);
-    x = v128.load_splat<f32>(q, 12);
-    y = v128.load_splat<f32>(r, 12);
-    a = v128.load(keys, 96);
-    b = v128.load(keys, 112);
-    k = lowHalves(a);
-    s0 = madd(k, x, s0);
-    t0 = madd(k, y, t0);
-    k = highHalves(a);
-    s1 = madd(k, x, s1);
-    t1 = madd(k, y, t1);
-    k = lowHalves(b);
-    s2 = madd(k, x, s2);
-    t2 = madd(k, y, t2);
-    k = highHalves(b);
-    s3 = madd(k, x, s3);
-    t3 = madd(k, y, t3);
+  while (q < end) {
+    const stop = min<usize>(q + 64, end);
+    if (q + 64 <= end) touch512(keys);
+    for (; q < stop; q += 4, r += 4, keys += 32) {
+      const x = v128.load_splat<f32>(q);
+      const y = v128.load_splat<f32>(r);
+      const a = v128.load(keys);
+      const b = v128.load(keys, 16);
+      let k = lowHalves(a);
+      s0 = madd(k, x, s0);
+      t0 = madd(k, y, t0);
+      k = highHalves(a);
+      s1 = madd(k, x, s1);
+      t1 = madd(k, y, t1);
+      k = lowHalves(b);
+      s2 = madd(k, x, s2);
+      t2 = madd(k, y, t2);
+      k = highHalves(b);
+      s3 = madd(k, x, s3);
+      t3 = madd(k, y, t3);
+    }
   }
   const u = f32x4.splat(unit);
   v128.store(out, f32x4.mul(s0, u));
@@ -174,22 +129,26 @@ function scoreHalf4(keys: usize, q: usize, dim: u32, out: usize, unit: f32): voi
   let r: usize = end;
   let m: usize = r + row;
   let n: usize = m + row;
-  for (; q < end; q += 4, r += 4, m += 4, n += 4, keys += 32) {
-    const a = v128.load(keys);
-    const k = lowHalves(a);
-    const l = highHalves(a);
-    let x = v128.load_splat<f32>(q);
-    s0 = madd(k, x, s0);
-    s1 = madd(l, x, s1);
-    x = v128.load_splat<f32>(r);
-    t0 = madd(k, x, t0);
-    t1 = madd(l, x, t1);
-    x = v128.load_splat<f32>(m);
-    v0 = madd(k, x, v0);
-    v1 = madd(l, x, v1);
-    x = v128.load_splat<f32>(n);
-    w0 = madd(k, x, w0);
-    w1 = madd(l, x, w1);
+  while (q < end) {
+    const stop = min<usize>(q + 64, end);
+    if (q + 64 <= end) touch512(keys);
+    for (; q < stop; q += 4, r += 4, m += 4, n += 4, keys += 32) {
+      const a = v128.load(keys);
+      const k = lowHalves(a);
+      const l = highHalves(a);
+      let x = v128.load_splat<f32>(q);
+      s0 = madd(k, x, s0);
+      s1 = madd(l, x, s1);
+      x = v128.load_splat<f32>(r);
+      t0 = madd(k, x, t0);
+      t1 = madd(l, x, t1);
+      x = v128.load_splat<f32>(m);
+      v0 = madd(k, x, v0);
+      v1 = madd(l, x, v1);
+      x = v128.load_splat<f32>(n);
+      w0 = madd(k, x, w0);
+      w1 = madd(l, x, w1);
+    }
   }
   const u = f32x4.splat(unit);
   v128.store(out, f32x4.mul(s0, u));

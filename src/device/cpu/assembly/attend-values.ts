@@ -1,4 +1,4 @@
-import { highHalves, lowHalves, plainHalves } from './kv';
+import { highHalves, lowHalves, plainHalves, touch512 } from './kv';
 import { madd } from './math';
 
 /**
@@ -14,14 +14,18 @@ export function addHalves1(values: usize, weights: usize, tokens: u32, acc: usiz
   let s2 = v128.load(acc, 32);
   let s3 = v128.load(acc, 48);
   const end = weights + tokens * 4;
-  for (; weights < end; weights += 4, values += 32) {
-    const x = v128.load_splat<f32>(weights);
-    const a = v128.load(values);
-    const b = v128.load(values, 16);
-    s0 = madd(lowHalves(a), x, s0);
-    s1 = madd(highHalves(a), x, s1);
-    s2 = madd(lowHalves(b), x, s2);
-    s3 = madd(highHalves(b), x, s3);
+  while (weights < end) {
+    const stop = min<usize>(weights + 64, end);
+    if (weights + 64 <= end) touch512(values);
+    for (; weights < stop; weights += 4, values += 32) {
+      const x = v128.load_splat<f32>(weights);
+      const a = v128.load(values);
+      const b = v128.load(values, 16);
+      s0 = madd(lowHalves(a), x, s0);
+      s1 = madd(highHalves(a), x, s1);
+      s2 = madd(lowHalves(b), x, s2);
+      s3 = madd(highHalves(b), x, s3);
+    }
   }
   v128.store(acc, s0);
   v128.store(acc, s1, 16);
@@ -43,23 +47,27 @@ export function addHalves2(
   let t3 = v128.load(acc2, 48);
   const end = weights + tokens * 4;
   let second = weights + weightStride;
-  for (; weights < end; weights += 4, second += 4, values += 32) {
-    const x = v128.load_splat<f32>(weights);
-    const y = v128.load_splat<f32>(second);
-    const a = v128.load(values);
-    const b = v128.load(values, 16);
-    let v = lowHalves(a);
-    s0 = madd(v, x, s0);
-    t0 = madd(v, y, t0);
-    v = highHalves(a);
-    s1 = madd(v, x, s1);
-    t1 = madd(v, y, t1);
-    v = lowHalves(b);
-    s2 = madd(v, x, s2);
-    t2 = madd(v, y, t2);
-    v = highHalves(b);
-    s3 = madd(v, x, s3);
-    t3 = madd(v, y, t3);
+  while (weights < end) {
+    const stop = min<usize>(weights + 64, end);
+    if (weights + 64 <= end) touch512(values);
+    for (; weights < stop; weights += 4, second += 4, values += 32) {
+      const x = v128.load_splat<f32>(weights);
+      const y = v128.load_splat<f32>(second);
+      const a = v128.load(values);
+      const b = v128.load(values, 16);
+      let v = lowHalves(a);
+      s0 = madd(v, x, s0);
+      t0 = madd(v, y, t0);
+      v = highHalves(a);
+      s1 = madd(v, x, s1);
+      t1 = madd(v, y, t1);
+      v = lowHalves(b);
+      s2 = madd(v, x, s2);
+      t2 = madd(v, y, t2);
+      v = highHalves(b);
+      s3 = madd(v, x, s3);
+      t3 = madd(v, y, t3);
+    }
   }
   v128.store(acc, s0);
   v128.store(acc, s1, 16);

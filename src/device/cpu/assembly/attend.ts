@@ -366,26 +366,51 @@ function weigh(row: usize, a: u32, b: u32, to: usize): void {
 
 /** Weighted sums of V over `[a, b)` of the split into `splitSums`. */
 function addSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
-  const blockTokens: u32 = 1 << blockShift;
-  const rows = count * group;
   const size: u32 = valueHalf ? 2 : 4;
-  const full = dim & ~15;
-  for (let d: u32 = 0; d < dim; d += 16) {
-    const rest = d == full ? dim - full : 0;
-    const step = (rest != 0 ? rest : 16) * size;
-    const wide = rows >= WIDEN_ROWS && valueHalf && rest == 0;
-    for (let t = a; t < b; ) {
-      const position = base + t;
-      const inBlock = position & (blockTokens - 1);
-      const stop = min<u32>(b, t + blockTokens - inBlock);
-      const block = load<u32>(table + (position >> blockShift) * 4);
-      const v: usize = values + (block * kvHeads + h) * valueBytes + d * blockTokens * size + inBlock * step;
-      if (wide) widenValues(v, stop - t, wideValues + t * 64);
-      else addTokens(v, valueHalf, rest, step, t, stop, base, first, count, d);
-      t = stop;
+  const whole = dim & ~15;
+  const rest = dim - whole;
+  const wide = valueHalf && count * group >= WIDEN_ROWS;
+  // Many rows: 16 columns of the whole split at a time, widened once. Few: a block at a time, as it lies in memory.
+  if (wide) {
+    for (let d: u32 = 0; d < whole; d += 16) {
+      for (let t = a; t < b; ) {
+        const stop = blockEnd(base, t, b);
+        widenValues(valuesAt(table, h, base + t, d, 16, 2), stop - t, wideValues + t * 64);
+        t = stop;
+      }
+      addTokens(wideValues + a * 64, false, 0, 64, a, b, base, first, count, d);
     }
-    if (wide) addTokens(wideValues + a * 64, false, 0, 64, a, b, base, first, count, d);
+    if (rest == 0) return;
   }
+  for (let t = a; t < b; ) {
+    const stop = blockEnd(base, t, b);
+    if (!wide) {
+      for (let d: u32 = 0; d < whole; d += 16) {
+        addTokens(valuesAt(table, h, base + t, d, 16, size), valueHalf, 0, 16 * size, t, stop, base, first, count, d);
+      }
+    }
+    if (rest != 0) {
+      const v = valuesAt(table, h, base + t, whole, rest, size);
+      addTokens(v, valueHalf, rest, rest * size, t, stop, base, first, count, whole);
+    }
+    t = stop;
+  }
+}
+
+/** The end, within the split, of the block that position `t` of the split is in; at most `b`. */
+// @ts-ignore: decorator
+@inline function blockEnd(base: u32, t: u32, b: u32): u32 {
+  const blockTokens: u32 = 1 << blockShift;
+  return min<u32>(b, t + blockTokens - ((base + t) & (blockTokens - 1)));
+}
+
+/** Where `width` columns from `d` on of the V of a position lie. */
+// @ts-ignore: decorator
+@inline function valuesAt(table: usize, h: u32, position: u32, d: u32, width: u32, size: u32): usize {
+  const blockTokens: u32 = 1 << blockShift;
+  const block = load<u32>(table + (position >> blockShift) * 4);
+  const inBlock = position & (blockTokens - 1);
+  return values + (block * kvHeads + h) * valueBytes + (d * blockTokens + inBlock * width) * size;
 }
 
 /** V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. */
