@@ -1,10 +1,10 @@
 /** Loading on the engine's thread: device, weights, KV pool, program, core, in this order, undone if one fails. */
 
 import type { Device, Program } from '../device/device.js';
-import { type KvPool, kvBlockBytes } from '../device/kv.js';
-import { KvantError } from '../errors.js';
-import { defaultKvFormat, type KvPlan, parseKvFormat, planKvLayers } from '../kv/policy.js';
-import { type KvSizing, sizeKvPool } from '../kv/sizing.js';
+import { kvBlockBytes } from '../device/kv.js';
+import type { KvantError } from '../errors.js';
+import { type KvPlan, planKvLayers } from '../kv/policy.js';
+import type { KvSizing } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import { familyOf, parseModelConfig } from '../models/families.js';
 import {
@@ -18,21 +18,15 @@ import {
 import { RandomWeights, shapeConfig } from '../models/shapes.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { Checkpoint } from '../weights/checkpoint.js';
-import { EngineCore, STEPS_IN_FLIGHT } from './core.js';
+import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
+import { cacheFormat, openCache, sizeCache } from './host-cache.js';
+import { checkOptions, DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits, LoadProgress, LogEntry } from './types.js';
 
-export const DEFAULT_MAX_ROWS = 16;
-export const DEFAULT_MAX_QUEUE = 256;
-export const DEFAULT_BLOCK_TOKENS = 16;
-/** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
-const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
-/** Share of what weights leave of the device's memory that the cache may take, and what it may take unasked. */
-const CACHE_SHARE = { cpu: 0.5, webgpu: 0.85 } as const;
-const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;
 
@@ -68,29 +62,24 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
   const { device } = chosen;
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
-    const kv = planCache(config, weights.config, device);
-    const sizing = sizeCache(config, weights, device, kv);
-    const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+    const kv = planKvLayers(
+      familyOf(weights.config).layout(weights.config).cache,
+      cacheFormat(config, device.info),
+    );
     const quantize = quantization(config);
+    const planned = sizeCache(config, kv, device.info, weights.config, weightBytes(weights, quantize));
+    const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const model = await loadModel(weights.source, weights.config, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
-      kvTokens: sizing.blocks * blockTokens,
-      maxContext: sizing.maxContext,
+      kvTokens: planned.blocks * blockTokens,
+      maxContext: planned.maxContext,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
       ...(signal === undefined ? {} : { signal }),
     });
     signal?.throwIfAborted();
-    const limits = engineLimits(config, device, sizing.maxContext);
-    const pool = device.createKvPool({
-      layers: model.kvLayers,
-      blocks: sizing.blocks,
-      blockTokens,
-      slots: limits.maxRows,
-      maxBlocksPerSlot: sizing.blocksPerSequence,
-    });
+    const { sizing, limits, pool, program } = await openCache(config, model, device, planned);
     undo.push(() => pool.dispose());
-    const program = await compile(model, device, pool, limits);
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
 
@@ -115,8 +104,11 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),
     });
     const close = async (drain: boolean): Promise<void> => {
-      await core.close({ drain });
-      for (const free of undo.reverse()) await free();
+      try {
+        await core.close({ drain });
+      } finally {
+        for (const free of undo.reverse()) await free();
+      }
     };
     return { core, info, close };
   } catch (error) {
@@ -152,59 +144,12 @@ function quantization(config: HostConfig): Quantization | undefined {
   return config.quantize === undefined ? undefined : { bits: config.quantize, groupSize: QUANTIZE_GROUP };
 }
 
-function planCache(config: HostConfig, model: ModelConfig, device: Device): KvPlan {
-  const format =
-    config.kvFormat === undefined ? defaultKvFormat(device.info) : parseKvFormat(config.kvFormat);
-  return planKvLayers(familyOf(model).layout(model).cache, format);
-}
-
-function sizeCache(config: HostConfig, weights: OpenWeights, device: Device, kv: KvPlan): KvSizing {
-  const { kind, memoryBytes } = device.info;
-  const resolved = resolveWeights(
-    weights.source,
-    familyOf(weights.config).layout(weights.config),
-    quantization(config),
-  );
-  let weightBytes = 0;
-  for (const { parts } of resolved.matrices) for (const part of parts) weightBytes += sourceBytes(part);
-  const left = memoryBytes === undefined ? undefined : (memoryBytes - weightBytes) * CACHE_SHARE[kind];
-  return sizeKvPool({
-    layers: kv.layers,
-    blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
-    modelContext: weights.config.maxPositions,
-    maxContext: config.maxContext,
-    maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
-    kvMemory: config.kvMemory,
-    available:
-      left === undefined || kind === 'cpu'
-        ? Math.min(left ?? CACHE_DEFAULT_BYTES, CACHE_DEFAULT_BYTES)
-        : left,
-    // WebGPU binds at most 2 GiB − 4 at once.
-    ...(kind === 'webgpu' ? { maxLayerBytes: 2 ** 31 - 4 } : {}),
-  });
-}
-
-function engineLimits(config: HostConfig, device: Device, maxContext: number): EngineLimits {
-  return {
-    maxContext,
-    maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
-    maxBatchTokens: config.maxBatchTokens ?? DEFAULT_BATCH_TOKENS[device.info.kind],
-    maxQueue: config.maxQueue ?? DEFAULT_MAX_QUEUE,
-  };
-}
-
-function compile(model: Model, device: Device, pool: KvPool, limits: EngineLimits): Promise<Program> {
-  return device.compile(
-    model.buildGraph().graph,
-    {
-      maxTokens: limits.maxBatchTokens,
-      maxOutputs: limits.maxRows,
-      maxSequences: limits.maxRows,
-      maxContext: limits.maxContext,
-      inFlight: STEPS_IN_FLIGHT,
-    },
-    pool,
-  );
+function weightBytes(weights: OpenWeights, quantize: Quantization | undefined): number {
+  const { source, config } = weights;
+  const { matrices } = resolveWeights(source, familyOf(config).layout(config), quantize);
+  let bytes = 0;
+  for (const { parts } of matrices) for (const part of parts) bytes += sourceBytes(part);
+  return bytes;
 }
 
 /** Makes the Plans that steps will need, so that none is made while rows wait. */
@@ -278,29 +223,4 @@ function emptyTable(): TokenTable {
     leadingCount: 0,
     leadingByte: 0,
   };
-}
-
-const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatchTokens'] as const;
-
-function checkOptions(config: HostConfig): void {
-  for (const name of WHOLE_NUMBERS) {
-    const value = config[name];
-    if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
-      throw invalidOption(name, value, 'a whole number above 0');
-  }
-  const { maxQueue, blockTokens, quantize } = config;
-  if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
-    throw invalidOption('maxQueue', maxQueue, 'a whole number');
-  if (blockTokens !== undefined && ![16, 32, 64].includes(blockTokens))
-    throw invalidOption('blockTokens', blockTokens, '16, 32 or 64');
-  if (quantize !== undefined && quantize !== 4 && quantize !== 8)
-    throw invalidOption('quantize', quantize, '4 or 8');
-}
-
-function invalidOption(name: string, value: unknown, takes: string): KvantError {
-  return new KvantError('invalid-option', `\`${name}\` is ${String(value)}; it takes ${takes}.`, {
-    kind: 'invalid-request',
-    where: name,
-    fix: `Give ${takes}, or leave it out.`,
-  });
 }

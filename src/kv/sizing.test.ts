@@ -32,8 +32,8 @@ describe('sizeKvPool', () => {
     expect(given).toMatchObject({ blocks: 100, limitedBy: 'kv-memory', maxContext: 1000 });
     const had = sizeKvPool({ ...base, available: 70 * 16 * 1024 });
     expect(had).toMatchObject({ blocks: 70, limitedBy: 'device-memory', maxContext: 1000 });
-    // One layer's block: 512 bytes a token.
-    expect(sizeKvPool({ ...base, maxLayerBytes: 80 * 16 * 512 }).blocks).toBe(80);
+    // One layer's keys: 256 bytes a token.
+    expect(sizeKvPool({ ...base, maxPlaneBytes: 80 * 16 * 256 }).blocks).toBe(80);
   });
 
   it('shortens a context nobody asked for, refuses one somebody did', () => {

@@ -1,6 +1,6 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
-import { type KvLayerSpec, kvBlockBytes, kvLayerBlockBytes } from '../device/kv.js';
+import { type KvLayerSpec, kvBlockBytes, kvVectorBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 
 export interface KvSizingRequest {
@@ -15,8 +15,8 @@ export interface KvSizingRequest {
   readonly kvMemory: number | undefined;
   /** Bytes the device has for the cache, where that is known. Not looked at beside `kvMemory`. */
   readonly available: number | undefined;
-  /** Largest piece of one layer's cache that the device can address, where that is known. */
-  readonly maxLayerBytes?: number;
+  /** Most bytes of one layer's keys, or of its values, that the device can address, where that is known. */
+  readonly maxPlaneBytes?: number;
 }
 
 export interface KvSizing {
@@ -48,8 +48,8 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const wanted = perSequence * maxRows;
 
   const blockBytes = kvBlockBytes(layers, blockTokens);
-  const widest = layers.reduce((most, layer) => Math.max(most, kvLayerBlockBytes(layer, blockTokens)), 1);
-  const addressable = Math.floor((request.maxLayerBytes ?? Number.POSITIVE_INFINITY) / widest);
+  const widest = layers.reduce((most, layer) => Math.max(most, planeBlockBytes(layer, blockTokens)), 1);
+  const addressable = Math.floor((request.maxPlaneBytes ?? Number.POSITIVE_INFINITY) / widest);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
   const blocks = Math.min(wanted, addressable, Math.floor(memory / Math.max(1, blockBytes)));
 
@@ -75,4 +75,14 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
     blocksPerSequence: Math.ceil(reached / blockTokens),
     limitedBy,
   };
+}
+
+/** Bytes of one block of a layer's keys or values, whichever are larger. */
+function planeBlockBytes({ kvHeads, headDim, key, value }: KvLayerSpec, blockTokens: number): number {
+  return Math.max(kvVectorBytes(key, headDim), kvVectorBytes(value, headDim)) * kvHeads * blockTokens;
+}
+
+/** Bytes of one sequence of so many tokens, in whole blocks. */
+export function kvSequenceBytes(layers: readonly KvLayerSpec[], blockTokens: number, tokens: number): number {
+  return Math.ceil(tokens / blockTokens) * kvBlockBytes(layers, blockTokens);
 }

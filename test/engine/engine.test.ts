@@ -9,8 +9,11 @@ const MODEL = new URL('../../models/demo-text', import.meta.url).pathname;
 const model = { vocab: 4096 };
 const EOS = [4083, 4085];
 
-async function load(options: EngineOptions = {}): Promise<{ engine: Engine; device: OracleDevice }> {
-  const device = new OracleDevice(model);
+async function load(
+  options: EngineOptions = {},
+  maxBlocks = Number.POSITIVE_INFINITY,
+): Promise<{ engine: Engine; device: OracleDevice }> {
+  const device = new OracleDevice({ ...model, maxBlocks });
   device.keepLog = false;
   const engine = await Engine.load(
     MODEL,
@@ -262,6 +265,17 @@ describe('an engine’s life', () => {
     expect(engine.info.kv.blocks).toBe(40);
     expect(logs.map((entry) => entry.fields.limitedBy)).toEqual(['kv-memory']);
     await engine.close();
+  });
+
+  it('halves a cache that finds no room, unless its size was asked for', async () => {
+    const { engine } = await load({}, 40);
+    expect(engine.info.kv.blocks).toBe(32);
+    expect(engine.info.limits.maxContext).toBe(512);
+    await engine.close();
+    const asked = { maxContext: 1024 };
+    expect(await refusal(load(asked, 40))).toMatchObject({ code: 'device-out-of-memory' });
+    const bytes = { kvMemory: 64 * 16 * 8 * 2 * 2 * 128 * 4 };
+    expect(await refusal(load(bytes, 40))).toMatchObject({ code: 'device-out-of-memory' });
   });
 
   it('refuses options that make no sense, naming them', async () => {

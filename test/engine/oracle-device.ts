@@ -29,6 +29,8 @@ export interface OracleOptions {
   readonly vocab: number;
   /** Sequences that contain this token draw nothing (as with NaN logits). */
   readonly poison?: number;
+  /** Blocks there is memory for. */
+  readonly maxBlocks?: number;
 }
 
 /** One submitted step, as the log keeps it. */
@@ -179,6 +181,8 @@ export class OracleDevice implements Device {
   }
 
   createKvPool(spec: KvPoolSpec): OraclePool {
+    if (spec.blocks > (this.options.maxBlocks ?? spec.blocks))
+      throw new KvantError('device-out-of-memory', 'No room for the pool.', { kind: 'device' });
     const pool = new OraclePool(spec, this);
     this.pools.add(pool);
     return pool;

@@ -1,0 +1,124 @@
+/** The KV cache at load: its format, its size, and the pool and program that are made for it. */
+
+import type { Device, DeviceInfo, Program } from '../device/device.js';
+import type { KvFormat, KvPool } from '../device/kv.js';
+import { KvantError } from '../errors.js';
+import { defaultKvFormat, type KvPlan, parseKvFormat } from '../kv/policy.js';
+import { type KvSizing, kvSequenceBytes, sizeKvPool } from '../kv/sizing.js';
+import type { ModelConfig } from '../models/config.js';
+import type { Model } from '../models/load.js';
+import { STEPS_IN_FLIGHT } from './core.js';
+import { DEFAULT_BLOCK_TOKENS, DEFAULT_MAX_ROWS, engineLimits } from './host-options.js';
+import type { HostConfig } from './messages.js';
+import type { EngineLimits } from './types.js';
+
+/** Share of what weights leave of the device's memory that the cache may take. */
+const CACHE_SHARE = { cpu: 0.5, webgpu: 0.85 } as const;
+/** What the cache takes unasked, as long as one sequence of full length fits. */
+const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
+/** WebGPU binds at most 2 GiB − 4 at once. */
+const WEBGPU_BINDING_BYTES = 2 ** 31 - 4;
+
+export function cacheFormat(config: HostConfig, device: DeviceInfo): KvFormat {
+  return config.kvFormat === undefined ? defaultKvFormat(device) : parseKvFormat(config.kvFormat);
+}
+
+/**
+ * The size the cache shall have. Without `kvMemory`: what the rows and context that were asked for need, or, if
+ * none were, a modest default; never more than the device is known to have. Errors: see `sizeKvPool`.
+ */
+export function sizeCache(
+  config: HostConfig,
+  kv: KvPlan,
+  device: DeviceInfo,
+  model: ModelConfig,
+  weightBytes: number,
+): KvSizing {
+  const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+  const maxRows = config.maxRows ?? DEFAULT_MAX_ROWS;
+  const sequence = kvSequenceBytes(kv.layers, blockTokens, config.maxContext ?? model.maxPositions);
+  const wanted =
+    config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * maxRows;
+  const left =
+    device.memoryBytes === undefined
+      ? Number.POSITIVE_INFINITY
+      : (device.memoryBytes - weightBytes) * CACHE_SHARE[device.kind];
+  return sizeKvPool({
+    layers: kv.layers,
+    blockTokens,
+    modelContext: model.maxPositions,
+    maxContext: config.maxContext,
+    maxRows,
+    kvMemory: config.kvMemory,
+    available: Math.max(0, Math.min(wanted, left)),
+    ...(device.kind === 'webgpu' ? { maxPlaneBytes: WEBGPU_BINDING_BYTES } : {}),
+  });
+}
+
+export interface OpenCache {
+  readonly sizing: KvSizing;
+  readonly limits: EngineLimits;
+  readonly pool: KvPool;
+  readonly program: Program;
+}
+
+/**
+ * Makes the pool and the program. A GPU does not say how much memory it has: where nobody fixed the size, a pool
+ * that finds no room is made half as large until it does. Errors: `device-out-of-memory`.
+ */
+export async function openCache(
+  config: HostConfig,
+  model: Model,
+  device: Device,
+  planned: KvSizing,
+): Promise<OpenCache> {
+  const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+  let sizing = planned;
+  for (;;) {
+    const limits = engineLimits(config, device.info.kind, sizing.maxContext);
+    let pool: KvPool | null = null;
+    try {
+      pool = device.createKvPool({
+        layers: model.kvLayers,
+        blocks: sizing.blocks,
+        blockTokens,
+        slots: limits.maxRows,
+        maxBlocksPerSlot: sizing.blocksPerSequence,
+      });
+      return { sizing, limits, pool, program: await compile(model, device, pool, limits) };
+    } catch (error) {
+      pool?.dispose();
+      const smaller = halved(sizing, blockTokens);
+      const full = error instanceof KvantError && error.code === 'device-out-of-memory';
+      const enough = smaller.maxContext >= (config.maxContext ?? 1);
+      if (!full || config.kvMemory !== undefined || smaller.blocks < 1 || !enough) throw error;
+      sizing = smaller;
+    }
+  }
+}
+
+function halved(sizing: KvSizing, blockTokens: number): KvSizing {
+  const blocks = Math.floor(sizing.blocks / 2);
+  const maxContext = Math.min(sizing.maxContext, blocks * blockTokens);
+  return {
+    blocks,
+    bytes: (sizing.bytes / sizing.blocks) * blocks,
+    maxContext,
+    blocksPerSequence: Math.ceil(maxContext / blockTokens),
+    limitedBy: 'device-memory',
+  };
+}
+
+function compile(model: Model, device: Device, pool: KvPool, limits: EngineLimits): Promise<Program> {
+  return device.compile(
+    model.buildGraph().graph,
+    {
+      maxTokens: limits.maxBatchTokens,
+      maxOutputs: limits.maxRows,
+      maxSequences: limits.maxRows,
+      maxContext: limits.maxContext,
+      inFlight: STEPS_IN_FLIGHT,
+    },
+    pool,
+  );
+}

@@ -1,0 +1,47 @@
+/** Defaults of the engine's options, and the refusal of what makes no sense. */
+
+import type { DeviceKind } from '../device/device.js';
+import { KvantError } from '../errors.js';
+import type { HostConfig } from './messages.js';
+import type { EngineLimits } from './types.js';
+
+export const DEFAULT_MAX_ROWS = 16;
+export const DEFAULT_MAX_QUEUE = 256;
+export const DEFAULT_BLOCK_TOKENS = 16;
+/** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
+const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
+
+export function engineLimits(config: HostConfig, device: DeviceKind, maxContext: number): EngineLimits {
+  return {
+    maxContext,
+    maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
+    maxBatchTokens: config.maxBatchTokens ?? DEFAULT_BATCH_TOKENS[device],
+    maxQueue: config.maxQueue ?? DEFAULT_MAX_QUEUE,
+  };
+}
+
+const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatchTokens'] as const;
+
+/** Errors: `invalid-option`, naming it. */
+export function checkOptions(config: HostConfig): void {
+  for (const name of WHOLE_NUMBERS) {
+    const value = config[name];
+    if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
+      throw invalidOption(name, value, 'a whole number above 0');
+  }
+  const { maxQueue, blockTokens, quantize } = config;
+  if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
+    throw invalidOption('maxQueue', maxQueue, 'a whole number');
+  if (blockTokens !== undefined && ![16, 32, 64].includes(blockTokens))
+    throw invalidOption('blockTokens', blockTokens, '16, 32 or 64');
+  if (quantize !== undefined && quantize !== 4 && quantize !== 8)
+    throw invalidOption('quantize', quantize, '4 or 8');
+}
+
+function invalidOption(name: string, value: unknown, takes: string): KvantError {
+  return new KvantError('invalid-option', `\`${name}\` is ${String(value)}; it takes ${takes}.`, {
+    kind: 'invalid-request',
+    where: name,
+    fix: `Give ${takes}, or leave it out.`,
+  });
+}
