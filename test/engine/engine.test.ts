@@ -1,4 +1,5 @@
 /** The engine's API, on this thread and on the oracle device, with the demo model's tokenizer and template. */
+import { getEventListeners } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import type { Delta, EngineOptions, LoadProgress, LogEntry } from '../../src/engine/types.js';
@@ -168,6 +169,15 @@ describe('Engine', () => {
     expect(result.finishReason).toBe('cancelled');
     expect(result.tokenIds).toEqual(oracle([41], 400, model).slice(0, seen));
     expect(seen).toBeLessThan(400);
+  });
+
+  it('leaves no listener on a signal that outlives its requests', async () => {
+    const { signal } = new AbortController();
+    const request = { prompt: [45], maxTokens: 3, temperature: 0, ignoreEos: true, signal };
+    await Promise.all([1, 2, 3].map(() => engine.generate(request).result));
+    await refusal(engine.generate({ ...request, maxTokens: 0 }).accepted);
+    await refusal(engine.generate({ ...request, prompt: [9999] }).accepted);
+    expect(getEventListeners(signal, 'abort')).toHaveLength(0);
   });
 
   it('an abort before the request costs nothing', async () => {
