@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { defaultKvFormat } from '../../src/kv/policy.js';
-import type { LoadModelOptions } from '../../src/models/index.js';
+import type { LoadModelOptions } from '../../src/models/load.js';
 import { type DeviceSpec, devices } from '../devices/devices.js';
 import { createReferenceDevice } from './reference-device.js';
 import {

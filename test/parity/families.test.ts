@@ -6,7 +6,9 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { loadModel, type ModelConfig, parseModelConfig } from '../../src/models/index.js';
+import type { ModelConfig } from '../../src/models/config.js';
+import { parseModelConfig } from '../../src/models/families.js';
+import { loadModel } from '../../src/models/load.js';
 import type { RopeParameters } from '../../src/models/rope-frequencies.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { createReferenceDevice } from './reference-device.js';

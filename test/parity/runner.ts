@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { StepInputs } from '../../src/device/step.js';
-import { type LoadModelOptions, loadModel, type Model, parseModelConfig } from '../../src/models/index.js';
+import { parseModelConfig } from '../../src/models/families.js';
+import { type LoadModelOptions, loadModel, type Model } from '../../src/models/load.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 
 export const MODEL_FIXTURES = fileURLToPath(new URL('../fixtures/models/', import.meta.url));
