@@ -1,0 +1,45 @@
+/** The engine's host on this thread, with a tiny checkpoint and a device of the caller's; prompts are ids. */
+import type { Device } from '../../src/device/device.js';
+import { type LoadedHost, loadHost } from '../../src/engine/host-load.js';
+import type { HostConfig } from '../../src/engine/messages.js';
+import type { ChoiceEvent } from '../../src/engine/sequence.js';
+
+const MODEL = new URL('../fixtures/models/qwen3-tied', import.meta.url).pathname;
+
+export function loadTiny(
+  device: Device,
+  options: Partial<HostConfig>,
+  onEvents: (events: readonly ChoiceEvent[]) => void,
+): Promise<LoadedHost> {
+  return loadHost(
+    {
+      weights: { kind: 'folder', path: MODEL },
+      device: 'auto',
+      precision: undefined,
+      deterministic: undefined,
+      threads: undefined,
+      allowSoftwareGpu: undefined,
+      quantize: undefined,
+      kvFormat: undefined,
+      kvMemory: undefined,
+      maxContext: 128,
+      maxRows: 4,
+      maxBatchTokens: 24,
+      maxQueue: undefined,
+      blockTokens: undefined,
+      tokenTable: null,
+      eosIds: null,
+      resourceDebug: false,
+      ...options,
+    },
+    {
+      onEvents,
+      onFault: (error) => {
+        throw error;
+      },
+      onProgress: () => {},
+      onLog: () => {},
+      makeDevice: async () => ({ device, reason: 'a test' }),
+    },
+  );
+}

@@ -1,0 +1,74 @@
+/**
+ * Promise 3 on the devices: short steps of a tiny model, with rows that join, leave and are cancelled, leave
+ * buffers, bytes, plans and the heap as they were. 10,000 steps; 300 where the GPU is one in software.
+ */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, it } from 'vitest';
+import { resolveSampling } from '../../src/sampling/params.js';
+import { devices } from '../devices/devices.js';
+import { randomPrompt, seeded } from '../engine/core-harness.js';
+import { loadTiny } from '../engine/tiny-host.js';
+
+const ROWS = 4;
+const SOAKED = ['cpu relaxed', 'webgpu default'];
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('$name', (spec) => {
+  const steps = spec.slow ? 300 : 10_000;
+
+  it(`${steps} steps leave buffers, bytes, plans and the heap flat`, { timeout: 300_000 }, async () => {
+    const random = seeded(8);
+    const open = new Map<number, { ids: number; wanted: number }>();
+    let finished = 0;
+    const device = await spec.create();
+    const host = await loadTiny(device, { maxRows: ROWS }, (events) => {
+      for (const { request, ids, finish } of events) {
+        const job = open.get(request)!;
+        job.ids += ids.length;
+        if (finish === null) continue;
+        if (finish === 'length') expect(job.ids).toBe(job.wanted);
+        else expect(['stop', 'cancelled']).toContain(finish);
+        open.delete(request);
+        finished++;
+      }
+    });
+    const { core } = host;
+    const samples: { heap: number; device: string }[] = [];
+    let id = 0;
+    while (core.stats().steps < steps) {
+      while (open.size < ROWS + 2) {
+        const wanted = 1 + Math.floor(random() * 60);
+        const prompt = Int32Array.from(randomPrompt(random, 1 + Math.floor(random() * 50)));
+        const sampling = resolveSampling({
+          maxTokens: wanted,
+          temperature: random() < 0.5 ? 0 : 1,
+          seed: id,
+        });
+        open.set(++id, { ids: 0, wanted });
+        core.add({ id, prompt, sampling, continuation: true, receivedAt: 0 });
+        if (random() < 0.1) setTimeout((victim: number) => core.cancel(victim), 2, id);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      const stats = core.stats();
+      if (stats.steps < (steps / 5) * (samples.length + 1)) continue;
+      collect();
+      collect();
+      samples.push({ heap: process.memoryUsage().heapUsed, device: JSON.stringify(stats.device) });
+    }
+    expect(finished).toBeGreaterThan(steps / 50);
+    expect(samples.length).toBeGreaterThanOrEqual(4);
+    for (const sample of samples) {
+      expect(sample.device).toBe(samples[0]!.device);
+      // Flat, give or take what the compiler of the JavaScript engine keeps.
+      expect(sample.heap - samples[0]!.heap).toBeLessThan(300_000);
+    }
+    const { buffers, bytes } = device.stats();
+    await host.close(false);
+    // Program and pool gave back what was theirs.
+    expect(device.stats().buffers).toBeLessThan(buffers);
+    expect(device.stats().bytes).toBeLessThan(bytes);
+  });
+});
