@@ -1,0 +1,340 @@
+/**
+ * Attention of prompt tiles on subgroup matrices, over an f16 cache.
+ *
+ * The query heads of a GQA group and the tokens of a tile stand under each other as the rows of one matrix, so a
+ * staged tile of K or V serves them all. A subgroup owns `matrix.m` of the rows: its queries stay in matrices for the
+ * whole walk, and so do its sums of weighted values.
+ *
+ * The softmax is taken online, and here lies the trouble: a new maximum of a row shrinks the sums so far, but WGSL
+ * cannot reach into a matrix. So the maximum in use lags behind: it is raised only when the true one is more than 8
+ * (in powers of two) above it, which after the first tiles hardly ever happens. Weights stay below 2⁸ and fit an f16.
+ * A raise takes the sums through workgroup memory once.
+ */
+
+import type { Binding, MatrixConfig, Stage } from '../kernel.js';
+import { declareBindings, f32Literal } from '../kernel.js';
+import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+
+export interface PrefillConfig {
+  readonly matrix: MatrixConfig;
+  readonly subgroupSize: number;
+  /** Positions staged at once: a multiple of the matrix. */
+  readonly keys: number;
+  /** Most query rows of a workgroup. */
+  readonly rows: number;
+  readonly tile: 'vec4' | 'scalar';
+  /** Tokens of a tile; ATTENTION_TILE but in benchmarks. */
+  readonly tileTokens?: number;
+  readonly workgroupBytes: number;
+}
+
+const LOWEST = '-3.0e38';
+
+interface PrefillPlan {
+  readonly component: 'f16' | 'f32';
+  readonly group: number;
+  readonly rows: number;
+  readonly subs: number;
+  readonly stride: number;
+  readonly scoreStride: number;
+  readonly weightStride: number;
+  readonly bytes: number;
+}
+
+function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
+  const group = shape.heads / shape.kvHeads;
+  const component = c.matrix.component === 'f32' ? 'f32' : 'f16';
+  const size = component === 'f16' ? 2 : 4;
+  const rows = Math.min(c.rows, group * (c.tileTokens ?? ATTENTION_TILE));
+  const pad = 16 / size;
+  const stride = shape.headDim + pad;
+  const scoreStride = c.keys + 4;
+  const weightStride = c.keys + pad;
+  const staged = Math.max(c.keys, rows) * stride;
+  const bytes = staged * size + rows * weightStride * size + rows * scoreStride * 4 + rows * 12 + 4;
+  return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
+}
+
+export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
+  const { key, value, headDim } = shape;
+  const { matrix, keys, subgroupSize } = c;
+  const { rows, subs, bytes, group } = planPrefill(shape, c);
+  const tokens = c.tileTokens ?? ATTENTION_TILE;
+  const threads = subs * subgroupSize;
+  return (
+    key.kind === 'float' &&
+    value.kind === 'float' &&
+    key.dtype === 'f16' &&
+    value.dtype === 'f16' &&
+    matrix.result === 'f32' &&
+    (matrix.component === 'f16' || matrix.component === 'f32') &&
+    headDim % 8 === 0 &&
+    headDim % matrix.k === 0 &&
+    headDim % keys === 0 &&
+    headDim % matrix.n === 0 &&
+    keys % matrix.n === 0 &&
+    keys % matrix.k === 0 &&
+    rows % matrix.m === 0 &&
+    (group * tokens) % rows === 0 &&
+    threads <= 1024 &&
+    (threads <= rows ? rows % threads === 0 : threads % rows === 0 && keys % (threads / rows) === 0) &&
+    bytes <= c.workgroupBytes
+  );
+}
+
+/** Roles: step, q, keys, values, tables, out. */
+export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
+  const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap } = shape;
+  const { matrix, keys, subgroupSize: lanes } = c;
+  const { component, group, rows, subs, stride, scoreStride, weightStride } = planPrefill(shape, c);
+  const tokens = c.tileTokens ?? ATTENTION_TILE;
+  const threads = subs * lanes;
+  const rowBlocks = (group * tokens) / rows;
+  const wide = c.tile === 'vec4' ? 4 : 1;
+  const quad = `vec4<${component}>`;
+  const element = wide === 4 ? quad : component;
+  const bindings: Binding[] = [
+    STEP_BINDING,
+    { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'keys', access: 'read', type: 'array<vec4<u32>>' },
+    { name: 'values', access: 'read', type: 'array<vec4<u32>>' },
+    { name: 'tables', access: 'read', type: 'array<u32>' },
+    { name: 'out', access: 'read_write', type: 'array<f32>' },
+  ];
+  const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+  const lines: string[] = [];
+  const emit = (text: string): void => {
+    lines.push(text);
+  };
+  const put = (buffer: string, at: string, value: string): string =>
+    wide === 4
+      ? `${buffer}[${at}] = ${value};`
+      : `{ let pq = ${value}; let pt = (${at}) * 4u; ${count(4)
+          .map((v) => `${buffer}[pt + ${v}u] = pq.${'xyzw'[v]};`)
+          .join(' ')} }`;
+  const dims = headDim / matrix.n;
+  const pieces = (keys * headDim) / 8;
+  const perThread = Math.ceil(pieces / threads);
+  const ownKeys = threads <= rows ? keys : keys / (threads / rows);
+  const rowLanes = Math.max(1, threads / rows);
+  const rowTurns = Math.max(1, rows / threads);
+  const scaleText = softcap === null ? f32Literal(shape.scale * Math.LOG2E) : f32Literal(shape.scale);
+  const low = (p: string): string => `(max(${p}, ${(window ?? 1) - 1}u) - ${(window ?? 1) - 1}u)`;
+
+  const fetch = (buffer: 'keys' | 'values', base: string): void => {
+    for (const i of count(perThread)) {
+      emit(
+        `  { let u = ${(i + 1) * threads > pieces ? `min(lid + ${i * threads}u, ${pieces - 1}u)` : `lid + ${i * threads}u`}; let t = min(${base} + u / ${headDim / 8}u, last);`,
+      );
+      emit(
+        `    piece${i} = ${buffer}[((tables[slot * ${maxBlocksPerSlot}u + t / ${blockTokens}u] * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${headDim / 8}u + u % ${headDim / 8}u]; }`,
+      );
+    }
+  };
+  /** A position beyond the last repeats it: its weight is zero, and what is stored there is finite or this row's own. */
+  const stage = (): void => {
+    for (const i of count(perThread)) {
+      emit(
+        `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
+      );
+      for (const h of [0, 1]) {
+        const half =
+          component === 'f16'
+            ? `bitcast<vec4<f16>>(piece${i}.${h === 0 ? 'xy' : 'zw'})`
+            : `vec4<f32>(unpack2x16float(piece${i}.${h === 0 ? 'x' : 'z'}), unpack2x16float(piece${i}.${h === 0 ? 'y' : 'w'}))`;
+        emit(`    ${put('staged', `to + ${h}u`, half)}`);
+      }
+      emit('  }');
+    }
+  };
+
+  emit('enable subgroups;');
+  if (component === 'f16') emit('enable f16;');
+  emit(`enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+${declareBindings(bindings)}
+${STEP_WGSL}
+alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
+alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
+alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
+var<workgroup> staged: array<${element}, ${(Math.max(keys, rows) * stride) / wide}>;
+var<workgroup> weights: array<${element}, ${(rows * weightStride) / wide}>;
+var<workgroup> scores: array<f32, ${rows * scoreStride}>;
+var<workgroup> tops: array<f32, ${rows}>;
+var<workgroup> sums: array<f32, ${rows}>;
+var<workgroup> shrink: array<f32, ${rows}>;
+var<workgroup> raised: u32;
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
+  let kv = wid.z / ${rowBlocks}u;
+  let row_block = wid.z % ${rowBlocks}u;
+  let tile_at = wid.x + wid.y * nwg.x;
+  if (tile_at >= step[1].y) { return; }
+  let tile = step[step[2].z + tile_at];
+  let first_token = tile.x;
+  let slot = tile.w;
+  let p_first = tile.z;
+  let row_count = tile.y * ${group}u;
+  let row_first = row_block * ${rows}u;
+  if (row_first >= row_count) { return; }
+  let last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;
+  let low_first = ${window === null ? '0u' : low(`(p_first + row_first / ${group}u)`)};`);
+  for (const i of count(perThread)) emit(`  var piece${i}: vec4<u32>;`);
+
+  // Queries, scaled, into the staging area and from there into matrices.
+  emit(`  for (var i = lid; i < ${(rows * headDim) / 4}u; i += ${threads}u) {
+    let r = i / ${headDim / 4}u;
+    let row = row_first + r;
+    var v = vec4<f32>();
+    if (row < row_count) {
+      v = q[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim / 4}u + i % ${headDim / 4}u] * ${scaleText};
+    }
+    let to = r * ${stride / 4}u + i % ${headDim / 4}u;
+    ${put('staged', 'to', component === 'f16' ? 'vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)))' : 'v')}
+  }
+  for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
+  var base = low_first / ${keys}u * ${keys}u;`);
+  fetch('keys', 'base');
+  emit('  workgroupBarrier();');
+  for (const k of count(headDim / matrix.k))
+    emit(
+      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / wide}u + ${(k * matrix.k) / wide}u, ${stride / wide}u);`,
+    );
+  for (const d of count(dims)) emit(`  var o${d} = Sum();`);
+  emit(`  for (; base <= last; base += ${keys}u) {`);
+  emit('  workgroupBarrier();');
+  stage();
+  emit('  if (lid == 0u) { raised = 0u; }');
+  emit('  workgroupBarrier();');
+  fetch('values', 'base');
+  // Scores.
+  for (const n of count(keys / matrix.n)) {
+    emit('  {');
+    emit('    var s = Sum();');
+    for (const k of count(headDim / matrix.k)) {
+      emit(
+        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / wide}u, ${stride / wide}u);`,
+      );
+      emit(`    s = subgroupMatrixMultiplyAccumulate(q${k}, b${k}, s);`);
+    }
+    emit(
+      `    subgroupMatrixStore<row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${n * matrix.n}u, s, ${scoreStride}u);`,
+    );
+    emit('  }');
+  }
+  emit('  workgroupBarrier();');
+  stage();
+  // Softmax: `rowLanes` neighbours share a row.
+  for (const turn of count(rowTurns)) {
+    emit(`  {
+    let r = ${rowTurns === 1 ? `lid / ${rowLanes}u` : `lid + ${turn * threads}u`};
+    let part = ${rowLanes === 1 ? '0u' : `lid % ${rowLanes}u`};
+    let row = row_first + r;
+    let p = p_first + row / ${group}u;
+    let seen_end = select(0u, p + 1u, row < row_count);
+    let source = r * ${scoreStride}u + part * ${ownKeys}u;
+    let t0 = base + part * ${ownKeys}u;
+    var top = ${LOWEST};`);
+    for (const j of count(ownKeys)) {
+      emit(`    var s${j} = scores[source + ${j}u];`);
+      if (softcap !== null)
+        emit(
+          `    { let e = exp(clamp(2.0 * s${j} / ${f32Literal(softcap)}, -80.0, 80.0)); s${j} = ${f32Literal(softcap * Math.LOG2E)} * (1.0 - 2.0 / (e + 1.0)); }`,
+        );
+      const seen = `t0 + ${j}u < seen_end${window === null ? '' : ` && t0 + ${j}u >= ${low('p')}`}`;
+      emit(`    s${j} = select(${LOWEST}, s${j}, ${seen});`);
+      emit(`    top = max(top, s${j});`);
+    }
+    for (let step = rowLanes / 2; step >= 1; step /= 2)
+      emit(`    top = max(top, subgroupShuffleXor(top, ${step}u));`);
+    emit(`    let before = tops[r];
+    var used = before;
+    var factor = 1.0;
+    if (top > before + 8.0) {
+      used = top;
+      factor = select(0.0, exp2(before - top), before > ${LOWEST});
+      if (before > ${LOWEST}) { raised = 1u; }
+    }
+    var sum = 0.0;`);
+    for (let j = 0; j < ownKeys; j += 4) {
+      for (let i = j; i < j + 4; i++)
+        emit(`    s${i} = select(exp2(s${i} - used), 0.0, s${i} <= ${LOWEST});`);
+      emit(`    { let w = ${quad}(${[0, 1, 2, 3].map((i) => (component === 'f16' ? `f16(s${j + i})` : `s${j + i}`)).join(', ')});
+      sum += dot(vec4<f32>(w), vec4<f32>(1.0));
+      ${put('weights', `(r * ${weightStride}u + part * ${ownKeys}u + ${j}u) / 4u`, 'w')} }`);
+    }
+    for (let step = rowLanes / 2; step >= 1; step /= 2) emit(`    sum += subgroupShuffleXor(sum, ${step}u);`);
+    emit(`    if (part == 0u) {
+      tops[r] = used;
+      shrink[r] = factor;
+      sums[r] = fma(sums[r], factor, sum);
+    }
+  }`);
+  }
+  emit(`  if (workgroupUniformLoad(&raised) != 0u) {`);
+  throughScores('shrinking');
+  emit('  }');
+  // The next keys are on their way while the values multiply.
+  fetch('keys', `(base + ${keys}u)`);
+  for (const k of count(keys / matrix.k)) {
+    emit('  {');
+    emit(
+      `    let w = subgroupMatrixLoad<Left, row_major>(&weights, sub * ${(matrix.m * weightStride) / wide}u + ${(k * matrix.k) / wide}u, ${weightStride / wide}u);`,
+    );
+    for (const d of count(dims)) {
+      emit(
+        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / wide}u, ${stride / wide}u);`,
+      );
+      emit(`    o${d} = subgroupMatrixMultiplyAccumulate(w, v${d}, o${d});`);
+    }
+    emit('  }');
+  }
+  emit('  }');
+  emit('  workgroupBarrier();');
+  throughScores('finishing');
+  emit('}');
+
+  /** Takes the sums through `scores`, `keys` dims at a time: multiplied by shrink and back, or divided and out. */
+  function throughScores(what: 'shrinking' | 'finishing'): void {
+    const perRound = keys / matrix.n;
+    for (let d0 = 0; d0 < dims; d0 += perRound) {
+      for (const i of count(perRound))
+        emit(
+          `  subgroupMatrixStore<row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${i * matrix.n}u, o${d0 + i}, ${scoreStride}u);`,
+        );
+      emit('  workgroupBarrier();');
+      emit(`  for (var i = lid; i < ${rows * keys}u; i += ${threads}u) {
+    let r = i / ${keys}u;
+    let at = r * ${scoreStride}u + i % ${keys}u;`);
+      if (what === 'shrinking') emit('    scores[at] *= shrink[r];\n  }\n  workgroupBarrier();');
+      else
+        emit(`    let row = row_first + r;
+    if (row < row_count) {
+      out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] =
+        select(0.0, scores[at] / sums[r], sums[r] != 0.0);
+    }
+  }
+  workgroupBarrier();`);
+      if (what === 'shrinking') {
+        for (const i of count(perRound))
+          emit(
+            `  o${d0 + i} = subgroupMatrixLoad<Sum, row_major>(&scores, sub * ${matrix.m * scoreStride}u + ${i * matrix.n}u, ${scoreStride}u);`,
+          );
+        emit('  workgroupBarrier();');
+      }
+    }
+  }
+
+  return {
+    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}`,
+    wgsl: lines.join('\n'),
+    bindings,
+    workgroups: (facts, out) => {
+      const y = Math.ceil(facts.tiles / 65535);
+      out[0] = y === 0 ? 0 : Math.ceil(facts.tiles / y);
+      out[1] = y;
+      out[2] = kvHeads * rowBlocks;
+    },
+  };
+}

@@ -1,0 +1,119 @@
+/**
+ * What the fast linear kernels are made from: a shape, a weight layout and an epilogue go in, WGSL and its dispatch
+ * come out. All of it is pure text work, so that a test, a benchmark and the runtime get the same kernel.
+ */
+
+import type { Activation } from '../../graph.js';
+import type { ShardLayout } from '../weights-layout.js';
+
+export type ActivationDtype = 'f32' | 'f16';
+
+/** `out = act(x · Wᵀ + bias) (+ residual)`; every field is baked into the kernel. */
+export interface LinearSpec {
+  /** Rows of the weight (out features). With `glu`: gate and up together. */
+  readonly n: number;
+  /** Columns of the weight (in features): a multiple of 32, and of the group size. */
+  readonly k: number;
+  readonly weight: ShardLayout;
+  /** Rows of x the kernel computes; the buffers of x, out and residual hold at least as many. */
+  readonly rows: number;
+  /** Elements from a row of x to the next: a multiple of 4. */
+  readonly xStride: number;
+  /** Elements from a row of out, and of the residual, to the next. */
+  readonly outStride: number;
+  /** First column of `out` that is written. */
+  readonly outOffset: number;
+  readonly x: ActivationDtype;
+  readonly out: ActivationDtype;
+  readonly bias: boolean;
+  readonly residual: ActivationDtype | null;
+  /** RMS norm of x folded in: `x / sqrt(mean(x²) + eps) · norm`. GEMV only. */
+  readonly norm: { readonly eps: number } | null;
+  /** `out[f] = act(gate[f]) · up[f]`: weight row f is the gate, row n / 2 + f the up. */
+  readonly glu: Activation | null;
+}
+
+export const LINEAR_BINDINGS = ['x', 'codes', 'metas', 'out', 'bias', 'residual', 'norm'] as const;
+export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
+
+/** A kernel ready to be compiled. Binding i of group 0 is `bindings[i]`; `out` is read_write, the rest read. */
+export interface KernelText<B extends string = string> {
+  readonly label: string;
+  readonly wgsl: string;
+  readonly bindings: readonly B[];
+  readonly writes: readonly B[];
+  /** Element type of each binding. */
+  readonly types: Readonly<Partial<Record<B, string>>>;
+  readonly workgroups: readonly [number, number, number];
+  readonly threads: number;
+  /** Bytes of workgroup memory. */
+  readonly workgroupBytes: number;
+}
+
+export type LinearKernel = KernelText<LinearBinding>;
+
+/** Width of a row of `out`. */
+export function outCols(spec: LinearSpec): number {
+  return spec.glu === null ? spec.n : spec.n / 2;
+}
+
+/** Bytes of the weight planes: what a GEMV has to read at least. */
+export function weightBytes(n: number, k: number, weight: ShardLayout): number {
+  if (weight.kind === 'float') return n * k * (weight.dtype === 'f32' ? 4 : 2);
+  return (n * k * weight.bits) / 8 + (n * k * 4) / weight.groupSize;
+}
+
+/** The bindings a spec needs, in binding order. */
+export function linearBindings(spec: LinearSpec): LinearBinding[] {
+  return LINEAR_BINDINGS.filter((name) => {
+    if (name === 'metas') return spec.weight.kind === 'affine';
+    if (name === 'bias') return spec.bias;
+    if (name === 'residual') return spec.residual !== null;
+    if (name === 'norm') return spec.norm !== null;
+    return true;
+  });
+}
+
+/** WGSL `var` lines for the bindings, with the element types given. */
+export function declareBindings<B extends string>(
+  bindings: readonly B[],
+  writes: readonly B[],
+  types: Readonly<Partial<Record<B, string>>>,
+): string {
+  return bindings
+    .map((name, at) => {
+      const access = writes.includes(name) ? 'read_write' : 'read';
+      return `@group(0) @binding(${at}) var<storage, ${access}> ${name}: array<${types[name] ?? 'f32'}>;`;
+    })
+    .join('\n');
+}
+
+/** WGSL expression of an activation of an f32. */
+export function activationText(activation: Activation, v: string): string {
+  switch (activation) {
+    case 'silu':
+      return `(${v} / (1.0 + exp(-${v})))`;
+    case 'relu':
+      return `max(${v}, 0.0)`;
+    case 'gelu-tanh':
+      // tanh saturates long before 10; a larger argument overflows exp on some drivers.
+      return `(0.5 * ${v} * (1.0 + tanh(clamp(0.7978845608028654 * (${v} + 0.044715 * ${v} * ${v} * ${v}), -10.0, 10.0))))`;
+    case 'gelu':
+      return `(0.5 * ${v} * (1.0 + erf_(${v} * 0.7071067811865476)))`;
+  }
+}
+
+/**
+ * erf for `gelu`, |error| < 1.5e-7: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+ */
+export const ERF_TEXT = `fn erf_(v: f32) -> f32 {
+  let a = abs(v);
+  let t = 1.0 / fma(0.3275911, a, 1.0);
+  let p = t * fma(t, fma(t, fma(t, fma(t, 1.061405429, -1.453152027), 1.421413741), -0.284496736), 0.254829592);
+  return sign(v) * (1.0 - p * exp(-a * a));
+}`;
+
+/** A short name of a weight format for labels: `q4g64`, `bf16`. */
+export function weightName(weight: ShardLayout): string {
+  return weight.kind === 'float' ? weight.dtype : `q${weight.bits}g${weight.groupSize}`;
+}
