@@ -152,6 +152,9 @@ function weightBytes(weights: OpenWeights, quantize: Quantization | undefined): 
   return bytes;
 }
 
+/** Plans made at once: their kernels compile side by side. */
+const PLANS_AT_ONCE = 8;
+
 /** Makes the Plans that steps will need, so that none is made while rows wait. */
 async function prepare(
   program: Program,
@@ -160,12 +163,20 @@ async function prepare(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   const buckets = planBuckets(limits.maxBatchTokens, limits.maxRows);
-  for (const [done, { tokens, outputs }] of buckets.entries()) {
+  const total = buckets.length;
+  let done = 0;
+  onProgress({ phase: 'compile', done, total, unit: 'plans' });
+  while (done < total) {
     signal?.throwIfAborted();
-    onProgress({ phase: 'compile', done, total: buckets.length, unit: 'plans' });
-    await program.prepare(tokens, outputs);
+    const some = buckets.slice(done, done + PLANS_AT_ONCE);
+    // All are waited for: what compiles must not outlive a program that is freed because one failed.
+    const made = await Promise.allSettled(
+      some.map(({ tokens, outputs }) => program.prepare(tokens, outputs)),
+    );
+    for (const plan of made) if (plan.status === 'rejected') throw plan.reason;
+    done += some.length;
+    onProgress({ phase: 'compile', done, total, unit: 'plans' });
   }
-  onProgress({ phase: 'compile', done: buckets.length, total: buckets.length, unit: 'plans' });
 }
 
 function describe(
