@@ -193,6 +193,20 @@ describe('the CPU device', () => {
     expect(memories.size).toBeGreaterThan(2);
   });
 
+  it('computes the same bits beyond 2 GiB of a memory', async () => {
+    const first = await talk(await loadModel(await open()));
+    const device = await open();
+    // Never touched, so it takes addresses and no memory.
+    const layers = [{ kvHeads: 8, headDim: 128, key: F16, value: F16, group: 0 }];
+    const blocks = Math.ceil(2 ** 31 / (16 * 8 * 128 * 4));
+    device.createKvPool({ layers, blocks, blockTokens: 16, slots: 1, maxBlocksPerSlot: 1 });
+    const model = await loadModel(device);
+    expect((model.pool as unknown as { layers: { keys: number }[] }).layers[0]!.keys).toBeGreaterThan(
+      2 ** 31,
+    );
+    expect(await talk(model)).toEqual(first);
+  });
+
   it('frees what a program and a pool took', async () => {
     const device = await open();
     const model = await loadModel(device);

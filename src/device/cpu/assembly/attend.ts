@@ -276,15 +276,13 @@ function give(h: u32, token: u32, count: u32): void {
 /** One split for all rows of a unit; merged into `sums` and `stats`, or put there if it is the first. */
 function attendSplit(table: usize, h: u32, split: u32, first: u32, count: u32, fresh: bool): void {
   const base = split * SPLIT;
-  const lowest = firstSeen(first);
-  const a = lowest > base ? lowest - base : 0;
+  const a = seenFrom(first, base);
   const b = min<u32>(first + count - base, SPLIT);
   scoreSplit(table, h, base, a, b, first, count);
 
   for (let i: u32 = 0; i < count; i++) {
-    const from = firstSeen(first + i);
-    const ra = from > base ? from - base : 0;
-    const rb = first + i + 1 > base ? min<u32>(first + i + 1 - base, SPLIT) : 0;
+    const ra = seenFrom(first + i, base);
+    const rb = seenTo(first + i, base);
     for (let g: u32 = 0; g < group; g++) {
       const r = i * group + g;
       if (ra < rb) weigh(scores + r * SPLIT_BYTES, ra, rb, splitStats + r * 8);
@@ -413,34 +411,66 @@ function addSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, c
   return values + (block * kvHeads + h) * valueBytes + (d * blockTokens + inBlock * width) * size;
 }
 
-/** V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. */
+/**
+ * V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. Rows go in pairs
+ * over what both see; what one of them sees before or after goes alone, so the order of its sum stays.
+ */
 function addTokens(
   v: usize, half: bool, rest: u32, step: u32, a: u32, b: u32, base: u32, first: u32, count: u32, d: u32,
 ): void {
-  for (let i: u32 = 0; i < count; i++) {
-    const from = firstSeen(first + i);
-    const ra = max<u32>(a, from > base ? from - base : 0);
-    const rb = first + i + 1 > base ? min<u32>(b, first + i + 1 - base) : 0;
-    if (ra >= rb) continue;
-    const at: usize = v + (ra - a) * step;
-    let weights: usize = scores + i * group * SPLIT_BYTES + ra * 4;
-    let acc: usize = splitSums + (i * group * dim + d) * 4;
-    let g = group;
-    if (rest == 0) {
-      for (; g >= 2; g -= 2, weights += 2 * SPLIT_BYTES, acc += 2 * dim * 4) {
-        if (half) addHalves2(at, weights, SPLIT_BYTES, rb - ra, acc, dim * 4);
-        else addFloats2(at, weights, SPLIT_BYTES, rb - ra, acc, dim * 4);
-      }
-      if (g != 0) {
-        if (half) addHalves1(at, weights, rb - ra, acc);
-        else addFloats1(at, weights, rb - ra, acc);
-      }
-    } else {
-      for (; g != 0; g--, weights += SPLIT_BYTES, acc += dim * 4) {
-        addRest(at, half, rest, weights, rb - ra, acc);
-      }
+  const rows = count * group;
+  for (let r: u32 = 0; r < rows; r += 2) {
+    const i = first + r / group;
+    const from = max<u32>(a, seenFrom(i, base));
+    const to = min<u32>(b, seenTo(i, base));
+    if (r + 1 == rows) {
+      addRow(v, half, rest, step, a, from, to, r, d);
+      break;
     }
+    const j = first + (r + 1) / group;
+    const from2 = max<u32>(a, seenFrom(j, base));
+    const to2 = min<u32>(b, seenTo(j, base));
+    const low = max<u32>(from, from2);
+    const high = min<u32>(to, to2);
+    if (rest != 0 || low >= high) {
+      addRow(v, half, rest, step, a, from, to, r, d);
+      addRow(v, half, rest, step, a, from2, to2, r + 1, d);
+      continue;
+    }
+    addRow(v, half, 0, step, a, from, low, r, d);
+    addRow(v, half, 0, step, a, from2, low, r + 1, d);
+    const weights: usize = scores + r * SPLIT_BYTES + low * 4;
+    const acc: usize = splitSums + (r * dim + d) * 4;
+    if (half) addHalves2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+    else addFloats2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+    addRow(v, half, 0, step, a, high, to, r, d);
+    addRow(v, half, 0, step, a, high, to2, r + 1, d);
   }
+}
+
+/** The part of a split, at `base`, that the token at `position` sees. */
+// @ts-ignore: decorator
+@inline function seenFrom(position: u32, base: u32): u32 {
+  const from = firstSeen(position);
+  return from > base ? from - base : 0;
+}
+
+// @ts-ignore: decorator
+@inline function seenTo(position: u32, base: u32): u32 {
+  return position + 1 > base ? min<u32>(position + 1 - base, SPLIT) : 0;
+}
+
+// @ts-ignore: decorator
+@inline function addRow(
+  v: usize, half: bool, rest: u32, step: u32, a: u32, from: u32, to: u32, r: u32, d: u32,
+): void {
+  if (from >= to) return;
+  const at: usize = v + (from - a) * step;
+  const weights: usize = scores + r * SPLIT_BYTES + from * 4;
+  const acc: usize = splitSums + (r * dim + d) * 4;
+  if (rest != 0) addRest(at, half, rest, weights, to - from, acc);
+  else if (half) addHalves1(at, weights, to - from, acc);
+  else addFloats1(at, weights, to - from, acc);
 }
 
 /** Puts a split (its maximum and sum in `splitStats`, its sums at `part`) to what a row has so far. */
