@@ -6,6 +6,7 @@ const BITS = [2, 3, 4, 5, 6, 8];
 const TILES = [
   { m: 1, b: 2 },
   { m: 1, b: 1 },
+  { m: 2, b: 1 },
   { m: 4, b: 1 },
 ];
 const range = (n) => Array.from({ length: n }, (_, i) => i);
@@ -38,43 +39,55 @@ function field(vector, from, to, width) {
   return `v128.and(${moved}, ${mask})`;
 }
 
-/** Planes of a chunk of 16 columns: byte offset, width, position in the code. */
+/** Planes of a chunk of 32 columns: byte offset, width, position in the code. */
 function planes(bits) {
   return {
     2: [[0, 2, 0]],
     3: [
       [0, 2, 0],
-      [32, 1, 2],
+      [64, 1, 2],
     ],
     4: [[0, 4, 0]],
     5: [
       [0, 4, 0],
-      [64, 1, 4],
+      [128, 1, 4],
     ],
     6: [
       [0, 4, 0],
-      [64, 2, 4],
+      [128, 2, 4],
     ],
-    // The nibbles are dealt with one after the other.
-    8: [[0, 4, 0]],
+    // The low nibbles. The high ones lie before them.
+    8: [[128, 4, 0]],
   }[bits];
 }
 
-/** Loads the vectors of step s and names the codes of both halves. */
-function unpack(depth, bits, s, b, pointer, offset = 0) {
+/**
+ * Loads what step s (0…3) of half a chunk needs and names the codes of rows 0–3 and 4–7. `pointer` has one pointer for
+ * each plane, advanced by {@link advance}.
+ */
+function unpack(depth, bits, s, b) {
   const parts = [[], []];
-  for (const [at, width, position] of planes(bits)) {
+  for (const [, width, position] of planes(bits)) {
     const perVector = 4 / width;
     const vector = `v${b}p${width}`;
-    if (s % perVector === 0) {
-      const address = offset + at + 16 * Math.floor(s / perVector);
-      emit(depth, `${vector} = v128.load(${pointer}, ${address});`);
-    }
+    if (s % perVector === 0)
+      emit(depth, `${vector} = v128.load(q${b}p${width}, ${16 * Math.floor(s / perVector)});`);
     const from = 2 * width * (s % perVector);
     parts[0].push(field(vector, from, position, width));
     parts[1].push(field(vector, from + width, position, width));
   }
   return parts.map((p) => p.reduce((a, c) => `v128.or(${a}, ${c})`));
+}
+
+/** Pointers to the planes of a chunk. */
+function planePointers(depth, bits, b) {
+  const all = range(b).flatMap((k) => planes(bits).map(([at, width]) => `q${k}p${width} = w${k} + ${at}`));
+  emit(depth, `let ${all.join(', ')};`);
+}
+
+function advance(depth, bits, b) {
+  for (const k of range(b))
+    for (const [, width] of planes(bits)) emit(depth, `q${k}p${width} += ${16 * width};`);
 }
 
 const vectors = (bits, b) => planes(bits).map(([, width]) => `v${b}p${width}`);
@@ -137,27 +150,26 @@ emit(
   '  return f32x4.mul(bits, i32x4.splat(0x77800000));',
   '}',
   '',
-  '/** Adds the products of 4 columns of one row with 4 weight rows. Exact, whatever the machine makes of it. */',
-  '// @ts-ignore: decorator',
-  '@inline function dot(xa: v128, xb: v128, w: v128, sum: v128): v128 {',
-  '  if (RELAXED) return i32x4.relaxed_dot_i8x16_i7x16_add_s(xa, w, sum);',
-  '  const a = i32x4.dot_i16x8_s(xa, i16x8.extend_low_i8x16_u(w));',
-  '  const b = i32x4.dot_i16x8_s(xb, i16x8.extend_high_i8x16_u(w));',
-  '  return i32x4.add(sum, i32x4.add(a, b));',
-  '}',
-  '',
 );
 
-/** int8 activations. A record: codes (i8 with relaxed SIMD, i16 without), then `[scale, Σ codes]` for each group. */
+/** Steps whose products of a lane are sure to fit 16 bits: 2 columns · 127 · the largest code, each. */
+const RUN = { 2: 8, 3: 8, 4: 8, 5: 4, 6: 2, 8: 8 };
+
+/**
+ * int8 activations, as quantize-rows.ts lays them out for tiles of m rows. 32 columns at a time; with relaxed SIMD
+ * products are added up in 16 bits for as long as they are sure to fit.
+ *
+ * The loops are short on purpose: V8 sinks operations to their uses, so that a long body computes one sum after the
+ * other and spills every operand. Sums that a loop carries cannot be moved.
+ */
 function integerTile(bits, m, b) {
-  const name = `int${bits}x${m}x${b}`;
   emit(
     0,
     `/** ${bits}-bit codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
-    `export function ${name}(w0: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `export function int${bits}x${m}x${b}(w0: usize, stride: usize, x0: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
   if (b === 2) emit(1, 'let w1 = w0 + stride;');
-  for (const r of range(m)) emit(1, `let y${r} = x${r} + (RELAXED ? cols : cols * 2);`);
+  emit(1, `let y = x0 + cols * (RELAXED ? ${m} : ${2 * m});`);
   declare(1, each(m, b, 'f'));
   const halves = range(b).flatMap((k) => range(2).map((h) => `${k}${h}`));
   declare(1, [...halves.map((n) => `c${n}`), ...halves.map((n) => `d${n}`)]);
@@ -165,104 +177,165 @@ function integerTile(bits, m, b) {
     1,
     range(b).flatMap((k) => vectors(bits, k)),
   );
-  declare(1, ['xa', 'xb', 'lo', 'hi']);
-  emit(1, 'const chunks = group >> 4;');
+  declare(1, ['xa', 'xb', ...halves.map((n) => `u${n}`), ...each(m, b, 'p')]);
   emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
   declare(2, each(m, b, 'a'));
-  const pass = (offset, last) => {
-    const bytes = bits * 16;
-    const w = (k) => (last ? `w${k}` : `q${k}`);
-    const x = (r) => (last ? `x${r}` : `z${r}`);
-    if (!last) {
+  emit(2, 'for (let i: u32 = 0; i < group; i += 32) {');
+  const nibbles = bits === 4 || bits === 8;
+  // One step: codes in u, sums to p (fresh if first) or a.
+  const step = (depth, s, fresh, times) => {
+    for (const r of range(m)) {
       emit(
-        2,
-        `let ${range(b)
-          .map((k) => `q${k} = w${k}`)
-          .join(', ')}, ${range(m)
-          .map((r) => `z${r} = x${r}`)
-          .join(', ')};`,
+        depth,
+        `xa = v128.load32_splat(z, RELAXED ? ${4 * (s * m + r)} : ${8 * (s * m + r)});`,
+        `if (!RELAXED) xb = v128.load32_splat(z, ${8 * (s * m + r) + 4});`,
       );
-    }
-    emit(2, 'for (let i: u32 = 0; i < chunks; i++) {');
-    for (const s of range(4)) {
-      const load = (r) => {
-        emit(3, `xa = v128.load32_splat(${x(r)}, RELAXED ? ${4 * s} : ${8 * s});`);
-        emit(3, `if (!RELAXED) xb = v128.load32_splat(${x(r)}, ${8 * s + 4});`);
-      };
-      if (m === 1) load(0);
-      for (const k of range(b)) {
-        const [lo, hi] = unpack(3, bits, s, k, w(k), offset);
-        emit(3, `lo = ${lo};`, `hi = ${hi};`);
-        for (const r of range(m)) {
-          if (m > 1) load(r);
-          emit(3, `a${r}${k}0 = dot(xa, xb, lo, a${r}${k}0);`, `a${r}${k}1 = dot(xa, xb, hi, a${r}${k}1);`);
-        }
-      }
-    }
-    for (const k of range(b)) emit(3, `${w(k)} += ${bytes};`);
-    for (const r of range(m)) emit(3, `${x(r)} += RELAXED ? 16 : 32;`);
-    emit(2, '}');
-  };
-  if (bits === 8) {
-    // High nibbles first: then the sums times 16, then the low ones.
-    pass(0, false);
-    for (const n of each(m, b, 'a')) emit(2, `${n} = i32x4.shl(${n}, 4);`);
-    pass(64, true);
-  } else pass(0, true);
-  scalesAndBiases(2, b, 'w');
-  for (const r of range(m)) {
-    emit(2, `xa = v128.load32_splat(y${r});`, `xb = v128.load32_splat(y${r}, 4);`);
-    for (const k of range(b))
-      for (const h of range(2)) {
-        const i = `${r}${k}${h}`;
+      for (const n of halves) {
+        const p = `p${r}${n}`;
+        const a = `a${r}${n}`;
+        const u = times > 1 ? `i16x8.shl(u${n}, 4)` : `u${n}`;
+        const product = `i16x8.relaxed_dot_i8x16_i7x16_s(xa, u${n})`;
         emit(
-          2,
-          `f${i} = madd(madd(d${k}${h}, xb, f32x4.mul(c${k}${h}, f32x4.convert_i32x4_s(a${i}))), xa, f${i});`,
+          depth,
+          `if (RELAXED) ${p} = ${fresh ? product : `i16x8.add(${p}, ${product})`};`,
+          `else ${a} = i32x4.add(${a}, dot(xa, xb, ${u}));`,
         );
       }
-    emit(2, `y${r} += 8;`);
+    }
+  };
+  const widen = (depth, times) => {
+    emit(depth, 'if (RELAXED) {');
+    for (const n of each(m, b, ''))
+      emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.dot_i16x8_s(p${n}, i16x8.splat(${times})));`);
+    emit(depth, '}');
+  };
+  const clear = (depth) =>
+    emit(
+      depth,
+      each(m, b, 'p')
+        .map((p) => `${p} = i32x4.splat(0);`)
+        .join(' '),
+    );
+  const stepBytes = `(RELAXED ? ${4 * m} : ${8 * m})`;
+  if (nibbles) {
+    // Of 8 bits the high nibbles first.
+    for (const [at, times] of bits === 8
+      ? [
+          [0, 16],
+          [128, 1],
+        ]
+      : [[0, 1]]) {
+      emit(3, '{');
+      emit(
+        4,
+        `let z = x0;`,
+        `let ${range(b)
+          .map((k) => `q${k} = w${k} + ${at}`)
+          .join(', ')};`,
+      );
+      emit(4, `const end = q0 + 128;`);
+      clear(4);
+      emit(4, 'do {');
+      for (const k of range(b))
+        emit(
+          5,
+          `v${k}p4 = v128.load(q${k});`,
+          `u${k}0 = ${field(`v${k}p4`, 0, 0, 4)};`,
+          `u${k}1 = ${field(`v${k}p4`, 4, 0, 4)};`,
+        );
+      step(5, 0, false, times);
+      for (const k of range(b)) emit(5, `q${k} += 16;`);
+      emit(5, `z += ${stepBytes};`);
+      emit(4, '} while (q0 != end);');
+      widen(4, times);
+      emit(3, '}');
+    }
+  } else {
+    emit(3, 'let z = x0;');
+    planePointers(3, bits, b);
+    emit(3, `const end = z + 8 * ${stepBytes};`);
+    clear(3);
+    emit(3, 'do {');
+    for (const s of range(4)) {
+      for (const k of range(b)) {
+        const [lo, hi] = unpack(4, bits, s, k);
+        emit(4, `u${k}0 = ${lo};`, `u${k}1 = ${hi};`);
+      }
+      step(4, s, RUN[bits] < 8 && s % RUN[bits] === 0, 1);
+      if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(4, 1);
+    }
+    advance(4, bits, b);
+    emit(4, `z += 4 * ${stepBytes};`);
+    emit(3, '} while (z != end);');
+    if (RUN[bits] === 8) widen(3, 1);
   }
+  emit(3, `x0 += 8 * ${stepBytes};`);
+  for (const k of range(b)) emit(3, `w${k} += ${bits * 32};`);
+  emit(2, '}');
+  scalesAndBiases(2, b, 'w');
+  for (const r of range(m)) {
+    emit(2, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
+    for (const n of halves)
+      emit(
+        2,
+        `f${r}${n} = madd(madd(d${n}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
+      );
+  }
+  emit(2, `y += ${8 * m};`);
   emit(1, '}');
   storeSums(m, b);
   emit(0, '}', '');
 }
 
+emit(
+  0,
+  '/** Products of 4 columns of a row, as i16, with those of 4 weight rows. */',
+  '// @ts-ignore: decorator',
+  '@inline function dot(xa: v128, xb: v128, w: v128): v128 {',
+  '  const a = i32x4.dot_i16x8_s(xa, i16x8.extend_low_i8x16_u(w));',
+  '  return i32x4.add(a, i32x4.dot_i16x8_s(xb, i16x8.extend_high_i8x16_u(w)));',
+  '}',
+  '',
+);
+
 /** f32 activations, affine weights dequantised on the way. Sums of a group, then the sum of those. */
 function referenceTile(bits, m, b) {
-  const name = `ref${bits}x${m}x${b}`;
   emit(
     0,
     `/** ${bits}-bit codes dequantised, f32 activations, ${m} row${m > 1 ? 's' : ''}. */`,
-    `export function ${name}(w0: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `export function ref${bits}x${m}x${b}(w0: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
   );
   declare(1, each(m, b, 'f'));
   declare(1, ['c00', 'c01', 'd00', 'd01', 'lo', 'hi', 'wl', 'wh', 'x']);
   declare(1, vectors(bits, 0));
-  if (bits === 8) declare(1, ['u0p4']);
-  emit(1, 'const chunks = group >> 4;');
+  if (bits === 8) declare(1, ['high']);
   emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
   emit(2, `let t0 = w0 + group * ${bits};`);
   scalesAndBiases(2, b, 't');
   declare(2, each(m, b, 'a'));
-  emit(2, 'for (let i: u32 = 0; i < chunks; i++) {');
+  emit(2, 'for (let i: u32 = 0; i < group; i += 32) {');
+  planePointers(3, bits, 1);
+  emit(3, 'for (let half = 0; half < 2; half++) {');
   for (const s of range(4)) {
-    let [lo, hi] = unpack(3, bits, s, 0, 'w0', bits === 8 ? 64 : 0);
+    let [lo, hi] = unpack(4, bits, s, 0);
     if (bits === 8) {
-      emit(3, `u0p4 = v128.load(w0, ${16 * s});`);
-      lo = `v128.or(${lo}, v128.and(i32x4.shl(u0p4, 4), i32x4.splat(0xf0f0f0f0)))`;
-      hi = `v128.or(${hi}, v128.and(u0p4, i32x4.splat(0xf0f0f0f0)))`;
+      emit(4, `high = v128.load(q0p4 - 128, ${16 * s});`);
+      lo = `v128.or(${lo}, v128.and(i32x4.shl(high, 4), i32x4.splat(0xf0f0f0f0)))`;
+      hi = `v128.or(${hi}, v128.and(high, i32x4.splat(0xf0f0f0f0)))`;
     }
-    emit(3, `lo = ${lo};`, `hi = ${hi};`);
+    emit(4, `lo = ${lo};`, `hi = ${hi};`);
     for (const j of range(4)) {
-      emit(3, `wl = weight(lo, ${j}, c00, d00);`, `wh = weight(hi, ${j}, c01, d01);`);
+      emit(4, `wl = weight(lo, ${j}, c00, d00);`, `wh = weight(hi, ${j}, c01, d01);`);
       for (const r of range(m)) {
-        emit(3, `x = v128.load32_splat(x${r}, ${16 * s + 4 * j});`);
-        emit(3, `a${r}00 = madd(wl, x, a${r}00);`, `a${r}01 = madd(wh, x, a${r}01);`);
+        emit(4, `x = v128.load32_splat(x${r}, ${16 * s + 4 * j});`);
+        emit(4, `a${r}00 = madd(wl, x, a${r}00);`, `a${r}01 = madd(wh, x, a${r}01);`);
       }
     }
   }
-  emit(3, `w0 += ${bits * 16};`);
-  for (const r of range(m)) emit(3, `x${r} += 64;`);
+  advance(4, bits, 1);
+  for (const r of range(m)) emit(4, `x${r} += 64;`);
+  emit(3, '}');
+  emit(3, `w0 += ${bits * 32};`);
   emit(2, '}');
   emit(2, 'w0 = t0;');
   for (const n of each(m, b, '')) emit(2, `f${n} = f32x4.add(f${n}, a${n});`);
@@ -293,33 +366,31 @@ function floatTile(dtype, m, b) {
   emit(
     0,
     `/** ${dtype} weights, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
-    `export function ${dtype}x${m}x${b}(w0: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `export function ${dtype}x${m}x${b}(w0: usize, ${b > 1 ? 'stride: usize, ' : ''}${parameters(m)}, cols: u32): void {`,
   );
   if (b === 2) emit(1, 'let w1 = w0 + stride;');
   declare(1, each(m, b, 'f'));
-  declare(1, ['x', 'lo', 'hi']);
+  declare(1, ['x', ...range(b).flatMap((k) => [`l${k}`, `h${k}`])]);
   emit(1, 'for (let c: u32 = 0; c < cols; c += 32) {');
   declare(2, each(m, b, 'a'));
-  emit(2, 'const end = min<u32>(32, cols - c);');
-  emit(2, 'for (let i: u32 = 0; i < end; i += 4) {');
+  emit(2, 'const end = x0 + min<u32>(32, cols - c) * 4;');
+  emit(2, 'do {');
   const bytes = dtype === 'f32' ? 32 : 16;
-  for (const j of range(4)) {
-    if (m === 1) emit(3, `x = v128.load32_splat(x0, ${4 * j});`);
-    for (const k of range(b)) {
-      emit(3, `lo = v128.load(w${k}, ${bytes * j});`);
-      if (dtype === 'f32') emit(3, `hi = v128.load(w${k}, ${bytes * j + 16});`);
-      else if (dtype === 'bf16')
-        emit(3, 'hi = i32x4.shl(lo, 16);', 'lo = v128.and(lo, i32x4.splat(0xffff0000));');
-      else emit(3, 'hi = widenHalf(i32x4.shl(lo, 16));', 'lo = widenHalf(lo);');
-      for (const r of range(m)) {
-        if (m > 1) emit(3, `x = v128.load32_splat(x${r}, ${4 * j});`);
-        emit(3, `a${r}${k}0 = madd(lo, x, a${r}${k}0);`, `a${r}${k}1 = madd(hi, x, a${r}${k}1);`);
-      }
-    }
+  for (const k of range(b)) {
+    emit(3, `l${k} = v128.load(w${k});`);
+    if (dtype === 'f32') emit(3, `h${k} = v128.load(w${k}, 16);`);
+    else if (dtype === 'bf16')
+      emit(3, `h${k} = i32x4.shl(l${k}, 16);`, `l${k} = v128.and(l${k}, i32x4.splat(0xffff0000));`);
+    else emit(3, `h${k} = widenHalf(i32x4.shl(l${k}, 16));`, `l${k} = widenHalf(l${k});`);
   }
-  for (const k of range(b)) emit(3, `w${k} += ${bytes * 4};`);
-  for (const r of range(m)) emit(3, `x${r} += 16;`);
-  emit(2, '}');
+  for (const r of range(m)) {
+    emit(3, `x = v128.load32_splat(x${r});`);
+    for (const k of range(b))
+      emit(3, `a${r}${k}0 = madd(l${k}, x, a${r}${k}0);`, `a${r}${k}1 = madd(h${k}, x, a${r}${k}1);`);
+  }
+  for (const k of range(b)) emit(3, `w${k} += ${bytes};`);
+  for (const r of range(m)) emit(3, `x${r} += 4;`);
+  emit(2, '} while (x0 != end);');
   for (const n of each(m, b, '')) emit(2, `f${n} = f32x4.add(f${n}, a${n});`);
   emit(1, '}');
   storeSums(m, b);
@@ -330,20 +401,31 @@ for (const bits of BITS) for (const { m, b } of TILES) integerTile(bits, m, b);
 for (const bits of BITS) for (const { m, b } of TILES) if (b === 1) referenceTile(bits, m, b);
 for (const dtype of ['f32', 'f16', 'bf16']) for (const { m, b } of TILES) floatTile(dtype, m, b);
 
-// The choice, made once a tile.
+// The choices, made once a tile.
 for (const { m, b } of TILES) {
-  const args = `w, stride, ${range(m)
-    .map((r) => `x${r}`)
-    .join(', ')}, cols, group, dtype`;
   emit(
     0,
-    `export function tile${m}x${b}(kind: u32, w: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `export function integers${m}x${b}(bits: u32, w: usize, stride: usize, x: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
-  emit(1, 'switch (kind) {');
-  for (const bits of BITS) emit(2, `case ${bits}: int${bits}x${m}x${b}(${args}); break;`);
-  if (b === 1) for (const bits of BITS) emit(2, `case ${16 + bits}: ref${bits}x${m}x${b}(${args}); break;`);
-  for (const [i, dtype] of ['f32', 'f16', 'bf16'].entries())
-    emit(2, `case ${32 + i}: ${dtype}x${m}x${b}(${args}); break;`);
+  emit(1, 'switch (bits) {');
+  for (const bits of BITS)
+    emit(2, `case ${bits}: int${bits}x${m}x${b}(w, stride, x, cols, group, dtype); break;`);
+  emit(2, 'default: unreachable();');
+  emit(1, '}');
+  emit(0, '}', '');
+  const xs = range(m).map((r) => `x${r}`);
+  emit(
+    0,
+    `export function floats${m}x${b}(bits: u32, w: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+  );
+  emit(1, 'switch (bits) {');
+  if (b === 1)
+    for (const bits of BITS)
+      emit(2, `case ${bits}: ref${bits}x${m}x${b}(w, ${xs.join(', ')}, cols, group, dtype); break;`);
+  emit(2, 'case 0:');
+  const args = ['w', ...(b > 1 ? ['stride'] : []), ...xs, 'cols'].join(', ');
+  emit(3, `if (dtype == 0) f32x${m}x${b}(${args});`);
+  emit(3, `else if (dtype == 1) f16x${m}x${b}(${args});`, `else bf16x${m}x${b}(${args});`, 'break;');
   emit(2, 'default: unreachable();');
   emit(1, '}');
   emit(0, '}', '');

@@ -19,12 +19,11 @@ export interface LinearPlace {
 }
 
 /**
- * Bytes that `linear` needs for quantised activations. 0 where it reads f32. A record of a row: its codes, then for each
- * group the f32 `scale` and the f32 `Σ codes`.
+ * Bytes that `linear` needs for quantised activations (laid out as quantize-rows.ts says). 0 where it reads f32.
  */
 export function scratchBytes(matrix: PackedMatrix, rows: number, precision: Precision): number {
   let bytes = 0;
-  for (const group of activationGroups(matrix, precision)) bytes += alignUp(rows * rowStride(matrix, group));
+  for (const group of activationGroups(matrix, precision)) bytes += quantizedBytes(matrix, group, rows);
   return bytes;
 }
 
@@ -45,7 +44,7 @@ export function linearCommands(
       words: [place.rowCountAt, place.x, matrix.cols, group, scratch, stride],
     });
     quantized.set(group, scratch);
-    scratch += alignUp(maxRows * stride);
+    scratch += quantizedBytes(matrix, group, maxRows);
   }
   for (const segment of matrix.segments) {
     const group = groupOf(segment, precision);
@@ -102,6 +101,11 @@ function activationGroups(matrix: PackedMatrix, precision: Precision): number[] 
   const groups = new Set(matrix.segments.map((s) => groupOf(s, precision)));
   groups.delete(0);
   return [...groups];
+}
+
+/** Whole tiles of 4 rows. */
+function quantizedBytes(matrix: PackedMatrix, group: number, rows: number): number {
+  return Math.ceil(rows / 4) * 4 * rowStride(matrix, group);
 }
 
 function rowStride({ cols, build }: PackedMatrix, group: number): number {

@@ -8,7 +8,7 @@
  *
  * and a result is `sum · factor + bias`. Rows that pad the last block are zeros.
  *
- * **Affine** blocks are groups, one after the other: the codes in chunks of 16 columns, then scales and biases. A
+ * **Affine** blocks are groups, one after the other: the codes in chunks of 32 columns, then scales and biases. A
  * step `t` is 4 columns. Code bits are split in planes of 4, 2 and 1 bits, each plane whole vectors:
  *
  *     bits 4: one 4-plane      bits 8: high nibbles, low nibbles (two 4-planes)
@@ -28,8 +28,8 @@ import type { Matrix } from '../device.js';
 import type { FloatDtype, MatrixFormat } from '../weights.js';
 
 export const BLOCK_ROWS = 8;
-/** Columns of a chunk: what a kernel's innermost straight-line code covers. */
-export const CHUNK = 16;
+/** Columns of a chunk: the smallest group. */
+export const CHUNK = 32;
 
 /** Which of the two wasm builds reads the pack: their byte order differs. */
 export type KernelBuild = 'simd' | 'relaxed';

@@ -54,23 +54,23 @@ function gatherAffine(
     const c4 = f32x4.splat(scale);
     const d4 = f32x4.splat(bias);
     const by4 = f32x4.splat(by);
-    for (let i: u32 = 0; i < group; i += 16) {
-      for (let s: u32 = 0; s < 4; s++) {
+    for (let i: u32 = 0; i < group; i += 32) {
+      for (let s: u32 = 0; s < 8; s++) {
         let codes: u32;
         switch (bits) {
           case 2: codes = plane(w, 2, s, r); break;
-          case 3: codes = plane(w, 2, s, r) | plane(w + 32, 1, s, r) << 2; break;
+          case 3: codes = plane(w, 2, s, r) | plane(w + 64, 1, s, r) << 2; break;
           case 4: codes = plane(w, 4, s, r); break;
-          case 5: codes = plane(w, 4, s, r) | plane(w + 64, 1, s, r) << 4; break;
-          case 6: codes = plane(w, 4, s, r) | plane(w + 64, 2, s, r) << 4; break;
-          default: codes = plane(w + 64, 4, s, r) | plane(w, 4, s, r) << 4;
+          case 5: codes = plane(w, 4, s, r) | plane(w + 128, 1, s, r) << 4; break;
+          case 6: codes = plane(w, 4, s, r) | plane(w + 128, 2, s, r) << 4; break;
+          default: codes = plane(w + 128, 4, s, r) | plane(w, 4, s, r) << 4;
         }
         const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(i32x4.splat(codes)));
         const v = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(q), c4), d4);
         v128.store(out, f32x4.mul(v, by4));
         out += 16;
       }
-      w += bits * 16;
+      w += bits * 32;
     }
     w = meta + (dtype == 0 ? 64 : 32);
   }

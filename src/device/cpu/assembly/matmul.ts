@@ -4,7 +4,10 @@
  * A sum has one order, whatever the number of rows and threads: a tile of any height adds the same groups in the same
  * order, lane by lane, and what is summed inside a group is exact (integers) or sequential (floats).
  */
-import { s0, s1, s2, s3, s4, s5, s6, s7, tile1x1, tile1x2, tile4x1 } from './matmul-tiles';
+import {
+  floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, s0, s1, s2, s3, s4,
+  s5, s6, s7,
+} from './matmul-tiles';
 
 /** Bytes of weights a thread takes at a time when many rows share them: they stay in its first caches. */
 // @ts-ignore: decorator
@@ -26,8 +29,7 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p, 40));
   const x = load<u32>(p, 44);
   const xStride = load<u32>(p, 48);
-  const kind = bits == 0 ? 32 + dtype : load<u32>(p, 64) != 0 ? 16 + bits : bits;
-  const two = kind < 16 || kind >= 32;
+  const floats = bits == 0 || load<u32>(p, 64) != 0;
   const blocks = (weightRows + 7) >> 3;
   const piece = pieceBlocks(blocks, <u32>size, rows, threads);
 
@@ -36,35 +38,49 @@ export function linear(p: usize, thread: u32, threads: u32): void {
     const first = atomic.add<u32>(p + 68, piece);
     if (first >= blocks) break;
     const end = min(first + piece, blocks);
-    let r: u32 = 0;
-    for (; r + 1 < rows; r += 4) {
+    for (let r: u32 = 0; r < rows; r += 4) {
       const n = min<u32>(4, rows - r);
       const x0 = x + r * xStride;
-      // Rows that are not there are computed as the last one, and dropped.
-      const x1 = x0 + xStride;
-      const x2 = n > 2 ? x1 + xStride : x1;
-      const x3 = n > 3 ? x2 + xStride : x2;
-      for (let b = first; b < end; b++) {
-        tile4x1(kind, at + b * size, size, x0, x1, x2, x3, cols, group, dtype);
-        finish(p, r, b, s0, s1);
-        finish(p, r + 1, b, s2, s3);
-        if (n > 2) finish(p, r + 2, b, s4, s5);
-        if (n > 3) finish(p, r + 3, b, s6, s7);
-      }
-    }
-    if (r < rows) {
-      const xr = x + r * xStride;
       let b = first;
-      if (two) {
-        for (; b + 1 < end; b += 2) {
-          tile1x2(kind, at + b * size, size, xr, cols, group, dtype);
-          finish(p, r, b, s0, s1);
-          finish(p, r, b + 1, s2, s3);
+      if (n == 1) {
+        // Two blocks at a time where that gains.
+        if (!floats || bits == 0) {
+          for (; b + 1 < end; b += 2) {
+            const w = at + b * size;
+            if (floats) floats1x2(bits, w, size, x0, cols, group, dtype);
+            else integers1x2(bits, w, size, x0, cols, group, dtype);
+            finish(p, r, b, s0, s1);
+            finish(p, r, b + 1, s2, s3);
+          }
         }
-      }
-      for (; b < end; b++) {
-        tile1x1(kind, at + b * size, size, xr, cols, group, dtype);
-        finish(p, r, b, s0, s1);
+        for (; b < end; b++) {
+          const w = at + b * size;
+          if (floats) floats1x1(bits, w, size, x0, cols, group, dtype);
+          else integers1x1(bits, w, size, x0, cols, group, dtype);
+          finish(p, r, b, s0, s1);
+        }
+      } else if (n == 2) {
+        for (; b < end; b++) {
+          const w = at + b * size;
+          if (floats) floats2x1(bits, w, size, x0, x0 + xStride, cols, group, dtype);
+          else integers2x1(bits, w, size, x0, cols, group, dtype);
+          finish(p, r, b, s0, s1);
+          finish(p, r + 1, b, s2, s3);
+        }
+      } else {
+        const x1 = x0 + xStride;
+        const x2 = x1 + xStride;
+        // A row that is not there is computed as the one before, and dropped.
+        const x3 = n > 3 ? x2 + xStride : x2;
+        for (; b < end; b++) {
+          const w = at + b * size;
+          if (floats) floats4x1(bits, w, size, x0, x1, x2, x3, cols, group, dtype);
+          else integers4x1(bits, w, size, x0, cols, group, dtype);
+          finish(p, r, b, s0, s1);
+          finish(p, r + 1, b, s2, s3);
+          finish(p, r + 2, b, s4, s5);
+          if (n > 3) finish(p, r + 3, b, s6, s7);
+        }
       }
     }
   }

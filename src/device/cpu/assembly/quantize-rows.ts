@@ -3,10 +3,12 @@
  * products need of a group beside its codes is the sum of the *codes*: an error e of an activation then counts
  * `w · e` with w the dequantised weight, and not `(w - bias) · e`, which is larger for weights about zero.
  *
- * A record of a row: codes (i8 with relaxed SIMD, i16 without), then `[f32 scale, f32 Σ codes]` of each group. A group
- * that holds a NaN or an infinity gets the scale NaN: the row's results are NaN, and no other row's.
+ * Rows are laid out for the tiles of the products: 4 rows a tile, the last tile 1, 2 or 4 high (with a row of anything
+ * where there are 3). A tile of h rows: for every 4 columns those codes of each row (i8 with relaxed SIMD, i16
+ * without); then for every group `[f32 scale, f32 Σ codes]` of each row. A group that holds a NaN or an infinity gets
+ * the scale NaN: the row's results are NaN, and no other row's.
  *
- * [rowCountAt, x, cols, group, out, stride]
+ * [rowCountAt, x, cols, group, out, bytes of a row]
  */
 export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p));
@@ -21,14 +23,20 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   for (let i = <u32>((<u64>all * thread) / threads); i < end; i++) {
     const row = i / groups;
     const g = i - row * groups;
-    const record = out + row * stride;
-    const from = x + (row * cols + g * group) * 4;
-    if (RELAXED) quantizeGroup(from, group, record + g * group, record + cols + g * 8);
-    else quantizeGroup(from, group, record + g * group * 2, record + cols * 2 + g * 8);
+    const r = row & 3;
+    const first = row - r;
+    const left = rows - first;
+    const high: u32 = left > 2 ? 4 : left;
+    const tile = out + first * stride;
+    const width: u32 = RELAXED ? 4 : 8;
+    const codes = tile + ((g * group >> 2) * high + r) * width;
+    const meta = tile + (cols >> 2) * high * width + (g * high + r) * 8;
+    quantizeGroup(x + (row * cols + g * group) * 4, group, codes, high * width, meta);
   }
 }
 
-function quantizeGroup(x: usize, group: u32, codes: usize, meta: usize): void {
+/** `step`: bytes from the codes of 4 columns to those of the next 4. */
+function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: usize): void {
   let top0 = f32x4.splat(0);
   let top1 = top0;
   for (let i: u32 = 0; i < group; i += 8) {
@@ -50,11 +58,19 @@ function quantizeGroup(x: usize, group: u32, codes: usize, meta: usize): void {
     const b = i16x8.narrow_i32x4_s(code(at + 32, inverse), code(at + 48, inverse));
     const ones = i16x8.splat(1);
     sums = i32x4.add(sums, i32x4.dot_i16x8_s(i16x8.add(a, b), ones));
-    if (RELAXED) v128.store(codes + i, i8x16.narrow_i16x8_s(a, b));
-    else {
-      v128.store(codes + i * 2, a);
-      v128.store(codes + i * 2, b, 16);
+    if (RELAXED) {
+      const c = i8x16.narrow_i16x8_s(a, b);
+      v128.store32_lane(codes, c, 0);
+      v128.store32_lane(codes + step, c, 1);
+      v128.store32_lane(codes + step * 2, c, 2);
+      v128.store32_lane(codes + step * 3, c, 3);
+    } else {
+      v128.store64_lane(codes, a, 0);
+      v128.store64_lane(codes + step, a, 1);
+      v128.store64_lane(codes + step * 2, b, 0);
+      v128.store64_lane(codes + step * 3, b, 1);
     }
+    codes += step * 4;
   }
   sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
   sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));

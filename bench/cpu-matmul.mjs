@@ -1,0 +1,246 @@
+// The matrix products of a decoder's step on the CPU, and nothing else: Qwen3-0.6B shapes, random weights.
+//
+//   npm run build && node bench/cpu-matmul.mjs [--bits 4] [--group 64] [--dtype bf16] [--threads 2] [--rows 1,4,8,512]
+//     [--rounds 5] [--layers 28] [--kernels FILE[,FILE]] [--build relaxed|simd]
+//
+// Prints tokens a second (as if a step were its products), weights read in GB/s, multiply-adds in G/s, beside the
+// bandwidth at which the same threads read memory in the same run. Several --kernels files take turns: compare those.
+// `cpu` is the CPU time of a step over all threads: on a busy machine the better figure with --threads 1.
+import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { enableRelaxedSimd } from '../dist/device/cpu/kernels.js';
+
+const { values: options } = parseArgs({
+  options: {
+    bits: { type: 'string', default: '4' },
+    group: { type: 'string', default: '64' },
+    dtype: { type: 'string', default: 'bf16' },
+    threads: { type: 'string', default: '2' },
+    rows: { type: 'string', default: '1,4,8,512' },
+    rounds: { type: 'string', default: '5' },
+    layers: { type: 'string', default: '28' },
+    build: { type: 'string', default: 'relaxed' },
+    kernels: { type: 'string' },
+  },
+});
+
+if (isMainThread) await main();
+else await work();
+
+async function main() {
+  const { packMatrix, stackedBytes } = await import('../dist/device/cpu/pack.js');
+  const { linearCommands, scratchBytes } = await import('../dist/device/cpu/linear-commands.js');
+  const { commandWords, writeCommands } = await import('../dist/device/cpu/command.js');
+  const { HEAP, CONTROL, SPIN_TURNS } = await import('../dist/device/cpu/opcodes.js');
+  const { rowDataBytes, rowScaleBytes } = await import('../dist/device/weights.js');
+  const { build } = options;
+  if (build === 'relaxed' && !enableRelaxedSimd()) throw new Error('This engine has no relaxed SIMD.');
+  const threads = Number(options.threads);
+  const layers = Number(options.layers);
+  const counts = options.rows.split(',').map(Number);
+  const most = Math.max(...counts);
+  const bits = Number(options.bits);
+  const format =
+    bits > 8
+      ? { kind: 'float', dtype: options.dtype }
+      : { kind: 'affine', bits, groupSize: Number(options.group), dtype: options.dtype };
+  const files = options.kernels?.split(',') ?? [
+    fileURLToPath(new URL(`../dist/device/cpu/wasm/kernels-${build}.wasm`, import.meta.url)),
+  ];
+
+  const source = (rows, cols) => {
+    const data = new Uint8Array(rows * rowDataBytes(cols, format));
+    // 16-bit floats of about 0.01, whatever the dtype; bytes of codes are any.
+    for (let i = 0, state = rows; i < data.length; i++) {
+      state = (Math.imul(state, 1664525) + 1013904223) | 0;
+      data[i] = bits > 8 ? [state >>> 27, 0x3c][i & 1] : state >>> 24;
+    }
+    const meta = new Uint8Array(rows * rowScaleBytes(cols, format)).fill(0x3c);
+    return {
+      name: 'random',
+      rows,
+      cols,
+      format,
+      readRows: async (start, end) => {
+        const size = rowDataBytes(cols, format);
+        const part = meta.subarray(start * rowScaleBytes(cols, format), end * rowScaleBytes(cols, format));
+        return {
+          data: data.subarray(start * size, end * size),
+          ...(bits > 8 ? {} : { scales: part, biases: part }),
+        };
+      },
+    };
+  };
+  const layer = [source(4096, 1024), source(1024, 2048), source(6144, 1024), source(1024, 3072)];
+  const head = source(32000, 1024);
+  const weights = layers * layer.reduce((n, m) => n + m.rows * m.cols, 0);
+  const headWeights = head.rows * head.cols;
+
+  const weightBytes = layers * layer.reduce((n, m) => n + stackedBytes([m]), 0) + stackedBytes([head]);
+  const room = HEAP + weightBytes + most * (32000 / 8 + 6144 + 3072 * 3) * 4 + (16 << 20) + 32000 * 32;
+  const memory = new WebAssembly.Memory({ initial: Math.ceil(room / 65536), maximum: 65536, shared: true });
+  let next = HEAP;
+  const allocate = (bytes) => {
+    const at = next;
+    next = Math.ceil((at + bytes) / 64) * 64;
+    if (next > memory.buffer.byteLength) throw new Error('out of memory');
+    return at;
+  };
+  new Uint32Array(memory.buffer, CONTROL + SPIN_TURNS, 1)[0] = 2000;
+  const started = performance.now();
+  const matrices = [];
+  for (let l = 0; l < layers; l++)
+    for (const m of layer)
+      matrices.push(await packMatrix(memory, allocate(stackedBytes([m])), [m], { build }));
+  const headMatrix = await packMatrix(memory, allocate(stackedBytes([head])), [head], { build });
+  const packSeconds = (performance.now() - started) / 1e3;
+
+  const x = allocate(most * 3072 * 4);
+  new Float32Array(memory.buffer, x, most * 3072).forEach((_, i, a) => {
+    a[i] = Math.sin(i);
+  });
+  const out = allocate(Math.max(most * 6144, 32000 * Math.min(most, 16)) * 4);
+  const rowCountAt = allocate(8);
+  const headRowsAt = rowCountAt + 4;
+  const scratch = allocate(most * 3072 * 3 + 4096);
+  const commands = [];
+  for (const matrix of [...matrices, headMatrix]) {
+    const place = {
+      x,
+      out,
+      residual: 0,
+      scratch,
+      rowCountAt: matrix === headMatrix ? headRowsAt : rowCountAt,
+    };
+    if (scratchBytes(matrix, most, 'default') > most * 3072 * 3 + 4096) throw new Error('scratch');
+    commands.push(...linearCommands(matrix, place, 'default', most));
+  }
+  const at = allocate(commandWords(commands) * 4);
+  writeCommands(new Uint32Array(memory.buffer, at, commandWords(commands)), commands);
+
+  const modules = await Promise.all(files.map(async (f) => WebAssembly.compile(await readFile(f))));
+  const reader = await readerModule();
+  const control = new Int32Array(new SharedArrayBuffer(64));
+  const workers = Array.from({ length: threads }, (_, thread) => {
+    return new Worker(new URL(import.meta.url), {
+      argv: process.argv.slice(2),
+      workerData: { memory, modules, reader, control, at, count: commands.length, thread, threads, build },
+    });
+  });
+  const all = (message) =>
+    Promise.all(
+      workers.map(
+        (w) =>
+          new Promise((resolve, reject) => {
+            w.once('message', resolve);
+            w.removeAllListeners('error').once('error', reject);
+            w.postMessage(message);
+          }),
+      ),
+    );
+  const timed = async (message) => {
+    const cpu = process.cpuUsage();
+    const times = await all(message);
+    return { wall: Math.max(...times), cpu: process.cpuUsage(cpu).user / 1e3 };
+  };
+  const best = (list, key) => Math.min(...list.map((t) => t[key]));
+
+  await timed({ read: [HEAP, Math.min(64 << 20, weightBytes)] });
+  const reads = [];
+  for (let i = 0; i < 3; i++) reads.push(await timed({ read: [HEAP, weightBytes] }));
+  const gb = (bytes, ms) => (bytes / ms / 1e6).toFixed(1);
+  console.log(
+    `${bits} bits, group ${options.group}, ${options.dtype}, ${build}, ${threads} threads; ` +
+      `${(weightBytes / 1e6).toFixed(0)} MB packed in ${packSeconds.toFixed(1)} s; ` +
+      `memory reads at ${gb(weightBytes, best(reads, 'wall'))} GB/s (by CPU time ${gb(weightBytes * threads, best(reads, 'cpu'))})`,
+  );
+  const results = new Map();
+  for (let round = 0; round <= Number(options.rounds); round++) {
+    for (const rows of counts) {
+      for (const module of modules.keys()) {
+        new Uint32Array(memory.buffer, rowCountAt, 2).set([rows, rows > 16 ? 1 : rows]);
+        const time = await timed({ module });
+        const key = `${rows} ${module}`;
+        // The first round warms up.
+        if (round > 0) results.set(key, [...(results.get(key) ?? []), time]);
+      }
+    }
+  }
+  for (const rows of counts) {
+    for (const module of modules.keys()) {
+      const times = results.get(`${rows} ${module}`);
+      const wall = best(times, 'wall');
+      const cpu = best(times, 'cpu');
+      const macs = rows * weights + (rows > 16 ? 1 : rows) * headWeights;
+      const median = times.map((t) => t.wall).sort((a, b) => a - b)[times.length >> 1];
+      console.log(
+        `${modules.length > 1 ? `[${module}] ` : ''}${String(rows).padStart(4)} rows: ` +
+          `${((rows * 1e3) / wall).toFixed(1)} tok/s best, ${((rows * 1e3) / median).toFixed(1)} median; ` +
+          `${wall.toFixed(1)} ms, cpu ${cpu.toFixed(1)} ms; ` +
+          `${gb(weightBytes, wall)} GB/s, ${gb(macs, wall)} GMAC/s (by CPU time ${gb(macs * threads, cpu)})`,
+      );
+    }
+  }
+  for (const w of workers) w.postMessage(null);
+}
+
+async function work() {
+  const { memory, modules, reader, control, at, count, thread, threads } = workerData;
+  const imports = { env: { memory, abort: () => {} } };
+  const kernels = modules.map((m) => new WebAssembly.Instance(m, imports).exports);
+  const { read } = new WebAssembly.Instance(reader, imports).exports;
+  let epoch = 0;
+  parentPort.on('message', (message) => {
+    if (message === null) {
+      parentPort.close();
+      return;
+    }
+    // All start together.
+    epoch++;
+    if (Atomics.add(control, 0, 1) === epoch * threads - 1) {
+      Atomics.store(control, 1, epoch);
+      Atomics.notify(control, 1);
+    } else while (Atomics.load(control, 1) < epoch) Atomics.wait(control, 1, epoch - 1);
+    const start = performance.now();
+    if (message.read) {
+      const [from, bytes] = message.read;
+      const share = Math.floor(bytes / threads / 256) * 256;
+      read(from + thread * share, share);
+    } else if (!kernels[message.module].run(at, count, thread, threads)) throw new Error('a thread died');
+    parentPort.postMessage(performance.now() - start);
+  });
+}
+
+/** Reads memory as fast as loads can. */
+async function readerModule() {
+  const asc = await import('assemblyscript/asc');
+  const lanes = Array.from({ length: 8 }, (_, i) => `a${i} = v128.xor(a${i}, v128.load(p, ${16 * i}));`);
+  const text = `export function read(from: usize, bytes: usize): i32 {
+    let ${Array.from({ length: 8 }, (_, i) => `a${i} = i32x4.splat(0)`).join(', ')};
+    for (let p = from; p < from + bytes; p += 128) { ${lanes.join('\n')} }
+    let a = a0;
+    ${Array.from({ length: 7 }, (_, i) => `a = v128.xor(a, a${i + 1});`).join('\n')}
+    return i32x4.extract_lane(a, 0);
+  }`;
+  let binary;
+  const { error, stderr } = await asc.main(
+    [
+      'reader.ts',
+      '--outFile',
+      'reader.wasm',
+      ...'-O3 --noAssert --runtime stub --importMemory --sharedMemory --maximumMemory 65536'.split(' '),
+      ...'--enable simd --enable threads'.split(' '),
+    ],
+    {
+      readFile: (name) => (name === 'reader.ts' ? text : null),
+      writeFile: (_name, data) => {
+        binary = data;
+      },
+      listFiles: () => [],
+    },
+  );
+  if (error) throw new Error(stderr.toString());
+  return WebAssembly.compile(binary);
+}
