@@ -4,6 +4,7 @@ export const USAGE = {
   MAP_WRITE: 2,
   COPY_SRC: 4,
   COPY_DST: 8,
+  UNIFORM: 64,
   STORAGE: 128,
 } as const;
 

@@ -5,8 +5,8 @@
  * time the first one that supports the device's capabilities and the shape is taken, and the last one supports
  * everything. A variant answers with one or more *stages*: dispatches in order, which may hand each other scratch.
  *
- * Shapes are baked into the text, so a pipeline is cached by its text and layers of equal shape share one. What
- * changes between steps is read from the `step` buffer (step-buffer.ts) or decides the number of workgroups,
+ * Shapes are baked into the text or handed over in `params`; a pipeline is cached by its text, so that layers of
+ * equal shape share one, and with `params` layers of different shapes too. What changes between steps is read from the `step` buffer (step-buffer.ts) or decides the number of workgroups,
  * which is a plain number at encode time and so may follow the step's actual counts.
  */
 
@@ -60,7 +60,7 @@ export type Workgroups = [x: number, y: number, z: number];
 export interface Binding {
   /** The role; also the name of the WGSL variable. Roles that begin with `scratch` are the variant's own. */
   readonly name: string;
-  readonly access: 'read' | 'read_write';
+  readonly access: 'read' | 'read_write' | 'uniform';
   /** WGSL store type, e.g. `array<vec4<f32>>`. */
   readonly type: string;
 }
@@ -70,6 +70,8 @@ export interface Stage {
   /** The whole module. Binding i of group 0 is `bindings[i]`; the entry point is `main`. */
   readonly wgsl: string;
   readonly bindings: readonly Binding[];
+  /** Contents of the uniform role `params`, for a stage that binds it. */
+  readonly params?: Uint32Array;
   /** Fills `out`. A zero in any dimension skips the dispatch. At most 65,535 each. */
   readonly workgroups: (facts: StepFacts, out: Workgroups) => void;
 }
@@ -117,8 +119,42 @@ export interface LinearShape {
 /** `var` lines for the bindings, in order. */
 export function declareBindings(bindings: readonly Binding[]): string {
   return bindings
-    .map(({ name, access, type }, i) => `@group(0) @binding(${i}) var<storage, ${access}> ${name}: ${type};`)
+    .map(({ name, access, type }, i) => {
+      const space = access === 'uniform' ? 'uniform' : `storage, ${access}`;
+      return `@group(0) @binding(${i}) var<${space}> ${name}: ${type};`;
+    })
     .join('\n');
+}
+
+/**
+ * Numbers of a shape that need not be in the text. Each call takes the next word and answers with the WGSL
+ * expression that reads it.
+ */
+export class Params {
+  readonly #words: number[] = [];
+
+  u32(value: number): string {
+    const at = this.#words.push(value >>> 0) - 1;
+    return `params[${at >> 2}].${'xyzw'[at & 3]}`;
+  }
+
+  f32(value: number): string {
+    return `bitcast<f32>(${this.u32(new Uint32Array(new Float32Array([value]).buffer)[0]!)})`;
+  }
+
+  get binding(): Binding {
+    return {
+      name: 'params',
+      access: 'uniform',
+      type: `array<vec4<u32>, ${Math.ceil(this.#words.length / 4)}>`,
+    };
+  }
+
+  get words(): Uint32Array {
+    const out = new Uint32Array(Math.ceil(this.#words.length / 4) * 4);
+    out.set(this.#words);
+    return out;
+  }
 }
 
 /** An f32 as a WGSL literal, exact. */

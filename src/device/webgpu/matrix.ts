@@ -55,6 +55,9 @@ export class GpuVector implements Vector {
   }
 }
 
+/** Copied from where a kernel wants two in one binding. */
+const VECTOR_USAGE = USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC;
+
 /** Most bytes in one writeBuffer. */
 const PIECE_BYTES = 2 * 1024 * 1024;
 /** Bytes written before the host waits for the GPU to take them, so that staging memory stays bounded. */
@@ -113,7 +116,7 @@ export async function loadVector(target: LoadTarget, source: VectorSource): Prom
   if (values.length !== source.length) {
     throw shapeError(source.name, `${values.length} numbers, ${source.length} are stated`);
   }
-  const buffer = target.allocator.create(source.name, source.length * 4, USAGE.STORAGE | USAGE.COPY_DST);
+  const buffer = target.allocator.create(source.name, source.length * 4, VECTOR_USAGE);
   try {
     await target.allocator.settle();
   } catch (error) {

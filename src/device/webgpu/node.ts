@@ -14,9 +14,16 @@ import { KvantError } from '../../errors.js';
 /**
  * - `allow_unsafe_apis`: subgroup matrices and other features that are still experimental.
  * - `vulkan_enable_f16_on_nvidia`: without it no `shader-f16`, and no f16 matrices, on drivers before 615.
+ * - `disable_workgroup_init`: workgroup memory starts as anything, so kernels set what they read. Zeroing it costs
+ *   time in every workgroup on a GPU, and seconds of compile time on SwiftShader.
  * - `disable_robustness`: no clamping of indices. Kernels check bounds themselves; submit checks what it is given.
  */
-const TOGGLES = ['allow_unsafe_apis', 'vulkan_enable_f16_on_nvidia', 'disable_robustness'];
+const TOGGLES = [
+  'allow_unsafe_apis',
+  'vulkan_enable_f16_on_nvidia',
+  'disable_workgroup_init',
+  'disable_robustness',
+];
 
 export const LIBVULKAN_FIX =
   'Install the GPU driver and the Vulkan loader (Debian and Ubuntu: apt-get install libvulkan1), or use --device cpu.';

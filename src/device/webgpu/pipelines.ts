@@ -10,8 +10,11 @@ import { STAGE_COMPUTE } from './constants.js';
 import { internalFault } from './faults.js';
 import type { Binding, Stage } from './kernel.js';
 
+const KIND = { read: 'r', read_write: 'w', uniform: 'u' } as const;
+const TYPE: Record<string, GPUBufferBindingType> = { r: 'read-only-storage', w: 'storage', u: 'uniform' };
+
 function pattern(bindings: readonly Binding[]): string {
-  return bindings.map((b) => (b.access === 'read' ? 'r' : 'w')).join('');
+  return bindings.map((b) => KIND[b.access]).join('');
 }
 
 export class Pipelines {
@@ -97,7 +100,7 @@ export class Pipelines {
         entries: [...kinds].map((kind, binding) => ({
           binding,
           visibility: STAGE_COMPUTE,
-          buffer: { type: kind === 'r' ? ('read-only-storage' as const) : ('storage' as const) },
+          buffer: { type: TYPE[kind]! },
         })),
       });
       layout = {

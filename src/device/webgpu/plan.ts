@@ -20,13 +20,16 @@ export class Plan {
     pipelines: Pipelines,
     bound: readonly Bound[],
     scratch: ReadonlyMap<string, GPUBuffer>,
+    paramsBuffer: (words: Uint32Array) => GPUBuffer,
     groups: Map<string, GPUBindGroup>,
   ) {
     this.#pipelines = pipelines;
     this.#launches = bound.flatMap(({ kernel, buffers }) =>
       kernel.stages.map((stage) => {
         const list = stage.bindings.map(({ name }) => {
-          const buffer = buffers[name] ?? scratch.get(name);
+          const own =
+            name === 'params' && stage.params !== undefined ? paramsBuffer(stage.params) : undefined;
+          const buffer = own ?? buffers[name] ?? scratch.get(name);
           if (buffer === undefined)
             throw new Error(`${stage.label} binds ${name}, which the op does not have`);
           return buffer;

@@ -47,6 +47,7 @@ export class WebGpuProgram implements Program {
   readonly #resources: Resources;
   readonly #own: GPUBuffer[] = [];
   readonly #scratch = new Map<string, GPUBuffer>();
+  readonly #params = new Map<string, GPUBuffer>();
   readonly #groups = new Map<string, GPUBindGroup>();
   readonly #plans = new Map<number, Plan>();
   readonly #bounds = new Map<string, Bound[]>();
@@ -99,7 +100,8 @@ export class WebGpuProgram implements Program {
       const ids = this.#create('ids', idBytes, usage);
       const step = this.#create('step', this.#packer.bytes, USAGE.STORAGE | USAGE.COPY_DST);
       const lastToken = pool?.lastToken ?? this.#create('last tokens', bounds.slots * 4, usage);
-      const ropes = new Map<RopeTable, { fine: GPUBuffer; coarse: GPUBuffer }>();
+      const ropes = new Map<RopeTable, GPUBuffer>();
+      const norms = new Map<GPUBuffer, Map<GPUBuffer, GPUBuffer>>();
       this.#resources = {
         capabilities: host.capabilities,
         pool,
@@ -110,15 +112,32 @@ export class WebGpuProgram implements Program {
         lastToken,
         tensor: (tensor) => this.#bufferOf(tensor),
         rope: (table) => {
-          let buffers = ropes.get(table);
-          if (buffers === undefined) {
-            buffers = {
-              fine: this.#table('rope fine', table.fine),
-              coarse: this.#table('rope coarse', table.coarse),
-            };
-            ropes.set(table, buffers);
+          let buffer = ropes.get(table);
+          if (buffer === undefined) {
+            buffer = this.#create(
+              'rope',
+              table.fine.byteLength + table.coarse.byteLength,
+              USAGE.STORAGE | USAGE.COPY_DST,
+            );
+            host.device.queue.writeBuffer(buffer, 0, table.fine as Float32Array<ArrayBuffer>);
+            host.device.queue.writeBuffer(
+              buffer,
+              table.fine.byteLength,
+              table.coarse as Float32Array<ArrayBuffer>,
+            );
+            ropes.set(table, buffer);
           }
-          return buffers;
+          return buffer;
+        },
+        headNorms: (q, k, headDim) => {
+          const ofQ = norms.get(q) ?? new Map<GPUBuffer, GPUBuffer>();
+          norms.set(q, ofQ);
+          let buffer = ofQ.get(k);
+          if (buffer === undefined) {
+            buffer = this.#joined('head norms', [q, k], headDim * 4);
+            ofQ.set(k, buffer);
+          }
+          return buffer;
         },
       };
       this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes);
@@ -241,7 +260,7 @@ export class WebGpuProgram implements Program {
     if (plan === undefined) {
       const { pipelines, onPlan } = this.#host;
       const bound = this.#graph.nodes.flatMap((_, i) => this.#resolved(i, bucket));
-      plan = new Plan(pipelines, bound, this.#scratch, this.#groups);
+      plan = new Plan(pipelines, bound, this.#scratch, (words) => this.#paramsBuffer(words), this.#groups);
       this.#plans.set(key, plan);
       onPlan();
     }
@@ -261,7 +280,7 @@ export class WebGpuProgram implements Program {
     return bound;
   }
 
-  /** Resolves every node for every bucket: faults show here, and scratch is known to suffice for all. */
+  /** Resolves every node for every bucket: faults show here, and no plan needs a buffer that is not made here. */
   #allocateScratch(): void {
     const sizes = new Map<string, number>();
     const tokens = buckets(this.#limits.maxTokens);
@@ -273,6 +292,7 @@ export class WebGpuProgram implements Program {
       };
       for (const n of this.#graph.nodes.keys()) {
         for (const { kernel } of this.#resolved(n, bucket)) {
+          for (const { params } of kernel.stages) if (params !== undefined) this.#paramsBuffer(params);
           for (const [name, bytes] of Object.entries(kernel.scratch ?? {})) {
             sizes.set(name, Math.max(sizes.get(name) ?? 0, bytes));
           }
@@ -280,6 +300,18 @@ export class WebGpuProgram implements Program {
       }
     }
     for (const [name, bytes] of sizes) this.#scratch.set(name, this.#create(name, bytes, USAGE.STORAGE));
+  }
+
+  /** Layers of one shape share a buffer. */
+  #paramsBuffer(words: Uint32Array): GPUBuffer {
+    const key = words.join();
+    let buffer = this.#params.get(key);
+    if (buffer === undefined) {
+      buffer = this.#create('params', words.byteLength, USAGE.UNIFORM | USAGE.COPY_DST);
+      this.#host.device.queue.writeBuffer(buffer, 0, words as Uint32Array<ArrayBuffer>);
+      this.#params.set(key, buffer);
+    }
+    return buffer;
   }
 
   #bufferOf(tensor: Tensor): GPUBuffer {
@@ -291,9 +323,15 @@ export class WebGpuProgram implements Program {
     });
   }
 
-  #table(label: string, data: Float32Array): GPUBuffer {
-    const buffer = this.#create(label, data.byteLength, USAGE.STORAGE | USAGE.COPY_DST);
-    this.#host.device.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
+  /** The first `bytes` of each buffer, one after the other. */
+  #joined(label: string, parts: readonly GPUBuffer[], bytes: number): GPUBuffer {
+    const { device } = this.#host;
+    const buffer = this.#create(label, parts.length * bytes, USAGE.STORAGE | USAGE.COPY_DST);
+    const encoder = device.createCommandEncoder();
+    parts.forEach((part, i) => {
+      encoder.copyBufferToBuffer(part, 0, buffer, i * bytes, bytes);
+    });
+    device.queue.submit([encoder.finish()]);
     return buffer;
   }
 

@@ -31,7 +31,10 @@ export interface Resources {
   readonly ids: GPUBuffer;
   readonly lastToken: GPUBuffer;
   tensor(tensor: Tensor): GPUBuffer;
-  rope(table: RopeTable): { readonly fine: GPUBuffer; readonly coarse: GPUBuffer };
+  /** The fine table, then the coarse one. */
+  rope(table: RopeTable): GPUBuffer;
+  /** The norm weights of q, then those of k. */
+  headNorms(q: GPUBuffer, k: GPUBuffer, headDim: number): GPUBuffer;
 }
 
 /** Elements from a row of a tensor to the next. */
@@ -154,8 +157,8 @@ function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound {
   return bound(kernel, r, {
     qkv: r.tensor(node.qkv),
     tables: pool.tables,
-    ...(norm === null ? {} : { qNorm: vector(norm.q), kNorm: vector(norm.k) }),
-    ...(rope === null ? {} : r.rope(rope)),
+    ...(norm === null ? {} : { headNorms: r.headNorms(vector(norm.q), vector(norm.k), node.shape.headDim) }),
+    ...(rope === null ? {} : { rope: r.rope(rope) }),
     out: r.tensor(node.out),
     ...cache,
   });

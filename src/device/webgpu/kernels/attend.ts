@@ -12,7 +12,7 @@
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
-import { type Binding, declareBindings, f32Literal, type Kernel, type Stage } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel, Params, type Stage } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { cacheType, KV_WGSL, loadFour } from './kv-format.js';
 
@@ -27,6 +27,8 @@ export interface AttendShape extends AttentionShape {
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
 }
+
+type Mode = 'items' | 'tiles';
 
 const THREADS = 128;
 /** No sum of scores comes near it, and it stays finite when subtracted from. */
@@ -57,14 +59,10 @@ export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel
 }
 
 /** Positions staged at once, and rows of a workgroup; chunks divide a split. */
-function sizes(
-  shape: AttendShape,
-  workgroupBytes: number,
-  mode: 'items' | 'tiles',
-): { chunk: number; rows: number } {
-  const group = shape.heads / shape.kvHeads;
+function sizes(shape: AttendShape, workgroupBytes: number, mode: Mode): { chunk: number; rows: number } {
   const headBytes = shape.headDim * 4;
   const chunk = shape.headDim > 128 ? 8 : shape.headDim > 64 ? 16 : 32;
+  const group = shape.heads / shape.kvHeads;
   const wanted = mode === 'items' ? group : group * ATTENTION_TILE;
   const rowBytes = headBytes + chunk * 4 + 24;
   const room = Math.floor((Math.min(workgroupBytes, 32768) - chunk * headBytes) / rowBytes);
@@ -73,17 +71,29 @@ function sizes(
   return { chunk, rows };
 }
 
-function coreStage(shape: AttendShape, workgroupBytes: number, mode: 'items' | 'tiles'): Stage {
-  const { heads, kvHeads, headDim, window, softcap, blockTokens } = shape;
-  const group = heads / kvHeads;
+/** head_dim and formats are in the text; the rest is parameters, so that layers of many shapes share a pipeline. */
+function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stage {
+  const { heads, kvHeads, headDim, window, softcap } = shape;
   const vectors = headDim / 4;
   const { chunk, rows } = sizes(shape, workgroupBytes, mode);
   const tokens = mode === 'items' ? 1 : ATTENTION_TILE;
-  const rowBlocks = Math.ceil((group * tokens) / rows);
+  const rowBlocks = Math.ceil(((heads / kvHeads) * tokens) / rows);
   const cells = rows * vectors;
-  /** Output vectors a thread owns: cell `lid + THREADS · j` is (row, four dims). */
   const owned = Math.ceil(cells / THREADS);
+  const p = new Params();
+  const text = {
+    heads: p.u32(heads),
+    kvHeads: p.u32(kvHeads),
+    group: p.u32(heads / kvHeads),
+    rowBlocks: p.u32(rowBlocks),
+    blockTokens: p.u32(shape.blockTokens),
+    maxBlocks: p.u32(shape.maxBlocksPerSlot),
+    before: p.u32((window ?? 1) - 1),
+    scale: p.f32(shape.scale),
+    softcap: p.f32(softcap ?? 1),
+  };
   const bindings: Binding[] = [
+    p.binding,
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: cacheType(shape.key) },
@@ -95,27 +105,31 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: 'items' | '
     bindings.push({ name: 'scratchSums', access: 'read_write', type: 'array<vec4<f32>>' });
     bindings.push({ name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' });
   }
-  const each = (f: (j: number) => string): string => Array.from({ length: owned }, (_, j) => f(j)).join('\n');
-  const cell = (j: number, body: string): string => {
-    const guard = (j + 1) * THREADS <= cells ? '' : `if (lid + ${j * THREADS}u < ${cells}u)`;
-    return `${guard} { let cell = lid + ${j * THREADS}u; let r = cell / ${vectors}u; let d = cell % ${vectors}u; ${body} }`;
-  };
+  // A thread owns the cells `lid + THREADS · j`, each (row r, dims 4 d … 4 d + 3).
+  const cell = (body: string): string => `for (var j = 0u; j < ${owned}u; j++) {
+      let cell = lid + j * ${THREADS}u;
+      let r = cell / ${vectors}u;
+      let d = cell % ${vectors}u;
+      ${cells % THREADS === 0 ? '' : `if (cell >= ${cells}u) { break; }`}
+      ${body}
+    }`;
+  const low = (position: string): string =>
+    window === null ? '0u' : `(max(${position}, ${text.before}) - ${text.before})`;
   const softcapped =
     softcap === null
       ? ''
-      : `let e = exp(clamp(2.0 * s / ${f32Literal(softcap)}, -80.0, 80.0));
-        s = ${f32Literal(softcap)} * (1.0 - 2.0 / (e + 1.0));`;
-  const low = window === null ? '0u' : `max(p, ${window - 1}u) - ${window - 1}u`;
+      : `let e = exp(clamp(2.0 * s / ${text.softcap}, -80.0, 80.0));
+          s = ${text.softcap} * (1.0 - 2.0 / (e + 1.0));`;
   const stage = (buffer: string, format: KvFormat): string => `
       for (var i = lid; i < ${chunk * vectors}u; i += ${THREADS}u) {
         let t = base + i / ${vectors}u;
         var v = vec4<f32>(0.0);
         if (t <= last) {
-          let block = tables[slot * ${shape.maxBlocksPerSlot}u + t / ${blockTokens}u];
-          let at = ((block * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${vectors}u + i % ${vectors}u;
+          let block = tables[table + t / block_tokens];
+          let at = ((block * ${text.kvHeads} + kv) * block_tokens + t % block_tokens) * ${vectors}u + i % ${vectors}u;
           v = ${loadFour(format, buffer, 'at')};
         }
-        stage[i] = v;
+        staged[i] = v;
       }`;
   const locate =
     mode === 'items'
@@ -128,7 +142,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: 'items' | '
   let slot = token.y;
   let last = token.z;
   let p_first = token.z;
-  let row_count = ${group}u;
+  let row_count = group;
   let split_first = item.y;
   let split_last = item.y;`
       : `
@@ -138,51 +152,41 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: 'items' | '
   let first_token = tile.x;
   let slot = tile.w;
   let p_first = tile.z;
-  let row_count = tile.y * ${group}u;
+  let row_count = tile.y * group;
   if (row_block * ${rows}u >= row_count) { return; }
-  // The last position that a row of this workgroup sees, and the first.
-  let last = p_first + (min((row_block + 1u) * ${rows}u, row_count) - 1u) / ${group}u;
+  // The last position that a row of this workgroup sees, and the first split.
+  let last = p_first + (min((row_block + 1u) * ${rows}u, row_count) - 1u) / group;
   let split_last = last / ${ATTENTION_SPLIT}u;
-  let p_low = p_first + row_block * ${rows}u / ${group}u;
-  let split_first = (${low.replaceAll('p,', 'p_low,')}) / ${ATTENTION_SPLIT}u;`;
-  const finish =
-    mode === 'items'
-      ? `
-  ${each((j) =>
-    cell(
-      j,
-      `let row = row_block * ${rows}u + r;
-    if (row < row_count) { scratchSums[(item_at * ${heads}u + kv * ${group}u + row) * ${vectors}u + d] = acc${j}; }`,
-    ),
-  )}
-  if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
-    scratchTops[item_at * ${heads}u + kv * ${group}u + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
-  }`
-      : `
-  ${each((j) =>
-    cell(
-      j,
-      `let row = row_block * ${rows}u + r;
-    if (row < row_count) {
-      let denominator = total_sum[r];
-      let value = select(vec4<f32>(0.0), total${j} / denominator, denominator != 0.0);
-      out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + d] = value;
-    }`,
-    ),
-  )}`;
+  let split_first = ${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u;`;
+  const merge = mergeText('total[j]', 'total_top[r]', 'total_sum[r]', 'acc[j]', 'top[r]', 'sum[r]');
   const mergeSplit =
     mode === 'items'
       ? ''
       : `
     // The split joins the whole by the same steps as in the reduce.
-    ${each((j) => cell(j, mergeText(`total${j}`, 'total_top[r]', 'total_sum[r]', `acc${j}`, 'top[r]', 'sum[r]').vector))}
+    ${cell(merge.vector)}
     workgroupBarrier();
     if (lid < ${rows}u) {
       let r = lid;
-      ${mergeText('', 'total_top[r]', 'total_sum[r]', '', 'top[r]', 'sum[r]').scalars}
+      ${merge.scalars}
     }
     workgroupBarrier();`;
-  const totals =
+  const finish =
+    mode === 'items'
+      ? `
+  ${cell(`let row = row_block * ${rows}u + r;
+      if (row < row_count) { scratchSums[(item_at * heads + kv * group + row) * ${vectors}u + d] = acc[j]; }`)}
+  if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
+    scratchTops[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
+  }`
+      : `
+  ${cell(`let row = row_block * ${rows}u + r;
+      if (row < row_count) {
+        let denominator = total_sum[r];
+        let value = select(vec4<f32>(0.0), total[j] / denominator, denominator != 0.0);
+        out[((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d] = value;
+      }`)}`;
+  const tileState =
     mode === 'items'
       ? ''
       : `var<workgroup> total_top: array<f32, ${rows}>;
@@ -191,32 +195,37 @@ var<workgroup> total_sum: array<f32, ${rows}>;`;
 ${STEP_WGSL}
 ${KV_WGSL}
 var<workgroup> queries: array<vec4<f32>, ${cells}>;
-var<workgroup> stage: array<vec4<f32>, ${chunk * vectors}>;
+var<workgroup> staged: array<vec4<f32>, ${chunk * vectors}>;
 var<workgroup> scores: array<f32, ${rows * chunk}>;
 var<workgroup> top: array<f32, ${rows}>;
 var<workgroup> sum: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
-${totals}
+${tileState}
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
-  let kv = wid.z / ${rowBlocks}u;
-  let row_block = wid.z % ${rowBlocks}u;
+  let heads = ${text.heads};
+  let group = ${text.group};
+  let block_tokens = ${text.blockTokens};
+  let kv = wid.z / ${text.rowBlocks};
+  let row_block = wid.z % ${text.rowBlocks};
   ${locate}
+  let table = slot * ${text.maxBlocks};
   for (var i = lid; i < ${cells}u; i += ${THREADS}u) {
     let row = row_block * ${rows}u + i / ${vectors}u;
     var v = vec4<f32>(0.0);
     if (row < row_count) {
-      let head = kv * ${group}u + row % ${group}u;
-      v = q[((first_token + row / ${group}u) * ${heads}u + head) * ${vectors}u + i % ${vectors}u];
+      let head = kv * group + row % group;
+      v = q[((first_token + row / group) * heads + head) * ${vectors}u + i % ${vectors}u];
     }
     queries[i] = v;
   }
-  ${each((j) => `var acc${j} = vec4<f32>(0.0);${mode === 'tiles' ? ` var total${j} = vec4<f32>(0.0);` : ''}`)}
+  var acc: array<vec4<f32>, ${owned}>;
+  ${mode === 'tiles' ? `var total: array<vec4<f32>, ${owned}>;` : ''}
   ${mode === 'tiles' ? `if (lid < ${rows}u) { total_top[lid] = ${LOWEST}; total_sum[lid] = 0.0; }` : ''}
   for (var split = split_first; split <= split_last; split++) {
     if (lid < ${rows}u) { top[lid] = ${LOWEST}; sum[lid] = 0.0; }
-    ${each((j) => `acc${j} = vec4<f32>(0.0);`)}
+    for (var j = 0u; j < ${owned}u; j++) { acc[j] = vec4<f32>(0.0); }
     let split_end = min(split * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, last);
     for (var base = split * ${ATTENTION_SPLIT}u; base <= split_end; base += ${chunk}u) {
       workgroupBarrier();
@@ -226,14 +235,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         let r = i / ${chunk}u;
         let t = base + i % ${chunk}u;
         let row = row_block * ${rows}u + r;
-        let p = p_first + row / ${group}u;
+        let position = p_first + row / group;
         var s = ${LOWEST};
-        if (row < row_count && t <= p && t >= ${low}) {
+        if (row < row_count && t <= position && t >= ${low('position')}) {
           s = 0.0;
           for (var d = 0u; d < ${vectors}u; d++) {
-            s += dot(queries[r * ${vectors}u + d], stage[(i % ${chunk}u) * ${vectors}u + d]);
+            s += dot(queries[r * ${vectors}u + d], staged[(i % ${chunk}u) * ${vectors}u + d]);
           }
-          s *= ${f32Literal(shape.scale)};
+          s *= ${text.scale};
           ${softcapped}
         }
         scores[i] = s;
@@ -245,27 +254,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         var now = before;
         for (var c = 0u; c < ${chunk}u; c++) { now = max(now, scores[lid * ${chunk}u + c]); }
         let factor = exp(before - now);
-        var total = sum[lid] * factor;
+        var weights = sum[lid] * factor;
         for (var c = 0u; c < ${chunk}u; c++) {
           let s = scores[lid * ${chunk}u + c];
           // Not yet anything seen: LOWEST less LOWEST would count as 1. NaN compares false, and stays.
           let w = select(exp(s - now), 0.0, s <= ${LOWEST});
           scores[lid * ${chunk}u + c] = w;
-          total += w;
+          weights += w;
         }
         top[lid] = now;
-        sum[lid] = total;
+        sum[lid] = weights;
         shrink[lid] = factor;
       }
       workgroupBarrier();
-      ${each((j) =>
-        cell(
-          j,
-          `var a = acc${j} * shrink[r];
-        for (var c = 0u; c < ${chunk}u; c++) { a = fma(vec4<f32>(scores[r * ${chunk}u + c]), stage[c * ${vectors}u + d], a); }
-        acc${j} = a;`,
-        ),
-      )}
+      ${cell(`var a = acc[j] * shrink[r];
+      for (var c = 0u; c < ${chunk}u; c++) { a = fma(vec4<f32>(scores[r * ${chunk}u + c]), staged[c * ${vectors}u + d], a); }
+      acc[j] = a;`)}
     }
     workgroupBarrier();
     ${mergeSplit}
@@ -276,6 +280,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     label: `attend ${mode} ${heads}/${kvHeads}×${headDim}`,
     wgsl,
     bindings,
+    params: p.words,
     workgroups: (facts, out) => {
       const count = mode === 'items' ? facts.items : facts.tiles;
       const y = Math.ceil(count / 65535);
@@ -305,42 +310,47 @@ function mergeText(
 /** One workgroup a (token, head), a thread for four dims. */
 function reduceStage(shape: AttendShape): Stage {
   const { heads, kvHeads, headDim, window } = shape;
-  const vectors = headDim / 4;
+  const p = new Params();
+  const text = { heads: p.u32(heads), vectors: p.u32(headDim / 4), before: p.u32((window ?? 1) - 1) };
   const bindings: Binding[] = [
+    p.binding,
     STEP_BINDING,
     { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
     { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
   ];
   // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
-  const skip =
+  const first =
     window === null
       ? '0u'
-      : `(max(step_token(row.x).z, ${window - 1}u) - ${window - 1}u) / ${ATTENTION_SPLIT}u`;
+      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / ${ATTENTION_SPLIT}u`;
   const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  if (wid.y >= step[1].x || lid >= ${vectors}u) { return; }
+  let heads = ${text.heads};
+  let vectors = ${text.vectors};
+  if (wid.y >= step[1].x || lid >= vectors) { return; }
   let row = step[step[2].y + wid.y];
   let head = wid.x;
   var total = vec4<f32>(0.0);
   var total_top = ${LOWEST};
   var total_sum = 0.0;
-  for (var i = ${skip}; i < row.z; i++) {
-    let at = (row.y + i) * ${heads}u + head;
+  for (var i = ${first}; i < row.z; i++) {
+    let at = (row.y + i) * heads + head;
     let tops = scratchTops[at];
-    let value = scratchSums[at * ${vectors}u + lid];
+    let value = scratchSums[at * vectors + lid];
     { ${merge.vector} }
     { ${merge.scalars} }
   }
-  out[(row.x * ${heads}u + head) * ${vectors}u + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
+  out[(row.x * heads + head) * vectors + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
 }`;
   return {
     label: `attend reduce ${heads}/${kvHeads}×${headDim}`,
     wgsl,
     bindings,
+    params: p.words,
     workgroups: (facts, out) => {
       out[0] = heads;
       out[1] = facts.itemRows;

@@ -1,9 +1,12 @@
-/** Portable linear kernels: f32 arithmetic, no subgroups, any shape. */
+/**
+ * Portable linear kernels: f32 arithmetic, no subgroups, any shape. Sizes are parameters, not text: matrices of one
+ * format share their pipelines.
+ */
 
 import type { Binding, Kernel, LinearShape, Variant } from '../kernel.js';
-import { declareBindings, spread } from '../kernel.js';
-import { rowCount, STEP_BINDING } from '../step-buffer.js';
-import { rowMetaWords, rowWords } from '../weights-layout.js';
+import { declareBindings, Params, spread } from '../kernel.js';
+import { STEP_BINDING } from '../step-buffer.js';
+import { rowWords } from '../weights-layout.js';
 import { pieceOf, readMeta, readPiece } from './unpack.js';
 
 /** Rows the GEMV takes at once at most; more rows go to the tiles. */
@@ -32,56 +35,102 @@ function plain(shape: LinearShape): boolean {
   return shape.norm === null && shape.glu === null;
 }
 
-function bindingsOf(shape: LinearShape): Binding[] {
-  const list: Binding[] = [
+/** What both kernels have in common: bindings, and WGSL for the sizes, for x and for the result. */
+interface Frame {
+  readonly bindings: readonly Binding[];
+  readonly params: Uint32Array;
+  /** Declarations before `main`. */
+  readonly head: string;
+  /** `let` lines of the sizes: `n`, `rows`, `pieces` and `words` of a row, `groups` of a row. */
+  readonly sizes: string;
+  /** Statement that writes `value` for row `m` and feature `g`. */
+  store(value: string): string;
+}
+
+function frameOf(shape: LinearShape): Frame {
+  const { k, weight } = shape;
+  const piece = pieceOf(weight);
+  const p = new Params();
+  const n = p.u32(shape.n);
+  const pieces = p.u32(Math.ceil(k / piece.cols));
+  const words = p.u32(rowWords(weight, k));
+  const groups = p.u32(weight.kind === 'affine' ? k / weight.groupSize : 0);
+  const kind = p.u32(shape.rowKind === 'tokens' ? 0 : 1);
+  const columns = p.u32(k);
+  const xVectors = p.u32(shape.xStride / 4);
+  const outStride = p.u32(shape.outStride);
+  const outOffset = p.u32(shape.outOffset);
+
+  const bindings: Binding[] = [
+    p.binding,
     STEP_BINDING,
     { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'codes', access: 'read', type: 'array<u32>' },
   ];
-  if (shape.weight.kind === 'affine') list.push({ name: 'metas', access: 'read', type: 'array<u32>' });
-  if (shape.bias) list.push({ name: 'bias', access: 'read', type: 'array<f32>' });
-  if (shape.residual) list.push({ name: 'residual', access: 'read', type: 'array<f32>' });
-  list.push({ name: 'out', access: 'read_write', type: 'array<f32>' });
-  return list;
+  if (weight.kind === 'affine') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
+  if (shape.bias) bindings.push({ name: 'bias', access: 'read', type: 'array<f32>' });
+  if (shape.residual) bindings.push({ name: 'residual', access: 'read', type: 'array<f32>' });
+  bindings.push({ name: 'out', access: 'read_write', type: 'array<f32>' });
+
+  // Columns beyond the last are zeros: what pads a row of x may be anything, NaN too.
+  const at = `x[row * ${xVectors} + v]`;
+  const masked = `select(vec4<f32>(0.0), ${at}, vec4<u32>(v * 4u) + vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(${columns}))`;
+  const whole = k % 4 === 0 ? at : masked;
+  const beyond = k % 32 === 0 ? '' : `if (v * 4u >= ${columns}) { return vec4<f32>(0.0); }`;
+  return {
+    bindings,
+    params: p.words,
+    head: `${declareBindings(bindings)}
+fn load_x(row: u32, v: u32) -> vec4<f32> { ${beyond} return ${whole}; }`,
+    sizes: `let n = ${n}; let rows = step[0][${kind}]; let pieces = ${pieces}; let words = ${words};
+  ${weight.kind === 'affine' ? `let groups = ${groups};` : ''}`,
+    store: (value) => `{
+      let at = m * ${outStride} + ${outOffset} + g;
+      out[at] = ${value}${shape.bias ? ' + bias[g]' : ''}${shape.residual ? ' + residual[at]' : ''};
+    }`,
+  };
 }
 
-/** `load_x(row, v)`: columns 4 v … 4 v + 3, zeros beyond the last: what pads a row may be anything. */
-function loadX(shape: LinearShape): string {
-  const { k, xStride } = shape;
-  const at = `x[row * ${xStride / 4}u + v]`;
-  const vectors = Math.ceil(k / 4);
-  const whole = `if (v >= ${vectors}u) { return vec4<f32>(0.0); }`;
-  if (k % 4 === 0) return `fn load_x(row: u32, v: u32) -> vec4<f32> { ${whole} return ${at}; }`;
-  return `fn load_x(row: u32, v: u32) -> vec4<f32> {
-  ${whole}
-  let column = vec4<u32>(v * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
-  return select(vec4<f32>(0.0), ${at}, column < vec4<u32>(${k}u));
-}`;
-}
-
-function store(shape: LinearShape, row: string, f: string, value: string): string {
-  const at = `${row} * ${shape.outStride}u + ${shape.outOffset}u + ${f}`;
-  const bias = shape.bias ? ` + bias[${f}]` : '';
-  const residual = shape.residual ? ` + residual[${at}]` : '';
-  return `out[${at}] = ${value}${bias}${residual};`;
+function kernelOf(
+  shape: LinearShape,
+  frame: Frame,
+  label: string,
+  wgsl: string,
+  features: number,
+  rows: number,
+): Kernel {
+  const { bindings, params } = frame;
+  return {
+    stages: [
+      {
+        label: `${label} [${shape.n}, ${shape.k}]`,
+        wgsl,
+        bindings,
+        params,
+        workgroups: (facts, out) => {
+          const count = facts[shape.rowKind];
+          spread(count === 0 ? 0 : Math.ceil(shape.n / features), out, Math.ceil(count / rows));
+        },
+      },
+    ],
+  };
 }
 
 /** 64 threads: 4 features, 16 lanes along K for each, every lane a sum for each row. */
 function buildGemv(shape: LinearShape, rowsAtOnce: number): Kernel {
   const LANES = 16;
   const FEATURES = 4;
-  const { n, k, weight } = shape;
+  const { weight } = shape;
+  const frame = frameOf(shape);
   const piece = pieceOf(weight);
   const vectors = piece.cols / 4;
-  const pieces = Math.ceil(k / piece.cols);
-  const bindings = bindingsOf(shape);
+  const list = (f: (v: number) => string): string[] => Array.from({ length: vectors }, (_, v) => f(v));
   const row = (r: number): string => {
-    const lines: string[] = [];
-    for (let v = 0; v < vectors; v++) lines.push(`let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
-    const dots = Array.from({ length: vectors }, (_, v) => `dot(q${v}, x${v})`).join(' + ');
+    const lines = list((v) => `let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
+    const dots = list((v) => `dot(q${v}, x${v})`).join(' + ');
     if (weight.kind === 'float') lines.push(`acc${r} += ${dots};`);
     else {
-      const sum = Array.from({ length: vectors }, (_, v) => `x${v}`).join(' + ');
+      const sum = list((v) => `x${v}`).join(' + ');
       lines.push(`acc${r} += fma(sb.x, ${dots}, sb.y * dot(${sum}, vec4<f32>(1.0)));`);
     }
     return `{ ${lines.join('\n')} }`;
@@ -89,23 +138,22 @@ function buildGemv(shape: LinearShape, rowsAtOnce: number): Kernel {
   const each = (f: (r: number) => string): string =>
     Array.from({ length: rowsAtOnce }, (_, r) => f(r)).join('\n');
   const group = weight.kind === 'affine' ? weight.groupSize : 1;
-  const wgsl = `${declareBindings(bindings)}
-${loadX(shape)}
+  const wgsl = `${frame.head}
 var<workgroup> part: array<f32, ${LANES * FEATURES * rowsAtOnce}>;
 @compute @workgroup_size(${LANES * FEATURES})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
+  ${frame.sizes}
   let first = (wid.x + wid.y * nwg.x) * ${FEATURES}u;
-  let rows = ${rowCount(shape.rowKind)};
   let row_start = wid.z * ${rowsAtOnce}u;
-  if (first >= ${n}u || row_start >= rows) { return; }
+  if (first >= n || row_start >= rows) { return; }
   let lane = lid % ${LANES}u;
   let f = first + lid / ${LANES}u;
   ${each((r) => `var acc${r} = 0.0; let row${r} = min(row_start + ${r}u, rows - 1u);`)}
-  if (f < ${n}u) {
-    for (var p = lane; p < ${pieces}u; p += ${LANES}u) {
-      ${readMeta(weight, `f * ${k / group}u + p * ${piece.cols}u / ${group}u`)}
-      ${readPiece(weight, `f * ${rowWords(weight, k)}u + p * ${piece.words}u`)}
+  if (f < n) {
+    for (var p = lane; p < pieces; p += ${LANES}u) {
+      ${readMeta(weight, `f * groups + p * ${piece.cols}u / ${group}u`)}
+      ${readPiece(weight, `f * words + p * ${piece.words}u`)}
       ${each(row)}
     }
   }
@@ -117,28 +165,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let feature = i / ${rowsAtOnce}u;
     let g = first + feature;
     let m = row_start + r;
-    if (g < ${n}u && m < rows) {
+    if (g < n && m < rows) {
       var sum = 0.0;
       for (var l = 0u; l < ${LANES}u; l++) { sum += part[(feature * ${LANES}u + l) * ${rowsAtOnce}u + r]; }
-      ${store(shape, 'm', 'g', 'sum')}
+      ${frame.store('sum')}
     }
   }
 }`;
-  return {
-    stages: [
-      {
-        label: `linear gemv ${rowsAtOnce} [${n}, ${k}]`,
-        wgsl,
-        bindings,
-        workgroups: (facts, out) =>
-          spread(
-            facts[shape.rowKind] === 0 ? 0 : Math.ceil(n / FEATURES),
-            out,
-            Math.ceil(facts[shape.rowKind] / rowsAtOnce),
-          ),
-      },
-    ],
-  };
+  return kernelOf(shape, frame, `linear gemv ${rowsAtOnce}`, wgsl, FEATURES, rowsAtOnce);
 }
 
 /**
@@ -150,49 +184,46 @@ function buildTiles(shape: LinearShape): Kernel {
   const FEATURES = 64;
   /** vec4s from a staged row to the next: 8, and one more so that rows start in different banks. */
   const PITCH = 9;
-  const { n, k, weight } = shape;
+  const { weight } = shape;
+  const frame = frameOf(shape);
   const piece = pieceOf(weight);
-  const bindings = bindingsOf(shape);
-  const steps = Math.ceil(k / 32);
   const perStep = 32 / piece.cols;
   const vectors = piece.cols / 4;
-  const words = rowWords(weight, k);
-  const unpack = Array.from({ length: perStep }, (_, i) => {
-    const write = Array.from({ length: vectors }, (__, v) => {
-      const value = weight.kind === 'affine' ? `fma(q${v}, vec4<f32>(sb.x), vec4<f32>(sb.y))` : `q${v}`;
-      return `b_tile[lid * ${PITCH}u + ${i * vectors + v}u] = ${value};`;
-    }).join('\n');
-    const at = `g * ${words}u + (s * ${perStep}u + ${i}u) * ${piece.words}u`;
-    const zero = Array.from(
-      { length: vectors },
-      (__, v) => `b_tile[lid * ${PITCH}u + ${i * vectors + v}u] = vec4<f32>(0.0);`,
-    ).join(' ');
-    const inside = `(s * ${perStep}u + ${i}u) * ${piece.words}u < ${words}u`;
-    return `if (g < ${n}u && ${inside}) {
-      ${weight.kind === 'affine' ? readMeta(weight, `g * ${rowGroups(shape)}u + s * 32u / ${weight.groupSize}u`) : ''}
-      ${readPiece(weight, at)}
-      ${write}
-    } else { ${zero} }`;
+  const write = Array.from({ length: vectors }, (_, v) => {
+    const value = weight.kind === 'affine' ? `fma(q${v}, vec4<f32>(sb.x), vec4<f32>(sb.y))` : `q${v}`;
+    return `b_tile[to + ${v}u] = ${value};`;
   }).join('\n');
+  const group = weight.kind === 'affine' ? weight.groupSize : 1;
   const four = (f: (i: number) => string): string => [0, 1, 2, 3].map(f).join('\n');
-  const wgsl = `${declareBindings(bindings)}
-${loadX(shape)}
+  const wgsl = `${frame.head}
 var<workgroup> a_tile: array<vec4<f32>, ${ROWS * PITCH}>;
 var<workgroup> b_tile: array<vec4<f32>, ${FEATURES * PITCH}>;
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
+  ${frame.sizes}
   let first = (wid.x + wid.y * nwg.x) * ${FEATURES}u;
-  let rows = ${rowCount(shape.rowKind)};
   let row_start = wid.z * ${ROWS}u;
-  if (first >= ${n}u || row_start >= rows) { return; }
+  if (first >= n || row_start >= rows) { return; }
   let tx = lid % 16u;
   let ty = lid / 16u;
   ${four((i) => `var acc${i} = vec4<f32>(0.0);`)}
-  for (var s = 0u; s < ${steps}u; s++) {
+  let steps = (pieces + ${perStep - 1}u) / ${perStep}u;
+  for (var s = 0u; s < steps; s++) {
     if (lid < 64u) {
-      let g = first + lid;
-      ${unpack}
+      // Features beyond the last repeat it; nobody stores their sums.
+      let g = min(first + lid, n - 1u);
+      for (var i = 0u; i < ${perStep}u; i++) {
+        let p = s * ${perStep}u + i;
+        let to = lid * ${PITCH}u + i * ${vectors}u;
+        if (p < pieces) {
+          ${readMeta(weight, `g * groups + p * ${piece.cols}u / ${group}u`)}
+          ${readPiece(weight, `g * words + p * ${piece.words}u`)}
+          ${write}
+        } else {
+          for (var v = 0u; v < ${vectors}u; v++) { b_tile[to + v] = vec4<f32>(0.0); }
+        }
+      }
     } else {
       for (var i = lid - 64u; i < ${ROWS * 8}u; i += 64u) {
         let m = min(row_start + i / 8u, rows - 1u);
@@ -211,34 +242,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     }
     workgroupBarrier();
   }
-  ${four((i) =>
-    four(
-      (j) => `{
-      let m = row_start + ty + ${8 * i}u;
-      let g = first + tx + ${16 * j}u;
-      if (m < rows && g < ${n}u) { ${store(shape, 'm', 'g', `acc${i}[${j}]`)} }
-    }`,
-    ),
-  )}
+  var sums = array<vec4<f32>, 4>(acc0, acc1, acc2, acc3);
+  for (var i = 0u; i < 4u; i++) {
+    for (var j = 0u; j < 4u; j++) {
+      let m = row_start + ty + 8u * i;
+      let g = first + tx + 16u * j;
+      if (m < rows && g < n) ${frame.store('sums[i][j]')}
+    }
+  }
 }`;
-  return {
-    stages: [
-      {
-        label: `linear tiles [${n}, ${k}]`,
-        wgsl,
-        bindings,
-        workgroups: (facts, out) =>
-          spread(
-            facts[shape.rowKind] === 0 ? 0 : Math.ceil(n / FEATURES),
-            out,
-            Math.ceil(facts[shape.rowKind] / ROWS),
-          ),
-      },
-    ],
-  };
-}
-
-function rowGroups(shape: LinearShape): number {
-  const { weight, k } = shape;
-  return weight.kind === 'affine' ? rowMetaWords(weight, k) / (weight.meta === 'f32' ? 2 : 1) : 0;
+  return kernelOf(shape, frame, 'linear tiles', wgsl, FEATURES, ROWS);
 }

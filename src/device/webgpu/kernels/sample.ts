@@ -10,7 +10,7 @@
  */
 
 import { INVALID_TOKEN } from '../../device.js';
-import { type Binding, declareBindings, type Kernel } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 
 export const LOG_WGSL = `
@@ -51,7 +51,11 @@ export function sampleKernel(shape: { readonly vocab: number; readonly stride: n
   const { vocab, stride } = shape;
   let threads = 16;
   while (threads < 256 && threads * 16 < vocab) threads *= 2;
+  const p = new Params();
+  const vocabText = p.u32(vocab);
+  const strideText = p.u32(stride);
   const bindings: Binding[] = [
+    p.binding,
     STEP_BINDING,
     { name: 'logits', access: 'read', type: 'array<f32>' },
     { name: 'ids', access: 'read_write', type: 'array<u32>' },
@@ -63,7 +67,6 @@ export function sampleKernel(shape: { readonly vocab: number; readonly stride: n
 ${STEP_WGSL}
 ${LOG_WGSL}
 ${RANDOM_WGSL}
-const VOCAB = ${vocab}u;
 const NEGATIVE_INFINITY_KEY = 0x007fffffu;
 var<workgroup> part: array<f32, ${threads * PIVOTS}>;
 var<workgroup> part_key: array<u32, ${threads}>;
@@ -85,6 +88,9 @@ fn key_of(bits_: u32) -> u32 {
   let bits = select(bits_, 0u, bits_ == 0x80000000u);
   return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
 }
+fn number_of(key: u32) -> f32 {
+  return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u));
+}
 fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
 fn kept(key: u32, id: u32) -> bool { return key > kept_key || (key == kept_key && id <= kept_id); }
 
@@ -103,7 +109,7 @@ fn entry(mode: u32, i: u32) -> Entry {
 // Σ weight of the tokens at 'place' or above.
 fn total(mode: u32, place: u32, lid: u32) -> f32 {
   var mine = 0.0f;
-  for (var i = lid; i < VOCAB; i += ${threads}u) {
+  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
     let e = entry(mode, i);
     if (e.place >= place) { mine += e.weight; }
   }
@@ -124,7 +130,7 @@ fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
     shift -= 3u;
     // The topmost digit has two bits only: pivots beyond it wrap to 0 and are left out.
     ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
-    for (var i = lid; i < VOCAB; i += ${threads}u) {
+    for (var i = lid; i < ${vocabText}; i += ${threads}u) {
       let e = entry(mode, i);
       ${pivots((j) => `if (e.place >= t${j}) { s${j} += e.weight; }`)}
     }
@@ -140,27 +146,6 @@ fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
     prefix |= digit << shift;
   }
   return prefix;
-}
-
-// Keeps the best 'wanted' (by count, or by probability) of what is kept.
-fn keep_prefix(mode: u32, wanted: f32, top_key: u32, lid: u32) {
-  let key = min(search(mode, wanted, lid), top_key);
-  let above = total(mode, key + 1u, lid);
-  // All that tie weigh the same, so that their number follows.
-  var each = 1.0f;
-  if (mode == 1u) {
-    let bits = select(~key, key & 0x7fffffffu, key >= 0x80000000u);
-    each = exp(max(scaled(bitcast<f32>(bits)), -87.0f));
-  }
-  let ties = max(ceil((wanted - above) / each), 1.0f);
-  tie_key = key;
-  let place = search(2u, ties, lid);
-  // Fewer than wanted stand there: nothing is to be left out.
-  if (key > NEGATIVE_INFINITY_KEY) {
-    kept_id = select(0xffffffffu, kept_id, key == kept_key);
-    kept_key = key;
-    kept_id = min(kept_id, ~place);
-  }
 }
 
 // The largest key of all threads, the lowest id of a tie.
@@ -189,11 +174,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let a = step_output(row, 0u);
   let b = step_output(row, 1u);
   let c = step_output(row, 2u);
-  row_at = row * ${stride}u;
+  row_at = row * ${strideText};
 
+  if (lid == 0u) { atomicStore(&bad, 0u); }
+  workgroupBarrier();
   var key = 0u;
   var id = 0u;
-  for (var i = lid; i < VOCAB; i += ${threads}u) {
+  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
     let bits = bitcast<u32>(logits[row_at + i]);
     // NaN of either sign, or +infinity.
     if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { atomicStore(&bad, 1u); }
@@ -215,8 +202,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
     return;
   }
-  let top_bits = select(~top_key, top_key & 0x7fffffffu, top_key >= 0x80000000u);
-  best = bitcast<f32>(top_bits);
+  best = number_of(top_key);
   inverse_temperature = 1.0f / temperature;
   kept_key = NEGATIVE_INFINITY_KEY + 1u;
   kept_id = 0xffffffffu;
@@ -224,15 +210,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let top_k = a.w;
   let top_p = bitcast<f32>(b.x);
   let min_p = min(bitcast<f32>(b.y), 1.0f);
-  if (top_k > 0u && top_k < VOCAB) { keep_prefix(0u, f32(top_k), top_key, lid); }
-  if (top_p < 1.0f) {
-    let mass = total(1u, 0u, lid);
-    keep_prefix(1u, top_p * mass, top_key, lid);
+  let by_count = top_k > 0u && top_k < ${vocabText};
+  let by_mass = top_p < 1.0f;
+  // Four searches in one loop, for the compiler's sake: top-k, its ties, top-p, its ties.
+  var wanted = f32(top_k);
+  for (var phase = select(2u, 0u, by_count); phase < select(2u, 4u, by_mass); phase++) {
+    let ties = (phase & 1u) == 1u;
+    let mode = select(phase >> 1u, 2u, ties);
+    if (phase == 2u) { wanted = top_p * total(1u, 0u, lid); }
+    let place = search(mode, wanted, lid);
+    if (!ties) {
+      tie_key = min(place, top_key);
+      // Those that tie weigh the same, so that it follows how many of them are wanted.
+      let above = total(mode, tie_key + 1u, lid);
+      var each = 1.0f;
+      if (mode == 1u) { each = exp(max(scaled(number_of(tie_key)), -87.0f)); }
+      wanted = max(ceil((wanted - above) / each), 1.0f);
+    } else if (tie_key > NEGATIVE_INFINITY_KEY) {
+      // Otherwise there are fewer than wanted, and all stay.
+      kept_id = min(select(0xffffffffu, kept_id, tie_key == kept_key), ~place);
+      kept_key = tie_key;
+    }
   }
 
   key = 0u;
   id = 0u;
-  for (var i = lid; i < VOCAB; i += ${threads}u) {
+  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
     let v = logits[row_at + i];
     if (!kept(key_of(bitcast<u32>(v)), i)) { continue; }
     let z = scaled(v);
@@ -253,6 +256,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         label: `sample [${vocab}]`,
         wgsl,
         bindings,
+        params: p.words,
         workgroups: (facts, out) => {
           out[0] = facts.outputs;
           out[1] = 1;
