@@ -3,16 +3,22 @@
  * `app.request()`.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { Hono } from 'hono';
-import { bodyLimit } from 'hono/body-limit';
+import { type Context, Hono } from 'hono';
 import { cors } from 'hono/cors';
 import type { Logger } from 'pino';
 import { KvantError } from '../errors.js';
-import { type CompletionContext, chatCompletions, completions, servedModel } from './completion-routes.js';
+import {
+  type CompletionContext,
+  chatCompletions,
+  completions,
+  type ReasoningFormat,
+  servedModel,
+} from './completion-routes.js';
 import type { EnginePort } from './engine-port.js';
-import { asKvantError, errorResponse } from './http-errors.js';
+import { asKvantError, errorResponse, statusOf } from './http-errors.js';
 import { ServerMetrics } from './metrics.js';
 import { RequestObserver } from './request-observer.js';
+import { Shutdown } from './shutdown.js';
 
 export interface AppOptions {
   readonly engine: EnginePort;
@@ -25,6 +31,10 @@ export interface AppOptions {
   readonly corsOrigin?: string;
   /** Silence on a stream after which a comment is sent. Default 10 s. */
   readonly keepAliveMs?: number;
+  /** What becomes of a `<think>` block at the start of a chat answer. Default `auto`. */
+  readonly reasoningFormat?: ReasoningFormat;
+  /** Tells the application that it is on its way out of service. */
+  readonly shutdown?: Shutdown;
 }
 
 const ROUTES = {
@@ -46,35 +56,32 @@ export function createApp(options: AppOptions): Hono {
   const context: CompletionContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,
-    observe: (kind, stream) => new RequestObserver(kind, stream, log, metrics),
+    bodyLimit: options.bodyLimit ?? 16 * 1024 * 1024,
+    reasoningFormat: options.reasoningFormat ?? 'auto',
+    shutdown: options.shutdown ?? new Shutdown(),
+    observe: (kind) => new RequestObserver(kind, log, metrics),
   };
+  const created = Math.floor(Date.now() / 1000);
   const app = new Hono();
-  const limit = options.bodyLimit ?? 16 * 1024 * 1024;
+  /** An error that no completion request's record tells of. */
+  const refuse = (c: Context, error: KvantError): Response => {
+    const status = statusOf(error);
+    log.info({ method: c.req.method, path: c.req.path, status, code: error.code }, error.message);
+    return errorResponse(error);
+  };
 
   if (options.corsOrigin !== undefined) app.use(cors({ origin: options.corsOrigin }));
-  app.use(
-    bodyLimit({
-      maxSize: limit,
-      onError: () =>
-        errorResponse(
-          new KvantError('body-too-large', `The body is larger than ${limit} bytes.`, {
-            kind: 'invalid-request',
-            fix: 'Send less, or start the server with a larger --body-limit.',
-          }),
-          413,
-        ),
-    }),
-  );
-
   app.get('/health', async () => {
-    const stats = await engine.stats();
-    if (stats.fault !== undefined) {
-      return Response.json(
-        { status: 'failed', code: stats.fault.code, message: stats.fault.message },
-        { status: 503 },
-      );
-    }
-    return Response.json({ status: 'ok', model: engine.info.name, device: engine.info.device.name });
+    const fault = await engine.stats().then(
+      (stats) => stats.fault,
+      (error: unknown) => asKvantError(error),
+    );
+    const { info } = engine;
+    if (fault !== undefined)
+      return Response.json({ status: 'failed', code: fault.code, message: fault.message }, { status: 503 });
+    if (context.shutdown.draining)
+      return Response.json({ status: 'stopping', model: info.name }, { status: 503 });
+    return Response.json({ status: 'ok', model: info.name, device: info.device.name });
   });
 
   if (options.apiKey !== undefined) {
@@ -82,13 +89,13 @@ export function createApp(options: AppOptions): Hono {
     app.use(async (c, next) => {
       const given = /^Bearer (.+)$/i.exec(c.req.header('authorization') ?? '')?.[1] ?? '';
       // Digests have one length, so the comparison takes the same time for every wrong key.
-      if (timingSafeEqual(digest(given), expected)) return next();
-      return errorResponse(
+      if (given !== '' && timingSafeEqual(digest(given), expected)) return next();
+      return refuse(
+        c,
         new KvantError('invalid-api-key', 'The API key is missing or wrong.', {
           kind: 'invalid-request',
           fix: 'Send "Authorization: Bearer KEY" with the key the server was started with.',
         }),
-        401,
       );
     });
   }
@@ -97,30 +104,31 @@ export function createApp(options: AppOptions): Hono {
     const text = await metrics.render(await engine.stats());
     return new Response(text, { headers: { 'content-type': metrics.registry.contentType } });
   });
-  app.get('/v1/models', () => Response.json({ object: 'list', data: [modelBody(engine)] }));
+  app.get('/v1/models', () => Response.json({ object: 'list', data: [modelBody(engine, created)] }));
   app.get('/v1/models/:id{.+}', (c) => {
     servedModel(engine, c.req.param('id'));
-    return Response.json(modelBody(engine));
+    return Response.json(modelBody(engine, created));
   });
   app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw));
   app.post('/v1/completions', (c) => completions(context, c.req.raw));
 
   app.notFound((c) => {
     const { path, method } = c.req;
-    const allowed = path in ROUTES ? ROUTES[path as keyof typeof ROUTES] : undefined;
+    const allowed = Object.hasOwn(ROUTES, path) ? ROUTES[path as keyof typeof ROUTES] : undefined;
     if (allowed !== undefined) {
-      const response = errorResponse(
+      const response = refuse(
+        c,
         new KvantError('method-not-allowed', `${path} does not take ${method}.`, {
           kind: 'invalid-request',
           fix: `Use ${allowed}.`,
         }),
-        405,
       );
       response.headers.set('allow', allowed);
       return response;
     }
     const routes = Object.entries(ROUTES).map(([p, m]) => `${m} ${p}`);
-    return errorResponse(
+    return refuse(
+      c,
       new KvantError('route-not-found', `There is no ${method} ${path}.`, {
         kind: 'not-found',
         fix: `Routes: ${routes.join(', ')}.`,
@@ -136,12 +144,12 @@ export function createApp(options: AppOptions): Hono {
   return app;
 }
 
-function modelBody(engine: EnginePort): object {
+function modelBody(engine: EnginePort, created: number): object {
   const { info } = engine;
   return {
     id: info.name,
     object: 'model',
-    created: 0,
+    created,
     owned_by: 'kvant',
     max_model_len: info.limits.maxContext,
     kvant: {

@@ -1,5 +1,6 @@
 /** What the two completion routes answer with: whole objects and chunks, in OpenAI's shapes. */
 import type { ChoiceResult, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
+import type { AnswerPiece, ToolCall } from './answer-parser.js';
 
 export type RouteKind = 'chat' | 'text';
 
@@ -9,15 +10,18 @@ export interface Envelope {
   readonly id: string;
   readonly created: number;
   readonly model: string;
+  /** Chunks then carry `usage: null`, and the last one the usage. */
+  readonly includeUsage: boolean;
 }
 
-export function makeEnvelope(kind: RouteKind, model: string): Envelope {
+export function makeEnvelope(kind: RouteKind, model: string, includeUsage: boolean): Envelope {
   const id = crypto.randomUUID().replaceAll('-', '');
   return {
     kind,
     id: `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
     created: Math.floor(Date.now() / 1000),
     model,
+    includeUsage,
   };
 }
 
@@ -37,11 +41,20 @@ export interface KvantExtra {
   readonly timings: Timings;
 }
 
-export function wholeBody(envelope: Envelope, results: readonly GenerationResult[]): object {
+const extra = ([first]: readonly GenerationResult[]): KvantExtra | undefined =>
+  first === undefined ? undefined : { seed: first.seed, timings: first.timings };
+
+/** `parse` takes the text of a chat choice apart. */
+export function wholeBody(
+  envelope: Envelope,
+  results: readonly GenerationResult[],
+  parse: (text: string) => AnswerPiece,
+): object {
   const choices = results.flatMap((result, p) =>
-    result.choices.map((choice) =>
-      wholeChoice(envelope.kind, choice, p * result.choices.length + choice.index),
-    ),
+    result.choices.map((choice) => {
+      const index = p * result.choices.length + choice.index;
+      return envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index, parse);
+    }),
   );
   return {
     id: envelope.id,
@@ -50,52 +63,80 @@ export function wholeBody(envelope: Envelope, results: readonly GenerationResult
     model: envelope.model,
     choices,
     usage: usageBody(results.map((r) => r.usage)),
-    kvant: results.map((r): KvantExtra => ({ seed: r.seed, timings: r.timings }))[0],
+    kvant: extra(results),
   };
 }
 
-function wholeChoice(kind: RouteKind, choice: ChoiceResult, index: number): object {
-  const rest = { logprobs: null, finish_reason: finishName(choice.finishReason) };
-  if (kind === 'text') return { index, text: choice.text, ...rest };
-  return { index, message: { role: 'assistant', content: choice.text, refusal: null }, ...rest };
+function textChoice({ text, finishReason }: ChoiceResult, index: number): object {
+  return { index, text, logprobs: null, finish_reason: finishName(finishReason, 0) };
+}
+
+function chatChoice(
+  { text, finishReason }: ChoiceResult,
+  index: number,
+  parse: (text: string) => AnswerPiece,
+): object {
+  const { reasoning, content, calls } = parse(text);
+  const message = {
+    role: 'assistant',
+    content: content === '' && calls.length > 0 ? null : content,
+    refusal: null,
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls }),
+  };
+  return { index, message, logprobs: null, finish_reason: finishName(finishReason, calls.length) };
 }
 
 /** The first chunk of a chat choice: it names the role. */
 export function roleChunk(envelope: Envelope, index: number): object {
-  return chunk(envelope, [
-    { index, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null },
-  ]);
+  return choiceChunk(envelope, index, { delta: { role: 'assistant', content: '' } }, null);
 }
 
-export function deltaChunk(
+export function textChunk(
   envelope: Envelope,
   index: number,
   text: string,
   finish: FinishReason | null,
 ): object {
-  const reason = finish === null ? null : finishName(finish);
-  if (envelope.kind === 'text')
-    return chunk(envelope, [{ index, text, logprobs: null, finish_reason: reason }]);
-  const delta = text.length === 0 ? {} : { content: text };
-  return chunk(envelope, [{ index, delta, logprobs: null, finish_reason: reason }]);
+  return choiceChunk(envelope, index, { text }, finish === null ? null : finishName(finish, 0));
+}
+
+/** The chunks of one piece of a chat answer. `firstCall`: how many calls the choice has made before. */
+export function* answerChunks(
+  envelope: Envelope,
+  index: number,
+  { reasoning, content, calls }: AnswerPiece,
+  firstCall: number,
+): Generator<object> {
+  if (reasoning !== '') yield choiceChunk(envelope, index, { delta: { reasoning_content: reasoning } }, null);
+  if (content !== '') yield choiceChunk(envelope, index, { delta: { content } }, null);
+  if (calls.length > 0) {
+    const tool_calls = calls.map((call: ToolCall, i) => ({ index: firstCall + i, ...call }));
+    yield choiceChunk(envelope, index, { delta: { tool_calls } }, null);
+  }
+}
+
+/** The last chunk of a chat choice: it says why the answer ended. */
+export function finishChunk(envelope: Envelope, index: number, finish: FinishReason, calls: number): object {
+  return choiceChunk(envelope, index, { delta: {} }, finishName(finish, calls));
 }
 
 /** The last chunk, when the client asked for usage. */
 export function usageChunk(envelope: Envelope, results: readonly GenerationResult[]): object {
-  const first = results[0];
-  return {
-    ...chunk(envelope, []),
-    usage: usageBody(results.map((r) => r.usage)),
-    ...(first === undefined ? {} : { kvant: { seed: first.seed, timings: first.timings } }),
-  };
+  return { ...chunk(envelope, []), usage: usageBody(results.map((r) => r.usage)), kvant: extra(results) };
+}
+
+function choiceChunk(envelope: Envelope, index: number, body: object, finish: string | null): object {
+  return chunk(envelope, [{ index, ...body, logprobs: null, finish_reason: finish }]);
 }
 
 function chunk(envelope: Envelope, choices: readonly object[]): object {
-  const { id, created, model, kind } = envelope;
-  return { id, object: objectName(kind, true), created, model, choices };
+  const { id, created, model, kind, includeUsage } = envelope;
+  const object = objectName(kind, true);
+  return { id, object, created, model, choices, ...(includeUsage ? { usage: null } : {}) };
 }
 
-/** `cancelled` has no counterpart at OpenAI; it is only ever seen when the server shuts down. */
-function finishName(reason: FinishReason): string {
-  return reason;
+/** An answer that ends of itself with calls has ended for them; one that was cut off says so. */
+function finishName(reason: FinishReason, calls: number): string {
+  return reason === 'stop' && calls > 0 ? 'tool_calls' : reason;
 }

@@ -1,43 +1,68 @@
 /** `POST /v1/chat/completions` and `POST /v1/completions`. */
 import type { ChatRequest, Delta, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { ReasoningSplitter } from '../text/reasoning.js';
+import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import {
-  deltaChunk,
+  answerChunks,
   type Envelope,
+  finishChunk,
   makeEnvelope,
   type RouteKind,
   roleChunk,
+  textChunk,
   usageChunk,
   wholeBody,
 } from './completion-format.js';
 import type { EnginePort } from './engine-port.js';
 import { asKvantError, errorBody } from './http-errors.js';
 import { parseChat, parseCompletion, type StreamChoice } from './openai-schemas.js';
-import { readJsonObject } from './request-body.js';
+import { type Body, readJsonObject } from './request-body.js';
 import type { RequestObserver } from './request-observer.js';
+import { type Shutdown, stopping } from './shutdown.js';
 import { SSE_HEADERS, sseStream } from './sse.js';
+
+export const REASONING_FORMATS = ['auto', 'none'] as const;
+/** `auto`: a `<think>` block is delivered as `reasoning_content`; `none`: it stays in the content. */
+export type ReasoningFormat = (typeof REASONING_FORMATS)[number];
 
 export interface CompletionContext {
   readonly engine: EnginePort;
   readonly keepAliveMs: number;
+  readonly bodyLimit: number;
+  readonly reasoningFormat: ReasoningFormat;
+  readonly shutdown: Shutdown;
   /** Opens the record of one request: log line and metrics. */
-  observe(kind: RouteKind, stream: boolean): RequestObserver;
+  observe(kind: RouteKind): RequestObserver;
 }
 
-export async function chatCompletions(context: CompletionContext, raw: Request): Promise<Response> {
-  const parsed = parseChat(await readJsonObject(raw));
-  const model = servedModel(context.engine, parsed.model);
-  return respond(context, raw, 'chat', model, parsed, [parsed.request], (request) =>
-    context.engine.chat(request),
-  );
+/** What a request's body asks for: how to start it, and how to take its answers apart. */
+interface Asked extends StreamChoice {
+  readonly requests: readonly (ChatRequest | GenerateRequest)[];
+  readonly start: (index: number, more: { requestId: string; signal: AbortSignal }) => Generation;
+  readonly toolCalls: AnswerParserOptions['toolCalls'];
 }
 
-export async function completions(context: CompletionContext, raw: Request): Promise<Response> {
-  const parsed = parseCompletion(await readJsonObject(raw));
-  const model = servedModel(context.engine, parsed.model);
-  return respond(context, raw, 'text', model, parsed, parsed.requests, (request) =>
-    context.engine.generate(request),
-  );
+export function chatCompletions(context: CompletionContext, raw: Request): Promise<Response> {
+  return respond(context, raw, 'chat', (body) => {
+    const { request, ...parsed } = parseChat(body);
+    return {
+      ...parsed,
+      requests: [request],
+      start: (_, more) => context.engine.chat({ ...request, ...more }),
+    };
+  });
+}
+
+export function completions(context: CompletionContext, raw: Request): Promise<Response> {
+  return respond(context, raw, 'text', (body) => {
+    const parsed = parseCompletion(body);
+    return {
+      ...parsed,
+      toolCalls: 'off',
+      start: (index, more) => context.engine.generate({ ...parsed.requests[index]!, ...more }),
+    };
+  });
 }
 
 /** Errors: `model-not-found` (404). */
@@ -52,76 +77,118 @@ export function servedModel(engine: EnginePort, asked: string | undefined): stri
   });
 }
 
-async function respond<R extends ChatRequest | GenerateRequest>(
+async function respond(
   context: CompletionContext,
   raw: Request,
   kind: RouteKind,
-  model: string,
-  choice: StreamChoice,
-  requests: readonly R[],
-  start: (request: R) => Generation,
+  parse: (body: Body) => Asked,
 ): Promise<Response> {
-  const observer = context.observe(kind, choice.stream);
-  const envelope = makeEnvelope(kind, model);
+  const { engine, shutdown } = context;
+  const observer = context.observe(kind);
   const generations: Generation[] = [];
   const cancel = (): void => {
     for (const generation of generations) generation.cancel();
   };
+  const untrack = shutdown.track(cancel);
+  let streaming = false;
   try {
-    for (const request of requests)
-      generations.push(start({ ...request, requestId: envelope.id, signal: raw.signal }));
-    for (const generation of generations) generation.result.catch(() => {});
-    observer.started(requests[0], generations);
+    if (shutdown.draining) throw stopping();
+    const asked = parse(await readJsonObject(raw, context.bodyLimit));
+    const { stream, requests } = asked;
+    const envelope = makeEnvelope(kind, servedModel(engine, asked.model), asked.includeUsage);
+    for (const index of requests.keys())
+      generations.push(asked.start(index, { requestId: envelope.id, signal: raw.signal }));
+    observer.started(envelope.id, stream, requests[0]);
     // A refusal must come before anything streams.
     await Promise.all(generations.map((g) => g.accepted));
-    if (choice.stream) {
-      const events = streamEvents(envelope, generations, requests[0]?.n ?? 1, choice.includeUsage, observer);
-      const stream = sseStream(events, { keepAliveMs: context.keepAliveMs, onEnd: cancel });
-      return new Response(stream, { headers: { ...SSE_HEADERS, 'x-request-id': envelope.id } });
+    const parts: AnswerParserOptions = {
+      reasoning:
+        kind === 'text' || context.reasoningFormat === 'none' ? 'off' : thinking(engine, generations),
+      toolCalls: asked.toolCalls,
+    };
+    const headers = { 'x-request-id': envelope.id };
+    if (stream) {
+      streaming = true;
+      let gone = false;
+      const onEnd = (): void => {
+        gone = true;
+        untrack();
+        cancel();
+      };
+      const n = requests[0]?.n ?? 1;
+      const events = streamEvents(envelope, generations, n, parts, observer, () => gone);
+      return new Response(sseStream(events, { keepAliveMs: context.keepAliveMs, onEnd }), {
+        headers: { ...SSE_HEADERS, ...headers },
+      });
     }
-    for (const generation of generations) void watch(generation, observer);
+    for (const [index, generation] of generations.entries()) void watch(generation, index, observer);
     const results = await Promise.all(generations.map((g) => g.result));
+    if (raw.signal.aborted) observer.ended();
     for (const result of results) throwIfFailed(result);
     observer.finished(results);
-    return Response.json(wholeBody(envelope, results), { headers: { 'x-request-id': envelope.id } });
+    return Response.json(
+      wholeBody(envelope, results, (text) => AnswerParser.parse(text, parts)),
+      { headers },
+    );
   } catch (error) {
     cancel();
     const known = asKvantError(error);
     observer.failed(known);
     throw known;
+  } finally {
+    if (!streaming) untrack();
   }
 }
 
+/** Whether the prompt, as the template made it, has begun a block of thoughts. */
+function thinking(engine: EnginePort, generations: readonly Generation[]): 'open' | 'closed' {
+  const promptEnd = engine.detokenize(generations[0]?.promptTokenIds.slice(-16) ?? []);
+  return ReasoningSplitter.opensIn(promptEnd) ? 'open' : 'closed';
+}
+
+/** Nobody but the server itself cancels a request whose client is still there. */
 function throwIfFailed(result: GenerationResult): void {
-  for (const choice of result.choices) if (choice.error !== undefined) throw choice.error;
+  for (const choice of result.choices) {
+    if (choice.error !== undefined) throw choice.error;
+    if (choice.finishReason === 'cancelled') throw stopping();
+  }
 }
 
 /** Lets the observer see the tokens of a response that does not stream. */
-async function watch(generation: Generation, observer: RequestObserver): Promise<void> {
-  for await (const delta of generation) observer.delta(delta);
+async function watch(generation: Generation, index: number, observer: RequestObserver): Promise<void> {
+  for await (const delta of generation) observer.delta(delta, index);
 }
 
 async function* streamEvents(
   envelope: Envelope,
   generations: readonly Generation[],
   n: number,
-  includeUsage: boolean,
+  parts: AnswerParserOptions,
   observer: RequestObserver,
+  gone: () => boolean,
 ): AsyncGenerator<string, void, void> {
   try {
+    const parsers = new Map<number, AnswerParser>();
     if (envelope.kind === 'chat') {
-      for (let index = 0; index < n * generations.length; index++)
+      for (let index = 0; index < n * generations.length; index++) {
+        parsers.set(index, new AnswerParser(parts));
         yield JSON.stringify(roleChunk(envelope, index));
+      }
     }
     for await (const [prompt, delta] of merge(generations)) {
-      observer.delta(delta);
+      const index = prompt * n + delta.choice;
+      observer.delta(delta, index);
       if (delta.error !== undefined) throw delta.error;
-      if (delta.text.length === 0 && delta.finishReason === null) continue;
-      yield JSON.stringify(deltaChunk(envelope, prompt * n + delta.choice, delta.text, delta.finishReason));
+      if (delta.finishReason === 'cancelled') {
+        if (gone()) return;
+        throw stopping();
+      }
+      for (const chunk of deltaChunks(envelope, index, delta, parsers.get(index)))
+        yield JSON.stringify(chunk);
     }
     const results = await Promise.all(generations.map((g) => g.result));
     observer.finished(results);
-    if (includeUsage) yield JSON.stringify(usageChunk(envelope, results));
+    if (envelope.includeUsage) yield JSON.stringify(usageChunk(envelope, results));
     yield '[DONE]';
   } catch (error) {
     const known = asKvantError(error);
@@ -131,6 +198,24 @@ async function* streamEvents(
   } finally {
     observer.ended();
   }
+}
+
+function* deltaChunks(
+  envelope: Envelope,
+  index: number,
+  { text, finishReason }: Delta,
+  parser: AnswerParser | undefined,
+): Generator<object> {
+  if (parser === undefined) {
+    if (text !== '' || finishReason !== null) yield textChunk(envelope, index, text, finishReason);
+    return;
+  }
+  for (const read of finishReason === null ? (['push'] as const) : (['push', 'end'] as const)) {
+    const before = parser.calls;
+    const piece = read === 'push' ? parser.push(text) : parser.end();
+    yield* answerChunks(envelope, index, piece, before);
+  }
+  if (finishReason !== null) yield finishChunk(envelope, index, finishReason, parser.calls);
 }
 
 /** The deltas of several generations as they come, each with the index of its generation. */

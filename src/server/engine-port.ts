@@ -6,4 +6,6 @@ export interface EnginePort {
   stats(): Promise<EngineStats>;
   generate(request: GenerateRequest): Generation;
   chat(request: ChatRequest): Generation;
+  /** Text of ids. */
+  detokenize(ids: readonly number[]): string;
 }

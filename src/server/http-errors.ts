@@ -31,11 +31,24 @@ export function asKvantError(error: unknown): KvantError {
   });
 }
 
-export function errorBody(error: KvantError, status: number = error.status): ErrorBody {
+/** Statuses that the kind of an error does not tell. */
+const STATUS: Readonly<Record<string, number>> = {
+  'body-too-large': 413,
+  'invalid-api-key': 401,
+  'method-not-allowed': 405,
+  'shutting-down': 503,
+  'engine-closed': 503,
+};
+
+export const statusOf = (error: KvantError): number => STATUS[error.code] ?? error.status;
+
+export function errorBody(error: KvantError): ErrorBody {
+  const status = statusOf(error);
+  const message = /[.!?…]$/.test(error.message) ? error.message : `${error.message}.`;
   return {
     error: {
-      message: error.fix === undefined ? error.message : `${error.message} ${error.fix}`,
-      type: status === 401 ? 'authentication_error' : TYPES[error.kind],
+      message: error.fix === undefined ? message : `${message} ${error.fix}`,
+      type: status === 401 ? 'authentication_error' : status >= 500 ? 'server_error' : TYPES[error.kind],
       param: error.where ?? null,
       code: error.code.replaceAll('-', '_'),
       ...(error.fix === undefined ? {} : { fix: error.fix }),
@@ -44,10 +57,13 @@ export function errorBody(error: KvantError, status: number = error.status): Err
 }
 
 /** The response for an error: its status, its body, and when to come again. */
-export function errorResponse(error: KvantError, status: number = error.status): Response {
+export function errorResponse(error: KvantError): Response {
+  const status = statusOf(error);
   const headers = new Headers({ 'content-type': 'application/json' });
   if (status === 429 || status === 503)
     headers.set('retry-after', String(Math.max(1, Math.ceil(error.retryAfter ?? 1))));
   if (status === 401) headers.set('www-authenticate', 'Bearer');
-  return new Response(JSON.stringify(errorBody(error, status)), { status, headers });
+  // A client must not wait for the next answer on a connection that is about to close.
+  if (error.code === 'shutting-down') headers.set('connection', 'close');
+  return new Response(JSON.stringify(errorBody(error)), { status, headers });
 }

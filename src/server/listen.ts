@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { serve } from '@hono/node-server';
 import { KvantError } from '../errors.js';
 import { type AppOptions, createApp } from './app.js';
+import { Shutdown } from './shutdown.js';
 
 export interface ListenOptions extends AppOptions {
   /** Default 127.0.0.1. */
@@ -17,11 +18,20 @@ export interface RunningServer {
   readonly url: string;
   readonly port: number;
   /**
-   * Takes no new connections, lets responses under way finish for `graceMs` (default 30 s), then ends them.
-   * Resolves when the last connection is closed.
+   * Takes no new requests (503), lets those under way and in the queue finish for `graceMs` (default 30 s), then
+   * ends them with an error that says so. Resolves when the last connection is closed.
    */
   close(graceMs?: number): Promise<void>;
 }
+
+/**
+ * A client that vanished without a word is found out by probes of its connection. One that keeps its connection for
+ * the next request is not cut off sooner than usual clients and proxies let go of theirs.
+ */
+const SOCKETS = { keepAlive: true, keepAliveInitialDelay: 30_000, keepAliveTimeout: 75_000 };
+/** What responses have to say that they end, before their connections are cut. */
+const FAREWELL_MS = 1000;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Errors: `address-in-use`, `address-not-available`.
@@ -32,34 +42,49 @@ export interface RunningServer {
  */
 export async function listen(options: ListenOptions): Promise<RunningServer> {
   const host = options.host ?? '127.0.0.1';
-  const app = createApp(options);
+  const wanted = options.port ?? 8080;
+  const shutdown = options.shutdown ?? new Shutdown();
+  const { fetch } = createApp({ ...options, shutdown });
   const server = await new Promise<Server>((resolve, reject) => {
-    const starting = serve({ fetch: app.fetch, hostname: host, port: options.port ?? 8080 }, () => {
-      starting.off('error', refused);
-      resolve(starting);
-    }) as Server;
-    const refused = (error: NodeJS.ErrnoException): void =>
-      reject(listenError(error, host, options.port ?? 8080));
+    const starting = serve(
+      { fetch, hostname: host, port: wanted, overrideGlobalObjects: false, serverOptions: SOCKETS },
+      () => {
+        starting.off('error', refused);
+        resolve(starting);
+      },
+    ) as Server;
+    const refused = (error: NodeJS.ErrnoException): void => reject(listenError(error, host, wanted));
     starting.once('error', refused);
   });
+  server.on('error', (err) => options.log.error({ err }, 'server error'));
   const { port } = server.address() as AddressInfo;
+  let closed: Promise<void> | null = null;
   return {
     port,
     url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
-    close: (graceMs = 30_000) => close(server, graceMs),
+    close: (graceMs = 30_000) => {
+      closed ??= close(server, shutdown, Math.min(graceMs, LONGEST_TIMER_MS));
+      return closed;
+    },
   };
 }
 
-async function close(server: Server, graceMs: number): Promise<void> {
+async function close(server: Server, shutdown: Shutdown, graceMs: number): Promise<void> {
+  shutdown.drain();
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
   });
   // A connection whose response has just ended would otherwise idle until its keep-alive runs out.
   const idle = setInterval(() => server.closeIdleConnections(), 50);
-  const timer = setTimeout(() => server.closeAllConnections(), graceMs);
+  let cut: NodeJS.Timeout | undefined;
+  const timer = setTimeout(() => {
+    shutdown.end();
+    cut = setTimeout(() => server.closeAllConnections(), FAREWELL_MS);
+  }, graceMs);
   await closed;
   clearInterval(idle);
   clearTimeout(timer);
+  clearTimeout(cut);
 }
 
 function listenError(error: NodeJS.ErrnoException, host: string, port: number): KvantError {

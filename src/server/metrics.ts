@@ -8,7 +8,7 @@ export class ServerMetrics {
   readonly registry = new Registry();
   readonly requests = new Counter({
     name: 'kvant_requests_total',
-    help: 'Completion requests by route and outcome (ok, error, cancelled).',
+    help: 'Completion requests by route and outcome (ok, refused, error, cancelled).',
     labelNames: ['route', 'outcome'] as const,
     registers: [this.registry],
   });
@@ -31,54 +31,53 @@ export class ServerMetrics {
     buckets: SECONDS,
     registers: [this.registry],
   });
-  readonly #gauges: Readonly<Record<string, Gauge>>;
-  readonly #finished: Gauge<'reason'>;
+  readonly #stats: readonly ((stats: EngineStats) => void)[];
 
   constructor() {
-    const gauge = (name: string, help: string): Gauge =>
-      new Gauge({ name, help, registers: [this.registry] });
-    this.#gauges = {
-      queued: gauge('kvant_queued_sequences', 'Sequences that wait for a row.'),
-      prefilling: gauge('kvant_prefilling_rows', 'Rows whose prompt is being processed.'),
-      decoding: gauge('kvant_decoding_rows', 'Rows that generate.'),
-      running: gauge('kvant_running_rows', 'Rows in use: prefilling and decoding.'),
-      rows: gauge('kvant_rows', 'Rows there are.'),
-      blocksUsed: gauge('kvant_kv_blocks_used', 'KV blocks in use.'),
-      blocksTotal: gauge('kvant_kv_blocks', 'KV blocks there are.'),
-      promptTokens: gauge('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.'),
-      completionTokens: gauge('kvant_completion_tokens_total', 'Tokens generated since the start.'),
-      steps: gauge('kvant_steps_total', 'Steps since the start.'),
-      refused: gauge('kvant_refused_total', 'Requests refused since the start.'),
-      deviceBytes: gauge('kvant_device_bytes', 'Bytes allocated on the device.'),
-      deviceBuffers: gauge('kvant_device_buffers', 'Live buffers on the device.'),
+    const registers = [this.registry];
+    const gauge = (name: string, help: string, read: (stats: EngineStats) => number) => {
+      const metric = new Gauge({ name, help, registers });
+      return (stats: EngineStats): void => metric.set(read(stats));
     };
-    this.#finished = new Gauge({
+    /** The engine counts; here its total is copied. */
+    const total = (name: string, help: string, read: (stats: EngineStats) => number) => {
+      const metric = new Counter({ name, help, registers });
+      return (stats: EngineStats): void => {
+        metric.reset();
+        metric.inc(read(stats));
+      };
+    };
+    const finished = new Counter({
       name: 'kvant_finished_total',
       help: 'Choices finished since the start, by reason.',
       labelNames: ['reason'] as const,
-      registers: [this.registry],
+      registers,
     });
+    this.#stats = [
+      gauge('kvant_queued_sequences', 'Sequences that wait for a row.', (s) => s.queued),
+      gauge('kvant_prefilling_rows', 'Rows whose prompt is being processed.', (s) => s.prefilling),
+      gauge('kvant_decoding_rows', 'Rows that generate.', (s) => s.decoding),
+      gauge('kvant_running_rows', 'Rows in use: prefilling and decoding.', (s) => s.prefilling + s.decoding),
+      gauge('kvant_rows', 'Rows there are.', (s) => s.maxRows),
+      gauge('kvant_kv_blocks_used', 'KV blocks in use.', (s) => s.blocksUsed),
+      gauge('kvant_kv_blocks', 'KV blocks there are.', (s) => s.blocksTotal),
+      gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
+      gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
+      total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),
+      total('kvant_completion_tokens_total', 'Tokens generated since the start.', (s) => s.completionTokens),
+      total('kvant_steps_total', 'Steps since the start.', (s) => s.steps),
+      total('kvant_refused_total', 'Requests that the engine refused since the start.', (s) => s.refused),
+      total('kvant_preemptions_total', 'Rows that gave way to others since the start.', (s) => s.preemptions),
+      (stats) => {
+        finished.reset();
+        for (const [reason, count] of Object.entries(stats.finished)) finished.inc({ reason }, count);
+      },
+    ];
   }
 
   /** The exposition text. */
-  async render(stats: EngineStats): Promise<string> {
-    const values: Record<string, number> = {
-      queued: stats.queued,
-      prefilling: stats.prefilling,
-      decoding: stats.decoding,
-      running: stats.prefilling + stats.decoding,
-      rows: stats.maxRows,
-      blocksUsed: stats.blocksUsed,
-      blocksTotal: stats.blocksTotal,
-      promptTokens: stats.promptTokens,
-      completionTokens: stats.completionTokens,
-      steps: stats.steps,
-      refused: stats.refused,
-      deviceBytes: stats.device.bytes,
-      deviceBuffers: stats.device.buffers,
-    };
-    for (const [name, value] of Object.entries(values)) this.#gauges[name]?.set(value);
-    for (const [reason, count] of Object.entries(stats.finished)) this.#finished.set({ reason }, count);
+  render(stats: EngineStats): Promise<string> {
+    for (const copy of this.#stats) copy(stats);
     return this.registry.metrics();
   }
 }

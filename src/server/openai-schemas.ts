@@ -77,6 +77,8 @@ export interface StreamChoice {
 
 export interface ParsedChat extends StreamChoice {
   readonly request: ChatRequest;
+  /** Which tool calls the answer may hold: none without tools, one if the client wants no parallel calls. */
+  readonly toolCalls: 'off' | 'one' | 'many';
 }
 
 export interface ParsedCompletion extends StreamChoice {
@@ -94,13 +96,15 @@ export function parseChat(body: Body): ParsedChat {
   };
   // The `developer` role is OpenAI's newer name of `system`; templates know only the latter.
   const messages = fields.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
-  const tools = fields.tool_choice === 'none' ? undefined : (fields.tools ?? undefined);
+  const given = fields.tool_choice === 'none' ? [] : (fields.tools ?? []);
+  const tools = given.length === 0 ? undefined : given;
   return {
     ...streamChoice(fields),
+    toolCalls: tools === undefined ? 'off' : fields.parallel_tool_calls === false ? 'one' : 'many',
     request: {
       ...samplingFromWire(body),
       messages,
-      ...(tools === undefined || tools.length === 0 ? {} : { tools }),
+      ...(tools === undefined ? {} : { tools }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
       ...(fields.add_generation_prompt == null ? {} : { addGenerationPrompt: fields.add_generation_prompt }),
     },

@@ -4,9 +4,9 @@ import { KvantError } from '../errors.js';
 
 export type Body = Readonly<Record<string, unknown>>;
 
-/** Errors: `invalid-json`, `invalid-body` (400). */
-export async function readJsonObject(request: Request): Promise<Body> {
-  const text = await request.text();
+/** Errors: `body-too-large` (413), `body-incomplete`, `invalid-json`, `invalid-body` (400). */
+export async function readJsonObject(request: Request, limit: number): Promise<Body> {
+  const text = await readText(request, limit);
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -24,6 +24,34 @@ export async function readJsonObject(request: Request): Promise<Body> {
     });
   }
   return value as Body;
+}
+
+/** The body, of which no more than `limit` bytes are ever held. */
+async function readText(request: Request, limit: number): Promise<string> {
+  const tooLarge = (): KvantError =>
+    new KvantError('body-too-large', `The body is larger than ${limit} bytes.`, {
+      kind: 'invalid-request',
+      fix: 'Send less, or start the server with a larger --body-limit.',
+    });
+  if (Number(request.headers.get('content-length') ?? 0) > limit) throw tooLarge();
+  const decoder = new TextDecoder();
+  let text = '';
+  let size = 0;
+  try {
+    for await (const chunk of request.body ?? []) {
+      size += chunk.byteLength;
+      if (size > limit) throw tooLarge();
+      text += decoder.decode(chunk, { stream: true });
+    }
+  } catch (cause) {
+    if (cause instanceof KvantError) throw cause;
+    throw new KvantError('body-incomplete', 'The body broke off.', {
+      kind: 'invalid-request',
+      fix: 'Send all of it.',
+      cause,
+    });
+  }
+  return text + decoder.decode();
 }
 
 /** Checks the part of the body that a schema names. Errors: `invalid-parameter` (400), `where` naming the field. */

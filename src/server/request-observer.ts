@@ -1,51 +1,54 @@
 /** What is written down about one request: a log line, counters and histograms. */
 import type { Logger } from 'pino';
-import type { ChatRequest, Delta, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
+import type { ChatRequest, Delta, GenerateRequest, GenerationResult } from '../engine/types.js';
 import type { KvantError } from '../errors.js';
 import type { RouteKind } from './completion-format.js';
+import { statusOf } from './http-errors.js';
 import type { ServerMetrics } from './metrics.js';
 
 const SHOWN_TEXT = 200;
+const SHOWN_DEPTH = 8;
 
 export class RequestObserver {
   readonly #kind: RouteKind;
-  readonly #stream: boolean;
   readonly #log: Logger;
   readonly #metrics: ServerMetrics;
   readonly #startedAt = performance.now();
-  #lastDeltaAt: number | null = null;
-  #id = '';
+  /** When each choice had its last tokens. */
+  readonly #lastDeltaAt = new Map<number, number>();
+  #id: string | undefined;
+  #stream: boolean | undefined;
   #over = false;
 
-  constructor(kind: RouteKind, stream: boolean, log: Logger, metrics: ServerMetrics) {
+  constructor(kind: RouteKind, log: Logger, metrics: ServerMetrics) {
     this.#kind = kind;
-    this.#stream = stream;
     this.#log = log;
     this.#metrics = metrics;
   }
 
-  started(request: ChatRequest | GenerateRequest | undefined, generations: readonly Generation[]): void {
-    this.#id = generations[0]?.requestId ?? '';
+  started(id: string, stream: boolean, request: ChatRequest | GenerateRequest | undefined): void {
+    this.#id = id;
+    this.#stream = stream;
     if (!this.#log.isLevelEnabled('debug')) return;
-    const { signal: _, ...parameters } = request ?? {};
-    this.#log.debug({ id: this.#id, parameters: shorten(parameters) }, 'request');
+    this.#log.debug({ id, parameters: shorten(request) }, 'request');
   }
 
-  delta(delta: Delta): void {
+  /** `choice`: of all choices of the response. */
+  delta(delta: Delta, choice: number): void {
     if (delta.tokenIds.length === 0) return;
     const now = performance.now();
-    if (this.#lastDeltaAt === null) {
-      this.#metrics.timeToFirstToken.observe((now - this.#startedAt) / 1000);
-    } else {
-      const each = (now - this.#lastDeltaAt) / 1000 / delta.tokenIds.length;
+    const last = this.#lastDeltaAt.get(choice);
+    if (this.#lastDeltaAt.size === 0) this.#metrics.timeToFirstToken.observe((now - this.#startedAt) / 1000);
+    if (last !== undefined) {
+      const each = (now - last) / 1000 / delta.tokenIds.length;
       for (let i = 0; i < delta.tokenIds.length; i++) this.#metrics.interToken.observe(each);
     }
-    this.#lastDeltaAt = now;
+    this.#lastDeltaAt.set(choice, now);
   }
 
   finished(results: readonly GenerationResult[]): void {
     const reasons = results.flatMap((r) => r.choices.map((c) => c.finishReason));
-    if (!this.#close(reasons.every((r) => r === 'cancelled') ? 'cancelled' : 'ok')) return;
+    if (!this.#close('ok')) return;
     const first = results[0];
     const usage = {
       prompt: results.reduce((sum, r) => sum + r.usage.promptTokens, 0),
@@ -74,19 +77,22 @@ export class RequestObserver {
   }
 
   failed(error: KvantError): void {
-    if (!this.#close('error')) return;
+    const status = statusOf(error);
+    if (!this.#close(status < 500 ? 'refused' : 'error')) return;
     const fields = {
       id: this.#id,
       route: this.#kind,
+      status,
       code: error.code,
       where: error.where,
       ms: round(performance.now() - this.#startedAt),
     };
-    if (error.status >= 500) this.#log.error({ ...fields, err: error.cause ?? error }, error.message);
+    if (status >= 500 && error.kind !== 'overloaded')
+      this.#log.error({ ...fields, err: error.cause ?? error }, error.message);
     else this.#log.info(fields, error.message);
   }
 
-  /** The stream is over, whatever became of it: if nobody said so before, the client went away. */
+  /** The response is over, whatever became of it: if nobody said so before, the client went away. */
   ended(): void {
     if (!this.#close('cancelled')) return;
     this.#log.info(
@@ -95,7 +101,7 @@ export class RequestObserver {
     );
   }
 
-  #close(outcome: 'ok' | 'error' | 'cancelled'): boolean {
+  #close(outcome: 'ok' | 'refused' | 'error' | 'cancelled'): boolean {
     if (this.#over) return false;
     this.#over = true;
     this.#metrics.requests.inc({ route: this.#kind, outcome });
@@ -107,17 +113,19 @@ export class RequestObserver {
 const round = (value: number | undefined): number | undefined =>
   value === undefined ? undefined : Math.round(value * 10) / 10;
 
-/** A copy fit for a log: long strings cut, with what was left out. */
-function shorten(value: unknown): unknown {
+/** A copy fit for a log: long strings cut, with what was left out; no deeper than a log is read. */
+function shorten(value: unknown, depth = 0): unknown {
   if (typeof value === 'string' && value.length > SHOWN_TEXT) {
     return `${value.slice(0, SHOWN_TEXT)}… (${value.length} characters)`;
   }
   if (Array.isArray(value)) {
-    const head = value.slice(0, 20).map(shorten);
+    if (depth >= SHOWN_DEPTH) return '[…]';
+    const head = value.slice(0, 20).map((v) => shorten(v, depth + 1));
     return value.length > 20 ? [...head, `… ${value.length} in all`] : head;
   }
   if (typeof value === 'object' && value !== null) {
-    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shorten(v)]));
+    if (depth >= SHOWN_DEPTH) return '{…}';
+    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shorten(v, depth + 1)]));
   }
   return value;
 }

@@ -11,12 +11,29 @@ const story = {
   ignore_eos: true,
 };
 
-/** Sends raw bytes and gives the socket: a client that need not behave. */
-function rawPost(url: string, body: unknown): Socket {
+/** A socket that need not behave as HTTP wants it. */
+function open(url: string): Socket {
   const { hostname, port } = new URL(url);
-  const text = JSON.stringify(body);
   const socket = connect(Number(port), hostname);
   socket.on('error', () => {});
+  return socket;
+}
+
+/** All that the server says on a socket until it says what is awaited, or closes. */
+async function heard(socket: Socket, awaited: RegExp): Promise<string> {
+  let text = '';
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    text += String(chunk);
+    if (awaited.test(text)) break;
+  }
+  return text;
+}
+
+/** Sends raw bytes and gives the socket: a client that need not behave. */
+function rawPost(url: string, body: unknown): Socket {
+  const { hostname } = new URL(url);
+  const text = JSON.stringify(body);
+  const socket = open(url);
   socket.write(
     `POST /v1/chat/completions HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer secret\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(text)}\r\n\r\n${text}`,
   );
@@ -146,6 +163,68 @@ describe('the server at its edges', () => {
     await untilIdle(serving.engine);
   });
 
+  it('frees the row of a client that sent its body in chunks and vanishes', async () => {
+    const socket = open(serving.url);
+    const text = JSON.stringify({ ...story, stream: true });
+    socket.write(
+      'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\ntransfer-encoding: chunked\r\n\r\n',
+    );
+    for (const piece of [text.slice(0, 9), text.slice(9)])
+      socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+    socket.write('0\r\n\r\n');
+    await until(async () => (await serving.engine.stats()).decoding === 1);
+    socket.destroy();
+    await untilIdle(serving.engine);
+  });
+
+  it('takes several requests over one connection, refused ones too', async () => {
+    const socket = open(serving.url);
+    const head = (path: string, more = ''): string =>
+      `GET ${path} HTTP/1.1\r\nhost: x\r\n${more}authorization: Bearer secret\r\n\r\n`;
+    socket.write(head('/v1/models'));
+    expect(await heard(socket, /"object":"list".*\}$/s)).toMatch(/^HTTP\/1.1 200/);
+    socket.write(head('/nowhere'));
+    expect(await heard(socket, /\}\}$/)).toMatch(/^HTTP\/1.1 404/);
+    const body = JSON.stringify({ ...story, max_tokens: 2, nonsense: 1 });
+    socket.write(
+      `POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+    );
+    expect(await heard(socket, /\}\}$/)).toMatch(/^HTTP\/1.1 400/);
+    socket.write(head('/health'));
+    expect(await heard(socket, /\}$/)).toMatch(/^HTTP\/1.1 200.*keep-alive/s);
+    socket.destroy();
+  });
+
+  it('is not thrown by requests that are none', async () => {
+    for (const raw of [
+      'GET /health HTTP/1.1\r\n\r\n',
+      'GET /health HTTP/1.1\r\nhost: a b\r\n\r\n',
+      'GET \\health HTTP/1.1\r\nhost: x\r\n\r\n',
+      'hello\r\n\r\n',
+      'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer secret\r\ncontent-length: 10\r\n\r\n{"a',
+    ]) {
+      const socket = open(serving.url);
+      if (raw.startsWith('POST')) {
+        socket.write(raw);
+        await new Promise((resolve) => setTimeout(resolve, 30));
+        socket.destroy();
+      } else {
+        socket.write(raw);
+        expect(await heard(socket, /\r\n\r\n/), raw).toMatch(/^HTTP\/1.1 400/);
+        socket.destroy();
+      }
+    }
+    expect((await fetch(`${serving.url}/health`)).status).toBe(200);
+  });
+
+  it('refuses a tool nested without end, and lives', async () => {
+    const nested = `${'{"a":'.repeat(15_000)}1${'}'.repeat(15_000)}`;
+    const tool = `{"type":"function","function":{"name":"f","parameters":${nested}}}`;
+    const response = await send(`{"messages":[{"role":"user","content":"Hi"}],"tools":[${tool}]}`);
+    expect(response.status).toBe(400);
+    expect((await fetch(`${serving.url}/health`)).status).toBe(200);
+  });
+
   it('counts what it does in /metrics', async () => {
     const text = await (await fetch(`${serving.url}/metrics`, { headers: key })).text();
     for (const name of [
@@ -185,17 +264,46 @@ describe('shutting down', () => {
     await serving.engine.close();
   });
 
-  it('ends a stream that takes longer than the grace', async () => {
-    const serving = await serveDemo();
-    const socket = rawPost(serving.url, { ...story, max_tokens: 3500, stream: true });
-    await until(async () => (await serving.engine.stats()).decoding === 1);
-    const ended = new Promise((resolve) => {
-      socket.on('close', resolve);
-    });
-    socket.resume();
-    await serving.server.close(50);
-    await ended;
+  it('lets queued requests run, takes no new ones, and closes connections that idle', async () => {
+    const serving = await serveDemo({ maxRows: 1 });
+    const idle = open(serving.url);
+    idle.write('GET /health HTTP/1.1\r\nhost: x\r\n\r\n');
+    await heard(idle, /\}$/);
+    const post = (stream: boolean) =>
+      serving.post('/v1/chat/completions', { ...story, max_tokens: 100, stream });
+    const answers = [true, false, true].map(async (stream) => (await post(stream)).text());
+    await until(async () => (await serving.engine.stats()).queued === 2);
+    const closed = serving.server.close(30_000);
+    await expect(post(true)).rejects.toThrow();
+    for (const answer of await Promise.all(answers)) expect(answer).toContain('"finish_reason":"length"');
+    await closed;
+    expect(await heard(idle, /never/)).toBe('');
     await untilIdle(serving.engine);
+    await serving.engine.close();
+  });
+
+  it('ends what takes longer than the grace, and says so', async () => {
+    const serving = await serveDemo({ maxRows: 1 });
+    const answers = [true, false, true].map(async (stream) => {
+      const response = await serving.post('/v1/chat/completions', { ...story, max_tokens: 3500, stream });
+      return [response.status, await response.text()] as const;
+    });
+    // One that reads nothing must not hold up the end.
+    const deaf = rawPost(serving.url, { ...story, max_tokens: 3500, stream: true });
+    deaf.pause();
+    await until(async () => (await serving.engine.stats()).queued === 3);
+    await serving.server.close(50);
+    const ended = await Promise.all(answers);
+    expect(ended.map(([status]) => status)).toEqual([200, 503, 200]);
+    for (const [, text] of ended) expect(text).toContain('"code":"shutting_down"');
+    await untilIdle(serving.engine);
+    await serving.engine.close();
+    deaf.destroy();
+  });
+
+  it('may be told twice', async () => {
+    const serving = await serveDemo();
+    await Promise.all([serving.server.close(), serving.server.close()]);
     await serving.engine.close();
   });
 });

@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import OpenAI, { APIError, NotFoundError } from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { question, type Serving, serveDemo, untilIdle } from './serving.js';
@@ -113,6 +114,42 @@ describe('the openai client against the running server', () => {
       [1, '. The'],
     ]);
     expect(two.usage!.prompt_tokens).toBe(11);
+  });
+
+  it('calls tools, streamed or not, and goes on with what they gave', async () => {
+    const [line] = (await readFile('test/fixtures/eval/eval-tools.jsonl', 'utf8')).split('\n');
+    const set = JSON.parse(line!) as {
+      messages: OpenAI.ChatCompletionMessageParam[];
+      tools: OpenAI.ChatCompletionTool[];
+      expected: { name: string; arguments: object };
+    };
+    const body = { model, messages: set.messages, tools: set.tools, temperature: 0 };
+    const { choices } = await client.chat.completions.create(body);
+    const { message, finish_reason } = choices[0]!;
+    expect([finish_reason, message.content, message.tool_calls?.length]).toEqual(['tool_calls', null, 1]);
+    const called = message.tool_calls![0] as OpenAI.ChatCompletionMessageFunctionToolCall;
+    expect([called.function.name, JSON.parse(called.function.arguments)]).toEqual([
+      set.expected.name,
+      set.expected.arguments,
+    ]);
+    const streamed = await client.chat.completions.stream({ ...body, n: 2 }).finalChatCompletion();
+    for (const choice of streamed.choices) {
+      expect(choice.finish_reason).toBe('tool_calls');
+      expect(choice.message.tool_calls![0]!.function).toMatchObject(called.function);
+    }
+    const answered = await client.chat.completions.create({
+      ...body,
+      messages: [
+        ...set.messages,
+        message,
+        { role: 'tool', tool_call_id: called.id, content: '{"status": "done"}' },
+      ],
+      max_tokens: 40,
+    });
+    expect(answered.choices[0]!.message.content).toMatch(/\w/);
+    // Without tools the same words are text.
+    const text = await client.chat.completions.create({ ...body, tool_choice: 'none' });
+    expect(text.choices[0]!.message.tool_calls).toBeUndefined();
   });
 
   it('lists its model with the KV format of every layer', async () => {

@@ -1,0 +1,110 @@
+/** An engine that says what it is told to: routes and formats can be tried without a model. */
+import { GenerationStream } from '../../src/engine/generation.js';
+import type {
+  ChatRequest,
+  EngineInfo,
+  EngineStats,
+  FinishReason,
+  GenerateRequest,
+} from '../../src/engine/types.js';
+import type { KvantError } from '../../src/errors.js';
+import type { EnginePort } from '../../src/server/index.js';
+
+export interface Script {
+  /** The pieces in which each choice says its text. */
+  readonly choices: readonly (readonly string[])[];
+  readonly finish?: FinishReason;
+  /** The end of the prompt, as text. */
+  readonly prompt?: string;
+  /** Never ends by itself. */
+  readonly endless?: boolean;
+}
+
+export class ScriptedEngine implements EnginePort {
+  script: Script = { choices: [['Hello.']] };
+  fault: KvantError | null = null;
+  readonly requests: (ChatRequest | GenerateRequest)[] = [];
+  readonly open = new Set<GenerationStream>();
+
+  readonly info = {
+    name: 'org/scripted',
+    model: { architecture: 'Scripted', weightBytes: 0 },
+    device: { name: 'none' },
+    kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [] },
+    limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1 },
+    samplingDefaults: {},
+  } as unknown as EngineInfo;
+
+  async stats(): Promise<EngineStats> {
+    if (this.fault !== null) throw this.fault;
+    return {
+      queued: 1,
+      prefilling: 2,
+      decoding: 3,
+      maxRows: 8,
+      slotsUsed: 0,
+      blocksUsed: 4,
+      blocksTotal: 5,
+      steps: 6,
+      stepsInFlight: 0,
+      promptTokens: 7,
+      completionTokens: 8,
+      requests: 9,
+      finished: { stop: 10, length: 11, cancelled: 12, error: 13 },
+      refused: 14,
+      preemptions: 17,
+      device: { bytes: 15, buffers: 16 } as EngineStats['device'],
+    };
+  }
+
+  detokenize(): string {
+    return this.script.prompt ?? '<|assistant|>\n';
+  }
+
+  chat(request: ChatRequest): GenerationStream {
+    return this.#say(request);
+  }
+
+  generate(request: GenerateRequest): GenerationStream {
+    return this.#say(request);
+  }
+
+  #say(request: ChatRequest | GenerateRequest): GenerationStream {
+    this.requests.push(request);
+    const { choices, finish = 'stop', endless = false } = this.script;
+    const stream: GenerationStream = new GenerationStream({
+      requestId: request.requestId ?? '',
+      promptTokenIds: [1, 2, 3],
+      seed: 1,
+      choices: choices.length,
+      receivedAt: 0,
+      signal: request.signal,
+      onCancel: () => {
+        stream.end('cancelled', null);
+        this.open.delete(stream);
+      },
+    });
+    this.open.add(stream);
+    stream.accept();
+    void this.#run(stream, choices, endless ? null : finish);
+    return stream;
+  }
+
+  async #run(
+    stream: GenerationStream,
+    choices: readonly (readonly string[])[],
+    finish: FinishReason | null,
+  ): Promise<void> {
+    const longest = Math.max(...choices.map((c) => c.length));
+    for (let i = 0; i < longest; i++) {
+      for (const [choice, pieces] of choices.entries()) {
+        if (i >= pieces.length) continue;
+        const event = { request: 0, choice, ids: [i], text: pieces[i]!, error: null, times: null };
+        stream.receive({ ...event, finish: i === pieces.length - 1 ? finish : null });
+        // The reader gets every piece by itself.
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+    }
+    if (finish !== null) this.open.delete(stream);
+  }
+}
