@@ -228,6 +228,8 @@ export function attendCommands(
     place.scratch + place.threads * stride,
     partialStride,
     maxRows,
+    0,
+    0,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

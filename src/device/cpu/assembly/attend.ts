@@ -11,16 +11,19 @@ import { exp1, exp4, madd, maxLanes, sumLanes } from './math';
  * depends on its position alone: not on how its prompt was cut, nor on the rows and threads beside it.
  *
  * A unit of work is (sequence, tile of its tokens, KV head): the query heads that share the KV head, times the tokens
- * of the tile, are its rows, and K and V are read once for all of them. Units are laid in a line by their cost and
- * the line is cut evenly. A unit of one token may be cut between splits: its parts are left in `partials`, one region
- * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE.
+ * of the tile, are its rows, and K and V are read once for all of them. Units of one token are laid in a line by their
+ * cost and the line is cut evenly, also between the splits of a unit: then its parts are left in `partials`, one region
+ * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE. Units of several tokens are taken by whoever
+ * is free.
  *
  * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, keys, values, keyHalf, valueHalf,
- *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows]
- * `window` 0 and `softcap` 0: none. `scratch`: see scratchFloats in attention.ts.
+ *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done]
+ * `window` 0 and `softcap` 0: none. `next`, `done`: 0, the next unit to take and the threads that found none left. `scratch`: see scratchFloats in attention.ts.
  */
 const SPLIT: u32 = 256;
 const SPLIT_BYTES: usize = 1024;
+const NEXT: usize = 92;
+const DONE: usize = 96;
 /** From so many rows on, f16 keys and values are widened once for all of them. */
 const WIDEN_ROWS: u32 = 6;
 
@@ -109,8 +112,8 @@ function setUp(p: usize, thread: u32, threads: u32): void {
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     for (let t: u32 = 0; t < length; t += tileTokens) {
-      const count = min<u32>(tileTokens, length - t);
-      total += cost(firstSeen(position + t), position + t + count, count) * kvHeads;
+      if (length - t > 1 && tileTokens > 1) continue;
+      total += cost(firstSeen(position + t), position + t + 1) * kvHeads;
     }
   }
   begin = line(thread, threads);
@@ -128,15 +131,18 @@ function setUp(p: usize, thread: u32, threads: u32): void {
   return window != 0 && position >= window ? position - window + 1 : 0;
 }
 
-/** Work of `count` tokens on positions `[from, to)`: the rows, and something for reading. */
+/** Work of one token on positions `[from, to)`. */
 // @ts-ignore: decorator
-@inline function cost(from: u32, to: u32, count: u32): u64 {
-  return <u64>(to - from) * (count * group + 2);
+@inline function cost(from: u32, to: u32): u64 {
+  return to - from;
 }
 
 export function attend(p: usize, thread: u32, threads: u32): void {
   setUp(p, thread, threads);
   let at: u64 = 0;
+  let unit: u32 = 0;
+  // Units of one token cost little to pass by; those of several are counted, and the counter says whose they are.
+  let taken = atomic.add<u32>(p + NEXT, 1);
   for (let s: u32 = 0; s < sequences; s++) {
     const slot = load<u32>(seqs + s * 4);
     const start = load<u32>(seqs + seqStride + s * 4);
@@ -144,24 +150,27 @@ export function attend(p: usize, thread: u32, threads: u32): void {
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     const table: usize = tables + slot * maxBlocks * 4;
     for (let t: u32 = 0; t < length; t += tileTokens) {
-      if (at >= end) return;
       const count = min<u32>(tileTokens, length - t);
       const first = position + t;
       const from = firstSeen(first);
       const to = first + count;
-      const unit = cost(from, to, count);
-      if (at + unit * kvHeads <= begin) {
-        at += unit * kvHeads;
-        continue;
-      }
-      for (let h: u32 = 0; h < kvHeads; h++, at += unit) {
-        if (count > 1) {
-          if (at >= begin && at < end) whole(table, h, start + t, first, count, from, to);
-        } else {
+      if (count > 1) {
+        while (taken < unit + kvHeads) {
+          whole(table, taken - unit, start + t, first, count, from, to);
+          taken = atomic.add<u32>(p + NEXT, 1);
+        }
+        unit += kvHeads;
+      } else {
+        const own = cost(from, to);
+        for (let h: u32 = 0; h < kvHeads; h++, at += own) {
           divided(table, h, start + t, first, from, to, at, thread, threads);
         }
       }
     }
+  }
+  if (atomic.add<u32>(p + DONE, 1) == threads - 1) {
+    atomic.store<u32>(p + NEXT, 0);
+    atomic.store<u32>(p + DONE, 0);
   }
 }
 
@@ -179,14 +188,14 @@ function whole(table: usize, h: u32, token: u32, first: u32, count: u32, from: u
 /** Where split `split` of a one-token unit begins on the line. */
 // @ts-ignore: decorator
 @inline function splitAt(unitAt: u64, split: u32, from: u32): u64 {
-  return unitAt + cost(from, max<u32>(from, split * SPLIT), 1);
+  return unitAt + cost(from, max<u32>(from, split * SPLIT));
 }
 
 /** A unit of one token: the splits of it that begin in this thread's part of the line. */
 function divided(
   table: usize, h: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
 ): void {
-  if (at >= end || at + cost(from, to, 1) <= begin) return;
+  if (at >= end || at + cost(from, to) <= begin) return;
   const begun = from / SPLIT;
   const last = (to - 1) / SPLIT;
   let a = begun;
@@ -215,7 +224,6 @@ function divided(
 
 /** Merges the unit that begins in this thread's part of the line and ends in another's. */
 export function attendMerge(p: usize, thread: u32, threads: u32): void {
-  if (threads == 1) return;
   setUp(p, thread, threads);
   let at: u64 = 0;
   for (let s: u32 = 0; s < sequences; s++) {
@@ -223,30 +231,25 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     for (let t: u32 = 0; t < length; t += tileTokens) {
-      if (at >= end) return;
-      const count = min<u32>(tileTokens, length - t);
+      if (length - t > 1 && tileTokens > 1) continue;
       const first = position + t;
       const from = firstSeen(first);
-      const unit = cost(from, first + count, count);
-      const next = at + unit * kvHeads;
-      if (count == 1 && next > begin && next >= end) {
-        for (let h: u32 = 0; h < kvHeads; h++, at += unit) {
-          const begun = from / SPLIT;
-          const last = first / SPLIT;
-          if (at >= begin && at < end && splitAt(at, last, from) >= end) {
-            let part: usize = partials + partialStride * thread;
-            for (let split = begun; split <= last; split++) {
-              for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
-                store<f32>(splitStats + r * 8, load<f32>(part));
-                store<f32>(splitStats + r * 8, load<f32>(part, 4), 4);
-                merge(r, part + 16, split == begun);
-              }
-            }
-            give(h, start + t, 1);
+      const own = cost(from, first + 1);
+      const begun = from / SPLIT;
+      const last = first / SPLIT;
+      for (let h: u32 = 0; h < kvHeads; h++, at += own) {
+        if (at >= end) return;
+        if (at < begin || splitAt(at, last, from) < end) continue;
+        let part: usize = partials + partialStride * thread;
+        for (let split = begun; split <= last; split++) {
+          for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
+            store<f32>(splitStats + r * 8, load<f32>(part));
+            store<f32>(splitStats + r * 8, load<f32>(part, 4), 4);
+            merge(r, part + 16, split == begun);
           }
         }
+        give(h, start + t, 1);
       }
-      at = next;
     }
   }
 }
