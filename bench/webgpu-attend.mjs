@@ -62,6 +62,7 @@ export function stageText(stage, facts) {
     bindings: stage.bindings.map((b) => b.name),
     writes: stage.bindings.filter((b) => b.access === 'read_write').map((b) => b.name),
     workgroups,
+    params: stage.params,
   };
 }
 

@@ -161,24 +161,30 @@ const layers = {
   'llama head 32k': [32000, 4096, norm],
 };
 
-async function compileAll(list) {
-  const out = [];
-  for (let i = 0; i < list.length; i += 16) {
-    const part = list.slice(i, i + 16);
-    out.push(
-      ...(await Promise.all(
-        part.map(async (entry) => {
-          try {
-            return { ...entry, compiled: await bench.compile(entry.kernel) };
-          } catch (error) {
-            note({ ...entry.row, failed: String(error.message).slice(0, 500) });
-            return null;
-          }
-        }),
-      )),
-    );
+const BATCH = 16;
+
+async function compileBatch(list) {
+  const done = await Promise.all(
+    list.map(async (entry) => {
+      try {
+        return { ...entry, compiled: await bench.compile(entry.kernel) };
+      } catch (error) {
+        note({ ...entry.row, failed: String(error.message).slice(0, 500) });
+        return null;
+      }
+    }),
+  );
+  return done.filter((entry) => entry !== null);
+}
+
+/** Entries with their pipelines, a batch ahead of their use. */
+async function* compileAhead(list) {
+  let next = compileBatch(list.slice(0, BATCH));
+  for (let i = 0; i < list.length; i += BATCH) {
+    const ready = await next;
+    next = compileBatch(list.slice(i + BATCH, i + 2 * BATCH));
+    yield* ready;
   }
-  return out.filter((e) => e !== null);
 }
 
 function note(row) {
@@ -202,7 +208,7 @@ function note(row) {
 
 /** Checks every entry, then times it. */
 async function linearCases(section, entries, limits) {
-  for (const { row, compiled, s, timed = true, bound } of await compileAll(entries)) {
+  for await (const { row, compiled, s, timed = true, bound } of compileAhead(entries)) {
     if (left() < 5) return console.log(`(out of time in ${section})`);
     const error = await checkLinear(bench, arenas, s, compiled, s.rows > 64 ? 8 : 32);
     const full = { ...row, error, bound, good: error < bound };
