@@ -129,6 +129,32 @@ function matrixConfig() {
 }
 
 // --- what is measured
+
+/** The kind of tile element that gives right results here: should vec4s fail, the rest is measured with scalars. */
+async function probeTile(matrix) {
+  const s = spec(256, 512, 64);
+  const c = {
+    matrix,
+    subgroupSize: lanes,
+    workgroupBytes: features.workgroupBytes,
+    bm: 32,
+    bn: 32,
+    bk: 32,
+    sm: 2,
+    sn: 2,
+  };
+  for (const tile of ['vec4', 'scalar']) {
+    try {
+      const kernel = matrixGemmKernel(s, { ...c, sk: 1, buffers: 1, depth: 1, tile });
+      const error = await checkLinear(bench, arenas, s, await bench.compile(kernel), 64);
+      console.log(`matrix tiles of ${tile}: error ${error}`);
+      if (error < 2e-3) return tile;
+    } catch (error) {
+      console.log(`matrix tiles of ${tile}: ${error.message}`);
+    }
+  }
+  return 'vec4';
+}
 const q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' };
 const spec = (n, k, rows, more = {}) => {
   const s = {
@@ -309,6 +335,7 @@ if (only.includes('linear') && lanes > 0) {
 
 if (only.includes('matrix') && lanes > 0) {
   const matrix = matrixConfig();
+  const usual = matrix === null ? 'vec4' : await probeTile(matrix);
   const entries = [];
   const gemm = (name, s, config, extra = {}) => {
     const c = {
@@ -318,7 +345,7 @@ if (only.includes('matrix') && lanes > 0) {
       sk: 1,
       depth: 1,
       buffers: 1,
-      tile: 'vec4',
+      tile: usual,
       ...config,
     };
     if (!matrixGemmFits(s, c)) return [];
@@ -508,6 +535,7 @@ if (only.includes('decode') && lanes > 0) {
 
 if (only.includes('prefill') && lanes > 0) {
   const matrix = matrixConfig();
+  const usual = matrix === null ? 'vec4' : await probeTile(matrix);
   for (const [model, shape] of Object.entries(models))
     for (const [length, position] of quick
       ? [[40, 5]]
@@ -534,9 +562,9 @@ if (only.includes('prefill') && lanes > 0) {
       for (const [keys, rows, tile] of [
         [64, 64, 'vec4'],
         [64, 64, 'scalar'],
-        [64, 32, 'vec4'],
-        [32, 64, 'vec4'],
-        [32, 32, 'vec4'],
+        [64, 32, usual],
+        [32, 64, usual],
+        [32, 32, usual],
       ]) {
         const config = {
           matrix,
