@@ -349,8 +349,9 @@ function weigh(row: usize, a: u32, b: u32, to: usize): void {
   }
   for (let t = from; t < a; t++) store<f32>(row + t * 4, -Infinity);
   for (let t = b; t < until; t++) store<f32>(row + t * 4, -Infinity);
+  // A NaN may be passed over here: its exponential is NaN, and so is the sum.
   let most = v128.load(row + from * 4);
-  for (let t = from + 4; t < until; t += 4) most = f32x4.max(most, v128.load(row + t * 4));
+  for (let t = from + 4; t < until; t += 4) most = f32x4.pmax(most, v128.load(row + t * 4));
   const m = maxLanes(most);
   const peak = f32x4.splat(m);
   // f16 values are 2^-112 too small: the weights make up for it.

@@ -16,7 +16,8 @@
  */
 // @ts-ignore: decorator
 @inline export function exp4(value: v128): v128 {
-  const x = f32x4.min(value, f32x4.splat(88.37));
+  // pmin and pmax are one instruction where min and max are many; a NaN in their first operand passes.
+  const x = f32x4.pmin(value, f32x4.splat(88.37));
   const shifted = madd(x, f32x4.splat(1.44269504), f32x4.splat(12582912.0));
   const n = f32x4.sub(shifted, f32x4.splat(12582912.0));
   let r = madd(n, f32x4.splat(-0.693359375), x);

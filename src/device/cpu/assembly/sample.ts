@@ -1,4 +1,4 @@
-import { exp1, exp4, log4, share } from './math';
+import { exp1, exp4, log4, maxLanes, share } from './math';
 
 /**
  * Draws one id for each row of logits, in three commands: every chunk of a row is scanned for its largest logit; then
@@ -18,8 +18,9 @@ const CHUNK: u32 = 4096;
 const INVALID: u32 = 0xffffffff;
 /** No noise is larger: -ln(-ln(1 - 2^-24)) is 16.64. */
 const MOST_NOISE: f32 = 16.7;
-/** Candidates are first looked for among tokens this close to the largest, in units of z. */
+/** Candidates are first looked for among tokens this close to the largest, in units of z; then a little further. */
 const NEAR: f32 = -9;
+const LESS_NEAR: f32 = -13;
 
 const PART_MAX: usize = 0;
 const PART_ID: usize = 4;
@@ -70,14 +71,28 @@ export function sampleScan(p: usize, thread: u32, threads: u32): void {
 
 /** Largest logit of a chunk, its lowest id, and whether there is a NaN. */
 function scan(x: usize, from: u32, to: u32, part: usize): void {
-  let most = f32x4.splat(-Infinity);
+  let a = f32x4.splat(-Infinity);
+  let b = a;
+  let d = a;
+  let e = a;
+  // pmax passes over NaN, which is looked for beside it.
+  let odd = f32x4.splat(0);
   let c = from;
+  for (; c + 16 <= to; c += 16) {
+    const at: usize = x + c * 4;
+    const w = v128.load(at);
+    const y = v128.load(at, 16);
+    const z = v128.load(at, 32);
+    const v = v128.load(at, 48);
+    a = f32x4.pmax(a, w);
+    b = f32x4.pmax(b, y);
+    d = f32x4.pmax(d, z);
+    e = f32x4.pmax(e, v);
+    odd = v128.or(odd, v128.or(v128.or(f32x4.ne(w, w), f32x4.ne(y, y)), v128.or(f32x4.ne(z, z), f32x4.ne(v, v))));
+  }
+  let m = maxLanes(f32x4.pmax(f32x4.pmax(a, b), f32x4.pmax(d, e)));
   // max passes a NaN on.
-  for (; c + 4 <= to; c += 4) most = f32x4.max(most, v128.load(x + c * 4));
-  let m = max<f32>(
-    max<f32>(f32x4.extract_lane(most, 0), f32x4.extract_lane(most, 1)),
-    max<f32>(f32x4.extract_lane(most, 2), f32x4.extract_lane(most, 3)),
-  );
+  if (v128.any_true(odd)) m = NaN;
   for (; c < to; c++) m = max<f32>(m, load<f32>(x + c * 4));
   let id = from;
   if (m == m) {
@@ -190,14 +205,26 @@ function drawRange(x: usize, from: u32, to: u32): void {
   let c = from;
   for (; c + 4 <= to; c += 4) {
     const z = f32x4.mul(f32x4.sub(v128.load(x + c * 4), peak), factor);
-    if (v128.any_true(f32x4.ge(z, f32x4.splat(best - MOST_NOISE)))) {
-      drawFour(z, i32x4.add(i32x4.splat(c), i32x4(0, 1, 2, 3)), 4);
-    }
+    if (!v128.any_true(f32x4.ge(z, f32x4.splat(best - MOST_NOISE)))) continue;
+    const ids = i32x4.add(i32x4.splat(c), i32x4(0, 1, 2, 3));
+    if (v128.any_true(hopes(z, ids))) drawFour(z, ids, 4);
   }
   for (; c < to; c++) {
     const z = (load<f32>(x + c * 4) - largest) * inverse;
     drawFour(f32x4.splat(z), i32x4.splat(c), 1);
   }
+}
+
+/**
+ * Which of four tokens may beat the best: a test without logarithms. `-ln(-ln u) > t` needs `1 - u < e^-t`, for
+ * `1 - u <= -ln u`. A little is allowed for rounding.
+ */
+// @ts-ignore: decorator
+@inline function hopes(z: v128, ids: v128): v128 {
+  const rest = v128.xor(i32x4.shr_u(randomWords(ids), 9), i32x4.splat(0x7fffff));
+  const above = f32x4.mul(f32x4.convert_i32x4_s(rest), f32x4.splat(1.1920928955078125e-7));
+  const needed = exp4(f32x4.sub(z, f32x4.splat(best)));
+  return f32x4.le(above, f32x4.mul(needed, f32x4.splat(1.001)));
 }
 
 function drawFour(z: v128, ids: v128, count: u32): void {
@@ -211,8 +238,18 @@ function drawFour(z: v128, ids: v128, count: u32): void {
   offer(f32x4.extract_lane(value, 3), i32x4.extract_lane(ids, 3));
 }
 
-/** Gumbel noise of four tokens: pcg4d of the row's words and the token, to a uniform, to -ln(-ln u). */
+/** Gumbel noise of four tokens: a random word to a uniform, to -ln(-ln u). */
 function noise(ids: v128): v128 {
+  const u = f32x4.mul(
+    f32x4.add(f32x4.convert_i32x4_s(i32x4.shr_u(randomWords(ids), 9)), f32x4.splat(0.5)),
+    f32x4.splat(1.1920928955078125e-7),
+  );
+  return f32x4.neg(log4(f32x4.neg(log4(u))));
+}
+
+/** pcg4d of the row's words and the token (random.ts). */
+// @ts-ignore: decorator
+@inline function randomWords(ids: v128): v128 {
   let x = i32x4.splat(seedX);
   let y = i32x4.splat(seedY);
   let z = i32x4.splat(seedZ);
@@ -228,11 +265,7 @@ function noise(ids: v128): v128 {
   x = i32x4.add(x, i32x4.mul(y, w));
   y = i32x4.add(y, i32x4.mul(z, x));
   z = i32x4.add(z, i32x4.mul(x, y));
-  w = i32x4.add(w, i32x4.mul(y, z));
-  const u = f32x4.mul(
-    f32x4.add(f32x4.convert_i32x4_s(i32x4.shr_u(w, 9)), f32x4.splat(0.5)), f32x4.splat(1.1920928955078125e-7),
-  );
-  return f32x4.neg(log4(f32x4.neg(log4(u))));
+  return i32x4.add(w, i32x4.mul(y, z));
 }
 
 /** Σ e^z over tokens `[from, to)`. */
@@ -270,7 +303,8 @@ function drawKept(x: usize, row: u32, scratch: usize): u32 {
   }
   // Nearly always the tokens near the largest are enough.
   let n = collect(x, NEAR);
-  if (topK != 0 ? n < topK : sumOfWeights(n) < <f64>topP * sum) n = collect(x, -Infinity);
+  if (tooFew(n, sum)) n = collect(x, LESS_NEAR);
+  if (tooFew(n, sum)) n = collect(x, -Infinity);
   if (topK != 0 && topK < n) n = keepFirst(n, false, topK);
   if (topP < 1) n = keepFirst(n, true, <f64>topP * (topK != 0 ? sumOfWeights(n) : sum));
   startDraw();
@@ -279,6 +313,12 @@ function drawKept(x: usize, row: u32, scratch: usize): u32 {
     if (z >= best - MOST_NOISE) drawFour(f32x4.splat(z), i32x4.splat(load<u32>(ids + i * 4)), 1);
   }
   return bestId;
+}
+
+/** Whether candidates are missing among the `n` nearest. */
+// @ts-ignore: decorator
+@inline function tooFew(n: u32, sum: f64): bool {
+  return topK != 0 ? n < topK : sumOfWeights(n) < <f64>topP * sum;
 }
 
 /** Lists the tokens with z of at least `least`; never those at -inf. */
