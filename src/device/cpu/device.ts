@@ -35,8 +35,12 @@ export interface CpuDeviceSettings {
   readonly memoryLimitBytes: number;
 }
 
-/** Turns of a spinning thread: about as long as it takes to wake one (20 µs); hardly any where cores are short. */
-const SPIN = { enough: 20_000, scarce: 64 };
+/**
+ * Turns of a spinning thread. Enough of them (some 100 µs) outlast the waking of a thread (35 µs): were they fewer, a
+ * thread that has slept would come too late for the next barrier as well, and all of them would sleep by turns.
+ * Hardly any where there are more threads than cores.
+ */
+const SPIN = { enough: 100_000, scarce: 64 };
 
 export class CpuDevice implements Device {
   readonly info: DeviceInfo;

@@ -106,7 +106,8 @@ class Thread {
   #await(sequence: number): boolean {
     const control = this.#control;
     const submitted = SUBMITTED / 4;
-    const turns = control[SPIN_TURNS / 4]!;
+    // A turn takes longer here than in a kernel, and the host may need the core.
+    const turns = control[SPIN_TURNS / 4]! >> 3;
     for (let turn = 0; turn < turns; turn++) {
       if (Atomics.load(control, submitted) !== sequence) break;
     }

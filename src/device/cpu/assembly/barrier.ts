@@ -3,10 +3,14 @@ import {
 } from '../opcodes';
 
 /**
- * Turns this thread spins before it sleeps (globals are a thread's own: every thread has its own instance). Doubled
- * when spinning was enough, halved when it was in vain: a thread that waits for a long piece of work sleeps early.
+ * Spins in vain, one after another. A thread spins for longer than it takes to wake one (device.ts). But where the others keep not coming (the machine is busy, or work is uneven) it soon stops trying, and
+ * tries again now and then. Globals are a thread's own: every thread has its own instance.
  */
-let spin: u32 = 256;
+let misses: u32 = 0;
+// @ts-ignore: decorator
+@inline const PATIENCE: u32 = 16;
+// @ts-ignore: decorator
+@inline const RETRY: u32 = 16;
 
 /** Waits until all threads have come. False if a thread has died and nothing more shall be done. */
 export function barrier(threads: u32): bool {
@@ -29,12 +33,13 @@ export function barrier(threads: u32): bool {
 
 function spun(epoch: u32): bool {
   const most = load<u32>(CONTROL + SPIN_TURNS);
-  for (let turn: u32 = 0; turn < spin; turn++) {
+  const turns = misses < PATIENCE || misses % RETRY == 0 ? most : min<u32>(most, 64);
+  for (let turn: u32 = 0; turn < turns; turn++) {
     if (atomic.load<u32>(CONTROL + BARRIER_EPOCH) != epoch) {
-      spin = min<u32>(spin * 2, most);
+      misses = 0;
       return true;
     }
   }
-  spin = max<u32>(spin >> 1, min<u32>(most, 64));
+  misses++;
   return false;
 }
