@@ -1,11 +1,9 @@
 /** `kvant bench`: prefill and decode rates, of a model or of the shapes of one with random weights. */
 import { type Command, Option } from 'commander';
-import { Engine } from '../engine/engine.js';
 import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
-import { type BenchResult, runCase } from './bench-cases.js';
+import type { BenchResult } from './bench-cases.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
-import { loadEngine } from './load.js';
 import { ProgressBar } from './progress.js';
 
 interface BenchFlags extends EngineFlags {
@@ -21,7 +19,6 @@ interface BenchFlags extends EngineFlags {
 export function addBenchCommand(program: Command): void {
   const command = program
     .command('bench [model]')
-    .summary('measure prefill and decode')
     .description(
       'Measures prefill and decode for every combination of --rows and --prompt, on a model, or on named shapes with random weights.',
     )
@@ -63,10 +60,14 @@ async function bench(model: string | undefined, flags: BenchFlags): Promise<void
     maxRows: given.maxRows ?? Math.max(...flags.rows),
     maxContext: given.maxContext ?? longest,
   };
+  const [{ loadEngine, loadShape }, { runCase }] = await Promise.all([
+    import('./load.js'),
+    import('./bench-cases.js'),
+  ]);
   await using engine =
     flags.shapes === undefined
       ? await loadEngine(model ?? '', options)
-      : await Engine.loadShape(flags.shapes, {
+      : await loadShape(flags.shapes, {
           ...options,
           ...(flags.vocab === undefined ? {} : { vocab: flags.vocab }),
         });

@@ -1,19 +1,20 @@
 /** `kvant chat`: a conversation in the terminal. */
 import { createInterface } from 'node:readline/promises';
 import { styleText } from 'node:util';
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
+import type { Engine } from '../engine/engine.js';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import {
   addEngineFlags,
   addSamplingFlags,
+  type CliLogLevel,
   type EngineFlags,
   engineOptions,
+  logLevelFlag,
   type SamplingFlags,
   samplingOptions,
 } from './flags.js';
-import { loadEngine } from './load.js';
-import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
 
 interface ChatFlags extends EngineFlags, SamplingFlags {
   readonly system?: string;
@@ -26,13 +27,10 @@ const HELP = 'Commands: /reset forgets the conversation, /exit ends it. Ctrl-C s
 export function addChatCommand(program: Command): void {
   const command = program
     .command('chat <model>')
-    .summary('talk to a model in the terminal')
     .description('Talks to a model in the terminal; it remembers the conversation.')
     .option('--system <text>', 'a system message')
     .option('--no-thinking', 'pass enable_thinking=false to the chat template')
-    .addOption(
-      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('warn'),
-    );
+    .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
   addEngineFlags(command);
   command.addHelpText('after', `\n${HELP}\n\nExample:\n  $ kvant chat models/demo-text`);
@@ -42,7 +40,12 @@ export function addChatCommand(program: Command): void {
 }
 
 async function chat(model: string, flags: ChatFlags): Promise<void> {
-  await using engine = await loadEngine(model, engineOptions(flags), engineLog(createLogger(flags.logLevel)));
+  const options = engineOptions(flags);
+  const [{ loadEngine }, { createLogger, engineLog }] = await Promise.all([
+    import('./load.js'),
+    import('./log.js'),
+  ]);
+  await using engine = await loadEngine(model, options, engineLog(createLogger(flags.logLevel)));
   if (!engine.info.model.hasChatTemplate) {
     throw new KvantError('no-chat-template', `${model} has no chat template.`, {
       kind: 'unsupported',
@@ -80,7 +83,7 @@ async function chat(model: string, flags: ChatFlags): Promise<void> {
 
 /** Streams one answer; null if the request was refused. */
 async function answerTo(
-  engine: Awaited<ReturnType<typeof loadEngine>>,
+  engine: Engine,
   messages: readonly EngineChatMessage[],
   flags: ChatFlags,
   signal: AbortSignal,

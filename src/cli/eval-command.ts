@@ -3,9 +3,8 @@ import { writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
-import { loadEngine } from './load.js';
 import { ProgressBar } from './progress.js';
-import { askAll, type Question, readQuestions, type SetResult } from './question-sets.js';
+import type { Question, SetResult } from './question-sets.js';
 
 interface EvalFlags extends EngineFlags {
   readonly set: readonly string[];
@@ -18,7 +17,6 @@ interface EvalFlags extends EngineFlags {
 export function addEvalCommand(program: Command): void {
   const command = program
     .command('eval <model>')
-    .summary('ask question sets and count right answers')
     .description(
       'Asks every question of the sets at temperature 0, batched, and counts right answers beside those of the reference.',
     )
@@ -33,6 +31,8 @@ export function addEvalCommand(program: Command): void {
     '\nExample:\n  $ kvant eval models/demo-text --set test/fixtures/eval/*.jsonl --out result.json',
   );
   command.action(async (model: string, flags: EvalFlags) => {
+    const options = engineOptions(flags);
+    const { askAll, readQuestions } = await import('./question-sets.js');
     const sets: [string, Question[]][] = [];
     for (const path of flags.set) {
       const all = (await readQuestions(path)).filter(
@@ -40,7 +40,8 @@ export function addEvalCommand(program: Command): void {
       );
       sets.push([basename(path).replace(/\.jsonl$/, ''), all.slice(0, flags.limit)]);
     }
-    await using engine = await loadEngine(model, engineOptions(flags));
+    const { loadEngine } = await import('./load.js');
+    await using engine = await loadEngine(model, options);
     const bar = new ProgressBar();
     const results: SetResult[] = [];
     for (const [name, questions] of sets) {

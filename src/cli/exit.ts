@@ -7,7 +7,14 @@ export const EXIT = { ok: 0, failed: 1, usage: 2, interrupted: 130 } as const;
 
 const USAGE_KINDS: readonly KvantError['kind'][] = ['invalid-request', 'unsupported', 'not-found'];
 
+/** Ctrl-C: nothing has gone wrong. */
+export function isInterrupt(error: unknown): boolean {
+  if (error instanceof KvantError) return error.code === 'cancelled';
+  return error instanceof Error && error.name === 'AbortError';
+}
+
 export function exitCodeOf(error: unknown): number {
+  if (isInterrupt(error)) return EXIT.interrupted;
   if (error instanceof KvantError) return USAGE_KINDS.includes(error.kind) ? EXIT.usage : EXIT.failed;
   return EXIT.failed;
 }
@@ -17,12 +24,16 @@ export function reportError(error: unknown, json: boolean): void {
   if (json) {
     const known = error instanceof KvantError;
     const body = {
-      code: known ? error.code : 'internal',
+      code: isInterrupt(error) ? 'interrupted' : known ? error.code : 'internal',
       message: error instanceof Error ? error.message : String(error),
       fix: known ? (error.fix ?? null) : null,
       where: known ? (error.where ?? null) : null,
     };
     process.stdout.write(`${JSON.stringify({ error: body })}\n`);
+    return;
+  }
+  if (isInterrupt(error)) {
+    process.stderr.write('interrupted\n');
     return;
   }
   if (error instanceof KvantError) {

@@ -1,6 +1,14 @@
 /** Flags that several commands share, with their parsers. Every parser names the flag and what it takes. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
+import { KvantError } from '../errors.js';
+import { KV_FORMAT_NAMES, parseKvFormat } from '../kv/policy.js';
+
+export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
+export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];
+
+export const logLevelFlag = (level: CliLogLevel): Option =>
+  new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default(level);
 
 /** `--max-context 4096` → 4096. */
 export function integer(from: number, to = Number.MAX_SAFE_INTEGER): (text: string) => number {
@@ -52,9 +60,42 @@ export function integers(from: number): (text: string) => number[] {
   return (text) => text.split(',').map(one);
 }
 
+/** `f16` → `f16`, checked. */
+export function kvFormat(text: string): string {
+  try {
+    parseKvFormat(text);
+    return text;
+  } catch (error) {
+    throw new InvalidArgumentError(error instanceof KvantError ? (error.fix ?? '') : String(error));
+  }
+}
+
+export const kvFormatFlag = (): Option =>
+  new Option('--kv-format <name>', `KV cache: ${KV_FORMAT_NAMES.join(' or ')}`).argParser(kvFormat);
+
+/** Flags of every command that finds a model, on the disk or on the hub. */
+export function addHubFlags(command: Command): Command {
+  return command
+    .option('--revision <name>', 'branch, tag or commit of a hub model (also org/name@revision)')
+    .option('--offline', 'take hub models from the cache only');
+}
+
+export interface HubFlags {
+  readonly revision?: string;
+  readonly offline?: boolean;
+}
+
+/** What the flags say, as options of `resolveModel`. */
+export function hubOptions({ revision, offline }: HubFlags): { revision?: string; env?: NodeJS.ProcessEnv } {
+  return {
+    ...(revision === undefined ? {} : { revision }),
+    ...(offline === undefined ? {} : { env: { ...process.env, HF_HUB_OFFLINE: '1' } }),
+  };
+}
+
 /** Flags of every command that loads a model. */
 export function addEngineFlags(command: Command): Command {
-  return command
+  command
     .addOption(
       new Option('--device <name>', 'where to run: auto takes a real GPU if there is one')
         .choices(DEVICE_CHOICES)
@@ -77,7 +118,7 @@ export function addEngineFlags(command: Command): Command {
     )
     .option(
       '--max-context <tokens>',
-      'longest sequence, prompt and answer together (default: the model’s)',
+      'longest sequence, prompt and answer together (default: the model’s); also --max-kv-size',
       integer(1),
     )
     .addOption(
@@ -90,13 +131,14 @@ export function addEngineFlags(command: Command): Command {
       integer(1),
     )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
-    .option('--kv-format <name>', 'KV cache: f16 or f32')
-    .option('--block-tokens <n>', 'positions in a block of the KV cache: 16, 32 or 64', integer(16, 64))
-    .option('--revision <name>', 'revision of a hub model (also org/name@revision)')
-    .option('--offline', 'take hub models from the cache only');
+    .addOption(kvFormatFlag())
+    .addOption(
+      new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
+    );
+  return addHubFlags(command);
 }
 
-export interface EngineFlags {
+export interface EngineFlags extends HubFlags {
   readonly device: 'auto' | 'webgpu' | 'cpu';
   readonly softwareGpu?: boolean;
   readonly threads?: number;
@@ -109,14 +151,19 @@ export interface EngineFlags {
   readonly maxBatchTokens?: number;
   readonly kvMemory?: number;
   readonly kvFormat?: string;
-  readonly blockTokens?: number;
-  readonly revision?: string;
-  readonly offline?: boolean;
+  readonly blockTokens?: '16' | '32' | '64';
 }
 
 /** What the flags say, as engine options; what they do not say stays out. */
 export function engineOptions(flags: EngineFlags): EngineOptions {
   const maxContext = flags.maxContext ?? flags.maxKvSize;
+  if (flags.maxKvSize !== undefined && flags.maxKvSize !== maxContext) {
+    throw new KvantError('invalid-flags', '--max-context and --max-kv-size are the same, but differ.', {
+      kind: 'invalid-request',
+      where: '--max-kv-size',
+      fix: 'Give one of them.',
+    });
+  }
   const hub = {
     ...(flags.revision === undefined ? {} : { revision: flags.revision }),
     ...(flags.offline === undefined ? {} : { offline: flags.offline }),
@@ -133,7 +180,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
     ...(flags.kvFormat === undefined ? {} : { kvFormat: flags.kvFormat }),
-    ...(flags.blockTokens === undefined ? {} : { blockTokens: flags.blockTokens }),
+    ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),
   };
 }

@@ -1,18 +1,21 @@
 /** `kvant generate`: one answer to one prompt or conversation. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
+import type { Engine } from '../engine/engine.js';
 import type { Generation } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { EXIT } from './exit.js';
 import {
   addEngineFlags,
   addSamplingFlags,
+  type CliLogLevel,
   type EngineFlags,
   engineOptions,
+  logLevelFlag,
   type SamplingFlags,
   samplingOptions,
 } from './flags.js';
 import { parseJson, readConversation, readText, readTools } from './input.js';
-import { loadEngine } from './load.js';
-import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
+import { untilInterrupted } from './interrupt.js';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly prompt?: string;
@@ -31,7 +34,6 @@ interface GenerateFlags extends EngineFlags, SamplingFlags {
 export function addGenerateCommand(program: Command): void {
   const command = program
     .command('generate <model>')
-    .summary('answer one prompt')
     .description(
       'Answers one prompt or conversation and streams the answer to standard output. Applies the model’s chat template where it has one.',
     )
@@ -39,7 +41,7 @@ export function addGenerateCommand(program: Command): void {
     .option('--prompt-file <file>', 'read the prompt from a file')
     .option(
       '-m, --messages <file>',
-      'a conversation: JSON list of messages, or {messages, tools}; - reads standard input',
+      'a conversation: JSON list of messages, or an object with messages and perhaps tools; - reads standard input',
     )
     .option('--system <text>', 'a system message before the prompt')
     .option('--tools <file>', 'JSON list of tools for the chat template')
@@ -48,9 +50,7 @@ export function addGenerateCommand(program: Command): void {
     .option('--template-options <json>', 'further variables of the chat template, as a JSON object')
     .option('--ignore-eos', 'go on after the end of the answer, to --max-tokens')
     .option('--json', 'print {text, tokenIds, finishReason, usage, timings} as JSON')
-    .addOption(
-      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('warn'),
-    );
+    .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
   addEngineFlags(command);
   command.addHelpText(
@@ -68,37 +68,40 @@ Examples:
 }
 
 async function generate(model: string, flags: GenerateFlags): Promise<void> {
+  const options = engineOptions(flags);
   const start = await readRequest(flags);
-  const log = createLogger(flags.logLevel);
-  await using engine = await loadEngine(model, engineOptions(flags), engineLog(log));
-  const abort = new AbortController();
-  process.once('SIGINT', () => abort.abort());
-  const generation = start(engine, {
-    ...samplingOptions(flags),
-    ...(flags.ignoreEos ? { ignoreEos: true } : {}),
-    signal: abort.signal,
+  const [{ loadEngine }, { createLogger, engineLog }] = await Promise.all([
+    import('./load.js'),
+    import('./log.js'),
+  ]);
+  await using engine = await loadEngine(model, options, engineLog(createLogger(flags.logLevel)));
+  await untilInterrupted(async (signal) => {
+    const sampling = { ...samplingOptions(flags), ...(flags.ignoreEos ? { ignoreEos: true } : {}), signal };
+    await print(start(engine, sampling), flags, engine.info.device.name);
   });
-  if (flags.json) {
-    const { text, tokenIds, finishReason, usage, timings, seed, choices } = await generation.result;
-    if (choices[0]?.error !== undefined) throw choices[0].error;
-    process.stdout.write(`${JSON.stringify({ text, tokenIds, finishReason, usage, timings, seed })}\n`);
-    return;
-  }
-  for await (const delta of generation) {
-    process.stdout.write(delta.text);
-    if (delta.error !== undefined) throw delta.error;
-  }
-  process.stdout.write('\n');
-  const { usage, timings, finishReason } = await generation.result;
-  if (process.stderr.isTTY) {
-    const rate = timings.decodeTokensPerSecond.toFixed(1);
-    process.stderr.write(
-      `\x1b[2m${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${engine.info.device.name}\x1b[22m\n`,
-    );
-  }
 }
 
-type Engine = Awaited<ReturnType<typeof loadEngine>>;
+async function print(generation: Generation, flags: GenerateFlags, device: string): Promise<void> {
+  if (!flags.json) {
+    for await (const delta of generation) {
+      process.stdout.write(delta.text);
+      if (delta.error !== undefined) throw delta.error;
+    }
+    process.stdout.write('\n');
+  }
+  const { text, tokenIds, finishReason, usage, timings, seed, choices } = await generation.result;
+  if (choices[0]?.error !== undefined) throw choices[0].error;
+  if (flags.json) {
+    process.stdout.write(`${JSON.stringify({ text, tokenIds, finishReason, usage, timings, seed })}\n`);
+  } else if (process.stderr.isTTY) {
+    const rate = timings.decodeTokensPerSecond.toFixed(1);
+    process.stderr.write(
+      `\x1b[2m${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${device}\x1b[22m\n`,
+    );
+  }
+  if (finishReason === 'cancelled') process.exitCode = EXIT.interrupted;
+}
+
 type Sampling = SamplingFlags & { readonly ignoreEos?: boolean; readonly signal: AbortSignal };
 
 /** Reads what the flags name before anything is loaded, so that a mistake costs no time. */
@@ -116,15 +119,10 @@ async function readRequest(
       },
     );
   }
+  refuseWithoutTemplate(flags);
   const templateOptions = readTemplateOptions(flags);
   const tools = flags.tools === undefined ? undefined : await readTools(flags.tools);
   if (flags.messages !== undefined) {
-    if (flags.raw) {
-      throw new KvantError('invalid-flags', '--raw and --messages exclude each other.', {
-        kind: 'invalid-request',
-        fix: 'A conversation needs the chat template; use --prompt with --raw.',
-      });
-    }
     const conversation = await readConversation(flags.messages);
     const all = tools ?? conversation.tools;
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
@@ -139,11 +137,34 @@ async function readRequest(
         ? await readText('-')
         : (flags.prompt ?? '');
   return (engine, sampling) => {
-    if (flags.raw || !engine.info.model.hasChatTemplate) return engine.generate({ ...sampling, prompt });
+    if (flags.raw) return engine.generate({ ...sampling, prompt });
+    if (!engine.info.model.hasChatTemplate) {
+      refuseWithoutTemplate({ ...flags, raw: true }, 'The model has no chat template');
+      return engine.generate({ ...sampling, prompt });
+    }
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
     const messages = [...system, { role: 'user', content: prompt }];
     return engine.chat({ ...sampling, messages, ...(tools === undefined ? {} : { tools }), templateOptions });
   };
+}
+
+/** Flags that say something to the chat template mean nothing without one. */
+function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat template'): void {
+  if (!flags.raw) return;
+  const given = {
+    '--messages': flags.messages,
+    '--system': flags.system,
+    '--tools': flags.tools,
+    '--template-options': flags.templateOptions,
+    '--no-thinking': flags.thinking === false ? true : undefined,
+  };
+  const [name] = Object.entries(given).find(([, value]) => value !== undefined) ?? [];
+  if (name === undefined) return;
+  throw new KvantError('invalid-flags', `${why}, which ${name} is for.`, {
+    kind: 'invalid-request',
+    where: name,
+    fix: `Leave ${name} out, and write it into the prompt.`,
+  });
 }
 
 function readTemplateOptions(flags: GenerateFlags): Record<string, unknown> {

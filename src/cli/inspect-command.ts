@@ -2,14 +2,13 @@
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { parseKvFormat } from '../kv/policy.js';
-import { parseModelConfig } from '../models/families.js';
-import { inspectModel, type ModelSummary } from '../models/inspect.js';
-import { Checkpoint } from '../weights/checkpoint.js';
-import { resolveModel } from '../weights/hub.js';
-import { bytes } from './flags.js';
+import type { ModelSummary } from '../models/inspect.js';
+import { addHubFlags, bytes, type HubFlags, hubOptions, kvFormatFlag } from './flags.js';
+import { untilInterrupted } from './interrupt.js';
 import { formatBytes, ProgressBar } from './progress.js';
 
-interface InspectFlags {
+interface InspectFlags extends HubFlags {
+  readonly device: 'cpu' | 'webgpu';
   readonly quantize?: '4' | '8';
   readonly kvFormat: string;
   readonly memory?: number;
@@ -19,47 +18,70 @@ interface InspectFlags {
 /** Memory that neither weights nor KV may have: activations, code, the rest of the process. */
 const RESERVE = 512 * 2 ** 20;
 
+/** WebGPU binds no more than this at once: the most that one layer's keys, or its values, may take. */
+const GPU_PLANE_BYTES = 2 ** 31 - 4;
+
 export function addInspectCommand(program: Command): void {
-  program
+  const command = program
     .command('inspect <model>')
-    .summary('architecture, sizes, cache plan, and what fits in memory')
     .description(
       'Prints architecture, sizes, the cache plan of each layer and how many tokens fit in memory. Reads headers only.',
     )
     .addOption(new Option('--quantize <bits>', 'sizes as if quantised on load').choices(['4', '8']))
-    .option('--kv-format <name>', 'KV cache: f16 or f32', 'f16')
+    .addOption(kvFormatFlag().default('f16'))
+    .addOption(
+      new Option(
+        '--device <name>',
+        'whose memory to plan: a GPU does not say how much it has, so give --memory',
+      )
+        .choices(['cpu', 'webgpu'])
+        .default('cpu'),
+    )
     .option(
       '--memory <size>',
       'memory to plan for, e.g. 24GiB (default: what this machine has free)',
       memorySize,
     )
-    .option('--json', 'print as JSON')
-    .addHelpText('after', '\nExample:\n  $ kvant inspect Qwen/Qwen3-0.6B --quantize 4 --memory 8GiB')
-    .action(inspect);
+    .option('--json', 'print as JSON');
+  addHubFlags(command)
+    .addHelpText(
+      'after',
+      `
+Examples:
+  $ kvant inspect Qwen/Qwen3-0.6B --quantize 4 --memory 8GiB
+  $ kvant inspect Qwen/Qwen3-0.6B --device webgpu --memory 24GiB`,
+    )
+    .action((model: string, flags: InspectFlags) =>
+      untilInterrupted((signal) => inspect(model, flags, signal)),
+    );
 }
 
-async function inspect(model: string, flags: InspectFlags): Promise<void> {
+async function inspect(model: string, flags: InspectFlags, signal: AbortSignal): Promise<void> {
+  const [{ parseModelConfig }, { inspectModel }, { Checkpoint }, { resolveModel }] = await Promise.all([
+    import('../models/families.js'),
+    import('../models/inspect.js'),
+    import('../weights/checkpoint.js'),
+    import('../weights/hub.js'),
+  ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
+    ...hubOptions(flags),
+    signal,
     onProgress: (p) =>
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
-  const checkpoint = await Checkpoint.open(folder);
-  let summary: ModelSummary;
-  try {
-    const config = parseModelConfig(checkpoint.config, `${folder}/config.json`);
-    summary = inspectModel(checkpoint, config, {
-      kvFormat: parseKvFormat(flags.kvFormat),
-      ...(flags.quantize === undefined
-        ? {}
-        : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
-    });
-  } finally {
-    await checkpoint.close();
-  }
-  const fit = memoryFit(summary, flags.memory ?? freemem());
+  await using checkpoint = await Checkpoint.open(folder);
+  const config = parseModelConfig(checkpoint.config, `${folder}/config.json`);
+  const summary = inspectModel(checkpoint, config, {
+    kvFormat: parseKvFormat(flags.kvFormat),
+    ...(flags.quantize === undefined
+      ? {}
+      : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
+  });
+  const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
+  const fit = memory === null ? null : memoryFit(summary, flags.device, memory);
   if (flags.json) {
-    process.stdout.write(`${JSON.stringify({ model, folder, ...summary, fit })}\n`);
+    process.stdout.write(`${JSON.stringify({ model, folder, ...summary, device: flags.device, fit })}\n`);
     return;
   }
   process.stdout.write(`${describe(model, folder, summary, fit)}\n`);
@@ -76,9 +98,12 @@ interface MemoryFit {
   readonly fullContexts: number;
 }
 
-function memoryFit(summary: ModelSummary, memoryBytes: number): MemoryFit {
-  const kvBytes = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
-  const kvTokens = Math.floor(kvBytes / summary.kvBytesPerToken);
+function memoryFit(summary: ModelSummary, device: 'cpu' | 'webgpu', memoryBytes: number): MemoryFit {
+  const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
+  const widest = Math.max(...summary.cache.map((c) => c.bytesPerToken / 2));
+  const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
+  const kvTokens = Math.min(addressable, Math.floor(left / summary.kvBytesPerToken));
+  const kvBytes = kvTokens * summary.kvBytesPerToken;
   return {
     memoryBytes,
     weightBytes: summary.weightBytes,
@@ -89,7 +114,7 @@ function memoryFit(summary: ModelSummary, memoryBytes: number): MemoryFit {
   };
 }
 
-function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit): string {
+function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit | null): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
   const plan = new Map<string, number[]>();
   for (const c of s.cache) {
@@ -117,14 +142,26 @@ function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit
       `${s.kvBytesPerToken} B a token, ${formatBytes(s.kvBytesPerToken * s.maxContext)} at full context`,
     ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
-    row('memory', `${formatBytes(fit.memoryBytes)} (of ${formatBytes(totalmem())} here)`),
-    row(
-      '',
-      fit.kvBytes === 0
-        ? `the weights need ${formatBytes(fit.weightBytes + fit.reservedBytes)}: they do not fit`
-        : `${formatBytes(fit.kvBytes)} for KV: ${fit.kvTokens.toLocaleString('en')} tokens, ${fit.fullContexts} full contexts`,
-    ),
+    ...memoryLines(s, fit, row),
   ].join('\n');
+}
+
+function memoryLines(
+  s: ModelSummary,
+  fit: MemoryFit | null,
+  row: (name: string, value: string) => string,
+): string[] {
+  if (fit === null) {
+    const perGiB = Math.floor(2 ** 30 / s.kvBytesPerToken).toLocaleString('en');
+    const need = formatBytes(s.weightBytes + RESERVE);
+    return [row('memory', `${need} before any KV, then ${perGiB} tokens a GiB; --memory says what fits`)];
+  }
+  const kv = `${formatBytes(fit.kvBytes)} for KV: ${fit.kvTokens.toLocaleString('en')} tokens, ${fit.fullContexts} full contexts`;
+  const need = `the weights need ${formatBytes(fit.weightBytes + fit.reservedBytes)}: they do not fit`;
+  return [
+    row('memory', `${formatBytes(fit.memoryBytes)} (this machine has ${formatBytes(totalmem())})`),
+    row('', fit.kvBytes === 0 ? need : kv),
+  ];
 }
 
 /** [0, 1, 2, 5] → `0–2, 5`. */

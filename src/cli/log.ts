@@ -1,15 +1,18 @@
 /** The log of the command line: pino on stderr, JSON lines, or one readable line each on a terminal. */
 import { type Logger, pino } from 'pino';
 import type { LogEntry } from '../engine/types.js';
-
-export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
-export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];
+import type { CliLogLevel } from './flags.js';
 
 export function createLogger(
   level: CliLogLevel,
   stream: NodeJS.WriteStream & { readonly fd: number } = process.stderr,
 ): Logger {
-  if (!stream.isTTY) return pino({ level, base: null }, pino.destination({ dest: stream.fd, sync: true }));
+  if (!stream.isTTY) {
+    const destination = pino.destination({ dest: stream.fd, sync: true });
+    // Nobody reads the log any more: no reason to end.
+    destination.on('error', () => {});
+    return pino({ level, base: null }, destination);
+  }
   return pino(
     { level, base: null },
     {

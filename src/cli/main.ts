@@ -1,20 +1,61 @@
 #!/usr/bin/env node
-/** The `kvant` command. */
+/** The `kvant` command. What a command needs is loaded when it is asked for, so that help costs next to nothing. */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { addBenchCommand } from './bench-command.js';
-import { addChatCommand } from './chat-command.js';
-import { addEvalCommand } from './eval-command.js';
+import { KvantError } from '../errors.js';
 import { EXIT, exitCodeOf, reportError } from './exit.js';
-import { addGenerateCommand } from './generate-command.js';
-import { addInspectCommand } from './inspect-command.js';
-import { addPullCommand } from './pull-command.js';
-import { addQuantizeCommand } from './quantize-command.js';
-import { addServeCommand } from './serve-command.js';
+
+type AddCommand = (program: Command) => void;
+
+/** Name and arguments, what it does, and where it is. */
+const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[] = [
+  [
+    'serve <model>',
+    'serve a model over HTTP, as OpenAI does',
+    async () => (await import('./serve-command.js')).addServeCommand,
+  ],
+  [
+    'chat <model>',
+    'talk to a model in the terminal',
+    async () => (await import('./chat-command.js')).addChatCommand,
+  ],
+  [
+    'generate <model>',
+    'answer one prompt',
+    async () => (await import('./generate-command.js')).addGenerateCommand,
+  ],
+  [
+    'bench [model]',
+    'measure prefill and decode',
+    async () => (await import('./bench-command.js')).addBenchCommand,
+  ],
+  [
+    'eval <model>',
+    'ask question sets and count right answers',
+    async () => (await import('./eval-command.js')).addEvalCommand,
+  ],
+  [
+    'inspect <model>',
+    'architecture, sizes, cache plan, and what fits in memory',
+    async () => (await import('./inspect-command.js')).addInspectCommand,
+  ],
+  [
+    'quantize <in> <out>',
+    'write a quantised copy of a checkpoint',
+    async () => (await import('./quantize-command.js')).addQuantizeCommand,
+  ],
+  [
+    'pull <model>',
+    'fetch a model from the hub into the cache',
+    async () => (await import('./pull-command.js')).addPullCommand,
+  ],
+];
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
   version: string;
 };
+const words = process.argv.slice(2);
+const json = words.includes('--json');
 
 const program = new Command('kvant')
   .description(
@@ -23,6 +64,7 @@ const program = new Command('kvant')
   .version(version)
   .showHelpAfterError('(kvant COMMAND --help shows what it takes)')
   .exitOverride()
+  .configureOutput(json ? { writeErr: () => {} } : {})
   .addHelpText(
     'after',
     `
@@ -34,34 +76,41 @@ Start here:
   $ kvant inspect models/demo-text   what it is, and what fits in memory`,
   );
 
-for (const add of [
-  addServeCommand,
-  addChatCommand,
-  addGenerateCommand,
-  addBenchCommand,
-  addEvalCommand,
-  addInspectCommand,
-  addQuantizeCommand,
-  addPullCommand,
-]) {
-  add(program);
+for (const [usage, summary, load] of COMMANDS) {
+  const name = usage.split(' ')[0]!;
+  // Only those that may be meant are loaded; of the others the list of commands is all that is seen.
+  if (words.includes(name)) (await load())(program);
+  else program.command(usage);
+  program.commands
+    .at(-1)!
+    .summary(summary)
+    .exitOverride()
+    .showHelpAfterError(`(kvant ${name} --help shows what it takes)`);
 }
-for (const command of program.commands)
-  command.exitOverride().showHelpAfterError(`(kvant ${command.name()} --help shows what it takes)`);
 
-// A reader that closes the pipe early (head) is no error.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code === 'EPIPE') process.exit(EXIT.ok);
-  throw error;
+  if (error.code !== 'EPIPE') throw error;
+  // A reader that closes the pipe early (head) is no error. A server has more to do than to print.
+  if (!words.includes('serve')) process.exit(EXIT.ok);
+});
+process.stderr.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
 });
 
 try {
   await program.parseAsync();
 } catch (error) {
-  if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
-  } else {
-    reportError(error, process.argv.includes('--json'));
+  if (!(error instanceof CommanderError)) {
+    reportError(error, json);
     process.exitCode = exitCodeOf(error);
+  } else if (error.exitCode === 0) {
+    process.exitCode = EXIT.ok;
+  } else {
+    if (json) {
+      const message = error.message.replace(/^error: /, '');
+      const fix = 'See kvant COMMAND --help.';
+      reportError(new KvantError('invalid-flags', message, { kind: 'invalid-request', fix }), json);
+    }
+    process.exitCode = EXIT.usage;
   }
 }

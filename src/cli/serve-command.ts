@@ -1,10 +1,18 @@
 /** `kvant serve`: the OpenAI-compatible server. */
-import { type Command, Option } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Engine } from '../engine/engine.js';
-import { listen, type RunningServer } from '../server/index.js';
-import { addEngineFlags, bytes, type EngineFlags, engineOptions, integer } from './flags.js';
-import { loadEngine } from './load.js';
-import { CLI_LOG_LEVELS, type CliLogLevel, createLogger, engineLog } from './log.js';
+import type { ReasoningFormat, RunningServer } from '../server/index.js';
+import { EXIT } from './exit.js';
+import {
+  addEngineFlags,
+  bytes,
+  type CliLogLevel,
+  type EngineFlags,
+  engineOptions,
+  integer,
+  logLevelFlag,
+} from './flags.js';
+import { SIGNALS } from './interrupt.js';
 
 interface ServeFlags extends EngineFlags {
   readonly host: string;
@@ -14,6 +22,7 @@ interface ServeFlags extends EngineFlags {
   readonly maxQueue?: number;
   readonly bodyLimit?: number;
   readonly cors?: string;
+  readonly reasoningFormat: ReasoningFormat;
   readonly grace: number;
   readonly logLevel: CliLogLevel;
 }
@@ -21,21 +30,30 @@ interface ServeFlags extends EngineFlags {
 export function addServeCommand(program: Command): void {
   const command = program
     .command('serve <model>')
-    .summary('serve a model over HTTP, as OpenAI does')
     .description(
       'Serves a model: POST /v1/chat/completions and /v1/completions, GET /v1/models, /health and /metrics.',
     )
     .option('--host <address>', 'address to listen on; 0.0.0.0 opens it to the network', '127.0.0.1')
     .option('--port <n>', 'port to listen on; 0 takes any free one', integer(0, 65535), 8080)
-    .addOption(new Option('--api-key <key>', 'clients must send it as a bearer token').env('KVANT_API_KEY'))
+    .addOption(
+      new Option('--api-key <key>', 'clients must send it as a bearer token')
+        .env('KVANT_API_KEY')
+        .argParser(apiKey),
+    )
     .option('--name <name>', 'name that the model is served under (default: the model argument)')
     .option('--max-queue <n>', 'requests that may wait; more get 429', integer(0))
     .option('--body-limit <size>', 'largest request body (default 16MiB)', bytes)
     .option('--cors <origin>', 'origin that browsers may call from; * for any')
-    .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0), 30)
     .addOption(
-      new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default('info'),
-    );
+      new Option(
+        '--reasoning-format <name>',
+        'auto: deliver a <think> block as reasoning_content; none: leave it',
+      )
+        .choices(['auto', 'none'])
+        .default('auto'),
+    )
+    .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0, 86_400), 30)
+    .addOption(logLevelFlag('info'));
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -53,12 +71,26 @@ KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
   });
 }
 
+const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|::1)$/;
+
+/** An empty key would look like a lock and be none. */
+function apiKey(text: string): string {
+  if (text.trim() === '') throw new InvalidArgumentError('The key is empty.');
+  return text;
+}
+
 async function runServer(model: string, flags: ServeFlags): Promise<void> {
+  const options = engineOptions(flags);
+  const [{ loadEngine }, { createLogger, engineLog }, { listen }] = await Promise.all([
+    import('./load.js'),
+    import('./log.js'),
+    import('../server/index.js'),
+  ]);
   const log = createLogger(flags.logLevel);
   const engine = await loadEngine(
     model,
     {
-      ...engineOptions(flags),
+      ...options,
       ...(flags.name === undefined ? {} : { name: flags.name }),
       ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
     },
@@ -71,6 +103,7 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
       log,
       host: flags.host,
       port: flags.port,
+      reasoningFormat: flags.reasoningFormat,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
       ...(flags.bodyLimit === undefined ? {} : { bodyLimit: flags.bodyLimit }),
       ...(flags.cors === undefined ? {} : { corsOrigin: flags.cors }),
@@ -104,6 +137,8 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
     },
     'listening',
   );
+  if (flags.apiKey === undefined && !LOOPBACK.test(flags.host))
+    log.warn({ host: flags.host }, 'anybody on the network may use this server: there is no --api-key');
   process.stdout.write(`${info.name} on ${info.device.name} at ${server.url}/v1\n`);
   await shutDownOnSignal(server, engine, flags.grace, (message) => log.info(message));
 }
@@ -116,9 +151,9 @@ async function shutDownOnSignal(
   say: (message: string) => void,
 ): Promise<void> {
   await new Promise<void>((resolve) => {
-    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => resolve());
+    for (const signal of SIGNALS) process.once(signal, () => resolve());
   });
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
+  for (const signal of SIGNALS) process.on(signal, () => process.exit(EXIT.interrupted));
   say(`shutting down; answers under way have ${graceSeconds} s`);
   await server.close(graceSeconds * 1000);
   await engine.close();

@@ -1,4 +1,8 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -88,6 +92,47 @@ describe('the kvant command', () => {
     expect(stdout).toMatch(
       /<tool_call>\s*\{"name": "get_time", "arguments": \{"city": "Rome"\}\}\s*<\/tool_call>/,
     );
+  });
+
+  it('takes a line of a question set as a conversation', async () => {
+    const [line] = (await readFile('test/fixtures/eval/eval-tools.jsonl', 'utf8')).split('\n');
+    const path = join(folder, 'line.jsonl');
+    await writeFile(path, `${line}\n`);
+    const args = ['--messages', path, '--temperature', '0', '--max-tokens', '90'];
+    const { stdout, code } = await kvant(['generate', demo, ...cpu, ...args]);
+    expect([code, stdout.trimEnd()]).toEqual([0, JSON.parse(line!).reference]);
+  });
+
+  it('talks, as long as there is input', async () => {
+    const lines = [
+      'What is the capital of Japan?',
+      '/help',
+      '',
+      '/reset',
+      'What is the capital of France?',
+      '/exit',
+      'x',
+    ];
+    const { stdout, code } = await kvant(['chat', demo, ...cpu, '--temperature', '0'], {
+      input: lines.join('\n'),
+    });
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/Tokyo.*forgets the conversation.*Paris/s);
+    const cut = await kvant(['chat', demo, ...cpu, '--temperature', '0'], { input: lines[0]! });
+    expect([cut.code, cut.stdout.includes('Tokyo'), cut.stderr]).toEqual([0, true, '']);
+    expect((await kvant(['chat', demo, ...cpu], { input: '' })).code).toBe(0);
+  });
+
+  it('plans the memory of a GPU that it cannot see', async () => {
+    const args = ['inspect', demo, '--device', 'webgpu'];
+    const unknown = await kvant(args);
+    expect([unknown.code, unknown.stdout.includes('tokens a GiB')]).toEqual([0, true]);
+    expect(JSON.parse((await kvant([...args, '--json'])).stdout).fit).toBeNull();
+    // 4096 heads of K at f16 in each of 8 layers: what WebGPU binds is used up long before a TiB is.
+    const { fit } = JSON.parse((await kvant([...args, '--json', '--memory', '1024GiB'])).stdout);
+    expect(fit.kvTokens).toBe(Math.floor((2 ** 31 - 4) / 512));
+    const beside = JSON.parse((await kvant(['inspect', demo, '--json', '--memory', '1024GiB'])).stdout);
+    expect(beside.fit.kvTokens).toBeGreaterThan(fit.kvTokens);
   });
 
   it('inspects a model', async () => {
@@ -204,6 +249,33 @@ describe('the kvant command', () => {
       /16/,
     ],
     ['no GPU', ['generate', demo, '--device', 'webgpu', '--prompt', 'a'], 1, /GPU|adapter/i],
+    ['a KV format it has not', ['generate', demo, '--prompt', 'a', '--kv-format', 'f8'], 2, /f16, f32/],
+    ['an odd block', ['generate', demo, '--prompt', 'a', '--block-tokens', '24'], 2, /16, 32, 64/],
+    ['an unknown log level', ['serve', demo, '--log-level', 'loud'], 2, /silent/],
+    [
+      'two context lengths',
+      ['generate', demo, '--prompt', 'a', '--max-context', '64', '--max-kv-size', '32'],
+      2,
+      /--max-kv-size/,
+    ],
+    [
+      'the alias of the context',
+      ['generate', demo, ...cpu.slice(0, 2), '--prompt', 'a', '--max-kv-size', '999999'],
+      2,
+      /8192/,
+    ],
+    [
+      'a system message without template',
+      ['generate', demo, '--raw', '--prompt', 'a', '--system', 'b'],
+      2,
+      /--system/,
+    ],
+    ['tools without template', ['generate', demo, '--raw', '--prompt', 'a', '--tools', 'b'], 2, /--tools/],
+    ['a conversation without template', ['generate', demo, '--raw', '--messages', 'b'], 2, /--messages/],
+    ['an empty key', ['serve', demo, '--api-key', ''], 2, /empty/],
+    ['a reasoning format it has not', ['serve', demo, '--reasoning-format', 'deepseek'], 2, /auto, none/],
+    ['an absent model', ['inspect', './nowhere'], 2, /nowhere/],
+    ['no command', [], 2, /serve a model/],
     ['unknown shapes', ['bench', '--shapes', 'gpt-9'], 2, /qwen3-0\.6b/],
   ] as const)('refuses %s with exit code and fix', async (_, args, exit, message) => {
     const { code, stdout, stderr } = await kvant(args, { env: { VK_ICD_FILENAMES: '/nonexistent.json' } });
@@ -212,14 +284,83 @@ describe('the kvant command', () => {
     expect(stdout).toBe('');
   });
 
+  it('refuses an empty key in the environment, and a port that is taken', async () => {
+    const args = ['serve', demo, ...cpu, '--log-level', 'silent'];
+    const empty = await kvant(args, { env: { KVANT_API_KEY: '' } });
+    expect([empty.code, empty.stderr]).toEqual([2, expect.stringMatching(/empty/)]);
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    const taken = await kvant([...args, '--port', String(port)]);
+    other.close();
+    expect([taken.code, taken.stderr]).toEqual([2, expect.stringMatching(new RegExp(`${port}.*taken`))]);
+  });
+
   it('puts errors into JSON when asked for JSON', async () => {
-    const { code, stdout } = await kvant(['generate', './nowhere', '--prompt', 'a', '--json']);
-    expect(code).toBe(2);
-    expect(JSON.parse(stdout).error).toMatchObject({
-      code: expect.any(String),
-      message: expect.any(String),
-      fix: expect.any(String),
+    for (const args of [
+      ['generate', './nowhere', '--prompt', 'a'],
+      ['generate', demo, '--prompt', 'a', '--frobnicate'],
+      ['generate', demo],
+      ['generate'],
+      ['inspect', './nowhere'],
+      ['bench', '--shapes', 'gpt-9'],
+    ]) {
+      const { code, stdout, stderr } = await kvant([...args, '--json']);
+      expect([code, stderr], args.join(' ')).toEqual([2, '']);
+      expect(JSON.parse(stdout).error).toMatchObject({
+        code: expect.any(String),
+        message: expect.any(String),
+        fix: expect.any(String),
+      });
+    }
+  });
+
+  it('ends quietly when interrupted, whatever it was doing', async () => {
+    // A hub that takes the connection and says nothing.
+    const hub = createServer(() => {}).listen(0, '127.0.0.1');
+    await once(hub, 'listening');
+    const env = { HF_ENDPOINT: `http://127.0.0.1:${(hub.address() as AddressInfo).port}`, HF_HOME: folder };
+    const interrupt = (child: ChildProcess) => hub.once('connection', () => child.kill('SIGINT'));
+    for (const args of [
+      ['generate', 'org/model', '--prompt', 'a'],
+      ['pull', 'org/model'],
+      ['inspect', 'org/model'],
+    ]) {
+      const { code, stdout, stderr } = await kvant(args, { env, during: interrupt });
+      expect([code, stdout, stderr], args.join(' ')).toEqual([130, '', 'interrupted\n']);
+    }
+    hub.closeAllConnections();
+    hub.close();
+    const endless = ['--prompt', 'Tell me a story.', '--ignore-eos', '--max-tokens', '900'];
+    const telling = await kvant(['generate', demo, ...cpu, ...endless], {
+      during: (child) => child.stdout.once('data', () => child.kill('SIGINT')),
     });
+    expect([telling.code, telling.stderr]).toEqual([130, '']);
+    expect(telling.stdout).toMatch(/\w\n$/);
+  });
+
+  it('loads for a command what it needs', async () => {
+    await writeFile(
+      join(folder, 'hook.mjs'),
+      "import { writeSync } from 'node:fs';\nexport const load = (url, context, next) => { writeSync(2, url + '\\n'); return next(url, context); };",
+    );
+    const registering = join(folder, 'register.mjs');
+    await writeFile(
+      registering,
+      "import { register } from 'node:module';\nregister('./hook.mjs', import.meta.url);",
+    );
+    const node = ['--import', registering];
+    const loaded = async (...args: string[]): Promise<string> => (await kvant(args, { node })).stderr;
+    for (const args of [['--help'], ['--version'], ['serve', '--help'], ['generate', '--help']]) {
+      const modules = await loaded(...args);
+      expect(modules, args.join(' ')).toContain('cli/main.js');
+      expect(modules, args.join(' ')).not.toMatch(
+        /zod|pino|hono|prom-client|@huggingface|dist\/(engine\/engine|server|models|weights)/,
+      );
+    }
+    const generating = await loaded('generate', demo, ...cpu, '--prompt', 'a', '--max-tokens', '1');
+    expect(generating).toContain('engine/engine.js');
+    expect(generating).not.toMatch(/hono|prom-client|@huggingface\/hub|dist\/server/);
   });
 
   it('serves until told to stop, and lets the last answer finish', async () => {
@@ -250,5 +391,39 @@ describe('the kvant command', () => {
     expect(messages.filter((m) => m === 'completed')).toHaveLength(2);
     expect(lines.find((l) => l.msg === 'request')?.parameters).toMatchObject({ temperature: 0 });
     expect(ran.stderr).toMatch(/f16|f32/);
+  });
+
+  it('ends at once when told twice', async () => {
+    const serving = await kvantServe([demo, ...cpu]);
+    const body = { prompt: 'Once', max_tokens: 900, ignore_eos: true, stream: true };
+    const response = await fetch(`${serving.url}/v1/completions`, {
+      method: 'POST',
+      body: JSON.stringify(body),
+    });
+    const rest = response.text().catch(() => 'cut');
+    const ran = serving.stop('SIGINT');
+    await new Promise<void>((resolve) => {
+      serving.child.stderr.on('data', (data) => String(data).includes('shutting down') && resolve());
+    });
+    serving.child.kill('SIGINT');
+    expect((await ran).code).toBe(130);
+    expect(await rest).not.toContain('"finish_reason":"length"');
+  });
+
+  it('serves on, whoever reads what it prints', async () => {
+    const serving = await kvantServe([demo, ...cpu, '--host', '::1']);
+    expect(serving.url).toMatch(/^http:\/\/\[::1\]:\d+$/);
+    serving.child.stdout.destroy();
+    serving.child.stderr.destroy();
+    for (let i = 0; i < 3; i++) expect((await fetch(`${serving.url}/nowhere`)).status).toBe(404);
+    expect((await fetch(`${serving.url}/health`)).status).toBe(200);
+    expect((await serving.stop('SIGINT')).code).toBe(0);
+  });
+
+  it('warns when anybody may use it', async () => {
+    const open = await kvantServe([demo, ...cpu, '--host', '0.0.0.0']);
+    expect((await open.stop('SIGINT')).stderr).toContain('--api-key');
+    const closed = await kvantServe([demo, ...cpu, '--host', '0.0.0.0', '--api-key', 'k']);
+    expect((await closed.stop('SIGINT')).stderr).not.toContain('--api-key');
   });
 });

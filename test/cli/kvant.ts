@@ -1,5 +1,5 @@
 /** Runs the built command as a process. */
-import { spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
@@ -10,12 +10,21 @@ export interface Ran {
   readonly stderr: string;
 }
 
-export function kvant(
-  args: readonly string[],
-  options: { readonly input?: string; readonly env?: NodeJS.ProcessEnv } = {},
-): Promise<Ran> {
+export interface RunOptions {
+  readonly input?: string;
+  readonly env?: NodeJS.ProcessEnv;
+  /** Arguments of node itself. */
+  readonly node?: readonly string[];
+  /** Looks at the process while it runs. */
+  readonly during?: (child: ChildProcessWithoutNullStreams) => void;
+}
+
+export function kvant(args: readonly string[], options: RunOptions = {}): Promise<Ran> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [main, ...args], { env: { ...process.env, ...options.env } });
+    const child = spawn(process.execPath, [...(options.node ?? []), main, ...args], {
+      env: { ...process.env, ...options.env },
+    });
+    options.during?.(child);
     let stdout = '';
     let stderr = '';
     child.stdout.on('data', (data) => {
@@ -33,6 +42,7 @@ export function kvant(
 
 export interface Serving {
   readonly url: string;
+  readonly child: ChildProcessWithoutNullStreams;
   stop(signal: NodeJS.Signals): Promise<Ran>;
 }
 
@@ -54,6 +64,7 @@ export function kvantServe(args: readonly string[]): Promise<Serving> {
       if (url !== undefined) {
         resolve({
           url,
+          child,
           stop: (signal) => {
             child.kill(signal);
             return ended;
