@@ -216,7 +216,7 @@ describe.each(devices)('attention on $name', (spec) => {
       for (const [slots, lengths] of steps) {
         const { out, expected, q, expectedQ, rows } = await bench.step(slots, lengths);
         const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
-        expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(bound(spec));
+        expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(bound(spec, F32));
         expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound(spec, c.format));
       }
     } finally {
@@ -325,7 +325,7 @@ describe.each(devices)('attention on $name', (spec) => {
       await bench.close();
       first ??= tail;
       if (spec.bitwise) expect(tail, `cut ${cut}`).toEqual(first);
-      else expect(worstRow(tail, first, 1, tail.length)).toBeLessThan(bound(spec));
+      else expect(worstRow(tail, first, 1, tail.length)).toBeLessThan(bound(spec, c.format));
     }
   });
 
@@ -340,7 +340,7 @@ describe.each(devices)('attention on $name', (spec) => {
     for (const r of [0, 2]) {
       expect(
         worstRow(out.subarray(r * row, (r + 1) * row), expected.subarray(r * row, (r + 1) * row), 1, row),
-      ).toBeLessThan(bound(spec));
+      ).toBeLessThan(bound(spec, c.format));
     }
     await bench.close();
   });

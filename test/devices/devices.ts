@@ -88,7 +88,9 @@ export function grid<T extends Record<string, readonly unknown[]>>(
     points = points.flatMap((p) => axes[name]!.map((v) => ({ ...p, [name]: v }) as Point));
   if (!slow) return points;
   const pairsOf = (p: Point): string[] =>
-    names.flatMap((a, i) => names.slice(i + 1).map((b) => `${a}=${String(p[a])}&${b}=${String(p[b])}`));
+    names.flatMap((a, i) =>
+      names.slice(i + 1).map((b) => `${a}=${JSON.stringify(p[a])}&${b}=${JSON.stringify(p[b])}`),
+    );
   const missing = new Set(points.flatMap(pairsOf));
   const chosen: Point[] = [];
   while (missing.size > 0) {

@@ -174,7 +174,8 @@ describe.each(devices)('linear on $name', (spec) => {
           const out = await program.read(recorded.tensors.y, 6);
           [0, 76, 5, 5, 32, 75].forEach((id, r) => {
             const expected = values.subarray(id * 128, (id + 1) * 128);
-            const tolerance = spec.kind === 'webgpu' && spec.precision === 'default' ? 1e-3 : 1e-6;
+            // A GPU keeps scales and biases as f16, and their sum may cancel.
+            const tolerance = spec.kind === 'webgpu' && spec.precision === 'default' ? 2e-3 : 1e-6;
             expect(worstRow(out.subarray(r * 128, (r + 1) * 128), expected, 1, 128)).toBeLessThan(tolerance);
           });
         });

@@ -1,16 +1,18 @@
 /**
  * Worker threads run built JavaScript. Before any test, whatever in `dist` is older than its source is built
- * again: file by file, without a type check (`npm run types` does that).
+ * again: file by file, without a type check (`npm run types` does that). `KVANT_PREBUILT=1` takes `dist` as it is: on a
+ * machine to which a built checkout was carried.
  */
 import { execFileSync } from 'node:child_process';
 import { mkdir, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import ts from 'typescript';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 
 export default async function setup(): Promise<void> {
+  if (process.env.KVANT_PREBUILT === '1') return;
+  const { default: ts } = await import('typescript');
   for (const name of await readdir(join(root, 'src'), { recursive: true })) {
     if (!name.endsWith('.ts') || /\.(test|d)\.ts$/.test(name) || name.includes('cpu/assembly/')) continue;
     const from = join(root, 'src', name);
