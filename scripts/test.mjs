@@ -21,6 +21,7 @@ const suites = {
     webgpu: true,
   },
   parity: { paths: ['test/parity/'], workers: 1, webgpu: true },
+  questions: { paths: ['test/questions/'], workers: 1 },
   engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1 },
   cli: { paths: ['test/cli/'], workers: 1 },

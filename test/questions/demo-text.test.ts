@@ -1,0 +1,29 @@
+/**
+ * The demo model answers its question sets as well as the reference does: at most one question lost net on each.
+ * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/*.jsonl`.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { askAll, readQuestions } from '../../src/cli/question-sets.js';
+import { Engine } from '../../src/engine/engine.js';
+
+describe('demo-text on the CPU', () => {
+  let engine: Engine;
+  beforeAll(async () => {
+    engine = await Engine.load('models/demo-text', { device: 'cpu', maxContext: 2048 });
+  });
+  afterAll(async () => {
+    await engine.close();
+  });
+
+  it.each([
+    ['facts', undefined, undefined],
+    ['tools', undefined, undefined],
+    ['recall', 1000, 20],
+  ] as const)('%s', { timeout: 600_000 }, async (set, below, limit) => {
+    const all = await readQuestions(`test/fixtures/eval/eval-${set}.jsonl`);
+    const questions = all.filter((q) => below === undefined || (q.promptTokens ?? 0) < below).slice(0, limit);
+    expect(questions.length).toBeGreaterThanOrEqual(20);
+    const result = await askAll(engine, set, questions);
+    expect(result.right, JSON.stringify(result.wrong)).toBeGreaterThanOrEqual(result.referenceRight - 1);
+  });
+});
