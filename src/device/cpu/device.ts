@@ -59,7 +59,7 @@ export class CpuDevice implements Device {
     this.#set = new MemorySet({
       memoryLimitBytes,
       totalBytes: memoryBytes,
-      spinTurns: threads <= cores ? SPIN.enough : SPIN.scarce,
+      spinTurns: threads <= cores && cores > 1 ? SPIN.enough : SPIN.scarce,
       onMemory: (memory) => early.pool?.addMemory(memory),
     });
     this.#threads = new ThreadPool({ kernels, threads, memories: this.#set.all });
