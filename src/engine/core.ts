@@ -86,7 +86,7 @@ export class EngineCore {
 
   /**
    * Takes a request in: one sequence for each choice, all or none.
-   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid_stop` (400), `overloaded` (429),
+   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
    * `engine-closed`, and the device's fault once it has one.
    */
   add(request: CoreRequest): void {

@@ -121,7 +121,7 @@ export class Engine implements AsyncDisposable {
     });
   }
 
-  /** The text that a conversation becomes. Errors: `chat_template_missing`, `invalid_messages`, … */
+  /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */
   renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
     return this.#text.render(messages, options);
   }

@@ -64,7 +64,7 @@ export class ModelText {
   ): string {
     const { template } = this.#require();
     if (template === undefined)
-      throw new KvantError('chat_template_missing', 'The model has no chat template.', {
+      throw new KvantError('chat-template-missing', 'The model has no chat template.', {
         kind: 'invalid-request',
         where: 'messages',
         fix: 'It is a base model: send it a raw prompt, or use its chat-tuned sibling.',
@@ -78,7 +78,7 @@ export class ModelText {
 
   #require(): Parts {
     if (this.#parts !== null) return this.#parts;
-    throw new KvantError('tokenizer_missing', 'These weights have no tokenizer.', {
+    throw new KvantError('tokenizer-missing', 'These weights have no tokenizer.', {
       kind: 'invalid-request',
       where: 'prompt',
       fix: 'Send token ids.',

@@ -22,7 +22,7 @@ export class SequenceOutput {
   readonly #eosIds: ReadonlySet<number> | null;
   #stopped = false;
 
-  /** Errors: `invalid_stop`. */
+  /** Errors: `invalid-stop`. */
   constructor(options: SequenceOutputOptions) {
     const { table, eosIds, stop, ignoreEos, continuation } = options;
     this.#detokenizer = new Detokenizer(table, { continuation });

@@ -30,13 +30,13 @@ export interface ChatToolCall {
 const MEDIA = /image|video|audio|file/;
 
 function invalid(where: string, message: string, fix: string): KvantError {
-  return new KvantError('invalid_messages', message, { kind: 'invalid-request', where, fix });
+  return new KvantError('invalid-messages', message, { kind: 'invalid-request', where, fix });
 }
 
 /**
  * Checks that a value is a list of chat messages that a text model can be given.
  *
- * @throws KvantError `invalid_messages` naming the field; `unsupported_content` for pictures, sound and files
+ * @throws KvantError `invalid-messages` naming the field; `unsupported-content` for pictures, sound and files
  */
 export function checkMessages(messages: unknown): readonly JsonObject[] {
   if (!Array.isArray(messages)) {
@@ -85,7 +85,7 @@ function checkPart(part: unknown, where: string): void {
   if (isJsonObject(part) && part.type === 'text' && typeof part.text === 'string') return;
   const type = isJsonObject(part) && typeof part.type === 'string' ? part.type : undefined;
   if (type !== undefined && MEDIA.test(type)) {
-    throw new KvantError('unsupported_content', `${where} is of type "${type}": this model reads text only`, {
+    throw new KvantError('unsupported-content', `${where} is of type "${type}": this model reads text only`, {
       kind: 'unsupported',
       where,
       fix: 'Leave the part out, or describe it in text.',

@@ -61,7 +61,7 @@ describe('ChatTemplate with templates in the habits of the wild', () => {
     } else {
       const error = failure(() => template.render(sample.messages, optionsOf(sample)));
       expect(error).toMatchObject({
-        code: sample.raised === true ? 'chat_template_raised' : 'chat_template_failed',
+        code: sample.raised === true ? 'chat-template-raised' : 'chat-template-failed',
         status: 400,
         message: expect.stringContaining(
           sample.raised === true ? (sample.error ?? '?') : 'cannot render',
@@ -179,7 +179,7 @@ describe('ChatTemplate input checks', () => {
   ])('refuses %s', (_what, messages, where) => {
     expect(failure(() => template.render(messages))).toMatchObject({
       name: 'KvantError',
-      code: 'invalid_messages',
+      code: 'invalid-messages',
       status: 400,
       where,
     });
@@ -190,7 +190,7 @@ describe('ChatTemplate input checks', () => {
     (type) => {
       const content = [{ type: 'text', text: 'what is this?' }, { type }];
       expect(failure(() => template.render([{ role: 'user', content }]))).toMatchObject({
-        code: 'unsupported_content',
+        code: 'unsupported-content',
         status: 400,
         where: 'messages[0].content[1]',
         message: expect.stringContaining(`"${type}"`) as string,
@@ -201,22 +201,22 @@ describe('ChatTemplate input checks', () => {
   it('refuses bad tools and variables', () => {
     const messages = [{ role: 'user', content: 'x' }];
     expect(failure(() => template.render(messages, { tools: ['x'] }))).toMatchObject({
-      code: 'invalid_tools',
+      code: 'invalid-tools',
       where: 'tools[0]',
     });
     expect(failure(() => template.render(messages, { kwargs: { messages: [] } }))).toMatchObject({
-      code: 'invalid_template_kwargs',
+      code: 'invalid-template-kwargs',
       where: 'chat_template_kwargs.messages',
     });
     expect(failure(() => template.render(messages, { kwargs: { 'a b': 1 } }))).toMatchObject({
-      code: 'invalid_template_kwargs',
+      code: 'invalid-template-kwargs',
     });
   });
 
   it('reports a template that cannot go on', () => {
     const failing = new ChatTemplate("{{ 'x' + messages[0].nothing }}");
     expect(failure(() => failing.render([{ role: 'user', content: 'x' }]))).toMatchObject({
-      code: 'chat_template_failed',
+      code: 'chat-template-failed',
       status: 400,
     });
   });
@@ -224,7 +224,7 @@ describe('ChatTemplate input checks', () => {
   it('refuses a broken template when it is made', () => {
     for (const source of ['{% if %}', '{% for m in messages %}', '{{ unclosed', '{{ "open }}']) {
       expect(failure(() => new ChatTemplate(source))).toMatchObject({
-        code: 'chat_template_broken',
+        code: 'chat-template-broken',
         kind: 'model',
       });
     }
@@ -247,7 +247,7 @@ describe('ChatTemplate.find', () => {
     await config({ chat_template: null });
     expect(await ChatTemplate.find(folder)).toBeUndefined();
     await expect(ChatTemplate.load(folder)).rejects.toMatchObject({
-      code: 'chat_template_missing',
+      code: 'chat-template-missing',
       fix: expect.stringContaining('base model') as string,
     });
   });
@@ -279,7 +279,7 @@ describe('ChatTemplate.find', () => {
     expect(template.render(messages, { tools: [{}] })).toBe('tools');
     expect(template.render(messages, { name: 'tool_use' })).toBe('tools');
     expect(failure(() => template.render(messages, { name: 'rag' }))).toMatchObject({
-      code: 'chat_template_missing',
+      code: 'chat-template-missing',
       fix: 'Name one of: default, tool_use.',
     });
   });
@@ -293,10 +293,10 @@ describe('ChatTemplate.find', () => {
 
   it('refuses broken files', async () => {
     await config({ chat_template: 5 });
-    await expect(ChatTemplate.load(folder)).rejects.toMatchObject({ code: 'chat_template_broken' });
+    await expect(ChatTemplate.load(folder)).rejects.toMatchObject({ code: 'chat-template-broken' });
     await config({ chat_template: '{% if %}' });
     await expect(ChatTemplate.load(folder)).rejects.toMatchObject({
-      code: 'chat_template_broken',
+      code: 'chat-template-broken',
       where: join(folder, 'tokenizer_config.json'),
     });
   });

@@ -38,7 +38,7 @@ export class ChatTemplate {
   /**
    * @param sources template text by name; a single one is called `default`
    * @param special `bos_token`, `eos_token` and so on, as the template sees them
-   * @throws KvantError `chat_template_broken`
+   * @throws KvantError `chat-template-broken`
    */
   constructor(
     sources: string | ReadonlyMap<string, string>,
@@ -59,17 +59,17 @@ export class ChatTemplate {
    * The template of a model folder: `chat_template.jinja`, else `chat_template.json`, else that of
    * `tokenizer_config.json`; `undefined` where there is none (a base model).
    *
-   * @throws KvantError `chat_template_broken`, `tokenizer_broken`
+   * @throws KvantError `chat-template-broken`, `tokenizer-broken`
    */
   static async find(folder: string): Promise<ChatTemplate | undefined> {
-    const config = (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer_broken')) ?? {};
+    const config = (await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken')) ?? {};
     const special = specialTokens(config);
     const jinja = await readTextFile(folder, 'chat_template.jinja');
     if (jinja !== undefined) {
       const sources = new Map([['default', jinja], ...(await additionalTemplates(folder))]);
       return new ChatTemplate(sources, special, join(folder, 'chat_template.jinja'));
     }
-    const json = await readJsonObject(folder, 'chat_template.json', 'chat_template_broken');
+    const json = await readJsonObject(folder, 'chat_template.json', 'chat-template-broken');
     for (const [source, file] of [
       [json?.chat_template, 'chat_template.json'],
       [config.chat_template, 'tokenizer_config.json'],
@@ -84,7 +84,7 @@ export class ChatTemplate {
   static async load(folder: string): Promise<ChatTemplate> {
     const template = await ChatTemplate.find(folder);
     if (template !== undefined) return template;
-    throw new KvantError('chat_template_missing', `The model in ${folder} has no chat template`, {
+    throw new KvantError('chat-template-missing', `The model in ${folder} has no chat template`, {
       kind: 'invalid-request',
       where: folder,
       fix: 'It is a base model: send it a raw prompt (/v1/completions, or --raw), or use its chat-tuned sibling.',
@@ -100,8 +100,8 @@ export class ChatTemplate {
    * Renders a conversation.
    *
    * @param messages `[{role, content, …}]`, checked here
-   * @throws KvantError `invalid_messages`, `unsupported_content`, `invalid_tools`, `invalid_template_kwargs`,
-   *   `chat_template_raised` (the template refuses the conversation), `chat_template_failed`
+   * @throws KvantError `invalid-messages`, `unsupported-content`, `invalid-tools`, `invalid-template-kwargs`,
+   *   `chat-template-raised` (the template refuses the conversation), `chat-template-failed`
    */
   render(messages: unknown, options: RenderOptions = {}): string {
     const { template, abilities } = this.#choose(options);
@@ -119,7 +119,7 @@ export class ChatTemplate {
       const raised = cause instanceof TemplateRaised;
       const reason = (cause as Error).message;
       throw new KvantError(
-        raised ? 'chat_template_raised' : 'chat_template_failed',
+        raised ? 'chat-template-raised' : 'chat-template-failed',
         raised
           ? `The model's chat template refuses the conversation: ${reason}`
           : `The model's chat template cannot render the conversation: ${reason}`,
@@ -139,7 +139,7 @@ export class ChatTemplate {
     const name = options.name ?? (withTools ? 'tool_use' : 'default');
     const chosen = this.#templates.get(name);
     if (chosen !== undefined) return chosen;
-    throw new KvantError('chat_template_missing', `The model has no chat template named "${name}"`, {
+    throw new KvantError('chat-template-missing', `The model has no chat template named "${name}"`, {
       kind: 'invalid-request',
       fix: `Name one of: ${this.names.join(', ')}.`,
     });
@@ -150,7 +150,7 @@ function compile(source: string, where: string): PythonTemplate {
   try {
     return new PythonTemplate(source);
   } catch (cause) {
-    throw new KvantError('chat_template_broken', `The chat template is broken: ${(cause as Error).message}`, {
+    throw new KvantError('chat-template-broken', `The chat template is broken: ${(cause as Error).message}`, {
       kind: 'model',
       where,
       fix: 'Fetch the model again, or correct the template; a raw prompt works without it.',
@@ -207,7 +207,7 @@ function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] |
   const bad = Array.isArray(tools) ? tools.findIndex((tool) => !isJsonObject(tool)) : 0;
   if (bad >= 0) {
     const where = Array.isArray(tools) ? `tools[${bad}]` : 'tools';
-    throw new KvantError('invalid_tools', `${where} must be ${where === 'tools' ? 'a list' : 'an object'}`, {
+    throw new KvantError('invalid-tools', `${where} must be ${where === 'tools' ? 'a list' : 'an object'}`, {
       kind: 'invalid-request',
       where,
       fix: 'Send [{"type": "function", "function": {"name": "…", "parameters": {…}}}].',
@@ -219,7 +219,7 @@ function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] |
 function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   for (const name of Object.keys(kwargs)) {
     if (!RESERVED.includes(name) && /^[A-Za-z_]\w*$/.test(name)) continue;
-    throw new KvantError('invalid_template_kwargs', `The chat template cannot be given "${name}"`, {
+    throw new KvantError('invalid-template-kwargs', `The chat template cannot be given "${name}"`, {
       kind: 'invalid-request',
       where: `chat_template_kwargs.${name}`,
       fix: RESERVED.includes(name)
@@ -262,7 +262,7 @@ function sourcesOf(source: unknown, where: string): string | Map<string, string>
   }
   if (named.size > 0) return named;
   throw new KvantError(
-    'chat_template_broken',
+    'chat-template-broken',
     'The chat template is neither a text nor a list of named texts',
     {
       kind: 'model',

@@ -64,7 +64,7 @@ describe('readGenerationConfig', () => {
       error = caught;
     }
     expect(error).toMatchObject({
-      code: 'generation_config_broken',
+      code: 'generation-config-broken',
       where: 'generation_config.json',
       message: expect.stringContaining(field) as string,
     });
@@ -93,12 +93,12 @@ describe('loadGenerationConfig', () => {
   it('refuses broken files, naming them', async () => {
     await writeFile(join(folder, 'config.json'), '{"eos_token_id": "no"}');
     await expect(loadGenerationConfig(folder)).rejects.toMatchObject({
-      code: 'config_broken',
+      code: 'config-broken',
       where: join(folder, 'config.json'),
     });
     await writeFile(join(folder, 'generation_config.json'), '{"eos_token_id": [1,');
     await expect(loadGenerationConfig(folder)).rejects.toMatchObject({
-      code: 'generation_config_broken',
+      code: 'generation-config-broken',
       where: join(folder, 'generation_config.json'),
       message: expect.stringContaining('truncated') as string,
     });

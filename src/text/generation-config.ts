@@ -28,18 +28,18 @@ export interface EosSource {
   idOfSpecial(role: 'eos_token'): number | undefined;
 }
 
-const CODE = 'generation_config_broken';
+const CODE = 'generation-config-broken';
 
 /**
  * Reads the sampling defaults and EOS ids of a model folder: `generation_config.json` (may be missing), the EOS
  * ids of `config.json` and the tokenizer's `eos_token`. Models name their several EOS tokens in different files,
  * so the union counts.
  *
- * @throws KvantError `generation_config_broken`, `config_broken`
+ * @throws KvantError `generation-config-broken`, `config-broken`
  */
 export async function loadGenerationConfig(folder: string, tokenizer?: EosSource): Promise<GenerationConfig> {
   const generation = await readJsonObject(folder, 'generation_config.json', CODE);
-  const config = await readJsonObject(folder, 'config.json', 'config_broken');
+  const config = await readJsonObject(folder, 'config.json', 'config-broken');
   return readGenerationConfig(generation, config, tokenizer, folder);
 }
 
@@ -55,8 +55,8 @@ export function readGenerationConfig(
   const inner = config?.text_config;
   const ids = new Set<number>([
     ...eosIds(generation?.eos_token_id, where, CODE),
-    ...eosIds(config?.eos_token_id, configWhere, 'config_broken'),
-    ...eosIds(isJsonObject(inner) ? inner.eos_token_id : undefined, configWhere, 'config_broken'),
+    ...eosIds(config?.eos_token_id, configWhere, 'config-broken'),
+    ...eosIds(isJsonObject(inner) ? inner.eos_token_id : undefined, configWhere, 'config-broken'),
   ]);
   const own = tokenizer?.idOfSpecial('eos_token');
   if (own !== undefined) ids.add(own);

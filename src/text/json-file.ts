@@ -17,7 +17,7 @@ export async function readTextFile(folder: string, name: string): Promise<string
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code;
     if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
-    throw new KvantError('file_unreadable', `Cannot read ${path}: ${(cause as Error).message}`, {
+    throw new KvantError('file-unreadable', `Cannot read ${path}: ${(cause as Error).message}`, {
       kind: 'model',
       where: path,
       fix: 'Check that the file is readable by this user and that the path names a model folder.',

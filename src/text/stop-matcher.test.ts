@@ -158,7 +158,7 @@ describe('StopMatcher', () => {
         error = caught;
       }
       expect(error).toBeInstanceOf(KvantError);
-      expect(error).toMatchObject({ code: 'invalid_stop', where, status: 400 });
+      expect(error).toMatchObject({ code: 'invalid-stop', where, status: 400 });
     }
   });
 });

@@ -39,7 +39,7 @@ export class StopMatcher {
   #held = '';
   #match: StopMatch | undefined;
 
-  /** @throws KvantError `invalid_stop`: an empty stop string, or one with half a surrogate pair */
+  /** @throws KvantError `invalid-stop`: an empty stop string, or one with half a surrogate pair */
   constructor(stops: readonly string[]) {
     stops.forEach((stop, i) => {
       if (typeof stop !== 'string' || stop.length === 0) {
@@ -113,7 +113,7 @@ export class StopMatcher {
 }
 
 function invalidStop(index: number, what: string, fix: string): KvantError {
-  return new KvantError('invalid_stop', `Stop string ${index} ${what}`, {
+  return new KvantError('invalid-stop', `Stop string ${index} ${what}`, {
     kind: 'invalid-request',
     where: `stop[${index}]`,
     fix,

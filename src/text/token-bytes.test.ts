@@ -123,6 +123,6 @@ describe('decoders that have no bytes per token', () => {
     } catch (caught) {
       error = caught;
     }
-    expect(error).toMatchObject({ name: 'KvantError', code: 'tokenizer_unsupported', kind: 'unsupported' });
+    expect(error).toMatchObject({ name: 'KvantError', code: 'tokenizer-unsupported', kind: 'unsupported' });
   });
 });

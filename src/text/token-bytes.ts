@@ -39,7 +39,7 @@ export function tokenBytes(table: TokenTable, id: number): Uint8Array {
 /**
  * Builds the table of a tokenizer.
  *
- * @throws KvantError `tokenizer_unsupported` for a decoder that does not come down to bytes per token
+ * @throws KvantError `tokenizer-unsupported` for a decoder that does not come down to bytes per token
  */
 export function buildTokenTable(
   definition: TokenizerDefinition,
@@ -88,7 +88,7 @@ interface DecoderRules {
 }
 
 function unsupported(where: string, what: string): KvantError {
-  return new KvantError('tokenizer_unsupported', `Cannot decode with this tokenizer: ${what}`, {
+  return new KvantError('tokenizer-unsupported', `Cannot decode with this tokenizer: ${what}`, {
     kind: 'unsupported',
     where,
     fix: 'kvant decodes byte-level BPE (Qwen, Llama 3) and sentencepiece style (Llama 2, Mistral, Gemma) tokenizers.',

@@ -23,7 +23,7 @@ const UNSUPPORTED_FIX =
   'kvant reads BPE and Unigram tokenizers in the tokenizer.json format, as Llama, Mistral and Qwen publish them.';
 
 function broken(where: string, what: string): KvantError {
-  return new KvantError('tokenizer_broken', `The tokenizer is broken: ${what}`, {
+  return new KvantError('tokenizer-broken', `The tokenizer is broken: ${what}`, {
     kind: 'model',
     where,
     fix: 'Fetch the model again; if it was converted, convert it again with a current version of the tool.',
@@ -35,7 +35,7 @@ function broken(where: string, what: string): KvantError {
  *
  * @param config the parsed tokenizer_config.json: added tokens that only it names are taken over
  * @param where the file, for errors
- * @throws KvantError `tokenizer_broken`, `tokenizer_unsupported`
+ * @throws KvantError `tokenizer-broken`, `tokenizer-unsupported`
  */
 export function readTokenizerDefinition(
   json: JsonObject,
@@ -46,7 +46,7 @@ export function readTokenizerDefinition(
   if (!isJsonObject(model)) throw broken(where, '"model" is missing');
   const modelType = modelTypeOf(model);
   if (modelType !== 'BPE' && modelType !== 'Unigram') {
-    throw new KvantError('tokenizer_unsupported', `Tokenizer model "${modelType}" is not supported`, {
+    throw new KvantError('tokenizer-unsupported', `Tokenizer model "${modelType}" is not supported`, {
       kind: 'unsupported',
       where,
       fix: UNSUPPORTED_FIX,

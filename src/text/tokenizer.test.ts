@@ -114,10 +114,10 @@ describe('Tokenizer errors', () => {
     JSON.stringify({ model: { type: 'BPE', vocab: { a: 0 }, merges: [] }, added_tokens: [], ...change });
 
   it('names a missing file, and the format found in its place', async () => {
-    await expect(Tokenizer.load(folder)).rejects.toMatchObject({ code: 'tokenizer_missing' });
+    await expect(Tokenizer.load(folder)).rejects.toMatchObject({ code: 'tokenizer-missing' });
     await writeFile(join(folder, 'tokenizer.model'), 'x');
     await expect(Tokenizer.load(folder)).rejects.toMatchObject({
-      code: 'tokenizer_unsupported',
+      code: 'tokenizer-unsupported',
       message: expect.stringContaining('tokenizer.model') as string,
       fix: expect.stringContaining('save_pretrained') as string,
     });
@@ -129,7 +129,7 @@ describe('Tokenizer errors', () => {
     for (const cut of [0, 1, 100, whole.length - 10]) {
       await write(whole.slice(0, cut));
       await expect(Tokenizer.load(folder)).rejects.toMatchObject({
-        code: 'tokenizer_broken',
+        code: 'tokenizer-broken',
         where: join(folder, 'tokenizer.json'),
       });
     }
@@ -140,21 +140,21 @@ describe('Tokenizer errors', () => {
     await write('version https://git-lfs.github.com/spec/v1\noid sha256:0\n');
     await expect(Tokenizer.load(folder)).rejects.toThrow('Git LFS pointer');
     await write('[]');
-    await expect(Tokenizer.load(folder)).rejects.toMatchObject({ code: 'tokenizer_broken' });
+    await expect(Tokenizer.load(folder)).rejects.toMatchObject({ code: 'tokenizer-broken' });
   });
 
   it.each([
-    ['no model', { model: undefined }, 'tokenizer_broken'],
-    ['no vocabulary', { model: { type: 'BPE', merges: [] } }, 'tokenizer_broken'],
-    ['an empty vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] } }, 'tokenizer_broken'],
-    ['a bad id', { model: { type: 'BPE', vocab: { a: -1 }, merges: [] } }, 'tokenizer_broken'],
-    ['no merges', { model: { type: 'BPE', vocab: { a: 0 } } }, 'tokenizer_broken'],
-    ['a bad unigram entry', { model: { type: 'Unigram', vocab: [['a']] } }, 'tokenizer_broken'],
-    ['a bad added token', { added_tokens: [{ id: 'x' }] }, 'tokenizer_broken'],
-    ['another model', { model: { type: 'WordPiece', vocab: { a: 0 } } }, 'tokenizer_unsupported'],
-    ['an unknown pre-tokenizer', { pre_tokenizer: { type: 'Nope' } }, 'tokenizer_unsupported'],
-    ['a decoder without bytes per token', { decoder: { type: 'WordPiece' } }, 'tokenizer_unsupported'],
-    ['an unknown normalizer', { normalizer: { type: 'Nope' } }, 'tokenizer_unsupported'],
+    ['no model', { model: undefined }, 'tokenizer-broken'],
+    ['no vocabulary', { model: { type: 'BPE', merges: [] } }, 'tokenizer-broken'],
+    ['an empty vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] } }, 'tokenizer-broken'],
+    ['a bad id', { model: { type: 'BPE', vocab: { a: -1 }, merges: [] } }, 'tokenizer-broken'],
+    ['no merges', { model: { type: 'BPE', vocab: { a: 0 } } }, 'tokenizer-broken'],
+    ['a bad unigram entry', { model: { type: 'Unigram', vocab: [['a']] } }, 'tokenizer-broken'],
+    ['a bad added token', { added_tokens: [{ id: 'x' }] }, 'tokenizer-broken'],
+    ['another model', { model: { type: 'WordPiece', vocab: { a: 0 } } }, 'tokenizer-unsupported'],
+    ['an unknown pre-tokenizer', { pre_tokenizer: { type: 'Nope' } }, 'tokenizer-unsupported'],
+    ['a decoder without bytes per token', { decoder: { type: 'WordPiece' } }, 'tokenizer-unsupported'],
+    ['an unknown normalizer', { normalizer: { type: 'Nope' } }, 'tokenizer-unsupported'],
   ])('refuses %s', async (_what, change, code) => {
     await write(minimal(change));
     await expect(Tokenizer.load(folder)).rejects.toMatchObject({ name: 'KvantError', code });
@@ -164,7 +164,7 @@ describe('Tokenizer errors', () => {
     await cp('test/fixtures/text/sentencepiece/tokenizer.json', join(folder, 'tokenizer.json'));
     await writeFile(join(folder, 'tokenizer_config.json'), '{"bos_token": "<s>"');
     await expect(Tokenizer.load(folder)).rejects.toMatchObject({
-      code: 'tokenizer_broken',
+      code: 'tokenizer-broken',
       where: join(folder, 'tokenizer_config.json'),
     });
     await rm(join(folder, 'tokenizer_config.json'));

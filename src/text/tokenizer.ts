@@ -46,7 +46,7 @@ export class Tokenizer {
     try {
       this.#library = new LibraryTokenizer(definition.document, config);
     } catch (cause) {
-      throw new KvantError('tokenizer_unsupported', `Cannot use the tokenizer: ${(cause as Error).message}`, {
+      throw new KvantError('tokenizer-unsupported', `Cannot use the tokenizer: ${(cause as Error).message}`, {
         kind: 'unsupported',
         where,
         fix: 'The tokenizer uses a part that kvant does not know. Check that the file is whole, or use another model.',
@@ -76,12 +76,12 @@ export class Tokenizer {
   /**
    * Loads `tokenizer.json` and, where present, `tokenizer_config.json` from a model folder.
    *
-   * @throws KvantError `tokenizer_missing`, `tokenizer_broken`, `tokenizer_unsupported`
+   * @throws KvantError `tokenizer-missing`, `tokenizer-broken`, `tokenizer-unsupported`
    */
   static async load(folder: string): Promise<Tokenizer> {
-    const json = await readJsonObject(folder, 'tokenizer.json', 'tokenizer_broken');
+    const json = await readJsonObject(folder, 'tokenizer.json', 'tokenizer-broken');
     if (json === undefined) throw await missing(folder);
-    const config = await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer_broken');
+    const config = await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken');
     const tokenizer = new Tokenizer(json, config ?? {}, join(folder, 'tokenizer.json'));
     // A tokenizer that cannot decode is refused now, not at the first token of the first request.
     void tokenizer.tokenTable;
@@ -104,7 +104,7 @@ export class Tokenizer {
     for (let i = 0; i < ids.length; i++) {
       const id: number | undefined = ids[i];
       if (id === undefined) {
-        throw new KvantError('tokenizer_broken', 'The tokenizer has no token for a part of the text', {
+        throw new KvantError('tokenizer-broken', 'The tokenizer has no token for a part of the text', {
           kind: 'model',
           where: this.#where,
           fix: 'Fetch the model again; its vocabulary lacks a token that its own rules produce.',
@@ -141,7 +141,7 @@ export class Tokenizer {
   /**
    * The bytes of every token, in shared memory; made on first use.
    *
-   * @throws KvantError `tokenizer_unsupported` for a decoder that has no bytes per token
+   * @throws KvantError `tokenizer-unsupported` for a decoder that has no bytes per token
    */
   get tokenTable(): TokenTable {
     this.#table ??= buildTokenTable(this.#definition, this.specialIds, this.#where);
@@ -175,13 +175,13 @@ function specialIdsOf(
 async function missing(folder: string): Promise<KvantError> {
   for (const name of OTHER_FORMATS) {
     if ((await readTextFile(folder, name)) === undefined) continue;
-    return new KvantError('tokenizer_unsupported', `${folder} has ${name} but no tokenizer.json`, {
+    return new KvantError('tokenizer-unsupported', `${folder} has ${name} but no tokenizer.json`, {
       kind: 'unsupported',
       where: join(folder, name),
       fix: 'Convert it once: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) in Python writes tokenizer.json.',
     });
   }
-  return new KvantError('tokenizer_missing', `There is no tokenizer.json in ${folder}`, {
+  return new KvantError('tokenizer-missing', `There is no tokenizer.json in ${folder}`, {
     kind: 'model',
     where: join(folder, 'tokenizer.json'),
     fix: 'Fetch the whole model, not the weights alone; the file stands beside config.json on the hub.',

@@ -139,7 +139,7 @@ describe('EngineCore', () => {
     expect(code(() => harness.add([1, VOCAB]))).toBe('prompt-token-unknown');
     expect(code(() => harness.add([1, -1]))).toBe('prompt-token-unknown');
     expect(code(() => harness.add([1], { n: 4 }))).toBe('invalid-parameter');
-    expect(code(() => harness.add([1], { stop: ['\ud800'] }))).toBe('invalid_stop');
+    expect(code(() => harness.add([1], { stop: ['\ud800'] }))).toBe('invalid-stop');
     expect((await good.done)[0]!.ids).toEqual(oracle([1, 2, 3], 20, model));
     expect(harness.core.stats()).toMatchObject({ refused: 6, requests: 1 });
     await harness.core.close();
