@@ -5,11 +5,11 @@ import type { Matrix, Vector } from '../device.js';
 import type { Node, NodeOf, RowKind, Tensor } from '../graph.js';
 import { ROPE_FINE, type RopeTable } from '../rope.js';
 import { internalFault } from './faults.js';
-import { type Capabilities, chooseVariant, type Kernel, type LinearShape } from './kernel.js';
-import { attendKernel } from './kernels/attend.js';
+import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
+import { type AttendShape, attendScratch, reduceStage } from './kernels/attend.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
-import { linearVariants } from './kernels/registry.js';
+import { attendItemsVariants, attendTilesVariants, linearVariants } from './kernels/registry.js';
 import { ropeAppendKernel } from './kernels/rope-append.js';
 import { sampleKernel } from './kernels/sample.js';
 import type { GpuKvPool } from './kv-pool.js';
@@ -121,8 +121,7 @@ function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bo
       norm: null,
       glu: null,
     };
-    const variant = chooseVariant(linearVariants, r.capabilities, shape);
-    if (variant === undefined) throw internalFault(`No kernel for linear [${shape.n}, ${shape.k}]`, 'linear');
+    const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
     return bound(variant.build(r.capabilities, shape), r, {
       ...planes(shard),
       x: r.tensor(node.x),
@@ -166,21 +165,31 @@ function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound {
 
 function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound {
   const { pool, layer, cache } = cacheOf(r, node.layer, node.shape);
-  const kernel = attendKernel(
-    {
-      ...node.shape,
-      key: layer.key,
-      value: layer.value,
-      blockTokens: pool.spec.blockTokens,
-      maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
-      scale: node.scale,
-      window: node.window,
-      softcap: node.softcap,
-      maxItems: r.maxItems,
-    },
-    r.capabilities.workgroupBytes,
-  );
+  const shape: AttendShape = {
+    ...node.shape,
+    key: layer.key,
+    value: layer.value,
+    blockTokens: pool.spec.blockTokens,
+    maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
+    scale: node.scale,
+    window: node.window,
+    softcap: node.softcap,
+    maxItems: r.maxItems,
+  };
+  const pick = (variants: readonly Variant<AttendShape>[]): Kernel =>
+    need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
+  const items = shape.maxItems > 0 ? pick(attendItemsVariants) : null;
+  const tiles = pick(attendTilesVariants);
+  const kernel: Kernel = {
+    stages: [...(items === null ? [] : [...items.stages, reduceStage(shape)]), ...tiles.stages],
+    scratch: { ...attendScratch(shape), ...items?.scratch, ...tiles.scratch },
+  };
   return bound(kernel, r, { q: r.tensor(node.q), tables: pool.tables, out: r.tensor(node.out), ...cache });
+}
+
+function need<T>(variant: T | undefined, op: string): T {
+  if (variant === undefined) throw internalFault(`No kernel of ${op} takes a shape of this model`, op);
+  return variant;
 }
 
 function cacheOf(

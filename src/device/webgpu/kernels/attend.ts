@@ -12,7 +12,7 @@
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
-import { type Binding, declareBindings, type Kernel, Params, type Stage } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { cacheType, KV_WGSL, loadFour } from './kv-format.js';
 
@@ -39,23 +39,33 @@ export function itemScratchBytes(shape: AttentionShape): number {
   return shape.heads * (shape.headDim + 2) * 4;
 }
 
-/** Roles: step, q, keys, values, tables, out; scratchSums, scratchTops. */
-export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel {
-  const stages: Stage[] = [];
-  if (shape.maxItems > 0) {
-    stages.push(coreStage(shape, workgroupBytes, 'items'), reduceStage(shape));
-  }
-  stages.push(coreStage(shape, workgroupBytes, 'tiles'));
+/** Roles: step, q, keys, values, tables, out, params; scratchSums, scratchTops. */
+export function attendScratch(shape: AttendShape): Readonly<Record<string, number>> {
+  if (shape.maxItems === 0) return {};
   return {
-    stages,
-    scratch:
-      shape.maxItems === 0
-        ? {}
-        : {
-            scratchSums: shape.maxItems * shape.heads * shape.headDim * 4,
-            scratchTops: shape.maxItems * shape.heads * 8,
-          },
+    scratchSums: shape.maxItems * shape.heads * shape.headDim * 4,
+    scratchTops: shape.maxItems * shape.heads * 8,
   };
+}
+
+export const portableItems: Variant<AttendShape> = {
+  name: 'portable-items',
+  supports: () => true,
+  build: (capabilities, shape) => ({ stages: [coreStage(shape, capabilities.workgroupBytes, 'items')] }),
+};
+
+export const portableTiles: Variant<AttendShape> = {
+  name: 'portable-tiles',
+  supports: () => true,
+  build: (capabilities, shape) => ({ stages: [coreStage(shape, capabilities.workgroupBytes, 'tiles')] }),
+};
+
+/** All stages, portable throughout. */
+export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel {
+  const tiles = coreStage(shape, workgroupBytes, 'tiles');
+  if (shape.maxItems === 0) return { stages: [tiles] };
+  const stages = [coreStage(shape, workgroupBytes, 'items'), reduceStage(shape), tiles];
+  return { stages, scratch: attendScratch(shape) };
 }
 
 /** Positions staged at once, and rows of a workgroup; chunks divide a split. */
@@ -307,8 +317,8 @@ function mergeText(
   };
 }
 
-/** One workgroup a (token, head), a thread for four dims. */
-function reduceStage(shape: AttendShape): Stage {
+/** Merges the partials of items. One workgroup a (token, head), a thread for four dims. */
+export function reduceStage(shape: AttendShape): Stage {
   const { heads, kvHeads, headDim, window } = shape;
   const p = new Params();
   const text = { heads: p.u32(heads), vectors: p.u32(headDim / 4), before: p.u32((window ?? 1) - 1) };
