@@ -139,7 +139,14 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
   );
   if (flags.apiKey === undefined && !LOOPBACK.test(flags.host))
     log.warn({ host: flags.host }, 'anybody on the network may use this server: there is no --api-key');
-  process.stdout.write(`${info.name} on ${info.device.name} at ${server.url}/v1\n`);
+  const authorization = flags.apiKey === undefined ? '' : " -H 'authorization: Bearer KEY'";
+  const body = info.model.hasChatTemplate
+    ? ['chat/completions', '{"messages": [{"role": "user", "content": "Hello"}]}']
+    : ['completions', '{"prompt": "Hello"}'];
+  process.stdout.write(
+    `${info.name} on ${info.device.name} at ${server.url}/v1\n` +
+      `Try: curl ${server.url}/v1/${body[0]}${authorization} -H 'content-type: application/json' -d '${body[1]}'\n`,
+  );
   await shutDownOnSignal(server, engine, flags.grace, (message) => log.info(message));
 }
 

@@ -5,7 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { type Context, Hono } from 'hono';
 import { cors } from 'hono/cors';
-import type { Logger } from 'pino';
+import { type Logger, pino } from 'pino';
 import { KvantError } from '../errors.js';
 import {
   type CompletionContext,
@@ -22,7 +22,8 @@ import { Shutdown } from './shutdown.js';
 
 export interface AppOptions {
   readonly engine: EnginePort;
-  readonly log: Logger;
+  /** Default: nothing is logged. */
+  readonly log?: Logger;
   /** Every route but `/health` then wants `Authorization: Bearer KEY`. */
   readonly apiKey?: string;
   /** Largest body in bytes. Default 16 MiB. */
@@ -47,11 +48,11 @@ const ROUTES = {
 
 /**
  * @example
- * const app = createApp({ engine, log });
+ * const app = createApp({ engine });
  * const response = await app.request('/v1/models');
  */
 export function createApp(options: AppOptions): Hono {
-  const { engine, log } = options;
+  const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics();
   const context: CompletionContext = {
     engine,

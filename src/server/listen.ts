@@ -37,7 +37,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  * Errors: `address-in-use`, `address-not-available`.
  *
  * @example
- * const server = await listen({ engine, log, port: 8080 });
+ * const server = await listen({ engine, port: 8080 });
  * console.log(server.url);
  */
 export async function listen(options: ListenOptions): Promise<RunningServer> {
@@ -56,7 +56,7 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
     const refused = (error: NodeJS.ErrnoException): void => reject(listenError(error, host, wanted));
     starting.once('error', refused);
   });
-  server.on('error', (err) => options.log.error({ err }, 'server error'));
+  server.on('error', (err) => options.log?.error({ err }, 'server error'));
   const { port } = server.address() as AddressInfo;
   let closed: Promise<void> | null = null;
   return {
