@@ -104,7 +104,9 @@ async function main() {
   const out = allocate(Math.max(most * 6144, 32000 * Math.min(most, 16)) * 4);
   const rowCountAt = allocate(8);
   const headRowsAt = rowCountAt + 4;
-  const scratch = allocate(most * 3072 * 3 + 4096);
+  const scratch = allocate(
+    Math.max(...[...matrices, headMatrix].map((m) => scratchBytes(m, most, 'default', threads))),
+  );
   const commands = [];
   for (const matrix of [...matrices, headMatrix]) {
     const place = {
@@ -114,7 +116,6 @@ async function main() {
       scratch,
       rowCountAt: matrix === headMatrix ? headRowsAt : rowCountAt,
     };
-    if (scratchBytes(matrix, most, 'default') > most * 3072 * 3 + 4096) throw new Error('scratch');
     commands.push(...linearCommands(matrix, place, 'default', most));
   }
   const at = allocate(commandWords(commands) * 4);

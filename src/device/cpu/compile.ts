@@ -257,7 +257,7 @@ class Compiler {
     graph.nodes.forEach((node, index) => {
       let bytes = 0;
       if (node.op === 'linear') {
-        bytes = scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision);
+        bytes = scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision, threads);
       } else if (node.op === 'rope-append') {
         bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
       } else if (node.op === 'attend') {

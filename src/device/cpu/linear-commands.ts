@@ -19,10 +19,16 @@ export interface LinearPlace {
 }
 
 /**
- * Bytes that `linear` needs for quantised activations (laid out as quantize-rows.ts says). 0 where it reads f32.
+ * Bytes that the commands need: for quantised activations (laid out as quantize-rows.ts says) and for every thread's
+ * panel . 0 where the activations are read as f32.
  */
-export function scratchBytes(matrix: PackedMatrix, rows: number, precision: Precision): number {
-  let bytes = 0;
+export function scratchBytes(
+  matrix: PackedMatrix,
+  rows: number,
+  precision: Precision,
+  threads: number,
+): number {
+  let bytes = threads * panelRoom(matrix, precision);
   for (const group of activationGroups(matrix, precision)) bytes += quantizedBytes(matrix, group, rows);
   return bytes;
 }
@@ -65,6 +71,8 @@ export function linearCommands(
         // Two words of the kernel's own: the next piece of work, and the threads that found none left.
         0,
         0,
+        scratch,
+        panelRoom(matrix, precision),
       ],
     });
   }
@@ -101,6 +109,18 @@ function activationGroups(matrix: PackedMatrix, precision: Precision): number[] 
   const groups = new Set(matrix.segments.map((s) => groupOf(s, precision)));
   groups.delete(0);
   return [...groups];
+}
+
+/** Bytes of the largest panel: see panelTile. */
+function panelRoom({ segments, cols, build }: PackedMatrix, precision: Precision): number {
+  let bytes = 0;
+  for (const segment of segments) {
+    const group = groupOf(segment, precision);
+    if (group === 0 || segment.format.kind !== 'affine') continue;
+    const codes = build === 'relaxed' && segment.format.bits < 8 ? 8 : 16;
+    bytes = Math.max(bytes, cols * codes + (cols / group) * 64);
+  }
+  return alignUp(bytes);
 }
 
 /** Whole tiles of 4 rows. */

@@ -190,7 +190,7 @@ class Bench {
       out: this.allocate(rows * matrix.rows * 4 + 64),
       residual: 0,
       rowCountAt: this.allocate(4),
-      scratch: this.allocate(scratchBytes(matrix, rows, precision)),
+      scratch: this.allocate(scratchBytes(matrix, rows, precision, 1)),
     };
     this.f32(place.x, x.length).set(x);
     this.f32(place.out, rows * matrix.rows + 1).fill(-77);
@@ -343,8 +343,8 @@ describe.each(BUILDS)('products, %s', (build) => {
             }
           }
           // Few rows, one row, and rows at another place of a tile: the same bits.
-          for (const rows of ROWS) {
-            const first = rows === ROWS.at(-1) ? 0 : 7;
+          for (const rows of ROWS.slice(0, -1)) {
+            const first = 7;
             const some = device.multiply(
               matrix,
               x.subarray(first * cols, (first + rows) * cols).slice(0),

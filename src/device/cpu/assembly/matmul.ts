@@ -5,84 +5,37 @@
  * order, lane by lane, and what is summed inside a group is exact (integers) or sequential (floats).
  */
 import {
-  floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, s0, s1, s2, s3, s4,
-  s5, s6, s7,
+  expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelTile, s0, s1,
+  s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
 
-/** Bytes of weights a thread takes at a time when many rows share them: they stay in its first caches. */
+/** Bytes of weights a thread works on at a time when some rows share them: they stay in its caches. */
 // @ts-ignore: decorator
-@inline const PIECE_BYTES: u32 = 32768;
+@inline const PIECE_BYTES: u32 = 24576;
+/** From so many rows on unpacking a block to a panel pays. */
+// @ts-ignore: decorator
+@inline const PANEL_ROWS: u32 = 12;
 
 /**
  * `out = x · Wᵀ · factor + bias (+ residual)`.
  * [segment: at, firstRow, rows, cols, bits, group, dtype, blockBytes, factors, biases;
- * rowCountAt, x, xStride, out, outStride, residual, float, next, done]
+ * rowCountAt, x, xStride, out, outStride, residual, float, next, done, panels, bytes of a panel]
  */
 export function linear(p: usize, thread: u32, threads: u32): void {
-  const at = load<u32>(p);
-  const weightRows = load<u32>(p, 8);
-  const cols = load<u32>(p, 12);
-  const bits = load<u32>(p, 16);
-  const group = load<u32>(p, 20);
-  const dtype = load<u32>(p, 24);
+  const blocks = (load<u32>(p, 8) + 7) >> 3;
   const size = load<u32>(p, 28);
   const rows = load<u32>(load<u32>(p, 40));
-  const x = load<u32>(p, 44);
-  const xStride = load<u32>(p, 48);
-  const floats = bits == 0 || load<u32>(p, 64) != 0;
-  const blocks = (weightRows + 7) >> 3;
-  const piece = pieceBlocks(blocks, <u32>size, rows, threads);
-
+  const floats = load<u32>(p, 16) == 0 || load<u32>(p, 64) != 0;
+  const panels = !floats && rows >= PANEL_ROWS;
+  const piece: u32 = panels ? 2 : pieceBlocks(blocks, size, rows, threads);
   // Pieces are dealt as threads ask for them: one that the system holds up takes fewer.
   for (;;) {
     const first = atomic.add<u32>(p + 68, piece);
     if (first >= blocks) break;
     const end = min(first + piece, blocks);
-    for (let r: u32 = 0; r < rows; r += 4) {
-      const n = min<u32>(4, rows - r);
-      const x0 = x + r * xStride;
-      let b = first;
-      if (n == 1) {
-        // Two blocks at a time where that gains.
-        if (!floats || bits == 0) {
-          for (; b + 1 < end; b += 2) {
-            const w = at + b * size;
-            if (floats) floats1x2(bits, w, size, x0, cols, group, dtype);
-            else integers1x2(bits, w, size, x0, cols, group, dtype);
-            finish(p, r, b, s0, s1);
-            finish(p, r, b + 1, s2, s3);
-          }
-        }
-        for (; b < end; b++) {
-          const w = at + b * size;
-          if (floats) floats1x1(bits, w, size, x0, cols, group, dtype);
-          else integers1x1(bits, w, size, x0, cols, group, dtype);
-          finish(p, r, b, s0, s1);
-        }
-      } else if (n == 2) {
-        for (; b < end; b++) {
-          const w = at + b * size;
-          if (floats) floats2x1(bits, w, size, x0, x0 + xStride, cols, group, dtype);
-          else integers2x1(bits, w, size, x0, cols, group, dtype);
-          finish(p, r, b, s0, s1);
-          finish(p, r + 1, b, s2, s3);
-        }
-      } else {
-        const x1 = x0 + xStride;
-        const x2 = x1 + xStride;
-        // A row that is not there is computed as the one before, and dropped.
-        const x3 = n > 3 ? x2 + xStride : x2;
-        for (; b < end; b++) {
-          const w = at + b * size;
-          if (floats) floats4x1(bits, w, size, x0, x1, x2, x3, cols, group, dtype);
-          else integers4x1(bits, w, size, x0, cols, group, dtype);
-          finish(p, r, b, s0, s1);
-          finish(p, r + 1, b, s2, s3);
-          finish(p, r + 2, b, s4, s5);
-          if (n > 3) finish(p, r + 3, b, s6, s7);
-        }
-      }
-    }
+    if (panels) panelPiece(p, first, end, rows, load<u32>(p, 76) + thread * load<u32>(p, 80));
+    else if (floats) floatPiece(p, first, end, rows);
+    else integerPiece(p, first, end, rows);
   }
   // The last to find nothing left makes the command ready for the next step.
   if (atomic.add<u32>(p + 72, 1) == threads - 1) {
@@ -96,6 +49,156 @@ function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u32 {
   const fair = max<u32>(2, (blocks / (threads * 8) + 1) & ~1);
   if (rows == 1) return fair;
   return min(fair, max<u32>(2, PIECE_BYTES / size));
+}
+
+/** Block by block, which is unpacked to `panel` and stays in the first cache while the rows pass by. */
+function panelPiece(p: usize, first: u32, end: u32, rows: u32, panel: usize): void {
+  const at = load<u32>(p);
+  const cols = load<u32>(p, 12);
+  const bits = load<u32>(p, 16);
+  const group = load<u32>(p, 20);
+  const dtype = load<u32>(p, 24);
+  const size = load<u32>(p, 28);
+  const x = load<u32>(p, 44);
+  const xStride = load<u32>(p, 48);
+  const tiles = rows & ~3;
+  for (let b = first; b < end; b++) {
+    expand(bits, at + b * size, panel, cols, group, dtype);
+    for (let r: u32 = 0; r < tiles; r += 4) {
+      panelTile(panel, x + r * xStride, cols, group, bits);
+      finish4(p, r, b, 4, s0, s1, s2, s3, s4, s5, s6, s7);
+    }
+  }
+  if (tiles < rows) integerTiles(p, first, end, tiles, rows);
+}
+
+// @ts-ignore: decorator
+@inline function integerPiece(p: usize, first: u32, end: u32, rows: u32): void {
+  for (let r: u32 = 0; r < rows; r += 4) integerTiles(p, first, end, r, rows);
+}
+
+/** Up to 4 rows from row r on. */
+function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
+  const at = load<u32>(p);
+  const cols = load<u32>(p, 12);
+  const bits = load<u32>(p, 16);
+  const group = load<u32>(p, 20);
+  const dtype = load<u32>(p, 24);
+  const size = load<u32>(p, 28);
+  const x = load<u32>(p, 44) + r * load<u32>(p, 48);
+  const n = min<u32>(4, rows - r);
+  let b = first;
+  if (n > 2) {
+    for (; b < end; b++) {
+      integers4x1(bits, at + b * size, size, x, cols, group, dtype);
+      finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
+    }
+  } else if (n == 2) {
+    for (; b < end; b++) {
+      integers2x1(bits, at + b * size, size, x, cols, group, dtype);
+      finish(p, r, b, s0, s1);
+      finish(p, r + 1, b, s2, s3);
+    }
+  } else {
+    for (; b + 1 < end; b += 2) {
+      integers1x2(bits, at + b * size, size, x, cols, group, dtype);
+      finish(p, r, b, s0, s1);
+      finish(p, r, b + 1, s2, s3);
+    }
+    if (b < end) {
+      integers1x1(bits, at + b * size, size, x, cols, group, dtype);
+      finish(p, r, b, s0, s1);
+    }
+  }
+}
+
+function floatPiece(p: usize, first: u32, end: u32, rows: u32): void {
+  const at = load<u32>(p);
+  const cols = load<u32>(p, 12);
+  const bits = load<u32>(p, 16);
+  const group = load<u32>(p, 20);
+  const dtype = load<u32>(p, 24);
+  const size = load<u32>(p, 28);
+  const xStride = load<u32>(p, 48);
+  for (let r: u32 = 0; r < rows; r += 4) {
+    const x0 = load<u32>(p, 44) + r * xStride;
+    const n = min<u32>(4, rows - r);
+    let b = first;
+    if (n > 2) {
+      const x2 = x0 + 2 * xStride;
+      // A row that is not there is computed as the one before, and dropped.
+      const x3 = n > 3 ? x2 + xStride : x2;
+      for (; b < end; b++) {
+        floats4x1(bits, at + b * size, size, x0, x0 + xStride, x2, x3, cols, group, dtype);
+        finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
+      }
+    } else if (n == 2) {
+      for (; b < end; b++) {
+        floats2x1(bits, at + b * size, size, x0, x0 + xStride, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+        finish(p, r + 1, b, s2, s3);
+      }
+    } else {
+      if (bits == 0) {
+        for (; b + 1 < end; b += 2) {
+          floats1x2(bits, at + b * size, size, x0, cols, group, dtype);
+          finish(p, r, b, s0, s1);
+          finish(p, r, b + 1, s2, s3);
+        }
+      }
+      for (; b < end; b++) {
+        floats1x1(bits, at + b * size, size, x0, cols, group, dtype);
+        finish(p, r, b, s0, s1);
+      }
+    }
+  }
+}
+
+/** Writes the results of up to 4 rows (at least 3) and a block. */
+function finish4(
+  p: usize, row: u32, block: u32, n: u32,
+  v0: v128, v1: v128, v2: v128, v3: v128, v4: v128, v5: v128, v6: v128, v7: v128,
+): void {
+  const column = block * 8;
+  if (n < 4 || load<u32>(p, 8) - column < 8) {
+    finish(p, row, block, v0, v1);
+    finish(p, row + 1, block, v2, v3);
+    finish(p, row + 2, block, v4, v5);
+    if (n > 3) finish(p, row + 3, block, v6, v7);
+    return;
+  }
+  const stride = load<u32>(p, 56);
+  let at = load<u32>(p, 52) + row * stride + column * 4;
+  // What is added lies as far from the result as the first residual from the first result; 0 where there is none.
+  let base = load<u32>(p, 60);
+  const far = base != 0 ? base - load<u32>(p, 52) : 0;
+  const factors = load<u32>(p, 32) + column * 4;
+  const biases = load<u32>(p, 36) + column * 4;
+  const c0 = v128.load(factors);
+  const c1 = v128.load(factors, 16);
+  const d0 = v128.load(biases);
+  const d1 = v128.load(biases, 16);
+  storeRow(at, base, far, c0, c1, d0, d1, v0, v1);
+  at += stride;
+  storeRow(at, base, far, c0, c1, d0, d1, v2, v3);
+  at += stride;
+  storeRow(at, base, far, c0, c1, d0, d1, v4, v5);
+  at += stride;
+  storeRow(at, base, far, c0, c1, d0, d1, v6, v7);
+}
+
+// @ts-ignore: decorator
+@inline function storeRow(
+  at: usize, base: u32, far: u32, c0: v128, c1: v128, d0: v128, d1: v128, low: v128, high: v128,
+): void {
+  let a = f32x4.add(f32x4.mul(low, c0), d0);
+  let b = f32x4.add(f32x4.mul(high, c1), d1);
+  if (base != 0) {
+    a = f32x4.add(a, v128.load(at + far));
+    b = f32x4.add(b, v128.load(at + far, 16));
+  }
+  v128.store(at, a);
+  v128.store(at, b, 16);
 }
 
 /** Writes the 8 results of a row and a block. */

@@ -37,16 +37,17 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
 
 /** `step`: bytes from the codes of 4 columns to those of the next 4. */
 function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: usize): void {
-  let top0 = f32x4.splat(0);
+  // The bits of positive floats are ordered as integers, a NaN above the infinity above all numbers.
+  const magnitude = i32x4.splat(0x7fffffff);
+  let top0 = i32x4.splat(0);
   let top1 = top0;
   for (let i: u32 = 0; i < group; i += 8) {
-    // f32x4.max keeps a NaN.
-    top0 = f32x4.max(top0, f32x4.abs(v128.load(x + i * 4)));
-    top1 = f32x4.max(top1, f32x4.abs(v128.load(x + i * 4, 16)));
+    top0 = i32x4.max_s(top0, v128.and(v128.load(x + i * 4), magnitude));
+    top1 = i32x4.max_s(top1, v128.and(v128.load(x + i * 4, 16), magnitude));
   }
-  top0 = f32x4.max(top0, top1);
-  top0 = f32x4.max(top0, v128.shuffle<i32>(top0, top0, 2, 3, 0, 1));
-  top0 = f32x4.max(top0, v128.shuffle<i32>(top0, top0, 1, 0, 3, 2));
+  top0 = i32x4.max_s(top0, top1);
+  top0 = i32x4.max_s(top0, v128.shuffle<i32>(top0, top0, 2, 3, 0, 1));
+  top0 = i32x4.max_s(top0, v128.shuffle<i32>(top0, top0, 1, 0, 3, 2));
   const top = f32x4.extract_lane(top0, 0);
   // Below 1e-35 the reciprocal would overflow: such a group counts as zeros.
   const usable = top >= 1e-35 && top < Infinity;
@@ -78,8 +79,9 @@ function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: us
   store<f32>(meta, <f32>i32x4.extract_lane(sums, 0), 4);
 }
 
+/** Four codes. Adding 1.5 · 2^23 rounds to nearest even and leaves the integer in the low bits. */
 // @ts-ignore: decorator
 @inline function code(at: usize, inverse: v128): v128 {
-  // An infinity or a NaN times 0 is NaN, which becomes 0.
-  return i32x4.trunc_sat_f32x4_s(f32x4.nearest(f32x4.mul(v128.load(at), inverse)));
+  const magic = f32x4.splat(12582912.0);
+  return i32x4.sub(f32x4.add(f32x4.mul(v128.load(at), inverse), magic), magic);
 }
