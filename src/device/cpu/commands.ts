@@ -22,7 +22,7 @@ import {
 } from './opcodes.js';
 import type { StepLayout } from './step-layout.js';
 
-/** Positions of a split of attention; SPLIT of assembly/attend.ts. */
+/** Positions of a split of attention; SPLIT of assembly/attend-rows.ts. */
 export const ATTENTION_SPLIT = 256;
 /** Logits of a chunk; CHUNK of assembly/sample.ts. */
 const SAMPLE_CHUNK = 4096;
