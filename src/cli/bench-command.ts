@@ -85,7 +85,7 @@ async function bench(model: string | undefined, flags: BenchFlags): Promise<void
   if (!flags.json) {
     process.stdout.write(
       `${head.model}, vocabulary ${head.vocab}, ${(head.weightBytes / 1e6).toFixed(0)} MB of weights, KV ${head.kv}, on ${head.device}\n` +
-        `${['rows', 'prompt', 'generate', 'prefill tok/s', 'TTFT ms', 'decode tok/s', 'step ms'].map((h) => h.padStart(13)).join('')}\n`,
+        `${['rows', 'prompt', 'generate', 'prefill tok/s', 'TTFT ms', 'decode tok/s', 'step ms'].map((h) => h.padStart(14)).join('')}\n`,
     );
   }
   const bar = new ProgressBar();
@@ -94,7 +94,8 @@ async function bench(model: string | undefined, flags: BenchFlags): Promise<void
     flags.rows.map((rows) => ({ rows, prompt, generate: flags.generate })),
   );
   for (const [i, one] of cases.entries()) {
-    bar.update({ label: 'Measuring', done: i, total: cases.length, unit: 'cases' });
+    const item = `${one.rows} rows, prompt ${one.prompt}`;
+    bar.update({ label: 'Measuring', done: i, total: cases.length, unit: 'cases', item });
     const result = await runCase(engine, one, flags.repeats);
     results.push(result);
     bar.done();
@@ -113,5 +114,5 @@ function line(r: BenchResult): string {
     r.decodeTokensPerSecond.toFixed(1),
     r.stepMs.toFixed(3),
   ];
-  return cells.map((c) => c.padStart(13)).join('');
+  return cells.map((c) => c.padStart(14)).join('');
 }

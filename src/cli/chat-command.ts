@@ -41,11 +41,8 @@ export function addChatCommand(program: Command): void {
 
 async function chat(model: string, flags: ChatFlags): Promise<void> {
   const options = engineOptions(flags);
-  const [{ loadEngine }, { createLogger, engineLog }] = await Promise.all([
-    import('./load.js'),
-    import('./log.js'),
-  ]);
-  await using engine = await loadEngine(model, options, engineLog(createLogger(flags.logLevel)));
+  const [{ loadEngine }, { createLogger }] = await Promise.all([import('./load.js'), import('./log.js')]);
+  await using engine = await loadEngine(model, options, createLogger(flags.logLevel));
   if (!engine.info.model.hasChatTemplate) {
     throw new KvantError('no-chat-template', `${model} has no chat template.`, {
       kind: 'unsupported',

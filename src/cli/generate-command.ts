@@ -70,11 +70,8 @@ Examples:
 async function generate(model: string, flags: GenerateFlags): Promise<void> {
   const options = engineOptions(flags);
   const start = await readRequest(flags);
-  const [{ loadEngine }, { createLogger, engineLog }] = await Promise.all([
-    import('./load.js'),
-    import('./log.js'),
-  ]);
-  await using engine = await loadEngine(model, options, engineLog(createLogger(flags.logLevel)));
+  const [{ loadEngine }, { createLogger }] = await Promise.all([import('./load.js'), import('./log.js')]);
+  await using engine = await loadEngine(model, options, createLogger(flags.logLevel));
   await untilInterrupted(async (signal) => {
     const sampling = { ...samplingOptions(flags), ...(flags.ignoreEos ? { ignoreEos: true } : {}), signal };
     await print(start(engine, sampling), flags, engine.info.device.name);

@@ -1,6 +1,8 @@
 /** Loads an engine for a command: progress on stderr, Ctrl-C abandons it. */
+
+import type { Logger } from 'pino';
 import { Engine } from '../engine/engine.js';
-import type { EngineOptions, LoadPhase, LogEntry } from '../engine/types.js';
+import type { EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
 import { ProgressBar } from './progress.js';
 
@@ -11,12 +13,8 @@ const LABELS: Readonly<Record<LoadPhase, string>> = {
   compile: 'Preparing',
 };
 
-export function loadEngine(
-  model: string,
-  options: EngineOptions,
-  onLog?: (entry: LogEntry) => void,
-): Promise<Engine> {
-  return loading(options, onLog, (all) => Engine.load(model, all));
+export function loadEngine(model: string, options: EngineOptions, log?: Logger): Promise<Engine> {
+  return loading(model, options, log, (all) => Engine.load(model, all));
 }
 
 /** Made-up weights in the sizes of a known model. */
@@ -24,35 +22,42 @@ export function loadShape(
   name: string,
   options: EngineOptions & { readonly vocab?: number },
 ): Promise<Engine> {
-  return loading(options, undefined, (all) => Engine.loadShape(name, all));
+  return loading(name, options, undefined, (all) => Engine.loadShape(name, all));
 }
 
+const LOG_EVERY_MS = 5000;
+
 async function loading<T extends EngineOptions>(
+  model: string,
   options: T,
-  onLog: ((entry: LogEntry) => void) | undefined,
+  log: Logger | undefined,
   load: (options: T) => Promise<Engine>,
 ): Promise<Engine> {
   const bar = new ProgressBar();
-  // A log that is not read by a person is JSON lines: no progress between them, the log tells of loading.
-  const drawn = onLog === undefined || process.stderr.isTTY;
+  // A log that is not read by a person is JSON lines: the progress is told in such, now and then.
+  const told = log?.isLevelEnabled('info') === true && !process.stderr.isTTY;
+  let toldAt = performance.now();
+  const tell = ({ phase, done, total, unit, item }: LoadProgress): void => {
+    if (performance.now() - toldAt < LOG_EVERY_MS) return;
+    toldAt = performance.now();
+    log?.info({ model, phase, done, total, unit, item }, 'loading');
+  };
+  log?.info({ model }, 'loading model');
   try {
     return await untilInterrupted((signal) =>
       load({
         ...options,
         signal,
-        ...(onLog === undefined ? {} : { onLog }),
-        onProgress: (p) =>
-          drawn &&
-          bar.update({
-            label: LABELS[p.phase],
-            done: p.done,
-            total: p.total,
-            unit: p.unit,
-            ...(p.item === undefined ? {} : { item: p.item }),
-          }),
+        ...(log === undefined ? {} : { onLog: engineLog(log) }),
+        onProgress: (p) => (told ? tell(p) : bar.update({ ...p, label: LABELS[p.phase] })),
       }),
     );
   } finally {
     bar.done();
   }
+}
+
+/** Passes the engine's log entries on. */
+function engineLog(log: Logger): (entry: LogEntry) => void {
+  return ({ level, message, fields }) => log[level](fields, message);
 }

@@ -1,6 +1,5 @@
 /** The log of the command line: pino on stderr, JSON lines, or one readable line each on a terminal. */
 import { type Logger, pino } from 'pino';
-import type { LogEntry } from '../engine/types.js';
 import type { CliLogLevel } from './flags.js';
 
 export function createLogger(
@@ -21,11 +20,6 @@ export function createLogger(
       },
     },
   );
-}
-
-/** Passes the engine's log entries on. */
-export function engineLog(log: Logger): (entry: LogEntry) => void {
-  return ({ level, message, fields }) => log[level](fields, message);
 }
 
 function readable({ level, time, msg, ...fields }: Record<string, unknown>): string {

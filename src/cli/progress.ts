@@ -11,43 +11,58 @@ export interface ProgressUpdate {
 }
 
 const DRAW_EVERY_MS = 80;
+const HEARTBEAT_MS = 250;
+/** What is over so soon is not worth a word; a line that stays, later than one that is cleared. */
 const QUIET_MS = 300;
+const QUIET_LINES_MS = 1000;
 const BAR = 24;
 
 export class ProgressBar {
   readonly #out: NodeJS.WriteStream;
   readonly #startedAt = performance.now();
-  #label = '';
+  #latest: ProgressUpdate | null = null;
   #labelAt = 0;
   #drawnAt = 0;
   #shown = false;
+  /** Draws while no news come: a long step must not look like a dead one. */
+  #heartbeat: NodeJS.Timeout | undefined;
 
   constructor(out: NodeJS.WriteStream = process.stderr) {
     this.#out = out;
   }
 
   update(update: ProgressUpdate): void {
-    const now = performance.now();
-    if (update.label !== this.#label) {
-      this.#label = update.label;
-      this.#labelAt = now;
+    if (update.label !== this.#latest?.label) {
+      this.#labelAt = performance.now();
       this.#drawnAt = 0;
     }
-    if (now - this.#startedAt < QUIET_MS || now - this.#drawnAt < DRAW_EVERY_MS) return;
-    const first = this.#drawnAt === 0;
-    this.#drawnAt = now;
-    if (this.#out.isTTY) {
-      this.#out.write(`\r\x1b[K${this.#line(update, now)}`);
-      this.#shown = true;
-    } else if (first) {
-      this.#out.write(`${update.label} …\n`);
-    }
+    this.#latest = update;
+    this.#heartbeat ??= setInterval(() => this.#draw(), HEARTBEAT_MS).unref();
+    this.#draw();
   }
 
   /** Clears the line. */
   done(): void {
+    clearInterval(this.#heartbeat);
+    this.#heartbeat = undefined;
+    this.#latest = null;
     if (this.#shown) this.#out.write('\r\x1b[K');
     this.#shown = false;
+  }
+
+  #draw(): void {
+    const now = performance.now();
+    if (this.#latest === null) return;
+    const quiet = this.#out.isTTY ? QUIET_MS : QUIET_LINES_MS;
+    if (now - this.#startedAt < quiet || now - this.#drawnAt < DRAW_EVERY_MS) return;
+    const first = this.#drawnAt === 0;
+    this.#drawnAt = now;
+    if (this.#out.isTTY) {
+      this.#out.write(`\r\x1b[K${this.#line(this.#latest, now)}`);
+      this.#shown = true;
+    } else if (first) {
+      this.#out.write(`${this.#latest.label} …\n`);
+    }
   }
 
   #line({ label, done, total, unit, item }: ProgressUpdate, now: number): string {
@@ -68,7 +83,7 @@ export class ProgressBar {
         ? `, ${Math.ceil((seconds / share) * (1 - share))} s left`
         : '';
     const text = `${label.padEnd(10)} ${bar}${amount}${rate}${left}${item === undefined ? '' : `  ${item}`}`;
-    return styleText('dim', text.slice(0, Math.max(20, (this.#out.columns ?? 80) - 1)));
+    return styleText('dim', text.slice(0, Math.max(20, (this.#out.columns || 80) - 1)));
   }
 }
 

@@ -81,7 +81,7 @@ function apiKey(text: string): string {
 
 async function runServer(model: string, flags: ServeFlags): Promise<void> {
   const options = engineOptions(flags);
-  const [{ loadEngine }, { createLogger, engineLog }, { listen }] = await Promise.all([
+  const [{ loadEngine }, { createLogger }, { listen }] = await Promise.all([
     import('./load.js'),
     import('./log.js'),
     import('../server/index.js'),
@@ -94,7 +94,7 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
       ...(flags.name === undefined ? {} : { name: flags.name }),
       ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
     },
-    engineLog(log),
+    log,
   );
   let server: RunningServer;
   try {

@@ -119,7 +119,7 @@ describe('the kvant command', () => {
     expect(code).toBe(0);
     expect(stdout).toMatch(/Tokyo.*forgets the conversation.*Paris/s);
     const cut = await kvant(['chat', demo, ...cpu, '--temperature', '0'], { input: lines[0]! });
-    expect([cut.code, cut.stdout.includes('Tokyo'), cut.stderr]).toEqual([0, true, '']);
+    expect([cut.code, cut.stdout.includes('Tokyo')]).toEqual([0, true]);
     expect((await kvant(['chat', demo, ...cpu], { input: '' })).code).toBe(0);
   });
 
@@ -327,7 +327,8 @@ describe('the kvant command', () => {
       ['inspect', 'org/model'],
     ]) {
       const { code, stdout, stderr } = await kvant(args, { env, during: interrupt });
-      expect([code, stdout, stderr], args.join(' ')).toEqual([130, '', 'interrupted\n']);
+      expect([code, stdout], args.join(' ')).toEqual([130, '']);
+      expect(stderr).toMatch(/^(Fetching …\n)?interrupted\n$/);
     }
     hub.closeAllConnections();
     hub.close();
@@ -335,7 +336,8 @@ describe('the kvant command', () => {
     const telling = await kvant(['generate', demo, ...cpu, ...endless], {
       during: (child) => child.stdout.once('data', () => child.kill('SIGINT')),
     });
-    expect([telling.code, telling.stderr]).toEqual([130, '']);
+    expect(telling.code).toBe(130);
+    expect(telling.stderr).not.toMatch(/error|fault/);
     expect(telling.stdout).toMatch(/\w\n$/);
   });
 
@@ -387,6 +389,7 @@ describe('the kvant command', () => {
       .split('\n')
       .map((l) => JSON.parse(l) as { msg: string; level: number; parameters?: object });
     const messages = lines.map((l) => l.msg);
+    expect(messages[0]).toBe('loading model');
     expect(messages).toContain('listening');
     expect(messages.filter((m) => m === 'completed')).toHaveLength(2);
     expect(lines.find((l) => l.msg === 'request')?.parameters).toMatchObject({ temperature: 0 });
