@@ -14,6 +14,7 @@ import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
 import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
+import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { admissionError, asKvantError, invalidLogits, shuttingDown } from './core-errors.js';
 import { Counters } from './counters.js';
@@ -99,9 +100,10 @@ export class EngineCore {
       const refused = admissionError(request, limits, vocabSize, room, this.#counters, this.#waiting.length);
       if (refused !== null) throw refused;
       const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
+      const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
       const choices = Array.from(
         { length: sampling.n },
-        (_, choice) => new Sequence(request, choice, draws, this.#newOutput(request)),
+        (_, choice) => new Sequence(request, choice, draws, this.#newOutput(request, stop)),
       );
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
@@ -341,8 +343,8 @@ export class EngineCore {
     this.#wakeUp();
   }
 
-  #newOutput({ sampling, continuation }: CoreRequest): SequenceOutput {
-    const { stop, ignoreEos } = sampling;
+  #newOutput({ sampling, continuation }: CoreRequest, stop: StopMatcher | null): SequenceOutput {
+    const { ignoreEos } = sampling;
     const { tokenTable: table } = this.#options;
     return new SequenceOutput({ table, eosIds: this.#eosIds, stop, ignoreEos, continuation });
   }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { SequenceOutput } from './sequence-output.js';
 
@@ -30,7 +31,8 @@ const EOS = 6;
 function output(
   options: { stop?: string[]; ignoreEos?: boolean; continuation?: boolean } = {},
 ): SequenceOutput {
-  const { stop = [], ignoreEos = false, continuation = false } = options;
+  const { ignoreEos = false, continuation = false } = options;
+  const stop = options.stop === undefined ? null : new StopMatcher(options.stop);
   return new SequenceOutput({ table: table(TOKENS), eosIds: new Set([EOS]), stop, ignoreEos, continuation });
 }
 

@@ -10,7 +10,8 @@ import type { TokenTable } from '../text/token-bytes.js';
 export interface SequenceOutputOptions {
   readonly table: TokenTable;
   readonly eosIds: ReadonlySet<number>;
-  readonly stop: readonly string[];
+  /** Finds the stop strings, null if there are none. Its state is not touched: choices may share it. */
+  readonly stop: StopMatcher | null;
   readonly ignoreEos: boolean;
   /** The ids continue the prompt's text (a raw prompt), instead of beginning one. */
   readonly continuation: boolean;
@@ -22,11 +23,10 @@ export class SequenceOutput {
   readonly #eosIds: ReadonlySet<number> | null;
   #stopped = false;
 
-  /** Errors: `invalid-stop`. */
   constructor(options: SequenceOutputOptions) {
     const { table, eosIds, stop, ignoreEos, continuation } = options;
     this.#detokenizer = new Detokenizer(table, { continuation });
-    this.#matcher = stop.length === 0 ? null : new StopMatcher(stop);
+    this.#matcher = stop === null ? null : new StopMatcher(stop);
     this.#eosIds = ignoreEos ? null : eosIds;
   }
 

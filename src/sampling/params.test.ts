@@ -97,6 +97,11 @@ describe('resolveSampling', () => {
       where: 'top_p',
       fix: 'Write `topP`.',
     });
+    for (const name of ['frequency_penalty', 'logit_bias', 'constructor'])
+      expect(refusal(() => resolveSampling({ [name]: 1 } as SamplingOptions))).toMatchObject({
+        code: 'unknown-parameter',
+        where: name,
+      });
     expect(refusal(() => resolveSampling({ tempratur: 1 } as SamplingOptions)).where).toBe('tempratur');
     expect(resolveSampling({ prompt: 'x', seed: 4 } as SamplingOptions, {}, ['prompt']).seed).toBe(4);
   });

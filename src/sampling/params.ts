@@ -172,8 +172,9 @@ export function resolveSampling(
   const given = request as Readonly<Record<string, unknown>>;
   refuseUnsupported(given, camelCase);
   for (const name of Object.keys(given)) {
-    if (given[name] === undefined || name in FIELDS || others.includes(name)) continue;
-    if (UNSUPPORTED[snakeCase(name)] !== undefined) continue;
+    if (given[name] === undefined || Object.hasOwn(FIELDS, name) || others.includes(name)) continue;
+    // Looked at above, but only as the library spells it: another spelling must not pass in silence.
+    if (Object.hasOwn(UNSUPPORTED, snakeCase(name)) && camelCase(name) === name) continue;
     throw unknownField(name);
   }
   for (const name of NAMES) {
@@ -237,7 +238,8 @@ function refuseUnsupported(given: Readonly<Record<string, unknown>>, spell: (wir
 
 function unknownField(name: string): KvantError {
   const camel = camelCase(name);
-  const fix = camel in FIELDS ? `Write \`${camel}\`.` : 'Check the spelling, or leave it out.';
+  const known = Object.hasOwn(FIELDS, camel);
+  const fix = known ? `Write \`${camel}\`.` : 'Check the spelling, or leave it out.';
   return new KvantError('unknown-parameter', `\`${name}\` is not a parameter.`, {
     kind: 'invalid-request',
     where: name,

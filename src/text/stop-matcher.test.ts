@@ -161,4 +161,12 @@ describe('StopMatcher', () => {
       expect(error).toMatchObject({ code: 'invalid-stop', where, status: 400 });
     }
   });
+
+  it('shares its automaton with matchers of other texts, and nothing else', () => {
+    const one = new StopMatcher(['stop', 'sto?']);
+    expect(one.push('a sto').text).toBe('a ');
+    const other = new StopMatcher(one);
+    expect(other.push('p stops')).toEqual({ text: 'p ', match: { index: 0, stop: 'stop' } });
+    expect(one.push('?')).toEqual({ text: '', match: { index: 1, stop: 'sto?' } });
+  });
 });

@@ -39,8 +39,17 @@ export class StopMatcher {
   #held = '';
   #match: StopMatch | undefined;
 
-  /** @throws KvantError `invalid-stop`: an empty stop string, or one with half a surrogate pair */
-  constructor(stops: readonly string[]) {
+  /**
+   * @param stops the strings, or a matcher whose strings to look for in another text: both share the automaton
+   * @throws KvantError `invalid-stop`: an empty stop string, or one with half a surrogate pair
+   */
+  constructor(stops: readonly string[] | StopMatcher) {
+    if (stops instanceof StopMatcher) {
+      this.#stops = stops.#stops;
+      this.#root = stops.#root;
+      this.#state = this.#root;
+      return;
+    }
     stops.forEach((stop, i) => {
       if (typeof stop !== 'string' || stop.length === 0) {
         throw invalidStop(i, 'is empty', 'Leave the empty string out; it would match everywhere.');

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import type { KvantError } from '../../src/errors.js';
 import { Harness, letters, randomPrompt, seeded, VOCAB } from './core-harness.js';
 import { oracle } from './oracle-device.js';
@@ -188,6 +188,20 @@ describe('EngineCore', () => {
     expect(new Set(answers.map((answer) => answer.ids.join())).size).toBe(5);
     const alone = await harness.ask([8, 8], sampling);
     expect(alone.ids).toEqual(answers[0]!.ids);
+    await harness.core.close();
+  });
+
+  it('choices share what their stop strings cost: a request for many does not hold up the others', async () => {
+    const harness = await Harness.start({ maxRows: 2 });
+    const stop = ['x'.repeat(1000), 'y'.repeat(1000)];
+    const entries = vi.spyOn(Map.prototype, 'set');
+    const one = harness.add([1], { maxTokens: 1, stop });
+    const cost = entries.mock.calls.length;
+    const many = harness.add([1], { maxTokens: 1, stop, n: 16 });
+    expect(entries.mock.calls.length - cost).toBeLessThan(2 * cost);
+    entries.mockRestore();
+    expect(cost).toBeGreaterThan(1000);
+    await Promise.all([one.done, many.done]);
     await harness.core.close();
   });
 
