@@ -42,7 +42,11 @@ export function addServeCommand(program: Command): void {
     )
     .option('--name <name>', 'name that the model is served under (default: the model argument)')
     .option('--max-queue <n>', 'requests that may wait; more get 429', integer(0))
-    .option('--body-limit <size>', 'largest request body (default 16MiB)', bytes)
+    .option(
+      '--body-limit <size>',
+      'largest request body (default: 64 bytes a token of the context, 1MiB to 16MiB)',
+      bytes,
+    )
     .option('--cors <origin>', 'origin that browsers may call from; * for any')
     .addOption(
       new Option(
@@ -136,6 +140,9 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
       context: info.limits.maxContext,
     },
     'listening',
+  );
+  void engine.failed.then((error) =>
+    log.fatal({ code: error.code, fix: error.fix }, `the engine has failed: ${error.message}`),
   );
   if (flags.apiKey === undefined && !LOOPBACK.test(flags.host))
     log.warn({ host: flags.host }, 'anybody on the network may use this server: there is no --api-key');

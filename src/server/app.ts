@@ -26,7 +26,7 @@ export interface AppOptions {
   readonly log?: Logger;
   /** Every route but `/health` then wants `Authorization: Bearer KEY`. */
   readonly apiKey?: string;
-  /** Largest body in bytes. Default 16 MiB. */
+  /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
   readonly bodyLimit?: number;
   /** Origin that browsers may call from, `*` for any. Default: none. */
   readonly corsOrigin?: string;
@@ -57,7 +57,7 @@ export function createApp(options: AppOptions): Hono {
   const context: CompletionContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,
-    bodyLimit: options.bodyLimit ?? 16 * 1024 * 1024,
+    bodyLimit: options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext),
     reasoningFormat: options.reasoningFormat ?? 'auto',
     shutdown: options.shutdown ?? new Shutdown(),
     observe: (kind) => new RequestObserver(kind, log, metrics),
@@ -144,6 +144,10 @@ export function createApp(options: AppOptions): Hono {
   });
   return app;
 }
+
+/** Far more than a context of text takes: what is larger would be refused anyway, after much work. */
+const defaultBodyLimit = (maxContext: number): number =>
+  Math.min(Math.max(64 * maxContext, 2 ** 20), 2 ** 24);
 
 function modelBody(engine: EnginePort, created: number): object {
   const { info } = engine;

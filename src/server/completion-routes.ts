@@ -116,7 +116,14 @@ async function respond(
         cancel();
       };
       const n = requests[0]?.n ?? 1;
-      const events = streamEvents(envelope, generations, n, parts, observer, () => gone);
+      const events = streamEvents(
+        envelope,
+        generations,
+        n,
+        parts,
+        observer,
+        () => gone || raw.signal.aborted,
+      );
       return new Response(sseStream(events, { keepAliveMs: context.keepAliveMs, onEnd }), {
         headers: { ...SSE_HEADERS, ...headers },
       });

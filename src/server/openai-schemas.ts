@@ -18,7 +18,7 @@ const LABELS = [
 const common = {
   model: z.string().optional().nullable(),
   stream: z.boolean().optional().nullable(),
-  stream_options: z.strictObject({ include_usage: z.boolean().optional() }).optional().nullable(),
+  stream_options: z.strictObject({ include_usage: z.boolean().nullish() }).optional().nullable(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
@@ -136,7 +136,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
 
 function streamChoice(fields: {
   readonly stream?: boolean | null | undefined;
-  readonly stream_options?: { readonly include_usage?: boolean | undefined } | null | undefined;
+  readonly stream_options?: { readonly include_usage?: boolean | null | undefined } | null | undefined;
   readonly model?: string | null | undefined;
 }): StreamChoice {
   const stream = fields.stream ?? false;

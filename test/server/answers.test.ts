@@ -329,6 +329,19 @@ describe('chat answers', () => {
     expect(pulled).toBe(0);
   });
 
+  it('has a limit for bodies that follows the context', async () => {
+    const body = (bytes: number): string => `{"prompt": "x"${' '.repeat(bytes)}}`;
+    const status = async (bytes: number, maxContext: number): Promise<number> => {
+      engine.info = { ...engine.info, limits: { ...engine.info.limits, maxContext } };
+      const app = make();
+      return (await app.request('/v1/completions', { method: 'POST', body: body(bytes) })).status;
+    };
+    expect(await status(1_000_000, 100)).toBe(200);
+    expect(await status(1_100_000, 100)).toBe(413);
+    expect(await status(6_000_000, 100_000)).toBe(200);
+    expect(await status(7_000_000, 100_000)).toBe(413);
+  });
+
   it('takes requests in pieces of any size, also within a character', async () => {
     const bytes = new TextEncoder().encode(JSON.stringify({ messages: [{ role: 'user', content: 'Ж€😀' }] }));
     const body = new ReadableStream<Uint8Array>({

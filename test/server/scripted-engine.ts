@@ -26,7 +26,7 @@ export class ScriptedEngine implements EnginePort {
   readonly requests: (ChatRequest | GenerateRequest)[] = [];
   readonly open = new Set<GenerationStream>();
 
-  readonly info = {
+  info = {
     name: 'org/scripted',
     model: { architecture: 'Scripted', weightBytes: 0 },
     device: { name: 'none' },
