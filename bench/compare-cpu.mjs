@@ -64,34 +64,6 @@ function ours() {
   return JSON.parse(out.trim().split('\n').at(-1));
 }
 
-const PEER = `
-import { getLlama } from 'node-llama-cpp';
-const { rows, prompt, generate, threads, model: modelPath } = JSON.parse(process.argv[1]);
-const llama = await getLlama({ build: 'never', gpu: false, logLevel: 'error', maxThreads: threads });
-const model = await llama.loadModel({ modelPath });
-const results = [];
-for (const n of rows) {
-  const context = await model.createContext({ contextSize: prompt + generate + 16, sequences: n, batchSize: 512, flashAttention: true, threads });
-  const sequences = Array.from({ length: n }, () => context.getSequence());
-  const prefills = [];
-  for (const s of sequences) {
-    const started = performance.now();
-    await s.evaluateWithoutGeneratingNewTokens(Array.from({ length: prompt }, (_, i) => 300 + ((i * 7919) % 20000)));
-    prefills.push((1000 * prompt) / (performance.now() - started));
-  }
-  const started = performance.now();
-  let total = 0;
-  await Promise.all(sequences.map(async (s) => {
-    let k = 0;
-    for await (const _ of s.evaluate([500], { temperature: 0, yieldEogToken: true })) { total++; if (++k >= generate) break; }
-  }));
-  results.push({ rows: n, prefillTokensPerSecond: prefills.sort((a, b) => a - b)[prefills.length >> 1], decodeTokensPerSecond: (1000 * total) / (performance.now() - started) });
-  await context.dispose();
-}
-console.log(JSON.stringify(results));
-process.exit(0);
-`;
-
 function theirs() {
   const config = {
     rows,
@@ -100,11 +72,14 @@ function theirs() {
     threads: Number(flags.threads),
     model: join(peer, 'model.gguf'),
   };
-  const out = execFileSync(process.execPath, ['--input-type=module', '-e', PEER, JSON.stringify(config)], {
-    cwd: peer,
-    encoding: 'utf8',
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const out = execFileSync(
+    process.execPath,
+    [join(root, 'bench/llama-cpp.mjs'), peer, JSON.stringify(config)],
+    {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
   return JSON.parse(out.trim().split('\n').at(-1));
 }
 
