@@ -5,7 +5,6 @@
  * that kvant does not have is refused unless its value asks for nothing (`frequency_penalty: 0`).
  */
 
-import { z } from 'zod';
 import { KvantError } from '../errors.js';
 
 /** What a request may say. Null and undefined mean: take the default. */
@@ -59,29 +58,46 @@ export const MAX_CHOICES = 128;
 interface FieldRule {
   readonly wire: string;
   readonly takes: string;
-  readonly schema: z.ZodType;
+  readonly test: (value: unknown) => boolean;
 }
 
-const stopString = z.string().min(1).max(MAX_STOP_LENGTH);
+// By hand and not with a schema library: every start of the command would wait for it to load, twice.
+const isNumber =
+  (from: number, to: number) =>
+  (value: unknown): boolean =>
+    typeof value === 'number' && value >= from && value <= to;
+const isInteger =
+  (from: number, to: number) =>
+  (value: unknown): boolean =>
+    Number.isSafeInteger(value) && isNumber(from, to)(value);
+const isStopString = (value: unknown): boolean =>
+  typeof value === 'string' && value.length > 0 && value.length <= MAX_STOP_LENGTH;
+const { MIN_SAFE_INTEGER, MAX_SAFE_INTEGER } = Number;
 
 const FIELDS: Readonly<Record<Field, FieldRule>> = {
   temperature: {
     wire: 'temperature',
     takes: 'a number from 0 to 100',
-    schema: z.number().min(0).max(100),
+    test: isNumber(0, 100),
   },
-  topK: { wire: 'top_k', takes: 'an integer from 1, or 0 or -1 for off', schema: z.int32().min(-1) },
-  topP: { wire: 'top_p', takes: 'a number from 0 to 1', schema: z.number().min(0).max(1) },
-  minP: { wire: 'min_p', takes: 'a number from 0 to 1', schema: z.number().min(0).max(1) },
-  seed: { wire: 'seed', takes: 'an integer between -2^53 and 2^53', schema: z.int() },
-  maxTokens: { wire: 'max_tokens', takes: 'an integer from 1', schema: z.int().min(1) },
+  topK: { wire: 'top_k', takes: 'an integer from 1, or 0 or -1 for off', test: isInteger(-1, 2 ** 31 - 1) },
+  topP: { wire: 'top_p', takes: 'a number from 0 to 1', test: isNumber(0, 1) },
+  minP: { wire: 'min_p', takes: 'a number from 0 to 1', test: isNumber(0, 1) },
+  seed: {
+    wire: 'seed',
+    takes: 'an integer between -2^53 and 2^53',
+    test: isInteger(MIN_SAFE_INTEGER, MAX_SAFE_INTEGER),
+  },
+  maxTokens: { wire: 'max_tokens', takes: 'an integer from 1', test: isInteger(1, MAX_SAFE_INTEGER) },
   stop: {
     wire: 'stop',
     takes: `a string or up to ${MAX_STOP_STRINGS} strings of 1 to ${MAX_STOP_LENGTH} characters`,
-    schema: z.union([stopString, z.array(stopString).max(MAX_STOP_STRINGS)]),
+    test: (value) =>
+      isStopString(value) ||
+      (Array.isArray(value) && value.length <= MAX_STOP_STRINGS && value.every(isStopString)),
   },
-  n: { wire: 'n', takes: `an integer from 1 to ${MAX_CHOICES}`, schema: z.int().min(1).max(MAX_CHOICES) },
-  ignoreEos: { wire: 'ignore_eos', takes: 'true or false', schema: z.boolean() },
+  n: { wire: 'n', takes: `an integer from 1 to ${MAX_CHOICES}`, test: isInteger(1, MAX_CHOICES) },
+  ignoreEos: { wire: 'ignore_eos', takes: 'true or false', test: (value) => typeof value === 'boolean' },
 };
 
 const NAMES = Object.keys(FIELDS) as Field[];
@@ -212,8 +228,8 @@ export function drawSeed(): number {
 }
 
 function check(name: Field, shownAs: string, value: unknown): void {
-  const { schema, takes } = FIELDS[name];
-  if (schema.safeParse(value).success) return;
+  const { test, takes } = FIELDS[name];
+  if (test(value)) return;
   throw new KvantError('invalid-parameter', `\`${shownAs}\` takes ${takes}, got ${show(value)}.`, {
     kind: 'invalid-request',
     where: shownAs,
