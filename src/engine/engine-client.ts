@@ -91,6 +91,8 @@ export class EngineClient {
   }
 
   close(drain: boolean): Promise<void> {
+    // Somebody has no more patience with those who drain.
+    if (this.#closing !== null && !drain) this.#transport!.post({ type: 'close', drain });
     this.#closing ??= this.#close(drain);
     return this.#closing;
   }
@@ -111,7 +113,11 @@ export class EngineClient {
   #receive(message: FromHost): void {
     switch (message.type) {
       case 'progress':
-        this.#options.onProgress?.(message.progress);
+        try {
+          this.#options.onProgress?.(message.progress);
+        } catch (error) {
+          this.#ready.reject(error);
+        }
         return;
       case 'log':
         this.#options.onLog?.(message.entry);

@@ -4,16 +4,18 @@
  * their own. Between the two pass tokens, text and numbers.
  */
 
-import { KvantError } from '../errors.js';
+import type { KvantError } from '../errors.js';
 import { resolveSampling, type SamplingOptions } from '../sampling/params.js';
 import { asKvantError } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
 import { hostConfig } from './host-config.js';
+import { checkOptions } from './host-options.js';
 import type { HostInfo } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
+import { checkRequest, isSignal, promptIds } from './request-check.js';
 import type {
   ChatRequest,
   CloseOptions,
@@ -69,6 +71,7 @@ export class Engine implements AsyncDisposable {
   ): Promise<Engine> {
     const { signal, onProgress, onLog } = options;
     signal?.throwIfAborted();
+    checkOptions(options);
     const path = await locateModel(model, options);
     onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
     const text = await ModelText.load(path, (entry) => onLog?.(entry));
@@ -85,6 +88,7 @@ export class Engine implements AsyncDisposable {
     options: EngineOptions & { readonly vocab?: number } = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
+    checkOptions(options);
     const { vocab } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
     return Engine.#start(name, weights, ModelText.none(), options, internals);
@@ -146,7 +150,7 @@ export class Engine implements AsyncDisposable {
     return this.#client.failed;
   }
 
-  /** Frees everything. Later requests are refused. */
+  /** Frees everything. Later requests are refused. Without `drain` also ends what an earlier close still waits for. */
   close(options: CloseOptions = {}): Promise<void> {
     return this.#client.close(options.drain ?? false);
   }
@@ -162,16 +166,19 @@ export class Engine implements AsyncDisposable {
   ): Generation {
     const receivedAt = epochNow();
     const id = this.#client.nextId();
+    // Of what has not been checked yet only what is as it should be.
+    const { requestId, signal } = (request ?? {}) as Partial<typeof request>;
     const setup: GenerationSetup = {
-      requestId: request.requestId ?? `request-${id}`,
+      requestId: typeof requestId === 'string' ? requestId : `request-${id}`,
       promptTokenIds: [],
       seed: 0,
       choices: 1,
       receivedAt,
-      signal: request.signal,
+      signal: isSignal(signal) ? signal : undefined,
       onCancel: () => this.#client.cancel(id),
     };
     try {
+      checkRequest(request);
       const sampling = resolveSampling(request as SamplingOptions, this.#text.defaults, fields);
       const { ids, continuation } = makePrompt();
       const stream = new GenerationStream({
@@ -180,7 +187,7 @@ export class Engine implements AsyncDisposable {
         seed: sampling.seed,
         choices: sampling.n,
       });
-      if (request.signal?.aborted === true) stream.end('cancelled', null);
+      if (signal?.aborted === true) stream.end('cancelled', null);
       else this.#client.add({ id, prompt: ids, sampling, continuation, receivedAt }, stream);
       return stream;
     } catch (error) {
@@ -189,21 +196,6 @@ export class Engine implements AsyncDisposable {
       return stream;
     }
   }
-}
-
-function promptIds(prompt: unknown): Int32Array {
-  const bad = Array.isArray(prompt) ? prompt.findIndex((id) => !isTokenId(id)) : -1;
-  if (Array.isArray(prompt) && bad < 0) return Int32Array.from(prompt as number[]);
-  const what = bad < 0 ? typeof prompt : `entry ${bad} that is no id`;
-  throw new KvantError('invalid-parameter', `\`prompt\` takes a text or a list of token ids, got ${what}.`, {
-    kind: 'invalid-request',
-    where: 'prompt',
-    fix: 'Send a string, or ids from 0 to the size of the vocabulary.',
-  });
-}
-
-function isTokenId(id: unknown): boolean {
-  return typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < 2 ** 31;
 }
 
 function describe(

@@ -47,7 +47,8 @@ export class GenerationStream implements Generation {
   #open: number;
   #accepted = false;
   #refusal: KvantError | null = null;
-  #wake: (() => void) | null = null;
+  /** Readers that wait for something new. */
+  #wakes: (() => void)[] = [];
   readonly #accept: PromiseWithResolvers<void>;
   readonly #finished: PromiseWithResolvers<GenerationResult>;
   readonly #onAbort = (): void => this.cancel();
@@ -91,7 +92,18 @@ export class GenerationStream implements Generation {
     if (this.open) this.#setup.onCancel();
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<Delta, void, undefined> {
+  [Symbol.asyncIterator](): AsyncGenerator<Delta, void, undefined> {
+    const deltas = this.#read();
+    const leave = deltas.return.bind(deltas);
+    // A generator hears of `return` when it next yields; a reader that leaves while it waits should not have to.
+    deltas.return = (value) => {
+      this.cancel();
+      return leave(value);
+    };
+    return deltas;
+  }
+
+  async *#read(): AsyncGenerator<Delta, void, undefined> {
     try {
       for (;;) {
         if (this.#refusal !== null) throw this.#refusal;
@@ -105,7 +117,7 @@ export class GenerationStream implements Generation {
         if (taken) continue;
         if (this.#open === 0) return;
         await new Promise<void>((resolve) => {
-          this.#wake = resolve;
+          this.#wakes.push(resolve);
         });
       }
     } finally {
@@ -196,8 +208,10 @@ export class GenerationStream implements Generation {
   }
 
   #notify(): void {
-    this.#wake?.();
-    this.#wake = null;
+    if (this.#wakes.length === 0) return;
+    const wakes = this.#wakes;
+    this.#wakes = [];
+    for (const wake of wakes) wake();
   }
 }
 

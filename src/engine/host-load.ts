@@ -21,7 +21,7 @@ import { Checkpoint } from '../weights/checkpoint.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { cacheFormat, openCache, sizeCache } from './host-cache.js';
-import { checkOptions, DEFAULT_BLOCK_TOKENS } from './host-options.js';
+import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import type { ChoiceEvent } from './sequence.js';
@@ -43,7 +43,7 @@ export interface HostCallbacks {
 export interface LoadedHost {
   readonly core: EngineCore;
   readonly info: HostInfo;
-  /** Closes the core and frees everything. */
+  /** Closes the core and frees everything. Once more without `drain`: ends what the first still waits for. */
   close(drain: boolean): Promise<void>;
 }
 
@@ -54,7 +54,6 @@ interface OpenWeights extends AsyncDisposable {
 
 /** Errors: whatever checkpoint, model, device and KV sizing refuse. */
 export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Promise<LoadedHost> {
-  checkOptions(config);
   const { signal, onProgress, onLog } = callbacks;
   await using weights = await openWeights(config);
   signal?.throwIfAborted();
@@ -103,18 +102,32 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),
     });
-    const close = async (drain: boolean): Promise<void> => {
-      try {
-        await core.close({ drain });
-      } finally {
-        for (const free of undo.reverse()) await free();
-      }
+    let closing: Promise<void> | null = null;
+    const close = (drain: boolean): Promise<void> => {
+      const ended = core.close({ drain });
+      // Closed again: only what the first close still waits for may end sooner.
+      if (closing !== null) ended.catch(() => {});
+      closing ??= ended.finally(() => freeAll(undo));
+      return closing;
     };
     return { core, info, close };
   } catch (error) {
-    for (const free of undo.reverse()) await free();
+    await freeAll(undo).catch(() => {});
     throw error;
   }
+}
+
+/** The last first. What cannot be freed does not keep the rest; the first error is thrown in the end. */
+async function freeAll(undo: (() => unknown)[]): Promise<void> {
+  const errors: unknown[] = [];
+  for (const free of undo.splice(0).reverse()) {
+    try {
+      await free();
+    } catch (error) {
+      errors.push(error);
+    }
+  }
+  if (errors.length > 0) throw errors[0];
 }
 
 async function openWeights(config: HostConfig): Promise<OpenWeights> {

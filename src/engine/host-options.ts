@@ -1,9 +1,10 @@
 /** Defaults of the engine's options, and the refusal of what makes no sense. */
 
-import type { DeviceKind } from '../device/device.js';
+import { type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
+import { parseKvFormat } from '../kv/policy.js';
 import type { HostConfig } from './messages.js';
-import type { EngineLimits } from './types.js';
+import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
 
 export const DEFAULT_MAX_ROWS = 16;
 export const DEFAULT_MAX_QUEUE = 256;
@@ -22,13 +23,19 @@ export function engineLimits(config: HostConfig, device: DeviceKind, maxContext:
 
 const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatchTokens'] as const;
 
-/** Errors: `invalid-option`, naming it. */
-export function checkOptions(config: HostConfig): void {
+/**
+ * What can be told without the model: before it is fetched and loaded.
+ * Errors: `invalid-option`, naming it; `kv-format-unknown`.
+ */
+export function checkOptions(config: EngineOptions): void {
   for (const name of WHOLE_NUMBERS) {
     const value = config[name];
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       throw invalidOption(name, value, 'a whole number above 0');
   }
+  checkOneOf('device', config.device, DEVICE_CHOICES);
+  checkOneOf('precision', config.precision, PRECISIONS);
+  if (config.kvFormat !== undefined) parseKvFormat(config.kvFormat);
   const { maxQueue, blockTokens, quantize } = config;
   if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
     throw invalidOption('maxQueue', maxQueue, 'a whole number');
@@ -36,6 +43,11 @@ export function checkOptions(config: HostConfig): void {
     throw invalidOption('blockTokens', blockTokens, '16, 32 or 64');
   if (quantize !== undefined && quantize !== 4 && quantize !== 8)
     throw invalidOption('quantize', quantize, '4 or 8');
+}
+
+function checkOneOf(name: string, value: string | undefined, known: readonly string[]): void {
+  if (value !== undefined && !known.includes(value))
+    throw invalidOption(name, value, `one of ${known.join(', ')}`);
 }
 
 function invalidOption(name: string, value: unknown, takes: string): KvantError {

@@ -188,6 +188,28 @@ describe('Engine', () => {
     expect(device.submitted).toBe(submitted);
   });
 
+  it('two readers share what comes, and neither waits for ever', async () => {
+    const generation = engine.generate({ prompt: [46], maxTokens: 30, temperature: 0, ignoreEos: true });
+    const [one, two] = await Promise.all([read(generation), read(generation)]);
+    const ids = [...one, ...two].flatMap((delta) => delta.tokenIds);
+    expect(ids.sort()).toEqual(oracle([46], 30, model).sort());
+  });
+
+  it('a reader that leaves while it waits in the queue need not wait for its turn', async () => {
+    const ahead = [1, 2, 3, 4].map((id) =>
+      engine.generate({ prompt: [id], maxTokens: 400, temperature: 0, ignoreEos: true }),
+    );
+    const queued = engine.generate({ prompt: [5], maxTokens: 9, temperature: 0 });
+    await queued.accepted;
+    const deltas = queued[Symbol.asyncIterator]();
+    const next = deltas.next();
+    await deltas.return!();
+    expect((await next).value).toMatchObject({ finishReason: 'cancelled', tokenIds: [] });
+    expect((await engine.stats()).decoding).toBe(4);
+    for (const generation of ahead) generation.cancel();
+    await Promise.all(ahead.map((generation) => generation.result));
+  });
+
   it('leaving the loop, or the scope, cancels', async () => {
     const left = engine.generate({ prompt: [43], maxTokens: 400, temperature: 0, ignoreEos: true });
     for await (const _ of left) break;
@@ -220,6 +242,11 @@ describe('Engine', () => {
       [engine.generate({ prompt: [1.5] }), 'prompt'],
       [engine.generate({ prompt: [4096] }), 'prompt'],
       [engine.generate({ prompt: '' }), undefined],
+      [engine.generate(undefined as never), 'request'],
+      [engine.generate({ prompt: [1], signal: {} } as never), 'signal'],
+      [engine.generate({ prompt: [1], requestId: 7 } as never), 'requestId'],
+      [engine.generate({ prompt: 'a', addSpecialTokens: 1 } as never), 'addSpecialTokens'],
+      [engine.chat({} as never), 'messages'],
       [engine.chat({ messages: [] }), 'messages'],
       [engine.chat({ messages: [{ role: 'user' }] }), 'messages[0].content'],
       [engine.chat({ messages: [{ role: 'user', content: 'x' }], temprature: 1 } as never), 'temprature'],
@@ -296,11 +323,16 @@ describe('an engine’s life', () => {
       [{ blockTokens: 20 }, 'blockTokens'],
       [{ kvFormat: 'f12' }, 'kvFormat'],
       [{ kvMemory: 5 }, 'kvMemory'],
+      [{ device: 'gpu' as never }, 'device'],
+      [{ precision: 'fast' as never }, 'precision'],
     ] as const) {
       const error = await refusal(load(options));
       expect(error).toMatchObject({ where, status: 400 });
     }
     expect((await refusal(Engine.load('/nowhere/at/all'))).fix).toBeTruthy();
+    // Before the model is looked for, let alone fetched.
+    expect((await refusal(Engine.load('/nowhere/at/all', { maxRows: 0 }))).where).toBe('maxRows');
+    expect((await refusal(Engine.load('/nowhere/at/all', { kvFormat: 'f12' }))).where).toBe('kvFormat');
   });
 
   it('closing with drain finishes what there is; afterwards it says so', async () => {
@@ -313,6 +345,24 @@ describe('an engine’s life', () => {
     expect((await running.result).tokenIds).toEqual(oracle([1], 50, model));
     expect(await refusal(engine.stats())).toMatchObject({ code: 'engine-closed' });
     await engine.close();
+  });
+
+  it('closing at once while another close drains ends what that one waits for', async () => {
+    const { engine } = await load();
+    const running = engine.generate({ prompt: [1], maxTokens: 500, temperature: 0, ignoreEos: true });
+    await running.accepted;
+    const drained = engine.close({ drain: true });
+    await engine.close();
+    await drained;
+    expect((await running.result).finishReason).toBe('cancelled');
+    await engine.close();
+  });
+
+  it('what a callback throws while loading is the outcome of loading', async () => {
+    const onProgress = ({ phase }: LoadProgress): void => {
+      if (phase === 'compile') throw new Error('no terminal');
+    };
+    await expect(load({ onProgress })).rejects.toThrow('no terminal');
   });
 
   it('closing at once cancels', async () => {

@@ -1,0 +1,49 @@
+/** The parts of a request that are not about sampling: refused, naming the field, before anything is done. */
+
+import { KvantError } from '../errors.js';
+import type { ChatRequest, GenerateRequest } from './types.js';
+
+/** Errors: `invalid-parameter`. */
+export function checkRequest(request: GenerateRequest | ChatRequest): void {
+  const given: unknown = request;
+  if (typeof given !== 'object' || given === null)
+    throw invalid(
+      'request',
+      `A request is an object, got ${given === null ? 'null' : typeof given}`,
+      'an object',
+    );
+  const { signal, requestId, addSpecialTokens, addGenerationPrompt } = given as Record<string, unknown>;
+  if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
+  if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');
+  for (const [name, value] of Object.entries({ addSpecialTokens, addGenerationPrompt }))
+    if (value !== undefined && typeof value !== 'boolean') throw takes(name, 'true or false');
+}
+
+export function isSignal(value: unknown): value is AbortSignal {
+  return typeof value === 'object' && value !== null && 'aborted' in value && 'addEventListener' in value;
+}
+
+/** A prompt of ids. Errors: `invalid-parameter`. */
+export function promptIds(prompt: unknown): Int32Array {
+  const bad = Array.isArray(prompt) ? prompt.findIndex((id) => !isTokenId(id)) : -1;
+  if (Array.isArray(prompt) && bad < 0) return Int32Array.from(prompt as number[]);
+  const what = bad < 0 ? typeof prompt : `entry ${bad} that is no id`;
+  const wanted = 'a string, or ids from 0 to the size of the vocabulary';
+  throw invalid('prompt', `\`prompt\` takes a text or a list of token ids, got ${what}`, wanted);
+}
+
+function isTokenId(id: unknown): boolean {
+  return typeof id === 'number' && Number.isInteger(id) && id >= 0 && id < 2 ** 31;
+}
+
+function takes(name: string, wanted: string): KvantError {
+  return invalid(name, `\`${name}\` takes ${wanted}`, `${wanted}, or leave \`${name}\` out`);
+}
+
+function invalid(where: string, message: string, send: string): KvantError {
+  return new KvantError('invalid-parameter', `${message}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: `Send ${send}.`,
+  });
+}
