@@ -33,14 +33,17 @@ try {
   execFileSync(
     'npm',
     ['install', '--no-audit', '--no-fund', '--omit=optional', '--prefer-offline', join(folder, filename)],
-    { cwd: folder, stdio: 'ignore' },
+    { cwd: folder, stdio: ['ignore', 'ignore', 'inherit'] },
   );
   writeFileSync(
     join(folder, 'use.mjs'),
     "import { Engine, KvantError } from 'kvant';\nimport * as server from 'kvant/server';\nif (typeof Engine.load !== 'function' || typeof KvantError !== 'function' || Object.keys(server).length === 0) throw new Error('exports are missing');\n",
   );
   execFileSync(process.execPath, ['use.mjs'], { cwd: folder, stdio: 'inherit' });
-  execFileSync(join(folder, 'node_modules/.bin/kvant'), ['--help'], { cwd: folder, stdio: 'ignore' });
+  execFileSync(join(folder, 'node_modules/.bin/kvant'), ['--help'], {
+    cwd: folder,
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
   console.log(`${filename}: ${names.length} files, ${(size / 1024).toFixed(0)} KiB, imports and runs`);
 } finally {
   rmSync(folder, { recursive: true, force: true });

@@ -1,7 +1,7 @@
 // Runs every suite, or those named: `npm test -- unit devices-cpu`. Prints each suite's time, and the sum of all
 // tests as `N passed, N failed` alone on the last line. Nothing is skipped: what a suite needs and does not find
 // is installed (Debian's chromium, for SwiftShader) or is a failure.
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -31,15 +31,16 @@ const suites = {
 const wanted = process.argv.slice(2);
 for (const name of wanted) {
   if (!(name in suites)) {
-    console.error(`There is no suite "${name}". Suites: ${Object.keys(suites).join(', ')}.`);
-    process.exit(2);
+    giveUp(`There is no suite "${name}". Suites: ${Object.keys(suites).join(', ')}.`, 2);
   }
 }
 const chosen = Object.entries(suites).filter(([name]) => wanted.length === 0 || wanted.includes(name));
 
 if (chosen.some(([, suite]) => suite.webgpu) && process.env.KVANT_TEST_GPU !== '1') installSwiftShader();
-if (!existsSync(join(root, 'dist')))
-  execFileSync('npm', ['run', '-s', 'build'], { cwd: root, stdio: 'inherit' });
+if (!existsSync(join(root, 'dist'))) {
+  const build = spawnSync('npm', ['run', '-s', 'build'], { cwd: root, stdio: 'inherit' });
+  if (build.status !== 0) giveUp('The build failed, so nothing could be tested.', 1);
+}
 
 const scratch = mkdtempSync(join(tmpdir(), 'kvant-test-'));
 const rows = [];
@@ -63,7 +64,7 @@ for (const [name, suite] of chosen) {
     { cwd: root, stdio: 'inherit', env: { ...process.env, ...suite.env } },
   );
   const seconds = (performance.now() - started) / 1000;
-  const result = existsSync(report) ? JSON.parse(readFileSync(report, 'utf8')) : null;
+  const result = readReport(report);
   let bad = result?.numFailedTests ?? 0;
   const good = result?.numPassedTests ?? 0;
   // A file that did not load, an unhandled error, a skipped test or an empty suite counts as a failure.
@@ -86,8 +87,7 @@ function installSwiftShader() {
   if (existsSync(swiftshader)) return;
   const help = `The WebGPU suites need ${swiftshader}: install Debian's package "chromium" (apt-get install chromium), or set KVANT_TEST_GPU=1 on a machine with a GPU.`;
   if (process.platform !== 'linux' || process.getuid?.() !== 0 || !existsSync('/usr/bin/apt-get')) {
-    console.error(help);
-    process.exit(1);
+    giveUp(help, 1);
   }
   console.log('Installing chromium for SwiftShader …');
   spawnSync('apt-get', ['update', '-q'], { stdio: 'ignore' });
@@ -95,8 +95,21 @@ function installSwiftShader() {
     stdio: ['ignore', 'ignore', 'inherit'],
     env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
   });
-  if (install.status !== 0 || !existsSync(swiftshader)) {
-    console.error(help);
-    process.exit(1);
+  if (install.status !== 0 || !existsSync(swiftshader)) giveUp(help, 1);
+}
+
+/** A run that died leaves no report, or half of one. */
+function readReport(path) {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return null;
   }
+}
+
+/** Nothing was tested: that is a failure, said on the last line like any other. */
+function giveUp(why, code) {
+  console.error(why);
+  console.log('0 passed, 1 failed');
+  process.exit(code);
 }
