@@ -99,7 +99,8 @@ async function main() {
 
   const x = allocate(most * 3072 * 4);
   new Float32Array(memory.buffer, x, most * 3072).forEach((_, i, a) => {
-    a[i] = Math.sin(i);
+    // Normal, as activations are about.
+    a[i] = Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random());
   });
   const out = allocate(Math.max(most * 6144, 32000 * Math.min(most, 16)) * 4);
   const rowCountAt = allocate(8);

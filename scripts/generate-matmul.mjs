@@ -354,9 +354,11 @@ emit(
   ' */',
   'export function panelTile(w: usize, x: usize, cols: u32, group: u32, bits: u32): void {',
   '  let y = x + cols * (RELAXED ? 4 : 8);',
-  '  // Bytes of panel whose products of a lane are sure to fit 16 bits.',
+  '  // Bytes of panel whose products of a lane are sure to fit 16 bits; twice as many where the codes are small.',
   '  const most: u32 = bits == 2 ? 1024 : bits == 3 ? 512 : bits == 5 ? 128 : bits == 6 ? 64 : 256;',
-  '  const run = min(most, group * 8);',
+  '  const always = min(most, group * 8);',
+  '  const often = (bits == 4 || bits == 8) && group >= 64 ? always * 2 : always;',
+  '  let large = y + (cols / group) * 32;',
 );
 {
   const sums = range(8);
@@ -367,6 +369,7 @@ emit(
     sums.map((i) => `a${i}`),
   );
   emit(2, 'if (RELAXED) {');
+  emit(3, 'const run = load<u32>(large) == 0 ? often : always;', 'large += 4;');
   emit(3, 'const planeEnd = w + group * 8;', 'const groupEnd = bits == 8 ? planeEnd + group * 8 : planeEnd;');
   emit(3, 'let z = x, end: usize, times = i16x8.splat(bits == 8 ? 16 : 1);');
   declare(

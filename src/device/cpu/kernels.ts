@@ -3,7 +3,6 @@ import { readFile } from 'node:fs/promises';
 import { setFlagsFromString } from 'node:v8';
 import { KvantError } from '../../errors.js';
 import { workerUrl } from '../../worker-url.js';
-import { relaxedDotIsExact } from './relaxed-dot.js';
 
 export const SIMD_CHOICES = ['auto', 'relaxed', 'simd128'] as const;
 export type SimdChoice = (typeof SIMD_CHOICES)[number];
@@ -23,13 +22,13 @@ const RELAXED_PROBE = Uint8Array.of(
 
 /** True if relaxed SIMD is to be had. V8 before 11.4 (Node 20) knows it behind a flag, set here when it is needed. */
 export function enableRelaxedSimd(): boolean {
-  if (WebAssembly.validate(RELAXED_PROBE)) return relaxedDotIsExact();
+  if (WebAssembly.validate(RELAXED_PROBE)) return true;
   try {
     setFlagsFromString('--experimental-wasm-relaxed-simd');
   } catch {
     return false;
   }
-  return WebAssembly.validate(RELAXED_PROBE) && relaxedDotIsExact();
+  return WebAssembly.validate(RELAXED_PROBE);
 }
 
 export async function loadKernels(choice: SimdChoice): Promise<Kernels> {

@@ -130,7 +130,8 @@ function quantizedBytes(matrix: PackedMatrix, group: number, rows: number): numb
 
 function rowStride({ cols, build }: PackedMatrix, group: number): number {
   const codes = build === 'relaxed' ? cols : cols * 2;
-  return alignUp(codes + (cols / group) * 8);
+  // Scale, sum and one byte for every group.
+  return alignUp(codes + (cols / group) * 9);
 }
 
 function alignUp(bytes: number): number {

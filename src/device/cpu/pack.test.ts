@@ -442,6 +442,35 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
     }
   });
 
+  it('never overflows: codes and activations at their largest', async () => {
+    const cols = 256;
+    for (const bits of AFFINE_BITS) {
+      for (const groupSize of GROUP_SIZES) {
+        const device = bench(build);
+        const format = affine(bits, groupSize, 'f32');
+        const groups = (8 * cols) / groupSize;
+        const ones = new Uint8Array(Float32Array.from({ length: groups }, () => 1).buffer);
+        const data = new Uint8Array((8 * cols * bits) / 8).fill(255);
+        const matrix = await device.pack([
+          memorySource('ones', 8, cols, format, data, ones, new Uint8Array(groups * 4)),
+        ]);
+        // All of one sign, and columns in pairs of alternating signs: the sums of the two kinds of lanes.
+        const x = new Float32Array(33 * cols);
+        const rows = [0, 1, 2].map((k) =>
+          Float32Array.from({ length: cols }, (_, c) => [127, c & 2 ? -127 : 127, -127][k]!),
+        );
+        for (let r = 0; r < 33; r++) x.set(rows[r % 3]!, r * cols);
+        const top = 2 ** bits - 1;
+        for (const n of [1, 2, 8, 33]) {
+          const got = device.multiply(matrix, x.slice(0, n * cols), 'default');
+          for (let i = 0; i < got.length; i++) {
+            expect(got[i]).toBe([cols * 127 * top, 0, -cols * 127 * top][Math.floor(i / 8) % 3]);
+          }
+        }
+      }
+    }
+  });
+
   it('multiplies rows of zeros and of tiny numbers', async () => {
     const device = bench(build);
     const { source, weights } = testMatrix(8, 64, affine(4, 32, 'bf16'), 31);

@@ -5,7 +5,8 @@
  *
  * Rows are laid out for the tiles of the products: 4 rows a tile, the last tile 1, 2 or 4 high (with a row of anything
  * where there are 3). A tile of h rows: for every 4 columns those codes of each row (i8 with relaxed SIMD, i16
- * without); then for every group `[f32 scale, f32 Σ codes]` of each row. A group that holds a NaN or an infinity gets
+ * without); then for every group `[f32 scale, f32 Σ codes]` of each row; then for every group 4 bytes, one a row: 0 if
+ * the codes are small enough for sums of 64 columns with nibbles to fit 16 bits (most are). A group that holds a NaN or an infinity gets
  * the scale NaN: the row's results are NaN, and no other row's.
  *
  * [rowCountAt, x, cols, group, out, bytes of a row]
@@ -30,13 +31,15 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
     const tile = out + first * stride;
     const width: u32 = RELAXED ? 4 : 8;
     const codes = tile + ((g * group >> 2) * high + r) * width;
-    const meta = tile + (cols >> 2) * high * width + (g * high + r) * 8;
-    quantizeGroup(x + (row * cols + g * group) * 4, group, codes, high * width, meta);
+    const metas = tile + (cols >> 2) * high * width;
+    const meta = metas + (g * high + r) * 8;
+    const large = quantizeGroup(x + (row * cols + g * group) * 4, group, codes, high * width, meta);
+    store<u8>(metas + groups * high * 8 + g * 4 + r, large ? 1 : 0);
   }
 }
 
-/** `step`: bytes from the codes of 4 columns to those of the next 4. */
-function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: usize): void {
+/** `step`: bytes from the codes of 4 columns to those of the next 4. True if they are large, as said above. */
+function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: usize): bool {
   // The bits of positive floats are ordered as integers, a NaN above the infinity above all numbers.
   const magnitude = i32x4.splat(0x7fffffff);
   let top0 = i32x4.splat(0);
@@ -52,13 +55,21 @@ function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: us
   // Below 1e-35 the reciprocal would overflow: such a group counts as zeros.
   const usable = top >= 1e-35 && top < Infinity;
   const inverse = f32x4.splat(usable ? <f32>127 / top : 0);
+  const ones = i16x8.splat(1);
   let sums = i32x4.splat(0);
+  let sizes = sums;
+  let largest = sums;
   for (let i: u32 = 0; i < group; i += 16) {
     const at = x + i * 4;
     const a = i16x8.narrow_i32x4_s(code(at, inverse), code(at + 16, inverse));
     const b = i16x8.narrow_i32x4_s(code(at + 32, inverse), code(at + 48, inverse));
-    const ones = i16x8.splat(1);
     sums = i32x4.add(sums, i32x4.dot_i16x8_s(i16x8.add(a, b), ones));
+    // Lanes 0, 2 and 1, 3 are the two pairs of columns of a step: what is summed in a lane of 16 bits.
+    sizes = i32x4.add(sizes, i32x4.dot_i16x8_s(i16x8.add(i16x8.abs(a), i16x8.abs(b)), ones));
+    if ((i & 48) == 48) {
+      largest = i32x4.max_s(largest, i32x4.add(sizes, v128.shuffle<i32>(sizes, sizes, 2, 3, 0, 1)));
+      sizes = i32x4.splat(0);
+    }
     if (RELAXED) {
       const c = i8x16.narrow_i16x8_s(a, b);
       v128.store32_lane(codes, c, 0);
@@ -77,6 +88,7 @@ function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: us
   sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
   store<f32>(meta, usable ? top / <f32>127 : top < 1 ? 0 : NaN);
   store<f32>(meta, <f32>i32x4.extract_lane(sums, 0), 4);
+  return max(i32x4.extract_lane(largest, 0), i32x4.extract_lane(largest, 1)) > 32767 / 15;
 }
 
 /** Four codes. Adding 1.5 · 2^23 rounds to nearest even and leaves the integer in the low bits. */
