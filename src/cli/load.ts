@@ -2,7 +2,7 @@
 
 import type { Logger } from 'pino';
 import { Engine } from '../engine/engine.js';
-import type { EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
+import type { EngineInfo, EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
 import { ProgressBar } from './progress.js';
 
@@ -44,7 +44,7 @@ async function loading<T extends EngineOptions>(
   };
   log?.info({ model }, 'loading model');
   try {
-    return await untilInterrupted((signal) =>
+    const engine = await untilInterrupted((signal) =>
       load({
         ...options,
         signal,
@@ -52,9 +52,26 @@ async function loading<T extends EngineOptions>(
         onProgress: (p) => (told ? tell(p) : bar.update({ ...p, label: LABELS[p.phase] })),
       }),
     );
+    log?.info(loaded(engine.info), 'model loaded');
+    return engine;
   } finally {
     bar.done();
   }
+}
+
+/** What is in force, whatever was asked for. */
+function loaded(info: EngineInfo): object {
+  return {
+    model: info.name,
+    architecture: info.model.architecture,
+    weightBytes: info.model.weightBytes,
+    device: info.device.name,
+    deviceReason: info.deviceReason,
+    kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
+    kvBlocks: info.kv.blocks,
+    kvBytes: info.kv.bytes,
+    ms: Math.round(info.loadMs),
+  };
 }
 
 /** Passes the engine's log entries on. */

@@ -85,12 +85,13 @@ function apiKey(text: string): string {
 
 async function runServer(model: string, flags: ServeFlags): Promise<void> {
   const options = engineOptions(flags);
-  const [{ loadEngine }, { createLogger }, { listen }] = await Promise.all([
+  const [{ loadEngine }, { createLogger }, { checkAddress, listen }] = await Promise.all([
     import('./load.js'),
     import('./log.js'),
     import('../server/index.js'),
   ]);
   const log = createLogger(flags.logLevel);
+  await checkAddress(flags.host, flags.port);
   const engine = await loadEngine(
     model,
     {
@@ -117,20 +118,6 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
     throw error;
   }
   const { info } = engine;
-  log.info(
-    {
-      model: info.name,
-      architecture: info.model.architecture,
-      weightBytes: info.model.weightBytes,
-      device: info.device.name,
-      deviceReason: info.deviceReason,
-      kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
-      kvBlocks: info.kv.blocks,
-      kvBytes: info.kv.bytes,
-      ms: Math.round(info.loadMs),
-    },
-    'model loaded',
-  );
   log.info(
     {
       url: server.url,

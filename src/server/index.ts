@@ -6,5 +6,5 @@
 export { type AppOptions, createApp } from './app.js';
 export type { ReasoningFormat } from './completion-routes.js';
 export type { EnginePort } from './engine-port.js';
-export { type ListenOptions, listen, type RunningServer } from './listen.js';
+export { checkAddress, type ListenOptions, listen, type RunningServer } from './listen.js';
 export { Shutdown } from './shutdown.js';

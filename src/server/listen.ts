@@ -1,7 +1,7 @@
 /** Puts the application on a socket, and takes it off again without cutting anybody short. */
 
 import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { serve } from '@hono/node-server';
 import { KvantError } from '../errors.js';
 import { type AppOptions, createApp } from './app.js';
@@ -67,6 +67,19 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
       return closed;
     },
   };
+}
+
+/** Whether one could listen there, to be known before a model is loaded. Errors: as `listen`. */
+export async function checkAddress(host: string, port: number): Promise<void> {
+  const probe = createServer();
+  try {
+    await new Promise<void>((resolve, reject) => {
+      probe.once('error', (error) => reject(listenError(error, host, port)));
+      probe.listen(port, host, resolve);
+    });
+  } finally {
+    await new Promise((resolve) => probe.close(resolve));
+  }
 }
 
 async function close(server: Server, shutdown: Shutdown, graceMs: number): Promise<void> {

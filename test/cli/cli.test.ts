@@ -285,7 +285,7 @@ describe('the kvant command', () => {
   });
 
   it('refuses an empty key in the environment, and a port that is taken', async () => {
-    const args = ['serve', demo, ...cpu, '--log-level', 'silent'];
+    const args = ['serve', demo, ...cpu];
     const empty = await kvant(args, { env: { KVANT_API_KEY: '' } });
     expect([empty.code, empty.stderr]).toEqual([2, expect.stringMatching(/empty/)]);
     const other = createServer().listen(0, '127.0.0.1');
@@ -294,6 +294,10 @@ describe('the kvant command', () => {
     const taken = await kvant([...args, '--port', String(port)]);
     other.close();
     expect([taken.code, taken.stderr]).toEqual([2, expect.stringMatching(new RegExp(`${port}.*taken`))]);
+    const nowhere = await kvant([...args, '--host', '203.0.113.7']);
+    expect([nowhere.code, nowhere.stderr]).toEqual([2, expect.stringMatching(/203\.0\.113\.7/)]);
+    // Nothing was loaded in vain.
+    expect(taken.stderr + nowhere.stderr).not.toContain('loading');
   });
 
   it('puts errors into JSON when asked for JSON', async () => {
@@ -387,9 +391,10 @@ describe('the kvant command', () => {
     const lines = ran.stderr
       .trim()
       .split('\n')
-      .map((l) => JSON.parse(l) as { msg: string; level: number; parameters?: object });
+      .map((l) => JSON.parse(l) as { msg: string; level: number; parameters?: object; kv?: string[] });
     const messages = lines.map((l) => l.msg);
     expect(messages[0]).toBe('loading model');
+    expect(lines.find((l) => l.msg === 'model loaded')?.kv).toHaveLength(8);
     expect(messages).toContain('listening');
     expect(messages.filter((m) => m === 'completed')).toHaveLength(2);
     expect(lines.find((l) => l.msg === 'request')?.parameters).toMatchObject({ temperature: 0 });
