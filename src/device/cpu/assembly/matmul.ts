@@ -14,7 +14,7 @@ import {
 @inline const PIECE_BYTES: u32 = 24576;
 /** From so many rows on unpacking a block to a panel pays. */
 // @ts-ignore: decorator
-@inline const PANEL_ROWS: u32 = 12;
+@inline const PANEL_ROWS: u32 = 8;
 
 /**
  * `out = x · Wᵀ · factor + bias (+ residual)`.
