@@ -29,7 +29,7 @@ const BLOCKS_PER_SLOT = 64;
  * stored as either, for it is rotated in f32 here and in f64 there.
  */
 function bound(spec: DeviceSpec, format = F32): number {
-  if (format === F16 && spec.kind === 'cpu') return 1e-3;
+  if (format === F16 && (spec.kind === 'cpu' || spec.precision === 'reference')) return 1e-3;
   return spec.kind === 'webgpu' && spec.precision === 'default' ? 2e-3 : 1e-4;
 }
 

@@ -76,6 +76,15 @@ export const devices: readonly DeviceSpec[] = all.filter(
   (d) => wanted === undefined || wanted.includes(d.kind),
 );
 
+/**
+ * Kernels on subgroups leave narrow subgroups, as a software adapter has them, to the portable ones. Here they do not:
+ * their text and what is fused into them is tested where there is no GPU. On a GPU `default` has them.
+ */
+export const narrowSubgroups: readonly DeviceSpec[] =
+  realGpu || (wanted !== undefined && !wanted.includes('webgpu'))
+    ? []
+    : [webgpu('narrow subgroups', { minLanes: 4 }, 'default', false)];
+
 /** All combinations of the axes; on a slow device a cover in which every pair of values meets at least once. */
 export function grid<T extends Record<string, readonly unknown[]>>(
   axes: T,

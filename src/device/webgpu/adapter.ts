@@ -115,6 +115,7 @@ export function readCapabilities(
   device: GPUDevice,
   precision: Precision,
   deterministic: boolean,
+  minLanes = MIN_LANES,
 ): Capabilities {
   const info = adapter.info as ExtendedInfo;
   const subgroups = device.features.has('subgroups');
@@ -132,12 +133,16 @@ export function readCapabilities(
     subgroups,
     subgroupMinSize: subgroups ? (info.subgroupMinSize ?? 0) : 0,
     subgroupMaxSize: subgroups ? (info.subgroupMaxSize ?? 0) : 0,
+    minLanes,
     matrices,
     workgroupBytes: device.limits.maxComputeWorkgroupStorageSize,
     workgroupThreads: device.limits.maxComputeInvocationsPerWorkgroup,
     bindingBytes: device.limits.maxStorageBufferBindingSize,
   };
 }
+
+/** Narrower subgroups than GPUs have (SwiftShader: 4) gain nothing over the portable kernels. */
+const MIN_LANES = 16;
 
 /** For people: `f16`, `subgroups-32`, `subgroup-matrix`. */
 export function featureNames(capabilities: Capabilities): string[] {

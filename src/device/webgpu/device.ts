@@ -27,6 +27,8 @@ import { ATTENTION_SPLIT } from './step-buffer.js';
 export interface WebGpuDeviceOptions {
   readonly precision?: Precision;
   readonly deterministic?: boolean;
+  /** Kernels on subgroups are taken from so many lanes on. For tests, where subgroups are narrow. */
+  readonly minLanes?: number;
 }
 
 export class WebGpuDevice implements Device {
@@ -51,7 +53,7 @@ export class WebGpuDevice implements Device {
   ): Promise<WebGpuDevice> {
     const device = await requestDevice(adapter);
     const { precision = 'default', deterministic = false } = options;
-    const capabilities = readCapabilities(adapter, device, precision, deterministic);
+    const capabilities = readCapabilities(adapter, device, precision, deterministic, options.minLanes);
     return new WebGpuDevice(adapter, device, capabilities, onDispose);
   }
 

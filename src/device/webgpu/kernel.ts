@@ -34,6 +34,8 @@ export interface Capabilities {
   /** 0 where there are no subgroups. */
   readonly subgroupMinSize: number;
   readonly subgroupMaxSize: number;
+  /** Lanes from which kernels on subgroups are worth it. */
+  readonly minLanes: number;
   readonly matrices: readonly MatrixConfig[];
   /** Bytes of workgroup memory. */
   readonly workgroupBytes: number;

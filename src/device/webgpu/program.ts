@@ -15,6 +15,7 @@ import type { StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
 import type { Faults } from './faults.js';
+import { findFusions } from './fusion.js';
 import type { Capabilities } from './kernel.js';
 import { itemScratchBytes } from './kernels/attend.js';
 import type { GpuKvPool } from './kv-pool.js';
@@ -90,7 +91,8 @@ export class WebGpuProgram implements Program {
 
     const { allocator } = host;
     const usage = USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC;
-    const lifetimes = planLifetimes(graph);
+    const fusions = findFusions(graph);
+    const lifetimes = planLifetimes(graph, fusions.held);
     this.#storageOf = lifetimes.storageOf;
     try {
       this.#storages = lifetimes.storages.map((s) =>
@@ -107,6 +109,7 @@ export class WebGpuProgram implements Program {
         pool,
         maxContext: limits.maxContext,
         maxItems,
+        fusions,
         step,
         ids,
         lastToken,
@@ -270,7 +273,9 @@ export class WebGpuProgram implements Program {
   /** Kernels of a node depend on the rows of its kind alone, so that plans share them. */
   #resolved(index: number, bucket: Bucket): Bound[] {
     const node = this.#graph.nodes[index]!;
-    const kind: RowKind | null = node.op === 'linear' ? node.x.rows : null;
+    // Norms and glus vanish into linears where those take them.
+    const follows = node.op === 'linear' || node.op === 'rms-norm' || node.op === 'glu';
+    const kind: RowKind | null = follows ? node.x.rows : null;
     const key = kind === null ? `${index}` : `${index}:${bucket[kind]}`;
     let bound = this.#bounds.get(key);
     if (bound === undefined) {

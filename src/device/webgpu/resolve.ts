@@ -5,6 +5,7 @@ import type { Matrix, Vector } from '../device.js';
 import type { Node, NodeOf, RowKind, Tensor } from '../graph.js';
 import { ROPE_FINE, type RopeTable } from '../rope.js';
 import { internalFault } from './faults.js';
+import type { Fusable, Fusions } from './fusion.js';
 import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch, reduceStage } from './kernels/attend.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
@@ -27,6 +28,7 @@ export interface Resources {
   readonly pool: GpuKvPool | null;
   readonly maxContext: number;
   readonly maxItems: number;
+  readonly fusions: Fusions;
   readonly step: GPUBuffer;
   readonly ids: GPUBuffer;
   readonly lastToken: GPUBuffer;
@@ -46,6 +48,11 @@ export function strideOf(cols: number): number {
 export type Bucket = Readonly<Record<RowKind, number>>;
 
 export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
+  const host = r.fusions.into.get(node);
+  if (host !== undefined) {
+    const { norm, glu } = fusionOf(host, bucket, r);
+    if (norm === node || glu === node) return [];
+  }
   switch (node.op) {
     case 'input':
       return [];
@@ -104,28 +111,60 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
   });
 }
 
+/** What a linear of this bucket does beside its own work: as much as some kernel offers. */
+function fusionOf(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Fusable {
+  const none: Fusable = { norm: null, glu: null };
+  const { norm, glu } = r.fusions.ofLinear.get(node) ?? none;
+  const { shards } = matrix(node.weight);
+  const options: Fusable[] = [
+    // The halves of a glu lie in one shard or the kernel does not see both.
+    ...(shards.length === 1 && glu !== null
+      ? [
+          { norm, glu },
+          { norm: null, glu },
+        ]
+      : []),
+    { norm, glu: null },
+  ];
+  const offered = (fusion: Fusable): boolean =>
+    shards.every((shard) => {
+      const shape = linearShape(node, shard, fusion, bucket);
+      return chooseVariant(linearVariants, r.capabilities, shape) !== undefined;
+    });
+  return options.find(offered) ?? none;
+}
+
+function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, bucket: Bucket): LinearShape {
+  const { norm, glu } = fusion;
+  const k = node.x.cols;
+  return {
+    rowKind: node.x.rows,
+    rows: Math.max(1, bucket[node.x.rows]),
+    n: shard.rows,
+    k,
+    weight: shard.layout,
+    xStride: strideOf(k),
+    outStride: strideOf((glu ?? node).out.cols),
+    outOffset: shard.rowStart,
+    bias: shard.bias !== null,
+    residual: node.residual !== null,
+    norm: norm === null ? null : { eps: norm.eps },
+    glu: glu === null ? null : glu.activation,
+  };
+}
+
 function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
   const weight = matrix(node.weight);
+  const fusion = fusionOf(node, bucket, r);
+  const { norm, glu } = fusion;
   return weight.shards.map((shard) => {
-    const shape: LinearShape = {
-      rowKind: node.x.rows,
-      rows: Math.max(1, bucket[node.x.rows]),
-      n: shard.rows,
-      k: weight.cols,
-      weight: shard.layout,
-      xStride: strideOf(weight.cols),
-      outStride: strideOf(node.out.cols),
-      outOffset: shard.rowStart,
-      bias: shard.bias !== null,
-      residual: node.residual !== null,
-      norm: null,
-      glu: null,
-    };
+    const shape = linearShape(node, shard, fusion, bucket);
     const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
     return bound(variant.build(r.capabilities, shape), r, {
       ...planes(shard),
-      x: r.tensor(node.x),
-      out: r.tensor(node.out),
+      x: r.tensor((norm ?? node).x),
+      out: r.tensor((glu ?? node).out),
+      ...(norm === null ? {} : { norm: vector(norm.weight) }),
       ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
     });
   });

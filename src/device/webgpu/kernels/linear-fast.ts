@@ -11,17 +11,18 @@ import { type GemvConfig, gemvFits, gemvKernel } from './linear-gemv.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from './linear-matrix.js';
 import { type LinearKernel, type LinearSpec, outCols } from './linear-spec.js';
 
-/** Rows up to which the GEMV is faster than matrices; and up to which it exists. */
-const GEMV_ROWS_WITH_MATRICES = 4;
+/** Rows up to which the GEMV exists; up to which matrices never beat it; and the weights from which they then do. */
 const GEMV_ROWS = 8;
-/** Subgroups that keep a large GPU busy. */
-const BUSY = 1024;
+const GEMV_ROWS_WITH_MATRICES = 4;
+const MATRIX_WEIGHTS = 2 ** 26;
+/** Workgroups that keep a large GPU busy. */
+const BUSY = 96;
 
 /** The one size of the device's subgroups, or 0. */
 export function fixedLanes(capabilities: Capabilities): number {
-  const { subgroups, subgroupMinSize, subgroupMaxSize, deterministic } = capabilities;
-  if (!subgroups || deterministic || subgroupMinSize !== subgroupMaxSize) return 0;
-  return subgroupMinSize >= 16 ? subgroupMinSize : 0;
+  const { subgroups, subgroupMinSize, subgroupMaxSize, minLanes, deterministic, precision } = capabilities;
+  if (!subgroups || deterministic || precision !== 'default') return 0;
+  return subgroupMinSize === subgroupMaxSize && subgroupMinSize >= minLanes ? subgroupMinSize : 0;
 }
 
 /** The matrix shape the GEMMs are written for: 16 × 16 × 16 of halves, or Apple's 8 × 8 × 8. f32 sums only. */
@@ -35,13 +36,14 @@ export function matrixOf(capabilities: Capabilities): MatrixConfig | null {
 }
 
 export function specOf(shape: LinearShape): LinearSpec {
-  const { n, k, weight, rows, xStride, outStride, outOffset, bias, norm, glu } = shape;
+  const { n, k, weight, rows, rowKind, xStride, outStride, outOffset, bias, norm, glu } = shape;
   const residual = shape.residual ? 'f32' : null;
   return {
     n,
     k,
     weight,
     rows,
+    rowKind,
     xStride,
     outStride,
     outOffset,
@@ -54,37 +56,41 @@ export function specOf(shape: LinearShape): LinearSpec {
   };
 }
 
-/** Sizes of a GEMV, or null where there is none. Enough subgroups first, then few loads of x for many weights. */
+/**
+ * Sizes of a GEMV, or null where there is none. Measured on an H200 with 4-bit weights:
+ * - many weights (2²⁵ and more) want many rows of the weight for each load of x;
+ * - few features (a down projection of a small model) want subgroups that split K, for there are too few otherwise;
+ * - between them small workgroups, for each has to stage x first; more rows of x shift the balance to more reuse.
+ */
 export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvConfig | null {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0) return null;
-  const { workgroupBytes } = capabilities;
-  const most = Math.max(1, Math.min(8, Math.floor(Math.min(256, capabilities.workgroupThreads) / lanes)));
-  const config = (rowsPerSubgroup: number, splits: number): GemvConfig => ({
-    subgroupSize: lanes,
-    subgroups: Math.max(splits, Math.min(most, 4)),
-    rowsPerSubgroup,
-    splits,
-    workgroupBytes,
-  });
-  const perSubgroup = spec.n >= BUSY * 4 ? [4, 2] : [2, 4];
-  for (const rows of perSubgroup) {
-    for (let splits = most; splits >= 1; splits /= 2) {
-      const wanted = splits === 1 || (spec.n / rows) * (splits / 2) < BUSY;
-      const c = config(rows, splits);
-      if (wanted && spec.k >= splits * lanes * 32 && gemvFits(spec, c)) return c;
-    }
-    const c = config(rows, 1);
-    if (gemvFits(spec, c)) return c;
+  const { workgroupBytes, workgroupThreads } = capabilities;
+  const { n, k, rows } = spec;
+  const sizes: (readonly [subgroups: number, rowsPerSubgroup: number, splits: number])[] = [];
+  if (n * k >= 2 ** 25) sizes.push([8, 4, 1]);
+  else if (n <= 2048 && rows === 1 && spec.glu === null) sizes.push([6, 2, 3]);
+  else if (n <= 2048 && rows > 4) sizes.push([8, 4, 4]);
+  else if (rows > 4 || (rows > 1 && n * k >= 2 ** 24)) sizes.push([8, 4, 1]);
+  else if (rows === 1 && k <= 2048) sizes.push([4, 2, 1]);
+  sizes.push([8, 2, 1], [4, 2, 1], [1, 2, 1]);
+  for (const [subgroups, rowsPerSubgroup, splits] of sizes) {
+    const config = { subgroupSize: lanes, subgroups, rowsPerSubgroup, splits, workgroupBytes };
+    if (subgroups * lanes <= workgroupThreads && gemvFits(spec, config)) return config;
   }
   return null;
 }
 
-/** Tiles from the largest that the rows fill down to what fits at all. */
+/**
+ * Tiles of a GEMM. Up to 64 rows the weights are what matters: subgroups share a small tile along K, deeper for few
+ * features or a long K, where there are few tiles. From there on the largest tile that leaves no part of a large GPU
+ * idle. Measured on an H200.
+ */
 export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): MatrixGemmConfig | null {
   const lanes = fixedLanes(capabilities);
   const matrix = matrixOf(capabilities);
   if (lanes === 0 || matrix === null) return null;
+  const { n, k, rows } = spec;
   const base = {
     matrix,
     subgroupSize: lanes,
@@ -95,21 +101,38 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     depth: 1,
   } as const;
   const list: MatrixGemmConfig[] = [];
+  const fits = (c: MatrixGemmConfig): boolean =>
+    c.sm * c.sn * c.sk * lanes <= capabilities.workgroupThreads && matrixGemmFits(spec, c);
+  if (matrix.m === 16 && rows <= 64) {
+    const narrow = n <= 2048;
+    const deep = narrow || k >= 8192;
+    if (rows <= 16) {
+      if (narrow) list.push({ ...base, bm: 16, bn: 16, bk: 512, sm: 1, sn: 1, sk: 8, depth: 2 });
+      if (deep) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
+      list.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
+    } else if (narrow) {
+      list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
+    } else if (rows <= 32) {
+      if (deep || n <= 4096) list.push({ ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
+      list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
+    } else {
+      if (n <= 4096) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 4, sk: 2, depth: 2 });
+      list.push({ ...base, bm: 64, bn: 64, bk: 128, sm: 1, sn: 2, sk: 2 });
+    }
+  } else if (matrix.m === 16) {
+    const large: MatrixGemmConfig[] = [
+      { ...base, bm: 128, bn: 128, bk: 64, sm: 2, sn: 4 },
+      { ...base, bm: 128, bn: 128, bk: 64, sm: 2, sn: 2 },
+      { ...base, bm: 64, bn: 128, bk: 64, sm: 2, sn: 2 },
+    ];
+    list.push(...large.filter((c) => Math.ceil(rows / c.bm) * Math.ceil(n / c.bn) >= BUSY));
+  }
   if (matrix.m === 16) {
-    if (spec.rows <= 16)
-      for (const bk of [256, 128] as const)
-        list.push({ ...base, bm: 16, bn: 32, bk, sm: 1, sn: 1, sk: bk / 32, depth: 2 });
-    if (spec.rows <= 32) list.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 4, buffers: 2, depth: 2 });
-    if (spec.rows > 64) list.push({ ...base, bm: 128, bn: 128, bk: 32, sm: 2, sn: 2 });
     list.push({ ...base, bm: 64, bn: 64, bk: 64, sm: 2, sn: 2, buffers: 2 });
     list.push({ ...base, bm: 64, bn: 64, bk: 32, sm: 2, sn: 2 });
   }
   list.push({ ...base, bm: 32, bn: 64, bk: 32, sm: 2, sn: 2 });
-  return (
-    list.find(
-      (c) => c.sm * c.sn * c.sk * lanes <= capabilities.workgroupThreads && matrixGemmFits(spec, c),
-    ) ?? null
-  );
+  return list.find(fits) ?? null;
 }
 
 function kernelOf(
@@ -126,7 +149,7 @@ function kernelOf(
         wgsl: made.wgsl,
         bindings: made.bindings.map((name) => ({
           name,
-          access: name === 'out' ? 'read_write' : 'read',
+          access: name === 'out' ? ('read_write' as const) : ('read' as const),
           type: `array<${made.types[name] ?? 'f32'}>`,
         })),
         workgroups: (facts, out) => {
@@ -148,12 +171,17 @@ function kernelOf(
 const gemv: Variant<LinearShape> = {
   name: 'gemv',
   supports: (capabilities, shape) => {
-    const most = matrixOf(capabilities) === null ? GEMV_ROWS : GEMV_ROWS_WITH_MATRICES;
-    return shape.rows <= most && chooseGemv(capabilities, specOf(shape)) !== null;
+    const { rows, n, k } = shape;
+    const most =
+      matrixOf(capabilities) !== null && n * k >= MATRIX_WEIGHTS ? GEMV_ROWS_WITH_MATRICES : GEMV_ROWS;
+    return rows <= most && chooseGemv(capabilities, gemvSpec(shape)) !== null;
   },
   build: (capabilities, shape) => {
-    const spec = specOf(shape);
-    return kernelOf(shape, gemvKernel(spec, chooseGemv(capabilities, spec)!), 1, 0);
+    const spec = gemvSpec(shape);
+    const config = chooseGemv(capabilities, spec)!;
+    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
+      kernelOf(shape, gemvKernel(spec, config), 1, 0),
+    );
   },
 };
 
@@ -165,8 +193,31 @@ const matrices: Variant<LinearShape> = {
     const spec = specOf(shape);
     const config = chooseMatrixGemm(capabilities, spec)!;
     const perTile = shape.glu === null ? config.bn : config.bn / 2;
-    return kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
+    return once(capabilities, { spec, config }, () =>
+      kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm),
+    );
   },
 };
+
+/** Kernels by what they are made from: layers of one shape need not write the same text again. */
+const made = new WeakMap<Capabilities, Map<string, Kernel>>();
+
+function once(capabilities: Capabilities, parts: object, make: () => Kernel): Kernel {
+  const kernels = made.get(capabilities) ?? new Map<string, Kernel>();
+  made.set(capabilities, kernels);
+  const key = JSON.stringify(parts);
+  let kernel = kernels.get(key);
+  if (kernel === undefined) {
+    kernel = make();
+    kernels.set(key, kernel);
+  }
+  return kernel;
+}
+
+/** A GEMV computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
+function gemvSpec(shape: LinearShape): LinearSpec {
+  const { rowKind: _, ...spec } = specOf(shape);
+  return spec;
+}
 
 export const fastLinear: readonly Variant<LinearShape>[] = [gemv, matrices];

@@ -14,6 +14,7 @@
  */
 
 import type { MatrixConfig } from '../kernel.js';
+import { rowCount } from '../step-buffer.js';
 import {
   activationText,
   declareBindings,
@@ -166,6 +167,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
     out: spec.out,
     bias: 'f32',
     residual: spec.residual ?? 'f32',
+    step: 'vec4<u32>',
   } as const;
   emit(declareBindings(bindings, ['out'], types));
   emit(`alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;`);
@@ -181,6 +183,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let n0 = wid.x * ${featuresPerTile}u;
   let m0 = wid.y * ${bm}u;
+  let rows = ${spec.rowKind === undefined ? `${rows}u` : rowCount(spec.rowKind)};
   let subK = sub % ${sk}u;
   let subN = sub / ${sk}u % ${sn}u;
   let subM = sub / ${sk * sn}u;`);
@@ -203,7 +206,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit(`  let xr${i} = xu${i} / ${bk / 8}u;`);
     const perLoad = spec.x === 'f32' ? 4 : 8;
     emit(
-      `  let xb${i} = min(m0 + xr${i}, ${rows - 1}u) * ${spec.xStride / perLoad}u + xu${i} % ${bk / 8}u * ${8 / perLoad}u;`,
+      `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + xu${i} % ${bk / 8}u * ${8 / perLoad}u;`,
     );
     emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }
@@ -306,7 +309,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (const i of count(down))
       for (const j of count(across))
         emit(
-          `  if (${fragRow(i)} < ${rows}u && ${fragCol(j)} < ${n}u) { c${i}_${j} = subgroupMatrixLoad<Sum, row_major>(&residual, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, ${spec.outStride}u); }`,
+          `  if (${fragRow(i)} < rows && ${fragCol(j)} < ${n}u) { c${i}_${j} = subgroupMatrixLoad<Sum, row_major>(&residual, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, ${spec.outStride}u); }`,
         );
   }
 
@@ -346,7 +349,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (const i of count(down))
       for (const j of count(across))
         emit(
-          `  if (${fragRow(i)} < ${rows}u && ${fragCol(j)} < ${n}u) { subgroupMatrixStore<row_major>(&out, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, c${i}_${j}, ${spec.outStride}u); }`,
+          `  if (${fragRow(i)} < rows && ${fragCol(j)} < ${n}u) { subgroupMatrixStore<row_major>(&out, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, c${i}_${j}, ${spec.outStride}u); }`,
         );
   } else {
     const area = scratchRows * scratchCols;
@@ -373,7 +376,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           count(sk)
             .map((s) => `scratch[at + ${s * area + extra}u]`)
             .join(' + ');
-        emit(`    if (row < ${rows}u && feature < ${features}u) {`);
+        emit(`    if (row < rows && feature < ${features}u) {`);
         emit(`      var value = ${sum(0)};`);
         if (spec.bias) emit('      value += bias[feature];');
         if (spec.glu !== null) {

@@ -3,7 +3,7 @@
  * come out. All of it is pure text work, so that a test, a benchmark and the runtime get the same kernel.
  */
 
-import type { Activation } from '../../graph.js';
+import type { Activation, RowKind } from '../../graph.js';
 import type { ShardLayout } from '../weights-layout.js';
 
 export type ActivationDtype = 'f32' | 'f16';
@@ -17,6 +17,8 @@ export interface LinearSpec {
   readonly weight: ShardLayout;
   /** Rows of x the kernel computes; the buffers of x, out and residual hold at least as many. */
   readonly rows: number;
+  /** Whose rows they are: the kernel then reads how many there are from `step`. All of `rows` if omitted. */
+  readonly rowKind?: RowKind;
   /** Elements from a row of x to the next: a multiple of 4. */
   readonly xStride: number;
   /** Elements from a row of out, and of the residual, to the next. */
@@ -33,7 +35,7 @@ export interface LinearSpec {
   readonly glu: Activation | null;
 }
 
-export const LINEAR_BINDINGS = ['x', 'codes', 'metas', 'out', 'bias', 'residual', 'norm'] as const;
+export const LINEAR_BINDINGS = ['x', 'codes', 'metas', 'out', 'bias', 'residual', 'norm', 'step'] as const;
 export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
 
 /** A kernel ready to be compiled. Binding i of group 0 is `bindings[i]`; `out` is read_write, the rest read. */
@@ -70,6 +72,7 @@ export function linearBindings(spec: LinearSpec): LinearBinding[] {
     if (name === 'bias') return spec.bias;
     if (name === 'residual') return spec.residual !== null;
     if (name === 'norm') return spec.norm !== null;
+    if (name === 'step') return spec.rowKind !== undefined;
     return true;
   });
 }
@@ -92,7 +95,7 @@ export function declareBindings<B extends string>(
 export function activationText(activation: Activation, v: string): string {
   switch (activation) {
     case 'silu':
-      return `(${v} / (1.0 + exp(-${v})))`;
+      return `(${v} / (1.0 + exp(min(-${v}, 87.0))))`;
     case 'relu':
       return `max(${v}, 0.0)`;
     case 'gelu-tanh':

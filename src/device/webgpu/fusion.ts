@@ -1,0 +1,59 @@
+/**
+ * What may be done in one launch: a norm that only one linear reads goes into that linear, and so does a glu that
+ * alone reads it. Whether it is done is for the kernels to say, bucket by bucket; the memory is planned so that both
+ * ways are open.
+ */
+
+import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
+import { nodeInputs } from '../lifetimes.js';
+
+/** Neighbours that a linear may swallow. */
+export interface Fusable {
+  readonly norm: NodeOf<'rms-norm'> | null;
+  readonly glu: NodeOf<'glu'> | null;
+}
+
+export interface Fusions {
+  readonly ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>;
+  /** The linear that a norm or a glu may vanish into. */
+  readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
+  /** Tensors that must live until a node although it does not read them. */
+  readonly held: ReadonlyMap<Node, readonly Tensor[]>;
+}
+
+export function findFusions(graph: Graph): Fusions {
+  const readers = new Map<Tensor, Node[]>();
+  const makers = new Map<Tensor, Node>();
+  for (const node of graph.nodes) {
+    for (const tensor of nodeInputs(node)) readers.set(tensor, [...(readers.get(tensor) ?? []), node]);
+    if (node.op !== 'sample') makers.set(node.out, node);
+  }
+  const kept = new Set(graph.kept);
+  /** The one reader of a tensor that nobody else wants. */
+  const onlyReader = (tensor: Tensor): Node | null => {
+    const all = readers.get(tensor) ?? [];
+    return all.length === 1 && !kept.has(tensor) ? all[0]! : null;
+  };
+  const ofLinear = new Map<NodeOf<'linear'>, Fusable>();
+  const into = new Map<Node, NodeOf<'linear'>>();
+  const held = new Map<Node, Tensor[]>();
+  graph.nodes.forEach((node, at) => {
+    if (node.op !== 'linear') return;
+    const before = makers.get(node.x);
+    const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
+    const after = onlyReader(node.out);
+    // The result of the glu is then written where the linear stands: what is free there must be free here, so next.
+    const glu = after?.op === 'glu' && node.residual === null && graph.nodes[at + 1] === after ? after : null;
+    if (norm === null && glu === null) return;
+    ofLinear.set(node, { norm, glu });
+    if (norm !== null) {
+      into.set(norm, node);
+      held.set(node, [norm.x]);
+    }
+    if (glu !== null) {
+      into.set(glu, node);
+      held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
+    }
+  });
+  return { ofLinear, into, held };
+}

@@ -1,0 +1,57 @@
+/** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
+
+import type { Capabilities, Stage, Variant } from '../kernel.js';
+import type { AttendShape } from './attend.js';
+import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
+import { fixedLanes } from './linear-fast.js';
+
+/**
+ * Threads of a workgroup by the number of workgroups, (item, KV head): while there are few, many threads each hide
+ * the latency; once they fill the GPU, small ones fit side by side. Measured on an H200.
+ */
+const SIZES: readonly (readonly [below: number, threads: number])[] = [
+  [400, 256],
+  [1200, 128],
+  [Number.POSITIVE_INFINITY, 64],
+];
+
+function configsOf(
+  capabilities: Capabilities,
+  shape: AttendShape,
+): { readonly below: number; readonly config: DecodeConfig }[] {
+  const lanes = fixedLanes(capabilities);
+  if (lanes === 0) return [];
+  return SIZES.map(([below, threads]) => ({
+    below,
+    config: { subgroupSize: lanes, threads, unroll: 4 },
+  })).filter(
+    ({ config }) =>
+      config.threads <= capabilities.workgroupThreads &&
+      decodeFits(shape, config, capabilities.workgroupBytes),
+  );
+}
+
+/** All sizes stand in the plan; the step's number of items says which one is dispatched. */
+const decode: Variant<AttendShape> = {
+  name: 'decode-items',
+  supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
+  build: (capabilities, shape) => {
+    const configs = configsOf(capabilities, shape);
+    const stages = configs.map(({ config }, i): Stage => {
+      const stage = decodeStage(shape, config);
+      const from = i === 0 ? 0 : configs[i - 1]!.below;
+      const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
+      return {
+        ...stage,
+        workgroups: (facts, out) => {
+          const count = facts.items * shape.kvHeads;
+          if (count >= from && count < below) stage.workgroups(facts, out);
+          else out[0] = 0;
+        },
+      };
+    });
+    return { stages };
+  },
+};
+
+export const fastItems: readonly Variant<AttendShape>[] = [decode];
