@@ -29,6 +29,8 @@ export interface WebGpuDeviceOptions {
   readonly deterministic?: boolean;
   /** Kernels on subgroups are taken from so many lanes on. For tests, where subgroups are narrow. */
   readonly minLanes?: number;
+  /** Matrices are cut by rows into shards of at most so many bytes. What a binding may hold if omitted. */
+  readonly maxShardBytes?: number;
 }
 
 export class WebGpuDevice implements Device {
@@ -54,13 +56,16 @@ export class WebGpuDevice implements Device {
     const device = await requestDevice(adapter);
     const { precision = 'default', deterministic = false } = options;
     const capabilities = readCapabilities(adapter, device, precision, deterministic, options.minLanes);
-    return new WebGpuDevice(adapter, device, capabilities, onDispose);
+    const { bindingBytes } = capabilities;
+    const shardBytes = Math.min(bindingBytes, options.maxShardBytes ?? bindingBytes);
+    return new WebGpuDevice(adapter, device, capabilities, shardBytes, onDispose);
   }
 
   private constructor(
     adapter: GPUAdapter,
     device: GPUDevice,
     capabilities: Capabilities,
+    shardBytes: number,
     onDispose: () => void,
   ) {
     this.#device = device;
@@ -72,7 +77,7 @@ export class WebGpuDevice implements Device {
       device,
       allocator: this.#allocator,
       f16: capabilities.f16,
-      bindingBytes: capabilities.bindingBytes,
+      shardBytes,
     };
     this.info = {
       kind: 'webgpu',

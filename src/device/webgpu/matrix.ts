@@ -68,8 +68,8 @@ export interface LoadTarget {
   readonly allocator: Allocator;
   /** Metas as f16, for kernels that read nothing else. */
   readonly f16: boolean;
-  /** Bytes of the largest binding. */
-  readonly bindingBytes: number;
+  /** Most bytes in a buffer of a shard. */
+  readonly shardBytes: number;
 }
 
 /** Rows of consecutive parts that lie in memory alike. */
@@ -192,7 +192,7 @@ function allocate(
   const { allocator, device } = target;
   const { layout } = run;
   const rowBytes = Math.max(rowWords(layout, cols), rowMetaWords(layout, cols)) * 4;
-  const most = Math.min(target.bindingBytes, device.limits.maxBufferSize);
+  const most = Math.min(target.shardBytes, device.limits.maxBufferSize);
   const rowsPerShard = Math.floor(most / rowBytes);
   if (rowsPerShard < 1) throw shapeError(name, `a row of ${rowBytes} bytes is more than a binding holds`);
   const shards: Shard[] = [];

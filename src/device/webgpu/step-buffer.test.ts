@@ -1,0 +1,151 @@
+import { describe, expect, it } from 'vitest';
+import { StepInputs } from '../step.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, StepPacker } from './step-buffer.js';
+
+const LIMITS = { maxTokens: 64, maxOutputs: 8, maxSequences: 8, maxContext: 4096, inFlight: 2 };
+const BOUNDS = { slots: 10, positions: 4096 };
+
+function inputs(
+  sequences: readonly (readonly [slot: number, length: number, position: number])[],
+): StepInputs {
+  const step = new StepInputs(LIMITS.maxTokens, LIMITS.maxSequences, LIMITS.maxOutputs);
+  sequences.forEach(([slot, length, position], s) => {
+    step.seqSlot[s] = slot;
+    step.seqStart[s] = step.tokenCount;
+    step.seqLength[s] = length;
+    step.seqPosition[s] = position;
+    step.tokenCount += length;
+  });
+  step.sequenceCount = sequences.length;
+  return step;
+}
+
+/** The vectors of a packed step, from index `from`. */
+function vectors(packer: StepPacker, from: number, count: number): number[][] {
+  return Array.from({ length: count }, (_, i) => [
+    ...packer.words.subarray((from + i) * 4, (from + i + 1) * 4),
+  ]);
+}
+
+describe('StepPacker', () => {
+  it('gives every token its id, slot and position', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, false);
+    const step = inputs([
+      [4, 3, 100],
+      [9, 1, 0],
+    ]);
+    step.tokens.set([11, 12, 13, -5]);
+    expect(packer.pack(step)).toBe((3 + 4) * 4);
+    expect(vectors(packer, 3, 4)).toEqual([
+      [11, 4, 100, 0],
+      [12, 4, 101, 0],
+      [13, 4, 102, 0],
+      [0xfffffffb, 9, 0, 0],
+    ]);
+    expect(packer.facts).toEqual({ tokens: 4, outputs: 0, sequences: 2, items: 0, itemRows: 0, tiles: 0 });
+  });
+
+  it('gives every output its parameters', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, false);
+    const step = inputs([[0, 2, 5]]);
+    step.outputs[0] = 1;
+    step.outputSlot[0] = 7;
+    step.outputCount = 1;
+    const s = step.sampling;
+    s.temperature[0] = 1;
+    s.topK[0] = 40;
+    s.topP[0] = 0.5;
+    s.minP[0] = 2;
+    s.seedLow[0] = 21;
+    s.seedHigh[0] = 22;
+    s.choice[0] = 3;
+    s.position[0] = 8;
+    packer.pack(step);
+    const at = packer.words[6]!;
+    expect(vectors(packer, at, 3)).toEqual([
+      [1, 7, 0x3f800000, 40],
+      [0x3f000000, 0x40000000, 21, 22],
+      [3, 8, 0, 0],
+    ]);
+  });
+
+  it('cuts decoding rows along their context, and prompts along their tokens', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, true);
+    const step = inputs([
+      [1, 1, ATTENTION_SPLIT],
+      [2, ATTENTION_TILE + 3, 40],
+      [3, 1, 0],
+    ]);
+    packer.pack(step);
+    expect(packer.facts).toMatchObject({ items: 3, itemRows: 2, tiles: 2 });
+    const last = 1 + ATTENTION_TILE + 3;
+    const [items, rows, tiles] = [packer.words[8]!, packer.words[9]!, packer.words[10]!];
+    expect(vectors(packer, items, 3)).toEqual([
+      [0, 0, 0, 0],
+      [0, 1, 0, 0],
+      [last, 0, 0, 0],
+    ]);
+    expect(vectors(packer, rows, 2)).toEqual([
+      [0, 0, 2, 0],
+      [last, 2, 1, 0],
+    ]);
+    expect(vectors(packer, tiles, 2)).toEqual([
+      [1, ATTENTION_TILE, 40, 2],
+      [1 + ATTENTION_TILE, 3, 40 + ATTENTION_TILE, 2],
+    ]);
+  });
+
+  it('tiles what there is no room to split', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 3, true);
+    const step = inputs([
+      [0, 1, ATTENTION_SPLIT * 2 - 1],
+      [1, 1, ATTENTION_SPLIT * 3],
+      [2, 1, 5],
+    ]);
+    packer.pack(step);
+    expect(packer.facts).toMatchObject({ items: 2, itemRows: 1, tiles: 2 });
+    expect(vectors(packer, packer.words[10]!, 2)).toEqual([
+      [1, 1, ATTENTION_SPLIT * 3, 1],
+      [2, 1, 5, 2],
+    ]);
+  });
+
+  it('fits the largest step that the limits allow', () => {
+    const limits = { ...LIMITS, maxTokens: 8 };
+    const packer = new StepPacker(limits, BOUNDS, 8, true);
+    const step = inputs(Array.from({ length: 8 }, (_, s) => [s, 1, 0] as const));
+    for (let i = 0; i < 8; i++) step.outputs[i] = i;
+    step.outputCount = 8;
+    expect(packer.pack(step) * 4).toBeLessThanOrEqual(packer.bytes);
+    const tiled = new StepPacker(limits, BOUNDS, 0, true);
+    expect(tiled.pack(step) * 4).toBeLessThanOrEqual(tiled.bytes);
+    expect(tiled.facts).toMatchObject({ items: 0, itemRows: 0, tiles: 8 });
+  });
+
+  it('refuses steps that would read or write out of bounds', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, true);
+    const broken: [string, (step: StepInputs) => void][] = [
+      ['tokens', (s) => (s.tokenCount = 65)],
+      ['outputs', (s) => (s.outputCount = 9)],
+      ['sequences', (s) => (s.sequenceCount = 9)],
+      ['slot of a sequence', (s) => (s.seqSlot[0] = 10)],
+      ['slot of an output', (s) => (s.outputSlot[0] = 10)],
+      ['slot of a token', (s) => (s.tokens[1] = -11)],
+      ['token of an output', (s) => (s.outputs[0] = 2)],
+      ['position', (s) => (s.seqPosition[0] = 4095)],
+      ['start', (s) => (s.seqStart[0] = 1)],
+      ['length', (s) => (s.seqLength[0] = 1)],
+    ];
+    const good = (): StepInputs => {
+      const step = inputs([[0, 2, 0]]);
+      step.outputCount = 1;
+      return step;
+    };
+    expect(packer.pack(good())).toBeGreaterThan(0);
+    for (const [what, change] of broken) {
+      const step = good();
+      change(step);
+      expect(() => packer.pack(step), what).toThrowError(expect.objectContaining({ code: 'invalid-step' }));
+    }
+  });
+});
