@@ -12,7 +12,8 @@ import {
   type TestTensor,
   u32,
 } from '../../test/fixtures/weights/build.js';
-import { Checkpoint, INDEX_NAME } from './checkpoint.js';
+import { Checkpoint } from './checkpoint.js';
+import { INDEX_NAME } from './shards.js';
 
 const range = (count: number, from = 0) => Array.from({ length: count }, (_, i) => from + i);
 const matrix = f32([4, 8], range(32));
@@ -255,6 +256,15 @@ describe('errors', () => {
       'weights-shard-missing',
       /gone\.safetensors/,
       { [INDEX_NAME]: index({ a: 'gone.safetensors' }) },
+    ],
+    [
+      'a set of shards without its index and one of them',
+      'weights-shard-missing',
+      /model-00002-of-00003\.safetensors/,
+      {
+        'model-00001-of-00003.safetensors': safetensors({ a: f32([1], [1]) }),
+        'model-00003-of-00003.safetensors': safetensors({ c: f32([1], [1]) }),
+      },
     ],
     [
       'a tensor absent from its shard',

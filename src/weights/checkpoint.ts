@@ -3,7 +3,6 @@
  * that read by ranges of rows. Nothing but headers is read when it is opened.
  */
 
-import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   type MatrixFormat,
@@ -17,11 +16,8 @@ import { KvantError } from '../errors.js';
 import { affineNames, parseQuantization, type QuantizationConfig, resolveAffine } from './affine.js';
 import { decodeFloats, floatDtype } from './dtypes.js';
 import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
-import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
 import { SafetensorsFile, type TensorInfo } from './safetensors.js';
-
-export const INDEX_NAME = 'model.safetensors.index.json';
-export const SINGLE_NAME = 'model.safetensors';
+import { findShards, INDEX_NAME, indexError, readIndex, shardMissing } from './shards.js';
 
 /** What a model expects of a matrix; given, it is checked. */
 export interface ExpectedShape {
@@ -272,90 +268,12 @@ export function align16(bytes: number): number {
   return Math.ceil(bytes / 16) * 16;
 }
 
-/**
- * The shard of each tensor by `model.safetensors.index.json`, undefined where there is none.
- * @throws KvantError `weights-index`, `weights-pickle`, `model-file-broken`
- */
-export async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
-  const json = await readOptionalJsonFile(folder, INDEX_NAME);
-  if (json === undefined) return undefined;
-  const path = join(folder, INDEX_NAME);
-  const weightMap = json.weight_map;
-  if (typeof weightMap !== 'object' || weightMap === null || Array.isArray(weightMap)) {
-    throw indexError(path, 'it has no weight_map');
-  }
-  const index = new Map<string, string>();
-  for (const [name, shard] of Object.entries(weightMap)) {
-    // A shard is a file beside the index, never a way out of the folder.
-    if (typeof shard !== 'string' || !/^[^/\\]+$/.test(shard) || shard === '.' || shard === '..') {
-      throw indexError(
-        path,
-        `${JSON.stringify(name)} is mapped to ${JSON.stringify(shard)}, which is no file name`,
-      );
-    }
-    if (isPickleName(shard)) throw pickleError(join(folder, shard));
-    index.set(name, shard);
-  }
-  if (index.size === 0) throw indexError(path, 'its weight_map is empty');
-  return index;
-}
-
-/**
- * The weight files among the names of a folder without an index: `model.safetensors`, or every
- * `model*.safetensors`, or every `*.safetensors` that is no adapter.
- */
-export function chooseShards(names: readonly string[]): string[] {
-  if (names.includes(SINGLE_NAME)) return [SINGLE_NAME];
-  const shards = names.filter((name) => name.endsWith('.safetensors') && !name.startsWith('adapter')).sort();
-  const models = shards.filter((name) => name.startsWith('model'));
-  return models.length > 0 ? models : shards;
-}
-
-async function findShards(folder: string): Promise<string[]> {
-  const names = await readdir(folder);
-  const shards = chooseShards(names);
-  if (shards.length === 0) throw noWeights(folder, names.sort());
-  return shards;
-}
-
-/**
- * Says why a folder or repository without safetensors files has nothing to load.
- * @param where the folder or the hub id
- */
-export function noWeights(where: string, names: readonly string[]): KvantError {
-  const pickle = names.find(isPickleName);
-  if (pickle !== undefined) return pickleError(join(where, pickle));
-  const gguf = names.find(isGgufName);
-  if (gguf !== undefined) return ggufError(join(where, gguf));
-  const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
-  return new KvantError(
-    'weights-none',
-    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors file`,
-    {
-      kind: 'not-found',
-      where,
-      fix: adapter
-        ? 'Give the base model, or merge the adapter into it first.'
-        : 'Give the folder that holds config.json and the *.safetensors files of a model.',
-    },
-  );
-}
-
 async function openShard(folder: string, name: string, fromIndex: boolean): Promise<SafetensorsFile> {
   try {
     return await SafetensorsFile.open(join(folder, name));
   } catch (cause) {
     if (!fromIndex || !(cause instanceof KvantError) || cause.code !== 'weights-missing') throw cause;
-    throw new KvantError(
-      'weights-shard-missing',
-      `${INDEX_NAME} names ${name}, which ${folder} does not have`,
-      {
-        kind: 'not-found',
-        where: join(folder, name),
-        fix: `Fetch ${name}: the download of the model was not finished.`,
-        cause,
-      },
-    );
+    throw shardMissing(folder, name, `${INDEX_NAME} names it`, cause);
   }
 }
 
@@ -423,12 +341,4 @@ function dtypeError(tensor: TensorInfo): KvantError {
     `${JSON.stringify(tensor.name)} is ${tensor.dtype}; the model needs F32, F16 or BF16`,
     { kind: 'model', where: tensor.name, fix: 'Convert the checkpoint to BF16, F16 or F32.' },
   );
-}
-
-function indexError(path: string, what: string): KvantError {
-  return new KvantError('weights-index', `${path} does not fit the shards: ${what}`, {
-    kind: 'model',
-    where: path,
-    fix: 'Fetch the index and the shards again, from one revision of the model.',
-  });
 }

@@ -3,19 +3,24 @@
  * (symbolic links into the blobs) and `refs/<revision>` (the commit a branch or tag stood at).
  */
 
-import { copyFile, mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { chooseShards, readIndex } from './checkpoint.js';
+import { absentShard, chooseShards, readIndex } from './shards.js';
 
 export const COMMIT = /^[0-9a-f]{40}$/;
 
 /** The cache of one model. */
 export class HubCache {
   readonly folder: string;
+  readonly #symlink: typeof symlink;
 
-  /** @param id `org/name` */
-  constructor(cacheFolder: string, id: string) {
+  /**
+   * @param id `org/name`
+   * @param makeLink for tests: makes symbolic links
+   */
+  constructor(cacheFolder: string, id: string, makeLink: typeof symlink = symlink) {
     this.folder = join(cacheFolder, `models--${id.replaceAll('/', '--')}`);
+    this.#symlink = makeLink;
   }
 
   snapshot(commit: string): string {
@@ -34,9 +39,12 @@ export class HubCache {
     return commit !== undefined && COMMIT.test(commit) ? commit : undefined;
   }
 
-  /** Notes what a revision stands at; by rename, as another process may read it. */
+  /**
+   * Notes what a revision stands at; by rename, as another process may read it. Where it is noted already nothing is
+   * written: a cache may be shared and read-only.
+   */
   async setRef(revision: string, commit: string): Promise<void> {
-    if (COMMIT.test(revision)) return;
+    if ((await this.commitOf(revision)) === commit) return;
     const path = join(this.folder, 'refs', revision);
     await mkdir(dirname(path), { recursive: true });
     const temp = `${path}.${process.pid}.tmp`;
@@ -44,14 +52,18 @@ export class HubCache {
     await rename(temp, path);
   }
 
-  /** The folder of a snapshot with its config and all of its weights, undefined where something is missing. */
+  /**
+   * The folder of a snapshot with its config and all of its weights, undefined where something is missing.
+   *
+   * Other tools fetch files in any order, or only some: a snapshot may lack its index or its tokenizer.
+   */
   async complete(commit: string): Promise<string | undefined> {
     const folder = this.snapshot(commit);
     if (!(await exists(join(folder, 'config.json')))) return undefined;
     // A broken index is for the loader to report, not a reason to fetch or not to fetch.
     const index = await readIndex(folder).catch(() => undefined);
     const shards = index === undefined ? chooseShards(await readdir(folder)) : [...new Set(index.values())];
-    if (shards.length === 0) return undefined;
+    if (shards.length === 0 || absentShard(shards) !== undefined) return undefined;
     for (const shard of shards) if (!(await exists(join(folder, shard)))) return undefined;
     return folder;
   }
@@ -61,7 +73,11 @@ export class HubCache {
     return await exists(join(this.snapshot(commit), path));
   }
 
-  /** Puts a blob into a snapshot under its path: a relative link, so that the cache can be moved, or a copy. */
+  /**
+   * Puts a blob into a snapshot under its path: a relative link, so that the cache can be moved. Where links cannot be
+   * made (Windows without the privilege, some file systems) the file itself goes there, as Python's huggingface_hub
+   * does it: a copy would take twice the room.
+   */
   async link(commit: string, path: string, hash: string): Promise<void> {
     const pointer = join(this.snapshot(commit), path);
     await mkdir(dirname(pointer), { recursive: true });
@@ -69,10 +85,12 @@ export class HubCache {
     const temp = `${pointer}.${process.pid}.tmp`;
     await rm(temp, { force: true });
     try {
-      await symlink(relative(dirname(pointer), target), temp);
+      await this.#symlink(relative(dirname(pointer), target), temp);
     } catch {
-      // Windows without the privilege, or a file system without links.
-      await copyFile(target, temp);
+      // Another process that waited for the same blob may have been quicker.
+      return await rename(target, pointer).catch(async (error) => {
+        if (!(await exists(pointer))) throw error;
+      });
     }
     await rename(temp, pointer);
   }

@@ -37,6 +37,20 @@ it('finds the token: the variables first, then the file', async () => {
   expect(await token({ HF_HUB_DISABLE_IMPLICIT_TOKEN: '1', HF_TOKEN: 'hf_env' })).toBe('hf_env');
 });
 
+it('puts a token together that was broken into lines, and never shows one that is none', async () => {
+  const of = (HF_TOKEN: string) => hubConfig({ HF_TOKEN });
+  expect((await of('hf_one\r\n')).token).toBe('hf_one');
+  expect((await of('hf_\nbroken')).token).toBe('hf_broken');
+  for (const bad of ['hf_s\u00e9cret', 'hf_a secret', 'hf_secret\u0000']) {
+    const error = await failure(of(bad));
+    expect(error).toMatchObject({
+      code: 'hub-token',
+      fix: expect.stringMatching(/log in/),
+    });
+    expect(`${error.message}${error.fix}`).not.toContain('cret');
+  }
+});
+
 it('reads an endpoint with or without a slash, and refuses what is none', async () => {
   const of = (HF_ENDPOINT: string) => hubConfig({ HF_ENDPOINT, HF_HUB_DISABLE_IMPLICIT_TOKEN: '1' });
   expect((await of('http://127.0.0.1:80//')).endpoint).toBe('http://127.0.0.1:80');

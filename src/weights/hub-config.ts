@@ -27,7 +27,7 @@ export type Environment = Readonly<Record<string, string | undefined>>;
  *   unless `HF_HUB_DISABLE_IMPLICIT_TOKEN` is set
  * - `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE`: 1, true, yes or on
  *
- * @throws KvantError `hub-endpoint` where HF_ENDPOINT is not an http(s) URL
+ * @throws KvantError `hub-endpoint` where HF_ENDPOINT is not an http(s) URL, `hub-token` where the token is none
  */
 export async function hubConfig(env: Environment = process.env): Promise<HubConfig> {
   const cacheHome = value(env.XDG_CACHE_HOME) ?? join(homedir(), '.cache');
@@ -50,6 +50,15 @@ export async function hubConfig(env: Environment = process.env): Promise<HubConf
   if (token === undefined && !isOn(env.HF_HUB_DISABLE_IMPLICIT_TOKEN)) {
     const path = expand(value(env.HF_TOKEN_PATH)) ?? join(home, 'token');
     token = value(await readFile(path, 'utf8').catch(() => undefined));
+  }
+  // As a header it could break the line, and the runtime's error would print it.
+  token = value(token?.replace(/[\r\n]/g, ''));
+  if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
+    throw new KvantError('hub-token', 'the Hugging Face token holds characters that no token has', {
+      kind: 'invalid-request',
+      where: 'HF_TOKEN',
+      fix: 'Set HF_TOKEN to the token as it was shown (it begins with hf_), or log in again; unset it for public models.',
+    });
   }
   return {
     endpoint,

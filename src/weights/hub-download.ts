@@ -19,6 +19,14 @@ export interface HubFile {
   readonly algorithm: 'sha256' | 'git' | undefined;
 }
 
+/**
+ * Where an unfinished blob lies. Not `.incomplete`, to which Python's huggingface_hub appends under a lock that Node
+ * cannot take: two writers of one file would spoil it for both.
+ */
+export function partialOf(blob: string): string {
+  return `${blob}.kvant-partial`;
+}
+
 /** A stream of the file's bytes from `offset` on. */
 export type OpenStream = (file: HubFile, offset: number) => Promise<ReadableStream<Uint8Array>>;
 
@@ -51,7 +59,7 @@ export async function downloadBlob(
     await withFileLock(`${blob}.lock`, options.signal, async () => {
       // Another process may have fetched it while this one waited.
       if (await exists(blob)) return;
-      const partial = `${blob}.incomplete`;
+      const partial = partialOf(blob);
       // One more try from the start: the partial file may have been the bad part.
       if (!(await fetchAndCheck(partial, file, openStream, options))) {
         await rm(partial, { force: true });

@@ -8,13 +8,13 @@
 
 import { stat, statfs } from 'node:fs/promises';
 import { KvantError } from '../errors.js';
-import { chooseShards, INDEX_NAME, noWeights, readIndex } from './checkpoint.js';
 import { isSmallModelFile } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
 import { HubCache } from './hub-cache.js';
 import { type Environment, type HubConfig, hubConfig } from './hub-config.js';
-import { cacheError, downloadBlob, type HubFile } from './hub-download.js';
+import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
 import { createHubFetch } from './hub-fetch.js';
+import { chooseShards, INDEX_NAME, noWeights, readIndex } from './shards.js';
 
 export interface HubProgress {
   /** The file being fetched. */
@@ -98,14 +98,14 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
     ...(notice === undefined ? {} : { notice }),
   });
   // A commit never changes; anything else is looked up, unless told not to.
-  if (cached !== undefined && (config.offline || known === hubId.revision)) return fromCache();
+  const pinned = known === hubId.revision && (await cache.hasFile(known, 'tokenizer.json'));
+  if (cached !== undefined && (config.offline || pinned)) return fromCache();
   if (config.offline) throw offlineError(hubId, config, known !== undefined);
   try {
     return await fetchModel(hubId, config, cache, options);
   } catch (error) {
-    const passing =
-      error instanceof KvantError && ['hub-network', 'hub-package-missing'].includes(error.code);
-    if (cached === undefined || !passing) throw error;
+    const passing = ['hub-network', 'hub-answer', 'hub-package-missing', 'hub-cache', 'disk-full'];
+    if (cached === undefined || !(error instanceof KvantError) || !passing.includes(error.code)) throw error;
     return fromCache(`${error.message}; using the copy in the cache`);
   }
 }
@@ -259,7 +259,7 @@ async function checkSpace(cache: HubCache, commit: string, files: readonly HubFi
   let needed = 0;
   for (const file of files) {
     if (await cache.hasFile(commit, file.path)) continue;
-    const partial = await stat(`${cache.blob(file.hash)}.incomplete`).catch(() => undefined);
+    const partial = await stat(partialOf(cache.blob(file.hash))).catch(() => undefined);
     const whole = await stat(cache.blob(file.hash)).catch(() => undefined);
     needed += file.size - (whole?.size ?? partial?.size ?? 0);
   }

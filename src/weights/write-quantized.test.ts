@@ -14,8 +14,9 @@ import {
   u32,
 } from '../../test/fixtures/weights/build.js';
 import type { AffineSpec } from './affine.js';
-import { Checkpoint, INDEX_NAME } from './checkpoint.js';
+import { Checkpoint } from './checkpoint.js';
 import type { TensorDtype } from './dtypes.js';
+import { INDEX_NAME } from './shards.js';
 import {
   type QuantizeProgress,
   quantizationOf,

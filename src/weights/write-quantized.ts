@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path';
 import { type MatrixSource, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { type AffineSpec, affineNames } from './affine.js';
-import { type Checkpoint, type CheckpointTensor, INDEX_NAME, SINGLE_NAME } from './checkpoint.js';
+import type { Checkpoint, CheckpointTensor } from './checkpoint.js';
 import { floatDtype, tensorDtype } from './dtypes.js';
 import { isSmallModelFile, type JsonObject } from './folder-files.js';
 import { isQuantizable, quantizedSource } from './quantize.js';
@@ -22,6 +22,7 @@ import {
   SafetensorsWriter,
   tensorBytes,
 } from './safetensors-writer.js';
+import { INDEX_NAME, SINGLE_NAME } from './shards.js';
 
 export interface WriteQuantizedOptions extends AffineSpec {
   /** Largest shard in bytes. Default 5 GB. */
@@ -58,6 +59,7 @@ const MAX_SHARD_BYTES = 5_000_000_000;
 /** Input read at a time. */
 const PIECE_BYTES = 8 << 20;
 const TEMP_PREFIX = '.kvant-partial-';
+const pad = (n: number) => String(n).padStart(5, '0');
 
 /** Towers that stay as they are: their matrices are few, and small errors in a picture cost much. */
 const TOWERS =
@@ -356,10 +358,6 @@ async function writeTemp(folder: string, name: string, json: object): Promise<vo
 function tempName(path: string): string {
   const at = path.lastIndexOf('/') + 1;
   return path.slice(0, at) + TEMP_PREFIX + path.slice(at);
-}
-
-function pad(n: number): string {
-  return String(n).padStart(5, '0');
 }
 
 function throwIfAborted(signal: AbortSignal | undefined): void {

@@ -1,0 +1,123 @@
+/**
+ * Which files of a folder or repository hold a model's weights: by the index, by their names where there is none.
+ */
+
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { KvantError } from '../errors.js';
+import { readOptionalJsonFile } from './folder-files.js';
+import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
+
+export const INDEX_NAME = 'model.safetensors.index.json';
+export const SINGLE_NAME = 'model.safetensors';
+
+/**
+ * The shard of each tensor by `model.safetensors.index.json`, undefined where there is none.
+ * @throws KvantError `weights-index`, `weights-pickle`, `model-file-broken`
+ */
+export async function readIndex(folder: string): Promise<Map<string, string> | undefined> {
+  const json = await readOptionalJsonFile(folder, INDEX_NAME);
+  if (json === undefined) return undefined;
+  const path = join(folder, INDEX_NAME);
+  const weightMap = json.weight_map;
+  if (typeof weightMap !== 'object' || weightMap === null || Array.isArray(weightMap)) {
+    throw indexError(path, 'it has no weight_map');
+  }
+  const index = new Map<string, string>();
+  for (const [name, shard] of Object.entries(weightMap)) {
+    // A shard is a file beside the index, never a way out of the folder.
+    if (typeof shard !== 'string' || !/^[^/\\]+$/.test(shard) || shard === '.' || shard === '..') {
+      throw indexError(
+        path,
+        `${JSON.stringify(name)} is mapped to ${JSON.stringify(shard)}, which is no file name`,
+      );
+    }
+    if (isPickleName(shard)) throw pickleError(join(folder, shard));
+    index.set(name, shard);
+  }
+  if (index.size === 0) throw indexError(path, 'its weight_map is empty');
+  return index;
+}
+
+/**
+ * The weight files among the names of a folder without an index: `model.safetensors`, or every
+ * `model*.safetensors`, or every `*.safetensors` that is no adapter.
+ */
+export function chooseShards(names: readonly string[]): string[] {
+  if (names.includes(SINGLE_NAME)) return [SINGLE_NAME];
+  const shards = names.filter((name) => name.endsWith('.safetensors') && !name.startsWith('adapter')).sort();
+  const models = shards.filter((name) => name.startsWith('model'));
+  return models.length > 0 ? models : shards;
+}
+
+/**
+ * The first file that is absent from a numbered set, such as `model-00002-of-00003.safetensors`; undefined where the
+ * names are not numbered or all are there.
+ */
+export function absentShard(shards: readonly string[]): string | undefined {
+  for (const shard of shards) {
+    const [, stem, digits, count] = /^(.*-)(\d+)-of-(\d+)\.safetensors$/.exec(shard) ?? [];
+    if (stem === undefined || digits === undefined || count === undefined) continue;
+    for (let i = 1; i <= Math.min(Number(count), 100_000); i++) {
+      const name = `${stem}${String(i).padStart(digits.length, '0')}-of-${count}.safetensors`;
+      if (!shards.includes(name)) return name;
+    }
+    return undefined;
+  }
+  return undefined;
+}
+
+/**
+ * The weight files of a folder without an index.
+ * @throws KvantError `weights-none`, `weights-pickle`, `weights-gguf`, `weights-shard-missing`
+ */
+export async function findShards(folder: string): Promise<string[]> {
+  const names = await readdir(folder);
+  const shards = chooseShards(names);
+  if (shards.length === 0) throw noWeights(folder, names.sort());
+  const absent = absentShard(shards);
+  if (absent !== undefined)
+    throw shardMissing(folder, absent, `the other files of ${folder} belong to a set`);
+  return shards;
+}
+
+/**
+ * Says why a folder or repository without safetensors files has nothing to load.
+ * @param where the folder or the hub id
+ */
+export function noWeights(where: string, names: readonly string[]): KvantError {
+  const pickle = names.find(isPickleName);
+  if (pickle !== undefined) return pickleError(join(where, pickle));
+  const gguf = names.find(isGgufName);
+  if (gguf !== undefined) return ggufError(join(where, gguf));
+  const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
+  return new KvantError(
+    'weights-none',
+    adapter ? `${where} holds an adapter, not a model` : `${where} holds no *.safetensors file`,
+    {
+      kind: 'not-found',
+      where,
+      fix: adapter
+        ? 'Give the base model, or merge the adapter into it first.'
+        : 'Give the folder that holds config.json and the *.safetensors files of a model.',
+    },
+  );
+}
+
+/** @param reason says who expects the shard */
+export function shardMissing(folder: string, name: string, reason: string, cause?: unknown): KvantError {
+  return new KvantError('weights-shard-missing', `${folder} does not have ${name}: ${reason}`, {
+    kind: 'not-found',
+    where: join(folder, name),
+    fix: `Fetch ${name}: the download of the model was not finished.`,
+    ...(cause === undefined ? {} : { cause }),
+  });
+}
+
+export function indexError(path: string, what: string): KvantError {
+  return new KvantError('weights-index', `${path} does not fit the shards: ${what}`, {
+    kind: 'model',
+    where: path,
+    fix: 'Fetch the index and the shards again, from one revision of the model.',
+  });
+}
