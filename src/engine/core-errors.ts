@@ -71,5 +71,9 @@ export function invalidLogits(): KvantError {
 export function asKvantError(error: unknown): KvantError {
   if (error instanceof KvantError) return error;
   const message = error instanceof Error ? error.message : String(error);
-  return new KvantError('internal', message, { kind: 'internal', cause: error });
+  return new KvantError('internal', message, {
+    kind: 'internal',
+    fix: 'This is a fault of kvant: report it with the log.',
+    cause: error,
+  });
 }

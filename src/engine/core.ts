@@ -44,8 +44,8 @@ export interface CoreOptions {
   readonly onEvents: (events: readonly ChoiceEvent[]) => void;
   /** The device is gone. Every sequence ends with this error, every later request is refused with it. */
   readonly onFault?: (error: KvantError) => void;
-  /** Called after each retired step; absent: no work at all. */
-  readonly onStep?: (step: number, tokens: number) => void;
+  /** Called after each retired step with the sequences it worked on; absent: no work at all. */
+  readonly onStep?: (step: number, rows: number) => void;
 }
 
 export class EngineCore {
@@ -53,6 +53,8 @@ export class EngineCore {
   readonly #eosIds: ReadonlySet<number>;
   readonly #inputs: StepInputs;
   readonly #plan = new StepPlan();
+  /** What the scheduler plans with; brought up to date for every plan, made once. */
+  readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
   readonly #blocks: BlockPool;
   readonly #freeTables: BlockTable[] = [];
   readonly #counters = new Counters();
@@ -80,8 +82,19 @@ export class EngineCore {
     this.#blocks = new BlockPool(pool.spec.blocks);
     for (let slot = limits.maxRows - 1; slot >= 0; slot--)
       this.#freeTables.push(new BlockTable(slot, this.#blocks, pool));
+    this.#state = {
+      step: 0,
+      running: this.#running,
+      waiting: this.#waiting,
+      freeSlots: 0,
+      freeBlocks: 0,
+      leavingBlocks: 0,
+    };
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
-    device.lost.then((error) => this.#break(error));
+    device.lost.then((error) => {
+      this.#break(error);
+      this.#publish();
+    });
     this.#done = this.#run();
   }
 
@@ -209,17 +222,14 @@ export class EngineCore {
   }
 
   #schedulerState(): SchedulerState {
-    let leavingBlocks = 0;
-    for (const sequence of this.#leaving) leavingBlocks += sequence.blocks;
-    for (const sequence of this.#running) if (sequence.yielding) leavingBlocks += sequence.blocks;
-    return {
-      step: this.#step,
-      running: this.#running,
-      waiting: this.#waiting,
-      freeSlots: this.#freeTables.length,
-      freeBlocks: this.#blocks.free,
-      leavingBlocks,
-    };
+    const state = this.#state;
+    state.step = this.#step;
+    state.freeSlots = this.#freeTables.length;
+    state.freeBlocks = this.#blocks.free;
+    state.leavingBlocks = 0;
+    for (const sequence of this.#leaving) state.leavingBlocks += sequence.blocks;
+    for (const sequence of this.#running) if (sequence.yielding) state.leavingBlocks += sequence.blocks;
+    return state;
   }
 
   #admit(sequence: Sequence): void {
@@ -255,15 +265,16 @@ export class EngineCore {
     this.#flights.shift();
     this.#retired = flight.step;
     this.#failedSteps = 0;
-    flight.drawn.forEach((sequence, row) => {
-      if (sequence.phase !== 'running') return; // the extra token of a row that ended
+    for (let row = 0; row < flight.draws; row++) {
+      const sequence = flight.drawn[row]!;
+      if (sequence.phase !== 'running') continue; // the extra token of a row that ended
       const id = ids[row]!;
       if (id === INVALID_TOKEN) this.#finish(sequence, 'error', invalidLogits());
       else this.#deliver(sequence, id);
-    });
+    }
     this.#releaseLeaving();
     this.#requeueYielding();
-    this.#options.onStep?.(flight.step, flight.members.length);
+    this.#options.onStep?.(flight.step, flight.rows);
     this.#spareFlights.push(flight);
   }
 
@@ -325,7 +336,7 @@ export class EngineCore {
     }
     this.#flights.shift();
     this.#retired = flight.step;
-    for (const sequence of flight.members) this.#finish(sequence, 'error', error);
+    for (let i = 0; i < flight.rows; i++) this.#finish(flight.members[i]!, 'error', error);
     this.#releaseLeaving();
     this.#requeueYielding();
     this.#spareFlights.push(flight);

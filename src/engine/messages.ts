@@ -84,9 +84,9 @@ export type FromHost =
   | { readonly type: 'stats'; readonly query: number; readonly stats: WireStats }
   | { readonly type: 'closed'; readonly error: SerializedError | null };
 
+/** The event itself wherever it holds no error: one is made for each token. */
 export function toWireEvent(event: ChoiceEvent): WireEvent {
-  const { error } = event;
-  return { ...event, error: error === null ? null : serializeError(error) };
+  return event.error === null ? (event as WireEvent) : { ...event, error: serializeError(event.error) };
 }
 
 export function toWireStats(stats: EngineStats): WireStats {

@@ -83,8 +83,16 @@ export class StepPlan {
   /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
   victim = -1;
 
+  // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
+  /** Indices of the rows that want to decode; the first `rowCount` count. */
+  readonly rows: number[] = [];
+  rowCount = 0;
+  /** Blocks that the plan has not handed out. */
+  blocksLeft = 0;
+
   clear(): void {
     this.victim = -1;
+    this.rowCount = 0;
     this.count = 0;
     this.admitted = 0;
     this.tokens = 0;
@@ -111,15 +119,15 @@ export class StepPlan {
 /** Plans one step. `plan.count` is 0 if nothing can run. */
 export function schedule(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   plan.clear();
-  const budget = config.maxBatchTokens;
+  plan.blocksLeft = state.freeBlocks;
   plan.victim = chooseVictim(state, config);
-  const reserve = prefillReserve(state, config, plan.victim);
-  const rows = decodeRows(state, budget - reserve, plan.victim);
-  const blocks = { free: state.freeBlocks };
-  const served = planDecode(state, config, plan, blocks, rows, 0, budget - reserve);
-  planPrefill(state, config, plan, blocks, budget);
+  const budget = config.maxBatchTokens;
+  const forDecode = budget - prefillReserve(state, config, plan.victim);
+  listDecodeRows(state, plan, forDecode);
+  const served = planDecode(state, config, plan, 0, forDecode);
+  planPrefill(state, config, plan);
   // What no prompt took goes to the decoding rows that were put off.
-  planDecode(state, config, plan, blocks, rows, served, budget);
+  planDecode(state, config, plan, served, budget);
 }
 
 function ready(row: RunningView): boolean {
@@ -132,15 +140,16 @@ function ready(row: RunningView): boolean {
  */
 function chooseVictim(state: SchedulerState, config: SchedulerConfig): number {
   if (state.leavingBlocks > 0) return -1;
+  const { running } = state;
   let needed = 0;
-  for (const row of state.running) {
+  for (let index = 0; index < running.length; index++) {
+    const row = running[index]!;
     // It ends with the steps under way, and its blocks come back.
     if (row.drawsLeft === 0) return -1;
     if (ready(row)) needed += newBlocks(row, config);
   }
   if (needed <= state.freeBlocks) return -1;
-  for (let index = state.running.length - 1; index > 0; index--)
-    if (!state.running[index]!.held) return index;
+  for (let index = running.length - 1; index > 0; index--) if (!running[index]!.held) return index;
   return -1;
 }
 
@@ -151,18 +160,23 @@ function newBlocks(row: RunningView, config: SchedulerConfig): number {
 
 function prefillReserve(state: SchedulerState, config: SchedulerConfig, victim: number): number {
   const budget = config.maxBatchTokens;
-  const prefilling = state.running.some(
-    (row, index) => index !== victim && ready(row) && row.length - row.computed > 1,
-  );
-  const next = state.waiting[0];
-  const admissible =
-    next !== undefined &&
-    victim < 0 &&
-    state.freeSlots > 0 &&
-    state.freeBlocks >= admissionBlocks(next, config, state.running.length);
-  if (!prefilling && !admissible) return 0;
+  if (!prefills(state, victim) && !admits(state, config, victim)) return 0;
   if (budget === 1) return state.step & 1;
   return Math.min(Math.max(1, config.prefillReserve), budget - 1);
+}
+
+function prefills(state: SchedulerState, victim: number): boolean {
+  for (let index = 0; index < state.running.length; index++) {
+    const row = state.running[index]!;
+    if (index !== victim && ready(row) && row.length - row.computed > 1) return true;
+  }
+  return false;
+}
+
+function admits(state: SchedulerState, config: SchedulerConfig, victim: number): boolean {
+  const next = state.waiting[0];
+  if (next === undefined || victim >= 0 || state.freeSlots === 0) return false;
+  return state.freeBlocks >= admissionBlocks(next, config, state.running.length);
 }
 
 /** Blocks that must be free for a sequence to come in: its own, and one for each row that may grow. */
@@ -170,69 +184,75 @@ function admissionBlocks(next: WaitingView, config: SchedulerConfig, rows: numbe
   return blocksFor(next.length, config.blockTokens) + rows;
 }
 
-/** Indices of the rows with one token to go; those that waited longest first, if not all fit. */
-function decodeRows(state: SchedulerState, budget: number, victim: number): number[] {
-  const rows: number[] = [];
-  state.running.forEach((row, index) => {
-    if (index !== victim && ready(row) && row.length - row.computed === 1) rows.push(index);
-  });
-  if (rows.length > budget) rows.sort((a, b) => state.running[a]!.lastStep - state.running[b]!.lastStep);
-  return rows;
+/** Lists the rows with one token to go; those that waited longest first, if not all fit. */
+function listDecodeRows(state: SchedulerState, plan: StepPlan, budget: number): void {
+  const { running } = state;
+  const { rows, victim } = plan;
+  for (let index = 0; index < running.length; index++) {
+    const row = running[index]!;
+    if (index !== victim && ready(row) && row.length - row.computed === 1) rows[plan.rowCount++] = index;
+  }
+  if (plan.rowCount <= budget) return;
+  rows.length = plan.rowCount;
+  rows.sort((a, b) => running[a]!.lastStep - running[b]!.lastStep);
 }
 
-/** Serves rows from `from` on while the step holds less than `budget` tokens; answers how far it came. */
+/** Serves listed rows from `from` on while the step holds less than `budget` tokens; answers how far it came. */
 function planDecode(
   state: SchedulerState,
   config: SchedulerConfig,
   plan: StepPlan,
-  blocks: { free: number },
-  rows: readonly number[],
   from: number,
   budget: number,
 ): number {
   let at = from;
-  for (; at < rows.length && plan.tokens < budget; at++) {
-    const index = rows[at]!;
-    const row = state.running[index]!;
-    const more = newBlocks(row, config);
-    if (more > blocks.free) {
+  for (; at < plan.rowCount && plan.tokens < budget; at++) {
+    const index = plan.rows[at]!;
+    const more = newBlocks(state.running[index]!, config);
+    if (more > plan.blocksLeft) {
       plan.stalled++;
       continue;
     }
-    blocks.free -= more;
+    plan.blocksLeft -= more;
     plan.add(index, 1, more, 1);
   }
   return at;
 }
 
-function planPrefill(
-  state: SchedulerState,
-  config: SchedulerConfig,
-  plan: StepPlan,
-  blocks: { free: number },
-  budget: number,
-): void {
+function planPrefill(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
+  const { running, waiting } = state;
+  const budget = config.maxBatchTokens;
   const first = plan.count;
-  const take = (index: number, pending: number, blocksTaken: number): void => {
-    const left = budget - plan.tokens;
-    const half = Math.max(config.minChunk, Math.ceil(left / 2));
-    plan.add(index, Math.min(pending, left, half), blocksTaken, pending);
-  };
-  state.running.forEach((row, index) => {
+  for (let index = 0; index < running.length && plan.tokens < budget; index++) {
+    const row = running[index]!;
     const pending = row.length - row.computed;
-    if (index !== plan.victim && ready(row) && pending > 1 && plan.tokens < budget) take(index, pending, 0);
-  });
-  for (const next of state.waiting) {
-    const rows = state.running.length + plan.admitted;
+    if (index !== plan.victim && ready(row) && pending > 1) planChunk(config, plan, index, pending, 0);
+  }
+  const closed = plan.stalled > 0 || plan.victim >= 0;
+  while (!closed && plan.admitted < waiting.length) {
+    const next = waiting[plan.admitted]!;
+    const rows = running.length + plan.admitted;
     if (plan.tokens >= budget || plan.admitted >= state.freeSlots) break;
-    if (plan.stalled > 0 || plan.victim >= 0) break;
-    if (blocks.free < admissionBlocks(next, config, rows)) break;
+    if (plan.blocksLeft < admissionBlocks(next, config, rows)) break;
     const own = blocksFor(next.length, config.blockTokens);
-    blocks.free -= own;
-    take(rows, next.length, own);
+    plan.blocksLeft -= own;
+    planChunk(config, plan, rows, next.length, own);
     plan.admitted++;
   }
   spendRest(state, plan, first, budget);
+}
+
+/** At most half of what the budget has left, but not less than `minChunk`. */
+function planChunk(
+  config: SchedulerConfig,
+  plan: StepPlan,
+  index: number,
+  pending: number,
+  blocks: number,
+): void {
+  const left = config.maxBatchTokens - plan.tokens;
+  const half = Math.max(config.minChunk, (left + 1) >> 1);
+  plan.add(index, Math.min(pending, left, half), blocks, pending);
 }
 
 /** What is left of the budget goes to the prompts that the plan has already, oldest first. */
@@ -254,5 +274,6 @@ function spendRest(state: SchedulerState, plan: StepPlan, first: number, budget:
 }
 
 function blocksFor(tokens: number, blockTokens: number): number {
-  return Math.ceil(tokens / blockTokens);
+  // As integers: a quotient would be a number of the heap.
+  return ((tokens + blockTokens - 1) / blockTokens) | 0;
 }

@@ -8,10 +8,12 @@ import type { Sequence } from './sequence.js';
 export class Flight {
   step = 0;
   ids: Promise<Uint32Array> | null = null;
-  /** Every sequence the step works on. */
+  /** Every sequence the step works on: the first `rows`. */
   readonly members: Sequence[] = [];
-  /** Those it draws a token for, in the order of its outputs. */
+  rows = 0;
+  /** Those it draws a token for, in the order of its outputs: the first `draws`. */
   readonly drawn: Sequence[] = [];
+  draws = 0;
 }
 
 /**
@@ -25,8 +27,8 @@ export function fillStep(
   running: readonly Sequence[],
 ): void {
   inputs.clear();
-  flight.members.length = 0;
-  flight.drawn.length = 0;
+  flight.rows = 0;
+  flight.draws = 0;
   for (let i = 0; i < plan.count; i++) {
     const work = plan.work[i]!;
     const sequence = running[work.index]!;
@@ -43,13 +45,13 @@ export function fillStep(
     inputs.tokenCount += work.tokens;
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
-    flight.members.push(sequence);
+    flight.members[flight.rows++] = sequence;
 
     if (work.draws) {
       fillOutput(inputs, sequence, table.slot, start + work.tokens - 1);
       sequence.length++;
       sequence.drawsLeft--;
-      flight.drawn.push(sequence);
+      flight.drawn[flight.draws++] = sequence;
     }
   }
 }

@@ -171,6 +171,21 @@ describe('faults', () => {
     await harness.core.close();
   });
 
+  it('a device lost while prompts are computed is told at once, whatever becomes of the steps under way', async () => {
+    const harness = await Harness.start({ maxRows: 2, maxBatchTokens: 16 });
+    const jobs = [1, 2, 3].map((id) => harness.add(Array.from({ length: 90 }, () => id)));
+    await harness.turns(4);
+    expect(harness.core.stats()).toMatchObject({ prefilling: 2, decoding: 0, queued: 1 });
+    harness.device.lose();
+    for (let i = 0; i < 5; i++) await Promise.resolve();
+    for (const { answers } of jobs) {
+      expect(answers[0]).toMatchObject({ finish: 'error', ids: [] });
+      expect(answers[0]!.error?.code).toBe('device-lost');
+    }
+    expect(harness.idle).toBe(true);
+    await harness.core.close();
+  });
+
   it('a device lost while nothing runs is noticed by the next request', async () => {
     const harness = await Harness.start();
     await harness.ask([1], { maxTokens: 2 });

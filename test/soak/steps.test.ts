@@ -53,7 +53,8 @@ it('10,000 steps of joining, leaving and cancelled rows leave the heap and the d
   expect(checked).toBeGreaterThan(2000);
   expect(JSON.stringify(harness.device.stats())).toBe(device);
   expect(harness.device.mostInFlight).toBe(2);
-  // After the first 2,000 steps (compilation, caches) no further 2,000 keep even 30 bytes a step.
-  for (const later of heaps.slice(1)) expect(later - heaps[0]!).toBeLessThan(60_000 * heaps.length);
+  expect(heaps).toHaveLength(5);
+  // After the first 2,000 steps the compiler still keeps some 90 kB; 24 bytes a step would be twice that.
+  for (const later of heaps.slice(1)) expect(later - heaps[0]!).toBeLessThan(150_000);
   await harness.core.close();
 });

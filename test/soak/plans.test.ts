@@ -1,0 +1,34 @@
+/** Promise 3 on the host: planning a step makes nothing, not even what the collector would take away again. */
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { expect, it } from 'vitest';
+import { StepPlan, schedule } from '../../src/engine/scheduler.js';
+
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+it('a plan of decoding rows, running prompts and newcomers leaves no litter', () => {
+  const config = { maxBatchTokens: 64, blockTokens: 16, prefillReserve: 16, minChunk: 8 };
+  const row = { length: 21, computed: 20, blocks: 2, drawsLeft: 80, held: false, lastStep: 0 };
+  const prompt = { ...row, length: 500, computed: 0, blocks: 32 };
+  const state = {
+    step: 1,
+    running: [row, { ...row, computed: 32, length: 33 }, prompt, { ...prompt, length: 90 }],
+    waiting: [{ length: 30 }, { length: 500 }],
+    freeSlots: 8,
+    freeBlocks: 1000,
+    leavingBlocks: 0,
+  };
+  const plan = new StepPlan();
+  const plans = 50_000;
+  const litter = (): number => {
+    collect();
+    const before = process.memoryUsage().heapUsed;
+    for (let i = 0; i < plans; i++) schedule(state, config, plan);
+    return (process.memoryUsage().heapUsed - before) / plans;
+  };
+  const samples = [litter(), litter(), litter(), litter()];
+  expect(plan).toMatchObject({ count: 6, admitted: 2, tokens: 64 });
+  // Bytes a plan; one array would be 16, one object 24.
+  expect(Math.min(...samples)).toBeLessThan(8);
+});
