@@ -23,7 +23,9 @@ export async function workerTransport(
   onWorker?: EngineInternals['onWorker'],
 ): Promise<Transport> {
   const { Worker } = await import('node:worker_threads');
-  const worker = new Worker(workerUrl('./worker.js', import.meta.url));
+  // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
+  const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
+  const worker = new Worker(workerUrl('./worker.js', import.meta.url), evaluated ? { execArgv: [] } : {});
   onWorker?.(worker);
   let ending = false;
   let crash: KvantError | null = null;
