@@ -20,7 +20,7 @@ export interface LinearPlace {
 
 /**
  * Bytes that the commands need: for quantised activations (laid out as quantize-rows.ts says) and for every thread's
- * panel . 0 where the activations are read as f32.
+ * panel (see panelTile). 0 where the activations are read as f32.
  */
 export function scratchBytes(
   matrix: PackedMatrix,
