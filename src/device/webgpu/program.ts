@@ -109,6 +109,7 @@ export class WebGpuProgram implements Program {
         pool,
         maxContext: limits.maxContext,
         maxItems,
+        maxOutputs: limits.maxOutputs,
         fusions,
         step,
         ids,

@@ -28,6 +28,7 @@ export interface Resources {
   readonly pool: GpuKvPool | null;
   readonly maxContext: number;
   readonly maxItems: number;
+  readonly maxOutputs: number;
   readonly fusions: Fusions;
   readonly step: GPUBuffer;
   readonly ids: GPUBuffer;
@@ -85,7 +86,8 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'sample': {
       const { cols } = node.logits;
-      const kernel = sampleKernel({ vocab: cols, stride: strideOf(cols) });
+      const shape = { vocab: cols, stride: strideOf(cols), rows: r.maxOutputs };
+      const kernel = sampleKernel(r.capabilities, shape);
       const { ids, lastToken } = r;
       return [bound(kernel, r, { logits: r.tensor(node.logits), ids, lastToken })];
     }

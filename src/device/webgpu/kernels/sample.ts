@@ -1,5 +1,7 @@
 /**
- * The sampler: one workgroup a row of logits.
+ * The sampler, in two dispatches. `chunks`: many workgroups a row, each finds the best of its part of the vocabulary,
+ * for the row's temperature and noise too. `rows`: one workgroup a row takes the best of those, and is done unless
+ * the row has filters, for which it reads the logits again.
  *
  * Order: temperature, top-k, top-p, min-p, draw. Filters keep a prefix of the tokens sorted by (logit descending, id
  * ascending), found without sorting: a search, three bits a pass, for the largest threshold above which enough
@@ -10,7 +12,14 @@
  */
 
 import { INVALID_TOKEN } from '../../device.js';
-import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
+import {
+  type Binding,
+  type Capabilities,
+  declareBindings,
+  type Kernel,
+  Params,
+  type Stage,
+} from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 
 export const LOG_WGSL = `
@@ -45,44 +54,8 @@ fn gumbel(word: u32) -> f32 {
   return -ln(-ln((f32(word >> 9u) + 0.5f) / 8388608.0f));
 }`;
 
-/** Roles: step, logits, ids u32 `[outputs]`, lastToken u32 `[slots]`. */
-export function sampleKernel(shape: { readonly vocab: number; readonly stride: number }): Kernel {
-  const PIVOTS = 7;
-  const { vocab, stride } = shape;
-  let threads = 16;
-  while (threads < 256 && threads * 16 < vocab) threads *= 2;
-  const p = new Params();
-  const vocabText = p.u32(vocab);
-  const strideText = p.u32(stride);
-  const bindings: Binding[] = [
-    p.binding,
-    STEP_BINDING,
-    { name: 'logits', access: 'read', type: 'array<f32>' },
-    { name: 'ids', access: 'read_write', type: 'array<u32>' },
-    { name: 'lastToken', access: 'read_write', type: 'array<u32>' },
-  ];
-  const pivots = (f: (j: number) => string): string =>
-    Array.from({ length: PIVOTS }, (_, j) => f(j)).join(' ');
-  const wgsl = `${declareBindings(bindings)}
-${STEP_WGSL}
-${LOG_WGSL}
-${RANDOM_WGSL}
+const COMMON_WGSL = `
 const NEGATIVE_INFINITY_KEY = 0x007fffffu;
-var<workgroup> part: array<f32, ${threads * PIVOTS}>;
-var<workgroup> part_key: array<u32, ${threads}>;
-var<workgroup> part_id: array<u32, ${threads}>;
-var<workgroup> answer: f32;
-var<workgroup> answer_key: u32;
-var<workgroup> bad: atomic<u32>;
-
-// What is kept: keys above the threshold, and those at it with an id up to the bound.
-var<private> kept_key: u32;
-var<private> kept_id: u32;
-var<private> best: f32;
-var<private> inverse_temperature: f32;
-var<private> tie_key: u32;
-var<private> row_at: u32;
-
 // Orders as the number does; −0 is 0.
 fn key_of(bits_: u32) -> u32 {
   let bits = select(bits_, 0u, bits_ == 0x80000000u);
@@ -91,64 +64,13 @@ fn key_of(bits_: u32) -> u32 {
 fn number_of(key: u32) -> f32 {
   return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u));
 }
-fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
-fn kept(key: u32, id: u32) -> bool { return key > kept_key || (key == kept_key && id <= kept_id); }
+`;
 
-// What token i brings to a search: where it stands, and its weight.
-// Mode 0: keys, counted. 1: keys, by probability. 2: ids of the ties, lowest first, counted.
-struct Entry { place: u32, weight: f32 }
-fn entry(mode: u32, i: u32) -> Entry {
-  let v = logits[row_at + i];
-  let key = key_of(bitcast<u32>(v));
-  if (!kept(key, i)) { return Entry(0u, 0.0f); }
-  if (mode == 0u) { return Entry(key, 1.0f); }
-  if (mode == 1u) { return Entry(key, exp(max(scaled(v), -87.0f))); }
-  return Entry(~i, select(0.0f, 1.0f, key == tie_key));
-}
-
-// Σ weight of the tokens at 'place' or above.
-fn total(mode: u32, place: u32, lid: u32) -> f32 {
-  var mine = 0.0f;
-  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
-    let e = entry(mode, i);
-    if (e.place >= place) { mine += e.weight; }
-  }
-  workgroupBarrier();
-  part[lid] = mine;
-  workgroupBarrier();
-  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-    if (lid < half) { part[lid] += part[lid + half]; }
-    workgroupBarrier();
-  }
-  return part[0];
-}
-
-// The largest place at or above which stands at least 'wanted'; 0 if there is none.
-fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
-  var prefix = 0u;
-  for (var shift = 33u; shift > 0u; ) {
-    shift -= 3u;
-    // The topmost digit has two bits only: pivots beyond it wrap to 0 and are left out.
-    ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
-    for (var i = lid; i < ${vocabText}; i += ${threads}u) {
-      let e = entry(mode, i);
-      ${pivots((j) => `if (e.place >= t${j}) { s${j} += e.weight; }`)}
-    }
-    workgroupBarrier();
-    ${pivots((j) => `part[${j * threads}u + lid] = s${j};`)}
-    workgroupBarrier();
-    for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-      if (lid < half) { ${pivots((j) => `part[${j * threads}u + lid] += part[${j * threads}u + lid + half];`)} }
-      workgroupBarrier();
-    }
-    var digit = 0u;
-    ${pivots((j) => `if (part[${j * threads}u] >= wanted && (shift < 30u || ${j + 1}u < 4u)) { digit = ${j + 1}u; }`)}
-    prefix |= digit << shift;
-  }
-  return prefix;
-}
-
-// The largest key of all threads, the lowest id of a tie.
+/** The largest key of all threads, the lowest id of a tie: in `part_key[0]` and `part_id[0]`. */
+function strongestWgsl(threads: number): string {
+  return `
+var<workgroup> part_key: array<u32, ${threads}>;
+var<workgroup> part_id: array<u32, ${threads}>;
 fn strongest(key: u32, id: u32, lid: u32) {
   workgroupBarrier();
   part_key[lid] = key;
@@ -165,6 +87,212 @@ fn strongest(key: u32, id: u32, lid: u32) {
     }
     workgroupBarrier();
   }
+}`;
+}
+
+/** Logits of one workgroup of `chunks`. */
+const CHUNK = 2048;
+const PIVOTS = 7;
+/** What a chunk says of a row that has no answer: above every key. */
+const BAD = '0xffffffffu';
+
+export interface SampleShape {
+  readonly vocab: number;
+  /** Elements from a row of logits to the next; a multiple of 4. */
+  readonly stride: number;
+  /** Rows there may be. */
+  readonly rows: number;
+}
+
+/** Roles: step, logits, ids u32 `[outputs]`, lastToken u32 `[slots]`; scratchBest. */
+export function sampleKernel(capabilities: Capabilities, shape: SampleShape): Kernel {
+  return {
+    stages: [chunksStage(shape), rowsStage(capabilities, shape)],
+    scratch: { scratchBest: shape.rows * Math.ceil(shape.vocab / CHUNK) * 16 },
+  };
+}
+
+function powerOfTwo(wanted: number, least: number, most: number): number {
+  let n = least;
+  while (n < wanted && n < most) n *= 2;
+  return n;
+}
+
+/** Leaves (best key, its id, best key with noise, its id) of each chunk. */
+function chunksStage({ vocab, stride }: SampleShape): Stage {
+  const chunks = Math.ceil(vocab / CHUNK);
+  const threads = powerOfTwo(Math.min(vocab, CHUNK) / 8, 16, 256);
+  const p = new Params();
+  const text = { vocab: p.u32(vocab), vectors: p.u32(stride / 4), chunks: p.u32(chunks) };
+  const bindings: Binding[] = [
+    p.binding,
+    STEP_BINDING,
+    { name: 'logits', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'scratchBest', access: 'read_write', type: 'array<vec4<u32>>' },
+  ];
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${LOG_WGSL}
+${RANDOM_WGSL}
+${COMMON_WGSL}
+${strongestWgsl(threads)}
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y;
+  if (row >= step[0].y) { return; }
+  let a = step_output(row, 0u);
+  let b = step_output(row, 1u);
+  let c = step_output(row, 2u);
+  let temperature = bitcast<f32>(a.z);
+  let inverse = 1.0f / max(temperature, 1.0e-30f);
+  let vocab = ${text.vocab};
+  var key = 0u;
+  var id = 0u;
+  var noisy_key = 0u;
+  var noisy_id = 0u;
+  let end = min((wid.x + 1u) * ${CHUNK / 4}u, ${text.vectors});
+  for (var at = wid.x * ${CHUNK / 4}u + lid; at < end; at += ${threads}u) {
+    let four = logits[row * ${text.vectors} + at];
+    for (var e = 0u; e < 4u; e++) {
+      let i = at * 4u + e;
+      if (i >= vocab) { break; }
+      let bits = bitcast<u32>(four[e]);
+      var k = key_of(bits);
+      // NaN of either sign, or +infinity: no token of this row can be drawn.
+      if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { k = ${BAD}; }
+      if (k > key) { key = k; id = i; }
+      if (temperature > 0.0f && k > NEGATIVE_INFINITY_KEY && k != ${BAD}) {
+        let z = clamp(four[e] * inverse, -1.0e30f, 1.0e30f);
+        let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
+        if (n > noisy_key) { noisy_key = n; noisy_id = i; }
+      }
+    }
+  }
+  strongest(key, id, lid);
+  key = part_key[0];
+  id = part_id[0];
+  strongest(noisy_key, noisy_id, lid);
+  if (lid == 0u) {
+    scratchBest[row * ${text.chunks} + wid.x] = vec4<u32>(key, id, part_key[0], part_id[0]);
+  }
+}`;
+  return {
+    label: `sample chunks [${vocab}]`,
+    wgsl,
+    bindings,
+    params: p.words,
+    workgroups: (facts, out) => {
+      out[0] = chunks;
+      out[1] = facts.outputs;
+      out[2] = 1;
+    },
+  };
+}
+
+function rowsStage(capabilities: Capabilities, { vocab, stride }: SampleShape): Stage {
+  // Threads hold PIVOTS sums each, and a key and an id.
+  const most = capabilities.workgroupBytes / ((PIVOTS + 2) * 4 + 1);
+  let threads = powerOfTwo(vocab / 16, 16, Math.min(1024, capabilities.workgroupThreads));
+  while (threads > most) threads /= 2;
+  const p = new Params();
+  const text = {
+    vocab: p.u32(vocab),
+    vectors: p.u32(stride / 4),
+    chunks: p.u32(Math.ceil(vocab / CHUNK)),
+  };
+  const bindings: Binding[] = [
+    p.binding,
+    STEP_BINDING,
+    { name: 'logits', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'scratchBest', access: 'read', type: 'array<vec4<u32>>' },
+    { name: 'ids', access: 'read_write', type: 'array<u32>' },
+    { name: 'lastToken', access: 'read_write', type: 'array<u32>' },
+  ];
+  const pivots = (f: (j: number) => string): string =>
+    Array.from({ length: PIVOTS }, (_, j) => f(j)).join(' ');
+  /** Runs `body` for every token of the row, its id in `i` and its logit in `v`; ids ascend. */
+  const everyToken = (body: string): string => `for (var at = lid; at < ${text.vectors}; at += ${threads}u) {
+    let four = logits[row_at + at];
+    for (var e = 0u; e < 4u; e++) {
+      let i = at * 4u + e;
+      if (i >= ${text.vocab}) { break; }
+      let v = four[e];
+      ${body}
+    }
+  }`;
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${LOG_WGSL}
+${RANDOM_WGSL}
+${COMMON_WGSL}
+${strongestWgsl(threads)}
+var<workgroup> part: array<f32, ${threads * PIVOTS}>;
+var<workgroup> answer: vec2<u32>;
+
+// What is kept: keys above the threshold, and those at it with an id up to the bound.
+var<private> kept_key: u32;
+var<private> kept_id: u32;
+var<private> best: f32;
+var<private> inverse_temperature: f32;
+var<private> tie_key: u32;
+var<private> row_at: u32;
+
+fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
+fn kept(key: u32, id: u32) -> bool { return key > kept_key || (key == kept_key && id <= kept_id); }
+
+// What token i brings to a search: where it stands, and its weight.
+// Mode 0: keys, counted. 1: keys, by probability. 2: ids of the ties, lowest first, counted.
+struct Entry { place: u32, weight: f32 }
+fn entry(mode: u32, i: u32, v: f32) -> Entry {
+  let key = key_of(bitcast<u32>(v));
+  if (!kept(key, i)) { return Entry(0u, 0.0f); }
+  if (mode == 0u) { return Entry(key, 1.0f); }
+  if (mode == 1u) { return Entry(key, exp(max(scaled(v), -87.0f))); }
+  return Entry(~i, select(0.0f, 1.0f, key == tie_key));
+}
+
+// Σ weight of the tokens at 'place' or above, and of those above.
+fn total(mode: u32, place: u32, lid: u32) -> vec2<f32> {
+  var reached = 0.0f;
+  var above = 0.0f;
+  ${everyToken(`let it = entry(mode, i, v);
+      if (it.place >= place) { reached += it.weight; }
+      if (it.place > place) { above += it.weight; }`)}
+  workgroupBarrier();
+  part[lid] = reached;
+  part[${threads}u + lid] = above;
+  workgroupBarrier();
+  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
+    if (lid < half) {
+      part[lid] += part[lid + half];
+      part[${threads}u + lid] += part[${threads}u + lid + half];
+    }
+    workgroupBarrier();
+  }
+  return vec2<f32>(part[0], part[${threads}u]);
+}
+
+// The largest place at or above which stands at least 'wanted'; 0 if there is none.
+fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
+  var prefix = 0u;
+  for (var shift = 33u; shift > 0u; ) {
+    shift -= 3u;
+    // The topmost digit has two bits only: pivots beyond it wrap to 0 and are left out.
+    ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
+    ${everyToken(`let it = entry(mode, i, v);
+      ${pivots((j) => `if (it.place >= t${j}) { s${j} += it.weight; }`)}`)}
+    workgroupBarrier();
+    ${pivots((j) => `part[${j * threads}u + lid] = s${j};`)}
+    workgroupBarrier();
+    for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
+      if (lid < half) { ${pivots((j) => `part[${j * threads}u + lid] += part[${j * threads}u + lid + half];`)} }
+      workgroupBarrier();
+    }
+    var digit = 0u;
+    ${pivots((j) => `if (part[${j * threads}u] >= wanted && (shift < 30u || ${j + 1}u < 4u)) { digit = ${j + 1}u; }`)}
+    prefix |= digit << shift;
+  }
+  return prefix;
 }
 
 @compute @workgroup_size(${threads})
@@ -174,95 +302,95 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let a = step_output(row, 0u);
   let b = step_output(row, 1u);
   let c = step_output(row, 2u);
-  row_at = row * ${strideText};
+  row_at = row * ${text.vectors};
+  let temperature = bitcast<f32>(a.z);
+  let top_k = a.w;
+  let top_p = bitcast<f32>(b.x);
+  let min_p = min(bitcast<f32>(b.y), 1.0f);
+  let by_count = top_k > 0u && top_k < ${text.vocab};
+  let by_mass = top_p < 1.0f;
+  let filtered = temperature > 0.0f && (by_count || by_mass || min_p > 0.0f);
 
-  if (lid == 0u) { atomicStore(&bad, 0u); }
-  workgroupBarrier();
   var key = 0u;
   var id = 0u;
-  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
-    let bits = bitcast<u32>(logits[row_at + i]);
-    // NaN of either sign, or +infinity.
-    if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { atomicStore(&bad, 1u); }
-    let k = key_of(bits);
-    if (k > key) { key = k; id = i; }
+  var noisy_key = 0u;
+  var noisy_id = 0u;
+  for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
+    let chunk = scratchBest[row * ${text.chunks} + i];
+    if (chunk.x > key) { key = chunk.x; id = chunk.y; }
+    if (chunk.z > noisy_key) { noisy_key = chunk.z; noisy_id = chunk.w; }
   }
   strongest(key, id, lid);
-  if (lid == 0u) {
-    answer_key = part_key[0];
-    if (atomicLoad(&bad) != 0u) { answer_key = 0u; }
-  }
-  let top_key = workgroupUniformLoad(&answer_key);
-  let temperature = bitcast<f32>(a.z);
-  if (top_key <= NEGATIVE_INFINITY_KEY || temperature <= 0.0f) {
+  if (lid == 0u) { answer = vec2<u32>(part_key[0], part_id[0]); }
+  let top = workgroupUniformLoad(&answer);
+  let invalid = top.x <= NEGATIVE_INFINITY_KEY || top.x == ${BAD};
+  if (invalid || !filtered) {
+    strongest(noisy_key, noisy_id, lid);
     if (lid == 0u) {
-      let drawn = select(part_id[0], ${INVALID_TOKEN}u, top_key <= NEGATIVE_INFINITY_KEY);
+      let drawn = select(select(top.y, part_id[0], temperature > 0.0f), ${INVALID_TOKEN}u, invalid);
       ids[row] = drawn;
       lastToken[a.y] = drawn;
     }
     return;
   }
-  best = number_of(top_key);
+  best = number_of(top.x);
   inverse_temperature = 1.0f / temperature;
   kept_key = NEGATIVE_INFINITY_KEY + 1u;
   kept_id = 0xffffffffu;
 
-  let top_k = a.w;
-  let top_p = bitcast<f32>(b.x);
-  let min_p = min(bitcast<f32>(b.y), 1.0f);
-  let by_count = top_k > 0u && top_k < ${vocabText};
-  let by_mass = top_p < 1.0f;
   // Four searches in one loop, for the compiler's sake: top-k, its ties, top-p, its ties.
   var wanted = f32(top_k);
   for (var phase = select(2u, 0u, by_count); phase < select(2u, 4u, by_mass); phase++) {
     let ties = (phase & 1u) == 1u;
     let mode = select(phase >> 1u, 2u, ties);
-    if (phase == 2u) { wanted = top_p * total(1u, 0u, lid); }
+    if (phase == 2u) { wanted = top_p * total(1u, 0u, lid).x; }
     let place = search(mode, wanted, lid);
-    if (!ties) {
-      tie_key = min(place, top_key);
-      // Those that tie weigh the same, so that it follows how many of them are wanted.
-      let above = total(mode, tie_key + 1u, lid);
-      var each = 1.0f;
-      if (mode == 1u) { each = exp(max(scaled(number_of(tie_key)), -87.0f)); }
-      wanted = max(ceil((wanted - above) / each), 1.0f);
-    } else if (tie_key > NEGATIVE_INFINITY_KEY) {
-      // Otherwise there are fewer than wanted, and all stay.
+    if (ties) {
       kept_id = min(select(0xffffffffu, kept_id, tie_key == kept_key), ~place);
       kept_key = tie_key;
+      continue;
+    }
+    tie_key = min(place, top.x);
+    let sums = total(mode, tie_key, lid);
+    // Those that tie weigh the same, so that it follows how many of them there are, and how many are wanted.
+    var each = 1.0f;
+    if (mode == 1u) { each = exp(max(scaled(number_of(tie_key)), -87.0f)); }
+    wanted = max(ceil((wanted - sums.y) / each), 1.0f);
+    let there = round((sums.x - sums.y) / each);
+    // Fewer than wanted: all stay. All of a tie: no search among them.
+    let few = tie_key <= NEGATIVE_INFINITY_KEY;
+    if (lid == 0u) { answer = vec2<u32>(select(0u, 1u, few || wanted >= there), 0u); }
+    if (workgroupUniformLoad(&answer).x == 1u) {
+      if (!few) {
+        kept_id = select(0xffffffffu, kept_id, tie_key == kept_key);
+        kept_key = tie_key;
+      }
+      phase++;
     }
   }
 
-  key = 0u;
-  id = 0u;
-  for (var i = lid; i < ${vocabText}; i += ${threads}u) {
-    let v = logits[row_at + i];
-    if (!kept(key_of(bitcast<u32>(v)), i)) { continue; }
-    let z = scaled(v);
-    if (min_p > 0.0f && exp(max(z, -87.0f)) < min_p) { continue; }
-    let noisy = z + gumbel(random_word(b.z, b.w, c.x, c.y, i));
-    let k = key_of(bitcast<u32>(noisy));
-    if (k > key) { key = k; id = i; }
-  }
-  strongest(key, id, lid);
+  noisy_key = 0u;
+  noisy_id = 0u;
+  ${everyToken(`if (!kept(key_of(bitcast<u32>(v)), i)) { continue; }
+      let z = scaled(v);
+      if (min_p > 0.0f && exp(max(z, -87.0f)) < min_p) { continue; }
+      let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
+      if (n > noisy_key) { noisy_key = n; noisy_id = i; }`)}
+  strongest(noisy_key, noisy_id, lid);
   if (lid == 0u) {
     ids[row] = part_id[0];
     lastToken[a.y] = part_id[0];
   }
 }`;
   return {
-    stages: [
-      {
-        label: `sample [${vocab}]`,
-        wgsl,
-        bindings,
-        params: p.words,
-        workgroups: (facts, out) => {
-          out[0] = facts.outputs;
-          out[1] = 1;
-          out[2] = 1;
-        },
-      },
-    ],
+    label: `sample rows [${vocab}]`,
+    wgsl,
+    bindings,
+    params: p.words,
+    workgroups: (facts, out) => {
+      out[0] = facts.outputs;
+      out[1] = 1;
+      out[2] = 1;
+    },
   };
 }
