@@ -154,7 +154,10 @@ export function adaptMessages(messages: readonly JsonObject[], abilities: Templa
     } else if (typeof content === 'string' && abilities.content === 'parts') {
       adapted.content = [{ type: 'text', text: content }];
     }
-    if (Array.isArray(message.tool_calls)) {
+    if (!Array.isArray(message.tool_calls) || message.tool_calls.length === 0) {
+      // Clients send back `null` and `[]` as they got them; templates ask whether the field is there.
+      delete adapted.tool_calls;
+    } else {
       adapted.tool_calls = message.tool_calls.map((call: JsonObject) => adaptCall(call, abilities));
     }
     return adapted;

@@ -110,6 +110,17 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     expect(template.render([{ role: 'user', content: [{ type: 'text', text: 'kept' }] }])).toBe('kept');
   });
 
+  it('leaves out tool calls and tools of which there are none', () => {
+    const template = new ChatTemplate(
+      "{% if tools is not none %}tools {% endif %}{% for m in messages %}{% if 'tool_calls' in m %}{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}[{{ m.tool_calls[0].function.name }}]{% else %}{{ m.content }};{% endif %}{% endfor %}",
+    );
+    const said = (tool_calls: unknown) => [user, { role: 'assistant', content: 'Yes', tool_calls }, user];
+    for (const none of [null, [], undefined]) {
+      expect(template.render(said(none), { tools: [] })).toBe('Hi;Yes;Hi;');
+    }
+    expect(template.render([user, call('{}')], { tools: [{ type: 'function' }] })).toBe('tools Hi;[f]');
+  });
+
   it('gives arguments as an object to a template that wants one, as text to one that reads it', () => {
     const source = (write: string) =>
       `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;

@@ -203,7 +203,8 @@ function probe(
 }
 
 function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] | null {
-  if (tools === undefined) return null;
+  // Templates announce tools as soon as there is a list of them.
+  if (tools === undefined || (Array.isArray(tools) && tools.length === 0)) return null;
   const bad = Array.isArray(tools) ? tools.findIndex((tool) => !isJsonObject(tool)) : 0;
   if (bad >= 0) {
     const where = Array.isArray(tools) ? `tools[${bad}]` : 'tools';

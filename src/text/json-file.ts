@@ -35,7 +35,8 @@ export async function readTextFile(folder: string, name: string): Promise<string
 export function parseJsonObject(text: string, path: string, code: string): JsonObject {
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    // Some editors leave a byte-order mark; JSON.parse does not take it.
+    value = JSON.parse(text.charCodeAt(0) === 0xfeff ? text.slice(1) : text);
   } catch (cause) {
     const truncated = text.trim().length === 0 || /end of JSON input|Unterminated/.test(String(cause));
     const pointer = text.startsWith('version https://git-lfs');

@@ -172,6 +172,17 @@ describe('Tokenizer errors', () => {
     expect(bare.specialTokens).toEqual({});
   });
 
+  it('reads files with a byte-order mark', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'kvant-bom-'));
+    try {
+      const json = await readFile(join(FOLDERS.sentencepiece, 'tokenizer.json'), 'utf8');
+      await writeFile(join(folder, 'tokenizer.json'), `\ufeff${json}`);
+      expect((await Tokenizer.load(folder)).vocabSize).toBe(fixtures.sentencepiece.vocabSize);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+
   it('says so when the vocabulary lacks a token that its rules produce', () => {
     const tokenizer = Tokenizer.fromJson({
       model: { type: 'BPE', vocab: { a: 0 }, merges: [] },

@@ -93,10 +93,14 @@ export class Tokenizer {
     return new Tokenizer(json, config, where);
   }
 
-  /** The ids of a text: `[tokens]`. */
+  /**
+   * The ids of a text: `[tokens]`. Half a surrogate pair is read as U+FFFD.
+   *
+   * @throws KvantError `tokenizer-failed` for a text the tokenizer cannot take, `tokenizer-broken`
+   */
   encode(text: string, options: EncodeOptions = {}): Int32Array {
     const addSpecial = options.addSpecialTokens ?? true;
-    const { ids } = this.#library.encode(text, { add_special_tokens: addSpecial });
+    const ids = this.#encode(text, addSpecial);
     const bos = addSpecial && this.config.add_bos_token === true ? this.idOfSpecial('bos_token') : undefined;
     const prepend = bos !== undefined && ids[0] !== bos ? 1 : 0;
     const result = new Int32Array(ids.length + prepend);
@@ -113,6 +117,23 @@ export class Tokenizer {
       result[i + prepend] = id;
     }
     return result;
+  }
+
+  #encode(text: string, addSpecial: boolean): readonly (number | undefined)[] {
+    try {
+      return this.#library.encode(text, { add_special_tokens: addSpecial }).ids;
+    } catch (cause) {
+      // Among others a Unigram model with a word of 100,000 characters, which exhausts the stack.
+      throw new KvantError(
+        'tokenizer-failed',
+        `The tokenizer cannot take this text of ${text.length} characters: ${(cause as Error).message}`,
+        {
+          kind: 'invalid-request',
+          fix: 'Send less text, or break up very long words.',
+          cause,
+        },
+      );
+    }
   }
 
   /** The whole text of `ids`; for a stream use a {@link Detokenizer}. */
