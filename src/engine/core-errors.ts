@@ -67,13 +67,15 @@ export function invalidLogits(): KvantError {
   });
 }
 
-/** Whatever was thrown, as a KvantError. */
+/** Whatever was thrown, as a KvantError. Its stack is that of what was thrown: only the stack crosses threads. */
 export function asKvantError(error: unknown): KvantError {
   if (error instanceof KvantError) return error;
   const message = error instanceof Error ? error.message : String(error);
-  return new KvantError('internal', message, {
+  const wrapped = new KvantError('internal', message, {
     kind: 'internal',
     fix: 'This is a fault of kvant: report it with the log.',
     cause: error,
   });
+  if (error instanceof Error && error.stack !== undefined) wrapped.stack = error.stack;
+  return wrapped;
 }

@@ -4,6 +4,7 @@
  */
 
 import { serializeError } from '../errors.js';
+import { asKvantError } from './core-errors.js';
 import { type HostCallbacks, type LoadedHost, loadHost } from './host-load.js';
 import { type FromHost, type HostConfig, type ToHost, toWireEvent, toWireStats } from './messages.js';
 
@@ -57,7 +58,7 @@ export class EngineHost {
       this.#loaded = loaded;
       this.#post({ type: 'ready', info: loaded.info });
     } catch (error) {
-      this.#post({ type: 'failed', error: serializeError(error) });
+      this.#post({ type: 'failed', error: serializeError(asKvantError(error)) });
     }
   }
 
@@ -66,7 +67,7 @@ export class EngineHost {
       this.#loaded?.core.add(request);
       this.#post({ type: 'accepted', request: request.id });
     } catch (error) {
-      this.#post({ type: 'refused', request: request.id, error: serializeError(error) });
+      this.#post({ type: 'refused', request: request.id, error: serializeError(asKvantError(error)) });
     }
   }
 
@@ -79,6 +80,6 @@ export class EngineHost {
     } catch (caught) {
       error = caught;
     }
-    this.#post({ type: 'closed', error: error === null ? null : serializeError(error) });
+    this.#post({ type: 'closed', error: error === null ? null : serializeError(asKvantError(error)) });
   }
 }

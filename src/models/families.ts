@@ -10,12 +10,7 @@ import { mistral } from './mistral.js';
 import { qwen2 } from './qwen2.js';
 import { qwen3 } from './qwen3.js';
 
-const FAMILIES: Family[] = [llama, mistral, qwen2, qwen3];
-
-/** Adds a family. The last one registered wins, so that a caller may replace one. */
-export function registerFamily(family: Family): void {
-  FAMILIES.unshift(family);
-}
+const FAMILIES: readonly Family[] = [llama, mistral, qwen2, qwen3];
 
 /** Names of all architectures that can be loaded, sorted. */
 export function knownArchitectures(): string[] {

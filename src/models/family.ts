@@ -1,6 +1,6 @@
 /**
  * A family of models: how its config reads, which weights it has, and what its graph is. A new one is a file that
- * exports a Family, and a word in the list of families.ts (or a call of `registerFamily` from outside).
+ * exports a Family, and a word in the list of families.ts.
  */
 
 import type { Tensor } from '../device/graph.js';

@@ -21,7 +21,6 @@
 import type { ConfigFields } from './config-fields.js';
 
 export const ROPE_TYPES = ['default', 'linear', 'llama3', 'yarn', 'dynamic'] as const;
-export type RopeType = (typeof ROPE_TYPES)[number];
 
 export type RopeParameters =
   | { readonly type: 'default' | 'dynamic'; readonly theta: number }

@@ -102,11 +102,6 @@ const FIELDS: Readonly<Record<Field, FieldRule>> = {
 
 const NAMES = Object.keys(FIELDS) as Field[];
 
-/** Names of the fields of {@link SamplingOptions}. */
-export const SAMPLING_FIELDS: readonly string[] = NAMES;
-/** The same as an HTTP body writes them. */
-export const SAMPLING_WIRE_FIELDS: readonly string[] = NAMES.map((name) => FIELDS[name].wire);
-
 const isZero = (value: unknown): boolean => value === 0;
 const isOne = (value: unknown): boolean => value === 1;
 const isFalse = (value: unknown): boolean => value === false;
@@ -146,7 +141,10 @@ const UNSUPPORTED: Readonly<Record<string, (value: unknown) => boolean>> = {
 };
 
 /** Wire names that {@link samplingFromWire} knows, to honour or to refuse. */
-export const KNOWN_WIRE_FIELDS: readonly string[] = [...SAMPLING_WIRE_FIELDS, ...Object.keys(UNSUPPORTED)];
+export const KNOWN_WIRE_FIELDS: readonly string[] = [
+  ...NAMES.map((name) => FIELDS[name].wire),
+  ...Object.keys(UNSUPPORTED),
+];
 
 /**
  * Takes the sampling fields out of an HTTP body. `max_completion_tokens` is the newer name of `max_tokens`.

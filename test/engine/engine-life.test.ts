@@ -1,0 +1,140 @@
+/** Loading and closing, and what an engine says when its device goes. */
+import { describe, expect, it } from 'vitest';
+import { Engine } from '../../src/engine/engine.js';
+import type { LoadProgress, LogEntry } from '../../src/engine/types.js';
+import { loadOracle, MODEL, model, refusal } from './engine-harness.js';
+import { oracle } from './oracle-device.js';
+
+describe('an engine’s life', () => {
+  it('tells how loading goes and what is unusual', async () => {
+    const progress: LoadProgress[] = [];
+    const logs: LogEntry[] = [];
+    const { engine, device } = await loadOracle({
+      kvMemory: 40 * 16 * 8 * 2 * 2 * 128 * 4,
+      onProgress: (step) => progress.push(step),
+      onLog: (entry) => logs.push(entry),
+    });
+    expect(progress.map((step) => step.phase)).toContain('compile');
+    expect(progress.at(-1)!.done).toBe(progress.at(-1)!.total);
+    expect(device.prepared).toBeGreaterThan(5);
+    expect(engine.info.kv.blocks).toBe(40);
+    expect(logs.map((entry) => entry.fields.limitedBy)).toEqual(['kv-memory']);
+    await engine.close();
+  });
+
+  it('halves a cache that finds no room, unless its size was asked for', async () => {
+    const { engine } = await loadOracle({}, 40);
+    expect(engine.info.kv.blocks).toBe(32);
+    expect(engine.info.limits.maxContext).toBe(512);
+    await engine.close();
+    const asked = { maxContext: 1024 };
+    expect(await refusal(loadOracle(asked, 40))).toMatchObject({ code: 'device-out-of-memory' });
+    const bytes = { kvMemory: 64 * 16 * 8 * 2 * 2 * 128 * 4 };
+    expect(await refusal(loadOracle(bytes, 40))).toMatchObject({ code: 'device-out-of-memory' });
+  });
+
+  it('refuses options that make no sense, naming them', async () => {
+    for (const [options, where] of [
+      [{ maxContext: 9000 }, 'maxContext'],
+      [{ maxRows: 0 }, 'maxRows'],
+      [{ maxBatchTokens: 1.5 }, 'maxBatchTokens'],
+      [{ blockTokens: 20 }, 'blockTokens'],
+      [{ kvFormat: 'f12' }, 'kvFormat'],
+      [{ kvMemory: 5 }, 'kvMemory'],
+      [{ device: 'gpu' as never }, 'device'],
+      [{ precision: 'fast' as never }, 'precision'],
+    ] as const) {
+      const error = await refusal(loadOracle(options));
+      expect(error).toMatchObject({ where, status: 400 });
+    }
+    expect((await refusal(Engine.load('/nowhere/at/all'))).fix).toBeTruthy();
+    // Before the model is looked for, let alone fetched.
+    expect((await refusal(Engine.load('/nowhere/at/all', { maxRows: 0 }))).where).toBe('maxRows');
+    expect((await refusal(Engine.load('/nowhere/at/all', { kvFormat: 'f12' }))).where).toBe('kvFormat');
+  });
+
+  it('closing with drain finishes what there is; afterwards it says so', async () => {
+    const { engine } = await loadOracle();
+    const running = engine.generate({ prompt: [1], maxTokens: 50, temperature: 0, ignoreEos: true });
+    await running.accepted;
+    const closed = engine.close({ drain: true });
+    expect(await refusal(engine.generate({ prompt: [1] }).accepted)).toMatchObject({ code: 'engine-closed' });
+    await closed;
+    expect((await running.result).tokenIds).toEqual(oracle([1], 50, model));
+    expect(await refusal(engine.stats())).toMatchObject({ code: 'engine-closed' });
+    await engine.close();
+  });
+
+  it('closing at once while another close drains ends what that one waits for', async () => {
+    const { engine } = await loadOracle();
+    const running = engine.generate({ prompt: [1], maxTokens: 500, temperature: 0, ignoreEos: true });
+    await running.accepted;
+    const drained = engine.close({ drain: true });
+    await engine.close();
+    await drained;
+    expect((await running.result).finishReason).toBe('cancelled');
+    await engine.close();
+  });
+
+  it('whatever goes wrong while loading comes as an error of kvant, with what to do', async () => {
+    const makeDevice = (): never => {
+      throw new TypeError('nothing is a function');
+    };
+    const error = await refusal(Engine.load(MODEL, { worker: false }, { makeDevice }));
+    expect(error).toMatchObject({ code: 'internal', message: 'nothing is a function', status: 500 });
+    expect(error.fix).toBeTruthy();
+    expect(error.stack).toContain('makeDevice');
+  });
+
+  it('what a callback throws while loading is the outcome of loading', async () => {
+    const onProgress = ({ phase }: LoadProgress): void => {
+      if (phase === 'compile') throw new Error('no terminal');
+    };
+    await expect(loadOracle({ onProgress })).rejects.toThrow('no terminal');
+  });
+
+  it('closing at once cancels', async () => {
+    const { engine } = await loadOracle();
+    const running = engine.generate({ prompt: [1], maxTokens: 500, temperature: 0, ignoreEos: true });
+    await running.accepted;
+    await engine[Symbol.asyncDispose]();
+    expect((await running.result).finishReason).toBe('cancelled');
+  });
+
+  it('a lost device ends what runs, refuses what comes, and is announced', async () => {
+    const { engine, device } = await loadOracle({ maxRows: 1 });
+    const running = engine.generate({ prompt: [1], maxTokens: 500, temperature: 0, ignoreEos: true });
+    const queued = engine.generate({ prompt: [2], maxTokens: 500, temperature: 0, ignoreEos: true });
+    for await (const _ of running) {
+      device.lose();
+      break;
+    }
+    expect((await running.result).choices[0]!.finishReason).toMatch(/cancelled|error/);
+    expect(await queued.result).toMatchObject({ finishReason: 'error' });
+    expect((await queued.result).choices[0]!.error).toMatchObject({ code: 'device-lost', status: 503 });
+    expect((await engine.failed).code).toBe('device-lost');
+    expect(await refusal(engine.generate({ prompt: [3] }).accepted)).toMatchObject({ code: 'device-lost' });
+    expect((await engine.stats()).fault).toMatchObject({ code: 'device-lost' });
+    await engine.close();
+  });
+
+  it('logs device bytes after each step where KVANT_RESOURCE_DEBUG=1 asks for it, else nothing', async () => {
+    const logs: LogEntry[] = [];
+    process.env.KVANT_RESOURCE_DEBUG = '1';
+    try {
+      const { engine } = await loadOracle({ onLog: (entry) => logs.push(entry) });
+      await engine.generate({ prompt: [1], maxTokens: 5, temperature: 0, ignoreEos: true }).result;
+      await engine.close();
+    } finally {
+      delete process.env.KVANT_RESOURCE_DEBUG;
+    }
+    const resources = logs.filter((entry) => entry.message === 'resources');
+    expect(resources).toHaveLength(5);
+    expect(resources[0]!.fields).toMatchObject({ step: 0, rows: 1, buffers: 1 });
+    const quiet: LogEntry[] = [];
+    const { engine } = await loadOracle({ onLog: (entry) => quiet.push(entry) });
+    await engine.generate({ prompt: [1], maxTokens: 5, temperature: 0, ignoreEos: true }).result;
+    await engine.close();
+    expect(quiet).toEqual([]);
+  });
+});
