@@ -1,6 +1,5 @@
 import { contains } from './operators.js';
 import { pythonEquals, pythonJson, pythonStr, pythonStrip } from './python-values.js';
-import { capitalize } from './string-methods.js';
 import {
   type Arguments,
   ArrayValue,
@@ -35,7 +34,6 @@ export const FILTERS: ReadonlyMap<string, Filter> = new Map<string, Filter>([
     'trim',
     (operand, args) => new StringValue(pythonStrip(pythonStr(operand), textArgument(args, 0, 'chars'))),
   ],
-  ['capitalize', (operand) => new StringValue(capitalize(pythonStr(operand)))],
   ['length', lengthOf],
   ['count', lengthOf],
   ['list', (operand) => new ArrayValue(iterate(operand))],

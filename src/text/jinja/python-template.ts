@@ -1,9 +1,17 @@
 /**
  * Chat templates rendered as Python's Jinja renders them.
  *
- * `@huggingface/jinja` parses and runs the template; where it gives values JavaScript's meaning, this gives them
- * Python's: how values print, equality, `strip(characters)`, `tojson`, lengths in characters, modulo. A prompt
- * that differs in one space from what the model was trained on costs quality, and no one sees why.
+ * `@huggingface/jinja` parses and runs the template. This folder holds only what it lacks or gives JavaScript's
+ * meaning, each part because a published kind of template comes out differently (or not at all) without it:
+ *
+ * - `strip`, `lstrip`, `rstrip` with characters (the library ignores them: thoughts lose their indentation), and
+ *   `find`, `count`, `rsplit`, `splitlines`, `removeprefix`, `removesuffix`, `join`, which it does not have;
+ * - `tojson` and printed values as Python writes them (`1e-07`, `True`, `None`, `{'a': 1}`), equality by content;
+ * - filters on strings and undefined values, `selectattr` with any test and operand, `in` as a test, `%`, `+`;
+ * - `strftime_now` with a clock that is given, and a scope in which a variable may be called like a global.
+ *
+ * Of the demo model's own chats 4 in 14 differ from transformers without it. A prompt that differs in one space from
+ * what the model was trained on costs quality, and no one sees why.
  */
 import { Template } from '@huggingface/jinja';
 import { FILTERS, type FilterContext, TESTS } from './filters.js';

@@ -3,7 +3,6 @@ import {
   type Arguments,
   ArrayValue,
   argument,
-  BooleanValue,
   IntegerValue,
   integerArgument,
   iterate,
@@ -26,12 +25,7 @@ export const STRING_METHODS: ReadonlyMap<string, StringMethod> = new Map<string,
   ['split', (text, args) => strings(split(text, args))],
   ['rsplit', (text, args) => strings(rsplit(text, args))],
   ['splitlines', (text) => strings(pythonSplitLines(text))],
-  ['capitalize', (text) => new StringValue(capitalize(text))],
   ['find', (text, args) => new IntegerValue(characterIndex(text, text.indexOf(needText(args, 0, 'sub'))))],
-  [
-    'rfind',
-    (text, args) => new IntegerValue(characterIndex(text, text.lastIndexOf(needText(args, 0, 'sub')))),
-  ],
   ['count', (text, args) => new IntegerValue(countOf(text, needText(args, 0, 'sub')))],
   [
     'removeprefix',
@@ -55,8 +49,6 @@ export const STRING_METHODS: ReadonlyMap<string, StringMethod> = new Map<string,
       return new StringValue((list === undefined ? [] : iterate(list)).map(pythonStr).join(text));
     },
   ],
-  ['isdigit', (text) => new BooleanValue(/^\p{Nd}+$/u.test(text))],
-  ['isspace', (text) => new BooleanValue(text !== '' && pythonStrip(text) === '')],
 ]);
 
 function split(text: string, args: Arguments): string[] {
@@ -88,11 +80,6 @@ function rsplit(text: string, args: Arguments): string[] {
   const parts = text.split(separator);
   const joined = parts.length - most;
   return most < 0 || joined <= 1 ? parts : [parts.slice(0, joined).join(separator), ...parts.slice(joined)];
-}
-
-export function capitalize(text: string): string {
-  const [first = '', ...rest] = [...text];
-  return first.toUpperCase() + rest.join('').toLowerCase();
 }
 
 function countOf(text: string, part: string): number {
