@@ -5,6 +5,7 @@
  */
 
 import { deserializeError, type KvantError } from '../errors.js';
+import { onAbort } from './abort.js';
 import type { WireEvent } from './messages.js';
 import type { ChoiceTimes } from './sequence.js';
 import { timingsOf } from './timings.js';
@@ -51,7 +52,7 @@ export class GenerationStream implements Generation {
   #wakes: (() => void)[] = [];
   readonly #accept: PromiseWithResolvers<void>;
   readonly #finished: PromiseWithResolvers<GenerationResult>;
-  readonly #onAbort = (): void => this.cancel();
+  readonly #release: () => void;
 
   constructor(setup: GenerationSetup) {
     this.#setup = setup;
@@ -76,7 +77,8 @@ export class GenerationStream implements Generation {
     // A reader may look at one of the three (accepted, result, deltas) and not at the others.
     this.accepted.catch(() => {});
     this.result.catch(() => {});
-    setup.signal?.addEventListener('abort', this.#onAbort, { once: true });
+    const { signal } = setup;
+    this.#release = signal === undefined ? () => {} : onAbort(signal, () => this.cancel());
   }
 
   /** True until every choice has finished. */
@@ -201,10 +203,6 @@ export class GenerationStream implements Generation {
       ),
       seed: this.seed,
     });
-  }
-
-  #release(): void {
-    this.#setup.signal?.removeEventListener('abort', this.#onAbort);
   }
 
   #notify(): void {

@@ -147,6 +147,19 @@ describe('Engine', () => {
     expect(getEventListeners(signal, 'abort')).toHaveLength(0);
   });
 
+  it('one signal ends as many requests as share it, through one listener', async () => {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const many = Array.from({ length: 15 }, (_, i) =>
+      engine.generate({ prompt: [i], maxTokens: 400, temperature: 0, ignoreEos: true, signal }),
+    );
+    expect(getEventListeners(signal, 'abort')).toHaveLength(1);
+    await Promise.all(many.map((generation) => generation.accepted));
+    controller.abort();
+    for (const generation of many) expect((await generation.result).finishReason).toBe('cancelled');
+    expect(getEventListeners(signal, 'abort')).toHaveLength(0);
+  });
+
   it('an abort before the request costs nothing', async () => {
     const submitted = device.submitted;
     const generation = engine.generate({ prompt: [42], signal: AbortSignal.abort() });
