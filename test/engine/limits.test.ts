@@ -54,6 +54,34 @@ describe('limits', () => {
     await harness.core.close();
   });
 
+  it('bounds the wait for a first token: behind decoding rows, behind a long prompt, before a flood', async () => {
+    const harness = await Harness.start({ maxRows: 8, maxBatchTokens: 16, blocks: 200 });
+    const stepsTo = async (length: number): Promise<number> => {
+      const from = harness.core.stats().steps;
+      const { answers, done } = harness.add(randomPrompt(seeded(length), length), { maxTokens: 3 });
+      while (answers[0]!.ids.length === 0) {
+        // The flood: whenever there is a row, somebody new is there to take it.
+        if (harness.core.stats().queued < 3) harness.add([1, 2, 3, 4, 5], { maxTokens: 2 });
+        await harness.turns(1);
+      }
+      const steps = harness.core.stats().steps - from;
+      await done;
+      return steps;
+    };
+    const decoding = [1, 2, 3, 4].map((id) => harness.add([id], { maxTokens: 250 }));
+    await harness.turns(8);
+    // Four rows decode and at most three newcomers beside it: half of the nine tokens left is five.
+    expect(await stepsTo(200)).toBeLessThanOrEqual(200 / 5 + 4);
+    const long = harness.add(randomPrompt(seeded(9), 250), { maxTokens: 2 });
+    await harness.turns(2);
+    // The long prompt leaves the short one a share, instead of some 25 steps to wait.
+    expect(await stepsTo(6)).toBeLessThanOrEqual(8);
+    expect(long.answers[0]!.ids).toEqual([]);
+    for (const { id } of [...decoding, long]) harness.core.cancel(id);
+    await harness.untilIdle();
+    await harness.core.close();
+  });
+
   for (const seed of [1, 2, 3, 4]) {
     it(`rows that give way, end, are cancelled and fail together: the others do not notice (${seed})`, async () => {
       const random = seeded(seed);
