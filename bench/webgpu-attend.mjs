@@ -88,7 +88,7 @@ export function makeBuffers(bench, c, sharp) {
 }
 
 /** out of one (token, head) in float64. */
-function attendReference(keys, values, c, q, s, token, position, head) {
+export function attendReference(keys, values, c, q, s, token, position, head) {
   const { shape } = c;
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot } = shape;
   const kv = Math.floor(head / (heads / kvHeads));

@@ -1,18 +1,22 @@
 // The fast WebGPU kernels: each is checked against float64, then timed; a table and JSON come out.
 //
-//   node bench/webgpu-kernels.mjs [--only linear,matrix,decode,prefill] [--seconds 480] [--json FILE] [--quick]
+//   node bench/webgpu-kernels.mjs [--only linear,matrix,decode,prefill,chosen,check] [--seconds 480] [--json FILE] [--quick]
 //
+// `chosen`: the linear kernels that the product takes, for the shapes of two models and every bucket of rows. `check`:
+// every way to load a subgroup matrix, and the stages of the prefill attention apart. The others sweep over sizes.
 // It needs a built checkout (npm run build) and nothing else but a Dawn binary: npm's `webgpu`, or KVANT_DAWN.
 
 import { writeFileSync } from 'node:fs';
 import { checkAttend, makeCase, timeAttend } from './webgpu-attend.mjs';
 import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
 import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
+import { checkMatrixOps, checkPrefillStages } from './webgpu-matrix-check.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
 const { gemvFits, gemvKernel } = await load('webgpu/kernels/linear-gemv.js');
 const { matrixGemmFits, matrixGemmKernel } = await load('webgpu/kernels/linear-matrix.js');
+const { chooseGemv, chooseMatrixGemm } = await load('webgpu/kernels/linear-fast.js');
 const { attendKernel } = await load('webgpu/kernels/attend.js');
 const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
 const { prefillFits, prefillStage } = await load('webgpu/kernels/attend-prefill.js');
@@ -533,9 +537,54 @@ if (only.includes('decode') && lanes > 0) {
     }
 }
 
+/** Ways to write the prefill kernel; `check` finds out which of them are right. */
+const ways = ['kept', 'again'].flatMap((queries) =>
+  ['rows', 'turned'].flatMap((values) => ['vec4', 'scalar'].map((tile) => ({ queries, values, tile }))),
+);
+let rightWays = ways;
+const prefillConfig = (matrix, keys, rows, way) => ({
+  matrix,
+  subgroupSize: lanes,
+  keys,
+  rows,
+  workgroupBytes: features.workgroupBytes,
+  ...way,
+});
+
+if (only.includes('check') && lanes > 0 && matrixConfig() !== null) {
+  const matrix = matrixConfig();
+  report.matrixLoads = await checkMatrixOps(bench, matrix);
+  report.stages = [];
+  const c = makeCase(packing, models.qwen ?? models.tiny, [{ length: 192, position: 0 }]);
+  for (const keys of [32, 64])
+    for (const way of ways) {
+      const config = prefillConfig(matrix, keys, 32, way);
+      if (!prefillFits(c.shape, config)) continue;
+      const row = await checkPrefillStages(bench, arenas, c, (x) => prefillStage(c.shape, x), config);
+      report.stages.push({ keys, ...way, ...row });
+      const text = (v) => (typeof v === 'number' ? v.toExponential(1) : v);
+      console.log(
+        `stages k${keys} queries ${way.queries} values ${way.values} ${way.tile}: scores ${text(row.scores)}, weights ${text(row.weights)}, values ${text(row.values)}, all ${text(row.all)}`,
+      );
+      for (const probe of ['scores', 'weights', 'values'])
+        if (row[`${probe}Got`] !== undefined)
+          console.log(
+            `  ${probe}: got ${row[`${probe}Got`].join(' ')} | want ${row[`${probe}Want`].join(' ')}`,
+          );
+    }
+  const right = (way) =>
+    report.stages.some(
+      (s) => s.queries === way.queries && s.values === way.values && s.tile === way.tile && s.all < 4e-3,
+    );
+  rightWays = ways.filter(right);
+  console.log(
+    `right ways: ${rightWays.map((w) => `${w.queries} ${w.values} ${w.tile}`).join(', ') || 'none'}`,
+  );
+  save();
+}
+
 if (only.includes('prefill') && lanes > 0) {
   const matrix = matrixConfig();
-  const usual = matrix === null ? 'vec4' : await probeTile(matrix);
   for (const [model, shape] of Object.entries(models))
     for (const [length, position] of quick
       ? [[40, 5]]
@@ -548,7 +597,7 @@ if (only.includes('prefill') && lanes > 0) {
       const seen = length * position + (length * (length + 1)) / 2;
       const flops = seen * shape.heads * shape.headDim * 4;
       const name = `${model} ${length} at ${position}`;
-      if (length <= 512)
+      if (length <= 512 && position === 0)
         await attendCase(
           'prefill',
           name,
@@ -559,33 +608,70 @@ if (only.includes('prefill') && lanes > 0) {
           1e-5,
         );
       if (matrix === null) continue;
-      for (const [keys, rows, tile] of [
-        [64, 64, 'vec4'],
-        [64, 64, 'scalar'],
-        [64, 32, usual],
-        [32, 64, usual],
-        [32, 32, usual],
-      ]) {
-        const config = {
-          matrix,
-          subgroupSize: lanes,
-          keys,
-          rows,
-          tile,
-          workgroupBytes: features.workgroupBytes,
-        };
-        if (!prefillFits(c.shape, config)) continue;
-        await attendCase(
-          'prefill',
-          name,
-          `k${keys} r${rows} ${tile}`,
-          c,
-          [prefillStage(c.shape, config)],
-          flops,
-          4e-3,
-        );
+      for (const way of rightWays)
+        for (const [keys, rows] of [
+          [64, 64],
+          [32, 64],
+          [32, 32],
+        ]) {
+          if (rows > (shape.heads / shape.kvHeads) * 16) continue;
+          const config = prefillConfig(matrix, keys, rows, way);
+          if (!prefillFits(c.shape, config)) continue;
+          await attendCase(
+            'prefill',
+            name,
+            `k${keys} r${rows} ${way.queries} ${way.values} ${way.tile}`,
+            c,
+            [prefillStage(c.shape, config)],
+            flops,
+            4e-3,
+          );
+        }
+    }
+}
+
+if (only.includes('chosen') && lanes > 0) {
+  const capabilities = {
+    precision: 'default',
+    deterministic: false,
+    f16: features.f16,
+    subgroups: true,
+    subgroupMinSize: lanes,
+    subgroupMaxSize: lanes,
+    minLanes: 4,
+    matrices: features.matrices.map((m) => ({
+      m: m.M,
+      n: m.N,
+      k: m.K,
+      component: m.component,
+      result: m.result,
+    })),
+    workgroupBytes: features.workgroupBytes,
+    workgroupThreads: 1024,
+    bindingBytes: features.maxBinding,
+  };
+  const entries = [];
+  for (const [name, [n, k, more]] of Object.entries(layers)) {
+    if (quick && name !== 'qwen o') continue;
+    for (const rows of quick ? [1, 8] : [1, 2, 4, 8, 16, 32, 64, 128, 512, 2048]) {
+      if (name.includes('head') && rows > 64) continue;
+      const row = { section: 'chosen', name: `${name} ×${rows}` };
+      const s = spec(n, k, rows, more);
+      const gemv = rows <= 8 ? chooseGemv(capabilities, s) : null;
+      if (gemv !== null) {
+        const config = `gemv s${gemv.subgroups} r${gemv.rowsPerSubgroup} k${gemv.splits}`;
+        entries.push({ s, kernel: gemvKernel(s, gemv), bound: 2e-5, row: { ...row, config } });
+      }
+      // A GEMM has the norm before it.
+      const plain = spec(n, k, rows, { ...more, norm: null });
+      const c = rows > 4 ? chooseMatrixGemm(capabilities, plain) : null;
+      if (c !== null) {
+        const config = `${c.bm}×${c.bn}×${c.bk} s${c.sm}${c.sn}${c.sk} b${c.buffers} d${c.depth}`;
+        entries.push({ s: plain, kernel: matrixGemmKernel(plain, c), bound: 2e-3, row: { ...row, config } });
       }
     }
+  }
+  await linearCases('chosen', entries);
 }
 
 const bad = report.rows.filter((r) => r.failed || (r.bound !== undefined && !r.good));

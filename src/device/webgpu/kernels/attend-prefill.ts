@@ -24,6 +24,15 @@ export interface PrefillConfig {
   /** Most query rows of a workgroup. */
   readonly rows: number;
   readonly tile: 'vec4' | 'scalar';
+  /** Queries stay in matrices for the whole walk, or are loaded again for every tile of keys. */
+  readonly queries: 'kept' | 'again';
+  /** V is staged as it lies in the cache, or turned, so that both factors are read along positions. */
+  readonly values: 'rows' | 'turned';
+  /**
+   * For benchmarks that look for a fault: `out` gets, for the first tile of keys, the scores (in powers of two), the
+   * weights, or the values times a permutation, in place of the result.
+   */
+  readonly probe?: 'scores' | 'weights' | 'values';
   /** Tokens of a tile; ATTENTION_TILE but in benchmarks. */
   readonly tileTokens?: number;
   readonly workgroupBytes: number;
@@ -51,8 +60,10 @@ function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const stride = shape.headDim + pad;
   const scoreStride = c.keys + 4;
   const weightStride = c.keys + pad;
-  const staged = Math.max(c.keys, rows) * stride;
-  const bytes = staged * size + rows * weightStride * size + rows * scoreStride * 4 + rows * 12 + 4;
+  const asked = c.queries === 'again' ? rows * stride : 0;
+  const staged = (asked > 0 ? c.keys : Math.max(c.keys, rows)) * stride + asked;
+  const turned = c.values === 'turned' ? shape.headDim * weightStride : 0;
+  const bytes = (staged + turned + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 4;
   return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
 }
 
@@ -94,6 +105,7 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const wide = c.tile === 'vec4' ? 4 : 1;
   const quad = `vec4<${component}>`;
   const element = wide === 4 ? quad : component;
+  const asked = c.queries === 'again' ? 'asked' : 'staged';
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
@@ -132,6 +144,18 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
       );
     }
   };
+  const turn = (): void => {
+    for (const i of count(perThread)) {
+      emit(
+        `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = u % ${headDim / 8}u * ${8 * weightStride}u + u / ${headDim / 8}u;`,
+      );
+      for (const d of count(8)) {
+        const half = `unpack2x16float(piece${i}.${'xyzw'[d >> 1]}).${d & 1 ? 'y' : 'x'}`;
+        emit(`    turned[to + ${d * weightStride}u] = ${component}(${half});`);
+      }
+      emit('  }');
+    }
+  };
   /** A position beyond the last repeats it: its weight is zero, and what is stored there is finite or this row's own. */
   const stage = (): void => {
     for (const i of count(perThread)) {
@@ -158,7 +182,9 @@ ${STEP_WGSL}
 alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
 alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
-var<workgroup> staged: array<${element}, ${(Math.max(keys, rows) * stride) / wide}>;
+var<workgroup> staged: array<${element}, ${((c.queries === 'again' ? keys : Math.max(keys, rows)) * stride) / wide}>;
+${c.queries === 'again' ? `var<workgroup> asked: array<${element}, ${(rows * stride) / wide}>;` : ''}
+${c.values === 'turned' ? `var<workgroup> turned: array<${component}, ${headDim * weightStride}>;` : ''}
 var<workgroup> weights: array<${element}, ${(rows * weightStride) / wide}>;
 var<workgroup> scores: array<f32, ${rows * scoreStride}>;
 var<workgroup> tops: array<f32, ${rows}>;
@@ -191,23 +217,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       v = q[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim / 4}u + i % ${headDim / 4}u] * ${scaleText};
     }
     let to = r * ${stride / 4}u + i % ${headDim / 4}u;
-    ${put('staged', 'to', component === 'f16' ? 'vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)))' : 'v')}
+    ${put(asked, 'to', component === 'f16' ? 'vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)))' : 'v')}
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
   var base = low_first / ${keys}u * ${keys}u;`);
   fetch('keys', 'base');
   emit('  workgroupBarrier();');
-  for (const k of count(headDim / matrix.k))
+  const loadQuery = (k: number): void =>
     emit(
-      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / wide}u + ${(k * matrix.k) / wide}u, ${stride / wide}u);`,
+      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&${asked}, sub * ${(matrix.m * stride) / wide}u + ${(k * matrix.k) / wide}u, ${stride / wide}u);`,
     );
+  if (c.queries === 'kept') count(headDim / matrix.k).forEach(loadQuery);
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
+  if (c.queries === 'again') emit('  workgroupBarrier();');
   emit(`  for (; base <= last; base += ${keys}u) {`);
   emit('  workgroupBarrier();');
   stage();
   emit('  if (lid == 0u) { raised = 0u; }');
   emit('  workgroupBarrier();');
   fetch('values', 'base');
+  if (c.queries === 'again') count(headDim / matrix.k).forEach(loadQuery);
   // Scores.
   for (const n of count(keys / matrix.n)) {
     emit('  {');
@@ -224,7 +253,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit('  }');
   }
   emit('  workgroupBarrier();');
-  stage();
+  if (c.probe === 'scores') look((r, j) => `scores[${r} * ${scoreStride}u + ${j}]`);
+  if (c.values === 'turned') turn();
+  else stage();
   // Softmax: `rowLanes` neighbours share a row.
   for (const turn of count(rowTurns)) {
     emit(`  {
@@ -272,6 +303,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     }
   }`);
   }
+  if (c.probe === 'weights') {
+    emit('  workgroupBarrier();');
+    look((r, j) => weightAt(r, j));
+  }
+  if (c.probe === 'values') {
+    // Weights of one for the position that a row has in the workgroup, and the first tile only.
+    emit(`  workgroupBarrier();
+  for (var i = lid; i < ${(rows * keys) / 4}u; i += ${threads}u) {
+    let r = i / ${keys / 4}u;
+    let j = i % ${keys / 4}u * 4u;
+    let w = ${quad}(vec4<u32>(j, j + 1u, j + 2u, j + 3u) == vec4<u32>(r % ${keys}u));
+    ${put('weights', `(r * ${weightStride}u + j) / 4u`, 'w')}
+    if (j == 0u) { sums[r] = 1.0; }
+  }`);
+  }
   emit(`  if (workgroupUniformLoad(&raised) != 0u) {`);
   throughScores('shrinking');
   emit('  }');
@@ -284,16 +330,38 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     );
     for (const d of count(dims)) {
       emit(
-        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / wide}u, ${stride / wide}u);`,
+        c.values === 'turned'
+          ? `    let v${d} = subgroupMatrixLoad<Right, col_major>(&turned, ${d * matrix.n * weightStride + k * matrix.k}u, ${weightStride}u);`
+          : `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / wide}u, ${stride / wide}u);`,
       );
       emit(`    o${d} = subgroupMatrixMultiplyAccumulate(w, v${d}, o${d});`);
     }
     emit('  }');
   }
+  if (c.probe === 'values') emit('  if (step[0].x > 0u) { break; }');
   emit('  }');
   emit('  workgroupBarrier();');
   throughScores('finishing');
   emit('}');
+
+  /** Ends here, under a condition that the compiler cannot see through, with a tile in `out`. */
+  function look(value: (r: string, j: string) => string): void {
+    emit(`  if (step[0].x > 0u) {
+    for (var i = lid; i < ${rows * keys}u; i += ${threads}u) {
+      let r = i / ${keys}u;
+      let row = row_first + r;
+      if (row < row_count) {
+        out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + i % ${keys}u] = ${value('r', `i % ${keys}u`)};
+      }
+    }
+    return;
+  }`);
+  }
+
+  function weightAt(r: string, j: string): string {
+    const at = `(${r} * ${weightStride}u + ${j})`;
+    return wide === 4 ? `f32(weights[${at} / 4u][${at} % 4u])` : `f32(weights[${at}])`;
+  }
 
   /** Takes the sums through `scores`, `keys` dims at a time: multiplied by shrink and back, or divided and out. */
   function throughScores(what: 'shrinking' | 'finishing'): void {
@@ -327,7 +395,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}`,
+    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys} ${c.queries} ${c.values}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, out) => {

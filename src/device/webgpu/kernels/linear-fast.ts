@@ -58,7 +58,7 @@ export function specOf(shape: LinearShape): LinearSpec {
 
 /**
  * Sizes of a GEMV, or null where there is none. Measured on an H200 with 4-bit weights:
- * - many weights (2²⁵ and more) want many rows of the weight for each load of x;
+ * - many weights (2²⁵ and more, or a vocabulary) want many rows of the weight for each load of x;
  * - few features (a down projection of a small model) want subgroups that split K, for there are too few otherwise;
  * - between them small workgroups, for each has to stage x first; more rows of x shift the balance to more reuse.
  */
@@ -68,7 +68,7 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
   const { workgroupBytes, workgroupThreads } = capabilities;
   const { n, k, rows } = spec;
   const sizes: (readonly [subgroups: number, rowsPerSubgroup: number, splits: number])[] = [];
-  if (n * k >= 2 ** 25) sizes.push([8, 4, 1]);
+  if (n >= 16384 || n * k >= 2 ** 25) sizes.push([8, 4, 1]);
   else if (n <= 2048 && rows === 1 && spec.glu === null) sizes.push([6, 2, 3]);
   else if (n <= 2048 && rows > 4) sizes.push([8, 4, 4]);
   else if (rows > 4 || (rows > 1 && n * k >= 2 ** 24)) sizes.push([8, 4, 1]);

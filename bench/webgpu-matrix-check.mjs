@@ -1,0 +1,167 @@
+// What subgroup matrices really do on a device: every way to load one, and the prefill attention stage by stage.
+// A kernel that is right in emulation and wrong on a GPU is wrong in one of these.
+
+import { attendReference, makeBuffers, stageText } from './webgpu-attend.mjs';
+import { emulateMatrices } from './webgpu-emulate.mjs';
+import { f16, relativeError, toF16 } from './webgpu-harness.mjs';
+
+/** Loads a matrix of distinct numbers in every way and multiplies it by one. Prints and returns the wrong ones. */
+export async function checkMatrixOps(bench, matrix) {
+  const { m, n, k, component } = matrix;
+  const lanes = bench.features.subgroupSize;
+  const bad = [];
+  const results = [];
+  for (const kind of ['left', 'right', 'sum'])
+    for (const major of ['row', 'col'])
+      for (const tile of kind === 'sum' ? ['scalar'] : ['vec4', 'scalar'])
+        for (const [stride, offset, then] of [
+          [16, 0, ''],
+          [40, 0, ''],
+          [136, 16, ''],
+          [136, 136 * 16 + 32, ''],
+          [72, 0, 'overwritten'],
+        ]) {
+          const type = kind === 'sum' ? 'f32' : component;
+          const wide = tile === 'vec4' ? 4 : 1;
+          const rows = kind === 'left' ? m : kind === 'right' ? k : m;
+          const cols = kind === 'left' ? k : n;
+          const words = 136 * 40;
+          const element = wide === 4 ? `vec4<${type}>` : type;
+          // Number i of the tile is i modulo 251: exact in an f16, and different within a matrix for every stride.
+          const fill =
+            wide === 4
+              ? `t[i] = ${element}(vec4<u32>(i * 4u % 251u, (i * 4u + 1u) % 251u, (i * 4u + 2u) % 251u, (i * 4u + 3u) % 251u));`
+              : `t[i] = ${type}(i % 251u);`;
+          const load = (of, where, order, at, step) =>
+            `subgroupMatrixLoad<${of}, ${order}_major>(&${where}, ${at}u, ${step}u)`;
+          const mine = load(
+            { left: 'Left', right: 'Right', sum: 'Sum' }[kind],
+            't',
+            major,
+            offset / wide,
+            stride / wide,
+          );
+          const size = Math.max(m, n, k);
+          const product = {
+            left: `subgroupMatrixMultiplyAccumulate(mine, ${load('Right', 'one', 'col', 0, size)}, Sum())`,
+            right: `subgroupMatrixMultiplyAccumulate(${load('Left', 'one', 'row', 0, size)}, mine, Sum())`,
+            sum: 'mine',
+          }[kind];
+          const wgsl = `${component === 'f16' ? 'enable f16;' : ''} enable subgroups; enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+alias Left = subgroup_matrix_left<${component}, ${k}, ${m}>;
+alias Right = subgroup_matrix_right<${component}, ${n}, ${k}>;
+alias Sum = subgroup_matrix_result<f32, ${n}, ${m}>;
+var<workgroup> t: array<${element}, ${words / wide}>;
+var<workgroup> one: array<${component}, ${size * size}>;
+@compute @workgroup_size(${lanes})
+fn main(@builtin(local_invocation_index) lid: u32) {
+  for (var i = lid; i < ${words / wide}u; i += ${lanes}u) { ${fill} }
+  for (var i = lid; i < ${size * size}u; i += ${lanes}u) { one[i] = ${component}(i / ${size}u == i % ${size}u); }
+  workgroupBarrier();
+  let mine = ${mine};
+  ${then === '' ? '' : `workgroupBarrier(); for (var i = lid; i < ${words / wide}u; i += ${lanes}u) { t[i] = ${element}(7); } workgroupBarrier();`}
+  subgroupMatrixStore<row_major>(&out, 0u, ${product}, ${n}u);
+}`;
+          const label = `${kind} ${major} ${tile} stride ${stride} offset ${offset} ${then}`;
+          const row = { label };
+          try {
+            const out = bench.buffer(m * n * 4);
+            const kernel = { label, wgsl, bindings: ['out'], writes: ['out'], workgroups: [1, 1, 1] };
+            bench.run([bench.launch(await bench.compile(kernel), { out })]);
+            const got = await bench.readFloats(out, m * n, 'f32');
+            out.destroy();
+            const value = (i, j) => (offset + (major === 'row' ? i * stride + j : j * stride + i)) % 251;
+            let wrong = 0;
+            for (let i = 0; i < rows; i++)
+              for (let j = 0; j < cols; j++) if (got[i * n + j] !== value(i, j)) wrong++;
+            row.wrong = wrong;
+            if (wrong > 0) row.got = [...got.slice(0, 4), '…', ...got.slice(n, n + 4)];
+            if (wrong > 0) row.want = [0, 1].flatMap((i) => [0, 1, 2, 3].map((j) => value(i, j)));
+          } catch (error) {
+            row.failed = String(error.message).slice(0, 300);
+          }
+          results.push(row);
+          if (row.failed || row.wrong > 0) {
+            bad.push(row);
+            console.log(
+              `matrix load WRONG ${label}: ${row.failed ?? `${row.wrong} wrong, got ${row.got.join(' ')} want ${row.want.join(' ')}`}`,
+            );
+          }
+        }
+  console.log(`matrix loads: ${results.length - bad.length} of ${results.length} right`);
+  return results;
+}
+
+/** What a probe of the prefill kernel should leave in `out`, for rows whose token is beyond the first tile. */
+function probeReference(arenas, c, q, config, probe, row) {
+  const { shape } = c;
+  const { heads, kvHeads, headDim, blockTokens } = shape;
+  const group = heads / kvHeads;
+  const token = Math.floor(row / heads);
+  const head = row % heads;
+  const kv = Math.floor(head / group);
+  const at = (t) =>
+    ((c.tables[Math.floor(t / blockTokens)] * kvHeads + kv) * blockTokens + (t % blockTokens)) * headDim;
+  const half = (arena, i) => f16(arena.word(i >>> 1) >>> (i & 1 ? 16 : 0));
+  const { keys } = config;
+  if (probe === 'values') {
+    const inTile = (token % 16) * group + (head % group);
+    const t = (inTile % Math.min(config.rows, group * 16)) % keys;
+    return Array.from({ length: headDim }, (_, d) => half(arenas.values, at(t) + d));
+  }
+  const scores = Array.from({ length: keys }, (_, t) => {
+    let sum = 0;
+    for (let d = 0; d < headDim; d++)
+      sum +=
+        f16(toF16(Math.fround(q[row * headDim + d] * Math.fround(shape.scale * Math.LOG2E)))) *
+        half(arenas.keys, at(t) + d);
+    return sum;
+  });
+  if (probe === 'scores') return scores;
+  const top = Math.max(...scores);
+  return scores.map((s) => 2 ** (s - top));
+}
+
+/**
+ * The stages of a prefill kernel apart: scores, weights, values, all. `build(config)` makes the stage. One sequence
+ * of at least 2 · keys tokens at 0. With `emulate` matrices are loops: f32 components and subgroups of one.
+ */
+export async function checkPrefillStages(bench, arenas, c, build, config, emulate = false) {
+  const row = {};
+  for (const probe of ['scores', 'weights', 'values', 'all']) {
+    const { q, resources } = makeBuffers(bench, c, 60);
+    try {
+      const stage = build(probe === 'all' ? config : { ...config, probe });
+      const text = stageText(stage, c.facts);
+      if (emulate) text.wgsl = emulateMatrices(text.wgsl, config.matrix.m);
+      const all = { ...resources, keys: arenas.keys.buffer, values: arenas.values.buffer };
+      bench.run([bench.launch(await bench.compile(text), all)]);
+      const { heads, headDim } = c.shape;
+      const out = await bench.readFloats(resources.out, c.tokens * heads * headDim, 'f32');
+      const got = [];
+      const want = [];
+      const width = probe === 'scores' || probe === 'weights' ? config.keys : headDim;
+      for (const token of [config.keys, config.keys + 5, c.tokens - 1])
+        for (const head of [0, 1, heads - 1]) {
+          const at = token * heads + head;
+          got.push(...out.subarray(at * headDim, at * headDim + width));
+          want.push(
+            ...(probe === 'all'
+              ? attendReference(arenas.keys, arenas.values, c, q, 0, token, token, head)
+              : probeReference(arenas, c, q, config, probe, at)),
+          );
+        }
+      row[probe] = relativeError(got, want);
+      if (!(row[probe] < 1e-2)) {
+        row[`${probe}Got`] = got.slice(0, 8).map((v) => Number(v.toPrecision(4)));
+        row[`${probe}Want`] = [...want.slice(0, 8)].map((v) => Number(v.toPrecision(4)));
+      }
+    } catch (error) {
+      row[probe] = String(error.message).slice(0, 400);
+    }
+    for (const buffer of Object.values(resources)) buffer.destroy();
+  }
+  return row;
+}
