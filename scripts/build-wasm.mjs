@@ -1,6 +1,7 @@
 // Compiles the CPU kernels: one AssemblyScript program, built twice, with and without relaxed SIMD.
 // Only what changed is built again; files are written aside and renamed, so that builds may run side by side.
 import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -50,7 +51,8 @@ for (const file of files) hash.update(file).update(await readFile(join(source, f
 const stamp = hash.digest('hex');
 await mkdir(out, { recursive: true });
 const previous = await readFile(join(out, 'stamp'), 'utf8').catch(() => '');
-if (previous !== stamp) {
+const built = builds.every(({ name }) => existsSync(join(out, `${name}.wasm`)));
+if (previous !== stamp || !built) {
   const asc = await import('assemblyscript/asc');
   for (const { name, flags } of builds) {
     const temporary = join(out, `${name}.${process.pid}.wasm`);
