@@ -81,6 +81,31 @@ describe('the engine on its thread', () => {
     await expect(Engine.load(MODEL, { signal: AbortSignal.abort(new Error('no')) })).rejects.toThrow('no');
   });
 
+  it('a thread that dies while it loads ends the loading', async () => {
+    let died = false;
+    const loading = Engine.load(MODEL, options, {
+      onWorker: (worker) => {
+        worker.once('online', () => void worker.terminate());
+        died = true;
+      },
+    });
+    await expect(loading).rejects.toMatchObject({ code: 'engine-crashed', status: 503 });
+    expect(died).toBe(true);
+  });
+
+  it('closing under load ends everything, on both sides', async () => {
+    const engine = await Engine.load(MODEL, options);
+    const many = Array.from({ length: 20 }, (_, i) =>
+      engine.generate({ prompt: 'Once upon a time', maxTokens: 400, seed: i, ignoreEos: true }),
+    );
+    await many[19]!.accepted;
+    // One that is posted just before: taken in or refused, but never left hanging.
+    const last = engine.generate({ prompt: 'x', maxTokens: 400, ignoreEos: true });
+    await engine.close();
+    for (const generation of [...many, last])
+      expect((await generation.result).finishReason).toBe('cancelled');
+  });
+
   it('errors of loading come through whole', async () => {
     const error: unknown = await Engine.load(MODEL, { ...options, maxContext: 10_000 }).catch(
       (reason) => reason,
