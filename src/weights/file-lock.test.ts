@@ -51,6 +51,13 @@ it('does not wait for a process that is gone, nor for a lock nobody touches', as
   expect(await withFileLock(path, undefined, async () => 2)).toBe(2);
 });
 
+it('leaves the lock of another that took it over', async () => {
+  using folder = folderWith({});
+  const path = join(folder.path, 'lock');
+  await withFileLock(path, undefined, async () => writeFileSync(path, `${process.pid} ${hostname()} other`));
+  expect(existsSync(path)).toBe(true);
+});
+
 it('waits for one that lives, until it is told to stop', async () => {
   using folder = folderWith({});
   const path = join(folder.path, 'lock');

@@ -2,6 +2,7 @@
  * A lock between processes: a file that names its holder, touched now and then, and stale when its holder is gone.
  */
 
+import { randomUUID } from 'node:crypto';
 import { readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,10 +21,11 @@ export async function withFileLock<T>(
   signal: AbortSignal | undefined,
   work: () => Promise<T>,
 ): Promise<T> {
+  const holder = `${process.pid} ${hostname()} ${randomUUID()}`;
   for (;;) {
     signal?.throwIfAborted();
     try {
-      await writeFile(path, `${process.pid} ${hostname()}`, { flag: 'wx' });
+      await writeFile(path, holder, { flag: 'wx' });
       break;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
@@ -44,7 +46,8 @@ export async function withFileLock<T>(
     return await work();
   } finally {
     clearInterval(timer);
-    await rm(path, { force: true });
+    // A process that was stopped for long finds the lock taken over: it is not its own to remove.
+    if ((await readFile(path, 'utf8').catch(() => '')) === holder) await rm(path, { force: true });
   }
 }
 
@@ -52,7 +55,7 @@ async function isStale(path: string): Promise<boolean> {
   const held = await stat(path).catch(() => undefined);
   if (held === undefined) return false;
   if (Date.now() - held.mtimeMs > STALE_MS) return true;
-  const [, pid, host] = /^(\d+) (.+)$/.exec(await readFile(path, 'utf8').catch(() => '')) ?? [];
+  const [, pid, host] = /^(\d+) (\S+)/.exec(await readFile(path, 'utf8').catch(() => '')) ?? [];
   return pid !== undefined && host === hostname() && !isAlive(Number(pid));
 }
 
