@@ -1,0 +1,306 @@
+// The bare program on a GPU, without engine or scheduler: what a step costs in JavaScript and on the GPU, and where.
+//
+//   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
+//       [--software]
+//
+// Weights are random, affine 4-bit in groups of 64. It needs a built checkout. The profile puts every launch into a
+// pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
+
+import { writeFileSync } from 'node:fs';
+
+const dist = process.env.KVANT_DIST ?? '../dist';
+const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
+const { createWebGpuDevice } = await load('webgpu/index.js');
+const { Ops } = await load('ops.js');
+const { makeRopeTable } = await load('rope.js');
+const { StepInputs } = await load('step.js');
+
+const args = process.argv.slice(2);
+const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
+const numbers = (name, fallback) => option(name, fallback).split(',').map(Number);
+const steps = Number(option('--steps', '64'));
+const prompt = Number(option('--prompt', '512'));
+const software = args.includes('--software');
+const SHAPES = {
+  'qwen3-0.6b': { hidden: 1024, layers: 28, heads: 16, kvHeads: 8, headDim: 128, wide: 3072, qkNorm: true },
+  'llama-8b': { hidden: 4096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, wide: 14336, qkNorm: false },
+  tiny: { hidden: 128, layers: 2, heads: 4, kvHeads: 2, headDim: 32, wide: 256, qkNorm: true },
+};
+const VOCAB = software ? 512 : 32000;
+const q4 = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' };
+
+/** Random codes; scale 2⁻⁸ / √cols and a bias that centres them. */
+function matrixSource(rows, cols) {
+  const noise = new Uint8Array(1 << 20);
+  for (let i = 0, h = 1; i < noise.length; i++) {
+    h = (Math.imul(h, 1664525) + 1013904223) >>> 0;
+    noise[i] = h >>> 24;
+  }
+  const half = (v) => {
+    const e = Math.floor(Math.log2(v));
+    return ((e + 15) << 10) | Math.round((v / 2 ** e - 1) * 1024);
+  };
+  const scale = half(0.2 / Math.sqrt(cols));
+  const bias = half(1.5 / Math.sqrt(cols)) | 0x8000;
+  return {
+    name: `${rows}×${cols}`,
+    rows,
+    cols,
+    format: q4,
+    readRows: async (start, end) => {
+      const bytes = ((end - start) * cols) / 2;
+      const data = new Uint8Array(bytes);
+      for (let at = 0; at < bytes; at += noise.length)
+        data.set(noise.subarray(0, Math.min(noise.length, bytes - at)), at);
+      const groups = ((end - start) * cols) / q4.groupSize;
+      const fill = (bits) => new Uint8Array(new Uint16Array(groups).fill(bits).buffer);
+      return { data, scales: fill(scale), biases: fill(bias) };
+    },
+  };
+}
+const ones = (length) => ({ name: 'norm', length, read: async () => new Float32Array(length).fill(1) });
+
+/** While set, dispatches go into passes of their own and leave (label, start, end) here. */
+let profile = null;
+
+function hookPasses() {
+  const prototype = globalThis.GPUCommandEncoder?.prototype;
+  if (prototype === undefined) return false;
+  const begin = prototype.beginComputePass;
+  prototype.beginComputePass = function (...rest) {
+    if (profile === null) return begin.apply(this, rest);
+    const { queries, labels } = profile;
+    let pipeline;
+    let group;
+    return {
+      setPipeline: (p) => {
+        pipeline = p;
+      },
+      setBindGroup: (_, g) => {
+        group = g;
+      },
+      dispatchWorkgroups: (x, y, z) => {
+        const at = labels.length * 2;
+        labels.push(pipeline.label);
+        const pass = begin.call(this, {
+          timestampWrites: {
+            querySet: queries,
+            beginningOfPassWriteIndex: at,
+            endOfPassWriteIndex: at + 1,
+          },
+        });
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, group);
+        pass.dispatchWorkgroups(x, y, z);
+        pass.end();
+      },
+      end: () => this.resolveQuerySet(queries, 0, labels.length * 2, profile.resolved, 0),
+    };
+  };
+  return true;
+}
+
+/** Keeps the GPUDevice that kvant opens: buffers of the profile are made on it. */
+let gpuDevice = null;
+const dawn = await import('webgpu');
+Object.assign(globalThis, dawn.globals);
+const requestDevice = GPUAdapter.prototype.requestDevice;
+GPUAdapter.prototype.requestDevice = async function (...rest) {
+  gpuDevice = await requestDevice.apply(this, rest);
+  return gpuDevice;
+};
+const hooked = hookPasses();
+
+const report = { cases: [] };
+// As kvant opens Dawn, but for timestamps, which Dawn otherwise rounds to 100 µs.
+const gpu = software
+  ? undefined
+  : dawn.create([
+      'enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness',
+      'disable-dawn-features=timestamp_quantization',
+    ]);
+const device = await createWebGpuDevice({
+  gpu,
+  allowSoftware: software,
+  ...(software ? { minLanes: 4 } : {}),
+});
+console.log(device.info.name, device.info.features.join(' '));
+
+for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b').split(',')) {
+  const s = SHAPES[name];
+  const { heads, kvHeads, headDim, hidden, wide } = s;
+  const rowsList = numbers('--rows', '1,8,32');
+  const maxRows = Math.max(...rowsList);
+  const maxContext = prompt + steps + 64;
+  let started = performance.now();
+  const matrix = (rows, cols) => device.loadMatrix([matrixSource(rows, cols)], { use: 'linear' });
+  const layers = [];
+  for (let i = 0; i < s.layers; i++)
+    layers.push({
+      qkv: await matrix((heads + 2 * kvHeads) * headDim, hidden),
+      o: await matrix(hidden, heads * headDim),
+      gateUp: await matrix(2 * wide, hidden),
+      down: await matrix(hidden, wide),
+      norms: [await device.loadVector(ones(hidden)), await device.loadVector(ones(hidden))],
+      headNorms: [await device.loadVector(ones(headDim)), await device.loadVector(ones(headDim))],
+    });
+  const table = await device.loadMatrix([matrixSource(VOCAB, hidden)], { use: 'embedding' });
+  const head = await matrix(VOCAB, hidden);
+  const last = await device.loadVector(ones(hidden));
+  const loadMs = performance.now() - started;
+  const f16 = { kind: 'float', dtype: 'f16' };
+  const perSlot = Math.ceil(maxContext / 32);
+  const pool = device.createKvPool({
+    layers: layers.map(() => ({ kvHeads, headDim, key: f16, value: f16, group: 0 })),
+    blocks: maxRows * perSlot,
+    blockTokens: 32,
+    slots: maxRows,
+    maxBlocksPerSlot: perSlot,
+  });
+  for (let r = 0; r < maxRows; r++)
+    pool.setBlocks(
+      r,
+      0,
+      Uint32Array.from({ length: perSlot }, (_, i) => r + i * maxRows),
+    );
+  const ops = new Ops();
+  const rope = makeRopeTable({
+    dims: headDim,
+    style: 'half',
+    frequencies: Float64Array.from({ length: headDim / 2 }, (_, i) => 1e6 ** ((-2 * i) / headDim)),
+    attentionFactor: 1,
+    maxContext,
+  });
+  let x = ops.embed(table);
+  layers.forEach((l, layer) => {
+    const shape = { layer, heads, kvHeads, headDim };
+    const norm = s.qkNorm ? { q: l.headNorms[0], k: l.headNorms[1], eps: 1e-6 } : null;
+    const q = ops.ropeAppend(ops.linear(ops.rmsNorm(x, l.norms[0], 1e-6), l.qkv), { ...shape, norm, rope });
+    x = ops.linear(ops.attend(q, shape), l.o, x);
+    const both = ops.linear(ops.rmsNorm(x, l.norms[1], 1e-6), l.gateUp);
+    x = ops.linear(ops.glu(both, 'silu'), l.down, x);
+  });
+  ops.sample(ops.linear(ops.rmsNorm(ops.selectOutputs(x), last, 1e-6), head));
+  const chunk = Math.min(2048, Math.max(prompt, maxRows));
+  const limits = { maxTokens: chunk, maxOutputs: maxRows, maxSequences: maxRows, maxContext, inFlight: 2 };
+  started = performance.now();
+  const program = await device.compile(ops.finish(), limits, pool);
+  const compileMs = performance.now() - started;
+  const created = device.created;
+  started = performance.now();
+  await Promise.all(
+    [...rowsList.map((r) => [r, r]), [prompt, 1], [prompt, 0]].map(([t, o]) => program.prepare(t, o)),
+  );
+  const prepareMs = performance.now() - started;
+  console.log(
+    `${name}: load ${loadMs.toFixed(0)} ms, compile ${compileMs.toFixed(0)} ms, prepare ${rowsList.length + 2} plans ${prepareMs.toFixed(0)} ms, ${device.created - created} objects`,
+  );
+
+  /** A step of `rows` sequences of `length` tokens from `position`. */
+  const stepOf = (rows, length, position, outputs = rows) => {
+    const step = new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs);
+    for (let r = 0; r < rows; r++) {
+      step.seqSlot[r] = r;
+      step.seqStart[r] = r * length;
+      step.seqLength[r] = length;
+      step.seqPosition[r] = position;
+      for (let i = 0; i < length; i++)
+        step.tokens[r * length + i] = length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % VOCAB;
+      if (r < outputs) {
+        step.outputs[r] = (r + 1) * length - 1;
+        step.outputSlot[r] = r;
+      }
+    }
+    step.tokenCount = rows * length;
+    step.sequenceCount = rows;
+    step.outputCount = outputs;
+    return step;
+  };
+
+  const runCase = async (label, count, make, tokens) => {
+    let js = 0;
+    const pending = [];
+    const go = async (i, timed) => {
+      const step = make(i);
+      const t = performance.now();
+      pending.push(program.submit(step));
+      if (timed) js += performance.now() - t;
+      if (pending.length >= limits.inFlight) await pending.shift();
+    };
+    for (let i = 0; i < 4; i++) await go(i, false);
+    await Promise.all(pending.splice(0));
+    const t0 = performance.now();
+    for (let i = 0; i < count; i++) await go(i + 4, true);
+    await Promise.all(pending.splice(0));
+    const ms = (performance.now() - t0) / count;
+    const row = { shapes: name, label, stepMs: ms, jsMs: js / count, tokensPerSecond: (1000 * tokens) / ms };
+    console.log(
+      `${name} ${label}: ${row.tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, submit in JS ${row.jsMs.toFixed(3)} ms`,
+    );
+    if (hooked && gpuDevice.features.has('timestamp-query')) {
+      row.profile = await profiled(() => program.submit(make(4)));
+      console.log(
+        row.profile
+          .slice(0, 14)
+          .map(
+            (p) =>
+              `    ${p.label.padEnd(52)} ${String(p.count).padStart(4)} × ${p.us.toFixed(2).padStart(8)} µs = ${(p.count * p.us).toFixed(0).padStart(7)} µs`,
+          )
+          .join('\n'),
+      );
+    }
+    report.cases.push(row);
+  };
+
+  for (const rows of rowsList) {
+    for (let r = 0; r < rows; r++) {
+      const fill = stepOf(1, prompt, 0, 0);
+      fill.seqSlot[0] = r;
+      await program.submit(fill);
+    }
+    await runCase(`${rows} × decode at ${prompt}`, steps, (i) => stepOf(rows, 1, prompt + i), rows);
+  }
+  await runCase(`prefill ${prompt}`, 8, () => stepOf(1, prompt, 0, 1), prompt);
+  await program.dispose();
+  pool.dispose();
+}
+
+/** Runs one step with every launch between timestamps: the launches of each label, and their mean. */
+async function profiled(run) {
+  const queries = gpuDevice.createQuerySet({ type: 'timestamp', count: 2048 });
+  const size = 2048 * 8;
+  const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+  const resolved = gpuDevice.createBuffer({ size, usage: QUERY_RESOLVE | COPY_SRC });
+  const staging = gpuDevice.createBuffer({ size, usage: COPY_DST | MAP_READ });
+  let best = null;
+  for (let i = 0; i < 3; i++) {
+    profile = { queries, resolved, labels: [] };
+    const done = run();
+    const { labels } = profile;
+    profile = null;
+    await done;
+    const encoder = gpuDevice.createCommandEncoder();
+    encoder.copyBufferToBuffer(resolved, 0, staging, 0, size);
+    gpuDevice.queue.submit([encoder.finish()]);
+    await staging.mapAsync(1);
+    const times = new BigUint64Array(staging.getMappedRange().slice(0));
+    staging.unmap();
+    const us = labels.map((_, l) => Number(times[2 * l + 1] - times[2 * l]) / 1000);
+    best = best === null ? us : us.map((v, l) => Math.min(v, best[l]));
+    best.labels = labels;
+  }
+  const sums = new Map();
+  best.labels.forEach((label, i) => {
+    const sum = sums.get(label) ?? { label, count: 0, us: 0 };
+    sum.count++;
+    sum.us += best[i];
+    sums.set(label, sum);
+  });
+  for (const b of [resolved, staging]) b.destroy();
+  return [...sums.values()]
+    .map((v) => ({ ...v, us: v.us / v.count }))
+    .sort((a, b) => b.us * b.count - a.us * a.count);
+}
+
+if (option('--json', null)) writeFileSync(option('--json'), JSON.stringify(report, null, 1));
+process.exit(0);
