@@ -15,6 +15,7 @@ import type { Binding, MatrixConfig, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { HALVES_TEXT } from './linear-spec.js';
 
 export interface PrefillConfig {
   readonly matrix: MatrixConfig;
@@ -191,6 +192,7 @@ var<workgroup> tops: array<f32, ${rows}>;
 var<workgroup> sums: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
 var<workgroup> raised: u32;
+${component === 'f16' ? HALVES_TEXT : ''}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let kv = wid.z / ${rowBlocks}u;
@@ -217,7 +219,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       v = q[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim / 4}u + i % ${headDim / 4}u] * ${scaleText};
     }
     let to = r * ${stride / 4}u + i % ${headDim / 4}u;
-    ${put(asked, 'to', component === 'f16' ? 'vec4<f16>(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)))' : 'v')}
+    ${put(asked, 'to', component === 'f16' ? 'halves_(v)' : 'v')}
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
   var base = low_first / ${keys}u * ${keys}u;`);

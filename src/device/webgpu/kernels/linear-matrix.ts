@@ -19,6 +19,7 @@ import {
   activationText,
   declareBindings,
   ERF_TEXT,
+  HALVES_TEXT,
   type LinearKernel,
   type LinearSpec,
   linearBindings,
@@ -179,6 +180,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const scratchCols = rj * matrix.n;
   if (!direct) emit(`var<workgroup> scratch: array<f32, ${sm * sn * sk * scratchRows * scratchCols}>;`);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
+  if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let n0 = wid.x * ${featuresPerTile}u;
@@ -275,7 +277,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           spec.x === 'f32'
             ? component === 'f32'
               ? `x${slot}_${i}_${q}`
-              : `vec4<f16>(clamp(x${slot}_${i}_${q}, vec4<f32>(-65504.0), vec4<f32>(65504.0)))`
+              : `halves_(x${slot}_${i}_${q})`
             : `${component === 'f32' ? 'vec4<f32>(' : ''}bitcast<vec4<f16>>(x${slot}_${i}_0.${q === 0 ? 'xy' : 'zw'})${component === 'f32' ? ')' : ''}`;
         emit(put('tx', `xt${i} + ${xBase + q}u`, from));
       }

@@ -120,3 +120,12 @@ export const ERF_TEXT = `fn erf_(v: f32) -> f32 {
 export function weightName(weight: ShardLayout): string {
   return weight.kind === 'float' ? weight.dtype : `q${weight.bits}g${weight.groupSize}`;
 }
+
+/**
+ * `halves_(v)`: f32 as f16, what is too large as the largest f16. NaN and infinity stay, told by their bits: clamp
+ * would make numbers of them, and a row that went wrong would be sampled from.
+ */
+export const HALVES_TEXT = `fn halves_(v: vec4<f32>) -> vec4<f16> {
+  let special = (bitcast<vec4<u32>>(v) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u);
+  return vec4<f16>(select(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)), v, special));
+}`;

@@ -1,4 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Random } from '../../../../test/devices/numbers.js';
+import * as reference from '../../../../test/devices/reference.js';
+import { record, rowsStep, setSampling, withProgram } from '../../../../test/devices/run.js';
 import { compute, openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { gumbelFromWord, randomWord } from '../../random.js';
 import type { WebGpuDevice } from '../device.js';
@@ -51,5 +54,51 @@ describe('random numbers on the GPU', () => {
         1e-6 * Math.max(1, Math.abs(want)),
       );
     });
+  });
+});
+
+describe('the sampler over several chunks', () => {
+  it('filters as sorting does, with ties on both sides of a chunk', async () => {
+    const { device } = await openTestDevice();
+    const vocab = 4500;
+    const random = new Random(12);
+    const logits: Float32Array[] = [];
+    const rows: reference.SamplingRow[] = [];
+    // Five chunks: a top-k up to 5 is narrowed by the best of each chunk, a larger one is not.
+    for (const topK of [1, 2, 3, 5, 6, 40]) {
+      for (const topP of [1, 0.7]) {
+        const row = random.normals(vocab, 2);
+        for (let i = 0; i < vocab; i++) row[i] = Math.round(row[i]! * 2) / 2;
+        if (topK === 3) row.fill(Number.NEGATIVE_INFINITY, 1000, 4400);
+        logits.push(row);
+        rows.push({ temperature: 0.8, topK, topP, seed: [topK, 7], position: rows.length });
+      }
+    }
+    const { graph, tensors } = record((ops) => {
+      const x = ops.input('outputs', vocab);
+      ops.sample(x);
+      return { x };
+    });
+    await withProgram(device, graph, null, async (program) => {
+      const data = new Float32Array(rows.length * vocab);
+      logits.forEach((l, r) => {
+        data.set(l, r * vocab);
+      });
+      program.write(tensors.x, data);
+      const step = rowsStep(rows.length);
+      rows.forEach((row, r) => {
+        setSampling(step, r, row);
+      });
+      const ids = await program.submit(step);
+      let checked = 0;
+      rows.forEach((row, r) => {
+        const want = reference.sample(logits[r]!, row);
+        if (want.margin < 1e-4) return;
+        checked++;
+        expect(ids[r], JSON.stringify(row)).toBe(want.token);
+      });
+      expect(checked).toBeGreaterThan(8);
+    });
+    await device[Symbol.asyncDispose]();
   });
 });

@@ -91,7 +91,7 @@ fn strongest(key: u32, id: u32, lid: u32) {
 }
 
 /** Logits of one workgroup of `chunks`. */
-const CHUNK = 2048;
+const CHUNK = 1024;
 const PIVOTS = 7;
 /** What a chunk says of a row that has no answer: above every key. */
 const BAD = '0xffffffffu';
@@ -243,9 +243,10 @@ fn kept(key: u32, id: u32) -> bool { return key > kept_key || (key == kept_key &
 // What token i brings to a search: where it stands, and its weight.
 // Mode 0: keys, counted. 1: keys, by probability. 2: ids of the ties, lowest first, counted.
 struct Entry { place: u32, weight: f32 }
-fn entry(mode: u32, i: u32, v: f32) -> Entry {
+// Keys below 'least' bring nothing: most of a vocabulary is out after the first passes, before it costs an exp.
+fn entry(mode: u32, i: u32, v: f32, least: u32) -> Entry {
   let key = key_of(bitcast<u32>(v));
-  if (!kept(key, i)) { return Entry(0u, 0.0f); }
+  if (key < least || !kept(key, i)) { return Entry(0u, 0.0f); }
   if (mode == 0u) { return Entry(key, 1.0f); }
   if (mode == 1u) { return Entry(key, exp(max(scaled(v), -87.0f))); }
   return Entry(~i, select(0.0f, 1.0f, key == tie_key));
@@ -255,7 +256,8 @@ fn entry(mode: u32, i: u32, v: f32) -> Entry {
 fn total(mode: u32, place: u32, lid: u32) -> vec2<f32> {
   var reached = 0.0f;
   var above = 0.0f;
-  ${everyToken(`let it = entry(mode, i, v);
+  let least = select(place, tie_key, mode == 2u);
+  ${everyToken(`let it = entry(mode, i, v, least);
       if (it.place >= place) { reached += it.weight; }
       if (it.place > place) { above += it.weight; }`)}
   workgroupBarrier();
@@ -279,7 +281,9 @@ fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
     shift -= 3u;
     // The topmost digit has two bits only: pivots beyond it wrap to 0 and are left out.
     ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
-    ${everyToken(`let it = entry(mode, i, v);
+    let least = select(t0, tie_key, mode == 2u);
+    ${everyToken(`let it = entry(mode, i, v, least);
+      if (it.weight == 0.0f) { continue; }
       ${pivots((j) => `if (it.place >= t${j}) { s${j} += it.weight; }`)}`)}
     workgroupBarrier();
     ${pivots((j) => `part[${j * threads}u + lid] = s${j};`)}
@@ -337,6 +341,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   inverse_temperature = 1.0f / temperature;
   kept_key = NEGATIVE_INFINITY_KEY + 1u;
   kept_id = 0xffffffffu;
+
+  // The best of so many chunks are so many tokens: none below the last of them is among the top k.
+  if (by_count && top_k <= ${text.chunks}) {
+    for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
+      let mine = scratchBest[row * ${text.chunks} + i].x;
+      var rank = 0u;
+      for (var j = 0u; j < ${text.chunks}; j++) {
+        let other = scratchBest[row * ${text.chunks} + j].x;
+        if (other > mine || (other == mine && j < i)) { rank++; }
+      }
+      if (rank == top_k - 1u) { answer = vec2<u32>(mine, 0u); }
+    }
+    kept_key = max(kept_key, workgroupUniformLoad(&answer).x);
+  }
 
   // Four searches in one loop, for the compiler's sake: top-k, its ties, top-p, its ties.
   var wanted = f32(top_k);
