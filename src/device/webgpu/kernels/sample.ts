@@ -191,9 +191,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
 function rowsStage(capabilities: Capabilities, { vocab, stride }: SampleShape): Stage {
   // Threads hold PIVOTS sums each, and a key and an id.
-  const most = capabilities.workgroupBytes / ((PIVOTS + 2) * 4 + 1);
+  const most = (capabilities.workgroupBytes - 1024) / ((PIVOTS + 2) * 4);
   let threads = powerOfTwo(vocab / 16, 16, Math.min(1024, capabilities.workgroupThreads));
   while (threads > most) threads /= 2;
+  const segments = Math.min(32, threads);
   const p = new Params();
   const text = {
     vocab: p.u32(vocab),
@@ -210,16 +211,30 @@ function rowsStage(capabilities: Capabilities, { vocab, stride }: SampleShape): 
   ];
   const pivots = (f: (j: number) => string): string =>
     Array.from({ length: PIVOTS }, (_, j) => f(j)).join(' ');
-  /** Runs `body` for every token of the row, its id in `i` and its logit in `v`; ids ascend. */
-  const everyToken = (body: string): string => `for (var at = lid; at < ${text.vectors}; at += ${threads}u) {
-    let four = logits[row_at + at];
-    for (var e = 0u; e < 4u; e++) {
-      let i = at * 4u + e;
-      if (i >= ${text.vocab}) { break; }
-      let v = four[e];
-      ${body}
+  const lanes = Math.min(32, threads);
+  /**
+   * Runs `body` for every token of the row whose key may reach `least`, its id in `i` and its logit in `v`; a
+   * thread's ids ascend. Chunks whose best does not reach it are passed over: after the first passes of a search that
+   * is most of them. Loads go out four at a time.
+   */
+  const everyToken = (least: string, body: string): string => {
+    const four = (f: (q: number) => string): string => [0, 1, 2, 3].map(f).join('\n      ');
+    return `for (var chunk = lid / ${lanes}u; chunk < ${text.chunks}; chunk += ${threads / lanes}u) {
+    if (scratchBest[best_at + chunk].x < ${least}) { continue; }
+    let end = min((chunk + 1u) * ${CHUNK / 4}u, ${text.vectors});
+    for (var at = chunk * ${CHUNK / 4}u + lid % ${lanes}u; at < end; at += ${lanes * 4}u) {
+      ${four((q) => `let four${q} = logits[row_at + min(at + ${q * lanes}u, end - 1u)];`)}
+      ${four(
+        (q) => `for (var e = 0u; e < 4u; e++) {
+        let i = (at + ${q * lanes}u) * 4u + e;
+        if (i >= ${text.vocab} || i >= end * 4u) { break; }
+        let v = four${q}[e];
+        ${body}
+      }`,
+      )}
     }
   }`;
+  };
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${LOG_WGSL}
@@ -227,6 +242,8 @@ ${RANDOM_WGSL}
 ${COMMON_WGSL}
 ${strongestWgsl(threads)}
 var<workgroup> part: array<f32, ${threads * PIVOTS}>;
+var<workgroup> segment_sums: array<f32, ${segments * PIVOTS}>;
+var<workgroup> sums: array<f32, ${PIVOTS}>;
 var<workgroup> answer: vec2<u32>;
 
 // What is kept: keys above the threshold, and those at it with an id up to the bound.
@@ -236,6 +253,7 @@ var<private> best: f32;
 var<private> inverse_temperature: f32;
 var<private> tie_key: u32;
 var<private> row_at: u32;
+var<private> best_at: u32;
 
 fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
 fn kept(key: u32, id: u32) -> bool { return key > kept_key || (key == kept_key && id <= kept_id); }
@@ -252,26 +270,39 @@ fn entry(mode: u32, i: u32, v: f32, least: u32) -> Entry {
   return Entry(~i, select(0.0f, 1.0f, key == tie_key));
 }
 
+// sums[j] = Σ over threads of part[j · threads + …], in two strides: with a tree, the barriers took most of the time.
+fn add_up(values: u32, lid: u32) {
+  workgroupBarrier();
+  for (var t = lid; t < values * ${segments}u; t += ${threads}u) {
+    let from_ = t / ${segments}u * ${threads}u + t % ${segments}u;
+    var s = 0.0f;
+    for (var k = 0u; k < ${threads / segments}u; k++) { s += part[from_ + k * ${segments}u]; }
+    segment_sums[t] = s;
+  }
+  workgroupBarrier();
+  if (lid < values) {
+    var s = 0.0f;
+    for (var k = 0u; k < ${segments}u; k++) { s += segment_sums[lid * ${segments}u + k]; }
+    sums[lid] = s;
+  }
+  workgroupBarrier();
+}
+
 // Σ weight of the tokens at 'place' or above, and of those above.
 fn total(mode: u32, place: u32, lid: u32) -> vec2<f32> {
   var reached = 0.0f;
   var above = 0.0f;
   let least = select(place, tie_key, mode == 2u);
-  ${everyToken(`let it = entry(mode, i, v, least);
+  ${everyToken(
+    'least',
+    `let it = entry(mode, i, v, least);
       if (it.place >= place) { reached += it.weight; }
-      if (it.place > place) { above += it.weight; }`)}
-  workgroupBarrier();
+      if (it.place > place) { above += it.weight; }`,
+  )}
   part[lid] = reached;
   part[${threads}u + lid] = above;
-  workgroupBarrier();
-  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-    if (lid < half) {
-      part[lid] += part[lid + half];
-      part[${threads}u + lid] += part[${threads}u + lid + half];
-    }
-    workgroupBarrier();
-  }
-  return vec2<f32>(part[0], part[${threads}u]);
+  add_up(2u, lid);
+  return vec2<f32>(sums[0], sums[1]);
 }
 
 // The largest place at or above which stands at least 'wanted'; 0 if there is none.
@@ -282,18 +313,16 @@ fn search(mode: u32, wanted: f32, lid: u32) -> u32 {
     // The topmost digit has two bits only: pivots beyond it wrap to 0 and are left out.
     ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
     let least = select(t0, tie_key, mode == 2u);
-    ${everyToken(`let it = entry(mode, i, v, least);
+    ${everyToken(
+      'least',
+      `let it = entry(mode, i, v, least);
       if (it.weight == 0.0f) { continue; }
-      ${pivots((j) => `if (it.place >= t${j}) { s${j} += it.weight; }`)}`)}
-    workgroupBarrier();
+      ${pivots((j) => `if (it.place >= t${j}) { s${j} += it.weight; }`)}`,
+    )}
     ${pivots((j) => `part[${j * threads}u + lid] = s${j};`)}
-    workgroupBarrier();
-    for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-      if (lid < half) { ${pivots((j) => `part[${j * threads}u + lid] += part[${j * threads}u + lid + half];`)} }
-      workgroupBarrier();
-    }
+    add_up(${PIVOTS}u, lid);
     var digit = 0u;
-    ${pivots((j) => `if (part[${j * threads}u] >= wanted && (shift < 30u || ${j + 1}u < 4u)) { digit = ${j + 1}u; }`)}
+    ${pivots((j) => `if (sums[${j}] >= wanted && (shift < 30u || ${j + 1}u < 4u)) { digit = ${j + 1}u; }`)}
     prefix |= digit << shift;
   }
   return prefix;
@@ -307,6 +336,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let b = step_output(row, 1u);
   let c = step_output(row, 2u);
   row_at = row * ${text.vectors};
+  best_at = row * ${text.chunks};
   let temperature = bitcast<f32>(a.z);
   let top_k = a.w;
   let top_p = bitcast<f32>(b.x);
@@ -389,11 +419,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
   noisy_key = 0u;
   noisy_id = 0u;
-  ${everyToken(`if (!kept(key_of(bitcast<u32>(v)), i)) { continue; }
+  ${everyToken(
+    'kept_key',
+    `if (!kept(key_of(bitcast<u32>(v)), i)) { continue; }
       let z = scaled(v);
       if (min_p > 0.0f && exp(max(z, -87.0f)) < min_p) { continue; }
       let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
-      if (n > noisy_key) { noisy_key = n; noisy_id = i; }`)}
+      if (n > noisy_key) { noisy_key = n; noisy_id = i; }`,
+  )}
   strongest(noisy_key, noisy_id, lid);
   if (lid == 0u) {
     ids[row] = part_id[0];
