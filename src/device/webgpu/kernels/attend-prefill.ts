@@ -9,6 +9,9 @@
  * cannot reach into a matrix. So the maximum in use lags behind: it is raised only when the true one is more than 8
  * (in powers of two) above it, which after the first tiles hardly ever happens. Weights stay below 2⁸ and fit an f16.
  * A raise takes the sums through workgroup memory once.
+ *
+ * Not in the registry: right where matrices are emulated, wrong on the one GPU it was tried on (an H200); the
+ * bench, `bench/webgpu-kernels.mjs --only check,prefill`, checks its stages one by one.
  */
 
 import type { Binding, MatrixConfig, Stage } from '../kernel.js';
