@@ -2,10 +2,9 @@
 
 import type { DeviceInfo, Precision } from '../device/device.js';
 import { type SerializedError, serializeError } from '../errors.js';
-import type { KvLayerInfo } from '../kv/policy.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
-import type { DeviceChoice, EngineLimits, EngineStats, LoadProgress, LogEntry } from './types.js';
+import type { DeviceChoice, EngineInfo, EngineLimits, EngineStats, LoadProgress, LogEntry } from './types.js';
 
 /** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
 export type WeightOrigin =
@@ -47,13 +46,7 @@ export interface HostInfo {
   readonly eosIds: readonly number[];
   readonly device: DeviceInfo;
   readonly deviceReason: string;
-  readonly kv: {
-    readonly layers: readonly KvLayerInfo[];
-    readonly blockTokens: number;
-    readonly blocks: number;
-    readonly bytes: number;
-    readonly bytesPerToken: number;
-  };
+  readonly kv: EngineInfo['kv'];
   readonly limits: EngineLimits;
 }
 

@@ -1,7 +1,6 @@
 import type { MatrixFormat, MatrixRows } from '../weights.js';
-import type { BlockPacker } from './pack.js';
 import { halfShift, halfShiftTable } from './pack-half.js';
-import type { KernelBuild } from './pack-layout.js';
+import type { BlockPacker, KernelBuild } from './pack-layout.js';
 import { BLOCK_ROWS, CHUNK, groupMetaBytes } from './pack-layout.js';
 
 type AffineFormat = Extract<MatrixFormat, { kind: 'affine' }>;

@@ -1,8 +1,8 @@
 import type { FloatDtype, MatrixRows } from '../weights.js';
 import { floatBytes } from '../weights.js';
-import type { BlockPacker } from './pack.js';
 import { readBits } from './pack-affine.js';
 import { halfShift, halfShiftTable } from './pack-half.js';
+import type { BlockPacker } from './pack-layout.js';
 import { BLOCK_ROWS } from './pack-layout.js';
 
 /** Packs 8 rows of f32, f16 or bf16. */

@@ -4,7 +4,7 @@ import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../we
 import { rowDataBytes, rowScaleBytes, sameFormat } from '../weights.js';
 import { AffineBlockPacker } from './pack-affine.js';
 import { FloatBlockPacker } from './pack-float.js';
-import type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
+import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
 
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -22,14 +22,6 @@ export interface PackOptions {
   readonly bias?: readonly (VectorSource | null)[];
   /** Called as bytes of the source are taken in. */
   readonly onBytes?: (bytes: number) => void;
-}
-
-/** A block of 8 rows in the making. */
-export interface BlockPacker {
-  /** Takes row `index` of `rows` as row `slot` of the block; returns the row's factor. */
-  addRow(slot: number, rows: MatrixRows, index: number): number;
-  /** Writes the block and clears it. */
-  flush(to: Uint32Array): void;
 }
 
 /** Most bytes read from a source at once. */
