@@ -64,6 +64,7 @@ describe('BlockTable', () => {
       spec,
       bytes: 0,
       setBlocks: (slot, first, blocks) => writes.push([slot, first, [...blocks]]),
+      convert: async () => {},
       dispose: () => {},
     };
     const table = new BlockTable(1, pool, device);

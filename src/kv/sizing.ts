@@ -1,6 +1,6 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
-import { type KvLayerSpec, kvBlockBytes, kvVectorBytes } from '../device/kv.js';
+import { type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 
 export interface KvSizingRequest {
@@ -79,7 +79,7 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
 
 /** Bytes of one block of a layer's keys or values, whichever are larger. */
 function planeBlockBytes({ kvHeads, headDim, key, value }: KvLayerSpec, blockTokens: number): number {
-  return Math.max(kvVectorBytes(key, headDim), kvVectorBytes(value, headDim)) * kvHeads * blockTokens;
+  return Math.max(kvTokenBytes(key, headDim, kvHeads), kvTokenBytes(value, headDim, kvHeads)) * blockTokens;
 }
 
 /** Bytes of one sequence of so many tokens, in whole blocks. */

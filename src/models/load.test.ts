@@ -210,7 +210,7 @@ describe('loadModel', () => {
     const chosen = await load(folder, {
       kvFormat: (_, layer) => ({ key: f16, value: layer === 1 ? f32 : f16 }),
     });
-    expect(chosen.kvLayers.map(({ value }) => value.dtype)).toEqual(['f16', 'f32']);
+    expect(chosen.kvLayers.map(({ value }) => value)).toEqual([f16, f32]);
   });
 
   it('reports progress that rises to the whole', async () => {

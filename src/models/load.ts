@@ -9,7 +9,7 @@
 
 import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js';
 import type { Graph, Tensor } from '../device/graph.js';
-import { type KvFormat, type KvLayerSpec, kvVectorBytes } from '../device/kv.js';
+import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import { makeRopeTable, type RopeTable } from '../device/rope.js';
 import { type MatrixSource, rowDataBytes, rowScaleBytes, type VectorSource } from '../device/weights.js';
@@ -278,7 +278,7 @@ function placementGroups(
 
 /** Bytes that one token takes in one layer's cache. */
 export function kvLayerTokenBytes({ kvHeads, headDim, key, value }: Omit<KvLayerSpec, 'group'>): number {
-  return kvHeads * (kvVectorBytes(key, headDim) + kvVectorBytes(value, headDim));
+  return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
 }
 
 async function loadWeights(

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
 import type { AttentionShape } from '../../src/device/graph.js';
-import type { KvFormat, KvPool } from '../../src/device/kv.js';
+import type { FloatKv, KvPool } from '../../src/device/kv.js';
 import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
 import { type DeviceSpec, devices, grid } from './devices.js';
 import { Random, roundF16, worstRow } from './numbers.js';
@@ -10,7 +10,7 @@ import { LIMITS, record, stepOf } from './run.js';
 import { vectorSource } from './sources.js';
 
 interface Case extends AttentionShape {
-  readonly format: KvFormat;
+  readonly format: FloatKv;
   readonly norm?: boolean;
   readonly rope?: RopeStyle | null;
   readonly ropeDims?: number;
@@ -18,8 +18,8 @@ interface Case extends AttentionShape {
   readonly softcap?: number | null;
 }
 
-const F32: KvFormat = { kind: 'float', dtype: 'f32' };
-const F16: KvFormat = { kind: 'float', dtype: 'f16' };
+const F32: FloatKv = { kind: 'float', dtype: 'f32' };
+const F16: FloatKv = { kind: 'float', dtype: 'f16' };
 const SLOTS = 8;
 const BLOCK = 16;
 const BLOCKS_PER_SLOT = 64;

@@ -99,6 +99,10 @@ class OraclePool implements KvPool {
     this.#device = device;
   }
 
+  async convert(): Promise<void> {
+    throw new Error('this pool has no young blocks');
+  }
+
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
     const { maxBlocksPerSlot, blockTokens, slots } = this.spec;
     if (slot >= slots || first + blocks.length > maxBlocksPerSlot) throw new Error('setBlocks out of range');

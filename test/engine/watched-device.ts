@@ -45,6 +45,7 @@ export class Watch {
       spec,
       bytes: inner.bytes,
       dispose: () => inner.dispose(),
+      convert: (from, to) => inner.convert(from, to),
       setBlocks: (slot, first, blocks) => {
         for (const step of this.#flight) {
           if (Math.ceil((step.reach.get(slot) ?? 0) / spec.blockTokens) > first)

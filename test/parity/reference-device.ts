@@ -73,6 +73,10 @@ class ReferencePool implements KvPool {
     this.tables[slot]!.set(blocks, first);
   }
 
+  async convert(): Promise<void> {
+    throw new Error('the reference has no young blocks');
+  }
+
   row(slot: number, position: number): number {
     const { blockTokens } = this.spec;
     return this.tables[slot]![Math.floor(position / blockTokens)]! * blockTokens + (position % blockTokens);
@@ -291,7 +295,7 @@ class ReferenceProgram implements Program {
           const store = h < heads + kvHeads ? pool.keys : pool.values;
           const layer = pool.spec.layers[node.layer]!;
           const format = h < heads + kvHeads ? layer.key : layer.value;
-          if (this.#int8 && format.dtype === 'f16') head = head.map((x) => f16ToNumber(numberToF16(x)));
+          if (this.#int8 && format.kind === 'float' && format.dtype === 'f16') head = head.map((x) => f16ToNumber(numberToF16(x)));
           const row = pool.row(slots[t]!, positions[t]!);
           store[node.layer]!.set(head, (row * kvHeads + ((h - heads) % kvHeads)) * headDim);
         }

@@ -1,6 +1,6 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
-import { type KvFormat, type KvPool, type KvPoolSpec, kvVectorBytes } from '../kv.js';
+import { type KvFormat, type KvPool, type KvPoolSpec, kvTokenBytes, requireFloat } from '../kv.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 
 export interface CpuKvLayer {
@@ -26,9 +26,9 @@ export class CpuKvPool implements KvPool {
     this.#set = set;
     try {
       this.layers = spec.layers.map((layer) => {
-        const vectors = spec.blocks * spec.blockTokens * layer.kvHeads;
-        const keyBytes = roundUp(vectors * kvVectorBytes(layer.key, layer.headDim));
-        const valueBytes = vectors * kvVectorBytes(layer.value, layer.headDim);
+        const tokens = spec.blocks * spec.blockTokens;
+        const keyBytes = roundUp(tokens * kvTokenBytes(layer.key, layer.headDim, layer.kvHeads));
+        const valueBytes = tokens * kvTokenBytes(layer.value, layer.headDim, layer.kvHeads);
         const { memory, at } = this.#own(set.allocate(keyBytes + valueBytes, layer.group));
         return { memory, keys: at, values: at + keyBytes };
       });
@@ -68,6 +68,10 @@ export class CpuKvPool implements KvPool {
     for (const { words } of this.#tables.values()) words.set(blocks, at);
   }
 
+  async convert(from: Uint32Array): Promise<void> {
+    if (from.length > 0) throw badSpec('young blocks');
+  }
+
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -81,15 +85,16 @@ export class CpuKvPool implements KvPool {
 }
 
 export function isHalf(format: KvFormat): boolean {
-  return format.dtype === 'f16';
+  return requireFloat(format, 'CPU').dtype === 'f16';
 }
 
-function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot }: KvPoolSpec): void {
+function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, young }: KvPoolSpec): void {
   const whole = (n: number, least: number): boolean => Number.isInteger(n) && n >= least;
   if (![16, 32, 64].includes(blockTokens)) throw badSpec(`blocks of ${blockTokens} tokens`);
   if (!whole(blocks, 1) || !whole(slots, 1) || !whole(maxBlocksPerSlot, 1)) {
     throw badSpec(`${blocks} blocks for ${slots} slots of ${maxBlocksPerSlot}`);
   }
+  if (young) throw badSpec('young blocks');
   layers.forEach(({ headDim, kvHeads }, index) => {
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
       throw badSpec(`layer ${index} with ${kvHeads} KV heads of ${headDim}`);

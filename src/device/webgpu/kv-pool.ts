@@ -5,7 +5,7 @@
  */
 
 import { KvantError } from '../../errors.js';
-import { type KvPool, type KvPoolSpec, kvVectorBytes } from '../kv.js';
+import { type KvPool, type KvPoolSpec, kvTokenBytes } from '../kv.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 
@@ -46,10 +46,13 @@ export class GpuKvPool implements KvPool {
     };
     try {
       this.layers = spec.layers.map((layer, i) => {
-        const vectors = spec.blocks * layer.kvHeads * spec.blockTokens;
+        const tokens = spec.blocks * spec.blockTokens;
         return {
-          keys: create(`keys of layer ${i}`, vectors * kvVectorBytes(layer.key, layer.headDim)),
-          values: create(`values of layer ${i}`, vectors * kvVectorBytes(layer.value, layer.headDim)),
+          keys: create(`keys of layer ${i}`, tokens * kvTokenBytes(layer.key, layer.headDim, layer.kvHeads)),
+          values: create(
+            `values of layer ${i}`,
+            tokens * kvTokenBytes(layer.value, layer.headDim, layer.kvHeads),
+          ),
         };
       });
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
@@ -74,6 +77,10 @@ export class GpuKvPool implements KvPool {
     this.#queue.writeBuffer(this.tables, offset, blocks as Uint32Array<ArrayBuffer>);
   }
 
+  async convert(from: Uint32Array): Promise<void> {
+    if (from.length > 0) throw misuse('there are no young blocks');
+  }
+
   dispose(): void {
     for (const { keys, values } of this.layers) {
       this.#allocator.destroy(keys);
@@ -86,6 +93,7 @@ export class GpuKvPool implements KvPool {
 
 function checkSpec(spec: KvPoolSpec): void {
   const { blockTokens } = spec;
+  if (spec.young) throw misuse('young blocks are not supported');
   if (blockTokens < 16 || blockTokens > 64 || (blockTokens & (blockTokens - 1)) !== 0) {
     throw misuse(`blocks of ${blockTokens} tokens: 16, 32 or 64 are possible`);
   }

@@ -1,21 +1,21 @@
 /** WGSL of stored K and V vectors: four elements at a time, counted over a whole buffer of them. */
 
-import type { KvFormat } from '../../kv.js';
+import { type KvFormat, requireFloat } from '../../kv.js';
 
 /** Store type of a cache buffer. */
 export function cacheType(format: KvFormat): string {
-  return format.dtype === 'f32' ? 'array<vec4<f32>>' : 'array<vec2<u32>>';
+  return requireFloat(format, 'WebGPU').dtype === 'f32' ? 'array<vec4<f32>>' : 'array<vec2<u32>>';
 }
 
 /** Expression: four elements of `buffer` at `at`, as vec4<f32>. */
 export function loadFour(format: KvFormat, buffer: string, at: string): string {
-  if (format.dtype === 'f32') return `${buffer}[${at}]`;
+  if (requireFloat(format, 'WebGPU').dtype === 'f32') return `${buffer}[${at}]`;
   return `unpack_four(${buffer}[${at}])`;
 }
 
 /** Expression to assign to four elements. */
 export function packFour(format: KvFormat, value: string): string {
-  return format.dtype === 'f32' ? value : `pack_four(${value})`;
+  return requireFloat(format, 'WebGPU').dtype === 'f32' ? value : `pack_four(${value})`;
 }
 
 /**
