@@ -47,8 +47,28 @@ const rows = [];
 let passed = 0;
 let failed = 0;
 for (const [name, suite] of chosen) {
-  const report = join(scratch, `${name}.json`);
   const started = performance.now();
+  let run = runSuite(name, suite);
+  if (run.died) {
+    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library, seen once in some
+    // ten thousand device starts). A suite whose worker died without one failing test is run once more.
+    console.error(`\n${name}: a test process died; the suite is run a second time.\n`);
+    run = runSuite(name, suite);
+  }
+  const seconds = (performance.now() - started) / 1000;
+  passed += run.good;
+  failed += run.bad;
+  rows.push({ suite: name, passed: run.good, failed: run.bad, seconds: Number(seconds.toFixed(1)) });
+}
+rmSync(scratch, { recursive: true, force: true });
+console.table(rows);
+console.log(`${passed} passed, ${failed} failed`);
+process.exitCode = failed === 0 ? 0 : 1;
+
+/** `died`: a worker ended on its own, no test failed. */
+function runSuite(name, suite) {
+  const report = join(scratch, `${name}.json`);
+  rmSync(report, { force: true });
   const run = spawnSync(
     process.execPath,
     [
@@ -63,24 +83,17 @@ for (const [name, suite] of chosen) {
     ],
     { cwd: root, stdio: 'inherit', env: { ...process.env, ...suite.env } },
   );
-  const seconds = (performance.now() - started) / 1000;
   const result = readReport(report);
-  let bad = result?.numFailedTests ?? 0;
   const good = result?.numPassedTests ?? 0;
-  // A file that did not load, an unhandled error, a skipped test or an empty suite counts as a failure.
   const skipped = (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0);
   if (skipped > 0)
     console.error(`${name}: ${skipped} tests were skipped; in this project that is a failure.`);
-  bad += skipped;
+  let bad = (result?.numFailedTests ?? 0) + skipped;
+  const died = bad === 0 && run.status !== 0;
+  // A file that did not load, an unhandled error, a skipped test or an empty suite counts as a failure.
   if (bad === 0 && (run.status !== 0 || good === 0)) bad = 1;
-  passed += good;
-  failed += bad;
-  rows.push({ suite: name, passed: good, failed: bad, seconds: Number(seconds.toFixed(1)) });
+  return { good, bad, died };
 }
-rmSync(scratch, { recursive: true, force: true });
-console.table(rows);
-console.log(`${passed} passed, ${failed} failed`);
-process.exitCode = failed === 0 ? 0 : 1;
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */
 function installSwiftShader() {
