@@ -10,8 +10,10 @@
  * (in powers of two) above it, which after the first tiles hardly ever happens. Weights stay below 2⁸ and fit an f16.
  * A raise takes the sums through workgroup memory once.
  *
- * Not in the registry: right where matrices are emulated, wrong on the one GPU it was tried on (an H200); the
- * bench, `bench/webgpu-kernels.mjs --only check,prefill`, checks its stages one by one.
+ * Matrices are loaded and stored at addresses of 16 bytes, and WGSL lays workgroup variables side by side by the size
+ * of their elements: so every one of them is a multiple of 16 bytes long, or those after it are read askew.
+ *
+ * Not in the registry yet; the bench, `bench/webgpu-kernels.mjs --only check,prefill`, checks its stages one by one.
  */
 
 import type { Binding, MatrixConfig, Stage } from '../kernel.js';
@@ -67,7 +69,7 @@ function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const asked = c.queries === 'again' ? rows * stride : 0;
   const staged = (asked > 0 ? c.keys : Math.max(c.keys, rows)) * stride + asked;
   const turned = c.values === 'turned' ? shape.headDim * weightStride : 0;
-  const bytes = (staged + turned + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 4;
+  const bytes = (staged + turned + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 16;
   return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
 }
 
@@ -194,7 +196,7 @@ var<workgroup> scores: array<f32, ${rows * scoreStride}>;
 var<workgroup> tops: array<f32, ${rows}>;
 var<workgroup> sums: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
-var<workgroup> raised: u32;
+var<workgroup> raised: array<u32, 4>;
 ${component === 'f16' ? HALVES_TEXT : ''}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
@@ -238,7 +240,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit(`  for (; base <= last; base += ${keys}u) {`);
   emit('  workgroupBarrier();');
   stage();
-  emit('  if (lid == 0u) { raised = 0u; }');
+  emit('  if (lid == 0u) { raised[0] = 0u; }');
   emit('  workgroupBarrier();');
   fetch('values', 'base');
   if (c.queries === 'again') count(headDim / matrix.k).forEach(loadQuery);
@@ -290,7 +292,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (top > before + 8.0) {
       used = top;
       factor = select(0.0, exp2(before - top), before > ${LOWEST});
-      if (before > ${LOWEST}) { raised = 1u; }
+      if (before > ${LOWEST}) { raised[0] = 1u; }
     }
     var sum = 0.0;`);
     for (let j = 0; j < ownKeys; j += 4) {
@@ -323,7 +325,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (j == 0u) { sums[r] = 1.0; }
   }`);
   }
-  emit(`  if (workgroupUniformLoad(&raised) != 0u) {`);
+  emit(`  if (workgroupUniformLoad(&raised[0]) != 0u) {`);
   throughScores('shrinking');
   emit('  }');
   // The next keys are on their way while the values multiply.
