@@ -1,0 +1,67 @@
+/**
+ * The codebooks of TurboQuant: 2^bits centroids that are least-squares optimal (S. Lloyd 1957, J. Max 1960) for one
+ * coordinate of a random unit vector in R^D, whose density is `f(t) ∝ (1 − t²)^((D−3)/2)` on (−1, 1). The tables are made
+ * by scripts/make-codebooks.mjs; f is even, so the upper half of each is kept.
+ *
+ * The code of a coordinate is the number of midpoints strictly below it.
+ */
+
+import { KvantError } from '../../errors.js';
+import { TURBO_BITS } from '../kv.js';
+import { CODEBOOK_TABLES } from './codebook-tables.js';
+
+export interface Codebook {
+  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`. */
+  readonly centroids: Float32Array;
+  /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0. */
+  readonly midpoints: Float32Array;
+}
+
+const made = new Map<string, Codebook>();
+
+/** Whether TurboQuant can keep heads of this width: multiples of 8 up to 256. */
+export function hasTurboCodebook(headDim: number): boolean {
+  return Object.hasOwn(CODEBOOK_TABLES, headDim);
+}
+
+/** Errors: `head-dim-unsupported` (internal: the layer policy asks for no codebook that is not there). */
+export function turboCodebook(headDim: number, bits: number): Codebook {
+  const name = `${headDim} ${bits}`;
+  let codebook = made.get(name);
+  if (codebook === undefined) {
+    codebook = readCodebook(headDim, bits);
+    made.set(name, codebook);
+  }
+  return codebook;
+}
+
+function readCodebook(headDim: number, bits: number): Codebook {
+  const table = CODEBOOK_TABLES[headDim];
+  const at = (TURBO_BITS as readonly number[]).indexOf(bits);
+  if (table === undefined || at < 0)
+    throw new KvantError(
+      'head-dim-unsupported',
+      `There is no codebook of ${bits} bits for head_dim ${headDim}.`,
+      {
+        kind: 'internal',
+        where: 'turboquant',
+        fix: 'Keep layers of this head_dim in a float format.',
+      },
+    );
+  // A table holds the positive halves one after the other, in the order of TURBO_BITS, as little-endian f32.
+  const bytes = Uint8Array.from(atob(table), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  const skipped = TURBO_BITS.slice(0, at).reduce((sum, b) => sum + 2 ** (b - 1), 0);
+  const half = 2 ** (bits - 1);
+  const centroids = new Float32Array(2 * half);
+  for (let i = 0; i < half; i++) {
+    const value = view.getFloat32((skipped + i) * 4, true);
+    centroids[half + i] = value;
+    centroids[half - 1 - i] = -value;
+  }
+  const midpoints = Float32Array.from(
+    { length: 2 * half - 1 },
+    (_, i) => (centroids[i]! + centroids[i + 1]!) / 2,
+  );
+  return { centroids, midpoints };
+}
