@@ -3,14 +3,14 @@
 //   node bench/webgpu-kernels.mjs [--only linear,matrix,decode,prefill,chosen,check] [--seconds 480] [--json FILE] [--quick]
 //
 // `chosen`: the linear kernels that the product takes, for the shapes of two models and every bucket of rows. `check`:
-// every way to load a subgroup matrix, and the stages of the prefill attention apart. The others sweep over sizes.
+// every way to load a subgroup matrix. The others sweep over sizes.
 // It needs a built checkout (npm run build) and nothing else but a Dawn binary: npm's `webgpu`, or KVANT_DAWN.
 
 import { writeFileSync } from 'node:fs';
 import { checkAttend, makeCase, timeAttend } from './webgpu-attend.mjs';
 import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
 import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
-import { checkMatrixOps, checkPrefillStages } from './webgpu-matrix-check.mjs';
+import { checkMatrixOps } from './webgpu-matrix-check.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
@@ -537,46 +537,8 @@ if (only.includes('decode') && lanes > 0) {
     }
 }
 
-/** Ways to write the prefill kernel; `check` finds out which of them are right. */
-const ways = ['kept', 'again'].flatMap((queries) =>
-  ['rows', 'turned'].flatMap((values) => ['vec4', 'scalar'].map((tile) => ({ queries, values, tile }))),
-);
-let rightWays = ways;
-const prefillConfig = (matrix, keys, rows, way) => ({
-  matrix,
-  subgroupSize: lanes,
-  keys,
-  rows,
-  workgroupBytes: features.workgroupBytes,
-  ...way,
-});
-
 if (only.includes('check') && lanes > 0 && matrixConfig() !== null) {
-  const matrix = matrixConfig();
-  report.matrixLoads = await checkMatrixOps(bench, matrix);
-  report.stages = [];
-  const c = makeCase(packing, models.qwen ?? models.tiny, [{ length: 192, position: 0 }]);
-  for (const keys of [32, 64])
-    for (const way of ways) {
-      const config = prefillConfig(matrix, keys, 32, way);
-      if (!prefillFits(c.shape, config)) continue;
-      const row = await checkPrefillStages(bench, arenas, c, (x) => prefillStage(c.shape, x), config);
-      report.stages.push({ keys, way, ...row });
-      const text = (v) => (typeof v === 'number' ? v.toExponential(1) : v);
-      console.log(
-        `stages k${keys} queries ${way.queries} values ${way.values} ${way.tile}: scores ${text(row.scores)}, weights ${text(row.weights)}, values ${text(row.values)}, all ${text(row.all)}`,
-      );
-      for (const probe of ['scores', 'weights', 'values'])
-        if (row[`${probe}Got`] !== undefined)
-          console.log(
-            `  ${probe}: got ${row[`${probe}Got`].join(' ')} | want ${row[`${probe}Want`].join(' ')}`,
-          );
-    }
-  const right = (way) => report.stages.some((s) => s.way === way && s.all < 4e-3);
-  rightWays = ways.filter(right);
-  console.log(
-    `right ways: ${rightWays.map((w) => `${w.queries} ${w.values} ${w.tile}`).join(', ') || 'none'}`,
-  );
+  report.matrixLoads = await checkMatrixOps(bench, matrixConfig());
   save();
 }
 
@@ -605,28 +567,25 @@ if (only.includes('prefill') && lanes > 0) {
           1e-5,
         );
       if (matrix === null) continue;
-      for (const way of rightWays)
-        for (const [keys, rows] of [
-          [128, 64],
-          [64, 64],
-          [32, 64],
-          [64, 32],
-          [32, 32],
-          [64, 16],
-        ]) {
-          if (rows > (shape.heads / shape.kvHeads) * 16) continue;
-          const config = prefillConfig(matrix, keys, rows, way);
-          if (!prefillFits(c.shape, config)) continue;
-          await attendCase(
-            'prefill',
-            name,
-            `k${keys} r${rows} ${way.queries} ${way.values} ${way.tile}`,
-            c,
-            [prefillStage(c.shape, config)],
-            flops,
-            4e-3,
-          );
-        }
+      for (const [keys, rows] of [
+        [64, 64],
+        [32, 64],
+        [64, 32],
+        [32, 32],
+        [32, 16],
+      ]) {
+        if (rows > (shape.heads / shape.kvHeads) * 16) continue;
+        const config = {
+          matrix,
+          subgroupSize: lanes,
+          keys,
+          rows,
+          workgroupBytes: features.workgroupBytes,
+        };
+        if (!prefillFits(c.shape, config)) continue;
+        const stages = [prefillStage(c.shape, config)];
+        await attendCase('prefill', name, `k${keys} r${rows}`, c, stages, flops, 4e-3);
+      }
     }
 }
 

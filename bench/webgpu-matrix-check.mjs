@@ -1,9 +1,5 @@
-// What subgroup matrices really do on a device: every way to load one, and the prefill attention stage by stage.
-// A kernel that is right in emulation and wrong on a GPU is wrong in one of these.
-
-import { attendReference, makeBuffers, stageText } from './webgpu-attend.mjs';
-import { emulateMatrices } from './webgpu-emulate.mjs';
-import { f16, relativeError, toF16 } from './webgpu-harness.mjs';
+// What subgroup matrices really do on a device: every way to load one. A kernel that is right in emulation and wrong
+// on a GPU is wrong in one of these, or reads at an address that is no multiple of 16 bytes.
 
 /** Loads a matrix of distinct numbers in every way and multiplies it by one. Prints and returns the wrong ones. */
 export async function checkMatrixOps(bench, matrix) {
@@ -92,76 +88,4 @@ fn main(@builtin(local_invocation_index) lid: u32) {
         }
   console.log(`matrix loads: ${results.length - bad.length} of ${results.length} right`);
   return results;
-}
-
-/** What a probe of the prefill kernel should leave in `out`, for rows whose token is beyond the first tile. */
-function probeReference(arenas, c, q, config, probe, row) {
-  const { shape } = c;
-  const { heads, kvHeads, headDim, blockTokens } = shape;
-  const group = heads / kvHeads;
-  const token = Math.floor(row / heads);
-  const head = row % heads;
-  const kv = Math.floor(head / group);
-  const at = (t) =>
-    ((c.tables[Math.floor(t / blockTokens)] * kvHeads + kv) * blockTokens + (t % blockTokens)) * headDim;
-  const half = (arena, i) => f16(arena.word(i >>> 1) >>> (i & 1 ? 16 : 0));
-  const { keys } = config;
-  if (probe === 'values') {
-    const inTile = (token % 16) * group + (head % group);
-    const t = (inTile % Math.min(config.rows, group * 16)) % keys;
-    return Array.from({ length: headDim }, (_, d) => half(arenas.values, at(t) + d));
-  }
-  const scores = Array.from({ length: keys }, (_, t) => {
-    let sum = 0;
-    for (let d = 0; d < headDim; d++)
-      sum +=
-        f16(toF16(Math.fround(q[row * headDim + d] * Math.fround(shape.scale * Math.LOG2E)))) *
-        half(arenas.keys, at(t) + d);
-    return sum;
-  });
-  if (probe === 'scores') return scores;
-  const top = Math.max(...scores);
-  return scores.map((s) => 2 ** (s - top));
-}
-
-/**
- * The stages of a prefill kernel apart: scores, weights, values, all. `build(config)` makes the stage. One sequence
- * of at least 2 · keys tokens at 0. With `emulate` matrices are loops: f32 components and subgroups of one.
- */
-export async function checkPrefillStages(bench, arenas, c, build, config, emulate = false) {
-  const row = {};
-  for (const probe of ['scores', 'weights', 'values', 'all']) {
-    const { q, resources } = makeBuffers(bench, c, 60);
-    try {
-      const stage = build(probe === 'all' ? config : { ...config, probe });
-      const text = stageText(stage, c.facts);
-      if (emulate) text.wgsl = emulateMatrices(text.wgsl, config.matrix.m);
-      const all = { ...resources, keys: arenas.keys.buffer, values: arenas.values.buffer };
-      bench.run([bench.launch(await bench.compile(text), all)]);
-      const { heads, headDim } = c.shape;
-      const out = await bench.readFloats(resources.out, c.tokens * heads * headDim, 'f32');
-      const got = [];
-      const want = [];
-      const width = probe === 'scores' || probe === 'weights' ? config.keys : headDim;
-      for (const token of [config.keys, config.keys + 5, c.tokens - 1])
-        for (const head of [0, 1, heads - 1]) {
-          const at = token * heads + head;
-          got.push(...out.subarray(at * headDim, at * headDim + width));
-          want.push(
-            ...(probe === 'all'
-              ? attendReference(arenas.keys, arenas.values, c, q, 0, token, token, head)
-              : probeReference(arenas, c, q, config, probe, at)),
-          );
-        }
-      row[probe] = relativeError(got, want);
-      if (!(row[probe] < 1e-2)) {
-        row[`${probe}Got`] = got.slice(0, 8).map((v) => Number(v.toPrecision(4)));
-        row[`${probe}Want`] = [...want.slice(0, 8)].map((v) => Number(v.toPrecision(4)));
-      }
-    } catch (error) {
-      row[probe] = String(error.message).slice(0, 400);
-    }
-    for (const buffer of Object.values(resources)) buffer.destroy();
-  }
-  return row;
 }

@@ -1,9 +1,11 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
 import type { Capabilities, Stage, Variant } from '../kernel.js';
+import { ATTENTION_TILE } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
-import { fixedLanes } from './linear-fast.js';
+import { type PrefillConfig, prefillFits, prefillStage } from './attend-prefill.js';
+import { fixedLanes, matrixOf } from './linear-fast.js';
 
 /**
  * Threads of a workgroup by the number of workgroups, (item, KV head): while there are few, many threads each hide
@@ -55,3 +57,32 @@ const decode: Variant<AttendShape> = {
 };
 
 export const fastItems: readonly Variant<AttendShape>[] = [decode];
+
+/** Positions staged at once and query rows of a workgroup, the best first. Measured on an H200. */
+const PREFILL_SIZES: readonly (readonly [keys: number, rows: number])[] = [
+  [64, 64],
+  [32, 32],
+  [32, 16],
+];
+
+function prefillConfig(capabilities: Capabilities, shape: AttendShape): PrefillConfig | null {
+  const lanes = fixedLanes(capabilities);
+  const matrix = matrixOf(capabilities);
+  if (lanes === 0 || matrix === null) return null;
+  const rowsThereAre = (shape.heads / shape.kvHeads) * ATTENTION_TILE;
+  for (const [keys, rows] of PREFILL_SIZES) {
+    if (rows > rowsThereAre) continue;
+    const { workgroupBytes, workgroupThreads } = capabilities;
+    const config = { matrix, subgroupSize: lanes, keys, rows, workgroupBytes };
+    if (prefillFits(shape, config) && (rows / matrix.m) * lanes <= workgroupThreads) return config;
+  }
+  return null;
+}
+
+const prefill: Variant<AttendShape> = {
+  name: 'matrix-tiles',
+  supports: (capabilities, shape) => prefillConfig(capabilities, shape) !== null,
+  build: (capabilities, shape) => ({ stages: [prefillStage(shape, prefillConfig(capabilities, shape)!)] }),
+};
+
+export const fastTiles: readonly Variant<AttendShape>[] = [prefill];

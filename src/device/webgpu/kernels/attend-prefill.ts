@@ -13,7 +13,7 @@
  * Matrices are loaded and stored at addresses of 16 bytes, and WGSL lays workgroup variables side by side by the size
  * of their elements: so every one of them is a multiple of 16 bytes long, or those after it are read askew.
  *
- * Not in the registry yet; the bench, `bench/webgpu-kernels.mjs --only check,prefill`, checks its stages one by one.
+ * Measured on an H200 against queries loaded again for every tile, V turned in staging and scalar staging: all slower.
  */
 
 import type { Binding, MatrixConfig, Stage } from '../kernel.js';
@@ -29,18 +29,6 @@ export interface PrefillConfig {
   readonly keys: number;
   /** Most query rows of a workgroup. */
   readonly rows: number;
-  readonly tile: 'vec4' | 'scalar';
-  /** Queries stay in matrices for the whole walk, or are loaded again for every tile of keys. */
-  readonly queries: 'kept' | 'again';
-  /** V is staged as it lies in the cache, or turned, so that both factors are read along positions. */
-  readonly values: 'rows' | 'turned';
-  /**
-   * For benchmarks that look for a fault: `out` gets, for the first tile of keys, the scores (in powers of two), the
-   * weights, or the values times a permutation, in place of the result.
-   */
-  readonly probe?: 'scores' | 'weights' | 'values';
-  /** Tokens of a tile; ATTENTION_TILE but in benchmarks. */
-  readonly tileTokens?: number;
   readonly workgroupBytes: number;
 }
 
@@ -61,15 +49,13 @@ function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const group = shape.heads / shape.kvHeads;
   const component = c.matrix.component === 'f32' ? 'f32' : 'f16';
   const size = component === 'f16' ? 2 : 4;
-  const rows = Math.min(c.rows, group * (c.tileTokens ?? ATTENTION_TILE));
+  const rows = Math.min(c.rows, group * ATTENTION_TILE);
   const pad = 16 / size;
   const stride = shape.headDim + pad;
   const scoreStride = c.keys + 4;
   const weightStride = c.keys + pad;
-  const asked = c.queries === 'again' ? rows * stride : 0;
-  const staged = (asked > 0 ? c.keys : Math.max(c.keys, rows)) * stride + asked;
-  const turned = c.values === 'turned' ? shape.headDim * weightStride : 0;
-  const bytes = (staged + turned + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 16;
+  const bytes =
+    (Math.max(c.keys, rows) * stride + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 16;
   return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
 }
 
@@ -77,7 +63,6 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { key, value, headDim } = shape;
   const { matrix, keys, subgroupSize } = c;
   const { rows, subs, bytes, group } = planPrefill(shape, c);
-  const tokens = c.tileTokens ?? ATTENTION_TILE;
   const threads = subs * subgroupSize;
   return (
     key.kind === 'float' &&
@@ -93,7 +78,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
     keys % matrix.n === 0 &&
     keys % matrix.k === 0 &&
     rows % matrix.m === 0 &&
-    (group * tokens) % rows === 0 &&
+    (group * ATTENTION_TILE) % rows === 0 &&
     threads <= 1024 &&
     (threads <= rows ? rows % threads === 0 : threads % rows === 0 && keys % (threads / rows) === 0) &&
     bytes <= c.workgroupBytes
@@ -105,13 +90,9 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap } = shape;
   const { matrix, keys, subgroupSize: lanes } = c;
   const { component, group, rows, subs, stride, scoreStride, weightStride } = planPrefill(shape, c);
-  const tokens = c.tileTokens ?? ATTENTION_TILE;
   const threads = subs * lanes;
-  const rowBlocks = (group * tokens) / rows;
-  const wide = c.tile === 'vec4' ? 4 : 1;
+  const rowBlocks = (group * ATTENTION_TILE) / rows;
   const quad = `vec4<${component}>`;
-  const element = wide === 4 ? quad : component;
-  const asked = c.queries === 'again' ? 'asked' : 'staged';
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
@@ -125,12 +106,6 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const put = (buffer: string, at: string, value: string): string =>
-    wide === 4
-      ? `${buffer}[${at}] = ${value};`
-      : `{ let pq = ${value}; let pt = (${at}) * 4u; ${count(4)
-          .map((v) => `${buffer}[pt + ${v}u] = pq.${'xyzw'[v]};`)
-          .join(' ')} }`;
   const dims = headDim / matrix.n;
   const pieces = (keys * headDim) / 8;
   const perThread = Math.ceil(pieces / threads);
@@ -150,18 +125,6 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
       );
     }
   };
-  const turn = (): void => {
-    for (const i of count(perThread)) {
-      emit(
-        `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = u % ${headDim / 8}u * ${8 * weightStride}u + u / ${headDim / 8}u;`,
-      );
-      for (const d of count(8)) {
-        const half = `unpack2x16float(piece${i}.${'xyzw'[d >> 1]}).${d & 1 ? 'y' : 'x'}`;
-        emit(`    turned[to + ${d * weightStride}u] = ${component}(${half});`);
-      }
-      emit('  }');
-    }
-  };
   /** A position beyond the last repeats it: its weight is zero, and what is stored there is finite or this row's own. */
   const stage = (): void => {
     for (const i of count(perThread)) {
@@ -173,7 +136,7 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
           component === 'f16'
             ? `bitcast<vec4<f16>>(piece${i}.${h === 0 ? 'xy' : 'zw'})`
             : `vec4<f32>(unpack2x16float(piece${i}.${h === 0 ? 'x' : 'z'}), unpack2x16float(piece${i}.${h === 0 ? 'y' : 'w'}))`;
-        emit(`    ${put('staged', `to + ${h}u`, half)}`);
+        emit(`    staged[to + ${h}u] = ${half};`);
       }
       emit('  }');
     }
@@ -188,10 +151,8 @@ ${STEP_WGSL}
 alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
 alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
-var<workgroup> staged: array<${element}, ${((c.queries === 'again' ? keys : Math.max(keys, rows)) * stride) / wide}>;
-${c.queries === 'again' ? `var<workgroup> asked: array<${element}, ${(rows * stride) / wide}>;` : ''}
-${c.values === 'turned' ? `var<workgroup> turned: array<${component}, ${headDim * weightStride}>;` : ''}
-var<workgroup> weights: array<${element}, ${(rows * weightStride) / wide}>;
+var<workgroup> staged: array<${quad}, ${(Math.max(keys, rows) * stride) / 4}>;
+var<workgroup> weights: array<${quad}, ${(rows * weightStride) / 4}>;
 var<workgroup> scores: array<f32, ${rows * scoreStride}>;
 var<workgroup> tops: array<f32, ${rows}>;
 var<workgroup> sums: array<f32, ${rows}>;
@@ -223,34 +184,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (row < row_count) {
       v = q[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim / 4}u + i % ${headDim / 4}u] * ${scaleText};
     }
-    let to = r * ${stride / 4}u + i % ${headDim / 4}u;
-    ${put(asked, 'to', component === 'f16' ? 'halves_(v)' : 'v')}
+    staged[r * ${stride / 4}u + i % ${headDim / 4}u] = ${component === 'f16' ? 'halves_(v)' : 'v'};
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
   var base = low_first / ${keys}u * ${keys}u;`);
   fetch('keys', 'base');
   emit('  workgroupBarrier();');
-  const loadQuery = (k: number): void =>
+  for (const k of count(headDim / matrix.k))
     emit(
-      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&${asked}, sub * ${(matrix.m * stride) / wide}u + ${(k * matrix.k) / wide}u, ${stride / wide}u);`,
+      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / 4}u + ${(k * matrix.k) / 4}u, ${stride / 4}u);`,
     );
-  if (c.queries === 'kept') count(headDim / matrix.k).forEach(loadQuery);
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
-  if (c.queries === 'again') emit('  workgroupBarrier();');
   emit(`  for (; base <= last; base += ${keys}u) {`);
   emit('  workgroupBarrier();');
   stage();
   emit('  if (lid == 0u) { raised[0] = 0u; }');
   emit('  workgroupBarrier();');
   fetch('values', 'base');
-  if (c.queries === 'again') count(headDim / matrix.k).forEach(loadQuery);
   // Scores.
   for (const n of count(keys / matrix.n)) {
     emit('  {');
     emit('    var s = Sum();');
     for (const k of count(headDim / matrix.k)) {
       emit(
-        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / wide}u, ${stride / wide}u);`,
+        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / 4}u, ${stride / 4}u);`,
       );
       emit(`    s = subgroupMatrixMultiplyAccumulate(q${k}, b${k}, s);`);
     }
@@ -260,9 +217,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit('  }');
   }
   emit('  workgroupBarrier();');
-  if (c.probe === 'scores') look((r, j) => `scores[${r} * ${scoreStride}u + ${j}]`);
-  if (c.values === 'turned') turn();
-  else stage();
+  stage();
   // Softmax: `rowLanes` neighbours share a row.
   for (const turn of count(rowTurns)) {
     emit(`  {
@@ -300,7 +255,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         emit(`    s${i} = select(exp2(s${i} - used), 0.0, s${i} <= ${LOWEST});`);
       emit(`    { let w = ${quad}(${[0, 1, 2, 3].map((i) => (component === 'f16' ? `f16(s${j + i})` : `s${j + i}`)).join(', ')});
       sum += dot(vec4<f32>(w), vec4<f32>(1.0));
-      ${put('weights', `(r * ${weightStride}u + part * ${ownKeys}u + ${j}u) / 4u`, 'w')} }`);
+      weights[(r * ${weightStride}u + part * ${ownKeys}u + ${j}u) / 4u] = w; }`);
     }
     for (let step = rowLanes / 2; step >= 1; step /= 2) emit(`    sum += subgroupShuffleXor(sum, ${step}u);`);
     emit(`    if (part == 0u) {
@@ -308,21 +263,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       shrink[r] = factor;
       sums[r] = fma(sums[r], factor, sum);
     }
-  }`);
-  }
-  if (c.probe === 'weights') {
-    emit('  workgroupBarrier();');
-    look((r, j) => weightAt(r, j));
-  }
-  if (c.probe === 'values') {
-    // Weights of one for the position that a row has in the workgroup, and the first tile only.
-    emit(`  workgroupBarrier();
-  for (var i = lid; i < ${(rows * keys) / 4}u; i += ${threads}u) {
-    let r = i / ${keys / 4}u;
-    let j = i % ${keys / 4}u * 4u;
-    let w = ${quad}(vec4<u32>(j, j + 1u, j + 2u, j + 3u) == vec4<u32>(r % ${keys}u));
-    ${put('weights', `(r * ${weightStride}u + j) / 4u`, 'w')}
-    if (j == 0u) { sums[r] = 1.0; }
   }`);
   }
   emit(`  if (workgroupUniformLoad(&raised[0]) != 0u) {`);
@@ -333,42 +273,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const k of count(keys / matrix.k)) {
     emit('  {');
     emit(
-      `    let w = subgroupMatrixLoad<Left, row_major>(&weights, sub * ${(matrix.m * weightStride) / wide}u + ${(k * matrix.k) / wide}u, ${weightStride / wide}u);`,
+      `    let w = subgroupMatrixLoad<Left, row_major>(&weights, sub * ${(matrix.m * weightStride) / 4}u + ${(k * matrix.k) / 4}u, ${weightStride / 4}u);`,
     );
     for (const d of count(dims)) {
       emit(
-        c.values === 'turned'
-          ? `    let v${d} = subgroupMatrixLoad<Right, col_major>(&turned, ${d * matrix.n * weightStride + k * matrix.k}u, ${weightStride}u);`
-          : `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / wide}u, ${stride / wide}u);`,
+        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / 4}u, ${stride / 4}u);`,
       );
       emit(`    o${d} = subgroupMatrixMultiplyAccumulate(w, v${d}, o${d});`);
     }
     emit('  }');
   }
-  if (c.probe === 'values') emit('  if (step[0].x > 0u) { break; }');
   emit('  }');
   emit('  workgroupBarrier();');
   throughScores('finishing');
   emit('}');
-
-  /** Ends here, under a condition that the compiler cannot see through, with a tile in `out`. */
-  function look(value: (r: string, j: string) => string): void {
-    emit(`  if (step[0].x > 0u) {
-    for (var i = lid; i < ${rows * keys}u; i += ${threads}u) {
-      let r = i / ${keys}u;
-      let row = row_first + r;
-      if (row < row_count) {
-        out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + i % ${keys}u] = ${value('r', `i % ${keys}u`)};
-      }
-    }
-    return;
-  }`);
-  }
-
-  function weightAt(r: string, j: string): string {
-    const at = `(${r} * ${weightStride}u + ${j})`;
-    return wide === 4 ? `f32(weights[${at} / 4u][${at} % 4u])` : `f32(weights[${at}])`;
-  }
 
   /** Takes the sums through `scores`, `keys` dims at a time: multiplied by shrink and back, or divided and out. */
   function throughScores(what: 'shrinking' | 'finishing'): void {
@@ -402,7 +320,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys} ${c.queries} ${c.values}`,
+    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, out) => {

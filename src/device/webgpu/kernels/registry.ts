@@ -2,7 +2,7 @@
 
 import type { LinearShape, Variant } from '../kernel.js';
 import { type AttendShape, portableItems, portableTiles } from './attend.js';
-import { fastItems } from './attend-fast.js';
+import { fastItems, fastTiles } from './attend-fast.js';
 import { portableLinear } from './linear.js';
 import { fastLinear } from './linear-fast.js';
 
@@ -10,4 +10,4 @@ export const linearVariants: readonly Variant<LinearShape>[] = [...fastLinear, .
 
 /** Attention of items leaves partials in `scratchSums` and `scratchTops`; the portable reduce merges them. */
 export const attendItemsVariants: readonly Variant<AttendShape>[] = [...fastItems, portableItems];
-export const attendTilesVariants: readonly Variant<AttendShape>[] = [portableTiles];
+export const attendTilesVariants: readonly Variant<AttendShape>[] = [...fastTiles, portableTiles];
