@@ -13,7 +13,7 @@
  *
  * **What changes between steps lives in device arrays.** Token ids, positions, sequence extents, sampling
  * parameters are written by `submit` from a StepInputs (step.ts); block tables by `pool.setBlocks` when they
- * change. The sampled token is written by the device into the state slot of its sequence, and the next step may
+ * change; what the sampler knows of a row (counts, matches, masks) by `program.sampler`, between steps (sampling.ts). The sampled token is written by the device into the state slot of its sequence, and the next step may
  * read its input from there: so the host can submit step n + 1 before it has seen the ids of step n.
  *
  * **Steps run in order.** `submit` returns at once. At most `limits.inFlight` steps may be under way; the caller
@@ -32,6 +32,7 @@
 import type { KvantError } from '../errors.js';
 import type { Graph, Tensor } from './graph.js';
 import type { KvPool, KvPoolSpec } from './kv.js';
+import type { SamplerRows } from './sampling.js';
 import type { StepInputs } from './step.js';
 import type { Matrix, MatrixFormat, MatrixSource, Vector, VectorSource } from './weights.js';
 
@@ -76,6 +77,8 @@ export interface DeviceStats {
   readonly buffers: number;
   /** Bytes of those. */
   readonly bytes: number;
+  /** Bytes of those that hold the sampler's row state: 0 while no request needs any. */
+  readonly samplerBytes: number;
   /** Plans made so far. Grows between steps, never within one. */
   readonly plans: number;
 }
@@ -108,11 +111,14 @@ export interface ProgramLimits {
 }
 
 export interface Program {
+  /** The sampler's row state. Null if the graph does not sample. */
+  readonly sampler: SamplerRows | null;
   /** Makes the Plan for steps of up to so many tokens and outputs, if it is not there yet. For use at load. */
   prepare(tokens: number, outputs: number): Promise<void>;
   /**
    * Runs one step; resolves when it has retired, with one sampled id for each output row (in the order of
-   * `inputs.outputs`), INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample.
+   * `inputs.outputs`), INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample. Where
+   * rows asked for log-probabilities, records follow the ids: see RECORD_WORDS in sampling.ts.
    * `inputs` may be reused as soon as this returns.
    */
   submit(inputs: StepInputs): Promise<Uint32Array>;

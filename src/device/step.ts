@@ -1,3 +1,5 @@
+import { SamplingInputs } from './sampling-inputs.js';
+
 /**
  * What the host says to a step: plain arrays, allocated once and refilled.
  *
@@ -44,33 +46,5 @@ export class StepInputs {
     this.tokenCount = 0;
     this.sequenceCount = 0;
     this.outputCount = 0;
-  }
-}
-
-/**
- * Per-row sampling parameters. The order is: temperature, top-k, top-p, min-p, draw (docs/sampling.md).
- * Off values: temperature 0 (greedy, the rest is not looked at), topK 0, topP 1, minP 0.
- */
-export class SamplingInputs {
-  readonly temperature: Float32Array;
-  readonly topK: Uint32Array;
-  readonly topP: Float32Array;
-  readonly minP: Float32Array;
-  /** The random number of token v is keyed by (seed, choice, position, v) and by nothing else: see random.ts. */
-  readonly seedLow: Uint32Array;
-  readonly seedHigh: Uint32Array;
-  readonly choice: Uint32Array;
-  /** Absolute position of the token being drawn. */
-  readonly position: Uint32Array;
-
-  constructor(rows: number) {
-    this.temperature = new Float32Array(rows);
-    this.topK = new Uint32Array(rows);
-    this.topP = new Float32Array(rows).fill(1);
-    this.minP = new Float32Array(rows);
-    this.seedLow = new Uint32Array(rows);
-    this.seedHigh = new Uint32Array(rows);
-    this.choice = new Uint32Array(rows);
-    this.position = new Uint32Array(rows);
   }
 }

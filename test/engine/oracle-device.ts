@@ -20,6 +20,7 @@ import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { Graph } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { randomWord } from '../../src/device/random.js';
+import { NoSamplerRows } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { KvantError } from '../../src/errors.js';
@@ -196,6 +197,7 @@ export class OracleDevice implements Device {
     return {
       buffers: this.pools.size,
       bytes: [...this.pools].reduce((sum, p) => sum + p.bytes, 0),
+      samplerBytes: 0,
       plans: 0,
     };
   }
@@ -203,6 +205,7 @@ export class OracleDevice implements Device {
   async compile(_graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
     const lastToken = new Int32Array(pool!.spec.slots).fill(-1);
     return {
+      sampler: new NoSamplerRows('oracle'),
       prepare: async () => {
         this.prepared++;
       },

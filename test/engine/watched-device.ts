@@ -63,6 +63,7 @@ export class Watch {
 
   #wrapProgram(inner: Program): Program {
     return {
+      sampler: inner.sampler,
       prepare: (tokens, outputs) => inner.prepare(tokens, outputs),
       write: (tensor, data) => inner.write(tensor, data),
       read: (tensor, rows) => inner.read(tensor, rows),

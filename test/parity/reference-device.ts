@@ -18,6 +18,7 @@ import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { Graph, NodeOf, Tensor } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
+import { NoSamplerRows } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { sourceBytes } from '../../src/models/load.js';
@@ -103,7 +104,7 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
     createKvPool: (spec) => new ReferencePool(spec),
     compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
       new ReferenceProgram(graph, pool as ReferencePool | null, int8),
-    stats: () => ({ buffers: 0, bytes: 0, plans: 0 }),
+    stats: () => ({ buffers: 0, bytes: 0, samplerBytes: 0, plans: 0 }),
     async [Symbol.asyncDispose]() {},
   };
 }
@@ -143,6 +144,7 @@ async function readRow(source: MatrixSource, row: number, out: Float32Array): Pr
 }
 
 class ReferenceProgram implements Program {
+  readonly sampler = new NoSamplerRows('reference');
   readonly #graph: Graph;
   readonly #pool: ReferencePool | null;
   readonly #int8: boolean;
@@ -295,7 +297,8 @@ class ReferenceProgram implements Program {
           const store = h < heads + kvHeads ? pool.keys : pool.values;
           const layer = pool.spec.layers[node.layer]!;
           const format = h < heads + kvHeads ? layer.key : layer.value;
-          if (this.#int8 && format.kind === 'float' && format.dtype === 'f16') head = head.map((x) => f16ToNumber(numberToF16(x)));
+          if (this.#int8 && format.kind === 'float' && format.dtype === 'f16')
+            head = head.map((x) => f16ToNumber(numberToF16(x)));
           const row = pool.row(slots[t]!, positions[t]!);
           store[node.layer]!.set(head, (row * kvHeads + ((h - heads) % kvHeads)) * headDim);
         }

@@ -148,7 +148,7 @@ export class CpuDevice implements Device {
   }
 
   stats(): DeviceStats {
-    return { buffers: this.#set.buffers, bytes: this.#set.bytes, plans: this.#plans };
+    return { buffers: this.#set.buffers, bytes: this.#set.bytes, samplerBytes: 0, plans: this.#plans };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,6 +1,7 @@
 import { KvantError } from '../../errors.js';
 import type { Program, ProgramLimits } from '../device.js';
 import type { Tensor } from '../graph.js';
+import { featuresOf, NoSamplerRows, requireFeatures, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
@@ -15,6 +16,7 @@ import { type StepLayout, writeStep } from './step-layout.js';
  * The ids that `submit` resolves with lie in a buffer that is used again `2 · inFlight` steps later.
  */
 export class CpuProgram implements Program {
+  readonly sampler: SamplerRows | null;
   readonly #set: MemorySet;
   readonly #threads: ThreadPool;
   readonly #limits: ProgramLimits;
@@ -39,6 +41,7 @@ export class CpuProgram implements Program {
     this.#compiled = compiled;
     this.#limits = limits;
     this.#pool = pool;
+    this.sampler = compiled.samples ? new NoSamplerRows('CPU') : null;
     const first = set.memory(0);
     const owned: Allocation[] = [...compiled.owned];
     const onSettled = (): void => {
@@ -130,6 +133,7 @@ export class CpuProgram implements Program {
         throw invalidStep(`State slot ${step.seqSlot[s]} is not one of ${this.#compiled.slots}.`);
       }
     }
+    requireFeatures(featuresOf(step.sampling, step.outputCount), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);
     }

@@ -3,6 +3,7 @@
  * allow. All offsets are in words.
  */
 import type { ProgramLimits } from '../device.js';
+import { SAMPLING_WORDS } from '../sampling-inputs.js';
 import type { StepInputs } from '../step.js';
 import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from './opcodes.js';
 
@@ -15,7 +16,7 @@ export interface StepLayout {
   readonly seqStride: number;
   readonly outputs: number;
   readonly outputSlots: number;
-  /** temperature, topK, topP, minP, seedLow, seedHigh, choice, position: `samplingStride` words apart. */
+  /** The columns of SAMPLING_FIELDS (sampling-inputs.ts): `samplingStride` words apart. */
   readonly sampling: number;
   readonly samplingStride: number;
   readonly words: number;
@@ -35,7 +36,7 @@ export function stepLayout(limits: ProgramLimits): StepLayout {
     outputSlots,
     sampling,
     samplingStride: limits.maxOutputs,
-    words: sampling + 8 * limits.maxOutputs,
+    words: sampling + SAMPLING_WORDS * limits.maxOutputs,
   };
 }
 
@@ -54,14 +55,10 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   copy(u32, layout.outputs, step.outputs, outputCount);
   copy(u32, layout.outputSlots, step.outputSlot, outputCount);
   const { sampling: p, samplingStride: m } = layout;
-  copy(f32, p, sampling.temperature, outputCount);
-  copy(u32, p + m, sampling.topK, outputCount);
-  copy(f32, p + 2 * m, sampling.topP, outputCount);
-  copy(f32, p + 3 * m, sampling.minP, outputCount);
-  copy(u32, p + 4 * m, sampling.seedLow, outputCount);
-  copy(u32, p + 5 * m, sampling.seedHigh, outputCount);
-  copy(u32, p + 6 * m, sampling.choice, outputCount);
-  copy(u32, p + 7 * m, sampling.position, outputCount);
+  for (let i = 0; i < SAMPLING_WORDS; i++) {
+    const column = sampling.columns[i]!;
+    copy(column instanceof Float32Array ? f32 : u32, p + i * m, column, outputCount);
+  }
 }
 
 /** By a loop: a subarray would be made anew every step. */

@@ -156,7 +156,12 @@ export class WebGpuDevice implements Device {
   }
 
   stats(): DeviceStats {
-    return { buffers: this.#allocator.buffers, bytes: this.#allocator.bytes, plans: this.#plans };
+    return {
+      buffers: this.#allocator.buffers,
+      bytes: this.#allocator.bytes,
+      samplerBytes: 0,
+      plans: this.#plans,
+    };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

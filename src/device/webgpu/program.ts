@@ -11,6 +11,7 @@ import type { Program, ProgramLimits } from '../device.js';
 import type { Graph, RowKind, Tensor } from '../graph.js';
 import { planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
+import { featuresOf, NoSamplerRows, requireFeatures, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
@@ -39,6 +40,7 @@ export interface ProgramHost {
 const PARTIALS_BYTES = 128 * 1024 * 1024;
 
 export class WebGpuProgram implements Program {
+  readonly sampler: SamplerRows | null;
   readonly #host: ProgramHost;
   readonly #graph: Graph;
   readonly #limits: ProgramLimits;
@@ -80,6 +82,7 @@ export class WebGpuProgram implements Program {
     this.#graph = graph;
     this.#limits = limits;
     this.#samples = graph.nodes.some((n) => n.op === 'sample');
+    this.sampler = this.#samples ? new NoSamplerRows('WebGPU') : null;
     const bounds: StepBounds = {
       slots: pool?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
       positions:
@@ -159,6 +162,7 @@ export class WebGpuProgram implements Program {
   submit(inputs: StepInputs): Promise<Uint32Array> {
     this.#alive();
     const { device } = this.#host;
+    requireFeatures(featuresOf(inputs.sampling, inputs.outputCount), this.sampler?.features ?? 0, 'WebGPU');
     const words = this.#packer.pack(inputs);
     const { facts } = this.#packer;
     const plan = this.#plan(facts.tokens, facts.outputs);
