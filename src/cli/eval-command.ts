@@ -2,6 +2,8 @@
 import { writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
+import { KvantError } from '../errors.js';
+import { addEvalKvCommand } from './eval-kv-command.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { ProgressBar } from './progress.js';
 import type { Question, SetResult } from './question-sets.js';
@@ -20,17 +22,26 @@ export function addEvalCommand(program: Command): void {
     .description(
       'Asks every question of the sets at temperature 0, batched, and counts right answers beside those of the reference.',
     )
-    .requiredOption('--set <file...>', 'question sets: JSON lines with "messages" and "answer" or "expected"')
+    .option('--set <file...>', 'question sets: JSON lines with "messages" and "answer" or "expected"', [])
     .option('--limit <n>', 'only the first n questions of each set', integer(1))
     .option('--max-prompt <tokens>', 'only questions whose stated "prompt_tokens" are below this', integer(1))
     .option('--out <file>', 'write the result as JSON')
     .option('--json', 'print the result as JSON');
   addEngineFlags(command);
+  // `eval kv` has flags of the same names.
+  command.enablePositionalOptions();
+  addEvalKvCommand(command);
   command.addHelpText(
     'after',
-    '\nExample:\n  $ kvant eval models/demo-text --set test/fixtures/eval/*.jsonl --out result.json',
+    '\nExample:\n  $ kvant eval models/demo-text --set test/fixtures/eval/eval-*.jsonl --out result.json',
   );
   command.action(async (model: string, flags: EvalFlags) => {
+    if (flags.set.length === 0)
+      throw new KvantError('invalid-flags', 'There is no question set.', {
+        kind: 'invalid-request',
+        where: '--set',
+        fix: 'Give one or more files: --set test/fixtures/eval/eval-*.jsonl.',
+      });
     const options = engineOptions(flags);
     const { askAll, readQuestions } = await import('./question-sets.js');
     const sets: [string, Question[]][] = [];

@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 /** The `kvant` command. What a command needs is loaded when it is asked for, so that help costs next to nothing. */
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { KvantError } from '../errors.js';
 import { EXIT, exitCodeOf, reportError } from './exit.js';
+import { kvantVersion } from './versions.js';
 
 type AddCommand = (program: Command) => void;
 
@@ -31,7 +31,7 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   ],
   [
     'eval <model>',
-    'ask question sets and count right answers',
+    'ask question sets; eval kv: judge KV cache formats',
     async () => (await import('./eval-command.js')).addEvalCommand,
   ],
   [
@@ -51,9 +51,6 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   ],
 ];
 
-const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
-  version: string;
-};
 const words = process.argv.slice(2);
 const json = words.includes('--json');
 
@@ -61,8 +58,10 @@ const program = new Command('kvant')
   .description(
     'Serves language models from TypeScript, on any GPU through WebGPU and on any CPU through WebAssembly.',
   )
-  .version(version)
+  .version(kvantVersion())
   .showHelpAfterError('(kvant COMMAND --help shows what it takes)')
+  // A flag belongs to the command it stands behind: `eval` and `eval kv` have some of the same names.
+  .enablePositionalOptions()
   .exitOverride()
   .configureOutput(json ? { writeErr: () => {} } : {})
   .addHelpText(

@@ -82,13 +82,20 @@ export function judgeAnswer(question: Question, text: string): boolean {
   return text === question.answer;
 }
 
+/** Every answer of a set, in the order of its questions. */
+export interface Answers {
+  readonly judged: readonly Judged[];
+  readonly promptTokens: number;
+  readonly completionTokens: number;
+  readonly seconds: number;
+}
+
 /** Asks all questions at once, greedily; the engine batches them. */
-export async function askAll(
+export async function askEach(
   engine: Engine,
-  set: string,
   questions: readonly Question[],
   onAnswer: (done: number) => void = () => {},
-): Promise<SetResult> {
+): Promise<Answers> {
   const started = performance.now();
   let done = 0;
   let promptTokens = 0;
@@ -121,12 +128,17 @@ export async function askAll(
     }
   };
   await Promise.all(Array.from({ length: lanes }, lane));
-  const groups: Record<string, { right: number; questions: number }> = {};
-  for (const { group, ok } of judged) {
-    groups[group] ??= { right: 0, questions: 0 };
-    groups[group].questions++;
-    if (ok) groups[group].right++;
-  }
+  return { judged, promptTokens, completionTokens, seconds: (performance.now() - started) / 1000 };
+}
+
+/** Asks a set and counts. */
+export async function askAll(
+  engine: Engine,
+  set: string,
+  questions: readonly Question[],
+  onAnswer: (done: number) => void = () => {},
+): Promise<SetResult> {
+  const { judged, ...cost } = await askEach(engine, questions, onAnswer);
   const count = (test: (j: Judged) => boolean | undefined): number =>
     judged.filter((j) => test(j) === true).length;
   return {
@@ -135,12 +147,20 @@ export async function askAll(
     right: count((j) => j.ok),
     referenceRight: count((j) => j.referenceOk),
     sameAsReference: count((j) => j.sameAsReference),
-    groups,
+    groups: countGroups(judged),
     wrong: judged.filter((j) => !j.ok),
-    promptTokens,
-    completionTokens,
-    seconds: (performance.now() - started) / 1000,
+    ...cost,
   };
+}
+
+export function countGroups(judged: readonly Judged[]): SetResult['groups'] {
+  const groups: Record<string, { right: number; questions: number }> = {};
+  for (const { group, ok } of judged) {
+    groups[group] ??= { right: 0, questions: 0 };
+    groups[group].questions++;
+    if (ok) groups[group].right++;
+  }
+  return groups;
 }
 
 function toolCallOf(text: string): unknown {

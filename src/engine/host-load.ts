@@ -47,7 +47,7 @@ export interface LoadedHost {
   close(drain: boolean): Promise<void>;
 }
 
-interface OpenWeights extends AsyncDisposable {
+export interface OpenWeights extends AsyncDisposable {
   readonly source: WeightSource;
   readonly config: ModelConfig;
 }
@@ -130,7 +130,7 @@ async function freeAll(undo: (() => unknown)[]): Promise<void> {
   if (errors.length > 0) throw errors[0];
 }
 
-async function openWeights(config: HostConfig): Promise<OpenWeights> {
+export async function openWeights(config: HostConfig): Promise<OpenWeights> {
   const { weights } = config;
   if (weights.kind === 'shape') {
     const { name, vocab } = weights;
@@ -153,7 +153,7 @@ async function openWeights(config: HostConfig): Promise<OpenWeights> {
   }
 }
 
-function quantization(config: HostConfig): Quantization | undefined {
+export function quantization(config: HostConfig): Quantization | undefined {
   return config.quantize === undefined ? undefined : { bits: config.quantize, groupSize: QUANTIZE_GROUP };
 }
 

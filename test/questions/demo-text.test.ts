@@ -1,6 +1,6 @@
 /**
  * The demo model answers its question sets as well as the reference does: at most one question lost net on each.
- * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/*.jsonl`.
+ * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/eval-*.jsonl`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askAll, readQuestions } from '../../src/cli/question-sets.js';

@@ -1,0 +1,87 @@
+/**
+ * Teacher-forced scoring: a text is run through the model as it stands, and the logits of its tokens are read.
+ * One sequence at a time, in steps of any size, on any number of caches side by side.
+ */
+
+import type { Program } from '../device/device.js';
+import type { Tensor } from '../device/graph.js';
+import { StepInputs } from '../device/step.js';
+import { KvantError } from '../errors.js';
+import type { KvPlan } from '../kv/policy.js';
+import type { KvOptions, Lane, Workbench } from './workbench.js';
+
+/** Logits that one step may read back: what is more is left to the next step. */
+const MOST_LOGIT_BYTES = 32 * 2 ** 20;
+/** More tokens in a step gain nothing. */
+const MOST_TOKENS = { cpu: 256, webgpu: 1024 } as const;
+
+export class Scorer implements AsyncDisposable {
+  /** How the layers of the cache are kept. */
+  readonly plan: KvPlan;
+  /** Most tokens of a step. */
+  readonly chunk: number;
+  readonly #program: Program;
+  readonly #logits: Tensor;
+  readonly #inputs: StepInputs;
+  readonly #context: number;
+  #computed = 0;
+
+  private constructor(lane: Lane, program: Program, logits: Tensor, chunk: number, context: number) {
+    this.plan = lane.plan;
+    this.chunk = chunk;
+    this.#program = program;
+    this.#logits = logits;
+    this.#inputs = new StepInputs(chunk, 1, chunk);
+    this.#context = context;
+  }
+
+  /** A scorer for sequences of up to `context` tokens. Errors: as of `Workbench.lane`. */
+  static async open(bench: Workbench, kv: KvOptions, context: number): Promise<Scorer> {
+    const { device, model } = bench;
+    const lane = bench.lane({ kv, rows: 1, context });
+    const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false });
+    const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.config.vocabSize));
+    const chunk = Math.max(1, Math.min(MOST_TOKENS[device.info.kind], fit, context));
+    const program = await device.compile(
+      graph,
+      { maxTokens: chunk, maxOutputs: chunk, maxSequences: 1, maxContext: context, inFlight: 1 },
+      lane.pool,
+    );
+    return new Scorer(lane, program, logits, chunk, context);
+  }
+
+  /**
+   * Computes tokens `[from, to)` of a sequence, at most `chunk` of them. A sequence begins at 0 and goes on where its
+   * last step ended.
+   * @returns logits `[to − max(from, wanted), vocab]` of the tokens from `wanted` on: what follows each of them
+   */
+  async step(ids: Int32Array, from: number, to: number, wanted: number): Promise<Float32Array> {
+    if (from !== 0 && from !== this.#computed)
+      throw new KvantError('internal', `A step from ${from} follows ${this.#computed} tokens.`);
+    if (!(to > from && to - from <= this.chunk && to <= Math.min(ids.length, this.#context)))
+      throw new KvantError('internal', `A step from ${from} to ${to} of ${ids.length} tokens.`);
+    const first = Math.max(from, wanted);
+    const outputs = Math.max(0, to - first);
+    const step = this.#inputs;
+    step.clear();
+    step.tokens.set(ids.subarray(from, to));
+    step.tokenCount = to - from;
+    step.sequenceCount = 1;
+    step.seqSlot[0] = 0;
+    step.seqStart[0] = 0;
+    step.seqLength[0] = to - from;
+    step.seqPosition[0] = from;
+    step.outputCount = outputs;
+    for (let i = 0; i < outputs; i++) {
+      step.outputs[i] = first - from + i;
+      step.outputSlot[i] = 0;
+    }
+    await this.#program.submit(step);
+    this.#computed = to;
+    return outputs === 0 ? new Float32Array(0) : this.#program.read(this.#logits, outputs);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#program.dispose();
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * A model on a device with no engine around it: programs that a measurement drives step by step. The weights are
+ * loaded once, and any number of lanes, each with a KV pool of its own formats, run on them side by side; so what
+ * two lanes differ in is the cache alone.
+ */
+
+import type { Device } from '../device/device.js';
+import { type KvPool, kvBlockBytes } from '../device/kv.js';
+import { type KvPlan, planKvLayers } from '../kv/policy.js';
+import { familyOf } from '../models/families.js';
+import type { CacheLayer } from '../models/layout.js';
+import { loadModel, type Model } from '../models/load.js';
+import { chooseDevice } from './device-choice.js';
+import { cacheFormat } from './host-cache.js';
+import { hostConfig } from './host-config.js';
+import { openWeights, quantization } from './host-load.js';
+import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
+import type { HostConfig, WeightOrigin } from './messages.js';
+import { locateModel } from './model-location.js';
+import { ModelText } from './model-text.js';
+import type { EngineOptions } from './types.js';
+
+/** Which of the engine's options say how the cache is kept. */
+export type KvOptions = Pick<EngineOptions, 'kvFormat'>;
+
+/** A folder or hub name, or a named shape with random weights. */
+export type WorkbenchModel =
+  | { readonly model: string }
+  | { readonly shape: string; readonly vocab?: number | undefined };
+
+export interface LaneRequest {
+  readonly kv: KvOptions;
+  /** Sequences, each with a state slot and blocks of its own. */
+  readonly rows: number;
+  /** Positions of each sequence. */
+  readonly context: number;
+}
+
+/** A KV pool whose slots each own the blocks of one whole sequence, and how its layers are kept. */
+export interface Lane {
+  readonly pool: KvPool;
+  readonly plan: KvPlan;
+}
+
+export class Workbench implements AsyncDisposable {
+  readonly device: Device;
+  readonly deviceReason: string;
+  readonly model: Model;
+  readonly text: ModelText;
+  readonly #blockTokens: number;
+  readonly #configOf: (kv: KvOptions) => HostConfig;
+  readonly #pools: KvPool[] = [];
+  #disposed = false;
+
+  private constructor(
+    device: Device,
+    deviceReason: string,
+    model: Model,
+    text: ModelText,
+    blockTokens: number,
+    configOf: (kv: KvOptions) => HostConfig,
+  ) {
+    this.device = device;
+    this.deviceReason = deviceReason;
+    this.model = model;
+    this.text = text;
+    this.#blockTokens = blockTokens;
+    this.#configOf = configOf;
+  }
+
+  /**
+   * Loads the weights, and tells the device of the room that the lanes will need together.
+   * Errors: as of `Engine.load`.
+   */
+  static async open(
+    what: WorkbenchModel,
+    options: EngineOptions,
+    lanes: readonly LaneRequest[],
+  ): Promise<Workbench> {
+    const { onProgress, onLog, signal, blockTokens = DEFAULT_BLOCK_TOKENS } = options;
+    let origin: WeightOrigin;
+    let text = ModelText.none();
+    if ('model' in what) {
+      const path = await locateModel(what.model, options);
+      text = await ModelText.load(path, (entry) => onLog?.(entry));
+      origin = { kind: 'folder', path };
+    } else {
+      const { shape: name, vocab } = what;
+      origin = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) };
+    }
+    const config = hostConfig(origin, text, options);
+    await using weights = await openWeights(config);
+    const { device, reason } = await chooseDevice(config);
+    try {
+      const configOf = (kv: KvOptions): HostConfig => hostConfig(origin, text, { ...options, ...kv });
+      const quantize = quantization(config);
+      const { cache } = familyOf(weights.config).layout(weights.config);
+      const bytes = lanes.reduce((sum, lane) => {
+        const { layers } = planLayers(cache, configOf(lane.kv), device);
+        return sum + lane.rows * blocksOf(lane, blockTokens) * kvBlockBytes(layers, blockTokens);
+      }, 0);
+      const f32 = planKvLayers(cache, { kind: 'float', dtype: 'f32' }).layers;
+      const model = await loadModel(weights.source, weights.config, device, {
+        ...(quantize === undefined ? {} : { quantize }),
+        // The lanes' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
+        kvFormat: { kind: 'float', dtype: 'f32' },
+        kvTokens: Math.ceil(bytes / kvBlockBytes(f32, 1)),
+        onProgress: (done, total, item) =>
+          onProgress?.({ phase: 'weights', done, total, unit: 'bytes', item }),
+        ...(signal === undefined ? {} : { signal }),
+      });
+      return new Workbench(device, reason, model, text, blockTokens, configOf);
+    } catch (error) {
+      await device[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Makes a pool. Errors: those of the formats and of the device's memory. */
+  lane(request: LaneRequest): Lane {
+    const { rows } = request;
+    const plan = planLayers(this.model.layout.cache, this.#configOf(request.kv), this.device);
+    const perSlot = blocksOf(request, this.#blockTokens);
+    const pool = this.device.createKvPool({
+      layers: plan.layers,
+      blocks: rows * perSlot,
+      blockTokens: this.#blockTokens,
+      slots: rows,
+      maxBlocksPerSlot: perSlot,
+    });
+    for (let slot = 0; slot < rows; slot++) {
+      const blocks = Uint32Array.from({ length: perSlot }, (_, i) => slot * perSlot + i);
+      pool.setBlocks(slot, 0, blocks);
+    }
+    this.#pools.push(pool);
+    return { pool, plan };
+  }
+
+  /** Programs made on it are to be disposed of before. Once more does nothing. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const pool of this.#pools.splice(0)) pool.dispose();
+    await this.device[Symbol.asyncDispose]();
+  }
+}
+
+function planLayers(cache: readonly CacheLayer[], config: HostConfig, device: Device): KvPlan {
+  return planKvLayers(cache, cacheFormat(config, device.info));
+}
+
+function blocksOf({ context }: LaneRequest, blockTokens: number): number {
+  return Math.ceil(context / blockTokens);
+}
