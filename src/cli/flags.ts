@@ -1,77 +1,17 @@
 /** Flags that several commands share, with their parsers. Every parser names the flag and what it takes. */
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import { KV_FORMAT_NAMES, parseKvFormat } from '../kv/policy.js';
+import { bytes, integer, number } from './flag-numbers.js';
+import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
+
+export { bytes, integer, integers, number } from './flag-numbers.js';
 
 export const CLI_LOG_LEVELS = ['silent', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 export type CliLogLevel = (typeof CLI_LOG_LEVELS)[number];
 
 export const logLevelFlag = (level: CliLogLevel): Option =>
   new Option('--log-level <level>', 'how much to log on stderr').choices(CLI_LOG_LEVELS).default(level);
-
-/** `--max-context 4096` → 4096. */
-export function integer(from: number, to = Number.MAX_SAFE_INTEGER): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!Number.isSafeInteger(value) || text.trim() === '' || value < from || value > to) {
-      throw new InvalidArgumentError(
-        to === Number.MAX_SAFE_INTEGER
-          ? `An integer from ${from} is needed.`
-          : `An integer from ${from} to ${to} is needed.`,
-      );
-    }
-    return value;
-  };
-}
-
-export function number(from: number, to: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (!Number.isFinite(value) || text.trim() === '' || value < from || value > to) {
-      throw new InvalidArgumentError(`A number from ${from} to ${to} is needed.`);
-    }
-    return value;
-  };
-}
-
-const UNITS: Readonly<Record<string, number>> = {
-  '': 1,
-  k: 1e3,
-  m: 1e6,
-  g: 1e9,
-  ki: 2 ** 10,
-  mi: 2 ** 20,
-  gi: 2 ** 30,
-};
-
-/** `8GiB`, `500M`, `1073741824` → bytes. */
-export function bytes(text: string): number {
-  const match = /^\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*$/i.exec(text);
-  const unit = UNITS[(match?.[2] ?? '').toLowerCase()];
-  if (match === null || unit === undefined)
-    throw new InvalidArgumentError('A size is needed, such as 8GiB, 500M or 1073741824.');
-  return Math.floor(Number(match[1]) * unit);
-}
-
-/** `1,8,32` → [1, 8, 32]. */
-export function integers(from: number): (text: string) => number[] {
-  const one = integer(from);
-  return (text) => text.split(',').map(one);
-}
-
-/** `f16` → `f16`, checked. */
-export function kvFormat(text: string): string {
-  try {
-    parseKvFormat(text);
-    return text;
-  } catch (error) {
-    throw new InvalidArgumentError(error instanceof KvantError ? (error.fix ?? '') : String(error));
-  }
-}
-
-export const kvFormatFlag = (): Option =>
-  new Option('--kv-format <name>', `KV cache: ${KV_FORMAT_NAMES.join(' or ')}`).argParser(kvFormat);
 
 /** Flags of every command that finds a model, on the disk or on the hub. */
 export function addHubFlags(command: Command): Command {
@@ -131,14 +71,14 @@ export function addEngineFlags(command: Command): Command {
       integer(1),
     )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
-    .addOption(kvFormatFlag())
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
+  addKvFlags(command);
   return addHubFlags(command);
 }
 
-export interface EngineFlags extends HubFlags {
+export interface EngineFlags extends HubFlags, KvFlags {
   readonly device: 'auto' | 'webgpu' | 'cpu';
   readonly softwareGpu?: boolean;
   readonly threads?: number;
@@ -150,7 +90,6 @@ export interface EngineFlags extends HubFlags {
   readonly maxRows?: number;
   readonly maxBatchTokens?: number;
   readonly kvMemory?: number;
-  readonly kvFormat?: string;
   readonly blockTokens?: '16' | '32' | '64';
 }
 
@@ -179,7 +118,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxRows === undefined ? {} : { maxRows: flags.maxRows }),
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
-    ...(flags.kvFormat === undefined ? {} : { kvFormat: flags.kvFormat }),
+    ...kvOptions(flags),
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),
   };

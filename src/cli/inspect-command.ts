@@ -1,16 +1,15 @@
 /** `kvant inspect`: what a model is, how its cache would be kept, and what fits in memory. Reads no weights. */
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { parseKvFormat } from '../kv/policy.js';
 import type { ModelSummary } from '../models/inspect.js';
-import { addHubFlags, bytes, type HubFlags, hubOptions, kvFormatFlag } from './flags.js';
+import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 import { formatBytes, ProgressBar } from './progress.js';
 
-interface InspectFlags extends HubFlags {
+interface InspectFlags extends HubFlags, KvFlags {
   readonly device: 'cpu' | 'webgpu';
   readonly quantize?: '4' | '8';
-  readonly kvFormat: string;
   readonly memory?: number;
   readonly json?: boolean;
 }
@@ -28,7 +27,6 @@ export function addInspectCommand(program: Command): void {
       'Prints architecture, sizes, the cache plan of each layer and how many tokens fit in memory. Reads headers only.',
     )
     .addOption(new Option('--quantize <bits>', 'sizes as if quantised on load').choices(['4', '8']))
-    .addOption(kvFormatFlag().default('f16'))
     .addOption(
       new Option(
         '--device <name>',
@@ -43,13 +41,13 @@ export function addInspectCommand(program: Command): void {
       memorySize,
     )
     .option('--json', 'print as JSON');
-  addHubFlags(command)
+  addHubFlags(addKvFlags(command))
     .addHelpText(
       'after',
       `
 Examples:
   $ kvant inspect Qwen/Qwen3-0.6B --quantize 4 --memory 8GiB
-  $ kvant inspect Qwen/Qwen3-0.6B --device webgpu --memory 24GiB`,
+  $ kvant inspect Qwen/Qwen3-0.6B --device webgpu --memory 24GiB --kv-bits 3.5`,
     )
     .action((model: string, flags: InspectFlags) =>
       untilInterrupted((signal) => inspect(model, flags, signal)),
@@ -73,7 +71,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   await using checkpoint = await Checkpoint.open(folder);
   const config = parseModelConfig(checkpoint.config, `${folder}/config.json`);
   const summary = inspectModel(checkpoint, config, {
-    kvFormat: parseKvFormat(flags.kvFormat),
+    kv: kvOptions(flags),
     ...(flags.quantize === undefined
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
@@ -100,7 +98,7 @@ interface MemoryFit {
 
 function memoryFit(summary: ModelSummary, device: 'cpu' | 'webgpu', memoryBytes: number): MemoryFit {
   const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
-  const widest = Math.max(...summary.cache.map((c) => c.bytesPerToken / 2));
+  const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
   const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
   const kvTokens = Math.min(addressable, Math.floor(left / summary.kvBytesPerToken));
   const kvBytes = kvTokens * summary.kvBytesPerToken;
@@ -119,7 +117,7 @@ function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit
   const plan = new Map<string, number[]>();
   for (const c of s.cache) {
     const kind = c.window === null ? 'full attention' : `sliding window ${c.window}`;
-    const key = `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token`;
+    const key = `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
     plan.set(key, [...(plan.get(key) ?? []), c.layer]);
   }
   return [

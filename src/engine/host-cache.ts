@@ -1,9 +1,10 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
 import type { Device, DeviceInfo, Program } from '../device/device.js';
-import type { KvFormat, KvPool } from '../device/kv.js';
+import type { KvPool } from '../device/kv.js';
 import { KvantError } from '../errors.js';
-import { defaultKvFormat, type KvPlan, parseKvFormat } from '../kv/policy.js';
+import { readKvOptions } from '../kv/options.js';
+import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
 import { type KvSizing, kvSequenceBytes, sizeKvPool } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import type { Model } from '../models/load.js';
@@ -19,8 +20,15 @@ const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
 /** WebGPU binds at most 2 GiB − 4 at once. */
 const WEBGPU_BINDING_BYTES = 2 ** 31 - 4;
 
-export function cacheFormat(config: HostConfig, device: DeviceInfo): KvFormat {
-  return config.kvFormat === undefined ? defaultKvFormat(device) : parseKvFormat(config.kvFormat);
+/** Formats of every layer. Errors: those of `readKvOptions` and `planKvLayers`. */
+export function planCache(
+  config: Pick<HostConfig, 'kv' | 'maxContext'>,
+  layers: readonly KvLayerShape[],
+  device: DeviceInfo,
+  modelContext: number,
+): KvPlan {
+  const context = config.maxContext ?? modelContext;
+  return planKvLayers(layers, readKvOptions(config.kv), defaultKvFormat(device), context);
 }
 
 /**

@@ -1,3 +1,4 @@
+import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
 import type { ModelText } from './model-text.js';
 import type { EngineOptions } from './types.js';
@@ -13,7 +14,7 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     threads: options.threads,
     allowSoftwareGpu: options.allowSoftwareGpu,
     quantize: options.quantize,
-    kvFormat: options.kvFormat,
+    kv: kvOptions(options),
     kvMemory: options.kvMemory,
     maxContext: options.maxContext,
     maxRows: options.maxRows,
@@ -24,4 +25,11 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     eosIds: text.eosIds,
     resourceDebug: environment.KVANT_RESOURCE_DEBUG === '1',
   };
+}
+
+/** The options that concern the KV cache, and no others: those that are given. */
+function kvOptions(options: KvOptions): KvOptions {
+  return Object.fromEntries(
+    KV_OPTION_NAMES.flatMap((name) => (options[name] === undefined ? [] : [[name, options[name]]])),
+  );
 }

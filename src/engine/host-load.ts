@@ -3,7 +3,7 @@
 import type { Device, Program } from '../device/device.js';
 import { kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
-import { type KvPlan, planKvLayers } from '../kv/policy.js';
+import type { KvPlan } from '../kv/policy.js';
 import type { KvSizing } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import { familyOf, parseModelConfig } from '../models/families.js';
@@ -20,7 +20,7 @@ import type { TokenTable } from '../text/token-bytes.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
-import { cacheFormat, openCache, sizeCache } from './host-cache.js';
+import { openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
@@ -61,10 +61,8 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
   const { device } = chosen;
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
-    const kv = planKvLayers(
-      familyOf(weights.config).layout(weights.config).cache,
-      cacheFormat(config, device.info),
-    );
+    const { cache } = familyOf(weights.config).layout(weights.config);
+    const kv = planCache(config, cache, device.info, weights.config.maxPositions);
     const quantize = quantization(config);
     const planned = sizeCache(config, kv, device.info, weights.config, weightBytes(weights, quantize));
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;

@@ -2,7 +2,7 @@
 
 import { type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
-import { parseKvFormat } from '../kv/policy.js';
+import { readKvOptions } from '../kv/options.js';
 import type { HostConfig } from './messages.js';
 import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
 
@@ -25,7 +25,7 @@ const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatch
 
 /**
  * What can be told without the model: before it is fetched and loaded.
- * Errors: `invalid-option`, naming it; `kv-format-unknown`.
+ * Errors: `invalid-option`, naming it; `kv-format-unknown`, `kv-options-invalid`.
  */
 export function checkOptions(config: EngineOptions): void {
   for (const name of WHOLE_NUMBERS) {
@@ -35,7 +35,7 @@ export function checkOptions(config: EngineOptions): void {
   }
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
-  if (config.kvFormat !== undefined) parseKvFormat(config.kvFormat);
+  readKvOptions(config);
   const { maxQueue, blockTokens, quantize } = config;
   if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
     throw invalidOption('maxQueue', maxQueue, 'a whole number');

@@ -2,6 +2,7 @@
 
 import type { DeviceInfo, Precision } from '../device/device.js';
 import { type SerializedError, serializeError } from '../errors.js';
+import type { KvOptions } from '../kv/options.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
 import type { DeviceChoice, EngineInfo, EngineLimits, EngineStats, LoadProgress, LogEntry } from './types.js';
@@ -20,7 +21,7 @@ export interface HostConfig {
   readonly threads: number | undefined;
   readonly allowSoftwareGpu: boolean | undefined;
   readonly quantize: 4 | 8 | undefined;
-  readonly kvFormat: string | undefined;
+  readonly kv: KvOptions;
   readonly kvMemory: number | undefined;
   readonly maxContext: number | undefined;
   readonly maxRows: number | undefined;

@@ -5,6 +5,7 @@
 
 import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
+import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { SamplingOptions } from '../sampling/params.js';
 
@@ -44,7 +45,7 @@ export interface HubAccess {
   readonly revision?: string;
 }
 
-export interface EngineOptions {
+export interface EngineOptions extends KvOptions {
   /** Default `auto`. */
   readonly device?: DeviceChoice;
   /** `reference`: f32 activations and sums. Default `default`. */
@@ -57,8 +58,6 @@ export interface EngineOptions {
   readonly allowSoftwareGpu?: boolean;
   /** Quantise an unquantised checkpoint on load, to so many bits. */
   readonly quantize?: 4 | 8;
-  /** Format of the KV cache. Default: f16 where the device has it, else f32. */
-  readonly kvFormat?: string;
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
   readonly kvMemory?: number;
   /** Most tokens of a sequence, prompt and completion together. Default: the model's. */
@@ -270,4 +269,4 @@ export interface CloseOptions {
   readonly drain?: boolean;
 }
 
-export type { DeviceKind, KvLayerInfo, SamplingOptions };
+export type { DeviceKind, KvLayerInfo, KvOptions, SamplingOptions };

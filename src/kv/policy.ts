@@ -1,11 +1,11 @@
-/**
- * The layer policy: which format each layer's cache is kept in, and why. So far every layer takes a float
- * format; a quantised one will be refused here by the layers that cannot use it, and the report says so.
- */
+/** The layer policy: which format each layer's cache is kept in, and why. */
 
 import type { DeviceInfo } from '../device/device.js';
-import { type KvFormat, type KvLayerSpec, kvFormatName } from '../device/kv.js';
+import { type FloatKv, type KvFormat, type KvLayerSpec, kvFormatName, kvTokenBytes } from '../device/kv.js';
+import { hasTurboCodebook } from '../device/turboquant/codebooks.js';
 import { KvantError } from '../errors.js';
+import { isFloat, type KvChoice } from './formats.js';
+import type { KvRequest } from './options.js';
 
 /** What a layer caches, its format left open. */
 export interface KvLayerShape {
@@ -21,51 +21,125 @@ export interface KvLayerInfo {
   readonly layer: number;
   /** `sliding`: attention looks back so far only; the cache keeps all positions for now. */
   readonly kind: 'full' | 'sliding';
-  /** Effective formats, as people write them: `f16`. */
+  /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. */
   readonly key: string;
   readonly value: string;
+  /** Bytes of one token's K over all heads: codes, scales, biases, norms and padding. */
+  readonly keyBytes: number;
+  readonly valueBytes: number;
   /** Why the layer has another format than was asked for. */
   readonly reason?: string;
+}
+
+/** Sequences keep float KV in every layer until they hold `start` tokens. */
+export interface KvYoungPlan {
+  readonly start: number;
+  readonly dtype: FloatKv['dtype'];
 }
 
 export interface KvPlan {
   readonly layers: readonly KvLayerSpec[];
   readonly info: readonly KvLayerInfo[];
+  /** Null: every token is stored in its layers' formats from the first on. */
+  readonly young: KvYoungPlan | null;
 }
 
-/** Formats by the names that options take. */
-const FORMATS: Readonly<Record<string, KvFormat>> = {
-  f16: { kind: 'float', dtype: 'f16' },
-  f32: { kind: 'float', dtype: 'f32' },
-};
-
-export const KV_FORMAT_NAMES: readonly string[] = Object.keys(FORMATS);
-
-/** Errors: `kv-format-unknown`. */
-export function parseKvFormat(name: string): KvFormat {
-  const format = Object.hasOwn(FORMATS, name) ? FORMATS[name] : undefined;
-  if (format !== undefined) return format;
-  throw new KvantError('kv-format-unknown', `There is no KV format ${JSON.stringify(name)}.`, {
-    kind: 'invalid-request',
-    where: 'kvFormat',
-    fix: `Use one of: ${KV_FORMAT_NAMES.join(', ')}.`,
-  });
+/** The format when none is asked for, and of layers that stay float: f16, but f32 where the arithmetic is the reference. */
+export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv {
+  return { kind: 'float', dtype: device.precision === 'reference' ? 'f32' : 'f16' };
 }
 
-/** The format when none is asked for: f16, but f32 where the arithmetic is the reference. */
-export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): KvFormat {
-  return FORMATS[device.precision === 'reference' ? 'f32' : 'f16']!;
-}
-
-/** Gives every layer its format. */
-export function planKvLayers(layers: readonly KvLayerShape[], wanted: KvFormat): KvPlan {
+/**
+ * Gives every layer its format.
+ * - Sliding-window layers stay float: they hold few tokens, and each of them counts for much.
+ * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
+ * - A format that a layer cannot use gives way to float, for K and V apart.
+ *
+ * `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
+ *
+ * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there.
+ */
+export function planKvLayers(
+  layers: readonly KvLayerShape[],
+  request: KvRequest,
+  float: FloatKv,
+  context = Number.POSITIVE_INFINITY,
+): KvPlan {
+  // Where a float format was named, it is the one for all that stays float.
+  const named = [request.key, request.value].find((format) => format !== null && isFloat(format));
+  const ask = named?.kind === 'float' ? named : float;
+  const wanted: KvChoice = { key: request.key ?? ask, value: request.value ?? ask };
+  const skipped = skippedLayers(layers, request.skipLayers);
+  const late = request.quantizedStart >= context && request.quantizedStart > 0;
   const specs: KvLayerSpec[] = [];
   const info: KvLayerInfo[] = [];
   layers.forEach((shape, layer) => {
     const { kvHeads, headDim, group, window } = shape;
-    specs.push({ kvHeads, headDim, key: wanted, value: wanted, group });
-    const name = kvFormatName(wanted);
-    info.push({ layer, kind: window === null ? 'full' : 'sliding', key: name, value: name });
+    const whole = late
+      ? `no sequence of ${context} tokens reaches the ${request.quantizedStart} at which it would be quantised`
+      : window !== null
+        ? 'sliding-window layers stay float'
+        : skipped.get(layer);
+    const key = effective(wanted.key, ask, headDim, whole);
+    const value = effective(wanted.value, ask, headDim, whole);
+    const reason = key.reason ?? value.reason;
+    specs.push({ kvHeads, headDim, key: key.format, value: value.format, group });
+    info.push({
+      layer,
+      kind: window === null ? 'full' : 'sliding',
+      key: kvFormatName(key.format),
+      value: kvFormatName(value.format),
+      keyBytes: kvTokenBytes(key.format, headDim, kvHeads),
+      valueBytes: kvTokenBytes(value.format, headDim, kvHeads),
+      ...(reason === undefined ? {} : { reason }),
+    });
   });
-  return { layers: specs, info };
+  const quantised = specs.some(({ key, value }) => !isFloat(key) || !isFloat(value));
+  const young = quantised && request.quantizedStart > 0;
+  return {
+    layers: specs,
+    info,
+    young: young ? { start: request.quantizedStart, dtype: ask.dtype } : null,
+  };
+}
+
+function effective(
+  wanted: KvFormat,
+  float: FloatKv,
+  headDim: number,
+  whole: string | undefined,
+): { format: KvFormat; reason?: string } {
+  if (isFloat(wanted)) return { format: wanted };
+  const reason = whole ?? unusable(wanted, headDim);
+  return reason === undefined ? { format: wanted } : { format: float, reason };
+}
+
+function unusable(format: KvFormat, headDim: number): string | undefined {
+  if (headDim % 8 !== 0) return `head_dim ${headDim} is no multiple of 8`;
+  if (format.kind === 'turboquant' && !hasTurboCodebook(headDim))
+    return `TurboQuant has no codebook for head_dim ${headDim}`;
+  return undefined;
+}
+
+/** Layers that are not quantised by choice, with the reason. */
+function skippedLayers(
+  layers: readonly KvLayerShape[],
+  skip: readonly number[] | null,
+): ReadonlyMap<number, string> {
+  if (skip === null) {
+    const full = layers.flatMap(({ window }, layer) => (window === null ? [layer] : []));
+    return full.length > 2 ? new Map([[full.at(-1)!, 'the last attention layer stays float']]) : new Map();
+  }
+  return new Map(
+    skip.map((layer) => {
+      const index = layer < 0 ? layers.length + layer : layer;
+      if (index < 0 || index >= layers.length)
+        throw new KvantError('kv-layer-unknown', `There is no layer ${layer} of ${layers.length}.`, {
+          kind: 'invalid-request',
+          where: 'kvSkipLayers',
+          fix: `Give layers from 0 to ${layers.length - 1}, or from the end: −1 is the last.`,
+        });
+      return [index, 'it is one of the layers to skip'] as const;
+    }),
+  );
 }

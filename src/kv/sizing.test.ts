@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { defaultKvFormat, parseKvFormat, planKvLayers } from './policy.js';
+import { readKvOptions } from './options.js';
+import { planKvLayers } from './policy.js';
 import { type KvSizingRequest, sizeKvPool } from './sizing.js';
 
 // Two layers, 2 KV heads of 64, f16: 2 · (2 vectors · 2 heads · 64 · 2 bytes) = 1024 bytes a token.
 const shape = { kvHeads: 2, headDim: 64, window: null, group: 0 };
-const { layers } = planKvLayers([shape, shape], parseKvFormat('f16'));
+const f16 = { kind: 'float', dtype: 'f16' } as const;
+const { layers } = planKvLayers([shape, shape], readKvOptions({}), f16);
 const base: KvSizingRequest = {
   layers,
   blockTokens: 16,
@@ -44,32 +46,5 @@ describe('sizeKvPool', () => {
     );
     expect(() => sizeKvPool({ ...base, kvMemory: 100 })).toThrow(/there are 100/);
     expect(() => sizeKvPool({ ...base, maxContext: 1001 })).toThrow(/made for 1000/);
-  });
-});
-
-describe('layer policy', () => {
-  it('reports the effective format of each layer', () => {
-    const plan = planKvLayers([shape, { ...shape, window: 64 }], parseKvFormat('f32'));
-    expect(plan.info).toEqual([
-      { layer: 0, kind: 'full', key: 'f32', value: 'f32' },
-      { layer: 1, kind: 'sliding', key: 'f32', value: 'f32' },
-    ]);
-    expect(plan.layers[1]).toEqual({
-      kvHeads: 2,
-      headDim: 64,
-      group: 0,
-      key: { kind: 'float', dtype: 'f32' },
-      value: { kind: 'float', dtype: 'f32' },
-    });
-  });
-
-  it('keeps reference arithmetic in f32, all else in f16', () => {
-    expect(defaultKvFormat({ precision: 'reference' })).toEqual({ kind: 'float', dtype: 'f32' });
-    expect(defaultKvFormat({ precision: 'default' })).toEqual({ kind: 'float', dtype: 'f16' });
-  });
-
-  it('names what it knows when it does not know', () => {
-    expect(() => parseKvFormat('q4')).toThrow(/no KV format "q4"/);
-    expect(() => parseKvFormat('toString')).toThrow(/no KV format/);
   });
 });

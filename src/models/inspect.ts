@@ -1,12 +1,13 @@
 /** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
 
-import { type KvFormat, kvFormatName } from '../device/kv.js';
 import type { MatrixFormat } from '../device/weights.js';
+import { type KvOptions, readKvOptions } from '../kv/options.js';
+import { planKvLayers } from '../kv/policy.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelConfig } from './config.js';
 import { familyOf } from './families.js';
 import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
-import { kvLayerTokenBytes, resolveWeights, sourceBytes, type WeightSource } from './load.js';
+import { resolveWeights, sourceBytes, type WeightSource } from './load.js';
 
 export interface WeightSummary {
   readonly kind: MatrixKind | 'norms and biases';
@@ -26,7 +27,13 @@ export interface CacheSummary {
   readonly headDim: number;
   readonly keyFormat: string;
   readonly valueFormat: string;
+  /** Bytes of one token's K over all heads: codes, scales, biases, norms and padding. */
+  readonly keyBytes: number;
+  readonly valueBytes: number;
+  /** Of both. */
   readonly bytesPerToken: number;
+  /** Why the layer has another format than was asked for. */
+  readonly reason?: string;
 }
 
 export interface ModelSummary {
@@ -53,12 +60,12 @@ export interface ModelSummary {
 /**
  * Summarises a model. Reads no weights; checks them as loading does.
  *
- * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors
+ * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors; `kv-options-invalid`, `kv-layer-unknown`
  */
 export function inspectModel(
   source: WeightSource,
   config: ModelConfig,
-  options: { readonly quantize?: AffineSpec; readonly kvFormat?: KvFormat } = {},
+  options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions } = {},
 ): ModelSummary {
   const layout = familyOf(config).layout(config);
   const resolved = resolveWeights(source, layout, options.quantize);
@@ -71,12 +78,23 @@ export function inspectModel(
   small.bytes = small.parameters * 4;
   const all: WeightSummary[] = [...weights, { kind: 'norms and biases', ...small, formats: ['f32'] }];
 
-  const format: KvFormat = options.kvFormat ?? { kind: 'float', dtype: 'f16' };
+  const float = { kind: 'float', dtype: 'f16' } as const;
+  const plan = planKvLayers(layout.cache, readKvOptions(options.kv ?? {}), float, config.maxPositions);
   const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
-    const kind = window === null ? 'full' : 'sliding';
-    const name = kvFormatName(format);
-    const bytesPerToken = kvLayerTokenBytes({ kvHeads, headDim, key: format, value: format });
-    return { layer, kind, window, kvHeads, headDim, keyFormat: name, valueFormat: name, bytesPerToken };
+    const { kind, key, value, keyBytes, valueBytes, reason } = plan.info[layer]!;
+    return {
+      layer,
+      kind,
+      window,
+      kvHeads,
+      headDim,
+      keyFormat: key,
+      valueFormat: value,
+      keyBytes,
+      valueBytes,
+      bytesPerToken: keyBytes + valueBytes,
+      ...(reason === undefined ? {} : { reason }),
+    };
   });
   const { architecture, family, layers, hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
   return {

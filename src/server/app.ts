@@ -165,7 +165,11 @@ function modelBody(engine: EnginePort, created: number): object {
         bytes_per_token: info.kv.bytesPerToken,
         blocks: info.kv.blocks,
         block_tokens: info.kv.blockTokens,
-        layers: info.kv.layers,
+        layers: info.kv.layers.map(({ keyBytes, valueBytes, ...layer }) => ({
+          ...layer,
+          key_bytes: keyBytes,
+          value_bytes: valueBytes,
+        })),
       },
       limits: info.limits,
       sampling_defaults: info.samplingDefaults,

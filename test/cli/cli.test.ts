@@ -152,6 +152,37 @@ describe('the kvant command', () => {
     expect(text).toContain('layers 0–7: full attention');
   });
 
+  it('reports the effective KV format of each layer, padding counted, and why', async () => {
+    const args = ['inspect', demo, '--kv-bits', '3.5', '--json'];
+    const { cache, kvBytesPerToken } = JSON.parse((await kvant(args)).stdout);
+    // 2 heads of 128: 48 bytes of codes and a 2-byte norm for K, 64 and 2 for V.
+    expect(cache[0]).toMatchObject({
+      keyFormat: 'turbo3',
+      valueFormat: 'turbo4',
+      keyBytes: 100,
+      valueBytes: 132,
+    });
+    expect(cache[7]).toMatchObject({
+      keyFormat: 'f16',
+      bytesPerToken: 1024,
+      reason: expect.stringMatching(/last/),
+    });
+    expect(kvBytesPerToken).toBe(7 * 232 + 1024);
+    const mixed = [
+      'inspect',
+      demo,
+      '--kv-bits',
+      '8',
+      '--kv-value-bits',
+      '4',
+      '--kv-value-scheme',
+      'turboquant',
+    ];
+    const text = (await kvant([...mixed, '--kv-group-size', '32', '--kv-skip-layers', '0,-1'])).stdout;
+    expect(text).toContain('layers 1–6: full attention, K affine8-g32, V turbo4, 2 × 128, 420 B a token');
+    expect(text).toMatch(/layers 0, 7: .*K f16, V f16.*layers to skip/);
+  });
+
   it('quantises a checkpoint that then answers, and refuses to write over it', async () => {
     const out = join(folder, 'demo-8bit');
     const first = await kvant(['quantize', demo, out, '--bits', '8', '--group-size', '64', '--json']);
@@ -250,6 +281,21 @@ describe('the kvant command', () => {
     ],
     ['no GPU', ['generate', demo, '--device', 'webgpu', '--prompt', 'a'], 1, /GPU|adapter/i],
     ['a KV format it has not', ['generate', demo, '--prompt', 'a', '--kv-format', 'f8'], 2, /f16, f32/],
+    [
+      'a fraction of a bit without TurboQuant',
+      ['generate', demo, '--prompt', 'a', '--kv-bits', '3.5', '--kv-quant-scheme', 'uniform'],
+      2,
+      /3\.5 bits mean TurboQuant/,
+    ],
+    ['no bits', ['inspect', demo, '--kv-key-scheme', 'turboquant'], 2, /no bits are given/],
+    ['a KV scheme it has not', ['serve', demo, '--kv-quant-scheme', 'magic'], 2, /uniform, turboquant/],
+    ['layers that are none', ['serve', demo, '--kv-bits', '8', '--kv-skip-layers', 'some'], 2, /0,1,-1/],
+    [
+      'a layer beyond the model',
+      ['inspect', demo, '--kv-bits', '8', '--kv-skip-layers', '8'],
+      2,
+      /layer 8 of 8/,
+    ],
     ['an odd block', ['generate', demo, '--prompt', 'a', '--block-tokens', '24'], 2, /16, 32, 64/],
     ['an unknown log level', ['serve', demo, '--log-level', 'loud'], 2, /silent/],
     [

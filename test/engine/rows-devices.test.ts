@@ -62,14 +62,14 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
   it('alone, in company, in small chunks and in a small pool: the same tokens', {
     timeout: 300_000,
   }, async () => {
-    const kvFormat = 'f32';
-    const alone = await answers(spec, { kvFormat, maxBatchTokens: 64, maxRows: 1 }, false);
+    const kv = { kvFormat: 'f32' };
+    const alone = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 1 }, false);
     expect(alone.map((ids) => ids.length)).toEqual(jobs.map((job) => job.sampling.maxTokens));
-    expect(await answers(spec, { kvFormat, maxBatchTokens: 64, maxRows: 6 }, true)).toEqual(alone);
+    expect(await answers(spec, { kv, maxBatchTokens: 64, maxRows: 6 }, true)).toEqual(alone);
     expect(
       await answers(
         spec,
-        { maxBatchTokens: 9, maxRows: 3, maxContext: 64, kvFormat, kvMemory: 5 * 16 * 2048 },
+        { maxBatchTokens: 9, maxRows: 3, maxContext: 64, kv, kvMemory: 5 * 16 * 2048 },
         true,
       ),
     ).toEqual(alone);

@@ -20,7 +20,7 @@ export function loadTiny(
       threads: undefined,
       allowSoftwareGpu: undefined,
       quantize: undefined,
-      kvFormat: undefined,
+      kv: {},
       kvMemory: undefined,
       maxContext: 128,
       maxRows: 4,

@@ -155,9 +155,12 @@ describe('the openai client against the running server', () => {
   it('lists its model with the KV format of every layer', async () => {
     const { data } = await client.models.list();
     expect(data[0]).toMatchObject({ id: model, object: 'model', max_model_len: 4096 });
-    const kvant = (data[0] as unknown as { kvant: { kv: { layers: { key: string }[] } } }).kvant;
+    const kvant = (
+      data[0] as unknown as { kvant: { kv: { bytes_per_token: number; layers: { key: string }[] } } }
+    ).kvant;
     expect(kvant.kv.layers).toHaveLength(8);
     expect(kvant.kv.layers[0]!.key).toMatch(/^f(16|32)$/);
+    expect(kvant.kv.layers[0]).toMatchObject({ key_bytes: kvant.kv.bytes_per_token / 16 });
     expect((await client.models.retrieve(model)).id).toBe(model);
   });
 

@@ -1,0 +1,209 @@
+/** What users say about the KV cache, made into formats; what cannot be meant is refused before a model is loaded. */
+
+import { AFFINE_BITS, AFFINE_GROUPS, type KvFormat, TURBO_BITS } from '../device/kv.js';
+import { KvantError } from '../errors.js';
+import { affineFormat, DEFAULT_KV_GROUP, isFloat, parseKvChoice, turboFormat } from './formats.js';
+
+export const KV_SCHEMES = ['uniform', 'turboquant'] as const;
+export type KvScheme = (typeof KV_SCHEMES)[number];
+
+export interface KvOptions {
+  /**
+   * Format of the KV cache by name: `f16`, `f32`, `affine8`, `affine4-g32`, `turbo3`, `turbo3.5`, or K and V apart as
+   * `affine8/turbo4`. Default: f16, or f32 with `precision: 'reference'`. In place of the options below.
+   */
+  readonly kvFormat?: string;
+  /** Bits a value. `x.5` means TurboQuant with K at the lower and V at the higher whole number. */
+  readonly kvBits?: number;
+  /** Default `uniform`; `turboquant` where `kvBits` has a fraction. */
+  readonly kvQuantScheme?: KvScheme;
+  /** Values of head_dim that share a scale and a bias: 32, 64 or 128. Default 64. Uniform only. */
+  readonly kvGroupSize?: number;
+  /** In place of `kvBits`, for K. A side that is given no bits at all stays float. */
+  readonly kvKeyBits?: number;
+  readonly kvValueBits?: number;
+  /** In place of `kvQuantScheme`, for K. */
+  readonly kvKeyScheme?: KvScheme;
+  readonly kvValueScheme?: KvScheme;
+  /** A sequence keeps float KV until its context holds so many tokens. Default 0: it is quantised from the first. */
+  readonly quantizedKvStart?: number;
+  /**
+   * Attention layers that stay float; −1 is the last. Default: the last one, where there are more than two that could be
+   * quantised. `[]` quantises every layer that can be.
+   */
+  readonly kvSkipLayers?: readonly number[];
+}
+
+export const KV_OPTION_NAMES = [
+  'kvFormat',
+  'kvBits',
+  'kvQuantScheme',
+  'kvGroupSize',
+  'kvKeyBits',
+  'kvValueBits',
+  'kvKeyScheme',
+  'kvValueScheme',
+  'quantizedKvStart',
+  'kvSkipLayers',
+] as const satisfies readonly (keyof KvOptions)[];
+
+/** What the options come to. */
+export interface KvRequest {
+  /** Null: whatever float format the device prefers. */
+  readonly key: KvFormat | null;
+  readonly value: KvFormat | null;
+  readonly quantizedStart: number;
+  /** Null: the default of the layer policy. */
+  readonly skipLayers: readonly number[] | null;
+}
+
+/** Errors: `kv-format-unknown`, `kv-options-invalid`, naming the option and what it takes. */
+export function readKvOptions(options: KvOptions): KvRequest {
+  const { key, value } = options.kvFormat === undefined ? formatsOfBits(options) : formatsOfName(options);
+  const quantized = !((key === null || isFloat(key)) && (value === null || isFloat(value)));
+  return {
+    key,
+    value,
+    quantizedStart: readStart(options.quantizedKvStart, quantized),
+    skipLayers: readSkip(options.kvSkipLayers, quantized),
+  };
+}
+
+const BIT_OPTIONS = [
+  'kvBits',
+  'kvQuantScheme',
+  'kvGroupSize',
+  'kvKeyBits',
+  'kvValueBits',
+  'kvKeyScheme',
+  'kvValueScheme',
+] as const satisfies readonly (keyof KvOptions)[];
+
+interface Formats {
+  readonly key: KvFormat | null;
+  readonly value: KvFormat | null;
+}
+
+function formatsOfName(options: KvOptions): Formats {
+  const other = BIT_OPTIONS.find((name) => options[name] !== undefined);
+  if (other !== undefined)
+    throw invalid(
+      other,
+      `The KV format is named (${options.kvFormat}) and described by \`${other}\` as well.`,
+      'Give one of the two.',
+    );
+  return parseKvChoice(options.kvFormat ?? '');
+}
+
+function formatsOfBits(options: KvOptions): Formats {
+  const { kvBits, kvKeyBits, kvValueBits, kvGroupSize } = options;
+  for (const name of ['kvQuantScheme', 'kvKeyScheme', 'kvValueScheme'] as const) {
+    const scheme = options[name];
+    if (scheme === undefined) continue;
+    if (!(KV_SCHEMES as readonly string[]).includes(scheme))
+      throw invalid(
+        name,
+        `There is no scheme ${JSON.stringify(scheme)}.`,
+        `Use one of: ${KV_SCHEMES.join(', ')}.`,
+      );
+    const own =
+      name === 'kvKeyScheme'
+        ? kvKeyBits
+        : name === 'kvValueScheme'
+          ? kvValueBits
+          : (kvKeyBits ?? kvValueBits);
+    if ((kvBits ?? own) === undefined)
+      throw invalid(name, `The scheme is ${scheme}, but no bits are given.`, 'Say how many bits: kvBits.');
+  }
+  if (kvBits !== undefined && !(kvBits > 0 && Number.isInteger(kvBits * 2)))
+    throw invalid('kvBits', `${kvBits} bits a value are not possible.`, BITS_FIX);
+  const key = sideFormat(options, 'Key');
+  const value = sideFormat(options, 'Value');
+  if (kvGroupSize !== undefined && key?.kind !== 'affine' && value?.kind !== 'affine') {
+    const none = key === null && value === null;
+    throw invalid(
+      'kvGroupSize',
+      `A group size is given, but ${none ? 'no bits' : 'TurboQuant has no groups'}.`,
+      none ? 'Say how many bits: kvBits.' : 'Leave it out.',
+    );
+  }
+  return { key, value };
+}
+
+const BITS_FIX = `Uniform takes ${list(AFFINE_BITS)} bits, TurboQuant ${list(TURBO_BITS)}, or 2.5 and 3.5.`;
+
+/** The format of one side, null where it is given no bits. */
+function sideFormat(options: KvOptions, side: 'Key' | 'Value'): KvFormat | null {
+  const bitsName = `kv${side}Bits` as const;
+  const schemeName = `kv${side}Scheme` as const;
+  const { kvBits, kvQuantScheme, kvGroupSize = DEFAULT_KV_GROUP, [bitsName]: own } = options;
+  if (own !== undefined && !Number.isInteger(own))
+    throw invalid(
+      bitsName,
+      `${own} bits cannot be had for one side: a fraction is shared out over K and V.`,
+      'Give whole bits for each side, or the fraction as kvBits.',
+    );
+  const shared = kvBits === undefined ? null : side === 'Key' ? Math.floor(kvBits) : Math.ceil(kvBits);
+  const bits = own ?? shared;
+  if (bits === null) return null;
+  const scheme = options[schemeName] ?? kvQuantScheme;
+  const fraction = kvBits !== undefined && !Number.isInteger(kvBits);
+  if (scheme === 'uniform' && fraction && own === undefined)
+    throw invalid(
+      options[schemeName] === undefined ? 'kvQuantScheme' : schemeName,
+      `${kvBits} bits mean TurboQuant; uniform quantisation has whole bits.`,
+      'Use the scheme turboquant, or whole bits (kvKeyBits, kvValueBits).',
+    );
+  const turbo = scheme === 'turboquant' || (scheme === undefined && fraction);
+  if (!turbo && !(AFFINE_GROUPS as readonly number[]).includes(kvGroupSize))
+    throw invalid(
+      'kvGroupSize',
+      `A group of ${kvGroupSize} values is not possible.`,
+      `Give ${list(AFFINE_GROUPS)}.`,
+    );
+  const format = turbo ? turboFormat(bits) : affineFormat(bits, kvGroupSize);
+  if (format !== undefined) return format;
+  const who = turbo ? 'TurboQuant' : 'Uniform quantisation';
+  const why =
+    own === undefined && fraction ? `, which ${kvBits} means for ${side === 'Key' ? 'K' : 'V'}` : '';
+  throw invalid(own === undefined ? 'kvBits' : bitsName, `${who} has no ${bits} bits${why}.`, BITS_FIX);
+}
+
+function readStart(start: number | undefined, quantized: boolean): number {
+  if (start === undefined) return 0;
+  if (!Number.isSafeInteger(start) || start < 0)
+    throw invalid(
+      'quantizedKvStart',
+      `${start} is no number of tokens.`,
+      'Give 0 or a whole number above it.',
+    );
+  if (start > 0 && !quantized)
+    throw invalid(
+      'quantizedKvStart',
+      'The KV cache is float from first to last: there is nothing to start.',
+      'Say how it is quantised, for example kvBits: 8, or leave it out.',
+    );
+  return start;
+}
+
+function readSkip(skip: readonly number[] | undefined, quantized: boolean): readonly number[] | null {
+  if (skip === undefined) return null;
+  for (const layer of skip)
+    if (!Number.isSafeInteger(layer))
+      throw invalid('kvSkipLayers', `${layer} is no layer.`, 'Give layers as whole numbers; −1 is the last.');
+  if (!quantized && skip.length > 0)
+    throw invalid(
+      'kvSkipLayers',
+      'The KV cache is float in every layer.',
+      'Say how it is quantised, for example kvBits: 8, or leave it out.',
+    );
+  return skip;
+}
+
+function list(values: readonly number[]): string {
+  return `${values.slice(0, -1).join(', ')} or ${values.at(-1)}`;
+}
+
+function invalid(where: keyof KvOptions, message: string, fix: string): KvantError {
+  return new KvantError('kv-options-invalid', message, { kind: 'invalid-request', where, fix });
+}
