@@ -1,8 +1,9 @@
 /** The formats that `kvant eval kv` takes, and what a vector costs in each. */
 
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
-import type { KvOptions } from '../engine/workbench.js';
-import { KV_FORMAT_NAMES, type KvPlan, parseKvFormat } from '../kv/policy.js';
+import { parseKvChoice } from '../kv/formats.js';
+import type { KvOptions } from '../kv/options.js';
+import type { KvPlan } from '../kv/policy.js';
 
 /** A cache to judge: the engine's options for it, under the name that was given. */
 export interface EvalFormat {
@@ -12,14 +13,23 @@ export interface EvalFormat {
 
 export const BASELINE = 'f16';
 
+/** What is judged when nothing is named: every width, and the mixtures that make sense. */
+const FORMATS = [
+  BASELINE,
+  ...[8, 6, 5, 4, 3, 2].map((bits) => `affine${bits}`),
+  ...['8', '4', '3.5', '3', '2.5', '2'].map((bits) => `turbo${bits}`),
+  'affine8/affine4',
+  'affine8/turbo4',
+];
+
 /** Errors: `kv-format-unknown`. */
 export function evalFormat(name: string): EvalFormat {
-  parseKvFormat(name);
+  parseKvChoice(name);
   return { name, kv: { kvFormat: name } };
 }
 
 export function allFormats(): EvalFormat[] {
-  return KV_FORMAT_NAMES.map(evalFormat);
+  return FORMATS.map(evalFormat);
 }
 
 /** Bytes of a cache, padding and metadata counted. */

@@ -7,8 +7,9 @@ import type { Program } from '../device/device.js';
 import type { Tensor } from '../device/graph.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
+import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
-import type { KvOptions, Lane, Workbench } from './workbench.js';
+import type { Lane, Workbench } from './workbench.js';
 
 /** Logits that one step may read back: what is more is left to the next step. */
 const MOST_LOGIT_BYTES = 32 * 2 ** 20;

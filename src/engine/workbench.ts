@@ -6,12 +6,13 @@
 
 import type { Device } from '../device/device.js';
 import { type KvPool, kvBlockBytes } from '../device/kv.js';
-import { type KvPlan, planKvLayers } from '../kv/policy.js';
+import type { KvOptions } from '../kv/options.js';
+import type { KvPlan } from '../kv/policy.js';
 import { familyOf } from '../models/families.js';
 import type { CacheLayer } from '../models/layout.js';
 import { loadModel, type Model } from '../models/load.js';
 import { chooseDevice } from './device-choice.js';
-import { cacheFormat } from './host-cache.js';
+import { planCache } from './host-cache.js';
 import { hostConfig } from './host-config.js';
 import { openWeights, quantization } from './host-load.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
@@ -19,9 +20,6 @@ import type { HostConfig, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
 import type { EngineOptions } from './types.js';
-
-/** Which of the engine's options say how the cache is kept. */
-export type KvOptions = Pick<EngineOptions, 'kvFormat'>;
 
 /** A folder or hub name, or a named shape with random weights. */
 export type WorkbenchModel =
@@ -96,10 +94,10 @@ export class Workbench implements AsyncDisposable {
       const quantize = quantization(config);
       const { cache } = familyOf(weights.config).layout(weights.config);
       const bytes = lanes.reduce((sum, lane) => {
-        const { layers } = planLayers(cache, configOf(lane.kv), device);
+        const { layers } = planLane(cache, lane, configOf(lane.kv), device);
         return sum + lane.rows * blocksOf(lane, blockTokens) * kvBlockBytes(layers, blockTokens);
       }, 0);
-      const f32 = planKvLayers(cache, { kind: 'float', dtype: 'f32' }).layers;
+      const f32 = planLane(cache, { context: 1 }, { kv: { kvFormat: 'f32' } }, device).layers;
       const model = await loadModel(weights.source, weights.config, device, {
         ...(quantize === undefined ? {} : { quantize }),
         // The lanes' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
@@ -119,7 +117,7 @@ export class Workbench implements AsyncDisposable {
   /** Makes a pool. Errors: those of the formats and of the device's memory. */
   lane(request: LaneRequest): Lane {
     const { rows } = request;
-    const plan = planLayers(this.model.layout.cache, this.#configOf(request.kv), this.device);
+    const plan = planLane(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
     const perSlot = blocksOf(request, this.#blockTokens);
     const pool = this.device.createKvPool({
       layers: plan.layers,
@@ -145,8 +143,13 @@ export class Workbench implements AsyncDisposable {
   }
 }
 
-function planLayers(cache: readonly CacheLayer[], config: HostConfig, device: Device): KvPlan {
-  return planKvLayers(cache, cacheFormat(config, device.info));
+function planLane(
+  cache: readonly CacheLayer[],
+  { context }: Pick<LaneRequest, 'context'>,
+  { kv }: Pick<HostConfig, 'kv'>,
+  device: Device,
+): KvPlan {
+  return planCache({ kv, maxContext: context }, cache, device.info, context);
 }
 
 function blocksOf({ context }: LaneRequest, blockTokens: number): number {
