@@ -1,17 +1,30 @@
 /**
  * KV blocks on the GPU: for each layer one buffer of keys and one of values, `[blocks, kvHeads, blockTokens]`
- * vectors, so that what one head reads of a block lies together; beside them the block tables
- * `[slots, maxBlocksPerSlot]` and the last sampled token of each slot.
+ * vectors and what goes with them (kernels/kv-layout.ts), so that what one head reads of a block lies together; beside
+ * them the block tables `[slots, maxBlocksPerSlot]` and the last sampled token of each slot. Young blocks follow the
+ * others where a side is kept in the young format anyway, and have a buffer of their own where it is not.
  */
 
 import { KvantError } from '../../errors.js';
-import { type KvPool, type KvPoolSpec, kvTokenBytes } from '../kv.js';
+import { type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '../kv.js';
+import { hasTurboCodebook } from '../turboquant/codebooks.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
+import { type KvLayout, kvLayout, kvTables } from './kernels/kv-layout.js';
+
+/** Keys or values of a layer. */
+export interface SideCache {
+  readonly buffer: GPUBuffer;
+  readonly layout: KvLayout;
+  /** Blocks in `buffer`. */
+  readonly blocks: number;
+  /** Young blocks, where they have a buffer of their own. */
+  readonly young: GPUBuffer | null;
+}
 
 export interface LayerCache {
-  readonly keys: GPUBuffer;
-  readonly values: GPUBuffer;
+  readonly keys: SideCache;
+  readonly values: SideCache;
 }
 
 export class GpuKvPool implements KvPool {
@@ -37,7 +50,7 @@ export class GpuKvPool implements KvPool {
         throw new KvantError(
           'device-out-of-memory',
           `The KV pool needs ${bytes} bytes for ${label}, a binding of this GPU holds ${bindingBytes}.`,
-          { kind: 'device', where: label, fix: 'Use fewer KV blocks, or store the cache in f16.' },
+          { kind: 'device', where: label, fix: 'Use fewer KV blocks, or store the cache in fewer bits.' },
         );
       }
       const buffer = allocator.create(label, bytes, USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC);
@@ -45,16 +58,26 @@ export class GpuKvPool implements KvPool {
       return buffer;
     };
     try {
-      this.layers = spec.layers.map((layer, i) => {
-        const tokens = spec.blocks * spec.blockTokens;
-        return {
-          keys: create(`keys of layer ${i}`, tokens * kvTokenBytes(layer.key, layer.headDim, layer.kvHeads)),
-          values: create(
-            `values of layer ${i}`,
-            tokens * kvTokenBytes(layer.value, layer.headDim, layer.kvHeads),
-          ),
-        };
-      });
+      const side = (layer: KvLayerSpec, i: number, which: 'key' | 'value'): SideCache => {
+        const format = layer[which];
+        const { young } = spec;
+        const place = { headDim: layer.headDim, kvHeads: layer.kvHeads, blockTokens: spec.blockTokens };
+        const shared = young != null && format.kind === 'float' && format.dtype === young.dtype;
+        const blocks = spec.blocks + (shared ? young.blocks : 0);
+        const layout = kvLayout(format, { ...place, blocks });
+        const label = `${which === 'key' ? 'keys' : 'values'} of layer ${i}`;
+        const buffer = create(label, layout.bytes);
+        const tables = kvTables(format, layer.headDim, which);
+        if (tables.length > 0)
+          this.#queue.writeBuffer(buffer, layout.tablesAt * 4, tables as Float32Array<ArrayBuffer>);
+        if (young == null || shared) return { buffer, layout, blocks, young: null };
+        const float = kvLayout({ kind: 'float', dtype: young.dtype }, { ...place, blocks: young.blocks });
+        return { buffer, layout, blocks, young: create(`young ${label}`, float.bytes) };
+      };
+      this.layers = spec.layers.map((layer, i) => ({
+        keys: side(layer, i, 'key'),
+        values: side(layer, i, 'value'),
+      }));
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
       this.lastToken = create('last tokens', spec.slots * 4);
     } catch (error) {
@@ -65,7 +88,8 @@ export class GpuKvPool implements KvPool {
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
-    const { slots, maxBlocksPerSlot, blocks: count } = this.spec;
+    const { slots, maxBlocksPerSlot } = this.spec;
+    const count = this.spec.blocks + (this.spec.young?.blocks ?? 0);
     if (slot < 0 || slot >= slots || first < 0 || first + blocks.length > maxBlocksPerSlot) {
       throw misuse(
         `entries [${first}, ${first + blocks.length}) of slot ${slot} are outside the block table`,
@@ -83,8 +107,10 @@ export class GpuKvPool implements KvPool {
 
   dispose(): void {
     for (const { keys, values } of this.layers) {
-      this.#allocator.destroy(keys);
-      this.#allocator.destroy(values);
+      for (const { buffer, young } of [keys, values]) {
+        this.#allocator.destroy(buffer);
+        if (young !== null) this.#allocator.destroy(young);
+      }
     }
     this.#allocator.destroy(this.tables);
     this.#allocator.destroy(this.lastToken);
@@ -97,9 +123,16 @@ function checkSpec(spec: KvPoolSpec): void {
   if (blockTokens < 16 || blockTokens > 64 || (blockTokens & (blockTokens - 1)) !== 0) {
     throw misuse(`blocks of ${blockTokens} tokens: 16, 32 or 64 are possible`);
   }
-  for (const { headDim } of spec.layers) {
+  for (const { headDim, key, value } of spec.layers) {
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256) {
       throw misuse(`a head_dim of ${headDim}: multiples of 4 up to 256 are possible`);
+    }
+    for (const format of [key, value]) {
+      if (
+        format.kind !== 'float' &&
+        (headDim % 8 !== 0 || (format.kind === 'turboquant' && !hasTurboCodebook(headDim)))
+      )
+        throw misuse(`${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 are possible`);
     }
   }
 }

@@ -3,17 +3,25 @@
 import { KvantError } from '../../errors.js';
 import type { Matrix, Vector } from '../device.js';
 import type { Node, NodeOf, RowKind, Tensor } from '../graph.js';
+import type { KvFormat } from '../kv.js';
 import { ROPE_FINE, type RopeTable } from '../rope.js';
 import { internalFault } from './faults.js';
 import type { Fusable, Fusions } from './fusion.js';
 import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
-import { type AttendShape, attendScratch, reduceStage } from './kernels/attend.js';
+import { type AttendShape, attendScratch } from './kernels/attend.js';
+import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
-import { attendItemsVariants, attendTilesVariants, linearVariants } from './kernels/registry.js';
+import { allRows, type KvRows } from './kernels/kv-rows.js';
+import {
+  attendItemsVariants,
+  attendTilesVariants,
+  linearVariants,
+  reduceSlices,
+} from './kernels/registry.js';
 import { ropeAppendKernel } from './kernels/rope-append.js';
 import { sampleKernel } from './kernels/sample.js';
-import type { GpuKvPool } from './kv-pool.js';
+import type { GpuKvPool, SideCache } from './kv-pool.js';
 import { GpuMatrix, GpuVector, type Shard } from './matrix.js';
 
 /** A kernel with a buffer for each of its roles, scratch left out. */
@@ -67,9 +75,9 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     case 'linear':
       return resolveLinear(node, bucket, r);
     case 'rope-append':
-      return [resolveRopeAppend(node, r)];
+      return resolveRopeAppend(node, r);
     case 'attend':
-      return [resolveAttend(node, r)];
+      return resolveAttend(node, r);
     case 'glu': {
       const { x, out, activation } = node;
       const kernel = gluKernel({ rowKind: x.rows, half: out.cols, activation });
@@ -172,8 +180,8 @@ function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bo
   });
 }
 
-function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound {
-  const { pool, layer, cache } = cacheOf(r, node.layer, node.shape);
+function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound[] {
+  const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
   if (
     rope !== null &&
@@ -185,47 +193,65 @@ function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound {
       fix: 'Make the table for the context that the program is compiled for.',
     });
   }
-  const kernel = ropeAppendKernel({
-    ...node.shape,
-    key: layer.key,
-    value: layer.value,
-    blockTokens: pool.spec.blockTokens,
-    maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
-    normEps: norm === null ? null : norm.eps,
-    rope: rope === null ? null : { dims: rope.dims, style: rope.style },
-  });
-  return bound(kernel, r, {
-    qkv: r.tensor(node.qkv),
-    tables: pool.tables,
-    ...(norm === null ? {} : { headNorms: r.headNorms(vector(norm.q), vector(norm.k), node.shape.headDim) }),
-    ...(rope === null ? {} : { rope: r.rope(rope) }),
-    out: r.tensor(node.out),
-    ...cache,
+  return kinds.map(({ key, value, rows, keys, values }) => {
+    const kernel = ropeAppendKernel({
+      ...node.shape,
+      key,
+      value,
+      rows,
+      blockTokens: pool.spec.blockTokens,
+      maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
+      normEps: norm === null ? null : norm.eps,
+      rope: rope === null ? null : { dims: rope.dims, style: rope.style },
+    });
+    return bound(kernel, r, {
+      qkv: r.tensor(node.qkv),
+      tables: pool.tables,
+      ...(norm === null
+        ? {}
+        : { headNorms: r.headNorms(vector(norm.q), vector(norm.k), node.shape.headDim) }),
+      ...(rope === null ? {} : { rope: r.rope(rope) }),
+      out: r.tensor(node.out),
+      keys,
+      values,
+    });
   });
 }
 
-function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound {
-  const { pool, layer, cache } = cacheOf(r, node.layer, node.shape);
-  const shape: AttendShape = {
-    ...node.shape,
-    key: layer.key,
-    value: layer.value,
-    blockTokens: pool.spec.blockTokens,
-    maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
-    scale: node.scale,
-    window: node.window,
-    softcap: node.softcap,
-    maxItems: r.maxItems,
-  };
-  const pick = (variants: readonly Variant<AttendShape>[]): Kernel =>
+/**
+ * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
+ * quantised blocks, for what it turns sums back with lies there.
+ */
+function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
+  const { pool, kinds } = cacheOf(r, node.layer, node.shape);
+  const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel =>
     need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
-  const items = shape.maxItems > 0 ? pick(attendItemsVariants) : null;
-  const tiles = pick(attendTilesVariants);
-  const kernel: Kernel = {
-    stages: [...(items === null ? [] : [...items.stages, reduceStage(shape)]), ...tiles.stages],
-    scratch: { ...attendScratch(shape), ...items?.scratch, ...tiles.scratch },
-  };
-  return bound(kernel, r, { q: r.tensor(node.q), tables: pool.tables, out: r.tensor(node.out), ...cache });
+  const items: Bound[] = [];
+  const reduces: Bound[] = [];
+  const tiles: Bound[] = [];
+  for (const { key, value, rows, keys, values } of kinds) {
+    const shape: AttendShape = {
+      ...node.shape,
+      key,
+      value,
+      rows,
+      blockTokens: pool.spec.blockTokens,
+      maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
+      scale: node.scale,
+      window: node.window,
+      softcap: node.softcap,
+      maxItems: r.maxItems,
+    };
+    const buffers = { q: r.tensor(node.q), tables: pool.tables, out: r.tensor(node.out), keys, values };
+    tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
+    if (shape.maxItems === 0) continue;
+    const kernel = pick(attendItemsVariants, shape);
+    const scratch = { ...attendScratch(shape), ...kernel.scratch };
+    items.push(bound({ ...kernel, scratch }, r, buffers));
+    if (rows.only !== 'young')
+      reduces.push(bound({ stages: [reduceStage(shape, reduceSlices(r.capabilities))] }, r, buffers));
+  }
+  return [...items, ...reduces, ...tiles];
 }
 
 function need<T>(variant: T | undefined, op: string): T {
@@ -233,15 +259,21 @@ function need<T>(variant: T | undefined, op: string): T {
   return variant;
 }
 
+/** How rows of one kind are stored in a layer. */
+interface CacheKind {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly rows: KvRows;
+  readonly keys: GPUBuffer;
+  readonly values: GPUBuffer;
+}
+
+/** One kind where all rows are stored alike, else the quantised and the young ones. */
 function cacheOf(
   r: Resources,
   index: number,
   shape: { readonly kvHeads: number; readonly headDim: number },
-): {
-  readonly pool: GpuKvPool;
-  readonly layer: GpuKvPool['spec']['layers'][number];
-  readonly cache: { readonly keys: GPUBuffer; readonly values: GPUBuffer };
-} {
+): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {
   const pool = r.pool;
   const layer = pool?.spec.layers[index];
   const cache = pool?.layers[index];
@@ -253,7 +285,41 @@ function cacheOf(
       `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
     );
   }
-  return { pool, layer, cache: { keys: cache.keys, values: cache.values } };
+  const { key, value } = layer;
+  const { keys, values } = cache;
+  const { blocks: border, young } = pool.spec;
+  const all: CacheKind = {
+    key,
+    value,
+    rows: { ...allRows(border), keyBlocks: keys.blocks, valueBlocks: values.blocks },
+    keys: keys.buffer,
+    values: values.buffer,
+  };
+  if (young == null || (keys.young === null && values.young === null)) return { pool, kinds: [all] };
+  const float: KvFormat = { kind: 'float', dtype: young.dtype };
+  const own = (side: SideCache): { readonly blocks: number; readonly base: number } =>
+    side.young === null ? { blocks: side.blocks, base: 0 } : { blocks: young.blocks, base: border };
+  const [ofKeys, ofValues] = [own(keys), own(values)];
+  return {
+    pool,
+    kinds: [
+      { ...all, rows: { ...all.rows, only: 'old' } },
+      {
+        key: float,
+        value: float,
+        rows: {
+          only: 'young',
+          border,
+          keyBlocks: ofKeys.blocks,
+          keyBase: ofKeys.base,
+          valueBlocks: ofValues.blocks,
+          valueBase: ofValues.base,
+        },
+        keys: keys.young ?? keys.buffer,
+        values: values.young ?? values.buffer,
+      },
+    ],
+  };
 }
 
 function mismatch(message: string): KvantError {

@@ -81,13 +81,13 @@ describe('StepPacker', () => {
     const last = 1 + ATTENTION_TILE + 3;
     const [items, rows, tiles] = [packer.words[8]!, packer.words[9]!, packer.words[10]!];
     expect(vectors(packer, items, 3)).toEqual([
-      [0, 0, 0, 0],
-      [0, 1, 0, 0],
-      [last, 0, 0, 0],
+      [0, 0, 1, ATTENTION_SPLIT],
+      [0, 1, 1, ATTENTION_SPLIT],
+      [last, 0, 3, 0],
     ]);
     expect(vectors(packer, rows, 2)).toEqual([
-      [0, 0, 2, 0],
-      [last, 2, 1, 0],
+      [0, 0, 2, 1],
+      [last, 2, 1, 3],
     ]);
     expect(vectors(packer, tiles, 2)).toEqual([
       [1, ATTENTION_TILE, 40, 2],

@@ -8,7 +8,8 @@
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, 0, 0);
  * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split,
- *   (token index, split, 0, 0), an *item row* says which items are one token's: (token index, first item, items, 0).
+ *   (token index, split, slot, position), an *item row* says which items are one token's: (token index, first item,
+ *   items, slot).
  *   Other sequences are cut along their tokens: a *tile* is (first token, tokens, position of the first, slot).
  */
 
@@ -151,8 +152,8 @@ export class StepPacker {
       for (let i = 0; i < splits; i++, at += 4) {
         words[at] = inputs.seqStart[s]!;
         words[at + 1] = i;
-        words[at + 2] = 0;
-        words[at + 3] = 0;
+        words[at + 2] = inputs.seqSlot[s]!;
+        words[at + 3] = inputs.seqPosition[s]!;
       }
       taken += splits;
       rows++;
@@ -165,7 +166,7 @@ export class StepPacker {
       words[at] = inputs.seqStart[s]!;
       words[at + 1] = first;
       words[at + 2] = splits;
-      words[at + 3] = 0;
+      words[at + 3] = inputs.seqSlot[s]!;
       first += splits;
       at += 4;
     }

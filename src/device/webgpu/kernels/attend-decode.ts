@@ -52,6 +52,7 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   const { subgroupSize, threads, split = ATTENTION_SPLIT, unroll } = config;
   const { keyLanes, valueLanes, group, bytes } = planDecode(shape, config);
   return (
+    shape.rows.only === null &&
     key.kind === 'float' &&
     value.kind === 'float' &&
     key.dtype === 'f16' &&
@@ -120,9 +121,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let item_at = wid.x + wid.y * nwg.x;
   if (item_at >= step[0].w) { return; }
   let item = step[step[2].x + item_at];
-  let token = step_token(item.x);
-  let slot = token.y;
-  let last = token.z;
+  let slot = item.z;
+  let last = item.w;
   let first = item.y * ${split}u;
   let lane = lid % ${lanes}u;
   let sub = lid / ${lanes}u;`);

@@ -65,6 +65,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { rows, subs, bytes, group } = planPrefill(shape, c);
   const threads = subs * subgroupSize;
   return (
+    shape.rows.only === null &&
     key.kind === 'float' &&
     value.kind === 'float' &&
     key.dtype === 'f16' &&

@@ -8,17 +8,25 @@
  *   weighted values), which `reduce` merges. A long context fills the GPU.
  * - *tiles*: other sequences. A workgroup does all splits of up to ATTENTION_TILE tokens and merges as it goes.
  * A sum's order depends on positions alone: neither on the rows nor on which of the two did it.
+ *
+ * Keys and values are read as stored: a chunk is dequantised once, into workgroup memory. TurboQuant's stay rotated: the
+ * queries come so, and the sums of values are turned back once a row, at the end.
  */
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { cacheType, KV_WGSL, loadFour } from './kv-format.js';
+import { LOWEST, mergeText, reduceStage } from './attend-reduce.js';
+import { cacheType, KV_WGSL, readerText, sideNumbers, tableWord } from './kv-format.js';
+import { tableOffsets } from './kv-layout.js';
+import { rotateText } from './kv-rotate.js';
+import { type KvRows, rowsSkipped, sideOf } from './kv-rows.js';
 
 export interface AttendShape extends AttentionShape {
   readonly key: KvFormat;
   readonly value: KvFormat;
+  readonly rows: KvRows;
   readonly blockTokens: number;
   readonly maxBlocksPerSlot: number;
   readonly scale: number;
@@ -31,8 +39,6 @@ export interface AttendShape extends AttentionShape {
 type Mode = 'items' | 'tiles';
 
 const THREADS = 128;
-/** No sum of scores comes near it, and it stays finite when subtracted from. */
-const LOWEST = '-3.0e38';
 
 /** Bytes of scratch for one item, over all heads. */
 export function itemScratchBytes(shape: AttentionShape): number {
@@ -102,6 +108,14 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     scale: p.f32(shape.scale),
     softcap: p.f32(softcap ?? 1),
   };
+  const keys = sideOf('keys', shape);
+  const values = sideOf('values', shape);
+  const shared = { kvHeads: text.kvHeads, blockTokens: text.blockTokens };
+  const valueNumbers = sideNumbers(p, values, shared);
+  const readers = {
+    keys: readerText(keys, sideNumbers(p, keys, shared)),
+    values: readerText(values, valueNumbers),
+  };
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
@@ -130,17 +144,31 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       ? ''
       : `let e = exp(clamp(2.0 * s / ${text.softcap}, -80.0, 80.0));
           s = ${text.softcap} * (1.0 - 2.0 / (e + 1.0));`;
-  const stage = (buffer: string, format: KvFormat): string => `
+  const base = { keys: shape.rows.keyBase, values: shape.rows.valueBase };
+  const stage = (side: 'keys' | 'values'): string => `
       for (var i = lid; i < ${chunk * vectors}u; i += ${THREADS}u) {
         let t = base + i / ${vectors}u;
         var v = vec4<f32>(0.0);
         if (t <= last) {
-          let block = tables[table + t / block_tokens];
-          let at = ((block * ${text.kvHeads} + kv) * block_tokens + t % block_tokens) * ${vectors}u + i % ${vectors}u;
-          v = ${loadFour(format, buffer, 'at')};
+          let block = tables[table + t / block_tokens] - ${base[side]}u;
+          v = ${readers[side].four('block', 'kv', 't % block_tokens', `i % ${vectors}u`)};
         }
         staged[i] = v;
       }`;
+  const turbo = shape.value.kind === 'turboquant' ? shape.value : null;
+  const turn =
+    turbo === null || mode === 'items'
+      ? null
+      : rotateText({
+          name: 'sums',
+          headDim,
+          rows,
+          threads: THREADS,
+          array: 'queries',
+          matrix: (i) =>
+            tableWord(values, valueNumbers, `${tableOffsets(turbo.bits, headDim).matrix}u + ${i}`),
+          inverse: true,
+        });
   const locate =
     mode === 'items'
       ? `
@@ -148,10 +176,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   if (item_at >= step[0].w) { return; }
   let item = step[step[2].x + item_at];
   let first_token = item.x;
-  let token = step_token(first_token);
-  let slot = token.y;
-  let last = token.z;
-  let p_first = token.z;
+  let slot = item.z;
+  let last = item.w;
+  let p_first = last;
   let row_count = group;
   let split_first = item.y;
   let split_last = item.y;`
@@ -190,9 +217,11 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     scratchTops[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
   }`
       : `
+  ${turn === null ? '' : `${cell('queries[cell] = total[j];')}\n  ${turn.transform}`}
   ${cell(`let row = row_block * ${rows}u + r;
       if (row < row_count) {
         let denominator = total_sum[r];
+        ${turn === null ? '' : `total[j] = ${turn.cell('cell')} * vec4<f32>(${[0, 1, 2, 3].map((e) => tableWord(values, valueNumbers, `d * 4u + ${e}u`)).join(', ')});`}
         let value = select(vec4<f32>(0.0), total[j] / denominator, denominator != 0.0);
         out[((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d] = value;
       }`)}`;
@@ -204,6 +233,9 @@ var<workgroup> total_sum: array<f32, ${rows}>;`;
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
+${readers.keys.declarations}
+${readers.values.declarations}
+${turn?.functions ?? ''}
 var<workgroup> queries: array<vec4<f32>, ${cells}>;
 var<workgroup> staged: array<vec4<f32>, ${chunk * vectors}>;
 var<workgroup> scores: array<f32, ${rows * chunk}>;
@@ -220,6 +252,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let kv = wid.z / ${text.rowBlocks};
   let row_block = wid.z % ${text.rowBlocks};
   ${locate}
+  ${rowsSkipped(shape.rows, text.maxBlocks, 'slot')}
+  ${readers.keys.prepare(THREADS)}
+  ${readers.values.prepare(THREADS)}
   let table = slot * ${text.maxBlocks};
   for (var i = lid; i < ${cells}u; i += ${THREADS}u) {
     let row = row_block * ${rows}u + i / ${vectors}u;
@@ -239,7 +274,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let split_end = min(split * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, last);
     for (var base = split * ${ATTENTION_SPLIT}u; base <= split_end; base += ${chunk}u) {
       workgroupBarrier();
-      ${stage('keys', shape.key)}
+      ${stage('keys')}
       workgroupBarrier();
       for (var i = lid; i < ${rows * chunk}u; i += ${THREADS}u) {
         let r = i / ${chunk}u;
@@ -258,7 +293,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         scores[i] = s;
       }
       workgroupBarrier();
-      ${stage('values', shape.value)}
+      ${stage('values')}
       if (lid < ${rows}u) {
         let before = top[lid];
         var now = before;
@@ -287,7 +322,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'young' ? ' young' : ''}`,
     wgsl,
     bindings,
     params: p.words,
@@ -297,74 +332,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       out[0] = y === 0 ? 0 : Math.ceil(count / y);
       out[1] = y;
       out[2] = kvHeads * rowBlocks;
-    },
-  };
-}
-
-/** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
-function mergeText(
-  a: string,
-  aTop: string,
-  aSum: string,
-  b: string,
-  bTop: string,
-  bSum: string,
-): { readonly vector: string; readonly scalars: string } {
-  const factors = `let now = max(${aTop}, ${bTop}); let fa = exp(${aTop} - now); let fb = exp(${bTop} - now);`;
-  return {
-    vector: `${factors} ${a} = fma(${b}, vec4<f32>(fb), ${a} * fa);`,
-    scalars: `${factors} ${aSum} = fma(${bSum}, fb, ${aSum} * fa); ${aTop} = now;`,
-  };
-}
-
-/** Merges the partials of items. One workgroup a (token, head), a thread for four dims. */
-export function reduceStage(shape: AttendShape): Stage {
-  const { heads, kvHeads, headDim, window } = shape;
-  const p = new Params();
-  const text = { heads: p.u32(heads), vectors: p.u32(headDim / 4), before: p.u32((window ?? 1) - 1) };
-  const bindings: Binding[] = [
-    p.binding,
-    STEP_BINDING,
-    { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
-    { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
-    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
-  ];
-  // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
-  const first =
-    window === null
-      ? '0u'
-      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / ${ATTENTION_SPLIT}u`;
-  const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
-  const wgsl = `${declareBindings(bindings)}
-${STEP_WGSL}
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let heads = ${text.heads};
-  let vectors = ${text.vectors};
-  if (wid.y >= step[1].x || lid >= vectors) { return; }
-  let row = step[step[2].y + wid.y];
-  let head = wid.x;
-  var total = vec4<f32>(0.0);
-  var total_top = ${LOWEST};
-  var total_sum = 0.0;
-  for (var i = ${first}; i < row.z; i++) {
-    let at = (row.y + i) * heads + head;
-    let tops = scratchTops[at];
-    let value = scratchSums[at * vectors + lid];
-    { ${merge.vector} }
-    { ${merge.scalars} }
-  }
-  out[(row.x * heads + head) * vectors + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
-}`;
-  return {
-    label: `attend reduce ${heads}/${kvHeads}×${headDim}`,
-    wgsl,
-    bindings,
-    params: p.words,
-    workgroups: (facts, out) => {
-      out[0] = heads;
-      out[1] = facts.itemRows;
-      out[2] = 1;
     },
   };
 }

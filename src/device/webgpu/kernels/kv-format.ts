@@ -1,21 +1,149 @@
-/** WGSL of stored K and V vectors: four elements at a time, counted over a whole buffer of them. */
+/** WGSL of stored K and V vectors, read four elements at a time. */
 
-import { type KvFormat, requireFloat } from '../../kv.js';
+import type { KvFormat } from '../../kv.js';
+import type { Params } from '../kernel.js';
+import { type KvLayout, signedCodes, tableOffsets } from './kv-layout.js';
 
-/** Store type of a cache buffer. */
+/** One side, keys or values, of a layer, as a kernel sees it. */
+export interface KvSideSpec {
+  /** The binding. */
+  readonly name: 'keys' | 'values';
+  readonly format: KvFormat;
+  readonly headDim: number;
+  readonly layout: KvLayout;
+}
+
+/** Expressions of the numbers that a side's texts need; layers differ in them and share the text. */
+export interface KvSideNumbers {
+  readonly kvHeads: string;
+  readonly blockTokens: string;
+  readonly metaAt: string;
+  readonly tablesAt: string;
+}
+
+export function sideNumbers(
+  p: Params,
+  side: KvSideSpec,
+  shared: { readonly kvHeads: string; readonly blockTokens: string },
+): KvSideNumbers {
+  const float = side.format.kind === 'float';
+  return {
+    ...shared,
+    metaAt: float ? '0u' : p.u32(side.layout.metaAt),
+    tablesAt: side.format.kind === 'turboquant' ? p.u32(side.layout.tablesAt) : '0u',
+  };
+}
+
+/** Store type of a side's buffer. */
 export function cacheType(format: KvFormat): string {
-  return requireFloat(format, 'WebGPU').dtype === 'f32' ? 'array<vec4<f32>>' : 'array<vec2<u32>>';
+  if (format.kind !== 'float') return 'array<u32>';
+  return format.dtype === 'f32' ? 'array<vec4<f32>>' : 'array<vec2<u32>>';
 }
 
-/** Expression: four elements of `buffer` at `at`, as vec4<f32>. */
-export function loadFour(format: KvFormat, buffer: string, at: string): string {
-  if (requireFloat(format, 'WebGPU').dtype === 'f32') return `${buffer}[${at}]`;
-  return `unpack_four(${buffer}[${at}])`;
+/** Expression: word i of a side's tables, as f32. */
+export function tableWord(side: KvSideSpec, numbers: KvSideNumbers, i: string): string {
+  return `bitcast<f32>(${side.name}[${numbers.tablesAt} + ${i}])`;
 }
 
-/** Expression to assign to four elements. */
-export function packFour(format: KvFormat, value: string): string {
-  return requireFloat(format, 'WebGPU').dtype === 'f32' ? value : `pack_four(${value})`;
+/** Expression: word of the meta plane of a (block, KV head, token, group). */
+export function metaWord(
+  side: KvSideSpec,
+  n: KvSideNumbers,
+  block: string,
+  kv: string,
+  token: string,
+  group = '0u',
+): string {
+  if (side.format.kind === 'affine')
+    return `${n.metaAt} + ((${block} * ${n.kvHeads} + ${kv}) * ${n.blockTokens} + ${token}) * ${side.layout.groups}u + ${group}`;
+  return `${n.metaAt} + (${block} * ((${n.kvHeads} + 1u) / 2u) + (${kv}) / 2u) * ${n.blockTokens} + ${token}`;
+}
+
+export interface ReaderText {
+  readonly declarations: string;
+  /** Statements at the start of a kernel, before a barrier; `threads` threads, `lid`. */
+  readonly prepare: (threads: number) => string;
+  /** Expression: elements `4 vec … 4 vec + 3` of a stored vector as vec4<f32>; TurboQuant's still rotated. */
+  readonly four: (block: string, kv: string, token: string, vec: string) => string;
+}
+
+export function readerText(side: KvSideSpec, n: KvSideNumbers): ReaderText {
+  const { name, format, headDim, layout } = side;
+  const call = (block: string, kv: string, token: string, vec: string): string =>
+    `${name}_four(${block}, ${kv}, ${token}, ${vec})`;
+  const head = `fn ${name}_four(block: u32, kv: u32, token: u32, vec: u32) -> vec4<f32> {
+  let vector = (block * ${n.kvHeads} + kv) * ${n.blockTokens} + token;`;
+  if (format.kind === 'float') {
+    const at = `vector * ${headDim / 4}u + vec`;
+    const value = format.dtype === 'f32' ? `${name}[${at}]` : `unpack_four(${name}[${at}])`;
+    return { declarations: `${head}\n  return ${value};\n}`, prepare: () => '', four: call };
+  }
+  const start = `${head}
+  let first = vector * ${layout.words}u;
+  var codes: vec4<u32>;
+  ${codesText(side)}`;
+  if (format.kind === 'affine') {
+    const vectors = format.groupSize / 4;
+    return {
+      declarations: `${start}
+  let affine = unpack2x16float(${name}[${metaWord(side, n, 'block', 'kv', 'token', `vec / ${vectors}u`)}]);
+  return fma(vec4<f32>(codes), vec4<f32>(affine.x), vec4<f32>(affine.y));
+}`,
+      prepare: () => '',
+      four: call,
+    };
+  }
+  const entries = 2 ** format.bits;
+  const { centroids } = tableOffsets(format.bits, headDim);
+  return {
+    declarations: `var<workgroup> ${name}_book: array<f32, ${entries}>;
+${start}
+  let norm = unpack2x16float(${name}[${metaWord(side, n, 'block', 'kv', 'token')}])[kv & 1u];
+  return norm * vec4<f32>(${['x', 'y', 'z', 'w'].map((e) => `${name}_book[codes.${e}]`).join(', ')});
+}`,
+    prepare: (threads) => `for (var i = lid; i < ${entries}u; i += ${threads}u) {
+    ${name}_book[i] = ${tableWord(side, n, `${centroids}u + i`)};
+  }`,
+    four: call,
+  };
+}
+
+/** Statements that fill `codes` with codes `4 vec …` of the vector whose words begin at `first`. */
+function codesText({ name, format }: KvSideSpec): string {
+  if (format.kind === 'float') return '';
+  if (signedCodes(format)) {
+    return `let word = ${name}[first + vec / 2u];
+  let pair = (vec & 1u) * 2u;
+  let six = (word >> ((vec & 1u) * 16u)) & 0xfffu;
+  let magnitudes = vec4<u32>(six & 7u, (six >> 3u) & 7u, (six >> 6u) & 7u, six >> 9u);
+  let negative = (vec4<u32>(word) >> vec4<u32>(15u - pair, 31u - pair, 14u - pair, 30u - pair)) & vec4<u32>(1u);
+  codes = select(magnitudes + vec4<u32>(8u), vec4<u32>(7u) - magnitudes, negative == vec4<u32>(1u));`;
+  }
+  const shifts = (bits: number): string => `vec4<u32>(0u, ${bits}u, ${2 * bits}u, ${3 * bits}u)`;
+  switch (format.bits) {
+    case 8:
+      return `codes = (vec4<u32>(${name}[first + vec]) >> ${shifts(8)}) & vec4<u32>(255u);`;
+    case 4:
+      return `codes = (vec4<u32>(${name}[first + vec / 2u] >> ((vec & 1u) * 16u)) >> ${shifts(4)}) & vec4<u32>(15u);`;
+    case 2:
+      return `codes = (vec4<u32>(${name}[first + vec / 4u] >> ((vec & 3u) * 8u)) >> ${shifts(2)}) & vec4<u32>(3u);`;
+    case 3:
+      return `let base = first + vec / 8u * 3u;
+  let pair = (vec & 7u) * 2u;
+  let low = ${name}[base + pair / 5u] >> (pair % 5u * 6u);
+  var high = 0u;
+  if (pair == 14u) { high = (${name}[base] >> 30u) | ((${name}[base + 1u] >> 30u) << 2u) | ((${name}[base + 2u] >> 30u) << 4u); }
+  else { high = ${name}[base + (pair + 1u) / 5u] >> ((pair + 1u) % 5u * 6u); }
+  codes = vec4<u32>(low, low >> 3u, high, high >> 3u) & vec4<u32>(7u);`;
+    default: {
+      const bits = format.bits;
+      return `let bit = vec * ${4 * bits}u;
+  let shift = bit & 31u;
+  var word = ${name}[first + bit / 32u] >> shift;
+  if (shift > ${32 - 4 * bits}u) { word |= ${name}[first + bit / 32u + 1u] << (32u - shift); }
+  codes = (vec4<u32>(word) >> ${shifts(bits)}) & vec4<u32>(${2 ** bits - 1}u);`;
+    }
+  }
 }
 
 /**

@@ -1,6 +1,7 @@
 /**
- * Norm and rotate q and k, append k and v to the cache, give q. One workgroup a (token, head): a head fits into 64
- * threads of four elements each.
+ * Norm and rotate q and k, append k and v to the cache, give q; TurboQuant keys have q turned like the keys, once, here.
+ * One workgroup a (token, head), or two KV heads where they share a word: a head fits into 64 threads of four elements
+ * each.
  */
 
 import type { AttentionShape } from '../../graph.js';
@@ -8,11 +9,16 @@ import type { KvFormat } from '../../kv.js';
 import { ROPE_FINE, type RopeStyle } from '../../rope.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { cacheType, KV_WGSL, packFour } from './kv-format.js';
+import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
+import { tableOffsets } from './kv-layout.js';
+import { rotateText } from './kv-rotate.js';
+import { type KvRows, rowsSkipped, sideOf } from './kv-rows.js';
+import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
 
 export interface RopeAppendShape extends AttentionShape {
   readonly key: KvFormat;
   readonly value: KvFormat;
+  readonly rows: KvRows;
   readonly blockTokens: number;
   readonly maxBlocksPerSlot: number;
   /** eps of the head norms, null without. */
@@ -25,7 +31,7 @@ export interface RopeAppendShape extends AttentionShape {
  * with the uniform no more than any WebGPU device binds.
  */
 export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
-  const { heads, kvHeads, headDim, rope, normEps } = shape;
+  const { heads, kvHeads, headDim, rope, normEps, rows } = shape;
   const p = new Params();
   const text = {
     heads: p.u32(heads),
@@ -37,6 +43,13 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     headDim: p.f32(headDim),
     eps: p.f32(normEps ?? 0),
   };
+  const keys = sideOf('keys', shape);
+  const values = sideOf('values', shape);
+  const shared = { kvHeads: text.kvHeads, blockTokens: text.blockTokens };
+  const keyNumbers = sideNumbers(p, keys, shared);
+  const valueNumbers = sideNumbers(p, values, shared);
+  const storeKey = storeText(keys, keyNumbers, 'turned');
+  const storeValue = storeText(values, valueNumbers, 'turned');
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
@@ -52,68 +65,116 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     normEps === null
       ? ''
       : `
-  part[lid] = dot(v, v);
-  workgroupBarrier();
-  for (var half = 32u; half > 0u; half >>= 1u) {
-    if (lid < half) { part[lid] += part[lid + half]; }
-    workgroupBarrier();
-  }
-  if (!is_v && active_) {
-    let scale = 1.0 / sqrt(part[0] / ${text.headDim} + ${text.eps});
-    v = v * scale * headNorms[select(vectors, 0u, head < heads) + lid];
-  }`;
+    let squares = total_(dot(v, v), lid);
+    if (!is_v && active_) {
+      let scale = 1.0 / sqrt(squares / ${text.headDim} + ${text.eps});
+      v = v * scale * headNorms[select(vectors, 0u, head < heads) + lid];
+    }`;
   const rotate =
     rope === null
       ? ''
       : `
-  for (var e = 0u; e < 4u; e++) { whole[lid * 4u + e] = v[e]; }
-  workgroupBarrier();
-  if (!is_v && active_) {
-    for (var e = 0u; e < 4u; e++) {
-      let i = lid * 4u + e;
-      if (i < 2u * ${text.pairs}) { v[e] = rotated(i, token.z); }
+    for (var e = 0u; e < 4u; e++) { whole[lid * 4u + e] = v[e]; }
+    workgroupBarrier();
+    if (!is_v && active_) {
+      for (var e = 0u; e < 4u; e++) {
+        let i = lid * 4u + e;
+        if (i < 2u * ${text.pairs}) { v[e] = rotated(i, token.z); }
+      }
     }
-  }`;
+    workgroupBarrier();`;
+  const turboKeys = shape.key.kind === 'turboquant' ? shape.key : null;
+  const sign = (i: string): string => tableWord(keys, keyNumbers, i);
+  const turn =
+    turboKeys === null
+      ? null
+      : rotateText({
+          name: 'queries',
+          headDim,
+          rows: 1,
+          threads: STORE_THREADS,
+          array: 'turned',
+          matrix: (i) =>
+            tableWord(keys, keyNumbers, `${tableOffsets(turboKeys.bits, headDim).matrix}u + ${i}`),
+          inverse: false,
+        });
+  const turnQuery =
+    turn === null
+      ? ''
+      : `if (active_) { turned[lid] = v * vec4<f32>(${[0, 1, 2, 3].map((e) => sign(`lid * 4u + ${e}u`)).join(', ')}); }
+      ${turn.transform}
+      if (active_) { v = ${turn.cell('lid')}; }`;
+  const formats = [shape.key, shape.value];
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
-var<workgroup> part: array<f32, 64>;
-var<workgroup> whole: array<f32, 256>;
+${STORE_WGSL}
+${storeArrays(formats)}
+${rope === null ? '' : 'var<workgroup> whole: array<f32, 256>;'}
+${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
 ${rope === null ? '' : rotatedWgsl(rope.style, text.pairs)}
-@compute @workgroup_size(64)
+${turn?.functions ?? ''}
+${storeKey.declarations}
+${storeValue.declarations}
+@compute @workgroup_size(${STORE_THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   let kv_heads = ${text.kvHeads};
   let vectors = ${text.vectors};
-  let head = wid.x;
   let row = wid.y + wid.z * 65535u;
   if (row >= step[0].x) { return; }
   let token = step_token(row);
-  let is_v = head >= heads + kv_heads;
-  let active_ = lid < vectors;
-  var v = vec4<f32>(0.0);
-  if (active_) { v = qkv[(row * (heads + 2u * kv_heads) + head) * vectors + lid]; }
-  ${norm}
-  ${rotate}
-  if (!active_) { return; }
-  if (head < heads) {
-    out[(row * heads + head) * vectors + lid] = v;
-    return;
+  ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
+  // Queries first, then keys, then values.
+  let key_units = (kv_heads + ${storeKey.heads - 1}u) / ${storeKey.heads}u;
+  let is_q = wid.x < heads;
+  let is_v = wid.x >= heads + key_units;
+  var first = wid.x;
+  var count = 1u;
+  if (is_v) {
+    let unit = wid.x - heads - key_units;
+    first = heads + kv_heads + unit * ${storeValue.heads}u;
+    count = min(${storeValue.heads}u, kv_heads - unit * ${storeValue.heads}u);
+  } else if (!is_q) {
+    let unit = wid.x - heads;
+    first = heads + unit * ${storeKey.heads}u;
+    count = min(${storeKey.heads}u, kv_heads - unit * ${storeKey.heads}u);
   }
-  let kv = (head - heads) % kv_heads;
-  let block = tables[token.y * ${text.maxBlocks} + token.z / ${text.blockTokens}];
-  let at = ((block * kv_heads + kv) * ${text.blockTokens} + token.z % ${text.blockTokens}) * vectors + lid;
-  if (is_v) { values[at] = ${packFour(shape.value, 'v')}; } else { keys[at] = ${packFour(shape.key, 'v')}; }
+  let entry = tables[token.y * ${text.maxBlocks} + token.z / ${text.blockTokens}];
+  let token_at = token.z % ${text.blockTokens};
+  let active_ = lid < vectors;
+  for (var i = 0u; i < count; i++) {
+    let head = first + i;
+    var v = vec4<f32>(0.0);
+    if (active_) { v = qkv[(row * (heads + 2u * kv_heads) + head) * vectors + lid]; }
+    ${norm}
+    ${rotate}
+    if (is_q) {
+      ${turnQuery}
+      if (active_) { out[(row * heads + head) * vectors + lid] = v; }
+    } else if (is_v) {
+      let kv = head - heads - kv_heads;
+      let block = entry - ${rows.valueBase}u;
+      ${storeValue.store}
+      ${storeValue.finish === '' ? '' : `if (i + 1u == count) { ${storeValue.finish} }`}
+    } else {
+      let kv = head - heads;
+      let block = entry - ${rows.keyBase}u;
+      ${storeKey.store}
+      ${storeKey.finish === '' ? '' : `if (i + 1u == count) { ${storeKey.finish} }`}
+    }
+  }
 }`;
+  const units = heads + Math.ceil(kvHeads / storeKey.heads) + Math.ceil(kvHeads / storeValue.heads);
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}`,
         wgsl,
         bindings,
         params: p.words,
         workgroups: (facts, out) => {
-          out[0] = heads + 2 * kvHeads;
+          out[0] = units;
           out[1] = Math.min(facts.tokens, 65535);
           out[2] = Math.ceil(facts.tokens / 65535);
         },

@@ -1,0 +1,170 @@
+/** The merge of the partials that a row's splits left, and what it ends with: turned back, divided, written. */
+
+import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
+import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+import { cacheType, sideNumbers, tableWord } from './kv-format.js';
+import { tableOffsets } from './kv-layout.js';
+import { rotateText } from './kv-rotate.js';
+import { sideOf } from './kv-rows.js';
+
+/** No sum of scores comes near it, and it stays finite when subtracted from. */
+export const LOWEST = '-3.0e38';
+
+/** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
+export function mergeText(
+  a: string,
+  aTop: string,
+  aSum: string,
+  b: string,
+  bTop: string,
+  bSum: string,
+): { readonly vector: string; readonly scalars: string } {
+  const factors = `let now = max(${aTop}, ${bTop}); let fa = exp(${aTop} - now); let fb = exp(${bTop} - now);`;
+  return {
+    vector: `${factors} ${a} = fma(${b}, vec4<f32>(fb), ${a} * fa);`,
+    scalars: `${factors} ${aSum} = fma(${bSum}, fb, ${aSum} * fa); ${aTop} = now;`,
+  };
+}
+
+/** Partials that a thread has on their way at once. */
+const AHEAD = 8;
+
+/**
+ * Merges the partials of items. One workgroup a (token, head), a thread for four dims and one of `slices` runs of the
+ * partials; one slice merges them strictly in order. Rows of both kinds come here, and rows of quantised blocks alone
+ * are turned back.
+ */
+export function reduceStage(shape: AttendShape, slices = 1): Stage {
+  const { heads, kvHeads, headDim, window, rows } = shape;
+  const vectors = headDim / 4;
+  const lanes = Math.ceil(vectors / 32) * 32;
+  const threads = lanes * slices;
+  const p = new Params();
+  const text = {
+    heads: p.u32(heads),
+    maxBlocks: p.u32(shape.maxBlocksPerSlot),
+    before: p.u32((window ?? 1) - 1),
+  };
+  const turbo = shape.value.kind === 'turboquant' ? shape.value : null;
+  const values = sideOf('values', shape);
+  const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
+  const word = (i: string): string => tableWord(values, numbers, i);
+  const bindings: Binding[] = [
+    p.binding,
+    STEP_BINDING,
+    { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
+    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+  ];
+  const turn =
+    turbo === null
+      ? null
+      : rotateText({
+          name: 'sums',
+          headDim,
+          rows: 1,
+          threads,
+          array: 'turned',
+          matrix: (i) => word(`${tableOffsets(turbo.bits, headDim).matrix}u + ${i}`),
+          inverse: true,
+        });
+  if (turbo !== null) bindings.push({ name: 'values', access: 'read', type: cacheType(turbo) });
+  if (turbo !== null && rows.only !== null)
+    bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
+  // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
+  const first =
+    window === null
+      ? '0u'
+      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / ${ATTENTION_SPLIT}u`;
+  const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
+  const count = Array.from({ length: AHEAD }, (_, i) => i);
+  const load = (i: string, at: string): string =>
+    `let tops${i} = scratchTops[${at}]; let value${i} = scratchSums[(${at}) * ${vectors}u + dim];`;
+  const join = (i: string): string =>
+    `{ let tops = tops${i}; let value = value${i}; { ${merge.vector} } { ${merge.scalars} } }`;
+  const across = mergeText(
+    'total',
+    'total_top',
+    'total_sum',
+    `parts[s * ${lanes}u + lane]`,
+    'tops[s].x',
+    'tops[s].y',
+  );
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${vectors}>;\n${turn.functions}`}
+${
+  slices === 1
+    ? ''
+    : `var<workgroup> parts: array<vec4<f32>, ${threads}>;
+var<workgroup> tops: array<vec2<f32>, ${slices}>;`
+}
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let heads = ${text.heads};
+  if (wid.y >= step[1].x) { return; }
+  let row = step[step[2].y + wid.y];
+  let head = wid.x;
+  let lane = lid % ${lanes}u;
+  let dim = min(lane, ${vectors - 1}u);
+  var total = vec4<f32>(0.0);
+  var total_top = ${LOWEST};
+  var total_sum = 0.0;
+  let low = ${first};
+  ${
+    slices === 1
+      ? 'let end = row.z;\n  var i = low;'
+      : `let run = (row.z - low + ${slices - 1}u) / ${slices}u;
+  var i = low + lid / ${lanes}u * run;
+  let end = min(i + run, row.z);`
+  }
+  for (; i + ${AHEAD}u <= end; i += ${AHEAD}u) {
+    let at = (row.y + i) * heads + head;
+    ${count.map((u) => load(`${u}`, `at + ${u}u * heads`)).join('\n    ')}
+    ${count.map((u) => join(`${u}`)).join('\n    ')}
+  }
+  for (; i < end; i++) {
+    let at = (row.y + i) * heads + head;
+    ${load('', 'at')}
+    ${join('')}
+  }
+  ${
+    slices === 1
+      ? ''
+      : `parts[lid] = total;
+  if (lane == 0u) { tops[lid / ${lanes}u] = vec2<f32>(total_top, total_sum); }
+  workgroupBarrier();
+  for (var s = 1u; s < ${slices}u && lid < ${lanes}u; s++) {
+    { ${across.vector} }
+    { ${across.scalars} }
+  }`
+  }
+  ${
+    turn === null
+      ? ''
+      : `${rows.only === null ? '{' : `if (tables[row.w * ${text.maxBlocks}] < ${rows.border}u) {`}
+    if (lid < ${vectors}u) { turned[lid] = total; }
+    ${slices === 1 ? '' : 'workgroupBarrier();'}
+    ${turn.transform}
+    if (lid < ${vectors}u) {
+      total = ${turn.cell('lid')} * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`lid * 4u + ${e}u`)).join(', ')});
+    }
+  }`
+  }
+  if (lid < ${vectors}u) {
+    out[(row.x * heads + head) * ${vectors}u + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
+  }
+}`;
+  return {
+    label: `attend reduce ${heads}/${kvHeads}×${headDim}`,
+    wgsl,
+    bindings,
+    params: p.words,
+    workgroups: (facts, out) => {
+      out[0] = heads;
+      out[1] = facts.itemRows;
+      out[2] = 1;
+    },
+  };
+}

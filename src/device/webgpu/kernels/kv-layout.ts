@@ -1,0 +1,89 @@
+/**
+ * Where things lie in the buffer of one side, keys or values, of one layer. In u32 words:
+ *
+ * - the codes (or floats) of all vectors, `[blocks, kvHeads, blockTokens]` times `words`;
+ * - what goes with them. Affine: `[blocks, kvHeads, blockTokens, groups]`, scale in the low half, bias in the high
+ *   one. TurboQuant: the norms `[blocks, ⌈kvHeads / 2⌉, blockTokens]`, the even head's in the low half;
+ * - TurboQuant's tables: signs `[headDim]`, base matrix `[m, m]`, centroids `[2^bits]`, midpoints `[2^bits − 1]`, f32.
+ *
+ * Codes of 2, 4, 5, 6 and 8 bits are a stream, least significant bit first. Codes of 3 bits go in pairs of six bits:
+ * 32 codes fill three words, five pairs each from bit 0 up, and the sixteenth pair takes the top two bits of the three.
+ * TurboQuant's codes of 4 bits are sign and magnitude, eight to a word, in pairs as well: the magnitudes of pairs 0
+ * and 1 in the low six and the next six bits, those of 2 and 3 from bit 16, and the signs of pair p in bits 15 − p and
+ * 31 − p, where a shift brings them to the signs of two halves.
+ */
+
+import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
+import { turboCodebook } from '../../turboquant/codebooks.js';
+import { type KvSide, turboRotation } from '../../turboquant/rotation.js';
+
+export interface KvPlace {
+  readonly headDim: number;
+  readonly kvHeads: number;
+  readonly blockTokens: number;
+  readonly blocks: number;
+}
+
+export interface KvLayout {
+  /** Words of one vector. */
+  readonly words: number;
+  /** Words that go with a (head, token), or with two heads of a token; 0 for floats. */
+  readonly groups: number;
+  /** Heads, or pairs of heads. */
+  readonly metaHeads: number;
+  /** First word of what goes with the codes, and of the tables: multiples of four. */
+  readonly metaAt: number;
+  readonly tablesAt: number;
+  readonly bytes: number;
+}
+
+const aligned = (words: number): number => Math.ceil(words / 4) * 4;
+
+export function kvLayout(format: KvFormat, place: KvPlace): KvLayout {
+  const { headDim, kvHeads, blockTokens, blocks } = place;
+  const words = kvCodeBytes(format, headDim) / 4;
+  const tokens = blocks * blockTokens;
+  const codes = tokens * kvHeads * words;
+  const metaAt = format.kind === 'float' ? codes : aligned(codes);
+  if (format.kind === 'float')
+    return { words, groups: 0, metaHeads: 0, metaAt, tablesAt: codes, bytes: codes * 4 };
+  const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
+  const metaHeads = format.kind === 'affine' ? kvHeads : Math.ceil(kvHeads / 2);
+  const tablesAt = aligned(metaAt + tokens * metaHeads * groups);
+  const tables = format.kind === 'affine' ? 0 : kvTables(format, headDim, 'key').length;
+  return { words, groups, metaHeads, metaAt, tablesAt, bytes: (tablesAt + aligned(tables)) * 4 };
+}
+
+/** The tables of a side, as they lie at `tablesAt`. */
+export function kvTables(format: KvFormat, headDim: number, side: KvSide): Float32Array {
+  if (format.kind !== 'turboquant') return new Float32Array(0);
+  const { signs, matrix } = turboRotation(headDim, side);
+  const { centroids, midpoints } = turboCodebook(headDim, format.bits);
+  const out = new Float32Array(headDim + matrix.length + centroids.length + midpoints.length);
+  let at = 0;
+  for (const part of [signs, matrix, centroids, midpoints]) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
+
+/** First word of each table, from `tablesAt` on. */
+export function tableOffsets(
+  bits: number,
+  headDim: number,
+): {
+  readonly signs: number;
+  readonly matrix: number;
+  readonly centroids: number;
+  readonly midpoints: number;
+} {
+  const { matrix } = turboRotation(headDim, 'key');
+  const centroids = headDim + matrix.length;
+  return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
+}
+
+/** Codes are laid as sign and magnitude. */
+export function signedCodes(format: KvFormat): boolean {
+  return format.kind === 'turboquant' && format.bits === 4;
+}

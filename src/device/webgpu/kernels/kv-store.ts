@@ -1,0 +1,209 @@
+/**
+ * WGSL that stores a K or V vector: held by the threads of a workgroup, four elements each, quantised in workgroup
+ * memory and written word by word, each word by one thread. What is written depends on the vector alone.
+ */
+
+import type { KvFormat } from '../../kv.js';
+import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
+import { signedCodes, tableOffsets } from './kv-layout.js';
+import { rotateText } from './kv-rotate.js';
+
+/** Threads of a workgroup: enough for the widest head, 256. */
+export const STORE_THREADS = 64;
+
+/** `total_` sums a value over the workgroup, in one order; `finite_` is the rule for what is not finite. */
+export const STORE_WGSL = `
+var<workgroup> part_: array<f32, ${STORE_THREADS}>;
+fn total_(value: f32, lid: u32) -> f32 {
+  workgroupBarrier();
+  part_[lid] = value;
+  workgroupBarrier();
+  for (var half = ${STORE_THREADS / 2}u; half > 0u; half >>= 1u) {
+    if (lid < half) { part_[lid] += part_[lid + half]; }
+    workgroupBarrier();
+  }
+  return part_[0];
+}
+fn finite_(v: vec4<f32>) -> vec4<f32> {
+  let nan = (bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+  return clamp(select(v, vec4<f32>(0.0), nan), vec4<f32>(-65504.0), vec4<f32>(65504.0));
+}
+`;
+
+/** Workgroup arrays that storing these formats needs. */
+export function storeArrays(formats: readonly KvFormat[]): string {
+  const has = (kind: KvFormat['kind']): boolean => formats.some((f) => f.kind === kind);
+  const lines: string[] = [];
+  if (has('affine') || has('turboquant')) lines.push('var<workgroup> codes_: array<u32, 256>;');
+  if (has('affine'))
+    lines.push(
+      `var<workgroup> lows_: array<f32, ${STORE_THREADS}>;\nvar<workgroup> highs_: array<f32, ${STORE_THREADS}>;`,
+    );
+  return lines.join('\n');
+}
+
+export interface StoreText {
+  readonly declarations: string;
+  /** KV heads that one workgroup stores, so that every word has one writer. */
+  readonly heads: 1 | 2;
+  /**
+   * Statements that store `v` of thread `lid` (zero from `headDim / 4` threads on) as KV head `kv` of (`block`,
+   * `token`); in uniform control flow.
+   */
+  readonly store: string;
+  /** Statements after the last of the heads: `kv` is one of them. */
+  readonly finish: string;
+}
+
+/** `turned`: the name of an `array<vec4<f32>, 64>` in workgroup memory, used by TurboQuant. */
+export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): StoreText {
+  const { name, format, headDim, layout } = side;
+  const vectors = headDim / 4;
+  const vector = `((block * ${n.kvHeads} + kv) * ${n.blockTokens} + token_at)`;
+  if (format.kind === 'float') {
+    const value = format.dtype === 'f32' ? 'v' : 'pack_four(v)';
+    return {
+      declarations: '',
+      heads: 1,
+      store: `if (lid < ${vectors}u) { ${name}[${vector} * ${vectors}u + lid] = ${value}; }`,
+      finish: '',
+    };
+  }
+  const pack = `workgroupBarrier();
+      for (var j = lid; j < ${layout.words}u; j += ${STORE_THREADS}u) {
+        ${name}[${vector} * ${layout.words}u + j] = ${name}_word(j);
+      }`;
+  if (format.kind === 'affine') {
+    const members = format.groupSize / 4;
+    const most = 2 ** format.bits - 1;
+    return {
+      declarations: wordText(name, format),
+      heads: 1,
+      store: `{
+      let x = finite_(v);
+      let real = lid < ${vectors}u;
+      lows_[lid] = select(3.0e38, min(min(x.x, x.y), min(x.z, x.w)), real);
+      highs_[lid] = select(-3.0e38, max(max(x.x, x.y), max(x.z, x.w)), real);
+      for (var half = ${members / 2}u; half > 0u; half >>= 1u) {
+        workgroupBarrier();
+        if (lid % ${members}u < half) {
+          lows_[lid] = min(lows_[lid], lows_[lid + half]);
+          highs_[lid] = max(highs_[lid], highs_[lid + half]);
+        }
+      }
+      workgroupBarrier();
+      let leader = lid / ${members}u * ${members}u;
+      let low = lows_[leader];
+      let stored = to_half(vec4<f32>((highs_[leader] - low) / ${most}.0, low, 0.0, 0.0));
+      let affine = stored.x | (stored.y << 16u);
+      let back = unpack2x16float(affine);
+      let at = clamp(round((x - vec4<f32>(back.y)) / back.x), vec4<f32>(0.0), vec4<f32>(${most}.0));
+      let codes = select(vec4<u32>(0u), vec4<u32>(at), vec4<bool>(real && back.x > 0.0));
+      for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = codes[e]; }
+      if (real && lid == leader) { ${name}[${metaWord(side, n, 'block', 'kv', 'token_at', `lid / ${members}u`)}] = affine; }
+      ${pack}
+      workgroupBarrier();
+    }`,
+      finish: '',
+    };
+  }
+  const bits = format.bits;
+  const offsets = tableOffsets(bits, headDim);
+  const word = (i: string): string => tableWord(side, n, i);
+  const rotated = rotateText({
+    name,
+    headDim,
+    rows: 1,
+    threads: STORE_THREADS,
+    array: turned,
+    matrix: (i) => word(`${offsets.matrix}u + ${i}`),
+    inverse: false,
+  });
+  return {
+    declarations: `${wordText(name, format)}
+${rotated.functions}
+var<private> ${name}_norms: vec4<f32>;`,
+    heads: 2,
+    store: `{
+      let x = finite_(v);
+      let length = sqrt(total_(dot(x, x), lid));
+      if (lid < ${vectors}u) {
+        ${turned}[lid] = select(x, x / length, length > 0.0) * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`lid * 4u + ${e}u`)).join(', ')});
+      }
+      ${rotated.transform}
+      var like = 0.0;
+      if (lid < ${vectors}u) {
+        let y = ${rotated.cell('lid')};
+        for (var e = 0u; e < 4u; e++) {
+          // Midpoints strictly below, by halving.
+          var code = 0u;
+          for (var half = ${2 ** (bits - 1)}u; half > 0u; half >>= 1u) {
+            code += select(0u, half, ${word(`${offsets.midpoints}u + code + half - 1u`)} < y[e]);
+          }
+          codes_[lid * 4u + e] = code;
+          like += y[e] * ${word(`${offsets.centroids}u + code`)};
+        }
+      } else {
+        for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }
+      }
+      ${name === 'keys' ? 'let likeness = total_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
+      ${name}_norms[kv & 1u] = norm;
+      ${pack}
+      workgroupBarrier();
+    }`,
+    finish: `if (lid == 0u) {
+      let halves = to_half(${name}_norms);
+      ${name}[${metaWord(side, n, 'block', 'kv', 'token_at')}] = halves.x | (halves.y << 16u);
+    }`,
+  };
+}
+
+/** `NAME_word(j)`: word j of the codes in `codes_`, which are zero beyond the vector's end. */
+function wordText(name: string, format: KvFormat): string {
+  if (format.kind === 'float') return '';
+  const head = `fn ${name}_word(j: u32) -> u32 {`;
+  if (signedCodes(format)) {
+    return `${head}
+  var word = 0u;
+  for (var p = 0u; p < 4u; p++) {
+    for (var e = 0u; e < 2u; e++) {
+      let code = codes_[j * 8u + p * 2u + e];
+      let negative = code < 8u;
+      let magnitude = select(code - 8u, 7u - code, negative);
+      word |= magnitude << ((p / 2u) * 16u + (p % 2u) * 6u + e * 3u);
+      word |= select(0u, 1u, negative) << (15u + 16u * e - p);
+    }
+  }
+  return word;
+}`;
+  }
+  const { bits } = format;
+  if (bits === 3) {
+    return `${head}
+  let base = j / 3u * 32u;
+  let own = j % 3u;
+  var word = 0u;
+  for (var i = 0u; i < 5u; i++) {
+    let at = base + (own * 5u + i) * 2u;
+    word |= (codes_[at] | (codes_[at + 1u] << 3u)) << (6u * i);
+  }
+  let sixteenth = codes_[base + 30u] | (codes_[base + 31u] << 3u);
+  return word | (((sixteenth >> (2u * own)) & 3u) << 30u);
+}`;
+  }
+  if (32 % bits === 0) {
+    return `${head}
+  var word = 0u;
+  for (var i = 0u; i < ${32 / bits}u; i++) { word |= codes_[j * ${32 / bits}u + i] << (${bits}u * i); }
+  return word;
+}`;
+  }
+  return `${head}
+  var word = 0u;
+  for (var k = j * 32u / ${bits}u; k * ${bits}u < j * 32u + 32u && k < 256u; k++) {
+    let bit = k * ${bits}u;
+    if (bit >= j * 32u) { word |= codes_[k] << (bit - j * 32u); } else { word |= codes_[k] >> (j * 32u - bit); }
+  }
+  return word;
+}`;
+}

@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Device, Program } from '../../src/device/device.js';
+import type { Tensor } from '../../src/device/graph.js';
+import { type KvFormat, type KvPool, kvFormatName } from '../../src/device/kv.js';
+import { type DeviceSpec, devices, narrowSubgroups } from './devices.js';
+import { encodeVector, type KvSide } from './kv-codec.js';
+import { Random, worstRow } from './numbers.js';
+import * as reference from './reference.js';
+import { LIMITS, record, stepOf } from './run.js';
+
+interface Case {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly window?: number;
+  readonly softcap?: number;
+}
+
+const SLOTS = 6;
+const BLOCK = 16;
+const BLOCKS_PER_SLOT = 40;
+
+const affine = (bits: 2 | 3 | 4 | 5 | 6 | 8, groupSize: 32 | 64 | 128 = 64): KvFormat => ({
+  kind: 'affine',
+  bits,
+  groupSize,
+});
+const turbo = (bits: 2 | 3 | 4 | 8): KvFormat => ({ kind: 'turboquant', bits });
+const F16: KvFormat = { kind: 'float', dtype: 'f16' };
+
+const bound = (spec: DeviceSpec): number => (spec.precision === 'reference' ? 1e-4 : 2e-3);
+
+/** A layer's cache on the device beside the float64 history of what it stores. */
+class Layer {
+  readonly #case: Case;
+  readonly #random: Random;
+  readonly #program: Program;
+  readonly #pool: KvPool;
+  readonly #qkv: Tensor;
+  readonly #out: Tensor;
+  readonly #keys: Float64Array[][][];
+  readonly #values: Float64Array[][][];
+
+  static async open(device: Device, c: Case, seed: number): Promise<Layer> {
+    const { heads, kvHeads, headDim, key, value } = c;
+    const pool = device.createKvPool({
+      layers: [{ kvHeads, headDim, key, value, group: 0 }],
+      blocks: SLOTS * BLOCKS_PER_SLOT,
+      blockTokens: BLOCK,
+      slots: SLOTS,
+      maxBlocksPerSlot: BLOCKS_PER_SLOT,
+    });
+    const total = SLOTS * BLOCKS_PER_SLOT;
+    const order = Uint32Array.from({ length: total }, (_, i) => (i * 173 + 29) % total);
+    for (let s = 0; s < SLOTS; s++)
+      pool.setBlocks(s, 0, order.slice(s * BLOCKS_PER_SLOT, (s + 1) * BLOCKS_PER_SLOT));
+    const shape = { heads, kvHeads, headDim };
+    const { graph, tensors } = record((ops) => {
+      const qkv = ops.input('tokens', (heads + 2 * kvHeads) * headDim);
+      const q = ops.ropeAppend(qkv, { ...shape, layer: 0, norm: null, rope: null });
+      const out = ops.keep(
+        ops.attend(q, { ...shape, layer: 0, window: c.window ?? null, softcap: c.softcap ?? null }),
+      );
+      return { qkv, out };
+    });
+    const program = await device.compile(graph, LIMITS, pool);
+    return new Layer(c, new Random(seed), program, pool, tensors.qkv, tensors.out);
+  }
+
+  private constructor(c: Case, random: Random, program: Program, pool: KvPool, qkv: Tensor, out: Tensor) {
+    this.#case = c;
+    this.#random = random;
+    this.#program = program;
+    this.#pool = pool;
+    this.#qkv = qkv;
+    this.#out = out;
+    const empty = (): Float64Array[][][] =>
+      Array.from({ length: SLOTS }, () => Array.from({ length: c.kvHeads }, () => []));
+    this.#keys = empty();
+    this.#values = empty();
+  }
+
+  async close(): Promise<void> {
+    await this.#program.dispose();
+    this.#pool.dispose();
+  }
+
+  async step(
+    slots: readonly number[],
+    lengths: readonly number[],
+    data?: Float32Array,
+  ): Promise<{ out: Float32Array; expected: Float64Array; rows: number }> {
+    const { heads, kvHeads, headDim, key, value, window = null, softcap = null } = this.#case;
+    const width = (heads + 2 * kvHeads) * headDim;
+    const rows = lengths.reduce((a, b) => a + b, 0);
+    const qkv = data ?? this.#random.normals(rows * width);
+    // No value so close to a decision that f32 may take it the other way.
+    const stored = (format: KvFormat, side: KvSide, x: Float32Array): Float64Array => {
+      const near = (factor: number): number =>
+        encodeVector(
+          format,
+          side,
+          x.map((value) => value * factor),
+        ).norm;
+      let vector = encodeVector(format, side, x);
+      while (vector.margin < 2e-6 || near(1 - 5e-7) !== near(1 + 5e-7)) {
+        x.set(this.#random.normals(headDim));
+        vector = encodeVector(format, side, x);
+      }
+      return vector.decoded;
+    };
+    const positions = slots.map((s) => this.#keys[s]![0]!.length);
+    const expected = new Float64Array(rows * heads * headDim);
+    let row = 0;
+    slots.forEach((slot, s) => {
+      for (let i = 0; i < lengths[s]!; i++, row++) {
+        const head = (h: number): Float32Array =>
+          qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim);
+        for (let h = 0; h < kvHeads; h++) {
+          this.#keys[slot]![h]!.push(stored(key, 'key', head(heads + h)));
+          this.#values[slot]![h]!.push(stored(value, 'value', head(heads + kvHeads + h)));
+        }
+        for (let h = 0; h < heads; h++) {
+          const kv = Math.floor(h / (heads / kvHeads));
+          const o = reference.attendOne(head(h), this.#keys[slot]![kv]!, this.#values[slot]![kv]!, {
+            scale: 1 / Math.sqrt(headDim),
+            window,
+            softcap,
+          });
+          expected.set(o, (row * heads + h) * headDim);
+        }
+      }
+    });
+    this.#program.write(this.#qkv, qkv);
+    await this.#program.submit(stepOf(lengths, positions, slots));
+    return { out: await this.#program.read(this.#out, rows), expected, rows };
+  }
+}
+
+const steps: readonly (readonly [slots: number[], lengths: number[]])[] = [
+  [[0], [1]],
+  [
+    [1, 2],
+    [17, 30],
+  ],
+  [
+    [0, 1, 2],
+    [1, 1, 9],
+  ],
+  [
+    [2, 1],
+    [1, 1],
+  ],
+];
+
+describe.each([...devices.filter((d) => d.kind === 'webgpu'), ...narrowSubgroups])(
+  'quantised KV on $name',
+  (spec) => {
+    let device: Device;
+    beforeAll(async () => {
+      device = await spec.create();
+    });
+    afterAll(async () => {
+      await device[Symbol.asyncDispose]();
+    });
+
+    async function check(c: Case, plan = steps): Promise<void> {
+      const layer = await Layer.open(device, c, 3 + c.headDim + c.heads);
+      try {
+        for (const [slots, lengths] of plan) {
+          const { out, expected, rows } = await layer.step(slots, lengths);
+          const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${c.heads}/${c.kvHeads}×${c.headDim} slots ${slots} lengths ${lengths}`;
+          expect(worstRow(out, expected, rows, c.heads * c.headDim), where).toBeLessThan(bound(spec));
+        }
+      } finally {
+        await layer.close();
+      }
+    }
+
+    it.each([affine(8), affine(4), affine(2), affine(3), affine(5), affine(6)])(
+      'affine %o',
+      async (format) => {
+        await check({ heads: 4, kvHeads: 2, headDim: 64, key: format, value: format });
+      },
+    );
+    it.each([turbo(2), turbo(3), turbo(4), turbo(8)])('turboquant %o', async (format) => {
+      await check({ heads: 4, kvHeads: 2, headDim: 64, key: format, value: format });
+    });
+    it.each([80, 96, 112, 128, 256, 72])('head_dim %i', async (headDim) => {
+      await check({ heads: 3, kvHeads: 3, headDim, key: turbo(3), value: turbo(4) }, steps.slice(0, 3));
+      await check({ heads: 4, kvHeads: 1, headDim, key: affine(8), value: affine(5, 32) }, steps.slice(0, 3));
+      await check({ heads: 8, kvHeads: 1, headDim, key: affine(4, 128), value: turbo(2) }, steps.slice(0, 3));
+      await check({ heads: 2, kvHeads: 1, headDim, key: F16, value: affine(3) }, steps.slice(0, 3));
+    });
+  },
+);
