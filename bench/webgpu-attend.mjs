@@ -41,7 +41,12 @@ export function makeCase({ StepPacker, StepInputs, ATTENTION_SPLIT }, shape, seq
   );
   const words = packer.pack(inputs);
   return {
-    shape: { ...shape, maxBlocksPerSlot, maxItems: items },
+    shape: {
+      ...shape,
+      maxBlocksPerSlot,
+      maxItems: items,
+      rows: { only: null, border: blocks, keyBlocks: blocks, keyBase: 0, valueBlocks: blocks, valueBase: 0 },
+    },
     sequences,
     tokens,
     items,
