@@ -1,4 +1,5 @@
-// Compiles the CPU kernels: one AssemblyScript program, built twice, with and without relaxed SIMD.
+// Compiles the CPU kernels: one AssemblyScript program, built three times: without relaxed SIMD, with it, and with it and
+// int8 products added up in 32 bits.
 // Only what changed is built again; files are written aside and renamed, so that builds may run side by side.
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -34,8 +35,9 @@ const common = [
   'bulk-memory',
 ];
 const builds = [
-  { name: 'kernels-simd', flags: ['--use', 'RELAXED=0'] },
-  { name: 'kernels-relaxed', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1'] },
+  { name: 'kernels-simd', flags: ['--use', 'RELAXED=0', '--use', 'DOT=0'] },
+  { name: 'kernels-relaxed', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1', '--use', 'DOT=0'] },
+  { name: 'kernels-dot', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1', '--use', 'DOT=1'] },
 ];
 
 const tiles = join(source, 'matmul-tiles.ts');

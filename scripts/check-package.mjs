@@ -21,6 +21,7 @@ try {
     'dist/cli/main.js',
     'dist/device/cpu/wasm/kernels-simd.wasm',
     'dist/device/cpu/wasm/kernels-relaxed.wasm',
+    'dist/device/cpu/wasm/kernels-dot.wasm',
     'LICENSE',
     'README.md',
   ]) {

@@ -1,5 +1,6 @@
 // The text of src/device/cpu/assembly/matmul-tiles.ts: the inner loops of the matrix products, unrolled. AssemblyScript
 // has no constant parameters, and without constant offsets every load would cost an addition. Written by build-wasm.mjs.
+import { emitPanelTiles } from './generate-panel.mjs';
 
 const BITS = [2, 3, 4, 5, 6, 8];
 /** Tiles: rows of activations × blocks of 8 weight rows. */
@@ -195,16 +196,24 @@ function integerTile(bits, m, b) {
         const a = `a${r}${n}`;
         const u = times > 1 ? `i16x8.shl(u${n}, 4)` : `u${n}`;
         const product = `i16x8.relaxed_dot_i8x16_i7x16_s(xa, u${n})`;
+        // The high nibbles of 8 bits have sums of their own.
+        const sum = times > 1 ? p : a;
         emit(
           depth,
-          `if (RELAXED) ${p} = ${fresh ? product : `i16x8.add(${p}, ${product})`};`,
+          `if (DOT) ${sum} = i32x4.relaxed_dot_i8x16_i7x16_add_s(xa, u${n}, ${sum});`,
+          `else if (RELAXED) ${p} = ${fresh ? product : `i16x8.add(${p}, ${product})`};`,
           `else ${a} = i32x4.add(${a}, dot(xa, xb, ${u}));`,
         );
       }
     }
   };
   const widen = (depth, times) => {
-    emit(depth, 'if (RELAXED) {');
+    if (times > 1) {
+      emit(depth, 'if (DOT) {');
+      for (const n of each(m, b, '')) emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.shl(p${n}, 4));`);
+      emit(depth, '}');
+    }
+    emit(depth, 'if (RELAXED && !DOT) {');
     for (const n of each(m, b, ''))
       emit(depth + 1, `a${n} = i32x4.add(a${n}, i32x4.dot_i16x8_s(p${n}, i16x8.splat(${times})));`);
     emit(depth, '}');
@@ -342,105 +351,7 @@ function expand(bits) {
   emit(0, '}', '');
 }
 
-emit(
-  0,
-  '/**',
-  ' * Products of many rows with one block of weights. The block is unpacked once into a panel that stays in the first',
-  ' * cache, so that 4 rows of activations cost 16 vector operations for 4 columns instead of 19, for every width of codes.',
-  ' *',
-  ' * A panel is groups, one after the other: for each 4 columns the codes of rows 0–3 and those of rows 4–7 (bytes with',
-  ' * relaxed SIMD; i16 without, columns 0, 1 before 2, 3), then 8 f32 scales and 8 f32 biases. With relaxed SIMD 8-bit',
-  ' * codes are all high nibbles of the group, then all low ones.',
-  ' */',
-  'export function panelTile(w: usize, x: usize, cols: u32, group: u32, bits: u32): void {',
-  '  let y = x + cols * (RELAXED ? 4 : 8);',
-  '  // Bytes of panel whose products of a lane are sure to fit 16 bits; twice as many where the codes are small.',
-  '  const most: u32 = bits == 2 ? 1024 : bits == 3 ? 512 : bits == 5 ? 128 : bits == 6 ? 64 : 256;',
-  '  const always = min(most, group * 8);',
-  '  const often = (bits == 4 || bits == 8) && group >= 64 ? always * 2 : always;',
-  '  let large = y + (cols / group) * 32;',
-);
-{
-  const sums = range(8);
-  declare(1, [...sums.map((i) => `f${i}`), 'lo', 'hi', 'l1', 'h1', 'xa', 'xb']);
-  emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
-  declare(
-    2,
-    sums.map((i) => `a${i}`),
-  );
-  emit(2, 'if (RELAXED) {');
-  emit(3, 'const run = load<u32>(large) == 0 ? often : always;', 'large += 4;');
-  emit(3, 'const planeEnd = w + group * 8;', 'const groupEnd = bits == 8 ? planeEnd + group * 8 : planeEnd;');
-  emit(3, 'let z = x, end: usize, times = i16x8.splat(bits == 8 ? 16 : 1);');
-  declare(
-    3,
-    sums.map((i) => `p${i}`),
-  );
-  const run = (depth, first) => {
-    emit(depth, sums.map((i) => `p${i} = i32x4.splat(0);`).join(' '), 'end = w + run;', 'do {');
-    emit(depth + 1, 'lo = v128.load(w);', 'hi = v128.load(w, 16);');
-    for (const r of range(4))
-      emit(
-        depth + 1,
-        `xa = v128.load32_splat(z, ${4 * r});`,
-        `p${2 * r} = i16x8.add(p${2 * r}, i16x8.relaxed_dot_i8x16_i7x16_s(xa, lo));`,
-        `p${2 * r + 1} = i16x8.add(p${2 * r + 1}, i16x8.relaxed_dot_i8x16_i7x16_s(xa, hi));`,
-      );
-    emit(depth + 1, 'w += 32;', 'z += 16;');
-    emit(depth, '} while (w != end);');
-    for (const i of sums) {
-      const wide = `i32x4.dot_i16x8_s(p${i}, times)`;
-      emit(depth, `a${i} = ${first ? wide : `i32x4.add(a${i}, ${wide})`};`);
-    }
-  };
-  run(3, true);
-  emit(3, 'while (w != groupEnd) {');
-  emit(
-    4,
-    'if (w == planeEnd) {',
-    '  // The low nibbles of 8-bit codes.',
-    '  z = x;',
-    '  times = i16x8.splat(1);',
-    '}',
-  );
-  run(4, false);
-  emit(3, '}', 'x += group * 4;');
-  emit(2, '} else {', '  const end = w + group * 16;', '  do {');
-  emit(4, 'lo = v128.load(w);', 'l1 = v128.load(w, 16);', 'hi = v128.load(w, 32);', 'h1 = v128.load(w, 48);');
-  for (const r of range(4)) {
-    emit(4, `xa = v128.load32_splat(x, ${8 * r});`, `xb = v128.load32_splat(x, ${8 * r + 4});`);
-    for (const [i, [a, b]] of [
-      ['lo', 'l1'],
-      ['hi', 'h1'],
-    ].entries())
-      emit(
-        4,
-        `a${2 * r + i} = i32x4.add(a${2 * r + i}, i32x4.add(i32x4.dot_i16x8_s(xa, ${a}), i32x4.dot_i16x8_s(xb, ${b})));`,
-      );
-  }
-  emit(4, 'w += 64;', 'x += 32;');
-  emit(3, '} while (w != end);');
-  emit(2, '}');
-}
-emit(
-  2,
-  'const c0 = v128.load(w);',
-  'const c1 = v128.load(w, 16);',
-  'const d0 = v128.load(w, 32);',
-  'const d1 = v128.load(w, 48);',
-  'w += 64;',
-);
-for (const r of range(4)) {
-  emit(2, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
-  for (const h of range(2)) {
-    const i = 2 * r + h;
-    emit(2, `f${i} = madd(madd(d${h}, xb, f32x4.mul(c${h}, f32x4.convert_i32x4_s(a${i}))), xa, f${i});`);
-  }
-}
-emit(2, 'y += 32;');
-emit(1, '}');
-for (const i of range(8)) emit(1, `s${i} = f${i};`);
-emit(0, '}', '');
+emitPanelTiles(emit, declare);
 
 emit(
   0,

@@ -40,6 +40,16 @@ export interface CpuDeviceSettings {
  * thread that has slept would come too late for the next barrier as well, and all of them would sleep by turns.
  * Hardly any where there are more threads than cores.
  */
+const SIMD_NAMES = {
+  dot: 'relaxed SIMD with int8 dots',
+  relaxed: 'relaxed SIMD',
+  simd128: 'SIMD128',
+} as const;
+const SIMD_FEATURES = {
+  dot: ['simd128', 'relaxed-simd', 'int8-dot'],
+  relaxed: ['simd128', 'relaxed-simd'],
+  simd128: ['simd128'],
+} as const;
 const SPIN = { enough: 100_000, scarce: 64 };
 
 export class CpuDevice implements Device {
@@ -66,8 +76,8 @@ export class CpuDevice implements Device {
     early.pool = this.#threads;
     this.info = {
       kind: 'cpu',
-      name: `${threads} ${threads === 1 ? 'thread' : 'threads'}, ${kernels.relaxed ? 'relaxed SIMD' : 'SIMD128'}`,
-      features: kernels.relaxed ? ['simd128', 'relaxed-simd'] : ['simd128'],
+      name: `${threads} ${threads === 1 ? 'thread' : 'threads'}, ${SIMD_NAMES[kernels.file]}`,
+      features: SIMD_FEATURES[kernels.file],
       precision,
       deterministic: true,
       memoryBytes,

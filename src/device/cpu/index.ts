@@ -12,7 +12,7 @@ export interface CpuDeviceOptions {
   readonly precision?: Precision;
   /** Largest size of one memory: 4 GiB if omitted. Smaller ones are for tests. */
   readonly memoryLimitBytes?: number;
-  /** `auto` takes relaxed SIMD where the engine has it. */
+  /** `auto` takes the fastest build that the engine runs rightly. The results of `dot` and `relaxed` are the same. */
   readonly simd?: SimdChoice;
 }
 

@@ -118,7 +118,8 @@ function panelRoom({ segments, cols, build }: PackedMatrix, precision: Precision
     const group = groupOf(segment, precision);
     if (group === 0 || segment.format.kind !== 'affine') continue;
     const codes = build === 'relaxed' && segment.format.bits < 8 ? 8 : 16;
-    bytes = Math.max(bytes, cols * codes + (cols / group) * 64);
+    // Scales, biases, and the sums of a tile.
+    bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + 192);
   }
   return alignUp(bytes);
 }

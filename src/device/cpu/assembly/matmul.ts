@@ -5,16 +5,23 @@
  * order, lane by lane, and what is summed inside a group is exact (integers) or sequential (floats).
  */
 import {
-  expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelTile, s0, s1,
-  s2, s3, s4, s5, s6, s7,
+  expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelDots,
+  panelOnce, panelRuns, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
+import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
 
 /** Bytes of weights a thread works on at a time when some rows share them: they stay in its caches. */
 // @ts-ignore: decorator
 @inline const PIECE_BYTES: u32 = 24576;
-/** From so many rows on unpacking a block to a panel pays. */
+/**
+ * Rows that pass a panel before the next block: about half of the second cache. Both tile heights divide it. With more,
+ * activations come from further away, and so do the halves of the results' cache lines that the block before has left.
+ */
 // @ts-ignore: decorator
-@inline const PANEL_ROWS: u32 = 8;
+@inline const CHUNK_ROWS: u32 = 252;
+/** Bytes at the end of a thread's panel for the sums of a tile. */
+// @ts-ignore: decorator
+@inline const SUM_BYTES: u32 = 192;
 
 /**
  * `out = x · Wᵀ · factor + bias (+ residual)`.
@@ -27,15 +34,17 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p, 40));
   const floats = load<u32>(p, 16) == 0 || load<u32>(p, 64) != 0;
   const panels = !floats && rows >= PANEL_ROWS;
-  const piece: u32 = panels ? 2 : pieceBlocks(blocks, size, rows, threads);
   // Pieces are dealt as threads ask for them: one that the system holds up takes fewer.
-  for (;;) {
-    const first = atomic.add<u32>(p + 68, piece);
-    if (first >= blocks) break;
-    const end = min(first + piece, blocks);
-    if (panels) panelPiece(p, first, end, rows, load<u32>(p, 76) + thread * load<u32>(p, 80));
-    else if (floats) floatPiece(p, first, end, rows);
-    else integerPiece(p, first, end, rows);
+  if (panels) panelPieces(p, blocks, rows, thread);
+  else {
+    const piece = pieceBlocks(blocks, size, rows, threads);
+    for (;;) {
+      const first = atomic.add<u32>(p + 68, piece);
+      if (first >= blocks) break;
+      const end = min(first + piece, blocks);
+      if (floats) floatPiece(p, first, end, rows);
+      else integerPiece(p, first, end, 0, rows);
+    }
   }
   // The last to find nothing left makes the command ready for the next step.
   if (atomic.add<u32>(p + 72, 1) == threads - 1) {
@@ -51,8 +60,24 @@ function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u32 {
   return min(fair, max<u32>(2, PIECE_BYTES / size));
 }
 
+/** Pieces are two blocks, whose results share cache lines, and a chunk of rows. */
+function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
+  const room = load<u32>(p, 80);
+  const panel = load<u32>(p, 76) + thread * room;
+  const pairs = (blocks + 1) >> 1;
+  const pieces = pairs * ((rows + CHUNK_ROWS - 1) / CHUNK_ROWS);
+  for (;;) {
+    const piece = atomic.add<u32>(p + 68, 1);
+    if (piece >= pieces) break;
+    const chunk = piece / pairs;
+    const first = (piece - chunk * pairs) * 2;
+    const row = chunk * CHUNK_ROWS;
+    panelPiece(p, first, min(first + 2, blocks), row, min(row + CHUNK_ROWS, rows), panel, panel + room - SUM_BYTES);
+  }
+}
+
 /** Block by block, which is unpacked to `panel` and stays in the first cache while the rows pass by. */
-function panelPiece(p: usize, first: u32, end: u32, rows: u32, panel: usize): void {
+function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
   const bits = load<u32>(p, 16);
@@ -61,20 +86,42 @@ function panelPiece(p: usize, first: u32, end: u32, rows: u32, panel: usize): vo
   const size = load<u32>(p, 28);
   const x = load<u32>(p, 44);
   const xStride = load<u32>(p, 48);
-  const tiles = rows & ~3;
+  const high = tileRows(PANEL_ROWS);
+  const tiles = row + (rows - row) / high * high;
   for (let b = first; b < end; b++) {
     expand(bits, at + b * size, panel, cols, group, dtype);
-    for (let r: u32 = 0; r < tiles; r += 4) {
-      panelTile(panel, x + r * xStride, cols, group, bits);
-      finish4(p, r, b, 4, s0, s1, s2, s3, s4, s5, s6, s7);
+    for (let r = row; r < tiles; r += high) {
+      panelTile(panel, x + r * xStride, sums, cols, group, bits);
+      finish4(
+        p, r, b, 4, v128.load(sums), v128.load(sums, 16), v128.load(sums, 32), v128.load(sums, 48), v128.load(sums, 64),
+        v128.load(sums, 80), v128.load(sums, 96), v128.load(sums, 112),
+      );
+      if (DOT) {
+        finish(p, r + 4, b, v128.load(sums, 128), v128.load(sums, 144));
+        finish(p, r + 5, b, v128.load(sums, 160), v128.load(sums, 176));
+      }
     }
   }
-  if (tiles < rows) integerTiles(p, first, end, tiles, rows);
+  if (tiles < rows) integerPiece(p, first, end, tiles, rows);
 }
 
 // @ts-ignore: decorator
-@inline function integerPiece(p: usize, first: u32, end: u32, rows: u32): void {
-  for (let r: u32 = 0; r < rows; r += 4) integerTiles(p, first, end, r, rows);
+@inline function panelTile(panel: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32): void {
+  if (DOT) panelDots(panel, x, sums, cols, group, bits, 0);
+  else if (!RELAXED) panelWide(panel, x, sums, cols, group, bits, 0);
+  else {
+    const bytes = group * 8;
+    let run = min(runBytes(bits), bytes);
+    // Most codes are so small that 64 columns with nibbles fit.
+    if ((bits == 4 || bits == 8) && run < bytes && !anyLarge(x, cols, group)) run *= 2;
+    if (run == bytes && bits < 8) panelOnce(panel, x, sums, cols, group, bits, run);
+    else panelRuns(panel, x, sums, cols, group, bits, run);
+  }
+}
+
+// @ts-ignore: decorator
+@inline function integerPiece(p: usize, first: u32, end: u32, row: u32, rows: u32): void {
+  for (let r = row; r < rows; r += 4) integerTiles(p, first, end, r, rows);
 }
 
 /** Up to 4 rows from row r on. */

@@ -1,13 +1,23 @@
+/** From so many rows on the products unpack weights to panels. */
+// @ts-ignore: decorator
+@inline export const PANEL_ROWS: u32 = 8;
+
+/** Rows of a tile, except for the last rows. */
+// @ts-ignore: decorator
+@inline export function tileRows(rows: u32): u32 {
+  return DOT && rows >= PANEL_ROWS ? 6 : 4;
+}
+
 /**
  * Activations to int8, for each row and each weight group: `scale = max|x| / 127`, `code = round(x / scale)`. What the
  * products need of a group beside its codes is the sum of the *codes*: an error e of an activation then counts
  * `w · e` with w the dequantised weight, and not `(w - bias) · e`, which is larger for weights about zero.
  *
- * Rows are laid out for the tiles of the products: 4 rows a tile, the last tile 1, 2 or 4 high (with a row of anything
- * where there are 3). A tile of h rows: for every 4 columns those codes of each row (i8 with relaxed SIMD, i16
- * without); then for every group `[f32 scale, f32 Σ codes]` of each row; then for every group 4 bytes, one a row: 0 if
- * the codes are small enough for sums of 64 columns with nibbles to fit 16 bits (most are). A group that holds a NaN or an infinity gets
- * the scale NaN: the row's results are NaN, and no other row's.
+ * Rows are laid out for the tiles of the products: tiles of {@link tileRows}, then what is left in tiles 4, 2 or 1 high
+ * (with a row of anything where there are 3). A tile of h rows: for every 4 columns those codes of each row (i8 with
+ * relaxed SIMD, i16 without); then for every group `[f32 scale, f32 Σ codes]` of each row; then, where sums are of 16
+ * bits, for every group 4 bytes, one a row: 0 if the codes are small enough for sums of 64 columns with nibbles to fit
+ * (most are). A group that holds a NaN or an infinity gets the scale NaN: the row's results are NaN, and no other row's.
  *
  * [rowCountAt, x, cols, group, out, bytes of a row]
  */
@@ -19,23 +29,42 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   const out = load<u32>(p, 16);
   const stride = load<u32>(p, 20);
   const groups = cols / group;
+  const most = tileRows(rows);
   const all = rows * groups;
   const end = <u32>((<u64>all * (thread + 1)) / threads);
   for (let i = <u32>((<u64>all * thread) / threads); i < end; i++) {
     const row = i / groups;
     const g = i - row * groups;
-    const r = row & 3;
+    const whole = rows / most * most;
+    let high = most;
+    if (row >= whole) {
+      const left = rows - whole;
+      // 5 are 4 and 1.
+      high = left > 2 ? (row - whole < 4 ? 4 : 1) : left;
+    }
+    const r = row < whole ? row % most : (row - whole) & 3;
     const first = row - r;
-    const left = rows - first;
-    const high: u32 = left > 2 ? 4 : left;
     const tile = out + first * stride;
     const width: u32 = RELAXED ? 4 : 8;
     const codes = tile + ((g * group >> 2) * high + r) * width;
     const metas = tile + (cols >> 2) * high * width;
     const meta = metas + (g * high + r) * 8;
     const large = quantizeGroup(x + (row * cols + g * group) * 4, group, codes, high * width, meta);
-    store<u8>(metas + groups * high * 8 + g * 4 + r, large ? 1 : 0);
+    if (RELAXED && !DOT) store<u8>(metas + groups * high * 8 + g * 4 + r, large ? 1 : 0);
   }
+}
+
+/** True if sums of 64 columns of a tile of 4 rows at x, with nibbles, may exceed 16 bits. */
+export function anyLarge(x: usize, cols: u32, group: u32): bool {
+  const groups = cols / group;
+  let at = x + cols * 4 + groups * 32;
+  const end = at + groups * 4;
+  let any: u32 = 0;
+  do {
+    any |= load<u32>(at);
+    at += 4;
+  } while (at != end);
+  return any != 0;
 }
 
 /** `step`: bytes from the codes of 4 columns to those of the next 4. True if they are large, as said above. */
