@@ -16,10 +16,12 @@ describe('kvant eval kv', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('judges formats over texts and question sets, whole and cut, and draws them', async () => {
+  it('judges formats over texts and question sets, whole and cut, and draws them', {
+    timeout: 240_000,
+  }, async () => {
     const out = join(folder, 'kv.json');
     const { code, stdout } = await kvant([
-      ...['eval', 'kv', 'models/demo-text', '--device', 'cpu', '--max-context', '1024'],
+      ...['eval', 'kv', 'models/demo-text', '--device', 'cpu', '--threads', '1', '--max-context', '1024'],
       ...['--formats', 'f32', '--text', `${fixtures}/texts.jsonl`, '--set', `${fixtures}/eval-recall.jsonl`],
       ...['--limit', '3', '--max-prompt', '400', '--out', out, '--plots', folder],
     ]);
