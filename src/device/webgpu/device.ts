@@ -22,6 +22,7 @@ import { GpuKvPool } from './kv-pool.js';
 import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
 import { Pipelines } from './pipelines.js';
 import { WebGpuProgram } from './program.js';
+import { measureReadBandwidth } from './read-bandwidth.js';
 import { ATTENTION_SPLIT } from './step-buffer.js';
 
 export interface WebGpuDeviceOptions {
@@ -153,6 +154,12 @@ export class WebGpuDevice implements Device {
     );
     this.#programs.add(program);
     return program;
+  }
+
+  /** Bytes a second that this GPU reads. For benchmarks. */
+  async measureReadBandwidth(bytes: number, rounds: number): Promise<number> {
+    this.#alive();
+    return measureReadBandwidth(this.#device, Math.min(bytes, this.capabilities.bindingBytes), rounds);
   }
 
   stats(): DeviceStats {

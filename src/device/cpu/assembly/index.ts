@@ -16,6 +16,7 @@ import { ropeAppend } from './rope-append';
 import { sampleDraw, sampleParts, sampleScan } from './sample';
 
 export { barrier } from './barrier';
+export { readAll } from './read';
 export { beginStep, endStep } from './step';
 
 /** Runs `count` commands. False if a thread has died on the way. */
