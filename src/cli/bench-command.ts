@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander';
 import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import type { BenchResult } from './bench-cases.js';
+import { addBenchKvCommand } from './bench-kv-command.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
 
@@ -34,6 +35,9 @@ export function addBenchCommand(program: Command): void {
     .option('--repeats <n>', 'runs of which the median is taken', integer(1, 99), 3)
     .option('--json', 'print as JSON');
   addEngineFlags(command);
+  // `bench kv` has flags of the same names.
+  command.enablePositionalOptions();
+  addBenchKvCommand(command);
   command.addHelpText(
     'after',
     `

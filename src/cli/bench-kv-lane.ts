@@ -9,9 +9,10 @@ import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import type { RopeTable } from '../device/rope.js';
 import { StepInputs } from '../device/step.js';
-import type { KvOptions, Workbench } from '../engine/workbench.js';
+import type { Workbench } from '../engine/workbench.js';
+import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
-import { ropeTable, type Model } from '../models/load.js';
+import { type Model, ropeTable } from '../models/load.js';
 
 export interface LaneSize {
   readonly rows: number;

@@ -35,7 +35,11 @@ export function addEvalKvCommand(evalCommand: Command): void {
         'KL of the next-token distributions, top-1 agreement. Over question sets: right answers lost and won. All of it ' +
         'cold and again with every prompt cut into odd chunks, which must change nothing on the CPU.',
     )
-    .option('--formats <list>', 'formats to judge (default: all)')
+    .option(
+      '--formats <list>',
+      'formats to judge, such as affine8,affine4-g32,turbo3.5,affine8/turbo4; affine4:all-layers quantises the last ' +
+        'layer too (default: all)',
+    )
     .option('--baseline <format>', 'what they are judged against', 'f16')
     .option('--text <file...>', 'JSON lines with "text", or with "messages" and "answer"', [])
     .option('--set <file...>', 'question sets; their reference answers are scored as texts too', [])
@@ -66,8 +70,8 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
       kind: 'invalid-request',
       fix: 'For the demo model: --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*.jsonl.',
     });
-  const options = engineOptions(flags);
-  const { allFormats, evalFormat } = await import('./eval-kv-formats.js');
+  const { allFormats, evalFormat, withoutKvOptions } = await import('./eval-kv-formats.js');
+  const options = withoutKvOptions(engineOptions(flags));
   const judged = flags.formats === undefined ? allFormats() : flags.formats.split(',').map(evalFormat);
   const formats = [
     evalFormat(flags.baseline),

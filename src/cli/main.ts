@@ -26,7 +26,7 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   ],
   [
     'bench [model]',
-    'measure prefill and decode',
+    'measure prefill and decode; bench kv: KV cache formats',
     async () => (await import('./bench-command.js')).addBenchCommand,
   ],
   [
