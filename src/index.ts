@@ -30,4 +30,4 @@ export {
   type Usage,
 } from './engine/types.js';
 export { type ErrorKind, KvantError } from './errors.js';
-export type { SamplingOptions } from './sampling/params.js';
+export { LOGPROBS_MODES, type LogprobsMode, type SamplingOptions } from './sampling/options.js';

@@ -10,19 +10,23 @@
 
 import { type Device, INVALID_TOKEN, type Program } from '../device/device.js';
 import type { KvPool } from '../device/kv.js';
+import { hasRecords, readRecord, requireFeatures } from '../device/sampling.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
 import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
+import { RowSampling } from '../sampling/row-sampling.js';
 import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
+import type { Constrain } from './constraint.js';
 import { admissionError, asKvantError, invalidLogits, shuttingDown } from './core-errors.js';
 import { Counters } from './counters.js';
+import { PreparedRows, toLogprobs } from './prepared-rows.js';
 import { type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
 import { type ChoiceEvent, type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 import { Flight, fillStep } from './step-filler.js';
-import type { CloseOptions, EngineLimits, EngineStats, FinishReason } from './types.js';
+import type { CloseOptions, EngineLimits, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow, yieldToEvents } from './yield.js';
 
 /** Steps under way at once: the one that runs and the one encoded behind it. */
@@ -58,6 +62,7 @@ export class EngineCore {
   readonly #blocks: BlockPool;
   readonly #freeTables: BlockTable[] = [];
   readonly #counters = new Counters();
+  readonly #rows: PreparedRows;
 
   readonly #waiting: Sequence[] = [];
   readonly #running: Sequence[] = [];
@@ -76,7 +81,8 @@ export class EngineCore {
 
   constructor(options: CoreOptions) {
     this.#options = options;
-    const { limits, pool, device } = options;
+    const { limits, pool, device, program } = options;
+    this.#rows = new PreparedRows(program.sampler);
     this.#eosIds = new Set(options.eosIds);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#blocks = new BlockPool(pool.spec.blocks);
@@ -101,23 +107,26 @@ export class EngineCore {
   /**
    * Takes a request in: one sequence for each choice, all or none.
    * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
-   * `engine-closed`, and the device's fault once it has one.
+   * `sampling-unsupported`, `engine-closed`, and the device's fault once it has one.
    */
-  add(request: CoreRequest): void {
+  add(request: CoreRequest, constrain: Constrain | null = null): void {
     try {
       const error = this.#fault ?? (this.#closing ? shuttingDown() : null);
       if (error !== null) throw error;
       const { prompt, sampling } = request;
-      const { limits, vocabSize } = this.#options;
+      const { limits, vocabSize, device } = this.#options;
       const room = this.#freeTables.length + this.#leaving.length + limits.maxQueue - this.#waiting.length;
       const refused = admissionError(request, limits, vocabSize, room, this.#counters, this.#waiting.length);
       if (refused !== null) throw refused;
       const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
       const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
-      const choices = Array.from(
-        { length: sampling.n },
-        (_, choice) => new Sequence(request, choice, draws, this.#newOutput(request, stop)),
-      );
+      const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
+      const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
+      requireFeatures(row.features, this.#rows.features, device.info.kind);
+      const choices = Array.from({ length: sampling.bestOf }, (_, choice) => {
+        const output = this.#newOutput(request, stop, endIds);
+        return new Sequence(request, choice, draws, output, row, constrain?.(choice) ?? null);
+      });
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
     } catch (error) {
@@ -180,7 +189,7 @@ export class EngineCore {
       const flight = this.#flights[0];
       if (flight === undefined) {
         this.#publish();
-        if (this.#closing && this.#waiting.length + this.#running.length === 0) return;
+        if (this.#closing && this.#waiting.length + this.#running.length + this.#leaving.length === 0) return;
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
         });
@@ -210,6 +219,12 @@ export class EngineCore {
     const flight = this.#spareFlights.pop()!;
     flight.step = this.#step++;
     fillStep(this.#inputs, flight, plan, this.#running);
+    if (flight.rows === 0) {
+      // All that was planned was admitted just now and is being made ready.
+      this.#step--;
+      this.#spareFlights.push(flight);
+      return false;
+    }
     this.#flights.push(flight);
     try {
       flight.ids = this.#options.program.submit(this.#inputs);
@@ -237,6 +252,13 @@ export class EngineCore {
     sequence.phase = 'running';
     sequence.startedAt ||= epochNow();
     this.#running.push(sequence);
+    if (sequence.row.features === 0) return;
+    void this.#rows.prepare(sequence).then((error) => {
+      if (sequence.phase === 'running') {
+        if (error !== null) this.#finish(sequence, 'error', error);
+      } else this.#releaseLeaving();
+      this.#wakeUp();
+    });
   }
 
   /**
@@ -265,12 +287,18 @@ export class EngineCore {
     this.#flights.shift();
     this.#retired = flight.step;
     this.#failedSteps = 0;
+    const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
       if (sequence.phase !== 'running') continue; // the extra token of a row that ended
       const id = ids[row]!;
-      if (id === INVALID_TOKEN) this.#finish(sequence, 'error', invalidLogits());
-      else this.#deliver(sequence, id);
+      if (id === INVALID_TOKEN) {
+        this.#finish(sequence, 'error', invalidLogits());
+        continue;
+      }
+      const record = recorded && sequence.row.recorded ? readRecord(ids, flight.draws, row) : null;
+      if (record !== null) sequence.mu = record.mu;
+      this.#deliver(sequence, id, sequence.row.logprobs && record !== null ? toLogprobs(id, record) : null);
     }
     this.#releaseLeaving();
     this.#requeueYielding();
@@ -278,15 +306,27 @@ export class EngineCore {
     this.#spareFlights.push(flight);
   }
 
-  #deliver(sequence: Sequence, id: number): void {
+  #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {
     if (sequence.ids.push(id) === 1) sequence.firstTokenAt = epochNow();
     this.#counters.completionTokens++;
     const { output } = sequence;
     const text = output.push(id);
-    if (output.stopped) this.#finish(sequence, 'stop', null, text, [id]);
+    if (output.stopped) this.#finish(sequence, 'stop', null, text, id, logprobs);
     else if (sequence.drawsLeft === 0 && sequence.coming === 0)
-      this.#finish(sequence, 'length', null, text, [id]);
-    else this.#event(sequence, text, [id], null, null);
+      this.#finish(sequence, 'length', null, text, id, logprobs);
+    else {
+      this.#event(sequence, text, id, logprobs, null, null);
+      if (sequence.constraint !== null) this.#constrain(sequence, id);
+    }
+  }
+
+  /** Asks what may come next; the row is free to go on then. */
+  #constrain(sequence: Sequence, last: number): void {
+    try {
+      this.#rows.constrain(sequence, last);
+    } catch (error) {
+      this.#finish(sequence, 'error', asKvantError(error));
+    }
   }
 
   /** Ends a sequence in any phase. Its slot and blocks go back when no step under way names them. */
@@ -295,7 +335,8 @@ export class EngineCore {
     finish: FinishReason,
     error: KvantError | null,
     text = '',
-    ids: readonly number[] = [],
+    id: number | null = null,
+    logprobs: TokenLogprobs | null = null,
   ): void {
     if (sequence.phase === 'waiting') {
       this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
@@ -307,14 +348,14 @@ export class EngineCore {
       this.#releaseLeaving();
     } else return;
     this.#counters.finish(finish, epochNow() - (sequence.startedAt || epochNow()));
-    this.#event(sequence, text + sequence.output.end(), ids, finish, error);
+    this.#event(sequence, text + sequence.output.end(), id, logprobs, finish, error);
   }
 
   #releaseLeaving(): void {
     const leaving = this.#leaving;
     for (let i = leaving.length - 1; i >= 0; i--) {
       const sequence = leaving[i]!;
-      if (sequence.lastStep > this.#retired) continue;
+      if (sequence.lastStep > this.#retired || (sequence.preparing && this.#fault === null)) continue;
       leaving.splice(i, 1);
       sequence.phase = 'done';
       this.#freeRow(sequence);
@@ -323,6 +364,8 @@ export class EngineCore {
 
   #freeRow(sequence: Sequence): void {
     const table = sequence.table!;
+    // After a fault the program goes as a whole, and what it holds with it.
+    if (sequence.row.features !== 0 && this.#fault === null) this.#rows.release(table.slot);
     table.clear();
     this.#freeTables.push(table);
     sequence.table = null;
@@ -354,22 +397,36 @@ export class EngineCore {
     this.#wakeUp();
   }
 
-  #newOutput({ sampling, continuation }: CoreRequest, stop: StopMatcher | null): SequenceOutput {
-    const { ignoreEos } = sampling;
+  #newOutput(
+    { sampling, continuation }: CoreRequest,
+    stop: StopMatcher | null,
+    endIds: ReadonlySet<number>,
+  ): SequenceOutput {
+    const { minTokens } = sampling;
     const { tokenTable: table } = this.#options;
-    return new SequenceOutput({ table, eosIds: this.#eosIds, stop, ignoreEos, continuation });
+    return new SequenceOutput({ table, endIds, stop, minTokens, continuation });
   }
 
   #event(
     sequence: Sequence,
     text: string,
-    ids: readonly number[],
+    id: number | null,
+    logprobs: TokenLogprobs | null,
     finish: FinishReason | null,
     error: KvantError | null,
   ): void {
     const { request, choice, startedAt: started, firstTokenAt: firstToken } = sequence;
     const times = finish === null ? null : { started, firstToken, finished: epochNow() };
-    this.#events.push({ request: request.id, choice, text, ids, finish, error, times });
+    this.#events.push({
+      request: request.id,
+      choice,
+      text,
+      ids: id === null ? [] : [id],
+      logprobs: logprobs === null ? null : [logprobs],
+      finish,
+      error,
+      times,
+    });
   }
 
   #publish(): void {

@@ -5,7 +5,8 @@
  */
 
 import type { KvantError } from '../errors.js';
-import { resolveSampling, type SamplingOptions } from '../sampling/params.js';
+import type { SamplingOptions } from '../sampling/options.js';
+import { tokenRules } from '../sampling/token-rules.js';
 import { asKvantError } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
@@ -35,6 +36,9 @@ const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', '
 /** What chat templating takes beside the messages. */
 export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
 
+/** Loaded beside the model: the schema library would hold up the start. */
+type SamplingModule = typeof import('../sampling/params.js');
+
 interface Prompt {
   readonly ids: Int32Array;
   readonly continuation: boolean;
@@ -53,8 +57,10 @@ export class Engine implements AsyncDisposable {
   readonly info: EngineInfo;
   readonly #client: EngineClient;
   readonly #text: ModelText;
+  readonly #sampling: SamplingModule;
 
-  private constructor(client: EngineClient, text: ModelText, info: EngineInfo) {
+  private constructor(client: EngineClient, text: ModelText, sampling: SamplingModule, info: EngineInfo) {
+    this.#sampling = sampling;
     this.#client = client;
     this.#text = text;
     this.info = info;
@@ -69,12 +75,12 @@ export class Engine implements AsyncDisposable {
     options: EngineOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
-    const { signal, onProgress, onLog } = options;
+    const { signal, onProgress } = options;
     signal?.throwIfAborted();
     checkOptions(options);
     const path = await locateModel(model, options);
     onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
-    const text = await ModelText.load(path, (entry) => onLog?.(entry));
+    const text = await ModelText.load(path);
     onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
     return Engine.#start(model, { kind: 'folder', path }, text, options, internals);
   }
@@ -103,8 +109,14 @@ export class Engine implements AsyncDisposable {
   ): Promise<Engine> {
     const startedAt = epochNow();
     const config = hostConfig(weights, text, options);
-    const { client, info } = await EngineClient.start(config, options, internals);
-    return new Engine(client, text, describe(name, weights, text, options, info, epochNow() - startedAt));
+    if (options.sampling !== undefined)
+      (await import('../sampling/params.js')).checkSampling(options.sampling);
+    const [{ client, info }, sampling] = await Promise.all([
+      EngineClient.start(config, options, internals),
+      import('../sampling/params.js'),
+    ]);
+    const described = describe(name, weights, text, options, info, epochNow() - startedAt);
+    return new Engine(client, text, sampling, described);
   }
 
   /** Continues a prompt. */
@@ -138,6 +150,11 @@ export class Engine implements AsyncDisposable {
   /** Text of ids, special tokens left out. */
   detokenize(ids: readonly number[]): string {
     return this.#text.decode(ids);
+  }
+
+  /** The bytes that an id adds to the text; a special token is spelled out. Empty for an id without a token. */
+  tokenBytes(id: number): Uint8Array {
+    return this.#text.bytesOf(id);
   }
 
   /** What the engine is doing. */
@@ -179,16 +196,26 @@ export class Engine implements AsyncDisposable {
     };
     try {
       checkRequest(request);
-      const sampling = resolveSampling(request as SamplingOptions, this.#text.defaults, fields);
+      const asked = this.#sampling.resolveSampling(
+        request as SamplingOptions,
+        this.info.samplingDefaults,
+        fields,
+      );
+      this.#sampling.checkIds(asked, this.info.model.vocabSize);
+      // The best of several are known by their log-probabilities, wanted or not.
+      const chooses = asked.bestOf > asked.n;
+      const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
+      const rules = tokenRules(sampling, this.#text.words);
       const { ids, continuation } = makePrompt();
       const stream = new GenerationStream({
         ...setup,
         promptTokenIds: [...ids],
         seed: sampling.seed,
-        choices: sampling.n,
+        choices: sampling.bestOf,
+        ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
       if (signal?.aborted === true) stream.end('cancelled', null);
-      else this.#client.add({ id, prompt: ids, sampling, continuation, receivedAt }, stream);
+      else this.#client.add({ id, prompt: ids, sampling, rules, continuation, receivedAt }, stream);
       return stream;
     } catch (error) {
       const stream = new GenerationStream(setup);
@@ -223,7 +250,7 @@ function describe(
     deviceReason: info.deviceReason,
     kv: info.kv,
     limits: info.limits,
-    samplingDefaults: text.defaults,
+    samplingDefaults: { ...text.defaults, ...options.sampling },
     loadMs,
   };
 }

@@ -9,10 +9,19 @@ import { onAbort } from './abort.js';
 import type { WireEvent } from './messages.js';
 import type { ChoiceTimes } from './sequence.js';
 import { timingsOf } from './timings.js';
-import type { ChoiceResult, Delta, FinishReason, Generation, GenerationResult } from './types.js';
+import type {
+  ChoiceResult,
+  Delta,
+  FinishReason,
+  Generation,
+  GenerationResult,
+  TokenLogprobs,
+} from './types.js';
 
 interface Choice {
   readonly ids: number[];
+  /** One for each id, empty if they were not asked for. */
+  readonly logprobs: TokenLogprobs[];
   /** Only ever appended to, so that it stays cheap however long it grows; read at the end. */
   text: string;
   /** Text the reader does not have. */
@@ -30,6 +39,10 @@ export interface GenerationSetup {
   readonly promptTokenIds: readonly number[];
   readonly seed: number;
   readonly choices: number;
+  /** The best so many are handed out, when all have finished; absent: all, as they come. */
+  readonly keep?: number;
+  /** False: log-probabilities are for choosing the best only. */
+  readonly showLogprobs?: boolean;
   readonly receivedAt: number;
   readonly signal: AbortSignal | undefined;
   /** Asks the engine to end the request. */
@@ -62,6 +75,7 @@ export class GenerationStream implements Generation {
     this.#open = setup.choices;
     this.#choices = Array.from({ length: setup.choices }, () => ({
       ids: [],
+      logprobs: [],
       text: '',
       newText: '',
       idsTaken: 0,
@@ -110,8 +124,8 @@ export class GenerationStream implements Generation {
       for (;;) {
         if (this.#refusal !== null) throw this.#refusal;
         let taken = false;
-        for (const [index, choice] of this.#choices.entries()) {
-          const delta = take(index, choice);
+        for (const [index, choice] of this.#shown().entries()) {
+          const delta = take(index, choice, this.#setup.showLogprobs !== false);
           if (delta === null) continue;
           taken = true;
           yield delta;
@@ -159,6 +173,7 @@ export class GenerationStream implements Generation {
     const choice = this.#choices[event.choice];
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(...event.ids);
+    if (event.logprobs !== null) choice.logprobs.push(...event.logprobs);
     choice.text += event.text;
     choice.newText += event.text;
     if (event.finish !== null) {
@@ -184,12 +199,26 @@ export class GenerationStream implements Generation {
     this.#notify();
   }
 
+  /** The choices that a reader sees: of several the best, once it is known which they are. */
+  #shown(): readonly Choice[] {
+    const { keep } = this.#setup;
+    if (keep === undefined || keep >= this.#choices.length) return this.#choices;
+    if (this.#open > 0) return [];
+    const byMean = this.#choices.map((choice) => ({ choice, mean: meanLogprob(choice) }));
+    // A stable sort: of equal ones the first drawn.
+    return byMean
+      .sort((a, b) => (a.mean === b.mean ? 0 : b.mean - a.mean))
+      .slice(0, keep)
+      .map(({ choice }) => choice);
+  }
+
   #finish(): void {
     this.#release();
-    const choices = this.#choices.map(toResult);
+    const showLogprobs = this.#setup.showLogprobs !== false;
+    const choices = this.#shown().map((choice, index) => toResult(choice, index, showLogprobs));
     const { text, tokenIds, finishReason } = choices[0]!;
     const promptTokens = this.promptTokenIds.length;
-    const completionTokens = choices.reduce((sum, choice) => sum + choice.tokenIds.length, 0);
+    const completionTokens = this.#choices.reduce((sum, choice) => sum + choice.ids.length, 0);
     this.#finished.resolve({
       text,
       tokenIds,
@@ -214,7 +243,7 @@ export class GenerationStream implements Generation {
 }
 
 /** All that is new about a choice since the last time, null if nothing is. */
-function take(index: number, choice: Choice): Delta | null {
+function take(index: number, choice: Choice, showLogprobs: boolean): Delta | null {
   const { ids, newText, finish } = choice;
   const done = finish !== null && !choice.finishTaken;
   if (ids.length === choice.idsTaken && newText === '' && !done) return null;
@@ -222,6 +251,9 @@ function take(index: number, choice: Choice): Delta | null {
     choice: index,
     text: newText,
     tokenIds: ids.slice(choice.idsTaken),
+    ...(showLogprobs && choice.logprobs.length > 0
+      ? { logprobs: choice.logprobs.slice(choice.idsTaken) }
+      : {}),
     finishReason: finish,
     ...(choice.error === null ? {} : { error: choice.error }),
   };
@@ -231,14 +263,21 @@ function take(index: number, choice: Choice): Delta | null {
   return delta;
 }
 
-function toResult(choice: Choice, index: number): ChoiceResult {
+function toResult(choice: Choice, index: number, showLogprobs: boolean): ChoiceResult {
   return {
     index,
     text: choice.text,
     tokenIds: [...choice.ids],
+    ...(showLogprobs && choice.logprobs.length > 0 ? { logprobs: [...choice.logprobs] } : {}),
     finishReason: choice.finish ?? 'error',
     ...(choice.error === null ? {} : { error: choice.error }),
   };
+}
+
+/** Of a choice's tokens, as OpenAI ranks answers. One that failed comes last. */
+function meanLogprob({ logprobs, error }: Choice): number {
+  if (error !== null || logprobs.length === 0) return Number.NEGATIVE_INFINITY;
+  return logprobs.reduce((sum, token) => sum + token.logprob, 0) / logprobs.length;
 }
 
 interface PromiseWithResolvers<T> {

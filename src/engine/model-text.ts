@@ -1,12 +1,13 @@
 /** The text side of a model: tokenizer, chat template, generation_config. It stays on the caller's thread. */
 
 import { KvantError } from '../errors.js';
-import type { SamplingOptions } from '../sampling/params.js';
+import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
+import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate } from '../text/chat-template.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
-import type { TokenTable } from '../text/token-bytes.js';
+import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
-import type { ChatRequest, EngineChatMessage, LogEntry } from './types.js';
+import type { ChatRequest, EngineChatMessage } from './types.js';
 
 interface Parts {
   readonly tokenizer: Tokenizer;
@@ -17,19 +18,21 @@ interface Parts {
 export class ModelText {
   /** What a request takes that says nothing. */
   readonly defaults: SamplingOptions;
+  /** For biases, bans and breakers given as texts; null without a tokenizer. */
+  readonly words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null;
   readonly #parts: Parts | null;
 
   private constructor(parts: Parts | null, defaults: SamplingOptions) {
     this.#parts = parts;
+    this.words = parts === null ? null : wordsOf(parts.tokenizer);
     this.defaults = defaults;
   }
 
   /** Errors: those of the tokenizer, the template and generation_config.json. */
-  static async load(folder: string, onLog: (entry: LogEntry) => void): Promise<ModelText> {
+  static async load(folder: string): Promise<ModelText> {
     const tokenizer = await Tokenizer.load(folder);
     const template = await ChatTemplate.find(folder);
     const { defaults, eosTokenIds } = await loadGenerationConfig(folder, tokenizer);
-    warnOfIgnored(defaults, onLog);
     return new ModelText({ tokenizer, template, eosIds: eosTokenIds }, samplingDefaults(defaults));
   }
 
@@ -56,6 +59,12 @@ export class ModelText {
 
   decode(ids: readonly number[]): string {
     return this.#require().tokenizer.decode(ids);
+  }
+
+  /** What an id adds to the text, special tokens spelled out. Empty for an id that has no token. */
+  bytesOf(id: number): Uint8Array {
+    const table = this.tokenTable;
+    return table === null ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
   render(
@@ -86,23 +95,25 @@ export class ModelText {
   }
 }
 
+function wordsOf(tokenizer: Tokenizer): { speller: Speller; breakers: BreakerFinder } {
+  const { tokenTable } = tokenizer;
+  const speller: Speller = {
+    size: tokenTable.size,
+    bytesOf: (id) => tokenBytes(tokenTable, id),
+    spell: (text) => tokenizer.encode(text, { addSpecialTokens: false }),
+  };
+  return { speller, breakers: new BreakerFinder(speller) };
+}
+
 function samplingDefaults(defaults: GenerationDefaults): SamplingOptions {
-  const { temperature, topK, topP, minP, maxNewTokens } = defaults;
+  const { temperature, topK, topP, minP, typicalP, repetitionPenalty, maxNewTokens } = defaults;
   return {
     ...(temperature === undefined ? {} : { temperature }),
     ...(topK === undefined ? {} : { topK }),
     ...(topP === undefined ? {} : { topP }),
     ...(minP === undefined ? {} : { minP }),
+    ...(typicalP === undefined ? {} : { typicalP }),
+    ...(repetitionPenalty === undefined ? {} : { repetitionPenalty }),
     ...(maxNewTokens === undefined ? {} : { maxTokens: maxNewTokens }),
   };
-}
-
-function warnOfIgnored(defaults: GenerationDefaults, onLog: (entry: LogEntry) => void): void {
-  const { repetitionPenalty = 1, typicalP = 1 } = defaults;
-  if (repetitionPenalty === 1 && typicalP === 1) return;
-  onLog({
-    level: 'warn',
-    message: 'generation_config.json asks for sampling that kvant does not have; it is left out',
-    fields: { repetitionPenalty, typicalP },
-  });
 }

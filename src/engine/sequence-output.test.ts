@@ -29,11 +29,12 @@ const TOKENS = [' Hello', ' world', [0xe2, 0x82], [0xac], '. User', ': next', '<
 const EOS = 6;
 
 function output(
-  options: { stop?: string[]; ignoreEos?: boolean; continuation?: boolean } = {},
+  options: { stop?: string[]; ignoreEos?: boolean; continuation?: boolean; minTokens?: number } = {},
 ): SequenceOutput {
-  const { ignoreEos = false, continuation = false } = options;
+  const { ignoreEos = false, continuation = false, minTokens = 0 } = options;
   const stop = options.stop === undefined ? null : new StopMatcher(options.stop);
-  return new SequenceOutput({ table: table(TOKENS), eosIds: new Set([EOS]), stop, ignoreEos, continuation });
+  const endIds = new Set(ignoreEos ? [] : [EOS]);
+  return new SequenceOutput({ table: table(TOKENS), endIds, stop, minTokens, continuation });
 }
 
 describe('SequenceOutput', () => {
@@ -60,6 +61,14 @@ describe('SequenceOutput', () => {
     const goesOn = output({ ignoreEos: true });
     goesOn.push(EOS);
     expect(goesOn.stopped).toBe(false);
+  });
+
+  it('takes a stop string for text until the sequence is long enough', () => {
+    const stops = output({ stop: ['world'], minTokens: 3 });
+    expect([0, 1].map((id) => stops.push(id))).toEqual(['Hello', ' world']);
+    expect(stops.stopped).toBe(false);
+    expect(stops.push(1)).toBe(' ');
+    expect(stops.stopped).toBe(true);
   });
 
   it('holds back what may become a stop string, and shows nothing of one', () => {

@@ -1,5 +1,5 @@
 /**
- * From ids to what a reader gets: detokenise, watch for EOS ids and stop strings, hold back what may still become
+ * From ids to what a reader gets: detokenise, watch for end ids and stop strings, hold back what may still become
  * one. One for each sequence; knows nothing of steps or devices.
  */
 
@@ -9,10 +9,12 @@ import type { TokenTable } from '../text/token-bytes.js';
 
 export interface SequenceOutputOptions {
   readonly table: TokenTable;
-  readonly eosIds: ReadonlySet<number>;
+  /** Ids that end the sequence: EOS and the request's own. */
+  readonly endIds: ReadonlySet<number>;
   /** Finds the stop strings, null if there are none. Its state is not touched: choices may share it. */
   readonly stop: StopMatcher | null;
-  readonly ignoreEos: boolean;
+  /** Nothing ends the sequence before it has so many ids: what would be a stop string is text. */
+  readonly minTokens: number;
   /** The ids continue the prompt's text (a raw prompt), instead of beginning one. */
   readonly continuation: boolean;
 }
@@ -20,28 +22,33 @@ export interface SequenceOutputOptions {
 export class SequenceOutput {
   readonly #detokenizer: Detokenizer;
   readonly #matcher: StopMatcher | null;
-  readonly #eosIds: ReadonlySet<number> | null;
+  readonly #endIds: ReadonlySet<number>;
+  readonly #minTokens: number;
+  #count = 0;
   #stopped = false;
 
   constructor(options: SequenceOutputOptions) {
-    const { table, eosIds, stop, ignoreEos, continuation } = options;
+    const { table, endIds, stop, minTokens, continuation } = options;
     this.#detokenizer = new Detokenizer(table, { continuation });
     this.#matcher = stop === null ? null : new StopMatcher(stop);
-    this.#eosIds = ignoreEos ? null : eosIds;
+    this.#endIds = endIds;
+    this.#minTokens = minTokens;
   }
 
-  /** True once an EOS id or a whole stop string was seen. */
+  /** True once an end id or a whole stop string was seen. */
   get stopped(): boolean {
     return this.#stopped;
   }
 
   /** Takes the next id; returns text that is certain. */
   push(id: number): string {
-    if (this.#eosIds?.has(id) === true) {
-      this.#stopped = true;
+    const early = ++this.#count < this.#minTokens;
+    if (this.#endIds.has(id)) {
+      this.#stopped = !early;
       return '';
     }
-    return this.#match(this.#detokenizer.push(id));
+    const text = this.#detokenizer.push(id);
+    return early ? text : this.#match(text);
   }
 
   /** The sequence has ended: what was held back and turned out to be text. */

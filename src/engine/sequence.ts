@@ -5,10 +5,14 @@
 
 import type { KvantError } from '../errors.js';
 import type { BlockTable } from '../kv/block-table.js';
-import { type SamplingParams, seedWords } from '../sampling/params.js';
+import type { SamplingParams } from '../sampling/options.js';
+import type { DrawState, RowSampling } from '../sampling/row-sampling.js';
+import { seedWords } from '../sampling/seed.js';
+import type { TokenRules } from '../sampling/token-rules.js';
+import type { Constraint, ConstraintRule } from './constraint.js';
 import type { RunningView, WaitingView } from './scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
-import type { FinishReason } from './types.js';
+import type { FinishReason, TokenLogprobs } from './types.js';
 
 /**
  * `waiting`: in the queue. `running`: has a slot. `leaving`: ended, but a step under way still names its slot and
@@ -22,6 +26,8 @@ export interface CoreRequest {
   readonly id: number;
   readonly prompt: Int32Array;
   readonly sampling: SamplingParams;
+  /** What it says about tokens, in ids. */
+  readonly rules: TokenRules;
   /** The text goes on where the prompt ends (see Detokenizer). */
   readonly continuation: boolean;
   /** Epoch milliseconds, fractional: when the caller asked. */
@@ -41,16 +47,20 @@ export interface ChoiceEvent {
   readonly choice: number;
   readonly text: string;
   readonly ids: readonly number[];
+  /** One for each id, null if they were not asked for. */
+  readonly logprobs: readonly TokenLogprobs[] | null;
   readonly finish: FinishReason | null;
   readonly error: KvantError | null;
   /** With `finish`. */
   readonly times: ChoiceTimes | null;
 }
 
-export class Sequence implements RunningView, WaitingView {
+export class Sequence implements RunningView, WaitingView, DrawState {
   readonly request: CoreRequest;
   readonly choice: number;
   readonly output: SequenceOutput;
+  readonly row: RowSampling;
+  readonly constraint: Constraint | null;
   readonly seedLow: number;
   readonly seedHigh: number;
 
@@ -65,10 +75,27 @@ export class Sequence implements RunningView, WaitingView {
   /** Ids delivered so far: what it is computed from again when it has given way. */
   readonly ids: number[] = [];
 
+  /** The device makes its state ready: until then it has a slot and no work. */
+  preparing = false;
+  /** Mirostat's μ after the last id delivered. */
+  mu: number;
+  /** What its constraint says of the next token. */
+  rule: ConstraintRule = null;
+
   startedAt = 0;
   firstTokenAt = 0;
 
-  constructor(request: CoreRequest, choice: number, draws: number, output: SequenceOutput) {
+  constructor(
+    request: CoreRequest,
+    choice: number,
+    draws: number,
+    output: SequenceOutput,
+    row: RowSampling,
+    constraint: Constraint | null,
+  ) {
+    this.row = row;
+    this.mu = row.firstMu;
+    this.constraint = constraint;
     this.request = request;
     this.choice = choice;
     this.output = output;
@@ -83,13 +110,39 @@ export class Sequence implements RunningView, WaitingView {
     return this.table === null ? 0 : this.table.length;
   }
 
+  /** Tokens it has, those under way included: where the next one is drawn. */
+  get position(): number {
+    return this.length;
+  }
+
+  get generated(): number {
+    return this.length - this.request.prompt.length;
+  }
+
+  get masked(): boolean {
+    return typeof this.rule === 'object' && this.rule !== null;
+  }
+
+  get forced(): number {
+    return typeof this.rule === 'number' ? this.rule : -1;
+  }
+
   /** Ids that steps under way will bring. */
   get coming(): number {
     return this.length - this.request.prompt.length - this.ids.length;
   }
 
   get held(): boolean {
-    return this.yielding;
+    return this.yielding || this.preparing || (this.constraint !== null && this.coming > 0);
+  }
+
+  /** The tokens that the host knows: the prompt and the ids delivered. */
+  history(): Int32Array {
+    const { prompt } = this.request;
+    const tokens = new Int32Array(prompt.length + this.ids.length);
+    tokens.set(prompt);
+    tokens.set(this.ids, prompt.length);
+    return tokens;
   }
 
   /** The id at a position, undefined for one that so far only the device knows. */

@@ -18,7 +18,8 @@ export class Flight {
 
 /**
  * Fills `inputs` and `flight` from the plan and moves the sequences on: their tokens count as computed, and a
- * token drawn counts in their length. The plan's waiting sequences have been admitted: `running` holds them.
+ * token drawn counts in their length. The plan's waiting sequences have been admitted: `running` holds them. Work for those
+ * whose state is being made is left out.
  */
 export function fillStep(
   inputs: StepInputs,
@@ -34,6 +35,8 @@ export function fillStep(
     const sequence = running[work.index]!;
     const table = sequence.table!;
     table.grow(work.newBlocks);
+    // Admitted with this plan: the blocks are its own, but it has no work before its state is there.
+    if (sequence.preparing) continue;
 
     const start = inputs.tokenCount;
     const at = inputs.sequenceCount++;
@@ -71,16 +74,7 @@ function fillTokens(
 
 function fillOutput(inputs: StepInputs, sequence: Sequence, slot: number, token: number): void {
   const row = inputs.outputCount++;
-  const { sampling } = sequence.request;
-  const s = inputs.sampling;
   inputs.outputs[row] = token;
   inputs.outputSlot[row] = slot;
-  s.temperature[row] = sampling.temperature;
-  s.topK[row] = sampling.topK;
-  s.topP[row] = sampling.topP;
-  s.minP[row] = sampling.minP;
-  s.seedLow[row] = sequence.seedLow;
-  s.seedHigh[row] = sequence.seedHigh;
-  s.choice[row] = sequence.choice;
-  s.position[row] = sequence.length;
+  sequence.row.fill(inputs.sampling, row, sequence);
 }

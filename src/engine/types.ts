@@ -7,7 +7,7 @@ import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/d
 import type { KvantError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
-import type { SamplingOptions } from '../sampling/params.js';
+import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
 /** `auto` takes a real GPU if there is one, else the CPU. */
@@ -70,6 +70,8 @@ export interface EngineOptions extends KvOptions {
   readonly maxQueue?: number;
   /** Positions in a block of the KV cache: 16, 32 or 64. */
   readonly blockTokens?: number;
+  /** What requests take that do not say; goes before the model's generation_config. */
+  readonly sampling?: SamplingOptions;
   /** Name that the model is served under. Default: the model argument. */
   readonly name?: string;
   readonly hub?: HubAccess;
@@ -119,6 +121,17 @@ export interface ChatRequest extends CommonRequest {
 export const FINISH_REASONS = ['stop', 'length', 'cancelled', 'error'] as const;
 export type FinishReason = (typeof FINISH_REASONS)[number];
 
+/** The log-probability of one token, and of what might have stood in its place. */
+export interface TokenLogprobs {
+  readonly id: number;
+  /** Natural logarithm; −∞ for an id that could not be. */
+  readonly logprob: number;
+  /** 1 for the most likely token. */
+  readonly rank: number;
+  /** The `topLogprobs` most likely tokens, most likely first. */
+  readonly top: readonly { readonly id: number; readonly logprob: number }[];
+}
+
 /** What is new about one choice. A slow reader gets several tokens in one delta, never one twice. */
 export interface Delta {
   /** Index of the choice, `0 … n − 1`. */
@@ -127,6 +140,8 @@ export interface Delta {
   readonly text: string;
   /** New ids, an EOS id included. */
   readonly tokenIds: readonly number[];
+  /** One for each id, where the request asked for `logprobs`. */
+  readonly logprobs?: readonly TokenLogprobs[];
   /** Set on the last delta of the choice, null before. */
   readonly finishReason: FinishReason | null;
   /** With `finishReason: 'error'`. */
@@ -161,6 +176,8 @@ export interface ChoiceResult {
   readonly index: number;
   readonly text: string;
   readonly tokenIds: readonly number[];
+  /** One for each id, where the request asked for `logprobs`. */
+  readonly logprobs?: readonly TokenLogprobs[];
   readonly finishReason: FinishReason;
   readonly error?: KvantError;
 }
@@ -227,7 +244,7 @@ export interface EngineInfo {
     readonly bytesPerToken: number;
   };
   readonly limits: EngineLimits;
-  /** What a request takes that says nothing, from generation_config. */
+  /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
   readonly samplingDefaults: SamplingOptions;
   readonly loadMs: number;
 }
@@ -269,4 +286,4 @@ export interface CloseOptions {
   readonly drain?: boolean;
 }
 
-export type { DeviceKind, KvLayerInfo, KvOptions, SamplingOptions };
+export type { DeviceKind, KvLayerInfo, KvOptions, LogprobsMode, SamplingOptions };

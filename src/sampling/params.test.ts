@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../errors.js';
-import { drawSeed, resolveSampling, type SamplingOptions, samplingFromWire, seedWords } from './params.js';
+import type { SamplingOptions } from './options.js';
+import { checkIds, inWireNames, KNOWN_WIRE_FIELDS, resolveSampling, samplingFromWire } from './params.js';
+import { drawSeed, seedWords } from './seed.js';
 
 function refusal(run: () => unknown): KvantError {
   try {
@@ -20,11 +22,28 @@ describe('resolveSampling', () => {
       topK: 5,
       topP: 0.95,
       minP: 0,
+      typicalP: 1,
+      topNSigma: 0,
+      xtc: null,
+      mirostat: null,
+      repetitionPenalty: 1,
+      repetitionContextSize: 0,
+      frequencyPenalty: 0,
+      presencePenalty: 0,
+      dry: null,
+      logitBias: [],
+      badWords: [],
+      suppressTokens: [],
+      minTokens: 0,
+      stopTokenIds: [],
       seed: 7,
       maxTokens: null,
       stop: [],
       n: 1,
+      bestOf: 1,
       ignoreEos: false,
+      logprobs: null,
+      logprobsMode: 'raw',
     });
     expect(resolveSampling({ seed: 1 })).toMatchObject({ temperature: 1, topK: 0, topP: 1 });
   });
@@ -78,6 +97,42 @@ describe('resolveSampling', () => {
     ['n', 129],
     ['n', 1.5],
     ['ignoreEos', 'yes'],
+    ['typicalP', 0],
+    ['typicalP', 1.1],
+    ['topNSigma', -0.5],
+    ['topNSigma', Number.NaN],
+    ['xtcProbability', 1.5],
+    ['xtcThreshold', -1],
+    ['mirostat', 1],
+    ['mirostatTau', 0],
+    ['mirostatEta', 2],
+    ['repetitionPenalty', 0],
+    ['repetitionPenalty', Number.POSITIVE_INFINITY],
+    ['repetitionContextSize', -2],
+    ['frequencyPenalty', 2.1],
+    ['presencePenalty', -2.1],
+    ['presencePenalty', '1'],
+    ['dryMultiplier', -1],
+    ['dryBase', 0.5],
+    ['dryAllowedLength', 0],
+    ['dryPenaltyLastN', 1.5],
+    ['drySequenceBreakers', ['']],
+    ['drySequenceBreakers', 'x'],
+    ['logitBias', { 5: 101 }],
+    ['logitBias', { hello: 1 }],
+    ['logitBias', { '-5': 1 }],
+    ['logitBias', { 5: Number.NaN }],
+    ['logitBias', [5]],
+    ['badWords', 'word'],
+    ['badWords', ['']],
+    ['suppressTokens', [-1]],
+    ['suppressTokens', [1.5]],
+    ['minTokens', -1],
+    ['stopTokenIds', ['5']],
+    ['bestOf', 0],
+    ['logprobs', 1],
+    ['topLogprobs', 21],
+    ['logprobsMode', 'cooked'],
   ];
   it.each(bad)('refuses %s: %j, naming it', (field, value) => {
     const error = refusal(() => resolveSampling({ [field]: value } as SamplingOptions));
@@ -87,9 +142,9 @@ describe('resolveSampling', () => {
   });
 
   it('refuses what it does not have, unless the value asks for nothing', () => {
-    const error = refusal(() => resolveSampling({ frequencyPenalty: 0.5 } as SamplingOptions));
-    expect(error).toMatchObject({ code: 'unsupported-parameter', where: 'frequencyPenalty', status: 400 });
-    expect(resolveSampling({ frequencyPenalty: 0, logitBias: {}, seed: 1 } as SamplingOptions).seed).toBe(1);
+    const error = refusal(() => resolveSampling({ lengthPenalty: 0.5 } as SamplingOptions));
+    expect(error).toMatchObject({ code: 'unsupported-parameter', where: 'lengthPenalty', status: 400 });
+    expect(resolveSampling({ lengthPenalty: 1, logitBias: {}, seed: 1 } as SamplingOptions).seed).toBe(1);
   });
 
   it('refuses unknown and misspelt fields, but takes those the caller names', () => {
@@ -97,7 +152,7 @@ describe('resolveSampling', () => {
       where: 'top_p',
       fix: 'Write `topP`.',
     });
-    for (const name of ['frequency_penalty', 'logit_bias', 'constructor'])
+    for (const name of ['response_format', 'frequency_penalty', 'constructor'])
       expect(refusal(() => resolveSampling({ [name]: 1 } as SamplingOptions))).toMatchObject({
         code: 'unknown-parameter',
         where: name,
@@ -125,18 +180,48 @@ describe('samplingFromWire', () => {
     expect(refusal(() => samplingFromWire({ max_tokens: 1, max_completion_tokens: 2 })).status).toBe(400);
   });
 
+  it('takes the names that users know from elsewhere', () => {
+    const wire = {
+      repeat_penalty: 1.1,
+      repeat_last_n: 64,
+      typ_p: 0.9,
+      mirostat_mode: 0,
+      logprobs_mode: 'processed_logprobs',
+      max_completion_tokens: 5,
+      logit_bias: { '5': -100 },
+    };
+    expect(samplingFromWire(wire)).toEqual({
+      repetitionPenalty: 1.1,
+      repetitionContextSize: 64,
+      typicalP: 0.9,
+      mirostat: 0,
+      logprobsMode: 'processed',
+      maxTokens: 5,
+      logitBias: { '5': -100 },
+    });
+    for (const name of Object.keys(wire)) expect(KNOWN_WIRE_FIELDS).toContain(name);
+    expect(samplingFromWire({ repeat_penalty: 1.1, repeat_last_n: 0 })).toEqual({ repetitionPenalty: 1 });
+    const both = refusal(() => samplingFromWire({ repeat_penalty: 1.1, repetition_penalty: 1.2 }));
+    expect(both).toMatchObject({ where: 'repeat_penalty', status: 400 });
+  });
+
+  it('reads log-probabilities as each route spells them', () => {
+    expect(samplingFromWire({ logprobs: true, top_logprobs: 4 })).toEqual({ logprobs: true, topLogprobs: 4 });
+    expect(samplingFromWire({ logprobs: 4 }, 'text')).toEqual({ logprobs: true, topLogprobs: 4 });
+    expect(samplingFromWire({ logprobs: 0 }, 'text')).toEqual({ logprobs: true, topLogprobs: 0 });
+    expect(refusal(() => samplingFromWire({ logprobs: 4 })).where).toBe('logprobs');
+    expect(refusal(() => samplingFromWire({ logprobs: 21 }, 'text')).message).toContain('0 to 20, got 21');
+    expect(refusal(() => samplingFromWire({ top_logprobs: 4 }))).toMatchObject({
+      code: 'conflicting-parameters',
+      where: 'top_logprobs',
+    });
+  });
+
   const unsupported: [string, unknown][] = [
-    ['frequency_penalty', 0.1],
-    ['presence_penalty', -1],
-    ['repetition_penalty', 1.1],
-    ['logit_bias', { 5: 10 }],
-    ['logprobs', true],
-    ['logprobs', 5],
-    ['top_logprobs', 3],
     ['response_format', { type: 'json_object' }],
-    ['best_of', 3],
-    ['min_tokens', 4],
-    ['dry_multiplier', 0.8],
+    ['grammar', 'root ::= "a"'],
+    ['use_beam_search', true],
+    ['no_repeat_ngram_size', 3],
   ];
   it.each(unsupported)('refuses %s: %j', (field, value) => {
     const error = refusal(() => samplingFromWire({ [field]: value }));
@@ -144,16 +229,75 @@ describe('samplingFromWire', () => {
   });
 
   it('takes neutral values of what it does not have', () => {
-    const neutral = {
-      frequency_penalty: 0,
-      presence_penalty: 0,
-      logit_bias: null,
-      logprobs: false,
-      response_format: { type: 'text' },
-      best_of: 2,
-      n: 2,
-    };
+    const neutral = { logit_bias: null, response_format: { type: 'text' }, use_beam_search: false, n: 2 };
     expect(samplingFromWire(neutral)).toEqual({ n: 2 });
+  });
+});
+
+describe('what contradicts itself', () => {
+  const conflicts: [string, SamplingOptions, SamplingOptions?][] = [
+    ['topLogprobs', { topLogprobs: 3 }],
+    ['topLogprobs', { topLogprobs: 3, logprobs: false }],
+    ['bestOf', { n: 3, bestOf: 2 }],
+    ['minTokens', { minTokens: 9, maxTokens: 8 }],
+    ['minTokens', { minTokens: 9 }, { maxTokens: 8 }],
+    ['topK', { mirostat: 2, topK: 5 }],
+    ['topP', { topP: 0.9 }, { mirostat: 2 }],
+    ['xtcProbability', { mirostat: 2, xtcProbability: 0.5 }],
+  ];
+  it.each(conflicts)('is refused, naming %s: %j', (where, request, defaults) => {
+    expect(refusal(() => resolveSampling(request, defaults))).toMatchObject({
+      code: 'conflicting-parameters',
+      where,
+      status: 400,
+    });
+  });
+
+  it('is settled where one side is only a default', () => {
+    const params = resolveSampling({ mirostat: 2, topK: 0, topP: 1 }, { topK: 20, topP: 0.9, minP: 0.1 });
+    expect(params).toMatchObject({ mirostat: { tau: 5, eta: 0.1 }, topK: 0, topP: 1, minP: 0 });
+  });
+});
+
+describe('parameters of several values', () => {
+  it('come with the rest of their kind', () => {
+    expect(resolveSampling({ dryMultiplier: 0.8 }).dry).toEqual({
+      multiplier: 0.8,
+      base: 1.75,
+      allowedLength: 2,
+      window: 0,
+      breakers: ['\n', ':', '"', '*'],
+    });
+    expect(resolveSampling({ dryMultiplier: 0.8, dryPenaltyLastN: 0 }).dry).toBeNull();
+    expect(resolveSampling({ dryMultiplier: 0, dryBase: 3 }).dry).toBeNull();
+    expect(resolveSampling({ xtcProbability: 0.5 }).xtc).toEqual({ probability: 0.5, threshold: 0.1 });
+    expect(resolveSampling({ logprobs: true }).logprobs).toBe(0);
+    expect(resolveSampling({ logprobs: true, topLogprobs: 5 }).logprobs).toBe(5);
+    expect(resolveSampling({ n: 3 }).bestOf).toBe(3);
+    expect(resolveSampling({}, { repetitionPenalty: 1.05 }).repetitionPenalty).toBe(1.05);
+  });
+
+  it('put biases in the order of ids and leave out those that do nothing', () => {
+    expect(resolveSampling({ logitBias: { 30: 1, 4: -2, 7: 0 } }).logitBias).toEqual([
+      [4, -2],
+      [30, 1],
+    ]);
+  });
+
+  it('name no ids that the model does not have', () => {
+    for (const [field, value] of [
+      ['logitBias', { 100: 1 }],
+      ['suppressTokens', [5, 100]],
+      ['stopTokenIds', [100]],
+    ] as const) {
+      const params = resolveSampling({ [field]: value });
+      expect(() => checkIds(params, 101)).not.toThrow();
+      const error = refusal(() => checkIds(params, 100));
+      expect(error).toMatchObject({ code: 'token-unknown', where: field, status: 400 });
+      const wire = field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+      expect(inWireNames(error)).toMatchObject({ code: 'token-unknown', where: wire });
+      expect(inWireNames(error).message).toContain(`\`${wire}\``);
+    }
   });
 });
 

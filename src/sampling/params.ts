@@ -1,177 +1,87 @@
 /**
- * Sampling parameters: what a request may say, what it means, and a refusal that names the field for the rest.
- *
- * The library writes camelCase (`topP`), the HTTP body snake_case (`top_p`): one table serves both. A parameter
- * that kvant does not have is refused unless its value asks for nothing (`frequency_penalty: 0`).
+ * From what a request says to parameters with every default filled in, or a refusal that names the field, what it got
+ * and what it takes. A parameter that kvant does not have is refused unless its value asks for nothing.
  */
 
 import { KvantError } from '../errors.js';
-
-/** What a request may say. Null and undefined mean: take the default. */
-export interface SamplingOptions {
-  /** 0 (greedy) to 100. Below 1e-5 counts as 0. */
-  readonly temperature?: number | null;
-  /** Keep the smallest set of most likely tokens whose mass reaches it; 1 is off. */
-  readonly topP?: number | null;
-  /** Keep the k most likely tokens; 0 and −1 are off. */
-  readonly topK?: number | null;
-  /** Drop tokens less likely than so much of the most likely one; 0 is off. */
-  readonly minP?: number | null;
-  /** Any safe integer. Without one a seed is drawn and reported. */
-  readonly seed?: number | null;
-  /** Most tokens of a choice. Default: what the context leaves. */
-  readonly maxTokens?: number | null;
-  /** Up to 16 strings that end the text and are not part of it. */
-  readonly stop?: string | readonly string[] | null;
-  /** Independent answers to the same prompt. */
-  readonly n?: number | null;
-  /** Go on after an EOS token (benchmarks). */
-  readonly ignoreEos?: boolean | null;
-}
-
-/** Parameters with every default filled in. */
-export interface SamplingParams {
-  /** 0: greedy. */
-  readonly temperature: number;
-  /** 0: off. */
-  readonly topK: number;
-  /** 1: off. */
-  readonly topP: number;
-  /** 0: off. */
-  readonly minP: number;
-  readonly seed: number;
-  /** Null: as far as the context goes. */
-  readonly maxTokens: number | null;
-  readonly stop: readonly string[];
-  readonly n: number;
-  readonly ignoreEos: boolean;
-}
-
-type Field = keyof SamplingParams;
+import type { DryParams, SamplingOptions, SamplingParams } from './options.js';
+import { ALIASES, FIELD_NAMES, FIELDS, MAX_TOP_LOGPROBS, type SamplingField, UNSUPPORTED } from './schema.js';
+import { drawSeed } from './seed.js';
 
 /** Temperatures below this are greedy: logits divided by less would overflow f32. */
 export const MIN_TEMPERATURE = 1e-5;
-export const MAX_STOP_STRINGS = 16;
-export const MAX_STOP_LENGTH = 1024;
-export const MAX_CHOICES = 128;
+/** llama.cpp's. */
+export const DEFAULT_BREAKERS: readonly string[] = ['\n', ':', '"', '*'];
 
-interface FieldRule {
-  readonly wire: string;
-  readonly takes: string;
-  readonly test: (value: unknown) => boolean;
-}
-
-// By hand and not with a schema library: every start of the command would wait for it to load, twice.
-const isNumber =
-  (from: number, to: number) =>
-  (value: unknown): boolean =>
-    typeof value === 'number' && value >= from && value <= to;
-const isInteger =
-  (from: number, to: number) =>
-  (value: unknown): boolean =>
-    Number.isSafeInteger(value) && isNumber(from, to)(value);
-const isStopString = (value: unknown): boolean =>
-  typeof value === 'string' && value.length > 0 && value.length <= MAX_STOP_LENGTH;
-const { MIN_SAFE_INTEGER, MAX_SAFE_INTEGER } = Number;
-
-const FIELDS: Readonly<Record<Field, FieldRule>> = {
-  temperature: {
-    wire: 'temperature',
-    takes: 'a number from 0 to 100',
-    test: isNumber(0, 100),
-  },
-  topK: { wire: 'top_k', takes: 'an integer from 1, or 0 or -1 for off', test: isInteger(-1, 2 ** 31 - 1) },
-  topP: { wire: 'top_p', takes: 'a number from 0 to 1', test: isNumber(0, 1) },
-  minP: { wire: 'min_p', takes: 'a number from 0 to 1', test: isNumber(0, 1) },
-  seed: {
-    wire: 'seed',
-    takes: 'an integer between -2^53 and 2^53',
-    test: isInteger(MIN_SAFE_INTEGER, MAX_SAFE_INTEGER),
-  },
-  maxTokens: { wire: 'max_tokens', takes: 'an integer from 1', test: isInteger(1, MAX_SAFE_INTEGER) },
-  stop: {
-    wire: 'stop',
-    takes: `a string or up to ${MAX_STOP_STRINGS} strings of 1 to ${MAX_STOP_LENGTH} characters`,
-    test: (value) =>
-      isStopString(value) ||
-      (Array.isArray(value) && value.length <= MAX_STOP_STRINGS && value.every(isStopString)),
-  },
-  n: { wire: 'n', takes: `an integer from 1 to ${MAX_CHOICES}`, test: isInteger(1, MAX_CHOICES) },
-  ignoreEos: { wire: 'ignore_eos', takes: 'true or false', test: (value) => typeof value === 'boolean' },
-};
-
-const NAMES = Object.keys(FIELDS) as Field[];
-
-const isZero = (value: unknown): boolean => value === 0;
-const isOne = (value: unknown): boolean => value === 1;
-const isFalse = (value: unknown): boolean => value === false;
-const isEmpty = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null && Object.keys(value).length === 0;
-const isTextFormat = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null && 'type' in value && value.type === 'text';
-
-/** Parameters other engines have, by wire name, with the values that ask for nothing. */
-const UNSUPPORTED: Readonly<Record<string, (value: unknown) => boolean>> = {
-  frequency_penalty: isZero,
-  presence_penalty: isZero,
-  repetition_penalty: isOne,
-  repetition_context_size: () => false,
-  logit_bias: isEmpty,
-  logprobs: isFalse,
-  top_logprobs: isZero,
-  logprobs_mode: () => false,
-  response_format: isTextFormat,
-  grammar: () => false,
-  best_of: isOne,
-  min_tokens: isZero,
-  bad_words: isEmpty,
-  stop_token_ids: isEmpty,
-  typical_p: isOne,
-  top_n_sigma: (value) => value === 0 || value === -1,
-  xtc_probability: isZero,
-  xtc_threshold: () => false,
-  mirostat: isZero,
-  mirostat_mode: isZero,
-  mirostat_tau: () => false,
-  mirostat_eta: () => false,
-  dry_multiplier: isZero,
-  dry_base: () => false,
-  dry_allowed_length: () => false,
-  dry_sequence_breakers: () => false,
-};
+type Given = Readonly<Record<string, unknown>>;
+/** How a field is called where the request came from. */
+type Spell = (name: SamplingField) => string;
 
 /** Wire names that {@link samplingFromWire} knows, to honour or to refuse. */
 export const KNOWN_WIRE_FIELDS: readonly string[] = [
-  ...NAMES.map((name) => FIELDS[name].wire),
+  ...FIELD_NAMES.map((name) => FIELDS[name].wire),
+  ...Object.keys(ALIASES),
   ...Object.keys(UNSUPPORTED),
+  'repeat_last_n',
 ];
 
+const WIRE: Spell = (name) => FIELDS[name].wire;
+const OWN: Spell = (name) => name;
+
 /**
- * Takes the sampling fields out of an HTTP body. `max_completion_tokens` is the newer name of `max_tokens`.
+ * Takes the sampling fields out of an HTTP body. `text` is the completions route, whose `logprobs` is a number.
  * Errors: `invalid-parameter`, `unsupported-parameter` (both 400), `where` naming the wire field.
  */
-export function samplingFromWire(body: Readonly<Record<string, unknown>>): SamplingOptions {
-  refuseUnsupported(body, (name) => name);
-  const options: Partial<Record<Field, unknown>> = {};
-  for (const name of NAMES) {
-    const { wire } = FIELDS[name];
+export function samplingFromWire(body: Given, route: 'chat' | 'text' = 'chat'): SamplingOptions {
+  refuseUnsupported(body, (wire) => wire);
+  const options: Partial<Record<SamplingField, unknown>> = {};
+  const take = (name: SamplingField, wire: string): void => {
     const value = body[wire];
-    if (value === undefined || value === null) continue;
-    check(name, wire, value);
-    options[name] = value;
-  }
-  const completion = body.max_completion_tokens;
-  if (completion !== undefined && completion !== null) {
-    check('maxTokens', 'max_completion_tokens', completion);
-    if (options.maxTokens !== undefined && options.maxTokens !== completion)
-      throw new KvantError('invalid-parameter', '`max_tokens` and `max_completion_tokens` differ.', {
-        kind: 'invalid-request',
-        where: 'max_completion_tokens',
-        fix: 'Send only `max_completion_tokens`.',
-      });
-    options.maxTokens = completion;
-  }
-  return options as SamplingOptions;
+    if (value === undefined || value === null) return;
+    if (name === 'logprobs' && route === 'text') {
+      takeCount(value, options);
+      return;
+    }
+    const read =
+      name === 'logprobsMode' && typeof value === 'string' ? value.replace(/_logprobs$/, '') : value;
+    check(name, wire, read, value);
+    const before = options[name];
+    if (before !== undefined && before !== read) throw differ(FIELDS[name].wire, wire);
+    options[name] = read;
+  };
+  for (const name of FIELD_NAMES) take(name, FIELDS[name].wire);
+  for (const [alias, name] of Object.entries(ALIASES)) take(name, alias);
+  takeRepeatLastN(body, options);
+  const sampling = options as SamplingOptions;
+  checkTogether(sampling, sampling, WIRE);
+  return sampling;
+}
+
+/** OpenAI's older route: `logprobs: 3` asks for three alternatives, `0` for the token's own alone. */
+function takeCount(value: unknown, options: Partial<Record<SamplingField, unknown>>): void {
+  if (value === false) return;
+  if (!FIELDS.topLogprobs.schema.safeParse(value).success)
+    throw invalid('logprobs', `an integer from 0 to ${MAX_TOP_LOGPROBS}`, value);
+  options.logprobs = true;
+  options.topLogprobs = value;
+}
+
+/** llama.cpp's window of the repetition penalty, of which 0 turns the penalty off. */
+function takeRepeatLastN(body: Given, options: Partial<Record<SamplingField, unknown>>): void {
+  const value = body.repeat_last_n;
+  if (value === undefined || value === null) return;
+  check('repetitionContextSize', 'repeat_last_n', value);
+  if (value === 0) options.repetitionPenalty = 1;
+  else if (options.repetitionContextSize === undefined) options.repetitionContextSize = value;
+  else if (options.repetitionContextSize !== value) throw differ('repetition_context_size', 'repeat_last_n');
+}
+
+function differ(wire: string, alias: string): KvantError {
+  return new KvantError('invalid-parameter', `\`${wire}\` and \`${alias}\` differ.`, {
+    kind: 'invalid-request',
+    where: alias,
+    fix: `Send only \`${alias === 'max_completion_tokens' ? alias : wire}\`.`,
+  });
 }
 
 /**
@@ -183,7 +93,57 @@ export function resolveSampling(
   defaults: SamplingOptions = {},
   others: readonly string[] = [],
 ): SamplingParams {
-  const given = request as Readonly<Record<string, unknown>>;
+  checkSampling(request, others);
+  const said = <K extends SamplingField>(name: K): NonNullable<SamplingOptions[K]> | null =>
+    (request[name] ?? defaults[name] ?? null) as NonNullable<SamplingOptions[K]> | null;
+  checkTogether(request, { ...defaults, ...definedOf(request) }, OWN);
+  const temperature = said('temperature') ?? 1;
+  const mirostat = said('mirostat') === 2;
+  // The filters of the model's own defaults give way to mirostat; the request's own were refused beside it.
+  const filter = <T>(value: T | null, off: T): T => (mirostat ? off : (value ?? off));
+  const topP = filter(said('topP'), 1);
+  const topK = Math.max(0, filter(said('topK'), 0));
+  const xtcProbability = filter(said('xtcProbability'), 0);
+  const stop = said('stop') ?? [];
+  const n = request.n ?? 1;
+  return {
+    temperature: temperature < MIN_TEMPERATURE ? 0 : temperature,
+    // No mass at all still leaves the most likely token.
+    topK: topP === 0 ? 1 : topK,
+    topP: topP === 0 ? 1 : topP,
+    minP: filter(said('minP'), 0),
+    typicalP: filter(said('typicalP'), 1),
+    topNSigma: Math.max(0, filter(said('topNSigma'), 0)),
+    xtc:
+      xtcProbability === 0 ? null : { probability: xtcProbability, threshold: said('xtcThreshold') ?? 0.1 },
+    mirostat: mirostat ? { tau: said('mirostatTau') ?? 5, eta: said('mirostatEta') ?? 0.1 } : null,
+    repetitionPenalty: said('repetitionPenalty') ?? 1,
+    repetitionContextSize: Math.max(0, said('repetitionContextSize') ?? 0),
+    frequencyPenalty: said('frequencyPenalty') ?? 0,
+    presencePenalty: said('presencePenalty') ?? 0,
+    dry: dryOf(said),
+    logitBias: biasesOf(said('logitBias') ?? {}),
+    badWords: [...(said('badWords') ?? [])],
+    suppressTokens: [...(said('suppressTokens') ?? [])],
+    minTokens: said('minTokens') ?? 0,
+    stopTokenIds: [...(said('stopTokenIds') ?? [])],
+    seed: request.seed ?? drawSeed(),
+    maxTokens: said('maxTokens'),
+    stop: typeof stop === 'string' ? [stop] : [...stop],
+    n,
+    bestOf: request.bestOf ?? n,
+    ignoreEos: request.ignoreEos ?? false,
+    logprobs: request.logprobs === true ? (request.topLogprobs ?? 0) : null,
+    logprobsMode: said('logprobsMode') ?? 'raw',
+  };
+}
+
+/**
+ * Every field by itself. Errors: `invalid-parameter`, `unsupported-parameter`, `unknown-parameter` (400), `where` naming
+ * it as the library spells it.
+ */
+export function checkSampling(request: SamplingOptions, others: readonly string[] = []): void {
+  const given = request as Given;
   refuseUnsupported(given, camelCase);
   for (const name of Object.keys(given)) {
     if (given[name] === undefined || Object.hasOwn(FIELDS, name) || others.includes(name)) continue;
@@ -191,57 +151,119 @@ export function resolveSampling(
     if (Object.hasOwn(UNSUPPORTED, snakeCase(name)) && camelCase(name) === name) continue;
     throw unknownField(name);
   }
-  for (const name of NAMES) {
+  for (const name of FIELD_NAMES) {
     const value = given[name];
     if (value !== undefined && value !== null) check(name, name, value);
   }
-  const temperature = request.temperature ?? defaults.temperature ?? 1;
-  const topP = request.topP ?? defaults.topP ?? 1;
-  const topK = Math.max(0, request.topK ?? defaults.topK ?? 0);
-  const stop = request.stop ?? defaults.stop ?? [];
+}
+
+/** What contradicts itself. `all`: with the defaults that stand beside what was given. */
+function checkTogether(given: SamplingOptions, all: SamplingOptions, spell: Spell): void {
+  const clash = (name: SamplingField, other: SamplingField, why: string): KvantError =>
+    new KvantError(
+      'conflicting-parameters',
+      `\`${spell(name)}\` is ${show(given[name])} and \`${spell(other)}\` is ${show(all[other] ?? null)}: ${why}.`,
+      { kind: 'invalid-request', where: spell(name), fix: `Leave one of them out.` },
+    );
+  if (given.topLogprobs && given.logprobs !== true)
+    throw clash('topLogprobs', 'logprobs', 'alternatives come with log-probabilities only');
+  if (given.bestOf != null && given.bestOf < (given.n ?? 1))
+    throw clash('bestOf', 'n', 'the best are chosen from at least as many');
+  if (given.minTokens != null && all.maxTokens != null && given.minTokens > all.maxTokens)
+    throw clash('minTokens', 'maxTokens', 'an answer cannot be longer than the most it may have');
+  if (all.mirostat !== 2) return;
+  const filters: readonly (readonly [SamplingField, (value: number) => boolean])[] = [
+    ['topK', (value) => value > 0],
+    ['topP', (value) => value < 1],
+    ['minP', (value) => value > 0],
+    ['typicalP', (value) => value < 1],
+    ['topNSigma', (value) => value > 0],
+    ['xtcProbability', (value) => value > 0],
+  ];
+  for (const [name, on] of filters) {
+    const value = given[name] as number | null | undefined;
+    if (value != null && on(value)) throw clash(name, 'mirostat', 'mirostat takes the place of the filters');
+  }
+}
+
+/** The same refusal as a client of the HTTP route spells the field. */
+export function inWireNames(error: KvantError): KvantError {
+  const { where, kind, code, message, fix, retryAfter } = error;
+  if (where === undefined || !Object.hasOwn(FIELDS, where)) return error;
+  const { wire } = FIELDS[where as SamplingField];
+  const spell = (text: string): string => text.replaceAll(`\`${where}\``, `\`${wire}\``);
+  return new KvantError(code, spell(message), {
+    kind,
+    where: wire,
+    ...(fix === undefined ? {} : { fix: spell(fix) }),
+    ...(retryAfter === undefined ? {} : { retryAfter }),
+    cause: error,
+  });
+}
+
+/** Ids that the model does not have. Errors: `token-unknown` (400), naming the field. */
+export function checkIds(params: SamplingParams, vocabSize: number): void {
+  const lists: readonly (readonly [SamplingField, readonly number[]])[] = [
+    ['logitBias', params.logitBias.map(([id]) => id)],
+    ['suppressTokens', params.suppressTokens],
+    ['stopTokenIds', params.stopTokenIds],
+  ];
+  for (const [name, ids] of lists) {
+    const unknown = ids.find((id) => id >= vocabSize);
+    if (unknown === undefined) continue;
+    throw new KvantError(
+      'token-unknown',
+      `\`${name}\` names the id ${unknown}; the model knows 0 to ${vocabSize - 1}.`,
+      { kind: 'invalid-request', where: name, fix: 'Send ids of the model’s own tokenizer.' },
+    );
+  }
+}
+
+function dryOf(
+  said: <K extends SamplingField>(name: K) => NonNullable<SamplingOptions[K]> | null,
+): DryParams | null {
+  const multiplier = said('dryMultiplier') ?? 0;
+  const window = said('dryPenaltyLastN') ?? -1;
+  if (multiplier === 0 || window === 0) return null;
   return {
-    temperature: temperature < MIN_TEMPERATURE ? 0 : temperature,
-    // No mass at all still leaves the most likely token.
-    topK: topP === 0 ? 1 : topK,
-    topP: topP === 0 ? 1 : topP,
-    minP: request.minP ?? defaults.minP ?? 0,
-    seed: request.seed ?? drawSeed(),
-    maxTokens: request.maxTokens ?? defaults.maxTokens ?? null,
-    stop: typeof stop === 'string' ? [stop] : [...stop],
-    n: request.n ?? 1,
-    ignoreEos: request.ignoreEos ?? false,
+    multiplier,
+    base: said('dryBase') ?? 1.75,
+    allowedLength: said('dryAllowedLength') ?? 2,
+    window: Math.max(0, window),
+    breakers: [...(said('drySequenceBreakers') ?? DEFAULT_BREAKERS)],
   };
 }
 
-/** The two words of a seed, two's complement: what the device's random numbers are keyed by. */
-export function seedWords(seed: number): { readonly low: number; readonly high: number } {
-  const bits = BigInt.asUintN(64, BigInt(seed));
-  return { low: Number(bits & 0xffff_ffffn), high: Number(bits >> 32n) };
+function biasesOf(biases: Readonly<Record<string, number>>): (readonly [number, number])[] {
+  // "5" and "05" are the same id; the later one counts, as in JSON.
+  const byId = new Map(Object.entries(biases).map(([id, bias]) => [Number(id), bias]));
+  return [...byId].filter(([, bias]) => bias !== 0).sort(([a], [b]) => a - b);
 }
 
-/** A seed of 53 random bits: any number a client can hand back exactly. */
-export function drawSeed(): number {
-  const words = crypto.getRandomValues(new Uint32Array(2));
-  return words[0]! + (words[1]! & 0x1f_ffff) * 2 ** 32;
+function definedOf(options: SamplingOptions): SamplingOptions {
+  return Object.fromEntries(
+    Object.entries(options).filter(([, value]) => value !== undefined && value !== null),
+  );
 }
 
-function check(name: Field, shownAs: string, value: unknown): void {
-  const { test, takes } = FIELDS[name];
-  if (test(value)) return;
-  throw new KvantError('invalid-parameter', `\`${shownAs}\` takes ${takes}, got ${show(value)}.`, {
+function check(name: SamplingField, shownAs: string, value: unknown, got: unknown = value): void {
+  const { schema, takes } = FIELDS[name];
+  if (!schema.safeParse(value).success) throw invalid(shownAs, takes, got);
+}
+
+function invalid(shownAs: string, takes: string, value: unknown): KvantError {
+  return new KvantError('invalid-parameter', `\`${shownAs}\` takes ${takes}, got ${show(value)}.`, {
     kind: 'invalid-request',
     where: shownAs,
     fix: `Send ${takes}, or leave \`${shownAs}\` out.`,
   });
 }
 
-function refuseUnsupported(given: Readonly<Record<string, unknown>>, spell: (wire: string) => string): void {
+function refuseUnsupported(given: Given, spell: (wire: string) => string): void {
   for (const wire of Object.keys(UNSUPPORTED)) {
-    const value = given[spell(wire)];
-    if (value === undefined || value === null || UNSUPPORTED[wire]!(value)) continue;
-    // OpenAI clients may send it beside `n`; drawing n and returning n is what kvant does anyway.
-    if (wire === 'best_of' && value === given.n) continue;
     const name = spell(wire);
+    const value = given[name];
+    if (value === undefined || value === null || UNSUPPORTED[wire]!(value)) continue;
     throw new KvantError('unsupported-parameter', `\`${name}\` is not supported, got ${show(value)}.`, {
       kind: 'unsupported',
       where: name,

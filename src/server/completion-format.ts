@@ -1,6 +1,7 @@
 /** What the two completion routes answer with: whole objects and chunks, in OpenAI's shapes. */
 import type { ChoiceResult, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
 import type { AnswerPiece, ToolCall } from './answer-parser.js';
+import type { LogprobsWriter } from './logprobs-format.js';
 
 export type RouteKind = 'chat' | 'text';
 
@@ -44,16 +45,18 @@ export interface KvantExtra {
 const extra = ([first]: readonly GenerationResult[]): KvantExtra | undefined =>
   first === undefined ? undefined : { seed: first.seed, timings: first.timings };
 
-/** `parse` takes the text of a chat choice apart. */
+/** `parse` takes the text of a chat choice apart; `logprobs` makes a writer, null if none were asked for. */
 export function wholeBody(
   envelope: Envelope,
   results: readonly GenerationResult[],
   parse: (text: string) => AnswerPiece,
+  logprobs: () => LogprobsWriter | null = () => null,
 ): object {
   const choices = results.flatMap((result, p) =>
     result.choices.map((choice) => {
       const index = p * result.choices.length + choice.index;
-      return envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index, parse);
+      const body = envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index, parse);
+      return { ...body, logprobs: logprobs()?.push(choice).take() ?? null };
     }),
   );
   return {
@@ -68,7 +71,7 @@ export function wholeBody(
 }
 
 function textChoice({ text, finishReason }: ChoiceResult, index: number): object {
-  return { index, text, logprobs: null, finish_reason: finishName(finishReason, 0) };
+  return { index, text, finish_reason: finishName(finishReason, 0) };
 }
 
 function chatChoice(
@@ -84,12 +87,12 @@ function chatChoice(
     ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
     ...(calls.length === 0 ? {} : { tool_calls: calls }),
   };
-  return { index, message, logprobs: null, finish_reason: finishName(finishReason, calls.length) };
+  return { index, message, finish_reason: finishName(finishReason, calls.length) };
 }
 
 /** The first chunk of a chat choice: it names the role. */
 export function roleChunk(envelope: Envelope, index: number): object {
-  return choiceChunk(envelope, index, { delta: { role: 'assistant', content: '' } }, null);
+  return choiceChunk(envelope, index, { delta: { role: 'assistant', content: '' } }, null, null);
 }
 
 export function textChunk(
@@ -97,8 +100,9 @@ export function textChunk(
   index: number,
   text: string,
   finish: FinishReason | null,
+  logprobs: LogprobsWriter | null,
 ): object {
-  return choiceChunk(envelope, index, { text }, finish === null ? null : finishName(finish, 0));
+  return choiceChunk(envelope, index, { text }, finish === null ? null : finishName(finish, 0), logprobs);
 }
 
 /** The chunks of one piece of a chat answer. `firstCall`: how many calls the choice has made before. */
@@ -107,18 +111,26 @@ export function* answerChunks(
   index: number,
   { reasoning, content, calls }: AnswerPiece,
   firstCall: number,
+  logprobs: LogprobsWriter | null,
 ): Generator<object> {
-  if (reasoning !== '') yield choiceChunk(envelope, index, { delta: { reasoning_content: reasoning } }, null);
-  if (content !== '') yield choiceChunk(envelope, index, { delta: { content } }, null);
+  if (reasoning !== '')
+    yield choiceChunk(envelope, index, { delta: { reasoning_content: reasoning } }, null, logprobs);
+  if (content !== '') yield choiceChunk(envelope, index, { delta: { content } }, null, logprobs);
   if (calls.length > 0) {
     const tool_calls = calls.map((call: ToolCall, i) => ({ index: firstCall + i, ...call }));
-    yield choiceChunk(envelope, index, { delta: { tool_calls } }, null);
+    yield choiceChunk(envelope, index, { delta: { tool_calls } }, null, logprobs);
   }
 }
 
 /** The last chunk of a chat choice: it says why the answer ended. */
-export function finishChunk(envelope: Envelope, index: number, finish: FinishReason, calls: number): object {
-  return choiceChunk(envelope, index, { delta: {} }, finishName(finish, calls));
+export function finishChunk(
+  envelope: Envelope,
+  index: number,
+  finish: FinishReason,
+  calls: number,
+  logprobs: LogprobsWriter | null,
+): object {
+  return choiceChunk(envelope, index, { delta: {} }, finishName(finish, calls), logprobs);
 }
 
 /** The last chunk, when the client asked for usage. */
@@ -126,8 +138,15 @@ export function usageChunk(envelope: Envelope, results: readonly GenerationResul
   return { ...chunk(envelope, []), usage: usageBody(results.map((r) => r.usage)), kvant: extra(results) };
 }
 
-function choiceChunk(envelope: Envelope, index: number, body: object, finish: string | null): object {
-  return chunk(envelope, [{ index, ...body, logprobs: null, finish_reason: finish }]);
+/** It takes along the log-probabilities that wait. */
+function choiceChunk(
+  envelope: Envelope,
+  index: number,
+  body: object,
+  finish: string | null,
+  logprobs: LogprobsWriter | null,
+): object {
+  return chunk(envelope, [{ index, ...body, logprobs: logprobs?.take() ?? null, finish_reason: finish }]);
 }
 
 function chunk(envelope: Envelope, choices: readonly object[]): object {

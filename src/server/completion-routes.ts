@@ -1,6 +1,7 @@
 /** `POST /v1/chat/completions` and `POST /v1/completions`. */
 import type { ChatRequest, Delta, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { inWireNames } from '../sampling/params.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import {
@@ -16,6 +17,7 @@ import {
 } from './completion-format.js';
 import type { EnginePort } from './engine-port.js';
 import { asKvantError, errorBody } from './http-errors.js';
+import { LogprobsWriter } from './logprobs-format.js';
 import { parseChat, parseCompletion, type StreamChoice } from './openai-schemas.js';
 import { type Body, readJsonObject } from './request-body.js';
 import type { RequestObserver } from './request-observer.js';
@@ -106,6 +108,7 @@ async function respond(
         kind === 'text' || context.reasoningFormat === 'none' ? 'off' : thinking(engine, generations),
       toolCalls: asked.toolCalls,
     };
+    const logprobs = logprobsWriters(engine, kind, requests[0]);
     const headers = { 'x-request-id': envelope.id };
     if (stream) {
       streaming = true;
@@ -121,6 +124,7 @@ async function respond(
         generations,
         n,
         parts,
+        logprobs,
         observer,
         () => gone || raw.signal.aborted,
       );
@@ -134,17 +138,29 @@ async function respond(
     for (const result of results) throwIfFailed(result);
     observer.finished(results);
     return Response.json(
-      wholeBody(envelope, results, (text) => AnswerParser.parse(text, parts)),
+      wholeBody(envelope, results, (text) => AnswerParser.parse(text, parts), logprobs),
       { headers },
     );
   } catch (error) {
     cancel();
-    const known = asKvantError(error);
+    const known = inWireNames(asKvantError(error));
     observer.failed(known);
     throw known;
   } finally {
     if (!streaming) untrack();
   }
+}
+
+/** Makes the writer of a choice; null ones if the request asked for no log-probabilities. */
+function logprobsWriters(
+  engine: EnginePort,
+  kind: RouteKind,
+  request: ChatRequest | GenerateRequest | undefined,
+): () => LogprobsWriter | null {
+  if (request?.logprobs !== true) return () => null;
+  const eos = request.ignoreEos === true ? [] : engine.info.model.eosTokenIds;
+  const endIds = new Set([...eos, ...(request.stopTokenIds ?? [])]);
+  return () => new LogprobsWriter({ kind, bytesOf: (id) => engine.tokenBytes(id), endIds });
 }
 
 /** Whether the prompt, as the template made it, has begun a block of thoughts. */
@@ -171,11 +187,13 @@ async function* streamEvents(
   generations: readonly Generation[],
   n: number,
   parts: AnswerParserOptions,
+  makeLogprobs: () => LogprobsWriter | null,
   observer: RequestObserver,
   gone: () => boolean,
 ): AsyncGenerator<string, void, void> {
   try {
     const parsers = new Map<number, AnswerParser>();
+    const writers = Array.from({ length: n * generations.length }, makeLogprobs);
     if (envelope.kind === 'chat') {
       for (let index = 0; index < n * generations.length; index++) {
         parsers.set(index, new AnswerParser(parts));
@@ -190,7 +208,9 @@ async function* streamEvents(
         if (gone()) return;
         throw stopping();
       }
-      for (const chunk of deltaChunks(envelope, index, delta, parsers.get(index)))
+      const logprobs = writers[index] ?? null;
+      logprobs?.push(delta);
+      for (const chunk of deltaChunks(envelope, index, delta, parsers.get(index), logprobs))
         yield JSON.stringify(chunk);
     }
     const results = await Promise.all(generations.map((g) => g.result));
@@ -212,17 +232,18 @@ function* deltaChunks(
   index: number,
   { text, finishReason }: Delta,
   parser: AnswerParser | undefined,
+  logprobs: LogprobsWriter | null,
 ): Generator<object> {
   if (parser === undefined) {
-    if (text !== '' || finishReason !== null) yield textChunk(envelope, index, text, finishReason);
+    if (text !== '' || finishReason !== null) yield textChunk(envelope, index, text, finishReason, logprobs);
     return;
   }
   for (const read of finishReason === null ? (['push'] as const) : (['push', 'end'] as const)) {
     const before = parser.calls;
     const piece = read === 'push' ? parser.push(text) : parser.end();
-    yield* answerChunks(envelope, index, piece, before);
+    yield* answerChunks(envelope, index, piece, before, logprobs);
   }
-  if (finishReason !== null) yield finishChunk(envelope, index, finishReason, parser.calls);
+  if (finishReason !== null) yield finishChunk(envelope, index, finishReason, parser.calls, logprobs);
 }
 
 /** The deltas of several generations as they come, each with the index of its generation. */

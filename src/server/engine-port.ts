@@ -8,4 +8,6 @@ export interface EnginePort {
   chat(request: ChatRequest): Generation;
   /** Text of ids. */
   detokenize(ids: readonly number[]): string;
+  /** The bytes that an id adds to the text. */
+  tokenBytes(id: number): Uint8Array;
 }

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import type { SamplingOptions } from '../sampling/options.js';
 import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../sampling/params.js';
 import { type Body, parseFields, refuseUnknown } from './request-body.js';
 
@@ -64,8 +65,18 @@ const completionSchema = z.object({
   add_special_tokens: z.boolean().optional().nullable(),
 });
 
+/** Which of the answers are the best is known when all have ended. */
+function refuseBestOfStream({ stream }: StreamChoice, { n, bestOf }: SamplingOptions): void {
+  if (!stream || (bestOf ?? 0) <= (n ?? 1)) return;
+  throw new KvantError('conflicting-parameters', '`best_of` above `n` cannot be streamed.', {
+    kind: 'invalid-request',
+    where: 'best_of',
+    fix: 'Send "stream": false, or leave `best_of` out.',
+  });
+}
+
 const known = (schema: z.ZodObject): ReadonlySet<string> =>
-  new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS, 'max_completion_tokens', ...LABELS]);
+  new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS, ...LABELS]);
 const CHAT_FIELDS = known(chatSchema);
 const COMPLETION_FIELDS = known(completionSchema);
 
@@ -98,11 +109,14 @@ export function parseChat(body: Body): ParsedChat {
   const messages = fields.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
   const given = fields.tool_choice === 'none' ? [] : (fields.tools ?? []);
   const tools = given.length === 0 ? undefined : given;
+  const stream = streamChoice(fields);
+  const sampling = samplingFromWire(body);
+  refuseBestOfStream(stream, sampling);
   return {
-    ...streamChoice(fields),
+    ...stream,
     toolCalls: tools === undefined ? 'off' : fields.parallel_tool_calls === false ? 'one' : 'many',
     request: {
-      ...samplingFromWire(body),
+      ...sampling,
       messages,
       ...(tools === undefined ? {} : { tools }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
@@ -114,7 +128,9 @@ export function parseChat(body: Body): ParsedChat {
 export function parseCompletion(body: Body): ParsedCompletion {
   const fields = parseFields(completionSchema, body);
   refuseUnknown(body, COMPLETION_FIELDS);
-  const sampling = samplingFromWire(body);
+  const sampling = samplingFromWire(body, 'text');
+  const stream = streamChoice(fields);
+  refuseBestOfStream(stream, sampling);
   const { prompt } = fields;
   const prompts: (string | number[])[] =
     typeof prompt === 'string'
@@ -123,7 +139,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
         ? [prompt as number[]]
         : (prompt as string[] | number[][]);
   return {
-    ...streamChoice(fields),
+    ...stream,
     // OpenAI's default of this route is 16.
     requests: prompts.map((p) => ({
       maxTokens: 16,

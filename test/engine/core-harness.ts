@@ -1,10 +1,13 @@
 /** An EngineCore on the oracle device, and a way to ask it things. */
 import { Ops } from '../../src/device/ops.js';
+import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
 import type { ChoiceEvent, CoreRequest } from '../../src/engine/sequence.js';
-import type { EngineLimits, FinishReason } from '../../src/engine/types.js';
+import type { EngineLimits, FinishReason, TokenLogprobs } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
-import { resolveSampling, type SamplingOptions } from '../../src/sampling/params.js';
+import type { SamplingOptions } from '../../src/sampling/options.js';
+import { resolveSampling } from '../../src/sampling/params.js';
+import { tokenRules } from '../../src/sampling/token-rules.js';
 import type { TokenTable } from '../../src/text/token-bytes.js';
 import { OracleDevice } from './oracle-device.js';
 
@@ -13,6 +16,7 @@ export const VOCAB = 97;
 export interface Answer {
   text: string;
   readonly ids: number[];
+  readonly logprobs: TokenLogprobs[];
   finish: FinishReason | null;
   error: KvantError | null;
 }
@@ -110,19 +114,22 @@ export class Harness {
   add(
     prompt: readonly number[],
     sampling: SamplingOptions = { temperature: 0 },
+    constrain: Constrain | null = null,
   ): { id: number; answers: Answer[]; done: Promise<Answer[]> } {
+    const resolved = resolveSampling({ temperature: 0, ...sampling });
     const request: CoreRequest = {
       id: this.#nextId++,
       prompt: Int32Array.from(prompt),
-      sampling: resolveSampling({ temperature: 0, ...sampling }),
+      sampling: resolved,
+      rules: tokenRules(resolved, null),
       continuation: true,
       receivedAt: 0,
     };
-    this.core.add(request);
+    this.core.add(request, constrain);
     const answers: Answer[] = [];
     const ends: Promise<void>[] = [];
-    for (let choice = 0; choice < request.sampling.n; choice++) {
-      const answer: Answer = { text: '', ids: [], finish: null, error: null };
+    for (let choice = 0; choice < request.sampling.bestOf; choice++) {
+      const answer: Answer = { text: '', ids: [], logprobs: [], finish: null, error: null };
       answers.push(answer);
       ends.push(
         new Promise((done) => {
@@ -163,6 +170,7 @@ export class Harness {
       if (open === undefined) throw new Error(`an event for ${key}, which is over`);
       open.answer.text += event.text;
       open.answer.ids.push(...event.ids);
+      open.answer.logprobs.push(...(event.logprobs ?? []));
       if (event.finish === null) continue;
       open.answer.finish = event.finish;
       open.answer.error = event.error;

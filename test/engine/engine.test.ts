@@ -217,7 +217,7 @@ describe('Engine', () => {
     }
     const cases = [
       [engine.generate({ prompt: [1], temperature: Number.NaN }), 'temperature'],
-      [engine.generate({ prompt: [1], frequencyPenalty: 1 } as never), 'frequencyPenalty'],
+      [engine.generate({ prompt: [1], frequencyPenalty: 3 }), 'frequencyPenalty'],
       [engine.generate({ prompt: 5 as never }), 'prompt'],
       [engine.generate({ prompt: [1.5] }), 'prompt'],
       [engine.generate({ prompt: [4096] }), 'prompt'],

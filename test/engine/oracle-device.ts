@@ -20,11 +20,13 @@ import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { Graph } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { randomWord } from '../../src/device/random.js';
-import { NoSamplerRows } from '../../src/device/sampling.js';
+import { FEATURE, RECORD_WORDS } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { KvantError } from '../../src/errors.js';
-import { type SamplingParams, seedWords } from '../../src/sampling/params.js';
+import type { SamplingParams } from '../../src/sampling/options.js';
+import { seedWords } from '../../src/sampling/seed.js';
+import { OracleRows, oracleLogits } from './oracle-sampler.js';
 
 export interface OracleOptions {
   readonly vocab: number;
@@ -146,6 +148,9 @@ export class OracleDevice implements Device {
   };
   readonly lost: Promise<KvantError>;
   readonly pools = new Set<OraclePool>();
+  readonly rows = new OracleRows((slot) =>
+    this.log.some((step) => !step.settled && step.sequences.some((sequence) => sequence.slot === slot)),
+  );
   /** Every step submitted, oldest first; kept only while `keepLog`. */
   log: LoggedStep[] = [];
   keepLog = true;
@@ -197,7 +202,7 @@ export class OracleDevice implements Device {
     return {
       buffers: this.pools.size,
       bytes: [...this.pools].reduce((sum, p) => sum + p.bytes, 0),
-      samplerBytes: 0,
+      samplerBytes: this.rows.bytes,
       plans: 0,
     };
   }
@@ -205,7 +210,7 @@ export class OracleDevice implements Device {
   async compile(_graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
     const lastToken = new Int32Array(pool!.spec.slots).fill(-1);
     return {
-      sampler: new NoSamplerRows('oracle'),
+      sampler: this.rows,
       prepare: async () => {
         this.prepared++;
       },
@@ -262,12 +267,14 @@ export class OracleDevice implements Device {
   #run(inputs: StepInputs, pool: OraclePool, lastToken: Int32Array): Uint32Array {
     const { vocab, poison } = this.options;
     const hashes = new Float64Array(inputs.tokenCount);
+    const sequenceOf = new Uint32Array(inputs.tokenCount);
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const slot = inputs.seqSlot[s]!;
       const start = inputs.seqStart[s]!;
       const position = inputs.seqPosition[s]!;
       for (let i = 0; i < inputs.seqLength[s]!; i++) {
         const token = inputs.tokens[start + i]!;
+        sequenceOf[start + i] = s;
         pool.store[pool.at(slot, position + i)] = token < 0 ? lastToken[-token - 1]! : token;
       }
       let hash = 1;
@@ -279,7 +286,9 @@ export class OracleDevice implements Device {
         if (p >= position) hashes[start + p - position] = poisoned ? -1 : hash;
       }
     }
-    const ids = new Uint32Array(inputs.outputCount);
+    const features = inputs.sampling.features.subarray(0, inputs.outputCount);
+    const recorded = features.some((bits) => bits & (FEATURE.LOGPROBS | FEATURE.MIROSTAT));
+    const ids = new Uint32Array(inputs.outputCount * (recorded ? 1 + RECORD_WORDS : 1));
     const { temperature, seedLow, seedHigh, choice, position } = inputs.sampling;
     for (let row = 0; row < inputs.outputCount; row++) {
       const hash = hashes[inputs.outputs[row]!]!;
@@ -290,7 +299,17 @@ export class OracleDevice implements Device {
         choice: choice[row]!,
         position: position[row]!,
       };
-      ids[row] = hash < 0 ? INVALID_TOKEN : draw(hash, key, vocab);
+      if (features[row] !== 0 && hash >= 0) {
+        const slot = inputs.outputSlot[row]!;
+        const s = sequenceOf[inputs.outputs[row]!]!;
+        const length = inputs.seqPosition[s]! + inputs.seqLength[s]!;
+        const tokens = Array.from({ length }, (_, p) => pool.store[pool.at(slot, p)]!);
+        const wants = features[row]! & (FEATURE.LOGPROBS | FEATURE.MIROSTAT);
+        const at = inputs.outputCount + row * RECORD_WORDS;
+        const record = wants ? ids.subarray(at, at + RECORD_WORDS) : null;
+        const logits = oracleLogits(hash, vocab);
+        ids[row] = this.rows.draw(inputs.sampling, row, slot, logits, tokens, record);
+      } else ids[row] = hash < 0 ? INVALID_TOKEN : draw(hash, key, vocab);
       lastToken[inputs.outputSlot[row]!] = ids[row]!;
     }
     return ids;

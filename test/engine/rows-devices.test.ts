@@ -1,7 +1,9 @@
 /** Promises 1 and 2 on every device that keeps them bitwise, with a tiny model: any company, any chunks, any pool. */
 import { describe, expect, it } from 'vitest';
 import type { HostConfig } from '../../src/engine/messages.js';
-import { resolveSampling, type SamplingOptions } from '../../src/sampling/params.js';
+import type { SamplingOptions } from '../../src/sampling/options.js';
+import { resolveSampling } from '../../src/sampling/params.js';
+import { NO_RULES } from '../../src/sampling/token-rules.js';
 import { type DeviceSpec, devices } from '../devices/devices.js';
 import { randomPrompt, seeded } from './core-harness.js';
 import { loadTiny } from './tiny-host.js';
@@ -48,6 +50,7 @@ async function answers(
       id,
       prompt: Int32Array.from(prompt),
       sampling: resolveSampling(sampling),
+      rules: NO_RULES,
       continuation: true,
       receivedAt: 0,
     });

@@ -243,7 +243,9 @@ describe('chat answers', () => {
       [{ tool_choice: { type: 'function', function: { name: 'weather' } }, tools }, 'tool_choice'],
       [{ reasoning_effort: 'high' }, 'reasoning_effort'],
       [{ functions: [] }, 'functions'],
-      [{ logprobs: true }, 'logprobs'],
+      [{ logprobs: 5 }, 'logprobs'],
+      [{ top_logprobs: 2 }, 'top_logprobs'],
+      [{ n: 2, best_of: 3, stream: true }, 'best_of'],
       [{ max_tokens: 1, max_completion_tokens: 2 }, 'max_completion_tokens'],
     ] as const) {
       const response = await post(body);

@@ -179,8 +179,8 @@ describe('the openai client against the running server', () => {
       throw new Error(`accepted ${JSON.stringify(extra)}`);
     };
     expect(await refused({ temperature: -1 })).toMatchObject({ status: 400, param: 'temperature' });
-    expect(await refused({ logit_bias: { 5: 10 } })).toMatchObject({ status: 400, param: 'logit_bias' });
-    expect(await refused({ presence_penalty: 1 })).toMatchObject({ status: 400, param: 'presence_penalty' });
+    expect(await refused({ logit_bias: { 5: 1000 } })).toMatchObject({ status: 400, param: 'logit_bias' });
+    expect(await refused({ presence_penalty: 3 })).toMatchObject({ status: 400, param: 'presence_penalty' });
     expect(await refused({ nonsense: 1 })).toMatchObject({ status: 400, param: 'nonsense' });
     expect(await refused({ response_format: { type: 'json_object' } })).toMatchObject({
       status: 400,

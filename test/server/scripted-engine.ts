@@ -61,6 +61,10 @@ export class ScriptedEngine implements EnginePort {
     return this.script.prompt ?? '<|assistant|>\n';
   }
 
+  tokenBytes(id: number): Uint8Array {
+    return new TextEncoder().encode(`<${id}>`);
+  }
+
   chat(request: ChatRequest): GenerationStream {
     return this.#say(request);
   }
@@ -99,7 +103,15 @@ export class ScriptedEngine implements EnginePort {
     for (let i = 0; i < longest; i++) {
       for (const [choice, pieces] of choices.entries()) {
         if (i >= pieces.length) continue;
-        const event = { request: 0, choice, ids: [i], text: pieces[i]!, error: null, times: null };
+        const event = {
+          request: 0,
+          choice,
+          ids: [i],
+          text: pieces[i]!,
+          logprobs: null,
+          error: null,
+          times: null,
+        };
         stream.receive({ ...event, finish: i === pieces.length - 1 ? finish : null });
         // The reader gets every piece by itself.
         await new Promise((resolve) => setImmediate(resolve));

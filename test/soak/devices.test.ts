@@ -4,6 +4,7 @@
  */
 import { describe, expect, it } from 'vitest';
 import { resolveSampling } from '../../src/sampling/params.js';
+import { NO_RULES } from '../../src/sampling/token-rules.js';
 import { devices } from '../devices/devices.js';
 import { randomPrompt, seeded } from '../engine/core-harness.js';
 import { loadTiny } from '../engine/tiny-host.js';
@@ -44,7 +45,7 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('$name', (sp
           seed: id,
         });
         open.set(++id, { ids: 0, wanted });
-        core.add({ id, prompt, sampling, continuation: true, receivedAt: 0 });
+        core.add({ id, prompt, sampling, rules: NO_RULES, continuation: true, receivedAt: 0 });
         if (random() < 0.1) setTimeout((victim: number) => core.cancel(victim), 2, id);
       }
       await new Promise((resolve) => setTimeout(resolve, 1));

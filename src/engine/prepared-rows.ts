@@ -1,0 +1,56 @@
+/** The sampler's state of running rows: made ready when a row is admitted, let go of with its slot. */
+
+import { NoSamplerRows, type RowRecord, type SamplerRows } from '../device/sampling.js';
+import type { KvantError } from '../errors.js';
+import { asKvantError } from './core-errors.js';
+import type { Sequence } from './sequence.js';
+import type { TokenLogprobs } from './types.js';
+
+export class PreparedRows {
+  readonly #rows: SamplerRows;
+
+  constructor(rows: SamplerRows | null) {
+    this.#rows = rows ?? new NoSamplerRows('sampling');
+  }
+
+  get features(): number {
+    return this.#rows.features;
+  }
+
+  /** Resolves when the row can draw, with the error if it cannot. It has no work meanwhile. */
+  async prepare(sequence: Sequence): Promise<KvantError | null> {
+    const { request, row, table } = sequence;
+    sequence.preparing = true;
+    try {
+      await this.#rows.sync(table!.slot, row.spec(sequence.mu), sequence.history(), request.prompt.length);
+      if (sequence.phase === 'running' && sequence.constraint !== null) {
+        // A row that comes back has been told already.
+        if (sequence.ids.length === 0) this.constrain(sequence, null);
+        else this.#setMask(sequence);
+      }
+      return null;
+    } catch (error) {
+      return asKvantError(error);
+    } finally {
+      sequence.preparing = false;
+    }
+  }
+
+  /** Asks the row's constraint about the token after `last`. No step under way may name the row's slot. */
+  constrain(sequence: Sequence, last: number | null): void {
+    sequence.rule = sequence.constraint!.next(last);
+    this.#setMask(sequence);
+  }
+
+  release(slot: number): void {
+    this.#rows.release(slot);
+  }
+
+  #setMask({ rule, table }: Sequence): void {
+    if (typeof rule === 'object' && rule !== null) this.#rows.setMask(table!.slot, rule);
+  }
+}
+
+export function toLogprobs(id: number, { logprob, rank, ids, logprobs }: RowRecord): TokenLogprobs {
+  return { id, logprob, rank, top: Array.from(ids, (top, i) => ({ id: top, logprob: logprobs[i]! })) };
+}

@@ -1,0 +1,134 @@
+/** From a request's parameters to what a device takes: feature bits, the state of a row, the columns of a step. */
+
+import { FEATURE, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
+import type { SamplingInputs } from '../device/sampling-inputs.js';
+import type { SamplingParams } from './options.js';
+import type { TokenRules } from './token-rules.js';
+
+/** What changes from draw to draw. */
+export interface DrawState {
+  /** Tokens that the sequence has. */
+  readonly position: number;
+  /** Of those, drawn ones. */
+  readonly generated: number;
+  readonly choice: number;
+  readonly seedLow: number;
+  readonly seedHigh: number;
+  /** The draw is masked. */
+  readonly masked: boolean;
+  /** The id that is taken whatever is drawn, −1 for none. */
+  readonly forced: number;
+}
+
+/** One for a request; its choices share it. */
+export class RowSampling {
+  /** Every feature that a step of the row may have. 0: nothing is kept on the device. */
+  readonly features: number;
+  readonly #params: SamplingParams;
+  readonly #rules: TokenRules;
+  readonly #withheld: Uint32Array;
+  readonly #steady: number;
+
+  /** `endIds`: what ends an answer. `constrained`: draws may be masked and forced. */
+  constructor(params: SamplingParams, rules: TokenRules, endIds: Iterable<number>, constrained: boolean) {
+    this.#params = params;
+    this.#rules = rules;
+    this.#withheld = params.minTokens > 0 ? Uint32Array.from(new Set(endIds)).sort() : new Uint32Array(0);
+    this.#steady = steadyFeatures(params, rules, constrained);
+    this.features =
+      this.#steady |
+      (this.#withheld.length > 0 ? FEATURE.WITHHOLD : 0) |
+      (constrained ? FEATURE.MASK | FEATURE.FORCED : 0);
+  }
+
+  /** μ before the first draw. */
+  get firstMu(): number {
+    return 2 * (this.#params.mirostat?.tau ?? 0);
+  }
+
+  /** Whether results hold a record for the row. */
+  get recorded(): boolean {
+    return (this.features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT)) !== 0;
+  }
+
+  get logprobs(): boolean {
+    return (this.features & FEATURE.LOGPROBS) !== 0;
+  }
+
+  spec(mu: number): RowSpec {
+    const { biasIds, biasValues, banned, breakers } = this.#rules;
+    return {
+      features: this.features,
+      repetitionWindow: this.#params.repetitionContextSize,
+      dryWindow: this.#params.dry?.window ?? 0,
+      biasIds,
+      biasValues,
+      withheld: this.#withheld,
+      banned,
+      breakers,
+      mu,
+    };
+  }
+
+  fill(inputs: SamplingInputs, row: number, draw: DrawState): void {
+    const p = this.#params;
+    inputs.temperature[row] = p.temperature;
+    inputs.topK[row] = p.topK;
+    inputs.topP[row] = p.topP;
+    inputs.minP[row] = p.minP;
+    inputs.seedLow[row] = draw.seedLow;
+    inputs.seedHigh[row] = draw.seedHigh;
+    inputs.choice[row] = draw.choice;
+    inputs.position[row] = draw.position;
+    let features = this.#steady;
+    if (this.features !== 0) {
+      if (this.#withheld.length > 0 && draw.generated < p.minTokens) features |= FEATURE.WITHHOLD;
+      if (draw.masked) features |= FEATURE.MASK;
+      if (draw.forced >= 0) features |= FEATURE.FORCED;
+      this.#fillFeatures(inputs, row, draw);
+    }
+    inputs.features[row] = features;
+  }
+
+  #fillFeatures(inputs: SamplingInputs, row: number, draw: DrawState): void {
+    const p = this.#params;
+    inputs.typicalP[row] = p.typicalP;
+    inputs.topNSigma[row] = p.topNSigma;
+    inputs.xtcProbability[row] = p.xtc?.probability ?? 0;
+    inputs.xtcThreshold[row] = p.xtc?.threshold ?? 0;
+    inputs.mirostatTau[row] = p.mirostat?.tau ?? 0;
+    inputs.mirostatEta[row] = p.mirostat?.eta ?? 0;
+    inputs.repetitionPenalty[row] = p.repetitionPenalty;
+    inputs.repetitionWindow[row] = p.repetitionContextSize;
+    inputs.frequencyPenalty[row] = p.frequencyPenalty;
+    inputs.presencePenalty[row] = p.presencePenalty;
+    inputs.dryMultiplier[row] = p.dry?.multiplier ?? 0;
+    inputs.dryLogBase[row] = Math.log(p.dry?.base ?? 1);
+    inputs.dryAllowedLength[row] = p.dry?.allowedLength ?? 0;
+    inputs.dryWindow[row] = p.dry?.window ?? 0;
+    inputs.topLogprobs[row] = p.logprobs ?? 0;
+    inputs.forced[row] = Math.max(0, draw.forced);
+  }
+}
+
+/** Features that every draw of the request has. */
+function steadyFeatures(p: SamplingParams, rules: TokenRules, constrained: boolean): number {
+  const draws = p.temperature > 0;
+  let features = 0;
+  if (rules.biasIds.length > 0) features |= FEATURE.BIAS;
+  if (rules.banned.length > 0) features |= FEATURE.BANNED;
+  if (p.repetitionPenalty !== 1) features |= FEATURE.REPETITION;
+  if (p.frequencyPenalty !== 0 || p.presencePenalty !== 0) features |= FEATURE.COUNTS;
+  if (p.dry !== null) features |= FEATURE.DRY;
+  if (draws && p.mirostat !== null) features |= FEATURE.MIROSTAT;
+  if (draws && p.typicalP < 1) features |= FEATURE.TYPICAL;
+  if (draws && p.topNSigma > 0) features |= FEATURE.SIGMA;
+  if (draws && p.xtc !== null) features |= FEATURE.XTC;
+  if (p.logprobs !== null) {
+    features |= FEATURE.LOGPROBS;
+    // Without penalties the processed logits are the raw ones.
+    const penalised = (features & PENALTY_FEATURES) !== 0 || p.minTokens > 0 || constrained;
+    if (p.logprobsMode === 'processed' && penalised) features |= FEATURE.PROCESSED;
+  }
+  return features;
+}
