@@ -96,7 +96,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
     import('../engine/model-text.js'),
     import('../engine/model-location.js'),
   ]);
-  const text = await ModelText.load(await locateModel(model, options), () => {});
+  const text = await ModelText.load(await locateModel(model, options));
   const files = await Promise.all(
     [...new Set([...flags.text, ...flags.set])].map(async (path) => ({
       name: setName(path),

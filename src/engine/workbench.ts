@@ -75,12 +75,12 @@ export class Workbench implements AsyncDisposable {
     options: EngineOptions,
     lanes: readonly LaneRequest[],
   ): Promise<Workbench> {
-    const { onProgress, onLog, signal, blockTokens = DEFAULT_BLOCK_TOKENS } = options;
+    const { onProgress, signal, blockTokens = DEFAULT_BLOCK_TOKENS } = options;
     let origin: WeightOrigin;
     let text = ModelText.none();
     if ('model' in what) {
       const path = await locateModel(what.model, options);
-      text = await ModelText.load(path, (entry) => onLog?.(entry));
+      text = await ModelText.load(path);
       origin = { kind: 'folder', path };
     } else {
       const { shape: name, vocab } = what;
