@@ -12,7 +12,7 @@ export async function openDevice() {
   const backend = process.env.KVANT_BACKEND ?? 'vulkan';
   const gpu = dawn.create([
     `backend=${backend}`,
-    'enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_robustness',
+    'enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness',
     'disable-dawn-features=timestamp_quantization',
   ]);
   const adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' });

@@ -28,6 +28,7 @@ const affine = (bits: 2 | 3 | 4 | 5 | 6 | 8, groupSize: 32 | 64 | 128 = 64): KvF
   groupSize,
 });
 const turbo = (bits: 2 | 3 | 4 | 8): KvFormat => ({ kind: 'turboquant', bits });
+const F32: KvFormat = { kind: 'float', dtype: 'f32' };
 const F16: KvFormat = { kind: 'float', dtype: 'f16' };
 
 const bound = (spec: DeviceSpec): number => (spec.precision === 'reference' ? 1e-4 : 2e-3);
@@ -98,12 +99,15 @@ class Layer {
     const qkv = data ?? this.#random.normals(rows * width);
     // No value so close to a decision that f32 may take it the other way.
     const stored = (format: KvFormat, side: KvSide, x: Float32Array): Float64Array => {
-      const near = (factor: number): number =>
-        encodeVector(
+      // The f16 that goes with the codes, should x be a little larger or smaller.
+      const near = (factor: number): string => {
+        const { norm, scales } = encodeVector(
           format,
           side,
           x.map((value) => value * factor),
-        ).norm;
+        );
+        return `${norm} ${scales.join()}`;
+      };
       let vector = encodeVector(format, side, x);
       while (vector.margin < 2e-6 || near(1 - 5e-7) !== near(1 + 5e-7)) {
         x.set(this.#random.normals(headDim));
@@ -193,6 +197,27 @@ describe.each([...devices.filter((d) => d.kind === 'webgpu'), ...narrowSubgroups
       await check({ heads: 4, kvHeads: 1, headDim, key: affine(8), value: affine(5, 32) }, steps.slice(0, 3));
       await check({ heads: 8, kvHeads: 1, headDim, key: affine(4, 128), value: turbo(2) }, steps.slice(0, 3));
       await check({ heads: 2, kvHeads: 1, headDim, key: F16, value: affine(3) }, steps.slice(0, 3));
+    });
+    it('contexts over several splits, windows and soft caps', async () => {
+      const base = { heads: 4, kvHeads: 2, headDim: 64 };
+      const long: typeof steps = [
+        [[0], [250]],
+        [[0], [40]],
+        [
+          [0, 1],
+          [1, 3],
+        ],
+        [
+          [0, 1],
+          [1, 1],
+        ],
+      ];
+      await check({ ...base, key: affine(8), value: affine(4) }, long);
+      await check({ ...base, key: turbo(3), value: turbo(4) }, long);
+      await check({ ...base, key: F16, value: F16 }, long);
+      await check({ ...base, key: F32, value: F32, window: 20 }, long);
+      await check({ ...base, key: affine(4, 32), value: turbo(3), window: 30 }, long);
+      await check({ ...base, key: turbo(4), value: affine(8), softcap: 2 }, long);
     });
   },
 );

@@ -25,7 +25,7 @@ function configsOf(
   if (lanes === 0) return [];
   return SIZES.map(([below, threads]) => ({
     below,
-    config: { subgroupSize: lanes, threads, unroll: 4 },
+    config: { subgroupSize: lanes, threads, unroll: 4, f16: capabilities.f16 },
   })).filter(
     ({ config }) =>
       config.threads <= capabilities.workgroupThreads &&

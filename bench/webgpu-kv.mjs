@@ -1,0 +1,596 @@
+// Decode attention over quantised KV: every fast kernel against float64, then its time.
+//
+//   node bench/webgpu-kv.mjs [--only check,time,reduce] [--seconds 300] [--json FILE] [--quick]
+//
+// Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
+
+import { writeFileSync } from 'node:fs';
+import { arenaWord, Bench, f16, normals, openDevice, relativeError } from './webgpu-harness.mjs';
+
+const load = (path) => import(new URL(`../dist/device/${path}`, import.meta.url));
+const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
+const { reduceStage } = await load('webgpu/kernels/attend-reduce.js');
+const { kvLayout, kvTables, signedCodes } = await load('webgpu/kernels/kv-layout.js');
+const { allRows } = await load('webgpu/kernels/kv-rows.js');
+const { kvFormatName } = await load('kv.js');
+const { turboCodebook } = await load('turboquant/codebooks.js');
+const { turboRotation, unrotate } = await load('turboquant/rotation.js');
+
+const args = process.argv.slice(2);
+const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
+const only = option('--only', 'check,time,reduce').split(',');
+const seconds = Number(option('--seconds', '300'));
+const jsonPath = option('--json', null);
+const quick = args.includes('--quick');
+const began = performance.now();
+const left = () => seconds - (performance.now() - began) / 1000;
+
+const opened = await openDevice();
+const bench = new Bench(opened);
+const { features } = bench;
+const lanes = features.subgroupSize;
+const report = { device: opened.info, features, ceilings: {}, checks: [], times: [] };
+const save = () => jsonPath && writeFileSync(jsonPath, JSON.stringify(report, null, 1));
+console.log(
+  `${opened.info.device} ${opened.info.description}, f16 ${features.f16}, subgroups of ${lanes}, workgroup memory ${features.workgroupBytes}`,
+);
+if (lanes === 0) throw new Error('subgroups of one size are needed');
+
+const affine = (bits, groupSize = 64) => ({ kind: 'affine', bits, groupSize });
+const turbo = (bits) => ({ kind: 'turboquant', bits });
+const F16 = { kind: 'float', dtype: 'f16' };
+const F32 = { kind: 'float', dtype: 'f32' };
+const BLOCK = 32;
+const count = (n) => Array.from({ length: n }, (_, i) => i);
+
+// --- storage
+
+/** What a word of a side is, from its hash: codes as they come, floats and scales and norms in a sane range. */
+function masks(format) {
+  if (format.kind === 'float')
+    return {
+      and: format.dtype === 'f16' ? 0x83ff83ff : 0x807fffff,
+      or: format.dtype === 'f16' ? 0x38003800 : 0x3f000000,
+    };
+  if (format.kind === 'affine')
+    // scale in [1, 2) · 2^-bits, bias in (-1, -1/2]
+    return { and: 0x03ff03ff, or: (0xb8000000 | ((15 - format.bits) << 10)) >>> 0 };
+  return { and: 0x03ff03ff, or: 0x48004800 };
+}
+
+class Side {
+  constructor(which, format, place, seed) {
+    Object.assign(this, { which, format, place, seed });
+    this.layout = kvLayout(format, place);
+    const { and, or } = masks(format);
+    Object.assign(this, { and, or });
+    this.buffer = bench.buffer(this.layout.bytes);
+    const words = Math.ceil(this.layout.bytes / 4);
+    const float = format.kind === 'float';
+    const across = Math.min(32768, Math.ceil(words / 256));
+    bench.once(
+      `@group(0) @binding(0) var<storage, read_write> data: array<u32>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  let i = id.y * ${across * 256}u + id.x;
+  if (i >= ${words}u) { return; }
+  var h = i ^ ${seed >>> 0}u;
+  h = (h ^ (h >> 16u)) * 0x7feb352du;
+  h = (h ^ (h >> 15u)) * 0x846ca68bu;
+  h = h ^ (h >> 16u);
+  if (i >= ${float ? 0 : this.layout.metaAt}u) { h = (h & ${and >>> 0}u) | ${or >>> 0}u; }
+  data[i] = h;
+}`,
+      [this.buffer],
+      [across, Math.ceil(words / 256 / across), 1],
+    );
+    const tables = kvTables(format, place.headDim, which);
+    if (tables.length > 0) bench.device.queue.writeBuffer(this.buffer, this.layout.tablesAt * 4, tables);
+  }
+
+  word(i) {
+    const h = arenaWord(i, this.seed);
+    return this.format.kind === 'float' || i >= this.layout.metaAt ? ((h & this.and) | this.or) >>> 0 : h;
+  }
+
+  /** Codes of a vector, from the layout as it is documented. */
+  #codes(first) {
+    const { format, place } = this;
+    const { headDim } = place;
+    if (signedCodes(format)) {
+      return count(headDim).map((d) => {
+        const w = this.word(first + (d >> 3));
+        const [p, e] = [(d & 7) >> 1, d & 1];
+        const m = (w >>> ((p >> 1) * 16 + (p & 1) * 6 + e * 3)) & 7;
+        return (w >>> (15 + 16 * e - p)) & 1 ? 7 - m : 8 + m;
+      });
+    }
+    const { bits } = format;
+    if (bits === 3) {
+      return count(headDim).map((d) => {
+        const base = first + Math.floor(d / 32) * 3;
+        const pair = (d % 32) >> 1;
+        const six =
+          pair < 15
+            ? (this.word(base + Math.floor(pair / 5)) >>> ((pair % 5) * 6)) & 63
+            : count(3).reduce((s, j) => s | ((this.word(base + j) >>> 30) << (2 * j)), 0);
+        return (six >> (3 * (d & 1))) & 7;
+      });
+    }
+    return count(headDim).map((d) => {
+      let code = 0;
+      for (let b = 0; b < bits; b++) {
+        const at = d * bits + b;
+        code |= ((this.word(first + (at >> 5)) >>> (at & 31)) & 1) << b;
+      }
+      return code;
+    });
+  }
+
+  /** A stored vector as attention reads it. */
+  vector(block, kv, t) {
+    const { format, layout, place } = this;
+    const { headDim, kvHeads, blockTokens } = place;
+    const row = (block * kvHeads + kv) * blockTokens + t;
+    const first = row * layout.words;
+    if (format.kind === 'float') {
+      const bits = new Uint32Array(1);
+      return Float64Array.from(count(headDim), (d) => {
+        if (format.dtype === 'f16') return f16(this.word(first + (d >> 1)) >>> (d & 1 ? 16 : 0));
+        bits[0] = this.word(first + d);
+        return new Float32Array(bits.buffer)[0];
+      });
+    }
+    const codes = this.#codes(first);
+    if (format.kind === 'affine') {
+      return Float64Array.from(codes, (c, d) => {
+        const w = this.word(layout.metaAt + row * layout.groups + Math.floor(d / format.groupSize));
+        return c * f16(w) + f16(w >>> 16);
+      });
+    }
+    const w = this.word(layout.metaAt + (block * layout.metaHeads + (kv >> 1)) * blockTokens + t);
+    const norm = f16(kv & 1 ? w >>> 16 : w);
+    const { centroids } = turboCodebook(headDim, format.bits);
+    return unrotate(
+      turboRotation(headDim, this.which),
+      Float64Array.from(codes, (c) => centroids[c] * norm),
+    );
+  }
+}
+
+// --- cases
+
+/** Rows of one token each at `positions`, cut at every `split` positions; blocks dealt in hashed order. */
+function makeCase(shape, positions, split = 256) {
+  const each = positions.map((p) => Math.floor(p / BLOCK) + 1);
+  const blocks = each.reduce((a, b) => a + b, 0);
+  const maxBlocksPerSlot = Math.max(...each);
+  const order = count(blocks).sort((a, b) => arenaWord(a, 77) - arenaWord(b, 77));
+  const tables = new Uint32Array(positions.length * maxBlocksPerSlot);
+  let dealt = 0;
+  each.forEach((n, s) => {
+    for (let i = 0; i < n; i++) tables[s * maxBlocksPerSlot + i] = order[dealt++];
+  });
+  const splits = positions.map((p) => Math.floor(p / split) + 1);
+  const items = splits.reduce((a, b) => a + b, 0);
+  const rows = positions.length;
+  const itemsAt = 3 + rows;
+  const rowsAt = itemsAt + items;
+  const step = new Uint32Array((rowsAt + rows) * 4);
+  step.set([rows, 0, rows, items, rows, 0, itemsAt, 0, itemsAt, rowsAt, rowsAt + rows, 0]);
+  let item = 0;
+  positions.forEach((p, r) => {
+    step.set([0, r, p, 0], (3 + r) * 4);
+    step.set([r, item, splits[r], r], (rowsAt + r) * 4);
+    for (let i = 0; i < splits[r]; i++) step.set([r, i, r, p], (itemsAt + item++) * 4);
+  });
+  return {
+    shape: { ...shape, blockTokens: BLOCK, maxBlocksPerSlot, maxItems: items, rows: allRows(blocks) },
+    place: { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: BLOCK, blocks },
+    facts: { tokens: rows, outputs: 0, sequences: rows, items, itemRows: rows, tiles: 0 },
+    positions,
+    tables,
+    step,
+    items,
+    rows,
+  };
+}
+
+const shapeOf = (heads, kvHeads, headDim, key, value, more = {}) => ({
+  heads,
+  kvHeads,
+  headDim,
+  key,
+  value,
+  scale: 1 / Math.sqrt(headDim),
+  window: null,
+  softcap: null,
+  ...more,
+});
+
+function text(stage, facts) {
+  const workgroups = [0, 0, 0];
+  stage.workgroups(facts, workgroups);
+  return {
+    label: stage.label,
+    wgsl: stage.wgsl,
+    bindings: stage.bindings.map((b) => b.name),
+    writes: stage.bindings.filter((b) => b.access === 'read_write').map((b) => b.name),
+    workgroups,
+    params: stage.params,
+  };
+}
+
+function buffersOf(c, q) {
+  const { heads, headDim } = c.shape;
+  return {
+    step: bench.upload(c.step),
+    q: bench.upload(q),
+    tables: bench.upload(c.tables),
+    out: bench.buffer(c.rows * heads * headDim * 4),
+    scratchSums: bench.buffer(c.items * heads * headDim * 4),
+    scratchTops: bench.buffer(c.items * heads * 8),
+  };
+}
+
+/** Queries as the kernel gets them: turned like the keys where those are. */
+function queriesOf(c, sharp) {
+  const { heads, headDim, key } = c.shape;
+  const plain = normals(c.rows * heads * headDim, 99).map((v) => v * sharp);
+  if (key.kind !== 'turboquant') return { plain, given: plain };
+  const rotation = turboRotation(headDim, 'key');
+  // R is orthogonal: R x of each basis vector are its columns, and the inverse of Rᵀ is R.
+  const columns = count(headDim).map((d) =>
+    unrotate(
+      rotation,
+      Float64Array.from({ length: headDim }, (_, i) => (i === d ? 1 : 0)),
+    ),
+  );
+  const given = new Float32Array(plain.length);
+  for (let at = 0; at < plain.length; at += headDim)
+    for (let d = 0; d < headDim; d++) {
+      let sum = 0;
+      for (let i = 0; i < headDim; i++) sum += columns[d][i] * plain[at + i];
+      given[at + d] = sum;
+    }
+  return { plain, given };
+}
+
+function reference(c, keys, values, q, row, head) {
+  const { shape } = c;
+  const { heads, kvHeads, headDim, maxBlocksPerSlot, window, softcap } = shape;
+  const kv = Math.floor(head / (heads / kvHeads));
+  const position = c.positions[row];
+  const low = window === null ? 0 : Math.max(0, position - window + 1);
+  const scores = [];
+  const blockOf = (t) => c.tables[row * maxBlocksPerSlot + Math.floor(t / BLOCK)];
+  for (let t = low; t <= position; t++) {
+    const k = keys.vector(blockOf(t), kv, t % BLOCK);
+    let s = 0;
+    for (let d = 0; d < headDim; d++) s += q[(row * heads + head) * headDim + d] * k[d];
+    s *= shape.scale;
+    scores.push(softcap === null ? s : softcap * Math.tanh(s / softcap));
+  }
+  const top = Math.max(...scores);
+  const out = new Float64Array(headDim);
+  let total = 0;
+  scores.forEach((s, i) => {
+    const w = Math.exp(s - top);
+    total += w;
+    const v = values.vector(blockOf(low + i), kv, (low + i) % BLOCK);
+    for (let d = 0; d < headDim; d++) out[d] += w * v[d];
+  });
+  return out.map((x) => x / total);
+}
+
+const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, ...config });
+const label = (c) =>
+  Object.entries(c)
+    .map(
+      ([k, v]) =>
+        `${{ threads: 't', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd', keyChain: 'kc', valueChain: 'vc' }[k] ?? k}${v === true ? '' : v}`,
+    )
+    .join(' ');
+
+// --- check
+
+async function check(shape, positions, config, sharp, slices = 4) {
+  const c = makeCase(shape, positions, config.split);
+  const row = {
+    name: `${kvFormatName(shape.key)}/${kvFormatName(shape.value)} ${shape.heads}/${shape.kvHeads}×${shape.headDim}${shape.window === null ? '' : ` w${shape.window}`}${shape.softcap === null ? '' : ` cap${shape.softcap}`} q×${sharp}`,
+    config: label(config),
+  };
+  try {
+    if (!decodeFits(c.shape, configOf(config), features.workgroupBytes)) {
+      row.skipped = true;
+      report.checks.push(row);
+      return;
+    }
+    const keys = new Side('key', shape.key, c.place, 5);
+    const values = new Side('value', shape.value, c.place, 6);
+    const { plain, given } = queriesOf(c, sharp);
+    const buffers = buffersOf(c, given);
+    const all = { ...buffers, keys: keys.buffer, values: values.buffer };
+    const stages = [decodeStage(c.shape, configOf(config)), reduceStage(c.shape, slices)];
+    const launches = [];
+    for (const stage of stages) launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
+    bench.run(launches);
+    const out = await bench.readFloats(buffers.out, c.rows * shape.heads * shape.headDim, 'f32');
+    let worst = 0;
+    for (let r = 0; r < c.rows; r++)
+      for (const head of new Set([0, shape.heads - 1, (r * 5 + 1) % shape.heads])) {
+        const ref = reference(c, keys, values, plain, r, head);
+        const at = (r * shape.heads + head) * shape.headDim;
+        const error = relativeError(out.subarray(at, at + shape.headDim), ref);
+        worst = Number.isNaN(error) ? Number.NaN : Math.max(worst, error);
+      }
+    row.error = worst;
+    row.bound = 2e-3;
+    row.good = worst < 2e-3;
+    for (const b of [...Object.values(buffers), keys.buffer, values.buffer]) b.destroy();
+  } catch (error) {
+    row.failed = String(error.message).slice(0, 700);
+  }
+  report.checks.push(row);
+  if (row.failed !== undefined || !row.good)
+    console.log(`check ${row.name} ${row.config}: ${row.failed ?? `error ${row.error}`}`);
+}
+
+if (only.includes('check')) {
+  const pairs = [
+    [F16, F16],
+    [F32, F32],
+    [affine(8), affine(8)],
+    [affine(4), affine(4)],
+    [turbo(3), turbo(4)],
+    [turbo(4), turbo(4)],
+    [turbo(2), turbo(3)],
+    [turbo(8), turbo(8)],
+    [affine(8, 32), affine(4, 32)],
+    [affine(4, 128), affine(8, 128)],
+    [affine(2), affine(3)],
+    [affine(3), affine(2)],
+    [affine(6), affine(5)],
+    [affine(5), affine(6)],
+    [affine(8), turbo(4)],
+    [F16, turbo(3)],
+    [turbo(3), F16],
+  ];
+  const context = quick ? [70, 5] : [700, 255, 256];
+  const config = { threads: 64, unroll: 4, valueUnroll: 4 };
+  for (const [key, value] of pairs) {
+    await check(shapeOf(8, 2, 128, key, value), context, config, 2);
+    if (quick) continue;
+    await check(shapeOf(8, 2, 128, key, value), context, config, 8);
+    await check(shapeOf(8, 1, 128, key, value), context, config, 2);
+    await check(shapeOf(4, 2, 64, key, value), context, config, 2);
+    await check(shapeOf(3, 3, 256, key, value), context, config, 2);
+  }
+  for (const [key, value] of pairs.slice(0, 6)) {
+    await check(shapeOf(14, 2, 128, key, value), context, config, 2);
+    await check(shapeOf(8, 2, 128, key, value, { window: 100 }), context, config, 2);
+    if (quick) continue;
+    await check(shapeOf(8, 2, 128, key, value, { softcap: 2 }), context, config, 2);
+    for (const more of [
+      { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
+      { threads: 256, unroll: 2, valueUnroll: 4 },
+      { threads: 64, unroll: 4, valueUnroll: 8, split: 512 },
+      { threads: 64, unroll: 2, valueUnroll: 4, keyChain: 4, valueChain: 8 },
+    ])
+      await check(shapeOf(32, 8, 128, key, value), context, more, 2);
+  }
+  const done = report.checks.filter((r) => r.error !== undefined);
+  const bad = report.checks.filter((r) => r.failed !== undefined || r.good === false);
+  console.log(
+    `checked ${done.length}, ${bad.length} wrong, ${report.checks.filter((r) => r.skipped).length} have no fast kernel`,
+  );
+  const byName = new Map();
+  for (const r of done) {
+    const name = `${r.name.split(' ')[0]} ${r.name.split(' ').at(-1)}`;
+    byName.set(name, Math.max(byName.get(name) ?? 0, r.error));
+  }
+  for (const [name, error] of byName) console.log(`  worst ${name.padEnd(30)} ${error.toExponential(1)}`);
+  save();
+}
+
+// --- ceilings
+
+{
+  const bytes = quick ? 2 ** 26 : 2 ** 30;
+  const data = bench.buffer(bytes);
+  const out = bench.buffer(16);
+  const words = bytes / 16;
+  const read = await bench.compile({
+    label: 'read',
+    bindings: ['data', 'out'],
+    writes: ['out'],
+    workgroups: [4096, 1, 1],
+    wgsl: `@group(0) @binding(0) var<storage, read> data: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read_write> out: array<vec4<u32>>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  var sum = vec4<u32>();
+  for (var i = id.x; i < ${words}u; i += ${4096 * 256 * 4}u) {
+    sum ^= data[i]; sum += data[min(i + ${4096 * 256}u, ${words - 1}u)]; sum ^= data[min(i + ${4096 * 512}u, ${words - 1}u)]; sum += data[min(i + ${4096 * 768}u, ${words - 1}u)];
+  }
+  if (all(sum == vec4<u32>(0x12345u))) { out[0] = sum; }
+}`,
+  });
+  const { us } = await bench.time([bench.launch(read, { data, out })], quick ? { samples: 3 } : {});
+  report.ceilings.readGBs = bytes / us / 1000;
+  console.log(`read ${report.ceilings.readGBs.toFixed(0)} GB/s`);
+  data.destroy();
+}
+
+// --- time
+
+const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 1500, samples: 5 };
+/** Bytes that launches go round through, so that none finds the cache of the one before. */
+const ROUND = quick ? 2 ** 22 : 400 * 2 ** 20;
+
+async function timeCase(name, shape, positions, configs, reduces = [4]) {
+  const pools = [];
+  const made = new Map();
+  let best = null;
+  for (const config of configs) {
+    if (left() < 5) break;
+    const split = config.split ?? 256;
+    let c = made.get(split);
+    if (c === undefined) {
+      c = makeCase(shape, positions, split);
+      c.buffers = buffersOf(c, queriesOf(c, 1).given);
+      made.set(split, c);
+    }
+    if (!decodeFits(c.shape, configOf(config), features.workgroupBytes)) continue;
+    if (pools.length === 0) {
+      const size = kvLayout(shape.key, c.place).bytes + kvLayout(shape.value, c.place).bytes;
+      for (let i = 0; i < Math.min(16, Math.max(1, Math.ceil(ROUND / size))); i++)
+        pools.push({
+          keys: new Side('key', shape.key, c.place, 5 + i).buffer,
+          values: new Side('value', shape.value, c.place, 55 + i).buffer,
+        });
+    }
+    const { kvHeads, headDim } = shape;
+    const tokens = positions.reduce((n, p) => n + p + 1, 0);
+    const one = { headDim, kvHeads, blockTokens: 1, blocks: 1 };
+    const tokenBytes = (f) => {
+      const l = kvLayout(f, one);
+      return 4 * (l.words * kvHeads + l.groups * l.metaHeads);
+    };
+    const bytes = tokens * (tokenBytes(shape.key) + tokenBytes(shape.value));
+    for (const slices of reduces) {
+      const row = { name, config: label(config), slices };
+      try {
+        const first = await bench.compile(text(decodeStage(c.shape, configOf(config)), c.facts));
+        const second = await bench.compile(text(reduceStage(c.shape, slices), c.facts));
+        const on = (kernel) => pools.map((p) => bench.launch(kernel, { ...c.buffers, ...p }));
+        const alone = await bench.time(on(first), timing);
+        const a = on(first);
+        const b = on(second);
+        const both = await bench.time(
+          pools.flatMap((_, i) => [a[i], b[i]]),
+          timing,
+        );
+        row.us = both.us * 2;
+        row.firstUs = alone.us;
+        row.spread = both.spread;
+        row.gbs = bytes / row.us / 1000;
+        row.share = row.gbs / report.ceilings.readGBs;
+        row.firstShare = bytes / row.firstUs / 1000 / report.ceilings.readGBs;
+        if (best === null || row.us < best.us) best = row;
+      } catch (error) {
+        row.failed = String(error.message).slice(0, 300);
+      }
+      report.times.push(row);
+      console.log(
+        row.failed === undefined
+          ? `${name.padEnd(34)} ${row.config.padEnd(34)} ${row.us.toFixed(1).padStart(8)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  without reduce(${slices}) ${row.firstUs.toFixed(1)} µs ${(row.firstShare * 100).toFixed(1)} %`
+          : `${name} ${row.config}: ${row.failed}`,
+      );
+    }
+  }
+  for (const p of pools) for (const b of Object.values(p)) b.destroy();
+  for (const c of made.values()) for (const b of Object.values(c.buffers)) b.destroy();
+  save();
+  return best;
+}
+
+const formats = {
+  f16: [F16, F16],
+  affine8: [affine(8), affine(8)],
+  affine4: [affine(4), affine(4)],
+  'turbo3.5': [turbo(3), turbo(4)],
+};
+const model = quick ? [4, 2, 64] : [32, 8, 128];
+const common = [
+  { threads: 64, unroll: 4, valueUnroll: 4 },
+  { threads: 64, unroll: 4, valueUnroll: 8 },
+  { threads: 64, unroll: 2, valueUnroll: 4, ahead: true },
+  { threads: 32, unroll: 4, valueUnroll: 8 },
+  { threads: 128, unroll: 4, valueUnroll: 8 },
+  { threads: 128, unroll: 2, valueUnroll: 4 },
+  { threads: 256, unroll: 2, valueUnroll: 4 },
+  { threads: 64, unroll: 4, valueUnroll: 8, split: 512 },
+];
+const own = {
+  f16: [
+    { threads: 64, unroll: 2, valueUnroll: 8, keyDims: 8 },
+    { threads: 64, unroll: 8, valueUnroll: 8, keyDims: 8 },
+    { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
+  ],
+  affine8: [
+    { threads: 64, unroll: 4, valueUnroll: 8, keyDims: 16 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16 },
+    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+  ],
+  affine4: [
+    { threads: 64, unroll: 4, valueUnroll: 8, keyDims: 16 },
+    { threads: 64, unroll: 4, valueUnroll: 4, valueDims: 32 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16, keyChain: 8 },
+    { threads: 64, unroll: 2, valueUnroll: 2 },
+    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+  ],
+  'turbo3.5': [
+    { threads: 64, unroll: 4, valueUnroll: 4, valueDims: 32 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
+    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16, keyChain: 8 },
+    { threads: 64, unroll: 2, valueUnroll: 2 },
+    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+  ],
+};
+const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
+if (only.includes('time')) {
+  const bests = [];
+  for (const [rows, context] of quick
+    ? [[2, 300]]
+    : [
+        [4, 20000],
+        [32, 4000],
+      ]) {
+    for (const [name, [key, value]] of Object.entries(formats)) {
+      const best = await timeCase(
+        `${name} ${rows} × ${context}`,
+        shapeOf(...model, key, value),
+        rowsAt(rows, context),
+        [...common, ...own[name]].slice(0, quick ? 2 : undefined),
+      );
+      if (best !== null) bests.push({ ...best, format: name, rows });
+    }
+  }
+  if (!quick)
+    for (const [rows, context] of [
+      [1, 512],
+      [1, 4096],
+      [1, 20000],
+      [8, 2000],
+    ])
+      for (const [name, [key, value]] of Object.entries(formats))
+        await timeCase(
+          `${name} ${rows} × ${context}`,
+          shapeOf(...model, key, value),
+          rowsAt(rows, context),
+          common.filter((c) => c.split === undefined && c.threads >= 64 && !c.ahead),
+        );
+  console.log('\nbest');
+  for (const b of bests) {
+    const float = bests.find((f) => f.format === 'f16' && f.rows === b.rows);
+    console.log(
+      `${b.name.padEnd(26)} ${b.config.padEnd(34)} ${b.us.toFixed(1).padStart(8)} µs ${b.gbs.toFixed(0).padStart(6)} GB/s ${(b.share * 100).toFixed(1).padStart(5)} %  ${(float.us / b.us).toFixed(2)} × f16`,
+    );
+  }
+  report.bests = bests;
+}
+if (only.includes('reduce') && !quick) {
+  const [key, value] = formats['turbo3.5'];
+  await timeCase(
+    'reduce turbo3.5 4 × 20000',
+    shapeOf(...model, key, value),
+    rowsAt(4, 20000),
+    [common[1]],
+    [1, 2, 4, 8],
+  );
+}
+report.seconds = (performance.now() - began) / 1000;
+save();
+console.log(`${report.seconds.toFixed(0)} s`);
+process.exit(0);
