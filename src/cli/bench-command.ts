@@ -4,6 +4,7 @@ import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import type { BenchResult } from './bench-cases.js';
 import { addBenchKvCommand } from './bench-kv-command.js';
+import { addBenchSamplerCommand } from './bench-sampler-command.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
 
@@ -35,9 +36,10 @@ export function addBenchCommand(program: Command): void {
     .option('--repeats <n>', 'runs of which the median is taken', integer(1, 99), 3)
     .option('--json', 'print as JSON');
   addEngineFlags(command);
-  // `bench kv` has flags of the same names.
+  // `bench kv` and `bench sampler` have flags of the same names.
   command.enablePositionalOptions();
   addBenchKvCommand(command);
+  addBenchSamplerCommand(command);
   command.addHelpText(
     'after',
     `

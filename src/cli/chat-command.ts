@@ -5,16 +5,8 @@ import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import {
-  addEngineFlags,
-  addSamplingFlags,
-  type CliLogLevel,
-  type EngineFlags,
-  engineOptions,
-  logLevelFlag,
-  type SamplingFlags,
-  samplingOptions,
-} from './flags.js';
+import { addEngineFlags, type CliLogLevel, type EngineFlags, engineOptions, logLevelFlag } from './flags.js';
+import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
 interface ChatFlags extends EngineFlags, SamplingFlags {
   readonly system?: string;

@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import { bytes, integer, number } from './flag-numbers.js';
+import { bytes, integer } from './flag-numbers.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 
 export { bytes, integer, integers, number } from './flag-numbers.js';
@@ -122,32 +122,4 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),
   };
-}
-
-/** Flags of every command that samples. */
-export function addSamplingFlags(command: Command): Command {
-  return command
-    .option('--max-tokens <n>', 'most tokens to generate', integer(1))
-    .option('--temperature <t>', '0 is greedy (default: the model’s)', number(0, 100))
-    .option('--top-k <k>', 'keep the k most likely tokens', integer(-1))
-    .option('--top-p <p>', 'keep the most likely tokens that hold so much probability', number(0, 1))
-    .option('--min-p <p>', 'drop tokens less likely than so much of the most likely', number(0, 1))
-    .option('--seed <n>', 'the same seed gives the same answer', integer(Number.MIN_SAFE_INTEGER))
-    .option('--stop <text...>', 'end the answer before this text');
-}
-
-export interface SamplingFlags {
-  readonly maxTokens?: number;
-  readonly temperature?: number;
-  readonly topK?: number;
-  readonly topP?: number;
-  readonly minP?: number;
-  readonly seed?: number;
-  readonly stop?: readonly string[];
-}
-
-export function samplingOptions(flags: SamplingFlags): SamplingFlags {
-  const { maxTokens, temperature, topK, topP, minP, seed, stop } = flags;
-  const entries = Object.entries({ maxTokens, temperature, topK, topP, minP, seed, stop });
-  return Object.fromEntries(entries.filter(([, value]) => value !== undefined)) as SamplingFlags;
 }

@@ -3,19 +3,19 @@ import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { Generation } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import type { SamplingOptions } from '../sampling/options.js';
 import { EXIT } from './exit.js';
 import {
   addEngineFlags,
-  addSamplingFlags,
   type CliLogLevel,
   type EngineFlags,
   engineOptions,
+  integer,
   logLevelFlag,
-  type SamplingFlags,
-  samplingOptions,
 } from './flags.js';
 import { parseJson, readConversation, readText, readTools } from './input.js';
 import { untilInterrupted } from './interrupt.js';
+import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly prompt?: string;
@@ -27,6 +27,8 @@ interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly thinking?: boolean;
   readonly templateOptions?: string;
   readonly ignoreEos?: boolean;
+  readonly bestOf?: number;
+  readonly logprobs?: number;
   readonly json?: boolean;
   readonly logLevel: CliLogLevel;
 }
@@ -49,6 +51,12 @@ export function addGenerateCommand(program: Command): void {
     .option('--no-thinking', 'pass enable_thinking=false to the chat template')
     .option('--template-options <json>', 'further variables of the chat template, as a JSON object')
     .option('--ignore-eos', 'go on after the end of the answer, to --max-tokens')
+    .option('--best-of <n>', 'draw n answers and print the likeliest', integer(1, 128))
+    .option(
+      '--logprobs <n>',
+      'with --json: log-probabilities, and n alternatives for each token',
+      integer(0, 20),
+    )
     .option('--json', 'print {text, tokenIds, finishReason, usage, timings} as JSON')
     .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
@@ -68,12 +76,24 @@ Examples:
 }
 
 async function generate(model: string, flags: GenerateFlags): Promise<void> {
+  if (flags.logprobs !== undefined && !flags.json)
+    throw new KvantError('invalid-flags', '--logprobs is for --json.', {
+      kind: 'invalid-request',
+      where: '--logprobs',
+      fix: 'Add --json.',
+    });
   const options = engineOptions(flags);
   const start = await readRequest(flags);
   const [{ loadEngine }, { createLogger }] = await Promise.all([import('./load.js'), import('./log.js')]);
   await using engine = await loadEngine(model, options, createLogger(flags.logLevel));
   await untilInterrupted(async (signal) => {
-    const sampling = { ...samplingOptions(flags), ...(flags.ignoreEos ? { ignoreEos: true } : {}), signal };
+    const sampling = {
+      ...samplingOptions(flags),
+      ...(flags.ignoreEos ? { ignoreEos: true } : {}),
+      ...(flags.bestOf === undefined ? {} : { bestOf: flags.bestOf }),
+      ...(flags.logprobs === undefined ? {} : { logprobs: true, topLogprobs: flags.logprobs }),
+      signal,
+    };
     await print(start(engine, sampling), flags, engine.info.device.name);
   });
 }
@@ -89,7 +109,9 @@ async function print(generation: Generation, flags: GenerateFlags, device: strin
   const { text, tokenIds, finishReason, usage, timings, seed, choices } = await generation.result;
   if (choices[0]?.error !== undefined) throw choices[0].error;
   if (flags.json) {
-    process.stdout.write(`${JSON.stringify({ text, tokenIds, finishReason, usage, timings, seed })}\n`);
+    const { logprobs } = choices[0] ?? {};
+    const result = { text, tokenIds, finishReason, usage, timings, seed, logprobs };
+    process.stdout.write(`${JSON.stringify(result)}\n`);
   } else if (process.stderr.isTTY) {
     const rate = timings.decodeTokensPerSecond.toFixed(1);
     process.stderr.write(
@@ -99,7 +121,7 @@ async function print(generation: Generation, flags: GenerateFlags, device: strin
   if (finishReason === 'cancelled') process.exitCode = EXIT.interrupted;
 }
 
-type Sampling = SamplingFlags & { readonly ignoreEos?: boolean; readonly signal: AbortSignal };
+type Sampling = SamplingOptions & { readonly signal: AbortSignal };
 
 /** Reads what the flags name before anything is loaded, so that a mistake costs no time. */
 async function readRequest(

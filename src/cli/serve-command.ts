@@ -13,8 +13,9 @@ import {
   logLevelFlag,
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
+import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
-interface ServeFlags extends EngineFlags {
+interface ServeFlags extends EngineFlags, SamplingFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: string;
@@ -58,6 +59,9 @@ export function addServeCommand(program: Command): void {
     )
     .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0, 86_400), 30)
     .addOption(logLevelFlag('info'));
+  command.optionsGroup('Sampling, where a request does not say:');
+  addSamplingFlags(command, 'defaults');
+  command.optionsGroup('Options:');
   addEngineFlags(command);
   command.addHelpText(
     'after',
@@ -96,6 +100,7 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
     model,
     {
       ...options,
+      sampling: samplingOptions(flags),
       ...(flags.name === undefined ? {} : { name: flags.name }),
       ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
     },
@@ -125,6 +130,7 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
       device: info.device.name,
       rows: info.limits.maxRows,
       context: info.limits.maxContext,
+      sampling: info.samplingDefaults,
     },
     'listening',
   );
