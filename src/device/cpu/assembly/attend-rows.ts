@@ -1,7 +1,11 @@
 import { scoreTile, widenKeys } from './attend-scores';
+import { KIND_AFFINE, KIND_F16, KIND_TURBO, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, SIDE_VECTOR_BYTES, STORE_YOUNG } from '../kv-layout';
+import { codeQuery, FACTS_BYTES, plainKeys, readTileMeta, scoreKeys, TILE_META_BYTES, turnQuery } from './attend-codes-keys';
+import { addValues, plainValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats1, addFloats2, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
 import { TILE } from './kv';
 import { exp1, exp4, madd, maxLanes, sumLanes } from './math';
+import { rotate } from './rotation';
 
 /** What one unit of attention (attend.ts) does with its rows: scores, weights and sums of a split, and merging splits. */
 export const SPLIT: u32 = 256;
@@ -22,6 +26,14 @@ export let maxRows: u32 = 0;
 let scale: f32 = 0;
 let window: u32 = 0;
 let softcap: f32 = 0;
+let layer: usize = 0;
+/** f32 arithmetic on codes too. */
+let plain: bool = false;
+// What the sequence at hand is stored in (../kv-layout.ts).
+let keySide: usize = 0;
+let valueSide: usize = 0;
+let keyCodes: bool = false;
+let valueCodes: bool = false;
 let keys: usize = 0;
 let values: usize = 0;
 let keyHalf: bool = false;
@@ -39,6 +51,13 @@ export let splitStats: usize = 0;
 export let stats: usize = 0;
 let wideKeys: usize = 0;
 let wideValues: usize = 0;
+// For codes: integer queries and what belongs to them, scales of a tile of keys, what values work in, and spare floats.
+let codeQueries: usize = 0;
+let codeFacts: usize = 0;
+let tileMeta: usize = 0;
+let spare: usize = 0;
+let plainScratch: usize = 0;
+let valueScratch: usize = 0;
 
 /** Reads the parameters (attend.ts). */
 export function setUpRows(p: usize, thread: u32): void {
@@ -50,17 +69,13 @@ export function setUpRows(p: usize, thread: u32): void {
   scale = load<f32>(p, 32);
   window = load<u32>(p, 36);
   softcap = load<f32>(p, 40);
-  keys = load<u32>(p, 44);
-  values = load<u32>(p, 48);
-  keyHalf = load<u32>(p, 52) != 0;
-  valueHalf = load<u32>(p, 56) != 0;
+  layer = load<u32>(p, 44);
+  plain = load<u32>(p, 48) != 0;
   maxBlocks = load<u32>(p, 64);
   blockShift = load<u32>(p, 68);
   const scratch: usize = load<u32>(p, 72) + load<u32>(p, 76) * thread;
   maxRows = load<u32>(p, 88);
   group = heads / kvHeads;
-  keyBytes = (keyHalf ? 2 : 4) * dim << blockShift;
-  valueBytes = (valueHalf ? 2 : 4) * dim << blockShift;
 
   queries = scratch;
   scores = queries + maxRows * dim * 4;
@@ -70,6 +85,29 @@ export function setUpRows(p: usize, thread: u32): void {
   stats = splitStats + maxRows * 8;
   wideKeys = stats + maxRows * 8;
   wideValues = wideKeys + TILE * dim * 4;
+  codeQueries = wideValues + SPLIT * 64;
+  codeFacts = codeQueries + maxRows * dim * 2;
+  tileMeta = codeFacts + maxRows * FACTS_BYTES;
+  spare = tileMeta + TILE_META_BYTES;
+  plainScratch = spare + dim * 8;
+  valueScratch = plainScratch + SPLIT * 64;
+}
+
+/** Young sequences are kept in the other half of the store. */
+export function useTable(table: usize): void {
+  const young = load<u32>(table) >= load<u32>(layer, STORE_YOUNG);
+  keySide = layer + (young ? 2 * SIDE_BYTES : 0);
+  valueSide = keySide + SIDE_BYTES;
+  const keyKind = load<i32>(keySide, SIDE_KIND);
+  const valueKind = load<i32>(valueSide, SIDE_KIND);
+  keyCodes = keyKind >= KIND_AFFINE;
+  valueCodes = valueKind >= KIND_AFFINE;
+  keyHalf = keyKind == KIND_F16;
+  valueHalf = valueKind == KIND_F16;
+  keys = load<u32>(keySide, SIDE_CODES);
+  values = load<u32>(valueSide, SIDE_CODES);
+  keyBytes = load<u32>(keySide, SIDE_HEAD_BYTES);
+  valueBytes = load<u32>(valueSide, SIDE_HEAD_BYTES);
 }
 
 /** The first position that a token sees. */
@@ -80,6 +118,16 @@ export function setUpRows(p: usize, thread: u32): void {
 
 /** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
 export function takeQueries(h: u32, token: u32, count: u32): void {
+  if (keyCodes) {
+    for (let r: u32 = 0; r < count * group; r++) {
+      const from: usize = q + ((token + r / group) * heads + h * group + (r % group)) * dim * 4;
+      const turned = queries + r * dim * 4;
+      turnQuery(keySide, from, turned, spare, dim);
+      if (!plain) codeQuery(keySide, turned, codeQueries + r * dim * 2, codeFacts + r * FACTS_BYTES, dim, scale);
+      else for (let d: u32 = 0; d < dim; d++) store<f32>(turned + d * 4, load<f32>(turned + d * 4) * scale);
+    }
+    return;
+  }
   const factor = f32x4.splat(keyHalf ? scale * <f32>1.2676506002282294e30 : scale);
   let to = queries;
   for (let i: u32 = 0; i < count; i++) {
@@ -97,6 +145,7 @@ export function give(h: u32, token: u32, count: u32): void {
     const from: usize = sums + r * dim * 4;
     const inverse = f32x4.splat(<f32>1 / load<f32>(stats + r * 8, 4));
     for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(from + d * 4), inverse));
+    if (load<i32>(valueSide, SIDE_KIND) == KIND_TURBO) rotate(load<u32>(valueSide, SIDE_ROTATION), to, spare, dim, true);
   }
 }
 
@@ -105,18 +154,27 @@ export function attendSplit(table: usize, h: u32, split: u32, first: u32, count:
   const base = split * SPLIT;
   const a = seenFrom(first, base);
   const b = min<u32>(first + count - base, SPLIT);
-  scoreSplit(table, h, base, a, b, first, count);
+  if (keyCodes && !plain) scoreCodes(table, h, base, a, b, first, count);
+  else scoreSplit(table, h, base, a, b, first, count);
 
   for (let i: u32 = 0; i < count; i++) {
     const ra = seenFrom(first + i, base);
     const rb = seenTo(first + i, base);
     for (let g: u32 = 0; g < group; g++) {
       const r = i * group + g;
-      if (ra < rb) weigh(scores + r * SPLIT_BYTES, ra, rb, splitStats + r * 8);
+      const row = scores + r * SPLIT_BYTES;
+      if (ra < rb) weigh(row, ra, rb, splitStats + r * 8);
+      if (valueCodes && !plain) clearUnseen(row, ra < rb ? ra : b, ra < rb ? rb : b, a, b);
     }
   }
   memory.fill(splitSums, 0, count * group * dim * 4);
-  addSplit(table, h, base, a, b, first, count);
+  if (!valueCodes) addSplit(table, h, base, a, b, first, count);
+  else if (plain) addPlain(table, h, base, a, b, first, count);
+  else {
+    addValues(
+      valueSide, table, h, kvHeads, blockShift, dim, base, a, b, count * group, scores, splitSums, wideValues, valueScratch,
+    );
+  }
   for (let i: u32 = 0; i < count; i++) {
     const from = firstSeen(first + i);
     const seen = from < base + SPLIT && first + i + 1 > base;
@@ -129,6 +187,36 @@ export function attendSplit(table: usize, h: u32, split: u32, first: u32, count:
   }
 }
 
+/** Zeros for what a row does not see of the tiles that [a, b) touches. */
+function clearUnseen(row: usize, from: u32, to: u32, a: u32, b: u32): void {
+  const begin = a & ~(WEIGHT_TILE - 1);
+  const end = (b + WEIGHT_TILE - 1) & ~(WEIGHT_TILE - 1);
+  memory.fill(row + begin * 4, 0, (from - begin) * 4);
+  memory.fill(row + to * 4, 0, (end - to) * 4);
+}
+
+/** As scoreSplit, where keys are codes: tiles of 8. */
+function scoreCodes(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
+  const blockMask: u32 = (1 << blockShift) - 1;
+  const vectorBytes = load<u32>(keySide, SIDE_VECTOR_BYTES);
+  for (let t = a & ~7; t < b; t += 8) {
+    const position = base + t;
+    const i0 = position > first ? position - first : 0;
+    let i1 = count;
+    while (i1 > i0 && firstSeen(first + i1 - 1) >= position + 8) i1--;
+    if (i0 >= i1) continue;
+    const block = load<u32>(table + (position >> blockShift) * 4);
+    const inBlock = position & blockMask;
+    const tile: usize = keys + (block * kvHeads + h) * keyBytes + inBlock * vectorBytes;
+    readTileMeta(keySide, block, h, kvHeads, inBlock, blockShift, dim, tileMeta);
+    const row = i0 * group;
+    scoreKeys(
+      keySide, tile, codeQueries + row * dim * 2, codeFacts + row * FACTS_BYTES, tileMeta, dim, (i1 - i0) * group,
+      scores + row * SPLIT_BYTES + t * 4, wideKeys,
+    );
+  }
+}
+
 /** Scores of keys `[a, b)` of the split for the rows that see them. */
 function scoreSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
   const unit: f32 = keyHalf ? 4096 : 1;
@@ -137,7 +225,8 @@ function scoreSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32,
   for (let t = a & ~(TILE - 1); t < b; t += TILE) {
     const position = base + t;
     const block = load<u32>(table + (position >> blockShift) * 4);
-    const tile: usize = keys + (block * kvHeads + h) * keyBytes + (position & blockMask) * dim * keySize;
+    const inBlock = position & blockMask;
+    const place: usize = keys + (block * kvHeads + h) * keyBytes;
     // Rows of tokens from the first that reaches this tile to the last whose window still has it.
     const i0 = position > first ? position - first : 0;
     let i1 = count;
@@ -147,7 +236,15 @@ function scoreSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32,
     const row = i0 * group;
     const to: usize = scores + row * SPLIT_BYTES + t * 4;
     const from: usize = queries + row * dim * 4;
-    if (keyHalf && rows >= WIDEN_ROWS) {
+    const tile = place + inBlock * dim * keySize;
+    if (keyCodes) {
+      for (let i: u32 = inBlock; i < inBlock + TILE; i += 8) {
+        readTileMeta(keySide, block, h, kvHeads, i, blockShift, dim, tileMeta);
+        const at = place + i * load<u32>(keySide, SIDE_VECTOR_BYTES);
+        plainKeys(keySide, at, tileMeta, dim, plainScratch, wideKeys + (i - inBlock) * 4);
+      }
+      scoreTile(wideKeys, false, from, dim, rows, to, 1);
+    } else if (keyHalf && rows >= WIDEN_ROWS) {
       widenKeys(tile, wideKeys, dim);
       scoreTile(wideKeys, false, from, dim, rows, to, unit);
     } else {
@@ -220,6 +317,16 @@ function addSplit(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, c
       addTokens(v, valueHalf, rest, rest * size, t, stop, base, first, count, whole);
     }
     t = stop;
+  }
+}
+
+/** As addSplit, with codes turned into floats. */
+function addPlain(table: usize, h: u32, base: u32, a: u32, b: u32, first: u32, count: u32): void {
+  for (let d: u32 = 0; d < dim; d += 16) {
+    plainValues(
+      valueSide, table, h, kvHeads, blockShift, dim, base, a, b, d, wideValues, valueScratch, plainScratch,
+    );
+    addTokens(plainScratch, false, 0, 64, a, b, base, first, count, d);
   }
 }
 

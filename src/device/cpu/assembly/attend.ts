@@ -1,6 +1,6 @@
 import {
   attendSplit, dim, firstSeen, give, group, kvHeads, maxBlocks, maxRows, merge, setUpRows, splitStats, SPLIT, stats, sums,
-  takeQueries,
+  takeQueries, useTable,
 } from './attend-rows';
 
 /**
@@ -16,9 +16,9 @@ import {
  * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE. Units of several tokens are taken by whoever
  * is free.
  *
- * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, keys, values, keyHalf, valueHalf,
+ * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, 0, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done]
- * `window` 0 and `softcap` 0: none. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
+ * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left.
  */
 const NEXT: usize = 92;
@@ -86,6 +86,7 @@ export function attend(p: usize, thread: u32, threads: u32): void {
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     const table: usize = tables + slot * maxBlocks * 4;
+    useTable(table);
     for (let t: u32 = 0; t < length; t += tileTokens) {
       const count = min<u32>(tileTokens, length - t);
       const first = position + t;
@@ -167,6 +168,7 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
     const start = load<u32>(seqs + seqStride + s * 4);
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
+    useTable(tables + load<u32>(seqs + s * 4) * maxBlocks * 4);
     for (let t: u32 = 0; t < length; t += tileTokens) {
       if (length - t > 1 && tileTokens > 1) continue;
       const first = position + t;

@@ -1,13 +1,14 @@
+import { SIDE_BYTES, STORE_YOUNG } from '../kv-layout';
 import { normRow } from './elementwise';
-import { storeKey, storeValue } from './kv';
+import { storeVector } from './kv-append';
 import { share } from './math';
 
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  keys, values, keyHalf, valueHalf, tables, maxBlocks, blockShift, scratch, scratchStride]
+ *  layer, 0, 0, 0, tables, maxBlocks, blockShift, scratch, scratchStride]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
- * `scratch`: `headDim + dims` floats a thread.
+ * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + dims` floats a thread.
  */
 export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const qkv = load<u32>(p);
@@ -25,22 +26,19 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const style = load<u32>(p, 48);
   const fine = load<u32>(p, 52);
   const coarse = load<u32>(p, 56);
-  const keys = load<u32>(p, 60);
-  const values = load<u32>(p, 64);
-  const keyHalf = load<u32>(p, 68) != 0;
-  const valueHalf = load<u32>(p, 72) != 0;
+  const layer = load<u32>(p, 60);
+  const firstYoung = load<u32>(layer, STORE_YOUNG);
   const tables = load<u32>(p, 76);
   const maxBlocks = load<u32>(p, 80);
   const blockShift = load<u32>(p, 84);
   const head: usize = load<u32>(p, 88) + load<u32>(p, 92) * thread;
-  const angles: usize = head + dim * 4;
+  const spare: usize = head + dim * 4;
+  const angles: usize = head + dim * 16;
 
   const width = heads + 2 * kvHeads;
   const from = share(tokens * width, thread, threads);
   const end = share(tokens * width, thread + 1, threads);
   const blockTokens: u32 = 1 << blockShift;
-  const keyBytes = (keyHalf ? 2 : 4) * dim * blockTokens;
-  const valueBytes = (valueHalf ? 2 : 4) * dim * blockTokens;
   let sequence: usize = seqs;
   for (let item = from; item < end; ) {
     const token = item / width;
@@ -49,6 +47,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const slot = load<u32>(sequence);
     const block = load<u32>(tables + (slot * maxBlocks + (position >> blockShift)) * 4);
     const inBlock = position & (blockTokens - 1);
+    const keySide = layer + (block >= firstYoung ? 2 * SIDE_BYTES : 0);
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
     if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);
@@ -64,10 +63,10 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
         if (kNorm != 0) normRow(x, kNorm, head, dim, eps);
         else memory.copy(head, x, dim * 4);
         if (dims != 0) rotate(head, angles, dims >> 1, style);
-        storeKey(head, keys + (block * kvHeads + h - heads) * keyBytes, inBlock, dim, keyHalf);
+        storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, spare);
       } else {
-        const at: usize = values + (block * kvHeads + h - heads - kvHeads) * valueBytes;
-        storeValue(x, at, inBlock, dim, blockTokens, valueHalf);
+        const own = h - heads - kvHeads;
+        storeVector(keySide + SIDE_BYTES, false, x, block, own, kvHeads, inBlock, dim, blockTokens, spare);
       }
     }
   }

@@ -1,0 +1,107 @@
+import { FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP, SIDE_KIND, SIDE_ROTATION } from '../kv-layout';
+import { groupsOf, mostOf, plainFormat, plainValue, readMeta, rounded, widenKeyTile } from './attend-codes';
+import { scoreCodes1, scoreCodes2, scoreWidex1, scoreWidex2, scoreWidex4, widenKeyCodes } from './attend-codes-tiles';
+import { rotate } from './rotation';
+
+/** From so many rows on, codes are unpacked once for all of them. */
+const WIDE_ROWS: u32 = 3;
+/** Bytes that say the rest of an integer query: factor, then for up to 8 groups −c · Σ q (i32) and Σ q (f32). */
+export const FACTS_BYTES: usize = 80;
+/** Bytes of scales and biases of a tile: for each of up to 8 groups, 8 of each. */
+export const TILE_META_BYTES: usize = 512;
+
+/** A query of `dim` floats as TurboQuant keys want it, to `to`. `spare`: `dim` floats. */
+export function turnQuery(side: usize, from: usize, to: usize, spare: usize, dim: u32): void {
+  memory.copy(to, from, dim * 4);
+  if (load<i32>(side, SIDE_KIND) == KIND_TURBO) rotate(load<u32>(side, SIDE_ROTATION), to, spare, dim, false);
+}
+
+/** A query, rotated already, to integers. One that holds a NaN or an infinity gets the factor NaN. */
+export function codeQuery(side: usize, from: usize, to: usize, facts: usize, dim: u32, scale: f32): void {
+  // The bits of positive floats are ordered as integers, a NaN above the infinity above all numbers.
+  let top4 = i32x4.splat(0);
+  for (let d: u32 = 0; d < dim; d += 4) {
+    top4 = i32x4.max_s(top4, v128.and(v128.load(from + d * 4), i32x4.splat(0x7fffffff)));
+  }
+  top4 = i32x4.max_s(top4, v128.shuffle<i32>(top4, top4, 2, 3, 0, 1));
+  top4 = i32x4.max_s(top4, v128.shuffle<i32>(top4, top4, 1, 0, 3, 2));
+  const top = f32x4.extract_lane(top4, 0);
+  const usable = top >= 1e-30 && top < Infinity;
+  const most = mostOf(side);
+  const inverse = f32x4.splat(usable ? most / top : 0);
+  const turbo = load<i32>(side, SIDE_KIND) == KIND_TURBO;
+  const centre = <i32>load<u32>(side, SIDE_CENTRE);
+  const group = load<u32>(side, SIDE_GROUP);
+  const ones = i16x8.splat(1);
+  store<f32>(facts, usable ? (top / most) * scale : top < 1 ? 0 : NaN);
+  for (let g: u32 = 0, d: u32 = 0; d < dim; g++) {
+    let sums = i32x4.splat(0);
+    for (const end = min<u32>(dim, d + group); d < end; d += 8) {
+      const a = rounded(f32x4.mul(v128.load(from + d * 4), inverse));
+      const b = rounded(f32x4.mul(v128.load(from + d * 4, 16), inverse));
+      const codes = i16x8.narrow_i32x4_s(a, b);
+      v128.store(to + d * 2, codes);
+      sums = i32x4.add(sums, i32x4.dot_i16x8_s(codes, ones));
+    }
+    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
+    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
+    const sum = i32x4.extract_lane(sums, 0);
+    store<i32>(facts + g * 4, -centre * sum, 16);
+    store<f32>(facts + g * 4, turbo ? 0 : <f32>sum, 48);
+  }
+}
+
+/** Scales and biases of 8 tokens from `token` of a block on. */
+export function readTileMeta(
+  side: usize, block: u32, h: u32, kvHeads: u32, token: u32, blockShift: u32, dim: u32, to: usize,
+): void {
+  const groups = groupsOf(side, dim);
+  for (let g: u32 = 0; g < groups; g++, to += 64) {
+    readMeta(side, block, h, kvHeads, g, groups, token, blockShift, to, to + 32);
+    readMeta(side, block, h, kvHeads, g, groups, token + 4, blockShift, to + 16, to + 48);
+  }
+}
+
+/**
+ * Scores of `rows` integer queries (`facts` of each behind the other) against the 8 keys at `at`; `out`: of the first
+ * row, rows 1024 bytes apart. `wide`: 16 · dim bytes.
+ */
+export function scoreKeys(
+  side: usize, at: usize, q: usize, facts: usize, meta: usize, dim: u32, rows: u32, out: usize, wide: usize,
+): void {
+  const format = load<u32>(side, SIDE_FORMAT);
+  const group = load<u32>(side, SIDE_GROUP);
+  const row: usize = dim * 2;
+  if (rows < WIDE_ROWS && format != FORMAT_T8) {
+    const book: usize = load<u32>(side, SIDE_CODEBOOK);
+    if (rows == 2) scoreCodes2(format, at, q, row, facts, meta, dim, group, out, book);
+    else scoreCodes1(format, at, q, row, facts, meta, dim, group, out, book);
+    return;
+  }
+  widenKeyTile(side, at, wide, dim);
+  for (; rows >= 4; rows -= 4, q += 4 * row, facts += 4 * FACTS_BYTES, out += 4096) {
+    scoreWidex4(wide, q, row, facts, meta, dim, group, out);
+  }
+  if (rows >= 2) {
+    scoreWidex2(wide, q, row, facts, meta, dim, group, out);
+    rows -= 2;
+    q += 2 * row;
+    facts += 2 * FACTS_BYTES;
+    out += 2048;
+  }
+  if (rows != 0) scoreWidex1(wide, q, row, facts, meta, dim, group, out);
+}
+
+/** The 8 keys at `at` as floats, to 8 of the 16 columns of `to` `[headDim][16]`. For f32 arithmetic. */
+export function plainKeys(side: usize, at: usize, meta: usize, dim: u32, wide: usize, to: usize): void {
+  widenKeyCodes(plainFormat(side), at, wide, dim, load<u32>(side, SIDE_CODEBOOK));
+  const group = load<u32>(side, SIDE_GROUP);
+  for (let d: u32 = 0; d < dim; d++) {
+    const own = meta + (d / group) * 64;
+    for (let t: u32 = 0; t < 8; t++) {
+      const i = load<u16>(wide + (d >> 1) * 32 + t * 4 + (d & 1) * 2);
+      const value = plainValue(side, i) * load<f32>(own + t * 4) + load<f32>(own + t * 4, 32);
+      store<f32>(to + d * 64 + t * 4, value);
+    }
+  }
+}

@@ -1,0 +1,269 @@
+import {
+  FORMAT_A3, FORMAT_A4, FORMAT_A5, FORMAT_A6, FORMAT_T4, FORMAT_T8, SIDE_BITS, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_CODES,
+  SIDE_FORMAT, SIDE_GROUP, SIDE_HEAD_BYTES,
+} from '../kv-layout';
+import { groupsOf, plainFormat, plainValue, readMeta, rounded, widenValueUnit } from './attend-codes';
+import { addCodes1, addCodes2, addWidex1, addWidex2, widenValueCodes } from './attend-codes-tiles';
+import { restBits, unitDims, unitVectors } from './kv-codes';
+import { madd, maxLanes, sumLanes } from './math';
+
+/** From so many rows on, codes are unpacked once for all of them. */
+const WIDE_ROWS: u32 = 3;
+/** Positions whose weights share a factor. */
+export const WEIGHT_TILE: u32 = 32;
+const TILE_QUADS: u32 = 8;
+/** Bytes of the integer weights of a row and group, and of what belongs to them: for each tile factor and −c · Σ. */
+const WEIGHTS_BYTES: usize = 512;
+const FACTS_BYTES: usize = 64;
+const SCORES_BYTES: usize = 1024;
+/** Bytes of 16 unpacked columns of a split. */
+const AREA: usize = 8192;
+
+// The job at hand: a split of a unit of work, over tiles [from, to). Globals are a thread's own.
+let side: usize = 0;
+let table: usize = 0;
+let h: u32 = 0;
+let kvHeads: u32 = 0;
+let blockShift: u32 = 0;
+let dim: u32 = 0;
+let base: u32 = 0;
+let from: u32 = 0;
+let to: u32 = 0;
+/** Positions of the split that have been stored. */
+let stored: u32 = 0;
+
+/**
+ * Adds weight · V of the split at `position`, over its positions [a, b), to the sums of `rows` rows. The weights are
+ * finished: 0 where a row does not see a position, in all tiles of 32 that [a, b) touches. `wide`: 16 KiB; `scratch`:
+ * 2 KiB and, a row, 580 bytes for each group.
+ */
+export function addValues(
+  valueSide: usize, blocks: usize, head: u32, heads: u32, shift: u32, width: u32, position: u32, a: u32, b: u32, rows: u32,
+  weights: usize, sums: usize, wide: usize, scratch: usize,
+): void {
+  takeSplit(valueSide, blocks, head, heads, shift, width, position, a, b);
+  const groups = groupsOf(side, dim);
+  const meta = scratch;
+  const codes = scratch + 2048;
+  const facts = codes + rows * groups * WEIGHTS_BYTES;
+  const biases = facts + rows * groups * FACTS_BYTES;
+  for (let g: u32 = 0; g < groups; g++) {
+    readSplitMeta(g, groups, meta);
+    for (let r: u32 = 0; r < rows; r++) {
+      const i = r * groups + g;
+      const bias = codeWeights(weights + r * SCORES_BYTES, meta, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES);
+      store<f32>(biases + i * 4, bias);
+    }
+  }
+  if (rows < WIDE_ROWS && load<u32>(side, SIDE_FORMAT) != FORMAT_T8) addDirect(rows, groups, codes, facts, sums);
+  else addWide(rows, groups, codes, facts, sums, wide);
+  const group = load<u32>(side, SIDE_GROUP);
+  for (let r: u32 = 0; r < rows; r++) {
+    for (let d: u32 = 0; d < dim; d += 4) {
+      const sum = sums + (r * dim + d) * 4;
+      const bias = v128.load_splat<f32>(biases + (r * groups + d / group) * 4);
+      v128.store(sum, f32x4.add(v128.load(sum), bias));
+    }
+  }
+}
+
+function takeSplit(
+  valueSide: usize, blocks: usize, head: u32, heads: u32, shift: u32, width: u32, position: u32, a: u32, b: u32,
+): void {
+  side = valueSide;
+  table = blocks;
+  h = head;
+  kvHeads = heads;
+  blockShift = shift;
+  dim = width;
+  base = position;
+  from = a / WEIGHT_TILE;
+  to = (b + WEIGHT_TILE - 1) / WEIGHT_TILE;
+  stored = b;
+}
+
+/** The block of position `t` of the split. */
+// @ts-ignore: decorator
+@inline function blockAt(t: u32): u32 {
+  return load<u32>(table + ((base + t) >> blockShift) * 4);
+}
+
+// @ts-ignore: decorator
+@inline function headAt(block: u32): usize {
+  return load<u32>(side, SIDE_CODES) + (block * kvHeads + h) * load<u32>(side, SIDE_HEAD_BYTES);
+}
+
+/** Scales and biases of a group: 256 of each. What is not stored yet, and has no block, gets zeros. */
+function readSplitMeta(g: u32, groups: u32, meta: usize): void {
+  const mask: u32 = (1 << blockShift) - 1;
+  const end = to * WEIGHT_TILE;
+  let t = from * WEIGHT_TILE;
+  while (t < end && t < stored) {
+    const block = blockAt(t);
+    const stop = min<u32>(end, ((base + t) | mask) + 1 - base);
+    for (; t < stop; t += 4) {
+      readMeta(side, block, h, kvHeads, g, groups, (base + t) & mask, blockShift, meta + t * 4, meta + 1024 + t * 4);
+    }
+  }
+  memory.fill(meta + t * 4, 0, (end - t) * 4);
+  memory.fill(meta + 1024 + t * 4, 0, (end - t) * 4);
+}
+
+/** Weights times scales to integers; gives Σ weight · bias. */
+function codeWeights(weights: usize, meta: usize, codes: usize, facts: usize): f32 {
+  const centre = <i32>load<u32>(side, SIDE_CENTRE);
+  const ones = i16x8.splat(1);
+  let bias = f32x4.splat(0);
+  for (let tile = from; tile < to; tile++) {
+    const first = tile * WEIGHT_TILE * 4;
+    let top = f32x4.splat(0);
+    for (let t = first; t < first + 128; t += 16) {
+      const w = v128.load(weights + t);
+      top = f32x4.pmax(top, f32x4.mul(w, v128.load(meta + t)));
+      bias = madd(w, v128.load(meta + t, 1024), bias);
+    }
+    const most = maxLanes(top);
+    const usable = most >= 1e-30;
+    const inverse = f32x4.splat(usable ? <f32>32767 / most : 0);
+    let sums = i32x4.splat(0);
+    for (let t = first; t < first + 128; t += 32) {
+      const a = rounded(f32x4.mul(f32x4.mul(v128.load(weights + t), v128.load(meta + t)), inverse));
+      const b = rounded(f32x4.mul(f32x4.mul(v128.load(weights + t, 16), v128.load(meta + t, 16)), inverse));
+      const both = i16x8.narrow_i32x4_s(a, b);
+      v128.store(codes + (t >> 1), both);
+      sums = i32x4.add(sums, i32x4.dot_i16x8_s(both, ones));
+    }
+    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
+    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
+    store<f32>(facts + tile * 8, usable ? most / <f32>32767 : 0);
+    store<i32>(facts + tile * 8, -centre * i32x4.extract_lane(sums, 0), 4);
+  }
+  return sumLanes(bias);
+}
+
+/** One or two rows: codes as they lie in memory, a tile at a time. */
+function addDirect(rows: u32, groups: u32, codes: usize, facts: usize, sums: usize): void {
+  const format = load<u32>(side, SIDE_FORMAT);
+  const bits = load<u32>(side, SIDE_BITS);
+  const group = load<u32>(side, SIDE_GROUP);
+  const book: usize = load<u32>(side, SIDE_CODEBOOK);
+  const blockTokens: u32 = 1 << blockShift;
+  const mask = blockTokens - 1;
+  const quads = blockTokens >> 2;
+  const codesRow = groups * WEIGHTS_BYTES;
+  const factsRow = groups * FACTS_BYTES;
+  for (let tile = from; tile < to; tile++) {
+    const t = tile * WEIGHT_TILE;
+    const p = headAt(blockAt(t));
+    const first = ((base + t) & mask) >> 2;
+    let p2 = p;
+    let second = first;
+    // What follows may have no block yet; its weights are 0.
+    if (t + 16 < stored) {
+      p2 = headAt(blockAt(t + 16));
+      second = ((base + t + 16) & mask) >> 2;
+    }
+    for (let g: u32 = 0, d: u32 = 0; g < groups; g++, d += group) {
+      const offset: usize = (d * bits << blockShift) >> 3;
+      const w = codes + g * WEIGHTS_BYTES + tile * 64;
+      const f = facts + g * FACTS_BYTES + tile * 8;
+      const dims = min<u32>(group, dim - d);
+      const out = sums + d * 4;
+      if (rows == 2) {
+        addCodes2(
+          format, p + offset, p2 + offset, first, second, quads, dims, w, codesRow, f, factsRow, out, dim * 4, book,
+        );
+      } else {
+        addCodes1(
+          format, p + offset, p2 + offset, first, second, quads, dims, w, codesRow, f, factsRow, out, dim * 4, book,
+        );
+      }
+    }
+  }
+}
+
+/** Many rows: a unit of columns at a time, unpacked once for the whole split. */
+function addWide(rows: u32, groups: u32, codes: usize, facts: usize, sums: usize, wide: usize): void {
+  const bits = load<u32>(side, SIDE_BITS);
+  const group = load<u32>(side, SIDE_GROUP);
+  const quads: u32 = 1 << (blockShift - 2);
+  const codesRow = groups * WEIGHTS_BYTES;
+  const factsRow = groups * FACTS_BYTES;
+  let offset: usize = 0;
+  for (let d: u32 = 0; d < dim; ) {
+    const packing = dim - d < unitDims(bits) ? restBits(bits) : bits;
+    widenUnit(packing, offset, wide, false);
+    const end = d + unitDims(packing);
+    for (let area = wide; d < end; d += 16, area += AREA) {
+      const g = d / group;
+      for (let r: u32 = 0; r < rows; r += 2) {
+        const w = codes + r * codesRow + g * WEIGHTS_BYTES;
+        const f = facts + r * factsRow + g * FACTS_BYTES;
+        const out = sums + (r * dim + d) * 4;
+        const pair = r + 1 < rows;
+        for (let tile = from; tile < to; tile++) {
+          // Nothing is seen of the tile.
+          if (load<f32>(f + tile * 8) == 0 && (!pair || load<f32>(f + tile * 8 + factsRow) == 0)) continue;
+          const first = tile * TILE_QUADS;
+          if (pair) {
+            addWidex2(
+              area, area, first, first + 4, 0, 16, w + tile * 64, codesRow, f + tile * 8, factsRow, out, dim * 4,
+            );
+          } else {
+            addWidex1(
+              area, area, first, first + 4, 0, 16, w + tile * 64, codesRow, f + tile * 8, factsRow, out, dim * 4,
+            );
+          }
+        }
+      }
+    }
+    offset += quads * unitVectors(packing) * 16;
+  }
+}
+
+/** The unit of columns that lies `offset` bytes from where a head begins, over all tiles. */
+function widenUnit(packing: u32, offset: usize, wide: usize, plain: bool): void {
+  const mask: u32 = (1 << blockShift) - 1;
+  const end = to * WEIGHT_TILE;
+  const step: usize = unitVectors(packing) * 16;
+  // The unit that ends a vector may be packed in another way.
+  let format = load<u32>(side, SIDE_FORMAT);
+  if (packing != load<u32>(side, SIDE_BITS)) format = format == FORMAT_A3 ? FORMAT_A4 : format == FORMAT_A5 ? FORMAT_A6 : FORMAT_T4;
+  const book: usize = load<u32>(side, SIDE_CODEBOOK);
+  for (let t = from * WEIGHT_TILE; t < end; ) {
+    const stop = min<u32>(end, ((base + t) | mask) + 1 - base);
+    const block = blockAt(t < stored ? t : from * WEIGHT_TILE);
+    const at = headAt(block) + offset + (((base + t) & mask) >> 2) * step;
+    const into = wide + (t >> 2) * 128;
+    const count = (stop - t) >> 2;
+    if (plain) widenValueCodes(format == FORMAT_T8 ? plainFormat(side) : format, at, into, AREA, count, book);
+    else if (format == FORMAT_T8) widenValueUnit(side, at, into, AREA, count);
+    else widenValueCodes(format, at, into, AREA, count, book);
+    t = stop;
+  }
+}
+
+/**
+ * Columns [d, d + 16) of V of positions [a, b) of a split as floats, `[token][16]`. For f32 arithmetic; arguments as of
+ * `addValues`, `scratch` 2 KiB.
+ */
+export function plainValues(
+  valueSide: usize, blocks: usize, head: u32, heads: u32, shift: u32, width: u32, position: u32, a: u32, b: u32, d: u32,
+  wide: usize, scratch: usize, out: usize,
+): void {
+  takeSplit(valueSide, blocks, head, heads, shift, width, position, a, b);
+  readSplitMeta(d / load<u32>(side, SIDE_GROUP), groupsOf(side, dim), scratch);
+  const bits = load<u32>(side, SIDE_BITS);
+  const whole = d & ~(unitDims(bits) - 1);
+  const packing = dim - whole < unitDims(bits) ? restBits(bits) : bits;
+  widenUnit(packing, (whole * bits << blockShift) >> 3, wide, true);
+  const area = wide + ((d - whole) >> 4) * AREA;
+  for (let t = a; t < b; t++) {
+    const quad = area + (t >> 2) * 128 + (t >> 1 & 1) * 16 + (t & 1) * 2;
+    const scale = load<f32>(scratch + t * 4);
+    const bias = load<f32>(scratch + t * 4, 1024);
+    for (let j: u32 = 0; j < 16; j++, out += 4) {
+      store<f32>(out, plainValue(side, load<u16>(quad + (j >> 2) * 32 + (j & 3) * 4)) * scale + bias);
+    }
+  }
+}

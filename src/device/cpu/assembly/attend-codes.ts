@@ -1,0 +1,106 @@
+import {
+  BOOK_CENTROIDS, BOOK_INTEGERS, FORMAT_A8, FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP,
+  SIDE_KIND, SIDE_META, SIDE_MOST, SIDE_UNIT,
+} from '../kv-layout';
+import { widenKeyCodes, widenValueCodes } from './attend-codes-tiles';
+import { madd } from './math';
+
+/**
+ * Attention over codes: what keys (attend-codes-keys.ts) and values (attend-codes-values.ts) have in common.
+ *
+ * Queries and weights become integers of 16 bits beside one f32 factor, so products with codes are sums of integers:
+ * exact, in whatever order, and with a scale, a bias or a norm applied once a group. A query has one factor; the weights
+ * of V, times the scale of each token, have one for every 32 positions. `score = σ_q · Σ_groups (s_t · Σ q (code − c) +
+ * (b_t + c · s_t) · Σ q)`, c the middle of the codes; TurboQuant is one group with integer centroids and no bias.
+ */
+
+/** Bits of f16 (in the low half of each lane) to floats: exact, and never through a subnormal f32, which is slow. */
+// @ts-ignore: decorator
+@inline export function fromHalves(bits: v128): v128 {
+  const size = i32x4.shl(v128.and(bits, i32x4.splat(0x7fff)), 13);
+  const normal = i32x4.add(size, i32x4.splat(0x38000000));
+  const small = f32x4.sub(i32x4.add(size, i32x4.splat(0x38800000)), f32x4.splat(6.103515625e-5));
+  const value = v128.bitselect(small, normal, i32x4.lt_s(size, i32x4.splat(0x00800000)));
+  return v128.or(value, i32x4.shl(v128.and(bits, i32x4.splat(0x8000)), 16));
+}
+
+/**
+ * What multiplies the integers of group `g` of 4 tokens from `token` of a block on, to `scales`; what is added, to
+ * `biases`.
+ */
+// @ts-ignore: decorator
+@inline export function readMeta(
+  side: usize, block: u32, h: u32, kvHeads: u32, g: u32, groups: u32, token: u32, blockShift: u32, scales: usize,
+  biases: usize,
+): void {
+  const meta: usize = load<u32>(side, SIDE_META);
+  if (load<i32>(side, SIDE_KIND) == KIND_TURBO) {
+    const at = meta + ((((block * ((kvHeads + 1) >> 1) + (h >> 1)) << blockShift) + token) << 2);
+    const norms = fromHalves(i32x4.shr_u(v128.load(at), <i32>(h & 1) << 4));
+    v128.store(scales, f32x4.mul(norms, v128.load_splat<f32>(side, SIDE_UNIT)));
+    v128.store(biases, f32x4.splat(0));
+    return;
+  }
+  const both = v128.load(meta + (((((block * kvHeads + h) * groups + g) << blockShift) + token) << 2));
+  const scale = fromHalves(both);
+  v128.store(scales, scale);
+  const centre = f32x4.splat(<f32>load<u32>(side, SIDE_CENTRE));
+  v128.store(biases, madd(scale, centre, fromHalves(i32x4.shr_u(both, 16))));
+}
+
+/** Groups of a vector. */
+// @ts-ignore: decorator
+@inline export function groupsOf(side: usize, dim: u32): u32 {
+  const group = load<u32>(side, SIDE_GROUP);
+  return (dim + group - 1) / group;
+}
+
+/** Four floats as integers, rounded to nearest, ties to even. |x| < 2^22. */
+// @ts-ignore: decorator
+@inline export function rounded(x: v128): v128 {
+  const magic = f32x4.splat(12582912.0);
+  return i32x4.sub(f32x4.add(x, magic), magic);
+}
+
+/** Keys of 8 tokens to 16-bit pairs, `[pair][8 tokens]`. */
+export function widenKeyTile(side: usize, at: usize, to: usize, dim: u32): void {
+  const format = load<u32>(side, SIDE_FORMAT);
+  const book: usize = load<u32>(side, SIDE_CODEBOOK);
+  widenKeyCodes(format == FORMAT_T8 ? FORMAT_A8 : format, at, to, dim, book);
+  if (format == FORMAT_T8) lookUp(book, to, dim * 8);
+}
+
+/** V of one unit and `quads` times 4 tokens to pairs, `[16 values][quad][4 × 4 values × 4 tokens]`. */
+export function widenValueUnit(side: usize, at: usize, to: usize, area: usize, quads: u32): void {
+  const format = load<u32>(side, SIDE_FORMAT);
+  const book: usize = load<u32>(side, SIDE_CODEBOOK);
+  widenValueCodes(format == FORMAT_T8 ? FORMAT_A8 : format, at, to, area, quads, book);
+  if (format == FORMAT_T8) lookUp(book, to, quads * 64);
+}
+
+/** Codes of 8 bits to integer centroids. */
+function lookUp(book: usize, at: usize, count: u32): void {
+  const table = book + BOOK_INTEGERS;
+  for (const end = at + count * 2; at < end; at += 2) store<u16>(at, load<u16>(table + (<usize>load<u16>(at) << 1)));
+}
+
+/** The f32 value that code or integer `i` of a pair stands for, before scale and bias. For f32 arithmetic. */
+// @ts-ignore: decorator
+@inline export function plainValue(side: usize, i: u32): f32 {
+  if (load<u32>(side, SIDE_FORMAT) == FORMAT_T8) {
+    return load<f32>(load<u32>(side, SIDE_CODEBOOK) + BOOK_CENTROIDS + i * 4) / load<f32>(side, SIDE_UNIT);
+  }
+  return <f32>(<i32>i - <i32>load<u32>(side, SIDE_CENTRE));
+}
+
+/** The packing whose pairs `plainValue` takes. */
+// @ts-ignore: decorator
+@inline export function plainFormat(side: usize): u32 {
+  const format = load<u32>(side, SIDE_FORMAT);
+  return format == FORMAT_T8 ? FORMAT_A8 : format;
+}
+
+// @ts-ignore: decorator
+@inline export function mostOf(side: usize): f32 {
+  return load<f32>(side, SIDE_MOST);
+}

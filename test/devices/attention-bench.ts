@@ -1,0 +1,205 @@
+/** One attention layer on a device, beside a float64 history of what each slot has stored. */
+import type { Device, Program } from '../../src/device/device.js';
+import type { AttentionShape } from '../../src/device/graph.js';
+import type { KvFormat, KvPool } from '../../src/device/kv.js';
+import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
+import { encodeVector, type KvSide, storeVector } from './kv-codec.js';
+import { Random } from './numbers.js';
+import * as reference from './reference.js';
+import { LIMITS, record, stepOf } from './run.js';
+import { vectorSource } from './sources.js';
+
+export interface AttentionCase extends AttentionShape {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly norm?: boolean;
+  readonly rope?: RopeStyle | null;
+  readonly ropeDims?: number;
+  readonly window?: number | null;
+  readonly softcap?: number | null;
+  readonly blockTokens?: number;
+  /** Keys, values and queries are drawn normal, times this. */
+  readonly spread?: number;
+}
+
+const SLOTS = 8;
+const SLOT_TOKENS = 1024;
+
+export class AttentionBench {
+  readonly #device: Device;
+  readonly #case: AttentionCase;
+  readonly #random: Random;
+  readonly #program: Program;
+  readonly #pool: KvPool;
+  readonly #tensors;
+  readonly #frequencies: Float64Array;
+  readonly #norms: { q: Float32Array; k: Float32Array } | null;
+  readonly #keys: Float64Array[][][] = [];
+  readonly #values: Float64Array[][][] = [];
+
+  static async open(device: Device, c: AttentionCase, seed: number): Promise<AttentionBench> {
+    const random = new Random(seed);
+    const norms = c.norm ? { q: random.normals(c.headDim), k: random.normals(c.headDim) } : null;
+    const dims = c.ropeDims ?? c.headDim;
+    const frequencies = Float64Array.from({ length: dims / 2 }, (_, i) => 10000 ** ((-2 * i) / dims));
+    const blockTokens = c.blockTokens ?? 16;
+    const perSlot = SLOT_TOKENS / blockTokens;
+    const pool = device.createKvPool({
+      layers: [{ kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 }],
+      blocks: SLOTS * perSlot,
+      blockTokens,
+      slots: SLOTS,
+      maxBlocksPerSlot: perSlot,
+    });
+    // Blocks in a scrambled order, so that nothing works by their lying side by side.
+    const order = Uint32Array.from({ length: SLOTS * perSlot }, (_, i) => (i * 173 + 29) % (SLOTS * perSlot));
+    for (let s = 0; s < SLOTS; s++) pool.setBlocks(s, 0, order.slice(s * perSlot, (s + 1) * perSlot));
+    const rope =
+      c.rope === null
+        ? null
+        : makeRopeTable({
+            dims,
+            style: c.rope ?? 'half',
+            frequencies,
+            attentionFactor: 1,
+            maxContext: LIMITS.maxContext,
+          });
+    const norm = norms && {
+      q: await device.loadVector(vectorSource(norms.q)),
+      k: await device.loadVector(vectorSource(norms.k)),
+      eps: 1e-6,
+    };
+    const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim };
+    const { graph, tensors } = record((ops) => {
+      const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
+      const q = ops.keep(ops.ropeAppend(qkv, { ...shape, layer: 0, norm, rope }));
+      const out = ops.keep(
+        ops.attend(q, { ...shape, layer: 0, window: c.window ?? null, softcap: c.softcap ?? null }),
+      );
+      return { qkv, q, out };
+    });
+    const program = await device.compile(graph, LIMITS, pool);
+    return new AttentionBench(device, c, random, program, pool, tensors, frequencies, norms);
+  }
+
+  private constructor(
+    device: Device,
+    c: AttentionCase,
+    random: Random,
+    program: Program,
+    pool: KvPool,
+    tensors: {
+      qkv: Parameters<Program['write']>[0];
+      q: Parameters<Program['write']>[0];
+      out: Parameters<Program['write']>[0];
+    },
+    frequencies: Float64Array,
+    norms: { q: Float32Array; k: Float32Array } | null,
+  ) {
+    this.#device = device;
+    this.#case = c;
+    this.#random = random;
+    this.#program = program;
+    this.#pool = pool;
+    this.#tensors = tensors;
+    this.#frequencies = frequencies;
+    this.#norms = norms;
+    for (let s = 0; s < SLOTS; s++) {
+      this.#keys.push(Array.from({ length: c.kvHeads }, () => []));
+      this.#values.push(Array.from({ length: c.kvHeads }, () => []));
+    }
+  }
+
+  get device(): Device {
+    return this.#device;
+  }
+
+  context(slot: number): number {
+    return this.#keys[slot]![0]!.length;
+  }
+
+  async close(): Promise<void> {
+    await this.#program.dispose();
+    this.#pool.dispose();
+  }
+
+  /** Appends tokens to slots and returns the attention of each, with its float64 reference. */
+  async step(
+    slots: readonly number[],
+    lengths: readonly number[],
+    data?: Float32Array,
+  ): Promise<{
+    out: Float32Array;
+    expected: Float64Array;
+    q: Float32Array;
+    expectedQ: Float64Array;
+    rows: number;
+  }> {
+    const { heads, kvHeads, headDim, key, value } = this.#case;
+    const width = (heads + 2 * kvHeads) * headDim;
+    const rows = lengths.reduce((a, b) => a + b, 0);
+    const qkv = data ?? this.#draw(rows);
+    const positions = slots.map((s) => this.context(s));
+    const expected = new Float64Array(rows * heads * headDim);
+    const expectedQ = new Float64Array(rows * heads * headDim);
+    let row = 0;
+    slots.forEach((slot, s) => {
+      for (let i = 0; i < lengths[s]!; i++, row++) {
+        const position = positions[s]! + i;
+        const head = (h: number): Float64Array =>
+          Float64Array.from(qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim));
+        for (let h = 0; h < kvHeads; h++) {
+          const k = this.#normed(head(heads + h), 'k');
+          this.#rotate(k, position);
+          const v = head(heads + kvHeads + h);
+          this.#keys[slot]![h]!.push(storeVector(key, 'key', k));
+          this.#values[slot]![h]!.push(storeVector(value, 'value', v));
+        }
+        for (let h = 0; h < heads; h++) {
+          const q = this.#normed(head(h), 'q');
+          this.#rotate(q, position);
+          expectedQ.set(q, (row * heads + h) * headDim);
+          const kv = Math.floor(h / (heads / kvHeads));
+          const o = reference.attendOne(q, this.#keys[slot]![kv]!, this.#values[slot]![kv]!, {
+            scale: 1 / Math.sqrt(headDim),
+            window: this.#case.window ?? null,
+            softcap: this.#case.softcap ?? null,
+          });
+          expected.set(o, (row * heads + h) * headDim);
+        }
+      }
+    });
+    this.#program.write(this.#tensors.qkv, qkv);
+    await this.#program.submit(stepOf(lengths, positions, slots));
+    const out = await this.#program.read(this.#tensors.out, rows);
+    const q = await this.#program.read(this.#tensors.q, rows);
+    return { out, expected, q, expectedQ, rows };
+  }
+
+  /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
+  #draw(rows: number): Float32Array {
+    const { heads, kvHeads, headDim, key, value } = this.#case;
+    const width = (heads + 2 * kvHeads) * headDim;
+    const qkv = this.#random.normals(rows * width, this.#case.spread ?? 1);
+    for (let at = 0; at < qkv.length; at += headDim) {
+      const h = (at % width) / headDim;
+      if (h < heads) continue;
+      const side: KvSide = h < heads + kvHeads ? 'key' : 'value';
+      const format = side === 'key' ? key : value;
+      const least = format.kind === 'turboquant' ? 1e-6 : 1e-4;
+      while (encodeVector(format, side, qkv.subarray(at, at + headDim)).margin < least) {
+        qkv.set(this.#random.normals(headDim, this.#case.spread ?? 1), at);
+      }
+    }
+    return qkv;
+  }
+
+  #normed(x: Float64Array, which: 'q' | 'k'): Float64Array {
+    if (this.#norms === null) return x;
+    return reference.rmsNorm(x, this.#norms[which], 1, x.length, 1e-6);
+  }
+
+  #rotate(x: Float64Array, position: number): void {
+    if (this.#case.rope !== null) reference.rotate(x, position, this.#frequencies, this.#case.rope ?? 'half');
+  }
+}
