@@ -60,9 +60,7 @@ function formatOf(name) {
 
 function sides(name) {
   const half = /^turbo([23])\.5$/.exec(name);
-  const [key, value] = half
-    ? [`turbo${half[1]}`, `turbo${Number(half[1]) + 1}`]
-    : name.split('/');
+  const [key, value] = half ? [`turbo${half[1]}`, `turbo${Number(half[1]) + 1}`] : name.split('/');
   return { key: formatOf(key), value: formatOf(value ?? key) };
 }
 
@@ -96,16 +94,22 @@ async function measure(context, rows) {
     });
     // Blocks of the sequences lie among each other, as they do where rows grow side by side.
     for (let r = 0; r < rows; r++) {
-      pool.setBlocks(r, 0, Uint32Array.from({ length: blocksEach }, (_, i) => i * rows + r));
+      pool.setBlocks(
+        r,
+        0,
+        Uint32Array.from({ length: blocksEach }, (_, i) => i * rows + r),
+      );
     }
     await fill(device, pool, limits, shape, rows, context);
     const ops = new Ops();
     const q = ops.input('tokens', heads * headDim);
-    for (let layer = 0; layer < layers; layer++) ops.keep(ops.attend(q, { ...shape, layer: layer % distinct }));
+    for (let layer = 0; layer < layers; layer++)
+      ops.keep(ops.attend(q, { ...shape, layer: layer % distinct }));
     const program = await device.compile(ops.finish(), limits, pool);
     program.write(q, normals(rows * tokens * heads * headDim));
     const step = stepOf(limits, rows, tokens, context - tokens);
-    const bytes = rows * context * layers * (kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads));
+    const bytes =
+      rows * context * layers * (kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads));
     runs.push({ name, bytes, times: [], run: () => program.submit(step) });
   }
   for (let round = 0; round <= number('rounds'); round++) {
@@ -122,7 +126,8 @@ async function measure(context, rows) {
   );
   for (const { name, bytes, times } of runs) {
     const ms = median(times);
-    const ratio = fastest === undefined ? '' : `  ${(median(fastest.times) / ms).toFixed(2)} × ${fastest.name}`;
+    const ratio =
+      fastest === undefined ? '' : `  ${(median(fastest.times) / ms).toFixed(2)} × ${fastest.name}`;
     console.log(
       `  ${name.padEnd(16)} ${ms.toFixed(1).padStart(8)} ms  (best ${Math.min(...times).toFixed(1)})  ${gbs(bytes, ms).padStart(5)} GB/s${ratio}`,
     );

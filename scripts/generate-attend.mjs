@@ -33,10 +33,7 @@ const affine2 = {
   dims: 16,
   vectors: 1,
   part: (k, w) => ({
-    pair: [
-      and(shr(w(0), 2 * k), words(3)),
-      k === 3 ? shr(w(0), 14) : and(shr(w(0), 8 + 2 * k), words(3)),
-    ],
+    pair: [and(shr(w(0), 2 * k), words(3)), k === 3 ? shr(w(0), 14) : and(shr(w(0), 8 + 2 * k), words(3))],
   }),
 };
 const affine6 = {
@@ -44,11 +41,7 @@ const affine6 = {
   vectors: 3,
   part: (k, w) => {
     if (k < 3) return { pair: [and(w(k), words(63)), and(shr(w(k), 8), words(63))] };
-    const whole = or(
-      and(shr(w(0), 6), bytes(3)),
-      and(shr(w(1), 4), bytes(12)),
-      and(shr(w(2), 2), bytes(48)),
-    );
+    const whole = or(and(shr(w(0), 6), bytes(3)), and(shr(w(1), 4), bytes(12)), and(shr(w(2), 2), bytes(48)));
     return { whole, pair: bytePair('whole') };
   },
 };
@@ -158,10 +151,7 @@ function pairs(depth, format, k, load) {
   });
 }
 
-const params = (format) =>
-  format.lut === undefined
-    ? ''
-    : `, tables: usize`;
+const params = (format) => (format.lut === undefined ? '' : `, tables: usize`);
 function loadTables(format) {
   if (format.lut !== undefined) emit(1, 'const table = v128.load(tables);');
   if (format.lut === 2) emit(1, 'const table2 = v128.load(tables, 16);');
@@ -236,10 +226,7 @@ function score(name, format, rows) {
   for (const r of range(rows)) {
     emit(2, `const sum${r} = v128.load_splat<f32>(facts, ${48 + r * 80});`);
     for (const h of ['a', 'b']) {
-      emit(
-        2,
-        `t${r}${h} = madd(b${h}, sum${r}, madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), t${r}${h}));`,
-      );
+      emit(2, `t${r}${h} = madd(b${h}, sum${r}, madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), t${r}${h}));`);
     }
   }
   emit(1, '}');
@@ -350,14 +337,21 @@ function widenKeys(name, format) {
 /** `quads` times 4 tokens of V of one unit to pairs: `[16 dims][quad][8 pairs]`, areas of 16 dims `area` bytes apart. */
 function widenValues(name, format) {
   names = 0;
-  emit(0, `export function widenValues${name}(at: usize, to: usize, area: usize, quads: u32${params(format)}): void {`);
+  emit(
+    0,
+    `export function widenValues${name}(at: usize, to: usize, area: usize, quads: u32${params(format)}): void {`,
+  );
   loadTables(format);
   emit(1, `for (; quads != 0; quads--, at += ${format.vectors * 16}, to += 128) {`);
   const load = loader(2, 'at');
   for (const k of range(format.dims / 4)) {
     const [even, odd] = pairs(2, format, k, load);
     const to = k < 4 ? 'to' : 'to + area';
-    emit(2, `v128.store(${to}, ${even}, ${(k % 4) * 32});`, `v128.store(${to}, ${odd}, ${(k % 4) * 32 + 16});`);
+    emit(
+      2,
+      `v128.store(${to}, ${even}, ${(k % 4) * 32});`,
+      `v128.store(${to}, ${odd}, ${(k % 4) * 32 + 16});`,
+    );
   }
   emit(1, '}');
   emit(0, '}', '');
@@ -375,7 +369,8 @@ for (const [name, format] of Object.entries(FORMATS)) {
 function dispatch(head, call) {
   emit(0, head, '  switch (format) {');
   Object.entries(FORMATS).forEach(([name, format], i) => {
-    if (format !== wide) emit(2, `case ${i}: ${call(name, format.lut === undefined ? '' : ', tables')}; break;`);
+    if (format !== wide)
+      emit(2, `case ${i}: ${call(name, format.lut === undefined ? '' : ', tables')}; break;`);
   });
   emit(2, 'default: unreachable();');
   emit(0, '  }', '}', '');
@@ -387,7 +382,8 @@ for (const rows of [1, 2]) {
   );
   dispatch(
     `export function addCodes${rows}(format: u32, p: usize, p2: usize, first: u32, second: u32, quads: u32, dims: u32, weights: usize, weightsRow: usize, facts: usize, factsRow: usize, sums: usize, sumsRow: usize, tables: usize): void {`,
-    (name, t) => `add${name}x${rows}(p, p2, first, second, quads, dims, weights, weightsRow, facts, factsRow, sums, sumsRow${t})`,
+    (name, t) =>
+      `add${name}x${rows}(p, p2, first, second, quads, dims, weights, weightsRow, facts, factsRow, sums, sumsRow${t})`,
   );
 }
 dispatch(

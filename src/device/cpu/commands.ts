@@ -183,7 +183,12 @@ function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: 
   const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
   // Integer queries with 80 bytes each, a tile's scales, spare vectors; floats of a split; weights of every group.
   const codes = isCoded(own)
-    ? maxRows * (2 * headDim + 80) + 512 + 8 * headDim + 64 * ATTENTION_SPLIT + 2048 + maxRows * valueGroups(own) * 580
+    ? maxRows * (2 * headDim + 80) +
+      512 +
+      8 * headDim +
+      64 * ATTENTION_SPLIT +
+      2048 +
+      maxRows * valueGroups(own) * 580
     : 0;
   const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1;
   return {

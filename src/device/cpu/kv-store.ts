@@ -204,7 +204,11 @@ function integerCentroids({ bits }: TurboKv, side: KvSide, headDim: number): Int
   const top = centroids[centroids.length - 1]!;
   const most = bits < 8 || side === 'value' ? 32767 : 8191;
   const largest =
-    bits < 8 ? 127 : side === 'value' ? 2047 : Math.min(32767, Math.floor((2 ** 31 / (1.1 * most * Math.sqrt(headDim))) * top));
+    bits < 8
+      ? 127
+      : side === 'value'
+        ? 2047
+        : Math.min(32767, Math.floor((2 ** 31 / (1.1 * most * Math.sqrt(headDim))) * top));
   const unit = top / largest;
   return {
     integers: Int32Array.from(centroids, (c) => Math.round(c / unit)),
