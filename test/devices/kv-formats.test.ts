@@ -20,13 +20,13 @@ describe.each(devices)('quantised KV on $name', (spec) => {
     await device[Symbol.asyncDispose]();
   });
 
-  async function check(c: AttentionCase, steps = STEPS): Promise<void> {
+  async function check(c: AttentionCase, steps = STEPS, bound = attentionBound(spec)): Promise<void> {
     const bench = await Bench.open(device, c, 3 + c.headDim + c.heads);
     try {
       for (const [slots, lengths] of steps) {
         const { out, expected, rows } = await bench.step(slots, lengths);
         const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
-        expect(worstRow(out, expected, rows, c.heads * c.headDim), where).toBeLessThan(attentionBound(spec));
+        expect(worstRow(out, expected, rows, c.heads * c.headDim), where).toBeLessThan(bound);
       }
     } finally {
       await bench.close();
@@ -87,8 +87,8 @@ describe.each(devices)('quantised KV on $name', (spec) => {
 
   it('rotated and normed keys', async () => {
     // Codes of 8 bits: a key that f32 arithmetic stores otherwise than float64 is off by little.
-    await check({ ...BASE, rope: 'half', norm: true, ...alike(affine(8)) }, short);
-    await check({ ...BASE, rope: 'interleaved', ...alike(turbo(8)) }, short.slice(0, 4));
+    await check({ ...BASE, rope: 'half', norm: true, ...alike(affine(8)) }, short, 2e-3);
+    await check({ ...BASE, rope: 'interleaved', ...alike(turbo(8)) }, short.slice(0, 4), 2e-3);
   });
 
   it('very small and very large vectors', async () => {

@@ -201,7 +201,7 @@ describe('the CPU device', () => {
     const blocks = Math.ceil(2 ** 31 / (16 * 8 * 128 * 4));
     device.createKvPool({ layers, blocks, blockTokens: 16, slots: 1, maxBlocksPerSlot: 1 });
     const model = await loadModel(device);
-    expect((model.pool as unknown as { layers: { keys: number }[] }).layers[0]!.keys).toBeGreaterThan(
+    expect((model.pool as unknown as { layers: { store: number }[] }).layers[0]!.store).toBeGreaterThan(
       2 ** 31,
     );
     expect(await talk(model)).toEqual(first);
