@@ -41,7 +41,7 @@ export function emitPanelTiles(emit, declare) {
         emit(
           2,
           `f = v128.load(sums, ${16 * i});`,
-          `f = madd(madd(d${h}, xb, f32x4.mul(c${h}, f32x4.convert_i32x4_s(${integer(i)}))), xa, f);`,
+          `f = madd(madd(d${h}, xb, f32x4.mul(c${h}, ${integer(i)})), xa, f);`,
           `v128.store(sums, f, ${16 * i});`,
         );
       }
@@ -109,9 +109,15 @@ export function emitPanelTiles(emit, declare) {
         emit(3, 'w += 64;', 'x += 32;');
       });
     },
-    (i) => `a${i}`,
+    (i) => `f32x4.convert_i32x4_s(a${i})`,
   );
 
+  emit(
+    0,
+    '// Loaded, not made: see integerTile.',
+    `const ONES = memory.data<u16>([${range(8).fill('1').join(', ')}], 16);`,
+    '',
+  );
   emit(0, '/** Relaxed SIMD, where 16 bits hold the sums of a group. */');
   tile(
     'panelOnce',
@@ -122,11 +128,11 @@ export function emitPanelTiles(emit, declare) {
         2,
         four.map((i) => `p${i}`),
       );
-      emit(2, 'const end = w + group * 8;');
+      emit(2, 'const ones = v128.load(ONES);', 'const end = w + group * 8;');
       step(2, 4, (i, half) => `p${i} = ${product(half)};`);
       loop(2, 'end', () => step(3, 4, (i, half) => `p${i} = i16x8.add(p${i}, ${product(half)});`));
     },
-    (i) => `i32x4.dot_i16x8_s(p${i}, i16x8.splat(1))`,
+    (i) => `f32x4.convert_i32x4_s(i32x4.dot_i16x8_s(p${i}, ones))`,
   );
 
   emit(0, '/** Relaxed SIMD, sums widened after every `run` bytes of panel. */');
@@ -157,7 +163,7 @@ export function emitPanelTiles(emit, declare) {
         );
       });
     },
-    (i) => `a${i}`,
+    (i) => `f32x4.convert_i32x4_s(a${i})`,
   );
 
   emit(
@@ -177,21 +183,22 @@ export function emitPanelTiles(emit, declare) {
     0,
     '/** Sums of 32 bits. An instruction takes 5 cycles and two start in one: 12 sums keep that busy. */',
   );
+  // Sums begin at the bits of 1.5 · 2^23 and are then floats from which to take that: a subtraction, which runs beside the
+  // products, in place of a conversion, which takes a turn from them. Exact: a sum is below 2^22 = 128 · 127 · 258.
+  emit(0, `const MAGIC = memory.data<u32>([${range(4).fill('0x4b400000').join(', ')}], 16);`, '');
   tile(
     'panelDots',
     6,
     6,
     () => {
-      declare(
-        2,
-        six.map((i) => `p${i}`),
-      );
+      emit(2, 'const magic = v128.load(MAGIC);', `let ${six.map((i) => `p${i} = magic`).join(', ')};`);
       emit(2, 'let end = w + group * 8;', 'if (bits == 8) {', '  // The high nibbles.', '  const from = x;');
+      for (const i of six) emit(3, `p${i} = i32x4.splat(0);`);
       loop(3, 'end', () => step(4, 6, dot));
-      for (const i of six) emit(3, `p${i} = i32x4.shl(p${i}, 4);`);
+      for (const i of six) emit(3, `p${i} = i32x4.add(i32x4.shl(p${i}, 4), magic);`);
       emit(2, '  x = from;', '  end = w + group * 8;', '}');
       loop(2, 'end', () => step(3, 6, dot));
     },
-    (i) => `p${i}`,
+    (i) => `f32x4.sub(p${i}, magic)`,
   );
 }

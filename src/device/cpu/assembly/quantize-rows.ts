@@ -1,6 +1,6 @@
-/** From so many rows on the products unpack weights to panels. */
+/** From so many rows on the products unpack weights to panels: where that begins to pay. */
 // @ts-ignore: decorator
-@inline export const PANEL_ROWS: u32 = 8;
+@inline export const PANEL_ROWS: u32 = DOT ? 12 : 8;
 
 /** Rows of a tile, except for the last rows. */
 // @ts-ignore: decorator
