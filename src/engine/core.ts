@@ -19,6 +19,7 @@ import { RowSampling } from '../sampling/row-sampling.js';
 import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { Constrain } from './constraint.js';
+import { Conversions } from './conversions.js';
 import { admissionError, asKvantError, invalidLogits, shuttingDown } from './core-errors.js';
 import { Counters } from './counters.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
@@ -60,6 +61,9 @@ export class EngineCore {
   /** What the scheduler plans with; brought up to date for every plan, made once. */
   readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
   readonly #blocks: BlockPool;
+  /** Null where sequences are never young. */
+  readonly #young: BlockPool | null;
+  readonly #conversions: Conversions;
   readonly #freeTables: BlockTable[] = [];
   readonly #counters = new Counters();
   readonly #rows: PreparedRows;
@@ -86,8 +90,14 @@ export class EngineCore {
     this.#eosIds = new Set(options.eosIds);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#blocks = new BlockPool(pool.spec.blocks);
+    this.#young = pool.spec.young ? new BlockPool(pool.spec.young.blocks) : null;
+    this.#conversions = new Conversions(pool, (sequence, error) => {
+      if (error !== null) this.#finish(sequence, 'error', error);
+      this.#publish();
+      this.#wakeUp();
+    });
     for (let slot = limits.maxRows - 1; slot >= 0; slot--)
-      this.#freeTables.push(new BlockTable(slot, this.#blocks, pool));
+      this.#freeTables.push(new BlockTable(slot, this.#blocks, pool, this.#young));
     this.#state = {
       step: 0,
       running: this.#running,
@@ -95,6 +105,9 @@ export class EngineCore {
       freeSlots: 0,
       freeBlocks: 0,
       leavingBlocks: 0,
+      freeYoung: 0,
+      leavingYoung: 0,
+      retired: -1,
     };
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
     device.lost.then((error) => {
@@ -155,6 +168,9 @@ export class EngineCore {
       slotsUsed: limits.maxRows - this.#freeTables.length,
       blocksUsed: this.#blocks.used,
       blocksTotal: this.#blocks.size,
+      youngBlocksUsed: this.#young?.used ?? 0,
+      youngBlocksTotal: this.#young?.size ?? 0,
+      conversions: this.#conversions.count,
       steps: this.#step,
       stepsInFlight: this.#flights.length,
       ...this.#counters.snapshot(),
@@ -171,6 +187,7 @@ export class EngineCore {
     this.#wakeUp();
     await this.#done;
     this.#blocks.check(0);
+    this.#young?.check(0);
   }
 
   /** A fault in the loop itself must not leave readers waiting for ever. */
@@ -189,7 +206,8 @@ export class EngineCore {
       const flight = this.#flights[0];
       if (flight === undefined) {
         this.#publish();
-        if (this.#closing && this.#waiting.length + this.#running.length + this.#leaving.length === 0) return;
+        const left = this.#waiting.length + this.#running.length + this.#leaving.length;
+        if (this.#closing && left + this.#conversions.blocks === 0) return;
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
         });
@@ -216,6 +234,7 @@ export class EngineCore {
     } while (plan.count === 0 && this.#requeueYielding());
     if (plan.count === 0) return false;
     for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting.shift()!);
+    if (this.#young !== null) this.#conversions.apply(plan, this.#running);
     const flight = this.#spareFlights.pop()!;
     flight.step = this.#step++;
     fillStep(this.#inputs, flight, plan, this.#running);
@@ -242,9 +261,17 @@ export class EngineCore {
     state.freeSlots = this.#freeTables.length;
     state.freeBlocks = this.#blocks.free;
     state.leavingBlocks = 0;
-    for (const sequence of this.#leaving) state.leavingBlocks += sequence.blocks;
-    for (const sequence of this.#running) if (sequence.yielding) state.leavingBlocks += sequence.blocks;
+    state.freeYoung = this.#young?.free ?? 0;
+    state.leavingYoung = this.#conversions.blocks;
+    state.retired = this.#retired;
+    for (const sequence of this.#leaving) this.#countLeaving(sequence);
+    for (const sequence of this.#running) if (sequence.yielding) this.#countLeaving(sequence);
     return state;
+  }
+
+  #countLeaving({ young, blocks, reserved }: Sequence): void {
+    this.#state.leavingBlocks += young ? reserved : blocks;
+    if (young) this.#state.leavingYoung += blocks;
   }
 
   #admit(sequence: Sequence): void {

@@ -1,11 +1,11 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
 import type { Device, DeviceInfo, Program } from '../device/device.js';
-import type { KvPool } from '../device/kv.js';
+import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
-import { type KvSizing, kvSequenceBytes, sizeKvPool } from '../kv/sizing.js';
+import { type KvSizing, kvSequenceBytes, sizeKvPool, youngBlockBytes } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import type { Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
@@ -44,7 +44,8 @@ export function sizeCache(
 ): KvSizing {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   const maxRows = config.maxRows ?? DEFAULT_MAX_ROWS;
-  const sequence = kvSequenceBytes(kv.layers, blockTokens, config.maxContext ?? model.maxPositions);
+  const context = config.maxContext ?? model.maxPositions;
+  const sequence = kvSequenceBytes(kv.layers, blockTokens, context, kv.young);
   const wanted =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * maxRows;
   const left =
@@ -53,6 +54,7 @@ export function sizeCache(
       : (device.memoryBytes - weightBytes) * CACHE_SHARE[device.kind];
   return sizeKvPool({
     layers: kv.layers,
+    young: kv.young,
     blockTokens,
     modelContext: model.maxPositions,
     maxContext: config.maxContext,
@@ -78,6 +80,7 @@ export async function openCache(
   config: HostConfig,
   model: Model,
   device: Device,
+  kv: KvPlan,
   planned: KvSizing,
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
@@ -92,25 +95,30 @@ export async function openCache(
         blockTokens,
         slots: limits.maxRows,
         maxBlocksPerSlot: sizing.blocksPerSequence,
+        ...(kv.young === null ? {} : { young: { blocks: sizing.youngBlocks, dtype: kv.young.dtype } }),
       });
       return { sizing, limits, pool, program: await compile(model, device, pool, limits) };
     } catch (error) {
       pool?.dispose();
-      const smaller = halved(sizing, blockTokens);
+      const smaller = halved(sizing, kv, blockTokens);
       const full = error instanceof KvantError && error.code === 'device-out-of-memory';
-      const enough = smaller.maxContext >= (config.maxContext ?? 1);
+      const enough = smaller.maxContext >= (config.maxContext ?? (kv.young?.start ?? 0) + 1);
       if (!full || config.kvMemory !== undefined || smaller.blocks < 1 || !enough) throw error;
       sizing = smaller;
     }
   }
 }
 
-function halved(sizing: KvSizing, blockTokens: number): KvSizing {
+function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number): KvSizing {
   const blocks = Math.floor(sizing.blocks / 2);
+  const youngBlocks = Math.max(sizing.youngPerSequence, Math.floor(sizing.youngBlocks / 2));
+  const youngBytes = young === null ? 0 : youngBlocks * youngBlockBytes(layers, young.dtype, blockTokens);
   const maxContext = Math.min(sizing.maxContext, blocks * blockTokens);
   return {
+    ...sizing,
     blocks,
-    bytes: (sizing.bytes / sizing.blocks) * blocks,
+    youngBlocks,
+    bytes: blocks * kvBlockBytes(layers, blockTokens) + youngBytes,
     maxContext,
     blocksPerSequence: Math.ceil(maxContext / blockTokens),
     limitedBy: 'device-memory',

@@ -70,12 +70,15 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: planned.blocks * blockTokens,
+      ...(kv.young === null
+        ? {}
+        : { kvYoung: { dtype: kv.young.dtype, tokens: planned.youngBlocks * blockTokens } }),
       maxContext: planned.maxContext,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
       ...(signal === undefined ? {} : { signal }),
     });
     signal?.throwIfAborted();
-    const { sizing, limits, pool, program } = await openCache(config, model, device, planned);
+    const { sizing, limits, pool, program } = await openCache(config, model, device, kv, planned);
     undo.push(() => pool.dispose());
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
@@ -95,6 +98,7 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
         blockTokens,
         prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
         minChunk: Math.min(32, limits.maxBatchTokens),
+        youngTokens: kv.young?.start ?? 0,
       },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
@@ -215,6 +219,7 @@ function describe(
       blocks: sizing.blocks,
       bytes: sizing.bytes,
       bytesPerToken: kvBlockBytes(kv.layers, 1),
+      young: kv.young === null ? null : { ...kv.young, blocks: sizing.youngBlocks },
     },
     limits,
   };

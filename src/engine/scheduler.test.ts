@@ -14,6 +14,9 @@ interface Row {
   length: number;
   computed: number;
   blocks: number;
+  /** Its blocks are young; what it has of the main pool is `reserved`. */
+  young: boolean;
+  reserved: number;
   drawsLeft: number;
   /** Ids that steps under way will bring. */
   coming: number;
@@ -27,6 +30,8 @@ interface World {
   readonly rows: Row[];
   /** For each step under way: the rows it works on, and whether it draws for them. */
   readonly flight: { row: number; draws: boolean }[][];
+  /** For each of them: young blocks of the rows converted before it, not free again until it retires. */
+  readonly converting: number[];
   order: number[];
   queue: number[];
   parity: number;
@@ -35,11 +40,13 @@ interface World {
 interface Setup extends SchedulerConfig {
   readonly maxRows: number;
   readonly blocks: number;
+  readonly youngBlocks: number;
   readonly depth: number;
 }
 
-/** How often a row had to give way in all that was walked through. */
+/** How often a row had to give way, and was converted, in all that was walked through. */
 let victims = 0;
+let conversions = 0;
 
 /** Walks through every state. A state that leads back to itself would be work for ever without an end. */
 function explore(setup: Setup, requests: readonly (readonly [number, number])[]): number {
@@ -49,6 +56,7 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
     const key = JSON.stringify([
       world.rows.map(fingerprint),
       world.flight,
+      world.converting,
       world.order,
       world.queue,
       world.parity,
@@ -66,7 +74,7 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
     }
     while (world.flight.length < setup.depth && step(world, setup, plan));
     if (world.flight.length > 0) {
-      for (const after of retirements(world)) visit(after);
+      for (const after of retirements(world, setup)) visit(after);
     } else {
       const stuck = world.rows.find((row) => row.status === 'waiting' || row.status === 'running');
       if (stuck !== undefined) throw new Error(`stuck: ${JSON.stringify({ setup, requests, world })}`);
@@ -82,6 +90,8 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
       length: prompt,
       computed: 0,
       blocks: 0,
+      young: setup.youngTokens > 0,
+      reserved: 0,
       drawsLeft: draws,
       coming: 0,
       delivered: 0,
@@ -89,6 +99,7 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
       stopped: false,
     })),
     flight: [],
+    converting: [],
     order: [],
     queue: [],
     parity: 0,
@@ -97,8 +108,9 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
 }
 
 function fingerprint(row: Row): unknown[] {
-  const { status, yielding, length, computed, blocks, coming, delivered, age, stopped } = row;
-  return [status, yielding, length, computed, blocks, coming, delivered, age, stopped];
+  const { status, yielding, length, computed, blocks, young, reserved, coming, delivered, age, stopped } =
+    row;
+  return [status, yielding, length, computed, blocks, young, reserved, coming, delivered, age, stopped];
 }
 
 /** Plans and submits one step, checking everything a plan must keep; false if there is nothing to do. */
@@ -106,24 +118,31 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const running = world.order.map((index) => world.rows[index]!);
   const waiting = world.queue.map((index) => world.rows[index]!);
   const leaving = world.rows.filter((row) => row.status === 'leaving');
-  const held = [...running, ...leaving].reduce((sum, row) => sum + row.blocks, 0);
+  const main = (rows: readonly Row[]) =>
+    rows.reduce((n, row) => n + (row.young ? row.reserved : row.blocks), 0);
+  const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks : 0), 0);
+  const held = [...running, ...leaving];
+  const soon = [...leaving, ...running.filter((row) => row.yielding)];
+  const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
   const state: SchedulerState = {
     step: world.parity,
     running: running.map((row) => ({
       length: row.length,
       computed: row.computed,
       blocks: row.blocks,
+      young: row.young,
+      reserved: row.reserved,
       drawsLeft: row.drawsLeft,
       held: row.yielding,
-      lastStep: -row.age,
+      lastStep: named(world, world.rows.indexOf(row)) ? 1 : -row.age,
     })),
     waiting: waiting.map((row) => ({ length: row.length })),
     freeSlots: setup.maxRows - running.length - leaving.length,
-    freeBlocks: setup.blocks - held,
-    leavingBlocks: [...leaving, ...running.filter((row) => row.yielding)].reduce(
-      (n, row) => n + row.blocks,
-      0,
-    ),
+    freeBlocks: setup.blocks - main(held),
+    leavingBlocks: main(soon),
+    freeYoung: setup.youngBlocks - young(held) - converting,
+    leavingYoung: young(soon) + converting,
+    retired: 0,
   };
   const before = JSON.stringify(state);
   schedule(state, setup, plan);
@@ -134,7 +153,10 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   };
   if (plan.admitted > state.freeSlots) fail('too many admitted');
   let tokens = 0;
-  let newBlocks = 0;
+  let newMain = 0;
+  let newYoung = 0;
+  let cut = false;
+  let converted = 0;
   const worked = new Set<number>();
   const flight: { row: number; draws: boolean }[] = [];
   const admitted = waiting.slice(0, plan.admitted);
@@ -148,9 +170,21 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     if (work.draws !== (work.tokens === pending)) fail('draws at the wrong time');
     worked.add(work.index);
     tokens += work.tokens;
-    newBlocks += work.newBlocks;
+    newMain += work.reserve + (row.young ? 0 : work.newBlocks);
+    newYoung += row.young ? work.newBlocks : 0;
+    row.reserved += work.reserve;
+    if (work.converts) {
+      if (!row.young || row.computed !== setup.youngTokens) fail('converts at the wrong time');
+      if (named(world, world.rows.indexOf(row))) fail('converts under a step');
+      if (row.reserved < row.blocks || work.newBlocks > 0) fail('converts to blocks it has not');
+      converted += row.blocks;
+      Object.assign(row, { young: false, blocks: row.reserved, reserved: 0 });
+      conversions++;
+    } else if (!row.young && work.reserve > 0) fail('sets aside what it has no use for');
     row.blocks += work.newBlocks;
     row.computed += work.tokens;
+    if (row.young && row.computed > setup.youngTokens) fail('writes floats where it should be converted');
+    cut ||= row.young && row.computed === setup.youngTokens;
     row.age = 0;
     if (row.blocks * setup.blockTokens < row.computed) fail('writes where it has no block');
     if (work.draws) {
@@ -161,11 +195,14 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     flight.push({ row: world.rows.indexOf(row), draws: work.draws });
   }
   if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
-  if (plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens)
+  if (plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
     fail('draws nothing, yet has room');
-  if (newBlocks > state.freeBlocks) fail('more blocks than there are');
+  if (newMain > state.freeBlocks || newYoung > state.freeYoung) fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
-  const could = (row: Row): boolean => row.computed < row.length && row.drawsLeft > 0 && !row.yielding;
+  const waits = (row: Row): boolean =>
+    row.young && row.computed === setup.youngTokens && named(world, world.rows.indexOf(row));
+  const could = (row: Row): boolean =>
+    row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
     if (running.some((row, i) => !worked.has(i) && could(row) && plan.victim !== i))
       fail('a row idle beside budget');
@@ -178,10 +215,11 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     victim.yielding = true;
     victims++;
   }
-  if (plan.count === 0) return victim !== undefined && requeue(world);
+  if (plan.count === 0) return victim !== undefined && requeue(world, setup.youngTokens);
   for (const [i, row] of running.entries()) {
     if (worked.has(i) || !could(row)) continue;
     if (row.computed === row.blocks * setup.blockTokens) continue; // waits for a block
+    if (row.young && row.computed === setup.youngTokens) continue; // waits for those it is converted to
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.
     if (row.age > 2 * setup.maxRows) fail('starved');
@@ -191,17 +229,27 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     world.order.push(world.queue.shift()!);
   }
   world.flight.push(flight);
+  world.converting.push(converted);
   world.parity ^= 1;
   return true;
 }
 
 /** Rows that gave way and that no step names go back to the head of the queue, newest last; false if none do. */
-function requeue(world: World): boolean {
+function requeue(world: World, youngTokens: number): boolean {
   let moved = false;
   for (const index of [...world.order].reverse()) {
     const row = world.rows[index]!;
     if (!row.yielding || named(world, index)) continue;
-    Object.assign(row, { status: 'waiting', yielding: false, blocks: 0, computed: 0, age: 0 });
+    const young = youngTokens > 0;
+    Object.assign(row, {
+      status: 'waiting',
+      yielding: false,
+      blocks: 0,
+      reserved: 0,
+      young,
+      computed: 0,
+      age: 0,
+    });
     world.order = world.order.filter((at) => at !== index);
     world.queue.unshift(index);
     moved = true;
@@ -214,12 +262,13 @@ function named(world: World, index: number): boolean {
 }
 
 /** The oldest step retires: every set of its rows may have drawn a stop. */
-function retirements(world: World): World[] {
+function retirements(world: World, setup: Setup): World[] {
   const drawn = world.flight[0]!.filter((work) => work.draws).map((work) => work.row);
   const worlds: World[] = [];
   for (let stops = 0; stops < 2 ** drawn.length; stops++) {
     const next = structuredClone(world);
     next.flight.shift();
+    next.converting.shift();
     drawn.forEach((index, bit) => {
       const row = next.rows[index]!;
       row.coming--;
@@ -237,10 +286,11 @@ function retirements(world: World): World[] {
       if (row.status === 'leaving' && !named(next, index)) {
         row.status = 'done';
         row.blocks = 0;
+        row.reserved = 0;
         if (row.coming !== 0) throw new Error('freed while ids are coming');
       }
     }
-    requeue(next);
+    requeue(next, setup.youngTokens);
     worlds.push(next);
   }
   return worlds;
@@ -266,7 +316,8 @@ describe('schedule, over its small state space', () => {
             for (const b of shapes) {
               for (const c of shapes) {
                 const setup = { maxBatchTokens, maxRows, blocks, depth, blockTokens: 2 };
-                states += explore({ ...setup, prefillReserve: 1, minChunk: 1 }, [a, b, c]);
+                const none = { youngTokens: 0, youngBlocks: 0 };
+                states += explore({ ...setup, ...none, prefillReserve: 1, minChunk: 1 }, [a, b, c]);
               }
             }
           }
@@ -278,12 +329,59 @@ describe('schedule, over its small state space', () => {
   }
 });
 
+describe('schedule with young blocks, over its small state space', () => {
+  const shapes = [
+    [1, 6],
+    [2, 2],
+    [6, 1],
+    [3, 4],
+  ] as const;
+  // Where the conversion falls on the edge of a block and where it does not; more young blocks than needed, and few.
+  for (const [youngTokens, youngBlocks, blocks] of [
+    [1, 6, 3],
+    [2, 6, 3],
+    [3, 6, 3],
+    [3, 2, 3],
+    [4, 4, 4],
+    [5, 3, 3],
+  ] as const) {
+    for (const maxBatchTokens of [1, 3, 6]) {
+      it(`${youngTokens} young tokens, budget ${maxBatchTokens}: converts at that length, and every request ends`, () => {
+        let states = 0;
+        victims = 0;
+        conversions = 0;
+        for (const maxRows of [1, 2, 3]) {
+          for (const a of shapes) {
+            for (const b of shapes) {
+              for (const c of maxRows === 3 ? shapes : shapes.slice(0, 1)) {
+                const setup = { maxBatchTokens, maxRows, blocks, youngBlocks, youngTokens, depth: 2 };
+                states += explore({ ...setup, blockTokens: 2, prefillReserve: 1, minChunk: 1 }, [a, b, c]);
+              }
+            }
+          }
+        }
+        expect(states).toBeGreaterThan(1000);
+        expect(conversions).toBeGreaterThan(1000);
+        if (youngBlocks > 3) expect(victims).toBeGreaterThan(0);
+      });
+    }
+  }
+});
+
 describe('schedule', () => {
-  const config: SchedulerConfig = { maxBatchTokens: 64, blockTokens: 16, prefillReserve: 16, minChunk: 8 };
+  const config: SchedulerConfig = {
+    maxBatchTokens: 64,
+    blockTokens: 16,
+    prefillReserve: 16,
+    minChunk: 8,
+    youngTokens: 0,
+  };
   const decoding = (lastStep = 0) => ({
     length: 21,
     computed: 20,
     blocks: 2,
+    young: false,
+    reserved: 0,
     drawsLeft: 80,
     held: false,
     lastStep,
@@ -294,7 +392,17 @@ describe('schedule', () => {
     computed,
     blocks: Math.ceil(length / 16),
   });
-  const idle = { step: 1, running: [], waiting: [], freeSlots: 8, freeBlocks: 1000, leavingBlocks: 0 };
+  const idle = {
+    step: 1,
+    running: [],
+    waiting: [],
+    freeSlots: 8,
+    freeBlocks: 1000,
+    leavingBlocks: 0,
+    freeYoung: 0,
+    leavingYoung: 0,
+    retired: 0,
+  };
   const plan = new StepPlan();
   const work = () => plan.work.slice(0, plan.count).map(({ index, tokens }) => [index, tokens]);
 
@@ -356,6 +464,63 @@ describe('schedule', () => {
     // Nothing runs: the whole pool is its own.
     schedule({ ...idle, waiting, freeBlocks: 2 }, config, plan);
     expect(plan.admitted).toBe(1);
+  });
+
+  describe('with young tokens', () => {
+    const early = { ...config, youngTokens: 40 };
+    const young = { ...decoding(), young: true, length: 41, computed: 40, blocks: 3, lastStep: 4 };
+    const more = { ...idle, freeYoung: 10 };
+    const first = () => plan.work[0]!;
+
+    it('cuts chunks where a sequence is converted', () => {
+      schedule({ ...more, waiting: [{ length: 100 }] }, early, plan);
+      // Young blocks for 40 tokens, and those of the main pool for all of them.
+      expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 7, converts: false, draws: false });
+      const running = [{ ...prefilling(100, 24), young: true, blocks: 3, reserved: 7 }];
+      schedule({ ...more, running }, early, plan);
+      expect(first()).toMatchObject({ tokens: 16, newBlocks: 0, reserve: 0, converts: false, draws: false });
+      schedule({ ...more, running: [{ ...running[0]!, computed: 40 }] }, early, plan);
+      expect(first()).toMatchObject({ tokens: 60, newBlocks: 0, reserve: 0, converts: true, draws: true });
+    });
+
+    it('a short prompt needs no blocks of the main pool', () => {
+      schedule({ ...more, freeBlocks: 0, waiting: [{ length: 40 }] }, early, plan);
+      expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 0, draws: true });
+      schedule({ ...more, freeBlocks: 2, waiting: [{ length: 41 }] }, early, plan);
+      expect(plan.admitted).toBe(0);
+      schedule({ ...more, freeYoung: 2, waiting: [{ length: 40 }] }, early, plan);
+      expect(plan.admitted).toBe(0);
+    });
+
+    it('converts when no step under way names the row, to blocks for all it holds and the next token', () => {
+      schedule({ ...more, running: [young], retired: 3 }, early, plan);
+      expect(plan.count).toBe(0);
+      schedule({ ...more, running: [young], retired: 4 }, early, plan);
+      expect(first()).toMatchObject({ tokens: 1, newBlocks: 0, reserve: 3, converts: true });
+      schedule({ ...more, running: [{ ...young, reserved: 2 }], retired: 4 }, early, plan);
+      expect(first()).toMatchObject({ reserve: 1, converts: true });
+    });
+
+    it('takes what a newer row has of the main pool, never what an older one has', () => {
+      const old = decoding();
+      const state = { ...more, freeBlocks: 2, retired: 9 };
+      schedule({ ...state, running: [old, young, decoding()] }, early, plan);
+      expect(plan.victim).toBe(2);
+      schedule({ ...state, running: [old, young, { ...young, computed: 20, blocks: 2 }] }, early, plan);
+      expect(plan.victim).toBe(-1);
+      expect(plan.stalled).toBe(1);
+      schedule({ ...state, running: [old, young], leavingBlocks: 4 }, early, plan);
+      expect(plan.victim).toBe(-1);
+    });
+
+    it('takes young blocks of the newest young row', () => {
+      const growing = { ...young, length: 17, computed: 16, blocks: 1 };
+      const state = { ...more, freeYoung: 0, retired: 9 };
+      schedule({ ...state, running: [growing, growing, decoding()] }, early, plan);
+      expect(plan.victim).toBe(1);
+      schedule({ ...state, running: [growing, growing, decoding()], leavingYoung: 1 }, early, plan);
+      expect(plan.victim).toBe(-1);
+    });
   });
 
   it('takes the newest row’s blocks when an older one has none left, once', () => {

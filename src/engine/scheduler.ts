@@ -13,162 +13,153 @@
  * - A row that finds no block takes those of the newest row: that one goes back to the head of the queue and is
  *   computed again later (its tokens are known, so nothing is drawn twice). The oldest row never gives way and the
  *   pool holds at least one sequence of full length, so somebody always comes to an end.
+ *
+ * With `youngTokens`, a sequence starts young: its first tokens go into blocks of another pool, which keep them as
+ * floats. Its chunks are cut where it holds exactly so many. There it waits until no step under way names it, and
+ * then its next work converts it: what it holds moves to blocks of the main pool, which it must have first. A
+ * sequence that comes in longer than that has them from the start; another one waits for them where it is, and if
+ * they can only come from newer rows, takes theirs.
  */
 
-/** What the scheduler sees of an admitted sequence. */
-export interface RunningView {
-  /** Tokens of the sequence, prompt and drawn; a token drawn by a step under way counts. */
-  readonly length: number;
-  /** Tokens whose K and V are stored, or will be by the steps under way. */
-  readonly computed: number;
-  /** Blocks in its table. */
-  readonly blocks: number;
-  /** Tokens that may still be drawn. 0: it waits for its last id. */
-  readonly drawsLeft: number;
-  /** Sits this step out: its next mask or token depends on an id that has not been read, or it is giving way. */
-  readonly held: boolean;
-  /** Number of the last step that worked on it. */
-  readonly lastStep: number;
-}
+import {
+  type PlannedWork,
+  type RunningView,
+  type SchedulerConfig,
+  type SchedulerState,
+  StepPlan,
+  type WaitingView,
+} from './step-plan.js';
 
-/** What the scheduler sees of a sequence that waits for admission. */
-export interface WaitingView {
-  readonly length: number;
-}
-
-export interface SchedulerState {
-  /** Number of the step that is being planned. */
-  readonly step: number;
-  /** In order of admission. */
-  readonly running: readonly RunningView[];
-  /** In the order in which they shall be admitted. */
-  readonly waiting: readonly WaitingView[];
-  readonly freeSlots: number;
-  readonly freeBlocks: number;
-  /** Blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
-  readonly leavingBlocks: number;
-}
-
-export interface SchedulerConfig {
-  readonly maxBatchTokens: number;
-  readonly blockTokens: number;
-  /** Tokens of a step that decoding rows leave to waiting prompts. */
-  readonly prefillReserve: number;
-  /** Smallest chunk that a prompt is cut into, as far as the budget goes. */
-  readonly minChunk: number;
-}
-
-/** Work for one sequence. Refilled, not made anew. */
-export interface PlannedWork {
-  /** Index into `running`; from `running.length` on, into `waiting`. */
-  index: number;
-  tokens: number;
-  /** Blocks to append to its table before the step. */
-  newBlocks: number;
-  /** The step reaches the end of its tokens: one more is drawn. */
-  draws: boolean;
-}
-
-/** A plan, reused from step to step. */
-export class StepPlan {
-  readonly work: PlannedWork[] = [];
-  /** Entries of `work` that count. */
-  count = 0;
-  /** So many of the first waiting sequences are admitted. */
-  admitted = 0;
-  tokens = 0;
-  draws = 0;
-  /** Rows that had work and got no block. */
-  stalled = 0;
-  /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
-  victim = -1;
-
-  // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
-  /** Indices of the rows that want to decode; the first `rowCount` count. */
-  readonly rows: number[] = [];
-  rowCount = 0;
-  /** Blocks that the plan has not handed out. */
-  blocksLeft = 0;
-
-  clear(): void {
-    this.victim = -1;
-    this.rowCount = 0;
-    this.count = 0;
-    this.admitted = 0;
-    this.tokens = 0;
-    this.draws = 0;
-    this.stalled = 0;
-  }
-
-  add(index: number, tokens: number, newBlocks: number, pending: number): void {
-    let work = this.work[this.count];
-    if (work === undefined) {
-      work = { index: 0, tokens: 0, newBlocks: 0, draws: false };
-      this.work.push(work);
-    }
-    this.count++;
-    work.index = index;
-    work.tokens = tokens;
-    work.newBlocks = newBlocks;
-    work.draws = tokens === pending;
-    this.tokens += tokens;
-    if (work.draws) this.draws++;
-  }
-}
+export { type RunningView, type SchedulerConfig, type SchedulerState, StepPlan, type WaitingView };
 
 /** Plans one step. `plan.count` is 0 if nothing can run. */
 export function schedule(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   plan.clear();
   plan.blocksLeft = state.freeBlocks;
+  plan.youngLeft = state.freeYoung;
   plan.victim = chooseVictim(state, config);
   const budget = config.maxBatchTokens;
   const forDecode = budget - prefillReserve(state, config, plan.victim);
-  listDecodeRows(state, plan, forDecode);
+  listDecodeRows(state, config, plan, forDecode);
   const served = planDecode(state, config, plan, 0, forDecode);
   planPrefill(state, config, plan);
   // What no prompt took goes to the decoding rows that were put off.
   planDecode(state, config, plan, served, budget);
 }
 
-function ready(row: RunningView): boolean {
-  return !row.held && row.drawsLeft > 0 && row.computed < row.length;
+/** Has work for the next step. One that is to be converted first waits for its steps under way. */
+function ready(row: RunningView, state: SchedulerState, config: SchedulerConfig): boolean {
+  if (row.held || row.drawsLeft === 0 || row.computed >= row.length) return false;
+  return !converts(row, config) || row.lastStep <= state.retired;
+}
+
+function converts(row: RunningView, config: SchedulerConfig): boolean {
+  return row.young && row.computed >= config.youngTokens;
+}
+
+/** Blocks of the main pool that a row lacks for its next token. */
+function mainNeed(row: RunningView, config: SchedulerConfig): number {
+  if (row.young && !converts(row, config)) return 0;
+  return Math.max(
+    0,
+    blocksFor(row.computed + 1, config.blockTokens) - (row.young ? row.reserved : row.blocks),
+  );
+}
+
+/** Young blocks that a row lacks for its next token. */
+function youngNeed(row: RunningView, config: SchedulerConfig): number {
+  if (!row.young || converts(row, config)) return 0;
+  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
 }
 
 /**
- * If the rows need more blocks than are free, and none are about to be: the newest row. Never the oldest: alone it
- * always has enough.
+ * If the rows need more blocks than are free, and none are about to be: the newest row that has some. Never the
+ * oldest: alone it always has enough.
  */
 function chooseVictim(state: SchedulerState, config: SchedulerConfig): number {
-  if (state.leavingBlocks > 0) return -1;
   const { running } = state;
-  let needed = 0;
+  let main = 0;
+  let young = 0;
+  let mainSoon = state.leavingBlocks > 0;
+  let youngSoon = state.leavingYoung > 0;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
-    // It ends with the steps under way, and its blocks come back.
-    if (row.drawsLeft === 0) return -1;
-    if (ready(row)) needed += newBlocks(row, config);
+    if (row.drawsLeft === 0) {
+      // It ends with the steps under way, and its blocks come back.
+      mainSoon ||= !row.young || row.reserved > 0;
+      youngSoon ||= row.young;
+    } else if (ready(row, state, config)) {
+      main += mainNeed(row, config);
+      young += youngNeed(row, config);
+    }
   }
-  if (needed <= state.freeBlocks) return -1;
-  for (let index = running.length - 1; index > 0; index--) if (!running[index]!.held) return index;
+  if (main > state.freeBlocks && !mainSoon) {
+    const victim = mainVictim(state, config, main);
+    if (victim >= 0) return victim;
+  }
+  if (young <= state.freeYoung || youngSoon) return -1;
+  for (let index = running.length - 1; index > 0; index--)
+    if (running[index]!.young && !running[index]!.held) return index;
   return -1;
 }
 
-/** Blocks that a row lacks for its next token. */
-function newBlocks(row: RunningView, config: SchedulerConfig): number {
-  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
+/** The newest row with blocks of the main pool. A newer one that has none and needs some waits: it takes none by force. */
+function mainVictim(state: SchedulerState, config: SchedulerConfig, needed: number): number {
+  const { running } = state;
+  let rest = needed;
+  for (let index = running.length - 1; index > 0; index--) {
+    const row = running[index]!;
+    if (row.held) continue;
+    if (!row.young || row.reserved > 0) return index;
+    if (ready(row, state, config)) rest -= mainNeed(row, config);
+    if (rest <= state.freeBlocks) return -1;
+  }
+  return -1;
+}
+
+/**
+ * Whether a sequence may come in: there must be blocks for all its tokens, and one for each row that may grow. In the
+ * main pool it needs none while it can stay young.
+ */
+function hasRoom(
+  next: WaitingView,
+  config: SchedulerConfig,
+  main: number,
+  young: number,
+  rows: number,
+  youngRows: number,
+): boolean {
+  const ownMain = mainBlocks(next, config);
+  const ownYoung = youngBlocks(next, config);
+  return (ownMain === 0 || main >= ownMain + rows) && (ownYoung === 0 || young >= ownYoung + youngRows);
+}
+
+function mainBlocks({ length }: WaitingView, config: SchedulerConfig): number {
+  return length <= config.youngTokens ? 0 : blocksFor(length, config.blockTokens);
+}
+
+function youngBlocks({ length }: WaitingView, config: SchedulerConfig): number {
+  return blocksFor(Math.min(length, config.youngTokens), config.blockTokens);
+}
+
+function youngRows(state: SchedulerState, config: SchedulerConfig): number {
+  if (config.youngTokens === 0) return 0;
+  let rows = 0;
+  for (let index = 0; index < state.running.length; index++) if (state.running[index]!.young) rows++;
+  return rows;
 }
 
 function prefillReserve(state: SchedulerState, config: SchedulerConfig, victim: number): number {
   const budget = config.maxBatchTokens;
-  if (!prefills(state, victim) && !admits(state, config, victim)) return 0;
+  if (!prefills(state, config, victim) && !admits(state, config, victim)) return 0;
   if (budget === 1) return state.step & 1;
   return Math.min(Math.max(1, config.prefillReserve), budget - 1);
 }
 
-function prefills(state: SchedulerState, victim: number): boolean {
+function prefills(state: SchedulerState, config: SchedulerConfig, victim: number): boolean {
   for (let index = 0; index < state.running.length; index++) {
     const row = state.running[index]!;
-    if (index !== victim && ready(row) && row.length - row.computed > 1) return true;
+    if (index !== victim && ready(row, state, config) && row.length - row.computed > 1) return true;
   }
   return false;
 }
@@ -176,21 +167,23 @@ function prefills(state: SchedulerState, victim: number): boolean {
 function admits(state: SchedulerState, config: SchedulerConfig, victim: number): boolean {
   const next = state.waiting[0];
   if (next === undefined || victim >= 0 || state.freeSlots === 0) return false;
-  return state.freeBlocks >= admissionBlocks(next, config, state.running.length);
-}
-
-/** Blocks that must be free for a sequence to come in: its own, and one for each row that may grow. */
-function admissionBlocks(next: WaitingView, config: SchedulerConfig, rows: number): number {
-  return blocksFor(next.length, config.blockTokens) + rows;
+  const rows = state.running.length;
+  return hasRoom(next, config, state.freeBlocks, state.freeYoung, rows, youngRows(state, config));
 }
 
 /** Lists the rows with one token to go; those that waited longest first, if not all fit. */
-function listDecodeRows(state: SchedulerState, plan: StepPlan, budget: number): void {
+function listDecodeRows(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  budget: number,
+): void {
   const { running } = state;
   const { rows, victim } = plan;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
-    if (index !== victim && ready(row) && row.length - row.computed === 1) rows[plan.rowCount++] = index;
+    if (index !== victim && ready(row, state, config) && row.length - row.computed === 1)
+      rows[plan.rowCount++] = index;
   }
   if (plan.rowCount <= budget) return;
   rows.length = plan.rowCount;
@@ -208,13 +201,21 @@ function planDecode(
   let at = from;
   for (; at < plan.rowCount && plan.tokens < budget; at++) {
     const index = plan.rows[at]!;
-    const more = newBlocks(state.running[index]!, config);
-    if (more > plan.blocksLeft) {
+    const row = state.running[index]!;
+    const main = mainNeed(row, config);
+    const young = youngNeed(row, config);
+    if (main > plan.blocksLeft || young > plan.youngLeft) {
       plan.stalled++;
       continue;
     }
-    plan.blocksLeft -= more;
-    plan.add(index, 1, more, 1);
+    plan.blocksLeft -= main;
+    plan.youngLeft -= young;
+    const change = converts(row, config);
+    const work = plan.add(index, 1, change ? 0 : main + young, 1);
+    if (change) {
+      work.converts = true;
+      work.reserve = main;
+    }
   }
   return at;
 }
@@ -226,44 +227,71 @@ function planPrefill(state: SchedulerState, config: SchedulerConfig, plan: StepP
   for (let index = 0; index < running.length && plan.tokens < budget; index++) {
     const row = running[index]!;
     const pending = row.length - row.computed;
-    if (index !== plan.victim && ready(row) && pending > 1) planChunk(config, plan, index, pending, 0);
+    if (index === plan.victim || pending <= 1 || !ready(row, state, config)) continue;
+    // All its blocks are its own since it came in.
+    const work = planChunk(config, plan, index, pending, untilConversion(row, config), 0);
+    work.converts = converts(row, config);
   }
   const closed = plan.stalled > 0 || plan.victim >= 0;
+  let young = youngRows(state, config);
   while (!closed && plan.admitted < waiting.length) {
     const next = waiting[plan.admitted]!;
     const rows = running.length + plan.admitted;
     if (plan.tokens >= budget || plan.admitted >= state.freeSlots) break;
-    if (plan.blocksLeft < admissionBlocks(next, config, rows)) break;
-    const own = blocksFor(next.length, config.blockTokens);
-    plan.blocksLeft -= own;
-    planChunk(config, plan, rows, next.length, own);
+    if (!hasRoom(next, config, plan.blocksLeft, plan.youngLeft, rows, young)) break;
+    const main = mainBlocks(next, config);
+    const own = youngBlocks(next, config);
+    plan.blocksLeft -= main;
+    plan.youngLeft -= own;
+    const until = config.youngTokens > 0 ? config.youngTokens : next.length;
+    const work = planChunk(config, plan, rows, next.length, until, own > 0 ? own : main);
+    work.reserve = own > 0 ? main : 0;
+    if (own > 0) young++;
     plan.admitted++;
   }
-  spendRest(state, plan, first, budget);
+  spendRest(state, config, plan, first, budget);
 }
 
-/** At most half of what the budget has left, but not less than `minChunk`. */
+/** Tokens that a row may take before it has to be converted. */
+function untilConversion(row: RunningView, config: SchedulerConfig): number {
+  return row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+}
+
+/** At most half of what the budget has left, but not less than `minChunk`; not beyond `until`. */
 function planChunk(
   config: SchedulerConfig,
   plan: StepPlan,
   index: number,
   pending: number,
+  until: number,
   blocks: number,
-): void {
+): PlannedWork {
   const left = config.maxBatchTokens - plan.tokens;
   const half = Math.max(config.minChunk, (left + 1) >> 1);
-  plan.add(index, Math.min(pending, left, half), blocks, pending);
+  return plan.add(index, Math.min(pending, left, half, until), blocks, pending);
 }
 
 /** What is left of the budget goes to the prompts that the plan has already, oldest first. */
-function spendRest(state: SchedulerState, plan: StepPlan, first: number, budget: number): void {
+function spendRest(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  first: number,
+  budget: number,
+): void {
   for (let i = first; i < plan.count && plan.tokens < budget; i++) {
     const work = plan.work[i]!;
     if (work.draws) continue;
     const row = state.running[work.index];
     const waiting = state.waiting[work.index - state.running.length];
     const pending = row !== undefined ? row.length - row.computed : waiting!.length;
-    const more = Math.min(pending - work.tokens, budget - plan.tokens);
+    const until =
+      row !== undefined
+        ? untilConversion(row, config)
+        : config.youngTokens > 0
+          ? config.youngTokens
+          : pending;
+    const more = Math.min(pending, until, work.tokens + budget - plan.tokens) - work.tokens;
     work.tokens += more;
     plan.tokens += more;
     if (work.tokens === pending) {

@@ -127,6 +127,14 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return typeof this.rule === 'number' ? this.rule : -1;
   }
 
+  get young(): boolean {
+    return this.table?.young ?? false;
+  }
+
+  get reserved(): number {
+    return this.table?.reserved ?? 0;
+  }
+
   /** Ids that steps under way will bring. */
   get coming(): number {
     return this.length - this.request.prompt.length - this.ids.length;

@@ -242,6 +242,8 @@ export interface EngineInfo {
     readonly blocks: number;
     readonly bytes: number;
     readonly bytesPerToken: number;
+    /** Float blocks for sequences of fewer than `start` tokens; null without `quantizedKvStart`. */
+    readonly young: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
   };
   readonly limits: EngineLimits;
   /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
@@ -267,6 +269,11 @@ export interface EngineStats {
   readonly slotsUsed: number;
   readonly blocksUsed: number;
   readonly blocksTotal: number;
+  /** Blocks of sequences that are not quantised yet; 0 of 0 without `quantizedKvStart`. */
+  readonly youngBlocksUsed: number;
+  readonly youngBlocksTotal: number;
+  /** Sequences that were converted when they reached `quantizedKvStart`. */
+  readonly conversions: number;
   readonly steps: number;
   readonly stepsInFlight: number;
   readonly promptTokens: number;

@@ -81,4 +81,49 @@ describe('BlockTable', () => {
     expect(table.length).toBe(0);
     pool.check(0);
   });
+
+  it('starts in young blocks and moves to those set aside', () => {
+    const [pool, young] = [new BlockPool(6), new BlockPool(3)];
+    const writes: [number, number[]][] = [];
+    const spec: KvPoolSpec = {
+      layers: [],
+      blocks: 6,
+      young: { blocks: 3, dtype: 'f16' },
+      blockTokens: 16,
+      slots: 1,
+      maxBlocksPerSlot: 4,
+    };
+    const device: KvPool = {
+      spec,
+      bytes: 0,
+      setBlocks: (_, first, blocks) => writes.push([first, [...blocks]]),
+      convert: async () => {},
+      dispose: () => {},
+    };
+    const table = new BlockTable(0, pool, device, young);
+    table.grow(2);
+    expect([table.young, table.length, young.used, pool.used]).toEqual([true, 2, 2, 0]);
+    // To the device their ids follow those of the main pool.
+    expect(writes).toEqual([[0, [6, 7]]]);
+    table.reserve(1);
+    table.reserve(2);
+    expect([table.reserved, pool.used]).toEqual([3, 3]);
+    const conversion = table.mature();
+    expect(conversion).toEqual({ from: Uint32Array.of(6, 7), to: Uint32Array.of(0, 1) });
+    expect(writes[1]).toEqual([0, [0, 1, 2]]);
+    expect([table.young, table.length, table.reserved, young.used]).toEqual([false, 3, 0, 2]);
+    table.releaseYoung(conversion);
+    young.check(0);
+    table.grow(1);
+    expect(table.at(3)).toBe(3);
+    table.clear();
+    pool.check(0);
+    // Who has it next is young again; what it set aside goes back as well.
+    expect(table.young).toBe(true);
+    table.grow(1);
+    table.reserve(2);
+    table.clear();
+    pool.check(0);
+    young.check(0);
+  });
 });

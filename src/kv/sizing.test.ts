@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { readKvOptions } from './options.js';
 import { planKvLayers } from './policy.js';
-import { type KvSizingRequest, sizeKvPool } from './sizing.js';
+import { type KvSizingRequest, kvSequenceBytes, sizeKvPool } from './sizing.js';
 
 // Two layers, 2 KV heads of 64, f16: 2 · (2 vectors · 2 heads · 64 · 2 bytes) = 1024 bytes a token.
 const shape = { kvHeads: 2, headDim: 64, window: null, group: 0 };
@@ -23,6 +23,8 @@ describe('sizeKvPool', () => {
       blocks: 63 * 4,
       bytes: 63 * 4 * 16 * 1024,
       maxContext: 1000,
+      youngBlocks: 0,
+      youngPerSequence: 0,
       blocksPerSequence: 63,
       limitedBy: 'nothing',
     });
@@ -46,5 +48,60 @@ describe('sizeKvPool', () => {
     );
     expect(() => sizeKvPool({ ...base, kvMemory: 100 })).toThrow(/there are 100/);
     expect(() => sizeKvPool({ ...base, maxContext: 1001 })).toThrow(/made for 1000/);
+  });
+});
+
+describe('sizeKvPool with young blocks', () => {
+  // Two layers at 8 bits: 2 · (2 vectors · 2 heads · (64 + 4 bytes)) = 544 bytes a token; as floats 1024.
+  const plan = planKvLayers([shape, shape], readKvOptions({ kvBits: 8, quantizedKvStart: 100 }), f16);
+  const request = { ...base, layers: plan.layers, young: plan.young };
+  const [old, young] = [16 * 544, 16 * 1024];
+
+  it('has both kinds for every row, and counts both', () => {
+    expect(sizeKvPool(request)).toEqual({
+      blocks: 63 * 4,
+      youngBlocks: 7 * 4,
+      youngPerSequence: 7,
+      bytes: 63 * 4 * old + 28 * young,
+      maxContext: 1000,
+      blocksPerSequence: 63,
+      limitedBy: 'nothing',
+    });
+  });
+
+  it('cuts both alike where memory ends, and keeps one young sequence', () => {
+    const whole = 63 * 4 * old + 28 * young;
+    for (const memory of [whole / 2, whole / 3, whole / 3.9]) {
+      const sizing = sizeKvPool({ ...request, kvMemory: Math.floor(memory) });
+      expect(sizing.limitedBy).toBe('kv-memory');
+      expect(sizing.bytes).toBeLessThanOrEqual(memory);
+      expect(sizing.bytes).toBeGreaterThan(memory - old - young);
+      expect(sizing.youngBlocks).toBeGreaterThanOrEqual(7);
+      expect(sizing.youngBlocks / 28).toBeCloseTo(memory / whole, 1);
+    }
+    const one = sizeKvPool({ ...request, kvMemory: 10 * old + 7 * young });
+    expect(one).toMatchObject({ blocks: 10, youngBlocks: 7, maxContext: 160 });
+  });
+
+  it('wants room for one sequence of either kind, and for one that comes of age', () => {
+    expect(() => sizeKvPool({ ...request, maxContext: 200, kvMemory: 12 * old + 7 * young })).toThrow(
+      new RegExp(`200 tokens needs ${13 * old + 7 * young} bytes.*the 100 it keeps as floats`),
+    );
+    // Seven blocks are 112 tokens, more than 100; six are not.
+    expect(sizeKvPool({ ...request, kvMemory: 7 * old + 7 * young }).maxContext).toBe(112);
+    expect(() => sizeKvPool({ ...request, kvMemory: 6 * old + 7 * young })).toThrow(/101 tokens needs/);
+  });
+
+  it('binds no more of a layer at once than the device can', () => {
+    // One layer's keys: 136 bytes a token, as floats 256.
+    const plane = 16 * (100 * 136 + 20 * 256);
+    const { blocks, youngBlocks } = sizeKvPool({ ...request, maxPlaneBytes: plane });
+    expect(16 * (blocks * 136 + youngBlocks * 256)).toBeLessThanOrEqual(plane);
+    expect(blocks).toBeGreaterThan(90);
+  });
+
+  it('is what a sequence is said to need', () => {
+    expect(kvSequenceBytes(plan.layers, 16, 1000, plan.young)).toBe(63 * old + 7 * young);
+    expect(kvSequenceBytes(plan.layers, 16, 1000)).toBe(63 * old);
   });
 });

@@ -1,10 +1,13 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
-import { type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
+import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
+import type { KvYoungPlan } from './policy.js';
 
 export interface KvSizingRequest {
   readonly layers: readonly KvLayerSpec[];
+  /** Absent or null: no sequence is ever young. */
+  readonly young?: KvYoungPlan | null;
   readonly blockTokens: number;
   /** Longest context the model was made for. */
   readonly modelContext: number;
@@ -21,6 +24,10 @@ export interface KvSizingRequest {
 
 export interface KvSizing {
   readonly blocks: number;
+  /** Blocks for sequences that are not quantised yet, and how many one of them needs. */
+  readonly youngBlocks: number;
+  readonly youngPerSequence: number;
+  /** Of both kinds. */
   readonly bytes: number;
   /** Longest sequence: as asked for, or what the pool can hold if that is less. */
   readonly maxContext: number;
@@ -31,12 +38,22 @@ export interface KvSizing {
 }
 
 /**
- * Enough for `maxRows` sequences of full length, as far as memory goes. A pool that cannot hold one such sequence
- * shortens the context if nobody asked for it, and is an error if somebody did.
+ * Enough for `maxRows` sequences of full length, as far as memory goes; where it does not, young and other blocks
+ * are cut alike, but one young sequence always fits. A pool that cannot hold one sequence of full length shortens the
+ * context if nobody asked for it, and is an error if somebody did, or if no sequence would come of age.
  * Errors: `context-too-long`, `kv-memory-too-small` (both invalid-request).
  */
 export function sizeKvPool(request: KvSizingRequest): KvSizing {
-  const { layers, blockTokens, modelContext, maxContext, maxRows, kvMemory, available } = request;
+  const {
+    layers,
+    young = null,
+    blockTokens,
+    modelContext,
+    maxContext,
+    maxRows,
+    kvMemory,
+    available,
+  } = request;
   if (maxContext !== undefined && maxContext > modelContext)
     throw new KvantError(
       'context-too-long',
@@ -45,44 +62,90 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
     );
   const context = maxContext ?? modelContext;
   const perSequence = Math.ceil(context / blockTokens);
+  const youngPer = young === null ? 0 : Math.ceil(young.start / blockTokens);
   const wanted = perSequence * maxRows;
+  const wantedYoung = youngPer * maxRows;
 
-  const blockBytes = kvBlockBytes(layers, blockTokens);
-  const widest = layers.reduce((most, layer) => Math.max(most, planeBlockBytes(layer, blockTokens)), 1);
-  const addressable = Math.floor((request.maxPlaneBytes ?? Number.POSITIVE_INFINITY) / widest);
+  const blockBytes = Math.max(1, kvBlockBytes(layers, blockTokens));
+  const youngBytes = young === null ? 0 : youngBlockBytes(layers, young.dtype, blockTokens);
+  const widest = widestPlane(layers, blockTokens);
+  const widestYoung = young === null ? 0 : widestPlane(floatLayers(layers, young.dtype), blockTokens);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
-  const blocks = Math.min(wanted, addressable, Math.floor(memory / Math.max(1, blockBytes)));
+  const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
+  const share = Math.min(
+    1,
+    memory / (wanted * blockBytes + wantedYoung * youngBytes),
+    plane / (wanted * widest + wantedYoung * widestYoung),
+  );
+  const youngBlocks = Math.max(youngPer, Math.floor(wantedYoung * share));
+  const blocks = Math.min(
+    wanted,
+    Math.floor((memory - youngBlocks * youngBytes) / blockBytes),
+    Math.floor((plane - youngBlocks * widestYoung) / widest),
+  );
 
-  if (blocks < 1 || (blocks < perSequence && maxContext !== undefined)) {
-    const need = perSequence * blockBytes;
-    const has = Math.min(memory, addressable * blockBytes);
+  const least = young === null ? 1 : young.start + 1;
+  if (blocks * blockTokens < least || (blocks < perSequence && maxContext !== undefined)) {
+    const tokens = maxContext ?? Math.min(context, Math.max(least, blockTokens));
+    const need = Math.ceil(tokens / blockTokens) * blockBytes + youngPer * youngBytes;
+    const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes));
     throw new KvantError(
       'kv-memory-too-small',
-      `A sequence of ${context} tokens needs ${need} bytes of KV cache; there are ${has}.`,
+      `A sequence of ${tokens} tokens needs ${need} bytes of KV cache${young === null ? '' : `, the ${young.start} it keeps as floats at first included`}; there are ${has}.`,
       {
         kind: 'invalid-request',
         where: kvMemory === undefined ? 'maxContext' : 'kvMemory',
-        fix: `Ask for a shorter context, or give the cache at least ${need} bytes.`,
+        fix: `Ask for a shorter context${young === null ? '' : ' or a smaller quantizedKvStart'}, or give the cache at least ${need} bytes.`,
       },
     );
   }
-  const limitedBy = blocks === wanted ? 'nothing' : kvMemory !== undefined ? 'kv-memory' : 'device-memory';
+  const whole = blocks === wanted && youngBlocks === wantedYoung;
   const reached = Math.min(context, blocks * blockTokens);
   return {
     blocks,
-    bytes: blocks * blockBytes,
+    youngBlocks,
+    youngPerSequence: youngPer,
+    bytes: blocks * blockBytes + youngBlocks * youngBytes,
     maxContext: reached,
     blocksPerSequence: Math.ceil(reached / blockTokens),
-    limitedBy,
+    limitedBy: whole ? 'nothing' : kvMemory !== undefined ? 'kv-memory' : 'device-memory',
   };
 }
 
-/** Bytes of one block of a layer's keys or values, whichever are larger. */
-function planeBlockBytes({ kvHeads, headDim, key, value }: KvLayerSpec, blockTokens: number): number {
-  return Math.max(kvTokenBytes(key, headDim, kvHeads), kvTokenBytes(value, headDim, kvHeads)) * blockTokens;
+/** Bytes of one block of a layer's keys or values, the largest of all. */
+function widestPlane(layers: readonly KvLayerSpec[], blockTokens: number): number {
+  let bytes = 1;
+  for (const { kvHeads, headDim, key, value } of layers)
+    bytes = Math.max(
+      bytes,
+      kvTokenBytes(key, headDim, kvHeads) * blockTokens,
+      kvTokenBytes(value, headDim, kvHeads) * blockTokens,
+    );
+  return bytes;
 }
 
-/** Bytes of one sequence of so many tokens, in whole blocks. */
-export function kvSequenceBytes(layers: readonly KvLayerSpec[], blockTokens: number, tokens: number): number {
-  return Math.ceil(tokens / blockTokens) * kvBlockBytes(layers, blockTokens);
+function floatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dtype']): KvLayerSpec[] {
+  const float: FloatKv = { kind: 'float', dtype };
+  return layers.map((layer) => ({ ...layer, key: float, value: float }));
+}
+
+/** Bytes of one young block over all layers. */
+export function youngBlockBytes(
+  layers: readonly KvLayerSpec[],
+  dtype: FloatKv['dtype'],
+  blockTokens: number,
+): number {
+  return kvBlockBytes(floatLayers(layers, dtype), blockTokens);
+}
+
+/** Bytes of one sequence of so many tokens, in whole blocks, and of the young ones it starts in. */
+export function kvSequenceBytes(
+  layers: readonly KvLayerSpec[],
+  blockTokens: number,
+  tokens: number,
+  young: KvYoungPlan | null = null,
+): number {
+  const main = Math.ceil(tokens / blockTokens) * kvBlockBytes(layers, blockTokens);
+  if (young === null) return main;
+  return main + Math.ceil(young.start / blockTokens) * youngBlockBytes(layers, young.dtype, blockTokens);
 }

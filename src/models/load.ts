@@ -46,6 +46,8 @@ export interface LoadModelOptions {
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
   /** Positions the KV pool will hold over all sequences, so that layers are placed with room for them. */
   readonly kvTokens?: number;
+  /** Positions that it will hold as floats beside them, in every layer. */
+  readonly kvYoung?: { readonly tokens: number; readonly dtype: 'f32' | 'f16' };
   /** Longest context in tokens; the model's own if omitted. */
   readonly maxContext?: number;
   /** Called as weights arrive: bytes so far, bytes in all, and the tensor at hand. */
@@ -102,7 +104,7 @@ export async function loadModel(
   const resolved = resolveWeights(source, layout, options.quantize);
   const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
 
-  device.place(placementGroups(layout, resolved.matrices, kvLayers, options.kvTokens ?? 0));
+  device.place(placementGroups(layout, resolved.matrices, kvLayers, options));
   const { weights, bytes } = await loadWeights(device, resolved, options);
   const rope = ropeTable(config, maxContext);
   return {
@@ -264,15 +266,20 @@ function placementGroups(
   layout: WeightLayout,
   matrices: readonly ResolvedMatrix[],
   kvLayers: readonly KvLayerSpec[],
-  kvTokens: number,
+  { kvTokens = 0, kvYoung }: Pick<LoadModelOptions, 'kvTokens' | 'kvYoung'>,
 ): PlacementGroup[] {
+  const youngBytes = ({ kvHeads, headDim }: KvLayerSpec): number => {
+    if (kvYoung === undefined) return 0;
+    const float = { kind: 'float', dtype: kvYoung.dtype } as const;
+    return kvYoung.tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
+  };
   return Array.from({ length: layout.groups }, (_, group) => ({
     matrices: matrices
       .filter(({ spec }) => spec.group === group)
       .flatMap(({ parts }) => parts.map(({ rows, cols, format }) => ({ rows, cols, format }))),
     kvBytes: kvLayers
       .filter((layer) => layer.group === group)
-      .reduce((sum, layer) => sum + kvTokens * kvLayerTokenBytes(layer), 0),
+      .reduce((sum, layer) => sum + kvTokens * kvLayerTokenBytes(layer) + youngBytes(layer), 0),
   }));
 }
 

@@ -61,12 +61,27 @@ export class ServerMetrics {
       gauge('kvant_rows', 'Rows there are.', (s) => s.maxRows),
       gauge('kvant_kv_blocks_used', 'KV blocks in use.', (s) => s.blocksUsed),
       gauge('kvant_kv_blocks', 'KV blocks there are.', (s) => s.blocksTotal),
+      gauge(
+        'kvant_kv_young_blocks_used',
+        'Float blocks of sequences not quantised yet, in use.',
+        (s) => s.youngBlocksUsed,
+      ),
+      gauge(
+        'kvant_kv_young_blocks',
+        'Float blocks there are for sequences not quantised yet.',
+        (s) => s.youngBlocksTotal,
+      ),
       gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
       gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
       total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),
       total('kvant_completion_tokens_total', 'Tokens generated since the start.', (s) => s.completionTokens),
       total('kvant_steps_total', 'Steps since the start.', (s) => s.steps),
       total('kvant_refused_total', 'Requests that the engine refused since the start.', (s) => s.refused),
+      total(
+        'kvant_kv_conversions_total',
+        'Sequences quantised when they were long enough.',
+        (s) => s.conversions,
+      ),
       total('kvant_preemptions_total', 'Rows that gave way to others since the start.', (s) => s.preemptions),
       (stats) => {
         finished.reset();

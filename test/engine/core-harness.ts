@@ -42,6 +42,8 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   readonly blockTokens?: number;
   readonly eosIds?: readonly number[];
   readonly poison?: number;
+  /** Sequences keep floats, in so many blocks, until they hold so many tokens. */
+  readonly young?: { readonly tokens: number; readonly blocks: number };
   readonly onStep?: () => void;
 }
 
@@ -62,7 +64,7 @@ export class Harness {
   }
 
   static async start(options: HarnessOptions = {}): Promise<Harness> {
-    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep } = options;
+    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep, young } = options;
     const limits: EngineLimits = {
       maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
       maxRows: options.maxRows ?? 4,
@@ -76,6 +78,7 @@ export class Harness {
       blockTokens,
       slots: limits.maxRows,
       maxBlocksPerSlot: Math.ceil(limits.maxContext / blockTokens),
+      young: young === undefined ? null : { blocks: young.blocks, dtype: 'f16' },
     });
     const program = await device.compile(
       new Ops().finish(),
@@ -102,6 +105,7 @@ export class Harness {
         blockTokens,
         prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
         minChunk: Math.min(4, limits.maxBatchTokens),
+        youngTokens: young?.tokens ?? 0,
       },
       onEvents: (events) => harness.#receive(events),
       ...(onStep === undefined ? {} : { onStep }),
@@ -147,8 +151,9 @@ export class Harness {
 
   /** True if nothing is queued, running, leaving or held. */
   get idle(): boolean {
-    const { queued, prefilling, decoding, slotsUsed, blocksUsed, stepsInFlight } = this.core.stats();
-    return queued + prefilling + decoding + slotsUsed + blocksUsed + stepsInFlight === 0;
+    const { queued, prefilling, decoding, slotsUsed, blocksUsed, youngBlocksUsed, stepsInFlight } =
+      this.core.stats();
+    return queued + prefilling + decoding + slotsUsed + blocksUsed + youngBlocksUsed + stepsInFlight === 0;
   }
 
   async untilIdle(): Promise<void> {

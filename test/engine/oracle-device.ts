@@ -4,6 +4,10 @@
  * order gives other tokens. So the engine's book-keeping can be tested against `oracle()`, which hashes the same
  * tokens without any of that, thousands of steps a second.
  *
+ * A pool with young blocks keeps tokens as they are there, and changed by `quantised` in the others: whether written
+ * by a step or by `convert`. What is drawn tells the two apart, so a token that was computed over the wrong kind, or
+ * over blocks that were converted too early, too late or not at all, shows.
+ *
  * Steps run late and in order, after whatever the host does meanwhile, and block tables are plain shared memory:
  * a block or slot that is reused too early is read as its new content.
  */
@@ -44,6 +48,11 @@ export interface LoggedStep {
   settled: boolean;
 }
 
+/** What a quantised cache gives back for a token. */
+function quantised(token: number): number {
+  return token + 0x10000;
+}
+
 function mix(hash: number, token: number): number {
   let h = Math.imul(hash ^ token, 0x9e3779b1) >>> 0;
   h = Math.imul(h ^ (h >>> 15), 0x85ebca6b) >>> 0;
@@ -63,7 +72,10 @@ function draw(hash: number, key: DrawKey, vocab: number): number {
   return randomWord(key.seedLow, key.seedHigh, key.choice, key.position, hash) % vocab;
 }
 
-/** What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. */
+/**
+ * What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. With `youngTokens` a position before
+ * that reads all tokens as they are, a later one all of them quantised.
+ */
 export function oracle(
   prompt: readonly number[],
   draws: number,
@@ -71,17 +83,20 @@ export function oracle(
   sampling: Pick<SamplingParams, 'temperature' | 'seed'> = { temperature: 0, seed: 0 },
   choice = 0,
   eos: readonly number[] = [],
+  youngTokens = 0,
 ): number[] {
   const { low: seedLow, high: seedHigh } = seedWords(sampling.seed);
   const ids: number[] = [];
   let hash = prompt.reduce(mix, 1);
+  let late = prompt.reduce((sum, token) => mix(sum, quantised(token)), 1);
   while (ids.length < draws) {
     const position = prompt.length + ids.length;
     const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
-    const id = draw(hash, key, options.vocab);
+    const id = draw(youngTokens > 0 && position > youngTokens ? late : hash, key, options.vocab);
     ids.push(id);
     if (eos.includes(id)) break;
     hash = mix(hash, id);
+    late = mix(late, quantised(id));
   }
   return ids;
 }
@@ -97,13 +112,37 @@ class OraclePool implements KvPool {
   constructor(spec: KvPoolSpec, device: OracleDevice) {
     this.spec = spec;
     this.tables = new Uint32Array(spec.slots * spec.maxBlocksPerSlot);
-    this.store = new Int32Array(spec.blocks * spec.blockTokens).fill(-1);
+    const blocks = spec.blocks + (spec.young?.blocks ?? 0);
+    this.store = new Int32Array(blocks * spec.blockTokens).fill(-1);
     this.bytes = this.store.byteLength;
     this.#device = device;
   }
 
-  async convert(): Promise<void> {
-    throw new Error('this pool has no young blocks');
+  convert(from: Uint32Array, to: Uint32Array): Promise<void> {
+    const { spec } = this;
+    if (from.length !== to.length) throw new Error('convert: from and to differ in length');
+    if (from.some((block) => !this.isYoung(block) || block >= spec.blocks + spec.young!.blocks))
+      throw new Error('convert: not a young block');
+    if (to.some((block) => this.isYoung(block))) throw new Error('convert: to a young block');
+    const [sources, targets] = [from.slice(), to.slice()];
+    return this.#device.inOrder(() => {
+      for (let i = 0; i < sources.length; i++)
+        for (let t = 0; t < spec.blockTokens; t++)
+          this.store[targets[i]! * spec.blockTokens + t] = quantised(
+            this.store[sources[i]! * spec.blockTokens + t]!,
+          );
+    });
+  }
+
+  isYoung(block: number): boolean {
+    return block >= this.spec.blocks;
+  }
+
+  /** Stores a token as the kind of its block wants it. */
+  write(slot: number, position: number, token: number): void {
+    const at = this.at(slot, position);
+    const young = this.spec.young && this.isYoung(Math.floor(at / this.spec.blockTokens));
+    this.store[at] = this.spec.young && !young ? quantised(token) : token;
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
@@ -124,6 +163,12 @@ class OraclePool implements KvPool {
     const { maxBlocksPerSlot, blockTokens } = this.spec;
     const block = this.tables[slot * maxBlocksPerSlot + Math.floor(position / blockTokens)]!;
     return block * blockTokens + (position % blockTokens);
+  }
+
+  blocksOf(slot: number, tokens: number): number[] {
+    const { maxBlocksPerSlot, blockTokens } = this.spec;
+    const first = slot * maxBlocksPerSlot;
+    return [...this.tables.subarray(first, first + Math.ceil(tokens / blockTokens))];
   }
 
   dispose(): void {
@@ -161,6 +206,7 @@ export class OracleDevice implements Device {
   prepared = 0;
   /** Set to make the next steps fail. */
   failNext: KvantError[] = [];
+  failConvert: KvantError[] = [];
   readonly options: OracleOptions;
   #lose!: (error: KvantError) => void;
   #lostWith: KvantError | null = null;
@@ -196,6 +242,19 @@ export class OracleDevice implements Device {
     const pool = new OraclePool(spec, this);
     this.pools.add(pool);
     return pool;
+  }
+
+  /** Runs something after the steps submitted so far and ahead of later ones; rejects if the device is lost by then. */
+  inOrder(work: () => void): Promise<void> {
+    const failure = this.failConvert.shift();
+    const done = this.#tail.then(async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      if (this.#lostWith !== null) throw this.#lostWith;
+      if (failure !== undefined) throw failure;
+      work();
+    });
+    this.#tail = done.catch(() => {});
+    return done;
   }
 
   stats(): DeviceStats {
@@ -275,14 +334,17 @@ export class OracleDevice implements Device {
       for (let i = 0; i < inputs.seqLength[s]!; i++) {
         const token = inputs.tokens[start + i]!;
         sequenceOf[start + i] = s;
-        pool.store[pool.at(slot, position + i)] = token < 0 ? lastToken[-token - 1]! : token;
+        pool.write(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
       }
       let hash = 1;
       let poisoned = false;
+      const blocks = pool.blocksOf(slot, position + inputs.seqLength[s]!);
+      if (blocks.some((block) => pool.isYoung(block) !== pool.isYoung(blocks[0]!)))
+        throw new Error('a sequence has blocks of both kinds');
       for (let p = 0; p < position + inputs.seqLength[s]!; p++) {
         const token = pool.store[pool.at(slot, p)]!;
         hash = mix(hash, token);
-        poisoned ||= token === poison;
+        poisoned ||= poison !== undefined && (token === poison || token === quantised(poison));
         if (p >= position) hashes[start + p - position] = poisoned ? -1 : hash;
       }
     }

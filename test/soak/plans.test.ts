@@ -8,16 +8,27 @@ setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
 it('a plan of decoding rows, running prompts and newcomers leaves no litter', () => {
-  const config = { maxBatchTokens: 64, blockTokens: 16, prefillReserve: 16, minChunk: 8 };
-  const row = { length: 21, computed: 20, blocks: 2, drawsLeft: 80, held: false, lastStep: 0 };
-  const prompt = { ...row, length: 500, computed: 0, blocks: 32 };
+  const config = { maxBatchTokens: 64, blockTokens: 16, prefillReserve: 16, minChunk: 8, youngTokens: 100 };
+  const row = (length: number, computed: number, young: boolean) => ({
+    length,
+    computed,
+    blocks: Math.ceil(length / 16),
+    young,
+    reserved: young ? 12 : 0,
+    drawsLeft: 80,
+    held: false,
+    lastStep: 0,
+  });
   const state = {
     step: 1,
-    running: [row, { ...row, computed: 32, length: 33 }, prompt, { ...prompt, length: 90 }],
+    running: [row(21, 20, false), row(33, 32, true), row(500, 0, false), row(190, 0, true)],
     waiting: [{ length: 30 }, { length: 500 }],
     freeSlots: 8,
     freeBlocks: 1000,
     leavingBlocks: 0,
+    freeYoung: 1000,
+    leavingYoung: 0,
+    retired: 0,
   };
   const plan = new StepPlan();
   const plans = 50_000;

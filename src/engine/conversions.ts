@@ -1,0 +1,60 @@
+/**
+ * Sequences that come of age: what their young blocks hold is converted to blocks of the main pool, in device order
+ * between the last step that wrote floats and the next one that names the sequence. The young blocks are free again
+ * when the device has said that it is done.
+ */
+
+import type { KvPool } from '../device/kv.js';
+import type { KvantError } from '../errors.js';
+import { asKvantError } from './core-errors.js';
+import type { StepPlan } from './scheduler.js';
+import type { Sequence } from './sequence.js';
+
+export class Conversions {
+  /** Sequences converted since the start. */
+  count = 0;
+  #blocks = 0;
+  readonly #pool: KvPool;
+  readonly #onDone: (sequence: Sequence, error: KvantError | null) => void;
+
+  /** `onDone` is told of each conversion when its blocks are free again. */
+  constructor(pool: KvPool, onDone: (sequence: Sequence, error: KvantError | null) => void) {
+    this.#pool = pool;
+    this.#onDone = onDone;
+  }
+
+  /** Young blocks that are being converted. */
+  get blocks(): number {
+    return this.#blocks;
+  }
+
+  /** Sets blocks aside and converts, as planned; before the step's blocks are handed out. */
+  apply(plan: StepPlan, running: readonly Sequence[]): void {
+    for (let i = 0; i < plan.count; i++) {
+      const work = plan.work[i]!;
+      const sequence = running[work.index]!;
+      sequence.table!.reserve(work.reserve);
+      if (work.converts) this.#convert(sequence);
+    }
+  }
+
+  #convert(sequence: Sequence): void {
+    const table = sequence.table!;
+    const conversion = table.mature();
+    this.#blocks += conversion.from.length;
+    this.count++;
+    const done = (error: KvantError | null): void => {
+      this.#blocks -= conversion.from.length;
+      table.releaseYoung(conversion);
+      this.#onDone(sequence, error);
+    };
+    try {
+      this.#pool.convert(conversion.from, conversion.to).then(
+        () => done(null),
+        (error) => done(asKvantError(error)),
+      );
+    } catch (error) {
+      queueMicrotask(() => done(asKvantError(error)));
+    }
+  }
+}

@@ -1,0 +1,121 @@
+/** What the scheduler reads and what it writes: plain data. */
+
+/** What the scheduler sees of an admitted sequence. */
+export interface RunningView {
+  /** Tokens of the sequence, prompt and drawn; a token drawn by a step under way counts. */
+  readonly length: number;
+  /** Tokens whose K and V are stored, or will be by the steps under way. */
+  readonly computed: number;
+  /** Blocks in its table. */
+  readonly blocks: number;
+  /** Its blocks are young ones. */
+  readonly young: boolean;
+  /** While it is young: blocks of the main pool that it has already. */
+  readonly reserved: number;
+  /** Tokens that may still be drawn. 0: it waits for its last id. */
+  readonly drawsLeft: number;
+  /** Sits this step out: its next mask or token depends on an id that has not been read, or it is giving way. */
+  readonly held: boolean;
+  /** Number of the last step that worked on it. */
+  readonly lastStep: number;
+}
+
+/** What the scheduler sees of a sequence that waits for admission. */
+export interface WaitingView {
+  readonly length: number;
+}
+
+export interface SchedulerState {
+  /** Number of the step that is being planned. */
+  readonly step: number;
+  /** In order of admission. */
+  readonly running: readonly RunningView[];
+  /** In the order in which they shall be admitted. */
+  readonly waiting: readonly WaitingView[];
+  readonly freeSlots: number;
+  readonly freeBlocks: number;
+  /** Blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
+  readonly leavingBlocks: number;
+  readonly freeYoung: number;
+  /** Young blocks that are soon free: as above, or being converted. */
+  readonly leavingYoung: number;
+  /** Number of the last step that has retired. */
+  readonly retired: number;
+}
+
+export interface SchedulerConfig {
+  readonly maxBatchTokens: number;
+  readonly blockTokens: number;
+  /** Tokens of a step that decoding rows leave to waiting prompts. */
+  readonly prefillReserve: number;
+  /** Smallest chunk that a prompt is cut into, as far as the budget goes. */
+  readonly minChunk: number;
+  /** Tokens at which a sequence is converted; 0: none is ever young. */
+  readonly youngTokens: number;
+}
+
+/** Work for one sequence. Refilled, not made anew. */
+export interface PlannedWork {
+  /** Index into `running`; from `running.length` on, into `waiting`. */
+  index: number;
+  tokens: number;
+  /** Blocks to append to its table before the step, of the kind it has. */
+  newBlocks: number;
+  /** Blocks of the main pool to set aside for it before the step: what it is, or will be, converted to. */
+  reserve: number;
+  /** It is converted before the step. */
+  converts: boolean;
+  /** The step reaches the end of its tokens: one more is drawn. */
+  draws: boolean;
+}
+
+/** A plan, reused from step to step. */
+export class StepPlan {
+  readonly work: PlannedWork[] = [];
+  /** Entries of `work` that count. */
+  count = 0;
+  /** So many of the first waiting sequences are admitted. */
+  admitted = 0;
+  tokens = 0;
+  draws = 0;
+  /** Rows that had work and got no block. */
+  stalled = 0;
+  /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
+  victim = -1;
+
+  // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
+  /** Indices of the rows that want to decode; the first `rowCount` count. */
+  readonly rows: number[] = [];
+  rowCount = 0;
+  /** Blocks that the plan has not handed out. */
+  blocksLeft = 0;
+  youngLeft = 0;
+
+  clear(): void {
+    this.victim = -1;
+    this.rowCount = 0;
+    this.count = 0;
+    this.admitted = 0;
+    this.tokens = 0;
+    this.draws = 0;
+    this.stalled = 0;
+  }
+
+  add(index: number, tokens: number, newBlocks: number, pending: number): PlannedWork {
+    let work = this.work[this.count];
+    if (work === undefined) {
+      work = { index: 0, tokens: 0, newBlocks: 0, reserve: 0, converts: false, draws: false };
+      this.work.push(work);
+    }
+    this.count++;
+    work.index = index;
+    work.tokens = tokens;
+    work.newBlocks = newBlocks;
+    work.reserve = 0;
+    work.converts = false;
+    work.draws = tokens === pending;
+    this.tokens += tokens;
+    if (work.draws) this.draws++;
+    return work;
+  }
+}
