@@ -21,7 +21,7 @@
  *   `x / repetitionPenalty` if x > 0, else `x · repetitionPenalty`.
  * - F.COUNTS: if v was generated c > 0 times (prompt not counted): `x − (c · frequencyPenalty + presencePenalty)`.
  * - F.DRY: `x − dryMultiplier · exp((m − dryAllowedLength) · dryLogBase)` for an id with a match of length
- *   `m ≥ dryAllowedLength` (below), the penalty itself at most 1e30.
+ *   `m ≥ dryAllowedLength` (below), the penalty itself at most 1e30. Ids in `breakers.ids` are never penalised.
  * What results is called the *processed* logits, `x`. If none of them is finite the row is INVALID_TOKEN (as in 0).
  *
  * **DRY matches.** With N the last `min(n, dryWindow)` tokens (dryWindow 0: all): for a distance `d = 1 … |N| − 1` let

@@ -49,6 +49,23 @@ describe('the reference of the sampler', () => {
     expect([...x]).toEqual([0, 0, 0, 0, 0, -2]);
   });
 
+  it('agrees with the example that llama.cpp gives, and spares breakers as it does', () => {
+    const [a, b, c, y] = [1, 2, 3, 4] as const;
+    const history = [a, b, c, c, b, c, y, a, b, c];
+    const dry = { multiplier: 1, base: 2, allowedLength: 1 };
+    expect(r.dryMatches(history, dry)).toEqual(
+      new Map([
+        [c, 3],
+        [b, 1],
+        [y, 2],
+      ]),
+    );
+    expect([...r.penalise([0, 0, 0, 0, 0], { dry }, tokens(history))]).toEqual([0, 0, -1, -4, -2]);
+    // y broke the sequence, so no match is longer than the three tokens after it; itself it is not penalised.
+    const spared = { ...dry, breakers: [y] };
+    expect([...r.penalise([0, 0, 0, 0, 0], { dry: spared }, tokens(history))]).toEqual([0, 0, -1, -4, 0]);
+  });
+
   it('keeps by top-p, min-p, typical-p, top-n-sigma', () => {
     const z = log(0.4, 0.3, 0.2, 0.1);
     expect(r.keepTopP(all(z), z, 0.65).ids).toEqual([0, 1]);

@@ -177,7 +177,8 @@ export function penalise(logits: ArrayLike<number>, row: RowParams, tokens: RowT
     if (count > 0) x[v] = x[v]! - (count * (row.frequency ?? 0) + (row.presence ?? 0));
     const match = matches.get(v) ?? 0;
     const { multiplier = 0, base = 1.75, allowedLength = 2 } = row.dry ?? {};
-    if (match > 0 && match >= allowedLength)
+    const breaks = row.dry?.breakers?.includes(v) ?? false;
+    if (match > 0 && match >= allowedLength && !breaks)
       x[v] = x[v]! - Math.min(LOGIT_LIMIT, multiplier * base ** (match - allowedLength));
     if (x[v] !== Number.NEGATIVE_INFINITY) x[v] = Math.max(-LOGIT_LIMIT, Math.min(LOGIT_LIMIT, x[v]!));
   }
