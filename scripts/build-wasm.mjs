@@ -52,7 +52,7 @@ for (const [name, text] of Object.entries(generated)) {
 
 const files = (await readdir(source)).filter((f) => f.endsWith('.ts')).sort();
 const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));
-hash.update(await readFile(join(source, '../opcodes.ts')));
+for (const file of ['opcodes.ts', 'sample-words.ts']) hash.update(await readFile(join(source, '..', file)));
 for (const file of files) hash.update(file).update(await readFile(join(source, file)));
 const stamp = hash.digest('hex');
 await mkdir(out, { recursive: true });

@@ -2,6 +2,8 @@
 export interface Command {
   readonly opcode: number;
   readonly words: readonly number[];
+  /** Address of a word, and bits: without one of them in that word the command is passed over. */
+  readonly wanted?: { readonly at: number; readonly bits: number };
 }
 
 const f32 = new Float32Array(1);
@@ -25,11 +27,13 @@ export function commandWords(commands: readonly Command[]): number {
 /** Writes a list of commands as the kernels read it. */
 export function writeCommands(to: Uint32Array, commands: readonly Command[]): void {
   let at = 0;
-  for (const { opcode, words } of commands) {
+  for (const { opcode, words, wanted } of commands) {
     const size = paddedWords(words.length);
     to.fill(0, at, at + size);
     to[at] = opcode;
     to[at + 1] = size * 4;
+    to[at + 2] = wanted?.at ?? 0;
+    to[at + 3] = wanted?.bits ?? 0;
     to.set(words, at + HEAD_WORDS);
     at += size;
   }

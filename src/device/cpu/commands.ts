@@ -14,9 +14,6 @@ import {
   OP_GLU,
   OP_RMS_NORM,
   OP_ROPE_APPEND,
-  OP_SAMPLE_DRAW,
-  OP_SAMPLE_PARTS,
-  OP_SAMPLE_SCAN,
   OP_SELECT_OUTPUTS,
   STEP_OUTPUTS,
   STEP_TOKENS,
@@ -25,8 +22,6 @@ import type { StepLayout } from './step-layout.js';
 
 /** Positions of a split of attention; SPLIT of assembly/attend-rows.ts. */
 export const ATTENTION_SPLIT = 256;
-/** Logits of a chunk; CHUNK of assembly/sample.ts. */
-const SAMPLE_CHUNK = 4096;
 /** Query rows that one unit of attention takes, or the heads of a group if those are more. */
 const ATTENTION_ROWS = 32;
 
@@ -250,41 +245,6 @@ export function attendCommands(
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });
   return commands;
-}
-
-function sampleParts(vocab: number, rows: number): number {
-  return Math.ceil((rows * Math.ceil(vocab / SAMPLE_CHUNK) * 32) / 64) * 64;
-}
-
-function sampleStride(vocab: number): number {
-  return Math.ceil((3 * vocab + 3 * 2048) / 16) * 64;
-}
-
-export function sampleScratchBytes(vocab: number, maxOutputs: number, threads: number): number {
-  return sampleParts(vocab, maxOutputs) + threads * sampleStride(vocab);
-}
-
-export function sampleCommands(
-  place: CommandPlace,
-  node: NodeOf<'sample'>,
-  maxOutputs: number,
-  logits: number,
-  ids: number,
-): Command[] {
-  const vocab = node.logits.cols;
-  const words = [
-    logits,
-    vocab,
-    rowCountAt(place, 'outputs'),
-    place.step + 4 * place.layout.sampling,
-    4 * place.layout.samplingStride,
-    place.scratch,
-    Math.ceil(vocab / SAMPLE_CHUNK),
-    ids,
-    place.scratch + sampleParts(vocab, maxOutputs),
-    sampleStride(vocab),
-  ];
-  return [OP_SAMPLE_SCAN, OP_SAMPLE_PARTS, OP_SAMPLE_DRAW].map((opcode) => ({ opcode, words }));
 }
 
 /** Checks what the recorder cannot know. */

@@ -22,8 +22,6 @@ import {
   ropeAppendCommand,
   ropeScratchBytes,
   rowCountAt,
-  sampleCommands,
-  sampleScratchBytes,
   selectCommand,
 } from './commands.js';
 import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
@@ -32,6 +30,8 @@ import { linearCommands, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
 import { ownMatrix, ownVector } from './resident.js';
+import { resultWords, sampleCommands, sampleScratchBytes } from './sample-commands.js';
+import type { SamplerPlace } from './sampler-rows.js';
 import { type StepLayout, stepLayout } from './step-layout.js';
 
 /** Slots whose last token is kept where there is no KV pool to say how many there are. */
@@ -42,7 +42,8 @@ export interface Compiled {
   /** Address of the descriptor in the first memory. */
   readonly descriptor: number;
   readonly slots: number;
-  readonly samples: boolean;
+  /** Null if the graph does not sample. */
+  readonly sampler: SamplerPlace | null;
   /** What the program alone uses. */
   readonly owned: readonly Allocation[];
   /** Where a tensor lies when the step has retired. Throws for one that is not kept. */
@@ -91,11 +92,15 @@ class Compiler {
   /** Memory in which each tensor was made, and those it has been carried to. */
   readonly #made = new Map<Tensor, DeviceMemory>();
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
-  #ids: { memory: DeviceMemory; at: number } | null = null;
+  #ids: { memory: DeviceMemory; at: number; sampler: SamplerPlace } | null = null;
 
   constructor(options: CompileOptions) {
     this.#options = options;
     this.#layout = stepLayout(options.limits);
+  }
+
+  get #slots(): number {
+    return this.#options.pool?.spec.slots ?? SLOTS_WITHOUT_POOL;
   }
 
   release(): void {
@@ -151,7 +156,7 @@ class Compiler {
       writeCommands(memory.u32(at, words) as Uint32Array, commands);
       return { memory: memory.index, commands: at, count: commands.length, carries };
     });
-    const slots = pool?.spec.slots ?? SLOTS_WITHOUT_POOL;
+    const slots = this.#slots;
     let last = pool?.lastTokens.at;
     if (last === undefined) {
       last = this.#allocate(first, slots * 4);
@@ -166,7 +171,8 @@ class Compiler {
       slots,
       outputSlots: this.#layout.outputSlots,
       ids: ids === null ? null : { memory: ids.memory.index, at: ids.at },
-      idsHere: ids === null || ids.memory === first ? 0 : this.#allocate(first, limits.maxOutputs * 4),
+      idsHere:
+        ids === null || ids.memory === first ? 0 : this.#allocate(first, resultWords(limits.maxOutputs) * 4),
       mirrors,
       segments,
     });
@@ -185,7 +191,7 @@ class Compiler {
       layout: this.#layout,
       descriptor,
       slots,
-      samples: ids !== null,
+      sampler: ids?.sampler ?? null,
       owned: this.#owned,
       place(tensor) {
         const place = places.get(tensor);
@@ -357,9 +363,16 @@ class Compiler {
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
       case 'select-outputs':
         return [selectCommand(place, node, at(node.x), at(node.out))];
-      case 'sample':
-        this.#ids = { memory: home, at: this.#allocate(home, limits.maxOutputs * 4) };
-        return sampleCommands(place, node, limits.maxOutputs, at(node.logits), this.#ids.at);
+      case 'sample': {
+        const result = this.#allocate(home, resultWords(limits.maxOutputs) * 4);
+        const slots = this.#slots;
+        const states = this.#allocate(home, slots * 4);
+        home.u32(states, slots).fill(0);
+        const { maxContext, maxOutputs } = limits;
+        const sampler = { memory: home, states, slots, vocab: node.logits.cols, maxContext };
+        this.#ids = { memory: home, at: result, sampler };
+        return sampleCommands(place, node, maxOutputs, at(node.logits), { result, states, slots });
+      }
     }
   }
 

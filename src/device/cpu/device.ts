@@ -58,6 +58,7 @@ export class CpuDevice implements Device {
   readonly #precision: Precision;
   readonly #set: MemorySet;
   readonly #threads: ThreadPool;
+  readonly #programs = new Set<CpuProgram>();
   #plans = 0;
 
   private constructor(settings: CpuDeviceSettings) {
@@ -154,11 +155,17 @@ export class CpuDevice implements Device {
       precision: this.#precision,
     });
     this.#plans++;
-    return new CpuProgram(this.#set, this.#threads, compiled, limits, pool);
+    const program = new CpuProgram(this.#set, this.#threads, compiled, limits, pool, () =>
+      this.#programs.delete(program),
+    );
+    this.#programs.add(program);
+    return program;
   }
 
   stats(): DeviceStats {
-    return { buffers: this.#set.buffers, bytes: this.#set.bytes, samplerBytes: 0, plans: this.#plans };
+    let samplerBytes = 0;
+    for (const { sampler } of this.#programs) samplerBytes += sampler?.bytes ?? 0;
+    return { buffers: this.#set.buffers, bytes: this.#set.bytes, samplerBytes, plans: this.#plans };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,8 +1,9 @@
 /**
  * The commands of the CPU device. Read by TypeScript and by AssemblyScript alike, so it holds numbers only.
  *
- * A command in memory is a head of four u32 words `[opcode, bytes to the next command, 0, 0]` and its parameters,
- * padded to a multiple of 16 bytes. Every thread runs every command, takes its share of it and meets the others
+ * A command in memory is a head of four u32 words `[opcode, bytes to the next command, wantsAt, wants]` and its
+ * parameters, padded to a multiple of 16 bytes. Where `wants` is not 0 and has no bit in common with the word at
+ * `wantsAt`, the command is passed over. Every thread runs every other, takes its share of it and meets the others
  * before the next one begins. `kernel(params, thread, threads)` gets the address of the first parameter.
  */
 export const OP_QUANTIZE_ROWS = 1;
@@ -15,9 +16,8 @@ export const OP_ATTEND_MERGE = 7;
 export const OP_GLU = 8;
 export const OP_ADD = 9;
 export const OP_SELECT_OUTPUTS = 10;
-export const OP_SAMPLE_SCAN = 11;
-export const OP_SAMPLE_PARTS = 12;
-export const OP_SAMPLE_DRAW = 13;
+/** One of the jobs of sample-words.ts. */
+export const OP_SAMPLE = 11;
 /** Traps. For the test that a trap fails the steps under way and never hangs. */
 export const OP_TRAP = 14;
 
@@ -48,3 +48,5 @@ export const HEAP = 65536;
 export const STEP_TOKENS = 0;
 export const STEP_SEQUENCES = 1;
 export const STEP_OUTPUTS = 2;
+/** What the rows want of the sampler, all together: bits of sample-words.ts. */
+export const STEP_WANTS = 3;

@@ -22,8 +22,19 @@ import {
   NO_MEMORY,
 } from './descriptor.js';
 import { enableRelaxedSimd } from './kernels.js';
-import { CONTROL, POISON, RETIRED, RING, RING_ENTRIES, SPIN_TURNS, SUBMITTED } from './opcodes.js';
+import {
+  CONTROL,
+  POISON,
+  RETIRED,
+  RING,
+  RING_ENTRIES,
+  SPIN_TURNS,
+  STEP_OUTPUTS,
+  STEP_WANTS,
+  SUBMITTED,
+} from './opcodes.js';
 import { poison } from './poison.js';
+import { R_WORDS, RECORDS } from './sample-words.js';
 
 /** What the host gives a thread to start with. */
 export interface ThreadData {
@@ -160,7 +171,7 @@ class Thread {
       const memory = words[d + D_IDS_MEMORY]!;
       let ids = words[d + D_IDS]!;
       if (memory !== 0) {
-        this.#copy(memory, ids, 0, words[d + D_IDS_HERE]!, words[step / 4 + 2]! * 4);
+        this.#copy(memory, ids, 0, words[d + D_IDS_HERE]!, resultBytes(words, step / 4));
         ids = words[d + D_IDS_HERE]!;
       }
       home.endStep(ids, result, step, words[d + D_OUTPUT_SLOTS]!, words[d + D_LAST]!, words[d + D_SLOTS]!);
@@ -203,6 +214,12 @@ class Thread {
   #say(message: ThreadMessage): void {
     parentPort?.postMessage(message);
   }
+}
+
+/** Bytes of the ids of a step, and of its records if it has any. */
+function resultBytes(words: Uint32Array, step: number): number {
+  const records = (words[step + STEP_WANTS]! & RECORDS) === 0 ? 0 : R_WORDS;
+  return 4 * words[step + STEP_OUTPUTS]! * (1 + records);
 }
 
 function viewsOf(memory: WebAssembly.Memory): { bytes: Uint8Array; words: Uint32Array } {

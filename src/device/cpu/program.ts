@@ -1,13 +1,17 @@
 import { KvantError } from '../../errors.js';
-import type { Program, ProgramLimits } from '../device.js';
+import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { Tensor } from '../graph.js';
-import { featuresOf, NoSamplerRows, requireFeatures, type SamplerRows } from '../sampling.js';
+import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
 import type { CpuKvPool } from './kv-pool.js';
 import type { Allocation, MemorySet } from './memory.js';
+import { STEP_WANTS } from './opcodes.js';
 import type { ThreadPool, Waiter } from './pool.js';
+import { resultWords } from './sample-commands.js';
+import { P_FEATURES, P_POSITION, R_WORDS, RECORDS } from './sample-words.js';
+import { CpuSamplerRows } from './sampler-rows.js';
 import { type StepLayout, writeStep } from './step-layout.js';
 
 /**
@@ -16,7 +20,7 @@ import { type StepLayout, writeStep } from './step-layout.js';
  * The ids that `submit` resolves with lie in a buffer that is used again `2 · inFlight` steps later.
  */
 export class CpuProgram implements Program {
-  readonly sampler: SamplerRows | null;
+  readonly sampler: CpuSamplerRows | null;
   readonly #set: MemorySet;
   readonly #threads: ThreadPool;
   readonly #limits: ProgramLimits;
@@ -24,6 +28,7 @@ export class CpuProgram implements Program {
   readonly #compiled: Compiled;
   readonly #slots: readonly StepSlot[];
   readonly #owned: readonly Allocation[];
+  readonly #onDisposed: () => void;
   #next = 0;
   #pending = 0;
   #onIdle: (() => void) | null = null;
@@ -35,13 +40,16 @@ export class CpuProgram implements Program {
     compiled: Compiled,
     limits: ProgramLimits,
     pool: CpuKvPool | null,
+    onDisposed: () => void,
   ) {
+    this.#onDisposed = onDisposed;
     this.#set = set;
     this.#threads = threads;
     this.#compiled = compiled;
     this.#limits = limits;
     this.#pool = pool;
-    this.sampler = compiled.samples ? new NoSamplerRows('CPU') : null;
+    const sampler = compiled.sampler === null ? null : new CpuSamplerRows(set, compiled.sampler);
+    this.sampler = sampler;
     const first = set.memory(0);
     const owned: Allocation[] = [...compiled.owned];
     const onSettled = (): void => {
@@ -50,9 +58,9 @@ export class CpuProgram implements Program {
     };
     this.#slots = Array.from({ length: Math.max(1, limits.inFlight) }, () => {
       const inbox = set.allocateIn(first, compiled.layout.words * 4);
-      const result = set.allocateIn(first, limits.maxOutputs * 4);
+      const result = set.allocateIn(first, resultWords(limits.maxOutputs) * 4);
       owned.push(inbox, result);
-      return new StepSlot(inbox, result, compiled.layout, compiled.samples, limits.maxOutputs, onSettled);
+      return new StepSlot(inbox, result, compiled.layout, sampler, limits.maxOutputs, onSettled);
     });
     this.#owned = owned;
   }
@@ -100,6 +108,8 @@ export class CpuProgram implements Program {
         this.#onIdle = resolve;
       });
     }
+    this.sampler?.dispose();
+    this.#onDisposed();
     for (const allocation of this.#owned) this.#set.free(allocation);
   }
 
@@ -140,6 +150,9 @@ export class CpuProgram implements Program {
     for (let r = 0; r < step.outputCount; r++) {
       if (step.outputs[r]! >= tokens)
         throw invalidStep(`Output ${r} names token ${step.outputs[r]} of ${tokens}.`);
+      const slot = step.outputSlot[r]!;
+      if (this.sampler?.holds(slot, step.sampling.features[r]!) === false)
+        throw invalidStep(`Output ${r} wants features that slot ${slot} was not synced with.`);
     }
   }
 }
@@ -149,7 +162,7 @@ class StepSlot implements Waiter {
   readonly inbox: number;
   readonly result: number;
   readonly #layout: StepLayout;
-  readonly #samples: boolean;
+  readonly #sampler: CpuSamplerRows | null;
   readonly #u32: Uint32Array;
   readonly #f32: Float32Array;
   readonly #results: Uint32Array<ArrayBufferLike>;
@@ -169,23 +182,24 @@ class StepSlot implements Waiter {
     inbox: Allocation,
     result: Allocation,
     layout: StepLayout,
-    samples: boolean,
+    sampler: CpuSamplerRows | null,
     maxOutputs: number,
     onSettled: () => void,
   ) {
     this.inbox = inbox.at;
     this.result = result.at;
     this.#layout = layout;
-    this.#samples = samples;
+    this.#sampler = sampler;
     this.#u32 = inbox.memory.u32(inbox.at, layout.words) as Uint32Array;
     this.#f32 = inbox.memory.f32(inbox.at, layout.words) as Float32Array;
-    this.#results = result.memory.u32(result.at, maxOutputs);
+    this.#results = result.memory.u32(result.at, resultWords(maxOutputs));
     this.#onSettled = onSettled;
-    this.#buffers = [new IdBuffer(maxOutputs), new IdBuffer(maxOutputs)];
+    const most = sampler === null ? maxOutputs : resultWords(maxOutputs);
+    this.#buffers = [new IdBuffer(most), new IdBuffer(most)];
   }
 
   fill(step: StepInputs): void {
-    this.#outputs = this.#samples ? step.outputCount : 0;
+    this.#outputs = this.#sampler === null ? 0 : step.outputCount;
     writeStep(this.#layout, step, this.#u32, this.#f32);
   }
 
@@ -195,10 +209,23 @@ class StepSlot implements Waiter {
 
   retired(): void {
     this.#turn ^= 1;
-    const ids = this.#buffers[this.#turn as 0 | 1].view(this.#outputs);
-    for (let r = 0; r < ids.length; r++) ids[r] = this.#results[r]!;
+    const wants = this.#u32[STEP_WANTS]!;
+    const words = this.#outputs * (wants & RECORDS ? 1 + R_WORDS : 1);
+    const ids = this.#buffers[this.#turn as 0 | 1].view(words);
+    for (let i = 0; i < words; i++) ids[i] = this.#results[i]!;
+    if (wants & HISTORY_FEATURES) this.#note(ids);
     this.#resolve(ids);
     this.#onSettled();
+  }
+
+  /** The threads have taken the ids into the rows' states. */
+  #note(ids: Uint32Array): void {
+    const { outputSlots, sampling, samplingStride } = this.#layout;
+    for (let r = 0; r < this.#outputs; r++) {
+      if (ids[r] === INVALID_TOKEN || this.#u32[sampling + P_FEATURES * samplingStride + r] === 0) continue;
+      const position = this.#u32[sampling + P_POSITION * samplingStride + r]!;
+      this.#sampler?.note(this.#u32[outputSlots + r]!, position, ids[r]!);
+    }
   }
 
   failed(error: KvantError): void {

@@ -5,7 +5,8 @@
 import type { ProgramLimits } from '../device.js';
 import { SAMPLING_WORDS } from '../sampling-inputs.js';
 import type { StepInputs } from '../step.js';
-import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from './opcodes.js';
+import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS, STEP_WANTS } from './opcodes.js';
+import { wantsOf } from './sample-commands.js';
 
 const HEAD = 16;
 
@@ -46,6 +47,7 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   u32[STEP_TOKENS] = tokenCount;
   u32[STEP_SEQUENCES] = sequenceCount;
   u32[STEP_OUTPUTS] = outputCount;
+  u32[STEP_WANTS] = wantsOf(sampling, outputCount);
   copy(u32, layout.tokens, step.tokens, tokenCount);
   const { sequences: s, seqStride: n } = layout;
   copy(u32, s, step.seqSlot, sequenceCount);

@@ -4,7 +4,7 @@
  */
 import {
   OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_EMBED, OP_GLU, OP_LINEAR, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
-  OP_SAMPLE_DRAW, OP_SAMPLE_PARTS, OP_SAMPLE_SCAN, OP_SELECT_OUTPUTS,
+  OP_SAMPLE, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { barrier } from './barrier';
@@ -13,21 +13,39 @@ import { embed } from './embed';
 import { linear } from './matmul';
 import { quantizeRows } from './quantize-rows';
 import { ropeAppend } from './rope-append';
-import { sampleDraw, sampleParts, sampleScan } from './sample';
+import { sample } from './sample';
 
 export { barrier } from './barrier';
 export { readAll } from './read';
 export { beginStep, endStep } from './step';
 
-/** Runs `count` commands. False if a thread has died on the way. */
+/**
+ * Runs `count` commands, those that no row of the step wants left out. False if a thread has died on the way.
+ * Which comes next is settled before the threads meet: behind the last barrier the step may be over, and gone.
+ */
 export function run(commands: usize, count: u32, thread: u32, threads: u32): bool {
   let at = commands;
-  for (let i: u32 = 0; i < count; i++) {
-    launch(load<u32>(at), at + 16, thread, threads);
-    if (!barrier(threads)) return false;
-    at += load<u32>(at, 4);
+  let left = count;
+  while (left > 0) {
+    if (isWanted(at)) {
+      launch(load<u32>(at), at + 16, thread, threads);
+      let next = at + load<u32>(at, 4);
+      for (left--; left > 0 && !isWanted(next); left--) next += load<u32>(next, 4);
+      at = next;
+      if (!barrier(threads)) return false;
+    } else {
+      // Only the first ones.
+      at += load<u32>(at, 4);
+      left--;
+    }
   }
   return true;
+}
+
+// @ts-ignore: decorator
+@inline function isWanted(at: usize): bool {
+  const bits = load<u32>(at, 12);
+  return bits == 0 || (load<u32>(load<u32>(at, 8)) & bits) != 0;
 }
 
 function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
@@ -42,9 +60,7 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_GLU: glu(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;
-    case OP_SAMPLE_SCAN: sampleScan(p, thread, threads); break;
-    case OP_SAMPLE_PARTS: sampleParts(p, thread, threads); break;
-    case OP_SAMPLE_DRAW: sampleDraw(p, thread, threads); break;
+    case OP_SAMPLE: sample(p, thread, threads); break;
     // OP_TRAP, and whatever the host should never have written.
     default: unreachable();
   }

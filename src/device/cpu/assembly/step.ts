@@ -2,6 +2,8 @@
  * What the first thread does around a step, in the first memory. Inputs lie in a slot of their own until the step
  * begins (the host may already write those of the next), results in one until the host has read them.
  */
+import { STEP_OUTPUTS, STEP_WANTS } from '../opcodes';
+import { R_WORDS, RECORDS } from '../sample-words';
 
 /** Copies a step's inputs to where kernels look; an input `-(slot + 1)` becomes the token the slot sampled last. */
 export function beginStep(inbox: usize, step: usize, bytes: u32, tokens: u32, last: usize, slots: u32): void {
@@ -17,9 +19,10 @@ export function beginStep(inbox: usize, step: usize, bytes: u32, tokens: u32, la
   }
 }
 
-/** Hands out the sampled ids: to the host, and to the slots for the steps to come. */
+/** Hands out the sampled ids: to the host, with their records, and to the slots for the steps to come. */
 export function endStep(ids: usize, result: usize, step: usize, outputSlots: u32, last: usize, slots: u32): void {
-  const count = load<u32>(step, 8);
+  const count = load<u32>(step, 4 * STEP_OUTPUTS);
+  if (load<u32>(step, 4 * STEP_WANTS) & RECORDS) memory.copy(result + count * 4, ids + count * 4, count * R_WORDS * 4);
   for (let r: u32 = 0; r < count; r++) {
     const id = load<u32>(ids + r * 4);
     store<u32>(result + r * 4, id);

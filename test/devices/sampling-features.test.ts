@@ -1,0 +1,174 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import { FEATURE } from '../../src/device/sampling.js';
+import { devices } from './devices.js';
+import { Random } from './numbers.js';
+import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
+import { featuresOfRow, type Outcome, type RowParams, sampleRow } from './sampling-reference.js';
+import {
+  canDo,
+  SAMPLER_FEATURES,
+  type Sampled,
+  type SampledRow,
+  Sampler,
+  sampleRows,
+} from './sampling-run.js';
+
+/** Holds a drawn row against the reference. True if its token could be compared. */
+function check(got: Sampled, want: Outcome, row: RowParams, what: string): boolean {
+  if (want.token < 0) {
+    expect(got.token, what).toBe(-1);
+    expect(
+      got.words.every((word) => word === 0),
+      what,
+    ).toBe(true);
+    return true;
+  }
+  const clear = want.margin > 1e-4;
+  if (clear) expect(got.token, what).toBe(want.token);
+  else expect(want.kept.has(got.token) || want.margin < 1e-4, what).toBe(true);
+  if (got.token !== want.token) return false;
+  const wanted = want.logprobs;
+  if (wanted !== null) {
+    const { record } = got;
+    close(record!.logprob, wanted.chosen, what);
+    expect(record!.rank, what).toBe(wanted.rank);
+    expect(record!.logprobs.length, what).toBe(wanted.values.length);
+    wanted.values.forEach((value, i) => {
+      close(record!.logprobs[i]!, value, `${what}, alternative ${i}`);
+    });
+    if (exactOrder(row)) expect([...record!.ids], what).toEqual(wanted.ids);
+  }
+  if (row.mirostat !== undefined) expect(Math.abs(got.record!.mu - want.mu), what).toBeLessThan(1e-4);
+  return clear;
+}
+
+/** Rounding may swap neighbours of processed logits; raw ones are what they are. */
+function exactOrder(row: RowParams): boolean {
+  return !row.processed;
+}
+
+function close(got: number, want: number, what: string): void {
+  if (want === Number.NEGATIVE_INFINITY) expect(got, what).toBe(want);
+  else
+    expect(Math.abs(got - want), `${what}: ${got} for ${want}`).toBeLessThanOrEqual(
+      1e-5 * Math.max(1, Math.abs(want)),
+    );
+}
+
+describe.each(devices)('sampler features on $name', (spec) => {
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it('says what it has, and refuses the rest', async () => {
+    const sampler = await Sampler.make(device, 8);
+    expect(sampler.rows.features).toBe(SAMPLER_FEATURES[spec.kind]);
+    for (const [name, bit] of Object.entries(FEATURE)) {
+      if (SAMPLER_FEATURES[spec.kind] & bit) continue;
+      const row = { ...rowCases(8, { history: [1], promptLength: 1 }, new Random(1)).mask!, mask: [1] };
+      expect(name).toBeTypeOf('string');
+      await expect(sampler.sync(0, { row, tokens: { history: [], promptLength: 0 } })).rejects.toMatchObject({
+        code: 'sampling-unsupported',
+      });
+    }
+    await sampler.program.dispose();
+  });
+
+  it('agrees with float64 over every parameter, vocabulary and shape of logits', async () => {
+    let compared = 0;
+    let all = 0;
+    for (const vocab of spec.slow ? [1, 33, 1000] : [1, 2, 7, 63, 65, 300, 1000, 4099]) {
+      const random = new Random(vocab * 7 + 1);
+      const rows: (SampledRow & { name: string; logits: Float32Array })[] = [];
+      for (const shape of SHAPES) {
+        const tokens = tokensOf(vocab, 1 + random.int(60), random);
+        for (const [name, row] of Object.entries(rowCases(vocab, tokens, random))) {
+          if (!canDo(spec, row)) continue;
+          rows.push({
+            row,
+            tokens,
+            name: `${name}, ${shape}, vocab ${vocab}`,
+            logits: logitsOf(shape, vocab, random),
+          });
+        }
+      }
+      for (let at = 0; at < rows.length; at += 64) {
+        const batch = rows.slice(at, at + 64);
+        const drawn = await sampleRows(
+          device,
+          batch.map((r) => r.logits),
+          batch,
+        );
+        batch.forEach((r, i) => {
+          all++;
+          if (check(drawn[i]!, sampleRow(r.logits, r.row, r.tokens), r.row, r.name)) compared++;
+        });
+      }
+    }
+    expect(compared / all).toBeGreaterThan(0.85);
+  });
+
+  it('lets a row that is not a number fail alone, masked or not, and leaves its state as it was', async () => {
+    const vocab = 200;
+    const random = new Random(5);
+    const tokens = tokensOf(vocab, 30, random);
+    const names = [
+      'mask',
+      'suppressed',
+      'withheld',
+      'all penalties',
+      'raw logprobs of penalised',
+      'forced',
+      'mirostat',
+    ];
+    const cases = rowCases(vocab, tokens, random);
+    const rows = names.map((name) => ({ row: cases[name]!, tokens })).filter(({ row }) => canDo(spec, row));
+    if (rows.length === 0) return;
+    const good = logitsOf('normal', vocab, random);
+    const wanted = await sampleRows(
+      device,
+      rows.map(() => good),
+      rows,
+    );
+    for (const bad of [Number.NaN, Number.POSITIVE_INFINITY]) {
+      const logits = rows.map(({ row }, r) => {
+        const own = good.slice();
+        // Where the row's own lists suppress it, if they do.
+        const hidden = row.withheld?.[0] ?? Number(Object.keys(row.bias ?? {}).at(-1) ?? 3);
+        if (r % 2 === 0)
+          own[row.mask === undefined ? hidden : own.findIndex((_, i) => !row.mask!.includes(i))] = bad;
+        return own;
+      });
+      const sampler = await Sampler.make(device, vocab);
+      for (const [slot, row] of rows.entries()) await sampler.sync(slot, row);
+      const drawn = await sampler.draw(logits, rows);
+      drawn.forEach((got, r) => {
+        if (r % 2 === 1) {
+          expect(got).toEqual(wanted[r]);
+          return;
+        }
+        expect(got.token).toBe(-1);
+        expect(got.words.every((word) => word === 0)).toBe(true);
+      });
+      // A second draw finds the state that the first should have found.
+      const again = rows.filter((_, r) => r % 2 === 0);
+      const slots = rows.map((_, r) => r).filter((r) => r % 2 === 0);
+      const later = await sampler.draw(
+        again.map(() => good),
+        again,
+        slots,
+      );
+      later.forEach((got, i) => {
+        expect(got.token).toBe(wanted[slots[i]!]!.token);
+        if (got.record && featuresOfRow(again[i]!.row) & FEATURE.LOGPROBS)
+          expect(got.words).toEqual(wanted[slots[i]!]!.words);
+      });
+      await sampler.program.dispose();
+    }
+  });
+});
