@@ -16,9 +16,12 @@ interface Case {
   readonly value: KvFormat;
   readonly window?: number;
   readonly softcap?: number;
+  /** Slots 0 to 2 begin in young blocks. */
+  readonly young?: 'f16' | 'f32';
 }
 
 const SLOTS = 6;
+const YOUNG_SLOTS = 3;
 const BLOCK = 16;
 const BLOCKS_PER_SLOT = 40;
 
@@ -43,6 +46,9 @@ class Layer {
   readonly #out: Tensor;
   readonly #keys: Float64Array[][][];
   readonly #values: Float64Array[][][];
+  readonly #order: Uint32Array;
+  readonly #youngOrder: Uint32Array;
+  readonly #young: Set<number>;
 
   static async open(device: Device, c: Case, seed: number): Promise<Layer> {
     const { heads, kvHeads, headDim, key, value } = c;
@@ -52,11 +58,18 @@ class Layer {
       blockTokens: BLOCK,
       slots: SLOTS,
       maxBlocksPerSlot: BLOCKS_PER_SLOT,
+      young: c.young === undefined ? null : { blocks: YOUNG_SLOTS * BLOCKS_PER_SLOT, dtype: c.young },
     });
     const total = SLOTS * BLOCKS_PER_SLOT;
     const order = Uint32Array.from({ length: total }, (_, i) => (i * 173 + 29) % total);
     for (let s = 0; s < SLOTS; s++)
       pool.setBlocks(s, 0, order.slice(s * BLOCKS_PER_SLOT, (s + 1) * BLOCKS_PER_SLOT));
+    const young = Uint32Array.from(
+      { length: YOUNG_SLOTS * BLOCKS_PER_SLOT },
+      (_, i) => total + ((i * 7) % (YOUNG_SLOTS * BLOCKS_PER_SLOT)),
+    );
+    for (let s = 0; s < YOUNG_SLOTS && c.young !== undefined; s++)
+      pool.setBlocks(s, 0, young.slice(s * BLOCKS_PER_SLOT, (s + 1) * BLOCKS_PER_SLOT));
     const shape = { heads, kvHeads, headDim };
     const { graph, tensors } = record((ops) => {
       const qkv = ops.input('tokens', (heads + 2 * kvHeads) * headDim);
@@ -67,10 +80,22 @@ class Layer {
       return { qkv, out };
     });
     const program = await device.compile(graph, LIMITS, pool);
-    return new Layer(c, new Random(seed), program, pool, tensors.qkv, tensors.out);
+    return new Layer(c, new Random(seed), program, pool, tensors.qkv, tensors.out, order, young);
   }
 
-  private constructor(c: Case, random: Random, program: Program, pool: KvPool, qkv: Tensor, out: Tensor) {
+  private constructor(
+    c: Case,
+    random: Random,
+    program: Program,
+    pool: KvPool,
+    qkv: Tensor,
+    out: Tensor,
+    order: Uint32Array,
+    young: Uint32Array,
+  ) {
+    this.#order = order;
+    this.#youngOrder = young;
+    this.#young = new Set(c.young === undefined ? [] : [0, 1, 2]);
     this.#case = c;
     this.#random = random;
     this.#program = program;
@@ -83,6 +108,27 @@ class Layer {
     this.#values = empty();
   }
 
+  /** Converts a young slot, and its history. */
+  async convert(slot: number): Promise<void> {
+    const { key, value } = this.#case;
+    const blocks = Math.ceil(this.#keys[slot]![0]!.length / BLOCK);
+    const at = slot * BLOCKS_PER_SLOT;
+    const to = this.#order.slice(at, at + BLOCKS_PER_SLOT);
+    const done = this.#pool.convert(this.#youngOrder.slice(at, at + blocks), to.slice(0, blocks));
+    this.#pool.setBlocks(slot, 0, to);
+    this.#young.delete(slot);
+    for (const [side, format, all] of [
+      ['key', key, this.#keys],
+      ['value', value, this.#values],
+    ] as const) {
+      for (const head of all[slot]!)
+        head.forEach((x, t) => {
+          head[t] = encodeVector(format, side, x).decoded;
+        });
+    }
+    await done;
+  }
+
   async close(): Promise<void> {
     await this.#program.dispose();
     this.#pool.dispose();
@@ -93,7 +139,7 @@ class Layer {
     lengths: readonly number[],
     data?: Float32Array,
   ): Promise<{ out: Float32Array; expected: Float64Array; rows: number }> {
-    const { heads, kvHeads, headDim, key, value, window = null, softcap = null } = this.#case;
+    const { heads, kvHeads, headDim, key, value, window = null, softcap = null, young } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const rows = lengths.reduce((a, b) => a + b, 0);
     const qkv = data ?? this.#random.normals(rows * width);
@@ -123,8 +169,9 @@ class Layer {
         const head = (h: number): Float32Array =>
           qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim);
         for (let h = 0; h < kvHeads; h++) {
-          this.#keys[slot]![h]!.push(stored(key, 'key', head(heads + h)));
-          this.#values[slot]![h]!.push(stored(value, 'value', head(heads + kvHeads + h)));
+          const float: KvFormat | null = this.#young.has(slot) ? { kind: 'float', dtype: young! } : null;
+          this.#keys[slot]![h]!.push(stored(float ?? key, 'key', head(heads + h)));
+          this.#values[slot]![h]!.push(stored(float ?? value, 'value', head(heads + kvHeads + h)));
         }
         for (let h = 0; h < heads; h++) {
           const kv = Math.floor(h / (heads / kvHeads));
@@ -197,6 +244,37 @@ describe.each([...devices.filter((d) => d.kind === 'webgpu'), ...narrowSubgroups
       await check({ heads: 4, kvHeads: 1, headDim, key: affine(8), value: affine(5, 32) }, steps.slice(0, 3));
       await check({ heads: 8, kvHeads: 1, headDim, key: affine(4, 128), value: turbo(2) }, steps.slice(0, 3));
       await check({ heads: 2, kvHeads: 1, headDim, key: F16, value: affine(3) }, steps.slice(0, 3));
+    });
+    it('young blocks beside quantised ones, before and after they are converted', async () => {
+      const base = { heads: 4, kvHeads: 2, headDim: 64 };
+      const cases: Case[] = [
+        { ...base, key: turbo(3), value: turbo(4), young: 'f16' },
+        { ...base, key: affine(8), value: affine(4), young: 'f32' },
+        { ...base, key: F16, value: affine(8), young: 'f16' },
+        { ...base, key: turbo(4), value: F32, young: 'f16', headDim: 80, kvHeads: 1 },
+        { ...base, key: F16, value: F16, young: 'f16' },
+      ];
+      for (const c of cases) {
+        const layer = await Layer.open(device, c, 31);
+        const step = async (slots: number[], lengths: number[]): Promise<void> => {
+          const { out, expected, rows } = await layer.step(slots, lengths);
+          const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} slots ${slots} lengths ${lengths}`;
+          expect(worstRow(out, expected, rows, c.heads * c.headDim), where).toBeLessThan(
+            c.young === 'f16' && spec.precision === 'reference' ? 3e-4 : bound(spec),
+          );
+        };
+        try {
+          await step([0, 3, 1], [20, 9, 33]);
+          await step([3, 0, 1, 4], [1, 1, 1, 5]);
+          await layer.convert(1);
+          await step([3, 0, 1], [1, 1, 1]);
+          await step([1, 0], [7, 3]);
+          await layer.convert(0);
+          await step([1, 0, 2], [1, 1, 1]);
+        } finally {
+          await layer.close();
+        }
+      }
     });
     it('contexts over several splits, windows and soft caps', async () => {
       const base = { heads: 4, kvHeads: 2, headDim: 64 };

@@ -129,7 +129,16 @@ export class WebGpuDevice implements Device {
 
   createKvPool(spec: KvPoolSpec): GpuKvPool {
     this.#alive();
-    return new GpuKvPool(this.#device, this.#allocator, spec, this.capabilities.bindingBytes);
+    return new GpuKvPool(
+      {
+        device: this.#device,
+        allocator: this.#allocator,
+        pipelines: this.#pipelines,
+        faults: this.#faults,
+        bindingBytes: this.capabilities.bindingBytes,
+      },
+      spec,
+    );
   }
 
   async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {

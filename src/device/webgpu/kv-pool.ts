@@ -10,7 +10,19 @@ import { type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '..
 import { hasTurboCodebook } from '../turboquant/codebooks.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
+import type { Faults } from './faults.js';
 import { type KvLayout, kvLayout, kvTables } from './kernels/kv-layout.js';
+import { KvConverter } from './kv-converter.js';
+import type { Pipelines } from './pipelines.js';
+
+export interface KvPoolHost {
+  readonly device: GPUDevice;
+  readonly allocator: Allocator;
+  readonly pipelines: Pipelines;
+  readonly faults: Faults;
+  /** Bytes of the largest binding. */
+  readonly bindingBytes: number;
+}
 
 /** Keys or values of a layer. */
 export interface SideCache {
@@ -37,9 +49,11 @@ export class GpuKvPool implements KvPool {
   readonly lastToken: GPUBuffer;
   readonly #queue: GPUQueue;
   readonly #allocator: Allocator;
+  readonly #convert: KvConverter | null;
 
   /** Whether there was room is known when a program is compiled on the pool. */
-  constructor(device: GPUDevice, allocator: Allocator, spec: KvPoolSpec, bindingBytes: number) {
+  constructor(host: KvPoolHost, spec: KvPoolSpec) {
+    const { device, allocator, bindingBytes } = host;
     this.spec = spec;
     this.#queue = device.queue;
     this.#allocator = allocator;
@@ -80,6 +94,14 @@ export class GpuKvPool implements KvPool {
       }));
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
       this.lastToken = create('last tokens', spec.slots * 4);
+      this.#convert =
+        spec.young == null
+          ? null
+          : new KvConverter(host, { ...spec, young: spec.young }, this.layers, (label, bytes, usage) => {
+              const buffer = allocator.create(label, bytes, usage);
+              made.push(buffer);
+              return buffer;
+            });
     } catch (error) {
       for (const buffer of made) allocator.destroy(buffer);
       throw error;
@@ -101,8 +123,15 @@ export class GpuKvPool implements KvPool {
     this.#queue.writeBuffer(this.tables, offset, blocks as Uint32Array<ArrayBuffer>);
   }
 
-  async convert(from: Uint32Array): Promise<void> {
-    if (from.length > 0) throw misuse('there are no young blocks');
+  async convert(from: Uint32Array, to: Uint32Array): Promise<void> {
+    const { blocks } = this.spec;
+    const end = blocks + (this.spec.young?.blocks ?? 0);
+    if (from.length !== to.length) throw misuse(`${from.length} blocks into ${to.length}`);
+    for (const id of from)
+      if (id < blocks || id >= end)
+        throw misuse(`block ${id} is not young: those are ${blocks} to ${end - 1}`);
+    for (const id of to) if (id >= blocks) throw misuse(`block ${id} is young, or there is none: ${blocks}`);
+    if (from.length > 0) await this.#convert?.run(from, to);
   }
 
   dispose(): void {
@@ -114,12 +143,12 @@ export class GpuKvPool implements KvPool {
     }
     this.#allocator.destroy(this.tables);
     this.#allocator.destroy(this.lastToken);
+    this.#convert?.dispose();
   }
 }
 
 function checkSpec(spec: KvPoolSpec): void {
   const { blockTokens } = spec;
-  if (spec.young) throw misuse('young blocks are not supported');
   if (blockTokens < 16 || blockTokens > 64 || (blockTokens & (blockTokens - 1)) !== 0) {
     throw misuse(`blocks of ${blockTokens} tokens: 16, 32 or 64 are possible`);
   }

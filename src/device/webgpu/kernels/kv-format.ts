@@ -5,9 +5,9 @@ import type { Params } from '../kernel.js';
 import { type KvLayout, signedCodes, tableOffsets } from './kv-layout.js';
 
 /** One side, keys or values, of a layer, as a kernel sees it. */
-export interface KvSideSpec {
-  /** The binding. */
-  readonly name: 'keys' | 'values';
+export interface KvSideSpec<Name extends string = string> {
+  /** The binding: keys or values, or young ones. */
+  readonly name: Name;
   readonly format: KvFormat;
   readonly headDim: number;
   readonly layout: KvLayout;

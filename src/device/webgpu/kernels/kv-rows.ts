@@ -29,15 +29,15 @@ export function rowsSkipped(rows: KvRows, maxBlocks: string, slot: string): stri
   return `if (tables[${slot} * ${maxBlocks}] ${sign} ${rows.border}u) { return; }`;
 }
 
-export function sideOf(
-  name: 'keys' | 'values',
+export function sideOf<Name extends 'keys' | 'values'>(
+  name: Name,
   shape: AttentionShape & {
     readonly key: KvFormat;
     readonly value: KvFormat;
     readonly rows: KvRows;
     readonly blockTokens: number;
   },
-): KvSideSpec {
+): KvSideSpec<Name> {
   const { headDim, kvHeads, blockTokens, rows } = shape;
   const format = name === 'keys' ? shape.key : shape.value;
   const blocks = name === 'keys' ? rows.keyBlocks : rows.valueBlocks;

@@ -1,0 +1,92 @@
+/**
+ * Stores what young blocks hold into other blocks, in the formats of a layer: for each (from, to) of `pairs`. A side that
+ * is kept in the young format anyway is copied within its buffer.
+ */
+
+import type { AttentionShape } from '../../graph.js';
+import type { FloatKv, KvFormat } from '../../kv.js';
+import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
+import { cacheType, KV_WGSL, type KvSideSpec, readerText, sideNumbers } from './kv-format.js';
+import { kvLayout } from './kv-layout.js';
+import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
+
+export interface ConvertShape {
+  readonly kvHeads: AttentionShape['kvHeads'];
+  readonly headDim: AttentionShape['headDim'];
+  readonly blockTokens: number;
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly young: FloatKv;
+  /** Blocks of the buffers that are written. */
+  readonly keyBlocks: number;
+  readonly valueBlocks: number;
+  /** Id of the first young block, for a side whose young blocks have a buffer of their own; null where they do not. */
+  readonly youngKeys: number | null;
+  readonly youngValues: number | null;
+}
+
+/** Roles: pairs, keys, values; youngKeys, youngValues where those have buffers. Dispatched over (units, tokens, pairs). */
+export function convertStage(shape: ConvertShape): Stage & { readonly units: number } {
+  const { kvHeads, headDim, blockTokens, young } = shape;
+  const p = new Params();
+  const shared = { kvHeads: p.u32(kvHeads), blockTokens: p.u32(blockTokens) };
+  const place = { headDim, kvHeads, blockTokens };
+  const bindings: Binding[] = [{ name: 'pairs', access: 'read', type: 'array<u32>' }];
+  const sideText = (name: 'keys' | 'values') => {
+    const format = name === 'keys' ? shape.key : shape.value;
+    const blocks = name === 'keys' ? shape.keyBlocks : shape.valueBlocks;
+    const from = name === 'keys' ? shape.youngKeys : shape.youngValues;
+    const side: KvSideSpec = { name, format, headDim, layout: kvLayout(format, { ...place, blocks }) };
+    bindings.push({ name, access: 'read_write', type: cacheType(format) });
+    const source = from === null ? name : name === 'keys' ? 'youngKeys' : 'youngValues';
+    if (from !== null) bindings.push({ name: source, access: 'read', type: cacheType(young) });
+    const reader = readerText(
+      { name: source, format: young, headDim, layout: kvLayout(young, { ...place, blocks: 0 }) },
+      { ...shared, metaAt: '0u', tablesAt: '0u' },
+    );
+    return { reader, store: storeText(side, sideNumbers(p, side, shared), 'turned'), from: from ?? 0 };
+  };
+  const keys = sideText('keys');
+  const values = sideText('values');
+  const heads = {
+    keys: Math.ceil(kvHeads / keys.store.heads),
+    values: Math.ceil(kvHeads / values.store.heads),
+  };
+  const formats = [shape.key, shape.value];
+  bindings.push(p.binding);
+  const branch = ({ reader, store, from }: ReturnType<typeof sideText>, first: string): string => `
+    let start = (${first}) * ${store.heads}u;
+    let count = min(${store.heads}u, ${kvHeads}u - start);
+    for (var i = 0u; i < count; i++) {
+      let kv = start + i;
+      var v = vec4<f32>(0.0);
+      if (lid < ${headDim / 4}u) { v = ${reader.four(`pairs[wid.z * 2u] - ${from}u`, 'kv', 'token_at', 'lid')}; }
+      ${store.store}
+      ${store.finish === '' ? '' : `if (i + 1u == count) { ${store.finish} }`}
+    }`;
+  const wgsl = `${declareBindings(bindings)}
+${KV_WGSL}
+${STORE_WGSL}
+${storeArrays(formats)}
+${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
+${keys.reader.declarations}
+${values.reader.declarations}
+${keys.store.declarations}
+${values.store.declarations}
+@compute @workgroup_size(${STORE_THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let token_at = wid.y;
+  let block = pairs[wid.z * 2u + 1u];
+  if (wid.x < ${heads.keys}u) {${branch(keys, 'wid.x')}
+  } else {${branch(values, `wid.x - ${heads.keys}u`)}
+  }
+}`;
+  return {
+    label: `kv convert ${kvHeads}×${headDim}`,
+    wgsl,
+    bindings,
+    params: p.words,
+    units: heads.keys + heads.values,
+    workgroups: () => {},
+  };
+}

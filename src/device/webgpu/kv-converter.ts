@@ -1,0 +1,120 @@
+/** The conversion of young blocks: one pass, a dispatch for each layer, over pairs of blocks in one small buffer. */
+
+import type { KvPoolSpec, KvYoungSpec } from '../kv.js';
+import type { Allocator } from './allocator.js';
+import { USAGE } from './constants.js';
+import type { Faults } from './faults.js';
+import type { Stage } from './kernel.js';
+import { convertStage } from './kernels/kv-convert.js';
+import type { KvPoolHost, LayerCache } from './kv-pool.js';
+import type { Pipelines } from './pipelines.js';
+
+/** Pairs of one pass. */
+const PAIRS = 4096;
+
+interface Launch {
+  readonly stage: Stage;
+  readonly units: number;
+  readonly group: GPUBindGroup;
+}
+
+export class KvConverter {
+  readonly #device: GPUDevice;
+  readonly #allocator: Allocator;
+  readonly #pipelines: Pipelines;
+  readonly #faults: Faults;
+  readonly #blockTokens: number;
+  readonly #pairs: GPUBuffer;
+  readonly #words = new Uint32Array(PAIRS * 2);
+  readonly #own: GPUBuffer[] = [];
+  readonly #launches: readonly Launch[];
+
+  constructor(
+    host: KvPoolHost,
+    spec: KvPoolSpec & { readonly young: KvYoungSpec },
+    layers: readonly LayerCache[],
+    create: (label: string, bytes: number, usage: number) => GPUBuffer,
+  ) {
+    const { device, allocator, pipelines, faults } = host;
+    this.#device = device;
+    this.#allocator = allocator;
+    this.#pipelines = pipelines;
+    this.#faults = faults;
+    this.#blockTokens = spec.blockTokens;
+    const own = (label: string, bytes: number, usage: number): GPUBuffer => {
+      const buffer = create(label, bytes, usage);
+      this.#own.push(buffer);
+      return buffer;
+    };
+    this.#pairs = own('pairs of blocks', PAIRS * 8, USAGE.STORAGE | USAGE.COPY_DST);
+    const params = new Map<string, GPUBuffer>();
+    const groups = new Map<string, GPUBindGroup>();
+    this.#launches = spec.layers.map(({ kvHeads, headDim, key, value }, i) => {
+      const { keys, values } = layers[i]!;
+      const stage = convertStage({
+        kvHeads,
+        headDim,
+        blockTokens: spec.blockTokens,
+        key,
+        value,
+        young: { kind: 'float', dtype: spec.young.dtype },
+        keyBlocks: keys.blocks,
+        valueBlocks: values.blocks,
+        youngKeys: keys.young === null ? null : spec.blocks,
+        youngValues: values.young === null ? null : spec.blocks,
+      });
+      const words = stage.params!;
+      let uniform = params.get(words.join());
+      if (uniform === undefined) {
+        uniform = own('params', words.byteLength, USAGE.UNIFORM | USAGE.COPY_DST);
+        device.queue.writeBuffer(uniform, 0, words as Uint32Array<ArrayBuffer>);
+        params.set(words.join(), uniform);
+      }
+      const roles: Record<string, GPUBuffer | null> = {
+        params: uniform,
+        pairs: this.#pairs,
+        keys: keys.buffer,
+        values: values.buffer,
+        youngKeys: keys.young,
+        youngValues: values.young,
+      };
+      const group = pipelines.bindGroup(
+        stage,
+        stage.bindings.map(({ name }) => roles[name]!),
+        groups,
+      );
+      // Compiled ahead of its use; a fault shows where it is used.
+      void pipelines.prepare(stage).catch(() => {});
+      return { stage, units: stage.units, group };
+    });
+  }
+
+  /** Submits at once; resolves when it is done. */
+  async run(from: Uint32Array, to: Uint32Array): Promise<void> {
+    this.#faults.check();
+    const { queue } = this.#device;
+    for (let first = 0; first < from.length; first += PAIRS) {
+      const count = Math.min(PAIRS, from.length - first);
+      for (let i = 0; i < count; i++) {
+        this.#words[2 * i] = from[first + i]!;
+        this.#words[2 * i + 1] = to[first + i]!;
+      }
+      queue.writeBuffer(this.#pairs, 0, this.#words, 0, count * 2);
+      const encoder = this.#device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      for (const { stage, units, group } of this.#launches) {
+        pass.setPipeline(this.#pipelines.get(stage));
+        pass.setBindGroup(0, group);
+        pass.dispatchWorkgroups(units, this.#blockTokens, count);
+      }
+      pass.end();
+      queue.submit([encoder.finish()]);
+    }
+    await queue.onSubmittedWorkDone();
+    this.#faults.check();
+  }
+
+  dispose(): void {
+    for (const buffer of this.#own) this.#allocator.destroy(buffer);
+  }
+}
