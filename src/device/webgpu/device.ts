@@ -175,7 +175,7 @@ export class WebGpuDevice implements Device {
     return {
       buffers: this.#allocator.buffers,
       bytes: this.#allocator.bytes,
-      samplerBytes: 0,
+      samplerBytes: [...this.#programs].reduce((sum, p) => sum + (p.sampler?.bytes ?? 0), 0),
       plans: this.#plans,
     };
   }

@@ -55,6 +55,12 @@ export interface StepFacts {
   itemRows: number;
   /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence. */
   tiles: number;
+  /** Bits of FEATURE that some output row has. */
+  features: number;
+  /** Most tokens that a row with DRY looks back on. */
+  looksBack: number;
+  /** Most tokens that a row's top-k lets through; 2³² − 1 where a top-p has no top-k before it. 0: no filters. */
+  reach: number;
 }
 
 export type Workgroups = [x: number, y: number, z: number];
@@ -74,6 +80,8 @@ export interface Stage {
   readonly bindings: readonly Binding[];
   /** Contents of the uniform role `params`, for a stage that binds it. */
   readonly params?: Uint32Array;
+  /** Compiled when a row first asks for it (Program.sampler.sync), not with the plan. */
+  readonly lazy?: boolean;
   /** Fills `out`. A zero in any dimension skips the dispatch. At most 65,535 each. */
   readonly workgroups: (facts: StepFacts, out: Workgroups) => void;
 }

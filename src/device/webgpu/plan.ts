@@ -4,9 +4,17 @@ import type { Stage, StepFacts, Workgroups } from './kernel.js';
 import type { Pipelines } from './pipelines.js';
 import type { Bound } from './resolve.js';
 
+/** The buffer of row state as it is now, and the bind groups on it. */
+export interface SamplerBinding {
+  readonly buffer: GPUBuffer;
+  readonly groups: Map<string, GPUBindGroup>;
+}
+
 interface Launch {
   readonly stage: Stage;
-  readonly group: GPUBindGroup;
+  group: GPUBindGroup;
+  /** Makes the group anew on another buffer of row state; null where it is not bound. */
+  readonly rebind: (() => GPUBindGroup) | null;
   /** Known once the plan has been prepared or first used. */
   pipeline: GPUComputePipeline | null;
 }
@@ -22,19 +30,24 @@ export class Plan {
     scratch: ReadonlyMap<string, GPUBuffer>,
     paramsBuffer: (words: Uint32Array) => GPUBuffer,
     groups: Map<string, GPUBindGroup>,
+    sampler: SamplerBinding,
   ) {
     this.#pipelines = pipelines;
     this.#launches = bound.flatMap(({ kernel, buffers }) =>
       kernel.stages.map((stage) => {
-        const list = stage.bindings.map(({ name }) => {
-          const own =
-            name === 'params' && stage.params !== undefined ? paramsBuffer(stage.params) : undefined;
-          const buffer = own ?? buffers[name] ?? scratch.get(name);
-          if (buffer === undefined)
-            throw new Error(`${stage.label} binds ${name}, which the op does not have`);
-          return buffer;
-        });
-        return { stage, group: pipelines.bindGroup(stage, list, groups), pipeline: null };
+        const list = (): GPUBuffer[] =>
+          stage.bindings.map(({ name }) => {
+            if (name === 'sampler') return sampler.buffer;
+            const own =
+              name === 'params' && stage.params !== undefined ? paramsBuffer(stage.params) : undefined;
+            const buffer = own ?? buffers[name] ?? scratch.get(name);
+            if (buffer === undefined)
+              throw new Error(`${stage.label} binds ${name}, which the op does not have`);
+            return buffer;
+          });
+        const stateful = stage.bindings.some(({ name }) => name === 'sampler');
+        const bind = () => pipelines.bindGroup(stage, list(), stateful ? sampler.groups : groups);
+        return { stage, group: bind(), rebind: stateful ? bind : null, pipeline: null };
       }),
     );
   }
@@ -50,13 +63,21 @@ export class Plan {
 
   /** Compiles all kernels without blocking. */
   async prepare(): Promise<void> {
-    await Promise.all(this.#launches.map((l) => this.#pipelines.prepare(l.stage)));
+    const eager = this.#launches.filter((l) => l.stage.lazy !== true);
+    await Promise.all(eager.map((l) => this.#pipelines.prepare(l.stage)));
     this.compile();
   }
 
   /** Compiles what is not compiled yet, here and now. */
   compile(): void {
-    for (const launch of this.#launches) launch.pipeline ??= this.#pipelines.get(launch.stage);
+    for (const launch of this.#launches) {
+      if (launch.stage.lazy !== true) launch.pipeline ??= this.#pipelines.get(launch.stage);
+    }
+  }
+
+  /** Between steps, after the buffer of row state has changed. */
+  rebind(): void {
+    for (const launch of this.#launches) if (launch.rebind !== null) launch.group = launch.rebind();
   }
 
   encode(pass: GPUComputePassEncoder, facts: StepFacts): void {
@@ -65,8 +86,9 @@ export class Plan {
     for (const launch of this.#launches) {
       launch.stage.workgroups(facts, wg);
       if (wg[0] === 0 || wg[1] === 0 || wg[2] === 0) continue;
+      launch.pipeline ??= this.#pipelines.get(launch.stage);
       if (launch.pipeline !== current) {
-        current = launch.pipeline!;
+        current = launch.pipeline;
         pass.setPipeline(current);
       }
       pass.setBindGroup(0, launch.group);

@@ -11,7 +11,7 @@ import type { Program, ProgramLimits } from '../device.js';
 import type { Graph, RowKind, Tensor } from '../graph.js';
 import { planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
-import { featuresOf, NoSamplerRows, requireFeatures, type SamplerRows } from '../sampling.js';
+import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
@@ -24,6 +24,7 @@ import type { Pipelines } from './pipelines.js';
 import { Plan } from './plan.js';
 import { ReadbackRing } from './readback.js';
 import { type Bound, type Bucket, type Resources, resolveNode, strideOf } from './resolve.js';
+import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
 import { ATTENTION_SPLIT, type StepBounds, StepPacker } from './step-buffer.js';
 
 export interface ProgramHost {
@@ -40,7 +41,9 @@ export interface ProgramHost {
 const PARTIALS_BYTES = 128 * 1024 * 1024;
 
 export class WebGpuProgram implements Program {
-  readonly sampler: SamplerRows | null;
+  readonly #sampler: GpuSamplerRows | null;
+  /** The buffer of row state, or a stand-in while there is none, and the bind groups on it. */
+  readonly #samplerBinding: { buffer: GPUBuffer; readonly groups: Map<string, GPUBindGroup> };
   readonly #host: ProgramHost;
   readonly #graph: Graph;
   readonly #limits: ProgramLimits;
@@ -81,8 +84,8 @@ export class WebGpuProgram implements Program {
     this.#host = host;
     this.#graph = graph;
     this.#limits = limits;
-    this.#samples = graph.nodes.some((n) => n.op === 'sample');
-    this.sampler = this.#samples ? new NoSamplerRows('WebGPU') : null;
+    const sample = graph.nodes.find((n) => n.op === 'sample');
+    this.#samples = sample !== undefined;
     const bounds: StepBounds = {
       slots: pool?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
       positions:
@@ -101,7 +104,8 @@ export class WebGpuProgram implements Program {
       this.#storages = lifetimes.storages.map((s) =>
         this.#create(`activation ${s.id}`, this.#maxRows(s.rows) * strideOf(s.cols) * 4, usage),
       );
-      const idBytes = Math.max(16, limits.maxOutputs * 4);
+      // Ids, and the records behind them.
+      const idBytes = Math.max(16, limits.maxOutputs * (1 + RECORD_WORDS) * 4);
       const ids = this.#create('ids', idBytes, usage);
       const step = this.#create('step', this.#packer.bytes, USAGE.STORAGE | USAGE.COPY_DST);
       const lastToken = pool?.lastToken ?? this.#create('last tokens', bounds.slots * 4, usage);
@@ -147,6 +151,27 @@ export class WebGpuProgram implements Program {
           return buffer;
         },
       };
+      const none = this.#create('no sampler state', 16, USAGE.STORAGE);
+      this.#samplerBinding = { buffer: none, groups: new Map() };
+      this.#sampler =
+        sample === undefined
+          ? null
+          : new GpuSamplerRows(
+              {
+                device: host.device,
+                allocator,
+                bindingBytes: host.capabilities.bindingBytes,
+                prepare: () => this.#prepareFeatures(),
+                onBuffer: (buffer) => this.#rebind(buffer ?? none),
+              },
+              {
+                vocab: sample.logits.cols,
+                stride: strideOf(sample.logits.cols),
+                maxContext: Math.min(limits.maxContext, bounds.positions),
+              },
+              limits.inFlight,
+              limits.maxOutputs,
+            );
       this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes);
     } catch (error) {
       for (const buffer of this.#own) allocator.destroy(buffer);
@@ -162,9 +187,11 @@ export class WebGpuProgram implements Program {
   submit(inputs: StepInputs): Promise<Uint32Array> {
     this.#alive();
     const { device } = this.#host;
-    requireFeatures(featuresOf(inputs.sampling, inputs.outputCount), this.sampler?.features ?? 0, 'WebGPU');
-    const words = this.#packer.pack(inputs);
+    const sampler = this.#sampler;
+    const words = this.#packer.pack(inputs, sampler?.partsOf);
     const { facts } = this.#packer;
+    if (facts.features !== 0) sampler?.check(inputs);
+    const bytes = resultWords(facts.outputs, facts.features) * 4;
     const plan = this.#plan(facts.tokens, facts.outputs);
     plan.compile();
     const slot = this.#ring.take();
@@ -174,13 +201,15 @@ export class WebGpuProgram implements Program {
       const pass = encoder.beginComputePass();
       plan.encode(pass, facts);
       pass.end();
-      encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, Math.max(16, facts.outputs * 4));
+      encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, Math.max(16, bytes));
       device.queue.submit([encoder.finish()]);
     } catch (error) {
       this.#ring.cancel(slot);
       throw error;
     }
-    const result = this.#ring.read(slot, this.#samples ? facts.outputs : 0);
+    const read = this.#ring.read(slot, this.#samples ? bytes / 4 : 0);
+    const drawing = sampler?.begin(inputs) ?? null;
+    const result = drawing === null ? read : this.#retire(read, drawing);
     const settled = result.then(
       () => {},
       () => {},
@@ -253,6 +282,10 @@ export class WebGpuProgram implements Program {
     this.#free();
   }
 
+  get sampler(): SamplerRows | null {
+    return this.#sampler;
+  }
+
   /** The launches of a bucket, for people. */
   describe(tokens: number, outputs: number): string[] {
     return this.#plan(tokens, outputs).labels();
@@ -268,11 +301,44 @@ export class WebGpuProgram implements Program {
     if (plan === undefined) {
       const { pipelines, onPlan } = this.#host;
       const bound = this.#graph.nodes.flatMap((_, i) => this.#resolved(i, bucket));
-      plan = new Plan(pipelines, bound, this.#scratch, (words) => this.#paramsBuffer(words), this.#groups);
+      plan = new Plan(
+        pipelines,
+        bound,
+        this.#scratch,
+        (words) => this.#paramsBuffer(words),
+        this.#groups,
+        this.#samplerBinding,
+      );
       this.#plans.set(key, plan);
       onPlan();
     }
     return plan;
+  }
+
+  /** After the result is there and before the caller has it: notes the tokens that state has taken in. */
+  async #retire(result: Promise<Uint32Array>, drawing: Drawing): Promise<Uint32Array> {
+    let ids: Uint32Array | null = null;
+    try {
+      ids = await result;
+      return ids;
+    } finally {
+      this.#sampler?.retire(drawing, ids);
+    }
+  }
+
+  /** Compiles what steps with features need and others do not. The kernels of the sampler are those of every plan. */
+  async #prepareFeatures(): Promise<void> {
+    this.#alive();
+    const lazy = [...this.#bounds.values()].flatMap((bound) =>
+      bound.flatMap(({ kernel }) => kernel.stages.filter((stage) => stage.lazy === true)),
+    );
+    await Promise.all(lazy.map((stage) => this.#host.pipelines.prepare(stage)));
+  }
+
+  #rebind(buffer: GPUBuffer): void {
+    this.#samplerBinding.buffer = buffer;
+    this.#samplerBinding.groups.clear();
+    for (const plan of this.#plans.values()) plan.rebind();
   }
 
   /** Kernels of a node depend on the rows of its kind alone, so that plans share them. */
@@ -370,8 +436,9 @@ export class WebGpuProgram implements Program {
 
   #free(): void {
     for (const buffer of this.#own) this.#host.allocator.destroy(buffer);
-    this.#ring.dispose();
     this.#plans.clear();
+    this.#sampler?.dispose();
+    this.#ring.dispose();
     this.#groups.clear();
     this.#bounds.clear();
   }
@@ -380,6 +447,11 @@ export class WebGpuProgram implements Program {
 /** The smallest power of two that holds n rows, or the limit. 0 for none. */
 export function bucketOf(n: number, most: number): number {
   return n === 0 ? 0 : Math.min(most, 2 ** Math.ceil(Math.log2(n)));
+}
+
+/** Words of a step's result: an id for each output, and records if some row asks for them. */
+function resultWords(outputs: number, features: number): number {
+  return outputs * (features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT) ? 1 + RECORD_WORDS : 1);
 }
 
 function buckets(most: number): number[] {

@@ -3,19 +3,23 @@
  *
  * The buffer is an array of vec4<u32>:
  * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, 0),
- *   (items at, itemRows at, tiles at, 0);
+ *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, 0, 0);
  * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split,
  *   (token index, split, slot, position), an *item row* says which items are one token's: (token index, first item,
  *   items, slot).
- *   Other sequences are cut along their tokens: a *tile* is (first token, tokens, position of the first, slot).
+ *   Other sequences are cut along their tokens: a *tile* is (first token, tokens, position of the first, slot);
+ * - extras, for each output, in a step in which some row has features of the sampler (else `extras at` is 0): the
+ *   columns of SamplingInputs from `features` on, then where the parts of its slot's state stand (STATE_PARTS).
  */
 
 import { KvantError } from '../../errors.js';
 import type { ProgramLimits } from '../device.js';
 import type { RowKind } from '../graph.js';
+import { FEATURE, featuresOf } from '../sampling.js';
+import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import type { StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
 
@@ -26,6 +30,40 @@ export const ATTENTION_TILE = 16;
 
 const HEADER = 3;
 const OUTPUT = 3;
+
+/**
+ * Parts of a slot's sampler state, and the length of its ring of tokens. A part stands at a vector of the buffer
+ * `sampler`; at 0 where the slot does not have it.
+ */
+export const STATE_PARTS = [
+  'head',
+  'processed',
+  'seen',
+  'generated',
+  'matched',
+  'history',
+  'ring',
+  'lengths',
+  'mask',
+  'lists',
+  'breakers',
+] as const;
+export type StatePart = (typeof STATE_PARTS)[number];
+
+/** The first column among the extras. */
+const FIRST_EXTRA = samplingField('features');
+const EXTRA_FIELDS = SAMPLING_FIELDS.length - FIRST_EXTRA;
+const EXTRA = Math.ceil((EXTRA_FIELDS + STATE_PARTS.length) / 4);
+
+/** WGSL expression: a word of the extras of output `row`. Only in steps that have them. */
+export function rowWord(name: SamplingField | StatePart): string {
+  const part = STATE_PARTS.indexOf(name as StatePart);
+  const at = part < 0 ? samplingField(name as SamplingField) - FIRST_EXTRA : EXTRA_FIELDS + part;
+  return `step[step[2].w + row * ${EXTRA}u + ${at >> 2}u].${'xyzw'[at & 3]}`;
+}
+
+/** Where a slot's parts stand, in the order of STATE_PARTS; null for a slot without state. */
+export type PartsOf = (slot: number) => Uint32Array | null;
 
 export interface StepBounds {
   /** State slots there are. */
@@ -48,7 +86,17 @@ export function rowCount(kind: RowKind): string {
 }
 
 export class StepPacker {
-  readonly facts: StepFacts = { tokens: 0, outputs: 0, sequences: 0, items: 0, itemRows: 0, tiles: 0 };
+  readonly facts: StepFacts = {
+    tokens: 0,
+    outputs: 0,
+    sequences: 0,
+    items: 0,
+    itemRows: 0,
+    tiles: 0,
+    features: 0,
+    looksBack: 0,
+    reach: 0,
+  };
   /** Bytes the buffer must have. */
   readonly bytes: number;
   readonly words: Uint32Array<ArrayBuffer>;
@@ -66,14 +114,20 @@ export class StepPacker {
     this.#attends = attends;
     const tiles = Math.ceil(limits.maxTokens / ATTENTION_TILE) + limits.maxSequences;
     const vectors =
-      HEADER + limits.maxTokens + OUTPUT * limits.maxOutputs + maxItems + limits.maxSequences + tiles;
+      HEADER +
+      limits.maxTokens +
+      OUTPUT * limits.maxOutputs +
+      maxItems +
+      limits.maxSequences +
+      tiles +
+      EXTRA * limits.maxOutputs;
     this.bytes = vectors * 16;
     this.words = new Uint32Array(vectors * 4);
     this.#floats = new Float32Array(this.words.buffer);
   }
 
   /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
-  pack(inputs: StepInputs): number {
+  pack(inputs: StepInputs, partsOf: PartsOf = () => null): number {
     this.#check(inputs);
     const { words, facts } = this;
     const tokensAt = HEADER;
@@ -85,6 +139,9 @@ export class StepPacker {
     facts.items = 0;
     facts.itemRows = 0;
     facts.tiles = 0;
+    facts.features = featuresOf(inputs.sampling, inputs.outputCount);
+    facts.looksBack = 0;
+    facts.reach = 0;
 
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
@@ -111,11 +168,35 @@ export class StepPacker {
     words[9] = workAt + facts.items;
     words[10] = workAt + facts.items + facts.itemRows;
     words[11] = 0;
-    return end * 4;
+    if (facts.features === 0) return end * 4;
+    words[11] = end;
+    return this.#packExtras(inputs, end, partsOf) * 4;
+  }
+
+  #packExtras(inputs: StepInputs, extrasAt: number, partsOf: PartsOf): number {
+    const { words, facts } = this;
+    const floats = this.#floats;
+    const { columns, features, position, dryWindow } = inputs.sampling;
+    for (let i = 0; i < inputs.outputCount; i++) {
+      const at = (extrasAt + i * EXTRA) * 4;
+      for (let f = 0; f < EXTRA_FIELDS; f++) {
+        const column = columns[FIRST_EXTRA + f]!;
+        if (column instanceof Float32Array) floats[at + f] = column[i]!;
+        else words[at + f] = column[i]!;
+      }
+      const parts = partsOf(inputs.outputSlot[i]!);
+      for (let p = 0; p < STATE_PARTS.length; p++)
+        words[at + EXTRA_FIELDS + p] = parts === null ? 0 : parts[p]!;
+      if (features[i]! & FEATURE.DRY) {
+        const [n, window] = [position[i]!, dryWindow[i]!];
+        facts.looksBack = Math.max(facts.looksBack, window === 0 ? n : Math.min(n, window));
+      }
+    }
+    return extrasAt + inputs.outputCount * EXTRA;
   }
 
   #packOutputs(inputs: StepInputs, outputsAt: number): void {
-    const { words } = this;
+    const { words, facts } = this;
     const floats = this.#floats;
     const s = inputs.sampling;
     for (let i = 0; i < inputs.outputCount; i++) {
@@ -130,6 +211,8 @@ export class StepPacker {
       words[at + 7] = s.seedHigh[i]!;
       words[at + 8] = s.choice[i]!;
       words[at + 9] = s.position[i]!;
+      if (s.temperature[i]! > 0 && (s.topK[i]! > 0 || s.topP[i]! < 1))
+        facts.reach = Math.max(facts.reach, s.topK[i]! > 0 ? s.topK[i]! : 0xffff_ffff);
       words[at + 10] = 0;
       words[at + 11] = 0;
     }

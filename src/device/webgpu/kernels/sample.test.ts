@@ -5,7 +5,7 @@ import { record, rowsStep, setSampling, withProgram } from '../../../../test/dev
 import { compute, openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { gumbelFromWord, randomWord } from '../../random.js';
 import type { WebGpuDevice } from '../device.js';
-import { LOG_WGSL, RANDOM_WGSL } from './sample.js';
+import { LOG_WGSL, RANDOM_WGSL } from './sample-wgsl.js';
 
 describe('random numbers on the GPU', () => {
   let device: WebGpuDevice;

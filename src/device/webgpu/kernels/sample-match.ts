@@ -1,0 +1,103 @@
+/**
+ * DRY's matches: carries the match length of every distance on by the row's last token, and leaves the longest match
+ * of each id in the slot, from where the pass over the logits takes them. One thread for each distance.
+ *
+ * In a history that repeats itself most distances speak for one id. Its matches are put together in the workgroup
+ * first, so that a word of the slot is not fought over by tens of thousands of threads.
+ */
+
+import { FEATURE } from '../../sampling.js';
+import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
+import { rowWord, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { FEATURES_WGSL, type SampleShape } from './sample-wgsl.js';
+
+const THREADS = 256;
+const NONE = '0xffffffffu';
+
+export function matchStage({ vocab }: SampleShape): Stage {
+  const p = new Params();
+  const vocabText = p.u32(vocab);
+  const bindings: Binding[] = [
+    p.binding,
+    STEP_BINDING,
+    { name: 'sampler', access: 'read_write', type: 'array<atomic<u32>>' },
+  ];
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${FEATURES_WGSL}
+var<workgroup> leader: atomic<u32>;
+var<workgroup> longest: atomic<u32>;
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y;
+  if (row >= step[0].y) { return; }
+  if ((${rowWord('features')} & F_DRY) == 0u) { return; }
+  let position = step_output(row, 2u).y;
+  let window = ${rowWord('dryWindow')};
+  let near = select(min(position, window), position, window == 0u);
+  if (wid.x * ${THREADS}u >= near) { return; }
+  let head = ${rowWord('head')} * 4u;
+  let history = ${rowWord('history')} * 4u;
+  let ring = ${rowWord('ring')};
+  let lengths = ${rowWord('lengths')} * 4u;
+  let table = ${rowWord('matched')} * 4u;
+  // The place of t(n − 1 − d) in the ring is that of t(n − 1), d back.
+  let last_at = (position - 1u) % ring;
+  let last = atomicLoad(&sampler[history + last_at]);
+  let carried = atomicLoad(&sampler[head + 2u]) == position;
+  let since = min(position - atomicLoad(&sampler[head + 1u]), near);
+  if (lid == 0u) {
+    atomicStore(&leader, ${NONE});
+    atomicStore(&longest, 0u);
+  }
+  workgroupBarrier();
+  let d = wid.x * ${THREADS}u + lid;
+  var matched = 0u;
+  var next = 0u;
+  if (d >= 1u && d < near) {
+    var length = atomicLoad(&sampler[lengths + d]);
+    if (!carried) {
+      let back = select(last_at + ring - d, last_at - d, last_at >= d);
+      length = select(0u, length + 1u, atomicLoad(&sampler[history + back]) == last);
+      atomicStore(&sampler[lengths + d], length);
+    }
+    let m = min(min(length, near - d), since);
+    if (m > 0u && m >= ${rowWord('dryAllowedLength')}) {
+      let back = d - 1u;
+      next = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
+      if (next < ${vocabText}) {
+        matched = m;
+        atomicMin(&leader, lid);
+      }
+    }
+  }
+  workgroupBarrier();
+  let led = atomicLoad(&leader);
+  var shared_id = 0u;
+  if (led != ${NONE}) {
+    let back = wid.x * ${THREADS}u + led - 1u;
+    shared_id = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
+  }
+  if (matched > 0u) {
+    if (next == shared_id) {
+      if (matched > atomicLoad(&longest)) { atomicMax(&longest, matched); }
+    } else if (matched > atomicLoad(&sampler[table + next])) {
+      atomicMax(&sampler[table + next], matched);
+    }
+  }
+  workgroupBarrier();
+  if (lid == 0u && led != ${NONE}) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }
+}`;
+  return {
+    label: `sample matches [${vocab}]`,
+    wgsl,
+    bindings,
+    params: p.words,
+    lazy: true,
+    workgroups: (facts, out) => {
+      out[0] = (facts.features & FEATURE.DRY) === 0 ? 0 : Math.ceil(facts.looksBack / THREADS);
+      out[1] = facts.outputs;
+      out[2] = 1;
+    },
+  };
+}

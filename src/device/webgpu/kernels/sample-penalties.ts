@@ -1,0 +1,121 @@
+/**
+ * Stage 1 of sampling.ts for the logits of one chunk, four at a time, on their way from memory to the first
+ * comparison: dense arrays of the slot (mask, counts, matches) are read beside them, the short lists (bias, banned
+ * and withheld ids) are spread over the chunk in workgroup memory first.
+ */
+
+import { rowWord } from '../step-buffer.js';
+import { CHUNK } from './sample-wgsl.js';
+
+/** Words of the head of a slot's lists: counts, and where each begins, from the head, in words. */
+export const LISTS = {
+  biasCount: 0,
+  biasAt: 1,
+  withheldCount: 2,
+  withheldAt: 3,
+  bannedCount: 4,
+  bannedAt: 5,
+  breakerCount: 6,
+  breakerAt: 7,
+} as const;
+export const LISTS_HEAD = 8;
+
+const f32 = (word: string): string => `bitcast<f32>(${word})`;
+
+/** Needs `row`-free helpers: `word`, `step`, features' bits and keys. Binds `sampler` as read_write vec4<u32>. */
+export function penaltiesWgsl(threads: number): string {
+  return `
+var<workgroup> bias: array<u32, ${CHUNK}>;
+var<workgroup> refused: array<atomic<u32>, ${CHUNK / 32}>;
+
+fn history_at(row: u32, i: u32) -> u32 {
+  return word(${rowWord('history')} * 4u + i % ${rowWord('ring')});
+}
+
+// The lists' part of the chunk of ids from 'start' on.
+fn spread_lists(row: u32, start: u32, position: u32, features: u32, lid: u32) {
+  for (var i = lid; i < ${CHUNK}u; i += ${threads}u) { bias[i] = 0u; }
+  for (var i = lid; i < ${CHUNK / 32}u; i += ${threads}u) { atomicStore(&refused[i], 0u); }
+  workgroupBarrier();
+  let head = ${rowWord('lists')} * 4u;
+  if ((features & F_BIAS) != 0u) {
+    let count = word(head + ${LISTS.biasCount}u);
+    let ids = head + word(head + ${LISTS.biasAt}u);
+    for (var i = lid; i < count; i += ${threads}u) {
+      let at = word(ids + i) - start;
+      if (at < ${CHUNK}u) { bias[at] = word(ids + count + i); }
+    }
+  }
+  if ((features & F_WITHHOLD) != 0u) {
+    let count = word(head + ${LISTS.withheldCount}u);
+    let ids = head + word(head + ${LISTS.withheldAt}u);
+    for (var i = lid; i < count; i += ${threads}u) {
+      let at = word(ids + i) - start;
+      if (at < ${CHUNK}u) { atomicOr(&refused[at >> 5u], 1u << (at & 31u)); }
+    }
+  }
+  if ((features & F_BANNED) != 0u) {
+    let count = word(head + ${LISTS.bannedCount}u);
+    let table = head + word(head + ${LISTS.bannedAt}u);
+    for (var i = lid; i < count; i += ${threads}u) {
+      let from_ = head + word(table + i * 2u);
+      let before = word(table + i * 2u + 1u) - 1u;
+      let at = word(from_ + before) - start;
+      var comes = at < ${CHUNK}u && before <= position;
+      for (var j = before; comes && j > 0u; j--) {
+        comes = word(from_ + j - 1u) == history_at(row, position - 1u - (before - j));
+      }
+      if (comes) { atomicOr(&refused[at >> 5u], 1u << (at & 31u)); }
+    }
+  }
+  workgroupBarrier();
+}
+
+fn penalise(row: u32, bits: u32, local: u32, features: u32, allowed: bool, seen: u32, made: u32, long: u32) -> u32 {
+  if (bits == NEGATIVE_INFINITY_BITS || !allowed) { return NEGATIVE_INFINITY_BITS; }
+  var x = bitcast<f32>(bits);
+  if ((features & (F_BIAS | F_WITHHOLD | F_BANNED)) != 0u) {
+    let added = bias[local];
+    if (added == NEGATIVE_INFINITY_BITS) { return NEGATIVE_INFINITY_BITS; }
+    if (((atomicLoad(&refused[local >> 5u]) >> (local & 31u)) & 1u) != 0u) { return NEGATIVE_INFINITY_BITS; }
+    x += bitcast<f32>(added);
+  }
+  if (seen > 0u) {
+    let penalty = ${f32(rowWord('repetitionPenalty'))};
+    x = select(x * penalty, x / penalty, x > 0.0f);
+  }
+  if (made > 0u) {
+    x -= f32(made) * ${f32(rowWord('frequencyPenalty'))} + ${f32(rowWord('presencePenalty'))};
+  }
+  if (long > 0u) {
+    let multiplier = ${f32(rowWord('dryMultiplier'))};
+    let power = f32(long - ${rowWord('dryAllowedLength')}) * ${f32(rowWord('dryLogBase'))};
+    // Told by logarithms, before it overflows.
+    if (multiplier > 0.0f && power + ln(max(multiplier, 1.2e-38f)) >= 69.07755f) { x -= 1.0e30f; }
+    else { x -= multiplier * exp(min(power, 88.0f)); }
+  }
+  return bitcast<u32>(clamp(x, -1.0e30f, 1.0e30f));
+}
+
+// Four logits of the row, from id 4 · at; leaves them in the slot too.
+fn penalise_four(row: u32, at: u32, local: u32, features: u32, raw: vec4<u32>) -> vec4<u32> {
+  var allowed = 15u;
+  if ((features & F_MASK) != 0u) { allowed = (word(${rowWord('mask')} * 4u + (at >> 3u)) >> ((at & 7u) * 4u)) & 15u; }
+  var seen = vec4<u32>();
+  if ((features & F_REPETITION) != 0u) { seen = sampler[${rowWord('seen')} + at]; }
+  var made = vec4<u32>();
+  if ((features & F_COUNTS) != 0u) { made = sampler[${rowWord('generated')} + at]; }
+  var long = vec4<u32>();
+  if ((features & F_DRY) != 0u) {
+    long = sampler[${rowWord('matched')} + at];
+    // For the next step: the matches are found anew.
+    if (any(long != vec4<u32>())) { sampler[${rowWord('matched')} + at] = vec4<u32>(); }
+  }
+  var out: vec4<u32>;
+  for (var e = 0u; e < 4u; e++) {
+    out[e] = penalise(row, raw[e], local + e, features, ((allowed >> e) & 1u) != 0u, seen[e], made[e], long[e]);
+  }
+  sampler[${rowWord('processed')} + at] = out;
+  return out;
+}`;
+}

@@ -1,0 +1,121 @@
+/** What the kernels of the sampler share: numbers, random words, the order of logits, a reduction. */
+
+import { FEATURE, PENALTY_FEATURES } from '../../sampling.js';
+
+export const LOG_WGSL = `
+// ln v for normal v > 0, to a few units in the last place also near 1, where WGSL's log promises no relative
+// accuracy: 2 artanh((m - 1) / (m + 1)) by its series.
+fn ln(v: f32) -> f32 {
+  let bits = bitcast<u32>(v);
+  var e = i32(bits >> 23u) - 127;
+  var m = bitcast<f32>((bits & 0x7fffffu) | 0x3f800000u);
+  if (m > 1.41421356f) { m *= 0.5f; e += 1; }
+  let f = m - 1.0f;
+  let s = f / (2.0f + f);
+  let z = s * s;
+  let tail = z * (0.66666667f + z * (0.4f + z * (0.28571429f + z * (0.22222222f + z * 0.18181818f))));
+  return fma(f32(e), 0.69314718f, fma(s, tail, 2.0f * s));
+}`;
+
+export const RANDOM_WGSL = `
+fn random_word(seed_low: u32, seed_high: u32, choice: u32, position: u32, token: u32) -> u32 {
+  let k = 1664525u;
+  let a = 1013904223u;
+  var x = seed_low * k + a;
+  var y = (seed_high ^ (choice * 0x9e3779b9u)) * k + a;
+  var z = position * k + a;
+  var w = token * k + a;
+  x += y * w; y += z * x; z += x * y; w += y * z;
+  x ^= x >> 16u; y ^= y >> 16u; z ^= z >> 16u; w ^= w >> 16u;
+  x += y * w; y += z * x; z += x * y; w += y * z;
+  return w;
+}
+fn uniform_of(word: u32) -> f32 { return (f32(word >> 9u) + 0.5f) / 8388608.0f; }
+fn gumbel(word: u32) -> f32 { return -ln(-ln(uniform_of(word))); }`;
+
+/** Logits of one workgroup of the first pass. */
+export const CHUNK = 1024;
+/** What a chunk says of a row that has no answer: above every key. */
+export const BAD = '0xffffffffu';
+
+/** Keys stand for logits by their bits: nothing is computed on infinities or NaN, which WGSL may assume away. */
+export const ORDER_WGSL = `
+const NEGATIVE_INFINITY_KEY = 0x007fffffu;
+const NEGATIVE_INFINITY_BITS = 0xff800000u;
+// Orders as the number does; −0 is 0.
+fn key_of(bits_: u32) -> u32 {
+  let bits = select(bits_, 0u, bits_ == 0x80000000u);
+  return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+}
+fn number_of(key: u32) -> f32 {
+  return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u));
+}
+fn is_finite_key(key: u32) -> bool { return key > NEGATIVE_INFINITY_KEY && key != ${BAD}; }
+`;
+
+/** The features' bits. */
+export const FEATURES_WGSL = `${Object.entries(FEATURE)
+  .map(([name, bit]) => `const F_${name} = ${bit}u;`)
+  .join('\n')}
+const F_PENALTY = ${PENALTY_FEATURES}u;
+`;
+
+/** A word of the row state. */
+export const STATE_WORD_WGSL = `
+fn word(i: u32) -> u32 { return sampler[i >> 2u][i & 3u]; }
+`;
+
+/** The largest key of all threads, the lowest id of a tie: in `part_key[0]` and `part_id[0]`. */
+export function strongestWgsl(threads: number): string {
+  return `
+var<workgroup> part_key: array<u32, ${threads}>;
+var<workgroup> part_id: array<u32, ${threads}>;
+fn strongest(key: u32, id: u32, lid: u32) {
+  workgroupBarrier();
+  part_key[lid] = key;
+  part_id[lid] = id;
+  workgroupBarrier();
+  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
+    if (lid < half) {
+      let other = part_key[lid + half];
+      let other_id = part_id[lid + half];
+      if (other > part_key[lid] || (other == part_key[lid] && other_id < part_id[lid])) {
+        part_key[lid] = other;
+        part_id[lid] = other_id;
+      }
+    }
+    workgroupBarrier();
+  }
+}`;
+}
+
+/** Sums of all threads, in one order: in `part_sum[0]`. */
+export function sumsWgsl(threads: number): string {
+  return `
+var<workgroup> part_sum: array<vec4<f32>, ${threads}>;
+fn add_all(value: vec4<f32>, lid: u32) {
+  workgroupBarrier();
+  part_sum[lid] = value;
+  workgroupBarrier();
+  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
+    if (lid < half) { part_sum[lid] += part_sum[lid + half]; }
+    workgroupBarrier();
+  }
+}`;
+}
+
+export interface SampleShape {
+  readonly vocab: number;
+  /** Elements from a row of logits to the next; a multiple of 4. */
+  readonly stride: number;
+  /** Rows there may be. */
+  readonly rows: number;
+}
+
+export function powerOfTwo(wanted: number, least: number, most: number): number {
+  let n = least;
+  while (n < wanted && n < most) n *= 2;
+  return n;
+}
+
+export const chunksOf = (vocab: number): number => Math.ceil(vocab / CHUNK);
