@@ -42,7 +42,14 @@ describe('StepPacker', () => {
       [13, 4, 102, 0],
       [0xfffffffb, 9, 0, 0],
     ]);
-    expect(packer.facts).toMatchObject({ tokens: 4, outputs: 0, sequences: 2, items: 0, itemRows: 0, tiles: 0 });
+    expect(packer.facts).toMatchObject({
+      tokens: 4,
+      outputs: 0,
+      sequences: 2,
+      items: 0,
+      itemRows: 0,
+      tiles: 0,
+    });
   });
 
   it('gives every output its parameters', () => {

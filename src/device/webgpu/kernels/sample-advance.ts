@@ -4,12 +4,12 @@ import { rowWord } from '../step-buffer.js';
 import { LISTS } from './sample-penalties.js';
 
 /** All threads call `advance`. A part that the slot does not have stands at 0. */
-export function advanceWgsl(threads: number, vocab: number): string {
+export function advanceWgsl(threads: number, vocab: string): string {
   return `
 var<workgroup> broke: atomic<u32>;
 
 fn count_up(part_at: u32, id: u32, by: u32) {
-  if (id >= ${vocab}u) { return; }
+  if (id >= ${vocab}) { return; }
   let at = part_at + (id >> 2u);
   sampler[at][id & 3u] += by;
 }
@@ -40,7 +40,7 @@ fn advance(row: u32, own: u32, position: u32, lid: u32) {
   if (${rowWord('lengths')} == 0u) { return; }
   // Whether a breaker has come to its end.
   let ids = ${rowWord('breakers')};
-  if (lid == 0u && ids != 0u && token < ${vocab}u) {
+  if (lid == 0u && ids != 0u && token < ${vocab}) {
     if (((word(ids * 4u + (token >> 5u)) >> (token & 31u)) & 1u) != 0u) { atomicStore(&broke, 1u); }
   }
   let lists = ${rowWord('lists')} * 4u;

@@ -71,7 +71,7 @@ ${RANDOM_WGSL}
 ${ORDER_WGSL}
 ${strongestWgsl(threads)}
 ${FEATURES_WGSL}
-${searchKindWgsl(chunks, vocab, room)}
+${searchKindWgsl(text, vocab <= room)}
 ${full ? `${STATE_WORD_WGSL}${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {

@@ -36,12 +36,15 @@ export function histogramWords(capabilities: Capabilities): number {
   return HEADER + binsOf(capabilities) * 3;
 }
 
-/** `search_kind(row)`: 0 where the row needs no histogram, 1 by logit, 2 by deviation. What it says is uniform. */
-export function searchKindWgsl(chunks: number, vocab: number, room: number): string {
+/**
+ * `search_kind(row)`: 0 where the row needs no histogram, 1 by logit, 2 by deviation. What it says is uniform.
+ * `small`: the whole vocabulary fits into the list.
+ */
+export function searchKindWgsl(text: { vocab: string; chunks: string }, small: boolean): string {
   return `
 fn search_kind(row: u32) -> u32 {
   ${
-    vocab <= room
+    small
       ? 'return 0u;'
       : `let a = step_output(row, 0u);
   let b = step_output(row, 1u);
@@ -52,10 +55,10 @@ fn search_kind(row: u32) -> u32 {
     if ((features & F_MIROSTAT) != 0u) { return 0u; }
     typical = (features & F_TYPICAL) != 0u;
   }
-  let by_count = a.w > 0u && a.w < ${vocab}u;
+  let by_count = a.w > 0u && a.w < ${text.vocab};
   let by_mass = bitcast<f32>(b.x) < 1.0f;
   // The best of the chunks narrow a small top-k down.
-  if (by_count && a.w <= ${chunks}u) { return 0u; }
+  if (by_count && a.w <= ${text.chunks}) { return 0u; }
   if (by_count || by_mass) { return 1u; }
   return select(0u, 2u, typical && bitcast<f32>(b.y) <= 0.0f);`
   }
@@ -121,7 +124,7 @@ var<private> log_sum: f32;
 var<private> entropy: f32;
 fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
 fn deviation_of(z: f32) -> f32 { return abs(log_sum - z - entropy); }
-${searchKindWgsl(chunks, vocab, room)}
+${searchKindWgsl(text, vocab <= room)}
 ${HISTOGRAM_WGSL(capabilities).replace(/fn histogram_header[\s\S]*$/, '')}
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {

@@ -44,6 +44,8 @@ export function rowsStage(capabilities: Capabilities, shape: SampleShape, full: 
   const { threads, room } = rowsSizes(capabilities, vocab);
   const segments = Math.min(32, threads);
   const chunks = chunksOf(vocab);
+  // In steps, so that vocabularies of like size share a pipeline.
+  const flags = powerOfTwo(chunks / 32, 1, 1 << 20);
   const p = new Params();
   const text = { vocab: p.u32(vocab), vectors: p.u32(stride / 4), chunks: p.u32(chunks) };
   const bindings: Binding[] = [
@@ -93,7 +95,7 @@ ${FEATURES_WGSL}
 ${strongestWgsl(threads)}
 var<workgroup> part: array<f32, ${threads * Math.max(PIVOTS, 4)}>;
 var<workgroup> answer: vec2<u32>;
-var<workgroup> passed: array<atomic<u32>, ${Math.ceil(chunks / 32)}>;
+var<workgroup> passed: array<atomic<u32>, ${flags}>;
 
 var<private> row_at: u32;
 var<private> best_at: u32;
@@ -178,7 +180,7 @@ fn survey(least: f32, end_: u32, lid: u32) {
   if (lid == 0u) { part[1] = product_; }
   workgroupBarrier();
 }
-${searchKindWgsl(chunks, vocab, room)}
+${searchKindWgsl(text, vocab <= room)}
 ${HISTOGRAM_WGSL(capabilities)}
 ${listWgsl(threads, room)}
 ${cutWgsl(threads)}
@@ -233,7 +235,7 @@ fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: b
 
 // The kept token with the most noise.
 fn draw(seed: vec4<u32>, lid: u32) -> u32 {
-  for (var i = lid; i < ${Math.ceil(chunks / 32)}u; i += ${threads}u) { atomicStore(&passed[i], 0u); }
+  for (var i = lid; i < ${flags}u; i += ${threads}u) { atomicStore(&passed[i], 0u); }
   workgroupBarrier();
   var key = 0u;
   var id = 0u;
@@ -279,7 +281,7 @@ fn noisy_key(chunk: vec4<u32>) -> u32 {
   if (chunk.z == 0u) { return 0u; }
   return key_of(bitcast<u32>(max(scaled(number_of(chunk.x)) + number_of(chunk.z), -3.0e38f)));
 }
-${full ? FILTERS_WGSL({ threads, chunks: text.chunks }) + advanceWgsl(threads, vocab) : ''}
+${full ? FILTERS_WGSL({ threads, chunks: text.chunks }) + advanceWgsl(threads, text.vocab) : ''}
 
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
