@@ -34,7 +34,7 @@ export const SAMPLING_LIMITS: ProgramLimits = {
 /** What the devices' samplers can do. Here so that nothing is left out unnoticed. */
 export const SAMPLER_FEATURES: Record<DeviceSpec['kind'], number> = {
   cpu: ALL_FEATURES,
-  webgpu: 0,
+  webgpu: ALL_FEATURES,
 };
 
 export interface SampledRow {

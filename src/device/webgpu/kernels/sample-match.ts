@@ -65,7 +65,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (m > 0u && m >= ${rowWord('dryAllowedLength')}) {
       let back = d - 1u;
       next = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
-      if (next < ${vocabText}) {
+      // A breaker that is one id is never penalised.
+      let ids = ${rowWord('breakers')} * 4u;
+      var spared = next >= ${vocabText};
+      if (ids != 0u && !spared) { spared = ((atomicLoad(&sampler[ids + (next >> 5u)]) >> (next & 31u)) & 1u) != 0u; }
+      if (!spared) {
         matched = m;
         atomicMin(&leader, lid);
       }
