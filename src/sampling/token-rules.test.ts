@@ -21,7 +21,6 @@ const speller: Speller = {
   },
 };
 const text = { speller, breakers: new BreakerFinder(speller) };
-const id = (token: string): number => TOKENS.indexOf(token);
 const rules = (options: SamplingOptions): TokenRules => tokenRules(resolveSampling(options), text);
 const named = (ids: Uint32Array): string[] => [...ids].map((token) => TOKENS[token]!);
 
