@@ -140,6 +140,14 @@ function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit
       `${s.kvBytesPerToken} B a token, ${formatBytes(s.kvBytesPerToken * s.maxContext)} at full context`,
     ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
+    ...(s.young === null
+      ? []
+      : [
+          row(
+            '',
+            `${s.young.dtype} in every layer, ${s.young.bytesPerToken} B a token, before ${s.young.start} tokens`,
+          ),
+        ]),
     ...memoryLines(s, fit, row),
   ].join('\n');
 }

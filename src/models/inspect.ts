@@ -3,6 +3,7 @@
 import type { MatrixFormat } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
+import { youngBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelConfig } from './config.js';
 import { familyOf } from './families.js';
@@ -55,6 +56,8 @@ export interface ModelSummary {
   readonly cache: readonly CacheSummary[];
   /** Bytes of KV that one token takes in all layers. */
   readonly kvBytesPerToken: number;
+  /** Sequences of fewer than `start` tokens are kept as floats in every layer; null if none are. */
+  readonly young: { readonly start: number; readonly dtype: string; readonly bytesPerToken: number } | null;
 }
 
 /**
@@ -115,6 +118,10 @@ export function inspectModel(
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
+    young:
+      plan.young === null
+        ? null
+        : { ...plan.young, bytesPerToken: youngBlockBytes(plan.layers, plan.young.dtype, 1) },
   };
 }
 

@@ -181,6 +181,8 @@ describe('the kvant command', () => {
     const text = (await kvant([...mixed, '--kv-group-size', '32', '--kv-skip-layers', '0,-1'])).stdout;
     expect(text).toContain('layers 1–6: full attention, K affine8-g32, V turbo4, 2 × 128, 420 B a token');
     expect(text).toMatch(/layers 0, 7: .*K f16, V f16.*layers to skip/);
+    const late = ['inspect', demo, '--kv-bits', '4', '--quantized-kv-start', '500'];
+    expect((await kvant(late)).stdout).toContain('f16 in every layer, 8192 B a token, before 500 tokens');
   });
 
   it('quantises a checkpoint that then answers, and refuses to write over it', async () => {

@@ -19,6 +19,9 @@ export class Watch {
   ahead = 0;
   readonly faults: string[] = [];
   readonly #flight: Watched[] = [];
+  /** Blocks that conversions under way read or write. */
+  readonly #converting: Set<number>[] = [];
+  conversions = 0;
   readonly #tables: number[][] = [];
   #blockTokens = 16;
 
@@ -45,7 +48,20 @@ export class Watch {
       spec,
       bytes: inner.bytes,
       dispose: () => inner.dispose(),
-      convert: (from, to) => inner.convert(from, to),
+      convert: (from, to) => {
+        const blocks = new Set([...from, ...to]);
+        if (blocks.size !== from.length + to.length) this.faults.push('a block is converted twice');
+        if (from.some((block) => block < spec.blocks) || to.some((block) => block >= spec.blocks))
+          this.faults.push('a conversion takes blocks of the wrong kind');
+        for (const block of to)
+          if (this.#flight.some((step) => step.blocks.has(block)))
+            this.faults.push(`block ${block} is converted to under a step`);
+        this.#converting.push(blocks);
+        this.conversions++;
+        return inner.convert(from, to).finally(() => {
+          if (this.#converting.shift() !== blocks) this.faults.push('conversions ended out of order');
+        });
+      },
       setBlocks: (slot, first, blocks) => {
         for (const step of this.#flight) {
           if (Math.ceil((step.reach.get(slot) ?? 0) / spec.blockTokens) > first)
@@ -53,6 +69,10 @@ export class Watch {
           for (const block of blocks)
             if (step.blocks.has(block)) this.faults.push(`block ${block} has a new owner under a step`);
         }
+        // Those it is converted to come into the table while it is done, and no others.
+        for (const converted of this.#converting)
+          if (blocks.some((block) => block >= spec.blocks && converted.has(block)))
+            this.faults.push('a young block has a new owner before it is converted');
         const table = this.#tables[slot]!;
         table.length = first;
         table.push(...blocks);

@@ -1,0 +1,82 @@
+/** The design's promises 1 and 2 for every way to store K and V, on the CPU: bitwise. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Engine } from '../../src/engine/engine.js';
+import type { EngineOptions, GenerateRequest } from '../../src/engine/types.js';
+import { seeded } from './core-harness.js';
+
+const MODEL = new URL('../../models/demo-text', import.meta.url).pathname;
+
+const TEXTS = [
+  'The capital of France is',
+  'Once upon a time there was a small dog who lived by the sea. Every morning',
+  'user: What is the currency of Japan?\nassistant:',
+  'Record: name = Maria, city = Oslo, colour = green, code = 4471. Record: name = Peter, city = Rome, colour = blue, code = 9120. The code of Peter is',
+];
+
+const REQUESTS: readonly GenerateRequest[] = Array.from({ length: 6 }, (_, i) => ({
+  prompt: TEXTS[i % 4]!.repeat(1 + (i % 3)).slice(i % 5),
+  maxTokens: 12 + ((i * 7) % 16),
+  ignoreEos: true,
+  ...(i % 2 === 0 ? { temperature: 0 } : { temperature: 0.8, seed: i }),
+}));
+
+const load = (options: EngineOptions): Promise<Engine> =>
+  Engine.load(MODEL, { device: 'cpu', maxContext: 160, ...options });
+
+const answer = async (engine: Engine, request: GenerateRequest): Promise<readonly number[]> =>
+  (await engine.generate(request).result).tokenIds;
+
+const WAYS: readonly EngineOptions[] = [
+  { kvBits: 8 },
+  { kvFormat: 'affine4-g32' },
+  { kvBits: 3.5 },
+  { kvFormat: 'turbo8/affine2-g128', kvSkipLayers: [0] },
+  { kvFormat: 'affine8/turbo4', blockTokens: 32 },
+];
+
+describe.each(WAYS)('KV kept as %j', (way) => {
+  let alone: (readonly number[])[];
+  let engine: Engine;
+  beforeAll(async () => {
+    engine = await load({ ...way, maxRows: 8, maxBatchTokens: 96 });
+    alone = [];
+    for (const request of REQUESTS) alone.push(await answer(engine, request));
+  });
+  afterAll(() => engine.close());
+
+  it('alone equals in a batch, with joins and leaves', async () => {
+    const random = seeded(2);
+    const jobs: Promise<readonly number[]>[] = [];
+    for (const request of REQUESTS) {
+      jobs.push(answer(engine, request));
+      if (random() < 0.4) await new Promise((resolve) => setTimeout(resolve, random() * 10));
+    }
+    expect(await Promise.all(jobs)).toEqual(alone);
+  });
+
+  it('chunks do not show, nor does giving way', async () => {
+    const { blockTokens = 16 } = way;
+    const bytes = engine.info.kv.bytesPerToken * blockTokens;
+    const options = { ...way, maxRows: 4, maxBatchTokens: 7, kvMemory: bytes * (160 / blockTokens) };
+    await using other = await load(options);
+    expect(await Promise.all(REQUESTS.map((request) => answer(other, request)))).toEqual(alone);
+    const long = TEXTS.slice(0, 3).map((prompt) => ({
+      prompt,
+      maxTokens: 64,
+      temperature: 0,
+      ignoreEos: true,
+    }));
+    const grown = await Promise.all(long.map((request) => answer(other, request)));
+    expect(grown).toEqual(await Promise.all(long.map((request) => answer(engine, request))));
+    expect((await other.stats()).preemptions).toBeGreaterThan(0);
+  });
+});
+
+it('the formats differ in what they answer: they are in use', async () => {
+  const answers = new Set<string>();
+  for (const kvFormat of ['f16', 'affine2', 'turbo2']) {
+    await using engine = await load({ kvFormat, kvSkipLayers: [], maxRows: 8 });
+    answers.add(JSON.stringify(await Promise.all(REQUESTS.map((request) => answer(engine, request)))));
+  }
+  expect(answers.size).toBe(3);
+});
