@@ -1,10 +1,11 @@
 // The matrix products of a decoder's step on the CPU, and nothing else: Qwen3-0.6B shapes, random weights.
 //
 //   npm run build && node bench/cpu-matmul.mjs [--bits 4] [--group 64] [--dtype bf16] [--threads 2] [--rows 1,4,8,512]
-//     [--rounds 5] [--layers 28] [--kernels FILE[,FILE]] [--build relaxed|simd]
+//     [--rounds 5] [--layers 28] [--kernels FILE[,FILE]] [--build relaxed[,dot]|simd]
 //
 // Prints tokens a second (as if a step were its products), weights read in GB/s, multiply-adds in G/s, beside the
-// bandwidth at which the same threads read memory in the same run. Several --kernels files take turns: compare those.
+// bandwidth at which the same threads read memory in the same run. Several builds, or --kernels files, take turns: compare
+// those. On a busy machine take few --layers: short runs are the ones that nothing interrupts.
 // `cpu` is the CPU time of a step over all threads: on a busy machine the better figure with --threads 1.
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
@@ -35,7 +36,10 @@ async function main() {
   const { commandWords, writeCommands } = await import('../dist/device/cpu/command.js');
   const { HEAP, CONTROL, SPIN_TURNS } = await import('../dist/device/cpu/opcodes.js');
   const { rowDataBytes, rowScaleBytes } = await import('../dist/device/weights.js');
-  const { build } = options;
+  const builds = options.build.split(',');
+  // The layout: that of the build with 32-bit sums is the same.
+  const build = builds.includes('simd') ? 'simd' : 'relaxed';
+  if (build === 'simd' && builds.length > 1) throw new Error('The layout of simd is its own.');
   if (build === 'relaxed' && !enableRelaxedSimd()) throw new Error('This engine has no relaxed SIMD.');
   const threads = Number(options.threads);
   const layers = Number(options.layers);
@@ -46,9 +50,9 @@ async function main() {
     bits > 8
       ? { kind: 'float', dtype: options.dtype }
       : { kind: 'affine', bits, groupSize: Number(options.group), dtype: options.dtype };
-  const files = options.kernels?.split(',') ?? [
-    fileURLToPath(new URL(`../dist/device/cpu/wasm/kernels-${build}.wasm`, import.meta.url)),
-  ];
+  const files =
+    options.kernels?.split(',') ??
+    builds.map((b) => fileURLToPath(new URL(`../dist/device/cpu/wasm/kernels-${b}.wasm`, import.meta.url)));
 
   const source = (rows, cols) => {
     const data = new Uint8Array(rows * rowDataBytes(cols, format));

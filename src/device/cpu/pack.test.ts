@@ -471,11 +471,11 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
     }
   });
 
-  it('gives the same bits in the second chunk of rows as in the first', async () => {
+  it('gives a row the same bits in whichever chunk of rows it is', async () => {
     const cols = 64;
     const device = bench(build);
     const matrix = await device.pack([testMatrix(21, cols, affine(4, 32, 'bf16'), 41).source]);
-    for (const rows of [252, 253, 258, 523]) {
+    for (const rows of [264, 265, 270, 531]) {
       const x = activations(rows, cols, 42);
       const all = device.multiply(matrix, x, 'default');
       for (let r = 0; r < rows; r++) {

@@ -14,11 +14,11 @@ import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
 // @ts-ignore: decorator
 @inline const PIECE_BYTES: u32 = 24576;
 /**
- * Rows that pass a panel before the next block: about half of the second cache. Both tile heights divide it. With more,
- * activations come from further away, and so do the halves of the results' cache lines that the block before has left.
+ * Most rows that pass a panel before the next block; more are split evenly. With more, activations come from beyond the
+ * second cache, and so do the cache lines of the results of which the block before has written one half.
  */
 // @ts-ignore: decorator
-@inline const CHUNK_ROWS: u32 = 252;
+@inline const CHUNK_ROWS: u32 = 264;
 /** Bytes at the end of a thread's panel for the sums of a tile. */
 // @ts-ignore: decorator
 @inline const SUM_BYTES: u32 = 192;
@@ -65,14 +65,17 @@ function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
   const room = load<u32>(p, 80);
   const panel = load<u32>(p, 76) + thread * room;
   const pairs = (blocks + 1) >> 1;
-  const pieces = pairs * ((rows + CHUNK_ROWS - 1) / CHUNK_ROWS);
+  const chunks = (rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+  const high = tileRows(PANEL_ROWS);
+  const most = ((rows + chunks - 1) / chunks + high - 1) / high * high;
+  const pieces = pairs * ((rows + most - 1) / most);
   for (;;) {
     const piece = atomic.add<u32>(p + 68, 1);
     if (piece >= pieces) break;
     const chunk = piece / pairs;
     const first = (piece - chunk * pairs) * 2;
-    const row = chunk * CHUNK_ROWS;
-    panelPiece(p, first, min(first + 2, blocks), row, min(row + CHUNK_ROWS, rows), panel, panel + room - SUM_BYTES);
+    const row = chunk * most;
+    panelPiece(p, first, min(first + 2, blocks), row, min(row + most, rows), panel, panel + room - SUM_BYTES);
   }
 }
 
