@@ -20,7 +20,7 @@ import {
 } from './opcodes.js';
 import type { StepLayout } from './step-layout.js';
 
-/** Positions of a split of attention; SPLIT of assembly/attend-rows.ts. */
+/** Positions of a split of attention; SPLIT of assembly/attend-job.ts. */
 export const ATTENTION_SPLIT = 256;
 /** Query rows that one unit of attention takes, or the heads of a group if those are more. */
 const ATTENTION_ROWS = 32;
@@ -170,7 +170,7 @@ interface AttentionScratch {
   readonly partialStride: number;
 }
 
-/** As attend-rows.ts of the kernels lays it out. */
+/** As attend-job.ts of the kernels lays it out. */
 function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: number): AttentionScratch {
   const { heads, kvHeads, headDim } = node.shape;
   const group = heads / kvHeads;
@@ -189,7 +189,8 @@ function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: 
   return {
     maxRows,
     stride: Math.ceil((4 * floats + codes) / 64) * 64,
-    partialStride: Math.ceil((splits * group * (headDim + 4)) / 16) * 64,
+    // A unit may be all heads that fit its rows.
+    partialStride: Math.ceil((splits * Math.min(heads, maxRows) * (headDim + 4)) / 16) * 64,
   };
 }
 

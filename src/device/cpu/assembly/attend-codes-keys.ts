@@ -56,10 +56,7 @@ export function readTileMeta(
   side: usize, block: u32, h: u32, kvHeads: u32, token: u32, blockShift: u32, dim: u32, to: usize,
 ): void {
   const groups = groupsOf(side, dim);
-  for (let g: u32 = 0; g < groups; g++, to += 64) {
-    readMeta(side, block, h, kvHeads, g, groups, token, blockShift, to, to + 32);
-    readMeta(side, block, h, kvHeads, g, groups, token + 4, blockShift, to + 16, to + 48);
-  }
+  readMeta(side, block, h, kvHeads, 0, groups, groups, token, 8, blockShift, to, to + 32, 64);
 }
 
 /**

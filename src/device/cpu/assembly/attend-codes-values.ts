@@ -33,32 +33,43 @@ let to: u32 = 0;
 let stored: u32 = 0;
 
 /**
- * Adds weight · V of the split at `position`, over its positions [a, b), to the sums of `rows` rows. The weights are
+ * Adds weight · V of the split at `position`, over its positions [a, b), to the sums of `rows` rows of each of `span` KV
+ * heads. The weights are
  * finished: 0 where a row does not see a position, in all tiles of 32 that [a, b) touches. `wide`: 16 KiB; `scratch`:
  * 2 KiB and, a row, 580 bytes for each group.
  */
 export function addValues(
-  valueSide: usize, blocks: usize, head: u32, heads: u32, shift: u32, width: u32, position: u32, a: u32, b: u32, rows: u32,
-  weights: usize, sums: usize, wide: usize, scratch: usize,
+  valueSide: usize, blocks: usize, head: u32, span: u32, heads: u32, shift: u32, width: u32, position: u32, a: u32, b: u32,
+  rows: u32, weights: usize, sums: usize, wide: usize, scratch: usize,
 ): void {
   takeSplit(valueSide, blocks, head, heads, shift, width, position, a, b);
   const groups = groupsOf(side, dim);
+  const all = span * rows;
   const meta = scratch;
   const codes = scratch + 2048;
-  const facts = codes + rows * groups * WEIGHTS_BYTES;
-  const biases = facts + rows * groups * FACTS_BYTES;
-  for (let g: u32 = 0; g < groups; g++) {
-    readSplitMeta(g, groups, meta);
-    for (let r: u32 = 0; r < rows; r++) {
-      const i = r * groups + g;
-      const bias = codeWeights(weights + r * SCORES_BYTES, meta, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES);
-      store<f32>(biases + i * 4, bias);
+  const facts = codes + all * groups * WEIGHTS_BYTES;
+  const biases = facts + all * groups * FACTS_BYTES;
+  for (let s: u32 = 0; s < span; s++) {
+    h = head + s;
+    for (let g: u32 = 0; g < groups; g++) {
+      readSplitMeta(g, groups, meta);
+      for (let r = s * rows; r < (s + 1) * rows; r++) {
+        const i = r * groups + g;
+        const bias = codeWeights(weights + r * SCORES_BYTES, meta, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES);
+        store<f32>(biases + i * 4, bias);
+      }
     }
   }
-  if (rows < WIDE_ROWS && load<u32>(side, SIDE_FORMAT) != FORMAT_T8) addDirect(rows, groups, codes, facts, sums);
-  else addWide(rows, groups, codes, facts, sums, wide);
+  h = head;
+  if (rows < WIDE_ROWS && load<u32>(side, SIDE_FORMAT) != FORMAT_T8) addDirect(span, rows, groups, codes, facts, sums);
+  else {
+    for (let s: u32 = 0; s < span; s++, h++) {
+      const i = s * rows * groups;
+      addWide(rows, groups, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES, sums + s * rows * dim * 4, wide);
+    }
+  }
   const group = load<u32>(side, SIDE_GROUP);
-  for (let r: u32 = 0; r < rows; r++) {
+  for (let r: u32 = 0; r < all; r++) {
     for (let d: u32 = 0; d < dim; d += 4) {
       const sum = sums + (r * dim + d) * 4;
       const bias = v128.load_splat<f32>(biases + (r * groups + d / group) * 4);
@@ -101,9 +112,10 @@ function readSplitMeta(g: u32, groups: u32, meta: usize): void {
   while (t < end && t < stored) {
     const block = blockAt(t);
     const stop = min<u32>(end, ((base + t) | mask) + 1 - base);
-    for (; t < stop; t += 4) {
-      readMeta(side, block, h, kvHeads, g, groups, (base + t) & mask, blockShift, meta + t * 4, meta + 1024 + t * 4);
-    }
+    readMeta(
+      side, block, h, kvHeads, g, 1, groups, (base + t) & mask, stop - t, blockShift, meta + t * 4, meta + 1024 + t * 4, 0,
+    );
+    t = stop;
   }
   memory.fill(meta + t * 4, 0, (end - t) * 4);
   memory.fill(meta + 1024 + t * 4, 0, (end - t) * 4);
@@ -141,20 +153,22 @@ function codeWeights(weights: usize, meta: usize, codes: usize, facts: usize): f
   return sumLanes(bias);
 }
 
-/** One or two rows: codes as they lie in memory, a tile at a time. */
-function addDirect(rows: u32, groups: u32, codes: usize, facts: usize, sums: usize): void {
+/** One or two rows: codes as they lie in memory, a tile at a time, and of each all heads. */
+function addDirect(span: u32, rows: u32, groups: u32, codes: usize, facts: usize, sums: usize): void {
   const format = load<u32>(side, SIDE_FORMAT);
   const bits = load<u32>(side, SIDE_BITS);
   const group = load<u32>(side, SIDE_GROUP);
   const book: usize = load<u32>(side, SIDE_CODEBOOK);
-  const blockTokens: u32 = 1 << blockShift;
-  const mask = blockTokens - 1;
-  const quads = blockTokens >> 2;
+  const headBytes: usize = load<u32>(side, SIDE_HEAD_BYTES);
+  const mask: u32 = (1 << blockShift) - 1;
+  const quads: u32 = 1 << (blockShift - 2);
   const codesRow = groups * WEIGHTS_BYTES;
   const factsRow = groups * FACTS_BYTES;
+  const row = dim * 4;
+  const step: usize = (group * bits << blockShift) >> 3;
   for (let tile = from; tile < to; tile++) {
     const t = tile * WEIGHT_TILE;
-    const p = headAt(blockAt(t));
+    let p = headAt(blockAt(t));
     const first = ((base + t) & mask) >> 2;
     let p2 = p;
     let second = first;
@@ -163,21 +177,24 @@ function addDirect(rows: u32, groups: u32, codes: usize, facts: usize, sums: usi
       p2 = headAt(blockAt(t + 16));
       second = ((base + t + 16) & mask) >> 2;
     }
-    for (let g: u32 = 0, d: u32 = 0; g < groups; g++, d += group) {
-      const offset: usize = (d * bits << blockShift) >> 3;
-      const w = codes + g * WEIGHTS_BYTES + tile * 64;
-      const f = facts + g * FACTS_BYTES + tile * 8;
-      const dims = min<u32>(group, dim - d);
-      const out = sums + d * 4;
-      if (rows == 2) {
-        addCodes2(
-          format, p + offset, p2 + offset, first, second, quads, dims, w, codesRow, f, factsRow, out, dim * 4, book,
-        );
-      } else {
-        addCodes1(
-          format, p + offset, p2 + offset, first, second, quads, dims, w, codesRow, f, factsRow, out, dim * 4, book,
-        );
+    let w = codes + tile * 64;
+    let f = facts + tile * 8;
+    let out = sums;
+    for (let s: u32 = 0; s < span; s++, p += headBytes, p2 += headBytes, out += rows * row) {
+      let at = p;
+      let at2 = p2;
+      for (let d: u32 = 0; d < dim; d += group, at += step, at2 += step) {
+        const dims = min<u32>(group, dim - d);
+        if (rows == 2) {
+          addCodes2(format, at, at2, first, second, quads, dims, w, codesRow, f, factsRow, out + d * 4, row, book);
+        } else {
+          addCodes1(format, at, at2, first, second, quads, dims, w, codesRow, f, factsRow, out + d * 4, row, book);
+        }
+        w += WEIGHTS_BYTES;
+        f += FACTS_BYTES;
       }
+      w += (rows - 1) * codesRow;
+      f += (rows - 1) * factsRow;
     }
   }
 }

@@ -14,38 +14,59 @@ import { madd } from './math';
  * (b_t + c · s_t) · Σ q)`, c the middle of the codes; TurboQuant is one group with integer centroids and no bias.
  */
 
-/** Bits of f16 (in the low half of each lane) to floats: exact, and never through a subnormal f32, which is slow. */
+/**
+ * Bits of an f16, moved to bits 13 to 27, to a float: exact, and never through a subnormal f32, which is slow. As a
+ * normal number it is `normal`; as a subnormal one `small`; the wrong one of the two is always larger.
+ */
 // @ts-ignore: decorator
-@inline export function fromHalves(bits: v128): v128 {
-  const size = i32x4.shl(v128.and(bits, i32x4.splat(0x7fff)), 13);
+@inline function fromHalf(size: v128): v128 {
   const normal = i32x4.add(size, i32x4.splat(0x38000000));
   const small = f32x4.sub(i32x4.add(size, i32x4.splat(0x38800000)), f32x4.splat(6.103515625e-5));
-  const value = v128.bitselect(small, normal, i32x4.lt_s(size, i32x4.splat(0x00800000)));
-  return v128.or(value, i32x4.shl(v128.and(bits, i32x4.splat(0x8000)), 16));
+  return f32x4.pmin(normal, small);
+}
+
+/** Four norms of TurboQuant, those of head `h`, times the unit of the centroids. */
+// @ts-ignore: decorator
+@inline function turboScales(at: usize, odd: bool, unit: v128): v128 {
+  const norms = v128.load(at);
+  return f32x4.mul(fromHalf(odd ? v128.and(i32x4.shr_u(norms, 3), i32x4.splat(0x0fffe000)) : low(norms)), unit);
+}
+
+// @ts-ignore: decorator
+@inline function low(halves: v128): v128 {
+  return v128.and(i32x4.shl(halves, 13), i32x4.splat(0x0fffe000));
 }
 
 /**
- * What multiplies the integers of group `g` of 4 tokens from `token` of a block on, to `scales`; what is added, to
- * `biases`.
+ * What multiplies the integers of group `g` of `count` tokens (a multiple of 4) from `token` of a block on, to `scales`;
+ * what is added, to `biases`; groups `step` bytes apart, and `groups` of them from `g` on.
  */
-// @ts-ignore: decorator
-@inline export function readMeta(
-  side: usize, block: u32, h: u32, kvHeads: u32, g: u32, groups: u32, token: u32, blockShift: u32, scales: usize,
-  biases: usize,
+export function readMeta(
+  side: usize, block: u32, h: u32, kvHeads: u32, g: u32, groups: u32, all: u32, token: u32, count: u32, blockShift: u32,
+  scales: usize, biases: usize, step: usize,
 ): void {
   const meta: usize = load<u32>(side, SIDE_META);
   if (load<i32>(side, SIDE_KIND) == KIND_TURBO) {
     const at = meta + ((((block * ((kvHeads + 1) >> 1) + (h >> 1)) << blockShift) + token) << 2);
-    const norms = fromHalves(i32x4.shr_u(v128.load(at), <i32>(h & 1) << 4));
-    v128.store(scales, f32x4.mul(norms, v128.load_splat<f32>(side, SIDE_UNIT)));
-    v128.store(biases, f32x4.splat(0));
+    const unit = v128.load_splat<f32>(side, SIDE_UNIT);
+    const odd = (h & 1) != 0;
+    for (let i: usize = 0; i < count * 4; i += 16) {
+      v128.store(scales + i, turboScales(at + i, odd, unit));
+      v128.store(biases + i, f32x4.splat(0));
+    }
     return;
   }
-  const both = v128.load(meta + (((((block * kvHeads + h) * groups + g) << blockShift) + token) << 2));
-  const scale = fromHalves(both);
-  v128.store(scales, scale);
+  let at = meta + (((((block * kvHeads + h) * all + g) << blockShift) + token) << 2);
   const centre = f32x4.splat(<f32>load<u32>(side, SIDE_CENTRE));
-  v128.store(biases, madd(scale, centre, fromHalves(i32x4.shr_u(both, 16))));
+  for (; groups != 0; groups--, at += <usize>4 << blockShift, scales += step, biases += step) {
+    for (let i: usize = 0; i < count * 4; i += 16) {
+      const both = v128.load(at + i);
+      const scale = fromHalf(low(both));
+      const bias = fromHalf(v128.and(i32x4.shr_u(both, 3), i32x4.splat(0x0fffe000)));
+      v128.store(scales + i, scale);
+      v128.store(biases + i, madd(scale, centre, v128.or(bias, v128.and(both, i32x4.splat(0x80000000)))));
+    }
+  }
 }
 
 /** Groups of a vector. */

@@ -1,7 +1,8 @@
 import {
-  attendSplit, dim, firstSeen, give, group, kvHeads, maxBlocks, maxRows, merge, setUpRows, splitStats, SPLIT, stats, sums,
-  takeQueries, useTable,
-} from './attend-rows';
+  dim, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitStats, SPLIT, stats, sums, useTable,
+} from './attend-job';
+import { attendSplit, give, takeQueries } from './attend-rows';
+import { merge } from './attend-softmax';
 
 /**
  * Attention over the paged cache.
@@ -11,8 +12,8 @@ import {
  * depends on its position alone: not on how its prompt was cut, nor on the rows and threads beside it.
  *
  * A unit of work is (sequence, tile of its tokens, KV head): the query heads that share the KV head, times the tokens
- * of the tile, are its rows, and K and V are read once for all of them. Units of one token are laid in a line by their
- * cost and the line is cut evenly, also between the splits of a unit: then its parts are left in `partials`, one region
+ * of the tile, are its rows, and K and V are read once for all of them. Where a tile is one token, a unit is several
+ * neighbouring KV heads, so that blocks are read in longer runs. Units of one token are laid in a line by their cost and the line is cut evenly, also between the splits of a unit: then its parts are left in `partials`, one region
  * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE. Units of several tokens are taken by whoever
  * is free.
  *
@@ -32,13 +33,15 @@ let tables: usize = 0;
 let partials: usize = 0;
 let partialStride: usize = 0;
 let tileTokens: u32 = 0;
+/** KV heads of a unit of one token. */
+let span: u32 = 0;
 // The line of work.
 let begin: u64 = 0;
 let end: u64 = 0;
 let total: u64 = 0;
 
 function setUp(p: usize, thread: u32, threads: u32): void {
-  setUpRows(p, thread);
+  setUpJob(p, thread);
   const step: usize = load<u32>(p, 8);
   seqs = load<u32>(p, 12);
   seqStride = load<u32>(p, 16);
@@ -51,14 +54,20 @@ function setUp(p: usize, thread: u32, threads: u32): void {
   const fair = (tokens * kvHeads + threads * 4 - 1) / (threads * 4);
   tileTokens = max<u32>(1, min<u32>(fair, maxRows / group));
   total = 0;
+  let splits: u32 = 0;
   for (let s: u32 = 0; s < sequences; s++) {
     const length = load<u32>(seqs + 2 * seqStride + s * 4);
     const position = load<u32>(seqs + 3 * seqStride + s * 4);
     for (let t: u32 = 0; t < length; t += tileTokens) {
       if (length - t > 1 && tileTokens > 1) continue;
-      total += cost(firstSeen(position + t), position + t + 1) * kvHeads;
+      const from = firstSeen(position + t);
+      total += cost(from, position + t + 1) * kvHeads;
+      splits += (position + t) / SPLIT - from / SPLIT + 1;
     }
   }
+  // As many heads as fit, but enough pieces for all threads.
+  const shared = (splits * kvHeads) / (threads * 4);
+  span = max<u32>(1, min<u32>(min<u32>(kvHeads, maxRows / group), shared));
   begin = line(thread, threads);
   end = line(thread + 1, threads);
 }
@@ -94,14 +103,15 @@ export function attend(p: usize, thread: u32, threads: u32): void {
       const to = first + count;
       if (count > 1) {
         while (taken < unit + kvHeads) {
-          whole(table, taken - unit, start + t, first, count, from, to);
+          whole(table, taken - unit, 1, start + t, first, count, from, to);
           taken = atomic.add<u32>(p + NEXT, 1);
         }
         unit += kvHeads;
       } else {
-        const own = cost(from, to);
-        for (let h: u32 = 0; h < kvHeads; h++, at += own) {
-          divided(table, h, start + t, first, from, to, at, thread, threads);
+        for (let h: u32 = 0; h < kvHeads; h += span) {
+          const own = min<u32>(span, kvHeads - h);
+          divided(table, h, own, start + t, first, from, to, at, thread, threads);
+          at += cost(from, to) * own;
         }
       }
     }
@@ -113,46 +123,49 @@ export function attend(p: usize, thread: u32, threads: u32): void {
 }
 
 /** A unit that this thread does alone. */
-function whole(table: usize, h: u32, token: u32, first: u32, count: u32, from: u32, to: u32): void {
-  takeQueries(h, token, count);
+function whole(
+  table: usize, h: u32, own: u32, token: u32, first: u32, count: u32, from: u32, to: u32,
+): void {
+  takeQueries(h, own, token, count);
   const last = (to - 1) / SPLIT;
   const begun = from / SPLIT;
   for (let split = begun; split <= last; split++) {
-    attendSplit(table, h, split, first, count, split == begun);
+    attendSplit(table, h, own, split, first, count, split == begun);
   }
-  give(h, token, count);
+  give(h, own, token, count);
 }
 
-/** Where split `split` of a one-token unit begins on the line. */
+/** Where split `split` of a unit of one token and `own` KV heads begins on the line. */
 // @ts-ignore: decorator
-@inline function splitAt(unitAt: u64, split: u32, from: u32): u64 {
-  return unitAt + cost(from, max<u32>(from, split * SPLIT));
+@inline function splitAt(unitAt: u64, own: u32, split: u32, from: u32): u64 {
+  return unitAt + cost(from, max<u32>(from, split * SPLIT)) * own;
 }
 
 /** A unit of one token: the splits of it that begin in this thread's part of the line. */
 function divided(
-  table: usize, h: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
+  table: usize, h: u32, own: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
 ): void {
-  if (at >= end || at + cost(from, to) <= begin) return;
+  if (at >= end || at + cost(from, to) * own <= begin) return;
   const begun = from / SPLIT;
   const last = (to - 1) / SPLIT;
   let a = begun;
-  while (a <= last && splitAt(at, a, from) < begin) a++;
+  while (a <= last && splitAt(at, own, a, from) < begin) a++;
   let b = a;
-  while (b <= last && splitAt(at, b, from) < end) b++;
+  while (b <= last && splitAt(at, own, b, from) < end) b++;
   if (a == b) return;
   if (a == begun && b > last) {
-    whole(table, h, token, first, 1, from, to);
+    whole(table, h, own, token, first, 1, from, to);
     return;
   }
   let owner = thread;
   while (line(owner, threads) > at) owner--;
-  takeQueries(h, token, 1);
-  let part: usize = partials + partialStride * owner + (a - begun) * group * (dim + 4) * 4;
+  takeQueries(h, own, token, 1);
+  const rows = own * group;
+  let part: usize = partials + partialStride * owner + (a - begun) * rows * (dim + 4) * 4;
   for (let split = a; split < b; split++) {
     // Every split is a first one here: its sums are left alone.
-    attendSplit(table, h, split, first, 1, true);
-    for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
+    attendSplit(table, h, own, split, first, 1, true);
+    for (let r: u32 = 0; r < rows; r++, part += (dim + 4) * 4) {
       store<f32>(part, load<f32>(stats + r * 8));
       store<f32>(part, load<f32>(stats + r * 8, 4), 4);
       memory.copy(part + 16, sums + r * dim * 4, dim * 4);
@@ -173,21 +186,23 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
       if (length - t > 1 && tileTokens > 1) continue;
       const first = position + t;
       const from = firstSeen(first);
-      const own = cost(from, first + 1);
       const begun = from / SPLIT;
       const last = first / SPLIT;
-      for (let h: u32 = 0; h < kvHeads; h++, at += own) {
-        if (at >= end) return;
-        if (at < begin || splitAt(at, last, from) < end) continue;
+      for (let h: u32 = 0; h < kvHeads; h += span) {
+        const own = min<u32>(span, kvHeads - h);
+        const unitAt = at;
+        at += cost(from, first + 1) * own;
+        if (unitAt >= end) return;
+        if (unitAt < begin || splitAt(unitAt, own, last, from) < end) continue;
         let part: usize = partials + partialStride * thread;
         for (let split = begun; split <= last; split++) {
-          for (let r: u32 = 0; r < group; r++, part += (dim + 4) * 4) {
+          for (let r: u32 = 0; r < own * group; r++, part += (dim + 4) * 4) {
             store<f32>(splitStats + r * 8, load<f32>(part));
             store<f32>(splitStats + r * 8, load<f32>(part, 4), 4);
             merge(r, part + 16, split == begun);
           }
         }
-        give(h, start + t, 1);
+        give(h, own, start + t, 1);
       }
     }
   }

@@ -1,0 +1,169 @@
+import { readTileMeta, plainKeys } from './attend-codes-keys';
+import { plainValues } from './attend-codes-values';
+import {
+  blockShift, dim, firstSeen, group, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads, plainScratch, queries, scores,
+  seenFrom, seenTo, SPLIT_BYTES, splitSums, tileMeta, valueBytes, valueHalf, values, valueScratch, valueSide, wideKeys,
+  wideValues,
+} from './attend-job';
+import { scoreTile, widenKeys } from './attend-scores';
+import { addFloats1, addFloats2, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
+import { SIDE_VECTOR_BYTES } from '../kv-layout';
+import { TILE } from './kv';
+
+/**
+ * Scores and weighted sums of a split in f32: of floats, and of codes where f32 arithmetic is asked for. `row`: the first
+ * of the head's rows.
+ */
+/** From so many rows on, f16 keys and values are widened once for all of them. */
+const WIDEN_ROWS: u32 = 6;
+
+/** Scores of keys `[a, b)` of the split for the rows that see them. */
+export function scoreFloats(
+  table: usize, h: u32, firstRow: u32, base: u32, a: u32, b: u32, first: u32, count: u32,
+): void {
+  const unit: f32 = keyHalf ? 4096 : 1;
+  const blockMask: u32 = (1 << blockShift) - 1;
+  const keySize: u32 = keyHalf ? 2 : 4;
+  for (let t = a & ~(TILE - 1); t < b; t += TILE) {
+    const position = base + t;
+    const block = load<u32>(table + (position >> blockShift) * 4);
+    const inBlock = position & blockMask;
+    const place: usize = keys + (block * kvHeads + h) * keyBytes;
+    // Rows of tokens from the first that reaches this tile to the last whose window still has it.
+    const i0 = position > first ? position - first : 0;
+    let i1 = count;
+    while (i1 > i0 && firstSeen(first + i1 - 1) >= position + TILE) i1--;
+    if (i0 >= i1) continue;
+    const rows = (i1 - i0) * group;
+    const row = firstRow + i0 * group;
+    const to: usize = scores + row * SPLIT_BYTES + t * 4;
+    const from: usize = queries + row * dim * 4;
+    const tile = place + inBlock * dim * keySize;
+    if (keyCodes) {
+      for (let i: u32 = inBlock; i < inBlock + TILE; i += 8) {
+        readTileMeta(keySide, block, h, kvHeads, i, blockShift, dim, tileMeta);
+        const at = place + i * load<u32>(keySide, SIDE_VECTOR_BYTES);
+        plainKeys(keySide, at, tileMeta, dim, plainScratch, wideKeys + (i - inBlock) * 4);
+      }
+      scoreTile(wideKeys, false, from, dim, rows, to, 1);
+    } else if (keyHalf && rows >= WIDEN_ROWS) {
+      widenKeys(tile, wideKeys, dim);
+      scoreTile(wideKeys, false, from, dim, rows, to, unit);
+    } else {
+      scoreTile(tile, keyHalf, from, dim, rows, to, unit);
+    }
+  }
+}
+
+/** Weighted sums of V over `[a, b)` of the split into `splitSums`. */
+export function addFloats(
+  table: usize, h: u32, firstRow: u32, base: u32, a: u32, b: u32, first: u32, count: u32,
+): void {
+  const size: u32 = valueHalf ? 2 : 4;
+  const whole = dim & ~15;
+  const rest = dim - whole;
+  const wide = valueHalf && count * group >= WIDEN_ROWS;
+  // Many rows: 16 columns of the whole split at a time, widened once. Few: a block at a time, as it lies in memory.
+  if (wide) {
+    for (let d: u32 = 0; d < whole; d += 16) {
+      for (let t = a; t < b; ) {
+        const stop = blockEnd(base, t, b);
+        widenValues(valuesAt(table, h, base + t, d, 16, 2), stop - t, wideValues + t * 64);
+        t = stop;
+      }
+      addTokens(wideValues + a * 64, false, 0, 64, a, b, base, first, count, firstRow, d);
+    }
+    if (rest == 0) return;
+  }
+  for (let t = a; t < b; ) {
+    const stop = blockEnd(base, t, b);
+    if (!wide) {
+      for (let d: u32 = 0; d < whole; d += 16) {
+        addTokens(valuesAt(table, h, base + t, d, 16, size), valueHalf, 0, 16 * size, t, stop, base, first, count, firstRow, d);
+      }
+    }
+    if (rest != 0) {
+      const v = valuesAt(table, h, base + t, whole, rest, size);
+      addTokens(v, valueHalf, rest, rest * size, t, stop, base, first, count, firstRow, whole);
+    }
+    t = stop;
+  }
+}
+
+/** As addFloats, with codes turned into floats. */
+export function addPlain(
+  table: usize, h: u32, firstRow: u32, base: u32, a: u32, b: u32, first: u32, count: u32,
+): void {
+  for (let d: u32 = 0; d < dim; d += 16) {
+    plainValues(
+      valueSide, table, h, kvHeads, blockShift, dim, base, a, b, d, wideValues, valueScratch, plainScratch,
+    );
+    addTokens(plainScratch, false, 0, 64, a, b, base, first, count, firstRow, d);
+  }
+}
+
+/** The end, within the split, of the block that position `t` of the split is in; at most `b`. */
+// @ts-ignore: decorator
+@inline function blockEnd(base: u32, t: u32, b: u32): u32 {
+  const blockTokens: u32 = 1 << blockShift;
+  return min<u32>(b, t + blockTokens - ((base + t) & (blockTokens - 1)));
+}
+
+/** Where `width` columns from `d` on of the V of a position lie. */
+// @ts-ignore: decorator
+@inline function valuesAt(table: usize, h: u32, position: u32, d: u32, width: u32, size: u32): usize {
+  const blockTokens: u32 = 1 << blockShift;
+  const block = load<u32>(table + (position >> blockShift) * 4);
+  const inBlock = position & (blockTokens - 1);
+  return values + (block * kvHeads + h) * valueBytes + (d * blockTokens + inBlock * width) * size;
+}
+
+/**
+ * V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. Rows go in pairs
+ * over what both see; what one of them sees before or after goes alone, so the order of its sum stays.
+ */
+function addTokens(
+  v: usize, half: bool, rest: u32, step: u32, a: u32, b: u32, base: u32, first: u32, count: u32, firstRow: u32, d: u32,
+): void {
+  const rows = count * group;
+  for (let r: u32 = 0; r < rows; r += 2) {
+    const i = first + r / group;
+    const from = max<u32>(a, seenFrom(i, base));
+    const to = min<u32>(b, seenTo(i, base));
+    if (r + 1 == rows) {
+      addRow(v, half, rest, step, a, from, to, firstRow + r, d);
+      break;
+    }
+    const j = first + (r + 1) / group;
+    const from2 = max<u32>(a, seenFrom(j, base));
+    const to2 = min<u32>(b, seenTo(j, base));
+    const low = max<u32>(from, from2);
+    const high = min<u32>(to, to2);
+    if (rest != 0 || low >= high) {
+      addRow(v, half, rest, step, a, from, to, firstRow + r, d);
+      addRow(v, half, rest, step, a, from2, to2, firstRow + r + 1, d);
+      continue;
+    }
+    addRow(v, half, 0, step, a, from, low, firstRow + r, d);
+    addRow(v, half, 0, step, a, from2, low, firstRow + r + 1, d);
+    const weights: usize = scores + (firstRow + r) * SPLIT_BYTES + low * 4;
+    const acc: usize = splitSums + ((firstRow + r) * dim + d) * 4;
+    if (half) addHalves2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+    else addFloats2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+    addRow(v, half, 0, step, a, high, to, firstRow + r, d);
+    addRow(v, half, 0, step, a, high, to2, firstRow + r + 1, d);
+  }
+}
+
+// @ts-ignore: decorator
+@inline function addRow(
+  v: usize, half: bool, rest: u32, step: u32, a: u32, from: u32, to: u32, r: u32, d: u32,
+): void {
+  if (from >= to) return;
+  const at: usize = v + (from - a) * step;
+  const weights: usize = scores + r * SPLIT_BYTES + from * 4;
+  const acc: usize = splitSums + (r * dim + d) * 4;
+  if (rest != 0) addRest(at, half, rest, weights, to - from, acc);
+  else if (half) addHalves1(at, weights, to - from, acc);
+  else addFloats1(at, weights, to - from, acc);
+}

@@ -1,0 +1,126 @@
+import {
+  KIND_AFFINE, KIND_F16, KIND_TURBO, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, STORE_YOUNG,
+} from '../kv-layout';
+import { FACTS_BYTES, TILE_META_BYTES } from './attend-codes-keys';
+import { TILE } from './kv';
+
+/** The attention a thread is at (attend.ts): its parameters, how its sequence is stored, its scratch. */
+export const SPLIT: u32 = 256;
+export const SPLIT_BYTES: usize = 1024;
+
+// Globals are a thread's own.
+export let q: usize = 0;
+export let out: usize = 0;
+export let heads: u32 = 0;
+export let kvHeads: u32 = 0;
+export let dim: u32 = 0;
+/** Query heads of a KV head. */
+export let group: u32 = 0;
+/** Most rows a unit may have. */
+export let maxRows: u32 = 0;
+export let scale: f32 = 0;
+export let window: u32 = 0;
+export let softcap: f32 = 0;
+export let layer: usize = 0;
+/** f32 arithmetic on codes too. */
+export let plain: bool = false;
+export let maxBlocks: u32 = 0;
+export let blockShift: u32 = 0;
+// What the sequence at hand is stored in (../kv-layout.ts).
+export let keySide: usize = 0;
+export let valueSide: usize = 0;
+export let keyCodes: bool = false;
+export let valueCodes: bool = false;
+export let valueTurbo: bool = false;
+export let keys: usize = 0;
+export let values: usize = 0;
+export let keyHalf: bool = false;
+export let valueHalf: bool = false;
+export let keyBytes: usize = 0;
+export let valueBytes: usize = 0;
+// Scratch: queries, scores, sums of a split, sums so far, (maximum, sum) of both, widened keys and values.
+export let queries: usize = 0;
+export let scores: usize = 0;
+export let splitSums: usize = 0;
+export let sums: usize = 0;
+export let splitStats: usize = 0;
+export let stats: usize = 0;
+export let wideKeys: usize = 0;
+export let wideValues: usize = 0;
+// For codes: integer queries and what belongs to them, scales of a tile of keys, spare floats, what values work in.
+export let codeQueries: usize = 0;
+export let codeFacts: usize = 0;
+export let tileMeta: usize = 0;
+export let spare: usize = 0;
+export let plainScratch: usize = 0;
+export let valueScratch: usize = 0;
+
+/** Reads the parameters (attend.ts). */
+export function setUpJob(p: usize, thread: u32): void {
+  q = load<u32>(p);
+  out = load<u32>(p, 4);
+  heads = load<u32>(p, 20);
+  kvHeads = load<u32>(p, 24);
+  dim = load<u32>(p, 28);
+  scale = load<f32>(p, 32);
+  window = load<u32>(p, 36);
+  softcap = load<f32>(p, 40);
+  layer = load<u32>(p, 44);
+  plain = load<u32>(p, 48) != 0;
+  maxBlocks = load<u32>(p, 64);
+  blockShift = load<u32>(p, 68);
+  const scratch: usize = load<u32>(p, 72) + load<u32>(p, 76) * thread;
+  maxRows = load<u32>(p, 88);
+  group = heads / kvHeads;
+
+  queries = scratch;
+  scores = queries + maxRows * dim * 4;
+  splitSums = scores + maxRows * SPLIT_BYTES;
+  sums = splitSums + maxRows * dim * 4;
+  splitStats = sums + maxRows * dim * 4;
+  stats = splitStats + maxRows * 8;
+  wideKeys = stats + maxRows * 8;
+  wideValues = wideKeys + TILE * dim * 4;
+  codeQueries = wideValues + SPLIT * 64;
+  codeFacts = codeQueries + maxRows * dim * 2;
+  tileMeta = codeFacts + maxRows * FACTS_BYTES;
+  spare = tileMeta + TILE_META_BYTES;
+  plainScratch = spare + dim * 8;
+  valueScratch = plainScratch + SPLIT * 64;
+}
+
+/** Young sequences are kept in the other half of the store. */
+export function useTable(table: usize): void {
+  const young = load<u32>(table) >= load<u32>(layer, STORE_YOUNG);
+  keySide = layer + (young ? 2 * SIDE_BYTES : 0);
+  valueSide = keySide + SIDE_BYTES;
+  const keyKind = load<i32>(keySide, SIDE_KIND);
+  const valueKind = load<i32>(valueSide, SIDE_KIND);
+  keyCodes = keyKind >= KIND_AFFINE;
+  valueCodes = valueKind >= KIND_AFFINE;
+  keyHalf = keyKind == KIND_F16;
+  valueHalf = valueKind == KIND_F16;
+  valueTurbo = valueKind == KIND_TURBO;
+  keys = load<u32>(keySide, SIDE_CODES);
+  values = load<u32>(valueSide, SIDE_CODES);
+  keyBytes = load<u32>(keySide, SIDE_HEAD_BYTES);
+  valueBytes = load<u32>(valueSide, SIDE_HEAD_BYTES);
+}
+
+/** The first position that a token sees. */
+// @ts-ignore: decorator
+@inline export function firstSeen(position: u32): u32 {
+  return window != 0 && position >= window ? position - window + 1 : 0;
+}
+
+/** The part of a split, at `base`, that the token at `position` sees. */
+// @ts-ignore: decorator
+@inline export function seenFrom(position: u32, base: u32): u32 {
+  const from = firstSeen(position);
+  return from > base ? from - base : 0;
+}
+
+// @ts-ignore: decorator
+@inline export function seenTo(position: u32, base: u32): u32 {
+  return position + 1 > base ? min<u32>(position + 1 - base, SPLIT) : 0;
+}
