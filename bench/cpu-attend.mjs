@@ -12,7 +12,8 @@
 // time is that of the arithmetic.
 //
 // Formats take turns in every round. Prints the median time of a step over all layers, the bytes of K and V it reads in
-// GB/s, the ratio to the fastest float format of the run, and what the same threads read from memory in the same run.
+// GB/s, and the ratio to the fastest float format of the run: by that time, and by the least CPU time of a round over all
+// threads (on a busy machine the better figure with --threads 1).
 import { parseArgs } from 'node:util';
 import { createCpuDevice } from '../dist/device/cpu/index.js';
 import { kvTokenBytes } from '../dist/device/kv.js';
@@ -110,13 +111,16 @@ async function measure(context, rows) {
     const step = stepOf(limits, rows, tokens, context - tokens);
     const bytes =
       rows * context * layers * (kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads));
-    runs.push({ name, bytes, times: [], run: () => program.submit(step) });
+    runs.push({ name, bytes, times: [], work: [], run: () => program.submit(step) });
   }
   for (let round = 0; round <= number('rounds'); round++) {
-    for (const { run, times } of runs) {
+    for (const { run, times, work } of runs) {
+      const cpu = process.cpuUsage();
       const started = performance.now();
       await run();
-      if (round > 0) times.push(performance.now() - started);
+      if (round === 0) continue;
+      times.push(performance.now() - started);
+      work.push(process.cpuUsage(cpu).user / 1e3);
     }
   }
   const floats = runs.filter(({ name }) => name === 'f16' || name === 'f32');
@@ -124,12 +128,14 @@ async function measure(context, rows) {
   console.log(
     `${rows} rows of ${context}, ${tokens === 1 ? 'decode' : `chunks of ${tokens}`}: ${heads}/${kvHeads} heads of ${headDim}, ${layers} layers, blocks of ${blockTokens}, ${device.info.name}`,
   );
-  for (const { name, bytes, times } of runs) {
+  for (const { name, bytes, times, work } of runs) {
     const ms = median(times);
     const ratio =
-      fastest === undefined ? '' : `  ${(median(fastest.times) / ms).toFixed(2)} × ${fastest.name}`;
+      fastest === undefined
+        ? ''
+        : `  ${(median(fastest.times) / ms).toFixed(2)} × ${fastest.name} (by CPU time ${(Math.min(...fastest.work) / Math.min(...work)).toFixed(2)})`;
     console.log(
-      `  ${name.padEnd(16)} ${ms.toFixed(1).padStart(8)} ms  (best ${Math.min(...times).toFixed(1)})  ${gbs(bytes, ms).padStart(5)} GB/s${ratio}`,
+      `  ${name.padEnd(16)} ${ms.toFixed(1).padStart(8)} ms  (best ${Math.min(...times).toFixed(1)}, cpu ${Math.min(...work).toFixed(1)})  ${gbs(bytes, ms).padStart(5)} GB/s${ratio}`,
     );
   }
   await device[Symbol.asyncDispose]();

@@ -193,6 +193,8 @@ function scorePair(depth, r, va, vb, pair) {
 /** See attend-codes-keys.ts. */
 function score(name, format, rows) {
   names = 0;
+  // Sums over groups are kept in memory where there are no registers left for them.
+  const crowded = rows === 4;
   emit(
     0,
     `export function score${name}x${rows}(at: usize, q: usize, rowBytes: usize, facts: usize, meta: usize, dim: u32, group: u32, out: usize${params(format)}): void {`,
@@ -201,7 +203,13 @@ function score(name, format, rows) {
   for (const r of range(rows)) {
     emit(1, `let q${r} = q${r === 0 ? '' : ` + rowBytes * ${r}`};`);
     emit(1, `const sigma${r} = v128.load_splat<f32>(facts, ${r * 80});`);
-    emit(1, `let t${r}a = f32x4.splat(0);`, `let t${r}b = t${r}a;`);
+    if (crowded)
+      emit(
+        1,
+        `v128.store(out, f32x4.splat(0), ${r * 1024});`,
+        `v128.store(out, f32x4.splat(0), ${r * 1024 + 16});`,
+      );
+    else emit(1, `let t${r}a = f32x4.splat(0);`, `let t${r}b = t${r}a;`);
   }
   emit(1, 'for (let left = dim; left != 0; facts += 4, meta += 64) {');
   emit(2, 'let dims = min<u32>(left, group);', 'left -= dims;');
@@ -226,13 +234,19 @@ function score(name, format, rows) {
   for (const r of range(rows)) {
     emit(2, `const sum${r} = v128.load_splat<f32>(facts, ${48 + r * 80});`);
     for (const h of ['a', 'b']) {
-      emit(2, `t${r}${h} = madd(b${h}, sum${r}, madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), t${r}${h}));`);
+      const at = r * 1024 + (h === 'a' ? 0 : 16);
+      const before = crowded ? `v128.load(out, ${at})` : `t${r}${h}`;
+      const sum = `madd(b${h}, sum${r}, madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), ${before}))`;
+      emit(2, crowded ? `v128.store(out, ${sum}, ${at});` : `t${r}${h} = ${sum};`);
     }
   }
   emit(1, '}');
   for (const r of range(rows)) {
-    emit(1, `v128.store(out, f32x4.mul(t${r}a, sigma${r}), ${r * 1024});`);
-    emit(1, `v128.store(out, f32x4.mul(t${r}b, sigma${r}), ${r * 1024 + 16});`);
+    for (const h of ['a', 'b']) {
+      const at = r * 1024 + (h === 'a' ? 0 : 16);
+      const sum = crowded ? `v128.load(out, ${at})` : `t${r}${h}`;
+      emit(1, `v128.store(out, f32x4.mul(${sum}, sigma${r}), ${at});`);
+    }
   }
   emit(0, '}', '');
 }

@@ -2,7 +2,7 @@ import {
   FORMAT_A3, FORMAT_A4, FORMAT_A5, FORMAT_A6, FORMAT_T4, FORMAT_T8, SIDE_BITS, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_CODES,
   SIDE_FORMAT, SIDE_GROUP, SIDE_HEAD_BYTES,
 } from '../kv-layout';
-import { groupsOf, plainFormat, plainValue, readMeta, rounded, widenValueUnit } from './attend-codes';
+import { groupsOf, plainFormat, plainValue, readMeta, widenValueUnit } from './attend-codes';
 import { addCodes1, addCodes2, addWidex1, addWidex2, widenValueCodes } from './attend-codes-tiles';
 import { restBits, unitDims, unitVectors } from './kv-codes';
 import { madd, maxLanes, sumLanes } from './math';
@@ -125,32 +125,68 @@ function readSplitMeta(g: u32, groups: u32, meta: usize): void {
 function codeWeights(weights: usize, meta: usize, codes: usize, facts: usize): f32 {
   const centre = <i32>load<u32>(side, SIDE_CENTRE);
   const ones = i16x8.splat(1);
+  const end = to * WEIGHT_TILE * 4;
   let bias = f32x4.splat(0);
-  for (let tile = from; tile < to; tile++) {
-    const first = tile * WEIGHT_TILE * 4;
-    let top = f32x4.splat(0);
-    for (let t = first; t < first + 128; t += 16) {
-      const w = v128.load(weights + t);
-      top = f32x4.pmax(top, f32x4.mul(w, v128.load(meta + t)));
-      bias = madd(w, v128.load(meta + t, 1024), bias);
-    }
-    const most = maxLanes(top);
+  facts += from * 8;
+  for (let t: usize = from * WEIGHT_TILE * 4; t < end; t += WEIGHT_TILE * 4, facts += 8) {
+    const w = weights + t;
+    const m = meta + t;
+    const w0 = v128.load(w);
+    const w1 = v128.load(w, 16);
+    const w2 = v128.load(w, 32);
+    const w3 = v128.load(w, 48);
+    bias = madd(w0, v128.load(m, 1024), bias);
+    bias = madd(w1, v128.load(m, 1040), bias);
+    bias = madd(w2, v128.load(m, 1056), bias);
+    bias = madd(w3, v128.load(m, 1072), bias);
+    const u0 = f32x4.mul(w0, v128.load(m));
+    const u1 = f32x4.mul(w1, v128.load(m, 16));
+    const u2 = f32x4.mul(w2, v128.load(m, 32));
+    const u3 = f32x4.mul(w3, v128.load(m, 48));
+    const w4 = v128.load(w, 64);
+    const w5 = v128.load(w, 80);
+    const w6 = v128.load(w, 96);
+    const w7 = v128.load(w, 112);
+    bias = madd(w4, v128.load(m, 1088), bias);
+    bias = madd(w5, v128.load(m, 1104), bias);
+    bias = madd(w6, v128.load(m, 1120), bias);
+    bias = madd(w7, v128.load(m, 1136), bias);
+    const u4 = f32x4.mul(w4, v128.load(m, 64));
+    const u5 = f32x4.mul(w5, v128.load(m, 80));
+    const u6 = f32x4.mul(w6, v128.load(m, 96));
+    const u7 = f32x4.mul(w7, v128.load(m, 112));
+    const low = f32x4.pmax(f32x4.pmax(u0, u1), f32x4.pmax(u2, u3));
+    const most = maxLanes(f32x4.pmax(low, f32x4.pmax(f32x4.pmax(u4, u5), f32x4.pmax(u6, u7))));
     const usable = most >= 1e-30;
     const inverse = f32x4.splat(usable ? <f32>32767 / most : 0);
-    let sums = i32x4.splat(0);
-    for (let t = first; t < first + 128; t += 32) {
-      const a = rounded(f32x4.mul(f32x4.mul(v128.load(weights + t), v128.load(meta + t)), inverse));
-      const b = rounded(f32x4.mul(f32x4.mul(v128.load(weights + t, 16), v128.load(meta + t, 16)), inverse));
-      const both = i16x8.narrow_i32x4_s(a, b);
-      v128.store(codes + (t >> 1), both);
-      sums = i32x4.add(sums, i32x4.dot_i16x8_s(both, ones));
+    const c0 = i16x8.narrow_i32x4_s(scaled(u0, inverse), scaled(u1, inverse));
+    const c1 = i16x8.narrow_i32x4_s(scaled(u2, inverse), scaled(u3, inverse));
+    const c2 = i16x8.narrow_i32x4_s(scaled(u4, inverse), scaled(u5, inverse));
+    const c3 = i16x8.narrow_i32x4_s(scaled(u6, inverse), scaled(u7, inverse));
+    const c = codes + (t >> 1);
+    v128.store(c, c0);
+    v128.store(c, c1, 16);
+    v128.store(c, c2, 32);
+    v128.store(c, c3, 48);
+    store<f32>(facts, usable ? most * <f32>(1.0 / 32767.0) : 0);
+    if (centre != 0) {
+      let sums = i32x4.add(i32x4.dot_i16x8_s(c0, ones), i32x4.dot_i16x8_s(c1, ones));
+      sums = i32x4.add(sums, i32x4.add(i32x4.dot_i16x8_s(c2, ones), i32x4.dot_i16x8_s(c3, ones)));
+      sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
+      sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
+      store<i32>(facts, -centre * i32x4.extract_lane(sums, 0), 4);
+    } else {
+      store<i32>(facts, 0, 4);
     }
-    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 2, 3, 0, 1));
-    sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
-    store<f32>(facts + tile * 8, usable ? most / <f32>32767 : 0);
-    store<i32>(facts + tile * 8, -centre * i32x4.extract_lane(sums, 0), 4);
   }
   return sumLanes(bias);
+}
+
+/** `x · by` as integers, rounded to nearest; |x · by| < 2^22. */
+// @ts-ignore: decorator
+@inline function scaled(x: v128, by: v128): v128 {
+  const magic = f32x4.splat(12582912.0);
+  return i32x4.sub(madd(x, by, magic), magic);
 }
 
 /** One or two rows: codes as they lie in memory, a tile at a time, and of each all heads. */
