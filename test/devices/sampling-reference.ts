@@ -194,7 +194,7 @@ export function dryMatches(
   const n = recent.length;
   const breaks = (end: number): boolean =>
     (dry.breakers ?? []).includes(recent[end - 1]!) ||
-    (dry.breakerSequences ?? []).some((s) => endsIn(recent.slice(0, end), s));
+    (dry.breakerSequences ?? []).some((s) => endsIn(history.slice(0, history.length - n + end), s));
   let since = 0;
   while (since < n && !breaks(n - since)) since++;
   const matches = new Map<number, number>();
@@ -284,7 +284,7 @@ export function keepSigma({ ids, margin }: Kept, x: ArrayLike<number>, topNSigma
   const finite = Array.from(x).filter((v) => v > Number.NEGATIVE_INFINITY);
   const mean = finite.reduce((sum, v) => sum + v / finite.length, 0);
   const sigma = Math.sqrt(finite.reduce((sum, v) => sum + (v - mean) ** 2 / finite.length, 0));
-  const border = Math.max(...ids.map((i) => x[i]!)) - topNSigma * sigma;
+  const border = ids.reduce((most, i) => Math.max(most, x[i]!), Number.NEGATIVE_INFINITY) - topNSigma * sigma;
   let near = margin;
   for (const i of ids.slice(1)) if (x[i] !== x[ids[0]!]) near = Math.min(near, Math.abs(x[i]! - border));
   return { ids: ids.filter((i) => x[i]! >= border), margin: near };
@@ -301,7 +301,7 @@ export function keepXtc(
   const total = mass(ids, z);
   const q = ids.map((i) => Math.exp(z[i]!) / total);
   const above = q.filter((p) => p >= xtc.threshold).length;
-  const border = Math.min(near, ...q.map((p) => Math.abs(p - xtc.threshold)));
+  const border = q.reduce((least, p) => Math.min(least, Math.abs(p - xtc.threshold)), near);
   return { ids: above > 1 ? ids.slice(above - 1) : ids, margin: border };
 }
 

@@ -129,8 +129,8 @@ export const BINS = 128;
 /** Bytes of what the passes note: of a chunk, of a row, of a histogram, and of a chunk's log-probabilities. */
 export const PART_BYTES = 64;
 export const BOUNDS_BYTES = 64;
-/** A weight in f64 and a count for each bin. */
-export const HISTOGRAM_BYTES = BINS * 12;
+/** A weight and a count for each bin, both f64, and for tokens that are not in question. */
+export const HISTOGRAM_BYTES = (BINS + 1) * 16;
 export const TOP_BYTES = 192;
 /** Bins of the search for a threshold. */
 export const RADIX = 2048;

@@ -1,5 +1,5 @@
 import {
-  BINS, BLOCK, BOUNDS_BYTES, CHUNK, F_FORCED, F_LOGPROBS, F_MIROSTAT, F_PENALTIES, F_PROCESSED, F_SIGMA, F_TYPICAL,
+  BLOCK, BOUNDS_BYTES, CHUNK, F_FORCED, F_LOGPROBS, F_MIROSTAT, F_PENALTIES, F_PROCESSED, F_SIGMA, F_TYPICAL,
   F_XTC, HISTOGRAM_BYTES, P_CHOICE, P_FEATURES, P_FORCED, P_MIN_P, P_POSITION, P_SEED_HIGH, P_SEED_LOW, P_TEMPERATURE,
   P_TOP_K, P_TOP_P, PART_BYTES, S_RAW, SPAN, TOP_BYTES, W_BLOCKS, W_BOUNDS, W_CHUNKS, W_HISTOGRAMS, W_LISTS,
   W_LISTS_STRIDE, W_LOGITS, W_OUTPUT_SLOTS, W_PARTS, W_RESULT, W_ROWS_AT, W_SAMPLING, W_SAMPLING_STRIDE, W_SLOTS,
@@ -124,17 +124,6 @@ export function setUp(p: usize, thread: u32): void {
 // @ts-ignore: decorator
 @inline export function histogramOf(row: u32, span: u32): usize {
   return histograms + (row * spans + span) * HISTOGRAM_BYTES;
-}
-
-/** A bin's weight; its counts lie behind all weights. */
-// @ts-ignore: decorator
-@inline export function binWeight(histogram: usize, bin: u32): usize {
-  return histogram + bin * 8;
-}
-
-// @ts-ignore: decorator
-@inline export function binCount(histogram: usize, bin: u32): usize {
-  return histogram + BINS * 8 + bin * 4;
 }
 
 /** The state of a row's slot, 0 if it has none. */
@@ -312,8 +301,15 @@ export function loadBounds(row: u32): void {
   shaped = load<u32>(at, 32) != 0;
 }
 
+/** Whether bounds leave anything out. */
+// @ts-ignore: decorator
+@inline export function isClosed(): bool {
+  return shaped || least > -Infinity || leastZ > LEAST_Z;
+}
+
 /** Which of four tokens are within the bounds: all bits of a lane, or none. */
-export function kept4(x: v128, z: v128, ids: v128): v128 {
+// @ts-ignore: decorator
+@inline export function kept4(x: v128, z: v128, ids: v128): v128 {
   const least4 = f32x4.splat(least);
   let keep = v128.and(
     f32x4.ge(z, f32x4.splat(leastZ)),

@@ -1,7 +1,7 @@
 import { BINS, BLOCK, HISTOGRAM_BYTES, RADIX } from '../sample-words';
 import { exp4, sumLanes } from './math';
 import {
-  FAINT, MOST, binCount, binWeight, blockZ, blocks, blocksOf, four, histogramOf, idsFrom, kept4, lists, middle, rowLogits,
+  FAINT, MOST, blockZ, blocks, blocksOf, four, histogramOf, idsFrom, isClosed, kept4, lists, middle, rowLogits,
   scaled, spans, vocab,
 } from './sample-row';
 
@@ -35,6 +35,8 @@ export function fillHistogram(row: u32, span: u32, from: u32, to: u32, byDistanc
   const x = rowLogits(row);
   const maxima = blocksOf(row);
   const last = i32x4.splat(LAST_BIN);
+  const closed = isClosed();
+  const one = f32x4.splat(1);
   let far: f64 = 0;
   let farCount: u32 = 0;
   for (let start = from; start < to; start += BLOCK) {
@@ -44,35 +46,33 @@ export function fillHistogram(row: u32, span: u32, from: u32, to: u32, byDistanc
     for (let c = start; c < end; c += 4) {
       const v = four(x, c);
       const z = scaled(v);
-      const keep = kept4(v, z, idsFrom(c));
-      const mask = i32x4.bitmask(keep);
-      if (mask == 0) continue;
+      // Where nothing is left out, -∞ counts too, in the last bin, with no weight.
+      const keep = closed ? kept4(v, z, idsFrom(c)) : i32x4.splat(-1);
       const e = v128.and(exp4(z), keep);
       const bins = binsOf(reach(z, byDistance));
       if (i32x4.all_true(i32x4.eq(bins, last))) {
         tail = f32x4.add(tail, e);
-        farCount += popcnt(mask);
+        farCount += popcnt(i32x4.bitmask(keep));
         continue;
       }
-      if (mask & 1) put(histogram, i32x4.extract_lane(bins, 0), f32x4.extract_lane(e, 0));
-      if (mask & 2) put(histogram, i32x4.extract_lane(bins, 1), f32x4.extract_lane(e, 1));
-      if (mask & 4) put(histogram, i32x4.extract_lane(bins, 2), f32x4.extract_lane(e, 2));
-      if (mask & 8) put(histogram, i32x4.extract_lane(bins, 3), f32x4.extract_lane(e, 3));
+      const to = i32x4.shl(v128.bitselect(bins, i32x4.splat(BINS), keep), 4);
+      const low = v128.shuffle<i32>(e, one, 0, 4, 1, 5);
+      const high = v128.shuffle<i32>(e, one, 2, 6, 3, 7);
+      put(histogram + i32x4.extract_lane(to, 0), low);
+      put(histogram + i32x4.extract_lane(to, 1), v128.shuffle<i64>(low, low, 1, 0));
+      put(histogram + i32x4.extract_lane(to, 2), high);
+      put(histogram + i32x4.extract_lane(to, 3), v128.shuffle<i64>(high, high, 1, 0));
     }
     far += sumLanes(tail);
   }
-  const weight = binWeight(histogram, LAST_BIN);
-  const count = binCount(histogram, LAST_BIN);
-  store<f64>(weight, load<f64>(weight) + far);
-  store<u32>(count, load<u32>(count) + farCount);
+  const at = histogram + LAST_BIN * 16;
+  v128.store(at, f64x2.add(v128.load(at), f64x2(far, farCount)));
 }
 
+/** Adds the first two of four floats: a weight, and 1. */
 // @ts-ignore: decorator
-@inline function put(histogram: usize, bin: u32, e: f32): void {
-  const weight = binWeight(histogram, bin);
-  const count = binCount(histogram, bin);
-  store<f64>(weight, load<f64>(weight) + <f64>e);
-  store<u32>(count, load<u32>(count) + 1);
+@inline function put(at: usize, pair: v128): void {
+  v128.store(at, f64x2.add(v128.load(at), f64x2.promote_low_f32x4(pair)));
 }
 
 // A thread's room: bins of the search, a merged histogram, and the listed tokens by ascending id: score, id, e^z.
@@ -100,10 +100,8 @@ export function mergeHistograms(row: u32): void {
   for (let s: u32 = 1; s < spans; s++) {
     const own = histogramOf(row, s);
     for (let b: u32 = 0; b <= LAST_BIN; b++) {
-      const weight = binWeight(merged, b);
-      const count = binCount(merged, b);
-      store<f64>(weight, load<f64>(weight) + load<f64>(binWeight(own, b)));
-      store<u32>(count, load<u32>(count) + load<u32>(binCount(own, b)));
+      const at = merged + b * 16;
+      v128.store(at, f64x2.add(v128.load(at), v128.load(own + b * 16)));
     }
   }
 }
@@ -111,31 +109,31 @@ export function mergeHistograms(row: u32): void {
 /** Weight of all that the histogram counts. */
 export function totalWeight(): f64 {
   let sum: f64 = 0;
-  for (let b: u32 = 0; b <= LAST_BIN; b++) sum += load<f64>(binWeight(merged, b));
+  for (let b: u32 = 0; b <= LAST_BIN; b++) sum += load<f64>(merged + b * 16);
   return sum;
 }
 
 // Tokens and weight of the bins before the last one looked for.
-export let countBefore: u32 = 0;
+export let countBefore: f64 = 0;
 export let weightBefore: f64 = 0;
 
 /** The bin in which a run ends: the first with which the goal is reached, or the last that holds something. */
 export function crossing(goal: f64, byWeight: bool): u32 {
   let found: u32 = 0;
-  let count: u32 = 0;
+  let count: f64 = 0;
   let weight: f64 = 0;
   countBefore = 0;
   weightBefore = 0;
   for (let b: u32 = 0; b <= LAST_BIN; b++) {
-    const own = load<u32>(binCount(merged, b));
+    const own = load<f64>(merged + b * 16, 8);
     // What is too faint to be counted lies in the last bin.
     if (own == 0 && (byWeight || b < LAST_BIN)) continue;
     found = b;
     countBefore = count;
     weightBefore = weight;
     count += own;
-    weight += load<f64>(binWeight(merged, b));
-    if ((byWeight ? weight : <f64>count) >= goal) break;
+    weight += load<f64>(merged + b * 16);
+    if ((byWeight ? weight : count) >= goal) break;
   }
   return found;
 }

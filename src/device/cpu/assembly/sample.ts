@@ -22,8 +22,8 @@ import { adjust, clampChunk, maskChunk } from './sample-adjust';
 import { gatherRaw, gatherTop, rankChunk, writeRecord } from './sample-logprobs';
 import { MOST_NOISE, noise, randomWords } from './sample-noise';
 import {
-  PART_BEST, PART_BEST_ID, PART_ID, PART_MAX, PART_ODD, INVALID, MOST, best, bestId, blockZ, blocksOf, boundsOf,
-  chunkEnd, chunks, featuresOf, features, forcedToken, four, idsFrom, kept4, largest, largestId, least, leastZ,
+  PART_BEST, PART_BEST_ID, PART_ID, PART_MAX, PART_ODD, INVALID, LEAST_Z, MOST, best, bestId, blockZ, blocksOf, boundsOf,
+  chunkEnd, chunks, featuresOf, features, forcedToken, four, idsFrom, isClosed, kept4, largest, largestId, least, leastZ,
   loadBounds, openBounds, parameter, partOf, readDraw, readRow, result, rowLogits, rows, scaled, setFeatures, setUp,
   shaped, spans, startBest, stateOf, storeBounds, takeBest, temperature, wantsRaw, word,
 } from './sample-row';
@@ -167,13 +167,20 @@ function startDraw(): void {
 
 /** Noisy logits of tokens `[from, to)`. Most are too small for any noise. */
 function drawRange(x: usize, from: u32, to: u32): void {
+  const closed = isClosed();
   for (let c = from; c < to; c += 4) {
     const v = four(x, c);
     const z = scaled(v);
-    if (!v128.any_true(f32x4.ge(z, f32x4.splat(best - MOST_NOISE)))) continue;
+    let keep = f32x4.ge(z, f32x4.splat(max<f32>(best - MOST_NOISE, LEAST_Z)));
+    if (!v128.any_true(keep)) continue;
     const ids = idsFrom(c);
-    if (!v128.any_true(hopes(z, ids))) continue;
-    const noisy = v128.bitselect(f32x4.add(z, noise(ids)), f32x4.splat(-Infinity), kept4(v, z, ids));
+    if (closed) {
+      keep = v128.and(keep, kept4(v, z, ids));
+      if (!v128.any_true(keep)) continue;
+    }
+    keep = v128.and(keep, hopes(z, ids));
+    if (!v128.any_true(keep)) continue;
+    const noisy = v128.bitselect(f32x4.add(z, noise(ids)), f32x4.splat(-Infinity), keep);
     takeBest(f32x4.extract_lane(noisy, 0), c);
     takeBest(f32x4.extract_lane(noisy, 1), c + 1);
     takeBest(f32x4.extract_lane(noisy, 2), c + 2);
