@@ -70,15 +70,16 @@ describe('the sampler of the CPU device', () => {
     rows.forEach(({ row, tokens }, r) => {
       const want = penalise(logits[r]!, row, tokens);
       let changed = 0;
+      let worst = 0;
       want.forEach((x, id) => {
         const got = left[r * vocab + id]!;
-        if (x === logits[r]![id]) return expect(got).toBe(x);
-        changed++;
-        if (Number.isFinite(x))
-          expect(Math.abs(got - x)).toBeLessThanOrEqual(1e-5 * Math.max(Math.abs(x), 1e-3));
-        else expect(got).toBe(x);
+        if (x !== logits[r]![id]) changed++;
+        if (Number.isFinite(x) && x !== logits[r]![id]) {
+          worst = Math.max(worst, Math.abs(got - x) / Math.max(Math.abs(x), 1e-3));
+        } else if (got !== x) worst = Number.POSITIVE_INFINITY;
       });
       expect(changed).toBeGreaterThan(0);
+      expect(worst).toBeLessThanOrEqual(1e-5);
     });
   });
 
@@ -104,7 +105,7 @@ describe('the sampler of the CPU device', () => {
         logits.push(logitsOf(i % 3 === 2 ? 'ties' : 'normal', vocab, random));
       });
       let first: Sampled[] | null = null;
-      for (const threads of [1, 2, 3, 5]) {
+      for (const threads of [1, 2, 5]) {
         const sampler = await Sampler.make(await open({ threads }), vocab);
         // One row, so that threads share it, and all of them.
         const alone = await sampler.drawOnce(logits.slice(0, 1), rows.slice(0, 1));

@@ -6,10 +6,8 @@ import {
 } from '../sample-words';
 import { exp1 } from './math';
 import { findMatches } from './sample-dry';
-import {
-  chunkEnd, featuresOf, number, parameter, rowLogits, stateOf, vocab, word,
-} from './sample-row';
-import { endsWith } from './sample-state';
+import { chunkEnd, featuresOf, number, parameter, rowLogits, stateOf, vocab, word } from './sample-row';
+import { endsWith, isBreaker } from './sample-state';
 
 /**
  * Penalties, in place. What a row's lists and history touch is changed one id at a time: a row pays for the ids it has
@@ -124,7 +122,9 @@ function penalise(row: u32, features: u32, x: usize, state: usize): void {
     if (features & F_DRY) {
       const match = word(entry, E_MATCH);
       if (match != 0) {
-        value -= min<f32>(LIMIT, multiplier * exp1(<f32>(match - allowed) * logBase));
+        if (!isBreaker(state, word(entry, E_ID))) {
+          value -= min<f32>(LIMIT, multiplier * exp1(<f32>(match - allowed) * logBase));
+        }
         store<u32>(entry + E_MATCH * 4, 0);
       }
     }

@@ -51,8 +51,8 @@ function makeEntry(state: usize, id: u32): usize {
   return entry;
 }
 
-/** Whether a breaker comes to its end with the token at position n. */
-function breaks(state: usize, history: usize, n: u32, id: u32): bool {
+/** Whether an id is a breaker by itself. */
+export function isBreaker(state: usize, id: u32): bool {
   const ids: usize = word(state, S_BREAKERS);
   let low: u32 = 0;
   let high = word(state, S_BREAKER_COUNT);
@@ -63,6 +63,12 @@ function breaks(state: usize, history: usize, n: u32, id: u32): bool {
     if (other < id) low = middle + 1;
     else high = middle;
   }
+  return false;
+}
+
+/** Whether a breaker comes to its end with the token at position n. */
+function breaks(state: usize, history: usize, n: u32, id: u32): bool {
+  if (isBreaker(state, id)) return true;
   let sequence: usize = word(state, S_BREAKING);
   for (let i = word(state, S_BREAKING_COUNT); i > 0; i--) {
     const length = load<u32>(sequence);
