@@ -22,6 +22,8 @@ export interface BenchResult extends Pick<BenchCase, 'rows' | 'prompt' | 'genera
   readonly decodeTokensPerSecond: number;
   /** Time of one step while every row decodes. */
   readonly stepMs: number;
+  /** The median of it over windows of steps: what else the machine does now and then does not count. */
+  readonly steadyStepMs: number;
 }
 
 /** The median run of `repeats`, by decode rate, after one that is thrown away. */
@@ -76,5 +78,19 @@ export async function measure(engine: Engine, one: BenchCase): Promise<BenchResu
     ttftMs: Math.min(...times.map((t) => t[0] ?? 0)) - started,
     decodeTokensPerSecond: decode,
     stepMs: decode > 0 ? (1000 * rows) / decode : 0,
+    steadyStepMs: steadyStep(times[0] ?? [], lastFirst),
   };
+}
+
+/** Steps of a window: a reader may get two tokens at once. */
+const WINDOW = 8;
+
+/** The median over windows of a row's steps, each from one token to the one so many steps later. */
+function steadyStep(times: readonly number[], from: number): number {
+  const own = times.filter((time) => time >= from);
+  const steps = own
+    .slice(WINDOW)
+    .map((time, i) => (time - own[i]!) / WINDOW)
+    .sort((a, b) => a - b);
+  return steps[steps.length >> 1] ?? 0;
 }

@@ -70,8 +70,8 @@ export function addBenchSamplerCommand(benchCommand: Command): void {
     .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2))
     .option('--rows <list>', 'sequences side by side', integers(1), [1, 32])
     .option('--prompt <tokens>', 'tokens of a prompt', integer(1), 64)
-    .option('--generate <n>', 'tokens that each row generates', integer(2), 128)
-    .option('--rounds <n>', 'rounds, in each of which every case has its turn', integer(1, 99), 5)
+    .option('--generate <n>', 'tokens that each row generates', integer(16), 256)
+    .option('--rounds <n>', 'rounds, in each of which every case has its turn', integer(1, 99), 7)
     .option(
       '--dry-window <tokens>',
       'also DRY over a prompt of so many equal tokens, one row; 0: not',
@@ -161,7 +161,7 @@ async function measureSeries(
       const item = `${rows} rows, ${one.name}`;
       const done = round * cases.length + i;
       bar.update({ label: 'Measuring', done, total: rounds * cases.length, unit: 'runs', item });
-      times[i]!.push((await measure(engine, caseOf(one, generate))).stepMs);
+      times[i]!.push((await measure(engine, caseOf(one, generate))).steadyStepMs);
     }
   }
   return summarise(cases, times, rows, prompt, engine.info.device.kind);
