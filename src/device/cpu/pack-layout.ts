@@ -31,7 +31,7 @@ export const BLOCK_ROWS = 8;
 /** Columns of a chunk: the smallest group. */
 export const CHUNK = 32;
 
-/** Which of the two wasm builds reads the pack: their byte order differs. */
+/** Which wasm builds read the pack, for their byte order differs: the plain one, or both with relaxed SIMD. */
 export type KernelBuild = 'simd' | 'relaxed';
 
 export interface PackedSegment {
