@@ -18,6 +18,8 @@ export interface AttentionCase extends AttentionShape {
   readonly window?: number | null;
   readonly softcap?: number | null;
   readonly blockTokens?: number;
+  /** Slots that are kept as floats of this type until they are converted. */
+  readonly young?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
   /** Keys, values and queries are drawn normal, times this. */
   readonly spread?: number;
 }
@@ -34,6 +36,7 @@ export class AttentionBench {
   readonly #tensors;
   readonly #frequencies: Float64Array;
   readonly #norms: { q: Float32Array; k: Float32Array } | null;
+  readonly #young: Set<number>;
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
 
@@ -50,10 +53,8 @@ export class AttentionBench {
       blockTokens,
       slots: SLOTS,
       maxBlocksPerSlot: perSlot,
+      young: c.young ? { blocks: SLOTS * perSlot, dtype: c.young.dtype } : null,
     });
-    // Blocks in a scrambled order, so that nothing works by their lying side by side.
-    const order = Uint32Array.from({ length: SLOTS * perSlot }, (_, i) => (i * 173 + 29) % (SLOTS * perSlot));
-    for (let s = 0; s < SLOTS; s++) pool.setBlocks(s, 0, order.slice(s * perSlot, (s + 1) * perSlot));
     const rope =
       c.rope === null
         ? null
@@ -104,6 +105,15 @@ export class AttentionBench {
     this.#tensors = tensors;
     this.#frequencies = frequencies;
     this.#norms = norms;
+    this.#young = new Set(c.young?.slots ?? []);
+    for (let s = 0; s < SLOTS; s++) {
+      const first = this.#young.has(s) ? pool.spec.blocks : 0;
+      pool.setBlocks(
+        s,
+        0,
+        this.#blocksOf(s).map((block) => block + first),
+      );
+    }
     for (let s = 0; s < SLOTS; s++) {
       this.#keys.push(Array.from({ length: c.kvHeads }, () => []));
       this.#values.push(Array.from({ length: c.kvHeads }, () => []));
@@ -116,6 +126,44 @@ export class AttentionBench {
 
   context(slot: number): number {
     return this.#keys[slot]![0]!.length;
+  }
+
+  /** Converts a slot that was young, to the blocks that were kept for it. */
+  async convert(slot: number): Promise<void> {
+    const { key, value, blockTokens = 16 } = this.#case;
+    const perSlot = SLOT_TOKENS / blockTokens;
+    const count = Math.ceil(this.context(slot) / blockTokens);
+    const to = this.#blocksOf(slot);
+    await this.#pool.convert(
+      to.map((block) => block + SLOTS * perSlot).subarray(0, count),
+      to.subarray(0, count),
+    );
+    this.#pool.setBlocks(slot, 0, to);
+    this.#young.delete(slot);
+    const store = (history: Float64Array[][], format: KvFormat, side: KvSide): void => {
+      for (const vectors of history)
+        vectors.forEach((x, t) => {
+          vectors[t] = storeVector(format, side, x);
+        });
+    };
+    store(this.#keys[slot]!, key, 'key');
+    store(this.#values[slot]!, value, 'value');
+  }
+
+  #blocksOf(slot: number): Uint32Array {
+    const perSlot = SLOT_TOKENS / (this.#case.blockTokens ?? 16);
+    // Blocks in a scrambled order, so that nothing works by their lying side by side.
+    return Uint32Array.from(
+      { length: perSlot },
+      (_, i) => ((slot * perSlot + i) * 173 + 29) % (SLOTS * perSlot),
+    );
+  }
+
+  #formats(slot: number): { key: KvFormat; value: KvFormat } {
+    const { key, value, young } = this.#case;
+    if (young === undefined || !this.#young.has(slot)) return { key, value };
+    const float: KvFormat = { kind: 'float', dtype: young.dtype };
+    return { key: float, value: float };
   }
 
   async close(): Promise<void> {
@@ -135,7 +183,7 @@ export class AttentionBench {
     expectedQ: Float64Array;
     rows: number;
   }> {
-    const { heads, kvHeads, headDim, key, value } = this.#case;
+    const { heads, kvHeads, headDim } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const rows = lengths.reduce((a, b) => a + b, 0);
     const qkv = data ?? this.#draw(rows);
@@ -152,8 +200,9 @@ export class AttentionBench {
           const k = this.#normed(head(heads + h), 'k');
           this.#rotate(k, position);
           const v = head(heads + kvHeads + h);
-          this.#keys[slot]![h]!.push(storeVector(key, 'key', k));
-          this.#values[slot]![h]!.push(storeVector(value, 'value', v));
+          const formats = this.#formats(slot);
+          this.#keys[slot]![h]!.push(storeVector(formats.key, 'key', k));
+          this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
         }
         for (let h = 0; h < heads; h++) {
           const q = this.#normed(head(h), 'q');
@@ -178,7 +227,7 @@ export class AttentionBench {
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
   #draw(rows: number): Float32Array {
-    const { heads, kvHeads, headDim, key, value } = this.#case;
+    const { heads, kvHeads, headDim, key, value, young } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const qkv = this.#random.normals(rows * width, this.#case.spread ?? 1);
     for (let at = 0; at < qkv.length; at += headDim) {
@@ -186,7 +235,13 @@ export class AttentionBench {
       if (h < heads) continue;
       const side: KvSide = h < heads + kvHeads ? 'key' : 'value';
       const format = side === 'key' ? key : value;
-      while (!isDecided(format, side, qkv.subarray(at, at + headDim))) {
+      const decided = (): boolean => {
+        const x = qkv.subarray(at, at + headDim);
+        return (
+          isDecided(format, side, x) && (young === undefined || isDecided(format, side, x.map(roundF16)))
+        );
+      };
+      while (!decided()) {
         qkv.set(this.#random.normals(headDim, this.#case.spread ?? 1), at);
       }
     }

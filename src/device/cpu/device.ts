@@ -140,7 +140,7 @@ export class CpuDevice implements Device {
 
   createKvPool(spec: KvPoolSpec): KvPool {
     this.#threads.check();
-    return new CpuKvPool(this.#set, spec);
+    return new CpuKvPool(this.#set, this.#threads, spec);
   }
 
   async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {

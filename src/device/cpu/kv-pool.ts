@@ -1,9 +1,11 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
 import type { KvPool, KvPoolSpec } from '../kv.js';
+import { Converter } from './kv-convert.js';
 import { STORE_BYTES } from './kv-layout.js';
 import { checkLayer, layerBytes, type Tables, writeStore } from './kv-store.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
+import type { ThreadPool } from './pool.js';
 
 export interface CpuKvLayer {
   readonly memory: DeviceMemory;
@@ -21,9 +23,10 @@ export class CpuKvPool implements KvPool {
   /** The block table `[slots, maxBlocksPerSlot]`, once in each memory that holds a layer. */
   readonly #tables = new Map<DeviceMemory, { at: number; words: Uint32Array<ArrayBufferLike> }>();
   readonly #shared = new Map<DeviceMemory, Map<string, number>>();
+  #converter: Converter | null = null;
   #disposed = false;
 
-  constructor(set: MemorySet, spec: KvPoolSpec) {
+  constructor(set: MemorySet, threads: ThreadPool, spec: KvPoolSpec) {
     check(spec);
     this.spec = spec;
     this.#set = set;
@@ -45,6 +48,11 @@ export class CpuKvPool implements KvPool {
         view.fill(0);
         this.#tables.set(memory, { at, words: view });
       }
+      if (spec.young) {
+        this.#converter = new Converter(set, threads, spec, this.layers, this.lastTokens, (memory, bytes) =>
+          this.#own(set.allocateIn(memory, bytes)),
+        );
+      }
     } catch (error) {
       this.dispose();
       throw error;
@@ -61,7 +69,8 @@ export class CpuKvPool implements KvPool {
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
-    const { slots, maxBlocksPerSlot, blocks: count } = this.spec;
+    const { slots, maxBlocksPerSlot, young } = this.spec;
+    const count = this.spec.blocks + (young?.blocks ?? 0);
     if (!(slot >= 0 && slot < slots && first >= 0 && first + blocks.length <= maxBlocksPerSlot)) {
       throw badTable(`entries ${first} to ${first + blocks.length} of slot ${slot} lie outside the table`);
     }
@@ -72,8 +81,18 @@ export class CpuKvPool implements KvPool {
     for (const { words } of this.#tables.values()) words.set(blocks, at);
   }
 
-  async convert(from: Uint32Array): Promise<void> {
-    if (from.length > 0) throw badSpec('young blocks');
+  async convert(from: Uint32Array, to: Uint32Array): Promise<void> {
+    if (from.length === 0 && to.length === 0) return;
+    const { blocks, young } = this.spec;
+    const most = blocks + (young?.blocks ?? 0);
+    if (from.length !== to.length) throw badConversion(`${from.length} blocks to ${to.length}`);
+    for (const block of from) {
+      if (!(block >= blocks && block < most)) throw badConversion(`block ${block}, which is not young`);
+    }
+    for (const block of to) {
+      if (!(block < blocks)) throw badConversion(`a block to ${block}, which is none of the layers' own`);
+    }
+    await this.#converter?.run(from, to);
   }
 
   dispose(): void {
@@ -110,7 +129,7 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, young }: 
   if (!whole(blocks, 1) || !whole(slots, 1) || !whole(maxBlocksPerSlot, 1)) {
     throw badSpec(`${blocks} blocks for ${slots} slots of ${maxBlocksPerSlot}`);
   }
-  if (young) throw badSpec('young blocks');
+  if (young && !whole(young.blocks, 1)) throw badSpec(`${young.blocks} young blocks`);
   layers.forEach((layer, index) => {
     const { headDim, kvHeads } = layer;
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
@@ -124,6 +143,12 @@ function badSpec(what: string): KvantError {
   return new KvantError('kv-pool-unsupported', `The CPU device has no KV pool for ${what}.`, {
     kind: 'unsupported',
     fix: 'Head sizes are multiples of 4 up to 256; a block holds 16, 32 or 64 tokens.',
+  });
+}
+
+function badConversion(what: string): KvantError {
+  return new KvantError('bad-block-table', `convert: cannot convert ${what}.`, {
+    fix: "Convert young blocks, from the pool's block count on, to as many others.",
   });
 }
 

@@ -2,7 +2,7 @@ import {
   BOOK_CENTROIDS, BOOK_MIDPOINTS, KIND_AFFINE, KIND_F16, KIND_TURBO, SIDE_BITS, SIDE_CODEBOOK, SIDE_CODES, SIDE_GROUP,
   SIDE_HEAD_BYTES, SIDE_KIND, SIDE_META, SIDE_ROTATION, SIDE_VECTOR_BYTES,
 } from '../kv-layout';
-import { storeKey, storeValue, toHalves } from './kv';
+import { halfValue, storeKey, storeValue, toHalves } from './kv';
 import { packKey, packValue } from './kv-codes';
 import { maxLanes, sumLanes } from './math';
 import { rotate } from './rotation';
@@ -48,12 +48,6 @@ export function storeVector(
 @inline function finite(x: v128): v128 {
   const number = v128.and(x, f32x4.eq(x, x));
   return f32x4.max(f32x4.min(number, f32x4.splat(65504)), f32x4.splat(-65504));
-}
-
-/** The value of f16 bits (no infinities). */
-// @ts-ignore: decorator
-@inline function halfValue(bits: u32): f32 {
-  return reinterpret<f32>((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * reinterpret<f32>(0x77800000);
 }
 
 /** Codes of a group, a byte each; gives scale and bias. */

@@ -108,3 +108,36 @@ export function storeValue(from: usize, at: usize, token: u32, dim: u32, blockTo
     if (rest != 0) memory.copy(at + (whole * blockTokens + token * rest) * 4, from + whole * 4, rest * 4);
   }
 }
+
+/** The value of f16 bits, as `toHalves` makes them. */
+// @ts-ignore: decorator
+@inline export function halfValue(bits: u32): f32 {
+  return reinterpret<f32>((bits & 0x8000) << 16 | (bits & 0x7fff) << 13) * reinterpret<f32>(0x77800000);
+}
+
+/** Reads one K vector as `dim` floats; `at` is the head's place in the block. */
+export function loadKey(at: usize, token: u32, dim: u32, half: bool, to: usize): void {
+  const inTile = token % TILE;
+  const tile: usize = at + (token - inTile) * dim * (half ? 2 : 4);
+  const place = (inTile & 8) + (inTile & 3) * 2 + ((inTile >> 2) & 1);
+  for (let d: u32 = 0; d < dim; d++) {
+    const value = half
+      ? halfValue(load<u16>(tile + (d * TILE + place) * 2))
+      : load<f32>(tile + (d * TILE + inTile) * 4);
+    store<f32>(to + d * 4, value);
+  }
+}
+
+/** Reads one V vector. */
+export function loadValue(at: usize, token: u32, dim: u32, blockTokens: u32, half: bool, to: usize): void {
+  const whole = dim & ~15;
+  const rest = dim - whole;
+  for (let d: u32 = 0; d < dim; d++) {
+    const index = d < whole ? (d & ~15) * blockTokens + token * 16 : whole * blockTokens + token * rest;
+    const i = d < whole ? d & 15 : d - whole;
+    // Pairs: of eight values, i and 4 + i.
+    const place = d < whole && half ? (i & 8) + (i & 3) * 2 + ((i >> 2) & 1) : i;
+    const value = half ? halfValue(load<u16>(at + (index + place) * 2)) : load<f32>(at + (index + place) * 4);
+    store<f32>(to + d * 4, value);
+  }
+}
