@@ -25,7 +25,8 @@ async function score(names: readonly string[], limit: number | undefined, cut: b
   const lanes = formats.map(({ kv }) => ({ kv, rows: 1, context: 1024 }));
   await using bench = await Workbench.open({ model: DEMO }, { device: 'cpu' }, lanes);
   const texts = await readTexts(`${FIXTURES}/texts.jsonl`, bench.text, 'texts', { limit });
-  return scoreCaches(bench, formats, texts, cut, () => {});
+  // Awaited here: the device goes when this returns.
+  return await scoreCaches(bench, formats, texts, cut, () => {});
 }
 
 describe('next-token distributions', () => {
@@ -55,7 +56,7 @@ describe('next-token distributions', () => {
 });
 
 it('texts cut into odd chunks give the same bits', { timeout: 300_000 }, async () => {
-  for (const { name, identical } of await score(['f16', 'affine4', 'turbo3.5', 'affine8/turbo2'], 4, true))
+  for (const { name, identical } of await score(['f16', 'affine4', 'turbo3.5', 'affine8/turbo2'], 2, true))
     expect(identical, name).toBe(true);
 });
 
