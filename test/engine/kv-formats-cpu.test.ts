@@ -1,8 +1,10 @@
 /** The design's promises 1 and 2 for every way to store K and V, on the CPU: bitwise. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createCpuDevice } from '../../src/device/cpu/index.js';
 import { Engine } from '../../src/engine/engine.js';
 import type { EngineOptions, GenerateRequest } from '../../src/engine/types.js';
 import { seeded } from './core-harness.js';
+import { Watch } from './watched-device.js';
 
 const MODEL = new URL('../../models/demo-text', import.meta.url).pathname;
 
@@ -69,6 +71,49 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     const grown = await Promise.all(long.map((request) => answer(other, request)));
     expect(grown).toEqual(await Promise.all(long.map((request) => answer(engine, request))));
     expect((await other.stats()).preemptions).toBeGreaterThan(0);
+  });
+});
+
+describe('KV quantised late', () => {
+  const way: EngineOptions = { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 30 };
+
+  it('rows of both kinds share batches, whatever the chunks, and nothing that is in use is touched', async () => {
+    const watch = new Watch();
+    await using engine = await Engine.load(
+      MODEL,
+      { ...way, maxContext: 160, maxRows: 8, maxBatchTokens: 96, worker: false },
+      {
+        makeDevice: async () => ({
+          device: watch.wrap(await createCpuDevice({ threads: 2 })),
+          reason: 'watched',
+        }),
+      },
+    );
+    const alone: (readonly number[])[] = [];
+    for (const request of REQUESTS) alone.push(await answer(engine, request));
+    const converted = watch.conversions;
+    expect(converted).toBeGreaterThan(3);
+    expect(await Promise.all(REQUESTS.map((request) => answer(engine, request)))).toEqual(alone);
+    expect(watch.conversions).toBe(2 * converted);
+    expect(watch.faults).toEqual([]);
+    const { bytesPerToken, young } = engine.info.kv;
+    const kvMemory = 16 * (12 * bytesPerToken + 4 * 8192);
+    expect(young).toEqual({ start: 30, dtype: 'f16', blocks: 16 });
+    await using small = await load({ ...way, maxRows: 4, maxBatchTokens: 7, kvMemory });
+    expect(await Promise.all(REQUESTS.map((request) => answer(small, request)))).toEqual(alone);
+  });
+
+  it('is not quantised from the first, nor never', async () => {
+    const tokens = async (options: EngineOptions): Promise<string> => {
+      await using engine = await load({ ...options, kvSkipLayers: [], maxRows: 8 });
+      return JSON.stringify(await Promise.all(REQUESTS.map((request) => answer(engine, request))));
+    };
+    const answers = [
+      await tokens({ kvFormat: 'turbo2' }),
+      await tokens({ kvFormat: 'turbo2', quantizedKvStart: 40 }),
+      await tokens({ kvFormat: 'turbo2', quantizedKvStart: 200 }),
+    ];
+    expect(new Set(answers).size).toBe(3);
   });
 });
 

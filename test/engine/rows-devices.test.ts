@@ -1,6 +1,10 @@
-/** Promises 1 and 2 on every device that keeps them bitwise, with a tiny model: any company, any chunks, any pool. */
+/**
+ * Promises 1 and 2 on every device that keeps them bitwise, with a tiny model: any company, any chunks, any pool, any way
+ * to keep K and V.
+ */
 import { describe, expect, it } from 'vitest';
-import type { HostConfig } from '../../src/engine/messages.js';
+import type { HostConfig, HostInfo } from '../../src/engine/messages.js';
+import type { KvOptions } from '../../src/kv/options.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
 import { resolveSampling } from '../../src/sampling/params.js';
 import { NO_RULES } from '../../src/sampling/token-rules.js';
@@ -30,7 +34,7 @@ async function answers(
   spec: DeviceSpec,
   options: Partial<HostConfig>,
   together: boolean,
-): Promise<number[][]> {
+): Promise<{ readonly ids: number[][]; readonly kv: HostInfo['kv']; readonly conversions: number }> {
   const device = await spec.create();
   const ids: number[][] = jobs.map(() => []);
   let wake: () => void = () => {};
@@ -57,24 +61,46 @@ async function answers(
     if (!together) await until(id + 1);
   }
   await until(jobs.length);
+  const { conversions } = host.core.stats();
   await host.close(false);
-  return ids;
+  return { ids, kv: host.info.kv, conversions };
 }
 
+const WAYS: readonly { readonly kv: KvOptions; readonly conversions: number }[] = [
+  { kv: { kvFormat: 'f32' }, conversions: 0 },
+  { kv: { kvFormat: 'affine8/turbo4', kvSkipLayers: [] }, conversions: 0 },
+  // All but the prompts of 1 and 7 tokens come of age.
+  { kv: { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 20 }, conversions: 4 },
+];
+
 describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
-  it('alone, in company, in small chunks and in a small pool: the same tokens', {
-    timeout: 300_000,
-  }, async () => {
-    const kv = { kvFormat: 'f32' };
-    const alone = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 1 }, false);
-    expect(alone.map((ids) => ids.length)).toEqual(jobs.map((job) => job.sampling.maxTokens));
-    expect(await answers(spec, { kv, maxBatchTokens: 64, maxRows: 6 }, true)).toEqual(alone);
-    expect(
-      await answers(
-        spec,
-        { maxBatchTokens: 9, maxRows: 3, maxContext: 64, kv, kvMemory: 5 * 16 * 2048 },
-        true,
-      ),
-    ).toEqual(alone);
+  it.each(WAYS)(
+    'alone, in company, in small chunks and in a small pool: the same tokens, %j',
+    {
+      timeout: 300_000,
+    },
+    async ({ kv, conversions }) => {
+      const alone = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 1 }, false);
+      expect(alone.ids.map((ids) => ids.length)).toEqual(jobs.map((job) => job.sampling.maxTokens));
+      expect(alone.conversions).toBe(conversions);
+      const crowd = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 6 }, true);
+      expect(crowd.ids).toEqual(alone.ids);
+      // Room for one sequence of 64 tokens and a little more.
+      const { bytesPerToken, young, bytes, blocks } = alone.kv;
+      const youngBlock = young === null ? 0 : (bytes - blocks * 16 * bytesPerToken) / young.blocks;
+      const kvMemory = 5 * 16 * bytesPerToken + 2 * youngBlock;
+      const small = { kv, maxBatchTokens: 9, maxRows: 3, maxContext: 64, kvMemory };
+      expect((await answers(spec, small, true)).ids).toEqual(alone.ids);
+    },
+  );
+
+  it('a sequence that is quantised late is float before', { timeout: 300_000 }, async () => {
+    const options = { maxBatchTokens: 64, maxRows: 6 };
+    const ask = async (kv: KvOptions) => (await answers(spec, { ...options, kv }, true)).ids;
+    const float = await ask({ kvFormat: 'f32/f32' });
+    const ids = await ask({ kvFormat: 'f32/turbo2', kvSkipLayers: [], quantizedKvStart: 42 });
+    // Of the prompt of 40 three tokens are drawn over floats alone; the others never come so far, or start beyond.
+    for (const [i, { prompt }] of jobs.entries())
+      expect(ids[i]!.slice(0, 43 - prompt.length)).toEqual(float[i]!.slice(0, 43 - prompt.length));
   });
 });
