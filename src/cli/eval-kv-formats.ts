@@ -15,7 +15,10 @@ export interface EvalFormat {
 
 export const BASELINE = 'f16';
 
-/** What is judged when nothing is named: every width, the other groups, and the mixtures that make sense. */
+/**
+ * What is judged when nothing is named: every width, the other groups, the mixtures that make sense; what correcting the
+ * norms of keys is worth, and what leaving the last layer alone is.
+ */
 const FORMATS = [
   BASELINE,
   'f32',
@@ -23,6 +26,8 @@ const FORMATS = [
   ...['affine8-g32', 'affine4-g32', 'affine4-g128', 'affine3-g32'],
   ...['8', '4', '3.5', '3', '2.5', '2'].map((bits) => `turbo${bits}`),
   ...['affine8/affine4', 'affine8/turbo4', 'affine4/turbo3', 'turbo4/turbo2'],
+  ...['turbo4-plain', 'turbo3-plain', 'turbo2-plain'],
+  ...['affine8', 'affine4', 'turbo4', 'turbo3.5', 'turbo2'].map((name) => `${name}:all-layers`),
 ];
 
 /** What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float. */

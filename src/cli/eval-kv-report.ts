@@ -133,7 +133,7 @@ export function recallPlot(report: EvalKvReport): string | null {
 
 /** `affine4-g32` → `affine, groups of 32`. */
 function familyName(name: string): string {
-  if (/[:+]/.test(name)) return 'variants';
+  if (/:|-plain/.test(name)) return 'variants';
   if (/^f\d+$/.test(name)) return 'float';
   const affine = /^affine\d+(?:-g(\d+))?$/.exec(name);
   if (affine !== null) return `affine, groups of ${affine[1] ?? '64'}`;

@@ -40,6 +40,8 @@ export interface AffineKv {
 export interface TurboKv {
   readonly kind: 'turboquant';
   readonly bits: 2 | 3 | 4 | 8;
+  /** Keys store the norm n as values do: for measuring what the correction is worth, and for nothing else. */
+  readonly plainKeys?: true;
 }
 
 export const AFFINE_BITS = [2, 3, 4, 5, 6, 8] as const;
@@ -85,7 +87,7 @@ export function requireFloat(format: KvFormat, device: string): FloatKv {
 /** The format as people write it: `f16`, `affine8` (groups of 64), `affine4-g32`, `turbo3`. */
 export function kvFormatName(format: KvFormat): string {
   if (format.kind === 'float') return format.dtype;
-  if (format.kind === 'turboquant') return `turbo${format.bits}`;
+  if (format.kind === 'turboquant') return `turbo${format.bits}${format.plainKeys ? '-plain' : ''}`;
   return `affine${format.bits}${format.groupSize === 64 ? '' : `-g${format.groupSize}`}`;
 }
 

@@ -7,7 +7,7 @@ describe('KV format names', () => {
     'f16',
     'f32',
     ...AFFINE_BITS.flatMap((b) => AFFINE_GROUPS.map((g) => `affine${b}${g === 64 ? '' : `-g${g}`}`)),
-    ...TURBO_BITS.map((b) => `turbo${b}`),
+    ...TURBO_BITS.flatMap((b) => [`turbo${b}`, `turbo${b}-plain`]),
   ];
 
   it('are read as they are written', () => {
@@ -25,6 +25,7 @@ describe('KV format names', () => {
         expect(parseKvChoice(kvChoiceName(choice))).toEqual(choice);
       }
     expect(parseKvChoice('turbo3.5')).toEqual(parseKvChoice('turbo3/turbo4'));
+    expect(parseKvChoice('turbo3.5-plain')).toEqual(parseKvChoice('turbo3-plain/turbo4'));
     expect(parseKvChoice('turbo2.5')).toEqual(parseKvChoice('turbo2/turbo3'));
     expect(
       ['turbo3/turbo4', 'affine8/affine8', 'affine8/turbo4'].map((n) => kvChoiceName(parseKvChoice(n))),

@@ -32,7 +32,8 @@ export const KV_FORMAT_NAMES: readonly string[] = [
 ];
 
 /**
- * One format: `f16`, `f32`, `affine4` (groups of 64), `affine8-g32`, `turbo3`; what `kvFormatName` writes.
+ * One format: `f16`, `f32`, `affine4` (groups of 64), `affine8-g32`, `turbo3`; what `kvFormatName` writes. `turbo3-plain`
+ * leaves out what corrects the norms of keys: `kvant eval kv` shows what that is worth.
  * Errors: `kv-format-unknown`.
  */
 export function parseKvFormat(name: string): KvFormat {
@@ -46,9 +47,9 @@ export function parseKvFormat(name: string): KvFormat {
  * Errors: `kv-format-unknown`.
  */
 export function parseKvChoice(name: string): KvChoice {
-  const half = /^turbo(\d+)\.5$/.exec(name);
+  const half = /^turbo(\d+)\.5(-plain)?$/.exec(name);
   const [key, value, ...rest] =
-    half === null ? name.split('/') : [`turbo${half[1]}`, `turbo${Number(half[1]) + 1}`];
+    half === null ? name.split('/') : [`turbo${half[1]}${half[2] ?? ''}`, `turbo${Number(half[1]) + 1}`];
   const k = formatOf(key ?? '');
   const v = formatOf(value ?? key ?? '');
   if (k === undefined || v === undefined || rest.length > 0) throw unknown(name);
@@ -59,8 +60,8 @@ export function parseKvChoice(name: string): KvChoice {
 export function kvChoiceName({ key, value }: KvChoice): string {
   const [k, v] = [kvFormatName(key), kvFormatName(value)];
   if (k === v) return k;
-  if (key.kind === 'turboquant' && value.kind === 'turboquant' && value.bits === key.bits + 1)
-    return `turbo${key.bits}.5`;
+  const turbo = key.kind === 'turboquant' && value.kind === 'turboquant' && !value.plainKeys;
+  if (turbo && value.bits === key.bits + 1) return `turbo${key.bits}.5${key.plainKeys ? '-plain' : ''}`;
   return `${k}/${v}`;
 }
 
@@ -84,12 +85,14 @@ export function isFloat(format: KvFormat): format is FloatKv {
 
 function formatOf(name: string): KvFormat | undefined {
   if (name === 'f16' || name === 'f32') return { kind: 'float', dtype: name };
-  const match = /^(?:turbo(\d)|affine(\d)(?:-g(\d+))?)$/.exec(name);
+  const match = /^(?:turbo(\d)(-plain)?|affine(\d)(?:-g(\d+))?)$/.exec(name);
   if (match === null) return undefined;
-  const [, turbo, bits, group] = match;
-  return turbo !== undefined
-    ? turboFormat(Number(turbo))
-    : affineFormat(Number(bits), Number(group ?? DEFAULT_KV_GROUP));
+  const [, turbo, plain, bits, group] = match;
+  if (turbo !== undefined) {
+    const format = turboFormat(Number(turbo));
+    return format === undefined || plain === undefined ? format : { ...format, plainKeys: true };
+  }
+  return affineFormat(Number(bits), Number(group ?? DEFAULT_KV_GROUP));
 }
 
 function unknown(name: string): KvantError {

@@ -32,6 +32,7 @@ export const FORMATS: readonly KvFormat[] = [
 export const MIXED: readonly (readonly [key: KvFormat, value: KvFormat])[] = [
   [turbo(3), turbo(4)],
   [turbo(2), turbo(3)],
+  [{ kind: 'turboquant', bits: 2, plainKeys: true }, turbo(4)],
   [affine(8), affine(4)],
   [affine(8), turbo(4)],
   [turbo(4), affine(4, 32)],

@@ -65,7 +65,7 @@ export function encodeVector(format: KvFormat, side: KvSide, x: ArrayLike<number
     Number.isNaN(value) ? 0 : Math.min(F16_MAX, Math.max(-F16_MAX, value)),
   );
   if (format.kind === 'affine') return { ...none, ...affine(finite, format.bits, format.groupSize) };
-  return { ...none, ...turbo(finite, format.bits, side) };
+  return { ...none, ...turbo(finite, format.bits, side, format.plainKeys !== true) };
 }
 
 function affine(x: Float64Array, bits: number, groupSize: number) {
@@ -94,7 +94,7 @@ function affine(x: Float64Array, bits: number, groupSize: number) {
   return { codes, scales, biases, decoded, margin };
 }
 
-function turbo(x: Float64Array, bits: number, side: KvSide) {
+function turbo(x: Float64Array, bits: number, side: KvSide, corrects: boolean) {
   const headDim = x.length;
   const { centroids, midpoints } = turboCodebook(headDim, bits);
   const rotation = turboRotation(headDim, side);
@@ -113,7 +113,7 @@ function turbo(x: Float64Array, bits: number, side: KvSide) {
     codes[d] = code;
     likeness += value * centroids[code]!;
   });
-  const stored = length === 0 ? 0 : side === 'key' ? length / likeness : length;
+  const stored = length === 0 ? 0 : side === 'key' && corrects ? length / likeness : length;
   const norm = roundF16(Math.min(F16_MAX, stored));
   const decoded = unrotate(
     rotation,

@@ -28,6 +28,8 @@ export const SIDE_MOST = 40;
 /** TurboQuant: see rotation.ts and kv-turbo.ts of the kernels. */
 export const SIDE_ROTATION = 44;
 export const SIDE_CODEBOOK = 48;
+/** TurboQuant: 1 where keys store their norm as values do. */
+export const SIDE_PLAIN = 52;
 export const SIDE_BYTES = 64;
 export const STORE_YOUNG = 256;
 export const STORE_BYTES = 272;

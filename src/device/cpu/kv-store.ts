@@ -47,6 +47,7 @@ import {
   SIDE_KIND,
   SIDE_META,
   SIDE_MOST,
+  SIDE_PLAIN,
   SIDE_ROTATION,
   SIDE_UNIT,
   SIDE_VECTOR_BYTES,
@@ -154,6 +155,7 @@ function writeSide(
   }
   const book = integerCentroids(format, side, headDim);
   put(SIDE_KIND, KIND_TURBO);
+  put(SIDE_PLAIN, format.plainKeys ? 1 : 0);
   put(SIDE_GROUP, headDim);
   put(SIDE_FORMAT, TURBO_FORMATS[format.bits]);
   put(SIDE_CENTRE, book.centre);

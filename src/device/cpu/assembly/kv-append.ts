@@ -1,6 +1,6 @@
 import {
   BOOK_CENTROIDS, BOOK_MIDPOINTS, KIND_AFFINE, KIND_F16, KIND_TURBO, SIDE_BITS, SIDE_CODEBOOK, SIDE_CODES, SIDE_GROUP,
-  SIDE_HEAD_BYTES, SIDE_KIND, SIDE_META, SIDE_ROTATION, SIDE_VECTOR_BYTES,
+  SIDE_HEAD_BYTES, SIDE_KIND, SIDE_META, SIDE_PLAIN, SIDE_ROTATION, SIDE_VECTOR_BYTES,
 } from '../kv-layout';
 import { halfValue, storeKey, storeValue, toHalves } from './kv';
 import { packKey, packValue } from './kv-codes';
@@ -123,7 +123,7 @@ function codeTurbo(side: usize, bits: u32, isKey: bool, x: usize, dim: u32, code
     storeBytes(codes + d, code);
   }
   let norm = length;
-  if (isKey && length > 0) {
+  if (isKey && length > 0 && load<u32>(side, SIDE_PLAIN) == 0) {
     let likeness = f32x4.splat(0);
     for (let d: u32 = 0; d < dim; d += 4) {
       const c = f32x4(

@@ -108,6 +108,7 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
     };
   }
   const bits = format.bits;
+  const corrects = name === 'keys' && !format.plainKeys;
   const offsets = tableOffsets(bits, headDim);
   const word = (i: string): string => tableWord(side, n, i);
   const rotated = rotateText({
@@ -146,7 +147,7 @@ var<private> ${name}_norms: vec4<f32>;`,
       } else {
         for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }
       }
-      ${name === 'keys' ? 'let likeness = total_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
+      ${corrects ? 'let likeness = total_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
       ${name}_norms[kv & 1u] = norm;
       ${pack}
       workgroupBarrier();
