@@ -3,6 +3,7 @@
  * to keep K and V.
  */
 import { describe, expect, it } from 'vitest';
+import type { DeviceStats } from '../../src/device/device.js';
 import type { HostConfig, HostInfo } from '../../src/engine/messages.js';
 import type { KvOptions } from '../../src/kv/options.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
@@ -34,11 +35,18 @@ async function answers(
   spec: DeviceSpec,
   options: Partial<HostConfig>,
   together: boolean,
-): Promise<{ readonly ids: number[][]; readonly kv: HostInfo['kv']; readonly conversions: number }> {
+): Promise<{
+  readonly ids: number[][];
+  readonly kv: HostInfo['kv'];
+  readonly conversions: number;
+  readonly early: DeviceStats | null;
+  readonly late: DeviceStats;
+}> {
   const device = await spec.create();
   const ids: number[][] = jobs.map(() => []);
   let wake: () => void = () => {};
   let finished = 0;
+  let early: DeviceStats | null = null;
   const host = await loadTiny(device, options, (events) => {
     for (const event of events) {
       ids[event.request]!.push(...event.ids);
@@ -59,11 +67,12 @@ async function answers(
       receivedAt: 0,
     });
     if (!together) await until(id + 1);
+    if (id === 1) early = host.core.stats().device;
   }
   await until(jobs.length);
-  const { conversions } = host.core.stats();
+  const { conversions, device: late } = host.core.stats();
   await host.close(false);
-  return { ids, kv: host.info.kv, conversions };
+  return { ids, kv: host.info.kv, conversions, early, late };
 }
 
 const WAYS: readonly { readonly kv: KvOptions; readonly conversions: number }[] = [
@@ -83,6 +92,8 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
       const alone = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 1 }, false);
       expect(alone.ids.map((ids) => ids.length)).toEqual(jobs.map((job) => job.sampling.maxTokens));
       expect(alone.conversions).toBe(conversions);
+      // The first two had a conversion, where there are any: what came after made nothing that stays.
+      expect(alone.late).toEqual(alone.early);
       const crowd = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 6 }, true);
       expect(crowd.ids).toEqual(alone.ids);
       // Room for one sequence of 64 tokens and a little more.
