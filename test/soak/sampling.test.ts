@@ -13,7 +13,7 @@ import { loadTiny } from '../engine/tiny-host.js';
 import { expectFlat, heapUsed } from './heap.js';
 
 const ROWS = 4;
-const SOAKED = ['cpu relaxed'];
+const SOAKED = ['cpu relaxed', 'webgpu default'];
 
 const WAYS: readonly SamplingOptions[] = [
   { temperature: 0 },
