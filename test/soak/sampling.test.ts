@@ -44,13 +44,16 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state o
       }
     });
     const { core } = host;
-    const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1));
+    let held = 0;
+    const pause = async (): Promise<void> => {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      held = Math.max(held, core.stats().device.samplerBytes);
+    };
     const quiet = async (): Promise<void> => {
       while (open.size > 0 || core.stats().slotsUsed > 0) await pause();
     };
     const samples: { heap: number; device: string }[] = [];
     let id = 0;
-    let held = 0;
     while (core.stats().steps < steps) {
       while (open.size < ROWS + 2) {
         const sampling = resolveSampling({
@@ -71,18 +74,18 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state o
         if (random() < 0.2) setTimeout((victim: number) => core.cancel(victim), 2, id);
       }
       await pause();
-      held = Math.max(held, core.stats().device.samplerBytes);
       if (core.stats().steps < (steps / 10) * (samples.length + 1)) continue;
       await quiet();
       samples.push({ heap: heapUsed(), device: JSON.stringify({ ...core.stats().device, plans: 0 }) });
     }
     expect(held).toBeGreaterThan(0);
-    expect(core.stats().preemptions).toBeGreaterThan(0);
+    if (!spec.slow) expect(core.stats().preemptions).toBeGreaterThan(0);
     expect(finished).toBeGreaterThan(steps / 50);
     for (const sample of samples) expect(sample.device).toBe(samples[0]!.device);
+    // In so few steps as a software GPU takes the JavaScript engine is still compiling.
     expectFlat(
       samples.map(({ heap }) => heap),
-      20_000,
+      spec.slow ? 200_000 : 20_000,
     );
     await quiet();
     expect(core.stats().device.samplerBytes).toBe(0);
