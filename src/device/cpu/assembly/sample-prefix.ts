@@ -1,7 +1,6 @@
 import { SPAN } from '../sample-words';
-import {
-  blocks, leastZ, loadBounds, setLeastZ, setPrefix, storeBounds, topK, topP, vocab, LEAST_Z,
-} from './sample-row';
+import { leastZ, loadBounds, setLeastZ, setPrefix, storeBounds } from './sample-bounds';
+import { LEAST_Z, blocks, topK, topP, vocab } from './sample-row';
 import {
   countBefore, crossing, cutList, endId, endScore, fillHistogram, findEnd, listBin, listBlocks, listFrom,
   mergeHistograms, startLists, totalWeight, weightBefore,

@@ -1,13 +1,16 @@
 import {
-  BLOCK, CHUNK, F_SIGMA, F_TYPICAL, F_MIROSTAT, F_XTC, P_MIROSTAT_ETA, P_MIROSTAT_TAU, P_TOP_N_SIGMA, P_TYPICAL_P,
-  P_XTC_PROBABILITY, P_XTC_THRESHOLD, S_MU, SPAN,
+  BLOCK, CHUNK, F_MIROSTAT, F_SIGMA, F_TYPICAL, F_XTC, P_MIROSTAT_ETA, P_MIROSTAT_TAU, P_TOP_N_SIGMA, P_TYPICAL_P,
+  P_XTC_PROBABILITY, P_XTC_THRESHOLD, SPAN, S_MU,
 } from '../sample-words';
 import { exp4, maxLanes, sumLanes } from './math';
+import {
+  kept4, least, leastZ, loadBounds, setDistance, setDrop, setLeastZ, setMiddle, setPrefix, storeBounds,
+} from './sample-bounds';
 import { uniforms } from './sample-noise';
 import {
   FAINT, INVALID, MOST, PART_FINITE, PART_MEAN, PART_MOMENT, PART_SQUARES, PART_SUM, blockZ, blocks, blocksOf,
-  chunkEnd, chunks, features, four, idsFrom, inverse, kept4, largest, largestId, least, leastZ, loadBounds, number, partOf,
-  rowLogits, scaled, setDistance, setDrop, setLeastZ, setMiddle, setPrefix, stateOf, storeBounds, vocab,
+  chunkEnd, chunks, features, four, idsFrom, inverse, largest, largestId, number, partOf, rowLogits, scaled, stateOf,
+  vocab,
 } from './sample-row';
 import {
   crossing, endId, endScore, fillHistogram, findEnd, listBin, mergeHistograms, startLists, weightBefore,

@@ -1,8 +1,8 @@
 import { BINS, BLOCK, HISTOGRAM_BYTES, RADIX } from '../sample-words';
 import { exp4, sumLanes } from './math';
+import { isClosed, kept4, middle } from './sample-bounds';
 import {
-  FAINT, MOST, blockZ, blocks, blocksOf, four, histogramOf, idsFrom, isClosed, kept4, lists, middle, rowLogits,
-  scaled, spans, vocab,
+  FAINT, MOST, blockZ, blocks, blocksOf, four, histogramOf, idsFrom, lists, rowLogits, scaled, spans, vocab,
 } from './sample-row';
 
 /**

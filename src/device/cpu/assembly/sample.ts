@@ -8,27 +8,35 @@
  * - *raw*: log-probabilities of logits that are about to change. *mask*, *adjust*: penalties, in place.
  * - *scan*: the largest logit of every block, chunk and row. No later pass reads a block that cannot matter.
  * - *histogram*, *prefix*: the border of top-k and top-p. *moments*, *deviations*, *shape*: those of typical-p,
- *   top-n-sigma and mirostat. *rest*, *xtc*: that of XTC. What a row keeps is a handful of bounds (sample-row.ts).
+ *   top-n-sigma and mirostat. *rest*, *xtc*: that of XTC. What a row keeps is a handful of bounds (sample-bounds.ts).
  * - *draw*: the largest z + noise of each chunk; *finish*: of each row, and the token goes into the row's state.
  * - *rank*, *record*: the log-probability of that token.
+ *
+ * What they read of a row of V logits, 4 V bytes: greedy, and top-k with a small k: all once, in the scan. A draw: once
+ * more, and with top-k or min-p only the blocks that reach the border. Top-p alone, or a large k: in the scan, the
+ * histogram, for the bin of the border, and in the draw what is kept; blocks too faint to weigh anything in the scan
+ * only. Typical-p and mirostat: once more for the moments, typical-p twice more for its histogram and border. XTC:
+ * what is kept, twice. Log-probabilities: in the scan, while the chunk is at hand, and those chunks in which something
+ * may come before the token. A mask: V / 8 bytes and the logits near what it forbids. Penalties: 16 bytes and a logit
+ * for each different id of the history, and 8 bytes for each token within DRY's window.
  */
 import {
-  BLOCK, CHUNK, F_FORCED, F_LOGPROBS, F_MASK, F_MIROSTAT, F_PENALTIES, F_SIGMA, F_TYPICAL, F_XTC, JOB_ADJUST,
-  JOB_DEVIATIONS, JOB_DRAW, JOB_FINISH, JOB_HISTOGRAM, JOB_MASK, JOB_MOMENTS, JOB_PREFIX, JOB_RANK, JOB_RAW,
-  JOB_RECORD, JOB_REST, JOB_SCAN, JOB_SHAPE, JOB_XTC, P_POSITION, W_JOB,
+  BLOCK, CHUNK, F_FORCED, F_LOGPROBS, F_MASK, F_MIROSTAT, F_PENALTIES, F_SIGMA, F_TYPICAL, JOB_ADJUST, JOB_DEVIATIONS,
+  JOB_DRAW, JOB_FINISH, JOB_HISTOGRAM, JOB_MASK, JOB_MOMENTS, JOB_PREFIX, JOB_RAW, JOB_RECORD, JOB_REST, JOB_SCAN,
+  JOB_SHAPE, JOB_XTC, P_POSITION, W_JOB,
 } from '../sample-words';
 import { exp4, maxLanes, share } from './math';
 import { adjust, clampChunk, maskChunk } from './sample-adjust';
+import { isClosed, kept4, least, leastZ, loadBounds, openBounds, shaped, storeBounds } from './sample-bounds';
 import { gatherRaw, gatherTop, rankChunk, writeRecord } from './sample-logprobs';
 import { MOST_NOISE, noise, randomWords } from './sample-noise';
-import {
-  PART_BEST, PART_BEST_ID, PART_ID, PART_MAX, PART_ODD, INVALID, LEAST_Z, MOST, best, bestId, blockZ, blocksOf, boundsOf,
-  chunkEnd, chunks, featuresOf, features, forcedToken, four, idsFrom, isClosed, kept4, largest, largestId, least, leastZ,
-  loadBounds, openBounds, parameter, partOf, readDraw, readRow, result, rowLogits, rows, scaled, setFeatures, setUp,
-  shaped, spans, startBest, stateOf, storeBounds, takeBest, temperature, wantsRaw, word,
-} from './sample-row';
 import { findPrefix, histogram, wantsHistogram, wantsPrefix } from './sample-prefix';
-import { deviations, moments, mirostat, shape, spread, strikes, xtc } from './sample-shape';
+import {
+  INVALID, LEAST_Z, MOST, PART_BEST, PART_BEST_ID, PART_ID, PART_MAX, PART_ODD, blockZ, blocksOf, chunkEnd, chunks,
+  features, featuresOf, forcedToken, four, idsFrom, largestId, parameter, partOf, readDraw, readRow, result, rowLogits,
+  rows, scaled, setFeatures, setUp, spans, stateOf, temperature, wantsRaw, word,
+} from './sample-row';
+import { deviations, mirostat, moments, shape, spread, strikes, xtc } from './sample-shape';
 import { absorb } from './sample-state';
 
 export function sample(p: usize, thread: u32, threads: u32): void {
@@ -140,6 +148,23 @@ function scan(x: usize, from: u32, to: u32, part: usize, maxima: usize): void {
   store<f32>(part, m, PART_MAX);
   store<u32>(part, id, PART_ID);
   store<u32>(part, v128.any_true(odd) ? 1 : 0, PART_ODD);
+}
+
+// The best noisy logit so far, the lowest id of a tie.
+let best: f32 = 0;
+let bestId: u32 = 0;
+
+function startBest(value: f32, id: u32): void {
+  best = value;
+  bestId = id;
+}
+
+// @ts-ignore: decorator
+@inline function takeBest(value: f32, id: u32): void {
+  if (value > best || (value == best && id < bestId)) {
+    best = value;
+    bestId = id;
+  }
 }
 
 function draw(row: u32, chunk: u32): void {
