@@ -1,9 +1,19 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { Random } from '../../../test/devices/numbers.js';
+import { rowsStep } from '../../../test/devices/run.js';
 import { logitsOf, rowCases, tokensOf } from '../../../test/devices/sampling-cases.js';
-import { penalise, type RowParams, sampleRow } from '../../../test/devices/sampling-reference.js';
+import {
+  fillRow,
+  maskOfRow,
+  penalise,
+  type RowParams,
+  sampleRow,
+  specOfRow,
+} from '../../../test/devices/sampling-reference.js';
 import { type Sampled, type SampledRow, Sampler, telling } from '../../../test/devices/sampling-run.js';
+import { randomMatrix } from '../../../test/devices/sources.js';
 import type { Device } from '../device.js';
+import { Ops } from '../ops.js';
 import { FEATURE, RECORD_IDS, RECORD_LOGPROBS, RECORD_WORDS } from '../sampling.js';
 import { SAMPLING_FIELDS } from '../sampling-inputs.js';
 import { type CpuDeviceOptions, createCpuDevice } from './index.js';
@@ -214,5 +224,58 @@ describe('the sampler of the CPU device', () => {
     await sampler.sync(0, { row: { mask: [1] }, tokens });
     expect(() => sampler.rows.setMask(0, new Uint32Array(2))).toThrow(/2 words/);
     expect((await sampler.draw(logits, [{ row: { mask: [1] }, tokens }]))[0]!.token).toBe(1);
+  });
+});
+
+describe('a sampler whose weights lie in another memory', () => {
+  it('draws, records and keeps state as in the first', async () => {
+    const vocab = 2000;
+    const random = new Random(12);
+    const hidden = 64;
+    const head = randomMatrix(random, vocab, hidden, { kind: 'float', dtype: 'f32' }).source;
+    const data = random.normals(4 * hidden);
+    const tokens = { history: [5, 9, 5, 9, 5], promptLength: 1 };
+    const rows: RowParams[] = [
+      { ...PENALISED, logprobs: 4 },
+      { ...PENALISED, temperature: 1, mirostat: { tau: 3, eta: 0.2 }, logprobs: 20, processed: true },
+      { temperature: 1, topP: 0.7 },
+      { mask: [4, 5, 6] },
+    ];
+    const results: number[][] = [];
+    for (const options of [{}, { memoryLimitBytes: 1.25 * 2 ** 20 }]) {
+      const device = await open(options);
+      const filler = options.memoryLimitBytes === undefined ? 0 : 2 ** 20;
+      // The head does not fit beside what the first group will need.
+      device.place([
+        { matrices: [], kvBytes: filler },
+        { matrices: [{ rows: vocab, cols: hidden, format: head.format }], kvBytes: 0 },
+      ]);
+      const weight = await device.loadMatrix([head], { use: 'linear', group: 1 });
+      const ops = new Ops();
+      const x = ops.input('tokens', hidden);
+      ops.sample(ops.linear(ops.selectOutputs(x), weight));
+      const limits = { maxTokens: 4, maxOutputs: 4, maxSequences: 4, maxContext: 64, inFlight: 2 };
+      const program = await device.compile(ops.finish(), limits, null);
+      program.write(x, data);
+      for (const [slot, row] of rows.entries()) {
+        await program.sampler!.sync(slot, specOfRow(row), Int32Array.from(tokens.history), 1);
+        const mask = maskOfRow(row, vocab);
+        if (mask !== null) program.sampler!.setMask(slot, mask);
+      }
+      const step = rowsStep(4, limits);
+      const all: number[] = [];
+      for (let n = 0; n < 3; n++) {
+        rows.forEach((row, r) => {
+          fillRow(step.sampling, r, row, tokens.history.length + n);
+        });
+        all.push(...(await program.submit(step)));
+      }
+      expect(new Set(all.slice(0, 4)).size).toBeGreaterThan(1);
+      results.push(all);
+      if (options.memoryLimitBytes !== undefined) {
+        expect((weight as unknown as { memory: { index: number } }).memory.index).toBe(1);
+      }
+    }
+    expect(results[1]).toEqual(results[0]);
   });
 });
