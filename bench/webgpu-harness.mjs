@@ -322,15 +322,18 @@ export class Bench {
 
   /**
    * Median microseconds of one round of `launches` (a list; several rounds go into a pass so that it lasts about
-   * `targetUs`), and the spread between the first and third quartile over the median.
+   * `targetUs`), and the spread between the first and third quartile over the median. A GPU that idled is slow at first:
+   * `warmMs` of the same work go before.
    */
-  async time(launches, { targetUs = 1500, samples = 9 } = {}) {
+  async time(launches, { targetUs = 1500, samples = 9, warmMs = 0 } = {}) {
     const once = await this.#pass(launches);
     const warm = await this.#pass(launches);
     const rounds = Math.max(1, Math.min(400, Math.ceil(targetUs / Math.max(0.5, Math.min(once, warm)))));
     const many = [];
     for (let i = 0; i < rounds; i++) many.push(...launches);
     const times = [];
+    const until = performance.now() + warmMs;
+    while (performance.now() < until) await this.#pass(many);
     await this.#pass(many);
     for (let i = 0; i < samples; i++) times.push((await this.#pass(many)) / rounds);
     times.sort((a, b) => a - b);

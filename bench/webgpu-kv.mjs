@@ -1,15 +1,17 @@
 // Decode attention over quantised KV: every fast kernel against float64, then its time.
 //
-//   node bench/webgpu-kv.mjs [--only check,time,reduce] [--seconds 300] [--json FILE] [--quick]
+//   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
 
+import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { arenaWord, Bench, f16, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 
 const load = (path) => import(new URL(`../dist/device/${path}`, import.meta.url));
 const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
-const { reduceStage } = await load('webgpu/kernels/attend-reduce.js');
+const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
+const { prefillFits, prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { kvLayout, kvTables, signedCodes } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { kvFormatName } = await load('kv.js');
@@ -18,7 +20,7 @@ const { turboRotation, unrotate } = await load('turboquant/rotation.js');
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
-const only = option('--only', 'check,time,reduce').split(',');
+const only = option('--only', 'check,time').split(',');
 const seconds = Number(option('--seconds', '300'));
 const jsonPath = option('--json', null);
 const quick = args.includes('--quick');
@@ -195,6 +197,29 @@ function makeCase(shape, positions, split = 256) {
   };
 }
 
+/** A prompt chunk of `length` tokens from `position` on, as tiles of 16. */
+function makePrompt(shape, length, position) {
+  const blocks = Math.ceil((position + length) / BLOCK);
+  const tables = Uint32Array.from(count(blocks).sort((a, b) => arenaWord(a, 77) - arenaWord(b, 77)));
+  const tiles = Math.ceil(length / 16);
+  const tilesAt = 3 + length;
+  const step = new Uint32Array((tilesAt + tiles) * 4);
+  step.set([length, 0, 1, 0, 0, tiles, tilesAt, 0, tilesAt, tilesAt, tilesAt, 0]);
+  for (let i = 0; i < length; i++) step.set([0, 0, position + i, 0], (3 + i) * 4);
+  for (let i = 0; i < tiles; i++)
+    step.set([i * 16, Math.min(16, length - i * 16), position + i * 16, 0], (tilesAt + i) * 4);
+  return {
+    shape: { ...shape, blockTokens: BLOCK, maxBlocksPerSlot: blocks, maxItems: 0, rows: allRows(blocks) },
+    place: { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: BLOCK, blocks },
+    facts: { tokens: length, outputs: 0, sequences: 1, items: 0, itemRows: 0, tiles },
+    positions: count(length).map((i) => position + i),
+    tables,
+    step,
+    items: 1,
+    rows: length,
+  };
+}
+
 const shapeOf = (heads, kvHeads, headDim, key, value, more = {}) => ({
   heads,
   kvHeads,
@@ -255,14 +280,14 @@ function queriesOf(c, sharp) {
   return { plain, given };
 }
 
-function reference(c, keys, values, q, row, head) {
+function reference(c, keys, values, q, row, head, sequence = row) {
   const { shape } = c;
   const { heads, kvHeads, headDim, maxBlocksPerSlot, window, softcap } = shape;
   const kv = Math.floor(head / (heads / kvHeads));
   const position = c.positions[row];
   const low = window === null ? 0 : Math.max(0, position - window + 1);
   const scores = [];
-  const blockOf = (t) => c.tables[row * maxBlocksPerSlot + Math.floor(t / BLOCK)];
+  const blockOf = (t) => c.tables[sequence * maxBlocksPerSlot + Math.floor(t / BLOCK)];
   for (let t = low; t <= position; t++) {
     const k = keys.vector(blockOf(t), kv, t % BLOCK);
     let s = 0;
@@ -287,7 +312,7 @@ const label = (c) =>
   Object.entries(c)
     .map(
       ([k, v]) =>
-        `${{ threads: 't', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd', keyChain: 'kc', valueChain: 'vc' }[k] ?? k}${v === true ? '' : v}`,
+        `${{ threads: 't', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd' }[k] ?? k}${v === true ? '' : v}`,
     )
     .join(' ');
 
@@ -361,6 +386,7 @@ if (only.includes('check')) {
     await check(shapeOf(8, 2, 128, key, value), context, config, 2);
     if (quick) continue;
     await check(shapeOf(8, 2, 128, key, value), context, config, 8);
+    if (pairs.findIndex((p) => p[0] === key && p[1] === value) > 5) continue;
     await check(shapeOf(8, 1, 128, key, value), context, config, 2);
     await check(shapeOf(4, 2, 64, key, value), context, config, 2);
     await check(shapeOf(3, 3, 256, key, value), context, config, 2);
@@ -372,9 +398,7 @@ if (only.includes('check')) {
     await check(shapeOf(8, 2, 128, key, value, { softcap: 2 }), context, config, 2);
     for (const more of [
       { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
-      { threads: 256, unroll: 2, valueUnroll: 4 },
-      { threads: 64, unroll: 4, valueUnroll: 8, split: 512 },
-      { threads: 64, unroll: 2, valueUnroll: 4, keyChain: 4, valueChain: 8 },
+      { threads: 256, unroll: 2, valueUnroll: 4, dot: false },
     ])
       await check(shapeOf(32, 8, 128, key, value), context, more, 2);
   }
@@ -394,7 +418,8 @@ if (only.includes('check')) {
 
 // --- ceilings
 
-{
+/** Read bandwidth, after enough work to bring the clocks up; and what the driver says of them. */
+async function measureRead(when) {
   const bytes = quick ? 2 ** 26 : 2 ** 30;
   const data = bench.buffer(bytes);
   const out = bench.buffer(16);
@@ -414,15 +439,31 @@ if (only.includes('check')) {
   if (all(sum == vec4<u32>(0x12345u))) { out[0] = sum; }
 }`,
   });
-  const { us } = await bench.time([bench.launch(read, { data, out })], quick ? { samples: 3 } : {});
-  report.ceilings.readGBs = bytes / us / 1000;
-  console.log(`read ${report.ceilings.readGBs.toFixed(0)} GB/s`);
+  const { us } = await bench.time(
+    [bench.launch(read, { data, out })],
+    quick ? { samples: 1, targetUs: 300 } : { samples: 9, targetUs: 5000, warmMs: 300 },
+  );
   data.destroy();
+  const readGBs = bytes / us / 1000;
+  report.ceilings[when] = readGBs;
+  report.ceilings.readGBs = Math.max(readGBs, report.ceilings.readGBs ?? 0);
+  console.log(`read, ${when}: ${readGBs.toFixed(0)} GB/s  ${clocks()}`);
+}
+
+function clocks() {
+  const what = 'clocks.sm,clocks.mem,clocks_throttle_reasons.active,power.draw,temperature.gpu';
+  try {
+    return execFileSync('nvidia-smi', [`--query-gpu=${what}`, '--format=csv,noheader'], {
+      encoding: 'utf8',
+    }).trim();
+  } catch {
+    return '';
+  }
 }
 
 // --- time
 
-const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 1500, samples: 5 };
+const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 5000, samples: 5, warmMs: 50 };
 /** Bytes that launches go round through, so that none finds the cache of the one before. */
 const ROUND = quick ? 2 ** 22 : 400 * 2 ** 20;
 
@@ -487,6 +528,7 @@ async function timeCase(name, shape, positions, configs, reduces = [4]) {
       );
     }
   }
+  if (pools.length > 0) console.log(`  ${clocks()}`);
   for (const p of pools) for (const b of Object.values(p)) b.destroy();
   for (const c of made.values()) for (const b of Object.values(c.buffers)) b.destroy();
   save();
@@ -501,46 +543,32 @@ const formats = {
 };
 const model = quick ? [4, 2, 64] : [32, 8, 128];
 const common = [
-  { threads: 64, unroll: 4, valueUnroll: 4 },
   { threads: 64, unroll: 4, valueUnroll: 8 },
-  { threads: 64, unroll: 2, valueUnroll: 4, ahead: true },
-  { threads: 32, unroll: 4, valueUnroll: 8 },
   { threads: 128, unroll: 4, valueUnroll: 8 },
   { threads: 128, unroll: 2, valueUnroll: 4 },
   { threads: 256, unroll: 2, valueUnroll: 4 },
-  { threads: 64, unroll: 4, valueUnroll: 8, split: 512 },
 ];
 const own = {
-  f16: [
-    { threads: 64, unroll: 2, valueUnroll: 8, keyDims: 8 },
-    { threads: 64, unroll: 8, valueUnroll: 8, keyDims: 8 },
-    { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
-  ],
+  f16: [{ threads: 64, unroll: 4, valueUnroll: 4 }],
   affine8: [
-    { threads: 64, unroll: 4, valueUnroll: 8, keyDims: 16 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16 },
-    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16 },
+    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16, dot: false },
+    { threads: 128, unroll: 2, valueUnroll: 8, valueDims: 8 },
   ],
   affine4: [
-    { threads: 64, unroll: 4, valueUnroll: 8, keyDims: 16 },
-    { threads: 64, unroll: 4, valueUnroll: 4, valueDims: 32 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16, keyChain: 8 },
-    { threads: 64, unroll: 2, valueUnroll: 2 },
-    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16 },
+    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16, dot: false },
+    { threads: 128, unroll: 2, valueUnroll: 8, valueDims: 8 },
   ],
   'turbo3.5': [
-    { threads: 64, unroll: 4, valueUnroll: 4, valueDims: 32 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueDims: 8 },
-    { threads: 64, unroll: 4, valueUnroll: 8, valueChain: 16, keyChain: 8 },
-    { threads: 64, unroll: 2, valueUnroll: 2 },
-    { threads: 64, unroll: 4, valueUnroll: 8, f16: false },
+    { threads: 128, unroll: 2, valueUnroll: 8, keyDims: 32, valueDims: 8 },
+    { threads: 64, unroll: 2, valueUnroll: 8, keyDims: 64, valueDims: 8 },
   ],
 };
 const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
 if (only.includes('time')) {
   const bests = [];
+  await measureRead('before');
   for (const [rows, context] of quick
     ? [[2, 300]]
     : [
@@ -559,18 +587,17 @@ if (only.includes('time')) {
   }
   if (!quick)
     for (const [rows, context] of [
-      [1, 512],
       [1, 4096],
       [1, 20000],
-      [8, 2000],
     ])
       for (const [name, [key, value]] of Object.entries(formats))
         await timeCase(
           `${name} ${rows} × ${context}`,
           shapeOf(...model, key, value),
           rowsAt(rows, context),
-          common.filter((c) => c.split === undefined && c.threads >= 64 && !c.ahead),
+          common.filter((c) => c.unroll !== 4 || c.threads === 64),
         );
+  await measureRead('after');
   console.log('\nbest');
   for (const b of bests) {
     const float = bests.find((f) => f.format === 'f16' && f.rows === b.rows);
@@ -580,15 +607,83 @@ if (only.includes('time')) {
   }
   report.bests = bests;
 }
-if (only.includes('reduce') && !quick) {
-  const [key, value] = formats['turbo3.5'];
-  await timeCase(
-    'reduce turbo3.5 4 × 20000',
-    shapeOf(...model, key, value),
-    rowsAt(4, 20000),
-    [common[1]],
-    [1, 2, 4, 8],
+/** Prompt tiles on subgroup matrices: checked at 200 tokens after 100, timed at 4,096. */
+if (only.includes('prefill')) {
+  const m = features.matrices.find(
+    (x) => x.M === 16 && x.N === 16 && x.K === 16 && x.component === 'f16' && x.result === 'f32',
   );
+  if (m === undefined) console.log('prefill: no matrices of 16 × 16 × 16');
+  report.prefill = [];
+  const config = m && {
+    matrix: { m: 16, n: 16, k: 16, component: 'f16', result: 'f32' },
+    subgroupSize: lanes,
+    keys: 64,
+    rows: 64,
+    workgroupBytes: features.workgroupBytes,
+  };
+  const stagesOf = (c) => {
+    const first = prefillStage(c.shape, config);
+    return c.shape.value.kind === 'turboquant' ? [first, turnStage(c.shape)] : [first];
+  };
+  for (const [name, [key, value]] of Object.entries({
+    ...formats,
+    turbo4: [turbo(4), turbo(4)],
+    'turbo2/8': [turbo(2), turbo(8)],
+    'affine3/5': [affine(3), affine(5)],
+    'affine6/2': [affine(6), affine(2)],
+  })) {
+    if (m === undefined) break;
+    const row = { name };
+    try {
+      const shape = shapeOf(32, 8, 128, key, value);
+      for (const [length, position, timed] of [
+        [200, 100, false],
+        [4096, 0, true],
+      ]) {
+        if (timed && !(name in formats)) continue;
+        const c = makePrompt(shape, length, position);
+        if (!prefillFits(c.shape, config)) throw new Error('does not fit');
+        const keys = new Side('key', key, c.place, 5);
+        const values = new Side('value', value, c.place, 6);
+        const some = new Float32Array(timed ? c.rows * 32 * 128 : 0).map((_, i) => ((i % 7) - 3) / 10);
+        const { plain, given } = timed ? { plain: some, given: some } : queriesOf(c, 2);
+        const buffers = buffersOf(c, given);
+        const all = { ...buffers, keys: keys.buffer, values: values.buffer };
+        const launches = [];
+        for (const stage of stagesOf(c))
+          launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
+        if (timed) {
+          const t = await bench.time(launches, timing);
+          row.us = t.us * launches.length;
+          row.alone = (await bench.time(launches.slice(0, 1), timing)).us;
+        } else {
+          bench.run(launches);
+          const out = await bench.readFloats(buffers.out, c.rows * 32 * 128, 'f32');
+          row.error = 0;
+          for (const [r, head] of [
+            [0, 0],
+            [77, 13],
+            [199, 31],
+          ]) {
+            const at = (r * 32 + head) * 128;
+            const error = relativeError(
+              out.subarray(at, at + 128),
+              reference(c, keys, values, plain, r, head, 0),
+            );
+            row.error = Math.max(row.error, Number.isNaN(error) ? Number.POSITIVE_INFINITY : error);
+          }
+        }
+        for (const b of [...Object.values(buffers), keys.buffer, values.buffer]) b.destroy();
+      }
+    } catch (error) {
+      row.failed = String(error.message).slice(0, 600);
+    }
+    report.prefill.push(row);
+    const float = report.prefill.find((r) => r.name === 'f16');
+    console.log(
+      `prefill ${name.padEnd(10)} ${row.failed ?? `error ${row.error.toExponential(1)}${row.us === undefined ? '' : `, 4096 tokens ${row.us.toFixed(0)} µs (${(row.us - row.alone).toFixed(0)} to turn back), ${(float.us / row.us).toFixed(2)} × f16`}`}`,
+    );
+  }
 }
 report.seconds = (performance.now() - began) / 1000;
 save();

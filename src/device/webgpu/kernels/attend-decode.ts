@@ -6,20 +6,31 @@
  * the split go through workgroup memory, where the softmax is taken. It leaves the same partials (weighted values, max,
  * sum), and the reduce merges them.
  *
- * What a stored vector has once is kept out of the loops over its elements: keys are multiplied as centred codes, and
- * scale, bias and norm are applied to the sum over a lane's dims; those of values go into the weights, which are made
- * to be at most one, and the biases become one number for each head and group. So the loops do an unpacking and a
- * multiply-add for each element, and where there is f16, for two elements at once. Queries and weights are scaled to
- * at most one before they become halves; sums of halves are short and go on in f32.
+ * What a stored vector has once is kept out of the loops over its elements: affine keys are multiplied as integers
+ * and their scale and bias applied to the sum; norms go to the score, or into the weight; the biases of values become
+ * one number for each head and group. Codes become floats exactly, by bits (attend-unpack.ts), and all sums are f32 or
+ * integers. Queries for integer products are of 16 bits, in two planes of bytes.
+ *
+ * Workgroup memory is what limits how many workgroups a GPU keeps going: weights take the place of the scores, and the
+ * partial sums of values that of the weights.
  */
 
-import { affineGroups, type KvFormat } from '../../kv.js';
+import { type AffineKv, affineGroups, type KvFormat } from '../../kv.js';
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { LOWEST } from './attend-reduce.js';
-import { bookCopies, bookEntries, centreOf, fillBook, unpackPairs } from './attend-unpack.js';
+import {
+  bookCopies,
+  bookEntries,
+  bookScale,
+  byteCentre,
+  centreOf,
+  fillBook,
+  unpackBytes,
+  unpackPairs,
+} from './attend-unpack.js';
 import type { KvSideSpec } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
@@ -38,12 +49,14 @@ export interface DecodeConfig {
   readonly valueDims?: number;
   /** Loads run one turn ahead of their use. */
   readonly ahead?: boolean;
-  /** Pairs of K, and tokens of V, whose halves are summed before the sum goes on in f32. */
-  readonly keyChain?: number;
-  readonly valueChain?: number;
-  /** Quantised formats are multiplied as halves: the device has f16. */
+  /** The device has f16: codes become floats by way of halves. */
   readonly f16?: boolean;
+  /** Affine keys are multiplied as bytes, four at once; true if omitted. */
+  readonly dot?: boolean;
 }
+
+/** Integer queries reach so far: two planes of bytes. */
+const QUERY_MOST = 32512;
 
 interface DecodePlan {
   readonly group: number;
@@ -54,8 +67,10 @@ interface DecodePlan {
   readonly valueLanes: number;
   readonly valueUnroll: number;
   readonly split: number;
-  /** Affine groups of V; weights differ by group. */
+  /** Affine groups of V. */
   readonly valueGroups: number;
+  /** Keys are multiplied as bytes. */
+  readonly dot: boolean;
   readonly bytes: number;
 }
 
@@ -72,25 +87,25 @@ function leastDims(format: KvFormat): number {
 function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
   const { key, value, headDim } = shape;
   const group = shape.heads / shape.kvHeads;
+  const dot = key.kind === 'affine' && config.dot !== false;
   const keyDims =
     config.keyDims ??
-    (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), group <= 4 ? 32 : 16));
+    (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
   const valueDims =
     config.valueDims ?? (value.kind === 'float' ? 8 : Math.max(leastDims(value), group <= 4 ? 16 : 8));
   const valueLanes = headDim / valueDims;
   const split = config.split ?? ATTENTION_SPLIT;
   const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
-  const quantised = value.kind !== 'float';
   const parts = config.threads / Math.max(valueLanes, config.subgroupSize);
   const books = [key, value].reduce(
     (sum, f) => sum + bookEntries(f) * bookCopies(f, config.subgroupSize) * 4,
     0,
   );
   const bytes =
-    split * group * 4 +
-    (quantised ? split * group * valueGroups * 4 + split * valueGroups * 4 + group * valueGroups * 8 : 0) +
-    Math.max(1, parts) * group * headDim * 4 +
+    Math.max(split * group, Math.max(1, parts) * group * headDim) * 4 +
+    (value.kind === 'affine' ? split * valueGroups * 4 + group * valueGroups * 4 : 0) +
     books +
+    (dot ? group * headDim * 6 + group * 4 : 0) +
     (split / shape.blockTokens) * 4;
   return {
     group,
@@ -101,6 +116,7 @@ function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
     valueUnroll: config.valueUnroll ?? config.unroll,
     split,
     valueGroups,
+    dot,
     bytes,
   };
 }
@@ -110,10 +126,8 @@ const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & 
 export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
   const { headDim } = shape;
   const { subgroupSize: lanes, threads, unroll } = config;
-  const { keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, group, bytes } = planDecode(
-    shape,
-    config,
-  );
+  const plan = planDecode(shape, config);
+  const { keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, group, bytes } = plan;
   const whole = (side: KvSideSpec, dims: number): boolean => {
     const { format, layout } = side;
     const words = (layout.words * dims) / headDim;
@@ -126,6 +140,7 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
     whole(sideOf('keys', shape), keyDims) &&
     whole(sideOf('values', shape), valueDims) &&
     powerOfTwo(keyLanes) &&
+    (!plan.dot || keyDims % 16 === 0) &&
     powerOfTwo(valueLanes) &&
     valueLanes <= threads &&
     keyLanes <= lanes &&
@@ -144,9 +159,8 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
 export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap, rows } = shape;
   const { subgroupSize: lanes, threads, unroll, ahead = false, f16 = false } = config;
-  const { keyChain = 16, valueChain = 64 } = config;
   const plan = planDecode(shape, config);
-  const { group, keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, valueGroups } = plan;
+  const { group, keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, valueGroups, dot } = plan;
   const keys = sideOf('keys', shape);
   const values = sideOf('values', shape);
   const { format: keyFormat } = keys;
@@ -183,16 +197,16 @@ export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
     width === 1 ? `${name}[${at}]` : `${name}[(${at}) >> ${width / 2}u][(${at}) & ${width - 1}u]`;
   const register = (prefix: string, width: 1 | 2 | 4, i: number): string =>
     width === 1 ? `${prefix}_${i}` : `${prefix}_${Math.floor(i / width)}.${'xyzw'[i % width]}`;
-  /** Type and arithmetic of a side: pairs of halves, or of f32. */
-  const kindOf = (quantised: boolean): 'H' | 'vec2<f32>' => (quantised ? 'H' : 'vec2<f32>');
-  const keyKind = kindOf(quantisedKeys);
-  const valueKind = kindOf(quantisedValues);
   const copies = { keys: bookCopies(keyFormat, lanes), values: bookCopies(valueFormat, lanes) };
-  /** Weights of the heads of one (token, group) lie together. */
-  const weightWidth = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
-  const weightType = quantisedValues && f16 ? 'u32' : 'f32';
-  const weightVec = weightWidth === 1 ? weightType : `vec${weightWidth}<${weightType}>`;
-  const weightParts = group / weightWidth;
+  /** Scores, then weights, `[split, group]`: those of a token lie together. Then sums, `[parts, group, headDim]`. */
+  const vec = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
+  const cellType = vec === 1 ? 'f32' : `vec${vec}<f32>`;
+  const cell = (c: string, g: string): string =>
+    vec === 1
+      ? `cells[${c} * ${group}u + ${g}]`
+      : `cells[${c} * ${group / vec}u + (${g}) / ${vec}u][(${g}) % ${vec}u]`;
+  const scalar = (i: string): string =>
+    vec === 1 ? `cells[${i}]` : `cells[(${i}) / ${vec}u][(${i}) % ${vec}u]`;
   const partGroups = threads / Math.max(valueLanes, lanes);
 
   emit(`enable subgroups;${halves ? '\nenable f16;' : ''}
@@ -200,13 +214,16 @@ ${declareBindings(bindings)}
 ${STEP_WGSL}
 alias H = ${halves ? 'vec2<f16>' : 'vec2<f32>'};
 fn halves_(w: u32) -> H { return ${halves ? 'bitcast<vec2<f16>>(w)' : 'unpack2x16float(w)'}; }
-var<workgroup> scores: array<f32, ${split * group}>;
-var<workgroup> weights: array<${weightVec}, ${split * valueGroups * weightParts}>;
-var<workgroup> parts: array<f32, ${partGroups * group * headDim}>;
+var<workgroup> cells: array<${cellType}, ${(Math.max(split, partGroups * headDim) * group) / vec}>;
 var<workgroup> entries: array<u32, ${split / blockTokens}>;`);
-  if (valueFormat.kind !== 'float') {
+  if (dot) {
+    emit(`var<workgroup> integers: array<vec4<i32>, ${(group * headDim) / 4}>;
+var<workgroup> planes: array<vec4<u32>, ${(group * headDim) / 8}>;
+var<workgroup> peaks: array<f32, ${group}>;`);
+  }
+  if (valueFormat.kind === 'affine') {
     emit(`var<workgroup> value_meta: array<u32, ${split * valueGroups}>;
-var<workgroup> factors: array<vec2<f32>, ${group * valueGroups}>;`);
+var<workgroup> offsets: array<f32, ${group * valueGroups}>;`);
   }
   for (const { name, format } of [keys, values]) {
     if (bookEntries(format) > 0)
@@ -241,7 +258,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         format,
         copies[name],
         threads,
-        (i) => `bitcast<f32>(${wordAt(name, width, `${layout.tablesAt + centroids}u + ${i}`)})`,
+        (i) =>
+          `${f32Literal(bookScale(format, headDim))} * bitcast<f32>(${wordAt(name, width, `${layout.tablesAt + centroids}u + ${i}`)})`,
       ),
     );
   }
@@ -255,45 +273,114 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   const keyPairs = (prefix: string) =>
     unpackPairs('keys', keyFormat, keyDims, copies.keys, (i) => register(prefix, keyWidth, i));
   const order = keyPairs('k');
+  if (dot && keyFormat.kind === 'affine') integerQueries(keyFormat);
   for (const g of count(group)) {
+    if (dot) continue;
     for (const i of count(keyDims / 4)) emit(`  let r${g}_${i} = q[${queryAt(g, i)}];`);
     const element = (d: number): string => `r${g}_${d >> 2}.${'xyzw'[d & 3]}`;
-    if (quantisedKeys && halves) {
-      emit(
-        `  var most${g} = ${count(keyDims / 4).reduce((text, i) => (text === '' ? `abs(r${g}_${i})` : `max(${text}, abs(r${g}_${i}))`), '')};`,
-      );
-      emit(`  var peak${g} = max(max(most${g}.x, most${g}.y), max(most${g}.z, most${g}.w));`);
-      for (let step = 1; step < keyLanes; step *= 2)
-        emit(`  peak${g} = max(peak${g}, subgroupShuffleXor(peak${g}, ${step}u));`);
-      emit(`  let unit${g} = select(0.0, 1.0 / peak${g}, peak${g} > 0.0);`);
-      order.forEach(({ dims: [a, b] }, p) => {
-        emit(`  let q${g}_${p} = H(vec2<f32>(${element(a)}, ${element(b)}) * unit${g});`);
-      });
-    } else {
-      if (quantisedKeys) emit(`  let peak${g} = 1.0;`);
-      order.forEach(({ dims: [a, b] }, p) => {
-        emit(`  let q${g}_${p} = vec2<f32>(${element(a)}, ${element(b)});`);
-      });
-    }
+    order.forEach(({ dims: [a, b] }, p) => {
+      emit(`  let q${g}_${p} = vec2<f32>(${element(a)}, ${element(b)});`);
+    });
     if (keyFormat.kind === 'affine') {
       emit(`  var ones${g} = vec2<f32>();`);
       order.forEach((_, p) => {
-        emit(`  ones${g} += vec2<f32>(q${g}_${p});`);
+        emit(`  ones${g} += q${g}_${p};`);
       });
       emit(`  let whole${g} = ones${g}.x + ones${g}.y;`);
     }
   }
-  // Which heads' scores a lane ends up with, when the lanes of a key have shared them out.
+  /** Queries as two planes of bytes, made by the workgroup together and taken into registers by each thread. */
+  function integerQueries(format: AffineKv): void {
+    const vectors = headDim / 4;
+    for (let g0 = 0; g0 < group; g0 += subs) {
+      emit(`  {
+    let g = min(sub + ${g0}u, ${group - 1}u);
+    let start = (item.x * ${heads}u + kv * ${group}u + g) * ${vectors}u;
+    var most = vec4<f32>();
+    for (var i = lane; i < ${vectors}u; i += ${lanes}u) { most = max(most, abs(q[start + i])); }
+    let peak = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
+    let unit = select(0.0, ${QUERY_MOST}.0 / peak, peak > 0.0);
+    for (var i = lane; i < ${vectors}u; i += ${lanes}u) { integers[g * ${vectors}u + i] = vec4<i32>(round(q[start + i] * unit)); }
+    if (lane == 0u) { peaks[g] = peak; }
+  }`);
+    }
+    const fields = format.bits === 4 ? 2 : format.bits === 2 ? 4 : 1;
+    const pieces = keyDims / 4;
+    const words = group * vectors;
+    const dim = (k: number): string => `integers[(d + ${k * fields}u) / 4u][(d + ${k * fields}u) % 4u]`;
+    emit(`  workgroupBarrier();
+  for (var w = lid; w < ${words}u; w += ${threads}u) {
+    let b = w % ${pieces}u;
+    let d = w / ${pieces}u * ${keyDims}u + b / ${fields}u * ${fields * 4}u + b % ${fields}u;
+    let n = vec4<i32>(${count(4).map(dim).join(', ')});
+    let high = (n + vec4<i32>(128)) >> vec4<u32>(8u);
+    planes[w / 4u][w % 4u] = pack4xI8(high);
+    planes[w / 4u + ${words / 4}u][w % 4u] = pack4xI8(n - high * 256);
+  }
+  workgroupBarrier();`);
+    for (const g of count(group)) {
+      emit(`  var whole${g} = 0;`);
+      for (const i of count(pieces / 4)) {
+        const at = `(${g * keyLanes}u + kl) * ${pieces / 4}u + ${i}u`;
+        emit(`  let high${g}_${i} = planes[${at}]; let low${g}_${i} = planes[${at} + ${words / 4}u];`);
+        for (const e of count(4)) {
+          const b = i * 4 + e;
+          emit(
+            `  let qh${g}_${b} = high${g}_${i}.${'xyzw'[e]}; let ql${g}_${b} = low${g}_${i}.${'xyzw'[e]};`,
+          );
+          emit(
+            `  whole${g} += dot4I8Packed(qh${g}_${b}, 0x01010101u) * 256 + dot4I8Packed(ql${g}_${b}, 0x01010101u);`,
+          );
+        }
+      }
+    }
+  }
+
+  // The lanes of a key share out the heads: at every step two lanes halve those they have sums of. Lanes of one group of
+  // dims do so first, and its scale and bias are applied to what is left.
   const padded = 2 ** Math.ceil(Math.log2(group));
-  const each = Math.max(1, padded / keyLanes);
-  const sharers = Math.max(1, keyLanes / padded);
+  const together = keyFormat.kind === 'affine' ? keyFormat.groupSize / keyDims : 1;
+  const steps = count(Math.log2(keyLanes)).map((i) => 2 ** i);
+  const halve = (name: string, list: readonly number[], live: number): number => {
+    let left = live;
+    for (const step of list) {
+      if (left > 1) {
+        left /= 2;
+        emit(`    { let upper = (kl & ${step}u) != 0u;`);
+        for (const g of count(left)) {
+          emit(`      let give${g} = select(${name}${g + left}, ${name}${g}, upper);`);
+          emit(
+            `      ${name}${g} = select(${name}${g}, ${name}${g + left}, upper) + subgroupShuffleXor(give${g}, ${step}u);`,
+          );
+        }
+        emit('    }');
+      } else emit(`    ${name}0 += subgroupShuffleXor(${name}0, ${step}u);`);
+    }
+    return left;
+  };
+  const inner = steps.filter((step) => step < together);
+  const outer = steps.filter((step) => step >= together);
+  if (keyFormat.kind === 'affine') {
+    for (const g of count(padded)) emit(`  var all${g} = ${g < group ? `whole${g}` : dot ? '0' : '0.0'};`);
+    const left = halve('all', inner, padded);
+    for (const g of count(left)) emit(`  let full${g} = f32(all${g});`);
+  }
+  // Which heads' scores a lane ends up with, and the lanes that write them.
+  let each = padded;
+  let first = '0u';
+  let idle = 0;
+  for (const step of steps) {
+    if (each > 1) {
+      each /= 2;
+      first += ` + select(0u, ${each}u, (kl & ${step}u) != 0u)`;
+    } else idle |= step;
+  }
   for (const e of count(each)) {
-    emit(`  let head${e} = kl / ${sharers}u * ${each}u + ${e}u;`);
-    if (quantisedKeys) {
-      let text = `peak${group - 1}`;
-      for (let g = group - 2; g >= 0; g--) text = `select(${text}, peak${g}, head${e} == ${g}u)`;
-      emit(`  let end${e} = ${text} * ${f32Literal(shape.scale)};`);
-    } else emit(`  let end${e} = ${f32Literal(shape.scale)};`);
+    emit(`  let head${e} = ${first} + ${e}u;`);
+    const book = f32Literal(shape.scale / bookScale(keyFormat, headDim));
+    if (dot) {
+      emit(`  let end${e} = peaks[min(head${e}, ${group - 1}u)] * ${f32Literal(shape.scale / QUERY_MOST)};`);
+    } else emit(`  let end${e} = ${book};`);
   }
   emit('  workgroupBarrier();');
 
@@ -354,15 +441,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       for (const i of count(valueLoads)) emit(`  ${to}${u}_${i} = ${from}${u}_${i};`);
   };
 
-  // Scales and norms of the values, for the softmax; they are on their way while the keys multiply.
-  if (valueFormat.kind !== 'float') {
+  // Scales and biases of the values, for the softmax; they are on their way while the keys multiply.
+  if (valueFormat.kind === 'affine') {
     emit(`  for (var i = lid; i < ${split * valueGroups}u; i += ${threads}u) {
     let c = min(i / ${valueGroups}u, reach);
-    let at = ${
-      valueFormat.kind === 'affine'
-        ? `${values.layout.metaAt}u + (${rowText(rows.valueBase)}) * ${valueGroups}u + i % ${valueGroups}u`
-        : normAt(values, rows.valueBase)
-    };
+    let at = ${values.layout.metaAt}u + (${rowText(rows.valueBase)}) * ${valueGroups}u + i % ${valueGroups}u;
     value_meta[i] = ${wordAt('values', valueWidth, 'at')};
   }`);
   }
@@ -381,60 +464,47 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const u of count(unroll)) {
     emit('  {');
     emit(`    let c = base + ${u * keysAtOnce}u + lid / ${keyLanes}u;`);
-    for (const g of count(padded)) emit(`    var s${g} = 0.0;`);
-    const pairs = keyPairs(`k${u}`);
-    for (let p0 = 0; p0 < pairs.length; p0 += keyChain) {
-      emit('    {');
-      const run = pairs.slice(p0, p0 + keyChain);
-      run.forEach(({ value }, i) => {
-        emit(`      let e${i} = ${value};`);
+    if (dot && keyFormat.kind === 'affine') {
+      for (const g of count(padded)) emit(`    var s${g} = 0;${g < group ? ` var l${g} = 0;` : ''}`);
+      unpackBytes(keyFormat, keyDims, (i) => register(`k${u}`, keyWidth, i)).forEach(({ value }, b) => {
+        emit(`    let e${b} = ${value};`);
         for (const g of count(group))
-          emit(
-            i === 0
-              ? `      var t${g} = e0 * q${g}_${p0};`
-              : `      t${g} = fma(e${i}, q${g}_${p0 + i}, t${g});`,
-          );
+          emit(`    s${g} += dot4I8Packed(e${b}, qh${g}_${b}); l${g} += dot4I8Packed(e${b}, ql${g}_${b});`);
       });
-      for (const g of count(group))
-        emit(
-          keyKind === 'H' && halves
-            ? `      s${g} += f32(t${g}.x) + f32(t${g}.y);`
-            : `      s${g} += t${g}.x + t${g}.y;`,
-        );
-      emit('    }');
+      for (const g of count(group)) emit(`    s${g} = s${g} * 256 + l${g};`);
+    } else {
+      for (const g of count(padded)) emit(`    var s${g} = 0.0;`);
+      for (const g of count(group)) emit(`    var t${g} = vec2<f32>();`);
+      keyPairs(`k${u}`).forEach(({ value }, p) => {
+        emit(`    let e${p} = vec2<f32>(${value});`);
+        for (const g of count(group)) emit(`    t${g} = fma(e${p}, q${g}_${p}, t${g});`);
+      });
+      for (const g of count(group)) emit(`    s${g} = t${g}.x + t${g}.y;`);
     }
+    let live = halve('s', inner, padded);
+    const name = keyFormat.kind === 'affine' ? 'x' : 's';
     if (keyFormat.kind === 'affine') {
       emit(`    let affine = unpack2x16float(km${u});`);
-      emit(`    let bias = fma(affine.x, ${f32Literal(centreOf(keyFormat))}, affine.y);`);
-      for (const g of count(group)) emit(`    s${g} = fma(s${g}, affine.x, bias * whole${g});`);
+      emit(
+        `    let bias = fma(affine.x, ${f32Literal(dot ? byteCentre(keyFormat) : centreOf(keyFormat))}, affine.y);`,
+      );
+      for (const g of count(live)) emit(`    var x${g} = fma(f32(s${g}), affine.x, bias * full${g});`);
     }
-    // Halving: at every step two lanes share out the heads they have sums of.
-    let live = padded;
-    for (let step = keyLanes / 2; step >= 1; step /= 2) {
-      if (live > 1) {
-        live /= 2;
-        emit(`    { let upper = (kl & ${step}u) != 0u;`);
-        for (const g of count(live)) {
-          emit(`      let give${g} = select(s${g + live}, s${g}, upper);`);
-          emit(`      s${g} = select(s${g}, s${g + live}, upper) + subgroupShuffleXor(give${g}, ${step}u);`);
-        }
-        emit('    }');
-      } else emit(`    s0 += subgroupShuffleXor(s0, ${step}u);`);
-    }
+    live = halve(name, outer, live);
     if (keyFormat.kind === 'turboquant')
       emit(`    let pair = unpack2x16float(km${u}); let norm = select(pair.x, pair.y, (kv & 1u) == 1u);`);
     const seen = `first + c <= last${low === null ? '' : ' && first + c >= low'}`;
     for (const e of count(each)) {
-      emit(`    var mine${e} = s${e} * end${e}${keyFormat.kind === 'turboquant' ? ' * norm' : ''};`);
+      emit(`    var mine${e} = ${name}${e} * end${e}${keyFormat.kind === 'turboquant' ? ' * norm' : ''};`);
       if (softcap !== null)
         emit(
           `    { let e = exp(clamp(2.0 * mine${e} / ${f32Literal(softcap)}, -80.0, 80.0)); mine${e} = ${f32Literal(softcap)} * (1.0 - 2.0 / (e + 1.0)); }`,
         );
       const writes = [
-        ...(sharers > 1 ? [`kl % ${sharers}u == 0u`] : []),
+        ...(idle > 0 ? [`(kl & ${idle}u) == 0u`] : []),
         ...(padded === group ? [] : [`head${e} < ${group}u`]),
       ];
-      const store = `scores[c * ${group}u + head${e}] = select(${LOWEST}, mine${e}, ${seen});`;
+      const store = `${cell('c', `head${e}`)} = select(${LOWEST}, mine${e}, ${seen});`;
       emit(`    ${writes.length === 0 ? store : `if (${writes.join(' && ')}) { ${store} }`}`);
     }
     emit('  }');
@@ -446,55 +516,46 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit(`  let walked = (reach / ${keyStride}u + 1u) * ${keyStride}u;`);
   declareValues('v');
   loadValues('v', '0u');
+  const columns = split / lanes;
+  if (valueFormat.kind === 'turboquant') {
+    for (const i of count(columns)) {
+      emit(
+        `  var norm${i}: u32; { let c = min(lane + ${i * lanes}u, reach); let at = ${normAt(values, rows.valueBase)}; norm${i} = ${wordAt('values', valueWidth, 'at')}; }`,
+      );
+    }
+  }
   emit('  workgroupBarrier();');
 
-  const columns = split / lanes;
-  const weightIndex = (c: string, vg: string, g: string): string =>
-    weightWidth === 1
-      ? `weights[(${c} * ${valueGroups}u + ${vg}) * ${group}u + ${g}]`
-      : `weights[(${c} * ${valueGroups}u + ${vg}) * ${weightParts}u + ${g} / ${weightWidth}u][${g} % ${weightWidth}u]`;
-  const asWeight = (x: string): string => {
-    if (weightType === 'f32') return x;
-    return halves ? `bitcast<u32>(H(f16(${x})))` : `pack2x16float(vec2<f32>(${x}))`;
-  };
   // Every subgroup takes the softmax of its heads; one beyond the last repeats that one and writes nothing.
   for (let g0 = 0; g0 < group; g0 += subs) {
     emit(`  {\n    let mine = sub + ${g0}u < ${group}u;\n    let g = min(sub + ${g0}u, ${group - 1}u);`);
     for (const c of count(columns))
       emit(
-        `    let c${c} = lane + ${c * lanes}u; var s${c} = ${LOWEST}; if (c${c} < walked) { s${c} = scores[c${c} * ${group}u + g]; }`,
+        `    let c${c} = lane + ${c * lanes}u; var s${c} = ${LOWEST}; if (c${c} < walked) { s${c} = ${cell(`c${c}`, 'g')}; }`,
       );
     const top = count(columns).reduce((text, c) => (text === '' ? `s${c}` : `max(${text}, s${c})`), '');
     emit(`    let top = subgroupMax(${top});`);
     emit('    var sum = 0.0;');
     for (const c of count(columns))
       emit(`    s${c} = select(exp(s${c} - top), 0.0, s${c} <= ${LOWEST}); sum += s${c};`);
-    if (!quantisedValues) {
-      for (const c of count(columns)) emit(`    if (mine) { ${weightIndex(`c${c}`, '0u', 'g')} = s${c}; }`);
-    } else {
+    const scaled = valueFormat.kind === 'affine' && valueGroups === 1;
+    for (const c of count(columns)) {
+      if (valueFormat.kind === 'turboquant') {
+        emit(
+          `    let n${c} = unpack2x16float(norm${c}); let w${c} = s${c} * select(n${c}.x, n${c}.y, (kv & 1u) == 1u);`,
+        );
+      } else emit(`    let w${c} = s${c}${scaled ? ` * unpack2x16float(value_meta[c${c}]).x` : ''};`);
+      emit(`    if (mine) { ${cell(`c${c}`, 'g')} = w${c}; }`);
+    }
+    if (valueFormat.kind === 'affine') {
+      // Biases, and what centring took off the codes.
       for (const vg of count(valueGroups)) {
-        emit('    {');
-        for (const c of count(columns)) {
-          const meta = `value_meta[c${c} * ${valueGroups}u + ${vg}u]`;
-          emit(
-            valueFormat.kind === 'affine'
-              ? `      let m${c} = unpack2x16float(${meta}); let w${c} = s${c} * m${c}.x;`
-              : `      let m${c} = unpack2x16float(${meta}); let w${c} = s${c} * select(m${c}.x, m${c}.y, (kv & 1u) == 1u);`,
-          );
-        }
-        const most = count(columns).reduce((text, c) => (text === '' ? `w${c}` : `max(${text}, w${c})`), '');
-        emit(`      let most = subgroupMax(${most});`);
-        emit('      let unit = select(0.0, 1.0 / most, most > 0.0);');
-        if (valueFormat.kind === 'affine') {
-          const sum = count(columns)
-            .map((c) => `fma(w${c}, ${f32Literal(centreOf(valueFormat))}, s${c} * m${c}.y)`)
-            .join(' + ');
-          emit(`      let offset = subgroupAdd(${sum});`);
-        } else emit('      let offset = 0.0;');
-        for (const c of count(columns))
-          emit(`      if (mine) { ${weightIndex(`c${c}`, `${vg}u`, 'g')} = ${asWeight(`w${c} * unit`)}; }`);
-        emit(`      if (mine && lane == 0u) { factors[${vg}u * ${group}u + g] = vec2<f32>(most, offset); }`);
-        emit('    }');
+        const biases = count(columns).map(
+          (c) =>
+            `s${c} * dot(unpack2x16float(value_meta[c${c} * ${valueGroups}u + ${vg}u]), vec2<f32>(${f32Literal(centreOf(valueFormat))}, 1.0f))`,
+        );
+        emit(`    let bias${vg} = subgroupAdd(${biases.join(' + ')});`);
+        emit(`    if (mine && lane == 0u) { offsets[${vg}u * ${group}u + g] = bias${vg}; }`);
       }
     }
     emit('    sum = subgroupAdd(sum);');
@@ -508,17 +569,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   const valuePairs = (prefix: string) =>
     unpackPairs('values', valueFormat, valueDims, copies.values, (i) => register(prefix, valueWidth, i));
   const valueOrder = valuePairs('v');
-  const turns = split / (valuesAtOnce * valueUnroll);
-  const chained = valueKind === 'H' && halves && valueChain < turns * valueUnroll;
-  for (const g of count(group))
-    for (const p of count(valueDims / 2)) {
-      emit(`  var a${g}_${p} = ${valueKind}();`);
-      if (chained) emit(`  var f${g}_${p} = vec2<f32>();`);
-    }
+  for (const g of count(group)) for (const p of count(valueDims / 2)) emit(`  var a${g}_${p} = vec2<f32>();`);
   if (ahead) declareValues('nextv');
-  emit(
-    `  let group_at = ${valueGroups === 1 ? '0u' : `lid % ${valueLanes}u / ${headDim / valueGroups / valueDims}u`};`,
-  );
+  const apart = valueGroups > 1;
+  if (apart) emit(`  let group_at = lid % ${valueLanes}u / ${headDim / valueGroups / valueDims}u;`);
   if (bookEntries(valueFormat) > 0) emit(`  let copy = lane % ${copies.values}u;`);
   const valueStride = valuesAtOnce * valueUnroll;
   emit(`  for (var base = 0u; base < ${split}u; base += ${valueStride}u) {`);
@@ -527,41 +581,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const u of count(valueUnroll)) {
     emit(`  {`);
     emit(`    let c = base + ${u * valuesAtOnce}u + lid / ${valueLanes}u;`);
-    for (const i of count(weightParts))
-      emit(`    let w${i} = weights[(c * ${valueGroups}u + group_at) * ${weightParts}u + ${i}u];`);
-    const weight = (g: number): string => {
-      const own = weightWidth === 1 ? `w${g}` : `w${Math.floor(g / weightWidth)}.${'xyzw'[g % weightWidth]}`;
-      return weightType === 'u32' ? `halves_(${own})` : `${valueKind}(${own})`;
-    };
+    if (apart) emit(`    let scale = unpack2x16float(value_meta[c * ${valueGroups}u + group_at]).x;`);
+    for (const i of count(group / vec))
+      emit(`    let w${i} = cells[c * ${group / vec}u + ${i}u]${apart ? ' * scale' : ''};`);
+    const weight = (g: number): string =>
+      vec === 1 ? `w${g}` : `w${Math.floor(g / vec)}.${'xyzw'[g % vec]}`;
     valuePairs(`v${u}`).forEach(({ value }, p) => {
-      emit(`    let e${p} = ${value};`);
-      for (const g of count(group)) emit(`    a${g}_${p} = fma(${weight(g)}, e${p}, a${g}_${p});`);
+      emit(`    let e${p} = vec2<f32>(${value});`);
+      for (const g of count(group)) emit(`    a${g}_${p} = fma(vec2<f32>(${weight(g)}), e${p}, a${g}_${p});`);
     });
-    emit('  }');
-    if (chained && (u + 1) % valueChain === 0) flush();
-  }
-  if (chained && valueChain > valueUnroll) {
-    const every = valueChain / valueUnroll;
-    emit(`  if ((base / ${valueStride}u) % ${every}u == ${every - 1}u) {`);
-    flush();
     emit('  }');
   }
   if (ahead) copyValues('v', 'nextv');
   else loadValues('v', `base + ${valueStride}u`);
   emit('  }');
-  if (chained) flush();
-
-  function flush(): void {
-    for (const g of count(group))
-      for (const p of count(valueDims / 2))
-        emit(`  f${g}_${p} += vec2<f32>(a${g}_${p}); a${g}_${p} = ${valueKind}();`);
-  }
 
   // Sum over the threads that walked other positions: in a subgroup by halving, as with the scores; then across.
   for (const g of count(group))
     for (const [p, { dims }] of valueOrder.entries())
       dims.forEach((d, e) => {
-        emit(`  var o${g}_${d} = f32(${chained ? 'f' : 'a'}${g}_${p}.${'xy'[e]});`);
+        emit(`  var o${g}_${d} = a${g}_${p}.${'xy'[e]};`);
       });
   let own = valueDims;
   emit(`  var dim_at = lid % ${valueLanes}u * ${valueDims}u;`);
@@ -577,18 +616,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       }
     emit('  }');
   }
+  emit('  workgroupBarrier();');
   emit(`  let part_at = lid / ${Math.max(valueLanes, lanes)}u * ${group * headDim}u + dim_at;`);
   for (const g of count(group))
-    for (const d of count(own)) emit(`  parts[part_at + ${g * headDim + d}u] = o${g}_${d};`);
+    for (const d of count(own)) emit(`  ${scalar(`part_at + ${g * headDim + d}u`)} = o${g}_${d};`);
   emit('  workgroupBarrier();');
   emit(`  for (var i = lid; i < ${group * headDim}u; i += ${threads}u) {`);
+  const book = bookScale(valueFormat, headDim);
   const total = count(partGroups)
-    .map((s) => `parts[${s * group * headDim}u + i]`)
+    .map((s) => scalar(`${s * group * headDim}u + i`))
     .join(' + ');
-  if (quantisedValues) {
-    emit(`    let f = factors[i % ${headDim}u / ${headDim / valueGroups}u * ${group}u + i / ${headDim}u];`);
-    emit(`    let value = fma(${total}, f.x, f.y);`);
-  } else emit(`    let value = ${total};`);
+  emit(`    var value = ${book === 1 ? total : `(${total}) * ${f32Literal(1 / book)}`};`);
+  if (valueFormat.kind === 'affine') {
+    emit(`    value += offsets[i % ${headDim}u / ${headDim / valueGroups}u * ${group}u + i / ${headDim}u];`);
+  }
   emit(`    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${headDim}u + i] = value;`);
   emit('  }\n}');
   return {

@@ -5,16 +5,18 @@ import { ATTENTION_TILE } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
 import { type PrefillConfig, prefillFits, prefillStage } from './attend-prefill.js';
+import { turnStage } from './attend-reduce.js';
 import { fixedLanes, matrixOf } from './linear-fast.js';
 
 /**
- * Threads of a workgroup by the number of workgroups, (item, KV head): while there are few, many threads each hide
- * the latency; once they fill the GPU, small ones fit side by side. Measured on an H200.
+ * Threads of a workgroup and pieces on their way by the number of workgroups, (item, KV head): while there are few, many
+ * threads each hide the latency; once they fill the GPU, small ones fit side by side.
  */
-const SIZES: readonly (readonly [below: number, threads: number])[] = [
-  [400, 256],
-  [1200, 128],
-  [Number.POSITIVE_INFINITY, 64],
+const SIZES: readonly (readonly [below: number, threads: number, unroll: number, valueUnroll: number])[] = [
+  [400, 256, 2, 4],
+  [Number.POSITIVE_INFINITY, 128, 4, 8],
+  [Number.POSITIVE_INFINITY, 64, 4, 8],
+  [Number.POSITIVE_INFINITY, 64, 4, 4],
 ];
 
 function configsOf(
@@ -23,14 +25,17 @@ function configsOf(
 ): { readonly below: number; readonly config: DecodeConfig }[] {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0) return [];
-  return SIZES.map(([below, threads]) => ({
+  const configs = SIZES.map(([below, threads, unroll, valueUnroll]) => ({
     below,
-    config: { subgroupSize: lanes, threads, unroll: 4, f16: capabilities.f16 },
+    config: { subgroupSize: lanes, threads, unroll, valueUnroll, f16: capabilities.f16 },
   })).filter(
     ({ config }) =>
       config.threads <= capabilities.workgroupThreads &&
       decodeFits(shape, config, capabilities.workgroupBytes),
   );
+  // The first for any number of workgroups is the last that is needed.
+  const end = configs.findIndex(({ below }) => below === Number.POSITIVE_INFINITY);
+  return end < 0 ? [] : configs.slice(0, end + 1);
 }
 
 /** All sizes stand in the plan; the step's number of items says which one is dispatched. */
@@ -82,7 +87,10 @@ function prefillConfig(capabilities: Capabilities, shape: AttendShape): PrefillC
 const prefill: Variant<AttendShape> = {
   name: 'matrix-tiles',
   supports: (capabilities, shape) => prefillConfig(capabilities, shape) !== null,
-  build: (capabilities, shape) => ({ stages: [prefillStage(shape, prefillConfig(capabilities, shape)!)] }),
+  build: (capabilities, shape) => {
+    const stage = prefillStage(shape, prefillConfig(capabilities, shape)!);
+    return { stages: shape.value.kind === 'turboquant' ? [stage, turnStage(shape)] : [stage] };
+  },
 };
 
 export const fastTiles: readonly Variant<AttendShape>[] = [prefill];

@@ -1,5 +1,6 @@
 /**
- * Attention of prompt tiles on subgroup matrices, over an f16 cache.
+ * Attention of prompt tiles on subgroup matrices. Quantised keys and values are dequantised as they are staged;
+ * TurboQuant's stay rotated, and so does what this kernel writes then: `turnStage` follows it.
  *
  * The query heads of a GQA group and the tokens of a tile stand under each other as the rows of one matrix, so a
  * staged tile of K or V serves them all. A subgroup owns `matrix.m` of the rows: its queries stay in matrices for the
@@ -16,10 +17,14 @@
  * Measured on an H200 against queries loaded again for every tile, V turned in staging and scalar staging: all slower.
  */
 
+import type { KvFormat } from '../../kv.js';
 import type { Binding, MatrixConfig, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { LOWEST } from './attend-reduce.js';
+import { cacheType, type ReaderText, readerText } from './kv-format.js';
+import { rowsSkipped, sideOf } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 
 export interface PrefillConfig {
@@ -32,7 +37,9 @@ export interface PrefillConfig {
   readonly workgroupBytes: number;
 }
 
-const LOWEST = '-3.0e38';
+/** Floats are fetched in pieces of eight halves; codes word by word. */
+const typeOf = (format: KvFormat): string =>
+  format.kind === 'float' ? 'array<vec4<u32>>' : cacheType(format);
 
 interface PrefillPlan {
   readonly component: 'f16' | 'f32';
@@ -54,8 +61,16 @@ function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const stride = shape.headDim + pad;
   const scoreStride = c.keys + 4;
   const weightStride = c.keys + pad;
+  const books = [shape.key, shape.value].reduce(
+    (sum, f) => sum + (f.kind === 'turboquant' ? 2 ** f.bits * 4 : 0),
+    0,
+  );
   const bytes =
-    (Math.max(c.keys, rows) * stride + rows * weightStride) * size + rows * scoreStride * 4 + rows * 12 + 16;
+    (Math.max(c.keys, rows) * stride + rows * weightStride) * size +
+    rows * scoreStride * 4 +
+    rows * 12 +
+    16 +
+    books;
   return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
 }
 
@@ -65,11 +80,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { rows, subs, bytes, group } = planPrefill(shape, c);
   const threads = subs * subgroupSize;
   return (
-    shape.rows.only === null &&
-    key.kind === 'float' &&
-    value.kind === 'float' &&
-    key.dtype === 'f16' &&
-    value.dtype === 'f16' &&
+    [key, value].every((f) => f.kind !== 'float' || f.dtype === 'f16') &&
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&
     headDim % 8 === 0 &&
@@ -86,6 +97,19 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   );
 }
 
+/** How codes are read; null for f16. */
+function readerOf(shape: AttendShape, name: 'keys' | 'values'): ReaderText | null {
+  const side = sideOf(name, shape);
+  if (side.format.kind === 'float') return null;
+  const { metaAt, tablesAt } = side.layout;
+  return readerText(side, {
+    kvHeads: `${shape.kvHeads}u`,
+    blockTokens: `${shape.blockTokens}u`,
+    metaAt: `${metaAt}u`,
+    tablesAt: `${tablesAt}u`,
+  });
+}
+
 /** Roles: step, q, keys, values, tables, out. */
 export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap } = shape;
@@ -97,11 +121,13 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
-    { name: 'keys', access: 'read', type: 'array<vec4<u32>>' },
-    { name: 'values', access: 'read', type: 'array<vec4<u32>>' },
+    { name: 'keys', access: 'read', type: typeOf(shape.key) },
+    { name: 'values', access: 'read', type: typeOf(shape.value) },
     { name: 'tables', access: 'read', type: 'array<u32>' },
     { name: 'out', access: 'read_write', type: 'array<f32>' },
   ];
+  const readers = { keys: readerOf(shape, 'keys'), values: readerOf(shape, 'values') };
+  const bases = { keys: shape.rows.keyBase, values: shape.rows.valueBase };
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -116,18 +142,39 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
   const scaleText = softcap === null ? f32Literal(shape.scale * Math.LOG2E) : f32Literal(shape.scale);
   const low = (p: string): string => `(max(${p}, ${(window ?? 1) - 1}u) - ${(window ?? 1) - 1}u)`;
 
+  const block = (side: 'keys' | 'values', t: string): string =>
+    `(tables[slot * ${maxBlocksPerSlot}u + ${t} / ${blockTokens}u] - ${bases[side]}u)`;
   const fetch = (buffer: 'keys' | 'values', base: string): void => {
+    if (readers[buffer] !== null) return;
     for (const i of count(perThread)) {
       emit(
         `  { let u = ${(i + 1) * threads > pieces ? `min(lid + ${i * threads}u, ${pieces - 1}u)` : `lid + ${i * threads}u`}; let t = min(${base} + u / ${headDim / 8}u, last);`,
       );
       emit(
-        `    piece${i} = ${buffer}[((tables[slot * ${maxBlocksPerSlot}u + t / ${blockTokens}u] * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${headDim / 8}u + u % ${headDim / 8}u]; }`,
+        `    piece${i} = ${buffer}[((${block(buffer, 't')} * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${headDim / 8}u + u % ${headDim / 8}u]; }`,
       );
     }
   };
   /** A position beyond the last repeats it: its weight is zero, and what is stored there is finite or this row's own. */
-  const stage = (): void => {
+  const stage = (side: 'keys' | 'values'): void => {
+    const reader = readers[side];
+    if (reader !== null) {
+      for (const i of count(perThread)) {
+        emit(
+          `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
+        );
+        emit(
+          `    let t = min(base + u / ${headDim / 8}u, last); let from_block = ${block(side, 't')}; let vec = u % ${headDim / 8}u * 2u;`,
+        );
+        for (const h of [0, 1]) {
+          const four = reader.four('from_block', 'kv', `t % ${blockTokens}u`, `vec + ${h}u`);
+          const value = `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
+          emit(`    staged[to + ${h}u] = ${component === 'f16' ? `vec4<f16>(${value})` : value};`);
+        }
+        emit('  }');
+      }
+      return;
+    }
     for (const i of count(perThread)) {
       emit(
         `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
@@ -149,6 +196,8 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 ${declareBindings(bindings)}
 ${STEP_WGSL}
+${readers.keys?.declarations ?? ''}
+${readers.values?.declarations ?? ''}
 alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
 alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
@@ -173,6 +222,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row_count = tile.y * ${group}u;
   let row_first = row_block * ${rows}u;
   if (row_first >= row_count) { return; }
+  ${rowsSkipped(shape.rows, `${maxBlocksPerSlot}u`, 'slot')}
+  ${readers.keys?.prepare(threads) ?? ''}
+  ${readers.values?.prepare(threads) ?? ''}
   let last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;
   let low_first = ${window === null ? '0u' : low(`(p_first + row_first / ${group}u)`)};`);
   for (const i of count(perThread)) emit(`  var piece${i}: vec4<u32>;`);
@@ -198,7 +250,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
   emit(`  for (; base <= last; base += ${keys}u) {`);
   emit('  workgroupBarrier();');
-  stage();
+  stage('keys');
   emit('  if (lid == 0u) { raised[0] = 0u; }');
   emit('  workgroupBarrier();');
   fetch('values', 'base');
@@ -218,7 +270,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit('  }');
   }
   emit('  workgroupBarrier();');
-  stage();
+  stage('values');
   // Softmax: `rowLanes` neighbours share a row.
   for (const turn of count(rowTurns)) {
     emit(`  {
@@ -321,7 +373,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}`,
+    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, out) => {

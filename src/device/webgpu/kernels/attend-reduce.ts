@@ -1,12 +1,12 @@
 /** The merge of the partials that a row's splits left, and what it ends with: turned back, divided, written. */
 
-import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
-import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { type Binding, declareBindings, Params, type Stage, spread } from '../kernel.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
-import { sideOf } from './kv-rows.js';
+import { rowsSkipped, sideOf } from './kv-rows.js';
 
 /** No sum of scores comes near it, and it stays finite when subtracted from. */
 export const LOWEST = '-3.0e38';
@@ -166,5 +166,67 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       out[1] = facts.itemRows;
       out[2] = 1;
     },
+  };
+}
+
+/**
+ * Turns the rows of tiles back, in place in `out`, after a kernel that leaves them as TurboQuant's values are. One
+ * workgroup (tile, token of it, some heads).
+ */
+export function turnStage(shape: AttendShape): Stage {
+  const { heads, headDim, rows, value } = shape;
+  const vectors = headDim / 4;
+  const threads = 64;
+  const together = [8, 4, 2, 1].find((n) => heads % n === 0)!;
+  const cells = together * vectors;
+  const p = new Params();
+  const maxBlocks = p.u32(shape.maxBlocksPerSlot);
+  const values = sideOf('values', shape);
+  const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
+  const word = (i: string): string => tableWord(values, numbers, i);
+  const bits = value.kind === 'turboquant' ? value.bits : 8;
+  const turn = rotateText({
+    name: 'sums',
+    headDim,
+    rows: together,
+    threads,
+    array: 'turned',
+    matrix: (i) => word(`${tableOffsets(bits, headDim).matrix}u + ${i}`),
+    inverse: true,
+  });
+  const bindings: Binding[] = [
+    p.binding,
+    STEP_BINDING,
+    { name: 'values', access: 'read', type: cacheType(value) },
+    { name: 'tables', access: 'read', type: 'array<u32>' },
+    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+  ];
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+var<workgroup> turned: array<vec4<f32>, ${cells}>;
+${turn.functions}
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+  let tile_at = wid.x + wid.y * nwg.x;
+  if (tile_at >= step[1].y) { return; }
+  let tile = step[step[2].z + tile_at];
+  let token = wid.z / ${heads / together}u;
+  if (token >= tile.y) { return; }
+  ${rowsSkipped(rows, maxBlocks, 'tile.w')}
+  let first = ((tile.x + token) * ${heads}u + wid.z % ${heads / together}u * ${together}u) * ${vectors}u;
+  for (var i = lid; i < ${cells}u; i += ${threads}u) { turned[i] = out[first + i]; }
+  ${turn.transform}
+  for (var i = lid; i < ${cells}u; i += ${threads}u) {
+    let d = i % ${vectors}u;
+    out[first + i] = ${turn.cell('i')} * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`d * 4u + ${e}u`)).join(', ')});
+  }
+}`;
+  return {
+    label: `attend turn ${heads}×${headDim}`,
+    wgsl,
+    bindings,
+    params: p.words,
+    workgroups: (facts, out) => spread(facts.tiles, out, (ATTENTION_TILE * heads) / together),
   };
 }

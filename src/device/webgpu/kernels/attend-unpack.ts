@@ -7,11 +7,14 @@
  * are masked into both halves of a word, 0x6400 is put on top, and 1024 is taken off again together with the middle of
  * the range: centred numbers are smaller, and so are their sums' errors.
  *
- * TurboQuant's pairs are looked up in workgroup memory, two codes at once, a copy of the table for every lane so that
- * no two lanes want one bank.
+ * Affine keys need not become floats at all: `unpackBytes` spreads them over bytes, for products of four at once.
+ *
+ * TurboQuant's pairs are looked up in workgroup memory, two codes at once, with copies of the table so that few lanes
+ * want one bank.
  */
 
-import type { KvFormat } from '../../kv.js';
+import type { AffineKv, KvFormat } from '../../kv.js';
+import { turboCodebook } from '../../turboquant/codebooks.js';
 import { signedCodes } from './kv-layout.js';
 
 export interface Pair {
@@ -26,6 +29,97 @@ export function centreOf(format: KvFormat): number {
   return format.kind === 'affine' ? 2 ** (format.bits - 1) : 0;
 }
 
+/** As much for codes as bytes, which are signed. */
+export function byteCentre(format: KvFormat): number {
+  return format.kind === 'affine' && format.bits === 8 ? 128 : 0;
+}
+
+export interface Bytes {
+  /** Expression of a u32 of four bytes, signed. */
+  readonly value: string;
+  readonly dims: readonly [number, number, number, number];
+}
+
+/** The codes of `dims` consecutive elements, four to a word: of 8 bits less 128, of fewer as they are. */
+export function unpackBytes(format: AffineKv, dims: number, word: (i: number) => string): Bytes[] {
+  const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+  const { bits } = format;
+  if (bits === 8)
+    return count(dims / 4).map((w) => ({
+      value: `(${word(w)} ^ 0x80808080u)`,
+      dims: [4 * w, 4 * w + 1, 4 * w + 2, 4 * w + 3],
+    }));
+  if (bits === 4 || bits === 2) {
+    const fields = 8 / bits;
+    const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
+    return count(dims / 4).map((b) => {
+      const first = Math.floor(b / fields) * fields * 4 + (b % fields);
+      return {
+        value: `((${word(Math.floor(b / fields))} >> ${(b % fields) * bits}u) & ${mask})`,
+        dims: [first, first + fields, first + 2 * fields, first + 3 * fields],
+      };
+    });
+  }
+  return count(dims / 4).map((b) => ({
+    value: `(${count(4)
+      .map((i) => `(${codeField(bits, 4 * b + i, word)} << ${8 * i}u)`)
+      .join(' | ')})`,
+    dims: [4 * b, 4 * b + 1, 4 * b + 2, 4 * b + 3],
+  }));
+}
+
+/** One code of 3, 5 or 6 bits, from wherever it is. */
+function codeField(bits: number, d: number, word: (i: number) => string): string {
+  if (bits === 3) {
+    const p = (d >> 1) % 16;
+    const first = Math.floor(d / 32) * 3;
+    const bit = (d & 1) * 3;
+    if (p < 15) return `((${word(first + Math.floor(p / 5))} >> ${(p % 5) * 6 + bit}u) & 7u)`;
+    const tops = [0, 1, 2].map((j) => `((${word(first + j)} >> 30u) << ${2 * j}u)`).join(' | ');
+    return `(((${tops}) >> ${bit}u) & 7u)`;
+  }
+  const at = d * bits;
+  const shift = at % 32;
+  const low = `(${word(at >> 5)} >> ${shift}u)`;
+  const whole = shift + bits <= 32 ? low : `(${low} | (${word((at >> 5) + 1)} << ${32 - shift}u))`;
+  return `(${whole} & ${2 ** bits - 1}u)`;
+}
+
+const scales = new Map<string, number>();
+
+/**
+ * What centroids are multiplied with in a table of halves: the factor between 1 and 2 with which their rounding errors
+ * are least. 1 for formats without a table.
+ */
+export function bookScale(format: KvFormat, headDim: number): number {
+  if (format.kind !== 'turboquant') return 1;
+  const name = `${headDim} ${format.bits}`;
+  let best = scales.get(name);
+  if (best === undefined) {
+    const { centroids } = turboCodebook(headDim, format.bits);
+    let least = Number.POSITIVE_INFINITY;
+    best = 1;
+    for (let i = 0; i < 1024; i++) {
+      const scale = 1 + i / 1024;
+      let error = 0;
+      for (const c of centroids) error += (roundHalf(c * scale) / scale - c) ** 2;
+      if (error < least) {
+        least = error;
+        best = scale;
+      }
+    }
+    scales.set(name, best);
+  }
+  return best;
+}
+
+/** To eleven bits, as an f16 that is not tiny. */
+function roundHalf(x: number): number {
+  if (x === 0) return 0;
+  const step = 2 ** (Math.floor(Math.log2(Math.abs(x))) - 10);
+  return Math.round(x / step) * step;
+}
+
 /** Entries of the table of pairs, or of single halves at 8 bits; 0 without. */
 export function bookEntries(format: KvFormat): number {
   if (format.kind !== 'turboquant') return 0;
@@ -35,7 +129,7 @@ export function bookEntries(format: KvFormat): number {
 
 /** Copies of a table: one for each lane, or as many as there is room for. */
 export function bookCopies(format: KvFormat, lanes: number): number {
-  return format.kind === 'turboquant' && format.bits === 8 ? Math.min(8, lanes) : lanes;
+  return Math.min(lanes, format.kind === 'turboquant' && format.bits === 8 ? 8 : 16);
 }
 
 /** Statements that fill `NAME_pairs`, entry e of lane l at `e · copies + l`. `centroid(i)` is an f32 expression. */
@@ -55,9 +149,16 @@ export function fillBook(
     format.bits === 8
       ? `pack2x16float(vec2<f32>(${centroid('e')}, 0.0))`
       : `pack2x16float(vec2<f32>(${centroid(`${codes}(e & ${mask}u)`)}, ${centroid(`${codes}(e >> ${width}u)`)}))`;
-  return `  for (var i = lid; i < ${entries * copies}u; i += ${threads}u) { let e = i / ${copies}u; ${name}_pairs[i] = ${value}; }`;
+  // A thread makes an entry once and writes several copies of it.
+  const runs = Math.max(1, Math.min(copies, Math.floor(threads / entries)));
+  const each = copies / runs;
+  return `  for (var i = lid; i < ${entries * runs}u; i += ${threads}u) {
+    let e = i / ${runs}u;
+    let pair = ${value};
+    let at = e * ${copies}u + i % ${runs}u * ${each}u;
+    for (var c = 0u; c < ${each}u; c++) { ${name}_pairs[at + c] = pair; }
+  }`;
 }
-
 /** The pairs of `dims` consecutive elements that lie in words `word(0)`, `word(1)`, … */
 export function unpackPairs(
   name: string,
@@ -164,27 +265,12 @@ export function unpackPairs(
       return out;
     default: {
       // Two codes at a time, from wherever they are.
-      const mask = 2 ** bits - 1;
-      const field = (d: number): string => {
-        if (bits === 3) {
-          const p = (d >> 1) % 16;
-          const first = Math.floor(d / 32) * 3;
-          const bit = (d & 1) * 3;
-          if (p < 15) return `((${word(first + Math.floor(p / 5))} >> ${(p % 5) * 6 + bit}u) & 7u)`;
-          const tops = count(3)
-            .map((j) => `((${word(first + j)} >> 30u) << ${2 * j}u)`)
-            .join(' | ');
-          return `(((${tops}) >> ${bit}u) & 7u)`;
-        }
-        const at = d * bits;
-        const shift = at % 32;
-        const low = `(${word(at >> 5)} >> ${shift}u)`;
-        const whole = shift + bits <= 32 ? low : `(${low} | (${word((at >> 5) + 1)} << ${32 - shift}u))`;
-        return `(${whole} & ${mask}u)`;
-      };
       for (const p of count(dims / 2))
         out.push({
-          value: counted(`(${field(2 * p)} | (${field(2 * p + 1)} << 16u) | 0x64006400u)`, 1),
+          value: counted(
+            `(${codeField(bits, 2 * p, word)} | (${codeField(bits, 2 * p + 1, word)} << 16u) | 0x64006400u)`,
+            1,
+          ),
           dims: [2 * p, 2 * p + 1],
         });
       return out;
