@@ -20,7 +20,6 @@ const common = [
   '0',
   '--converge',
   '--noAssert',
-  ...(process.env.KVANT_WASM_NAMES ? ['--debug'] : []),
   '--runtime',
   'stub',
   '--importMemory',
