@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import { type KvFormat, kvFormatName } from '../../src/device/kv.js';
+import { type KvFormat, kvFormatName, kvLayerBlockBytes } from '../../src/device/kv.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import { devices } from './devices.js';
 import { affine, attentionBound, F16, FORMATS, MIXED, STEPS, turbo } from './kv-cases.js';
@@ -46,6 +46,29 @@ describe.each(devices)('quantised KV on $name', (spec) => {
         { heads: gqa * kvHeads, kvHeads, headDim, rope: null, ...alike(format) },
         STEPS.slice(0, 4),
       );
+    }
+  });
+
+  it('takes the bytes that the format says', () => {
+    for (const [key, value] of [...FORMATS.map((f) => [f, f] as const), ...MIXED]) {
+      for (const layer of [
+        { kvHeads: 2, headDim: 128, key, value, group: 0 },
+        { kvHeads: 3, headDim: 80, key, value, group: 0 },
+      ]) {
+        const bytesOf = (blocks: number): number => {
+          const pool = device.createKvPool({
+            layers: [layer],
+            blocks,
+            blockTokens: 16,
+            slots: 1,
+            maxBlocksPerSlot: 8,
+          });
+          pool.dispose();
+          return pool.bytes;
+        };
+        const more = bytesOf(96) - bytesOf(32);
+        expect(more, kvFormatName(key)).toBe(64 * kvLayerBlockBytes(layer, 16));
+      }
     }
   });
 
