@@ -18,7 +18,7 @@ import { turboCodebook } from '../../turboquant/codebooks.js';
 import { signedCodes } from './kv-layout.js';
 
 export interface Pair {
-  /** Expression of an `H`. */
+  /** Expression of an `H`, or of two f32. */
   readonly value: string;
   /** The dims it holds. */
   readonly dims: readonly [number, number];
@@ -89,10 +89,10 @@ const scales = new Map<string, number>();
 
 /**
  * What centroids are multiplied with in a table of halves: the factor between 1 and 2 with which their rounding errors
- * are least. 1 for formats without a table.
+ * are least. 1 for formats without a table of halves.
  */
 export function bookScale(format: KvFormat, headDim: number): number {
-  if (format.kind !== 'turboquant') return 1;
+  if (format.kind !== 'turboquant' || format.bits === 8) return 1;
   const name = `${headDim} ${format.bits}`;
   let best = scales.get(name);
   if (best === undefined) {
@@ -120,7 +120,7 @@ function roundHalf(x: number): number {
   return Math.round(x / step) * step;
 }
 
-/** Entries of the table of pairs, or of single halves at 8 bits; 0 without. */
+/** Entries of the table of pairs, or of single f32 at 8 bits; 0 without. */
 export function bookEntries(format: KvFormat): number {
   if (format.kind !== 'turboquant') return 0;
   if (format.bits === 8) return 256;
@@ -147,7 +147,7 @@ export function fillBook(
   const mask = (1 << width) - 1;
   const value =
     format.bits === 8
-      ? `pack2x16float(vec2<f32>(${centroid('e')}, 0.0))`
+      ? `bitcast<u32>(${centroid('e')})`
       : `pack2x16float(vec2<f32>(${centroid(`${codes}(e & ${mask}u)`)}, ${centroid(`${codes}(e >> ${width}u)`)}))`;
   // A thread makes an entry once and writes several copies of it.
   const runs = Math.max(1, Math.min(copies, Math.floor(threads / entries)));
@@ -219,7 +219,10 @@ export function unpackPairs(
           const w = word(p >> 1);
           const low = lookup(w, (p & 1) * 16, 8);
           const high = lookup(w, (p & 1) * 16 + 8, 8);
-          out.push({ value: `halves_(${low} | (${high} << 16u))`, dims: [2 * p, 2 * p + 1] });
+          out.push({
+            value: `vec2<f32>(bitcast<f32>(${low}), bitcast<f32>(${high}))`,
+            dims: [2 * p, 2 * p + 1],
+          });
         }
         return out;
     }
