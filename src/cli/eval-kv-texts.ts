@@ -60,15 +60,21 @@ function toText(
   const answer = value.reference ?? value.answer;
   if (!Array.isArray(value.messages) || typeof answer !== 'string')
     throw invalid(where, 'has neither a text nor messages with an answer');
+  const messages = value.messages as EngineChatMessage[];
   const tools = Array.isArray(value.tools) ? { tools: value.tools as unknown[] } : {};
-  const prompt = text.encode(text.render(value.messages as EngineChatMessage[], tools), false);
-  const eos = text.eosIds?.[0];
-  const ids = Int32Array.from([
-    ...prompt,
-    ...text.encode(answer, false),
-    ...(eos === undefined ? [] : [eos]),
-  ]);
+  const prompt = text.encode(text.render(messages, tools), false);
+  const end = endOfTurn(text, messages, answer);
+  const ids = Int32Array.from([...prompt, ...text.encode(answer, false), ...end]);
   return { id: String(value.id ?? id), group, ids, from: prompt.length };
+}
+
+/** The token with which the template ends an answer: of the several that a model may stop at, the one it was taught here. */
+function endOfTurn(text: ModelText, messages: readonly EngineChatMessage[], answer: string): number[] {
+  const stops = new Set(text.eosIds ?? []);
+  const answered = [...messages, { role: 'assistant', content: answer }];
+  const ids = text.encode(text.render(answered, { addGenerationPrompt: false }), false);
+  const end = ids.findLast((id) => stops.has(id));
+  return end === undefined ? [] : [end];
 }
 
 function invalid(where: string, what: string): KvantError {

@@ -39,6 +39,8 @@ describe('kvant eval kv', () => {
     expect(f32!.whole.klMean).toBeLessThan(1e-6);
     expect(f32!.size).toMatchObject({ keyBytes: 512, bitsPerValue: 32, bytesPerToken: 8 * 2 * 2 * 512 });
     expect(Object.keys(f32!.whole.groups)).toEqual(['texts plain', 'eval-recall 100-500']);
+    // The model knows these answers, and how they end.
+    expect(f16!.whole.groups['eval-recall 100-500']!.perplexity).toBeLessThan(1.1);
     for (const { identical, questions } of report.formats) {
       expect(identical).toBe(true);
       expect(questions).toMatchObject([{ questions: 3, right: 3, lost: [], cut: { identical: true } }]);
