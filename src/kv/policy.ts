@@ -115,7 +115,7 @@ function effective(
 }
 
 function unusable(format: KvFormat, headDim: number): string | undefined {
-  if (headDim % 8 !== 0) return `head_dim ${headDim} is no multiple of 8`;
+  if (headDim % 16 !== 0) return `head_dim ${headDim} is no multiple of 16`;
   if (format.kind === 'turboquant' && !hasTurboCodebook(headDim))
     return `TurboQuant has no codebook for head_dim ${headDim}`;
   return undefined;
