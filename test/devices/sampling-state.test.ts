@@ -2,9 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { devices } from './devices.js';
 import { Random } from './numbers.js';
+import { record, rowsStep, withProgram } from './run.js';
 import { logitsOf, rowCases, tokensOf } from './sampling-cases.js';
-import { type RowParams, sampleRow } from './sampling-reference.js';
+import { fillRow, type RowParams, type RowTokens, sampleRow, specOfRow } from './sampling-reference.js';
 import { SAMPLER_FEATURES, type Sampled, type SampledRow, Sampler, telling } from './sampling-run.js';
+import { randomMatrix } from './sources.js';
 
 const VOCAB = 1100;
 /** Tokens come from these: what state is made of. */
@@ -122,25 +124,45 @@ describe.each(devices)('sampler state on $name', (spec) => {
   });
 
   it('carries on what a step drew before the host has seen it', async () => {
-    const random = new Random(8);
-    const history = letters(40, random);
-    await sampler.sync(2, { row: ROW, tokens: { history, promptLength: 10 } });
-    // Greedy over equal logits: what is drawn is decided by the penalties alone.
-    const flat = new Float32Array(VOCAB).fill(-5).fill(1, 0, LETTERS);
-    const greedy = { ...ROW, temperature: 0 };
-    const now = [...history];
-    const pending: Promise<{ token: number }[]>[] = [];
-    for (let n = 0; n < 12; n++) {
-      const tokens = { history: Array.from({ length: history.length + n }, () => 0), promptLength: 10 };
-      pending.push(sampler.draw([flat], [{ row: greedy, tokens }], [2]));
-      if (pending.length < 2) continue;
-      const [drawn] = await pending.shift()!;
-      const want = sampleRow(flat, greedy, { history: now, promptLength: 10 });
-      if (want.margin > 1e-5) expect(drawn!.token).toBe(want.token);
-      now.push(drawn!.token);
-    }
-    await Promise.all(pending);
-    sampler.rows.release(2);
+    // Every token has the same logits: what greedy draws is decided by the penalties alone.
+    const vocab = 40;
+    const flat = new Float32Array(vocab).fill(-5).fill(1, 0, LETTERS);
+    const bytes = new Uint8Array(vocab * vocab * 4);
+    for (let i = 0; i < vocab; i++) bytes.set(new Uint8Array(flat.buffer), i * vocab * 4);
+    const { source } = randomMatrix(new Random(1), vocab, vocab, { kind: 'float', dtype: 'f32' });
+    const readRows = async (from: number, to: number) => ({
+      data: bytes.slice(from * vocab * 4, to * vocab * 4),
+    });
+    const table = await device.loadMatrix([{ ...source, readRows }], { use: 'embedding' });
+    const { graph } = record((ops) => ops.sample(ops.selectOutputs(ops.embed(table))));
+    await withProgram(device, graph, null, async (program) => {
+      const tokens: RowTokens = { history: letters(40, new Random(8)), promptLength: 10 };
+      const row: RowParams = { ...ROW, temperature: 0 };
+      const rows = program.sampler!;
+      await rows.sync(2, specOfRow(row), Int32Array.from(tokens.history), tokens.promptLength);
+      const step = rowsStep(1);
+      step.outputSlot[0] = 2;
+      step.tokens[0] = 1;
+      const history = [...tokens.history];
+      const pending: Promise<Uint32Array>[] = [];
+      let compared = 0;
+      for (let n = 0; n < 24; n++) {
+        fillRow(step.sampling, 0, row, tokens.history.length + n);
+        pending.push(program.submit(step));
+        step.tokens[0] = -3;
+        if (pending.length < 2) continue;
+        const token = (await pending.shift()!)[0]!;
+        const want = sampleRow(flat, row, { ...tokens, history });
+        if (want.margin > 1e-5) {
+          expect(token).toBe(want.token);
+          compared++;
+        }
+        history.push(token);
+      }
+      await Promise.all(pending);
+      expect(compared).toBeGreaterThan(15);
+      rows.release(2);
+    });
   });
 
   it('adapts mirostat from draw to draw, and takes it up again where a record left it', async () => {
