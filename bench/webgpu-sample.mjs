@@ -8,6 +8,7 @@
 // makes each look longer than it is: read them against each other.
 
 import { writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
@@ -35,7 +36,10 @@ const report = { vocab: V, checks: [], cases: [] };
 /** While set, passes carry timestamps: 'pass', or 'launch' for one pass a launch. */
 let probe = null;
 let gpuDevice = null;
-const dawn = software ? null : await import('webgpu');
+// `KVANT_DAWN` names another dawn.node.
+const dawn = software
+  ? null
+  : createRequire(import.meta.url)(process.env.KVANT_DAWN ?? `webgpu/dist/linux-${process.arch}/dawn.node`);
 if (dawn !== null) {
   Object.assign(globalThis, dawn.globals);
   const requestDevice = GPUAdapter.prototype.requestDevice;
