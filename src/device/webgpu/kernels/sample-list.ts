@@ -18,8 +18,29 @@ fn list_add(place: u32, id: u32) {
   }
 }
 
-// By place, largest first, then by id, smallest first: bitonic.
+// By place, largest first, then by id, smallest first; a long list by a bitonic network.
 fn list_sort(count: u32, lid: u32) {
+  // A short list at once: each thread counts what comes before its token.
+  if (count <= ${Math.min(threads, 512)}u) {
+    var place = 0u;
+    var id = 0u;
+    var rank = 0u;
+    if (lid < count) {
+      place = list_place[lid];
+      id = list_id[lid];
+      for (var j = 0u; j < count; j++) {
+        let other = list_place[j];
+        if (other > place || (other == place && list_id[j] < id)) { rank++; }
+      }
+    }
+    workgroupBarrier();
+    if (lid < count) {
+      list_place[rank] = place;
+      list_id[rank] = id;
+    }
+    workgroupBarrier();
+    return;
+  }
   var size = 2u;
   while (size < count) { size <<= 1u; }
   for (var i = count + lid; i < size; i += ${threads}u) {

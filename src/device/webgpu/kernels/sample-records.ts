@@ -124,12 +124,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let wanted = min(min(${rowWord('topLogprobs')}, ${MAX_TOP_LOGPROBS}u), ${text.vocab});
   if (lid == 0u) { answer = vec2<u32>(); }
   workgroupBarrier();
-  if (wanted > 0u && wanted <= ${text.chunks}) {
+  if (wanted > 0u && wanted <= ${text.chunks} && ${text.chunks} <= ${room}u) {
+    for (var i = lid; i < ${text.chunks}; i += ${threads}u) { list_place[i] = scratchSums[(best_at + i) * 2u].x; }
+    workgroupBarrier();
     for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-      let mine = scratchSums[(best_at + i) * 2u].x;
+      let mine = list_place[i];
       var rank = 0u;
       for (var j = 0u; j < ${text.chunks}; j++) {
-        let other = scratchSums[(best_at + j) * 2u].x;
+        let other = list_place[j];
         if (other > mine || (other == mine && j < i)) { rank++; }
       }
       if (rank == wanted - 1u) { answer = vec2<u32>(mine, 0u); }

@@ -191,12 +191,14 @@ ${histogramReadWgsl(capabilities, threads)}
 fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) {
   let by_histogram = kind == order + 1u;
   // The best of so many chunks are so many tokens: none below the last of them is among the first.
-  if (order == 0u && by_count && !by_histogram && most <= ${text.chunks}) {
+  if (order == 0u && by_count && !by_histogram && most <= ${text.chunks} && ${text.chunks} <= ${room}u) {
+    for (var i = lid; i < ${text.chunks}; i += ${threads}u) { list_place[i] = scratchBest[best_at + i].x; }
+    workgroupBarrier();
     for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-      let mine = scratchBest[best_at + i].x;
+      let mine = list_place[i];
       var rank = 0u;
       for (var j = 0u; j < ${text.chunks}; j++) {
-        let other = scratchBest[best_at + j].x;
+        let other = list_place[j];
         if (other > mine || (other == mine && j < i)) { rank++; }
       }
       if (rank == most - 1u) { answer = vec2<u32>(mine, 0u); }
