@@ -69,6 +69,7 @@ export function plotSvg(options: PlotOptions): string {
 
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${HEIGHT}" font-family="system-ui, sans-serif" font-size="${FONT}" fill="#222">`,
+    `<title>${markup(title)}</title>`,
     `<rect width="${WIDTH}" height="${HEIGHT}" fill="#fff"/>`,
     `<text x="${EDGE.left}" y="30" font-size="17" font-weight="600">${markup(title)}</text>`,
   ];
