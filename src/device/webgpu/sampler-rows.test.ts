@@ -1,0 +1,97 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { Random } from '../../../test/devices/numbers.js';
+import { rowCases, tokensOf } from '../../../test/devices/sampling-cases.js';
+import { specOfRow } from '../../../test/devices/sampling-reference.js';
+import { Sampler } from '../../../test/devices/sampling-run.js';
+import { openTestDevice } from '../../../test/setup/swiftshader.js';
+import { FEATURE } from '../sampling.js';
+import type { StepFacts, Workgroups } from './kernel.js';
+import { sampleKernel } from './kernels/sample.js';
+
+const VOCAB = 200;
+
+describe('GpuSamplerRows', () => {
+  const open: AsyncDisposable[] = [];
+  afterEach(async () => {
+    for (const d of open.splice(0)) await d[Symbol.asyncDispose]();
+  });
+  async function device() {
+    const opened = await openTestDevice();
+    open.push(opened.device);
+    return opened.device;
+  }
+
+  it('makes nothing on the device in a step, whatever its rows ask for', async () => {
+    const d = await device();
+    const sampler = await Sampler.make(d, VOCAB);
+    const random = new Random(4);
+    const tokens = tokensOf(VOCAB, 40, random);
+    const rows = Object.values(rowCases(VOCAB, tokens, random)).map((row) => ({ row, tokens }));
+    for (const [slot, row] of rows.entries()) await sampler.sync(slot, row);
+    await sampler.program.prepare(rows.length, rows.length);
+    await sampler.program.prepare(1, 1);
+    const before = { ...d.stats(), created: d.created };
+    const logits = rows.map(() => random.normals(VOCAB, 2));
+    for (let n = 0; n < 5; n++) await sampler.draw(logits, rows);
+    for (const [slot, row] of rows.entries()) await sampler.draw([logits[slot]!], [row], [slot]);
+    expect({ ...d.stats(), created: d.created }).toEqual(before);
+    await sampler.program.dispose();
+    expect(d.stats().samplerBytes).toBe(0);
+  });
+
+  it('refuses a draw with state that was not synced, and masks that fit nothing', async () => {
+    const d = await device();
+    const sampler = await Sampler.make(d, VOCAB);
+    const tokens = { history: [1, 2, 1, 2], promptLength: 2 };
+    const logits = [new Random(1).normals(VOCAB)];
+    const repetition = { row: { repetition: { penalty: 1.2 } }, tokens };
+    await expect(sampler.draw(logits, [repetition])).rejects.toMatchObject({ code: 'invalid-step' });
+    await sampler.sync(0, repetition);
+    expect(() => sampler.rows.setMask(0, new Uint32Array(7))).toThrow(/not synced for a mask/);
+    await sampler.draw(logits, [repetition]);
+    const counted = { row: { frequency: 1 }, tokens };
+    await expect(sampler.draw(logits, [counted])).rejects.toMatchObject({ code: 'invalid-step' });
+    await sampler.sync(0, { row: { mask: [1] }, tokens });
+    expect(() => sampler.rows.setMask(0, new Uint32Array(3))).toThrow(/7 are needed/);
+    const long = Int32Array.from({ length: 5000 }, () => 1);
+    await expect(sampler.rows.sync(1, specOfRow(repetition.row), long, 0)).rejects.toMatchObject({
+      code: 'invalid-step',
+    });
+    await sampler.program.dispose();
+  });
+});
+
+describe('the launches of the sampler', () => {
+  const capabilities = { workgroupBytes: 49152, workgroupThreads: 1024 } as Parameters<
+    typeof sampleKernel
+  >[0];
+  const { stages } = sampleKernel(capabilities, { vocab: 151936, stride: 151936, rows: 32 });
+  function launched(facts: Partial<StepFacts>): string[] {
+    const all = { tokens: 1, outputs: 1, sequences: 1, items: 0, itemRows: 0, tiles: 0 };
+    const out: Workgroups = [0, 0, 0];
+    return stages
+      .filter((stage) => {
+        stage.workgroups({ ...all, features: 0, looksBack: 0, reach: 0, ...facts }, out);
+        return out.every((n) => n > 0);
+      })
+      .map((stage) => stage.label.replace(' [151936]', '').replace('sample ', ''));
+  }
+
+  it('are two for a step without extras, and others only where a row asks', () => {
+    const full = ['chunks with features', 'rows with features'];
+    expect(launched({})).toEqual(['chunks', 'rows']);
+    expect(launched({ reach: 40 })).toEqual(['chunks', 'rows']);
+    expect(launched({ reach: 0xffffffff })).toEqual(['chunks', 'histogram', 'rows']);
+    expect(launched({ features: FEATURE.REPETITION | FEATURE.COUNTS })).toEqual(full);
+    expect(launched({ features: FEATURE.BIAS | FEATURE.MASK | FEATURE.BANNED, reach: 40 })).toEqual(full);
+    expect(launched({ features: FEATURE.LOGPROBS })).toEqual([...full, 'records']);
+    expect(launched({ features: FEATURE.DRY, looksBack: 9 })).toEqual(['matches', ...full]);
+    expect(launched({ features: FEATURE.DRY, looksBack: 0 })).toEqual(full);
+    expect(launched({ features: FEATURE.TYPICAL })).toEqual([full[0], 'histogram with features', full[1]]);
+  });
+
+  it('bind no more storage buffers than every device has', () => {
+    for (const { bindings } of stages)
+      expect(bindings.filter((b) => b.access !== 'uniform').length).toBeLessThanOrEqual(8);
+  });
+});
