@@ -37,7 +37,7 @@ const MIXED: readonly SamplingOptions[] = [
   { logprobs: true, topLogprobs: 5 },
   { ...PENALTIES, ...FILTERS },
   { temperature: 0.5, repetitionPenalty: 1.1, repetitionContextSize: 64 },
-  { minTokens: 20, suppressTokens: [1, 2, 3], temperature: 0.9, topP: 0.8 },
+  { minTokens: 6, suppressTokens: [1, 2, 3], temperature: 0.9, topP: 0.8 },
 ];
 
 export const GREEDY = 'greedy';
