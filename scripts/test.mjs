@@ -15,7 +15,7 @@ const suites = {
   unit: { paths: ['src/'], workers: 2 },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 1 },
   'devices-webgpu': {
-    paths: ['test/devices/'],
+    paths: ['test/devices/', 'test/webgpu/'],
     env: { KVANT_TEST_DEVICES: 'webgpu' },
     workers: 2,
     webgpu: true,

@@ -231,14 +231,15 @@ describe('WebGpuDevice', () => {
 
   it('refuses pools and tables that make no sense', async () => {
     const { device: d } = await device();
-    const misuse = expect.objectContaining({ code: 'kv-misuse' }) as Error;
+    const misuse = expect.objectContaining({ code: 'kv-pool-unsupported' }) as Error;
+    const badTable = expect.objectContaining({ code: 'bad-block-table' }) as Error;
     expect(() => d.createKvPool({ ...POOL, blockTokens: 24 })).toThrowError(misuse);
     const layer = POOL.layers[0]!;
     expect(() => d.createKvPool({ ...POOL, layers: [{ ...layer, headDim: 6 }] })).toThrowError(misuse);
     const pool = d.createKvPool(POOL);
-    expect(() => pool.setBlocks(4, 0, Uint32Array.of(0))).toThrowError(misuse);
-    expect(() => pool.setBlocks(0, 3, Uint32Array.of(0, 1))).toThrowError(misuse);
-    expect(() => pool.setBlocks(0, 0, Uint32Array.of(8))).toThrowError(misuse);
+    expect(() => pool.setBlocks(4, 0, Uint32Array.of(0))).toThrowError(badTable);
+    expect(() => pool.setBlocks(0, 3, Uint32Array.of(0, 1))).toThrowError(badTable);
+    expect(() => pool.setBlocks(0, 0, Uint32Array.of(8))).toThrowError(badTable);
     pool.setBlocks(3, 3, Uint32Array.of(7));
   });
 

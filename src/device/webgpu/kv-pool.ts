@@ -113,11 +113,11 @@ export class GpuKvPool implements KvPool {
     const { slots, maxBlocksPerSlot } = this.spec;
     const count = this.spec.blocks + (this.spec.young?.blocks ?? 0);
     if (slot < 0 || slot >= slots || first < 0 || first + blocks.length > maxBlocksPerSlot) {
-      throw misuse(
+      throw badTable(
         `entries [${first}, ${first + blocks.length}) of slot ${slot} are outside the block table`,
       );
     }
-    for (const block of blocks) if (block >= count) throw misuse(`block ${block} of ${count}`);
+    for (const block of blocks) if (block >= count) throw badTable(`block ${block} of ${count}`);
     if (blocks.length === 0) return;
     const offset = (slot * maxBlocksPerSlot + first) * 4;
     this.#queue.writeBuffer(this.tables, offset, blocks as Uint32Array<ArrayBuffer>);
@@ -126,11 +126,12 @@ export class GpuKvPool implements KvPool {
   async convert(from: Uint32Array, to: Uint32Array): Promise<void> {
     const { blocks } = this.spec;
     const end = blocks + (this.spec.young?.blocks ?? 0);
-    if (from.length !== to.length) throw misuse(`${from.length} blocks into ${to.length}`);
+    if (from.length !== to.length) throw badTable(`${from.length} blocks into ${to.length}`);
     for (const id of from)
       if (id < blocks || id >= end)
-        throw misuse(`block ${id} is not young: those are ${blocks} to ${end - 1}`);
-    for (const id of to) if (id >= blocks) throw misuse(`block ${id} is young, or there is none: ${blocks}`);
+        throw badTable(`block ${id} is not young: those are ${blocks} to ${end - 1}`);
+    for (const id of to)
+      if (id >= blocks) throw badTable(`block ${id} is young, or there is none: ${blocks}`);
     if (from.length > 0) await this.#convert?.run(from, to);
   }
 
@@ -166,8 +167,15 @@ function checkSpec(spec: KvPoolSpec): void {
   }
 }
 
+function badTable(message: string): KvantError {
+  return new KvantError('bad-block-table', `KV pool: ${message}.`, {
+    fix: 'Take blocks from the pool that the table belongs to.',
+  });
+}
+
 function misuse(message: string): KvantError {
-  return new KvantError('kv-misuse', `KV pool: ${message}.`, {
+  return new KvantError('kv-pool-unsupported', `KV pool: ${message}.`, {
+    kind: 'unsupported',
     fix: 'Check the plan of the cache that the model made.',
   });
 }

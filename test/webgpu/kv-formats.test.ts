@@ -2,11 +2,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { type KvFormat, type KvPool, kvFormatName } from '../../src/device/kv.js';
-import { type DeviceSpec, devices, narrowSubgroups } from './devices.js';
-import { encodeVector, type KvSide } from './kv-codec.js';
-import { Random, worstRow } from './numbers.js';
-import * as reference from './reference.js';
-import { LIMITS, record, stepOf } from './run.js';
+import { type DeviceSpec, devices, narrowSubgroups } from '../devices/devices.js';
+import { encodeVector, type KvSide } from '../devices/kv-codec.js';
+import { Random, worstRow } from '../devices/numbers.js';
+import * as reference from '../devices/reference.js';
+import { LIMITS, record, stepOf } from '../devices/run.js';
 
 interface Case {
   readonly heads: number;
