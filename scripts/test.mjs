@@ -50,8 +50,7 @@ for (const [name, suite] of chosen) {
   const started = performance.now();
   let run = runSuite(name, suite);
   if (run.died) {
-    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library, seen once in some
-    // ten thousand device starts). A suite whose worker died without one failing test is run once more.
+    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library). A suite whose worker died without one failing test is run once more.
     console.error(`\n${name}: a test process died; the suite is run a second time.\n`);
     run = runSuite(name, suite);
   }
