@@ -100,14 +100,18 @@ export class EngineCore {
       this.#freeTables.push(new BlockTable(slot, this.#blocks, pool, this.#young));
     this.#state = {
       step: 0,
+      now: 0,
       running: this.#running,
       waiting: this.#waiting,
       freeSlots: 0,
       freeBlocks: 0,
       leavingBlocks: 0,
+      queuedBlocks: 0,
       freeYoung: 0,
       leavingYoung: 0,
+      queuedYoung: 0,
       retired: -1,
+      costs: { fixed: 0, row: 0, chunk: 0, token: 0 },
     };
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
     device.lost.then((error) => {
@@ -138,7 +142,8 @@ export class EngineCore {
       requireFeatures(row.features, this.#rows.features, device.info.kind);
       const choices = Array.from({ length: sampling.bestOf }, (_, choice) => {
         const output = this.#newOutput(request, stop, endIds);
-        return new Sequence(request, choice, draws, output, row, constrain?.(choice) ?? null);
+        const constraint = constrain?.(choice) ?? null;
+        return new Sequence(request, choice, draws, output, row, constraint, this.#young !== null);
       });
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
@@ -233,7 +238,8 @@ export class EngineCore {
       if (victim !== undefined) victim.yielding = true;
     } while (plan.count === 0 && this.#requeueYielding());
     if (plan.count === 0) return false;
-    for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting.shift()!);
+    for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting[plan.admits[i]!]!);
+    if (plan.admitted > 0) this.#removeAdmitted();
     if (this.#young !== null) this.#conversions.apply(plan, this.#running);
     const flight = this.#spareFlights.pop()!;
     flight.step = this.#step++;
@@ -258,6 +264,7 @@ export class EngineCore {
   #schedulerState(): SchedulerState {
     const state = this.#state;
     state.step = this.#step;
+    state.now = epochNow();
     state.freeSlots = this.#freeTables.length;
     state.freeBlocks = this.#blocks.free;
     state.leavingBlocks = 0;
@@ -286,6 +293,13 @@ export class EngineCore {
       } else this.#releaseLeaving();
       this.#wakeUp();
     });
+  }
+
+  #removeAdmitted(): void {
+    const waiting = this.#waiting;
+    let kept = 0;
+    for (const sequence of waiting) if (sequence.phase === 'waiting') waiting[kept++] = sequence;
+    waiting.length = kept;
   }
 
   /**

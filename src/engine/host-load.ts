@@ -21,7 +21,7 @@ import { Checkpoint } from '../weights/checkpoint.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { openCache, planCache, sizeCache } from './host-cache.js';
-import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
+import { AGEING_MS, DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import type { ChoiceEvent } from './sequence.js';
@@ -99,6 +99,7 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
         prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
         minChunk: Math.min(32, limits.maxBatchTokens),
         youngTokens: kv.young?.start ?? 0,
+        ageingMs: AGEING_MS,
       },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,

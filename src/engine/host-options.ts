@@ -9,6 +9,8 @@ import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.j
 export const DEFAULT_MAX_ROWS = 16;
 export const DEFAULT_MAX_QUEUE = 256;
 export const DEFAULT_BLOCK_TOKENS = 16;
+/** Waiting so long weighs as much as one step of priority. */
+export const AGEING_MS = 2000;
 /** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
 const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
 

@@ -44,6 +44,20 @@ interface Setup extends SchedulerConfig {
   readonly depth: number;
 }
 
+const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0 };
+
+const newcomer = (length: number) => ({
+  length,
+  computed: 0,
+  blocks: 0,
+  young: false,
+  held: false,
+  priority: 0,
+  share: 0,
+  arrival: 0,
+  deadline: Number.POSITIVE_INFINITY,
+});
+
 /** How often a row had to give way, and was converted, in all that was walked through. */
 let victims = 0;
 let conversions = 0;
@@ -126,6 +140,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
   const state: SchedulerState = {
     step: world.parity,
+    now: 0,
     running: running.map((row) => ({
       length: row.length,
       computed: row.computed,
@@ -135,14 +150,20 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       drawsLeft: row.drawsLeft,
       held: row.yielding,
       lastStep: named(world, world.rows.indexOf(row)) ? 1 : -row.age,
+      priority: 0,
+      share: 0,
+      arrival: 0,
     })),
-    waiting: waiting.map((row) => ({ length: row.length })),
+    waiting: waiting.map((row) => ({ ...newcomer(row.length), young: setup.youngTokens > 0 })),
     freeSlots: setup.maxRows - running.length - leaving.length,
     freeBlocks: setup.blocks - main(held),
     leavingBlocks: main(soon),
+    queuedBlocks: 0,
     freeYoung: setup.youngBlocks - young(held) - converting,
     leavingYoung: young(soon) + converting,
+    queuedYoung: 0,
     retired: 0,
+    costs: UNMEASURED,
   };
   const before = JSON.stringify(state);
   schedule(state, setup, plan);
@@ -159,6 +180,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   let converted = 0;
   const worked = new Set<number>();
   const flight: { row: number; draws: boolean }[] = [];
+  if (plan.admits.slice(0, plan.admitted).some((at, i) => at !== i)) fail('admitted out of turn');
   const admitted = waiting.slice(0, plan.admitted);
   const all = [...running, ...admitted];
   for (const work of plan.work.slice(0, plan.count)) {
@@ -207,8 +229,13 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     if (running.some((row, i) => !worked.has(i) && could(row) && plan.victim !== i))
       fail('a row idle beside budget');
   }
-  if (plan.victim === 0 || plan.victim >= running.length) fail('the oldest gives way');
+  if (plan.victim >= running.length) fail('nobody gives way');
   const victim = running[plan.victim];
+  const least = state.running[plan.victim]?.computed ?? 0;
+  const outranked = state.running.some(
+    (row, i) => row.drawsLeft > 0 && (row.computed > least || (row.computed === least && i < plan.victim)),
+  );
+  if (victim !== undefined && !outranked) fail('the row with most progress gives way');
   if (victim !== undefined) {
     if (worked.has(plan.victim) || victim.yielding || plan.admitted > 0)
       fail('a victim at work, or beside newcomers');
@@ -317,7 +344,11 @@ describe('schedule, over its small state space', () => {
               for (const c of shapes) {
                 const setup = { maxBatchTokens, maxRows, blocks, depth, blockTokens: 2 };
                 const none = { youngTokens: 0, youngBlocks: 0 };
-                states += explore({ ...setup, ...none, prefillReserve: 1, minChunk: 1 }, [a, b, c]);
+                states += explore({ ...setup, ...none, prefillReserve: 1, minChunk: 1, ageingMs: 2000 }, [
+                  a,
+                  b,
+                  c,
+                ]);
               }
             }
           }
@@ -355,7 +386,10 @@ describe('schedule with young blocks, over its small state space', () => {
             for (const b of shapes) {
               for (const c of maxRows === 3 ? shapes : shapes.slice(0, 1)) {
                 const setup = { maxBatchTokens, maxRows, blocks, youngBlocks, youngTokens, depth: 2 };
-                states += explore({ ...setup, blockTokens: 2, prefillReserve: 1, minChunk: 1 }, [a, b, c]);
+                states += explore(
+                  { ...setup, blockTokens: 2, prefillReserve: 1, minChunk: 1, ageingMs: 2000 },
+                  [a, b, c],
+                );
               }
             }
           }
@@ -375,6 +409,7 @@ describe('schedule', () => {
     prefillReserve: 16,
     minChunk: 8,
     youngTokens: 0,
+    ageingMs: 2000,
   };
   const decoding = (lastStep = 0) => ({
     length: 21,
@@ -385,6 +420,9 @@ describe('schedule', () => {
     drawsLeft: 80,
     held: false,
     lastStep,
+    priority: 0,
+    share: 0,
+    arrival: 0,
   });
   const prefilling = (length: number, computed = 0) => ({
     ...decoding(),
@@ -394,14 +432,18 @@ describe('schedule', () => {
   });
   const idle = {
     step: 1,
+    now: 0,
     running: [],
     waiting: [],
     freeSlots: 8,
     freeBlocks: 1000,
     leavingBlocks: 0,
+    queuedBlocks: 0,
     freeYoung: 0,
     leavingYoung: 0,
+    queuedYoung: 0,
     retired: 0,
+    costs: UNMEASURED,
   };
   const plan = new StepPlan();
   const work = () => plan.work.slice(0, plan.count).map(({ index, tokens }) => [index, tokens]);
@@ -425,13 +467,13 @@ describe('schedule', () => {
   });
 
   it('gives a lone prompt everything', () => {
-    schedule({ ...idle, waiting: [{ length: 500 }] }, config, plan);
+    schedule({ ...idle, waiting: [newcomer(500)] }, config, plan);
     expect(work()).toEqual([[0, 64]]);
     expect(plan).toMatchObject({ admitted: 1, draws: 0 });
   });
 
   it('admits several prompts in one step, in order, as far as rows go', () => {
-    const waiting = Array.from({ length: 5 }, () => ({ length: 10 }));
+    const waiting = Array.from({ length: 5 }, () => newcomer(10));
     schedule({ ...idle, waiting, freeSlots: 3 }, config, plan);
     expect(work()).toEqual([
       [0, 10],
@@ -443,7 +485,7 @@ describe('schedule', () => {
 
   it('keeps a share for prompts when decoding rows alone would fill the step, and takes turns', () => {
     const running = Array.from({ length: 70 }, (_, i) => decoding(i < 60 ? 5 : 3));
-    schedule({ ...idle, running, waiting: [{ length: 40 }] }, config, plan);
+    schedule({ ...idle, running, waiting: [newcomer(40)] }, config, plan);
     const rows = work();
     expect(rows).toContainEqual([70, 16]);
     expect(rows).toHaveLength(49);
@@ -456,7 +498,7 @@ describe('schedule', () => {
   });
 
   it('admits only what leaves the running rows a block each', () => {
-    const waiting = [{ length: 32 }];
+    const waiting = [newcomer(32)];
     schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 3 }, config, plan);
     expect(plan.admitted).toBe(0);
     schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 4 }, config, plan);
@@ -468,12 +510,13 @@ describe('schedule', () => {
 
   describe('with young tokens', () => {
     const early = { ...config, youngTokens: 40 };
+    const fresh = (length: number) => ({ ...newcomer(length), young: true });
     const young = { ...decoding(), young: true, length: 41, computed: 40, blocks: 3, lastStep: 4 };
     const more = { ...idle, freeYoung: 10 };
     const first = () => plan.work[0]!;
 
     it('cuts chunks where a sequence is converted', () => {
-      schedule({ ...more, waiting: [{ length: 100 }] }, early, plan);
+      schedule({ ...more, waiting: [fresh(100)] }, early, plan);
       // Young blocks for 40 tokens, and those of the main pool for all of them.
       expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 7, converts: false, draws: false });
       const running = [{ ...prefilling(100, 24), young: true, blocks: 3, reserved: 7 }];
@@ -484,11 +527,11 @@ describe('schedule', () => {
     });
 
     it('a short prompt needs no blocks of the main pool', () => {
-      schedule({ ...more, freeBlocks: 0, waiting: [{ length: 40 }] }, early, plan);
+      schedule({ ...more, freeBlocks: 0, waiting: [fresh(40)] }, early, plan);
       expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 0, draws: true });
-      schedule({ ...more, freeBlocks: 2, waiting: [{ length: 41 }] }, early, plan);
+      schedule({ ...more, freeBlocks: 2, waiting: [fresh(41)] }, early, plan);
       expect(plan.admitted).toBe(0);
-      schedule({ ...more, freeYoung: 2, waiting: [{ length: 40 }] }, early, plan);
+      schedule({ ...more, freeYoung: 2, waiting: [fresh(40)] }, early, plan);
       expect(plan.admitted).toBe(0);
     });
 
@@ -501,12 +544,19 @@ describe('schedule', () => {
       expect(first()).toMatchObject({ reserve: 1, converts: true });
     });
 
-    it('takes what a newer row has of the main pool, never what an older one has', () => {
+    it('takes what the row of least progress has of the main pool, never what the one of most has', () => {
       const old = decoding();
       const state = { ...more, freeBlocks: 2, retired: 9 };
       schedule({ ...state, running: [old, young, decoding()] }, early, plan);
       expect(plan.victim).toBe(2);
-      schedule({ ...state, running: [old, young, { ...young, computed: 20, blocks: 2 }] }, early, plan);
+      const behind = { ...young, computed: 20, blocks: 2 };
+      schedule({ ...state, running: [old, young, behind] }, early, plan);
+      expect(plan.victim).toBe(0);
+      schedule(
+        { ...state, running: [{ ...old, computed: 60, length: 61, blocks: 4 }, young, behind] },
+        early,
+        plan,
+      );
       expect(plan.victim).toBe(-1);
       expect(plan.stalled).toBe(1);
       schedule({ ...state, running: [old, young], leavingBlocks: 4 }, early, plan);
@@ -528,7 +578,7 @@ describe('schedule', () => {
     const state = {
       ...idle,
       running: [full, decoding(), decoding()],
-      waiting: [{ length: 5 }],
+      waiting: [newcomer(5)],
       freeBlocks: 0,
     };
     schedule(state, config, plan);

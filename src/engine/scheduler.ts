@@ -10,17 +10,27 @@
  *   that a long prompt leaves room for short ones behind it; what then remains goes to the oldest.
  * - A sequence is admitted when a row is free and there are blocks for all its tokens and one more for every
  *   running row. It then grows by one block at a time.
- * - A row that finds no block takes those of the newest row: that one goes back to the head of the queue and is
- *   computed again later (its tokens are known, so nothing is drawn twice). The oldest row never gives way and the
- *   pool holds at least one sequence of full length, so somebody always comes to an end.
+ * - A row that finds no block takes those of the row of the lowest rank (scheduler-pressure.ts): that one goes back to
+ *   the head of the queue and is computed again later (its tokens are known, so nothing is drawn twice).
  *
  * With `youngTokens`, a sequence starts young: its first tokens go into blocks of another pool, which keep them as
  * floats. Its chunks are cut where it holds exactly so many. There it waits until no step under way names it, and
  * then its next work converts it: what it holds moves to blocks of the main pool, which it must have first. A
  * sequence that comes in longer than that has them from the start; another one waits for them where it is, and if
- * they can only come from newer rows, takes theirs.
+ * they can only come from rows of a lower rank, takes theirs.
  */
 
+import {
+  converts,
+  countYoung,
+  hasRoom,
+  mainNeed,
+  mainToEnter,
+  ready,
+  youngNeed,
+  youngToEnter,
+} from './scheduler-blocks.js';
+import { relievePressure } from './scheduler-pressure.js';
 import {
   type PlannedWork,
   type RunningView,
@@ -37,121 +47,27 @@ export function schedule(state: SchedulerState, config: SchedulerConfig, plan: S
   plan.clear();
   plan.blocksLeft = state.freeBlocks;
   plan.youngLeft = state.freeYoung;
-  plan.victim = chooseVictim(state, config);
+  relievePressure(state, config, plan);
+  if (plan.dropHeld) return;
   const budget = config.maxBatchTokens;
-  const forDecode = budget - prefillReserve(state, config, plan.victim);
+  const forDecode = budget - prefillReserve(state, config, plan);
   listDecodeRows(state, config, plan, forDecode);
   const served = planDecode(state, config, plan, 0, forDecode);
   planPrefill(state, config, plan);
   // What no prompt took goes to the decoding rows that were put off.
   planDecode(state, config, plan, served, budget);
+  if (plan.count === 0) dropIfStuck(state, plan);
 }
 
-/** Has work for the next step. One that is to be converted first waits for its steps under way. */
-function ready(row: RunningView, state: SchedulerState, config: SchedulerConfig): boolean {
-  if (row.held || row.drawsLeft === 0 || row.computed >= row.length) return false;
-  return !converts(row, config) || row.lastStep <= state.retired;
+/** Nothing runs, and nobody can come in for what others that wait hold. */
+function dropIfStuck(state: SchedulerState, plan: StepPlan): void {
+  if (state.running.length > 0 || state.queuedBlocks + state.queuedYoung === 0) return;
+  if (state.freeSlots > 0 && nextWaiting(state, 0) >= 0) plan.dropHeld = true;
 }
 
-function converts(row: RunningView, config: SchedulerConfig): boolean {
-  return row.young && row.computed >= config.youngTokens;
-}
-
-/** Blocks of the main pool that a row lacks for its next token. */
-function mainNeed(row: RunningView, config: SchedulerConfig): number {
-  if (row.young && !converts(row, config)) return 0;
-  return Math.max(
-    0,
-    blocksFor(row.computed + 1, config.blockTokens) - (row.young ? row.reserved : row.blocks),
-  );
-}
-
-/** Young blocks that a row lacks for its next token. */
-function youngNeed(row: RunningView, config: SchedulerConfig): number {
-  if (!row.young || converts(row, config)) return 0;
-  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
-}
-
-/**
- * If the rows need more blocks than are free, and none are about to be: the newest row that has some. Never the
- * oldest: alone it always has enough.
- */
-function chooseVictim(state: SchedulerState, config: SchedulerConfig): number {
-  const { running } = state;
-  let main = 0;
-  let young = 0;
-  let mainSoon = state.leavingBlocks > 0;
-  let youngSoon = state.leavingYoung > 0;
-  for (let index = 0; index < running.length; index++) {
-    const row = running[index]!;
-    if (row.drawsLeft === 0) {
-      // It ends with the steps under way, and its blocks come back.
-      mainSoon ||= !row.young || row.reserved > 0;
-      youngSoon ||= row.young;
-    } else if (ready(row, state, config)) {
-      main += mainNeed(row, config);
-      young += youngNeed(row, config);
-    }
-  }
-  if (main > state.freeBlocks && !mainSoon) {
-    const victim = mainVictim(state, config, main);
-    if (victim >= 0) return victim;
-  }
-  if (young <= state.freeYoung || youngSoon) return -1;
-  for (let index = running.length - 1; index > 0; index--)
-    if (running[index]!.young && !running[index]!.held) return index;
-  return -1;
-}
-
-/** The newest row with blocks of the main pool. A newer one that has none and needs some waits: it takes none by force. */
-function mainVictim(state: SchedulerState, config: SchedulerConfig, needed: number): number {
-  const { running } = state;
-  let rest = needed;
-  for (let index = running.length - 1; index > 0; index--) {
-    const row = running[index]!;
-    if (row.held) continue;
-    if (!row.young || row.reserved > 0) return index;
-    if (ready(row, state, config)) rest -= mainNeed(row, config);
-    if (rest <= state.freeBlocks) return -1;
-  }
-  return -1;
-}
-
-/**
- * Whether a sequence may come in: there must be blocks for all its tokens, and one for each row that may grow. In the
- * main pool it needs none while it can stay young.
- */
-function hasRoom(
-  next: WaitingView,
-  config: SchedulerConfig,
-  main: number,
-  young: number,
-  rows: number,
-  youngRows: number,
-): boolean {
-  const ownMain = mainBlocks(next, config);
-  const ownYoung = youngBlocks(next, config);
-  return (ownMain === 0 || main >= ownMain + rows) && (ownYoung === 0 || young >= ownYoung + youngRows);
-}
-
-function mainBlocks({ length }: WaitingView, config: SchedulerConfig): number {
-  return length <= config.youngTokens ? 0 : blocksFor(length, config.blockTokens);
-}
-
-function youngBlocks({ length }: WaitingView, config: SchedulerConfig): number {
-  return blocksFor(Math.min(length, config.youngTokens), config.blockTokens);
-}
-
-function youngRows(state: SchedulerState, config: SchedulerConfig): number {
-  if (config.youngTokens === 0) return 0;
-  let rows = 0;
-  for (let index = 0; index < state.running.length; index++) if (state.running[index]!.young) rows++;
-  return rows;
-}
-
-function prefillReserve(state: SchedulerState, config: SchedulerConfig, victim: number): number {
+function prefillReserve(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): number {
   const budget = config.maxBatchTokens;
-  if (!prefills(state, config, victim) && !admits(state, config, victim)) return 0;
+  if (!prefills(state, config, plan.victim) && !admits(state, config, plan)) return 0;
   if (budget === 1) return state.step & 1;
   return Math.min(Math.max(1, config.prefillReserve), budget - 1);
 }
@@ -164,11 +80,16 @@ function prefills(state: SchedulerState, config: SchedulerConfig, victim: number
   return false;
 }
 
-function admits(state: SchedulerState, config: SchedulerConfig, victim: number): boolean {
-  const next = state.waiting[0];
-  if (next === undefined || victim >= 0 || state.freeSlots === 0) return false;
-  const rows = state.running.length;
-  return hasRoom(next, config, state.freeBlocks, state.freeYoung, rows, youngRows(state, config));
+function admits(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): boolean {
+  const at = nextWaiting(state, 0);
+  if (at < 0 || plan.victim >= 0 || state.freeSlots === 0) return false;
+  return hasRoom(state.waiting[at]!, config, plan, state.running.length, countYoung(state, config));
+}
+
+/** The first waiting sequence from `from` on that may come in, −1 for none. */
+function nextWaiting({ waiting }: SchedulerState, from: number): number {
+  for (let at = from; at < waiting.length; at++) if (!waiting[at]!.held) return at;
+  return -1;
 }
 
 /** Lists the rows with one token to go; those that waited longest first, if not all fit. */
@@ -204,7 +125,8 @@ function planDecode(
     const row = state.running[index]!;
     const main = mainNeed(row, config);
     const young = youngNeed(row, config);
-    if (main > plan.blocksLeft || young > plan.youngLeft) {
+    if (index === plan.anchor) plan.anchorBlocks = 0;
+    if (main > Math.max(0, plan.blocksLeft - plan.anchorBlocks) || young > plan.youngLeft) {
       plan.stalled++;
       continue;
     }
@@ -233,21 +155,21 @@ function planPrefill(state: SchedulerState, config: SchedulerConfig, plan: StepP
     work.converts = converts(row, config);
   }
   const closed = plan.stalled > 0 || plan.victim >= 0;
-  let young = youngRows(state, config);
-  while (!closed && plan.admitted < waiting.length) {
-    const next = waiting[plan.admitted]!;
+  let young = countYoung(state, config);
+  for (let at = nextWaiting(state, 0); !closed && at >= 0; at = nextWaiting(state, at + 1)) {
+    const next = waiting[at]!;
     const rows = running.length + plan.admitted;
     if (plan.tokens >= budget || plan.admitted >= state.freeSlots) break;
-    if (!hasRoom(next, config, plan.blocksLeft, plan.youngLeft, rows, young)) break;
-    const main = mainBlocks(next, config);
-    const own = youngBlocks(next, config);
+    if (!hasRoom(next, config, plan, rows, young)) break;
+    const main = mainToEnter(next, config);
+    const own = youngToEnter(next, config);
     plan.blocksLeft -= main;
     plan.youngLeft -= own;
-    const until = config.youngTokens > 0 ? config.youngTokens : next.length;
-    const work = planChunk(config, plan, rows, next.length, until, own > 0 ? own : main);
-    work.reserve = own > 0 ? main : 0;
-    if (own > 0) young++;
-    plan.admitted++;
+    const pending = next.length - next.computed;
+    const work = planChunk(config, plan, rows, pending, untilCut(next, config), next.young ? own : main);
+    work.reserve = next.young ? main : 0;
+    if (next.young) young++;
+    plan.admits[plan.admitted++] = at;
   }
   spendRest(state, config, plan, first, budget);
 }
@@ -255,6 +177,10 @@ function planPrefill(state: SchedulerState, config: SchedulerConfig, plan: StepP
 /** Tokens that a row may take before it has to be converted. */
 function untilConversion(row: RunningView, config: SchedulerConfig): number {
   return row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+}
+
+function untilCut(next: WaitingView, config: SchedulerConfig): number {
+  return next.young ? config.youngTokens - next.computed : next.length;
 }
 
 /** At most half of what the budget has left, but not less than `minChunk`; not beyond `until`. */
@@ -283,14 +209,10 @@ function spendRest(
     const work = plan.work[i]!;
     if (work.draws) continue;
     const row = state.running[work.index];
-    const waiting = state.waiting[work.index - state.running.length];
-    const pending = row !== undefined ? row.length - row.computed : waiting!.length;
-    const until =
-      row !== undefined
-        ? untilConversion(row, config)
-        : config.youngTokens > 0
-          ? config.youngTokens
-          : pending;
+    const next = state.waiting[plan.admits[work.index - state.running.length] ?? -1];
+    const { length, computed } = row ?? next!;
+    const pending = length - computed;
+    const until = row !== undefined ? untilConversion(row, config) : untilCut(next!, config);
     const more = Math.min(pending, until, work.tokens + budget - plan.tokens) - work.tokens;
     work.tokens += more;
     plan.tokens += more;
@@ -299,9 +221,4 @@ function spendRest(
       plan.draws++;
     }
   }
-}
-
-function blocksFor(tokens: number, blockTokens: number): number {
-  // As integers: a quotient would be a number of the heap.
-  return ((tokens + blockTokens - 1) / blockTokens) | 0;
 }

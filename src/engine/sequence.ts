@@ -63,6 +63,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   readonly constraint: Constraint | null;
   readonly seedLow: number;
   readonly seedHigh: number;
+  /** What the scheduler is told of it beyond its tokens. */
+  readonly priority = 0;
+  readonly share = 0;
+  readonly arrival: number;
+  readonly deadline = Number.POSITIVE_INFINITY;
 
   phase: SequencePhase = 'waiting';
   table: BlockTable | null = null;
@@ -82,6 +87,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   /** What its constraint says of the next token. */
   rule: ConstraintRule = null;
 
+  readonly #startsYoung: boolean;
   startedAt = 0;
   firstTokenAt = 0;
 
@@ -92,7 +98,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
+    startsYoung: boolean,
   ) {
+    this.#startsYoung = startsYoung;
+    this.arrival = request.receivedAt;
     this.row = row;
     this.mu = row.firstMu;
     this.constraint = constraint;
@@ -128,7 +137,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get young(): boolean {
-    return this.table?.young ?? false;
+    return this.table?.young ?? this.#startsYoung;
   }
 
   get reserved(): number {

@@ -18,29 +18,63 @@ export interface RunningView {
   readonly held: boolean;
   /** Number of the last step that worked on it. */
   readonly lastStep: number;
+  /** Whole number; a higher one goes first. */
+  readonly priority: number;
+  /** Index of the group (an API key) that the time is shared between. */
+  readonly share: number;
+  /** When it was asked for, in milliseconds of the clock that `SchedulerState.now` reads. */
+  readonly arrival: number;
 }
 
 /** What the scheduler sees of a sequence that waits for admission. */
 export interface WaitingView {
   readonly length: number;
+  /** Tokens whose K and V are in blocks that it holds already (of a prefix); fewer than `length`. Its work starts there. */
+  readonly computed: number;
+  /** Blocks that it holds: of the main pool, or young ones if it is young. */
+  readonly blocks: number;
+  /** It starts in young blocks. */
+  readonly young: boolean;
+  /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
+  readonly held: boolean;
+  readonly priority: number;
+  readonly share: number;
+  readonly arrival: number;
+  /** When it is too late to start, on the same clock; Infinity for never. */
+  readonly deadline: number;
+}
+
+/** Milliseconds that a step takes, as measured: `fixed + row · decoding rows`, and `chunk + token · prompt tokens` with prompts. */
+export interface StepCosts {
+  readonly fixed: number;
+  readonly row: number;
+  readonly chunk: number;
+  /** 0 until it has been measured. */
+  readonly token: number;
 }
 
 export interface SchedulerState {
   /** Number of the step that is being planned. */
   readonly step: number;
+  /** Milliseconds. */
+  readonly now: number;
   /** In order of admission. */
   readonly running: readonly RunningView[];
-  /** In the order in which they shall be admitted. */
   readonly waiting: readonly WaitingView[];
   readonly freeSlots: number;
+  /** Free blocks, and those that only a cache holds: they are free as soon as they are needed. */
   readonly freeBlocks: number;
   /** Blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
   readonly leavingBlocks: number;
+  /** Blocks that nobody but waiting sequences holds: free if they are made to drop what they hold. */
+  readonly queuedBlocks: number;
   readonly freeYoung: number;
   /** Young blocks that are soon free: as above, or being converted. */
   readonly leavingYoung: number;
+  readonly queuedYoung: number;
   /** Number of the last step that has retired. */
   readonly retired: number;
+  readonly costs: StepCosts;
 }
 
 export interface SchedulerConfig {
@@ -52,11 +86,13 @@ export interface SchedulerConfig {
   readonly minChunk: number;
   /** Tokens at which a sequence is converted; 0: none is ever young. */
   readonly youngTokens: number;
+  /** Milliseconds of waiting that weigh as much as one step of priority. */
+  readonly ageingMs: number;
 }
 
 /** Work for one sequence. Refilled, not made anew. */
 export interface PlannedWork {
-  /** Index into `running`; from `running.length` on, into `waiting`. */
+  /** Index into `running`; from `running.length` on, of `StepPlan.admits`. */
   index: number;
   tokens: number;
   /** Blocks to append to its table before the step, of the kind it has. */
@@ -74,7 +110,8 @@ export class StepPlan {
   readonly work: PlannedWork[] = [];
   /** Entries of `work` that count. */
   count = 0;
-  /** So many of the first waiting sequences are admitted. */
+  /** Indices into `waiting` of the sequences that come in, in order; the first `admitted` count. */
+  readonly admits: number[] = [];
   admitted = 0;
   tokens = 0;
   draws = 0;
@@ -82,6 +119,8 @@ export class StepPlan {
   stalled = 0;
   /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
   victim = -1;
+  /** The waiting sequences are to drop the blocks they hold, and then it is planned again: this plan holds no work. */
+  dropHeld = false;
 
   // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
   /** Indices of the rows that want to decode; the first `rowCount` count. */
@@ -90,9 +129,15 @@ export class StepPlan {
   /** Blocks that the plan has not handed out. */
   blocksLeft = 0;
   youngLeft = 0;
+  /** Blocks of the main pool, of those, that only row `anchor` may take. */
+  anchor = -1;
+  anchorBlocks = 0;
 
   clear(): void {
     this.victim = -1;
+    this.dropHeld = false;
+    this.anchor = -1;
+    this.anchorBlocks = 0;
     this.rowCount = 0;
     this.count = 0;
     this.admitted = 0;

@@ -106,6 +106,7 @@ export class Harness {
         prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
         minChunk: Math.min(4, limits.maxBatchTokens),
         youngTokens: young?.tokens ?? 0,
+        ageingMs: 2000,
       },
       onEvents: (events) => harness.#receive(events),
       ...(onStep === undefined ? {} : { onStep }),

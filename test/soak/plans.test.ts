@@ -8,7 +8,14 @@ setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
 it('a plan of decoding rows, running prompts and newcomers leaves no litter', () => {
-  const config = { maxBatchTokens: 64, blockTokens: 16, prefillReserve: 16, minChunk: 8, youngTokens: 100 };
+  const config = {
+    maxBatchTokens: 64,
+    blockTokens: 16,
+    prefillReserve: 16,
+    minChunk: 8,
+    youngTokens: 100,
+    ageingMs: 2000,
+  };
   const row = (length: number, computed: number, young: boolean) => ({
     length,
     computed,
@@ -18,17 +25,35 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     drawsLeft: 80,
     held: false,
     lastStep: 0,
+    priority: 0,
+    share: 0,
+    arrival: 0,
+  });
+  const next = (length: number) => ({
+    length,
+    computed: 0,
+    blocks: 0,
+    young: true,
+    held: false,
+    priority: 0,
+    share: 0,
+    arrival: 0,
+    deadline: Number.POSITIVE_INFINITY,
   });
   const state = {
     step: 1,
+    now: 0,
     running: [row(21, 20, false), row(33, 32, true), row(500, 0, false), row(190, 0, true)],
-    waiting: [{ length: 30 }, { length: 500 }],
+    waiting: [next(30), next(500)],
     freeSlots: 8,
     freeBlocks: 1000,
     leavingBlocks: 0,
+    queuedBlocks: 0,
     freeYoung: 1000,
     leavingYoung: 0,
+    queuedYoung: 0,
     retired: 0,
+    costs: { fixed: 0, row: 0, chunk: 0, token: 0 },
   };
   const plan = new StepPlan();
   const plans = 50_000;

@@ -1,0 +1,112 @@
+/**
+ * More blocks needed than there are: who gives way. What only a cache holds counts as free. Beyond that, waiting
+ * sequences drop what they hold; then one running row gives its blocks up and is computed again later.
+ *
+ * The running rows are ranked: by level, then by tokens computed, then by age. The level is the priority less the
+ * age in steps of `ageingMs`; it does not change while the sequence lives, so that two rows cannot take each other's blocks
+ * in turn. The row of the highest rank, the anchor, never gives way, and the pool holds at least one sequence of full length,
+ * so somebody always comes to an end; newcomers sink as time passes, so sooner or later everybody is the anchor.
+ */
+
+import { mainNeed, ready, youngNeed } from './scheduler-blocks.js';
+import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
+
+/** Sets `dropHeld`, or `victim`, if the rows need more blocks than are free and none are about to be; and the `anchor`. */
+export function relievePressure(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
+  const { running } = state;
+  let main = 0;
+  let young = 0;
+  let mainSoon = state.leavingBlocks > 0;
+  let youngSoon = state.leavingYoung > 0;
+  let anchor = -1;
+  for (let index = 0; index < running.length; index++) {
+    const row = running[index]!;
+    if (row.drawsLeft === 0) {
+      // It ends with the steps under way, and its blocks come back.
+      mainSoon ||= !row.young || row.reserved > 0;
+      youngSoon ||= row.young;
+      continue;
+    }
+    if (anchor < 0 || outranks(row, running[anchor]!, config)) anchor = index;
+    if (ready(row, state, config)) {
+      main += mainNeed(row, config);
+      young += youngNeed(row, config);
+    }
+  }
+  if (main > state.freeBlocks) {
+    plan.anchor = anchor;
+    const row = running[anchor]!;
+    plan.anchorBlocks = ready(row, state, config) ? mainNeed(row, config) : 0;
+    if (!mainSoon) {
+      if (state.queuedBlocks > 0) plan.dropHeld = true;
+      else plan.victim = mainVictim(state, config, anchor, main);
+      if (plan.dropHeld || plan.victim >= 0) return;
+    }
+  }
+  if (young <= state.freeYoung || youngSoon) return;
+  if (state.queuedYoung > 0) plan.dropHeld = true;
+  else plan.victim = youngVictim(state, config, anchor);
+}
+
+/** `a` has a higher rank than `b`, an older row. */
+function outranks(a: RunningView, b: RunningView, config: SchedulerConfig): boolean {
+  const difference = level(a, config) - level(b, config);
+  return difference !== 0 ? difference > 0 : a.computed > b.computed;
+}
+
+function level({ priority, arrival }: RunningView, { ageingMs }: SchedulerConfig): number {
+  return priority - Math.floor(arrival / ageingMs);
+}
+
+/** The row next above `below` in rank (the lowest for −1), or −1. Of equals the newest is the lowest. */
+function nextInRank(running: readonly RunningView[], config: SchedulerConfig, below: number): number {
+  let found = -1;
+  for (let index = running.length - 1; index >= 0; index--) {
+    if (below >= 0 && !isAbove(running, config, index, below)) continue;
+    if (found < 0 || isAbove(running, config, found, index)) found = index;
+  }
+  return found;
+}
+
+function isAbove(
+  running: readonly RunningView[],
+  config: SchedulerConfig,
+  index: number,
+  other: number,
+): boolean {
+  if (index === other) return false;
+  return index > other
+    ? outranks(running[index]!, running[other]!, config)
+    : !outranks(running[other]!, running[index]!, config);
+}
+
+/**
+ * The lowest row with blocks of the main pool. A lower one that has none and needs some waits: it takes none by force.
+ */
+function mainVictim(state: SchedulerState, config: SchedulerConfig, anchor: number, needed: number): number {
+  const { running } = state;
+  let rest = needed;
+  for (
+    let index = nextInRank(running, config, -1);
+    index >= 0 && index !== anchor;
+    index = nextInRank(running, config, index)
+  ) {
+    const row = running[index]!;
+    if (row.held) continue;
+    if (!row.young || row.reserved > 0) return index;
+    if (ready(row, state, config)) rest -= mainNeed(row, config);
+    if (rest <= state.freeBlocks) return -1;
+  }
+  return -1;
+}
+
+/** The lowest young row. */
+function youngVictim({ running }: SchedulerState, config: SchedulerConfig, anchor: number): number {
+  for (
+    let index = nextInRank(running, config, -1);
+    index >= 0 && index !== anchor;
+    index = nextInRank(running, config, index)
+  )
+    if (running[index]!.young && !running[index]!.held) return index;
+  return -1;
+}
