@@ -59,6 +59,7 @@ export class EngineCore {
   readonly #inputs: StepInputs;
   readonly #plan = new StepPlan();
   /** What the scheduler plans with; brought up to date for every plan, made once. */
+  readonly #startedAt = epochNow();
   readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
   readonly #blocks: BlockPool;
   /** Null where sequences are never young. */
@@ -143,7 +144,16 @@ export class EngineCore {
       const choices = Array.from({ length: sampling.bestOf }, (_, choice) => {
         const output = this.#newOutput(request, stop, endIds);
         const constraint = constrain?.(choice) ?? null;
-        return new Sequence(request, choice, draws, output, row, constraint, this.#young !== null);
+        return new Sequence(
+          request,
+          choice,
+          draws,
+          output,
+          row,
+          constraint,
+          this.#young !== null,
+          this.#now(),
+        );
       });
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
@@ -261,10 +271,15 @@ export class EngineCore {
     return true;
   }
 
+  /** Milliseconds since the start. */
+  #now(): number {
+    return epochNow() - this.#startedAt;
+  }
+
   #schedulerState(): SchedulerState {
     const state = this.#state;
     state.step = this.#step;
-    state.now = epochNow();
+    state.now = this.#now();
     state.freeSlots = this.#freeTables.length;
     state.freeBlocks = this.#blocks.free;
     state.leavingBlocks = 0;

@@ -55,7 +55,8 @@ function outranks(a: RunningView, b: RunningView, config: SchedulerConfig): bool
 }
 
 function level({ priority, arrival }: RunningView, { ageingMs }: SchedulerConfig): number {
-  return priority - Math.floor(arrival / ageingMs);
+  // As integers: a quotient would be a number of the heap.
+  return (priority - ((arrival / ageingMs) | 0)) | 0;
 }
 
 /** The row next above `below` in rank (the lowest for −1), or −1. Of equals the newest is the lowest. */

@@ -396,7 +396,8 @@ describe('schedule with young blocks, over its small state space', () => {
         }
         expect(states).toBeGreaterThan(1000);
         expect(conversions).toBeGreaterThan(1000);
-        if (youngBlocks > 3) expect(victims).toBeGreaterThan(0);
+        // From three on, a row that has been converted holds so much of the pool that no second one can be.
+        if (youngTokens < 3) expect(victims).toBeGreaterThan(0);
       });
     }
   }

@@ -108,6 +108,11 @@ function listDecodeRows(
   }
   if (plan.rowCount <= budget) return;
   rows.length = plan.rowCount;
+  sortByIdleness(rows, running);
+}
+
+/** Apart from its caller, which would make room for what the comparison sees each time it is called. */
+function sortByIdleness(rows: number[], running: readonly RunningView[]): void {
   rows.sort((a, b) => running[a]!.lastStep - running[b]!.lastStep);
 }
 
@@ -208,11 +213,15 @@ function spendRest(
   for (let i = first; i < plan.count && plan.tokens < budget; i++) {
     const work = plan.work[i]!;
     if (work.draws) continue;
-    const row = state.running[work.index];
-    const next = state.waiting[plan.admits[work.index - state.running.length] ?? -1];
-    const { length, computed } = row ?? next!;
+    const { running, waiting } = state;
+    const runs = work.index < running.length;
+    const { length, computed } = runs
+      ? running[work.index]!
+      : waiting[plan.admits[work.index - running.length]!]!;
     const pending = length - computed;
-    const until = row !== undefined ? untilConversion(row, config) : untilCut(next!, config);
+    const until = runs
+      ? untilConversion(running[work.index]!, config)
+      : untilCut(waiting[plan.admits[work.index - running.length]!]!, config);
     const more = Math.min(pending, until, work.tokens + budget - plan.tokens) - work.tokens;
     work.tokens += more;
     plan.tokens += more;

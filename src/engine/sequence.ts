@@ -99,9 +99,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     row: RowSampling,
     constraint: Constraint | null,
     startsYoung: boolean,
+    arrival: number,
   ) {
     this.#startsYoung = startsYoung;
-    this.arrival = request.receivedAt;
+    this.arrival = arrival;
     this.row = row;
     this.mu = row.firstMu;
     this.constraint = constraint;

@@ -22,7 +22,7 @@ export interface RunningView {
   readonly priority: number;
   /** Index of the group (an API key) that the time is shared between. */
   readonly share: number;
-  /** When it was asked for, in milliseconds of the clock that `SchedulerState.now` reads. */
+  /** When it was asked for: milliseconds since the engine's start. */
   readonly arrival: number;
 }
 
@@ -56,7 +56,7 @@ export interface StepCosts {
 export interface SchedulerState {
   /** Number of the step that is being planned. */
   readonly step: number;
-  /** Milliseconds. */
+  /** Milliseconds since the engine's start. */
   readonly now: number;
   /** In order of admission. */
   readonly running: readonly RunningView[];
