@@ -77,6 +77,14 @@ export const devices: readonly DeviceSpec[] = all.filter(
 );
 
 /**
+ * For suites of the sampler and of KV formats. On a software adapter the WebGPU kinds run the same kernels there: the kind
+ * that is held to the most stands for all. On a GPU they differ, and all are tested.
+ */
+export const kernelDevices: readonly DeviceSpec[] = devices.filter(
+  (d) => !d.slow || d.name === 'webgpu deterministic',
+);
+
+/**
  * Kernels on subgroups leave narrow subgroups, as a software adapter has them, to the portable ones. Here they do not:
  * their text and what is fused into them is tested where there is no GPU. On a GPU `default` has them.
  */

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type KvFormat, kvFormatName } from '../../src/device/kv.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { affine, attentionBound, F16, F32, turbo } from './kv-cases.js';
 import { Random, roundF16, worstRow } from './numbers.js';
 
@@ -14,7 +14,7 @@ const PAIRS: readonly (readonly [key: KvFormat, value: KvFormat])[] = [
   [F32, affine(5)],
 ];
 
-describe.each(devices)('young blocks on $name', (spec) => {
+describe.each(kernelDevices)('young blocks on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

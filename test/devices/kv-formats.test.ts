@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type KvFormat, kvFormatName, kvLayerBlockBytes } from '../../src/device/kv.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { affine, attentionBound, F16, FORMATS, MIXED, STEPS, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 
@@ -11,7 +11,7 @@ const BASE = { heads: 4, kvHeads: 2, headDim: 64, rope: null } as const;
 const alike = (format: KvFormat): { key: KvFormat; value: KvFormat } => ({ key: format, value: format });
 const widthOf = (c: AttentionCase): number => (c.heads + 2 * c.kvHeads) * c.headDim;
 
-describe.each(devices)('quantised KV on $name', (spec) => {
+describe.each(kernelDevices)('quantised KV on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { FEATURE } from '../../src/device/sampling.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
 import { featuresOfRow, type Outcome, type RowParams, sampleRow } from './sampling-reference.js';
@@ -56,7 +56,7 @@ function close(got: number, want: number, what: string): void {
     );
 }
 
-describe.each(devices)('sampler features on $name', (spec) => {
+describe.each(kernelDevices)('sampler features on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, tokensOf } from './sampling-cases.js';
 import { penalise, type RowParams, type RowTokens, sampleRow } from './sampling-reference.js';
@@ -69,7 +69,7 @@ function checkFormula(
   });
 }
 
-describe.each(devices)('penalties on $name', (spec) => {
+describe.each(kernelDevices)('penalties on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

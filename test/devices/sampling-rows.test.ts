@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
 import { type RowParams, sampleRow } from './sampling-reference.js';
 import { canDo, type SampledRow, Sampler, sampleRows } from './sampling-run.js';
 
-describe.each(devices)('rows of the sampler on $name', (spec) => {
+describe.each(kernelDevices)('rows of the sampler on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

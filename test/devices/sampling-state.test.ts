@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { record, rowsStep, withProgram } from './run.js';
 import { logitsOf, rowCases, tokensOf } from './sampling-cases.js';
@@ -60,7 +60,7 @@ function logits(random: Random): Float32Array {
   return out;
 }
 
-describe.each(devices)('sampler state on $name', (spec) => {
+describe.each(kernelDevices)('sampler state on $name', (spec) => {
   let device: Device;
   let sampler: Sampler;
   beforeAll(async () => {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Device, INVALID_TOKEN } from '../../src/device/device.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import * as reference from './reference.js';
 import { LIMITS, record, rowsStep, setSampling, withProgram } from './run.js';
@@ -32,7 +32,7 @@ async function draw(
   });
 }
 
-describe.each(devices)('sampling on $name', (spec) => {
+describe.each(kernelDevices)('sampling on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { type KvFormat, type KvPool, kvFormatName } from '../../src/device/kv.js';
-import { type DeviceSpec, devices, narrowSubgroups } from '../devices/devices.js';
+import { type DeviceSpec, kernelDevices, narrowSubgroups } from '../devices/devices.js';
 import { encodeVector, type KvSide } from '../devices/kv-codec.js';
 import { Random, worstRow } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
@@ -206,7 +206,7 @@ const steps: readonly (readonly [slots: number[], lengths: number[]])[] = [
   ],
 ];
 
-describe.each([...devices.filter((d) => d.kind === 'webgpu'), ...narrowSubgroups])(
+describe.each([...kernelDevices.filter((d) => d.kind === 'webgpu'), ...narrowSubgroups])(
   'quantised KV on $name',
   (spec) => {
     let device: Device;
