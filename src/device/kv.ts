@@ -135,6 +135,36 @@ export interface KvPool {
    * resolves when it is done.
    */
   convert(from: Uint32Array, to: Uint32Array): Promise<void>;
+  /**
+   * Copies what block `from[i]` holds to block `to[i]`, in every layer as it is stored: young blocks to young ones,
+   * others to others. In device order as `convert` is. No block is written twice, none both read and written.
+   *
+   * Errors: `kv-block-invalid`.
+   */
+  copy(from: Uint32Array, to: Uint32Array): Promise<void>;
+  /**
+   * The bytes of whole blocks as they are stored, in the order of kv-block.ts. They are those that the steps submitted
+   * before left; the blocks must not be written until the promise settles, while steps go on. Few at a time are under
+   * way: room for them is made once.
+   *
+   * Errors: `kv-block-invalid`.
+   */
+  read(blocks: Uint32Array): Promise<Uint8Array[]>;
+  /**
+   * Fills blocks with what `read` gave: of this pool or of another one with the same `storage`, block size and formats.
+   * Behind the steps submitted before; no step may name the blocks until the promise settles. `bytes` must stay as they
+   * are so long.
+   *
+   * Errors: `kv-block-invalid`, for bytes of another length too.
+   */
+  write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void>;
+  /**
+   * Makes and compiles what `copy` needs, or what `read` and `write` do. For use at load; a call that does not find it
+   * makes it.
+   */
+  prepare(use: 'copy' | 'transfer'): Promise<void>;
+  /** Names how vectors lie within a block: `cpu-1`. What is read under one name means nothing under another. */
+  readonly storage: string;
   dispose(): void;
 }
 

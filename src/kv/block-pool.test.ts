@@ -60,13 +60,12 @@ describe('BlockTable', () => {
     const pool = new BlockPool(6);
     const writes: [number, number, number[]][] = [];
     const spec: KvPoolSpec = { layers: [], blocks: 6, blockTokens: 16, slots: 2, maxBlocksPerSlot: 4 };
-    const device: KvPool = {
+    const device = {
       spec,
       bytes: 0,
-      setBlocks: (slot, first, blocks) => writes.push([slot, first, [...blocks]]),
-      convert: async () => {},
-      dispose: () => {},
-    };
+      setBlocks: (slot: number, first: number, blocks: Uint32Array) =>
+        writes.push([slot, first, [...blocks]]),
+    } as unknown as KvPool;
     const table = new BlockTable(1, pool, device);
     table.grow(2);
     table.grow(0);
@@ -93,13 +92,11 @@ describe('BlockTable', () => {
       slots: 1,
       maxBlocksPerSlot: 4,
     };
-    const device: KvPool = {
+    const device = {
       spec,
       bytes: 0,
-      setBlocks: (_, first, blocks) => writes.push([first, [...blocks]]),
-      convert: async () => {},
-      dispose: () => {},
-    };
+      setBlocks: (_: number, first: number, blocks: Uint32Array) => writes.push([first, [...blocks]]),
+    } as unknown as KvPool;
     const table = new BlockTable(0, pool, device, young);
     table.grow(2);
     expect([table.young, table.length, young.used, pool.used]).toEqual([true, 2, 2, 0]);

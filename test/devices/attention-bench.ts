@@ -150,6 +150,30 @@ export class AttentionBench {
     store(this.#values[slot]!, value, 'value');
   }
 
+  get pool(): KvPool {
+    return this.#pool;
+  }
+
+  /**
+   * Lets slot `to` go on where slot `from` stands: `move` is to bring what the blocks of the one hold to those of the
+   * other. Both young, or neither.
+   */
+  async adopt(
+    from: number,
+    to: number,
+    move: (from: Uint32Array, to: Uint32Array) => Promise<void>,
+  ): Promise<void> {
+    const count = Math.ceil(this.context(from) / (this.#case.blockTokens ?? 16));
+    const first = this.#young.has(from) ? this.#pool.spec.blocks : 0;
+    const ids = (slot: number): Uint32Array =>
+      this.#blocksOf(slot)
+        .subarray(0, count)
+        .map((block) => block + first);
+    await move(ids(from), ids(to));
+    this.#keys[to] = this.#keys[from]!.map((head) => [...head]);
+    this.#values[to] = this.#values[from]!.map((head) => [...head]);
+  }
+
   #blocksOf(slot: number): Uint32Array {
     const perSlot = SLOT_TOKENS / (this.#case.blockTokens ?? 16);
     // Blocks in a scrambled order, so that nothing works by their lying side by side.

@@ -102,6 +102,7 @@ export function oracle(
 }
 
 class OraclePool implements KvPool {
+  readonly storage = 'oracle';
   readonly spec: KvPoolSpec;
   readonly bytes: number;
   readonly tables: Uint32Array;
@@ -134,12 +135,51 @@ class OraclePool implements KvPool {
     });
   }
 
+  copy(from: Uint32Array, to: Uint32Array): Promise<void> {
+    if (from.length !== to.length) throw new Error('copy: from and to differ in length');
+    if (from.some((block, i) => this.isYoung(block) !== this.isYoung(to[i]!)))
+      throw new Error('copy: between young blocks and others');
+    const [sources, targets] = [from.slice(), to.slice()];
+    const { blockTokens } = this.spec;
+    return this.#device.inOrder(() => {
+      sources.forEach((block, i) => {
+        this.store.copyWithin(targets[i]! * blockTokens, block * blockTokens, (block + 1) * blockTokens);
+      });
+    });
+  }
+
+  /** A block is its tokens, four bytes each. */
+  async read(blocks: Uint32Array): Promise<Uint8Array[]> {
+    const ids = blocks.slice();
+    const { blockTokens } = this.spec;
+    let out: Uint8Array[] = [];
+    await this.#device.inOrder(() => {
+      out = Array.from(
+        ids,
+        (id) => new Uint8Array(this.store.slice(id * blockTokens, (id + 1) * blockTokens).buffer),
+      );
+    });
+    return out;
+  }
+
+  write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
+    const ids = blocks.slice();
+    const { blockTokens } = this.spec;
+    return this.#device.inOrder(() => {
+      ids.forEach((id, i) => {
+        this.store.set(new Int32Array(bytes[i]!.slice().buffer), id * blockTokens);
+      });
+    });
+  }
+
+  async prepare(): Promise<void> {}
+
   isYoung(block: number): boolean {
     return block >= this.spec.blocks;
   }
 
   /** Stores a token as the kind of its block wants it. */
-  write(slot: number, position: number, token: number): void {
+  put(slot: number, position: number, token: number): void {
     const at = this.at(slot, position);
     const young = this.spec.young && this.isYoung(Math.floor(at / this.spec.blockTokens));
     this.store[at] = this.spec.young && !young ? quantised(token) : token;
@@ -334,7 +374,7 @@ export class OracleDevice implements Device {
       for (let i = 0; i < inputs.seqLength[s]!; i++) {
         const token = inputs.tokens[start + i]!;
         sequenceOf[start + i] = s;
-        pool.write(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
+        pool.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
       }
       let hash = 1;
       let poisoned = false;

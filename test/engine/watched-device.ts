@@ -47,7 +47,12 @@ export class Watch {
       inner,
       spec,
       bytes: inner.bytes,
+      storage: inner.storage,
       dispose: () => inner.dispose(),
+      prepare: (use) => inner.prepare(use),
+      copy: (from, to) => inner.copy(from, to),
+      read: (blocks) => inner.read(blocks),
+      write: (blocks, bytes) => inner.write(blocks, bytes),
       convert: (from, to) => {
         const blocks = new Set([...from, ...to]);
         if (blocks.size !== from.length + to.length) this.faults.push('a block is converted twice');

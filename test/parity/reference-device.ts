@@ -57,6 +57,7 @@ class ReferenceVector implements Vector {
 }
 
 class ReferencePool implements KvPool {
+  readonly storage = 'reference';
   readonly bytes = 0;
   readonly tables: Uint32Array[];
   /** By layer: `[block · blockTokens + offset, kvHeads · headDim]`. */
@@ -77,6 +78,20 @@ class ReferencePool implements KvPool {
   async convert(): Promise<void> {
     throw new Error('the reference has no young blocks');
   }
+
+  async copy(): Promise<void> {
+    throw new Error('the reference does not copy blocks');
+  }
+
+  async read(): Promise<Uint8Array[]> {
+    throw new Error('the reference does not read blocks');
+  }
+
+  async write(): Promise<void> {
+    throw new Error('the reference does not write blocks');
+  }
+
+  async prepare(): Promise<void> {}
 
   row(slot: number, position: number): number {
     const { blockTokens } = this.spec;

@@ -1,7 +1,9 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
 import type { KvPool, KvPoolSpec } from '../kv.js';
-import { Converter } from './kv-convert.js';
+import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
+import { BlockProgram, type BlockProgramHost } from './block-program.js';
+import { BlockBytes } from './kv-bytes.js';
 import { STORE_BYTES } from './kv-layout.js';
 import { checkLayer, layerBytes, type Tables, writeStore } from './kv-store.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
@@ -14,22 +16,27 @@ export interface CpuKvLayer {
 }
 
 export class CpuKvPool implements KvPool {
+  readonly storage = 'cpu-1';
   readonly spec: KvPoolSpec;
   readonly layers: readonly CpuKvLayer[];
   /** `[slots]` in the first memory: the token each slot sampled last. */
   readonly lastTokens: Allocation;
   readonly #set: MemorySet;
+  readonly #threads: ThreadPool;
   readonly #owned: Allocation[] = [];
   /** The block table `[slots, maxBlocksPerSlot]`, once in each memory that holds a layer. */
   readonly #tables = new Map<DeviceMemory, { at: number; words: Uint32Array<ArrayBufferLike> }>();
   readonly #shared = new Map<DeviceMemory, Map<string, number>>();
-  #converter: Converter | null = null;
+  #converter: BlockProgram | null = null;
+  #copier: BlockProgram | null = null;
+  #bytes: BlockBytes | null = null;
   #disposed = false;
 
   constructor(set: MemorySet, threads: ThreadPool, spec: KvPoolSpec) {
     check(spec);
     this.spec = spec;
     this.#set = set;
+    this.#threads = threads;
     try {
       this.layers = spec.layers.map((layer) => {
         const { memory, at } = this.#own(set.allocate(layerBytes(layer, spec), layer.group));
@@ -48,11 +55,7 @@ export class CpuKvPool implements KvPool {
         view.fill(0);
         this.#tables.set(memory, { at, words: view });
       }
-      if (spec.young) {
-        this.#converter = new Converter(set, threads, spec, this.layers, this.lastTokens, (memory, bytes) =>
-          this.#own(set.allocateIn(memory, bytes)),
-        );
-      }
+      if (spec.young) this.#converter = BlockProgram.conversion(this.#programHost());
     } catch (error) {
       this.dispose();
       throw error;
@@ -95,10 +98,72 @@ export class CpuKvPool implements KvPool {
     await this.#converter?.run(from, to);
   }
 
+  async copy(from: Uint32Array, to: Uint32Array): Promise<void> {
+    checkCopy(this.spec, from, to);
+    this.#alive();
+    if (from.length > 0) await this.#copies().run(from, to);
+  }
+
+  async read(blocks: Uint32Array): Promise<Uint8Array[]> {
+    checkBlocks(this.spec, 'read', blocks);
+    const out: Uint8Array[] = [];
+    await this.#eachBlock(blocks, (bytes, block) => out.push(bytes.read(block)));
+    return out;
+  }
+
+  async write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
+    checkWrite(this.spec, blocks, bytes);
+    await this.#eachBlock(blocks, (to, block, i) => to.write(block, bytes[i]!));
+  }
+
+  async prepare(use: 'copy' | 'transfer'): Promise<void> {
+    this.#alive();
+    if (use === 'copy') this.#copies();
+  }
+
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
     for (const allocation of this.#owned) this.#set.free(allocation);
+  }
+
+  /** Does something for each block when the steps before have retired; others may use this thread in between. */
+  async #eachBlock(
+    blocks: Uint32Array,
+    use: (bytes: BlockBytes, block: number, index: number) => void,
+  ): Promise<void> {
+    this.#alive();
+    if (blocks.length === 0) return;
+    const ids = blocks.slice();
+    if (this.#threads.pending > 0) await this.#threads.ready();
+    for (const [i, block] of ids.entries()) {
+      if (i > 0) await new Promise(setImmediate);
+      this.#alive();
+      this.#bytes ??= new BlockBytes(this.spec, this.layers);
+      use(this.#bytes, block, i);
+    }
+  }
+
+  #copies(): BlockProgram {
+    this.#copier ??= BlockProgram.copy(this.#programHost());
+    return this.#copier;
+  }
+
+  #programHost(): BlockProgramHost {
+    return {
+      set: this.#set,
+      threads: this.#threads,
+      spec: this.spec,
+      layers: this.layers,
+      lastTokens: this.lastTokens,
+      allocate: (memory, bytes) => this.#own(this.#set.allocateIn(memory, bytes)),
+    };
+  }
+
+  #alive(): void {
+    this.#threads.check();
+    if (!this.#disposed) return;
+    throw new KvantError('disposed', 'The KV pool has been disposed of.', { fix: 'Create it again.' });
   }
 
   /** Tables that layers share, once in each memory. */

@@ -20,6 +20,8 @@ export const OP_SELECT_OUTPUTS = 10;
 export const OP_SAMPLE = 11;
 /** See kv-convert.ts. */
 export const OP_CONVERT = 12;
+/** See kv-copy.ts. */
+export const OP_COPY_BLOCKS = 13;
 /** Traps. For the test that a trap fails the steps under way and never hangs. */
 export const OP_TRAP = 14;
 
@@ -52,6 +54,9 @@ export const STEP_SEQUENCES = 1;
 export const STEP_OUTPUTS = 2;
 /** What the rows want of the sampler, all together: bits of sample-words.ts. */
 export const STEP_WANTS = 3;
-/** The inputs of a conversion (kv-convert.ts), where a step's would be: no rows, a count of blocks, two lists of them. */
-export const CONVERT_COUNT = 4;
-export const CONVERT_LISTS = 8;
+/**
+ * The inputs of a conversion or a copy of blocks (block-program.ts), where a step's would be: no rows, a count of blocks,
+ * two lists of them.
+ */
+export const BLOCKS_COUNT = 4;
+export const BLOCKS_LISTS = 8;

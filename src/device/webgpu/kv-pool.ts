@@ -7,12 +7,14 @@
 
 import { KvantError } from '../../errors.js';
 import { type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '../kv.js';
+import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { hasTurboCodebook } from '../turboquant/codebooks.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
 import { type KvLayout, kvLayout, kvTables } from './kernels/kv-layout.js';
 import { KvConverter } from './kv-converter.js';
+import { KvMover } from './kv-mover.js';
 import type { Pipelines } from './pipelines.js';
 
 export interface KvPoolHost {
@@ -40,8 +42,8 @@ export interface LayerCache {
 }
 
 export class GpuKvPool implements KvPool {
+  readonly storage = 'webgpu-1';
   readonly spec: KvPoolSpec;
-  readonly bytes: number;
   readonly layers: readonly LayerCache[];
   /** u32 `[slots, maxBlocksPerSlot]`. */
   readonly tables: GPUBuffer;
@@ -49,12 +51,17 @@ export class GpuKvPool implements KvPool {
   readonly lastToken: GPUBuffer;
   readonly #queue: GPUQueue;
   readonly #allocator: Allocator;
+  readonly #host: KvPoolHost;
+  readonly #bytes: number;
   readonly #convert: KvConverter | null;
+  #mover: KvMover | null = null;
+  #disposed = false;
 
   /** Whether there was room is known when a program is compiled on the pool. */
   constructor(host: KvPoolHost, spec: KvPoolSpec) {
     const { device, allocator, bindingBytes } = host;
     this.spec = spec;
+    this.#host = host;
     this.#queue = device.queue;
     this.#allocator = allocator;
     checkSpec(spec);
@@ -106,7 +113,11 @@ export class GpuKvPool implements KvPool {
       for (const buffer of made) allocator.destroy(buffer);
       throw error;
     }
-    this.bytes = made.reduce((sum, b) => sum + b.size, 0);
+    this.#bytes = made.reduce((sum, b) => sum + b.size, 0);
+  }
+
+  get bytes(): number {
+    return this.#bytes + (this.#mover?.bytes ?? 0);
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
@@ -135,7 +146,27 @@ export class GpuKvPool implements KvPool {
     if (from.length > 0) await this.#convert?.run(from, to);
   }
 
+  async copy(from: Uint32Array, to: Uint32Array): Promise<void> {
+    checkCopy(this.spec, from, to);
+    if (from.length > 0) await this.#moves().copy(from, to);
+  }
+
+  async read(blocks: Uint32Array): Promise<Uint8Array[]> {
+    checkBlocks(this.spec, 'read', blocks);
+    return blocks.length === 0 ? [] : this.#moves().read(blocks);
+  }
+
+  async write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
+    checkWrite(this.spec, blocks, bytes);
+    if (blocks.length > 0) await this.#moves().write(blocks, bytes);
+  }
+
+  async prepare(use: 'copy' | 'transfer'): Promise<void> {
+    await this.#moves().prepare(use);
+  }
+
   dispose(): void {
+    this.#disposed = true;
     for (const { keys, values } of this.layers) {
       for (const { buffer, young } of [keys, values]) {
         this.#allocator.destroy(buffer);
@@ -145,6 +176,13 @@ export class GpuKvPool implements KvPool {
     this.#allocator.destroy(this.tables);
     this.#allocator.destroy(this.lastToken);
     this.#convert?.dispose();
+    this.#mover?.dispose();
+  }
+
+  #moves(): KvMover {
+    if (this.#disposed) throw disposed();
+    this.#mover ??= new KvMover(this.#host, this.spec, this.layers);
+    return this.#mover;
   }
 }
 
@@ -165,6 +203,10 @@ function checkSpec(spec: KvPoolSpec): void {
         throw misuse(`${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 are possible`);
     }
   }
+}
+
+function disposed(): KvantError {
+  return new KvantError('disposed', 'The KV pool has been disposed of.', { fix: 'Create it again.' });
 }
 
 function badTable(message: string): KvantError {

@@ -1,5 +1,5 @@
 import { KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND } from '../kv-layout';
-import { CONVERT_COUNT, CONVERT_LISTS } from '../opcodes';
+import { BLOCKS_COUNT, BLOCKS_LISTS } from '../opcodes';
 import { loadKey, loadValue } from './kv';
 import { storeVector } from './kv-append';
 import { share } from './math';
@@ -7,19 +7,19 @@ import { share } from './math';
 /**
  * Stores what young blocks hold into blocks of the layer's own formats. Pieces of work are (block, side, KV head).
  * [layer, step, listed, kvHeads, headDim, blockShift, scratch, scratchStride]
- * `layer`: see ../kv-layout.ts. `step`: at CONVERT_COUNT how many blocks; at CONVERT_LISTS their ids, and `listed` words
+ * `layer`: see ../kv-layout.ts. `step`: at BLOCKS_COUNT how many blocks; at BLOCKS_LISTS their ids, and `listed` words
  * further on those they go to. `scratch`: 4 · headDim floats a thread.
  */
 export function convert(p: usize, thread: u32, threads: u32): void {
   const layer: usize = load<u32>(p);
   const step: usize = load<u32>(p, 4);
-  const from = step + CONVERT_LISTS * 4;
+  const from = step + BLOCKS_LISTS * 4;
   const to = from + load<u32>(p, 8) * 4;
   const kvHeads = load<u32>(p, 12);
   const dim = load<u32>(p, 16);
   const blockTokens: u32 = 1 << load<u32>(p, 20);
   const x: usize = load<u32>(p, 24) + load<u32>(p, 28) * thread;
-  const pieces = load<u32>(step + CONVERT_COUNT * 4) * 2 * kvHeads;
+  const pieces = load<u32>(step + BLOCKS_COUNT * 4) * 2 * kvHeads;
   const end = share(pieces, thread + 1, threads);
   for (let piece = share(pieces, thread, threads); piece < end; piece++) {
     const h = piece % kvHeads;
