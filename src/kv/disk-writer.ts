@@ -1,0 +1,151 @@
+/** Writes blocks behind, one file at a time, from a queue of bounded bytes. */
+
+import { blockFileBytes, encodeHead } from './disk-format.js';
+import { type DiskFile, type DiskFs, systemCode, writeFully } from './disk-fs.js';
+import type { DiskIndex } from './disk-index.js';
+import type { DiskCounts } from './disk-tier.js';
+import type { Outage } from './outage.js';
+
+export interface DiskWrite {
+  /** 32 hexadecimal digits. */
+  readonly key: string;
+  readonly tokens: Uint32Array;
+  /** Blocks before it in its chain. */
+  readonly depth: number;
+  readonly data: Uint8Array;
+}
+
+export interface DiskWriterHost {
+  readonly fs: DiskFs;
+  readonly index: DiskIndex;
+  readonly signature: string;
+  readonly queueBytes: number;
+  readonly counts: DiskCounts;
+  readonly outage: Outage;
+  readonly now: () => number;
+  /** Removes files until so many bytes more are within the cap. */
+  readonly makeRoom: (bytes: number) => Promise<void>;
+}
+
+export class DiskWriter {
+  readonly #host: DiskWriterHost;
+  readonly #queue = new Map<string, DiskWrite>();
+  #bytes = 0;
+  readonly #turns: (() => void)[] = [];
+  #current: DiskWrite | null = null;
+  #running: Promise<void> | null = null;
+
+  constructor(host: DiskWriterHost) {
+    this.#host = host;
+  }
+
+  /** Blocks that wait, and the one that is being written. */
+  get length(): number {
+    return this.#queue.size;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  has(key: string): boolean {
+    return this.#queue.has(key);
+  }
+
+  /** One block always finds room. */
+  hasRoom(bytes: number): boolean {
+    return this.#queue.size === 0 || this.#bytes + bytes <= this.#host.queueBytes;
+  }
+
+  push(block: DiskWrite): void {
+    this.#queue.set(block.key, block);
+    this.#bytes += sizeOf(block);
+    this.#running ??= this.#run();
+  }
+
+  /** Lets go of all that waits. What is being written is written. */
+  drop(): void {
+    for (const block of [...this.#queue.values()]) {
+      if (block === this.#current) continue;
+      this.#host.counts.dropped++;
+      this.#remove(block);
+    }
+  }
+
+  /** Resolves when a block has left the queue. */
+  turn(): Promise<void> {
+    return new Promise((resolve) => this.#turns.push(resolve));
+  }
+
+  /** As if one had. */
+  wake(): void {
+    for (const resolve of this.#turns.splice(0)) resolve();
+  }
+
+  async idle(): Promise<void> {
+    while (this.#running !== null) await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { counts, outage } = this.#host;
+    // Whoever offers blocks in a row has offered them all.
+    await null;
+    for (let block = this.#next(); block !== undefined; block = this.#next()) {
+      this.#current = block;
+      try {
+        await this.#write(block);
+        outage.end();
+      } catch (error) {
+        counts.writeErrors++;
+        counts.dropped++;
+        outage.fail(systemCode(error));
+        this.drop();
+      }
+      this.#remove(block);
+      this.#current = null;
+      this.wake();
+    }
+    this.#running = null;
+  }
+
+  /** The one that has waited longest. */
+  #next(): DiskWrite | undefined {
+    return this.#queue.values().next().value;
+  }
+
+  #remove(block: DiskWrite): void {
+    if (this.#queue.delete(block.key)) this.#bytes -= sizeOf(block);
+  }
+
+  async #write(block: DiskWrite): Promise<void> {
+    const { fs, index, signature, counts, now, makeRoom } = this.#host;
+    const { key, data, depth } = block;
+    const bytes = sizeOf(block);
+    await makeRoom(bytes);
+    await fs.mkdir(index.folderOf(signature, key), { recursive: true });
+    const temporary = index.temporaryPathOf(signature, key);
+    let file: DiskFile | null = await fs.open(temporary, 'wx');
+    try {
+      await writeFully(file, [encodeHead({ signature, ...block }, data), data]);
+      // Of a chain the beginning is to be the last that goes.
+      const used = new Date(now() - depth);
+      await file.utimes(used, used).catch(() => {});
+      // Its bytes are on the disk before its name is. Whether the name survives a fall of power does not matter.
+      await file.sync();
+      await file.close();
+      file = null;
+      await fs.rename(temporary, index.pathOf({ signature, key }));
+    } catch (error) {
+      await file?.close().catch(() => {});
+      await fs.unlink(temporary).catch(() => {});
+      throw error;
+    }
+    index.add({ signature, key, bytes });
+    counts.writtenBlocks++;
+    counts.writtenBytes += bytes;
+  }
+}
+
+function sizeOf({ tokens, data }: DiskWrite): number {
+  return blockFileBytes(tokens.length, data.length);
+}
