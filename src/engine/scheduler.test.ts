@@ -35,6 +35,8 @@ interface World {
   order: number[];
   queue: number[];
   parity: number;
+  /** Of the steps that worked on prompts. */
+  chunkParity: number;
 }
 
 interface Setup extends SchedulerConfig {
@@ -45,6 +47,10 @@ interface Setup extends SchedulerConfig {
 }
 
 const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0 };
+
+/** Steps may take any time. */
+const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0 };
+const NOTHING = { served: [0, 0], credit: 0, saving: 0 };
 
 const newcomer = (length: number) => ({
   length,
@@ -74,6 +80,7 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
       world.order,
       world.queue,
       world.parity,
+      world.chunkParity,
     ]);
     const before = seen.get(key);
     if (before === 'open') throw new Error(`no end: ${JSON.stringify({ setup, requests, world })}`);
@@ -117,6 +124,7 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
     order: [],
     queue: [],
     parity: 0,
+    chunkParity: 0,
   });
   return seen.size;
 }
@@ -164,6 +172,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     queuedYoung: 0,
     retired: 0,
     costs: UNMEASURED,
+    ...NOTHING,
+    chunkSteps: world.chunkParity,
   };
   const before = JSON.stringify(state);
   schedule(state, setup, plan);
@@ -258,6 +268,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   world.flight.push(flight);
   world.converting.push(converted);
   world.parity ^= 1;
+  if (plan.prefilled > 0) world.chunkParity ^= 1;
   return true;
 }
 
@@ -344,7 +355,7 @@ describe('schedule, over its small state space', () => {
               for (const c of shapes) {
                 const setup = { maxBatchTokens, maxRows, blocks, depth, blockTokens: 2 };
                 const none = { youngTokens: 0, youngBlocks: 0 };
-                states += explore({ ...setup, ...none, prefillReserve: 1, minChunk: 1, ageingMs: 2000 }, [
+                states += explore({ ...setup, ...none, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
                   a,
                   b,
                   c,
@@ -386,10 +397,11 @@ describe('schedule with young blocks, over its small state space', () => {
             for (const b of shapes) {
               for (const c of maxRows === 3 ? shapes : shapes.slice(0, 1)) {
                 const setup = { maxBatchTokens, maxRows, blocks, youngBlocks, youngTokens, depth: 2 };
-                states += explore(
-                  { ...setup, blockTokens: 2, prefillReserve: 1, minChunk: 1, ageingMs: 2000 },
-                  [a, b, c],
-                );
+                states += explore({ ...setup, blockTokens: 2, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
+                  a,
+                  b,
+                  c,
+                ]);
               }
             }
           }
@@ -410,7 +422,7 @@ describe('schedule', () => {
     prefillReserve: 16,
     minChunk: 8,
     youngTokens: 0,
-    ageingMs: 2000,
+    ...LATENCY,
   };
   const decoding = (lastStep = 0) => ({
     length: 21,
@@ -445,6 +457,8 @@ describe('schedule', () => {
     queuedYoung: 0,
     retired: 0,
     costs: UNMEASURED,
+    ...NOTHING,
+    chunkSteps: 0,
   };
   const plan = new StepPlan();
   const work = () => plan.work.slice(0, plan.count).map(({ index, tokens }) => [index, tokens]);

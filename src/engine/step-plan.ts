@@ -75,6 +75,14 @@ export interface SchedulerState {
   /** Number of the last step that has retired. */
   readonly retired: number;
   readonly costs: StepCosts;
+  /** Tokens served to each share, by index (share-ledger.ts). */
+  readonly served: ArrayLike<number>;
+  /** Milliseconds that prompts have saved beside decoding rows; less than 0 if they have had more than their part. */
+  readonly credit: number;
+  /** Steps since prompts began to save. */
+  readonly saving: number;
+  /** Steps so far that worked on prompts. */
+  readonly chunkSteps: number;
 }
 
 export interface SchedulerConfig {
@@ -84,6 +92,10 @@ export interface SchedulerConfig {
   readonly prefillReserve: number;
   /** Smallest chunk that a prompt is cut into, as far as the budget goes. */
   readonly minChunk: number;
+  /** Tokens of prompts that are worth a step of their own beside decoding rows. */
+  readonly chunkTokens: number;
+  /** Milliseconds that a step with decoding rows may take, but for one smallest chunk; 0: any. */
+  readonly targetItl: number;
   /** Tokens at which a sequence is converted; 0: none is ever young. */
   readonly youngTokens: number;
   /** Milliseconds of waiting that weigh as much as one step of priority. */
@@ -114,18 +126,33 @@ export class StepPlan {
   readonly admits: number[] = [];
   admitted = 0;
   tokens = 0;
+  /** Tokens of prompts, of those. */
+  prefilled = 0;
   draws = 0;
+  /** Indices into `waiting` of those whose deadline has passed; the first `expired` count. */
+  readonly expires: number[] = [];
+  expired = 0;
   /** Rows that had work and got no block. */
   stalled = 0;
   /** Index of the running row that has to give way, −1 for none. It has no work in this plan. */
   victim = -1;
   /** The waiting sequences are to drop the blocks they hold, and then it is planned again: this plan holds no work. */
   dropHeld = false;
+  /** For the next plan: see `SchedulerState`. */
+  credit = 0;
+  saving = 0;
 
   // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
   /** Indices of the rows that want to decode; the first `rowCount` count. */
   readonly rows: number[] = [];
   rowCount = 0;
+  /** Those with more of a prompt to go; the first `promptCount` count. */
+  readonly prompts: number[] = [];
+  promptCount = 0;
+  /** What prompts may take, and whether that is lent to a newcomer. */
+  promptTokens = 0;
+  onCredit = false;
+  youngAdmitted = 0;
   /** Blocks that the plan has not handed out. */
   blocksLeft = 0;
   youngLeft = 0;
@@ -139,6 +166,14 @@ export class StepPlan {
     this.anchor = -1;
     this.anchorBlocks = 0;
     this.rowCount = 0;
+    this.promptCount = 0;
+    this.promptTokens = 0;
+    this.onCredit = false;
+    this.youngAdmitted = 0;
+    this.expired = 0;
+    this.prefilled = 0;
+    this.credit = 0;
+    this.saving = 0;
     this.count = 0;
     this.admitted = 0;
     this.tokens = 0;
@@ -163,4 +198,14 @@ export class StepPlan {
     if (work.draws) this.draws++;
     return work;
   }
+}
+
+/** What one plan leaves to the next: to be called for every plan that is carried out. */
+export function carry(
+  state: { credit: number; saving: number; chunkSteps: number },
+  { credit, saving, prefilled }: StepPlan,
+): void {
+  state.credit = credit;
+  state.saving = saving;
+  if (prefilled > 0) state.chunkSteps++;
 }

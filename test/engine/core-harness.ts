@@ -107,6 +107,8 @@ export class Harness {
         minChunk: Math.min(4, limits.maxBatchTokens),
         youngTokens: young?.tokens ?? 0,
         ageingMs: 2000,
+        chunkTokens: 16,
+        targetItl: 0,
       },
       onEvents: (events) => harness.#receive(events),
       ...(onStep === undefined ? {} : { onStep }),

@@ -15,6 +15,8 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     minChunk: 8,
     youngTokens: 100,
     ageingMs: 2000,
+    chunkTokens: 16,
+    targetItl: 50,
   };
   const row = (length: number, computed: number, young: boolean) => ({
     length,
@@ -42,9 +44,9 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
   });
   const state = {
     step: 1,
-    now: 0,
+    now: 1000.25,
     running: [row(21, 20, false), row(33, 32, true), row(500, 0, false), row(190, 0, true)],
-    waiting: [next(30), next(500)],
+    waiting: [next(30), { ...next(500), share: 1, arrival: 700.5 }],
     freeSlots: 8,
     freeBlocks: 1000,
     leavingBlocks: 0,
@@ -53,7 +55,11 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     leavingYoung: 0,
     queuedYoung: 0,
     retired: 0,
-    costs: { fixed: 0, row: 0, chunk: 0, token: 0 },
+    costs: { fixed: 1.5, row: 0.1, chunk: 0.5, token: 0.01 },
+    served: Float64Array.of(1000.5, 2000.5),
+    credit: 0.5,
+    saving: 0,
+    chunkSteps: 0,
   };
   const plan = new StepPlan();
   const plans = 50_000;

@@ -1,0 +1,202 @@
+/**
+ * Prompts: how many of their tokens a step takes, and whose.
+ *
+ * **How many.** Beside nobody who decodes: the budget. Beside decoding rows, time is shared by the head: with `p` prompts, in rows and
+ * waiting, and `d` decoding rows, prompts have p / (p + d) of the time, but no less than `LEAST_SHARE`. Each step of decoding
+ * rows adds what that is in milliseconds, by the measured costs, to an account; prompts spend it in chunks worth their
+ * launch: `chunkTokens`, or what `targetItl` leaves of a step, if that is less, or what `SAVING_STEPS` steps bring in; never
+ * less than `minChunk`. So no step takes longer than `targetItl` and one smallest chunk, and the decoding rows keep
+ * their part of the time over all.
+ *
+ * **Whose.** A newcomer comes in with its first chunk, on credit if need be: whoever finds a row free is begun in the next step.
+ * Newcomers have at most half of the tokens; the rest goes round among the prompts in rows, the one that has waited longest first,
+ * each taking at most half of what is left (but not less than `minChunk`). So a long prompt leaves room for short ones, and
+ * no flood of short ones stops a long one.
+ */
+
+import { countWaiting, mayEnter, nextWaiting } from './scheduler-admission.js';
+import { converts, mainToEnter, youngToEnter } from './scheduler-blocks.js';
+import type { PlannedWork, RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
+
+/** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 81 % of their rate. */
+export const LEAST_SHARE = 0.19;
+/** Steps that prompts save up for a chunk, at most. */
+export const SAVING_STEPS = 32;
+
+/**
+ * Sets `plan.promptTokens`, what prompts may take of the step; 0 if there are none, and while they save. `plan.credit` is what is
+ * in the account then. `plan.onCredit`: only a newcomer may, and only so much. `newcomer`: who may come in, −1 for nobody.
+ */
+export function allowPrompts(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  newcomer: number,
+): void {
+  const { costs } = state;
+  const { minChunk, targetItl, maxBatchTokens } = config;
+  if (plan.promptCount === 0 && newcomer < 0) return;
+  plan.promptTokens = maxBatchTokens;
+  const decoding = countDecoding(state, plan);
+  if (targetItl === 0 || decoding === 0) return;
+  if (costs.token === 0) {
+    // Nothing is known yet: as little as may be.
+    plan.promptTokens = minChunk;
+    return;
+  }
+  const base = costs.fixed + costs.row * decoding;
+  const fits = Math.max(minChunk, Math.floor((targetItl - base - costs.chunk) / costs.token)) | 0;
+  const heads = plan.promptCount + countWaiting(state);
+  const gain = base * Math.max(heads / decoding, LEAST_SHARE / (1 - LEAST_SHARE));
+  const credit = Math.min(state.credit + gain, costs.chunk + costs.token * fits);
+  const saved = Math.max(minChunk, Math.floor((gain * SAVING_STEPS - costs.chunk) / costs.token)) | 0;
+  const worth = Math.min(pendingTokens(state, plan, newcomer), fits, config.chunkTokens, saved) | 0;
+  plan.credit = credit;
+  plan.saving = state.saving + 1;
+  // Where nobody decodes just now, there is nothing to wait for.
+  if (credit >= costs.chunk + costs.token * worth || state.saving >= SAVING_STEPS || plan.rowCount === 0)
+    plan.promptTokens = Math.min(fits, Math.max(worth, Math.floor((credit - costs.chunk) / costs.token))) | 0;
+  else if (newcomer >= 0 && state.credit >= 0) {
+    plan.promptTokens = minChunk;
+    plan.onCredit = true;
+  } else plan.promptTokens = 0;
+}
+
+/** Plans what `allowPrompts` allowed, as far as the budget goes. `closed`: nobody comes in now. */
+export function planPrompts(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  closed: boolean,
+): void {
+  const before = plan.tokens;
+  const end = Math.min(config.maxBatchTokens, before + plan.promptTokens);
+  const first = plan.count;
+  if (end > before) {
+    const both = plan.promptCount > 0 && !plan.onCredit;
+    if (!closed) admit(state, config, plan, both ? before + newcomersPart(state, config, end - before) : end);
+    if (!plan.onCredit) {
+      for (let i = 0; i < plan.promptCount && plan.tokens < end; i++)
+        planRow(state, config, plan, plan.prompts[i]!, end);
+      if (!closed && both) admit(state, config, plan, end);
+      spendRest(state, config, plan, first, end);
+    }
+  }
+  plan.prefilled = plan.tokens - before;
+  if (plan.prefilled === 0) return;
+  const { chunk, token } = state.costs;
+  if (plan.saving > 0) plan.credit -= chunk + token * plan.prefilled;
+  plan.saving = 0;
+}
+
+/** Rows that decode, those that sit this step out included: they want their next token soon. */
+function countDecoding({ running }: SchedulerState, plan: StepPlan): number {
+  let count = 0;
+  for (let index = 0; index < running.length; index++) {
+    const { length, computed, drawsLeft } = running[index]!;
+    if (index !== plan.victim && drawsLeft > 0 && length - computed <= 1) count++;
+  }
+  return count;
+}
+
+/** Half, or all and nothing in turn where that is less than a chunk. */
+function newcomersPart(state: SchedulerState, { minChunk }: SchedulerConfig, tokens: number): number {
+  if (tokens >= 2 * minChunk) return (tokens + 1) >> 1;
+  return (state.chunkSteps & 1) === 0 ? tokens : 0;
+}
+
+/** Lets in whoever is next while there is room and the step holds less than `end` tokens. */
+function admit(state: SchedulerState, config: SchedulerConfig, plan: StepPlan, end: number): void {
+  while (plan.tokens < end && plan.admitted < state.freeSlots) {
+    const at = nextWaiting(state, config, plan);
+    if (at < 0 || !mayEnter(state, config, plan, at)) return;
+    const next = state.waiting[at]!;
+    const main = mainToEnter(next, config);
+    const own = youngToEnter(next, config);
+    plan.blocksLeft -= main;
+    plan.youngLeft -= own;
+    const index = state.running.length + plan.admitted;
+    const pending = next.length - next.computed;
+    const until = next.young ? config.youngTokens - next.computed : pending;
+    const work = planChunk(config, plan, index, pending, until, end);
+    work.newBlocks = next.young ? own : main;
+    work.reserve = next.young ? main : 0;
+    if (next.young) plan.youngAdmitted++;
+    plan.admits[plan.admitted++] = at;
+  }
+}
+
+/** All its blocks are its own since it came in. */
+function planRow(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  index: number,
+  end: number,
+): void {
+  const row = state.running[index]!;
+  const work = planChunk(config, plan, index, row.length - row.computed, untilConversion(row, config), end);
+  work.converts = converts(row, config);
+}
+
+/** At most half of what is left, but not less than `minChunk`; not beyond `until`. */
+function planChunk(
+  config: SchedulerConfig,
+  plan: StepPlan,
+  index: number,
+  pending: number,
+  until: number,
+  end: number,
+): PlannedWork {
+  const left = end - plan.tokens;
+  const half = Math.max(config.minChunk, (left + 1) >> 1);
+  return plan.add(index, Math.min(pending, left, half, until), 0, pending);
+}
+
+/** What is left goes to the prompts that the plan has already, in their order. */
+function spendRest(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  first: number,
+  end: number,
+): void {
+  const { running, waiting } = state;
+  for (let i = first; i < plan.count && plan.tokens < end; i++) {
+    const work = plan.work[i]!;
+    if (work.draws) continue;
+    let pending: number;
+    let until: number;
+    if (work.index < running.length) {
+      const row = running[work.index]!;
+      pending = row.length - row.computed;
+      until = untilConversion(row, config);
+    } else {
+      const next = waiting[plan.admits[work.index - running.length]!]!;
+      pending = next.length - next.computed;
+      until = next.young ? config.youngTokens - next.computed : pending;
+    }
+    const more = Math.min(pending, until, work.tokens + end - plan.tokens) - work.tokens;
+    work.tokens += more;
+    plan.tokens += more;
+    if (work.tokens === pending) {
+      work.draws = true;
+      plan.draws++;
+    }
+  }
+}
+
+/** Tokens that a row may take before it has to be converted. */
+function untilConversion(row: RunningView, config: SchedulerConfig): number {
+  return row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+}
+
+/** What prompts in rows and the newcomer could take at once. */
+function pendingTokens({ running, waiting }: SchedulerState, plan: StepPlan, newcomer: number): number {
+  let tokens = newcomer < 0 ? 0 : waiting[newcomer]!.length - waiting[newcomer]!.computed;
+  for (let i = 0; i < plan.promptCount; i++) {
+    const row = running[plan.prompts[i]!]!;
+    tokens += row.length - row.computed;
+  }
+  return tokens;
+}
