@@ -1,18 +1,15 @@
 /** Why the core refuses a request, or ends one. */
 
 import { KvantError } from '../errors.js';
-import type { Counters } from './counters.js';
-import type { CoreRequest } from './sequence.js';
+import type { Pacing } from './pacing.js';
+import type { CoreRequest, QueuePlace, Sequence } from './sequence.js';
 import type { EngineLimits } from './types.js';
 
-/** What is wrong with a request, before it costs anything. `room`: sequences that rows and queue still take. */
+/** What is wrong with a request, before it costs anything. */
 export function admissionError(
   request: CoreRequest,
   limits: EngineLimits,
   vocabSize: number,
-  room: number,
-  counters: Counters,
-  waiting: number,
 ): KvantError | null {
   const { prompt, sampling } = request;
   const { maxContext, maxRows, maxQueue } = limits;
@@ -33,20 +30,52 @@ export function admissionError(
       'prompt',
       'Send ids made by the model’s own tokenizer.',
     );
-  if (sampling.n > maxRows + maxQueue)
+  if (sampling.bestOf > maxRows + maxQueue)
     return invalid(
       'invalid-parameter',
-      `\`n\` is ${sampling.n}; rows and queue take ${maxRows + maxQueue} together.`,
-      'n',
+      `The request is for ${sampling.bestOf} choices; rows and queue take ${maxRows + maxQueue} together.`,
+      sampling.bestOf > sampling.n ? 'bestOf' : 'n',
       'Ask for fewer choices.',
     );
-  if (sampling.n > room)
-    return new KvantError('overloaded', `${waiting} sequences wait already; the queue takes ${maxQueue}.`, {
+  return null;
+}
+
+/** Whether the queue is too full for so many more sequences. `rows`: free ones. */
+export function queueError(
+  place: QueuePlace,
+  sequences: number,
+  waiting: number,
+  rows: number,
+  limits: EngineLimits,
+  pacing: Pacing,
+): KvantError | null {
+  if (pacing.admits(place, sequences, waiting, rows, limits)) return null;
+  return new KvantError(
+    'overloaded',
+    `${waiting} sequences wait already; the queue takes ${limits.maxQueue}.`,
+    {
       kind: 'overloaded',
       fix: 'Try again later, or start with a larger maxQueue.',
-      retryAfter: counters.retryAfter(waiting, maxRows),
-    });
-  return null;
+      // When half of those have started: who comes for the first place that is free meets all the others who do.
+      retryAfter: pacing.retryAfter(Math.max(sequences, Math.ceil(waiting / 2))),
+    },
+  );
+}
+
+/** For a sequence whose deadline has passed in the queue, with so many others behind it. */
+export function startedTooLate(sequence: Sequence, pacing: Pacing, waiting: number): KvantError {
+  pacing.tooLate++;
+  const ms = sequence.request.place?.startWithinMs ?? 0;
+  return new KvantError(
+    'queue-timeout',
+    `The request had no turn within the ${ms} ms that it was to wait at most.`,
+    {
+      kind: 'overloaded',
+      where: 'queueTimeoutMs',
+      fix: 'Try again later, allow more time, or give it a higher priority.',
+      retryAfter: pacing.retryAfter(Math.ceil(waiting / 2)),
+    },
+  );
 }
 
 function invalid(code: string, message: string, where: string, fix: string): KvantError {

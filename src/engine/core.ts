@@ -20,11 +20,19 @@ import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { Constrain } from './constraint.js';
 import { Conversions } from './conversions.js';
-import { admissionError, asKvantError, invalidLogits, shuttingDown } from './core-errors.js';
+import {
+  admissionError,
+  asKvantError,
+  invalidLogits,
+  queueError,
+  shuttingDown,
+  startedTooLate,
+} from './core-errors.js';
 import { Counters } from './counters.js';
+import { Pacing } from './pacing.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
-import { type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
-import { type ChoiceEvent, type CoreRequest, Sequence } from './sequence.js';
+import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import { type ChoiceEvent, type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 import { Flight, fillStep } from './step-filler.js';
 import type { CloseOptions, EngineLimits, EngineStats, FinishReason, TokenLogprobs } from './types.js';
@@ -32,6 +40,9 @@ import { epochNow, yieldToEvents } from './yield.js';
 
 /** Steps under way at once: the one that runs and the one encoded behind it. */
 export const STEPS_IN_FLIGHT = 2;
+
+/** Longest that a timer can be set for. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Steps that may fail in a row before the device counts as broken. */
 const MAX_FAILED_STEPS = 3;
@@ -67,6 +78,7 @@ export class EngineCore {
   readonly #conversions: Conversions;
   readonly #freeTables: BlockTable[] = [];
   readonly #counters = new Counters();
+  readonly #pacing = new Pacing();
   readonly #rows: PreparedRows;
 
   readonly #waiting: Sequence[] = [];
@@ -112,7 +124,11 @@ export class EngineCore {
       leavingYoung: 0,
       queuedYoung: 0,
       retired: -1,
-      costs: { fixed: 0, row: 0, chunk: 0, token: 0 },
+      costs: this.#pacing.costs,
+      served: this.#pacing.served,
+      credit: 0,
+      saving: 0,
+      chunkSteps: 0,
     };
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
     device.lost.then((error) => {
@@ -131,29 +147,27 @@ export class EngineCore {
     try {
       const error = this.#fault ?? (this.#closing ? shuttingDown() : null);
       if (error !== null) throw error;
-      const { prompt, sampling } = request;
+      const { prompt, sampling, place = ORDINARY_PLACE } = request;
       const { limits, vocabSize, device } = this.#options;
-      const room = this.#freeTables.length + this.#leaving.length + limits.maxQueue - this.#waiting.length;
-      const refused = admissionError(request, limits, vocabSize, room, this.#counters, this.#waiting.length);
+      const rows = this.#freeTables.length + this.#leaving.length;
+      const refused =
+        admissionError(request, limits, vocabSize) ??
+        queueError(place, sampling.bestOf, this.#waiting.length, rows, limits, this.#pacing);
       if (refused !== null) throw refused;
       const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
       const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
       const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
       const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
       requireFeatures(row.features, this.#rows.features, device.info.kind);
-      const choices = Array.from({ length: sampling.bestOf }, (_, choice) => {
+      const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
+      const entry = {
+        arrival: this.#now(),
+        share: this.#pacing.join(place, sampling.bestOf),
+        young: this.#young !== null,
+      };
+      const choices = constraints.map((constraint, choice) => {
         const output = this.#newOutput(request, stop, endIds);
-        const constraint = constrain?.(choice) ?? null;
-        return new Sequence(
-          request,
-          choice,
-          draws,
-          output,
-          row,
-          constraint,
-          this.#young !== null,
-          this.#now(),
-        );
+        return new Sequence(request, choice, draws, output, row, constraint, entry);
       });
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
@@ -188,6 +202,8 @@ export class EngineCore {
       conversions: this.#conversions.count,
       steps: this.#step,
       stepsInFlight: this.#flights.length,
+      oldestQueuedMs: this.#waiting.reduce((most, { arrival }) => Math.max(most, this.#now() - arrival), 0),
+      queueTimeouts: this.#pacing.tooLate,
       ...this.#counters.snapshot(),
       device: device.stats(),
       ...(this.#fault === null ? {} : { fault: this.#fault }),
@@ -223,9 +239,11 @@ export class EngineCore {
         this.#publish();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
         if (this.#closing && left + this.#conversions.blocks === 0) return;
+        const timer = this.#deadlineTimer();
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
         });
+        clearTimeout(timer);
         continue;
       }
       const ids = await flight.ids!.catch(asKvantError);
@@ -246,8 +264,9 @@ export class EngineCore {
       schedule(this.#schedulerState(), this.#options.scheduler, plan);
       const victim = this.#running[plan.victim];
       if (victim !== undefined) victim.yielding = true;
-    } while (plan.count === 0 && this.#requeueYielding());
+    } while (this.#endTooLate(plan) || (plan.count === 0 && this.#requeueYielding()));
     if (plan.count === 0) return false;
+    carry(this.#state, plan);
     for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting[plan.admits[i]!]!);
     if (plan.admitted > 0) this.#removeAdmitted();
     if (this.#young !== null) this.#conversions.apply(plan, this.#running);
@@ -261,6 +280,7 @@ export class EngineCore {
       return false;
     }
     this.#flights.push(flight);
+    flight.submittedAt = this.#now();
     try {
       flight.ids = this.#options.program.submit(this.#inputs);
     } catch (error) {
@@ -269,6 +289,21 @@ export class EngineCore {
     // It is awaited when its turn comes; until then a rejection is not unhandled.
     flight.ids.catch(() => {});
     return true;
+  }
+
+  /** Nothing runs, so no step comes to see that somebody waits too long. */
+  #deadlineTimer(): ReturnType<typeof setTimeout> | undefined {
+    const deadline = this.#waiting.reduce((least, next) => Math.min(least, next.deadline), Infinity);
+    if (deadline === Infinity) return undefined;
+    return setTimeout(() => this.#wakeUp(), Math.min(MAX_TIMER_MS, Math.max(1, deadline - this.#now())));
+  }
+
+  /** Ends what waits and may not start any more; false if there is nothing. The plan that told of it is void. */
+  #endTooLate(plan: StepPlan): boolean {
+    const late = plan.expires.slice(0, plan.expired).map((at) => this.#waiting[at]!);
+    for (const sequence of late)
+      this.#finish(sequence, 'error', startedTooLate(sequence, this.#pacing, this.#waiting.length));
+    return late.length > 0;
   }
 
   /** Milliseconds since the start. */
@@ -286,6 +321,7 @@ export class EngineCore {
     state.freeYoung = this.#young?.free ?? 0;
     state.leavingYoung = this.#conversions.blocks;
     state.retired = this.#retired;
+    state.served = this.#pacing.served;
     for (const sequence of this.#leaving) this.#countLeaving(sequence);
     for (const sequence of this.#running) if (sequence.yielding) this.#countLeaving(sequence);
     return state;
@@ -299,7 +335,11 @@ export class EngineCore {
   #admit(sequence: Sequence): void {
     sequence.table = this.#freeTables.pop()!;
     sequence.phase = 'running';
-    sequence.startedAt ||= epochNow();
+    if (sequence.startedAt === 0) {
+      sequence.startedAt = epochNow();
+      sequence.deadline = Number.POSITIVE_INFINITY;
+      this.#pacing.start(sequence, this.#now(), this.#waiting.length > this.#plan.admitted);
+    }
     this.#running.push(sequence);
     if (sequence.row.features === 0) return;
     void this.#rows.prepare(sequence).then((error) => {
@@ -343,6 +383,7 @@ export class EngineCore {
     this.#flights.shift();
     this.#retired = flight.step;
     this.#failedSteps = 0;
+    this.#pacing.retire(flight.submittedAt, flight.decoding, flight.promptTokens, this.#now());
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
@@ -365,6 +406,7 @@ export class EngineCore {
   #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {
     if (sequence.ids.push(id) === 1) sequence.firstTokenAt = epochNow();
     this.#counters.completionTokens++;
+    this.#pacing.drew(sequence);
     const { output } = sequence;
     const text = output.push(id);
     if (output.stopped) this.#finish(sequence, 'stop', null, text, id, logprobs);
@@ -403,7 +445,8 @@ export class EngineCore {
       this.#leaving.push(sequence);
       this.#releaseLeaving();
     } else return;
-    this.#counters.finish(finish, epochNow() - (sequence.startedAt || epochNow()));
+    this.#pacing.leave(sequence.request.place ?? ORDINARY_PLACE);
+    this.#counters.finish(finish);
     this.#event(sequence, text + sequence.output.end(), id, logprobs, finish, error);
   }
 

@@ -16,7 +16,7 @@ import { checkOptions } from './host-options.js';
 import type { HostInfo } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
-import { checkRequest, isSignal, promptIds } from './request-check.js';
+import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
 import type {
   ChatRequest,
   CloseOptions,
@@ -29,7 +29,7 @@ import type {
 } from './types.js';
 import { epochNow } from './yield.js';
 
-const COMMON_FIELDS = ['signal', 'requestId'];
+const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs'];
 const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
 const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', 'addGenerationPrompt'];
 
@@ -58,8 +58,16 @@ export class Engine implements AsyncDisposable {
   readonly #client: EngineClient;
   readonly #text: ModelText;
   readonly #sampling: SamplingModule;
+  readonly #queueTimeoutMs: number;
 
-  private constructor(client: EngineClient, text: ModelText, sampling: SamplingModule, info: EngineInfo) {
+  private constructor(
+    client: EngineClient,
+    text: ModelText,
+    sampling: SamplingModule,
+    info: EngineInfo,
+    { queueTimeoutMs = Number.POSITIVE_INFINITY }: EngineOptions,
+  ) {
+    this.#queueTimeoutMs = queueTimeoutMs;
     this.#sampling = sampling;
     this.#client = client;
     this.#text = text;
@@ -116,7 +124,7 @@ export class Engine implements AsyncDisposable {
       import('../sampling/params.js'),
     ]);
     const described = describe(name, weights, text, options, info, epochNow() - startedAt);
-    return new Engine(client, text, sampling, described);
+    return new Engine(client, text, sampling, described, options);
   }
 
   /** Continues a prompt. */
@@ -215,7 +223,10 @@ export class Engine implements AsyncDisposable {
         ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
       if (signal?.aborted === true) stream.end('cancelled', null);
-      else this.#client.add({ id, prompt: ids, sampling, rules, continuation, receivedAt }, stream);
+      else {
+        const place = queuePlace(request, this.#queueTimeoutMs);
+        this.#client.add({ id, prompt: ids, sampling, rules, continuation, place, receivedAt }, stream);
+      }
       return stream;
     } catch (error) {
       const stream = new GenerationStream(setup);

@@ -20,6 +20,7 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     maxRows: options.maxRows,
     maxBatchTokens: options.maxBatchTokens,
     maxQueue: options.maxQueue,
+    targetItlMs: options.targetItlMs,
     blockTokens: options.blockTokens,
     tokenTable: text.tokenTable,
     eosIds: text.eosIds,

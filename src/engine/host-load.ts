@@ -21,7 +21,7 @@ import { Checkpoint } from '../weights/checkpoint.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { openCache, planCache, sizeCache } from './host-cache.js';
-import { AGEING_MS, DEFAULT_BLOCK_TOKENS } from './host-options.js';
+import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import type { ChoiceEvent } from './sequence.js';
@@ -93,14 +93,7 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       eosIds: info.eosIds,
       vocabSize: weights.config.vocabSize,
       limits,
-      scheduler: {
-        maxBatchTokens: limits.maxBatchTokens,
-        blockTokens,
-        prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
-        minChunk: Math.min(32, limits.maxBatchTokens),
-        youngTokens: kv.young?.start ?? 0,
-        ageingMs: AGEING_MS,
-      },
+      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0),
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),

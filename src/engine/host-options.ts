@@ -4,6 +4,7 @@ import { type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import type { HostConfig } from './messages.js';
+import type { SchedulerConfig } from './step-plan.js';
 import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
 
 export const DEFAULT_MAX_ROWS = 16;
@@ -13,6 +14,12 @@ export const DEFAULT_BLOCK_TOKENS = 16;
 export const AGEING_MS = 2000;
 /** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
 const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
+const DEFAULT_TARGET_ITL_MS = { cpu: 200, webgpu: 50 } as const;
+/** Prompt tokens of a step, beside decoding rows: the least, and as many as are worth a step with more than those rows. */
+const CHUNKS = {
+  cpu: { minChunk: 16, chunkTokens: 32 },
+  webgpu: { minChunk: 64, chunkTokens: 512 },
+} as const;
 
 export function engineLimits(config: HostConfig, device: DeviceKind, maxContext: number): EngineLimits {
   return {
@@ -20,6 +27,26 @@ export function engineLimits(config: HostConfig, device: DeviceKind, maxContext:
     maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
     maxBatchTokens: config.maxBatchTokens ?? DEFAULT_BATCH_TOKENS[device],
     maxQueue: config.maxQueue ?? DEFAULT_MAX_QUEUE,
+    targetItlMs: config.targetItlMs ?? DEFAULT_TARGET_ITL_MS[device],
+  };
+}
+
+export function schedulerConfig(
+  { maxBatchTokens, targetItlMs }: EngineLimits,
+  device: DeviceKind,
+  blockTokens: number,
+  youngTokens: number,
+): SchedulerConfig {
+  const { minChunk, chunkTokens } = CHUNKS[device];
+  return {
+    maxBatchTokens,
+    blockTokens,
+    prefillReserve: Math.ceil(maxBatchTokens / 4),
+    minChunk: Math.min(minChunk, maxBatchTokens),
+    chunkTokens: Math.min(chunkTokens, maxBatchTokens),
+    youngTokens,
+    ageingMs: AGEING_MS,
+    targetItl: targetItlMs,
   };
 }
 
@@ -38,6 +65,11 @@ export function checkOptions(config: EngineOptions): void {
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
   readKvOptions(config);
+  for (const name of ['targetItlMs', 'queueTimeoutMs'] as const) {
+    const value = config[name];
+    if (value !== undefined && !(Number.isFinite(value) && value >= 0))
+      throw invalidOption(name, value, 'a number of milliseconds from 0');
+  }
   const { maxQueue, blockTokens, quantize } = config;
   if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
     throw invalidOption('maxQueue', maxQueue, 'a whole number');

@@ -27,6 +27,7 @@ export interface HostConfig {
   readonly maxRows: number | undefined;
   readonly maxBatchTokens: number | undefined;
   readonly maxQueue: number | undefined;
+  readonly targetItlMs: number | undefined;
   readonly blockTokens: number | undefined;
   /** In shared memory: posting it copies nothing. Null makes one without texts. */
   readonly tokenTable: TokenTable | null;

@@ -1,7 +1,11 @@
 /** The parts of a request that are not about sampling: refused, naming the field, before anything is done. */
 
 import { KvantError } from '../errors.js';
+import type { QueuePlace } from './sequence.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
+
+/** Priorities from minus to plus so much. */
+export const PRIORITY_RANGE = 10;
 
 /** Errors: `invalid-parameter`. */
 export function checkRequest(request: GenerateRequest | ChatRequest): void {
@@ -12,11 +16,27 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
       `A request is an object, got ${given === null ? 'null' : typeof given}`,
       'an object',
     );
-  const { signal, requestId, addSpecialTokens, addGenerationPrompt } = given as Record<string, unknown>;
+  const { signal, requestId, addSpecialTokens, addGenerationPrompt, priority, share, queueTimeoutMs } =
+    given as Record<string, unknown>;
   if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
   if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');
+  if (share !== undefined && typeof share !== 'string') throw takes('share', 'a string');
+  if (priority !== undefined && !isPriority(priority))
+    throw takes('priority', `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`);
+  if (queueTimeoutMs !== undefined && !(typeof queueTimeoutMs === 'number' && queueTimeoutMs >= 0))
+    throw takes('queueTimeoutMs', 'a number of milliseconds from 0');
   for (const [name, value] of Object.entries({ addSpecialTokens, addGenerationPrompt }))
     if (value !== undefined && typeof value !== 'boolean') throw takes(name, 'true or false');
+}
+
+function isPriority(value: unknown): boolean {
+  return typeof value === 'number' && Number.isInteger(value) && Math.abs(value) <= PRIORITY_RANGE;
+}
+
+/** Where a checked request stands in the queue. */
+export function queuePlace(request: GenerateRequest | ChatRequest, queueTimeoutMs: number): QueuePlace {
+  const { priority = 0, share = '' } = request;
+  return { priority, share, startWithinMs: request.queueTimeoutMs ?? queueTimeoutMs };
 }
 
 export function isSignal(value: unknown): value is AbortSignal {

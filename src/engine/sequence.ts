@@ -20,6 +20,22 @@ import type { FinishReason, TokenLogprobs } from './types.js';
  */
 export type SequencePhase = 'waiting' | 'running' | 'leaving' | 'done';
 
+/** Where a request stands among those that wait. Plain data. */
+export interface QueuePlace {
+  /** Whole number; a higher one goes first. */
+  readonly priority: number;
+  /** The group (an API key) that the time is shared between. */
+  readonly share: string;
+  /** Milliseconds after which it is too late to start; Infinity for never. */
+  readonly startWithinMs: number;
+}
+
+export const ORDINARY_PLACE: QueuePlace = {
+  priority: 0,
+  share: '',
+  startWithinMs: Number.POSITIVE_INFINITY,
+};
+
 /** A request as the core takes it: tokens, no text. Plain data. */
 export interface CoreRequest {
   /** The caller's number for it, unused so far. */
@@ -30,6 +46,8 @@ export interface CoreRequest {
   readonly rules: TokenRules;
   /** The text goes on where the prompt ends (see Detokenizer). */
   readonly continuation: boolean;
+  /** Default: an ordinary one. */
+  readonly place?: QueuePlace;
   /** Epoch milliseconds, fractional: when the caller asked. */
   readonly receivedAt: number;
 }
@@ -55,6 +73,16 @@ export interface ChoiceEvent {
   readonly times: ChoiceTimes | null;
 }
 
+/** How a sequence comes into the queue. */
+export interface SequenceEntry {
+  /** Milliseconds since the engine's start. */
+  readonly arrival: number;
+  /** Index of its share. */
+  readonly share: number;
+  /** It starts in young blocks. */
+  readonly young: boolean;
+}
+
 export class Sequence implements RunningView, WaitingView, DrawState {
   readonly request: CoreRequest;
   readonly choice: number;
@@ -64,10 +92,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   readonly seedLow: number;
   readonly seedHigh: number;
   /** What the scheduler is told of it beyond its tokens. */
-  readonly priority = 0;
-  readonly share = 0;
+  readonly priority: number;
+  readonly share: number;
   readonly arrival: number;
-  readonly deadline = Number.POSITIVE_INFINITY;
+  /** Infinity once it has started: what has had its row does not come too late. */
+  deadline: number;
 
   phase: SequencePhase = 'waiting';
   table: BlockTable | null = null;
@@ -98,11 +127,14 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    startsYoung: boolean,
-    arrival: number,
+    { arrival, share, young }: SequenceEntry,
   ) {
-    this.#startsYoung = startsYoung;
+    this.#startsYoung = young;
+    const { priority, startWithinMs } = request.place ?? ORDINARY_PLACE;
+    this.priority = priority;
+    this.share = share;
     this.arrival = arrival;
+    this.deadline = arrival + startWithinMs;
     this.row = row;
     this.mu = row.firstMu;
     this.constraint = constraint;

@@ -30,6 +30,16 @@ export class ShareLedger {
     return count;
   }
 
+  /** The same, if `name` had some. */
+  activeWith(name: string): number {
+    return this.active + (this.opened(name) > 0 ? 0 : 1);
+  }
+
+  /** Sequences of a share that wait or run. */
+  opened(name: string): number {
+    return this.#accounts.get(name)?.open ?? 0;
+  }
+
   /** So many more sequences of a share wait; answers its index. */
   open(name: string, sequences: number): number {
     let account = this.#accounts.get(name);

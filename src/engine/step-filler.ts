@@ -14,6 +14,10 @@ export class Flight {
   /** Those it draws a token for, in the order of its outputs: the first `draws`. */
   readonly drawn: Sequence[] = [];
   draws = 0;
+  /** Rows that took one token and drew one, and tokens of all others: what the step's time is explained by. */
+  decoding = 0;
+  promptTokens = 0;
+  submittedAt = 0;
 }
 
 /**
@@ -30,6 +34,8 @@ export function fillStep(
   inputs.clear();
   flight.rows = 0;
   flight.draws = 0;
+  flight.decoding = 0;
+  flight.promptTokens = 0;
   for (let i = 0; i < plan.count; i++) {
     const work = plan.work[i]!;
     const sequence = running[work.index]!;
@@ -49,6 +55,8 @@ export function fillStep(
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
     flight.members[flight.rows++] = sequence;
+    if (work.draws && work.tokens === 1) flight.decoding++;
+    else flight.promptTokens += work.tokens;
 
     if (work.draws) {
       fillOutput(inputs, sequence, table.slot, start + work.tokens - 1);

@@ -68,6 +68,13 @@ export interface EngineOptions extends KvOptions {
   readonly maxBatchTokens?: number;
   /** Most sequences that wait for a row; beyond it a request is refused with `overloaded`. Default 256. */
   readonly maxQueue?: number;
+  /**
+   * Milliseconds that a step with generating rows may take: what prompts get of it shrinks accordingly, to no less than one
+   * smallest chunk. 0: prompts take what the step holds. Default 200 on the CPU, 50 on a GPU.
+   */
+  readonly targetItlMs?: number;
+  /** Milliseconds that a request which does not say waits at most for its first step. Default: any time. */
+  readonly queueTimeoutMs?: number;
   /** Positions in a block of the KV cache: 16, 32 or 64. */
   readonly blockTokens?: number;
   /** What requests take that do not say; goes before the model's generation_config. */
@@ -88,6 +95,12 @@ interface CommonRequest extends SamplingOptions {
   readonly signal?: AbortSignal;
   /** Shown in logs; has no other meaning. */
   readonly requestId?: string;
+  /** −10 to 10; a higher one goes first. Who waits gains one every two seconds, up to the highest that waits. Default 0. */
+  readonly priority?: number;
+  /** Name of a group, such as a client's key: time is shared evenly between groups. Default: one for all who do not say. */
+  readonly share?: string;
+  /** Milliseconds to wait at most for a row; then the request ends with `queue-timeout`. Default: the engine's. */
+  readonly queueTimeoutMs?: number;
 }
 
 export interface GenerateRequest extends CommonRequest {
@@ -253,6 +266,8 @@ export interface EngineInfo {
 
 /** Limits in force, after the model, memory and options were reconciled. */
 export interface EngineLimits {
+  /** Milliseconds; 0 for none. */
+  readonly targetItlMs: number;
   readonly maxContext: number;
   readonly maxRows: number;
   readonly maxBatchTokens: number;
@@ -276,6 +291,10 @@ export interface EngineStats {
   readonly conversions: number;
   readonly steps: number;
   readonly stepsInFlight: number;
+  /** Milliseconds that the oldest sequence in the queue has waited; 0 if none waits. */
+  readonly oldestQueuedMs: number;
+  /** Sequences that ended with `queue-timeout`. */
+  readonly queueTimeouts: number;
   readonly promptTokens: number;
   readonly completionTokens: number;
   readonly requests: number;

@@ -70,6 +70,7 @@ export class Harness {
       maxRows: options.maxRows ?? 4,
       maxBatchTokens: options.maxBatchTokens ?? 32,
       maxQueue: options.maxQueue ?? 64,
+      targetItlMs: options.targetItlMs ?? 0,
     };
     const device = new OracleDevice({ vocab: VOCAB, ...(poison === undefined ? {} : { poison }) });
     const pool = device.createKvPool({
@@ -108,7 +109,7 @@ export class Harness {
         youngTokens: young?.tokens ?? 0,
         ageingMs: 2000,
         chunkTokens: 16,
-        targetItl: 0,
+        targetItl: limits.targetItlMs,
       },
       onEvents: (events) => harness.#receive(events),
       ...(onStep === undefined ? {} : { onStep }),

@@ -26,6 +26,7 @@ export function loadTiny(
       maxRows: 4,
       maxBatchTokens: 24,
       maxQueue: undefined,
+      targetItlMs: undefined,
       blockTokens: undefined,
       tokenTable: null,
       eosIds: null,

@@ -31,7 +31,7 @@ export class ScriptedEngine implements EnginePort {
     model: { architecture: 'Scripted', weightBytes: 0 },
     device: { name: 'none' },
     kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [] },
-    limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1 },
+    limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1, targetItlMs: 0 },
     samplingDefaults: {},
   } as unknown as EngineInfo;
 
@@ -50,6 +50,8 @@ export class ScriptedEngine implements EnginePort {
       blocksTotal: 5,
       steps: 6,
       stepsInFlight: 0,
+      oldestQueuedMs: 0,
+      queueTimeouts: 0,
       promptTokens: 7,
       completionTokens: 8,
       requests: 9,
