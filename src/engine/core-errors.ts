@@ -49,7 +49,7 @@ export function queueError(
   limits: EngineLimits,
   pacing: Pacing,
 ): KvantError | null {
-  if (pacing.admits(place, sequences, waiting, rows, limits)) return null;
+  if (pacing.admits(place, sequences, waiting, rows, limits.maxQueue)) return null;
   return new KvantError(
     'overloaded',
     `${waiting} sequences wait already; the queue takes ${limits.maxQueue}.`,

@@ -266,7 +266,7 @@ export class EngineCore {
       if (victim !== undefined) victim.yielding = true;
     } while (this.#endTooLate(plan) || (plan.count === 0 && this.#requeueYielding()));
     if (plan.count === 0) return false;
-    carry(this.#state, plan);
+    carry(this.#state, plan, this.#pacing.takeError());
     for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting[plan.admits[i]!]!);
     if (plan.admitted > 0) this.#removeAdmitted();
     if (this.#young !== null) this.#conversions.apply(plan, this.#running);
@@ -281,6 +281,7 @@ export class EngineCore {
     }
     this.#flights.push(flight);
     flight.submittedAt = this.#now();
+    flight.spent = plan.spent;
     try {
       flight.ids = this.#options.program.submit(this.#inputs);
     } catch (error) {
@@ -383,7 +384,8 @@ export class EngineCore {
     this.#flights.shift();
     this.#retired = flight.step;
     this.#failedSteps = 0;
-    this.#pacing.retire(flight.submittedAt, flight.decoding, flight.promptTokens, this.#now());
+    const { submittedAt, decoding, promptTokens, spent } = flight;
+    this.#pacing.retire(submittedAt, decoding, promptTokens, spent, this.#now());
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;

@@ -65,12 +65,11 @@ export function checkOptions(config: EngineOptions): void {
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
   readKvOptions(config);
-  for (const name of ['targetItlMs', 'queueTimeoutMs'] as const) {
-    const value = config[name];
-    if (value !== undefined && !(Number.isFinite(value) && value >= 0))
-      throw invalidOption(name, value, 'a number of milliseconds from 0');
-  }
-  const { maxQueue, blockTokens, quantize } = config;
+  const { maxQueue, blockTokens, quantize, targetItlMs, queueTimeoutMs } = config;
+  if (targetItlMs !== undefined && !(Number.isFinite(targetItlMs) && targetItlMs >= 0))
+    throw invalidOption('targetItlMs', targetItlMs, 'a number of milliseconds from 0');
+  if (queueTimeoutMs !== undefined && !(queueTimeoutMs > 0))
+    throw invalidOption('queueTimeoutMs', queueTimeoutMs, 'a number of milliseconds above 0');
   if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
     throw invalidOption('maxQueue', maxQueue, 'a whole number');
   if (blockTokens !== undefined && ![16, 32, 64].includes(blockTokens))

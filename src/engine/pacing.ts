@@ -6,12 +6,14 @@
 import type { QueuePlace } from './sequence.js';
 import { DRAWN_CHARGE, ShareLedger } from './share-ledger.js';
 import { StepCostModel } from './step-costs.js';
-import type { EngineLimits } from './types.js';
 
 /** Weight of the newest start in the running mean of the time between two. */
 const NEWEST = 0.1;
 /** Part of the queue's length that is kept, beyond it, for shares that have little in it. */
 const KEPT_FOR_OTHERS = 0.25;
+
+/** Error of a foretold time that is believed, in parts of that time. */
+const MOST_ERROR = 2;
 
 /** What is paced: a sequence from the queue to its end. */
 interface Paced {
@@ -29,6 +31,7 @@ export class Pacing {
   #interval = 0;
   #startedAt = 0;
   #retiredAt = 0;
+  #error = 0;
 
   /** Tokens served to each share: for the scheduler. The array is another one when there are more shares. */
   get served(): Float64Array {
@@ -36,12 +39,12 @@ export class Pacing {
   }
 
   /** So many more sequences wait; answers the index of their share. */
-  join({ share }: QueuePlace, sequences: number): number {
+  join({ share }: Pick<QueuePlace, 'share'>, sequences: number): number {
     return this.#shares.open(share, sequences);
   }
 
   /** A sequence has ended, wherever it was. */
-  leave({ share }: QueuePlace): void {
+  leave({ share }: Pick<QueuePlace, 'share'>): void {
     this.#shares.close(share);
   }
 
@@ -59,10 +62,24 @@ export class Pacing {
     this.#shares.charge(share, DRAWN_CHARGE);
   }
 
-  /** A step has retired: it took from when it was submitted, or the one before it retired, until now. */
-  retire(submittedAt: number, decoding: number, promptTokens: number, now: number): void {
-    this.costs.add(decoding, promptTokens, now - Math.max(submittedAt, this.#retiredAt));
+  /**
+   * A step has retired: it took from when it was submitted, or the one before it retired, until now. `spent`: milliseconds that
+   * its prompts were foretold to take, 0 if they were given as much as there was.
+   */
+  retire(submittedAt: number, decoding: number, promptTokens: number, spent: number, now: number): void {
+    const ms = now - Math.max(submittedAt, this.#retiredAt);
+    const took = ms - this.costs.fixed - this.costs.row * decoding;
+    // One step that the machine was busy elsewhere in is not held against the prompts.
+    if (spent > 0) this.#error += Math.max(-spent, Math.min(took - spent, MOST_ERROR * spent));
+    this.costs.add(decoding, promptTokens, ms);
     this.#retiredAt = now;
+  }
+
+  /** Milliseconds that prompts took beyond what was foretold, since this was last asked. */
+  takeError(): number {
+    const error = this.#error;
+    this.#error = 0;
+    return error;
   }
 
   /**
@@ -70,19 +87,19 @@ export class Pacing {
    * their part of it bring, up to a quarter more, so that one client's flood does not shut the others out.
    */
   admits(
-    place: QueuePlace,
+    { share }: Pick<QueuePlace, 'share'>,
     sequences: number,
     waiting: number,
     rows: number,
-    { maxQueue }: EngineLimits,
+    maxQueue: number,
   ): boolean {
     if (waiting + sequences <= maxQueue + rows) return true;
-    const active = this.#shares.activeWith(place.share);
+    const active = this.#shares.activeWith(share);
     const part = Math.floor(maxQueue / active);
     const kept = Math.ceil(maxQueue * KEPT_FOR_OTHERS);
     return (
       active > 1 &&
-      this.#shares.opened(place.share) + sequences <= part &&
+      this.#shares.opened(share) + sequences <= part &&
       waiting + sequences <= maxQueue + rows + kept
     );
   }

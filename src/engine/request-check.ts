@@ -23,8 +23,8 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
   if (share !== undefined && typeof share !== 'string') throw takes('share', 'a string');
   if (priority !== undefined && !isPriority(priority))
     throw takes('priority', `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`);
-  if (queueTimeoutMs !== undefined && !(typeof queueTimeoutMs === 'number' && queueTimeoutMs >= 0))
-    throw takes('queueTimeoutMs', 'a number of milliseconds from 0');
+  if (queueTimeoutMs !== undefined && !(typeof queueTimeoutMs === 'number' && queueTimeoutMs > 0))
+    throw takes('queueTimeoutMs', 'a number of milliseconds above 0');
   for (const [name, value] of Object.entries({ addSpecialTokens, addGenerationPrompt }))
     if (value !== undefined && typeof value !== 'boolean') throw takes(name, 'true or false');
 }

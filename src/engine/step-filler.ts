@@ -18,6 +18,8 @@ export class Flight {
   decoding = 0;
   promptTokens = 0;
   submittedAt = 0;
+  /** Milliseconds that its prompts were foretold to take. */
+  spent = 0;
 }
 
 /**

@@ -141,6 +141,8 @@ export class StepPlan {
   /** For the next plan: see `SchedulerState`. */
   credit = 0;
   saving = 0;
+  /** Milliseconds that its prompts were taken from the account for. */
+  spent = 0;
 
   // What follows is the scheduler's scratch paper: kept here so that planning makes nothing anew.
   /** Indices of the rows that want to decode; the first `rowCount` count. */
@@ -174,6 +176,7 @@ export class StepPlan {
     this.prefilled = 0;
     this.credit = 0;
     this.saving = 0;
+    this.spent = 0;
     this.count = 0;
     this.admitted = 0;
     this.tokens = 0;
@@ -200,12 +203,16 @@ export class StepPlan {
   }
 }
 
-/** What one plan leaves to the next: to be called for every plan that is carried out. */
+/**
+ * What one plan leaves to the next: to be called for every plan that is carried out. `error`: milliseconds that steps since the
+ * last plan took beyond what they were foretold.
+ */
 export function carry(
   state: { credit: number; saving: number; chunkSteps: number },
   { credit, saving, prefilled }: StepPlan,
+  error: number,
 ): void {
-  state.credit = credit;
+  state.credit = credit - error;
   state.saving = saving;
   if (prefilled > 0) state.chunkSteps++;
 }
