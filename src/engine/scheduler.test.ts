@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import { SAVING_STEPS } from './scheduler-prefill.js';
+import type { StepCosts } from './step-plan.js';
 
 /**
  * A model of the engine's book-keeping, small enough to walk through every state: requests arrive at any time,
@@ -8,6 +10,7 @@ import { type SchedulerConfig, type SchedulerState, StepPlan, schedule } from '.
 interface Row {
   readonly prompt: number;
   readonly draws: number;
+  readonly priority: number;
   status: 'unborn' | 'waiting' | 'running' | 'leaving' | 'done';
   /** Gives way: back to the head of the queue when no step names it. */
   yielding: boolean;
@@ -35,6 +38,8 @@ interface World {
   order: number[];
   queue: number[];
   parity: number;
+  credit: number;
+  saving: number;
   /** Of the steps that worked on prompts. */
   chunkParity: number;
 }
@@ -44,6 +49,8 @@ interface Setup extends SchedulerConfig {
   readonly blocks: number;
   readonly youngBlocks: number;
   readonly depth: number;
+  /** What steps cost, as measured. */
+  readonly costs?: StepCosts;
 }
 
 const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0 };
@@ -69,7 +76,10 @@ let victims = 0;
 let conversions = 0;
 
 /** Walks through every state. A state that leads back to itself would be work for ever without an end. */
-function explore(setup: Setup, requests: readonly (readonly [number, number])[]): number {
+function explore(
+  setup: Setup,
+  requests: readonly (readonly [prompt: number, draws: number, priority?: number])[],
+): number {
   const plan = new StepPlan();
   const seen = new Map<string, 'open' | 'closed'>();
   const visit = (world: World): void => {
@@ -80,6 +90,8 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
       world.order,
       world.queue,
       world.parity,
+      world.credit.toFixed(6),
+      world.saving,
       world.chunkParity,
     ]);
     const before = seen.get(key);
@@ -103,9 +115,10 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
     seen.set(key, 'closed');
   };
   visit({
-    rows: requests.map(([prompt, draws]) => ({
+    rows: requests.map(([prompt, draws, priority = 0]) => ({
       prompt,
       draws,
+      priority,
       status: 'unborn',
       yielding: false,
       length: prompt,
@@ -124,6 +137,8 @@ function explore(setup: Setup, requests: readonly (readonly [number, number])[])
     order: [],
     queue: [],
     parity: 0,
+    credit: 0,
+    saving: 0,
     chunkParity: 0,
   });
   return seen.size;
@@ -158,11 +173,15 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       drawsLeft: row.drawsLeft,
       held: row.yielding,
       lastStep: named(world, world.rows.indexOf(row)) ? 1 : -row.age,
-      priority: 0,
+      priority: row.priority,
       share: 0,
       arrival: 0,
     })),
-    waiting: waiting.map((row) => ({ ...newcomer(row.length), young: setup.youngTokens > 0 })),
+    waiting: waiting.map(({ length, priority }) => ({
+      ...newcomer(length),
+      priority,
+      young: setup.youngTokens > 0,
+    })),
     freeSlots: setup.maxRows - running.length - leaving.length,
     freeBlocks: setup.blocks - main(held),
     leavingBlocks: main(soon),
@@ -171,8 +190,10 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     leavingYoung: young(soon) + converting,
     queuedYoung: 0,
     retired: 0,
-    costs: UNMEASURED,
-    ...NOTHING,
+    costs: setup.costs ?? UNMEASURED,
+    served: [0],
+    credit: world.credit,
+    saving: world.saving,
     chunkSteps: world.chunkParity,
   };
   const before = JSON.stringify(state);
@@ -190,8 +211,10 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   let converted = 0;
   const worked = new Set<number>();
   const flight: { row: number; draws: boolean }[] = [];
-  if (plan.admits.slice(0, plan.admitted).some((at, i) => at !== i)) fail('admitted out of turn');
-  const admitted = waiting.slice(0, plan.admitted);
+  // By priority, then in order.
+  const turns = [...waiting].sort((a, b) => b.priority - a.priority);
+  const admitted = plan.admits.slice(0, plan.admitted).map((at) => waiting[at]!);
+  if (admitted.some((row, i) => row !== turns[i])) fail('admitted out of turn');
   const all = [...running, ...admitted];
   for (const work of plan.work.slice(0, plan.count)) {
     const row = all[work.index] ?? fail('works on a sequence that is not admitted');
@@ -227,7 +250,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     flight.push({ row: world.rows.indexOf(row), draws: work.draws });
   }
   if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
-  if (plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
+  const unlimited = setup.targetItl === 0;
+  if (unlimited && plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
     fail('draws nothing, yet has room');
   if (newMain > state.freeBlocks || newYoung > state.freeYoung) fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
@@ -236,15 +260,17 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const could = (row: Row): boolean =>
     row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
-    if (running.some((row, i) => !worked.has(i) && could(row) && plan.victim !== i))
+    const idle = (row: Row, i: number): boolean => !worked.has(i) && could(row) && plan.victim !== i;
+    if (running.some((row, i) => idle(row, i) && (unlimited || row.length - row.computed === 1)))
       fail('a row idle beside budget');
   }
   if (plan.victim >= running.length) fail('nobody gives way');
   const victim = running[plan.victim];
-  const least = state.running[plan.victim]?.computed ?? 0;
-  const outranked = state.running.some(
-    (row, i) => row.drawsLeft > 0 && (row.computed > least || (row.computed === least && i < plan.victim)),
-  );
+  const least = state.running[plan.victim] ?? { computed: 0, priority: 0 };
+  const outranked = state.running.some((row, i) => {
+    const more = row.priority - least.priority || row.computed - least.computed;
+    return row.drawsLeft > 0 && (more > 0 || (more === 0 && i < plan.victim));
+  });
   if (victim !== undefined && !outranked) fail('the row with most progress gives way');
   if (victim !== undefined) {
     if (worked.has(plan.victim) || victim.yielding || plan.admitted > 0)
@@ -259,16 +285,24 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     if (row.young && row.computed === setup.youngTokens) continue; // waits for those it is converted to
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.
-    if (row.age > 2 * setup.maxRows) fail('starved');
+    if (row.age > (unlimited ? 2 : SAVING_STEPS) * setup.maxRows) fail('starved');
   }
   for (const row of admitted) {
+    const index = world.rows.indexOf(row);
     row.status = 'running';
-    world.order.push(world.queue.shift()!);
+    world.order.push(index);
+    world.queue.splice(world.queue.indexOf(index), 1);
   }
   world.flight.push(flight);
   world.converting.push(converted);
   world.parity ^= 1;
-  if (plan.prefilled > 0) world.chunkParity ^= 1;
+  const carried = { credit: 0, saving: 0, chunkSteps: world.chunkParity };
+  carry(carried, plan, 0);
+  Object.assign(world, {
+    credit: carried.credit,
+    saving: carried.saving,
+    chunkParity: carried.chunkSteps & 1,
+  });
   return true;
 }
 
@@ -368,6 +402,35 @@ describe('schedule, over its small state space', () => {
         if (maxRows > 1) expect(victims).toBeGreaterThan(100);
       });
     }
+  }
+});
+
+describe('schedule with priorities and a target, over its small state space', () => {
+  const shapes = [
+    [1, 5, 1],
+    [2, 2, 0],
+    [7, 1, 0],
+    [6, 3, 2],
+  ] as const;
+  const costs = { fixed: 3, row: 0, chunk: 1, token: 1 };
+  for (const targetItl of [1, 4, 6]) {
+    it(`target ${targetItl}: keeps its limits, and every request ends`, () => {
+      let states = 0;
+      victims = 0;
+      for (const maxRows of [2, 3]) {
+        for (const a of shapes) {
+          for (const b of shapes) {
+            for (const c of shapes) {
+              const setup = { maxBatchTokens: 6, maxRows, blocks: 5, depth: 2, blockTokens: 2, costs };
+              const rest = { youngTokens: 0, youngBlocks: 0, prefillReserve: 1, minChunk: 1, chunkTokens: 3 };
+              states += explore({ ...setup, ...rest, ageingMs: 2000, targetItl }, [a, b, c]);
+            }
+          }
+        }
+      }
+      expect(states).toBeGreaterThan(1000);
+      expect(victims).toBeGreaterThan(100);
+    });
   }
 });
 
