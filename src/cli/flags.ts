@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import { bytes, integer } from './flag-numbers.js';
+import { bytes, integer, number } from './flag-numbers.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 
 export { bytes, integer, integers, number } from './flag-numbers.js';
@@ -70,6 +70,11 @@ export function addEngineFlags(command: Command): Command {
       'tokens in one step, prompt chunks and decoding rows together',
       integer(1),
     )
+    .option(
+      '--target-itl <ms>',
+      'what a step with generating rows may take, prompt chunks shrink accordingly; 0 for any time (default: 50; 200 on a CPU)',
+      number(0, 1e6),
+    )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
@@ -89,6 +94,7 @@ export interface EngineFlags extends HubFlags, KvFlags {
   readonly maxKvSize?: number;
   readonly maxRows?: number;
   readonly maxBatchTokens?: number;
+  readonly targetItl?: number;
   readonly kvMemory?: number;
   readonly blockTokens?: '16' | '32' | '64';
 }
@@ -117,6 +123,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(maxContext === undefined ? {} : { maxContext }),
     ...(flags.maxRows === undefined ? {} : { maxRows: flags.maxRows }),
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
+    ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
     ...kvOptions(flags),
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),

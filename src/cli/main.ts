@@ -35,6 +35,11 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
     async () => (await import('./eval-command.js')).addEvalCommand,
   ],
   [
+    'simulate [trace]',
+    'run the scheduler over a trace of arrivals, without a model',
+    async () => (await import('./simulate-command.js')).addSimulateCommand,
+  ],
+  [
     'inspect <model>',
     'architecture, sizes, cache plan, and what fits in memory',
     async () => (await import('./inspect-command.js')).addInspectCommand,

@@ -11,6 +11,7 @@ import {
   engineOptions,
   integer,
   logLevelFlag,
+  number,
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
@@ -18,9 +19,10 @@ import { addSamplingFlags, type SamplingFlags, samplingOptions } from './samplin
 interface ServeFlags extends EngineFlags, SamplingFlags {
   readonly host: string;
   readonly port: number;
-  readonly apiKey?: string;
+  readonly apiKey?: readonly string[];
   readonly name?: string;
   readonly maxQueue?: number;
+  readonly queueTimeout?: number;
   readonly bodyLimit?: number;
   readonly cors?: string;
   readonly reasoningFormat: ReasoningFormat;
@@ -37,12 +39,20 @@ export function addServeCommand(program: Command): void {
     .option('--host <address>', 'address to listen on; 0.0.0.0 opens it to the network', '127.0.0.1')
     .option('--port <n>', 'port to listen on; 0 takes any free one', integer(0, 65535), 8080)
     .addOption(
-      new Option('--api-key <key>', 'clients must send it as a bearer token')
+      new Option(
+        '--api-key <key>',
+        'clients must send it as a bearer token; several may be given: time is shared evenly between them',
+      )
         .env('KVANT_API_KEY')
         .argParser(apiKey),
     )
     .option('--name <name>', 'name that the model is served under (default: the model argument)')
-    .option('--max-queue <n>', 'requests that may wait; more get 429', integer(0))
+    .option('--max-queue <n>', 'requests that may wait (default: 256); more get 429', integer(0))
+    .option(
+      '--queue-timeout <seconds>',
+      'how long a request waits for its turn at most, where it does not say; then it gets 503',
+      number(0.001, 1e6),
+    )
     .option(
       '--body-limit <size>',
       'largest request body (default: 64 bytes a token of the context, 1MiB to 16MiB)',
@@ -82,9 +92,9 @@ KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|::1)$/;
 
 /** An empty key would look like a lock and be none. */
-function apiKey(text: string): string {
+function apiKey(text: string, before: readonly string[] = []): string[] {
   if (text.trim() === '') throw new InvalidArgumentError('The key is empty.');
-  return text;
+  return [...before, text];
 }
 
 async function runServer(model: string, flags: ServeFlags): Promise<void> {
@@ -103,6 +113,7 @@ async function runServer(model: string, flags: ServeFlags): Promise<void> {
       sampling: samplingOptions(flags),
       ...(flags.name === undefined ? {} : { name: flags.name }),
       ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
+      ...(flags.queueTimeout === undefined ? {} : { queueTimeoutMs: 1000 * flags.queueTimeout }),
     },
     log,
   );

@@ -32,7 +32,7 @@ export function engineLimits(config: HostConfig, device: DeviceKind, maxContext:
 }
 
 export function schedulerConfig(
-  { maxBatchTokens, targetItlMs }: EngineLimits,
+  { maxBatchTokens, targetItlMs }: Pick<EngineLimits, 'maxBatchTokens' | 'targetItlMs'>,
   device: DeviceKind,
   blockTokens: number,
   youngTokens: number,

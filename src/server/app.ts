@@ -2,11 +2,11 @@
  * The HTTP application: `Request → Response`, with no socket in sight, so that every route can be tried with
  * `app.request()`.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { type Context, Hono } from 'hono';
 import { cors } from 'hono/cors';
 import { type Logger, pino } from 'pino';
 import { KvantError } from '../errors.js';
+import { ApiKeys, type Caller, readPriority } from './caller.js';
 import {
   type CompletionContext,
   chatCompletions,
@@ -24,8 +24,8 @@ export interface AppOptions {
   readonly engine: EnginePort;
   /** Default: nothing is logged. */
   readonly log?: Logger;
-  /** Every route but `/health` then wants `Authorization: Bearer KEY`. */
-  readonly apiKey?: string;
+  /** Every route but `/health` then wants `Authorization: Bearer KEY`, of several any: time is shared evenly between them. */
+  readonly apiKey?: string | readonly string[];
   /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
   readonly bodyLimit?: number;
   /** Origin that browsers may call from, `*` for any. Default: none. */
@@ -36,6 +36,11 @@ export interface AppOptions {
   readonly reasoningFormat?: ReasoningFormat;
   /** Tells the application that it is on its way out of service. */
   readonly shutdown?: Shutdown;
+}
+
+/** What is known of a request when its route is reached. */
+interface Variables {
+  Variables: { share?: string };
 }
 
 const ROUTES = {
@@ -51,7 +56,7 @@ const ROUTES = {
  * const app = createApp({ engine });
  * const response = await app.request('/v1/models');
  */
-export function createApp(options: AppOptions): Hono {
+export function createApp(options: AppOptions): Hono<Variables> {
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics();
   const context: CompletionContext = {
@@ -63,9 +68,9 @@ export function createApp(options: AppOptions): Hono {
     observe: (kind) => new RequestObserver(kind, log, metrics),
   };
   const created = Math.floor(Date.now() / 1000);
-  const app = new Hono();
+  const app = new Hono<Variables>();
   /** An error that no completion request's record tells of. */
-  const refuse = (c: Context, error: KvantError): Response => {
+  const refuse = (c: Context<Variables>, error: KvantError): Response => {
     const status = statusOf(error);
     log.info({ method: c.req.method, path: c.req.path, status, code: error.code }, error.message);
     return errorResponse(error);
@@ -86,20 +91,21 @@ export function createApp(options: AppOptions): Hono {
   });
 
   if (options.apiKey !== undefined) {
-    const expected = digest(options.apiKey);
+    const keys = new ApiKeys([options.apiKey].flat());
     app.use(async (c, next) => {
-      const given = /^Bearer (.+)$/i.exec(c.req.header('authorization') ?? '')?.[1] ?? '';
-      // Digests have one length, so the comparison takes the same time for every wrong key.
-      if (given !== '' && timingSafeEqual(digest(given), expected)) return next();
-      return refuse(
-        c,
-        new KvantError('invalid-api-key', 'The API key is missing or wrong.', {
-          kind: 'invalid-request',
-          fix: 'Send "Authorization: Bearer KEY" with the key the server was started with.',
-        }),
-      );
+      try {
+        c.set('share', keys.shareOf(c.req.header('authorization')));
+      } catch (error) {
+        return refuse(c, asKvantError(error));
+      }
+      return next();
     });
   }
+  const callerOf = (c: Context<Variables>): Caller => {
+    const share = c.get('share');
+    const priority = readPriority(c.req.header('x-priority'));
+    return { ...(share === undefined ? {} : { share }), ...(priority === undefined ? {} : { priority }) };
+  };
 
   app.get('/metrics', async () => {
     const text = await metrics.render(await engine.stats());
@@ -110,8 +116,8 @@ export function createApp(options: AppOptions): Hono {
     servedModel(engine, c.req.param('id'));
     return Response.json(modelBody(engine, created));
   });
-  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw));
-  app.post('/v1/completions', (c) => completions(context, c.req.raw));
+  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw, () => callerOf(c)));
+  app.post('/v1/completions', (c) => completions(context, c.req.raw, () => callerOf(c)));
 
   app.notFound((c) => {
     const { path, method } = c.req;
@@ -177,5 +183,3 @@ function modelBody(engine: EnginePort, created: number): object {
     },
   };
 }
-
-const digest = (key: string): Buffer => createHash('sha256').update(key).digest();

@@ -4,6 +4,7 @@ import { KvantError } from '../errors.js';
 import { inWireNames } from '../sampling/params.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
+import type { Caller } from './caller.js';
 import {
   answerChunks,
   type Envelope,
@@ -45,24 +46,36 @@ interface Asked extends StreamChoice {
   readonly toolCalls: AnswerParserOptions['toolCalls'];
 }
 
-export function chatCompletions(context: CompletionContext, raw: Request): Promise<Response> {
+/** `caller`: asked when the request is read; what the body says of itself goes before it. */
+export function chatCompletions(
+  context: CompletionContext,
+  raw: Request,
+  caller: () => Caller,
+): Promise<Response> {
   return respond(context, raw, 'chat', (body) => {
     const { request, ...parsed } = parseChat(body);
+    const asked = { ...caller(), ...request };
     return {
       ...parsed,
-      requests: [request],
-      start: (_, more) => context.engine.chat({ ...request, ...more }),
+      requests: [asked],
+      start: (_, more) => context.engine.chat({ ...asked, ...more }),
     };
   });
 }
 
-export function completions(context: CompletionContext, raw: Request): Promise<Response> {
+export function completions(
+  context: CompletionContext,
+  raw: Request,
+  caller: () => Caller,
+): Promise<Response> {
   return respond(context, raw, 'text', (body) => {
     const parsed = parseCompletion(body);
+    const requests = parsed.requests.map((request) => ({ ...caller(), ...request }));
     return {
       ...parsed,
+      requests,
       toolCalls: 'off',
-      start: (index, more) => context.engine.generate({ ...parsed.requests[index]!, ...more }),
+      start: (index, more) => context.engine.generate({ ...requests[index]!, ...more }),
     };
   });
 }

@@ -38,6 +38,7 @@ const STATUS: Readonly<Record<string, number>> = {
   'method-not-allowed': 405,
   'shutting-down': 503,
   'engine-closed': 503,
+  'queue-timeout': 503,
 };
 
 export const statusOf = (error: KvantError): number => STATUS[error.code] ?? error.status;

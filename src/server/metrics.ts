@@ -55,6 +55,11 @@ export class ServerMetrics {
     });
     this.#stats = [
       gauge('kvant_queued_sequences', 'Sequences that wait for a row.', (s) => s.queued),
+      gauge(
+        'kvant_queue_age_seconds',
+        'How long the oldest sequence in the queue has waited.',
+        (s) => s.oldestQueuedMs / 1000,
+      ),
       gauge('kvant_prefilling_rows', 'Rows whose prompt is being processed.', (s) => s.prefilling),
       gauge('kvant_decoding_rows', 'Rows that generate.', (s) => s.decoding),
       gauge('kvant_running_rows', 'Rows in use: prefilling and decoding.', (s) => s.prefilling + s.decoding),
@@ -77,6 +82,11 @@ export class ServerMetrics {
       total('kvant_completion_tokens_total', 'Tokens generated since the start.', (s) => s.completionTokens),
       total('kvant_steps_total', 'Steps since the start.', (s) => s.steps),
       total('kvant_refused_total', 'Requests that the engine refused since the start.', (s) => s.refused),
+      total(
+        'kvant_queue_timeouts_total',
+        'Sequences whose time in the queue was over.',
+        (s) => s.queueTimeouts,
+      ),
       total(
         'kvant_kv_conversions_total',
         'Sequences quantised when they were long enough.',

@@ -1,5 +1,6 @@
 /** The request bodies of OpenAI's routes, as far as they are not sampling parameters (sampling/params.ts). */
 import { z } from 'zod';
+import { PRIORITY_RANGE } from '../engine/request-check.js';
 import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
@@ -20,6 +21,13 @@ const common = {
   model: z.string().optional().nullable(),
   stream: z.boolean().optional().nullable(),
   stream_options: z.strictObject({ include_usage: z.boolean().nullish() }).optional().nullable(),
+  priority: z
+    .int()
+    .min(-PRIORITY_RANGE)
+    .max(PRIORITY_RANGE, `takes a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`)
+    .optional()
+    .nullable(),
+  queue_timeout: z.number().positive('takes seconds above 0').optional().nullable(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
@@ -117,6 +125,7 @@ export function parseChat(body: Body): ParsedChat {
     toolCalls: tools === undefined ? 'off' : fields.parallel_tool_calls === false ? 'one' : 'many',
     request: {
       ...sampling,
+      ...queueOptions(fields),
       messages,
       ...(tools === undefined ? {} : { tools }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
@@ -144,9 +153,22 @@ export function parseCompletion(body: Body): ParsedCompletion {
     requests: prompts.map((p) => ({
       maxTokens: 16,
       ...sampling,
+      ...queueOptions(fields),
       prompt: p,
       ...(fields.add_special_tokens == null ? {} : { addSpecialTokens: fields.add_special_tokens }),
     })),
+  };
+}
+
+/** Where the request wants to stand in the queue. */
+function queueOptions(fields: {
+  readonly priority?: number | null | undefined;
+  readonly queue_timeout?: number | null | undefined;
+}): Pick<ChatRequest, 'priority' | 'queueTimeoutMs'> {
+  const { priority, queue_timeout: timeout } = fields;
+  return {
+    ...(priority == null ? {} : { priority }),
+    ...(timeout == null ? {} : { queueTimeoutMs: 1000 * timeout }),
   };
 }
 
