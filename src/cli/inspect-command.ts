@@ -2,6 +2,7 @@
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { ModelSummary } from '../models/inspect.js';
+import type { GenerationConfig } from '../text/generation-config.js';
 import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
@@ -55,12 +56,14 @@ Examples:
 }
 
 async function inspect(model: string, flags: InspectFlags, signal: AbortSignal): Promise<void> {
-  const [{ parseModelConfig }, { inspectModel }, { Checkpoint }, { resolveModel }] = await Promise.all([
-    import('../models/families.js'),
-    import('../models/inspect.js'),
-    import('../weights/checkpoint.js'),
-    import('../weights/hub.js'),
-  ]);
+  const [{ parseModelConfig }, { inspectModel }, { Checkpoint }, { resolveModel }, { loadGenerationConfig }] =
+    await Promise.all([
+      import('../models/families.js'),
+      import('../models/inspect.js'),
+      import('../weights/checkpoint.js'),
+      import('../weights/hub.js'),
+      import('../text/generation-config.js'),
+    ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
     ...hubOptions(flags),
@@ -76,13 +79,18 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
   });
+  const generation = await loadGenerationConfig(folder);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory);
   if (flags.json) {
-    process.stdout.write(`${JSON.stringify({ model, folder, ...summary, device: flags.device, fit })}\n`);
+    const { defaults, ignored } = generation;
+    const sampling = { ...defaults, ignored };
+    process.stdout.write(
+      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit })}\n`,
+    );
     return;
   }
-  process.stdout.write(`${describe(model, folder, summary, fit)}\n`);
+  process.stdout.write(`${describe(model, folder, summary, generation, fit)}\n`);
 }
 
 interface MemoryFit {
@@ -112,7 +120,13 @@ function memoryFit(summary: ModelSummary, device: 'cpu' | 'webgpu', memoryBytes:
   };
 }
 
-function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit | null): string {
+function describe(
+  model: string,
+  folder: string,
+  s: ModelSummary,
+  generation: GenerationConfig,
+  fit: MemoryFit | null,
+): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
   const plan = new Map<string, number[]>();
   for (const c of s.cache) {
@@ -148,8 +162,24 @@ function describe(model: string, folder: string, s: ModelSummary, fit: MemoryFit
             `${s.young.dtype} in every layer, ${s.young.bytesPerToken} B a token, before ${s.young.start} tokens`,
           ),
         ]),
+    ...samplingLines(generation, row),
     ...memoryLines(s, fit, row),
   ].join('\n');
+}
+
+/** What generation_config.json says, and what of it has no effect here. */
+function samplingLines(
+  { defaults, ignored }: GenerationConfig,
+  row: (name: string, value: string) => string,
+): string[] {
+  const { doSample, ...numbers } = defaults;
+  const said = Object.entries(numbers).map(
+    ([name, value]) => `${name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`)} ${value}`,
+  );
+  return [
+    ...(said.length === 0 ? [] : [row('sampling', `${said.join(', ')}${doSample ? '' : ' (greedy)'}`)]),
+    ...(ignored.length === 0 ? [] : [row('', `of generation_config.json left out: ${ignored.join(', ')}`)]),
+  ];
 }
 
 function memoryLines(

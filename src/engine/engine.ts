@@ -83,12 +83,15 @@ export class Engine implements AsyncDisposable {
     options: EngineOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
-    const { signal, onProgress } = options;
+    const { signal, onProgress, onLog } = options;
     signal?.throwIfAborted();
     checkOptions(options);
     const path = await locateModel(model, options);
     onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
     const text = await ModelText.load(path);
+    const { ignored } = text;
+    if (ignored.length > 0)
+      onLog?.({ level: 'info', message: 'generation_config keys left out', fields: { keys: ignored } });
     onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
     return Engine.#start(model, { kind: 'folder', path }, text, options, internals);
   }

@@ -18,22 +18,25 @@ interface Parts {
 export class ModelText {
   /** What a request takes that says nothing. */
   readonly defaults: SamplingOptions;
+  /** Keys of generation_config.json that nothing is made of. */
+  readonly ignored: readonly string[];
   /** For biases, bans and breakers given as texts; null without a tokenizer. */
   readonly words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null;
   readonly #parts: Parts | null;
 
-  private constructor(parts: Parts | null, defaults: SamplingOptions) {
+  private constructor(parts: Parts | null, defaults: SamplingOptions, ignored: readonly string[] = []) {
     this.#parts = parts;
     this.words = parts === null ? null : wordsOf(parts.tokenizer);
     this.defaults = defaults;
+    this.ignored = ignored;
   }
 
   /** Errors: those of the tokenizer, the template and generation_config.json. */
   static async load(folder: string): Promise<ModelText> {
     const tokenizer = await Tokenizer.load(folder);
     const template = await ChatTemplate.find(folder);
-    const { defaults, eosTokenIds } = await loadGenerationConfig(folder, tokenizer);
-    return new ModelText({ tokenizer, template, eosIds: eosTokenIds }, samplingDefaults(defaults));
+    const { defaults, eosTokenIds, ignored } = await loadGenerationConfig(folder, tokenizer);
+    return new ModelText({ tokenizer, template, eosIds: eosTokenIds }, samplingDefaults(defaults), ignored);
   }
 
   /** For weights without a tokenizer. */

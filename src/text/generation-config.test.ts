@@ -38,6 +38,30 @@ describe('readGenerationConfig', () => {
     });
   });
 
+  it('names the keys that ask for something else, and not those that turn it off', () => {
+    const read = (generation: object) => readGenerationConfig(generation as never, undefined).ignored;
+    expect(read({ temperature: 0.7, top_k: 5, do_sample: true, eos_token_id: 3, max_new_tokens: 9 })).toEqual(
+      [],
+    );
+    expect(
+      read({
+        transformers_version: '5.1',
+        pad_token_id: 2,
+        use_cache: false,
+        num_beams: 1,
+        length_penalty: 1,
+        min_new_tokens: 0,
+        early_stopping: false,
+        suppress_tokens: [],
+        forced_eos_token_id: null,
+        output_scores: true,
+      }),
+    ).toEqual([]);
+    expect(
+      read({ top_p: 0.9, num_beams: 4, suppress_tokens: [1], no_repeat_ngram_size: 3, flavour: 'mild' }),
+    ).toEqual(['num_beams', 'suppress_tokens', 'no_repeat_ngram_size', 'flavour']);
+  });
+
   it('takes do_sample: false for greedy', () => {
     const { defaults } = readGenerationConfig({ do_sample: false, temperature: 0.8, top_p: 0.9 }, undefined);
     expect(defaults).toEqual({ doSample: false, temperature: 0, topP: 0.9 });
@@ -83,11 +107,16 @@ describe('loadGenerationConfig', () => {
     expect(await loadGenerationConfig('models/demo-text', tokenizer)).toEqual({
       defaults: { doSample: true, temperature: 0.7, topK: 20, topP: 0.95 },
       eosTokenIds: [4083, 4085],
+      ignored: [],
     });
   });
 
   it('does without files', async () => {
-    expect(await loadGenerationConfig(folder)).toEqual({ defaults: { doSample: true }, eosTokenIds: [] });
+    expect(await loadGenerationConfig(folder)).toEqual({
+      defaults: { doSample: true },
+      eosTokenIds: [],
+      ignored: [],
+    });
   });
 
   it('refuses broken files, naming them', async () => {

@@ -21,6 +21,8 @@ export interface GenerationConfig {
   readonly defaults: GenerationDefaults;
   /** Every id that ends a sequence, ascending; empty where no file names one. */
   readonly eosTokenIds: readonly number[];
+  /** Keys of `generation_config.json` that ask for something which kvant leaves out, as the file has them. */
+  readonly ignored: readonly string[];
 }
 
 /** What is needed of a tokenizer: the id of its `eos_token`. */
@@ -63,6 +65,9 @@ export function readGenerationConfig(
   return {
     defaults: readDefaults(generation ?? {}, where),
     eosTokenIds: [...ids].sort((a, b) => a - b),
+    ignored: Object.entries(generation ?? {}).flatMap(([key, value]) =>
+      asksForMore(key, value) ? [key] : [],
+    ),
   };
 }
 
@@ -95,6 +100,44 @@ const FIELDS = {
   repetitionPenalty: ['repetition_penalty', (x: number) => x > 0, 'a number above 0'],
   maxNewTokens: ['max_new_tokens', (x: number) => Number.isInteger(x) && x > 0, 'a positive integer'],
 } as const;
+
+const APPLIED = new Set<string>([
+  'do_sample',
+  'eos_token_id',
+  ...Object.values(FIELDS).map(([field]) => field),
+]);
+/** Of the file, of other ids, or of how another program computes: nothing that shows in a text. */
+const SILENT = new Set([
+  'transformers_version',
+  '_from_model_config',
+  'bos_token_id',
+  'pad_token_id',
+  'decoder_start_token_id',
+  'use_cache',
+  'cache_implementation',
+]);
+/** Numbers that turn a parameter off. */
+const OFF: Readonly<Record<string, number>> = {
+  num_beams: 1,
+  num_beam_groups: 1,
+  num_return_sequences: 1,
+  length_penalty: 1,
+  encoder_repetition_penalty: 1,
+  guidance_scale: 1,
+  diversity_penalty: 0,
+  no_repeat_ngram_size: 0,
+  encoder_no_repeat_ngram_size: 0,
+  epsilon_cutoff: 0,
+  eta_cutoff: 0,
+  min_length: 0,
+  min_new_tokens: 0,
+};
+
+function asksForMore(key: string, value: unknown): boolean {
+  if (APPLIED.has(key) || SILENT.has(key) || /^(output|return)_/.test(key)) return false;
+  if (value === null || value === false || value === OFF[key]) return false;
+  return !(Array.isArray(value) && value.length === 0);
+}
 
 function readDefaults(source: JsonObject, where: string): GenerationDefaults {
   const found: Partial<Record<keyof typeof FIELDS, number>> = {};

@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -150,6 +150,13 @@ describe('the kvant command', () => {
     expect(info.fit.kvTokens).toBeGreaterThan(10_000);
     const text = (await kvant(['inspect', demo])).stdout;
     expect(text).toContain('layers 0–7: full attention');
+    expect(text).toContain('temperature 0.7, top_k 20, top_p 0.95');
+    expect(info.sampling).toEqual({ doSample: true, temperature: 0.7, topK: 20, topP: 0.95, ignored: [] });
+    const model = join(folder, 'beams');
+    await cp(demo, model, { recursive: true });
+    await writeFile(join(model, 'generation_config.json'), '{"top_p": 0.5, "num_beams": 4}');
+    const beams = (await kvant(['inspect', model])).stdout;
+    expect(beams).toMatch(/sampling +top_p 0\.5\n +of generation_config\.json left out: num_beams/);
   });
 
   it('reports the effective KV format of each layer, padding counted, and why', async () => {

@@ -1,9 +1,12 @@
 /** Loading and closing, and what an engine says when its device goes. */
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import type { LoadProgress, LogEntry } from '../../src/engine/types.js';
 import { loadOracle, MODEL, model, refusal } from './engine-harness.js';
-import { oracle } from './oracle-device.js';
+import { OracleDevice, oracle } from './oracle-device.js';
 
 describe('an engine’s life', () => {
   it('tells how loading goes and what is unusual', async () => {
@@ -20,6 +23,31 @@ describe('an engine’s life', () => {
     expect(engine.info.kv.blocks).toBe(40);
     expect(logs.map((entry) => entry.fields.limitedBy)).toEqual(['kv-memory']);
     await engine.close();
+  });
+
+  it('says once which keys of generation_config.json nothing is made of', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'kvant-engine-'));
+    await cp(MODEL, folder, { recursive: true });
+    const file = join(folder, 'generation_config.json');
+    const defaults = JSON.parse(await readFile(file, 'utf8')) as object;
+    await writeFile(file, JSON.stringify({ ...defaults, num_beams: 4, no_repeat_ngram_size: 0 }));
+    const logs: LogEntry[] = [];
+    try {
+      const device = new OracleDevice(model);
+      const engine = await Engine.load(
+        folder,
+        { maxRows: 2, maxContext: 512, worker: false, onLog: (entry) => logs.push(entry) },
+        { makeDevice: async () => ({ device, reason: 'a test' }) },
+      );
+      expect(engine.info.samplingDefaults).toMatchObject({ temperature: 0.7, topK: 20 });
+      await engine.generate({ prompt: [1], maxTokens: 2 }).result;
+      await engine.close();
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+    expect(logs).toEqual([
+      { level: 'info', message: 'generation_config keys left out', fields: { keys: ['num_beams'] } },
+    ]);
   });
 
   it('halves a cache that finds no room, unless its size was asked for', async () => {

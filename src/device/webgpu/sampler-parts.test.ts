@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { Random } from '../../../test/devices/numbers.js';
 import { type RowParams, specOfRow } from '../../../test/devices/sampling-reference.js';
 import { LISTS } from './kernels/sample-penalties.js';
-import { fillParts, layoutParts, packLists } from './sampler-parts.js';
+import { fillParts, layoutParts, packLists, tailWrites } from './sampler-parts.js';
 import { STATE_PARTS, type StatePart } from './step-buffer.js';
 
 const SHAPE = { vocab: 100, stride: 100, maxContext: 64 };
@@ -73,5 +74,50 @@ describe('the parts of a slot', () => {
     };
     expect([at('bannedCount'), sequence(0), sequence(1)]).toEqual([2, [1, 2, 3], [4, 5]]);
     expect(at('breakerCount')).toBe(0);
+  });
+
+  it('go on to a longer history by what is new, as if filled with all of it', () => {
+    const dry = { multiplier: 1, breakers: [3], breakerSequences: [[1, 2]] };
+    const rows: RowParams[] = [
+      { repetition: { penalty: 2 } },
+      { repetition: { penalty: 2, window: 7 }, frequency: 1 },
+      { frequency: 1, banned: [[1, 2]] },
+      { dry },
+      { dry: { ...dry, window: 11 }, repetition: { penalty: 2, window: 30 }, presence: 1 },
+    ];
+    const random = new Random(3);
+    for (const [r, row] of rows.entries()) {
+      const spec = specOfRow(row);
+      for (const shape of [SHAPE, { vocab: 5000, stride: 5000, maxContext: 400 }]) {
+        const layout = layoutParts(spec, shape)!;
+        for (let n = 0; n < 30; n++) {
+          const length = 1 + random.int(shape.maxContext);
+          // Few ids that come again, many, and some beyond the vocabulary.
+          const ids = [6, shape.vocab, shape.vocab + 9][n % 3]!;
+          const history = Int32Array.from({ length }, () => random.int(ids));
+          const [from, promptLength] = [random.int(length), random.int(length + 1)];
+          const parts = fillParts(spec, layout, shape, history.subarray(0, from), promptLength, false);
+          const writes = tailWrites(spec, layout, shape, history, from, promptLength);
+          for (const { part, at, words } of writes) parts.get(part)!.set(words, at);
+          const want = fillParts(spec, layout, shape, history, promptLength, false);
+          const ring = layout.at[STATE_PARTS.indexOf('ring')]!;
+          for (const [part, words] of want) {
+            const got = parts.get(part)!;
+            // What left the ring is still there; nobody looks.
+            const compared = part === 'history' ? Math.min(ring, length) : words.length;
+            for (let i = 0; i < compared; i++) {
+              const at = part === 'history' ? (length - 1 - i) % ring : i;
+              if (got[at] !== words[at])
+                expect.fail(
+                  `row ${r}, ${part} ${at} of ${length}, from ${from}: ${got[at]} for ${words[at]}`,
+                );
+            }
+          }
+          const sent = writes.reduce((sum, { words }) => sum + words.length, 0);
+          if (spec.features === specOfRow(rows[0]!).features && length - from <= 64)
+            expect(sent).toBeLessThanOrEqual(4 + length - from);
+        }
+      }
+    }
   });
 });

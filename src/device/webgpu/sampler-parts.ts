@@ -122,8 +122,7 @@ export function fillParts(
   };
   const n = history.length;
   const dry = has('lengths');
-  const breakerEnd = dry ? n - tokensSinceBreaker(history, spec.breakers) : 0;
-  out.set('head', Uint32Array.of(new Uint32Array(Float32Array.of(spec.mu).buffer)[0]!, breakerEnd, n, 0));
+  out.set('head', headOf(spec, history, dry));
   const seen = make('seen', shape.vocab);
   const generated = make('generated', shape.vocab);
   if (seen !== null || generated !== null)
@@ -131,11 +130,7 @@ export function fillParts(
   const ring = layout.at[STATE_PARTS.indexOf('ring')]!;
   const tokens = make('history', ring);
   if (tokens !== null) for (let i = Math.max(0, n - ring); i < n; i++) tokens[i % ring] = history[i]!;
-  if (dry) {
-    const window = spec.dryWindow === 0 ? shape.maxContext : Math.min(spec.dryWindow, shape.maxContext);
-    matchLengths(history, spec.dryWindow, make('lengths', Math.max(window, n))!);
-    out.set('lengths', out.get('lengths')!.subarray(0, window));
-  }
+  if (dry) out.set('lengths', lengthsOf(spec, shape, history));
   if (!all) return out;
   make('mask', Math.ceil(shape.vocab / 32))?.fill(0xffff_ffff);
   if (has('lists')) out.set('lists', packLists(spec));
@@ -146,4 +141,88 @@ export function fillParts(
     }
   }
   return out;
+}
+
+/** (μ, where the last breaker ended, tokens that the lengths have taken in, 0). */
+function headOf(spec: RowSpec, history: Int32Array, dry: boolean): Uint32Array {
+  const n = history.length;
+  const breakerEnd = dry ? n - tokensSinceBreaker(history, spec.breakers) : 0;
+  return Uint32Array.of(new Uint32Array(Float32Array.of(spec.mu).buffer)[0]!, breakerEnd, n, 0);
+}
+
+function lengthsOf(spec: RowSpec, shape: SamplerShape, history: Int32Array): Uint32Array {
+  const window = spec.dryWindow === 0 ? shape.maxContext : Math.min(spec.dryWindow, shape.maxContext);
+  const lengths = new Uint32Array(Math.max(window, history.length));
+  matchLengths(history, spec.dryWindow, lengths);
+  return lengths.subarray(0, window);
+}
+
+/** Words of a part, from its word `at` on. */
+export interface PartWrite {
+  readonly part: StatePart;
+  readonly at: number;
+  readonly words: Uint32Array;
+}
+
+/** With more ids than this counts are written whole. */
+const MOST_IDS = 64;
+
+/**
+ * What has to be written when a state that holds the first `from` tokens of a history goes on to all of it: the new
+ * tokens, the counts of ids that came or left a window, and match lengths, of which a new token leaves none as it was.
+ */
+export function tailWrites(
+  spec: RowSpec,
+  layout: PartsLayout,
+  shape: SamplerShape,
+  history: Int32Array,
+  from: number,
+  promptLength: number,
+): readonly PartWrite[] {
+  const n = history.length;
+  const has = (part: StatePart): boolean => layout.at[STATE_PARTS.indexOf(part)] !== 0;
+  const dry = has('lengths');
+  const out: PartWrite[] = [{ part: 'head', at: 0, words: headOf(spec, history, dry) }];
+  // Those of distances that the history does not reach are zero, before and after.
+  if (dry) out.push({ part: 'lengths', at: 0, words: lengthsOf(spec, shape, history).subarray(0, n) });
+  const ring = layout.at[STATE_PARTS.indexOf('ring')]!;
+  for (let i = Math.max(from, n - ring); has('history') && i < n; ) {
+    const length = Math.min(n - i, ring - (i % ring));
+    out.push({ part: 'history', at: i % ring, words: Uint32Array.from(history.subarray(i, i + length)) });
+    i += length;
+  }
+  const { repetitionWindow: window } = spec;
+  if (has('seen')) {
+    const ids = history.slice(from);
+    const left = window === 0 ? [] : history.slice(Math.max(0, from - window), Math.max(0, n - window));
+    out.push(...countWrites('seen', [...ids, ...left], history, window === 0 ? 0 : n - window, shape));
+  }
+  if (has('generated')) {
+    const first = Math.max(from, promptLength);
+    out.push(...countWrites('generated', history.slice(first), history, promptLength, shape));
+  }
+  return out;
+}
+
+/** The counts of some ids among the tokens of a history from `first` on. */
+function countWrites(
+  part: StatePart,
+  ids: Iterable<number>,
+  history: Int32Array,
+  first: number,
+  { vocab }: SamplerShape,
+): PartWrite[] {
+  const counts = new Map<number, number>();
+  for (const id of ids) if (id < vocab) counts.set(id, 0);
+  const counted = history.subarray(Math.max(0, first));
+  if (counts.size > MOST_IDS) {
+    const words = new Uint32Array(vocab);
+    countTokens(counted, 0, 0, words, null);
+    return [{ part, at: 0, words }];
+  }
+  for (const id of counted) {
+    const count = counts.get(id);
+    if (count !== undefined) counts.set(id, count + 1);
+  }
+  return [...counts].map(([id, count]) => ({ part, at: id, words: Uint32Array.of(count) }));
 }

@@ -18,7 +18,7 @@ import {
 import { equalSpecs, HeldTokens } from '../sampling-state.js';
 import type { StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
-import { fillParts, layoutParts, type PartsLayout, type SamplerShape } from './sampler-parts.js';
+import { fillParts, layoutParts, type PartsLayout, type SamplerShape, tailWrites } from './sampler-parts.js';
 import { SamplerSpace, type Stretch } from './sampler-space.js';
 import { STATE_PARTS } from './step-buffer.js';
 
@@ -91,27 +91,20 @@ export class GpuSamplerRows implements SamplerRows {
   }
 
   async #sync(slot: number, spec: RowSpec, history: Int32Array, promptLength: number): Promise<void> {
+    this.#requireRoom(slot, history);
     const old = this.#states.get(slot);
     if (old !== undefined && old.promptLength === promptLength && equalSpecs(old.spec, spec)) {
-      if (old.held !== null && old.held.compare(history) !== 'equal') {
-        this.#fill({ ...old, spec }, history, false);
-        old.held.set(history);
-      } else this.#setMu(old, spec.mu);
+      const change = old.held?.compare(history) ?? 'equal';
+      const state = { ...old, spec };
+      if (change === 'equal') this.#setMu(old, spec.mu);
+      else if (change === 'continued') this.#append(state, history, old.held!.length);
+      else this.#fill(state, history, false);
+      if (change !== 'equal') old.held?.set(history);
       return;
     }
     this.release(slot);
     const layout = layoutParts(spec, this.#shape);
     if (layout === null) return;
-    if (history.length > this.#shape.maxContext) {
-      throw new KvantError(
-        'invalid-step',
-        `A history of ${history.length} tokens was given to the sampler.`,
-        {
-          where: 'sync',
-          fix: 'This is a fault of the caller: histories must keep the limits the program was compiled with.',
-        },
-      );
-    }
     const stretch = await this.#space.take(layout.vectors);
     const parts = layout.at.map((at) => (at === 0 ? 0 : at + stretch.at));
     parts[STATE_PARTS.indexOf('head')] = stretch.at;
@@ -188,6 +181,22 @@ export class GpuSamplerRows implements SamplerRows {
     this.#space.dispose();
   }
 
+  /** Takes in the tokens of a history behind the first `from`. What a step reads and clears by itself stays. */
+  #append(state: SlotState, history: Int32Array, from: number): void {
+    const { spec, layout, promptLength, parts } = state;
+    for (const { part, at, words } of tailWrites(spec, layout, this.#shape, history, from, promptLength))
+      this.#write(parts[STATE_PARTS.indexOf(part)]!, words, at);
+  }
+
+  #requireRoom(slot: number, history: Int32Array): void {
+    if (history.length <= this.#shape.maxContext) return;
+    this.release(slot);
+    throw new KvantError('invalid-step', `A history of ${history.length} tokens was given to the sampler.`, {
+      where: 'sync',
+      fix: 'This is a fault of the caller: histories must keep the limits the program was compiled with.',
+    });
+  }
+
   #fill(state: SlotState, history: Int32Array, all: boolean): void {
     const { spec, layout, promptLength, parts } = state;
     for (const [part, words] of fillParts(spec, layout, this.#shape, history, promptLength, all))
@@ -205,7 +214,9 @@ export class GpuSamplerRows implements SamplerRows {
     this.#write(state.parts[0]!, new Uint32Array(Float32Array.of(mu).buffer));
   }
 
-  #write(at: number, words: Uint32Array): void {
-    this.#host.device.queue.writeBuffer(this.#space.buffer, at * 16, words as Uint32Array<ArrayBuffer>);
+  /** `at`: the vector where a part stands; `word`: from which of its words on. */
+  #write(at: number, words: Uint32Array, word = 0): void {
+    const { buffer } = this.#space;
+    this.#host.device.queue.writeBuffer(buffer, at * 16 + word * 4, words as Uint32Array<ArrayBuffer>);
   }
 }

@@ -6,55 +6,42 @@
  * matters, and put together by adding `(best of the chunk − best of the row) / temperature`.
  */
 
-import { type Binding, type Capabilities, declareBindings, Params, type Stage } from '../kernel.js';
-import { rowWord, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import type { Capabilities, Stage } from '../kernel.js';
+import { rowWord } from '../step-buffer.js';
 import { histogramWords, searchKindWgsl } from './sample-histogram.js';
 import { penaltiesWgsl } from './sample-penalties.js';
 import {
   BAD,
   CHUNK,
   chunksOf,
-  FEATURES_WGSL,
-  LOG_WGSL,
-  ORDER_WGSL,
   powerOfTwo,
-  RANDOM_WGSL,
+  reads,
   type SampleShape,
-  STATE_WORD_WGSL,
+  type SampleText,
+  sampleStage,
   strongestWgsl,
   sumsWgsl,
+  writes,
 } from './sample-wgsl.js';
 
 /** `full`: for steps in which some row has features; else nothing of them is looked at. */
 export function chunksStage(
   capabilities: Capabilities,
-  { vocab, stride }: SampleShape,
+  shape: SampleShape,
   room: number,
   full: boolean,
 ): Stage {
+  const { vocab } = shape;
   const chunks = chunksOf(vocab);
   const threads = powerOfTwo(Math.min(vocab, CHUNK) / 8, 16, 256);
-  const p = new Params();
-  const text = { vocab: p.u32(vocab), vectors: p.u32(stride / 4), chunks: p.u32(chunks) };
-  const bindings: Binding[] = [
-    p.binding,
-    STEP_BINDING,
-    { name: 'logits', access: 'read', type: 'array<vec4<u32>>' },
-    { name: 'scratchBest', access: 'read_write', type: 'array<vec4<u32>>' },
-    { name: 'scratchHistogram', access: 'read_write', type: 'array<u32>' },
-    ...(full
-      ? ([
-          { name: 'scratchSums', access: 'read_write', type: 'array<vec4<u32>>' },
-          { name: 'sampler', access: 'read_write', type: 'array<vec4<u32>>' },
-        ] as const)
-      : []),
-  ];
   const each = Array.from({ length: Math.ceil(CHUNK / 4 / threads) }, (_, q) => q);
   const four = (f: (q: number) => string): string => each.map(f).join('\n  ');
   /** Runs `body` for every id `i` of the thread, its raw and processed bits in `raw` and `bits`. */
-  const everyId = (body: string): string =>
-    four(
-      (q) => `if (at${q} < end) {
+  const everyIdOf =
+    (text: SampleText): EveryId =>
+    (body) =>
+      four(
+        (q) => `if (at${q} < end) {
     for (var e = 0u; e < 4u; e++) {
       let i = at${q} * 4u + e;
       if (i >= ${text.vocab}) { break; }
@@ -63,24 +50,25 @@ export function chunksStage(
       ${body}
     }
   }`,
-    );
-  const wgsl = `${declareBindings(bindings)}
-${STEP_WGSL}
-${LOG_WGSL}
-${RANDOM_WGSL}
-${ORDER_WGSL}
-${strongestWgsl(threads)}
-${FEATURES_WGSL}
+      );
+  return sampleStage({
+    name: `chunks${full ? ' with features' : ''}`,
+    shape,
+    threads,
+    lazy: full,
+    rowAxis: 'y',
+    bindings: [
+      reads('logits'),
+      writes('scratchBest'),
+      writes('scratchHistogram', 'array<u32>'),
+      ...(full ? [writes('scratchSums'), writes('sampler')] : []),
+    ],
+    before: (text) => `${strongestWgsl(threads)}
 ${searchKindWgsl(text, vocab <= room)}
-${full ? `${STATE_WORD_WGSL}${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}
-@compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let row = wid.y;
-  if (row >= step[0].y) { return; }
-  let a = step_output(row, 0u);
-  let b = step_output(row, 1u);
-  let c = step_output(row, 2u);
-  let temperature = bitcast<f32>(a.z);
+${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
+    main: (text) => {
+      const everyId = everyIdOf(text);
+      return `  let temperature = bitcast<f32>(a.z);
   let inverse = 1.0f / max(temperature, 1.0e-30f);
   let first = wid.x * ${CHUNK / 4}u;
   let end = min(first + ${CHUNK / 4}u, ${text.vectors});
@@ -120,21 +108,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       scratchHistogram[row * ${histogramWords(capabilities)}u + i] = 0u;
     }
   }
-  ${full ? SUMS(everyId) : ''}
-}`;
-  return {
-    label: `sample chunks${full ? ' with features' : ''} [${vocab}]`,
-    wgsl,
-    bindings,
-    params: p.words,
-    ...(full ? { lazy: true } : {}),
+  ${full ? SUMS(everyId) : ''}`;
+    },
     workgroups: (facts, out) => {
       out[0] = (facts.features !== 0) === full ? chunks : 0;
       out[1] = facts.outputs;
       out[2] = 1;
     },
-  };
+  });
 }
+
+/** Text that runs `body` for every id of a thread. */
+type EveryId = (body: string) => string;
 
 const PENALISE = (four: (f: (q: number) => string) => string): string => `
   let features = ${rowWord('features')};
@@ -147,7 +132,7 @@ const PENALISE = (four: (f: (q: number) => string) => string): string => `
  * (best of the record's distribution, its id, Σ e^(l − best), finite ids); (Σ d, Σ (d − mean)², Σ e^z, Σ z e^z) with
  * d = x − best.
  */
-const SUMS = (everyId: (body: string) => string): string => `
+const SUMS = (everyId: EveryId): string => `
   if ((features & (F_LOGPROBS | F_SIGMA | F_MIROSTAT | F_TYPICAL | F_XTC)) == 0u) { return; }
   var l_top = top;
   var l_id = top_id;
@@ -161,6 +146,7 @@ const SUMS = (everyId: (body: string) => string): string => `
     l_id = part_id[0];
   }
   let l_best = number_of(l_top);
+  let weighed = (features & (F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u;
   var one = vec4<f32>();
   var two = vec4<f32>();
   if (is_finite_key(l_top) && top != ${BAD}) {
@@ -169,8 +155,10 @@ const SUMS = (everyId: (body: string) => string): string => `
       if (key_of(bits) > NEGATIVE_INFINITY_KEY) {
         // Farther away than this the squares would overflow.
         one += vec4<f32>(0.0f, 1.0f, max(bitcast<f32>(bits) - best, -1.0e15f), 0.0f);
-        let z = max((bitcast<f32>(bits) - best) * inverse, -87.0f);
-        two += vec4<f32>(exp(z), z * exp(z), 0.0f, 0.0f);
+        if (weighed) {
+          let z = max((bitcast<f32>(bits) - best) * inverse, -87.0f);
+          two += vec4<f32>(exp(z), z * exp(z), 0.0f, 0.0f);
+        }
       }`)}
   }
   add_all(one, lid);
@@ -187,7 +175,7 @@ const SUMS = (everyId: (body: string) => string): string => `
     add_all(vec4<f32>(squares, 0.0f, 0.0f, 0.0f), lid);
     one.w = part_sum[0].x;
   }
-  if ((features & (F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u) {
+  if (weighed) {
     add_all(two, lid);
     two = part_sum[0];
   }

@@ -8,22 +8,24 @@
  */
 
 import { FEATURE } from '../../sampling.js';
-import { type Binding, type Capabilities, declareBindings, Params, type Stage } from '../kernel.js';
-import { rowWord, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import type { Capabilities, Stage } from '../kernel.js';
+import { rowWord } from '../step-buffer.js';
 import {
   CHUNK,
   chunksOf,
-  FEATURES_WGSL,
-  LOG_WGSL,
-  ORDER_WGSL,
+  reads,
   type SampleShape,
+  type SampleText,
+  sampleStage,
   strongestWgsl,
   sumsWgsl,
+  writes,
 } from './sample-wgsl.js';
 
 const THREADS = 256;
-/** Logits of a workgroup. */
+/** Logits of a workgroup; where rows are few, a quarter as many. What it counted costs it an atomic for each bin. */
 const PORTION = 8 * CHUNK;
+const FEW_ROWS = 4;
 const HEADER = 4;
 
 /** Bins of a row. Three words each in workgroup memory. */
@@ -40,7 +42,7 @@ export function histogramWords(capabilities: Capabilities): number {
  * `search_kind(row)`: 0 where the row needs no histogram, 1 by logit, 2 by deviation. What it says is uniform.
  * `small`: the whole vocabulary fits into the list.
  */
-export function searchKindWgsl(text: { vocab: string; chunks: string }, small: boolean): string {
+export function searchKindWgsl(text: SampleText, small: boolean): string {
   return `
 fn search_kind(row: u32) -> u32 {
   ${
@@ -66,7 +68,7 @@ fn search_kind(row: u32) -> u32 {
 }
 
 /** Needs `best`, `inverse_temperature`, `scaled`, `deviation_of`, `log_sum`, `entropy`. */
-export function HISTOGRAM_WGSL(capabilities: Capabilities): string {
+function binsWgsl(capabilities: Capabilities): string {
   const bins = binsOf(capabilities);
   return `
 // Larger x are in no later bin.
@@ -79,7 +81,12 @@ fn bin_of(order: u32, x: f32, scale: f32) -> u32 {
 fn bin_top(order: u32, bin: u32, scale: f32) -> f32 {
   if (order == 0u) { return max(-(f32(bin) / scale) * inverse_temperature, -80.0f); }
   return clamp(log_sum - entropy + f32(bin + 1u) / scale, -80.0f, 0.0f);
+}`;
 }
+
+/** The same, for who reads a histogram. */
+export function histogramWgsl(capabilities: Capabilities): string {
+  return `${binsWgsl(capabilities)}
 fn histogram_header(row: u32) -> vec4<f32> {
   let at = row * ${histogramWords(capabilities)}u;
   return bitcast<vec4<f32>>(vec4<u32>(scratchHistogram[at], scratchHistogram[at + 1u], scratchHistogram[at + 2u], 0u));
@@ -89,33 +96,26 @@ fn histogram_header(row: u32) -> vec4<f32> {
 /** `full`: for steps in which some row has features. Runs if some row asks for more than the best of the chunks tell. */
 export function histogramStage(
   capabilities: Capabilities,
-  { vocab, stride }: SampleShape,
+  shape: SampleShape,
   room: number,
   full: boolean,
 ): Stage {
+  const { vocab } = shape;
   const chunks = chunksOf(vocab);
   const bins = binsOf(capabilities);
-  const p = new Params();
-  const text = { vocab: p.u32(vocab), vectors: p.u32(stride / 4), chunks: p.u32(chunks) };
-  const bindings: Binding[] = [
-    p.binding,
-    STEP_BINDING,
-    { name: 'logits', access: 'read', type: 'array<vec4<u32>>' },
-    { name: 'scratchBest', access: 'read', type: 'array<vec4<u32>>' },
-    { name: 'scratchHistogram', access: 'read_write', type: 'array<atomic<u32>>' },
-    ...(full
-      ? ([
-          { name: 'scratchSums', access: 'read', type: 'array<vec4<u32>>' },
-          { name: 'sampler', access: 'read', type: 'array<vec4<u32>>' },
-        ] as const)
-      : []),
-  ];
-  const wgsl = `${declareBindings(bindings)}
-${STEP_WGSL}
-${LOG_WGSL}
-${ORDER_WGSL}
-${FEATURES_WGSL}
-${strongestWgsl(THREADS)}
+  return sampleStage({
+    name: `histogram${full ? ' with features' : ''}`,
+    shape,
+    threads: THREADS,
+    lazy: full,
+    rowAxis: 'y',
+    bindings: [
+      reads('logits'),
+      reads('scratchBest'),
+      writes('scratchHistogram', 'array<atomic<u32>>'),
+      ...(full ? [reads('scratchSums'), reads('sampler')] : []),
+    ],
+    before: (text) => `${strongestWgsl(THREADS)}
 ${sumsWgsl(THREADS)}
 var<workgroup> tally: array<atomic<u32>, ${bins * 3}>;
 var<private> best: f32;
@@ -125,14 +125,10 @@ var<private> entropy: f32;
 fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
 fn deviation_of(z: f32) -> f32 { return abs(log_sum - z - entropy); }
 ${searchKindWgsl(text, vocab <= room)}
-${HISTOGRAM_WGSL(capabilities).replace(/fn histogram_header[\s\S]*$/, '')}
-@compute @workgroup_size(${THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let row = wid.y;
-  if (row >= step[0].y) { return; }
-  let kind = search_kind(row);
+${binsWgsl(capabilities)}`,
+    main: (text) => `  let kind = search_kind(row);
   if (kind == 0u) { return; }
-  inverse_temperature = 1.0f / bitcast<f32>(step_output(row, 0u).z);
+  inverse_temperature = 1.0f / bitcast<f32>(a.z);
   let best_at = row * ${text.chunks};
   var key = 0u;
   for (var i = lid; i < ${text.chunks}; i += ${THREADS}u) { key = max(key, scratchBest[best_at + i].x); }
@@ -180,8 +176,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }
   ${full ? `let processed_at = select(0u, ${rowWord('processed')}, (${rowWord('features')} & F_PENALTY) != 0u);` : ''}
   if (is_finite_key(top)) {
-    let end = min((wid.x + 1u) * ${PORTION / 4}u, ${text.vectors});
-    for (var at = wid.x * ${PORTION / 4}u + lid; at < end; at += ${THREADS}u) {
+    for (var at = wid.x * ${THREADS}u + lid; at < ${text.vectors}; at += nwg.x * ${THREADS}u) {
       ${
         full
           ? `var four: vec4<u32>;
@@ -205,19 +200,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   for (var i = lid; i < ${bins * 3}u; i += ${THREADS}u) {
     let it = atomicLoad(&tally[i]);
     if (it != 0u) { atomicAdd(&scratchHistogram[at_row + ${HEADER}u + i], it); }
-  }
-}`;
-  return {
-    label: `sample histogram${full ? ' with features' : ''} [${vocab}]`,
-    wgsl,
-    bindings,
-    params: p.words,
-    ...(full ? { lazy: true } : {}),
+  }`,
     workgroups: (facts, out) => {
       const wanted = facts.reach > chunks || (facts.features & FEATURE.TYPICAL) !== 0;
-      out[0] = wanted && vocab > room && (facts.features !== 0) === full ? Math.ceil(vocab / PORTION) : 0;
+      const portion = facts.outputs <= FEW_ROWS ? PORTION / 4 : PORTION;
+      out[0] = wanted && vocab > room && (facts.features !== 0) === full ? Math.ceil(vocab / portion) : 0;
       out[1] = facts.outputs;
       out[2] = 1;
     },
-  };
+  });
 }

@@ -71,7 +71,7 @@ fn list_sort(count: u32, lid: u32) {
 `;
 }
 
-/** Where it ends. Needs `part: array<f32, 4 · threads>` and `weight_of(order, place, id)`. */
+/** Where it ends. Needs `part: array<f32, threads>` and `weight_of(order, place, id)`. */
 export function cutWgsl(threads: number): string {
   return `
 var<workgroup> cut_at: atomic<u32>;

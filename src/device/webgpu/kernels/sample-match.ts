@@ -7,32 +7,25 @@
  */
 
 import { FEATURE } from '../../sampling.js';
-import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
-import { rowWord, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { FEATURES_WGSL, type SampleShape } from './sample-wgsl.js';
+import type { Stage } from '../kernel.js';
+import { rowWord } from '../step-buffer.js';
+import { type SampleShape, sampleStage, writes } from './sample-wgsl.js';
 
 const THREADS = 256;
 const NONE = '0xffffffffu';
 
-export function matchStage({ vocab }: SampleShape): Stage {
-  const p = new Params();
-  const vocabText = p.u32(vocab);
-  const bindings: Binding[] = [
-    p.binding,
-    STEP_BINDING,
-    { name: 'sampler', access: 'read_write', type: 'array<atomic<u32>>' },
-  ];
-  const wgsl = `${declareBindings(bindings)}
-${STEP_WGSL}
-${FEATURES_WGSL}
-var<workgroup> leader: atomic<u32>;
-var<workgroup> longest: atomic<u32>;
-@compute @workgroup_size(${THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let row = wid.y;
-  if (row >= step[0].y) { return; }
-  if ((${rowWord('features')} & F_DRY) == 0u) { return; }
-  let position = step_output(row, 2u).y;
+export function matchStage(shape: SampleShape): Stage {
+  return sampleStage({
+    name: 'matches',
+    shape,
+    threads: THREADS,
+    lazy: true,
+    rowAxis: 'y',
+    bindings: [writes('sampler', 'array<atomic<u32>>')],
+    before: () => `var<workgroup> leader: atomic<u32>;
+var<workgroup> longest: atomic<u32>;`,
+    main: (text) => `if ((${rowWord('features')} & F_DRY) == 0u) { return; }
+  let position = c.y;
   let window = ${rowWord('dryWindow')};
   let near = select(min(position, window), position, window == 0u);
   if (wid.x * ${THREADS}u >= near) { return; }
@@ -67,7 +60,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       next = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
       // A breaker that is one id is never penalised.
       let ids = ${rowWord('breakers')} * 4u;
-      var spared = next >= ${vocabText};
+      var spared = next >= ${text.vocab};
       if (ids != 0u && !spared) { spared = ((atomicLoad(&sampler[ids + (next >> 5u)]) >> (next & 31u)) & 1u) != 0u; }
       if (!spared) {
         matched = m;
@@ -90,18 +83,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
   }
   workgroupBarrier();
-  if (lid == 0u && led != ${NONE}) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }
-}`;
-  return {
-    label: `sample matches [${vocab}]`,
-    wgsl,
-    bindings,
-    params: p.words,
-    lazy: true,
+  if (lid == 0u && led != ${NONE}) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }`,
     workgroups: (facts, out) => {
       out[0] = (facts.features & FEATURE.DRY) === 0 ? 0 : Math.ceil(facts.looksBack / THREADS);
       out[1] = facts.outputs;
       out[2] = 1;
     },
-  };
+  });
 }

@@ -6,7 +6,7 @@
 
 export const PIVOTS = 3;
 
-/** Needs `part`, `sums`, `entry_of`, `edges`; `everyToken(least, body)` visits tokens. */
+/** Needs `part: array<f32, PIVOTS · threads>` and the edges; `everyToken(least, body)` visits tokens. */
 export function searchWgsl(
   threads: number,
   segments: number,
@@ -58,14 +58,16 @@ fn search(mode: u32, order: u32, wanted: f32, lid: u32) -> vec3<u32> {
   for (var shift = 32u; shift > 0u; ) {
     shift -= 2u;
     ${pivots((j) => `let t${j} = prefix | (${j + 1}u << shift); var s${j} = 0.0f;`)}
-    // By logit, tokens below the first pivot are passed over before they cost an exp.
-    let least = select(edge_logit.x, max(edge_logit.x, t0), order == 0u && mode < 2u);
+    // By logit, tokens that no pivot counts are passed over before they cost an exp.
+    let reach = select(t0, tie_place, mode == 2u);
+    let least = max(edge_logit.x, select(floor_key, max(floor_key, reach), order == 0u));
     ${everyToken(
       'least',
       `let it = entry_of(mode, order, i, bits);
       if (it.weight == 0.0f) { continue; }
       ${pivots((j) => `if (it.place >= t${j}) { s${j} += it.weight; }`)}`,
     )}
+    workgroupBarrier();
     ${pivots((j) => `part[${j * threads}u + lid] = s${j};`)}
     add_up(lid);
     var digit = 0u;
@@ -83,9 +85,7 @@ fn search_edges(order: u32, by_count: bool, most: u32, by_mass: bool, share: f32
     let ties = (phase & 1u) == 1u;
     let mode = select(phase >> 1u, 2u, ties);
     if (phase == 2u) {
-      survey(-3.0e38f, 0u, lid);
-      wanted = share * part[0];
-      workgroupBarrier();
+      wanted = share * survey(-3.0e38f, 0u, lid).x;
     }
     let found = search(mode, order, wanted, lid);
     if (ties) {

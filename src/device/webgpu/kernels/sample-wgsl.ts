@@ -1,6 +1,8 @@
-/** What the kernels of the sampler share: numbers, random words, the order of logits, a reduction. */
+/** What the kernels of the sampler share: numbers, random words, the order of logits, reductions, how a stage is made. */
 
 import { FEATURE, PENALTY_FEATURES } from '../../sampling.js';
+import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
+import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 
 export const LOG_WGSL = `
 // ln v for normal v > 0, to a few units in the last place also near 1, where WGSL's log promises no relative
@@ -53,15 +55,27 @@ fn number_of(key: u32) -> f32 {
 fn is_finite_key(key: u32) -> bool { return key > NEGATIVE_INFINITY_KEY && key != ${BAD}; }
 `;
 
+/** A bound on logits from a bound on z, for passing over what cannot reach it: see sample-rows.ts. */
+export const KEY_BELOW_WGSL = `
+// A key that no token reaches from below whose (x − best) · inverse, rounded, is z or more. 0: there is no bound.
+fn key_below(z: f32, best: f32, inverse: f32) -> u32 {
+  let away = z / inverse;
+  // z itself is no less than −1e30.
+  if (z <= -1.0e30f || away < -1.0e30f) { return 0u; }
+  let slack = 1.0e-5f * (abs(best) + abs(away)) + 1.0e-30f;
+  return key_of(bitcast<u32>(best + away - slack));
+}
+`;
+
 /** The features' bits. */
-export const FEATURES_WGSL = `${Object.entries(FEATURE)
+const FEATURES_WGSL = `${Object.entries(FEATURE)
   .map(([name, bit]) => `const F_${name} = ${bit}u;`)
   .join('\n')}
 const F_PENALTY = ${PENALTY_FEATURES}u;
 `;
 
 /** A word of the row state. */
-export const STATE_WORD_WGSL = `
+const STATE_WORD_WGSL = `
 fn word(i: u32) -> u32 { return sampler[i >> 2u][i & 3u]; }
 `;
 
@@ -110,6 +124,81 @@ export interface SampleShape {
   readonly stride: number;
   /** Rows there may be. */
   readonly rows: number;
+}
+
+/** WGSL expressions of a shape. */
+export interface SampleText {
+  readonly vocab: string;
+  /** Vectors of four logits from a row to the next. */
+  readonly vectors: string;
+  readonly chunks: string;
+}
+
+/** A binding of the sampler's: most are arrays of vectors. */
+export const reads = (name: string, type = 'array<vec4<u32>>'): Binding => ({ name, access: 'read', type });
+export const writes = (name: string, type = 'array<vec4<u32>>'): Binding => ({
+  name,
+  access: 'read_write',
+  type,
+});
+
+/** What a stage of the sampler says of itself; `sampleStage` adds what all of them have. */
+export interface SampleStage {
+  readonly name: string;
+  readonly shape: SampleShape;
+  readonly threads: number;
+  /** Beside params and step. */
+  readonly bindings: readonly Binding[];
+  readonly lazy: boolean;
+  /** Declarations that `main` needs. */
+  readonly before: (text: SampleText) => string;
+  /** Dimension of the grid that counts rows. */
+  readonly rowAxis: 'x' | 'y';
+  /** For one row, of which `row`, the thread `lid` and the parameters that every row has (`a`, `b`, `c`) are known. */
+  readonly main: (text: SampleText) => string;
+  readonly workgroups: Stage['workgroups'];
+}
+
+/** Rows beyond the step's leave at once; vocabularies of like size share a pipeline. */
+export function sampleStage(stage: SampleStage): Stage {
+  const { name, shape, threads, lazy, rowAxis, workgroups } = stage;
+  const p = new Params();
+  const text: SampleText = {
+    vocab: p.u32(shape.vocab),
+    vectors: p.u32(shape.stride / 4),
+    chunks: p.u32(chunksOf(shape.vocab)),
+  };
+  const bindings = [p.binding, STEP_BINDING, ...stage.bindings];
+  const hasState = bindings.some((b) => b.name === 'sampler' && b.type === 'array<vec4<u32>>');
+  const wgsl = `${declareBindings(bindings)}
+${STEP_WGSL}
+${LOG_WGSL}
+${RANDOM_WGSL}
+${ORDER_WGSL}
+${FEATURES_WGSL}
+${hasState ? STATE_WORD_WGSL : ''}
+${stage.before(text)}
+@compute @workgroup_size(${threads})
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) nwg: vec3<u32>,
+  @builtin(local_invocation_index) lid: u32,
+) {
+  let row = wid.${rowAxis};
+  if (row >= step[0].y) { return; }
+  let a = step_output(row, 0u);
+  let b = step_output(row, 1u);
+  let c = step_output(row, 2u);
+${stage.main(text)}
+}`;
+  return {
+    label: `sample ${name} [${shape.vocab}]`,
+    wgsl,
+    bindings,
+    params: p.words,
+    ...(lazy ? { lazy } : {}),
+    workgroups,
+  };
 }
 
 export function powerOfTwo(wanted: number, least: number, most: number): number {

@@ -1,0 +1,92 @@
+/**
+ * A pass of one workgroup over those logits of a row that may matter. Reading a whole row of 152k takes one workgroup
+ * several microseconds, and looking at each logit many more; so chunks whose best cannot matter are left out, those
+ * left are dealt to the threads evenly, and of four logits together it is asked first whether any of them counts.
+ */
+
+import { powerOfTwo, type SampleText } from './sample-wgsl.js';
+
+/** Vectors of a chunk. */
+const EACH = 256;
+/** Loads of a thread under way. */
+const AHEAD = 4;
+
+/** Words of the flags of the chunks; in steps, so that vocabularies of like size share a pipeline. */
+export function pickWords(chunks: number): number {
+  return powerOfTwo(chunks / 32, 1, 1 << 20);
+}
+
+/**
+ * Needs `part: array<f32>`, in which the picked chunks stand during a pass, ascending, and so room for all of them;
+ * `chunk_key(i)`, the best of chunk i; `four_at(i)`, a vector of the row.
+ */
+export function picksWgsl(text: SampleText, threads: number, words: number): string {
+  return `
+var<workgroup> picks: array<atomic<u32>, ${words}>;
+fn pick_none(lid: u32) {
+  workgroupBarrier();
+  for (var i = lid; i < ${words}u; i += ${threads}u) { atomicStore(&picks[i], 0u); }
+  workgroupBarrier();
+}
+fn pick(chunk: u32) { atomicOr(&picks[chunk >> 5u], 1u << (chunk & 31u)); }
+fn drop(chunk: u32) { atomicAnd(&picks[chunk >> 5u], ~(1u << (chunk & 31u))); }
+fn is_picked(chunk: u32) -> bool { return ((atomicLoad(&picks[chunk >> 5u]) >> (chunk & 31u)) & 1u) != 0u; }
+// Lists the picked chunks; how many they are.
+fn picked(lid: u32) -> u32 {
+  workgroupBarrier();
+  for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
+    if (!is_picked(i)) { continue; }
+    var at = countOneBits(atomicLoad(&picks[i >> 5u]) & ((1u << (i & 31u)) - 1u));
+    for (var w = 0u; w < (i >> 5u); w++) { at += countOneBits(atomicLoad(&picks[w])); }
+    part[at] = f32(i);
+  }
+  var count = 0u;
+  for (var w = 0u; w < ${words}u; w++) { count += countOneBits(atomicLoad(&picks[w])); }
+  workgroupBarrier();
+  return count;
+}
+// The chunks whose best reaches 'least'.
+fn pick_from(least: u32, lid: u32) -> u32 {
+  pick_none(lid);
+  for (var i = lid; i < ${text.chunks}; i += ${threads}u) { if (chunk_key(i) >= least) { pick(i); } }
+  return picked(lid);
+}
+fn picked_vector(v: u32, count: u32) -> u32 {
+  if (v >= count * ${EACH}u) { return 0xffffffffu; }
+  return u32(part[v / ${EACH}u]) * ${EACH}u + v % ${EACH}u;
+}`;
+}
+
+/**
+ * Runs `body` for tokens of the first `count` picked chunks, id in `i` and bits in `bits`: for every one for whose
+ * vector of logits, as numbers, `some` holds. A thread's ids ascend. Afterwards a barrier, before `part` is written.
+ */
+export function visit(
+  text: SampleText,
+  threads: number,
+  count: string,
+  some: (numbers: string) => string,
+  body: string,
+): string {
+  const ahead = (f: (q: number) => string): string =>
+    Array.from({ length: AHEAD }, (_, q) => f(q)).join('\n    ');
+  // What counts is read once more, from a cache: the text of the body stands here once, and compilers make less of it.
+  return `for (var v = lid; v < ${count} * ${EACH}u; v += ${threads * AHEAD}u) {
+    ${ahead((q) => `let at${q} = picked_vector(v + ${q * threads}u, ${count});`)}
+    ${ahead((q) => `let four${q} = bitcast<vec4<f32>>(four_at(min(at${q}, ${text.vectors} - 1u)));`)}
+    var left = 0u;
+    ${ahead((q) => `if (at${q} < ${text.vectors} && ${some(`four${q}`)}) { left |= ${1 << q}u; }`)}
+    while (left != 0u) {
+      let q = firstTrailingBit(left);
+      left &= left - 1u;
+      let at = picked_vector(v + q * ${threads}u, ${count});
+      let four = four_at(at);
+      for (var e = 0u; e < 4u; e++) {
+        let i = at * 4u + e;
+        if (i >= ${text.vocab}) { break; }
+        let bits = four[e];
+        ${body}
+      }
+    }
+  }`;
+}
