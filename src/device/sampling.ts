@@ -3,7 +3,7 @@
  * row to that end. The parameters of a row are in SamplingInputs (sampling-inputs.ts); how state is rebuilt from a
  * history is in sampling-state.ts, and docs/sampling.md says the same for users.
  *
- * A row r of a step draws one token. `V` is the vocabulary, `l` the row's logits (f32, or f16 read as f32), `p` its
+ * A row r of a step draws one token. `V` is the vocabulary, `l` the row's logits (f32, as all that ops hand on), `p` its
  * parameters, `t(0 … n − 1)` the tokens of its sequence so far, prompt first, where `n = p.position`. `F.X` means that
  * bit X is set in `p.features`. Ids outside the vocabulary in any list are passed over. "First" and "order" always
  * mean: descending by value, equal values by ascending id.

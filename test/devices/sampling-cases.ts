@@ -3,7 +3,7 @@ import type { Random } from './numbers.js';
 import type { RowParams, RowTokens } from './sampling-reference.js';
 
 /** Shapes of logits. */
-export const SHAPES = ['normal', 'ties', 'holes', 'equal', 'one', 'steep'] as const;
+export const SHAPES = ['normal', 'ties', 'holes', 'equal', 'one', 'steep', 'half'] as const;
 export type Shape = (typeof SHAPES)[number];
 
 export function logitsOf(shape: Shape, vocab: number, random: Random): Float32Array {
@@ -14,7 +14,14 @@ export function logitsOf(shape: Shape, vocab: number, random: Random): Float32Ar
   if (shape === 'holes') logits[random.int(vocab)] = 1;
   if (shape === 'equal') logits.fill(random.normal());
   if (shape === 'one') logits.fill(nothing)[random.int(vocab)] = -3;
+  if (shape === 'half') for (let i = 0; i < vocab; i++) logits[i] = toHalf(logits[i]! * 4);
   return logits;
+}
+
+/** The nearest number that f16 has. */
+function toHalf(x: number): number {
+  const step = 2 ** Math.max(Math.floor(Math.log2(Math.abs(x))) - 10, -24);
+  return Math.round(x / step) * step;
 }
 
 /** Tokens that repeat themselves, so that every penalty has something to do. */

@@ -63,9 +63,10 @@ fn four_at(i: u32) -> vec4<u32> {
 }
 fn chunk_key(chunk: u32) -> u32 { return scratchSums[(best_at + chunk) * 2u].x; }
 ${picksWgsl(text, threads, words)}
-fn log_probability(key: u32, log_total: f32) -> u32 {
+// By differences: of large logits their sum with ln Σ would keep nothing.
+fn log_probability(key: u32, best: f32, log_sum: f32) -> u32 {
   if (key <= NEGATIVE_INFINITY_KEY) { return NEGATIVE_INFINITY_BITS; }
-  return bitcast<u32>(number_of(key) - log_total);
+  return bitcast<u32>((number_of(key) - best) - log_sum);
 }
 // Σ over all threads, in one order.
 fn sum_all(value: f32, lid: u32) -> f32 {
@@ -107,7 +108,7 @@ const main = (
   var own = 0u;
   if (token < ${text.vocab}) { own = key_of(four_at(token >> 2u)[token & 3u]); }
 
-  // ln Σ e^l of the row.
+  // ln Σ e^(l − best) of the row.
   var key = 0u;
   for (var i = lid; i < ${text.chunks}; i += ${threads}u) { key = max(key, chunk_key(i)); }
   strongest(key, 0u, lid);
@@ -118,7 +119,7 @@ const main = (
     if (chunk.x <= NEGATIVE_INFINITY_KEY) { continue; }
     sum += bitcast<f32>(chunk.z) * exp(max(number_of(chunk.x) - best, -87.0f));
   }
-  let log_total = best + ln(sum_all(sum, lid));
+  let log_sum = ln(sum_all(sum, lid));
 
   // Below the last of so many best chunks none is among the first.
   let wanted = min(min(${rowWord('topLogprobs')}, ${MAX_TOP_LOGPROBS}u), ${text.vocab});
@@ -154,7 +155,7 @@ const main = (
   if (before > 0u) { atomicAdd(&ahead, before); }
   workgroupBarrier();
   if (lid == 0u) {
-    ids[record] = log_probability(own, log_total);
+    ids[record] = log_probability(own, best, log_sum);
     ids[record + 1u] = 1u + atomicLoad(&ahead);
     ids[record + 3u] = wanted;
     answer = vec2<u32>(atomicLoad(&list_count), 0u);
@@ -164,7 +165,7 @@ const main = (
     list_sort(found, lid);
     if (lid < wanted) {
       ids[record + ${RECORD_IDS}u + lid] = list_id[lid];
-      ids[record + ${RECORD_LOGPROBS}u + lid] = log_probability(list_place[lid], log_total);
+      ids[record + ${RECORD_LOGPROBS}u + lid] = log_probability(list_place[lid], best, log_sum);
     }
     return;
   }
@@ -186,7 +187,7 @@ const main = (
     last = vec2<u32>(part_key[0], part_id[0]);
     if (lid == 0u) {
       ids[record + ${RECORD_IDS}u + n] = last.y;
-      ids[record + ${RECORD_LOGPROBS}u + n] = log_probability(last.x, log_total);
+      ids[record + ${RECORD_LOGPROBS}u + n] = log_probability(last.x, best, log_sum);
     }
   }
 `;
