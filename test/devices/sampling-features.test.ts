@@ -5,7 +5,7 @@ import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { logitsOf, rowCases, SHAPES, tokensOf } from './sampling-cases.js';
 import { check } from './sampling-check.js';
-import { sampleRow } from './sampling-reference.js';
+import { featuresOfRow, sampleRow } from './sampling-reference.js';
 import { canDo, SAMPLER_FEATURES, type SampledRow, Sampler, sampleRows } from './sampling-run.js';
 
 describe.each(kernelDevices)('sampler features on $name', (spec) => {
