@@ -14,6 +14,8 @@ import {
   BAD,
   CHUNK,
   chunksOf,
+  GUMBEL_NEAR,
+  GUMBEL_NEAR_WGSL,
   powerOfTwo,
   reads,
   type SampleShape,
@@ -39,7 +41,7 @@ export function chunksStage(
   /** Runs `body` for every id `i` of the thread, its raw and processed bits in `raw` and `bits`. */
   const everyIdOf =
     (text: SampleText): EveryId =>
-    (body) =>
+    (body, when) =>
       four(
         (q) => `if (at${q} < end) {
     for (var e = 0u; e < 4u; e++) {
@@ -47,6 +49,7 @@ export function chunksStage(
       if (i >= ${text.vocab}) { break; }
       let raw = raw${q}[e];
       let bits = x${q}[e];
+      ${when === undefined ? '' : `if (!(${when(q)})) { continue; }`}
       ${body}
     }
   }`,
@@ -63,7 +66,8 @@ export function chunksStage(
       writes('scratchHistogram', 'array<u32>'),
       ...(full ? [writes('scratchSums'), writes('sampler')] : []),
     ],
-    before: (text) => `${strongestWgsl(threads)}
+    before: (text) => `${GUMBEL_NEAR_WGSL}
+${strongestWgsl(threads)}
 ${searchKindWgsl(text, vocab <= room)}
 ${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
     main: (text) => {
@@ -91,13 +95,27 @@ ${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
   let best = number_of(top);
   var noisy = vec2<u32>();
   if (temperature > 0.0f) {
+    // The most noise as near as it can be told cheaply; then exactly, among those that come up to it.
+    var most = -3.0e38f;
+    ${four(
+      (q) => `let k${q} = vec4<u32>(key_of(x${q}.x), key_of(x${q}.y), key_of(x${q}.z), key_of(x${q}.w));
+    let ids${q} = vec4<u32>(at${q} * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+    let there${q} = (k${q} > vec4<u32>(NEGATIVE_INFINITY_KEY)) & (ids${q} < vec4<u32>(${text.vocab}));
+    let z${q} = max((bitcast<vec4<f32>>(x${q}) - best) * inverse, vec4<f32>(-1.0e30f));
+    let near${q} = select(vec4<f32>(-3.0e38f), z${q} + gumbel_near(random_words(b.z, b.w, c.x, c.y, ids${q})), there${q});
+    if (at${q} < end) { most = max(most, max(max(near${q}.x, near${q}.y), max(near${q}.z, near${q}.w))); }`,
+    )}
+    strongest(key_of(bitcast<u32>(most)), 0u, lid);
+    let bar = number_of(part_key[0]) - ${2 * GUMBEL_NEAR}f;
     key = 0u;
     id = 0u;
     if (is_finite_key(top)) {
-      ${everyId(`if (key_of(bits) <= NEGATIVE_INFINITY_KEY) { continue; }
-      let z = max((bitcast<f32>(bits) - best) * inverse, -1.0e30f);
+      ${everyId(
+        `let z = max((bitcast<f32>(bits) - best) * inverse, -1.0e30f);
       let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
-      if (n > key) { key = n; id = i; }`)}
+      if (n > key) { key = n; id = i; }`,
+        (q) => `near${q}[e] >= bar`,
+      )}
     }
     strongest(key, id, lid);
     noisy = vec2<u32>(part_key[0], part_id[0]);
@@ -118,8 +136,8 @@ ${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
   });
 }
 
-/** Text that runs `body` for every id of a thread. */
-type EveryId = (body: string) => string;
+/** Text that runs `body` for every id of a thread, or for those for which `when` of its vector holds. */
+type EveryId = (body: string, when?: (q: number) => string) => string;
 
 const PENALISE = (four: (f: (q: number) => string) => string): string => `
   let features = ${rowWord('features')};

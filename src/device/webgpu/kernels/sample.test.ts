@@ -5,7 +5,15 @@ import { record, rowsStep, setSampling, withProgram } from '../../../../test/dev
 import { compute, openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { gumbelFromWord, randomWord } from '../../random.js';
 import type { WebGpuDevice } from '../device.js';
-import { LOG_WGSL, RANDOM_WGSL } from './sample-wgsl.js';
+import { GUMBEL_NEAR, GUMBEL_NEAR_WGSL, LOG_WGSL, RANDOM_WGSL } from './sample-wgsl.js';
+
+/** Words at both ends, and some between. */
+function edgeWords(): number[] {
+  const words = [0, 1, 511, 512, 513, 0x7fffffff, 0x80000000, 0xfffffdff, 0xfffffe00, 0xffffffff];
+  for (let i = 0; i < 2000; i++) words.push(Math.imul(i + 1, 0x9e3779b1) >>> 0);
+  for (let i = 0; i < 200; i++) words.push((0xffffffff - i * 512) >>> 0, i * 512);
+  return words;
+}
 
 describe('random numbers on the GPU', () => {
   let device: WebGpuDevice;
@@ -36,10 +44,28 @@ describe('random numbers on the GPU', () => {
     expect([...words]).toEqual(keys.map(([a, b, c, d, e]) => randomWord(a!, b!, c!, d!, e!)));
   });
 
+  it('are the same four at a time, and noise near enough when told cheaply', async () => {
+    const words = edgeWords();
+    const out = await compute(
+      raw,
+      LOG_WGSL + RANDOM_WGSL + GUMBEL_NEAR_WGSL,
+      `if (i >= ${words.length}u) { return; }
+       let words = random_words(given[i], 5u, 1u, i >> 3u, vec4<u32>(0u, 1u, 2u, 3u) + 4u * i);
+       let word = random_word(given[i], 5u, 1u, i >> 3u, 4u * i + (i & 3u));
+       out[i * 2u] = words[i & 3u] - word;
+       out[i * 2u + 1u] = bitcast<u32>(gumbel_near(vec4<u32>(given[i]))[i & 3u]);`,
+      Uint32Array.from(words),
+      words.length * 2,
+    );
+    const near = new Float32Array(out.buffer);
+    words.forEach((word, i) => {
+      expect(out[i * 2]).toBe(0);
+      expect(Math.abs(near[i * 2 + 1]! - gumbelFromWord(word)), `word ${word}`).toBeLessThan(GUMBEL_NEAR / 2);
+    });
+  });
+
   it('have Gumbel noise to f32 precision, at both ends of the range too', async () => {
-    const words = [0, 1, 511, 512, 513, 0x7fffffff, 0x80000000, 0xfffffdff, 0xfffffe00, 0xffffffff];
-    for (let i = 0; i < 2000; i++) words.push(Math.imul(i + 1, 0x9e3779b1) >>> 0);
-    for (let i = 0; i < 200; i++) words.push((0xffffffff - i * 512) >>> 0, i * 512);
+    const words = edgeWords();
     const out = await compute(
       raw,
       LOG_WGSL + RANDOM_WGSL,
