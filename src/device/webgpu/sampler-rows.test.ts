@@ -15,11 +15,46 @@ describe('GpuSamplerRows', () => {
   afterEach(async () => {
     for (const d of open.splice(0)) await d[Symbol.asyncDispose]();
   });
-  async function device() {
+  async function both() {
     const opened = await openTestDevice();
     open.push(opened.device);
-    return opened.device;
+    return opened;
   }
+  const device = async () => (await both()).device;
+
+  it('sends what is new of a history that went on, and all of one that did not', async () => {
+    const { device: d, raw } = await both();
+    const vocab = 3000;
+    const sampler = await Sampler.make(d, vocab);
+    const dry = { multiplier: 1, window: 40 };
+    const row = { repetition: { penalty: 1.3, window: 30 }, frequency: 0.5, dry };
+    const tokens = tokensOf(vocab, 200, new Random(8));
+    const sync = (history: readonly number[]) =>
+      sampler.sync(0, { row, tokens: { history, promptLength: tokens.promptLength } });
+    await sync(tokens.history);
+    let sent = 0;
+    const { queue } = raw;
+    const write = queue.writeBuffer.bind(queue);
+    queue.writeBuffer = (...rest: Parameters<typeof write>) => {
+      sent += (rest[2] as Uint32Array).byteLength;
+      return write(...rest);
+    };
+    const cost = async (history: readonly number[]): Promise<number> => {
+      sent = 0;
+      await sync(history);
+      return sent;
+    };
+    const { history } = tokens;
+    expect(await cost(history)).toBe(0);
+    // The head, 40 lengths, and for each of two tokens itself and three counts.
+    expect(await cost([...history, 5, 6])).toBeLessThanOrEqual(16 + 160 + 2 * 16);
+    const whole = 2 * vocab * 4;
+    expect(await cost(history)).toBeGreaterThan(whole);
+    const other = history.map((id, i) => (i === history.length - 9 ? (id + 1) % vocab : id));
+    expect(await cost(other)).toBeGreaterThan(whole);
+    expect(await cost(other)).toBe(0);
+    await sampler.program.dispose();
+  });
 
   it('makes nothing on the device in a step, whatever its rows ask for', async () => {
     const d = await device();
