@@ -2,7 +2,12 @@
 import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
-import type { ChoiceEvent, CoreRequest } from '../../src/engine/sequence.js';
+import {
+  type ChoiceEvent,
+  type CoreRequest,
+  ORDINARY_PLACE,
+  type QueuePlace,
+} from '../../src/engine/sequence.js';
 import type { EngineLimits, FinishReason, TokenLogprobs } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
@@ -123,6 +128,7 @@ export class Harness {
     prompt: readonly number[],
     sampling: SamplingOptions = { temperature: 0 },
     constrain: Constrain | null = null,
+    place: QueuePlace = ORDINARY_PLACE,
   ): { id: number; answers: Answer[]; done: Promise<Answer[]> } {
     const resolved = resolveSampling({ temperature: 0, ...sampling });
     const request: CoreRequest = {
@@ -131,6 +137,7 @@ export class Harness {
       sampling: resolved,
       rules: tokenRules(resolved, null),
       continuation: true,
+      place,
       receivedAt: 0,
     };
     this.core.add(request, constrain);
