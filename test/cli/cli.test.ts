@@ -23,7 +23,17 @@ describe('the kvant command', () => {
   it('explains itself', async () => {
     const { code, stdout } = await kvant(['--help']);
     expect(code).toBe(0);
-    for (const name of ['serve', 'chat', 'generate', 'bench', 'eval', 'inspect', 'quantize', 'pull']) {
+    for (const name of [
+      'serve',
+      'chat',
+      'generate',
+      'bench',
+      'eval',
+      'simulate',
+      'inspect',
+      'quantize',
+      'pull',
+    ]) {
       expect(stdout).toContain(name);
       const help = await kvant([name, '--help']);
       expect([help.code, help.stdout.includes('Example')], name).toEqual([0, true]);
