@@ -26,6 +26,7 @@ export {
   type LoadProgress,
   type LogEntry,
   type LogLevel,
+  type PrefixCacheStats,
   type Timings,
   type Usage,
 } from './engine/types.js';

@@ -65,6 +65,8 @@ async function bench(model: string | undefined, flags: BenchFlags): Promise<void
     ...given,
     maxRows: given.maxRows ?? Math.max(...flags.rows),
     maxContext: given.maxContext ?? longest,
+    // Every prompt is computed, also one that came before.
+    prefixCache: false,
   };
   const [{ loadEngine, loadShape }, { runCase }] = await Promise.all([
     import('./load.js'),

@@ -105,6 +105,7 @@ async function bench(model: string | undefined, flags: BenchSamplerFlags): Promi
   const given = engineOptions(flags);
   const options = {
     ...given,
+    prefixCache: false,
     maxRows: given.maxRows ?? Math.max(...rows),
     maxContext: given.maxContext ?? Math.max(prompt, dryWindow) + generate + 1,
   };

@@ -76,6 +76,12 @@ export function addEngineFlags(command: Command): Command {
       number(0, 1e6),
     )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
+    .option('--no-prefix-cache', 'keep nothing of the KV cache for later requests that begin alike')
+    .option(
+      '--prefix-cache-bytes <size>',
+      'most bytes of the KV cache kept while no request uses them (default: all of it)',
+      bytes,
+    )
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
@@ -96,6 +102,8 @@ export interface EngineFlags extends HubFlags, KvFlags {
   readonly maxBatchTokens?: number;
   readonly targetItl?: number;
   readonly kvMemory?: number;
+  readonly prefixCache: boolean;
+  readonly prefixCacheBytes?: number;
   readonly blockTokens?: '16' | '32' | '64';
 }
 
@@ -125,6 +133,8 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
+    ...(flags.prefixCache ? {} : { prefixCache: false }),
+    ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
     ...kvOptions(flags),
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),

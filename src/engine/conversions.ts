@@ -7,6 +7,7 @@
 import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
+import type { Prefixes } from './prefixes.js';
 import type { StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 
@@ -15,11 +16,17 @@ export class Conversions {
   count = 0;
   #blocks = 0;
   readonly #pool: KvPool;
+  readonly #prefixes: Prefixes | null;
   readonly #onDone: (sequence: Sequence, error: KvantError | null) => void;
 
   /** `onDone` is told of each conversion when its blocks are free again. */
-  constructor(pool: KvPool, onDone: (sequence: Sequence, error: KvantError | null) => void) {
+  constructor(
+    pool: KvPool,
+    prefixes: Prefixes | null,
+    onDone: (sequence: Sequence, error: KvantError | null) => void,
+  ) {
     this.#pool = pool;
+    this.#prefixes = prefixes;
     this.#onDone = onDone;
   }
 
@@ -40,14 +47,22 @@ export class Conversions {
 
   #convert(sequence: Sequence): void {
     const table = sequence.table!;
-    const conversion = table.mature();
-    this.#blocks += conversion.from.length;
+    const { prefix } = sequence;
+    const known = this.#prefixes?.converted(sequence) ?? [];
+    const conversion = table.mature(known);
+    prefix?.mature(known.length);
+    this.#blocks += conversion.young.length;
     this.count++;
     const done = (error: KvantError | null): void => {
-      this.#blocks -= conversion.from.length;
+      this.#blocks -= conversion.young.length;
       table.releaseYoung(conversion);
+      if (prefix !== null) prefix.converting = false;
       this.#onDone(sequence, error);
     };
+    if (conversion.from.length === 0) {
+      queueMicrotask(() => done(null));
+      return;
+    }
     try {
       this.#pool.convert(conversion.from, conversion.to).then(
         () => done(null),

@@ -13,13 +13,10 @@ import type { KvPool } from '../device/kv.js';
 import { hasRecords, readRecord, requireFeatures } from '../device/sampling.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
-import { BlockPool } from '../kv/block-pool.js';
-import { BlockTable } from '../kv/block-table.js';
 import { RowSampling } from '../sampling/row-sampling.js';
 import { StopMatcher } from '../text/stop-matcher.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { Constrain } from './constraint.js';
-import { Conversions } from './conversions.js';
 import {
   admissionError,
   asKvantError,
@@ -29,12 +26,16 @@ import {
   startedTooLate,
 } from './core-errors.js';
 import { Counters } from './counters.js';
+import { Outbox } from './outbox.js';
 import { Pacing } from './pacing.js';
+import type { PrefixOptions } from './prefixes.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
+import { RowMemory } from './row-memory.js';
 import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
 import { type ChoiceEvent, type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 import { Flight, fillStep } from './step-filler.js';
+import type { PlannedWork } from './step-plan.js';
 import type { CloseOptions, EngineLimits, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow, yieldToEvents } from './yield.js';
 
@@ -56,6 +57,8 @@ export interface CoreOptions {
   readonly vocabSize: number;
   readonly limits: EngineLimits;
   readonly scheduler: SchedulerConfig;
+  /** Null or absent: no prefixes are cached. */
+  readonly prefixes?: PrefixOptions | null;
   /** All that one step (or a cancellation) brought, at once. The array is not used again. */
   readonly onEvents: (events: readonly ChoiceEvent[]) => void;
   /** The device is gone. Every sequence ends with this error, every later request is refused with it. */
@@ -72,11 +75,7 @@ export class EngineCore {
   /** What the scheduler plans with; brought up to date for every plan, made once. */
   readonly #startedAt = epochNow();
   readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
-  readonly #blocks: BlockPool;
-  /** Null where sequences are never young. */
-  readonly #young: BlockPool | null;
-  readonly #conversions: Conversions;
-  readonly #freeTables: BlockTable[] = [];
+  readonly #memory: RowMemory;
   readonly #counters = new Counters();
   readonly #pacing = new Pacing();
   readonly #rows: PreparedRows;
@@ -87,7 +86,7 @@ export class EngineCore {
   readonly #flights: Flight[] = [];
   readonly #spareFlights: Flight[] = [];
 
-  #events: ChoiceEvent[] = [];
+  readonly #outbox: Outbox;
   #step = 0;
   #retired = -1;
   #failedSteps = 0;
@@ -102,15 +101,19 @@ export class EngineCore {
     this.#rows = new PreparedRows(program.sampler);
     this.#eosIds = new Set(options.eosIds);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
-    this.#blocks = new BlockPool(pool.spec.blocks);
-    this.#young = pool.spec.young ? new BlockPool(pool.spec.young.blocks) : null;
-    this.#conversions = new Conversions(pool, (sequence, error) => {
-      if (error !== null) this.#finish(sequence, 'error', error);
-      this.#publish();
-      this.#wakeUp();
-    });
-    for (let slot = limits.maxRows - 1; slot >= 0; slot--)
-      this.#freeTables.push(new BlockTable(slot, this.#blocks, pool, this.#young));
+    this.#outbox = new Outbox(options.onEvents);
+    const { youngTokens } = options.scheduler;
+    this.#memory = new RowMemory(
+      pool,
+      limits.maxRows,
+      youngTokens,
+      options.prefixes ?? null,
+      (sequence, error) => {
+        if (error !== null) this.#finish(sequence, 'error', error);
+        this.#outbox.flush();
+        this.#wakeUp();
+      },
+    );
     this.#state = {
       step: 0,
       now: 0,
@@ -133,7 +136,7 @@ export class EngineCore {
     for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
     device.lost.then((error) => {
       this.#break(error);
-      this.#publish();
+      this.#outbox.flush();
     });
     this.#done = this.#run();
   }
@@ -149,7 +152,7 @@ export class EngineCore {
       if (error !== null) throw error;
       const { prompt, sampling, place = ORDINARY_PLACE } = request;
       const { limits, vocabSize, device } = this.#options;
-      const rows = this.#freeTables.length + this.#leaving.length;
+      const rows = this.#memory.freeRows + this.#leaving.length;
       const refused =
         admissionError(request, limits, vocabSize) ??
         queueError(place, sampling.bestOf, this.#waiting.length, rows, limits, this.#pacing);
@@ -163,12 +166,13 @@ export class EngineCore {
       const entry = {
         arrival: this.#now(),
         share: this.#pacing.join(place, sampling.bestOf),
-        young: this.#young !== null,
+        young: this.#memory.startsYoung,
       };
       const choices = constraints.map((constraint, choice) => {
         const output = this.#newOutput(request, stop, endIds);
         return new Sequence(request, choice, draws, output, row, constraint, entry);
       });
+      for (const sequence of choices) this.#memory.prefixes?.open(sequence);
       this.#waiting.push(...choices);
       this.#counters.accepted(prompt.length);
     } catch (error) {
@@ -194,12 +198,8 @@ export class EngineCore {
       prefilling: this.#running.length - decoding.length,
       decoding: decoding.length,
       maxRows: limits.maxRows,
-      slotsUsed: limits.maxRows - this.#freeTables.length,
-      blocksUsed: this.#blocks.used,
-      blocksTotal: this.#blocks.size,
-      youngBlocksUsed: this.#young?.used ?? 0,
-      youngBlocksTotal: this.#young?.size ?? 0,
-      conversions: this.#conversions.count,
+      slotsUsed: limits.maxRows - this.#memory.freeRows,
+      ...this.#memory.stats(),
       steps: this.#step,
       stepsInFlight: this.#flights.length,
       oldestQueuedMs: this.#waiting.reduce((most, { arrival }) => Math.max(most, this.#now() - arrival), 0),
@@ -217,8 +217,13 @@ export class EngineCore {
       for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'cancelled', null);
     this.#wakeUp();
     await this.#done;
-    this.#blocks.check(0);
-    this.#young?.check(0);
+    this.#memory.close();
+  }
+
+  /** Forgets the cached prefixes. Rows keep what they have, and what they have is not cached any more. */
+  clearPrefixes(): void {
+    this.#memory.prefixes?.clear();
+    this.#wakeUp();
   }
 
   /** A fault in the loop itself must not leave readers waiting for ever. */
@@ -227,7 +232,7 @@ export class EngineCore {
       await this.#loop();
     } catch (error) {
       this.#break(asKvantError(error));
-      this.#publish();
+      this.#outbox.flush();
     }
   }
 
@@ -236,9 +241,9 @@ export class EngineCore {
       while (this.#flights.length < STEPS_IN_FLIGHT && this.#submit());
       const flight = this.#flights[0];
       if (flight === undefined) {
-        this.#publish();
+        this.#outbox.flush();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
-        if (this.#closing && left + this.#conversions.blocks === 0) return;
+        if (this.#closing && left === 0 && this.#memory.settled) return;
         const timer = this.#deadlineTimer();
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
@@ -251,7 +256,7 @@ export class EngineCore {
       if (this.#flights[0] !== flight) continue;
       if (ids instanceof KvantError) this.#failStep(flight, ids);
       else this.#retire(flight, ids);
-      this.#publish();
+      this.#outbox.flush();
       await yieldToEvents();
     }
   }
@@ -260,19 +265,20 @@ export class EngineCore {
   #submit(): boolean {
     if (this.#fault !== null) return false;
     const plan = this.#plan;
+    const { prefixes } = this.#memory;
     do {
-      schedule(this.#schedulerState(), this.#options.scheduler, plan);
+      this.#schedule();
       const victim = this.#running[plan.victim];
       if (victim !== undefined) victim.yielding = true;
     } while (this.#endTooLate(plan) || (plan.count === 0 && this.#requeueYielding()));
     if (plan.count === 0) return false;
     carry(this.#state, plan, this.#pacing.takeError());
-    for (let i = 0; i < plan.admitted; i++) this.#admit(this.#waiting[plan.admits[i]!]!);
-    if (plan.admitted > 0) this.#removeAdmitted();
-    if (this.#young !== null) this.#conversions.apply(plan, this.#running);
+    if (plan.admitted > 0) this.#admitPlanned();
+    this.#memory.convert(plan, this.#running);
     const flight = this.#spareFlights.pop()!;
     flight.step = this.#step++;
     fillStep(this.#inputs, flight, plan, this.#running);
+    prefixes?.copyParts();
     if (flight.rows === 0) {
       // All that was planned was admitted just now and is being made ready.
       this.#step--;
@@ -312,29 +318,41 @@ export class EngineCore {
     return epochNow() - this.#startedAt;
   }
 
+  #schedule(): void {
+    const plan = this.#plan;
+    const { prefixes, freeRows } = this.#memory;
+    const state = this.#schedulerState();
+    if (freeRows > 0) prefixes?.look(this.#waiting, this.#running, this.#leaving);
+    do schedule(state, this.#options.scheduler, plan);
+    while (prefixes?.shareOut(plan, this.#waiting));
+  }
+
   #schedulerState(): SchedulerState {
     const state = this.#state;
     state.step = this.#step;
     state.now = this.#now();
-    state.freeSlots = this.#freeTables.length;
-    state.freeBlocks = this.#blocks.free;
-    state.leavingBlocks = 0;
-    state.freeYoung = this.#young?.free ?? 0;
-    state.leavingYoung = this.#conversions.blocks;
     state.retired = this.#retired;
     state.served = this.#pacing.served;
-    for (const sequence of this.#leaving) this.#countLeaving(sequence);
-    for (const sequence of this.#running) if (sequence.yielding) this.#countLeaving(sequence);
+    this.#memory.describe(state, this.#leaving, this.#running);
     return state;
   }
 
-  #countLeaving({ young, blocks, reserved }: Sequence): void {
-    this.#state.leavingBlocks += young ? reserved : blocks;
-    if (young) this.#state.leavingYoung += blocks;
+  /** Lets those in that the plan admits, in its order. */
+  #admitPlanned(): void {
+    const plan = this.#plan;
+    const rows = this.#running.length;
+    for (let i = 0; i < plan.count; i++) {
+      const work = plan.work[i]!;
+      if (work.index >= rows) this.#admit(this.#waiting[plan.admits[work.index - rows]!]!, work);
+    }
+    const waiting = this.#waiting;
+    let kept = 0;
+    for (const sequence of waiting) if (sequence.phase === 'waiting') waiting[kept++] = sequence;
+    waiting.length = kept;
   }
 
-  #admit(sequence: Sequence): void {
-    sequence.table = this.#freeTables.pop()!;
+  #admit(sequence: Sequence, work: PlannedWork): void {
+    this.#memory.admit(sequence, work);
     sequence.phase = 'running';
     if (sequence.startedAt === 0) {
       sequence.startedAt = epochNow();
@@ -351,13 +369,6 @@ export class EngineCore {
     });
   }
 
-  #removeAdmitted(): void {
-    const waiting = this.#waiting;
-    let kept = 0;
-    for (const sequence of waiting) if (sequence.phase === 'waiting') waiting[kept++] = sequence;
-    waiting.length = kept;
-  }
-
   /**
    * Rows that give way and that no step under way names go back to the head of the queue. Their ids are known by
    * then; computed again they give the same numbers, and their draws are keyed by position: nothing is drawn,
@@ -372,6 +383,7 @@ export class EngineCore {
       this.#freeRow(sequence);
       sequence.yielding = false;
       sequence.computed = 0;
+      sequence.prefix?.requeue();
       sequence.phase = 'waiting';
       this.#waiting.unshift(sequence);
       this.#counters.preemptions++;
@@ -386,6 +398,9 @@ export class EngineCore {
     this.#failedSteps = 0;
     const { submittedAt, decoding, promptTokens, spent } = flight;
     this.#pacing.retire(submittedAt, decoding, promptTokens, spent, this.#now());
+    const { prefixes } = this.#memory;
+    if (prefixes !== null)
+      for (let row = 0; row < flight.rows; row++) prefixes.stored(flight.members[row]!, flight.reached[row]!);
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
@@ -415,7 +430,7 @@ export class EngineCore {
     else if (sequence.drawsLeft === 0 && sequence.coming === 0)
       this.#finish(sequence, 'length', null, text, id, logprobs);
     else {
-      this.#event(sequence, text, id, logprobs, null, null);
+      this.#outbox.push(sequence, text, id, logprobs, null, null);
       if (sequence.constraint !== null) this.#constrain(sequence, id);
     }
   }
@@ -438,6 +453,7 @@ export class EngineCore {
     id: number | null = null,
     logprobs: TokenLogprobs | null = null,
   ): void {
+    if (error !== null && sequence.prefix !== null) sequence.prefix.tainted = true;
     if (sequence.phase === 'waiting') {
       this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
       sequence.phase = 'done';
@@ -449,7 +465,7 @@ export class EngineCore {
     } else return;
     this.#pacing.leave(sequence.request.place ?? ORDINARY_PLACE);
     this.#counters.finish(finish);
-    this.#event(sequence, text + sequence.output.end(), id, logprobs, finish, error);
+    this.#outbox.push(sequence, text + sequence.output.end(), id, logprobs, finish, error);
   }
 
   #releaseLeaving(): void {
@@ -464,12 +480,10 @@ export class EngineCore {
   }
 
   #freeRow(sequence: Sequence): void {
-    const table = sequence.table!;
     // After a fault the program goes as a whole, and what it holds with it.
-    if (sequence.row.features !== 0 && this.#fault === null) this.#rows.release(table.slot);
-    table.clear();
-    this.#freeTables.push(table);
-    sequence.table = null;
+    const works = this.#fault === null;
+    if (sequence.row.features !== 0 && works) this.#rows.release(sequence.table!.slot);
+    this.#memory.release(sequence, works);
   }
 
   /** A step went wrong: the sequences it worked on end; the others go on, unless it keeps happening. */
@@ -480,7 +494,11 @@ export class EngineCore {
     }
     this.#flights.shift();
     this.#retired = flight.step;
-    for (let i = 0; i < flight.rows; i++) this.#finish(flight.members[i]!, 'error', error);
+    for (let i = 0; i < flight.rows; i++) {
+      const sequence = flight.members[i]!;
+      if (sequence.prefix !== null) sequence.prefix.tainted = true;
+      this.#finish(sequence, 'error', error);
+    }
     this.#releaseLeaving();
     this.#requeueYielding();
     this.#spareFlights.push(flight);
@@ -506,35 +524,6 @@ export class EngineCore {
     const { minTokens } = sampling;
     const { tokenTable: table } = this.#options;
     return new SequenceOutput({ table, endIds, stop, minTokens, continuation });
-  }
-
-  #event(
-    sequence: Sequence,
-    text: string,
-    id: number | null,
-    logprobs: TokenLogprobs | null,
-    finish: FinishReason | null,
-    error: KvantError | null,
-  ): void {
-    const { request, choice, startedAt: started, firstTokenAt: firstToken } = sequence;
-    const times = finish === null ? null : { started, firstToken, finished: epochNow() };
-    this.#events.push({
-      request: request.id,
-      choice,
-      text,
-      ids: id === null ? [] : [id],
-      logprobs: logprobs === null ? null : [logprobs],
-      finish,
-      error,
-      times,
-    });
-  }
-
-  #publish(): void {
-    if (this.#events.length === 0) return;
-    const events = this.#events;
-    this.#events = [];
-    this.#options.onEvents(events);
   }
 
   #wakeUp(): void {

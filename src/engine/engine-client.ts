@@ -78,13 +78,21 @@ export class EngineClient {
     if (this.#streams.has(request)) this.#transport!.post({ type: 'cancel', request });
   }
 
-  async stats(): Promise<EngineStats> {
+  stats(): Promise<EngineStats> {
+    return this.#ask('stats');
+  }
+
+  clearPrefixes(): Promise<EngineStats> {
+    return this.#ask('clear-prefixes');
+  }
+
+  async #ask(type: 'stats' | 'clear-prefixes'): Promise<EngineStats> {
     if (this.#fault !== null) throw this.#fault;
     if (this.#closing !== null) throw shuttingDown();
     const query = this.nextId();
     const answer = await new Promise<EngineStats | KvantError>((resolve) => {
       this.#queries.set(query, resolve);
-      this.#transport!.post({ type: 'stats', query });
+      this.#transport!.post({ type, query });
     });
     if (answer instanceof Error) throw answer;
     return answer;

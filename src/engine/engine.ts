@@ -29,7 +29,7 @@ import type {
 } from './types.js';
 import { epochNow } from './yield.js';
 
-const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs'];
+const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs', 'cacheSalt'];
 const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
 const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', 'addGenerationPrompt'];
 
@@ -173,6 +173,11 @@ export class Engine implements AsyncDisposable {
     return this.#client.stats();
   }
 
+  /** Forgets all cached prefixes. Requests under way are not hurt; what they compute is not cached. */
+  clearPrefixCache(): Promise<EngineStats> {
+    return this.#client.clearPrefixes();
+  }
+
   /** Resolves, never rejects, when the engine can no longer answer: the device was lost or the thread ended. */
   get failed(): Promise<KvantError> {
     return this.#client.failed;
@@ -228,7 +233,12 @@ export class Engine implements AsyncDisposable {
       if (signal?.aborted === true) stream.end('cancelled', null);
       else {
         const place = queuePlace(request, this.#queueTimeoutMs);
-        this.#client.add({ id, prompt: ids, sampling, rules, continuation, place, receivedAt }, stream);
+        const { cacheSalt } = request;
+        const salted = cacheSalt === undefined ? {} : { cacheSalt };
+        this.#client.add(
+          { id, prompt: ids, sampling, rules, continuation, place, receivedAt, ...salted },
+          stream,
+        );
       }
       return stream;
     } catch (error) {

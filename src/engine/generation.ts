@@ -32,6 +32,7 @@ interface Choice {
   finishTaken: boolean;
   error: KvantError | null;
   times: ChoiceTimes | null;
+  cached: number | null;
 }
 
 export interface GenerationSetup {
@@ -83,6 +84,7 @@ export class GenerationStream implements Generation {
       finishTaken: false,
       error: null,
       times: null,
+      cached: null,
     }));
     this.#accept = withResolvers();
     this.#finished = withResolvers();
@@ -180,6 +182,7 @@ export class GenerationStream implements Generation {
       choice.finish = event.finish;
       choice.error = event.error === null ? null : deserializeError(event.error);
       choice.times = event.times;
+      choice.cached = event.cached;
       if (--this.#open === 0) this.#finish();
     }
     this.#notify();
@@ -218,17 +221,25 @@ export class GenerationStream implements Generation {
     const choices = this.#shown().map((choice, index) => toResult(choice, index, showLogprobs));
     const { text, tokenIds, finishReason } = choices[0]!;
     const promptTokens = this.promptTokenIds.length;
+    // Of several choices one computed what the others found.
+    const found = this.#choices.flatMap(({ cached }) => (cached === null ? [] : [cached]));
+    const cachedTokens = found.length === 0 ? 0 : Math.min(...found);
     const completionTokens = this.#choices.reduce((sum, choice) => sum + choice.ids.length, 0);
     this.#finished.resolve({
       text,
       tokenIds,
       finishReason,
       choices,
-      usage: { promptTokens, completionTokens, totalTokens: promptTokens + completionTokens },
+      usage: {
+        promptTokens,
+        cachedTokens,
+        completionTokens,
+        totalTokens: promptTokens + completionTokens,
+      },
       timings: timingsOf(
         this.#setup.receivedAt,
         this.#choices.map((choice) => ({ times: choice.times, tokens: choice.ids.length })),
-        promptTokens,
+        promptTokens - cachedTokens,
       ),
       seed: this.seed,
     });

@@ -16,6 +16,8 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     quantize: options.quantize,
     kv: kvOptions(options),
     kvMemory: options.kvMemory,
+    prefixCache: options.prefixCache ?? true,
+    prefixCacheBytes: options.prefixCacheBytes,
     maxContext: options.maxContext,
     maxRows: options.maxRows,
     maxBatchTokens: options.maxBatchTokens,

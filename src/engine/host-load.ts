@@ -4,6 +4,7 @@ import type { Device, Program } from '../device/device.js';
 import { kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { KvPlan } from '../kv/policy.js';
+import { prefixLimits } from '../kv/prefix-limits.js';
 import type { KvSizing } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import { familyOf, parseModelConfig } from '../models/families.js';
@@ -24,6 +25,7 @@ import { openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
+import { prefixIdentity } from './prefix-identity.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits, LoadProgress, LogEntry } from './types.js';
 
@@ -94,6 +96,21 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       vocabSize: weights.config.vocabSize,
       limits,
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0),
+      prefixes: config.prefixCache
+        ? {
+            identity: prefixIdentity(
+              config.weights.kind === 'folder' ? config.weights.path : config.weights.name,
+              weights.config,
+              config.quantize,
+              device.info,
+              kv,
+              blockTokens,
+            ),
+            ...(config.prefixCacheBytes === undefined
+              ? {}
+              : { limits: prefixLimits(pool.spec, config.prefixCacheBytes) }),
+          }
+        : null,
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),

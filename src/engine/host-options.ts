@@ -62,6 +62,11 @@ export function checkOptions(config: EngineOptions): void {
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       throw invalidOption(name, value, 'a whole number above 0');
   }
+  const { prefixCache, prefixCacheBytes: cap } = config;
+  if (prefixCache !== undefined && typeof prefixCache !== 'boolean')
+    throw invalidOption('prefixCache', prefixCache, 'true or false');
+  if (cap !== undefined && !(Number.isSafeInteger(cap) && cap >= 0))
+    throw invalidOption('prefixCacheBytes', cap, 'a whole number');
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
   readKvOptions(config);

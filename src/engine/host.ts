@@ -31,8 +31,10 @@ export class EngineHost {
       case 'cancel':
         this.#loaded?.core.cancel(message.request);
         return;
+      case 'clear-prefixes':
       case 'stats':
         if (this.#loaded === null) return;
+        if (message.type === 'clear-prefixes') this.#loaded.core.clearPrefixes();
         this.#post({
           type: 'stats',
           query: message.query,

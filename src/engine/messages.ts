@@ -23,6 +23,8 @@ export interface HostConfig {
   readonly quantize: 4 | 8 | undefined;
   readonly kv: KvOptions;
   readonly kvMemory: number | undefined;
+  readonly prefixCache: boolean;
+  readonly prefixCacheBytes: number | undefined;
   readonly maxContext: number | undefined;
   readonly maxRows: number | undefined;
   readonly maxBatchTokens: number | undefined;
@@ -57,6 +59,8 @@ export type ToHost =
   | { readonly type: 'add'; readonly request: CoreRequest }
   | { readonly type: 'cancel'; readonly request: number }
   | { readonly type: 'stats'; readonly query: number }
+  /** Answered with the stats behind it. */
+  | { readonly type: 'clear-prefixes'; readonly query: number }
   | { readonly type: 'close'; readonly drain: boolean };
 
 /** A ChoiceEvent whose error can be posted. */

@@ -16,10 +16,15 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
       `A request is an object, got ${given === null ? 'null' : typeof given}`,
       'an object',
     );
-  const { signal, requestId, addSpecialTokens, addGenerationPrompt, priority, share, queueTimeoutMs } =
-    given as Record<string, unknown>;
+  const { signal, requestId, cacheSalt, addSpecialTokens, addGenerationPrompt } = given as Record<
+    string,
+    unknown
+  >;
+  const { priority, share, queueTimeoutMs } = given as Record<string, unknown>;
   if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
   if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');
+  if (cacheSalt !== undefined && (typeof cacheSalt !== 'string' || cacheSalt === ''))
+    throw takes('cacheSalt', 'a string that is not empty');
   if (share !== undefined && typeof share !== 'string') throw takes('share', 'a string');
   if (priority !== undefined && !isPriority(priority))
     throw takes('priority', `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`);

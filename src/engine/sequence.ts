@@ -12,6 +12,7 @@ import type { TokenRules } from '../sampling/token-rules.js';
 import type { Constraint, ConstraintRule } from './constraint.js';
 import type { RunningView, WaitingView } from './scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
+import type { SequencePrefix } from './sequence-prefix.js';
 import type { FinishReason, TokenLogprobs } from './types.js';
 
 /**
@@ -44,6 +45,8 @@ export interface CoreRequest {
   readonly sampling: SamplingParams;
   /** What it says about tokens, in ids. */
   readonly rules: TokenRules;
+  /** Only requests with the same salt, or all without one, share cached prefixes. */
+  readonly cacheSalt?: string;
   /** The text goes on where the prompt ends (see Detokenizer). */
   readonly continuation: boolean;
   /** Default: an ordinary one. */
@@ -71,6 +74,8 @@ export interface ChoiceEvent {
   readonly error: KvantError | null;
   /** With `finish`. */
   readonly times: ChoiceTimes | null;
+  /** With `finish`: prompt tokens that it did not compute; null if it never started. */
+  readonly cached: number | null;
 }
 
 /** How a sequence comes into the queue. */
@@ -108,6 +113,9 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   yielding = false;
   /** Ids delivered so far: what it is computed from again when it has given way. */
   readonly ids: number[] = [];
+
+  /** Null where no prefixes are cached. */
+  prefix: SequencePrefix | null = null;
 
   /** The device makes its state ready: until then it has a slot and no work. */
   preparing = false;
@@ -148,8 +156,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     this.seedHigh = high;
   }
 
+  /** Blocks that it need not be given: those in its table; while it waits, those of its prefix that are in use anyway. */
   get blocks(): number {
-    return this.table === null ? 0 : this.table.length;
+    if (this.table !== null) return this.table.length;
+    return this.prefix === null ? 0 : this.prefix.takes.length - this.prefix.cold;
   }
 
   /** Tokens it has, those under way included: where the next one is drawn. */
@@ -170,7 +180,8 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get young(): boolean {
-    return this.table?.young ?? this.#startsYoung;
+    if (this.table !== null) return this.table.young;
+    return this.prefix === null ? this.#startsYoung : this.prefix.takes === this.prefix.young;
   }
 
   get reserved(): number {
@@ -183,6 +194,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get held(): boolean {
+    if (this.phase === 'waiting') return this.prefix?.awaits ?? false;
     return this.yielding || this.preparing || (this.constraint !== null && this.coming > 0);
   }
 

@@ -10,6 +10,8 @@ export class Flight {
   ids: Promise<Uint32Array> | null = null;
   /** Every sequence the step works on: the first `rows`. */
   readonly members: Sequence[] = [];
+  /** Tokens that each of them has stored when the step has retired. */
+  readonly reached: number[] = [];
   rows = 0;
   /** Those it draws a token for, in the order of its outputs: the first `draws`. */
   readonly drawn: Sequence[] = [];
@@ -56,6 +58,7 @@ export function fillStep(
     inputs.tokenCount += work.tokens;
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
+    flight.reached[flight.rows] = sequence.computed;
     flight.members[flight.rows++] = sequence;
     if (work.draws && work.tokens === 1) flight.decoding++;
     else flight.promptTokens += work.tokens;

@@ -7,7 +7,7 @@ export interface TimedChoice {
   readonly tokens: number;
 }
 
-/** A request's timings from those of its choices: the earliest start and first token, the latest end. */
+/** A request's timings from those of its choices: the earliest start and first token, the latest end. `promptTokens`: those computed. */
 export function timingsOf(
   receivedAt: number,
   choices: readonly TimedChoice[],

@@ -77,6 +77,10 @@ export interface EngineOptions extends KvOptions {
   readonly queueTimeoutMs?: number;
   /** Positions in a block of the KV cache: 16, 32 or 64. */
   readonly blockTokens?: number;
+  /** Keep what prompts and answers left in the KV cache, for requests that begin alike. Default true. */
+  readonly prefixCache?: boolean;
+  /** Most bytes of the KV cache that are kept while no request uses them. Default: all of it, as long as nobody needs it. */
+  readonly prefixCacheBytes?: number;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
   /** Name that the model is served under. Default: the model argument. */
@@ -101,6 +105,8 @@ interface CommonRequest extends SamplingOptions {
   readonly share?: string;
   /** Milliseconds to wait at most for a row; then the request ends with `queue-timeout`. Default: the engine's. */
   readonly queueTimeoutMs?: number;
+  /** Cached prefixes are shared only with requests that give the same. For those who may not learn of each other's prompts. */
+  readonly cacheSalt?: string;
 }
 
 export interface GenerateRequest extends CommonRequest {
@@ -163,6 +169,8 @@ export interface Delta {
 
 export interface Usage {
   readonly promptTokens: number;
+  /** Of those, tokens that the prefix cache had. */
+  readonly cachedTokens: number;
   /** Over all choices, EOS tokens included. */
   readonly completionTokens: number;
   readonly totalTokens: number;
@@ -179,7 +187,7 @@ export interface Timings {
   /** From its first token to its last. */
   readonly decodeMs: number;
   readonly totalMs: number;
-  /** Prompt tokens over prefill time; 0 if unknown. */
+  /** Prompt tokens that were computed over prefill time; 0 if unknown. */
   readonly prefillTokensPerSecond: number;
   /** Tokens after the first over decode time, all choices together; 0 if there are none. */
   readonly decodeTokensPerSecond: number;
@@ -302,9 +310,28 @@ export interface EngineStats {
   readonly refused: number;
   /** Rows that gave way to an older one for want of KV blocks and were computed again. */
   readonly preemptions: number;
+  /** Absent where no prefixes are cached. */
+  readonly prefixCache?: PrefixCacheStats;
   readonly device: DeviceStats;
   /** Set when the device is lost: every request fails with it. */
   readonly fault?: KvantError;
+}
+
+/** What the prefix cache has and has done. Counters count from load. */
+export interface PrefixCacheStats {
+  /** Sequences that were looked up when they came in, those of them that found something, and tokens they did not compute. */
+  readonly lookups: number;
+  readonly hits: number;
+  readonly hitTokens: number;
+  /** Tokens that rows which had given way found again, and did not compute twice. */
+  readonly resumedTokens: number;
+  /** Blocks that gave way to others. */
+  readonly evictions: number;
+  /** Blocks in the cache, and their bytes; of those the bytes that no sequence holds, and how many these may be. */
+  readonly blocks: number;
+  readonly bytes: number;
+  readonly idleBytes: number;
+  readonly maxBytes: number;
 }
 
 export interface CloseOptions {

@@ -106,7 +106,8 @@ describe('BlockTable', () => {
     table.reserve(2);
     expect([table.reserved, pool.used]).toEqual([3, 3]);
     const conversion = table.mature();
-    expect(conversion).toEqual({ from: Uint32Array.of(6, 7), to: Uint32Array.of(0, 1) });
+    const moved = { from: Uint32Array.of(6, 7), to: Uint32Array.of(0, 1) };
+    expect(conversion).toEqual({ ...moved, young: moved.from });
     expect(writes[1]).toEqual([0, [0, 1, 2]]);
     expect([table.young, table.length, table.reserved, young.used]).toEqual([false, 3, 0, 2]);
     table.releaseYoung(conversion);

@@ -9,10 +9,11 @@
 import type { KvPool } from '../device/kv.js';
 import type { BlockPool } from './block-pool.js';
 
-/** What `convert` is told: young block `from[i]` goes to block `to[i]`. */
+/** What `convert` is told: young block `from[i]` goes to block `to[i]`. `young`: all that the table had. */
 export interface Conversion {
   readonly from: Uint32Array;
   readonly to: Uint32Array;
+  readonly young: Uint32Array;
 }
 
 export class BlockTable {
@@ -57,6 +58,34 @@ export class BlockTable {
     return index < this.#length ? this.#blocks[index] : undefined;
   }
 
+  /** Id of a block as its pool knows it. */
+  poolId(index: number): number {
+    const id = this.#blocks[index]!;
+    return this.#young ? this.#youngIndex(id) : id;
+  }
+
+  /**
+   * Puts blocks that the caller owns, of one kind and by the ids of their pool, into an empty table and tells the
+   * device. They are the table's from here on.
+   */
+  adopt(blocks: readonly number[], young: boolean): void {
+    this.#young = young;
+    this.#length = blocks.length;
+    for (let i = 0; i < blocks.length; i++) this.#blocks[i] = young ? this.#youngId(blocks[i]!) : blocks[i]!;
+    this.#device.setBlocks(this.slot, 0, this.#blocks.subarray(0, this.#length));
+  }
+
+  /**
+   * Takes another block with the same content, by the id of its pool, in place of one it has. The device is not told:
+   * for a table that is about to be cleared.
+   */
+  exchange(index: number, block: number): void {
+    const pool = this.#young ? this.#youngPool! : this.#pool;
+    pool.retain(block);
+    pool.release(this.poolId(index));
+    this.#blocks[index] = this.#young ? this.#youngId(block) : block;
+  }
+
   /** Appends so many fresh blocks and tells the device. Entries already there stay as they are. */
   grow(count: number): void {
     if (count === 0) return;
@@ -78,30 +107,38 @@ export class BlockTable {
    * Puts what was set aside, at least as many blocks as there are, in place of the young ones and tells the device.
    * The caller has the device convert them, and gives the young ones back with `releaseYoung` when it has. Only while no
    * step under way names the slot.
+   *
+   * The first blocks need no conversion if there are others that hold the same, converted: `known`, which the caller owns
+   * and the table takes over.
    */
-  mature(): Conversion {
-    const from = this.#blocks.slice(0, this.#length);
-    const to = this.#reserved.slice(0, this.#length);
+  mature(known: readonly number[] = []): Conversion {
+    const young = this.#blocks.slice(0, this.#length);
+    const from = young.subarray(known.length);
+    const to = this.#reserved.slice(known.length, this.#length);
+    for (let i = 0; i < known.length; i++) {
+      this.#pool.release(this.#reserved[i]!);
+      this.#reserved[i] = known[i]!;
+    }
     this.#blocks.set(this.#reserved.subarray(0, this.#reservedCount));
     this.#length = this.#reservedCount;
     this.#reservedCount = 0;
     this.#young = false;
     this.#device.setBlocks(this.slot, 0, this.#blocks.subarray(0, this.#length));
-    return { from, to };
+    return { from, to, young };
   }
 
   /** Gives young blocks back that `mature` took out of the table. */
-  releaseYoung({ from }: Conversion): void {
-    for (const id of from) this.#youngPool!.release(this.#youngIndex(id));
+  releaseYoung({ young }: Conversion): void {
+    for (let i = young.length - 1; i >= 0; i--) this.#youngPool!.release(this.#youngIndex(young[i]!));
   }
 
-  /** Gives every block back. Only after the last step that names the slot has retired. */
+  /**
+   * Gives every block back, the last first: a cache that keeps some wants the end of a sequence to be the first to go.
+   * Only after the last step that names the slot has retired.
+   */
   clear(): void {
-    for (let i = 0; i < this.#length; i++) {
-      const id = this.#blocks[i]!;
-      if (this.#young) this.#youngPool!.release(this.#youngIndex(id));
-      else this.#pool.release(id);
-    }
+    const pool = this.#young ? this.#youngPool! : this.#pool;
+    for (let i = this.#length - 1; i >= 0; i--) pool.release(this.poolId(i));
     for (let i = 0; i < this.#reservedCount; i++) this.#pool.release(this.#reserved[i]!);
     this.#length = 0;
     this.#reservedCount = 0;

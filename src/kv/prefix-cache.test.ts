@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { BlockPool } from './block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
-import { PrefixCache, ROOT } from './prefix-cache.js';
+import { FoundChain, PrefixCache, ROOT } from './prefix-cache.js';
 
 const B = 16;
 const plain = chainRoot('m');
@@ -19,7 +19,7 @@ function keysOf(tokens: readonly number[], root = plain): ChainKeys {
 
 /** A sequence as the engine treats one: adopts what there is, computes the rest, publishes, lets go. */
 class Row {
-  readonly chain: number[] = [];
+  readonly chain: number[];
   readonly keys: ChainKeys;
   readonly hit: number;
   readonly tokens: number[];
@@ -32,7 +32,9 @@ class Row {
     this.#cache = cache;
     this.tokens = tokens;
     this.keys = keysOf(tokens, root);
-    cache.match(this.keys, tokensOf(tokens), Math.floor((tokens.length - 1) / B), this.chain);
+    const found = look(cache, tokens, root);
+    cache.take(found);
+    this.chain = [...found.blocks];
     this.hit = this.chain.length;
     this.published = this.hit;
     while (this.chain.length < Math.ceil(tokens.length / B)) this.chain.push(pool.allocate());
@@ -76,8 +78,15 @@ class Row {
   }
 
   drop(): void {
-    this.#cache.release(this.chain);
+    for (const block of this.chain.splice(0).reverse()) this.#pool.release(block);
   }
+}
+
+/** What there is of a prompt: all but one token at most. */
+function look(cache: PrefixCache, tokens: readonly number[], root = plain): FoundChain {
+  const found = new FoundChain();
+  cache.find(found, keysOf(tokens, root), tokensOf(tokens), Math.floor((tokens.length - 1) / B));
+  return found;
 }
 
 const text = (length: number, seed = 0): number[] =>
@@ -127,17 +136,17 @@ describe('PrefixCache', () => {
     const forged = { word: () => 7 } as unknown as ChainKeys;
     const block = pool.allocate();
     cache.publish(block, ROOT, forged, 0, tokensOf(text(B)));
-    const chain: number[] = [];
-    cache.match(forged, tokensOf(text(B, 1)), 1, chain);
-    expect(chain).toEqual([]);
-    cache.match(forged, tokensOf(text(B)), 1, chain);
-    expect(chain).toEqual([block]);
+    const find = (tokens: number[]): number[] => {
+      const chain = new FoundChain();
+      cache.find(chain, forged, tokensOf(tokens), 1);
+      return chain.blocks;
+    };
+    expect(find(text(B, 1))).toEqual([]);
+    expect(find(text(B))).toEqual([block]);
     // Another block beside it, under the same key.
     const other = pool.allocate();
     expect(cache.publish(other, ROOT, forged, 0, tokensOf(text(B, 1)))).toBe(other);
-    cache.release(chain);
-    cache.match(forged, tokensOf(text(B, 1)), 1, chain);
-    expect(chain).toEqual([other]);
+    expect(find(text(B, 1))).toEqual([other]);
   });
 
   it('the same tokens behind another parent are another block', () => {
@@ -148,9 +157,9 @@ describe('PrefixCache', () => {
     cache.publish(b, ROOT, forged, 0, tokensOf([...text(B, 1)]));
     const tail = text(B, 2);
     expect(cache.publish(c, a, forged, 1, tokensOf([...text(B), ...tail]))).toBe(c);
-    const chain: number[] = [];
-    cache.match(forged, tokensOf([...text(B, 1), ...tail]), 2, chain);
-    expect(chain).toEqual([b]);
+    const chain = new FoundChain();
+    cache.find(chain, forged, tokensOf([...text(B, 1), ...tail]), 2);
+    expect(chain.blocks).toEqual([b]);
   });
 
   it('evicts the least recently used chain, from its end, when a block is wanted', () => {
@@ -162,8 +171,8 @@ describe('PrefixCache', () => {
     const again = new Row(all, [...one, 5]);
     expect(again.hit).toBe(3);
     again.drop();
-    const probe = (tokens: number[]): number => all.cache.probe(keysOf(tokens), tokensOf(tokens), 3);
-    // The tenth block came from the end of two.
+    const probe = (tokens: number[]): number => look(all.cache, [...tokens, 1]).length;
+    // The block behind it came from the end of two.
     expect([probe(one), probe(two), probe(three)]).toEqual([3, 2, 3]);
     const fresh = new Row(all, text(4 * B, 4));
     expect([probe(one), probe(two), probe(three)]).toEqual([3, 0, 2]);
@@ -236,29 +245,24 @@ describe('PrefixCache', () => {
     const tokens = text(3 * B + 10);
     new Row(all, tokens).end();
     expect(all.cache.size).toBe(4);
-    const look = (list: readonly number[], limit: number): [number, number] => {
-      const chain: number[] = [];
-      const keys = keysOf(list);
-      all.cache.match(keys, tokensOf(list), Math.floor((list.length - 1) / B), chain);
-      const block = all.cache.matchPart(tokensOf(list), chain, limit);
-      const result: [number, number] = [chain.length, block < 0 ? 0 : all.cache.agreed];
-      if (block >= 0) all.pool.release(block);
-      all.cache.release(chain);
-      return result;
+    const parts = (list: readonly number[], limit: number): [number, number] => {
+      const chain = look(all.cache, list);
+      const block = all.cache.findPart(chain, tokensOf(list), limit);
+      return [chain.length, block < 0 ? 0 : all.cache.agreed];
     };
     // A part-filled block, and a limit.
-    expect(look([...tokens, 1, 2, 3], B)).toEqual([3, 10]);
-    expect(look(tokens, 9)).toEqual([3, 9]);
+    expect(parts([...tokens, 1, 2, 3], B)).toEqual([3, 10]);
+    expect(parts(tokens, 9)).toEqual([3, 9]);
     // A full block of which a part agrees.
-    expect(look([...tokens.slice(0, 2 * B + 7), 990, 991], B)).toEqual([2, 7]);
+    expect(parts([...tokens.slice(0, 2 * B + 7), 990, 991], B)).toEqual([2, 7]);
     // Less than a quarter of a block is not worth it, nor is anything without a whole block before it.
-    expect(look([...tokens.slice(0, 2 * B + 3), 990, 991], B)).toEqual([2, 0]);
-    expect(look(tokens.slice(0, 10), B)).toEqual([0, 0]);
+    expect(parts([...tokens.slice(0, 2 * B + 3), 990, 991], B)).toEqual([2, 0]);
+    expect(parts(tokens.slice(0, 10), B)).toEqual([0, 0]);
     // A prompt that is all there: what is left out is computed.
-    expect(look(tokens.slice(0, 3 * B), B - 1)).toEqual([2, B - 1]);
+    expect(parts(tokens.slice(0, 3 * B), B - 1)).toEqual([2, B - 1]);
     // The longest of several.
     new Row(all, [...tokens.slice(0, 3 * B), ...tokens.slice(3 * B, 3 * B + 6), 5, 5, 5, 5, 5]).end();
-    expect(look([...tokens.slice(0, 3 * B + 6), 5, 5, 5], B)).toEqual([3, 9]);
+    expect(parts([...tokens.slice(0, 3 * B + 6), 5, 5, 5], B)).toEqual([3, 9]);
     all.pool.check(all.cache.size);
   });
 
@@ -286,6 +290,26 @@ describe('PrefixCache', () => {
     row.drop();
     all.pool.check(0);
     expect(new Row(all, text(5 * B)).hit).toBe(0);
+  });
+
+  it('knows what is cold of a chain, and sees that its version has changed', () => {
+    const all = make(16);
+    new Row(all, text(5 * B)).end();
+    const chain = look(all.cache, [...text(5 * B), 1]);
+    expect([chain.length, all.cache.coldIn(chain)]).toEqual([5, 5]);
+    const { version } = all.cache;
+    const row = new Row(all, [...text(2 * B), 990]);
+    expect(all.cache.coldIn(chain)).toBe(3);
+    expect(all.cache.version).toBe(version);
+    for (let i = 0; i < 11; i++) all.pool.allocate();
+    expect(all.cache.version).not.toBe(version);
+    // Its last block has been evicted, and holds something else of the same chain now.
+    all.cache.find(chain, keysOf(text(5 * B)), tokensOf(text(5 * B)), 5);
+    expect(chain.length).toBe(4);
+    row.drop();
+    all.cache.clear();
+    all.cache.find(chain, keysOf(text(5 * B)), tokensOf(text(5 * B)), 5);
+    expect(chain.length).toBe(0);
   });
 
   it('tells of new blocks once', () => {
@@ -321,6 +345,8 @@ describe('PrefixCache', () => {
       const rows: Row[] = [];
       /** What each block holds: the salt, and all tokens up to its end. */
       const store: string[] = [];
+      const first = { chain: new FoundChain(), tokens: text(40), root: plain, most: 2 };
+      const found = Array(40).fill(first) as (typeof first)[];
       let hits = 0;
       let parts = 0;
       for (let turn = 0; turn < 6000; turn++) {
@@ -342,11 +368,21 @@ describe('PrefixCache', () => {
             store[block] = content;
           });
           rows.push(row);
-          const part = cache.matchPart(tokensOf(tokens), row.chain.slice(0, row.hit), B - 1);
+          const chain = look(cache, tokens, root);
+          const part = cache.findPart(chain, tokensOf(tokens), B - 1);
           if (part >= 0) {
             parts++;
-            pool.release(part);
+            const begins = tokens.slice(0, chain.length * B + cache.agreed);
+            expect(`${store[part]},`.startsWith(`${root[0]}:${begins},`)).toBe(true);
           }
+          // Chains found long ago are brought up to date.
+          const old = found[random(found.length)]!;
+          cache.find(old.chain, keysOf(old.tokens, old.root), tokensOf(old.tokens), old.most);
+          expect(old.chain.blocks).toEqual(look(cache, old.tokens, old.root).blocks);
+          const cold = old.chain.blocks.filter((block) => pool.references(block) === 1).length;
+          expect(cache.coldIn(old.chain)).toBe(cold);
+          const most = Math.floor((tokens.length - 1) / B);
+          found[random(40)] = { chain, tokens, root, most };
         }
         const at = random(Math.max(1, rows.length));
         const row = rows[at];

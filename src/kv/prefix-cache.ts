@@ -14,6 +14,30 @@ import { type KeyHash, PrefixIndex, ROOT } from './prefix-index.js';
 
 export { ROOT };
 
+/**
+ * The beginning of a sequence as far as the cache has it. It holds no block: one may be evicted, the last first, until
+ * the chain is taken.
+ */
+export class FoundChain {
+  readonly blocks: number[] = [];
+  /** Of the entries found, so that another one in the same block is not taken for it. */
+  readonly serials: number[] = [];
+
+  get length(): number {
+    return this.blocks.length;
+  }
+
+  /** Its last block, ROOT for an empty one. */
+  get last(): number {
+    return this.blocks.at(-1) ?? ROOT;
+  }
+
+  clear(): void {
+    this.blocks.length = 0;
+    this.serials.length = 0;
+  }
+}
+
 export interface PrefixCacheOptions {
   readonly pool: BlockPool;
   readonly blockTokens: number;
@@ -33,10 +57,11 @@ export class PrefixCache implements Keeper {
   /** Blocks entered, and blocks that gave way to others, since the start. */
   inserted = 0;
   evicted = 0;
+  #cleared = 0;
   readonly #pool: BlockPool;
   readonly #index: PrefixIndex;
   readonly #onPublish: PrefixCacheOptions['onPublish'];
-  /** Shares of a block that are worth a copy. */
+  /** Tokens that are worth the copy of a block. */
   readonly #leastPart: number;
 
   constructor({ pool, blockTokens, limit, onPublish, hash }: PrefixCacheOptions) {
@@ -54,50 +79,54 @@ export class PrefixCache implements Keeper {
     return this.#index.size;
   }
 
-  /**
-   * Adds to `chain`, the blocks of a sequence's beginning that the caller holds, those that follow, up to `blocks` in
-   * all. The caller holds them from here on, and gives them back with `release`.
-   */
-  match(keys: ChainKeys, tokens: TokenSource, blocks: number, chain: number[]): void {
-    let parent = chain.at(-1) ?? ROOT;
-    while (chain.length < blocks) {
-      const block = this.#index.find(parent, keys, chain.length, tokens);
+  /** Another number whenever `find` or `findPart` might answer otherwise. */
+  get version(): number {
+    return this.inserted + this.evicted + this.#cleared;
+  }
+
+  /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
+  find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
+    const { blocks: found, serials } = chain;
+    // What follows an entry goes before it does: if the last is there, all are.
+    while (found.length > 0 && !this.#is(chain.last, serials.at(-1)!)) {
+      found.pop();
+      serials.pop();
+    }
+    while (found.length < blocks) {
+      const block = this.#index.find(chain.last, keys, found.length, tokens);
       if (block < 0) return;
-      this.#pool.retain(block);
-      chain.push(block);
-      parent = block;
+      found.push(block);
+      serials.push(this.#index.serial(block));
     }
-  }
-
-  /** How many blocks `match` would find, held by nobody. */
-  probe(keys: ChainKeys, tokens: TokenSource, blocks: number): number {
-    let parent = ROOT;
-    let count = 0;
-    for (; count < blocks; count++) {
-      parent = this.#index.find(parent, keys, count, tokens);
-      if (parent < 0) break;
-    }
-    return count;
   }
 
   /**
-   * A block that goes on as the sequence does behind `chain`, for at least a quarter of a block and at most `limit`
-   * tokens: −1 if there is none. The caller holds it, and copies it. `agreed` says how many tokens of it are the sequence's.
+   * A block that goes on as the sequence does behind a chain, for at least a quarter of a block and at most `limit`
+   * tokens: −1 if there is none. It is to be copied. `agreed` says how many tokens of it are the sequence's.
    */
-  matchPart(tokens: TokenSource, chain: readonly number[], limit: number): number {
-    const parent = chain.at(-1) ?? ROOT;
-    const block = this.#index.findPart(parent, chain.length, tokens, this.#leastPart, limit);
-    if (block >= 0) this.#pool.retain(block);
-    return block;
+  findPart(chain: FoundChain, tokens: TokenSource, limit: number): number {
+    return this.#index.findPart(chain.last, chain.length, tokens, this.#leastPart, limit);
   }
 
   get agreed(): number {
     return this.#index.agreed;
   }
 
-  /** Gives a chain back, its last block first, and empties the list. */
-  release(chain: number[]): void {
-    for (let block = chain.pop(); block !== undefined; block = chain.pop()) this.#pool.release(block);
+  /** Blocks of a chain that nobody holds: they are among those that can be had, until the chain is taken. */
+  coldIn({ blocks }: FoundChain): number {
+    // They are its last ones.
+    let held = 0;
+    for (let end = blocks.length; held < end; ) {
+      const middle = (held + end) >> 1;
+      if (this.#pool.references(blocks[middle]!) === 1) end = middle;
+      else held = middle + 1;
+    }
+    return blocks.length - held;
+  }
+
+  /** The caller is one more owner of each block of a chain that was found just now. */
+  take({ blocks }: FoundChain): void {
+    for (const block of blocks) this.#pool.retain(block);
   }
 
   /**
@@ -109,10 +138,7 @@ export class PrefixCache implements Keeper {
     if (!this.#index.extends(parent)) return -1;
     const there = this.#index.find(parent, keys, at, tokens);
     if (there >= 0) return there;
-    if (this.#pool.kept(block)) return -1;
-    this.#index.insert(block, parent, keys, at, tokens, this.blockTokens);
-    this.#pool.keep(block);
-    this.inserted++;
+    this.#enter(block, parent, keys, at, tokens, this.blockTokens);
     this.#onPublish?.(block, keys, at, tokens);
     return block;
   }
@@ -130,16 +156,9 @@ export class PrefixCache implements Keeper {
     filled: number,
   ): boolean {
     if (parent === ROOT || filled < this.#leastPart || !this.#index.extends(parent)) return false;
-    if (this.#index.findPart(parent, at, tokens, filled, filled) >= 0 || this.#pool.kept(block)) return false;
-    this.#index.insert(block, parent, keys, at, tokens, filled);
-    this.#pool.keep(block);
-    this.inserted++;
+    if (this.#index.findPart(parent, at, tokens, filled, filled) >= 0) return false;
+    this.#enter(block, parent, keys, at, tokens, filled);
     return true;
-  }
-
-  /** A block is in the index, and is full. */
-  has(block: number): boolean {
-    return this.#pool.kept(block) && this.#index.filled(block) === this.blockTokens;
   }
 
   evict(block: number): void {
@@ -150,7 +169,25 @@ export class PrefixCache implements Keeper {
   /** Forgets everything: blocks that no sequence holds are free. */
   clear(): void {
     this.#index.clear();
+    this.#cleared++;
     for (let block = 0; block < this.#pool.size; block++)
       if (this.#pool.kept(block)) this.#pool.unkeep(block);
+  }
+
+  #enter(
+    block: number,
+    parent: number,
+    keys: ChainKeys,
+    at: number,
+    tokens: TokenSource,
+    filled: number,
+  ): void {
+    this.#index.insert(block, parent, keys, at, tokens, filled);
+    this.#pool.keep(block);
+    this.inserted++;
+  }
+
+  #is(block: number, serial: number): boolean {
+    return this.#index.filled(block) > 0 && this.#index.serial(block) === serial;
   }
 }

@@ -29,6 +29,9 @@ export class PrefixIndex {
   readonly #tokens: Int32Array;
   readonly #keys: Uint32Array;
   readonly #parent: Int32Array;
+  /** Tells an entry from others that have had its block. */
+  readonly #serials: Uint32Array;
+  #lastSerial = 0;
   readonly #buckets: Int32Array;
   readonly #next: Int32Array;
   readonly #bucketOf: Int32Array;
@@ -45,6 +48,7 @@ export class PrefixIndex {
     this.#tokens = new Int32Array(blocks * blockTokens);
     this.#keys = new Uint32Array(blocks * KEY_WORDS);
     this.#parent = new Int32Array(blocks).fill(NONE);
+    this.#serials = new Uint32Array(blocks);
     this.#buckets = new Int32Array(2 ** Math.ceil(Math.log2(Math.max(2, blocks)))).fill(NONE);
     this.#next = new Int32Array(blocks).fill(NONE);
     this.#bucketOf = new Int32Array(blocks);
@@ -55,7 +59,7 @@ export class PrefixIndex {
 
   /** Bytes of host memory. */
   static bytes(blocks: number, blockTokens: number): number {
-    return blocks * (1 + 4 * (blockTokens + KEY_WORDS + 7));
+    return blocks * (1 + 4 * (blockTokens + KEY_WORDS + 8));
   }
 
   get size(): number {
@@ -69,6 +73,11 @@ export class PrefixIndex {
 
   parent(block: number): number {
     return this.#parent[block]!;
+  }
+
+  /** Number of the entry that a block is: no other entry, of this block or another, has it. */
+  serial(block: number): number {
+    return this.#serials[block]!;
   }
 
   hasChildren(block: number): boolean {
@@ -122,6 +131,7 @@ export class PrefixIndex {
     if (this.#filled[block] !== 0 || !this.extends(parent)) throw broken(`Block ${block} cannot be entered.`);
     this.#filled[block] = filled;
     this.#parent[block] = parent;
+    this.#serials[block] = ++this.#lastSerial;
     const first = at * this.blockTokens;
     for (let i = 0; i < filled; i++) this.#tokens[block * this.blockTokens + i] = tokens.tokenAt(first + i)!;
     this.#size++;

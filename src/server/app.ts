@@ -6,6 +6,7 @@ import { type Context, Hono } from 'hono';
 import { cors } from 'hono/cors';
 import { type Logger, pino } from 'pino';
 import { KvantError } from '../errors.js';
+import { cacheBody } from './cache-format.js';
 import { ApiKeys, type Caller, readPriority } from './caller.js';
 import {
   type CompletionContext,
@@ -47,6 +48,7 @@ const ROUTES = {
   '/health': 'GET',
   '/metrics': 'GET',
   '/v1/models': 'GET',
+  '/v1/cache': 'GET, DELETE',
   '/v1/chat/completions': 'POST',
   '/v1/completions': 'POST',
 } as const;
@@ -116,6 +118,8 @@ export function createApp(options: AppOptions): Hono<Variables> {
     servedModel(engine, c.req.param('id'));
     return Response.json(modelBody(engine, created));
   });
+  app.get('/v1/cache', async () => Response.json(cacheBody(engine, await engine.stats())));
+  app.delete('/v1/cache', async () => Response.json(cacheBody(engine, await engine.clearPrefixCache())));
   app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw, () => callerOf(c)));
   app.post('/v1/completions', (c) => completions(context, c.req.raw, () => callerOf(c)));
 

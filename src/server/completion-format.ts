@@ -33,7 +33,12 @@ export function usageBody(usages: readonly Usage[]): object {
   const sum = (pick: (u: Usage) => number): number => usages.reduce((total, u) => total + pick(u), 0);
   const prompt = sum((u) => u.promptTokens);
   const completion = sum((u) => u.completionTokens);
-  return { prompt_tokens: prompt, completion_tokens: completion, total_tokens: prompt + completion };
+  return {
+    prompt_tokens: prompt,
+    completion_tokens: completion,
+    total_tokens: prompt + completion,
+    prompt_tokens_details: { cached_tokens: sum((u) => u.cachedTokens) },
+  };
 }
 
 /** kvant's own addition to a response: the seed that repeats it, and where the time went. */

@@ -4,6 +4,8 @@ import type { ChatRequest, EngineInfo, EngineStats, GenerateRequest, Generation 
 export interface EnginePort {
   readonly info: EngineInfo;
   stats(): Promise<EngineStats>;
+  /** Forgets all cached prefixes. */
+  clearPrefixCache(): Promise<EngineStats>;
   generate(request: GenerateRequest): Generation;
   chat(request: ChatRequest): Generation;
   /** Text of ids. */

@@ -76,6 +76,41 @@ export class ServerMetrics {
         'Float blocks there are for sequences not quantised yet.',
         (s) => s.youngBlocksTotal,
       ),
+      gauge(
+        'kvant_prefix_cache_bytes',
+        'Bytes of KV that the prefix cache knows, in use or not.',
+        (s) => s.prefixCache?.bytes ?? 0,
+      ),
+      gauge(
+        'kvant_prefix_cache_idle_bytes',
+        'Bytes of those that no request uses.',
+        (s) => s.prefixCache?.idleBytes ?? 0,
+      ),
+      total(
+        'kvant_prefix_cache_lookups_total',
+        'Sequences looked up in the prefix cache.',
+        (s) => s.prefixCache?.lookups ?? 0,
+      ),
+      total(
+        'kvant_prefix_cache_hits_total',
+        'Sequences that found a prefix.',
+        (s) => s.prefixCache?.hits ?? 0,
+      ),
+      total(
+        'kvant_prefix_cache_hit_tokens_total',
+        'Prompt tokens that were not computed for it.',
+        (s) => s.prefixCache?.hitTokens ?? 0,
+      ),
+      total(
+        'kvant_prefix_cache_resumed_tokens_total',
+        'Tokens that rows which gave way found again.',
+        (s) => s.prefixCache?.resumedTokens ?? 0,
+      ),
+      total(
+        'kvant_prefix_cache_evictions_total',
+        'Blocks of the prefix cache that gave way to others.',
+        (s) => s.prefixCache?.evictions ?? 0,
+      ),
       gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
       gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
       total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),

@@ -28,6 +28,7 @@ const common = {
     .optional()
     .nullable(),
   queue_timeout: z.number().positive('takes seconds above 0').optional().nullable(),
+  cache_salt: z.string().min(1, 'takes a string that is not empty').optional().nullable(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
@@ -126,6 +127,7 @@ export function parseChat(body: Body): ParsedChat {
     request: {
       ...sampling,
       ...queueOptions(fields),
+      ...salt(fields),
       messages,
       ...(tools === undefined ? {} : { tools }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
@@ -154,6 +156,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
       maxTokens: 16,
       ...sampling,
       ...queueOptions(fields),
+      ...salt(fields),
       prompt: p,
       ...(fields.add_special_tokens == null ? {} : { addSpecialTokens: fields.add_special_tokens }),
     })),
@@ -170,6 +173,10 @@ function queueOptions(fields: {
     ...(priority == null ? {} : { priority }),
     ...(timeout == null ? {} : { queueTimeoutMs: 1000 * timeout }),
   };
+}
+
+function salt({ cache_salt }: { readonly cache_salt?: string | null | undefined }): { cacheSalt?: string } {
+  return cache_salt == null ? {} : { cacheSalt: cache_salt };
 }
 
 function streamChoice(fields: {

@@ -52,6 +52,7 @@ export class RequestObserver {
     const first = results[0];
     const usage = {
       prompt: results.reduce((sum, r) => sum + r.usage.promptTokens, 0),
+      cached: results.reduce((sum, r) => sum + r.usage.cachedTokens, 0),
       completion: results.reduce((sum, r) => sum + r.usage.completionTokens, 0),
     };
     this.#log.info(
@@ -60,6 +61,7 @@ export class RequestObserver {
         route: this.#kind,
         stream: this.#stream,
         promptTokens: usage.prompt,
+        cachedTokens: usage.cached,
         completionTokens: usage.completion,
         finish: reasons.length === 1 ? reasons[0] : reasons,
         ttftMs: round(first?.timings.ttftMs),

@@ -2,6 +2,7 @@
 import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
+import type { PrefixOptions } from '../../src/engine/prefixes.js';
 import {
   type ChoiceEvent,
   type CoreRequest,
@@ -24,6 +25,7 @@ export interface Answer {
   readonly logprobs: TokenLogprobs[];
   finish: FinishReason | null;
   error: KvantError | null;
+  cached: number | null;
 }
 
 /** Every id is one letter: `a` for 0, 26, 52, … */
@@ -50,6 +52,8 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   /** Sequences keep floats, in so many blocks, until they hold so many tokens. */
   readonly young?: { readonly tokens: number; readonly blocks: number };
   readonly onStep?: () => void;
+  /** Cache prefixes. */
+  readonly prefixes?: Partial<PrefixOptions>;
 }
 
 export class Harness {
@@ -69,7 +73,7 @@ export class Harness {
   }
 
   static async start(options: HarnessOptions = {}): Promise<Harness> {
-    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep, young } = options;
+    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep, young, prefixes } = options;
     const limits: EngineLimits = {
       maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
       maxRows: options.maxRows ?? 4,
@@ -118,6 +122,7 @@ export class Harness {
       },
       onEvents: (events) => harness.#receive(events),
       ...(onStep === undefined ? {} : { onStep }),
+      prefixes: prefixes === undefined ? null : { identity: 'oracle', ...prefixes },
     });
     harness = new Harness(device, limits, core);
     return harness;
@@ -129,6 +134,7 @@ export class Harness {
     sampling: SamplingOptions = { temperature: 0 },
     constrain: Constrain | null = null,
     place: QueuePlace = ORDINARY_PLACE,
+    cacheSalt?: string,
   ): { id: number; answers: Answer[]; done: Promise<Answer[]> } {
     const resolved = resolveSampling({ temperature: 0, ...sampling });
     const request: CoreRequest = {
@@ -139,12 +145,13 @@ export class Harness {
       continuation: true,
       place,
       receivedAt: 0,
+      ...(cacheSalt === undefined ? {} : { cacheSalt }),
     };
     this.core.add(request, constrain);
     const answers: Answer[] = [];
     const ends: Promise<void>[] = [];
     for (let choice = 0; choice < request.sampling.bestOf; choice++) {
-      const answer: Answer = { text: '', ids: [], logprobs: [], finish: null, error: null };
+      const answer: Answer = { text: '', ids: [], logprobs: [], finish: null, error: null, cached: null };
       answers.push(answer);
       ends.push(
         new Promise((done) => {
@@ -190,6 +197,7 @@ export class Harness {
       if (event.finish === null) continue;
       open.answer.finish = event.finish;
       open.answer.error = event.error;
+      open.answer.cached = event.cached;
       this.#open.delete(key);
       open.done();
     }

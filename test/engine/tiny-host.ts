@@ -22,6 +22,8 @@ export function loadTiny(
       quantize: undefined,
       kv: {},
       kvMemory: undefined,
+      prefixCache: false,
+      prefixCacheBytes: undefined,
       maxContext: 128,
       maxRows: 4,
       maxBatchTokens: 24,

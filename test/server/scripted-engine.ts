@@ -62,6 +62,10 @@ export class ScriptedEngine implements EnginePort {
     };
   }
 
+  clearPrefixCache(): Promise<EngineStats> {
+    return this.stats();
+  }
+
   detokenize(): string {
     return this.script.prompt ?? '<|assistant|>\n';
   }
@@ -116,6 +120,7 @@ export class ScriptedEngine implements EnginePort {
           logprobs: null,
           error: null,
           times: null,
+          cached: null,
         };
         stream.receive({ ...event, finish: i === pieces.length - 1 ? finish : null });
         // The reader gets every piece by itself.

@@ -1,0 +1,28 @@
+import type { DeviceInfo } from '../device/device.js';
+import { kvFormatName } from '../device/kv.js';
+import type { KvPlan } from '../kv/policy.js';
+import type { ModelConfig } from '../models/config.js';
+
+/**
+ * All that the bytes of a block depend on besides its tokens, as text: blocks of engines with other identities never meet.
+ * `weights` tells one checkpoint from another of the same architecture.
+ */
+export function prefixIdentity(
+  weights: string,
+  model: ModelConfig,
+  quantize: number | undefined,
+  { kind, precision, deterministic }: DeviceInfo,
+  kv: KvPlan,
+  blockTokens: number,
+): string {
+  return JSON.stringify({
+    weights,
+    model,
+    adapter: null,
+    quantize: quantize ?? null,
+    device: { kind, precision, deterministic },
+    layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
+    young: kv.young,
+    blockTokens,
+  });
+}

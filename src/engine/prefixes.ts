@@ -1,0 +1,354 @@
+/**
+ * The prefix cache at work: what waiting sequences find in it, what running ones enter into it, and who waits for whom.
+ *
+ * A waiting sequence is looked up for every plan, and holds nothing: what it found may be evicted until it comes in.
+ * A sequence whose next block a running row is about to enter waits for it, so that many requests with one beginning
+ * compute it once. A row enters a block when the step that filled it has retired and the host knows its tokens.
+ *
+ * With `youngTokens` = N there are two caches. Tokens before N were computed over floats, later ones over what the main pool
+ * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and young ones who takes fewer.
+ */
+
+import type { KvPool } from '../device/kv.js';
+import type { KvantError } from '../errors.js';
+import type { BlockPool } from '../kv/block-pool.js';
+import { chainRoot } from '../kv/chain-keys.js';
+import { PrefixCache, ROOT } from '../kv/prefix-cache.js';
+import { type PrefixLimits, prefixBlockBytes } from '../kv/prefix-limits.js';
+import { asKvantError } from './core-errors.js';
+import type { StepPlan } from './scheduler.js';
+import type { Sequence } from './sequence.js';
+import { SequencePrefix } from './sequence-prefix.js';
+import type { PrefixCacheStats } from './types.js';
+
+export interface PrefixOptions {
+  /** All that the bytes of a block depend on besides its tokens: model, adapter, formats. */
+  readonly identity: string;
+  /** Most blocks that are kept while no sequence holds them. Default: all. */
+  readonly limits?: PrefixLimits | undefined;
+}
+
+interface CopyingPool extends KvPool {
+  copy?(from: Uint32Array, to: Uint32Array): Promise<void>;
+}
+
+export class Prefixes {
+  readonly main: PrefixCache;
+  readonly young: PrefixCache | null;
+  /** Blocks being copied. */
+  copying = 0;
+  readonly #pool: KvPool;
+  readonly #blocks: BlockPool;
+  readonly #youngBlocks: BlockPool | null;
+  readonly #youngTokens: number;
+  readonly #identity: string;
+  readonly #blockBytes: PrefixLimits;
+  readonly #onCopied: (sequence: Sequence, error: KvantError | null) => void;
+  readonly #leaders: Sequence[] = [];
+  readonly #copies: Sequence[] = [];
+  #generation = 0;
+  #lookups = 0;
+  #hits = 0;
+  #hitTokens = 0;
+  #resumedTokens = 0;
+
+  /** `onCopied` is told when a copy that a sequence goes on in has been made, or has failed. */
+  constructor(
+    options: PrefixOptions,
+    pool: KvPool,
+    blocks: BlockPool,
+    young: BlockPool | null,
+    youngTokens: number,
+    onCopied: (sequence: Sequence, error: KvantError | null) => void,
+  ) {
+    const { blockTokens } = pool.spec;
+    this.#pool = pool;
+    this.#blocks = blocks;
+    this.#youngBlocks = young;
+    this.#youngTokens = youngTokens;
+    this.#identity = options.identity;
+    this.#blockBytes = prefixBlockBytes(pool.spec);
+    this.#onCopied = onCopied;
+    this.main = new PrefixCache({ pool: blocks, blockTokens, limit: options.limits?.blocks });
+    this.young =
+      young === null ? null : new PrefixCache({ pool: young, blockTokens, limit: options.limits?.young });
+  }
+
+  /** Makes a sequence known, before it waits. */
+  open(sequence: Sequence): void {
+    const root = chainRoot(this.#identity, sequence.request.cacheSalt ?? null);
+    sequence.prefix = new SequencePrefix(root, this.#pool.spec.blockTokens, this.young !== null);
+  }
+
+  /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
+  look(waiting: readonly Sequence[], running: readonly Sequence[], leaving: readonly Sequence[]): void {
+    for (const sequence of waiting) {
+      this.#look(sequence, running.length);
+      sequence.prefix!.awaits = this.#awaitsOne(sequence, running) || this.#awaitsOne(sequence, leaving);
+    }
+  }
+
+  /** Of sequences that come in together one computes what they share. True: others wait for it now; plan again. */
+  shareOut(plan: StepPlan, waiting: readonly Sequence[]): boolean {
+    if (plan.admitted < 2) return false;
+    const leaders = this.#leaders;
+    leaders.length = 0;
+    let found = false;
+    for (let i = 0; i < plan.admitted; i++) {
+      const sequence = waiting[plan.admits[i]!]!;
+      const waits = this.#awaitsOne(sequence, leaders);
+      sequence.prefix!.awaits = waits;
+      if (waits) found = true;
+      else leaders.push(sequence);
+    }
+    if (!found) return false;
+    for (const sequence of waiting)
+      if (!sequence.held && !leaders.includes(sequence))
+        sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders);
+    return true;
+  }
+
+  /** A sequence has come in and has an empty table: gives it what it found. */
+  adopt(sequence: Sequence): void {
+    const prefix = sequence.prefix!;
+    const { takes, tokens } = prefix;
+    const young = takes === prefix.young;
+    prefix.generation = this.#generation;
+    if (prefix.cached < 0) {
+      this.#lookups++;
+      if (tokens > 0) this.#hits++;
+      this.#hitTokens += tokens;
+      prefix.cached = tokens;
+    } else this.#resumedTokens += tokens;
+    sequence.computed = tokens;
+    prefix.stored = tokens;
+    prefix.published = takes.length;
+    if (takes.length === 0) return;
+    this.#cache(young).take(takes);
+    sequence.table!.adopt(takes.blocks, young);
+    if (prefix.part < 0) return;
+    this.#blocksOf(young).retain(prefix.part);
+    this.#copies.push(sequence);
+  }
+
+  /** Has the device copy the blocks that sequences go on in: their tables have grown, the step that names them comes next. */
+  copyParts(): void {
+    for (const sequence of this.#copies.splice(0)) {
+      const { prefix, table } = sequence;
+      const { part, takes } = prefix!;
+      const { young } = table!;
+      const from = young ? this.#pool.spec.blocks + part : part;
+      this.copying++;
+      const done = (error: KvantError | null): void => {
+        this.copying--;
+        if (error !== null) prefix!.tainted = true;
+        this.#onCopied(sequence, error);
+      };
+      try {
+        (this.#pool as CopyingPool).copy!(
+          Uint32Array.of(from),
+          Uint32Array.of(table!.at(takes.length)!),
+        ).then(
+          () => done(null),
+          (error: unknown) => done(asKvantError(error)),
+        );
+      } catch (error) {
+        queueMicrotask(() => done(asKvantError(error)));
+      }
+      // Whoever has it next writes to it in a later step, and the device copies before that.
+      this.#blocksOf(young).release(part);
+    }
+  }
+
+  /**
+   * A young sequence that holds all tokens it may is about to be converted: blocks of the main pool that hold the first
+   * ones already, converted. They are the caller's.
+   */
+  converted(sequence: Sequence): readonly number[] {
+    const prefix = sequence.prefix!;
+    if (!this.#enters(prefix)) return [];
+    const { main, keys } = prefix;
+    const full = Math.floor(this.#youngTokens / this.#pool.spec.blockTokens);
+    keys.extend(sequence, full);
+    main.clear();
+    this.main.find(main, keys, sequence, full);
+    this.main.take(main);
+    return main.blocks;
+  }
+
+  /** A step has retired behind which a sequence has so many tokens stored. */
+  stored(sequence: Sequence, tokens: number): void {
+    const prefix = sequence.prefix!;
+    prefix.stored = tokens;
+    if (sequence.phase !== 'running' || prefix.overtaken || !this.#enters(prefix)) return;
+    const full = this.#full(sequence);
+    if (full <= prefix.published) return;
+    prefix.keys.extend(sequence, full);
+    for (; prefix.published < full; prefix.published++) {
+      const at = prefix.published;
+      if (this.#publish(sequence, at) === sequence.table!.poolId(at)) continue;
+      prefix.overtaken = true;
+      return;
+    }
+  }
+
+  /** A sequence is about to clear its table, and no step under way names it: enters all it has. */
+  leave(sequence: Sequence): void {
+    const prefix = sequence.prefix!;
+    const table = sequence.table!;
+    if (!this.#enters(prefix)) return;
+    const full = this.#full(sequence);
+    prefix.keys.extend(sequence, full);
+    for (let at = prefix.published; at < full; at++) {
+      const there = this.#publish(sequence, at);
+      if (there < 0) return;
+      // It lets go of what it computed in vain, and of the index's own in its stead: in order, as if it had used that.
+      if (there !== table.poolId(at)) table.exchange(at, there);
+    }
+    const rest = this.#known(sequence) - full * this.#pool.spec.blockTokens;
+    if (rest > 0 && full > 0)
+      this.#cache(table.young).publishPart(
+        table.poolId(full),
+        table.poolId(full - 1),
+        prefix.keys,
+        full,
+        sequence,
+        rest,
+      );
+  }
+
+  /** Forgets all; running rows keep what they have, and enter no more. */
+  clear(): void {
+    this.#generation++;
+    this.main.clear();
+    this.young?.clear();
+  }
+
+  stats(): PrefixCacheStats {
+    const each = this.#blockBytes;
+    const bytes = (blocks: number, young: number): number => blocks * each.blocks + young * each.young;
+    const { main, young } = this;
+    return {
+      lookups: this.#lookups,
+      hits: this.#hits,
+      hitTokens: this.#hitTokens,
+      resumedTokens: this.#resumedTokens,
+      evictions: main.evicted + (young?.evicted ?? 0),
+      blocks: main.size + (young?.size ?? 0),
+      bytes: bytes(main.size, young?.size ?? 0),
+      idleBytes: bytes(this.#blocks.cold, this.#youngBlocks?.cold ?? 0),
+      maxBytes: bytes(main.limit, young?.limit ?? 0),
+    };
+  }
+
+  #look(sequence: Sequence, rows: number): void {
+    const prefix = sequence.prefix!;
+    const { blockTokens } = this.#pool.spec;
+    const version = this.main.version + (this.young?.version ?? 0);
+    // One token is left to be computed: the next one is drawn from it.
+    const limit = sequence.length - 1;
+    if (prefix.version !== version || prefix.length !== sequence.length) {
+      prefix.version = version;
+      prefix.length = sequence.length;
+      prefix.keys.extend(sequence, Math.floor(sequence.length / blockTokens));
+      this.main.find(prefix.main, prefix.keys, sequence, Math.floor(limit / blockTokens));
+      const youngBlocks = Math.floor(this.#youngLimit(limit) / blockTokens);
+      this.young?.find(prefix.young, prefix.keys, sequence, youngBlocks);
+    }
+    this.#take(sequence, rows, false, limit);
+    if (this.young === null || prefix.tokens >= this.#youngTokens) return;
+    this.#take(sequence, rows, true, this.#youngLimit(limit));
+  }
+
+  /** What it would start with if it took the chain of one kind. */
+  #take(sequence: Sequence, rows: number, young: boolean, limit: number): void {
+    const prefix = sequence.prefix!;
+    const cache = this.#cache(young);
+    const pool = this.#blocksOf(young);
+    const { blockTokens } = this.#pool.spec;
+    const chain = young ? prefix.young : prefix.main;
+    prefix.takes = chain;
+    prefix.cold = cache.coldIn(chain);
+    prefix.tokens = chain.length * blockTokens;
+    prefix.published = chain.length;
+    prefix.part = -1;
+    if ((this.#pool as CopyingPool).copy === undefined) {
+      sequence.computed = prefix.tokens;
+      return;
+    }
+    const part = cache.findPart(chain, sequence, limit - prefix.tokens);
+    if (part >= 0) {
+      // It is held besides the copy until that is made: there must be room for both.
+      const cold = pool.references(part) === 1 ? 1 : 0;
+      const needs = Math.ceil(sequence.length / blockTokens) - chain.length + prefix.cold + cold;
+      if (pool.available >= needs + rows) {
+        prefix.part = part;
+        prefix.cold += cold;
+        prefix.tokens += cache.agreed;
+      }
+    }
+    sequence.computed = prefix.tokens;
+  }
+
+  #awaitsOne(sequence: Sequence, rows: readonly Sequence[]): boolean {
+    for (const row of rows) if (this.#awaits(sequence, row)) return true;
+    return false;
+  }
+
+  /** Whether `row` is about to enter the block that comes next for a waiting sequence. */
+  #awaits({ prefix, length }: Sequence, row: Sequence): boolean {
+    const { blockTokens } = this.#pool.spec;
+    const own = prefix!;
+    const other = row.prefix!;
+    if (other.overtaken || (row.table !== null && !this.#enters(other, true))) return false;
+    const N = this.#youngTokens;
+    // One that gives way or has ended enters what it has computed, when its last step has retired.
+    const reaches = row.yielding || row.phase === 'leaving' ? row.computed : other.length;
+    const limit = Math.min(length - 1, reaches);
+    // In the main pool less than N tokens are of no use, and a row that does not get there enters nothing.
+    if (N === 0 || reaches > N) {
+      const at = Math.max(own.main.length, Math.ceil(N / blockTokens) - 1);
+      if (at >= (row.young ? 0 : other.published) && this.#share(own, other, at, limit)) return true;
+    }
+    if (N === 0 || own.takes === own.main || !row.young) return false;
+    const at = own.young.length;
+    return at >= other.published && this.#share(own, other, at, Math.min(limit, N - 1));
+  }
+
+  /** Two sequences have one block in common, within the first `limit` tokens. */
+  #share(own: SequencePrefix, other: SequencePrefix, at: number, limit: number): boolean {
+    return (at + 1) * this.#pool.spec.blockTokens <= limit && own.keys.sameAt(at, other.keys);
+  }
+
+  #youngLimit(limit: number): number {
+    return Math.min(limit, this.#youngTokens - 1);
+  }
+
+  /** May enter blocks; `soon`: at least when it has been converted. */
+  #enters(prefix: SequencePrefix, soon = false): boolean {
+    return prefix.generation === this.#generation && !prefix.tainted && (soon || !prefix.converting);
+  }
+
+  #publish(sequence: Sequence, at: number): number {
+    const { prefix, table } = sequence;
+    const parent = at === 0 ? ROOT : table!.poolId(at - 1);
+    return this.#cache(table!.young).publish(table!.poolId(at), parent, prefix!.keys, at, sequence);
+  }
+
+  /** Tokens at its beginning that are stored, and known to the host. */
+  #known({ prefix, request, ids }: Sequence): number {
+    return Math.min(prefix!.stored, request.prompt.length + ids.length);
+  }
+
+  #full(sequence: Sequence): number {
+    return Math.floor(this.#known(sequence) / this.#pool.spec.blockTokens);
+  }
+
+  #cache(young: boolean): PrefixCache {
+    return young ? this.young! : this.main;
+  }
+
+  #blocksOf(young: boolean): BlockPool {
+    return young ? this.#youngBlocks! : this.#blocks;
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * The memory that rows have: the two pools of blocks, a table for each row, blocks on their way from one kind to the
+ * other, and the prefixes that are kept when a row leaves.
+ */
+
+import type { KvPool } from '../device/kv.js';
+import type { KvantError } from '../errors.js';
+import { BlockPool } from '../kv/block-pool.js';
+import { BlockTable } from '../kv/block-table.js';
+import { Conversions } from './conversions.js';
+import { Prefixes, type PrefixOptions } from './prefixes.js';
+import type { SchedulerState, StepPlan } from './scheduler.js';
+import type { Sequence } from './sequence.js';
+
+/** What of the scheduler's state is about memory. */
+export type MemoryState = {
+  -readonly [K in
+    | 'freeSlots'
+    | 'freeBlocks'
+    | 'leavingBlocks'
+    | 'freeYoung'
+    | 'leavingYoung']: SchedulerState[K];
+};
+
+export class RowMemory {
+  /** Null where no prefixes are cached. */
+  readonly prefixes: Prefixes | null;
+  readonly #blocks: BlockPool;
+  /** Null where sequences are never young. */
+  readonly #young: BlockPool | null;
+  readonly #conversions: Conversions;
+  readonly #freeTables: BlockTable[] = [];
+
+  /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be. */
+  constructor(
+    pool: KvPool,
+    rows: number,
+    youngTokens: number,
+    prefix: PrefixOptions | null,
+    onMoved: (sequence: Sequence, error: KvantError | null) => void,
+  ) {
+    const { young } = pool.spec;
+    this.#blocks = new BlockPool(pool.spec.blocks);
+    this.#young = young ? new BlockPool(young.blocks) : null;
+    this.prefixes =
+      prefix === null ? null : new Prefixes(prefix, pool, this.#blocks, this.#young, youngTokens, onMoved);
+    this.#conversions = new Conversions(pool, this.prefixes, onMoved);
+    for (let slot = rows - 1; slot >= 0; slot--)
+      this.#freeTables.push(new BlockTable(slot, this.#blocks, pool, this.#young));
+  }
+
+  get freeRows(): number {
+    return this.#freeTables.length;
+  }
+
+  /** Sequences start young. */
+  get startsYoung(): boolean {
+    return this.#young !== null;
+  }
+
+  /** Nothing is being moved. */
+  get settled(): boolean {
+    return this.#conversions.blocks + (this.prefixes?.copying ?? 0) === 0;
+  }
+
+  /** Tells the scheduler what there is. `leaving` and those of `running` that give way soon bring theirs back. */
+  describe(state: MemoryState, leaving: readonly Sequence[], running: readonly Sequence[]): void {
+    state.freeSlots = this.#freeTables.length;
+    state.freeBlocks = this.#blocks.available;
+    state.leavingBlocks = 0;
+    state.freeYoung = this.#young?.available ?? 0;
+    state.leavingYoung = this.#conversions.blocks;
+    for (const sequence of leaving) countLeaving(state, sequence);
+    for (const sequence of running) if (sequence.yielding) countLeaving(state, sequence);
+  }
+
+  /** Gives a sequence that comes in a row, and what it found in the cache. `work` is what is planned for it. */
+  admit(sequence: Sequence, work: { newBlocks: number }): void {
+    sequence.table = this.#freeTables.pop()!;
+    const { prefix } = sequence;
+    if (prefix === null) return;
+    // To the scheduler they were blocks still to be had.
+    work.newBlocks -= prefix.cold;
+    this.prefixes!.adopt(sequence);
+  }
+
+  /** Sets blocks aside and has converted what is to be converted, as planned. All that come in have been admitted. */
+  convert(plan: StepPlan, running: readonly Sequence[]): void {
+    if (this.#young !== null) this.#conversions.apply(plan, running);
+  }
+
+  /** Takes a sequence's row back; `keep`: what it holds is good, and may be kept. */
+  release(sequence: Sequence, keep: boolean): void {
+    const table = sequence.table!;
+    if (keep) this.prefixes?.leave(sequence);
+    table.clear();
+    this.#freeTables.push(table);
+    sequence.table = null;
+  }
+
+  /** Forgets all prefixes, and throws if a block is still in use. */
+  close(): void {
+    this.prefixes?.clear();
+    this.#blocks.check(0);
+    this.#young?.check(0);
+  }
+
+  stats() {
+    return {
+      blocksUsed: this.#blocks.held,
+      blocksTotal: this.#blocks.size,
+      youngBlocksUsed: this.#young?.held ?? 0,
+      youngBlocksTotal: this.#young?.size ?? 0,
+      conversions: this.#conversions.count,
+      ...(this.prefixes === null ? {} : { prefixCache: this.prefixes.stats() }),
+    };
+  }
+}
+
+function countLeaving(state: MemoryState, { young, blocks, reserved }: Sequence): void {
+  state.leavingBlocks += young ? reserved : blocks;
+  if (young) state.leavingYoung += blocks;
+}

@@ -1,0 +1,65 @@
+/** What the prefix cache has of one sequence, and what it has got of the cache. */
+
+import { ChainKeys } from '../kv/chain-keys.js';
+import { FoundChain } from '../kv/prefix-cache.js';
+
+export class SequencePrefix {
+  readonly keys: ChainKeys;
+  /** Blocks of the main pool that hold its beginning, and young ones. */
+  readonly main = new FoundChain();
+  readonly young = new FoundChain();
+
+  // While it waits: what it would start with if it came in now.
+  /** The one of the two chains it would take. */
+  takes: FoundChain;
+  /** Version of the caches that the chains are of, and the sequence's tokens then. */
+  version = -1;
+  length = 0;
+  /** Tokens it would not compute. */
+  tokens = 0;
+  /** Blocks of those that nobody holds: to the scheduler they are still to be had, so it must be told of them. */
+  cold = 0;
+  /** A block of whose tokens only the first few are the sequence's own, to be copied behind the chain; −1 for none. */
+  part = -1;
+  /** A running row is about to enter what it would compute itself. */
+  awaits = false;
+
+  // While it runs.
+  /** Tokens that retired steps have stored. */
+  stored = 0;
+  /** Blocks at the start of its table that are those of the index. */
+  published = 0;
+  /** Another row has entered what it computed too: until it ends, it enters no more. */
+  overtaken = false;
+  /** Its blocks are being converted. */
+  converting = false;
+  /** A step that worked on it failed: what it holds cannot be relied on. */
+  tainted = false;
+  /** The cache has been cleared so many times before it came in. */
+  generation = 0;
+
+  /** Prompt tokens that the cache had when it first came in; −1 before. */
+  cached = -1;
+
+  constructor(root: Uint32Array, blockTokens: number, startsYoung: boolean) {
+    this.keys = new ChainKeys(root, blockTokens);
+    this.takes = startsYoung ? this.young : this.main;
+  }
+
+  /** Back in the queue: it is looked up anew. */
+  requeue(): void {
+    this.version = -1;
+    this.tokens = 0;
+    this.cold = 0;
+    this.stored = 0;
+    this.published = 0;
+    this.overtaken = false;
+  }
+
+  /** Its blocks become those of the main pool, so many of them such as the index has. */
+  mature(known: number): void {
+    this.converting = true;
+    this.published = known;
+    this.overtaken = false;
+  }
+}

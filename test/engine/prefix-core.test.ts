@@ -1,0 +1,331 @@
+/**
+ * Cached prefixes in the core, on the oracle device: what it draws depends on every token of a sequence as read back from
+ * its blocks, so a block that is shared wrongly, too early or after it was reused gives other tokens.
+ */
+import { describe, expect, it } from 'vitest';
+import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
+import { oracle } from './oracle-device.js';
+
+const model = { vocab: VOCAB };
+
+const start = (options: HarnessOptions = {}): Promise<Harness> =>
+  Harness.start({ prefixes: {}, blocks: 256, maxContext: 256, ...options });
+
+/** Prompt tokens that steps worked on: all that is not one token a row. */
+const computed = (harness: Harness): number => harness.device.log.reduce((sum, step) => sum + step.tokens, 0);
+
+async function settle(harness: Harness): Promise<void> {
+  await harness.untilIdle();
+  await harness.core.close();
+}
+
+describe('cached prefixes in the core', () => {
+  it('cold, hit and partial hit draw the same; only what is new is computed', async () => {
+    const harness = await start();
+    const random = seeded(1);
+    const prompt = randomPrompt(random, 100);
+    const ask = async (tokens: readonly number[]): Promise<[number, number]> => {
+      const before = computed(harness);
+      const answer = await harness.ask(tokens, { maxTokens: 5 });
+      await harness.untilIdle();
+      expect(answer.ids).toEqual(oracle(tokens, 5, model));
+      // One draw comes with the last prompt token, the others take one token each.
+      return [answer.cached!, computed(harness) - before - 4];
+    };
+    expect(await ask(prompt)).toEqual([0, 100]);
+    expect(await ask(prompt)).toEqual([96, 4]);
+    expect(await ask([...prompt.slice(0, 70), ...randomPrompt(random, 30)])).toEqual([64, 36]);
+    expect(await ask([...prompt, ...randomPrompt(random, 30)])).toEqual([96, 34]);
+    expect(await ask(prompt.slice(0, 96))).toEqual([80, 16]);
+    expect(await ask(prompt.slice(0, 97))).toEqual([96, 1]);
+    expect(await ask(randomPrompt(random, 50))).toEqual([0, 50]);
+    const { prefixCache } = harness.core.stats();
+    expect(prefixCache).toMatchObject({ lookups: 7, hits: 5, hitTokens: 96 + 64 + 96 + 80 + 96 });
+    await settle(harness);
+  });
+
+  it('a conversation hits what was generated too', async () => {
+    const harness = await start();
+    let history = randomPrompt(seeded(2), 20);
+    for (let turn = 0; turn < 6; turn++) {
+      const answer = await harness.ask(history, { maxTokens: 20 });
+      expect(answer.ids).toEqual(oracle(history, 20, model));
+      // The last id of an answer is never computed.
+      if (turn > 0) expect(answer.cached).toBe(Math.floor((history.length - 5) / 16) * 16);
+      history = [...history, ...answer.ids, 1, 2, 3, 4];
+      await harness.untilIdle();
+    }
+    await settle(harness);
+  });
+
+  it('32 requests with one long beginning compute it once', async () => {
+    const random = seeded(3);
+    for (const maxBatchTokens of [64, 512, 4096]) {
+      const harness = await start({ maxRows: 32, blocks: 1400, maxContext: 4200, maxBatchTokens });
+      const system = randomPrompt(random, 4000);
+      const prompts = Array.from({ length: 32 }, () => [...system, ...randomPrompt(random, 10)]);
+      const answers = await Promise.all(prompts.map((prompt) => harness.ask(prompt, { maxTokens: 4 })));
+      answers.forEach((answer, i) => {
+        expect(answer.ids).toEqual(oracle(prompts[i]!, 4, model));
+      });
+      const once = 4000 + 32 * 10;
+      expect(computed(harness) - 32 * 3).toBe(once);
+      expect(answers.filter((answer) => answer.cached === 4000)).toHaveLength(31);
+      await settle(harness);
+    }
+  });
+
+  it('choices of one request share its prompt', async () => {
+    const harness = await start({ maxRows: 8 });
+    const prompt = randomPrompt(seeded(4), 130);
+    const sampling = { temperature: 1, seed: 3, maxTokens: 6 };
+    const answers = await harness.add(prompt, { ...sampling, n: 8 }).done;
+    answers.forEach((answer, choice) => {
+      expect(answer.ids).toEqual(oracle(prompt, 6, model, sampling, choice));
+    });
+    expect(answers.map((answer) => answer.cached)).toEqual([0, 128, 128, 128, 128, 128, 128, 128]);
+    expect(computed(harness)).toBe(130 + 7 * 2 + 8 * 5);
+    await settle(harness);
+  });
+
+  it('other salts share nothing', async () => {
+    const harness = await start();
+    const prompt = randomPrompt(seeded(5), 60);
+    const ask = async (salt?: string): Promise<number> => {
+      const [answer] = await harness.add(prompt, { maxTokens: 3 }, null, undefined, salt).done;
+      await harness.untilIdle();
+      expect(answer!.ids).toEqual(oracle(prompt, 3, model));
+      return answer!.cached!;
+    };
+    expect(await ask()).toBe(0);
+    expect(await ask('one')).toBe(0);
+    expect(await ask('two')).toBe(0);
+    expect(await ask('one')).toBe(48);
+    expect(await ask('')).toBe(0);
+    expect(await ask()).toBe(48);
+    await settle(harness);
+  });
+
+  it('whoever waits for a prefix goes on when the one that computes it is cancelled', async () => {
+    const harness = await start({ maxBatchTokens: 16, maxRows: 4 });
+    const random = seeded(6);
+    const system = randomPrompt(random, 200);
+    const prompts = [1, 2, 3].map(() => [...system, ...randomPrompt(random, 9)]);
+    const [first, ...others] = prompts.map((prompt) => harness.add(prompt, { maxTokens: 3 }));
+    while (computed(harness) < 100) await harness.turns(1);
+    // One computes, the others wait.
+    expect(harness.core.stats()).toMatchObject({ prefilling: 1, queued: 2 });
+    harness.core.cancel(first!.id);
+    for (const [i, job] of others.entries()) {
+      const [answer] = await job.done;
+      expect(answer!.ids).toEqual(oracle(prompts[i + 1]!, 3, model));
+      expect(answer!.cached).toBeGreaterThanOrEqual(i === 0 ? 64 : 192);
+    }
+    await settle(harness);
+  });
+
+  it('rows that give way go on where they were', async () => {
+    const random = seeded(7);
+    const prompts = Array.from({ length: 12 }, () => randomPrompt(random, 30 + Math.floor(random() * 30)));
+    const counts: number[] = [];
+    for (const prefixes of [{}, undefined]) {
+      const harness = await Harness.start({
+        blocks: 24,
+        maxRows: 6,
+        maxContext: 160,
+        ...(prefixes === undefined ? {} : { prefixes }),
+      });
+      const answers = await Promise.all(prompts.map((prompt) => harness.ask(prompt, { maxTokens: 70 })));
+      answers.forEach((answer, i) => {
+        expect(answer.ids).toEqual(oracle(prompts[i]!, 70, model));
+      });
+      const stats = harness.core.stats();
+      expect(stats.preemptions).toBeGreaterThan(0);
+      if (prefixes !== undefined) expect(stats.prefixCache!.resumedTokens).toBeGreaterThan(0);
+      counts.push(computed(harness));
+      await settle(harness);
+    }
+    expect(counts[0]).toBeLessThan(counts[1]!);
+  });
+
+  for (const limit of [0, 3, undefined]) {
+    it(`keeps at most ${limit ?? 'all'} blocks that nobody holds, and evicts before a row gives way`, async () => {
+      const harness = await start({
+        blocks: 40,
+        maxContext: 160,
+        prefixes: limit === undefined ? {} : { limits: { blocks: limit, young: 0 } },
+      });
+      const random = seeded(8);
+      for (let i = 0; i < 30; i++) {
+        const prompt = randomPrompt(random, 120);
+        expect((await harness.ask(prompt, { maxTokens: 20 })).ids).toEqual(oracle(prompt, 20, model));
+        await harness.untilIdle();
+        expect(harness.core.stats().prefixCache!.blocks).toBeLessThanOrEqual(limit ?? 40);
+      }
+      expect(harness.core.stats().preemptions).toBe(0);
+      if (limit === undefined) expect(harness.core.stats().prefixCache!.evictions).toBeGreaterThan(100);
+      await settle(harness);
+    });
+  }
+
+  it('is cleared under running rows', async () => {
+    const harness = await start({ maxBatchTokens: 16 });
+    const prompt = randomPrompt(seeded(9), 150);
+    const asked = harness.add(prompt, { maxTokens: 30 });
+    while (computed(harness) < 100) await harness.turns(1);
+    harness.core.clearPrefixes();
+    expect(harness.core.stats().prefixCache!.blocks).toBe(0);
+    expect((await asked.done)[0]!.ids).toEqual(oracle(prompt, 30, model));
+    await harness.untilIdle();
+    // It had begun before: what it holds is not kept.
+    expect(harness.core.stats().prefixCache!.blocks).toBe(0);
+    expect((await harness.ask(prompt, { maxTokens: 3 })).cached).toBe(0);
+    await harness.untilIdle();
+    expect((await harness.ask(prompt, { maxTokens: 3 })).cached).toBe(144);
+    await settle(harness);
+  });
+
+  it('a step that fails leaves nothing of its rows, and whoever waited for them computes it', async () => {
+    const { KvantError } = await import('../../src/errors.js');
+    const harness = await start({ maxBatchTokens: 32 });
+    const prompt = randomPrompt(seeded(10), 100);
+    const doomed = harness.add(prompt, { maxTokens: 5 });
+    const waiting = harness.add(prompt, { maxTokens: 5 });
+    while (computed(harness) < 64) await harness.turns(1);
+    harness.device.failNext = [new KvantError('internal', 'a fault')];
+    expect((await doomed.done)[0]!.finish).toBe('error');
+    expect((await waiting.done)[0]!.ids).toEqual(oracle(prompt, 5, model));
+    await settle(harness);
+  });
+
+  it('500 requests that begin alike, with aborts, in a pool of a third of the demand', async () => {
+    const random = seeded(11);
+    const systems = [200, 90, 33].map((length) => randomPrompt(random, length));
+    const harness = await start({
+      maxRows: 12,
+      blocks: 36,
+      maxContext: 400,
+      maxBatchTokens: 96,
+      maxQueue: 600,
+    });
+    const jobs: { prompt: number[]; draws: number; job: ReturnType<Harness['add']>; cancelled: boolean }[] =
+      [];
+    for (let i = 0; i < 500; i++) {
+      const system = systems[Math.floor(random() * 4)] ?? [];
+      const shared = system.slice(0, Math.floor(random() * 1.5 * system.length));
+      const prompt = [...shared, ...randomPrompt(random, 1 + Math.floor(random() * 40))];
+      const draws = 1 + Math.floor(random() * 90);
+      const job = harness.add(prompt, { maxTokens: draws });
+      const cancelled = random() < 0.3;
+      jobs.push({ prompt, draws, job, cancelled });
+      if (cancelled) void harness.turns(Math.floor(random() * 400)).then(() => harness.core.cancel(job.id));
+      await harness.turns(Math.floor(random() * 3));
+    }
+    let complete = 0;
+    for (const { prompt, draws, job } of jobs) {
+      const [answer] = await job.done;
+      const ids = oracle(prompt, draws, model);
+      if (answer!.finish === 'length') {
+        complete++;
+        expect(answer!.ids).toEqual(ids);
+      } else expect(ids.slice(0, answer!.ids.length)).toEqual(answer!.ids);
+    }
+    expect(complete).toBeGreaterThan(340);
+    const stats = harness.core.stats();
+    expect(stats.preemptions).toBeGreaterThan(10);
+    expect(stats.prefixCache!.hits).toBeGreaterThan(100);
+    expect(stats.prefixCache!.evictions).toBeGreaterThan(100);
+    await settle(harness);
+  });
+});
+
+describe('cached prefixes of sequences that are quantised late', () => {
+  const greedy = { temperature: 0, seed: 0 };
+  const late = (prompt: readonly number[], draws: number, tokens: number): number[] =>
+    oracle(prompt, draws, model, greedy, 0, [], tokens);
+
+  it('young blocks serve who takes less than the start, others who takes at least as much', async () => {
+    for (const tokens of [40, 48, 50]) {
+      const harness = await start({ young: { tokens, blocks: 64 } });
+      const random = seeded(tokens);
+      const prompt = randomPrompt(random, 150);
+      const ask = async (list: readonly number[]): Promise<number> => {
+        const answer = await harness.ask(list, { maxTokens: 6 });
+        await harness.untilIdle();
+        expect(answer.ids).toEqual(late(list, 6, tokens));
+        return answer.cached!;
+      };
+      expect(await ask(prompt)).toBe(0);
+      // As far as the main pool has it.
+      expect(await ask(prompt)).toBe(144);
+      expect(await ask([...prompt.slice(0, 100), ...randomPrompt(random, 60)])).toBe(96);
+      // 48 tokens agree.
+      const most = Math.floor((tokens - 1) / 16) * 16;
+      const short = await ask([...prompt.slice(0, 49), ...randomPrompt(random, 60)]);
+      expect(short).toBe(tokens <= 48 ? 48 : most);
+      // Fewer than the start: float blocks.
+      expect(await ask([...prompt.slice(0, 35), ...randomPrompt(random, 60)])).toBe(32);
+      // And it may not reach the start at all.
+      expect(await ask(prompt.slice(0, 34))).toBe(32);
+      await settle(harness);
+    }
+  });
+
+  it('requests that come together share both kinds', async () => {
+    const tokens = 40;
+    const harness = await start({ young: { tokens, blocks: 128 }, maxRows: 16, maxBatchTokens: 64 });
+    const random = seeded(12);
+    const long = randomPrompt(random, 130);
+    const prompts = Array.from({ length: 16 }, (_, i) => [
+      ...long.slice(0, i % 2 ? 130 : 35),
+      ...randomPrompt(random, 20),
+    ]);
+    const answers = await Promise.all(prompts.map((prompt) => harness.ask(prompt, { maxTokens: 12 })));
+    answers.forEach((answer, i) => {
+      expect(answer.ids).toEqual(late(prompts[i]!, 12, tokens));
+    });
+    // One computes the long beginning, and one the short one of the others.
+    expect(answers.filter((answer) => answer.cached === 128)).toHaveLength(7);
+    expect(answers.filter((answer) => answer.cached! >= 32).length).toBeGreaterThanOrEqual(14);
+    await settle(harness);
+  });
+
+  for (const [blocks, youngBlocks] of [
+    [30, 60],
+    [90, 9],
+    [30, 9],
+  ] as const) {
+    it(`random requests in ${blocks} blocks and ${youngBlocks} young ones`, async () => {
+      const tokens = 40;
+      const random = seeded(blocks + youngBlocks);
+      const harness = await start({
+        young: { tokens, blocks: youngBlocks },
+        blocks,
+        maxRows: 6,
+        maxContext: 200,
+        maxBatchTokens: 48,
+        maxQueue: 300,
+      });
+      const systems = [100, 45, 20].map((length) => randomPrompt(random, length));
+      const jobs: { prompt: number[]; draws: number; job: ReturnType<Harness['add']> }[] = [];
+      for (let i = 0; i < 200; i++) {
+        const system = systems[Math.floor(random() * 4)] ?? [];
+        const prompt = [...system.slice(0, random() * 200), ...randomPrompt(random, 1 + random() * 30)];
+        const draws = 1 + Math.floor(random() * 40);
+        const job = harness.add(prompt, { maxTokens: draws });
+        jobs.push({ prompt, draws, job });
+        if (random() < 0.2)
+          void harness.turns(Math.floor(random() * 100)).then(() => harness.core.cancel(job.id));
+        await harness.turns(Math.floor(random() * 3));
+      }
+      for (const { prompt, draws, job } of jobs) {
+        const [answer] = await job.done;
+        expect(late(prompt, draws, tokens).slice(0, answer!.ids.length)).toEqual(answer!.ids);
+        if (answer!.finish === 'length') expect(answer!.ids).toHaveLength(draws);
+      }
+      const { prefixCache } = harness.core.stats();
+      expect(prefixCache!.hits).toBeGreaterThan(30);
+      await settle(harness);
+    });
+  }
+});
