@@ -7,8 +7,10 @@ import type { StepInputs } from '../../src/device/step.js';
 interface Watched {
   /** Slots and how many of their positions the step reads or writes. */
   readonly reach: Map<number, number>;
-  /** Blocks the step reads or writes. */
-  readonly blocks: Set<number>;
+  /** Blocks the step reads or writes, with the slots that do. */
+  readonly blocks: Map<number, Set<number>>;
+  /** Blocks the step writes, with the slot that does. */
+  readonly written: Map<number, number>;
 }
 
 export class Watch {
@@ -72,7 +74,7 @@ export class Watch {
           if (Math.ceil((step.reach.get(slot) ?? 0) / spec.blockTokens) > first)
             this.faults.push(`entry ${first} of slot ${slot} changed under a step that reads it`);
           for (const block of blocks)
-            if (step.blocks.has(block)) this.faults.push(`block ${block} has a new owner under a step`);
+            if (step.written.has(block)) this.faults.push(`block ${block} has a new owner under a step`);
         }
         // Those it is converted to come into the table while it is done, and no others.
         for (const converted of this.#converting)
@@ -109,7 +111,8 @@ export class Watch {
 
   #record(inputs: StepInputs): Watched {
     const reach = new Map<number, number>();
-    const blocks = new Set<number>();
+    const blocks = new Map<number, Set<number>>();
+    const written = new Map<number, number>();
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const slot = inputs.seqSlot[s]!;
       const end = inputs.seqPosition[s]! + inputs.seqLength[s]!;
@@ -117,12 +120,19 @@ export class Watch {
       const needed = Math.ceil(end / this.#blockTokens);
       const table = this.#tables[slot]!;
       if (table.length < needed) this.faults.push(`slot ${slot} has ${table.length} blocks, needs ${needed}`);
-      for (const block of table.slice(0, needed)) {
-        if (blocks.has(block)) this.faults.push(`block ${block} belongs to two sequences of a step`);
-        blocks.add(block);
+      const first = Math.floor(inputs.seqPosition[s]! / this.#blockTokens);
+      for (const [index, block] of table.slice(0, needed).entries()) {
+        const slots = blocks.get(block) ?? new Set();
+        blocks.set(block, slots.add(slot));
+        if (index >= first) written.set(block, slot);
       }
     }
-    return { reach, blocks };
+    // Many may read a block, and then nobody writes to it: not in this step, nor while earlier ones are under way.
+    for (const [block, slot] of written)
+      for (const step of [{ blocks }, ...this.#flight])
+        for (const reader of step.blocks.get(block) ?? [])
+          if (reader !== slot) this.faults.push(`slot ${slot} writes block ${block} that ${reader} reads`);
+    return { reach, blocks, written };
   }
 }
 
