@@ -28,10 +28,6 @@ export interface PrefixOptions {
   readonly limits?: PrefixLimits | undefined;
 }
 
-interface CopyingPool extends KvPool {
-  copy?(from: Uint32Array, to: Uint32Array): Promise<void>;
-}
-
 export class Prefixes {
   readonly main: PrefixCache;
   readonly young: PrefixCache | null;
@@ -42,6 +38,8 @@ export class Prefixes {
   readonly #youngBlocks: BlockPool | null;
   readonly #youngTokens: number;
   readonly #identity: string;
+  /** Of sequences without a salt. */
+  readonly #root: Uint32Array;
   readonly #blockBytes: PrefixLimits;
   readonly #onCopied: (sequence: Sequence, error: KvantError | null) => void;
   readonly #leaders: Sequence[] = [];
@@ -67,6 +65,7 @@ export class Prefixes {
     this.#youngBlocks = young;
     this.#youngTokens = youngTokens;
     this.#identity = options.identity;
+    this.#root = chainRoot(options.identity);
     this.#blockBytes = prefixBlockBytes(pool.spec);
     this.#onCopied = onCopied;
     this.main = new PrefixCache({ pool: blocks, blockTokens, limit: options.limits?.blocks });
@@ -76,15 +75,21 @@ export class Prefixes {
 
   /** Makes a sequence known, before it waits. */
   open(sequence: Sequence): void {
-    const root = chainRoot(this.#identity, sequence.request.cacheSalt ?? null);
+    const { cacheSalt } = sequence.request;
+    const root = cacheSalt === undefined ? this.#root : chainRoot(this.#identity, cacheSalt);
     sequence.prefix = new SequencePrefix(root, this.#pool.spec.blockTokens, this.young !== null);
   }
 
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
   look(waiting: readonly Sequence[], running: readonly Sequence[], leaving: readonly Sequence[]): void {
+    if (waiting.length === 0) return;
+    const leaders = this.#leaders;
+    leaders.length = 0;
+    for (const row of running) if (this.#leads(row)) leaders.push(row);
+    for (const row of leaving) if (this.#leads(row)) leaders.push(row);
     for (const sequence of waiting) {
       this.#look(sequence, running.length);
-      sequence.prefix!.awaits = this.#awaitsOne(sequence, running) || this.#awaitsOne(sequence, leaving);
+      sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders);
     }
   }
 
@@ -133,6 +138,7 @@ export class Prefixes {
 
   /** Has the device copy the blocks that sequences go on in: their tables have grown, the step that names them comes next. */
   copyParts(): void {
+    if (this.#copies.length === 0) return;
     for (const sequence of this.#copies.splice(0)) {
       const { prefix, table } = sequence;
       const { part, takes } = prefix!;
@@ -145,12 +151,9 @@ export class Prefixes {
         this.#onCopied(sequence, error);
       };
       try {
-        (this.#pool as CopyingPool).copy!(
-          Uint32Array.of(from),
-          Uint32Array.of(table!.at(takes.length)!),
-        ).then(
+        this.#pool.copy(Uint32Array.of(from), Uint32Array.of(table!.at(takes.length)!)).then(
           () => done(null),
-          (error: unknown) => done(asKvantError(error)),
+          (error) => done(asKvantError(error)),
         );
       } catch (error) {
         queueMicrotask(() => done(asKvantError(error)));
@@ -272,10 +275,6 @@ export class Prefixes {
     prefix.tokens = chain.length * blockTokens;
     prefix.published = chain.length;
     prefix.part = -1;
-    if ((this.#pool as CopyingPool).copy === undefined) {
-      sequence.computed = prefix.tokens;
-      return;
-    }
     const part = cache.findPart(chain, sequence, limit - prefix.tokens);
     if (part >= 0) {
       // It is held besides the copy until that is made: there must be room for both.
@@ -300,10 +299,8 @@ export class Prefixes {
     const { blockTokens } = this.#pool.spec;
     const own = prefix!;
     const other = row.prefix!;
-    if (other.overtaken || (row.table !== null && !this.#enters(other, true))) return false;
     const N = this.#youngTokens;
-    // One that gives way or has ended enters what it has computed, when its last step has retired.
-    const reaches = row.yielding || row.phase === 'leaving' ? row.computed : other.length;
+    const reaches = reach(row);
     const limit = Math.min(length - 1, reaches);
     // In the main pool less than N tokens are of no use, and a row that does not get there enters nothing.
     if (N === 0 || reaches > N) {
@@ -320,13 +317,19 @@ export class Prefixes {
     return (at + 1) * this.#pool.spec.blockTokens <= limit && own.keys.sameAt(at, other.keys);
   }
 
+  /** A row that is about to enter more of the tokens that it came in with. */
+  #leads(row: Sequence): boolean {
+    const prefix = row.prefix!;
+    if (prefix.overtaken || prefix.tainted || prefix.generation !== this.#generation) return false;
+    return row.young || (prefix.published + 1) * this.#pool.spec.blockTokens <= reach(row);
+  }
+
   #youngLimit(limit: number): number {
     return Math.min(limit, this.#youngTokens - 1);
   }
 
-  /** May enter blocks; `soon`: at least when it has been converted. */
-  #enters(prefix: SequencePrefix, soon = false): boolean {
-    return prefix.generation === this.#generation && !prefix.tainted && (soon || !prefix.converting);
+  #enters({ generation, tainted, converting }: SequencePrefix): boolean {
+    return generation === this.#generation && !tainted && !converting;
   }
 
   #publish(sequence: Sequence, at: number): number {
@@ -351,4 +354,9 @@ export class Prefixes {
   #blocksOf(young: boolean): BlockPool {
     return young ? this.#youngBlocks! : this.#blocks;
   }
+}
+
+/** Tokens of those it came in with that a row will have entered: one that gives way or has ended computes no more. */
+function reach(row: Sequence): number {
+  return row.yielding || row.phase === 'leaving' ? row.computed : row.prefix!.length;
 }

@@ -290,6 +290,7 @@ export interface EngineStats {
   readonly decoding: number;
   readonly maxRows: number;
   readonly slotsUsed: number;
+  /** Blocks that sequences hold. What only the prefix cache keeps is as good as free. */
   readonly blocksUsed: number;
   readonly blocksTotal: number;
   /** Blocks of sequences that are not quantised yet; 0 of 0 without `quantizedKvStart`. */

@@ -32,7 +32,12 @@ describe('Engine', () => {
     expect(generation.tokenIds()).toEqual(expected);
     expect(result.text).toBe(engine.detokenize(expected));
     const promptTokens = engine.tokenize('The capital of').length;
-    expect(result.usage).toEqual({ promptTokens, completionTokens: 20, totalTokens: promptTokens + 20 });
+    expect(result.usage).toEqual({
+      promptTokens,
+      cachedTokens: 0,
+      completionTokens: 20,
+      totalTokens: promptTokens + 20,
+    });
   });
 
   it('times what it does, in order', async () => {

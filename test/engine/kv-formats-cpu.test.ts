@@ -23,7 +23,7 @@ const REQUESTS: readonly GenerateRequest[] = Array.from({ length: 6 }, (_, i) =>
 }));
 
 const load = (options: EngineOptions): Promise<Engine> =>
-  Engine.load(MODEL, { device: 'cpu', maxContext: 160, ...options });
+  Engine.load(MODEL, { device: 'cpu', maxContext: 160, prefixCache: false, ...options });
 
 const answer = async (engine: Engine, request: GenerateRequest): Promise<readonly number[]> =>
   (await engine.generate(request).result).tokenIds;
@@ -81,7 +81,7 @@ describe('KV quantised late', () => {
     const watch = new Watch();
     await using engine = await Engine.load(
       MODEL,
-      { ...way, maxContext: 160, maxRows: 8, maxBatchTokens: 96, worker: false },
+      { ...way, maxContext: 160, maxRows: 8, maxBatchTokens: 96, prefixCache: false, worker: false },
       {
         makeDevice: async () => ({
           device: watch.wrap(await createCpuDevice({ threads: 2 })),

@@ -41,7 +41,8 @@ async function answer(engine: Engine, request: GenerateRequest): Promise<Answer>
 }
 
 function load(options: EngineOptions): Promise<Engine> {
-  return Engine.load(MODEL, { device: 'cpu', maxContext: 512, ...options });
+  // All is computed every time; test/engine/prefix-cpu.test.ts has what was cached.
+  return Engine.load(MODEL, { device: 'cpu', maxContext: 512, prefixCache: false, ...options });
 }
 
 describe('the demo model on the CPU', () => {
@@ -122,7 +123,14 @@ describe('the demo model on the CPU', () => {
     const watch = new Watch();
     await using other = await Engine.load(
       MODEL,
-      { maxRows: 4, maxBatchTokens: 48, maxContext: 256, kvMemory: 256 * 2 * 8192, worker: false },
+      {
+        maxRows: 4,
+        maxBatchTokens: 48,
+        maxContext: 256,
+        kvMemory: 256 * 2 * 8192,
+        prefixCache: false,
+        worker: false,
+      },
       {
         makeDevice: async () => ({
           device: watch.wrap(await createCpuDevice({ threads: 2 })),

@@ -38,7 +38,7 @@ async function answer(engine: Engine, request: GenerateRequest): Promise<unknown
 }
 
 function load(options: EngineOptions): Promise<Engine> {
-  return Engine.load(MODEL, { device: 'cpu', maxContext: 256, ...options });
+  return Engine.load(MODEL, { device: 'cpu', maxContext: 256, prefixCache: false, ...options });
 }
 
 async function untilFree(engine: Engine): Promise<void> {

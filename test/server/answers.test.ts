@@ -228,7 +228,12 @@ describe('chat answers', () => {
     expect(all.every((c) => c.usage === null)).toBe(true);
     expect([last.choices, last.usage]).toEqual([
       [],
-      { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 },
+      {
+        prompt_tokens: 3,
+        completion_tokens: 2,
+        prompt_tokens_details: { cached_tokens: 0 },
+        total_tokens: 5,
+      },
     ]);
   });
 
