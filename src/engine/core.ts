@@ -8,74 +8,41 @@
  * more token under way; it is dropped, and slot and blocks are free when the last step naming them has retired.
  */
 
-import { type Device, INVALID_TOKEN, type Program } from '../device/device.js';
-import type { KvPool } from '../device/kv.js';
-import { hasRecords, readRecord, requireFeatures } from '../device/sampling.js';
+import { INVALID_TOKEN } from '../device/device.js';
+import { hasRecords, readRecord } from '../device/sampling.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
-import { RowSampling } from '../sampling/row-sampling.js';
-import { StopMatcher } from '../text/stop-matcher.js';
-import type { TokenTable } from '../text/token-bytes.js';
 import type { Constrain } from './constraint.js';
-import {
-  admissionError,
-  asKvantError,
-  invalidLogits,
-  queueError,
-  shuttingDown,
-  startedTooLate,
-} from './core-errors.js';
+import { asKvantError, invalidLogits, shuttingDown, startedTooLate } from './core-errors.js';
+import type { CoreOptions } from './core-options.js';
 import { Counters } from './counters.js';
+import { Enrolment } from './enrolment.js';
+import { Flights } from './flights.js';
 import { Outbox } from './outbox.js';
 import { Pacing } from './pacing.js';
-import type { PrefixOptions } from './prefixes.js';
+import { Planner } from './planner.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
+import { deadlineTimer, oldestAge, removeAdmitted } from './queue.js';
 import { RowMemory } from './row-memory.js';
-import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
-import { type ChoiceEvent, type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
-import { SequenceOutput } from './sequence-output.js';
-import { Flight, fillStep } from './step-filler.js';
-import type { PlannedWork } from './step-plan.js';
-import type { CloseOptions, EngineLimits, EngineStats, FinishReason, TokenLogprobs } from './types.js';
+import { type CoreRequest, ORDINARY_PLACE, type Sequence } from './sequence.js';
+import { type Flight, fillStep } from './step-filler.js';
+import type { PlannedWork, StepPlan } from './step-plan.js';
+import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow, yieldToEvents } from './yield.js';
 
 /** Steps under way at once: the one that runs and the one encoded behind it. */
 export const STEPS_IN_FLIGHT = 2;
 
-/** Longest that a timer can be set for. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
-
 /** Steps that may fail in a row before the device counts as broken. */
 const MAX_FAILED_STEPS = 3;
 
-export interface CoreOptions {
-  readonly device: Device;
-  readonly program: Program;
-  readonly pool: KvPool;
-  readonly tokenTable: TokenTable;
-  readonly eosIds: readonly number[];
-  readonly vocabSize: number;
-  readonly limits: EngineLimits;
-  readonly scheduler: SchedulerConfig;
-  /** Null or absent: no prefixes are cached. */
-  readonly prefixes?: PrefixOptions | null;
-  /** All that one step (or a cancellation) brought, at once. The array is not used again. */
-  readonly onEvents: (events: readonly ChoiceEvent[]) => void;
-  /** The device is gone. Every sequence ends with this error, every later request is refused with it. */
-  readonly onFault?: (error: KvantError) => void;
-  /** Called after each retired step with the sequences it worked on; absent: no work at all. */
-  readonly onStep?: (step: number, rows: number) => void;
-}
-
 export class EngineCore {
   readonly #options: CoreOptions;
-  readonly #eosIds: ReadonlySet<number>;
   readonly #inputs: StepInputs;
-  readonly #plan = new StepPlan();
-  /** What the scheduler plans with; brought up to date for every plan, made once. */
   readonly #startedAt = epochNow();
-  readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
   readonly #memory: RowMemory;
+  readonly #planner: Planner;
+  readonly #enrolment: Enrolment;
   readonly #counters = new Counters();
   readonly #pacing = new Pacing();
   readonly #rows: PreparedRows;
@@ -83,9 +50,7 @@ export class EngineCore {
   readonly #waiting: Sequence[] = [];
   readonly #running: Sequence[] = [];
   readonly #leaving: Sequence[] = [];
-  readonly #flights: Flight[] = [];
-  readonly #spareFlights: Flight[] = [];
-
+  readonly #flights = new Flights(STEPS_IN_FLIGHT);
   readonly #outbox: Outbox;
   #step = 0;
   #retired = -1;
@@ -99,7 +64,6 @@ export class EngineCore {
     this.#options = options;
     const { limits, pool, device, program } = options;
     this.#rows = new PreparedRows(program.sampler);
-    this.#eosIds = new Set(options.eosIds);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#outbox = new Outbox(options.onEvents);
     const { youngTokens } = options.scheduler;
@@ -114,26 +78,15 @@ export class EngineCore {
         this.#wakeUp();
       },
     );
-    this.#state = {
-      step: 0,
-      now: 0,
-      running: this.#running,
-      waiting: this.#waiting,
-      freeSlots: 0,
-      freeBlocks: 0,
-      leavingBlocks: 0,
-      queuedBlocks: 0,
-      freeYoung: 0,
-      leavingYoung: 0,
-      queuedYoung: 0,
-      retired: -1,
-      costs: this.#pacing.costs,
-      served: this.#pacing.served,
-      credit: 0,
-      saving: 0,
-      chunkSteps: 0,
-    };
-    for (let i = 0; i < STEPS_IN_FLIGHT; i++) this.#spareFlights.push(new Flight());
+    this.#planner = new Planner(
+      options.scheduler,
+      this.#memory,
+      this.#pacing,
+      this.#waiting,
+      this.#running,
+      this.#leaving,
+    );
+    this.#enrolment = new Enrolment(options, this.#rows.features, this.#memory, this.#pacing);
     device.lost.then((error) => {
       this.#break(error);
       this.#outbox.flush();
@@ -150,31 +103,10 @@ export class EngineCore {
     try {
       const error = this.#fault ?? (this.#closing ? shuttingDown() : null);
       if (error !== null) throw error;
-      const { prompt, sampling, place = ORDINARY_PLACE } = request;
-      const { limits, vocabSize, device } = this.#options;
       const rows = this.#memory.freeRows + this.#leaving.length;
-      const refused =
-        admissionError(request, limits, vocabSize) ??
-        queueError(place, sampling.bestOf, this.#waiting.length, rows, limits, this.#pacing);
-      if (refused !== null) throw refused;
-      const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
-      const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
-      const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
-      const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
-      requireFeatures(row.features, this.#rows.features, device.info.kind);
-      const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
-      const entry = {
-        arrival: this.#now(),
-        share: this.#pacing.join(place, sampling.bestOf),
-        young: this.#memory.startsYoung,
-      };
-      const choices = constraints.map((constraint, choice) => {
-        const output = this.#newOutput(request, stop, endIds);
-        return new Sequence(request, choice, draws, output, row, constraint, entry);
-      });
-      for (const sequence of choices) this.#memory.prefixes?.open(sequence);
-      this.#waiting.push(...choices);
-      this.#counters.accepted(prompt.length);
+      const { length } = this.#waiting;
+      this.#waiting.push(...this.#enrolment.enrol(request, constrain, length, rows, this.#now()));
+      this.#counters.accepted(request.prompt.length);
     } catch (error) {
       this.#counters.refused++;
       throw error;
@@ -201,8 +133,8 @@ export class EngineCore {
       slotsUsed: limits.maxRows - this.#memory.freeRows,
       ...this.#memory.stats(),
       steps: this.#step,
-      stepsInFlight: this.#flights.length,
-      oldestQueuedMs: this.#waiting.reduce((most, { arrival }) => Math.max(most, this.#now() - arrival), 0),
+      stepsInFlight: this.#flights.count,
+      oldestQueuedMs: oldestAge(this.#waiting, this.#now()),
       queueTimeouts: this.#pacing.tooLate,
       ...this.#counters.snapshot(),
       device: device.stats(),
@@ -238,13 +170,13 @@ export class EngineCore {
 
   async #loop(): Promise<void> {
     for (;;) {
-      while (this.#flights.length < STEPS_IN_FLIGHT && this.#submit());
-      const flight = this.#flights[0];
+      while (!this.#flights.full && this.#submit());
+      const flight = this.#flights.first;
       if (flight === undefined) {
         this.#outbox.flush();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
         if (this.#closing && left === 0 && this.#memory.settled) return;
-        const timer = this.#deadlineTimer();
+        const timer = deadlineTimer(this.#waiting, this.#now(), () => this.#wakeUp());
         await new Promise<void>((resolve) => {
           this.#wake = resolve;
         });
@@ -253,7 +185,7 @@ export class EngineCore {
       }
       const ids = await flight.ids!.catch(asKvantError);
       // A lost device has settled everything meanwhile.
-      if (this.#flights[0] !== flight) continue;
+      if (this.#flights.first !== flight) continue;
       if (ids instanceof KvantError) this.#failStep(flight, ids);
       else this.#retire(flight, ids);
       this.#outbox.flush();
@@ -264,45 +196,29 @@ export class EngineCore {
   /** Plans and submits one step; false if nothing can run now. */
   #submit(): boolean {
     if (this.#fault !== null) return false;
-    const plan = this.#plan;
-    const { prefixes } = this.#memory;
+    const { plan } = this.#planner;
     do {
-      this.#schedule();
+      this.#planner.make(this.#step, this.#retired, this.#now());
       const victim = this.#running[plan.victim];
       if (victim !== undefined) victim.yielding = true;
     } while (this.#endTooLate(plan) || (plan.count === 0 && this.#requeueYielding()));
     if (plan.count === 0) return false;
-    carry(this.#state, plan, this.#pacing.takeError());
-    if (plan.admitted > 0) this.#admitPlanned();
+    this.#planner.carryOut();
+    if (plan.admitted > 0) this.#admitPlanned(plan);
     this.#memory.convert(plan, this.#running);
-    const flight = this.#spareFlights.pop()!;
-    flight.step = this.#step++;
+    const flight = this.#flights.take();
+    flight.step = this.#step;
+    flight.spent = plan.spent;
     fillStep(this.#inputs, flight, plan, this.#running);
-    prefixes?.copyParts();
+    this.#memory.prefixes?.copyParts();
     if (flight.rows === 0) {
       // All that was planned was admitted just now and is being made ready.
-      this.#step--;
-      this.#spareFlights.push(flight);
+      this.#flights.recycle(flight);
       return false;
     }
-    this.#flights.push(flight);
-    flight.submittedAt = this.#now();
-    flight.spent = plan.spent;
-    try {
-      flight.ids = this.#options.program.submit(this.#inputs);
-    } catch (error) {
-      flight.ids = Promise.reject(error);
-    }
-    // It is awaited when its turn comes; until then a rejection is not unhandled.
-    flight.ids.catch(() => {});
+    this.#step++;
+    this.#flights.launch(flight, this.#options.program, this.#inputs, this.#now());
     return true;
-  }
-
-  /** Nothing runs, so no step comes to see that somebody waits too long. */
-  #deadlineTimer(): ReturnType<typeof setTimeout> | undefined {
-    const deadline = this.#waiting.reduce((least, next) => Math.min(least, next.deadline), Infinity);
-    if (deadline === Infinity) return undefined;
-    return setTimeout(() => this.#wakeUp(), Math.min(MAX_TIMER_MS, Math.max(1, deadline - this.#now())));
   }
 
   /** Ends what waits and may not start any more; false if there is nothing. The plan that told of it is void. */
@@ -318,46 +234,23 @@ export class EngineCore {
     return epochNow() - this.#startedAt;
   }
 
-  #schedule(): void {
-    const plan = this.#plan;
-    const { prefixes, freeRows } = this.#memory;
-    const state = this.#schedulerState();
-    if (freeRows > 0) prefixes?.look(this.#waiting, this.#running, this.#leaving);
-    do schedule(state, this.#options.scheduler, plan);
-    while (prefixes?.shareOut(plan, this.#waiting));
-  }
-
-  #schedulerState(): SchedulerState {
-    const state = this.#state;
-    state.step = this.#step;
-    state.now = this.#now();
-    state.retired = this.#retired;
-    state.served = this.#pacing.served;
-    this.#memory.describe(state, this.#leaving, this.#running);
-    return state;
-  }
-
   /** Lets those in that the plan admits, in its order. */
-  #admitPlanned(): void {
-    const plan = this.#plan;
+  #admitPlanned(plan: StepPlan): void {
     const rows = this.#running.length;
     for (let i = 0; i < plan.count; i++) {
       const work = plan.work[i]!;
-      if (work.index >= rows) this.#admit(this.#waiting[plan.admits[work.index - rows]!]!, work);
+      if (work.index >= rows) this.#admit(this.#waiting[plan.admits[work.index - rows]!]!, work, plan);
     }
-    const waiting = this.#waiting;
-    let kept = 0;
-    for (const sequence of waiting) if (sequence.phase === 'waiting') waiting[kept++] = sequence;
-    waiting.length = kept;
+    removeAdmitted(this.#waiting);
   }
 
-  #admit(sequence: Sequence, work: PlannedWork): void {
+  #admit(sequence: Sequence, work: PlannedWork, { admitted }: StepPlan): void {
     this.#memory.admit(sequence, work);
     sequence.phase = 'running';
     if (sequence.startedAt === 0) {
       sequence.startedAt = epochNow();
       sequence.deadline = Number.POSITIVE_INFINITY;
-      this.#pacing.start(sequence, this.#now(), this.#waiting.length > this.#plan.admitted);
+      this.#pacing.start(sequence, this.#now(), this.#waiting.length > admitted);
     }
     this.#running.push(sequence);
     if (sequence.row.features === 0) return;
@@ -393,7 +286,7 @@ export class EngineCore {
   }
 
   #retire(flight: Flight, ids: Uint32Array): void {
-    this.#flights.shift();
+    this.#flights.retire();
     this.#retired = flight.step;
     this.#failedSteps = 0;
     const { submittedAt, decoding, promptTokens, spent } = flight;
@@ -417,7 +310,7 @@ export class EngineCore {
     this.#releaseLeaving();
     this.#requeueYielding();
     this.#options.onStep?.(flight.step, flight.rows);
-    this.#spareFlights.push(flight);
+    this.#flights.recycle(flight);
   }
 
   #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {
@@ -492,7 +385,7 @@ export class EngineCore {
       this.#break(error);
       return;
     }
-    this.#flights.shift();
+    this.#flights.retire();
     this.#retired = flight.step;
     for (let i = 0; i < flight.rows; i++) {
       const sequence = flight.members[i]!;
@@ -501,29 +394,19 @@ export class EngineCore {
     }
     this.#releaseLeaving();
     this.#requeueYielding();
-    this.#spareFlights.push(flight);
+    this.#flights.recycle(flight);
   }
 
   /** The device is gone: everything ends with its error, and every later request is answered with it. */
   #break(error: KvantError): void {
     if (this.#fault !== null) return;
     this.#fault = error;
-    this.#spareFlights.push(...this.#flights.splice(0));
+    this.#flights.abandon();
     this.#retired = this.#step;
     for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'error', error);
     this.#releaseLeaving();
     this.#options.onFault?.(error);
     this.#wakeUp();
-  }
-
-  #newOutput(
-    { sampling, continuation }: CoreRequest,
-    stop: StopMatcher | null,
-    endIds: ReadonlySet<number>,
-  ): SequenceOutput {
-    const { minTokens } = sampling;
-    const { tokenTable: table } = this.#options;
-    return new SequenceOutput({ table, endIds, stop, minTokens, continuation });
   }
 
   #wakeUp(): void {

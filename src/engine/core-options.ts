@@ -1,0 +1,28 @@
+import type { Device, Program } from '../device/device.js';
+import type { KvPool } from '../device/kv.js';
+import type { KvantError } from '../errors.js';
+import type { TokenTable } from '../text/token-bytes.js';
+import type { PrefixOptions } from './prefixes.js';
+import type { SchedulerConfig } from './scheduler.js';
+import type { ChoiceEvent } from './sequence.js';
+import type { EngineLimits } from './types.js';
+
+/** What the engine core is lent, and whom it tells. */
+export interface CoreOptions {
+  readonly device: Device;
+  readonly program: Program;
+  readonly pool: KvPool;
+  readonly tokenTable: TokenTable;
+  readonly eosIds: readonly number[];
+  readonly vocabSize: number;
+  readonly limits: EngineLimits;
+  readonly scheduler: SchedulerConfig;
+  /** Null or absent: no prefixes are cached. */
+  readonly prefixes?: PrefixOptions | null;
+  /** All that one step (or a cancellation) brought, at once. The array is not used again. */
+  readonly onEvents: (events: readonly ChoiceEvent[]) => void;
+  /** The device is gone. Every sequence ends with this error, every later request is refused with it. */
+  readonly onFault?: (error: KvantError) => void;
+  /** Called after each retired step with the sequences it worked on; absent: no work at all. */
+  readonly onStep?: (step: number, rows: number) => void;
+}

@@ -1,0 +1,66 @@
+/** From a request to the sequences that wait for a row: one for each choice, or the error that says why not. */
+
+import { requireFeatures } from '../device/sampling.js';
+import { RowSampling } from '../sampling/row-sampling.js';
+import { StopMatcher } from '../text/stop-matcher.js';
+import type { Constrain } from './constraint.js';
+import { admissionError, queueError } from './core-errors.js';
+import type { CoreOptions } from './core-options.js';
+import type { Pacing } from './pacing.js';
+import type { RowMemory } from './row-memory.js';
+import { type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
+import { SequenceOutput } from './sequence-output.js';
+
+type EnrolmentOptions = Pick<CoreOptions, 'device' | 'eosIds' | 'limits' | 'tokenTable' | 'vocabSize'>;
+
+export class Enrolment {
+  readonly #options: EnrolmentOptions;
+  readonly #eosIds: ReadonlySet<number>;
+  /** Sampling features that the program has. */
+  readonly #features: number;
+  readonly #memory: RowMemory;
+  readonly #pacing: Pacing;
+
+  constructor(options: EnrolmentOptions, features: number, memory: RowMemory, pacing: Pacing) {
+    this.#options = options;
+    this.#eosIds = new Set(options.eosIds);
+    this.#features = features;
+    this.#memory = memory;
+    this.#pacing = pacing;
+  }
+
+  /**
+   * The sequences of a request. `waiting`: how many wait already; `rows`: how many need not wait.
+   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
+   * `sampling-unsupported`.
+   */
+  enrol(
+    request: CoreRequest,
+    constrain: Constrain | null,
+    waiting: number,
+    rows: number,
+    arrival: number,
+  ): Sequence[] {
+    const { prompt, sampling, place = ORDINARY_PLACE, continuation } = request;
+    const { limits, vocabSize, device, tokenTable: table } = this.#options;
+    const refused =
+      admissionError(request, limits, vocabSize) ??
+      queueError(place, sampling.bestOf, waiting, rows, limits, this.#pacing);
+    if (refused !== null) throw refused;
+    const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
+    const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
+    const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
+    const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
+    requireFeatures(row.features, this.#features, device.info.kind);
+    const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
+    const { minTokens } = sampling;
+    const share = this.#pacing.join(place, sampling.bestOf);
+    const entry = { arrival, share, young: this.#memory.startsYoung };
+    return constraints.map((constraint, choice) => {
+      const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation });
+      const sequence = new Sequence(request, choice, draws, output, row, constraint, entry);
+      this.#memory.prefixes?.open(sequence);
+      return sequence;
+    });
+  }
+}

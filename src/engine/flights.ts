@@ -1,0 +1,61 @@
+/** The steps under way, oldest first. What describes them is used again and again. */
+
+import type { Program } from '../device/device.js';
+import type { StepInputs } from '../device/step.js';
+import { Flight } from './step-filler.js';
+
+export class Flights {
+  readonly #most: number;
+  readonly #under: Flight[] = [];
+  readonly #spare: Flight[] = [];
+
+  /** At most so many are under way. */
+  constructor(most: number) {
+    this.#most = most;
+    for (let i = 0; i < most; i++) this.#spare.push(new Flight());
+  }
+
+  get count(): number {
+    return this.#under.length;
+  }
+
+  get full(): boolean {
+    return this.#under.length === this.#most;
+  }
+
+  /** The one that retires next. */
+  get first(): Flight | undefined {
+    return this.#under[0];
+  }
+
+  /** One to be filled: `launch` it, or `recycle` it. There is one unless all are under way. */
+  take(): Flight {
+    return this.#spare.pop()!;
+  }
+
+  launch(flight: Flight, program: Program, inputs: StepInputs, now: number): void {
+    this.#under.push(flight);
+    flight.submittedAt = now;
+    try {
+      flight.ids = program.submit(inputs);
+    } catch (error) {
+      flight.ids = Promise.reject(error);
+    }
+    // It is awaited when its turn comes; until then a rejection is not unhandled.
+    flight.ids.catch(() => {});
+  }
+
+  /** The first has retired. Recycle it when nobody looks at it any more. */
+  retire(): void {
+    this.#under.shift();
+  }
+
+  recycle(flight: Flight): void {
+    this.#spare.push(flight);
+  }
+
+  /** None of them will come back. */
+  abandon(): void {
+    this.#spare.push(...this.#under.splice(0));
+  }
+}

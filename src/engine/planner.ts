@@ -1,0 +1,73 @@
+/** Keeps what the scheduler plans with up to date, and has it plan. Plan and state are made once. */
+
+import type { Pacing } from './pacing.js';
+import type { RowMemory } from './row-memory.js';
+import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import type { Sequence } from './sequence.js';
+
+export class Planner {
+  readonly plan = new StepPlan();
+  readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
+  readonly #config: SchedulerConfig;
+  readonly #memory: RowMemory;
+  readonly #pacing: Pacing;
+  readonly #waiting: readonly Sequence[];
+  readonly #running: readonly Sequence[];
+  readonly #leaving: readonly Sequence[];
+
+  /** The lists are the core's own: it changes them between plans. */
+  constructor(
+    config: SchedulerConfig,
+    memory: RowMemory,
+    pacing: Pacing,
+    waiting: readonly Sequence[],
+    running: readonly Sequence[],
+    leaving: readonly Sequence[],
+  ) {
+    this.#config = config;
+    this.#memory = memory;
+    this.#pacing = pacing;
+    this.#waiting = waiting;
+    this.#running = running;
+    this.#leaving = leaving;
+    this.#state = {
+      step: 0,
+      now: 0,
+      running,
+      waiting,
+      freeSlots: 0,
+      freeBlocks: 0,
+      leavingBlocks: 0,
+      queuedBlocks: 0,
+      freeYoung: 0,
+      leavingYoung: 0,
+      queuedYoung: 0,
+      retired: -1,
+      costs: pacing.costs,
+      served: pacing.served,
+      credit: 0,
+      saving: 0,
+      chunkSteps: 0,
+    };
+  }
+
+  /** Plans step `step` at `now`, with all steps up to `retired` retired. */
+  make(step: number, retired: number, now: number): StepPlan {
+    const state = this.#state;
+    state.step = step;
+    state.now = now;
+    state.retired = retired;
+    state.served = this.#pacing.served;
+    this.#memory.describe(state, this.#leaving, this.#running);
+    const { prefixes } = this.#memory;
+    if (state.freeSlots > 0) prefixes?.look(this.#waiting, this.#running, this.#leaving);
+    do schedule(state, this.#config, this.plan);
+    while (prefixes?.shareOut(this.plan, this.#waiting));
+    return this.plan;
+  }
+
+  /** The plan is carried out. */
+  carryOut(): void {
+    carry(this.#state, this.plan, this.#pacing.takeError());
+  }
+}
