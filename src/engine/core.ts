@@ -62,30 +62,17 @@ export class EngineCore {
 
   constructor(options: CoreOptions) {
     this.#options = options;
-    const { limits, pool, device, program } = options;
+    const { limits, device, program } = options;
     this.#rows = new PreparedRows(program.sampler);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#outbox = new Outbox(options.onEvents);
-    const { youngTokens } = options.scheduler;
-    this.#memory = new RowMemory(
-      pool,
-      limits.maxRows,
-      youngTokens,
-      options.prefixes ?? null,
-      (sequence, error) => {
-        if (error !== null) this.#finish(sequence, 'error', error);
-        this.#outbox.flush();
-        this.#wakeUp();
-      },
-    );
-    this.#planner = new Planner(
-      options.scheduler,
-      this.#memory,
-      this.#pacing,
-      this.#waiting,
-      this.#running,
-      this.#leaving,
-    );
+    this.#memory = new RowMemory(options, (sequence, error) => {
+      if (error !== null) this.#finish(sequence, 'error', error);
+      this.#outbox.flush();
+      this.#wakeUp();
+    });
+    const lists = { waiting: this.#waiting, running: this.#running, leaving: this.#leaving };
+    this.#planner = new Planner(options.scheduler, this.#memory, this.#pacing, lists);
     this.#enrolment = new Enrolment(options, this.#rows.features, this.#memory, this.#pacing);
     device.lost.then((error) => {
       this.#break(error);
@@ -291,9 +278,7 @@ export class EngineCore {
     this.#failedSteps = 0;
     const { submittedAt, decoding, promptTokens, spent } = flight;
     this.#pacing.retire(submittedAt, decoding, promptTokens, spent, this.#now());
-    const { prefixes } = this.#memory;
-    if (prefixes !== null)
-      for (let row = 0; row < flight.rows; row++) prefixes.stored(flight.members[row]!, flight.reached[row]!);
+    this.#memory.prefixes?.retire(flight);
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
@@ -324,16 +309,10 @@ export class EngineCore {
       this.#finish(sequence, 'length', null, text, id, logprobs);
     else {
       this.#outbox.push(sequence, text, id, logprobs, null, null);
-      if (sequence.constraint !== null) this.#constrain(sequence, id);
-    }
-  }
-
-  /** Asks what may come next; the row is free to go on then. */
-  #constrain(sequence: Sequence, last: number): void {
-    try {
-      this.#rows.constrain(sequence, last);
-    } catch (error) {
-      this.#finish(sequence, 'error', asKvantError(error));
+      if (sequence.constraint === null) return;
+      // It is asked what may come next; the row is free to go on then.
+      const error = this.#rows.tryConstrain(sequence, id);
+      if (error !== null) this.#finish(sequence, 'error', error);
     }
   }
 

@@ -5,36 +5,31 @@ import type { RowMemory } from './row-memory.js';
 import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 
+/** The core's own lists: it changes them between plans. */
+interface Lists {
+  readonly waiting: readonly Sequence[];
+  readonly running: readonly Sequence[];
+  readonly leaving: readonly Sequence[];
+}
+
 export class Planner {
   readonly plan = new StepPlan();
   readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
   readonly #config: SchedulerConfig;
   readonly #memory: RowMemory;
   readonly #pacing: Pacing;
-  readonly #waiting: readonly Sequence[];
-  readonly #running: readonly Sequence[];
-  readonly #leaving: readonly Sequence[];
+  readonly #lists: Lists;
 
-  /** The lists are the core's own: it changes them between plans. */
-  constructor(
-    config: SchedulerConfig,
-    memory: RowMemory,
-    pacing: Pacing,
-    waiting: readonly Sequence[],
-    running: readonly Sequence[],
-    leaving: readonly Sequence[],
-  ) {
+  constructor(config: SchedulerConfig, memory: RowMemory, pacing: Pacing, lists: Lists) {
     this.#config = config;
     this.#memory = memory;
     this.#pacing = pacing;
-    this.#waiting = waiting;
-    this.#running = running;
-    this.#leaving = leaving;
+    this.#lists = lists;
     this.#state = {
       step: 0,
       now: 0,
-      running,
-      waiting,
+      running: lists.running,
+      waiting: lists.waiting,
       freeSlots: 0,
       freeBlocks: 0,
       leavingBlocks: 0,
@@ -58,11 +53,12 @@ export class Planner {
     state.now = now;
     state.retired = retired;
     state.served = this.#pacing.served;
-    this.#memory.describe(state, this.#leaving, this.#running);
+    const { waiting, running, leaving } = this.#lists;
+    this.#memory.describe(state, leaving, running);
     const { prefixes } = this.#memory;
-    if (state.freeSlots > 0) prefixes?.look(this.#waiting, this.#running, this.#leaving);
+    if (state.freeSlots > 0) prefixes?.look(waiting, running, leaving);
     do schedule(state, this.#config, this.plan);
-    while (prefixes?.shareOut(this.plan, this.#waiting));
+    while (prefixes?.shareOut(this.plan, waiting));
     return this.plan;
   }
 

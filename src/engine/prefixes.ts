@@ -19,6 +19,7 @@ import { asKvantError } from './core-errors.js';
 import type { StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 import { SequencePrefix } from './sequence-prefix.js';
+import type { Flight } from './step-filler.js';
 import type { PrefixCacheStats } from './types.js';
 
 export interface PrefixOptions {
@@ -179,8 +180,12 @@ export class Prefixes {
     return main.blocks;
   }
 
-  /** A step has retired behind which a sequence has so many tokens stored. */
-  stored(sequence: Sequence, tokens: number): void {
+  /** A step has retired: what it filled can be entered. */
+  retire({ members, reached, rows }: Flight): void {
+    for (let row = 0; row < rows; row++) this.#stored(members[row]!, reached[row]!);
+  }
+
+  #stored(sequence: Sequence, tokens: number): void {
     const prefix = sequence.prefix!;
     prefix.stored = tokens;
     if (sequence.phase !== 'running' || prefix.overtaken || !this.#enters(prefix)) return;

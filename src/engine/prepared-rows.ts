@@ -36,6 +36,16 @@ export class PreparedRows {
     }
   }
 
+  /** As `constrain`; the error if the constraint fails. */
+  tryConstrain(sequence: Sequence, last: number): KvantError | null {
+    try {
+      this.constrain(sequence, last);
+      return null;
+    } catch (error) {
+      return asKvantError(error);
+    }
+  }
+
   /** Asks the row's constraint about the token after `last`. No step under way may name the row's slot. */
   constrain(sequence: Sequence, last: number | null): void {
     sequence.rule = sequence.constraint!.next(last);

@@ -3,12 +3,12 @@
  * other, and the prefixes that are kept when a row leaves.
  */
 
-import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
 import { Conversions } from './conversions.js';
-import { Prefixes, type PrefixOptions } from './prefixes.js';
+import type { CoreOptions } from './core-options.js';
+import { Prefixes } from './prefixes.js';
 import type { SchedulerState, StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 
@@ -33,19 +33,18 @@ export class RowMemory {
 
   /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be. */
   constructor(
-    pool: KvPool,
-    rows: number,
-    youngTokens: number,
-    prefix: PrefixOptions | null,
+    { pool, limits, scheduler, prefixes }: Pick<CoreOptions, 'pool' | 'limits' | 'scheduler' | 'prefixes'>,
     onMoved: (sequence: Sequence, error: KvantError | null) => void,
   ) {
     const { young } = pool.spec;
     this.#blocks = new BlockPool(pool.spec.blocks);
     this.#young = young ? new BlockPool(young.blocks) : null;
-    this.prefixes =
-      prefix === null ? null : new Prefixes(prefix, pool, this.#blocks, this.#young, youngTokens, onMoved);
+    const { youngTokens } = scheduler;
+    this.prefixes = prefixes
+      ? new Prefixes(prefixes, pool, this.#blocks, this.#young, youngTokens, onMoved)
+      : null;
     this.#conversions = new Conversions(pool, this.prefixes, onMoved);
-    for (let slot = rows - 1; slot >= 0; slot--)
+    for (let slot = limits.maxRows - 1; slot >= 0; slot--)
       this.#freeTables.push(new BlockTable(slot, this.#blocks, pool, this.#young));
   }
 
