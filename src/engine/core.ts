@@ -73,7 +73,7 @@ export class EngineCore {
     });
     const lists = { waiting: this.#waiting, running: this.#running, leaving: this.#leaving };
     this.#planner = new Planner(options.scheduler, this.#memory, this.#pacing, lists);
-    this.#enrolment = new Enrolment(options, this.#rows.features, this.#memory, this.#pacing);
+    this.#enrolment = new Enrolment(options, this.#rows, this.#memory, this.#pacing);
     device.lost.then((error) => {
       this.#break(error);
       this.#outbox.flush();

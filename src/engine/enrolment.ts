@@ -7,6 +7,7 @@ import type { Constrain } from './constraint.js';
 import { admissionError, queueError } from './core-errors.js';
 import type { CoreOptions } from './core-options.js';
 import type { Pacing } from './pacing.js';
+import type { PreparedRows } from './prepared-rows.js';
 import type { RowMemory } from './row-memory.js';
 import { type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
@@ -16,15 +17,14 @@ type EnrolmentOptions = Pick<CoreOptions, 'device' | 'eosIds' | 'limits' | 'toke
 export class Enrolment {
   readonly #options: EnrolmentOptions;
   readonly #eosIds: ReadonlySet<number>;
-  /** Sampling features that the program has. */
-  readonly #features: number;
+  readonly #rows: PreparedRows;
   readonly #memory: RowMemory;
   readonly #pacing: Pacing;
 
-  constructor(options: EnrolmentOptions, features: number, memory: RowMemory, pacing: Pacing) {
+  constructor(options: EnrolmentOptions, rows: PreparedRows, memory: RowMemory, pacing: Pacing) {
     this.#options = options;
     this.#eosIds = new Set(options.eosIds);
-    this.#features = features;
+    this.#rows = rows;
     this.#memory = memory;
     this.#pacing = pacing;
   }
@@ -51,7 +51,7 @@ export class Enrolment {
     const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
     const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
     const row = new RowSampling(sampling, request.rules, endIds, constrain !== null);
-    requireFeatures(row.features, this.#features, device.info.kind);
+    requireFeatures(row.features, this.#rows.features, device.info.kind);
     const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
