@@ -20,8 +20,8 @@ fn list_add(place: u32, id: u32) {
 
 // By place, largest first, then by id, smallest first; a long list by a bitonic network.
 fn list_sort(count: u32, lid: u32) {
-  // A short list at once: each thread counts what comes before its token.
-  if (count <= ${Math.min(threads, 512)}u) {
+  // A short list at once: each thread counts what comes before its token. The network takes fewer steps beyond.
+  if (count <= ${Math.min(threads, 256)}u) {
     var place = 0u;
     var id = 0u;
     var rank = 0u;

@@ -11,7 +11,7 @@ import { FEATURE, MAX_TOP_LOGPROBS, RECORD_IDS, RECORD_LOGPROBS, RECORD_WORDS } 
 import type { Capabilities, Stage } from '../kernel.js';
 import { rowWord } from '../step-buffer.js';
 import { listWgsl } from './sample-list.js';
-import { picksWgsl, pickWords, visit } from './sample-visit.js';
+import { bestWgsl, picksWgsl, pickWords, visit } from './sample-visit.js';
 import {
   chunksOf,
   powerOfTwo,
@@ -63,6 +63,7 @@ fn four_at(i: u32) -> vec4<u32> {
 }
 fn chunk_key(chunk: u32) -> u32 { return scratchSums[(best_at + chunk) * 2u].x; }
 ${picksWgsl(text, threads, words)}
+${bestWgsl(text, threads)}
 // By differences: of large logits their sum with ln Σ would keep nothing.
 fn log_probability(key: u32, best: f32, log_sum: f32) -> u32 {
   if (key <= NEGATIVE_INFINITY_KEY) { return NEGATIVE_INFINITY_BITS; }
@@ -121,24 +122,9 @@ const main = (
   }
   let log_sum = ln(sum_all(sum, lid));
 
-  // Below the last of so many best chunks none is among the first.
   let wanted = min(min(${rowWord('topLogprobs')}, ${MAX_TOP_LOGPROBS}u), ${text.vocab});
-  if (lid == 0u) { answer = vec2<u32>(select(0u, 0xffffffffu, wanted == 0u), 0u); }
-  workgroupBarrier();
-  if (wanted > 0u && wanted <= ${text.chunks} && ${text.chunks} <= ${room}u) {
-    for (var i = lid; i < ${text.chunks}; i += ${threads}u) { list_place[i] = chunk_key(i); }
-    workgroupBarrier();
-    for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-      let mine = list_place[i];
-      var rank = 0u;
-      for (var j = 0u; j < ${text.chunks}; j++) {
-        let other = list_place[j];
-        if (other > mine || (other == mine && j < i)) { rank++; }
-      }
-      if (rank == wanted - 1u) { answer = vec2<u32>(mine, 0u); }
-    }
-  }
-  let least = workgroupUniformLoad(&answer).x;
+  var least = select(0u, 0xffffffffu, wanted == 0u);
+  if (wanted > 0u && wanted <= ${text.chunks} && ${text.chunks} <= ${room}u) { least = least_of_best(wanted, lid); }
   let lowest = min(least, own);
   let low = number_of(lowest);
   let count = pick_from(lowest, lid);

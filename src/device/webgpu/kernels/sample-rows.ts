@@ -17,7 +17,7 @@ import { binsOf, histogramWgsl, histogramWords, searchKindWgsl } from './sample-
 import { cutWgsl, listWgsl } from './sample-list.js';
 import { histogramRangeWgsl } from './sample-range.js';
 import { PIVOTS, searchWgsl } from './sample-search.js';
-import { picksWgsl, pickWords, visit } from './sample-visit.js';
+import { bestWgsl, picksWgsl, pickWords, visit } from './sample-visit.js';
 import {
   chunksOf,
   KEY_BELOW_WGSL,
@@ -171,6 +171,7 @@ fn sum_two(first: f32, second: f32, lid: u32) -> vec2<f32> {
   return vec2<f32>(sums[0], sums[1]);
 }
 ${picksWgsl(text, threads, words)}
+${bestWgsl(text, threads)}
 ${searchKindWgsl(text, vocab <= room)}
 ${histogramWgsl(capabilities)}
 ${listWgsl(threads, room)}
@@ -183,20 +184,8 @@ ${drawWgsl(text, threads)}
 // kept then stand in the list: how many of it, else 0.
 fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) -> u32 {
   let by_histogram = kind == order + 1u;
-  // The best of so many chunks are so many tokens: none below the last of them is among the first.
   if (order == 0u && by_count && !by_histogram && most <= ${text.chunks} && ${text.chunks} <= ${room}u) {
-    for (var i = lid; i < ${text.chunks}; i += ${threads}u) { list_place[i] = scratchBest[best_at + i].x; }
-    workgroupBarrier();
-    for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-      let mine = list_place[i];
-      var rank = 0u;
-      for (var j = 0u; j < ${text.chunks}; j++) {
-        let other = list_place[j];
-        if (other > mine || (other == mine && j < i)) { rank++; }
-      }
-      if (rank == most - 1u) { answer = vec2<u32>(mine, 0u); }
-    }
-    edge_logit.x = max(edge_logit.x, workgroupUniformLoad(&answer).x);
+    edge_logit.x = max(edge_logit.x, least_of_best(most, lid));
   }
   var range = Range(0u, ${binsOf(capabilities)}u, 0u, 0.0f, 0.0f);
   var scale = 0.0f;

@@ -57,6 +57,28 @@ fn picked_vector(v: u32, count: u32) -> u32 {
 }`;
 }
 
+/** Needs `chunk_key(i)`, `answer`, and the list of sample-list.ts with room for all chunks. */
+export function bestWgsl(text: SampleText, threads: number): string {
+  return `
+// The best of so many chunks are so many tokens, so that none below the last of them is among as many first: the last of
+// them. There are as many chunks.
+fn least_of_best(most: u32, lid: u32) -> u32 {
+  workgroupBarrier();
+  for (var i = lid; i < ${text.chunks}; i += ${threads}u) { list_place[i] = chunk_key(i); }
+  workgroupBarrier();
+  for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
+    let mine = list_place[i];
+    var rank = 0u;
+    for (var j = 0u; j < ${text.chunks}; j++) {
+      let other = list_place[j];
+      if (other > mine || (other == mine && j < i)) { rank++; }
+    }
+    if (rank == most - 1u) { answer = vec2<u32>(mine, 0u); }
+  }
+  return workgroupUniformLoad(&answer).x;
+}`;
+}
+
 /**
  * Runs `body` for tokens of the first `count` picked chunks, id in `i` and bits in `bits`: for every one for whose
  * vector of logits, as numbers, `some` holds. A thread's ids ascend. Afterwards a barrier, before `part` is written.
