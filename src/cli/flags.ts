@@ -76,6 +76,7 @@ export function addEngineFlags(command: Command): Command {
       number(0, 1e6),
     )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)
+    .addOption(new Option('--prefix-cache', 'the default').hideHelp())
     .option('--no-prefix-cache', 'keep nothing of the KV cache for later requests that begin alike')
     .option(
       '--prefix-cache-bytes <size>',
@@ -102,7 +103,7 @@ export interface EngineFlags extends HubFlags, KvFlags {
   readonly maxBatchTokens?: number;
   readonly targetItl?: number;
   readonly kvMemory?: number;
-  readonly prefixCache: boolean;
+  readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
   readonly blockTokens?: '16' | '32' | '64';
 }
@@ -133,7 +134,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
-    ...(flags.prefixCache ? {} : { prefixCache: false }),
+    ...(flags.prefixCache === false ? { prefixCache: false } : {}),
     ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
     ...kvOptions(flags),
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),

@@ -32,7 +32,7 @@ export interface PrefixOptions {
 export class Prefixes {
   readonly main: PrefixCache;
   readonly young: PrefixCache | null;
-  /** Blocks being copied. */
+  /** Copies under way. */
   copying = 0;
   readonly #pool: KvPool;
   readonly #blocks: BlockPool;
@@ -140,28 +140,29 @@ export class Prefixes {
   /** Has the device copy the blocks that sequences go on in: their tables have grown, the step that names them comes next. */
   copyParts(): void {
     if (this.#copies.length === 0) return;
-    for (const sequence of this.#copies.splice(0)) {
-      const { prefix, table } = sequence;
+    const sequences = this.#copies.splice(0);
+    const from = new Uint32Array(sequences.length);
+    const to = new Uint32Array(sequences.length);
+    sequences.forEach(({ prefix, table }, i) => {
       const { part, takes } = prefix!;
-      const { young } = table!;
-      const from = young ? this.#pool.spec.blocks + part : part;
-      this.copying++;
-      const done = (error: KvantError | null): void => {
-        this.copying--;
-        if (error !== null) prefix!.tainted = true;
-        this.#onCopied(sequence, error);
-      };
-      try {
-        this.#pool.copy(Uint32Array.of(from), Uint32Array.of(table!.at(takes.length)!)).then(
-          () => done(null),
-          (error) => done(asKvantError(error)),
-        );
-      } catch (error) {
-        queueMicrotask(() => done(asKvantError(error)));
-      }
-      // Whoever has it next writes to it in a later step, and the device copies before that.
-      this.#blocksOf(young).release(part);
+      from[i] = table!.young ? this.#pool.spec.blocks + part : part;
+      to[i] = table!.at(takes.length)!;
+    });
+    this.copying++;
+    const done = (error: KvantError | null): void => {
+      this.copying--;
+      for (const sequence of sequences) this.#onCopied(sequence, error);
+    };
+    try {
+      this.#pool.copy(from, to).then(
+        () => done(null),
+        (error) => done(asKvantError(error)),
+      );
+    } catch (error) {
+      queueMicrotask(() => done(asKvantError(error)));
     }
+    // Whoever has them next writes to them in a later step, and the device copies before that.
+    for (const { prefix, table } of sequences) this.#blocksOf(table!.young).release(prefix!.part);
   }
 
   /**
@@ -299,8 +300,9 @@ export class Prefixes {
     return false;
   }
 
-  /** Whether `row` is about to enter the block that comes next for a waiting sequence. */
-  #awaits({ prefix, length }: Sequence, row: Sequence): boolean {
+  /** Whether `row` is about to enter the block that comes next for a waiting sequence. Nobody waits for lower priorities. */
+  #awaits({ prefix, length, priority }: Sequence, row: Sequence): boolean {
+    if (row.priority < priority) return false;
     const { blockTokens } = this.#pool.spec;
     const own = prefix!;
     const other = row.prefix!;

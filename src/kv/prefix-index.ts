@@ -57,11 +57,6 @@ export class PrefixIndex {
     this.#newer = new Int32Array(blocks).fill(NONE);
   }
 
-  /** Bytes of host memory. */
-  static bytes(blocks: number, blockTokens: number): number {
-    return blocks * (1 + 4 * (blockTokens + KEY_WORDS + 8));
-  }
-
   get size(): number {
     return this.#size;
   }
@@ -69,10 +64,6 @@ export class PrefixIndex {
   /** Tokens of an entry, 0 for a block that is none. */
   filled(block: number): number {
     return this.#filled[block] ?? 0;
-  }
-
-  parent(block: number): number {
-    return this.#parent[block]!;
   }
 
   /** Number of the entry that a block is: no other entry, of this block or another, has it. */

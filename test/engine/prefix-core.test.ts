@@ -3,6 +3,7 @@
  * its blocks, so a block that is shared wrongly, too early or after it was reused gives other tokens.
  */
 import { describe, expect, it } from 'vitest';
+import { ORDINARY_PLACE } from '../../src/engine/sequence.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
 import { oracle } from './oracle-device.js';
 
@@ -77,6 +78,58 @@ describe('cached prefixes in the core', () => {
       expect(answers.filter((answer) => answer.cached === 4000)).toHaveLength(31);
       await settle(harness);
     }
+  });
+
+  it('the first token of a hit comes in its first step', async () => {
+    const harness = await start({ blocks: 600, maxContext: 4200, maxBatchTokens: 256 });
+    const prompt = randomPrompt(seeded(15), 4000);
+    const steps: number[] = [];
+    for (let i = 0; i < 2; i++) {
+      const before = harness.device.submitted;
+      await harness.ask(prompt, { maxTokens: 1 });
+      steps.push(harness.device.submitted - before);
+      await harness.untilIdle();
+    }
+    expect(steps).toEqual([16, 1]);
+    await settle(harness);
+  });
+
+  it('nobody waits for a lower priority', async () => {
+    const harness = await start({ blocks: 600, maxContext: 2200, maxBatchTokens: 64 });
+    const random = seeded(16);
+    const prompt = randomPrompt(random, 2000);
+    const low = harness.add(prompt, { maxTokens: 2 }, null, { ...ORDINARY_PLACE, priority: -5 });
+    while (computed(harness) < 300) await harness.turns(1);
+    const high = harness.add(prompt, { maxTokens: 2 }, null, { ...ORDINARY_PLACE, priority: 5 });
+    const same = harness.add(prompt, { maxTokens: 2 }, null, { ...ORDINARY_PLACE, priority: -5 });
+    await harness.turns(6);
+    expect(harness.core.stats()).toMatchObject({ prefilling: 2, queued: 1 });
+    const ids = oracle(prompt, 2, model);
+    expect([(await high.done)[0]!.ids, (await low.done)[0]!.ids]).toEqual([ids, ids]);
+    expect((await same.done)[0]).toMatchObject({ ids, cached: 1999 });
+    await settle(harness);
+  });
+
+  it('penalties, log-probabilities and constraints know the whole prompt, cached or not', async () => {
+    const harness = await start({ maxRows: 4 });
+    const prompt = randomPrompt(seeded(17), 90);
+    const samplings = [
+      { repetitionPenalty: 1.7, frequencyPenalty: 0.5, logprobs: true, topLogprobs: 3 },
+      { dryMultiplier: 1, temperature: 1, seed: 4 },
+    ];
+    const constrain = () => ({ next: (last: number | null) => (last === null ? 5 : null) });
+    const all = async () => {
+      const jobs = samplings.map((sampling) => harness.add(prompt, { ...sampling, maxTokens: 12 }).done);
+      jobs.push(harness.add(prompt, { maxTokens: 12 }, constrain).done);
+      return (await Promise.all(jobs)).map(([answer]) => ({ ...answer!, cached: null }));
+    };
+    const cold = await all();
+    await harness.untilIdle();
+    // The device holds the sampler's state against the tokens in the cache.
+    expect(await all()).toEqual(cold);
+    expect(cold[2]!.ids[0]).toBe(5);
+    expect(harness.core.stats().prefixCache!.hits).toBeGreaterThanOrEqual(5);
+    await settle(harness);
   });
 
   it('choices of one request share its prompt', async () => {

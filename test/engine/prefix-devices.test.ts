@@ -1,0 +1,89 @@
+/** Cached prefixes on every device that keeps the promises bitwise, with a tiny model: hits, parts of blocks, shared rows. */
+import { describe, expect, it } from 'vitest';
+import type { DeviceStats } from '../../src/device/device.js';
+import type { KvOptions } from '../../src/kv/options.js';
+import { resolveSampling } from '../../src/sampling/params.js';
+import { NO_RULES } from '../../src/sampling/token-rules.js';
+import { type DeviceSpec, devices } from '../devices/devices.js';
+import { randomPrompt, seeded } from './core-harness.js';
+import { loadTiny } from './tiny-host.js';
+
+const random = seeded(23);
+const system = randomPrompt(random, 60);
+const prompts = [
+  [...system, ...randomPrompt(random, 12)],
+  [...system.slice(0, 40), ...randomPrompt(random, 9)],
+  [...system, ...randomPrompt(random, 3)],
+  randomPrompt(random, 20),
+];
+
+interface Said {
+  readonly ids: number[];
+  cached: number;
+}
+
+/** Asks one after the other, again, and all at once. */
+async function answers(
+  spec: DeviceSpec,
+  kv: KvOptions,
+  prefixCache: boolean,
+): Promise<{ readonly rounds: Said[][]; readonly early: DeviceStats; readonly late: DeviceStats }> {
+  const rounds = Array.from({ length: 3 }, () => prompts.map((): Said => ({ ids: [], cached: 0 })));
+  let wake: () => void = () => {};
+  let finished = 0;
+  const options = { kv, prefixCache, maxBatchTokens: 40, maxRows: 4 };
+  const host = await loadTiny(await spec.create(), options, (events) => {
+    for (const { request, ids, finish, cached } of events) {
+      const said = rounds[Math.floor(request / prompts.length)]![request % prompts.length]!;
+      said.ids.push(...ids);
+      if (finish === null) continue;
+      said.cached = cached ?? 0;
+      finished++;
+    }
+    wake();
+  });
+  const until = async (count: number): Promise<void> => {
+    while (finished < count) await new Promise<void>((resolve) => (wake = resolve));
+    while (host.core.stats().slotsUsed > 0) await new Promise((resolve) => setImmediate(resolve));
+  };
+  let early: DeviceStats | null = null;
+  for (let id = 0; id < 3 * prompts.length; id++) {
+    host.core.add({
+      id,
+      prompt: Int32Array.from(prompts[id % prompts.length]!),
+      sampling: resolveSampling({ temperature: id % 2, seed: id % 4, maxTokens: 10, ignoreEos: true }),
+      rules: NO_RULES,
+      continuation: true,
+      receivedAt: 0,
+    });
+    if (id < 2 * prompts.length) await until(id + 1);
+    if (id === prompts.length) early = host.core.stats().device;
+  }
+  await until(3 * prompts.length);
+  const late = host.core.stats().device;
+  await host.close(false);
+  return { rounds, early: early!, late };
+}
+
+const WAYS: readonly KvOptions[] = [
+  { kvFormat: 'f32' },
+  { kvFormat: 'affine8/turbo4', kvSkipLayers: [] },
+  { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 24 },
+];
+
+describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
+  it.each(WAYS)('%j: the same tokens wherever K and V come from', { timeout: 300_000 }, async (kv) => {
+    const cold = await answers(spec, kv, false);
+    const warm = await answers(spec, kv, true);
+    const ids = (rounds: Said[][]) => rounds.map((round) => round.map((said) => said.ids));
+    expect(ids(warm.rounds)).toEqual(ids(cold.rounds));
+    expect(cold.rounds.flat().every(({ cached }) => cached === 0)).toBe(true);
+    const [first, second, third] = warm.rounds.map((round) => round.map(({ cached }) => cached));
+    // 40 tokens agree: two blocks, and half of another one.
+    expect(first).toEqual([0, 40, 60, 0]);
+    expect(second).toEqual([71, 48, 62, 16]);
+    expect(third).toEqual(second);
+    // What came after the first hits made nothing on the device that stays.
+    expect(warm.late).toEqual(warm.early);
+  });
+});
