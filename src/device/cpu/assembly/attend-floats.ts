@@ -6,7 +6,7 @@ import {
   wideValues,
 } from './attend-job';
 import { scoreTile, widenKeys } from './attend-scores';
-import { addFloats1, addFloats2, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
+import { addFloats1, addFloats2, addFloats6, addHalves1, addHalves2, addRest, widenValues } from './attend-values';
 import { SIDE_VECTOR_BYTES } from '../kv-layout';
 import { TILE } from './kv';
 
@@ -14,14 +14,13 @@ import { TILE } from './kv';
  * Scores and weighted sums of a split in f32: of floats, and of codes where f32 arithmetic is asked for. `row`: the first
  * of the head's rows.
  */
-/** From so many rows on, f16 keys and values are widened once for all of them. */
+/** From so many rows on, f16 keys and values are widened once for all of them, and f32 values brought together. */
 const WIDEN_ROWS: u32 = 6;
 
 /** Scores of keys `[a, b)` of the split for the rows that see them. */
 export function scoreFloats(
   table: usize, h: u32, firstRow: u32, base: u32, a: u32, b: u32, first: u32, count: u32,
 ): void {
-  const unit: f32 = keyHalf ? 4096 : 1;
   const blockMask: u32 = (1 << blockShift) - 1;
   const keySize: u32 = keyHalf ? 2 : 4;
   for (let t = a & ~(TILE - 1); t < b; t += TILE) {
@@ -45,12 +44,12 @@ export function scoreFloats(
         const at = place + i * load<u32>(keySide, SIDE_VECTOR_BYTES);
         plainKeys(keySide, at, tileMeta, dim, plainScratch, wideKeys + (i - inBlock) * 4);
       }
-      scoreTile(wideKeys, false, from, dim, rows, to, 1);
+      scoreTile(wideKeys, false, from, dim, rows, to);
     } else if (keyHalf && rows >= WIDEN_ROWS) {
       widenKeys(tile, wideKeys, dim);
-      scoreTile(wideKeys, false, from, dim, rows, to, unit);
+      scoreTile(wideKeys, false, from, dim, rows, to);
     } else {
-      scoreTile(tile, keyHalf, from, dim, rows, to, unit);
+      scoreTile(tile, keyHalf, from, dim, rows, to);
     }
   }
 }
@@ -62,13 +61,15 @@ export function addFloats(
   const size: u32 = valueHalf ? 2 : 4;
   const whole = dim & ~15;
   const rest = dim - whole;
-  const wide = valueHalf && count * group >= WIDEN_ROWS;
+  const wide = count * group >= WIDEN_ROWS;
   // Many rows: 16 columns of the whole split at a time, widened once. Few: a block at a time, as it lies in memory.
   if (wide) {
     for (let d: u32 = 0; d < whole; d += 16) {
       for (let t = a; t < b; ) {
         const stop = blockEnd(base, t, b);
-        widenValues(valuesAt(table, h, base + t, d, 16, 2), stop - t, wideValues + t * 64);
+        const from = valuesAt(table, h, base + t, d, 16, size);
+        if (valueHalf) widenValues(from, stop - t, wideValues + t * 64);
+        else memory.copy(wideValues + t * 64, from, (stop - t) * 64);
         t = stop;
       }
       addTokens(wideValues + a * 64, false, 0, 64, a, b, base, first, count, firstRow, d);
@@ -119,39 +120,53 @@ export function addPlain(
 }
 
 /**
- * V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. Rows go in pairs
- * over what both see; what one of them sees before or after goes alone, so the order of its sum stays.
+ * V of positions `[a, b)` of the split, lying in a row from `v`, for each row as far as it sees them. Rows go six or two
+ * at a time over what all of them see; what some of them see before or after goes row by row, so the order of each sum
+ * stays.
  */
 function addTokens(
   v: usize, half: bool, rest: u32, step: u32, a: u32, b: u32, base: u32, first: u32, count: u32, firstRow: u32, d: u32,
 ): void {
   const rows = count * group;
-  for (let r: u32 = 0; r < rows; r += 2) {
+  for (let r: u32 = 0, n: u32 = 0; r < rows; r += n) {
+    n = rest != 0 ? 1 : !half && rows - r >= 6 ? 6 : min<u32>(2, rows - r);
+    // Later rows see from later on, and farther.
     const i = first + r / group;
+    const j = first + (r + n - 1) / group;
     const from = max<u32>(a, seenFrom(i, base));
-    const to = min<u32>(b, seenTo(i, base));
-    if (r + 1 == rows) {
-      addRow(v, half, rest, step, a, from, to, firstRow + r, d);
-      break;
+    const to = min<u32>(b, seenTo(j, base));
+    const low = max<u32>(a, seenFrom(j, base));
+    const high = max<u32>(low, min<u32>(b, seenTo(i, base)));
+    if (from < low) addApart(v, half, rest, step, a, from, low, base, first, firstRow, r, n, d);
+    if (low < high) {
+      const row = firstRow + r;
+      const at = v + (low - a) * step;
+      const weights: usize = scores + row * SPLIT_BYTES + low * 4;
+      const acc: usize = splitSums + (row * dim + d) * 4;
+      if (n == 6) {
+        addFloats6(at, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+        addFloats6(at + 32, weights, SPLIT_BYTES, high - low, acc + 32, dim * 4);
+      } else if (n == 2) {
+        if (half) addHalves2(at, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+        else addFloats2(at, weights, SPLIT_BYTES, high - low, acc, dim * 4);
+      } else {
+        addRow(v, half, rest, step, a, low, high, row, d);
+      }
     }
-    const j = first + (r + 1) / group;
-    const from2 = max<u32>(a, seenFrom(j, base));
-    const to2 = min<u32>(b, seenTo(j, base));
-    const low = max<u32>(from, from2);
-    const high = min<u32>(to, to2);
-    if (rest != 0 || low >= high) {
-      addRow(v, half, rest, step, a, from, to, firstRow + r, d);
-      addRow(v, half, rest, step, a, from2, to2, firstRow + r + 1, d);
-      continue;
-    }
-    addRow(v, half, 0, step, a, from, low, firstRow + r, d);
-    addRow(v, half, 0, step, a, from2, low, firstRow + r + 1, d);
-    const weights: usize = scores + (firstRow + r) * SPLIT_BYTES + low * 4;
-    const acc: usize = splitSums + ((firstRow + r) * dim + d) * 4;
-    if (half) addHalves2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
-    else addFloats2(v + (low - a) * step, weights, SPLIT_BYTES, high - low, acc, dim * 4);
-    addRow(v, half, 0, step, a, high, to, firstRow + r, d);
-    addRow(v, half, 0, step, a, high, to2, firstRow + r + 1, d);
+    if (high < to) addApart(v, half, rest, step, a, high, to, base, first, firstRow, r, n, d);
+  }
+}
+
+/** What each of `n` rows from `r` on sees of positions `[low, high)`. */
+function addApart(
+  v: usize, half: bool, rest: u32, step: u32, a: u32, low: u32, high: u32, base: u32, first: u32, firstRow: u32, r: u32,
+  n: u32, d: u32,
+): void {
+  for (const end = r + n; r < end; r++) {
+    const position = first + r / group;
+    const from = max<u32>(low, seenFrom(position, base));
+    const to = min<u32>(high, seenTo(position, base));
+    addRow(v, half, rest, step, a, from, to, firstRow + r, d);
   }
 }
 

@@ -36,10 +36,9 @@ export function takeQueries(h: u32, span: u32, token: u32, count: u32): void {
         codeQuery(keySide, to, codeQueries + r * dim * 2, codeFacts + r * FACTS_BYTES, dim, scale);
         continue;
       }
-    } else {
-      memory.copy(to, from, dim * 4);
     }
-    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(to + d * 4), factor));
+    const x = keyCodes ? to : from;
+    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(x + d * 4), factor));
   }
 }
 
@@ -65,12 +64,14 @@ export function attendSplit(
   if (keyCodes && !plain) scoreCodes(table, h, span, base, a, b, first, count);
   else for (let s: u32 = 0; s < span; s++) scoreFloats(table, h + s, s * own, base, a, b, first, count);
 
+  // As takeQueries says.
+  const unit: f32 = keyHalf ? 4096 : 1;
   for (let r: u32 = 0; r < span * own; r++) {
     const position = first + (r % own) / group;
     const ra = seenFrom(position, base);
     const rb = seenTo(position, base);
     const row = scores + r * SPLIT_BYTES;
-    if (ra < rb) weigh(row, ra, rb, splitStats + r * 8);
+    if (ra < rb) weigh(row, ra, rb, splitStats + r * 8, unit);
     if (valueCodes && !plain) clearUnseen(row, ra < rb ? ra : b, ra < rb ? rb : b, a, b);
   }
   memory.fill(splitSums, 0, span * own * dim * 4);

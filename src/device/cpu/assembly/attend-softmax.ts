@@ -1,16 +1,19 @@
 import { dim, softcap, splitStats, stats, sums, valueHalf } from './attend-job';
 import { exp1, exp4, madd, maxLanes, sumLanes } from './math';
 
-/** Scores `[a, b)` of a row to weights; their maximum and sum to `to`. */
-export function weigh(row: usize, a: u32, b: u32, to: usize): void {
-  const from = a & ~3;
-  const until = (b + 3) & ~3;
+/**
+ * Scores `[a, b)` of a row, `unit` times too small (a power of two), to weights; their maximum and sum to `to`. Which
+ * lane and which of the two chains adds a weight is said by its position.
+ */
+export function weigh(row: usize, a: u32, b: u32, to: usize, unit: f32): void {
+  const from = a & ~7;
+  const until = (b + 7) & ~7;
   if (softcap != 0) {
     // c tanh(s / c) = c (1 - 2 / (e^(2 s / c) + 1))
-    const twice = f32x4.splat(<f32>2 / softcap);
-    const cap = f32x4.splat(softcap);
+    const twice = f32x4.splat((<f32>2 / softcap) * unit);
+    const cap = f32x4.splat(softcap / unit);
     const one = f32x4.splat(1);
-    for (let t = from; t < until; t += 4) {
+    for (let t = a & ~3; t < b; t += 4) {
       const e = exp4(f32x4.mul(v128.load(row + t * 4), twice));
       const tanh = f32x4.sub(one, f32x4.div(f32x4.splat(2), f32x4.add(e, one)));
       v128.store(row + t * 4, f32x4.mul(cap, tanh));
@@ -20,19 +23,28 @@ export function weigh(row: usize, a: u32, b: u32, to: usize): void {
   for (let t = b; t < until; t++) store<f32>(row + t * 4, -Infinity);
   // A NaN may be passed over here: its exponential is NaN, and so is the sum.
   let most = v128.load(row + from * 4);
-  for (let t = from + 4; t < until; t += 4) most = f32x4.pmax(most, v128.load(row + t * 4));
-  const m = maxLanes(most);
-  const peak = f32x4.splat(m);
+  let more = v128.load(row + from * 4, 16);
+  for (let t = from + 8; t < until; t += 8) {
+    most = f32x4.pmax(most, v128.load(row + t * 4));
+    more = f32x4.pmax(more, v128.load(row + t * 4, 16));
+  }
+  const m = maxLanes(f32x4.pmax(most, more)) * unit;
+  const peak = f32x4.splat(-m);
+  const by = f32x4.splat(unit);
   // f16 values are 2^-112 too small: the weights make up for it.
   const factor = f32x4.splat(valueHalf ? <f32>5.192296858534828e33 : 1);
   let sum = f32x4.splat(0);
-  for (let t = from; t < until; t += 4) {
-    const e = exp4(f32x4.sub(v128.load(row + t * 4), peak));
-    sum = f32x4.add(sum, e);
-    v128.store(row + t * 4, f32x4.mul(e, factor));
+  let rest = sum;
+  for (let t = from; t < until; t += 8) {
+    const x = exp4(madd(v128.load(row + t * 4), by, peak));
+    const y = exp4(madd(v128.load(row + t * 4, 16), by, peak));
+    sum = f32x4.add(sum, x);
+    rest = f32x4.add(rest, y);
+    v128.store(row + t * 4, f32x4.mul(x, factor));
+    v128.store(row + t * 4, f32x4.mul(y, factor), 16);
   }
   store<f32>(to, m);
-  store<f32>(to, sumLanes(sum), 4);
+  store<f32>(to, sumLanes(f32x4.add(sum, rest)), 4);
 }
 
 /** Puts a split (its maximum and sum in `splitStats`, its sums at `part`) to what a row has so far. */

@@ -5,8 +5,8 @@ import { madd } from './math';
  * `acc += Σ weight[t] · V[t]` over tokens in ascending order, 16 columns of the head at a time. The accumulators are
  * read from and written to memory, so a row may be summed in several pieces: the bits are those of one chain.
  *
- * `values`: the first token's 16 columns, 32 bytes (f16) or 64 bytes (f32) a token. `weights`: of the first token; the
- * rows of a pair are `weightStride` bytes apart, their accumulators `accStride`.
+ * `values`: the first token's 16 columns, 32 bytes (f16) or 64 bytes (f32) a token. `weights`: of the first token; rows are
+ * `weightStride` bytes apart, their accumulators `accStride`.
  */
 export function addHalves1(values: usize, weights: usize, tokens: u32, acc: usize): void {
   let s0 = v128.load(acc);
@@ -136,6 +136,72 @@ export function addFloats2(
   v128.store(acc2, t1, 16);
   v128.store(acc2, t2, 32);
   v128.store(acc2, t3, 48);
+}
+
+/**
+ * Six rows and 8 of 16 columns of floats. `values`: of those columns, 64 bytes a token. Twelve sums, as of scores
+ * (attend-scores.ts).
+ */
+export function addFloats6(
+  values: usize, weights: usize, weightStride: usize, tokens: u32, acc: usize, accStride: usize,
+): void {
+  const acc1 = acc + accStride;
+  const acc2 = acc1 + accStride;
+  const acc3 = acc2 + accStride;
+  const acc4 = acc3 + accStride;
+  const acc5 = acc4 + accStride;
+  let s0a = v128.load(acc);
+  let s0b = v128.load(acc, 16);
+  let s1a = v128.load(acc1);
+  let s1b = v128.load(acc1, 16);
+  let s2a = v128.load(acc2);
+  let s2b = v128.load(acc2, 16);
+  let s3a = v128.load(acc3);
+  let s3b = v128.load(acc3, 16);
+  let s4a = v128.load(acc4);
+  let s4b = v128.load(acc4, 16);
+  let s5a = v128.load(acc5);
+  let s5b = v128.load(acc5, 16);
+  const end = weights + tokens * 4;
+  let w1 = weights + weightStride;
+  let w2 = w1 + weightStride;
+  let w3 = w2 + weightStride;
+  let w4 = w3 + weightStride;
+  let w5 = w4 + weightStride;
+  for (; weights < end; weights += 4, w1 += 4, w2 += 4, w3 += 4, w4 += 4, w5 += 4, values += 64) {
+    const a = v128.load(values);
+    const b = v128.load(values, 16);
+    let x = v128.load_splat<f32>(weights);
+    s0a = madd(x, a, s0a);
+    s0b = madd(x, b, s0b);
+    x = v128.load_splat<f32>(w1);
+    s1a = madd(x, a, s1a);
+    s1b = madd(x, b, s1b);
+    x = v128.load_splat<f32>(w2);
+    s2a = madd(x, a, s2a);
+    s2b = madd(x, b, s2b);
+    x = v128.load_splat<f32>(w3);
+    s3a = madd(x, a, s3a);
+    s3b = madd(x, b, s3b);
+    x = v128.load_splat<f32>(w4);
+    s4a = madd(x, a, s4a);
+    s4b = madd(x, b, s4b);
+    x = v128.load_splat<f32>(w5);
+    s5a = madd(x, a, s5a);
+    s5b = madd(x, b, s5b);
+  }
+  v128.store(acc, s0a);
+  v128.store(acc, s0b, 16);
+  v128.store(acc1, s1a);
+  v128.store(acc1, s1b, 16);
+  v128.store(acc2, s2a);
+  v128.store(acc2, s2b, 16);
+  v128.store(acc3, s3a);
+  v128.store(acc3, s3b, 16);
+  v128.store(acc4, s4a);
+  v128.store(acc4, s4b, 16);
+  v128.store(acc5, s5a);
+  v128.store(acc5, s5b, 16);
 }
 
 /** f16 to floats (times 2^-112), `tokens` times 16 columns. */
