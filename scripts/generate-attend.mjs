@@ -88,8 +88,6 @@ const turbo2 = {
   // The second table goes by bits 2 and 3 of an index.
   part: (k, w) => looked(nibble(w(0), k >> 1), k & 1 ? 'table2' : 'table'),
 };
-/** Pairs that are unpacked already. */
-const wide = { dims: 16, vectors: 8, part: (k, w) => ({ pair: [w(2 * k), w(2 * k + 1)] }) };
 
 /** In the order of the FORMAT_ constants of kv-codes.ts. */
 const FORMATS = {
@@ -102,7 +100,6 @@ const FORMATS = {
   T4: turbo4,
   T3: turbo3,
   T2: turbo2,
-  Wide: wide,
 };
 
 emit(
@@ -144,7 +141,6 @@ function pairs(depth, format, k, load) {
   const put = (text) => renames.reduce((t, [from, to]) => t.replaceAll(from, to), text);
   if (whole !== undefined) renames = [...renames, rename(put(whole), 'whole')];
   return pair.map((text) => {
-    if (format === wide) return text;
     const name = `w${names++}`;
     emit(depth, `const ${name} = ${put(text)};`);
     return name;
@@ -164,22 +160,11 @@ function scoreUnit(depth, format, rows) {
   const a = loader(depth, 'at');
   const b = loader(depth, 'at', format.vectors * 16);
   for (const k of range(format.dims / 4)) {
-    if (format === wide) {
-      for (const p of [0, 1]) {
-        const va = `w${names++}`;
-        const vb = `w${names++}`;
-        emit(depth, `const ${va} = v128.load(at, ${(2 * k + p) * 32});`);
-        emit(depth, `const ${vb} = v128.load(at, ${(2 * k + p) * 32 + 16});`);
-        for (const r of range(rows)) scorePair(depth, r, va, vb, 2 * k + p);
-      }
-      continue;
-    }
     const pa = pairs(depth, format, k, a);
     const pb = pairs(depth, format, k, b);
     for (const p of [0, 1]) for (const r of range(rows)) scorePair(depth, r, pa[p], pb[p], 2 * k + p);
   }
-  const step = format === wide ? 256 : format.vectors * 32;
-  emit(depth, `at += ${step};`);
+  emit(depth, `at += ${format.vectors * 32};`);
   for (const r of range(rows)) emit(depth, `q${r} += ${format.dims * 2};`);
 }
 
@@ -193,8 +178,6 @@ function scorePair(depth, r, va, vb, pair) {
 /** See attend-codes-keys.ts. */
 function score(name, format, rows) {
   names = 0;
-  // Sums over groups are kept in memory where there are no registers left for them.
-  const crowded = rows === 4;
   emit(
     0,
     `export function score${name}x${rows}(at: usize, q: usize, rowBytes: usize, facts: usize, meta: usize, dim: u32, group: u32, out: usize${params(format)}): void {`,
@@ -203,13 +186,7 @@ function score(name, format, rows) {
   for (const r of range(rows)) {
     emit(1, `let q${r} = q${r === 0 ? '' : ` + rowBytes * ${r}`};`);
     emit(1, `const sigma${r} = v128.load_splat<f32>(facts, ${r * 80});`);
-    if (crowded)
-      emit(
-        1,
-        `v128.store(out, f32x4.splat(0), ${r * 1024});`,
-        `v128.store(out, f32x4.splat(0), ${r * 1024 + 16});`,
-      );
-    else emit(1, `let t${r}a = f32x4.splat(0);`, `let t${r}b = t${r}a;`);
+    emit(1, `let t${r}a = f32x4.splat(0);`, `let t${r}b = t${r}a;`);
   }
   emit(1, 'for (let left = dim; left != 0; facts += 4, meta += 64) {');
   emit(2, 'let dims = min<u32>(left, group);', 'left -= dims;');
@@ -234,18 +211,15 @@ function score(name, format, rows) {
   for (const r of range(rows)) {
     emit(2, `const sum${r} = v128.load_splat<f32>(facts, ${48 + r * 80});`);
     for (const h of ['a', 'b']) {
-      const at = r * 1024 + (h === 'a' ? 0 : 16);
-      const before = crowded ? `v128.load(out, ${at})` : `t${r}${h}`;
-      const sum = `madd(b${h}, sum${r}, madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), ${before}))`;
-      emit(2, crowded ? `v128.store(out, ${sum}, ${at});` : `t${r}${h} = ${sum};`);
+      const scaled = `madd(s${h}, f32x4.convert_i32x4_s(r${r}${h}), t${r}${h})`;
+      emit(2, `t${r}${h} = madd(b${h}, sum${r}, ${scaled});`);
     }
   }
   emit(1, '}');
   for (const r of range(rows)) {
     for (const h of ['a', 'b']) {
       const at = r * 1024 + (h === 'a' ? 0 : 16);
-      const sum = crowded ? `v128.load(out, ${at})` : `t${r}${h}`;
-      emit(1, `v128.store(out, f32x4.mul(${sum}, sigma${r}), ${at});`);
+      emit(1, `v128.store(out, f32x4.mul(t${r}${h}, sigma${r}), ${at});`);
     }
   }
   emit(0, '}', '');
@@ -348,7 +322,7 @@ function widenKeys(name, format) {
   emit(0, '}', '');
 }
 
-/** `quads` times 4 tokens of V of one unit to pairs: `[16 dims][quad][8 pairs]`, areas of 16 dims `area` bytes apart. */
+/** `quads` times 4 tokens of V of one unit to pairs: `[16 dims][pair of tokens][16]`, areas of 16 dims `area` bytes apart. */
 function widenValues(name, format) {
   names = 0;
   emit(
@@ -363,8 +337,8 @@ function widenValues(name, format) {
     const to = k < 4 ? 'to' : 'to + area';
     emit(
       2,
-      `v128.store(${to}, ${even}, ${(k % 4) * 32});`,
-      `v128.store(${to}, ${odd}, ${(k % 4) * 32 + 16});`,
+      `v128.store(${to}, ${even}, ${(k % 4) * 16});`,
+      `v128.store(${to}, ${odd}, ${(k % 4) * 16 + 64});`,
     );
   }
   emit(1, '}');
@@ -372,19 +346,48 @@ function widenValues(name, format) {
 }
 
 for (const [name, format] of Object.entries(FORMATS)) {
-  for (const rows of format === wide ? [1, 2, 4] : [1, 2]) score(name, format, rows);
+  for (const rows of [1, 2]) score(name, format, rows);
   for (const rows of [1, 2]) add(name, format, rows);
-  if (format === wide) continue;
   widenKeys(name, format);
   widenValues(name, format);
 }
+
+/**
+ * `count` pairs of 8 values, `step` bytes apart from `v` on, times the pairs of `rows` rows, `xRow` bytes apart: sums of
+ * integers to `to`, `[row][8]`. A short loop that ends in stores: V8 11 then loads what it needs when it needs it, and
+ * keeps the sums in registers.
+ */
+function dots(rows) {
+  emit(
+    0,
+    `export function dots${rows}(v: usize, step: usize, x: usize, xRow: usize, count: u32, to: usize): void {`,
+    '  const end = x + count * 4;',
+  );
+  for (const r of range(rows)) {
+    emit(1, `let r${r}a = i32x4.splat(0);`, `let r${r}b = r${r}a;`);
+    if (r > 0) emit(1, `let x${r} = x${r === 1 ? '' : r - 1} + xRow;`);
+  }
+  const steps = range(rows).map((r) => `x${r === 0 ? '' : r} += 4`);
+  emit(1, `for (; x < end; v += step, ${steps.join(', ')}) {`);
+  emit(2, 'const a = v128.load(v);', 'const b = v128.load(v, 16);');
+  for (const r of range(rows)) {
+    emit(2, `const y${r} = v128.load32_splat(x${r === 0 ? '' : r});`);
+    dot(`r${r}a`, 'a', `y${r}`, 2);
+    dot(`r${r}b`, 'b', `y${r}`, 2);
+  }
+  emit(1, '}');
+  for (const r of range(rows)) {
+    emit(1, `v128.store(to, r${r}a, ${r * 32});`, `v128.store(to, r${r}b, ${r * 32 + 16});`);
+  }
+  emit(0, '}', '');
+}
+for (const rows of [1, 2, 4, 6]) dots(rows);
 
 /** A switch over all packings. */
 function dispatch(head, call) {
   emit(0, head, '  switch (format) {');
   Object.entries(FORMATS).forEach(([name, format], i) => {
-    if (format !== wide)
-      emit(2, `case ${i}: ${call(name, format.lut === undefined ? '' : ', tables')}; break;`);
+    emit(2, `case ${i}: ${call(name, format.lut === undefined ? '' : ', tables')}; break;`);
   });
   emit(2, 'default: unreachable();');
   emit(0, '  }', '}', '');

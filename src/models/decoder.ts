@@ -14,6 +14,7 @@ import type { Tensor } from '../device/graph.js';
 import type { Ops } from '../device/ops.js';
 import type { RopeTable } from '../device/rope.js';
 import type { ModelConfig } from './config.js';
+import type { RecordOptions } from './family.js';
 import type { CacheLayer, MatrixPart, MatrixSpec, VectorSpec, WeightLayout } from './layout.js';
 
 /** The loaded weights, by the keys of the layout. */
@@ -95,7 +96,13 @@ function harmlessTensors(config: ModelConfig): RegExp[] {
  * Records the decoder.
  * @returns logits `[outputs, vocab]`
  */
-export function recordDecoder(ops: Ops, config: ModelConfig, weights: Weights, rope: RopeTable): Tensor {
+export function recordDecoder(
+  ops: Ops,
+  config: ModelConfig,
+  weights: Weights,
+  rope: RopeTable,
+  { selectEarly }: RecordOptions,
+): Tensor {
   const { heads, kvHeads, headDim, rmsNormEps: eps } = config;
   const shape = { heads, kvHeads, headDim };
   let x = ops.embed(weights.matrix('embedding'));
@@ -106,15 +113,20 @@ export function recordDecoder(ops: Ops, config: ModelConfig, weights: Weights, r
 
     const qkv = ops.linear(ops.rmsNorm(x, vector('input-norm'), eps), matrix('qkv'));
     const q = ops.ropeAppend(qkv, { layer, ...shape, norm, rope });
-    const attended = ops.attend(q, { layer, ...shape, window: config.windows[layer] ?? null });
+    let attended = ops.attend(q, { layer, ...shape, window: config.windows[layer] ?? null });
+    if (selectEarly && layer === config.layers - 1) {
+      attended = ops.selectOutputs(attended);
+      x = ops.selectOutputs(x);
+    }
     x = ops.linear(attended, matrix('output'), x);
 
     const gateUp = ops.linear(ops.rmsNorm(x, vector('mlp-norm'), eps), matrix('gate-up'));
     x = ops.linear(ops.glu(gateUp, config.activation), matrix('down'), x);
   }
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
-  const wanted = ops.rmsNorm(ops.selectOutputs(x), weights.vector('norm'), eps);
-  return ops.linear(wanted, weights.matrix(config.tied ? 'embedding' : 'head'));
+  const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
+  const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
+  return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
 }
 
 function key(layer: number, name: string): string {

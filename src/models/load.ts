@@ -117,7 +117,9 @@ export async function loadModel(
     parameterBytes: bytes,
     buildGraph({ keepLogits = false, sample = true } = {}) {
       const ops = new Ops();
-      const logits = family.record(ops, config, weights, rope);
+      // A GPU feels an operation more, and its prompts little.
+      const selectEarly = device.info.kind === 'cpu';
+      const logits = family.record(ops, config, weights, rope, { selectEarly });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
       return { graph: ops.finish(), logits };

@@ -23,7 +23,7 @@ import type { StepLayout } from './step-layout.js';
 /** Positions of a split of attention; SPLIT of assembly/attend-job.ts. */
 export const ATTENTION_SPLIT = 256;
 /** Query rows that one unit of attention takes, or the heads of a group if those are more. */
-const ATTENTION_ROWS = 32;
+const ATTENTION_ROWS = 96;
 
 /** What commands of a program in one memory have in common. */
 export interface CommandPlace {

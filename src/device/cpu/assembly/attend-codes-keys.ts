@@ -1,6 +1,9 @@
 import { FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP, SIDE_KIND, SIDE_ROTATION } from '../kv-layout';
-import { groupsOf, mostOf, plainFormat, plainValue, readMeta, rounded, widenKeyTile } from './attend-codes';
-import { scoreCodes1, scoreCodes2, scoreWidex1, scoreWidex2, scoreWidex4, widenKeyCodes } from './attend-codes-tiles';
+import {
+  dotRows, groupsOf, mostOf, plainFormat, plainValue, readMeta, rounded, rowsTogether, widenKeyTile,
+} from './attend-codes';
+import { scoreCodes1, scoreCodes2, widenKeyCodes } from './attend-codes-tiles';
+import { madd } from './math';
 import { rotate } from './rotation';
 
 /** From so many rows on, codes are unpacked once for all of them. */
@@ -61,7 +64,7 @@ export function readTileMeta(
 
 /**
  * Scores of `rows` integer queries (`facts` of each behind the other) against the 8 keys at `at`; `out`: of the first
- * row, rows 1024 bytes apart. `wide`: 16 · dim bytes.
+ * row, rows 1024 bytes apart. `wide`: 16 · dim + 192 bytes.
  */
 export function scoreKeys(
   side: usize, at: usize, q: usize, facts: usize, meta: usize, dim: u32, rows: u32, out: usize, wide: usize,
@@ -76,17 +79,41 @@ export function scoreKeys(
     return;
   }
   widenKeyTile(side, at, wide, dim);
-  for (; rows >= 4; rows -= 4, q += 4 * row, facts += 4 * FACTS_BYTES, out += 4096) {
-    scoreWidex4(wide, q, row, facts, meta, dim, group, out);
+  const dots = wide + 16 * dim;
+  for (let n: u32 = 0; rows != 0; rows -= n) {
+    n = rowsTogether(rows);
+    for (let d: u32 = 0, g: u32 = 0; d < dim; d += group, g++) {
+      const pairs = min<u32>(group, dim - d) >> 1;
+      dotRows(n, wide + d * 16, 32, q + d * 2, row, pairs, dots);
+      finishKeys(dots, facts + g * 4, meta + g * 64, out, n, d == 0);
+    }
+    for (let r: u32 = 0; r < n; r++) {
+      const sigma = v128.load_splat<f32>(facts + r * FACTS_BYTES);
+      const score = out + r * 1024;
+      v128.store(score, f32x4.mul(v128.load(score), sigma));
+      v128.store(score, f32x4.mul(v128.load(score, 16), sigma), 16);
+    }
+    q += n * row;
+    facts += n * FACTS_BYTES;
+    out += n * 1024;
   }
-  if (rows >= 2) {
-    scoreWidex2(wide, q, row, facts, meta, dim, group, out);
-    rows -= 2;
-    q += 2 * row;
-    facts += 2 * FACTS_BYTES;
-    out += 2048;
+}
+
+/** Puts the sums of a group to the scores. The `facts` and `meta` of the group. */
+function finishKeys(dots: usize, facts: usize, meta: usize, out: usize, rows: u32, fresh: bool): void {
+  const sa = v128.load(meta);
+  const sb = v128.load(meta, 16);
+  const ba = v128.load(meta, 32);
+  const bb = v128.load(meta, 48);
+  for (const end = dots + rows * 32; dots < end; dots += 32, facts += FACTS_BYTES, out += 1024) {
+    const start = v128.load32_splat(facts, 16);
+    const sum = v128.load_splat<f32>(facts, 48);
+    const a = f32x4.convert_i32x4_s(i32x4.add(v128.load(dots), start));
+    const b = f32x4.convert_i32x4_s(i32x4.add(v128.load(dots, 16), start));
+    const zero = f32x4.splat(0);
+    v128.store(out, madd(ba, sum, madd(sa, a, fresh ? zero : v128.load(out))));
+    v128.store(out, madd(bb, sum, madd(sb, b, fresh ? zero : v128.load(out, 16))), 16);
   }
-  if (rows != 0) scoreWidex1(wide, q, row, facts, meta, dim, group, out);
 }
 
 /** The 8 keys at `at` as floats, to 8 of the 16 columns of `to` `[headDim][16]`. For f32 arithmetic. */

@@ -2,8 +2,8 @@ import {
   FORMAT_A3, FORMAT_A4, FORMAT_A5, FORMAT_A6, FORMAT_T4, FORMAT_T8, SIDE_BITS, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_CODES,
   SIDE_FORMAT, SIDE_GROUP, SIDE_HEAD_BYTES,
 } from '../kv-layout';
-import { groupsOf, plainFormat, plainValue, readMeta, widenValueUnit } from './attend-codes';
-import { addCodes1, addCodes2, addWidex1, addWidex2, widenValueCodes } from './attend-codes-tiles';
+import { dotRows, groupsOf, plainFormat, plainValue, readMeta, rowsTogether, widenValueUnit } from './attend-codes';
+import { addCodes1, addCodes2, widenValueCodes } from './attend-codes-tiles';
 import { restBits, unitDims, unitVectors } from './kv-codes';
 import { madd, maxLanes, sumLanes } from './math';
 
@@ -48,7 +48,7 @@ export function addValues(
   const meta = scratch;
   const codes = scratch + 2048;
   const facts = codes + all * groups * WEIGHTS_BYTES;
-  const biases = facts + all * groups * FACTS_BYTES;
+  let biases = facts + all * groups * FACTS_BYTES;
   for (let s: u32 = 0; s < span; s++) {
     h = head + s;
     for (let g: u32 = 0; g < groups; g++) {
@@ -65,15 +65,15 @@ export function addValues(
   else {
     for (let s: u32 = 0; s < span; s++, h++) {
       const i = s * rows * groups;
-      addWide(rows, groups, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES, sums + s * rows * dim * 4, wide);
+      addWide(rows, groups, codes + i * WEIGHTS_BYTES, facts + i * FACTS_BYTES, sums + s * rows * dim * 4, wide, meta);
     }
   }
   const group = load<u32>(side, SIDE_GROUP);
   for (let r: u32 = 0; r < all; r++) {
-    for (let d: u32 = 0; d < dim; d += 4) {
-      const sum = sums + (r * dim + d) * 4;
-      const bias = v128.load_splat<f32>(biases + (r * groups + d / group) * 4);
-      v128.store(sum, f32x4.add(v128.load(sum), bias));
+    for (let d: u32 = 0; d < dim; d += group, biases += 4) {
+      const bias = v128.load_splat<f32>(biases);
+      const end = sums + min<u32>(group, dim - d) * 4;
+      for (; sums < end; sums += 16) v128.store(sums, f32x4.add(v128.load(sums), bias));
     }
   }
 }
@@ -236,7 +236,9 @@ function addDirect(span: u32, rows: u32, groups: u32, codes: usize, facts: usize
 }
 
 /** Many rows: a unit of columns at a time, unpacked once for the whole split. */
-function addWide(rows: u32, groups: u32, codes: usize, facts: usize, sums: usize, wide: usize): void {
+function addWide(
+  rows: u32, groups: u32, codes: usize, facts: usize, sums: usize, wide: usize, dots: usize,
+): void {
   const bits = load<u32>(side, SIDE_BITS);
   const group = load<u32>(side, SIDE_GROUP);
   const quads: u32 = 1 << (blockShift - 2);
@@ -249,28 +251,41 @@ function addWide(rows: u32, groups: u32, codes: usize, facts: usize, sums: usize
     const end = d + unitDims(packing);
     for (let area = wide; d < end; d += 16, area += AREA) {
       const g = d / group;
-      for (let r: u32 = 0; r < rows; r += 2) {
+      for (let r: u32 = 0, n: u32 = 0; r < rows; r += n) {
+        n = rowsTogether(rows - r);
         const w = codes + r * codesRow + g * WEIGHTS_BYTES;
         const f = facts + r * factsRow + g * FACTS_BYTES;
         const out = sums + (r * dim + d) * 4;
-        const pair = r + 1 < rows;
         for (let tile = from; tile < to; tile++) {
-          // Nothing is seen of the tile.
-          if (load<f32>(f + tile * 8) == 0 && (!pair || load<f32>(f + tile * 8 + factsRow) == 0)) continue;
-          const first = tile * TILE_QUADS;
-          if (pair) {
-            addWidex2(
-              area, area, first, first + 4, 0, 16, w + tile * 64, codesRow, f + tile * 8, factsRow, out, dim * 4,
-            );
-          } else {
-            addWidex1(
-              area, area, first, first + 4, 0, 16, w + tile * 64, codesRow, f + tile * 8, factsRow, out, dim * 4,
-            );
-          }
+          if (!isSeen(f + tile * 8, factsRow, n)) continue;
+          const v = area + tile * 1024;
+          dotRows(n, v, 64, w + tile * 64, codesRow, 16, dots);
+          finishValues(dots, f + tile * 8, factsRow, out, n);
+          dotRows(n, v + 32, 64, w + tile * 64, codesRow, 16, dots);
+          finishValues(dots, f + tile * 8, factsRow, out + 32, n);
         }
       }
     }
     offset += quads * unitVectors(packing) * 16;
+  }
+}
+
+/** Whether one of `rows` rows sees something of a tile. */
+// @ts-ignore: decorator
+@inline function isSeen(facts: usize, factsRow: usize, rows: u32): bool {
+  for (let r: u32 = 0; r < rows; r++, facts += factsRow) if (load<f32>(facts) != 0) return true;
+  return false;
+}
+
+/** Puts the sums of a tile and 8 columns to `rows` rows at `out`. */
+function finishValues(dots: usize, facts: usize, factsRow: usize, out: usize, rows: u32): void {
+  for (const end = dots + rows * 32; dots < end; dots += 32, facts += factsRow, out += dim * 4) {
+    const factor = v128.load_splat<f32>(facts);
+    const start = v128.load32_splat(facts, 4);
+    const a = f32x4.convert_i32x4_s(i32x4.add(v128.load(dots), start));
+    const b = f32x4.convert_i32x4_s(i32x4.add(v128.load(dots, 16), start));
+    v128.store(out, madd(a, factor, v128.load(out)));
+    v128.store(out, madd(b, factor, v128.load(out, 16)), 16);
   }
 }
 
@@ -312,11 +327,11 @@ export function plainValues(
   widenUnit(packing, (whole * bits << blockShift) >> 3, wide, true);
   const area = wide + ((d - whole) >> 4) * AREA;
   for (let t = a; t < b; t++) {
-    const quad = area + (t >> 2) * 128 + (t >> 1 & 1) * 16 + (t & 1) * 2;
+    const pair = area + (t >> 1) * 64 + (t & 1) * 2;
     const scale = load<f32>(scratch + t * 4);
     const bias = load<f32>(scratch + t * 4, 1024);
     for (let j: u32 = 0; j < 16; j++, out += 4) {
-      store<f32>(out, plainValue(side, load<u16>(quad + (j >> 2) * 32 + (j & 3) * 4)) * scale + bias);
+      store<f32>(out, plainValue(side, load<u16>(pair + (j >> 2) * 16 + (j & 3) * 4)) * scale + bias);
     }
   }
 }

@@ -2,7 +2,7 @@ import {
   BOOK_CENTROIDS, BOOK_INTEGERS, FORMAT_A8, FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP,
   SIDE_KIND, SIDE_META, SIDE_MOST, SIDE_UNIT,
 } from '../kv-layout';
-import { widenKeyCodes, widenValueCodes } from './attend-codes-tiles';
+import { dots1, dots2, dots4, dots6, widenKeyCodes, widenValueCodes } from './attend-codes-tiles';
 import { madd } from './math';
 
 /**
@@ -91,12 +91,27 @@ export function widenKeyTile(side: usize, at: usize, to: usize, dim: u32): void 
   if (format == FORMAT_T8) lookUp(book, to, dim * 8);
 }
 
-/** V of one unit and `quads` times 4 tokens to pairs, `[16 values][quad][4 × 4 values × 4 tokens]`. */
+/** V of one unit and `quads` times 4 tokens to pairs, `[16 values][pair of tokens][16]`. */
 export function widenValueUnit(side: usize, at: usize, to: usize, area: usize, quads: u32): void {
   const format = load<u32>(side, SIDE_FORMAT);
   const book: usize = load<u32>(side, SIDE_CODEBOOK);
   widenValueCodes(format == FORMAT_T8 ? FORMAT_A8 : format, at, to, area, quads, book);
   if (format == FORMAT_T8) lookUp(book, to, quads * 64);
+}
+
+/** Of so many rows left, how many `dotRows` takes at a time. */
+// @ts-ignore: decorator
+@inline export function rowsTogether(rows: u32): u32 {
+  return rows >= 6 ? 6 : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+}
+
+/** Sums of products of unpacked pairs: see `dots` in scripts/generate-attend.mjs. */
+// @ts-ignore: decorator
+@inline export function dotRows(rows: u32, v: usize, step: usize, x: usize, xRow: usize, count: u32, to: usize): void {
+  if (rows == 6) dots6(v, step, x, xRow, count, to);
+  else if (rows == 4) dots4(v, step, x, xRow, count, to);
+  else if (rows == 2) dots2(v, step, x, xRow, count, to);
+  else dots1(v, step, x, xRow, count, to);
 }
 
 /** Codes of 8 bits to integer centroids. */

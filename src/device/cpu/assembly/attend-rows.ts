@@ -15,42 +15,57 @@ import { rotate } from './rotation';
  * `span` KV heads; its rows are [KV head][token][query head of the group].
  */
 
-/** Where row `r` of a unit lies among q or the results: floats. */
+/** Where the rows of a token and a KV head lie among q or the results: floats. */
 // @ts-ignore: decorator
-@inline function rowAt(h: u32, token: u32, count: u32, r: u32): usize {
-  const own = count * group;
-  const head = h + r / own;
-  const i = r % own;
-  return ((token + i / group) * heads + head * group + (i % group)) * dim;
+@inline function rowsAt(head: u32, token: u32): usize {
+  return (token * heads + head * group) * dim;
 }
 
 /** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
 export function takeQueries(h: u32, span: u32, token: u32, count: u32): void {
   const factor = f32x4.splat(keyHalf ? scale * <f32>1.2676506002282294e30 : scale);
-  for (let r: u32 = 0; r < span * count * group; r++) {
-    const from = q + rowAt(h, token, count, r) * 4;
-    const to = queries + r * dim * 4;
-    if (keyCodes) {
-      turnQuery(keySide, from, to, spare, dim);
-      if (!plain) {
-        codeQuery(keySide, to, codeQueries + r * dim * 2, codeFacts + r * FACTS_BYTES, dim, scale);
-        continue;
+  const bytes: usize = dim * 4;
+  let to: usize = queries;
+  let codes: usize = codeQueries;
+  let facts: usize = codeFacts;
+  for (let s: u32 = 0; s < span; s++) {
+    for (let i: u32 = 0; i < count; i++) {
+      let from = q + rowsAt(h + s, token + i) * 4;
+      for (let g: u32 = 0; g < group; g++, from += bytes, to += bytes) {
+        if (keyCodes) {
+          turnQuery(keySide, from, to, spare, dim);
+          if (plain) times(to, to, factor);
+          else codeQuery(keySide, to, codes, facts, dim, scale);
+          codes += dim * 2;
+          facts += FACTS_BYTES;
+        } else {
+          times(from, to, factor);
+        }
       }
     }
-    const x = keyCodes ? to : from;
-    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(x + d * 4), factor));
   }
 }
 
 /** `sum / weight` of every row to the output. */
 export function give(h: u32, span: u32, token: u32, count: u32): void {
-  for (let r: u32 = 0; r < span * count * group; r++) {
-    const to = out + rowAt(h, token, count, r) * 4;
-    const from: usize = sums + r * dim * 4;
-    const inverse = f32x4.splat(<f32>1 / load<f32>(stats + r * 8, 4));
-    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, f32x4.mul(v128.load(from + d * 4), inverse));
-    if (valueTurbo) rotate(load<u32>(valueSide, SIDE_ROTATION), to, spare, dim, true);
+  const bytes: usize = dim * 4;
+  let from: usize = sums;
+  let weight: usize = stats + 4;
+  for (let s: u32 = 0; s < span; s++) {
+    for (let i: u32 = 0; i < count; i++) {
+      let to = out + rowsAt(h + s, token + i) * 4;
+      for (let g: u32 = 0; g < group; g++, from += bytes, to += bytes, weight += 8) {
+        times(from, to, f32x4.splat(<f32>1 / load<f32>(weight)));
+        if (valueTurbo) rotate(load<u32>(valueSide, SIDE_ROTATION), to, spare, dim, true);
+      }
+    }
   }
+}
+
+/** A row times a number. */
+// @ts-ignore: decorator
+@inline function times(from: usize, to: usize, factor: v128): void {
+  for (const end = from + dim * 4; from < end; from += 16, to += 16) v128.store(to, f32x4.mul(v128.load(from), factor));
 }
 
 /** One split for all rows of a unit; merged into `sums` and `stats`, or put there if it is the first. */

@@ -1,5 +1,5 @@
 import { dim, softcap, splitStats, stats, sums, valueHalf } from './attend-job';
-import { exp1, exp4, madd, maxLanes, sumLanes } from './math';
+import { exp1, exp4, expDown4, madd, maxLanes, sumLanes } from './math';
 
 /**
  * Scores `[a, b)` of a row, `unit` times too small (a power of two), to weights; their maximum and sum to `to`. Which
@@ -32,19 +32,19 @@ export function weigh(row: usize, a: u32, b: u32, to: usize, unit: f32): void {
   const peak = f32x4.splat(-m);
   const by = f32x4.splat(unit);
   // f16 values are 2^-112 too small: the weights make up for it.
-  const factor = f32x4.splat(valueHalf ? <f32>5.192296858534828e33 : 1);
+  const shift = f32x4.splat(valueHalf ? 12583024 : 12582912);
   let sum = f32x4.splat(0);
   let rest = sum;
   for (let t = from; t < until; t += 8) {
-    const x = exp4(madd(v128.load(row + t * 4), by, peak));
-    const y = exp4(madd(v128.load(row + t * 4, 16), by, peak));
+    const x = expDown4(madd(v128.load(row + t * 4), by, peak), shift);
+    const y = expDown4(madd(v128.load(row + t * 4, 16), by, peak), shift);
     sum = f32x4.add(sum, x);
     rest = f32x4.add(rest, y);
-    v128.store(row + t * 4, f32x4.mul(x, factor));
-    v128.store(row + t * 4, f32x4.mul(y, factor), 16);
+    v128.store(row + t * 4, x);
+    v128.store(row + t * 4, y, 16);
   }
   store<f32>(to, m);
-  store<f32>(to, sumLanes(f32x4.add(sum, rest)), 4);
+  store<f32>(to, sumLanes(f32x4.add(sum, rest)) * (valueHalf ? <f32>1.925929944387236e-34 : 1), 4);
 }
 
 /** Puts a split (its maximum and sum in `splitStats`, its sums at `part`) to what a row has so far. */
@@ -56,7 +56,7 @@ export function merge(r: u32, part: usize, starts: bool): void {
   if (starts) {
     store<f32>(own, m);
     store<f32>(own, l, 4);
-    memory.copy(to, part, dim * 4);
+    for (let d: u32 = 0; d < dim; d += 4) v128.store(to + d * 4, v128.load(part + d * 4));
     return;
   }
   const before = load<f32>(own);
