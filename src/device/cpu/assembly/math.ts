@@ -46,7 +46,7 @@ const EXP_DOWN = memory.data<f32>([
 ], 16);
 
 /**
- * `e^x · 2^k` for x ≤ 0, to 2e-7 near 0 and 3e-6 far from it, exactly 2^k at 0; `shift` is 1.5 · 2^23 + k in all lanes. No
+ * `e^x · 2^k` for x ≤ 0, to 2e-7 near 0 and 4e-6 far from it, exactly 2^k at 0; `shift` is 1.5 · 2^23 + k in all lanes. No
  * smaller than at x = -86.5, however small x is, and NaN for NaN. As 2^f with |f| ≤ ½: the polynomial has the least
  * relative error (1.5e-7) of those of degree 5 that are 1 at 0.
  */
