@@ -4,6 +4,7 @@ import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import type { BenchResult } from './bench-cases.js';
 import { addBenchKvCommand } from './bench-kv-command.js';
+import { addBenchLatencyCommand } from './bench-latency-command.js';
 import { addBenchSamplerCommand } from './bench-sampler-command.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
@@ -36,10 +37,11 @@ export function addBenchCommand(program: Command): void {
     .option('--repeats <n>', 'runs of which the median is taken', integer(1, 99), 3)
     .option('--json', 'print as JSON');
   addEngineFlags(command);
-  // `bench kv` and `bench sampler` have flags of the same names.
+  // Subcommands have flags of the same names.
   command.enablePositionalOptions();
   addBenchKvCommand(command);
   addBenchSamplerCommand(command);
+  addBenchLatencyCommand(command);
   command.addHelpText(
     'after',
     `
@@ -67,6 +69,8 @@ async function bench(model: string | undefined, flags: BenchFlags): Promise<void
     maxContext: given.maxContext ?? longest,
     // Every prompt is computed, also one that came before.
     prefixCache: false,
+    // Prefill is measured by itself: the first rows that decode do not hold the others’ prompts back.
+    targetItlMs: given.targetItlMs ?? 0,
   };
   const [{ loadEngine, loadShape }, { runCase }] = await Promise.all([
     import('./load.js'),

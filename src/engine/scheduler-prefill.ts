@@ -2,7 +2,8 @@
  * Prompts: how many of their tokens a step takes, and whose.
  *
  * **How many.** Beside nobody who decodes: the budget. Beside decoding rows, time is shared by the head: with `p` prompts, in rows and
- * waiting, and `d` decoding rows, prompts have p / (p + d) of the time, but no less than `LEAST_SHARE`. Each step of decoding
+ * waiting, each of the weight `w` of some rows, and `d` decoding rows, prompts have w·p / (w·p + d) of the time, but no less
+ * than `LEAST_SHARE`. Each step of decoding
  * rows adds what that is in milliseconds, by the measured costs, to an account; prompts spend it in chunks worth their
  * launch: `chunkTokens`, or what `targetItl` leaves of a step, if that is less, or what `SAVING_STEPS` steps bring in; never
  * less than `minChunk`. So no step takes longer than `targetItl` and one smallest chunk, and the decoding rows keep
@@ -20,6 +21,8 @@ import type { PlannedWork, RunningView, SchedulerConfig, SchedulerState, StepPla
 
 /** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 82 % of their rate. */
 export const LEAST_SHARE = 0.18;
+/** Decoding rows that one prompt weighs as much as: who decodes has something to read already. */
+export const PROMPT_WEIGHT = 1.75;
 /** Steps that prompts save up for a chunk, at most. */
 export const SAVING_STEPS = 32;
 
@@ -47,7 +50,7 @@ export function allowPrompts(
   const base = costs.fixed + costs.row * decoding;
   const fits = Math.max(minChunk, Math.floor((targetItl - base - costs.chunk) / costs.token)) | 0;
   const heads = plan.promptCount + countWaiting(state);
-  const gain = base * Math.max(heads / decoding, LEAST_SHARE / (1 - LEAST_SHARE));
+  const gain = base * Math.max((PROMPT_WEIGHT * heads) / decoding, LEAST_SHARE / (1 - LEAST_SHARE));
   const credit = Math.min(state.credit + gain, costs.chunk + costs.token * fits);
   const saved = Math.max(minChunk, Math.floor((gain * SAVING_STEPS - costs.chunk) / costs.token)) | 0;
   const worth = Math.min(pendingTokens(state, plan, newcomer), fits, config.chunkTokens, saved) | 0;

@@ -1,0 +1,137 @@
+/** What a long prompt does to rows that decode beside it, and they to it; and what an aborted stream leaves behind. */
+import type { Engine } from '../engine/engine.js';
+import type { Generation } from '../engine/types.js';
+
+export interface LatencyCase {
+  /** Rows that decode. */
+  readonly rows: number;
+  /** Tokens of the prompt that comes beside them. */
+  readonly prompt: number;
+  /** Milliseconds over which rates are measured. */
+  readonly windowMs: number;
+}
+
+export interface LatencyResult extends LatencyCase {
+  readonly soloTtftMs: number;
+  readonly ttftMs: number;
+  /** Its time to the first token beside the rows, over that alone. */
+  readonly ttftRatio: number;
+  /** Tokens a second of all rows, alone and while the prompt was computed. */
+  readonly rowsAlone: number;
+  readonly rowsBeside: number;
+  readonly rateKept: number;
+  /** Longest time between two tokens of a row meanwhile. */
+  readonly longestGapMs: number;
+  /** Tokens a second of one stream: alone, of two, and after the other one was aborted. */
+  readonly abort: { readonly solo: number; readonly of2: number; readonly after: number };
+}
+
+/** Tokens that decoding rows start from. */
+const SHORT = 16;
+
+/** A stream whose tokens are timed as they come, until it is cancelled. */
+class Timed {
+  readonly times: number[] = [];
+  readonly generation: Generation;
+  readonly done: Promise<void>;
+
+  constructor(engine: Engine, prompt: number, row: number, maxTokens?: number) {
+    const vocab = engine.info.model.vocabSize;
+    this.generation = engine.generate({
+      // No two begin alike, so that no cache of prefixes can help.
+      prompt: Array.from({ length: prompt }, (_, i) => (row * 131 + i * 7919 + 17) % vocab),
+      temperature: 0,
+      ignoreEos: true,
+      ...(maxTokens === undefined ? {} : { maxTokens }),
+    });
+    this.done = this.#read();
+  }
+
+  async #read(): Promise<void> {
+    for await (const delta of this.generation) {
+      const now = performance.now();
+      for (const _ of delta.tokenIds) this.times.push(now);
+      if (delta.error !== undefined) throw delta.error;
+    }
+  }
+
+  async first(): Promise<number> {
+    while (this.times.length === 0) {
+      if ((await Promise.race([this.done.then(() => true), pause(1)])) === true && this.times.length === 0)
+        throw new Error('a stream ended before its first token');
+    }
+    return this.times[0]!;
+  }
+
+  async stop(): Promise<void> {
+    this.generation.cancel();
+    await this.done;
+  }
+}
+
+export async function measureLatency(engine: Engine, one: LatencyCase): Promise<LatencyResult> {
+  const { rows, prompt, windowMs } = one;
+  const ttft = async (row: number): Promise<number> => {
+    const started = performance.now();
+    const stream = new Timed(engine, prompt, row, 1);
+    await stream.done;
+    return stream.times[0]! - started;
+  };
+  // Once for the compilers, and for the engine to learn what steps cost.
+  await ttft(900);
+  const soloTtftMs = await ttft(901);
+
+  const streams = Array.from({ length: rows }, (_, row) => new Timed(engine, SHORT, row));
+  await Promise.all(streams.map((stream) => stream.first()));
+  const rate = (from: number, to: number): number =>
+    (1000 * streams.reduce((sum, { times }) => sum + times.filter((t) => t > from && t <= to).length, 0)) /
+    (to - from);
+  await pause(windowMs / 4);
+  const from = performance.now();
+  await pause(windowMs);
+  const rowsAlone = rate(from, performance.now());
+  const sent = performance.now();
+  const long = new Timed(engine, prompt, 902, 1);
+  const first = await long.first();
+  const rowsBeside = rate(sent, first);
+  const gaps = streams.flatMap(({ times }) => {
+    const own = times.filter((t) => t > sent && t <= first);
+    return own.slice(1).map((t, i) => t - own[i]!);
+  });
+  await Promise.all(streams.map((stream) => stream.stop()));
+  return {
+    ...one,
+    soloTtftMs,
+    ttftMs: first - sent,
+    ttftRatio: (first - sent) / soloTtftMs,
+    rowsAlone,
+    rowsBeside,
+    rateKept: rowsBeside / rowsAlone,
+    longestGapMs: gaps.reduce((longest, gap) => Math.max(longest, gap), 0),
+    abort: await measureAbort(engine, windowMs),
+  };
+}
+
+async function measureAbort(engine: Engine, windowMs: number): Promise<LatencyResult['abort']> {
+  const stays = new Timed(engine, SHORT, 910);
+  const window = async (): Promise<number> => {
+    await pause(windowMs / 4);
+    const from = performance.now();
+    await pause(windowMs);
+    const to = performance.now();
+    return (1000 * stays.times.filter((t) => t > from && t <= to).length) / (to - from);
+  };
+  await stays.first();
+  const solo = await window();
+  const goes = new Timed(engine, SHORT, 911);
+  await goes.first();
+  const of2 = await window();
+  await goes.stop();
+  const after = await window();
+  await stays.stop();
+  return { solo, of2, after };
+}
+
+function pause(ms: number): Promise<false> {
+  return new Promise((resolve) => setTimeout(() => resolve(false), ms));
+}
