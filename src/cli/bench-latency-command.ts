@@ -85,8 +85,8 @@ function latencyText(
       `${result.ttftMs.toFixed(0)} ms beside ${rows} rows (${result.ttftRatio.toFixed(2)} ×)`,
     `${rows} rows: ${result.rowsAlone.toFixed(1)} tok/s alone, ${result.rowsBeside.toFixed(1)} beside it ` +
       `(${(100 * result.rateKept).toFixed(1)} %), longest gap ${result.longestGapMs.toFixed(1)} ms`,
-    `one stream: ${abort.solo.toFixed(1)} tok/s alone, ${abort.of2.toFixed(1)} of two, ` +
-      `${abort.after.toFixed(1)} after the other was aborted`,
+    `one stream: ${abort.solo.toFixed(1)} tok/s alone, ${abort.of2.toFixed(1)} beside another, ` +
+      `${abort.after.toFixed(1)} after that one was aborted`,
     '',
   ].join('\n');
 }

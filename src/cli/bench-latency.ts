@@ -22,12 +22,14 @@ export interface LatencyResult extends LatencyCase {
   readonly rateKept: number;
   /** Longest time between two tokens of a row meanwhile. */
   readonly longestGapMs: number;
-  /** Tokens a second of one stream: alone, of two, and after the other one was aborted. */
+  /** Tokens a second of one stream: alone, beside another, and after that one was aborted. */
   readonly abort: { readonly solo: number; readonly of2: number; readonly after: number };
 }
 
 /** Tokens that decoding rows start from. */
 const SHORT = 16;
+/** Tokens over which a stream is measured. */
+const STRETCH = 128;
 
 /** A stream whose tokens are timed as they come, until it is cancelled. */
 class Timed {
@@ -63,6 +65,17 @@ class Timed {
     return this.times[0]!;
   }
 
+  async reached(tokens: number): Promise<void> {
+    while (this.times.length < tokens) await pause(1);
+  }
+
+  /** Tokens a second, over a stretch of tokens from the one with this index on; the first few of it do not count. */
+  rate(from: number): number {
+    const skipped = from + (STRETCH >> 3);
+    const to = Math.min(from + STRETCH, this.times.length) - 1;
+    return (1000 * (to - skipped)) / (this.times[to]! - this.times[skipped]!);
+  }
+
   async stop(): Promise<void> {
     this.generation.cancel();
     await this.done;
@@ -89,7 +102,7 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
   await pause(windowMs / 4);
   const from = performance.now();
   await pause(windowMs);
-  const rowsAlone = rate(from, performance.now());
+  const before = rate(from, performance.now());
   const sent = performance.now();
   const long = new Timed(engine, prompt, 902, 1);
   const first = await long.first();
@@ -98,6 +111,11 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
     const own = times.filter((t) => t > sent && t <= first);
     return own.slice(1).map((t, i) => t - own[i]!);
   });
+  // Sequences that grow get slower by themselves: what they do alone is the mean of before and after.
+  await pause(windowMs / 4);
+  const again = performance.now();
+  await pause(windowMs);
+  const rowsAlone = (before + rate(again, performance.now())) / 2;
   await Promise.all(streams.map((stream) => stream.stop()));
   return {
     ...one,
@@ -108,28 +126,20 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
     rowsBeside,
     rateKept: rowsBeside / rowsAlone,
     longestGapMs: gaps.reduce((longest, gap) => Math.max(longest, gap), 0),
-    abort: await measureAbort(engine, windowMs),
+    abort: await measureAbort(engine),
   };
 }
 
-async function measureAbort(engine: Engine, windowMs: number): Promise<LatencyResult['abort']> {
-  const stays = new Timed(engine, SHORT, 910);
-  const window = async (): Promise<number> => {
-    await pause(windowMs / 4);
-    const from = performance.now();
-    await pause(windowMs);
-    const to = performance.now();
-    return (1000 * stays.times.filter((t) => t > from && t <= to).length) / (to - from);
-  };
-  await stays.first();
-  const solo = await window();
-  const goes = new Timed(engine, SHORT, 911);
-  await goes.first();
-  const of2 = await window();
+/** The rates are of the same tokens of a sequence: one that grows gets slower by itself. */
+async function measureAbort(engine: Engine): Promise<LatencyResult['abort']> {
+  const alone = new Timed(engine, SHORT, 910, 3 * STRETCH);
+  await alone.done;
+  const stays = new Timed(engine, SHORT, 911, 3 * STRETCH);
+  const goes = new Timed(engine, SHORT, 912);
+  await stays.reached(2 * STRETCH);
   await goes.stop();
-  const after = await window();
-  await stays.stop();
-  return { solo, of2, after };
+  await stays.done;
+  return { solo: alone.rate(2 * STRETCH), of2: stays.rate(STRETCH), after: stays.rate(2 * STRETCH) };
 }
 
 function pause(ms: number): Promise<false> {
