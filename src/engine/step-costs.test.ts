@@ -48,12 +48,23 @@ describe('StepCostModel', () => {
 });
 
 describe('FadingLine', () => {
+  it('keeps a part for the slope where old points say that there is none', () => {
+    const line = new FadingLine(0.25);
+    for (let i = 0; i < 30; i++) line.add(100 - i, 5 + i);
+    const mean = line.at(85);
+    expect(line.slope).toBeGreaterThan(0.2 * (mean / 85));
+    expect(line.intercept).toBeGreaterThan(0);
+    const equal = new FadingLine(0.25);
+    for (let i = 0; i < 30; i++) equal.add(64, 8);
+    expect([equal.slope, equal.intercept]).toEqual([0.125, 0]);
+  });
+
   it('never falls and never starts below zero', () => {
-    const falling = new FadingLine(false);
+    const falling = new FadingLine(0);
     for (let i = 1; i <= 20; i++) falling.add(i, 100 - i);
     expect(falling.slope).toBe(0);
     expect(falling.intercept).toBeGreaterThan(75);
-    const steep = new FadingLine(false);
+    const steep = new FadingLine(0);
     for (let i = 1; i <= 20; i++) steep.add(i, i * i);
     expect(steep.intercept).toBe(0);
     expect(steep.slope).toBeGreaterThan(0);

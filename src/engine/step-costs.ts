@@ -13,6 +13,9 @@ const OUTLIER = 4;
 /** Steps before an outlier can be told. */
 const SETTLED = 8;
 
+/** Part of what prompts take that is the tokens' at least: the rest comes with any chunk. */
+const LEAST_FOR_TOKENS = 0.25;
+
 /** Least squares over points that fade; slope and intercept are never below zero. */
 export class FadingLine {
   #weight = 0;
@@ -23,11 +26,14 @@ export class FadingLine {
   count = 0;
   slope = 0;
   intercept = 0;
-  readonly #throughOrigin: boolean;
+  readonly #least: number;
 
-  /** `throughOrigin`: points that all have one x are taken for a proportion, instead of for a constant. */
-  constructor(throughOrigin: boolean) {
-    this.#throughOrigin = throughOrigin;
+  /**
+   * `least`: part of the mean that is the slope's at least. Points that all have one x are taken for a proportion if it is
+   * above 0, for a constant if it is 0.
+   */
+  constructor(least: number) {
+    this.#least = least;
   }
 
   at(x: number): number {
@@ -45,17 +51,18 @@ export class FadingLine {
     const meanY = this.#y / this.#weight;
     const variance = this.#xx / this.#weight - meanX * meanX;
     const told = variance > 1e-3 * meanX * meanX;
-    const slope = told ? (this.#xy / this.#weight - meanX * meanY) / variance : 0;
     const proportion = meanX > 0 ? meanY / meanX : 0;
-    // Between a constant and a proportion: a line that falls, or starts below nothing, comes of noise.
-    this.slope = told ? Math.min(Math.max(slope, 0), proportion) : this.#throughOrigin ? proportion : 0;
+    const untold = this.#least > 0 ? proportion : 0;
+    const slope = told ? (this.#xy / this.#weight - meanX * meanY) / variance : untold;
+    // Between a constant and a proportion: a line that falls, or starts below nothing, comes of noise, or of old points.
+    this.slope = Math.min(Math.max(slope, this.#least * proportion), proportion);
     this.intercept = Math.max(0, meanY - this.slope * meanX);
   }
 }
 
 export class StepCostModel implements StepCosts {
-  readonly #decode = new FadingLine(false);
-  readonly #prefill = new FadingLine(true);
+  readonly #decode = new FadingLine(0);
+  readonly #prefill = new FadingLine(LEAST_FOR_TOKENS);
   fixed = 0;
   row = 0;
   chunk = 0;
