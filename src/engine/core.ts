@@ -276,8 +276,7 @@ export class EngineCore {
     this.#flights.retire();
     this.#retired = flight.step;
     this.#failedSteps = 0;
-    const { submittedAt, decoding, promptTokens, spent } = flight;
-    this.#pacing.retire(submittedAt, decoding, promptTokens, spent, this.#now());
+    this.#pacing.retire(flight, this.#now());
     this.#memory.prefixes?.retire(flight);
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {

@@ -17,8 +17,8 @@ const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
 const DEFAULT_TARGET_ITL_MS = { cpu: 200, webgpu: 50 } as const;
 /** Prompt tokens of a step, beside decoding rows: the least, and as many as are worth a step with more than those rows. */
 const CHUNKS = {
-  cpu: { minChunk: 16, chunkTokens: 32 },
-  webgpu: { minChunk: 64, chunkTokens: 512 },
+  cpu: { minChunk: 16, chunkTokens: 64 },
+  webgpu: { minChunk: 64, chunkTokens: 2048 },
 } as const;
 
 export function engineLimits(config: HostConfig, device: DeviceKind, maxContext: number): EngineLimits {

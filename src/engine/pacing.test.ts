@@ -49,16 +49,23 @@ describe('Pacing', () => {
 
   it('learns the time of steps, and tells by how much it was wrong, within reason', () => {
     const pacing = new Pacing();
-    pacing.retire(0, 4, 0, 0, 3);
+    const step = (submittedAt: number, promptTokens: number, spent: number) => ({
+      submittedAt,
+      decoding: 4,
+      promptTokens,
+      depth: 0,
+      spent,
+    });
+    pacing.retire(step(0, 0, 0), 3);
     expect(pacing.costs.fixed).toBe(3);
     // It began when the step before it had ended.
-    pacing.retire(1, 4, 10, 0, 8);
-    expect(pacing.costs.token).toBeCloseTo(0.2, 6);
+    pacing.retire(step(1, 256, 0), 8);
+    expect(pacing.costs.chunk + 256 * pacing.costs.token).toBeCloseTo(2, 1);
     expect(pacing.takeError()).toBe(0);
-    pacing.retire(9, 4, 10, 2, 15);
+    pacing.retire(step(9, 256, 2), 15);
     expect(pacing.takeError()).toBeCloseTo(1, 6);
     expect(pacing.takeError()).toBe(0);
-    pacing.retire(15, 4, 10, 2, 1000);
+    pacing.retire(step(15, 256, 2), 1000);
     expect(pacing.takeError()).toBe(4);
   });
 });

@@ -22,6 +22,19 @@ interface Paced {
   readonly computed: number;
 }
 
+/** What a step's time is explained by. */
+export interface RetiredStep {
+  readonly submittedAt: number;
+  /** Rows that took one token and drew one. */
+  readonly decoding: number;
+  /** Tokens of all others. */
+  readonly promptTokens: number;
+  /** The sum over those of how many tokens are before each, in thousands. */
+  readonly depth: number;
+  /** Milliseconds that they were foretold to take; 0 if they were given as much as there was. */
+  readonly spent: number;
+}
+
 export class Pacing {
   readonly costs = new StepCostModel();
   /** Sequences that ended in the queue because their time to start was over. */
@@ -62,16 +75,13 @@ export class Pacing {
     this.#shares.charge(share, DRAWN_CHARGE);
   }
 
-  /**
-   * A step has retired: it took from when it was submitted, or the one before it retired, until now. `spent`: milliseconds that
-   * its prompts were foretold to take, 0 if they were given as much as there was.
-   */
-  retire(submittedAt: number, decoding: number, promptTokens: number, spent: number, now: number): void {
+  /** A step has retired: it took from when it was submitted, or the one before it retired, until now. */
+  retire({ submittedAt, decoding, promptTokens, depth, spent }: RetiredStep, now: number): void {
     const ms = now - Math.max(submittedAt, this.#retiredAt);
     const took = ms - this.costs.fixed - this.costs.row * decoding;
     // One step that the machine was busy elsewhere in is not held against the prompts.
     if (spent > 0) this.#error += Math.max(-spent, Math.min(took - spent, MOST_ERROR * spent));
-    this.costs.add(decoding, promptTokens, ms);
+    this.costs.add(decoding, promptTokens, depth, ms);
     this.#retiredAt = now;
   }
 

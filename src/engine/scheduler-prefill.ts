@@ -19,12 +19,12 @@ import { countWaiting, mayEnter, nextWaiting } from './scheduler-admission.js';
 import { converts, mainToEnter, youngToEnter } from './scheduler-blocks.js';
 import type { PlannedWork, RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
-/** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 82 % of their rate. */
-export const LEAST_SHARE = 0.18;
+/** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 80.5 % of their rate. */
+export const LEAST_SHARE = 0.195;
 /** Decoding rows that one prompt weighs as much as: who decodes has something to read already. */
-export const PROMPT_WEIGHT = 1.75;
+export const PROMPT_WEIGHT = 1.9;
 /** Steps that prompts save up for a chunk, at most. */
-export const SAVING_STEPS = 32;
+export const SAVING_STEPS = 128;
 
 /**
  * Sets `plan.promptTokens`, what prompts may take of the step; 0 if there are none, and while they save. `plan.credit` is what is
@@ -48,17 +48,18 @@ export function allowPrompts(
     return;
   }
   const base = costs.fixed + costs.row * decoding;
-  const fits = Math.max(minChunk, Math.floor((targetItl - base - costs.chunk) / costs.token)) | 0;
+  const token = costs.token + (costs.depth * (deepest(state, plan, newcomer) + minChunk)) / 1000;
+  const fits = Math.max(minChunk, Math.floor((targetItl - base - costs.chunk) / token)) | 0;
   const heads = plan.promptCount + countWaiting(state);
   const gain = base * Math.max((PROMPT_WEIGHT * heads) / decoding, LEAST_SHARE / (1 - LEAST_SHARE));
-  const credit = Math.min(state.credit + gain, costs.chunk + costs.token * fits);
-  const saved = Math.max(minChunk, Math.floor((gain * SAVING_STEPS - costs.chunk) / costs.token)) | 0;
+  const credit = Math.min(state.credit + gain, costs.chunk + token * fits);
+  const saved = Math.max(minChunk, Math.floor((gain * SAVING_STEPS - costs.chunk) / token)) | 0;
   const worth = Math.min(pendingTokens(state, plan, newcomer), fits, config.chunkTokens, saved) | 0;
   plan.credit = credit;
   plan.saving = state.saving + 1;
   // Where nobody decodes just now, there is nothing to wait for.
-  if (credit >= costs.chunk + costs.token * worth || state.saving >= SAVING_STEPS || plan.rowCount === 0)
-    plan.promptTokens = Math.min(fits, Math.max(worth, Math.floor((credit - costs.chunk) / costs.token))) | 0;
+  if (credit >= costs.chunk + token * worth || state.saving >= SAVING_STEPS || plan.rowCount === 0)
+    plan.promptTokens = Math.min(fits, Math.max(worth, Math.floor((credit - costs.chunk) / token))) | 0;
   else if (newcomer >= 0 && state.credit >= 0) {
     plan.promptTokens = minChunk;
     plan.onCredit = true;
@@ -87,10 +88,30 @@ export function planPrompts(
   }
   plan.prefilled = plan.tokens - before;
   if (plan.prefilled === 0) return;
-  const { chunk, token } = state.costs;
-  if (plan.saving > 0) plan.spent = chunk + token * plan.prefilled;
-  plan.credit -= plan.spent;
+  if (plan.saving > 0) {
+    const { chunk, token, depth } = state.costs;
+    plan.spent = chunk + token * plan.prefilled;
+    for (let i = first; i < plan.count; i++) {
+      const { index, tokens } = plan.work[i]!;
+      plan.spent += (depth * tokens * (startOf(state, plan, index) + tokens / 2)) / 1000;
+    }
+    plan.credit -= plan.spent;
+  }
   plan.saving = 0;
+}
+
+/** Where the work of a planned sequence begins. */
+function startOf({ running, waiting }: SchedulerState, plan: StepPlan, index: number): number {
+  return index < running.length
+    ? running[index]!.computed
+    : waiting[plan.admits[index - running.length]!]!.computed;
+}
+
+/** Most tokens that are before a prompt's next ones. */
+function deepest({ running, waiting }: SchedulerState, plan: StepPlan, newcomer: number): number {
+  let most = newcomer < 0 ? 0 : waiting[newcomer]!.computed;
+  for (let i = 0; i < plan.promptCount; i++) most = Math.max(most, running[plan.prompts[i]!]!.computed);
+  return most;
 }
 
 /** Rows that decode, those that sit this step out included: they want their next token soon. */

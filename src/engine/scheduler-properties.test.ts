@@ -88,8 +88,14 @@ function drawState(draw: Draw, config: SchedulerConfig): SchedulerState {
     queuedYoung: draw(4) === 0 ? draw(4) : 0,
     retired: step - 1 - draw(3),
     costs: measured
-      ? { fixed: 1 + draw(10), row: draw(10) / 10, chunk: draw(4), token: (1 + draw(50)) / 100 }
-      : { fixed: 0, row: 0, chunk: 0, token: 0 },
+      ? {
+          fixed: 1 + draw(10),
+          row: draw(10) / 10,
+          chunk: draw(4),
+          token: (1 + draw(50)) / 100,
+          depth: draw(3) / 100,
+        }
+      : { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 },
     served: [draw(1000), draw(1000), draw(1000)],
     credit: draw(60) - 20,
     saving: draw(33),
@@ -259,8 +265,15 @@ describe('every plan', () => {
         return;
       }
       const base = costs.fixed + costs.row * decoding;
-      const ms = base + costs.chunk + costs.token * plan.prefilled;
-      const smallest = costs.chunk + costs.token * config.minChunk;
+      const all: (RunningView | WaitingView)[] = [...state.running, ...admittedOf(state, plan)];
+      const prompts = workOf(plan).filter(({ index }) => all[index]!.length - all[index]!.computed > 1);
+      const deep = prompts.reduce(
+        (sum, { index, tokens }) => sum + tokens * (all[index]!.computed + tokens / 2),
+        0,
+      );
+      const ms = base + costs.chunk + costs.token * plan.prefilled + (costs.depth * deep) / 1000;
+      const most = costs.token + (costs.depth * 600) / 1000;
+      const smallest = costs.chunk + most * config.minChunk;
       expect(ms).toBeLessThanOrEqual(Math.max(base, config.targetItl) + smallest + 1e-9);
     });
     expect(limited).toBeGreaterThan(1000);

@@ -53,7 +53,7 @@ interface Setup extends SchedulerConfig {
   readonly costs?: StepCosts;
 }
 
-const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0 };
+const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 };
 
 /** Steps may take any time. */
 const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0 };
@@ -412,7 +412,7 @@ describe('schedule with priorities and a target, over its small state space', ()
     [7, 1, 0],
     [6, 3, 2],
   ] as const;
-  const costs = { fixed: 3, row: 0, chunk: 1, token: 1 };
+  const costs = { fixed: 3, row: 0, chunk: 1, token: 1, depth: 0 };
   for (const targetItl of [1, 4, 6]) {
     it(`target ${targetItl}: keeps its limits, and every request ends`, () => {
       let states = 0;

@@ -10,10 +10,7 @@ import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } 
 import type { PlannedWork, RunningView, StepCosts, WaitingView } from './step-plan.js';
 
 /** What a step takes, in milliseconds, on the machine that is played. */
-export interface Machine extends StepCosts {
-  /** For each prompt token and each thousand tokens before it. */
-  readonly depth: number;
-}
+export type Machine = StepCosts;
 
 export interface SimulatorOptions {
   readonly scheduler: SchedulerConfig;
@@ -197,11 +194,12 @@ class Simulator {
     this.#waiting.splice(0, this.#waiting.length, ...left);
     for (const sequence of admitted) this.#start(sequence, left.length > 0);
     const begun = this.#now;
-    const { ms, decoding } = this.#cost();
+    const { ms, decoding, depth } = this.#cost();
     this.#now += ms;
     for (const work of plan.work.slice(0, plan.count)) this.#work(work);
     const promptTokens = plan.tokens - decoding;
-    this.#pacing.retire(begun, decoding, promptTokens, plan.spent, this.#now);
+    const { spent } = plan;
+    this.#pacing.retire({ submittedAt: begun, decoding, promptTokens, depth, spent }, this.#now);
     this.#steps.push({ at: this.#now, ms, decoding, promptTokens, tokens: plan.tokens });
     for (const sequence of this.#running.filter((row) => row.drawsLeft === 0)) this.#end(sequence);
     if (victim !== undefined && victim.drawsLeft > 0) this.#giveWay(victim);
@@ -209,20 +207,22 @@ class Simulator {
     return true;
   }
 
-  /** What the planned step takes on this machine. */
-  #cost(): { ms: number; decoding: number } {
-    const { fixed, row, chunk, token, depth } = this.#options.machine;
+  /** What the planned step takes on this machine, and of what. */
+  #cost(): { ms: number; decoding: number; depth: number } {
+    const costs = this.#options.machine;
     let decoding = 0;
-    let prompts = 0;
+    let tokens = 0;
+    let depth = 0;
     for (let i = 0; i < this.#plan.count; i++) {
-      const { index, tokens, draws } = this.#plan.work[i]!;
-      if (tokens === 1 && draws) decoding++;
+      const work = this.#plan.work[i]!;
+      if (work.tokens === 1 && work.draws) decoding++;
       else {
-        const before = this.#running[index]!.computed + tokens / 2;
-        prompts += tokens * (token + (depth * before) / 1000);
+        tokens += work.tokens;
+        depth += (work.tokens * (this.#running[work.index]!.computed + work.tokens / 2)) / 1000;
       }
     }
-    return { ms: fixed + row * decoding + (prompts > 0 ? chunk + prompts : 0), decoding };
+    const prompts = tokens > 0 ? costs.chunk + costs.token * tokens + costs.depth * depth : 0;
+    return { ms: costs.fixed + costs.row * decoding + prompts, decoding, depth };
   }
 
   #start(sequence: SimulatedSequence, queued: boolean): void {

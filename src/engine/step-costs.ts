@@ -1,7 +1,7 @@
 /**
  * What a step costs on this device, learnt from the steps there were: a line over the number of decoding rows for steps of
- * those alone, and a line over the prompt tokens for what the others take beyond that. Old steps fade, because a context that
- * grows makes the same step dearer.
+ * those alone, and for what the others take beyond that a sum over a chunk, its tokens, and the tokens before them. Old steps
+ * fade, because decoding rows that grow make the same step dearer.
  */
 
 import type { StepCosts } from './step-plan.js';
@@ -12,9 +12,14 @@ const FADE = 0.97;
 const OUTLIER = 4;
 /** Steps before an outlier can be told. */
 const SETTLED = 8;
-
-/** Part of what prompts take that is the tokens' at least: the rest comes with any chunk. */
-const LEAST_FOR_TOKENS = 0.25;
+/** Part of what prompts take that is their tokens' at least: nothing is free. */
+const LEAST_FOR_TOKENS = 0.01;
+/** Scale of the features: tokens, and tokens times thousands before them, of a usual chunk. */
+const TOKENS = 256;
+const DEPTH = 1024;
+/** Variance of the weights, against that of a step's time: at first, and never more; and what each step adds to it. */
+const DOUBT = 100;
+const DRIFT = 0.004;
 
 /** Least squares over points that fade; slope and intercept are never below zero. */
 export class FadingLine {
@@ -26,15 +31,6 @@ export class FadingLine {
   count = 0;
   slope = 0;
   intercept = 0;
-  readonly #least: number;
-
-  /**
-   * `least`: part of the mean that is the slope's at least. Points that all have one x are taken for a proportion if it is
-   * above 0, for a constant if it is 0.
-   */
-  constructor(least: number) {
-    this.#least = least;
-  }
 
   at(x: number): number {
     return this.intercept + this.slope * x;
@@ -51,25 +47,61 @@ export class FadingLine {
     const meanY = this.#y / this.#weight;
     const variance = this.#xx / this.#weight - meanX * meanX;
     const told = variance > 1e-3 * meanX * meanX;
-    const proportion = meanX > 0 ? meanY / meanX : 0;
-    const untold = this.#least > 0 ? proportion : 0;
-    const slope = told ? (this.#xy / this.#weight - meanX * meanY) / variance : untold;
-    // Between a constant and a proportion: a line that falls, or starts below nothing, comes of noise, or of old points.
-    this.slope = Math.min(Math.max(slope, this.#least * proportion), proportion);
+    const slope = told ? (this.#xy / this.#weight - meanX * meanY) / variance : 0;
+    // Between a constant and a proportion: a line that falls, or starts below nothing, comes of noise.
+    this.slope = Math.min(Math.max(slope, 0), meanX > 0 ? meanY / meanX : 0);
     this.intercept = Math.max(0, meanY - this.slope * meanX);
   }
 }
 
+/** Least squares over three features, step by step, of weights that drift (a Kalman filter); none is ever below zero. */
+export class FadingSum {
+  count = 0;
+  readonly weights = new Float64Array(3);
+  readonly #x = new Float64Array(3);
+  readonly #gain = new Float64Array(3);
+  /** `[3, 3]`, symmetric: what is not known of the weights. */
+  readonly #doubt = Float64Array.of(DOUBT, 0, 0, 0, DOUBT, 0, 0, 0, DOUBT);
+
+  at(a: number, b: number, c: number): number {
+    return this.weights[0]! * a + this.weights[1]! * b + this.weights[2]! * c;
+  }
+
+  add(a: number, b: number, c: number, y: number): void {
+    const x = this.#x;
+    const gain = this.#gain;
+    const doubt = this.#doubt;
+    this.count++;
+    x[0] = a;
+    x[1] = b;
+    x[2] = c;
+    let spread = 1;
+    for (let i = 0; i < 3; i++) {
+      gain[i] = doubt[3 * i]! * a + doubt[3 * i + 1]! * b + doubt[3 * i + 2]! * c;
+      spread += x[i]! * gain[i]!;
+    }
+    const error = y - this.at(a, b, c);
+    for (let i = 0; i < 3; i++) this.weights[i] = Math.max(0, this.weights[i]! + (gain[i]! / spread) * error);
+    for (let i = 0; i < 3; i++)
+      for (let j = 0; j < 3; j++) doubt[3 * i + j] = doubt[3 * i + j]! - (gain[i]! * gain[j]!) / spread;
+    for (let i = 0; i < 9; i += 4) if (doubt[i]! < DOUBT) doubt[i] = doubt[i]! + DRIFT;
+  }
+}
+
 export class StepCostModel implements StepCosts {
-  readonly #decode = new FadingLine(0);
-  readonly #prefill = new FadingLine(LEAST_FOR_TOKENS);
+  readonly #decode = new FadingLine();
+  readonly #prefill = new FadingSum();
   fixed = 0;
   row = 0;
   chunk = 0;
   token = 0;
+  depth = 0;
 
-  /** A step of so many decoding rows and prompt tokens took so many milliseconds. */
-  add(rows: number, tokens: number, ms: number): void {
+  /**
+   * A step of so many decoding rows and prompt tokens took so many milliseconds. `depth`: the sum over those tokens of how many are
+   * before each, in thousands.
+   */
+  add(rows: number, tokens: number, depth: number, ms: number): void {
     if (!(ms >= 0)) return;
     if (tokens === 0) {
       const { count } = this.#decode;
@@ -80,12 +112,13 @@ export class StepCostModel implements StepCosts {
     }
     // Nothing is known of decoding before the first row decodes: until then its share is in what a chunk costs.
     const beyond = Math.max(0, ms - this.#decode.at(rows));
-    const { count } = this.#prefill;
-    this.#prefill.add(
-      tokens,
-      count < SETTLED ? beyond : Math.min(beyond, OUTLIER * this.#prefill.at(tokens)),
-    );
-    this.chunk = this.#prefill.intercept;
-    this.token = this.#prefill.slope;
+    const sum = this.#prefill;
+    const [b, c] = [tokens / TOKENS, depth / DEPTH];
+    const foretold = sum.at(1, b, c);
+    const believed = sum.count < SETTLED ? beyond : Math.min(beyond, OUTLIER * foretold);
+    sum.add(1, b, c, believed);
+    this.chunk = sum.weights[0]!;
+    this.token = Math.max(sum.weights[1]! / TOKENS, (LEAST_FOR_TOKENS * believed) / tokens);
+    this.depth = sum.weights[2]! / DEPTH;
   }
 }

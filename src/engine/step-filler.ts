@@ -1,11 +1,12 @@
 /** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
 
 import type { StepInputs } from '../device/step.js';
+import type { RetiredStep } from './pacing.js';
 import type { StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 
 /** What a submitted step names. Refilled, not made anew. */
-export class Flight {
+export class Flight implements RetiredStep {
   step = 0;
   ids: Promise<Uint32Array> | null = null;
   /** Every sequence the step works on: the first `rows`. */
@@ -16,11 +17,10 @@ export class Flight {
   /** Those it draws a token for, in the order of its outputs: the first `draws`. */
   readonly drawn: Sequence[] = [];
   draws = 0;
-  /** Rows that took one token and drew one, and tokens of all others: what the step's time is explained by. */
   decoding = 0;
   promptTokens = 0;
+  depth = 0;
   submittedAt = 0;
-  /** Milliseconds that its prompts were foretold to take. */
   spent = 0;
 }
 
@@ -40,6 +40,7 @@ export function fillStep(
   flight.draws = 0;
   flight.decoding = 0;
   flight.promptTokens = 0;
+  flight.depth = 0;
   for (let i = 0; i < plan.count; i++) {
     const work = plan.work[i]!;
     const sequence = running[work.index]!;
@@ -61,7 +62,10 @@ export function fillStep(
     flight.reached[flight.rows] = sequence.computed;
     flight.members[flight.rows++] = sequence;
     if (work.draws && work.tokens === 1) flight.decoding++;
-    else flight.promptTokens += work.tokens;
+    else {
+      flight.promptTokens += work.tokens;
+      flight.depth += (work.tokens * (sequence.computed - work.tokens / 2)) / 1000;
+    }
 
     if (work.draws) {
       fillOutput(inputs, sequence, table.slot, start + work.tokens - 1);

@@ -44,13 +44,17 @@ export interface WaitingView {
   readonly deadline: number;
 }
 
-/** Milliseconds that a step takes, as measured: `fixed + row · decoding rows`, and `chunk + token · prompt tokens` with prompts. */
+/**
+ * Milliseconds that a step takes, as measured: `fixed + row · decoding rows`, and, with prompts, `chunk` and for each of their
+ * tokens `token + depth · thousands of tokens before it`.
+ */
 export interface StepCosts {
   readonly fixed: number;
   readonly row: number;
   readonly chunk: number;
   /** 0 until it has been measured. */
   readonly token: number;
+  readonly depth: number;
 }
 
 export interface SchedulerState {

@@ -55,7 +55,7 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     leavingYoung: 0,
     queuedYoung: 0,
     retired: 0,
-    costs: { fixed: 1.5, row: 0.1, chunk: 0.5, token: 0.01 },
+    costs: { fixed: 1.5, row: 0.1, chunk: 0.5, token: 0.01, depth: 0.001 },
     served: Float64Array.of(1000.5, 2000.5),
     credit: 0.5,
     saving: 0,
