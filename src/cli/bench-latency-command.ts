@@ -58,6 +58,8 @@ async function bench(model: string | undefined, flags: BenchLatencyFlags): Promi
     maxRows: given.maxRows ?? Math.max(2, rows + 1),
     // Rows go on while the prompt is computed: they need room for it.
     maxContext: given.maxContext ?? Math.max(prompt + 16, 8192),
+    // Every prompt is computed.
+    prefixCache: false,
   };
   const [{ loadEngine, loadShape }, { measureLatency }] = await Promise.all([
     import('./load.js'),
