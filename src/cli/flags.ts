@@ -83,6 +83,11 @@ export function addEngineFlags(command: Command): Command {
       'most bytes of the KV cache kept while no request uses them (default: all of it)',
       bytes,
     )
+    .option(
+      '--prefix-cache-dir <folder>',
+      'keep prefixes on disk too, for the next start and other processes',
+    )
+    .option('--prefix-cache-disk-bytes <size>', 'most bytes of that folder (default: 16GiB)', bytes)
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
@@ -105,6 +110,8 @@ export interface EngineFlags extends HubFlags, KvFlags {
   readonly kvMemory?: number;
   readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
+  readonly prefixCacheDir?: string;
+  readonly prefixCacheDiskBytes?: number;
   readonly blockTokens?: '16' | '32' | '64';
 }
 
@@ -136,6 +143,8 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
     ...(flags.prefixCache === false ? { prefixCache: false } : {}),
     ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
+    ...(flags.prefixCacheDir === undefined ? {} : { prefixCacheDir: flags.prefixCacheDir }),
+    ...(flags.prefixCacheDiskBytes === undefined ? {} : { prefixCacheDiskBytes: flags.prefixCacheDiskBytes }),
     ...kvOptions(flags),
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),

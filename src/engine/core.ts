@@ -66,11 +66,16 @@ export class EngineCore {
     this.#rows = new PreparedRows(program.sampler);
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#outbox = new Outbox(options.onEvents);
-    this.#memory = new RowMemory(options, (sequence, error) => {
-      if (error !== null) this.#finish(sequence, 'error', error);
-      this.#outbox.flush();
-      this.#wakeUp();
-    });
+    this.#memory = new RowMemory(
+      options,
+      (sequence, error) => {
+        if (error !== null) this.#finish(sequence, 'error', error);
+        this.#outbox.flush();
+        this.#wakeUp();
+      },
+      () => this.#wakeUp(),
+      () => this.#pacing.costs.token,
+    );
     const lists = { waiting: this.#waiting, running: this.#running, leaving: this.#leaving };
     this.#planner = new Planner(options.scheduler, this.#memory, this.#pacing, lists);
     this.#enrolment = new Enrolment(options, this.#rows, this.#memory, this.#pacing);
@@ -136,13 +141,14 @@ export class EngineCore {
       for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'cancelled', null);
     this.#wakeUp();
     await this.#done;
-    this.#memory.close();
+    await this.#memory.close();
   }
 
-  /** Forgets the cached prefixes. Rows keep what they have, and what they have is not cached any more. */
-  clearPrefixes(): void {
-    this.#memory.prefixes?.clear();
+  /** Forgets the cached prefixes, at once in memory and then on disk. Rows keep what they have, and what they have is not cached any more. */
+  async clearPrefixes(): Promise<void> {
+    const cleared = this.#memory.prefixes?.clear();
     this.#wakeUp();
+    await cleared;
   }
 
   /** A fault in the loop itself must not leave readers waiting for ever. */

@@ -18,6 +18,8 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     kvMemory: options.kvMemory,
     prefixCache: options.prefixCache ?? true,
     prefixCacheBytes: options.prefixCacheBytes,
+    prefixCacheDir: options.prefixCacheDir,
+    prefixCacheDiskBytes: options.prefixCacheDiskBytes,
     maxContext: options.maxContext,
     maxRows: options.maxRows,
     maxBatchTokens: options.maxBatchTokens,

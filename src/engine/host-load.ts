@@ -4,7 +4,6 @@ import type { Device, Program } from '../device/device.js';
 import { kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { KvPlan } from '../kv/policy.js';
-import { prefixLimits } from '../kv/prefix-limits.js';
 import type { KvSizing } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import { familyOf, parseModelConfig } from '../models/families.js';
@@ -25,7 +24,7 @@ import { openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
-import { prefixIdentity } from './prefix-identity.js';
+import { openPrefixes } from './prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits, LoadProgress, LogEntry } from './types.js';
 
@@ -87,6 +86,9 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
 
     const info = describe(config, model, chosen, kv, sizing, limits);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
+    const prefixes = config.prefixCache
+      ? await openPrefixes(config, weights.config, device, kv, pool, onLog)
+      : null;
     const core = new EngineCore({
       device,
       program,
@@ -96,21 +98,7 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       vocabSize: weights.config.vocabSize,
       limits,
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0),
-      prefixes: config.prefixCache
-        ? {
-            identity: prefixIdentity(
-              config.weights.kind === 'folder' ? config.weights.path : config.weights.name,
-              weights.config,
-              config.quantize,
-              device.info,
-              kv,
-              blockTokens,
-            ),
-            ...(config.prefixCacheBytes === undefined
-              ? {}
-              : { limits: prefixLimits(pool.spec, config.prefixCacheBytes) }),
-          }
-        : null,
+      prefixes,
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),

@@ -10,6 +10,8 @@ import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.j
 export const DEFAULT_MAX_ROWS = 16;
 export const DEFAULT_MAX_QUEUE = 256;
 export const DEFAULT_BLOCK_TOKENS = 16;
+/** What the prefix cache may take on disk unasked. */
+export const DEFAULT_DISK_BYTES = 16 * 2 ** 30;
 /** Waiting so long weighs as much as one step of priority. */
 export const AGEING_MS = 2000;
 /** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
@@ -62,11 +64,19 @@ export function checkOptions(config: EngineOptions): void {
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       throw invalidOption(name, value, 'a whole number above 0');
   }
-  const { prefixCache, prefixCacheBytes: cap } = config;
+  const { prefixCache, prefixCacheBytes: cap, prefixCacheDir: folder, prefixCacheDiskBytes: disk } = config;
   if (prefixCache !== undefined && typeof prefixCache !== 'boolean')
     throw invalidOption('prefixCache', prefixCache, 'true or false');
   if (cap !== undefined && !(Number.isSafeInteger(cap) && cap >= 0))
     throw invalidOption('prefixCacheBytes', cap, 'a whole number');
+  if (folder !== undefined && (typeof folder !== 'string' || folder === ''))
+    throw invalidOption('prefixCacheDir', folder, 'a folder');
+  if (folder !== undefined && prefixCache === false)
+    throw invalidOption('prefixCacheDir', folder, 'a folder, where prefixes are cached');
+  if (disk !== undefined && folder === undefined)
+    throw invalidOption('prefixCacheDiskBytes', disk, 'a size, beside `prefixCacheDir`');
+  if (disk !== undefined && !(Number.isSafeInteger(disk) && disk >= 1))
+    throw invalidOption('prefixCacheDiskBytes', disk, 'a whole number above 0');
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
   readKvOptions(config);

@@ -32,19 +32,20 @@ export class EngineHost {
         this.#loaded?.core.cancel(message.request);
         return;
       case 'clear-prefixes':
+        void this.#loaded?.core.clearPrefixes().then(() => this.#stats(message.query));
+        return;
       case 'stats':
-        if (this.#loaded === null) return;
-        if (message.type === 'clear-prefixes') this.#loaded.core.clearPrefixes();
-        this.#post({
-          type: 'stats',
-          query: message.query,
-          stats: toWireStats(this.#loaded.core.stats()),
-        });
+        this.#stats(message.query);
         return;
       case 'close':
         void this.#close(message.drain);
         return;
     }
+  }
+
+  #stats(query: number): void {
+    if (this.#loaded === null) return;
+    this.#post({ type: 'stats', query, stats: toWireStats(this.#loaded.core.stats()) });
   }
 
   async #load(config: HostConfig): Promise<void> {

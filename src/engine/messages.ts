@@ -25,6 +25,8 @@ export interface HostConfig {
   readonly kvMemory: number | undefined;
   readonly prefixCache: boolean;
   readonly prefixCacheBytes: number | undefined;
+  readonly prefixCacheDir: string | undefined;
+  readonly prefixCacheDiskBytes: number | undefined;
   readonly maxContext: number | undefined;
   readonly maxRows: number | undefined;
   readonly maxBatchTokens: number | undefined;

@@ -13,9 +13,11 @@ import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { BlockPool } from '../kv/block-pool.js';
 import { chainRoot } from '../kv/chain-keys.js';
+import type { DiskTier } from '../kv/disk-tier.js';
 import { PrefixCache, ROOT } from '../kv/prefix-cache.js';
 import { type PrefixLimits, prefixBlockBytes } from '../kv/prefix-limits.js';
 import { asKvantError } from './core-errors.js';
+import { PrefixDisk } from './prefix-disk.js';
 import type { StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 import { SequencePrefix } from './sequence-prefix.js';
@@ -27,11 +29,15 @@ export interface PrefixOptions {
   readonly identity: string;
   /** Most blocks that are kept while no sequence holds them. Default: all. */
   readonly limits?: PrefixLimits | undefined;
+  /** Keeps blocks beyond the life of the process. */
+  readonly disk?: DiskTier | null | undefined;
 }
 
 export class Prefixes {
   readonly main: PrefixCache;
   readonly young: PrefixCache | null;
+  /** Null where nothing is kept on disk. */
+  readonly disk: PrefixDisk | null;
   /** Copies under way. */
   copying = 0;
   readonly #pool: KvPool;
@@ -51,7 +57,10 @@ export class Prefixes {
   #hitTokens = 0;
   #resumedTokens = 0;
 
-  /** `onCopied` is told when a copy that a sequence goes on in has been made, or has failed. */
+  /**
+   * `onCopied` is told when a copy that a sequence goes on in has been made, or has failed; `onRestored` when a sequence
+   * need not wait for the disk any more. `tokenMs`: what it takes to compute a token, 0 if unknown.
+   */
   constructor(
     options: PrefixOptions,
     pool: KvPool,
@@ -59,6 +68,8 @@ export class Prefixes {
     young: BlockPool | null,
     youngTokens: number,
     onCopied: (sequence: Sequence, error: KvantError | null) => void,
+    onRestored: () => void,
+    tokenMs: () => number,
   ) {
     const { blockTokens } = pool.spec;
     this.#pool = pool;
@@ -69,9 +80,28 @@ export class Prefixes {
     this.#root = chainRoot(options.identity);
     this.#blockBytes = prefixBlockBytes(pool.spec);
     this.#onCopied = onCopied;
-    this.main = new PrefixCache({ pool: blocks, blockTokens, limit: options.limits?.blocks });
-    this.young =
-      young === null ? null : new PrefixCache({ pool: young, blockTokens, limit: options.limits?.young });
+    const { limits, disk } = options;
+    const cache = (of: BlockPool, isYoung: boolean): PrefixCache =>
+      new PrefixCache({
+        pool: of,
+        blockTokens,
+        limit: isYoung ? limits?.young : limits?.blocks,
+        ...(disk == null ? {} : { onPublish: (...args) => this.disk?.published(isYoung, ...args) }),
+      });
+    this.main = cache(blocks, false);
+    this.young = young === null ? null : cache(young, true);
+    this.disk =
+      disk == null
+        ? null
+        : new PrefixDisk(
+            disk,
+            pool,
+            { cache: this.main, pool: blocks, blockBytes: this.#blockBytes.blocks },
+            young === null ? null : { cache: this.young!, pool: young, blockBytes: this.#blockBytes.young },
+            youngTokens,
+            tokenMs,
+            onRestored,
+          );
   }
 
   /** Makes a sequence known, before it waits. */
@@ -90,7 +120,7 @@ export class Prefixes {
     for (const row of leaving) if (this.#leads(row)) leaders.push(row);
     for (const sequence of waiting) {
       this.#look(sequence, running.length);
-      sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders);
+      sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders) || (this.disk?.look(sequence) ?? false);
     }
   }
 
@@ -226,8 +256,14 @@ export class Prefixes {
       );
   }
 
-  /** Forgets all; running rows keep what they have, and enter no more. */
-  clear(): void {
+  /** Forgets all, on disk too; running rows keep what they have, and enter no more. */
+  async clear(): Promise<void> {
+    this.forget();
+    await this.disk?.clear();
+  }
+
+  /** Forgets what is in memory. */
+  forget(): void {
     this.#generation++;
     this.main.clear();
     this.young?.clear();
@@ -247,6 +283,7 @@ export class Prefixes {
       bytes: bytes(main.size, young?.size ?? 0),
       idleBytes: bytes(this.#blocks.cold, this.#youngBlocks?.cold ?? 0),
       maxBytes: bytes(main.limit, young?.limit ?? 0),
+      ...(this.disk === null ? {} : { disk: this.disk.stats() }),
     };
   }
 

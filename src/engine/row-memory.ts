@@ -31,17 +31,19 @@ export class RowMemory {
   readonly #conversions: Conversions;
   readonly #freeTables: BlockTable[] = [];
 
-  /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be. */
+  /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be; for the rest see Prefixes. */
   constructor(
     { pool, limits, scheduler, prefixes }: Pick<CoreOptions, 'pool' | 'limits' | 'scheduler' | 'prefixes'>,
     onMoved: (sequence: Sequence, error: KvantError | null) => void,
+    onRestored: () => void,
+    tokenMs: () => number,
   ) {
     const { young } = pool.spec;
     this.#blocks = new BlockPool(pool.spec.blocks);
     this.#young = young ? new BlockPool(young.blocks) : null;
     const { youngTokens } = scheduler;
     this.prefixes = prefixes
-      ? new Prefixes(prefixes, pool, this.#blocks, this.#young, youngTokens, onMoved)
+      ? new Prefixes(prefixes, pool, this.#blocks, this.#young, youngTokens, onMoved, onRestored, tokenMs)
       : null;
     this.#conversions = new Conversions(pool, this.prefixes, onMoved);
     for (let slot = limits.maxRows - 1; slot >= 0; slot--)
@@ -59,7 +61,8 @@ export class RowMemory {
 
   /** Nothing is being moved. */
   get settled(): boolean {
-    return this.#conversions.blocks + (this.prefixes?.copying ?? 0) === 0;
+    const { copying = 0, disk = null } = this.prefixes ?? {};
+    return this.#conversions.blocks + copying + (disk?.restoring ?? 0) === 0;
   }
 
   /** Tells the scheduler what there is. `leaving` and those of `running` that give way soon bring theirs back. */
@@ -97,9 +100,10 @@ export class RowMemory {
     sequence.table = null;
   }
 
-  /** Forgets all prefixes, and throws if a block is still in use. */
-  close(): void {
-    this.prefixes?.clear();
+  /** When nothing is being moved: ends the disk tier, forgets all prefixes, and throws if a block is still in use. */
+  async close(): Promise<void> {
+    await this.prefixes?.disk?.close();
+    this.prefixes?.forget();
     this.#blocks.check(0);
     this.#young?.check(0);
   }

@@ -21,8 +21,11 @@ export class SequencePrefix {
   cold = 0;
   /** A block of whose tokens only the first few are the sequence's own, to be copied behind the chain; −1 for none. */
   part = -1;
-  /** A running row is about to enter what it would compute itself. */
+  /** A running row is about to enter what it would compute itself, or it is read from disk. */
   awaits = false;
+
+  /** How often it was restored from disk. */
+  restores = 0;
 
   // While it runs.
   /** Tokens that retired steps have stored. */
@@ -49,6 +52,7 @@ export class SequencePrefix {
   /** Back in the queue: it is looked up anew. */
   requeue(): void {
     this.version = -1;
+    this.restores = 0;
     this.tokens = 0;
     this.cold = 0;
     this.stored = 0;

@@ -5,6 +5,7 @@
 
 import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
+import type { DiskStats } from '../kv/disk-tier.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
@@ -81,6 +82,10 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCache?: boolean;
   /** Most bytes of the KV cache that are kept while no request uses them. Default: all of it, as long as nobody needs it. */
   readonly prefixCacheBytes?: number;
+  /** A folder in which prefixes are kept beyond the life of the engine. Processes may share it. Default: none. */
+  readonly prefixCacheDir?: string;
+  /** Most bytes of that folder, whatever models they are of. Default: 16 GiB. */
+  readonly prefixCacheDiskBytes?: number;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
   /** Name that the model is served under. Default: the model argument. */
@@ -333,6 +338,15 @@ export interface PrefixCacheStats {
   readonly bytes: number;
   readonly idleBytes: number;
   readonly maxBytes: number;
+  /** Absent without a folder. */
+  readonly disk?: PrefixDiskStats;
+}
+
+/** What the folder of the prefix cache has, and has been used for by this engine. */
+export interface PrefixDiskStats extends DiskStats {
+  /** Blocks that came back into memory, and the tokens they hold. */
+  readonly restoredBlocks: number;
+  readonly restoredTokens: number;
 }
 
 export interface CloseOptions {

@@ -7,7 +7,7 @@
  * Several signatures (models, formats) share a folder and its byte cap. Whatever has another name is left alone.
  */
 
-import { createHash } from 'node:crypto';
+import { createHash, randomInt } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { type DiskFs, systemCode } from './disk-fs.js';
@@ -21,7 +21,7 @@ export interface DiskEntry {
 const SIGNATURE = /^[0-9a-f]{32}$/;
 const PREFIX = /^[0-9a-f]{2}$/;
 const BLOCK = /^([0-9a-f]{32})\.kvb$/;
-const TEMPORARY = /^[0-9a-f]{32}\.([0-9a-f]{8})-(\d+)-\d+\.tmp$/;
+const TEMPORARY = /^[0-9a-f]{32}\.([0-9a-f]{8})-(\d+)-\d+-\d+\.tmp$/;
 /** What is in a signature's folder beside blocks. */
 export const ABOUT = 'about.json';
 const HOST = createHash('sha256').update(hostname()).digest('hex').slice(0, 8);
@@ -44,6 +44,8 @@ export class DiskIndex {
   /** Least recently used first. */
   readonly #entries = new Map<string, DiskEntry>();
   #bytes = 0;
+  /** Of this index among others of the process. */
+  readonly #number = randomInt(2 ** 32);
   #temporary = 0;
 
   constructor(fs: DiskFs, folder: string) {
@@ -105,7 +107,7 @@ export class DiskIndex {
 
   /** A name that no process uses a second time, beside where the block will be. */
   temporaryPathOf(signature: string, key: string): string {
-    const name = `${key}.${HOST}-${process.pid}-${Date.now()}${this.#temporary++}.tmp`;
+    const name = `${key}.${HOST}-${process.pid}-${this.#number}-${this.#temporary++}.tmp`;
     return join(this.folderOf(signature, key), name);
   }
 

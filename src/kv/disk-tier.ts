@@ -12,9 +12,11 @@ import { createHash } from 'node:crypto';
 import * as nodeFs from 'node:fs/promises';
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
-import { type BlockIdentity, blockFileBytes, decodeBlock, hasMagic, MAGIC } from './disk-format.js';
-import { type DiskFile, type DiskFs, readFully, systemCode, writeFully } from './disk-fs.js';
+import { DiskCounts } from './disk-counts.js';
+import { blockFileBytes, hasMagic, MAGIC } from './disk-format.js';
+import { type DiskFs, readFully, systemCode, writeFully } from './disk-fs.js';
 import { ABOUT, type DiskEntry, DiskIndex } from './disk-index.js';
+import { type DiskBlock, DiskReader } from './disk-reader.js';
 import { type DiskWrite, DiskWriter } from './disk-writer.js';
 import { Outage } from './outage.js';
 
@@ -39,33 +41,6 @@ export interface DiskFault {
   readonly code: string | null;
 }
 
-export interface DiskBlock {
-  /** 32 hexadecimal digits. */
-  readonly key: string;
-  readonly tokens: Uint32Array;
-}
-
-export interface DiskCounts {
-  /** Blocks read and found good, and their bytes. */
-  readBlocks: number;
-  readBytes: number;
-  writtenBlocks: number;
-  writtenBytes: number;
-  /** Blocks not written: the queue was full, the file system failed, or the cap is smaller than the block. */
-  dropped: number;
-  /** Files removed for others. */
-  evicted: number;
-  /** Files not as they were written. */
-  corrupt: number;
-  /** Names and files in the folder that are not ours, and those of other versions. */
-  foreign: number;
-  /** Failures of the file system. */
-  readErrors: number;
-  writeErrors: number;
-  /** Reads given up because they took too long. */
-  slowReads: number;
-}
-
 export interface DiskStats extends DiskCounts {
   readonly files: number;
   readonly bytes: number;
@@ -79,40 +54,22 @@ export interface DiskStats extends DiskCounts {
 
 const QUEUE_BYTES = 64 * 2 ** 20;
 const DRAIN_MS = 5000;
-/** Files read at once, by all reads together: with the one that is written they leave threads to the rest of the process. */
-const READS_AT_ONCE = 2;
-/** Failures in a row that make an outage: one bad file does not. */
-const BAD_READS = 3;
 /** How often the folder is looked through for what other processes have written. */
 const RESCAN_MS = 30_000;
 
 export class DiskTier {
-  readonly counts: DiskCounts = {
-    readBlocks: 0,
-    readBytes: 0,
-    writtenBlocks: 0,
-    writtenBytes: 0,
-    dropped: 0,
-    evicted: 0,
-    corrupt: 0,
-    foreign: 0,
-    readErrors: 0,
-    writeErrors: 0,
-    slowReads: 0,
-  };
+  readonly counts = new DiskCounts();
   readonly #fs: DiskFs;
   readonly #now: () => number;
   readonly #maxBytes: number;
   readonly #signature: string;
   readonly #index: DiskIndex;
+  readonly #reader: DiskReader;
   readonly #writer: DiskWriter;
   readonly #readOutage: Outage;
   readonly #writeOutage: Outage;
-  #reads = 0;
-  #badReads = 0;
   /** Names in the folder that are not ours. */
   #foreignNames = 0;
-  readonly #readers: (() => void)[] = [];
   #scanned = 0;
   #scanning: Promise<void> | null = null;
   #closed = false;
@@ -143,6 +100,17 @@ export class DiskTier {
     this.#index = new DiskIndex(this.#fs, folder);
     this.#readOutage = new Outage(this.#now, (code) => onFault?.({ what: 'read', code }));
     this.#writeOutage = new Outage(this.#now, (code) => onFault?.({ what: 'write', code }));
+    this.#reader = new DiskReader({
+      fs: this.#fs,
+      index: this.#index,
+      signature: this.#signature,
+      counts: this.counts,
+      outage: this.#readOutage,
+      now: this.#now,
+      discard: async (entry) => {
+        await this.#unlink(entry);
+      },
+    });
     this.#writer = new DiskWriter({
       fs: this.#fs,
       index: this.#index,
@@ -209,37 +177,8 @@ export class DiskTier {
     timeoutMs: number,
   ): Promise<Uint8Array[]> {
     if (this.#closed || this.#readOutage.lasts) return [];
-    const done = new Array<Uint8Array | null>(blocks.length).fill(null);
-    const run = { over: false };
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<'late'>((resolve) => {
-      timer = setTimeout(() => resolve('late'), timeoutMs);
-    });
-    const all = Promise.all(
-      blocks.map(async (block, i) => {
-        await this.#reader();
-        try {
-          if (!run.over) done[i] = await this.#readBlock(block, dataBytes, depth + i);
-          // What follows a gap is of no use.
-          if (done[i] === null) run.over = true;
-        } finally {
-          this.#reads--;
-          this.#readers.shift()?.();
-        }
-      }),
-    );
-    const outcome = await Promise.race([all, late]);
-    clearTimeout(timer);
-    run.over = true;
-    if (outcome === 'late') {
-      this.counts.slowReads++;
-      this.#readOutage.fail('slow');
-    }
-    const gap = done.indexOf(null);
-    const data = (gap < 0 ? done : done.slice(0, gap)) as Uint8Array[];
+    const data = await this.#reader.read(blocks, dataBytes, depth, timeoutMs);
     for (let i = data.length - 1; i >= 0; i--) this.#index.use(this.#signature, blocks[i]!.key);
-    for (const { length } of data) this.counts.readBytes += length;
-    this.counts.readBlocks += data.length;
     return data;
   }
 
@@ -264,9 +203,16 @@ export class DiskTier {
 
   /** Removes all blocks of this signature, and those that wait. */
   async clear(): Promise<void> {
+    const gone = this.#index.of(this.#signature);
+    for (const entry of gone) this.#index.remove(entry);
     this.#writer.drop();
-    await this.#writer.idle();
-    for (const entry of this.#index.of(this.#signature)) {
+    const { current } = this.#writer;
+    if (current !== null) {
+      await this.#writer.turn();
+      const entry = this.#index.get(this.#signature, current.key);
+      if (entry !== undefined) gone.push(entry);
+    }
+    for (const entry of gone) {
       this.#index.remove(entry);
       await this.#unlink(entry).catch(() => this.counts.writeErrors++);
     }
@@ -288,47 +234,6 @@ export class DiskTier {
     await Promise.race([Promise.all([this.#writer.idle(), this.#scanning]), late]);
     clearTimeout(timer);
     this.#writer.drop();
-  }
-
-  async #readBlock(block: DiskBlock, dataBytes: number, depth: number): Promise<Uint8Array | null> {
-    const entry = this.#index.get(this.#signature, block.key);
-    if (entry === undefined) return null;
-    const identity: BlockIdentity = { signature: this.#signature, ...block };
-    let file: DiskFile | null = null;
-    try {
-      file = await this.#fs.open(this.#index.pathOf(entry), 'r');
-      const { size } = await file.stat();
-      const expected = blockFileBytes(block.tokens.length, dataBytes);
-      // A longer one is corrupt, and found to be, by any byte too many.
-      const bytes = new Uint8Array(Math.min(size, expected + 1));
-      const count = await readFully(file, bytes);
-      const data = decodeBlock(bytes.subarray(0, count), identity, dataBytes);
-      if (typeof data !== 'string') {
-        await dated(file, this.#now() - depth);
-        this.#badReads = 0;
-        this.#readOutage.end();
-        return data;
-      }
-      this.#index.remove(entry);
-      if (data === 'corrupt') this.counts.corrupt++;
-      else this.counts.foreign++;
-      if (data === 'corrupt') await this.#unlink(entry).catch(() => {});
-    } catch (error) {
-      this.#index.remove(entry);
-      // Another process may have removed it.
-      if (systemCode(error) !== 'ENOENT') {
-        this.counts.readErrors++;
-        if (++this.#badReads >= BAD_READS) this.#readOutage.fail(systemCode(error));
-      }
-    } finally {
-      await file?.close().catch(() => {});
-    }
-    return null;
-  }
-
-  async #reader(): Promise<void> {
-    if (this.#reads >= READS_AT_ONCE) await new Promise<void>((resolve) => this.#readers.push(resolve));
-    this.#reads++;
   }
 
   /** Removes the files that were used longest ago, until so many more bytes are within the cap. */
@@ -389,11 +294,6 @@ export class DiskTier {
       // It is there, or there is no room for it.
     }
   }
-}
-
-/** The date of a file says when it was last used. That of a file system that does not let us is another one. */
-async function dated(file: DiskFile, ms: number): Promise<void> {
-  await file.utimes(new Date(ms), new Date(ms)).catch(() => {});
 }
 
 function unusable(folder: string, code: string, cause: unknown): KvantError {

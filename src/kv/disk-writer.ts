@@ -1,9 +1,9 @@
 /** Writes blocks behind, one file at a time, from a queue of bounded bytes. */
 
+import type { DiskCounts } from './disk-counts.js';
 import { blockFileBytes, encodeHead } from './disk-format.js';
 import { type DiskFile, type DiskFs, systemCode, writeFully } from './disk-fs.js';
 import type { DiskIndex } from './disk-index.js';
-import type { DiskCounts } from './disk-tier.js';
 import type { Outage } from './outage.js';
 
 export interface DiskWrite {
@@ -46,6 +46,11 @@ export class DiskWriter {
 
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** The block that is being written. */
+  get current(): DiskWrite | null {
+    return this.#current;
   }
 
   has(key: string): boolean {

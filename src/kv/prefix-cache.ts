@@ -79,6 +79,11 @@ export class PrefixCache implements Keeper {
     return this.#index.size;
   }
 
+  /** Number of the entry that a block is, and no other ever was; 0 for a block that is none. */
+  serial(block: number): number {
+    return this.#index.filled(block) > 0 ? this.#index.serial(block) : 0;
+  }
+
   /** Another number whenever `find` or `findPart` might answer otherwise. */
   get version(): number {
     return this.inserted + this.evicted + this.#cleared;

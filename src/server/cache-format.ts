@@ -1,8 +1,8 @@
 /** What `/v1/cache` answers with. */
-import type { EngineStats } from '../engine/types.js';
+import type { EngineStats, PrefixDiskStats } from '../engine/types.js';
 import type { EnginePort } from './engine-port.js';
 
-/** `memory` is null where no prefixes are cached. */
+/** `disk` is null without a folder; `memory` is null where no prefixes are cached. */
 export function cacheBody({ info }: EnginePort, { prefixCache: cache, preemptions }: EngineStats): object {
   return {
     object: 'cache',
@@ -23,5 +23,28 @@ export function cacheBody({ info }: EnginePort, { prefixCache: cache, preemption
             idle_bytes: cache.idleBytes,
             max_bytes: cache.maxBytes,
           },
+    disk: cache?.disk === undefined ? null : diskBody(cache.disk),
+  };
+}
+
+function diskBody(disk: PrefixDiskStats): object {
+  return {
+    restored_blocks: disk.restoredBlocks,
+    restored_tokens: disk.restoredTokens,
+    files: disk.files,
+    bytes: disk.bytes,
+    max_bytes: disk.maxBytes,
+    read_bytes: disk.readBytes,
+    written_bytes: disk.writtenBytes,
+    queued_bytes: disk.queuedBytes,
+    evictions: disk.evicted,
+    dropped: disk.dropped,
+    corrupt: disk.corrupt,
+    foreign: disk.foreign,
+    read_errors: disk.readErrors,
+    write_errors: disk.writeErrors,
+    slow_reads: disk.slowReads,
+    reading: disk.reading,
+    writing: disk.writing,
   };
 }

@@ -1,6 +1,6 @@
 /** Prometheus metrics. The engine's gauges are read when they are scraped, not while it works. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { EngineStats } from '../engine/types.js';
+import type { EngineStats, PrefixDiskStats } from '../engine/types.js';
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
@@ -111,6 +111,7 @@ export class ServerMetrics {
         'Blocks of the prefix cache that gave way to others.',
         (s) => s.prefixCache?.evictions ?? 0,
       ),
+      ...diskMetrics(gauge, total),
       gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
       gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
       total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),
@@ -140,4 +141,85 @@ export class ServerMetrics {
     for (const copy of this.#stats) copy(stats);
     return this.registry.metrics();
   }
+}
+
+type Metric = (
+  name: string,
+  help: string,
+  read: (stats: EngineStats) => number,
+) => (stats: EngineStats) => void;
+
+function diskMetrics(gauge: Metric, total: Metric): ReturnType<Metric>[] {
+  const of =
+    (read: (disk: PrefixDiskStats) => number) =>
+    ({ prefixCache }: EngineStats): number =>
+      prefixCache?.disk === undefined ? 0 : read(prefixCache.disk);
+  const name = (rest: string): string => `kvant_prefix_disk_${rest}`;
+  return [
+    gauge(
+      name('bytes'),
+      'Bytes of the files in the folder of the prefix cache.',
+      of((d) => d.bytes),
+    ),
+    gauge(
+      name('files'),
+      'Files in that folder.',
+      of((d) => d.files),
+    ),
+    gauge(
+      name('queued_bytes'),
+      'Bytes that wait to be written to it.',
+      of((d) => d.queuedBytes),
+    ),
+    gauge(
+      name('reading'),
+      '1 while the folder is read, 0 while it is left alone after failures.',
+      of((d) => Number(d.reading)),
+    ),
+    gauge(
+      name('writing'),
+      '1 while the folder is written to, 0 while it is left alone after failures.',
+      of((d) => Number(d.writing)),
+    ),
+    total(
+      name('restored_tokens_total'),
+      'Tokens whose KV came back from disk.',
+      of((d) => d.restoredTokens),
+    ),
+    total(
+      name('read_bytes_total'),
+      'Bytes of KV read from disk.',
+      of((d) => d.readBytes),
+    ),
+    total(
+      name('written_bytes_total'),
+      'Bytes written to disk.',
+      of((d) => d.writtenBytes),
+    ),
+    total(
+      name('evictions_total'),
+      'Files removed for others.',
+      of((d) => d.evicted),
+    ),
+    total(
+      name('dropped_total'),
+      'Blocks not written: too many waited, or the disk failed.',
+      of((d) => d.dropped),
+    ),
+    total(
+      name('corrupt_total'),
+      'Files that were not as they had been written.',
+      of((d) => d.corrupt),
+    ),
+    total(
+      name('foreign_total'),
+      'Names and files in the folder that are not ours.',
+      of((d) => d.foreign),
+    ),
+    total(
+      name('errors_total'),
+      'Failures of the file system, and reads that took too long.',
+      of((d) => d.readErrors + d.writeErrors + d.slowReads),
+    ),
+  ];
 }

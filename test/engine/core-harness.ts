@@ -18,6 +18,7 @@ import type { TokenTable } from '../../src/text/token-bytes.js';
 import { OracleDevice } from './oracle-device.js';
 
 export const VOCAB = 97;
+const F16 = { kind: 'float', dtype: 'f16' } as const;
 
 export interface Answer {
   text: string;
@@ -83,7 +84,8 @@ export class Harness {
     };
     const device = new OracleDevice({ vocab: VOCAB, ...(poison === undefined ? {} : { poison }) });
     const pool = device.createKvPool({
-      layers: [],
+      // As many bytes as a token has in the oracle's store.
+      layers: [{ kvHeads: 1, headDim: 1, key: F16, value: F16, group: 0 }],
       blocks,
       blockTokens,
       slots: limits.maxRows,

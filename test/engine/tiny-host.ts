@@ -24,6 +24,8 @@ export function loadTiny(
       kvMemory: undefined,
       prefixCache: false,
       prefixCacheBytes: undefined,
+      prefixCacheDir: undefined,
+      prefixCacheDiskBytes: undefined,
       maxContext: 128,
       maxRows: 4,
       maxBatchTokens: 24,

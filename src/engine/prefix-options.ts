@@ -1,0 +1,81 @@
+/** What the core is told of the prefix cache: whose blocks these are, how many may stay, and where else they are kept. */
+
+import { readFile } from 'node:fs/promises';
+import type { Device } from '../device/device.js';
+import type { KvPool } from '../device/kv.js';
+import { type DiskFault, DiskTier } from '../kv/disk-tier.js';
+import type { KvPlan } from '../kv/policy.js';
+import { prefixLimits } from '../kv/prefix-limits.js';
+import type { ModelConfig } from '../models/config.js';
+import { weightsFingerprint } from '../weights/fingerprint.js';
+import { DEFAULT_DISK_BYTES } from './host-options.js';
+import type { HostConfig } from './messages.js';
+import { prefixIdentity } from './prefix-identity.js';
+import type { PrefixOptions } from './prefixes.js';
+import type { LogEntry } from './types.js';
+
+/** Errors: `prefix-cache-dir-unusable`. */
+export async function openPrefixes(
+  config: HostConfig,
+  model: ModelConfig,
+  device: Device,
+  kv: KvPlan,
+  pool: KvPool,
+  onLog: (entry: LogEntry) => void,
+): Promise<PrefixOptions> {
+  const { weights, quantize, prefixCacheBytes, prefixCacheDir } = config;
+  const { blockTokens } = pool.spec;
+  const identify = (of: string): string => prefixIdentity(of, model, quantize, device.info, kv, blockTokens);
+  await pool.prepare('copy');
+  const limits = prefixCacheBytes === undefined ? {} : { limits: prefixLimits(pool.spec, prefixCacheBytes) };
+  if (prefixCacheDir === undefined)
+    return { identity: identify(weights.kind === 'folder' ? weights.path : weights.name), ...limits };
+
+  await pool.prepare('transfer');
+  // A folder may hold other weights tomorrow.
+  const identity = identify(
+    weights.kind === 'folder'
+      ? await weightsFingerprint(weights.path)
+      : `${weights.name} ${weights.vocab ?? ''}`,
+  );
+  const disk = await DiskTier.open({
+    folder: prefixCacheDir,
+    maxBytes: config.prefixCacheDiskBytes ?? DEFAULT_DISK_BYTES,
+    signature: await signature(identity, device, pool),
+    onFault: (fault) => onLog(faultEntry(fault, prefixCacheDir)),
+  });
+  const { files, bytes, foreign } = disk.stats();
+  onLog({
+    level: 'info',
+    message: 'the prefix cache goes on from disk',
+    fields: { folder: prefixCacheDir, files, bytes, foreign },
+  });
+  return { identity, ...limits, disk };
+}
+
+/**
+ * What blocks from another process must agree in. Beyond what tells blocks apart in one process: how vectors lie in a
+ * block, and what decides the last bits of the numbers.
+ */
+async function signature(identity: string, { info }: Device, { storage }: KvPool): Promise<string> {
+  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(text) as { version: string };
+  const { kind, name, features, attentionSplit } = info;
+  // A CPU's name says how many threads there are, which does not matter.
+  const device = { name: kind === 'cpu' ? null : name, features, attentionSplit };
+  return JSON.stringify({ kvant: version, storage, device, blocks: JSON.parse(identity) as unknown });
+}
+
+function faultEntry({ what, code }: DiskFault, folder: string): LogEntry {
+  if (code === null)
+    return {
+      level: 'info',
+      message: `the prefix cache on disk can be ${what === 'read' ? 'read' : 'written'} again`,
+      fields: { folder },
+    };
+  const message =
+    what === 'read'
+      ? 'the prefix cache on disk cannot be read for now; prompts are computed'
+      : 'the prefix cache on disk cannot be written for now; nothing is kept there';
+  return { level: 'warn', message, fields: { folder, code } };
+}

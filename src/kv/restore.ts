@@ -1,0 +1,128 @@
+/**
+ * Brings blocks from the disk tier back into a prefix cache, ahead of a sequence's prefill: range by range, so that steps
+ * go on in between. What was brought in is in the cache like any other prefix, whoever finds it first.
+ */
+
+import type { KvPool } from '../device/kv.js';
+import type { BlockPool } from './block-pool.js';
+import type { ChainKeys, TokenSource } from './chain-keys.js';
+import { diskKey, diskKeys } from './disk-key.js';
+import type { DiskTier } from './disk-tier.js';
+import { FoundChain, type PrefixCache } from './prefix-cache.js';
+
+export interface RestoreHost {
+  readonly cache: PrefixCache;
+  readonly pool: BlockPool;
+  readonly device: KvPool;
+  /** Id by which the device knows block 0 of the pool. */
+  readonly firstId: number;
+  readonly blockBytes: number;
+  readonly tier: DiskTier;
+  /** Blocks are young ones. */
+  readonly young: boolean;
+  /** Blocks that are left to those who compute. */
+  readonly reserve: number;
+}
+
+/** Bytes read at once, or one block; a range that takes longer than this is given up. */
+const RANGE_BYTES = 8 * 2 ** 20;
+const RANGE_MS = 1000;
+
+export class Restore {
+  readonly #host: RestoreHost;
+  readonly #keys: ChainKeys;
+  readonly #tokens: TokenSource;
+  readonly #most: number;
+  readonly #wanted: () => boolean;
+  readonly #held: number[] = [];
+
+  /** Of a sequence whose first `most` blocks have keys. `wanted`: whether to go on, asked in between. */
+  constructor(
+    host: RestoreHost,
+    keys: ChainKeys,
+    tokens: TokenSource,
+    most: number,
+    wanted: () => boolean = () => true,
+  ) {
+    this.#wanted = wanted;
+    this.#host = host;
+    this.#keys = keys;
+    this.#tokens = tokens;
+    this.#most = most;
+  }
+
+  /** Gives the blocks brought in. Fails as the device does. */
+  async run(): Promise<number> {
+    const { cache, pool, tier, blockBytes, young } = this.#host;
+    const chain = new FoundChain();
+    cache.find(chain, this.#keys, this.#tokens, this.#most);
+    cache.take(chain);
+    this.#held.push(...chain.blocks);
+    const first = chain.length;
+    const range = Math.max(1, Math.floor(RANGE_BYTES / blockBytes));
+    try {
+      const end = first + tier.find(diskKeys(this.#keys, first, this.#most, young));
+      while (this.#wanted() && this.#held.length < end) {
+        const at = this.#held.length;
+        const count = Math.min(range, end - at, this.#room());
+        if (count <= 0) break;
+        const data = await tier.read(this.#blocks(at, count), blockBytes, at, RANGE_MS);
+        // Others have gone on meanwhile.
+        const fits = Math.min(data.length, this.#room());
+        if (!this.#wanted() || fits <= 0 || !(await this.#write(at, data.slice(0, fits)))) break;
+        if (data.length < count) break;
+      }
+      return Math.max(0, this.#held.length - first);
+    } finally {
+      // The last block first.
+      for (let block = this.#held.pop(); block !== undefined; block = this.#held.pop()) pool.release(block);
+    }
+  }
+
+  #room(): number {
+    return this.#host.pool.available - this.#host.reserve;
+  }
+
+  #blocks(at: number, count: number): { key: string; tokens: Uint32Array }[] {
+    const { cache, young } = this.#host;
+    const { blockTokens } = cache;
+    return Array.from({ length: count }, (_, i) => ({
+      key: diskKey(this.#keys, at + i, young),
+      tokens: Uint32Array.from(
+        { length: blockTokens },
+        (_, t) => this.#tokens.tokenAt((at + i) * blockTokens + t)!,
+      ),
+    }));
+  }
+
+  /** Enters blocks from number `at` on in the cache; false if it has no place for them. */
+  async #write(at: number, data: readonly Uint8Array[]): Promise<boolean> {
+    const { cache, pool, device, firstId } = this.#host;
+    const blocks = data.map(() => pool.allocate());
+    try {
+      await device.write(
+        Uint32Array.from(blocks, (block) => block + firstId),
+        data,
+      );
+    } catch (error) {
+      for (const block of blocks) pool.release(block);
+      throw error;
+    }
+    let fits = true;
+    blocks.forEach((block, i) => {
+      const parent = this.#held.at(-1) ?? -1;
+      const entry = fits ? cache.publish(block, parent, this.#keys, at + i, this.#tokens) : -1;
+      if (entry === block) {
+        this.#held.push(block);
+        return;
+      }
+      // Somebody has computed it meanwhile, or the cache was emptied.
+      if (entry >= 0) {
+        pool.retain(entry);
+        this.#held.push(entry);
+      } else fits = false;
+      pool.release(block);
+    });
+    return fits;
+  }
+}
