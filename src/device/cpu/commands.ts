@@ -212,6 +212,7 @@ export function attendCommands(
   precision: Precision,
   q: number,
   out: number,
+  outputsOnly: boolean,
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.spec.layers[node.layer]!;
@@ -230,7 +231,7 @@ export function attendCommands(
     f32Word(node.softcap ?? 0),
     layer.store,
     precision === 'reference' ? 1 : 0,
-    0,
+    outputsOnly ? place.step + 4 * place.layout.outputs : 0,
     0,
     layer.tables,
     layer.spec.maxBlocksPerSlot,

@@ -356,6 +356,7 @@ class Compiler {
           precision,
           at(node.q),
           at(node.out),
+          this.#isOnlySelected(node.out),
         );
       case 'glu':
         return [gluCommand(place, node, at(node.x), at(node.out))];
@@ -374,6 +375,13 @@ class Compiler {
         return sampleCommands(place, node, maxOutputs, at(node.logits), { result, states, slots });
       }
     }
+  }
+
+  /** Whether nothing but the rows of the step's outputs is ever read of a tensor. */
+  #isOnlySelected(tensor: Tensor): boolean {
+    const { graph } = this.#options;
+    const readers = graph.nodes.filter((node) => nodeInputs(node).includes(tensor));
+    return !graph.kept.includes(tensor) && readers.every((node) => node.op === 'select-outputs');
   }
 
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {

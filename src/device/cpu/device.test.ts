@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { Random, roundF16, worstRow } from '../../../test/devices/numbers.js';
 import * as reference from '../../../test/devices/reference.js';
-import { record, rowsStep, setSampling } from '../../../test/devices/run.js';
+import { record, rowsStep, setSampling, stepOf } from '../../../test/devices/run.js';
 import { randomMatrix, vectorSource } from '../../../test/devices/sources.js';
 import type { Device, Program, ProgramLimits } from '../device.js';
 import type { KvFormat, KvPool } from '../kv.js';
@@ -515,5 +515,62 @@ describe('attention on the CPU device', () => {
         ).toBe(true);
       }
     }
+  });
+
+  it('leaves out prompt tokens of which nothing is read, and no others', async () => {
+    const [heads, kvHeads, headDim] = [4, 2, 32];
+    const shape = { heads, kvHeads, headDim };
+    const width = (heads + 2 * kvHeads) * headDim;
+    const limits = { ...LIMITS, maxTokens: 400 };
+    const lengths = [300, 5, 1, 60];
+    const device = await open({ threads: 2 });
+    const pool = device.createKvPool({
+      layers: [{ kvHeads, headDim, key: F16, value: F16, group: 0 }],
+      blocks: 4 * 20,
+      blockTokens: 16,
+      slots: 4,
+      maxBlocksPerSlot: 20,
+    });
+    for (let slot = 0; slot < 4; slot++) {
+      pool.setBlocks(
+        slot,
+        0,
+        Uint32Array.from({ length: 20 }, (_, i) => i * 4 + slot),
+      );
+    }
+    const step = stepOf(lengths, undefined, undefined, limits);
+    const data = new Random(8).normals(step.tokenCount * width);
+    const run = async (outputs: readonly number[], select: boolean): Promise<Float32Array> => {
+      const { graph, tensors } = record((ops) => {
+        const qkv = ops.input('tokens', width);
+        const all = ops.attend(ops.ropeAppend(qkv, { ...shape, layer: 0, rope: null }), {
+          ...shape,
+          layer: 0,
+        });
+        return { qkv, out: ops.keep(select ? ops.selectOutputs(all) : all) };
+      });
+      const program = await device.compile(graph, limits, pool);
+      program.write(tensors.qkv, data);
+      outputs.forEach((token, i) => {
+        step.outputs[i] = token;
+      });
+      step.outputCount = outputs.length;
+      await program.submit(step);
+      const out = await program.read(tensors.out, select ? outputs.length : step.tokenCount);
+      await program.dispose();
+      return out;
+    };
+    expect(await run([], true)).toHaveLength(0);
+    const cases = [[47], [48, 0], [299, 304, 305, 365], [150, 300, 306, 149]];
+    const chosen: Float32Array[] = [];
+    for (const outputs of cases) chosen.push(await run(outputs, true));
+    const all = await run([], false);
+    cases.forEach((outputs, n) => {
+      outputs.forEach((token, i) => {
+        const row = (from: Float32Array, r: number): Float32Array =>
+          from.slice(r * heads * headDim, (r + 1) * heads * headDim);
+        expect(row(chosen[n]!, i), `token ${token}`).toEqual(row(all, token));
+      });
+    });
   });
 });

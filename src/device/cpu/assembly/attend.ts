@@ -3,6 +3,7 @@ import {
 } from './attend-job';
 import { attendSplit, give, takeQueries } from './attend-rows';
 import { merge } from './attend-softmax';
+import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
 
 /**
  * Attention over the paged cache.
@@ -17,9 +18,10 @@ import { merge } from './attend-softmax';
  * for each thread that starts such a unit, and merged by OP_ATTEND_MERGE. Units of several tokens are taken by whoever
  * is free.
  *
- * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, 0, 0,
+ * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, outputs, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done]
- * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
+ * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `outputs`: 0, or the address of the step's outputs if only their results
+ * matter: units of several tokens that hold none are left out. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left.
  */
 const NEXT: usize = 92;
@@ -33,6 +35,8 @@ let tables: usize = 0;
 let partials: usize = 0;
 let partialStride: usize = 0;
 let tileTokens: u32 = 0;
+let outputs: usize = 0;
+let outputCount: u32 = 0;
 /** KV heads of a unit of one token. */
 let span: u32 = 0;
 // The line of work.
@@ -48,8 +52,10 @@ function setUp(p: usize, thread: u32, threads: u32): void {
   tables = load<u32>(p, 60);
   partials = load<u32>(p, 80);
   partialStride = load<u32>(p, 84);
-  const tokens = load<u32>(step);
-  sequences = load<u32>(step, 4);
+  const tokens = load<u32>(step, 4 * STEP_TOKENS);
+  sequences = load<u32>(step, 4 * STEP_SEQUENCES);
+  outputs = load<u32>(p, 52);
+  outputCount = load<u32>(step, 4 * STEP_OUTPUTS);
   // Large tiles share reads, but there must be some for every thread.
   const fair = (tokens * kvHeads + threads * 4 - 1) / (threads * 4);
   tileTokens = max<u32>(1, min<u32>(fair, maxRows / group));
@@ -102,8 +108,9 @@ export function attend(p: usize, thread: u32, threads: u32): void {
       const from = firstSeen(first);
       const to = first + count;
       if (count > 1) {
+        const matters = isWanted(start + t, count);
         while (taken < unit + kvHeads) {
-          whole(table, taken - unit, 1, start + t, first, count, from, to);
+          if (matters) whole(table, taken - unit, 1, start + t, first, count, from, to);
           taken = atomic.add<u32>(p + NEXT, 1);
         }
         unit += kvHeads;
@@ -120,6 +127,13 @@ export function attend(p: usize, thread: u32, threads: u32): void {
     atomic.store<u32>(p + NEXT, 0);
     atomic.store<u32>(p + DONE, 0);
   }
+}
+
+/** Whether the results of some of these tokens are read. */
+function isWanted(token: u32, count: u32): bool {
+  if (outputs == 0) return true;
+  for (let i: u32 = 0; i < outputCount; i++) if (load<u32>(outputs + i * 4) - token < count) return true;
+  return false;
 }
 
 /** A unit that this thread does alone. */
