@@ -155,7 +155,7 @@ async function runSimulation(trace: string | undefined, flags: SimulateFlags): P
   const priorities = arrivals.map(({ priority }) => priority);
   const bound = ttftBound({
     scheduler,
-    costs: { ...machine, token: machine.token + (machine.depth * longest) / 1000 },
+    costs: machine,
     maxRows,
     maxQueue,
     prompt: arrivals.reduce((length, { prompt }) => Math.max(length, prompt), 1),

@@ -117,7 +117,7 @@ export function reportText(report: SimulationReport): string {
     `offered ${rate(report.offered)}, capacity ${rate(report.capacity)}, served ${rate(report.served)} while they came`,
     `decoding rows ${report.meanDecodingRows.toFixed(1)} on average, longest step with any ${ms(report.longestStepMs)} ms, ` +
       `rows that gave way ${report.preemptions}`,
-    `first token within ${ms(report.ttftBoundMs)} ms in any case`,
+    `bound on the first token, were all requests as long as the longest: ${ms(report.ttftBoundMs)} ms`,
     '',
   ];
   const head = ['', 'requests', 'refused', 'late', 'TTFT ms p50', 'p95', 'p99', 'max'];

@@ -34,7 +34,8 @@ export function ttftBound(options: TtftBoundOptions): number {
   const { scheduler, costs, maxRows, maxQueue, prompt, generate, priorities, shares } = options;
   const { minChunk, ageingMs } = scheduler;
   const decodeStep = costs.fixed + costs.row * maxRows;
-  const promptMs = Math.ceil(prompt / minChunk) * costs.chunk + prompt * costs.token;
+  const promptMs =
+    Math.ceil(prompt / minChunk) * costs.chunk + prompt * (costs.token + (costs.depth * prompt) / 2000);
   const share = promptShare(scheduler, costs, decodeStep);
   // A full queue still takes a quarter more from shares that have little in it.
   const ahead = maxQueue + Math.ceil(maxQueue / 4) + maxRows;
