@@ -47,13 +47,16 @@ export function addSimulateCommand(program: Command): void {
     .option('--load <x>', 'rate as a part of the machine’s capacity (default: 0.9)', number(0.001, 1000))
     .option('--rate <x>', 'requests a second, instead of --load', number(0.0001, 1e6))
     .option('--requests <n>', 'how many', integer(1, 1_000_000), 10_000)
-    .option(
-      '--prompt <tokens>',
-      'length of prompts, or from-to, even on a logarithmic scale',
-      lengths,
-      [16, 4000],
+    .addOption(
+      new Option('--prompt <tokens>', 'length of prompts, or from-to, even on a logarithmic scale')
+        .argParser(lengths)
+        .default([16, 4000], '16-4000'),
     )
-    .option('--generate <tokens>', 'length of answers, or from-to', lengths, [1, 256])
+    .addOption(
+      new Option('--generate <tokens>', 'length of answers, or from-to')
+        .argParser(lengths)
+        .default([1, 256], '1-256'),
+    )
     .option('--priorities <list>', 'one of these for each request, such as =-5,0,0,5', integers(-10), [0])
     .option('--keys <n>', 'API keys that send them', integer(1, 64), 1)
     .option('--queue-timeout <seconds>', 'how long they wait for a row at most', number(0.001, 1e6))
