@@ -1,5 +1,5 @@
 /** Cached prefixes over many requests: the host's memory stays flat, and under all that can happen answers stay what they are. */
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import type { GenerateRequest } from '../../src/engine/types.js';
 import { seeded } from '../engine/core-harness.js';
@@ -20,6 +20,8 @@ it('12,000 steps in a pool that is always full leave the heap flat', async () =>
           .result;
       }),
     );
+    // A row that ended has one more step to go.
+    while ((await engine.stats()).slotsUsed > 0) await new Promise((resolve) => setImmediate(resolve));
     if ((await engine.stats()).steps < window) continue;
     window += 2000;
     heaps.push(heapUsed());
@@ -72,14 +74,8 @@ it('500 requests of a real model, many aborted, in a pool of a third of the dema
   }
   await Promise.all(jobs);
   expect(complete).toBeGreaterThan(280);
-  const stats = await engine.stats();
-  expect(stats.prefixCache!.hits).toBeGreaterThan(100);
-  expect(stats).toMatchObject({
-    slotsUsed: 0,
-    blocksUsed: 0,
-    youngBlocksUsed: 0,
-    stepsInFlight: 0,
-    queued: 0,
-  });
+  expect((await engine.stats()).prefixCache!.hits).toBeGreaterThan(100);
+  const nothing = { slotsUsed: 0, blocksUsed: 0, youngBlocksUsed: 0, stepsInFlight: 0, queued: 0 };
+  await vi.waitFor(async () => expect(await engine.stats()).toMatchObject(nothing));
   // close() throws if a block is still held.
 });
