@@ -56,11 +56,11 @@ export class Enrolment {
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
     const entry = { arrival, share, young: this.#memory.startsYoung };
-    return constraints.map((constraint, choice) => {
+    const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation });
-      const sequence = new Sequence(request, choice, draws, output, row, constraint, entry);
-      this.#memory.prefixes?.open(sequence);
-      return sequence;
+      return new Sequence(request, choice, draws, output, row, constraint, entry);
     });
+    this.#memory.prefixes?.open(choices);
+    return choices;
   }
 }

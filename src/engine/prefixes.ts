@@ -12,7 +12,7 @@
 import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { BlockPool } from '../kv/block-pool.js';
-import { chainRoot } from '../kv/chain-keys.js';
+import { ChainKeys, chainRoot } from '../kv/chain-keys.js';
 import type { DiskTier } from '../kv/disk-tier.js';
 import { PrefixCache, ROOT } from '../kv/prefix-cache.js';
 import { type PrefixLimits, prefixBlockBytes } from '../kv/prefix-limits.js';
@@ -104,11 +104,14 @@ export class Prefixes {
           );
   }
 
-  /** Makes a sequence known, before it waits. */
-  open(sequence: Sequence): void {
-    const { cacheSalt } = sequence.request;
+  /** Makes the choices of a request known, before they wait; makes the keys of their prompt once. */
+  open(choices: readonly Sequence[]): void {
+    const { cacheSalt, prompt } = choices[0]!.request;
+    const { blockTokens } = this.#pool.spec;
     const root = cacheSalt === undefined ? this.#root : chainRoot(this.#identity, cacheSalt);
-    sequence.prefix = new SequencePrefix(root, this.#pool.spec.blockTokens, this.young !== null);
+    const keys = new ChainKeys(root, blockTokens);
+    keys.extend(choices[0]!, Math.floor(prompt.length / blockTokens));
+    for (const sequence of choices) sequence.prefix = new SequencePrefix(keys.fork(), this.young !== null);
   }
 
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */

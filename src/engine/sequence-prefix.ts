@@ -1,6 +1,6 @@
 /** What the prefix cache has of one sequence, and what it has got of the cache. */
 
-import { ChainKeys } from '../kv/chain-keys.js';
+import type { ChainKeys } from '../kv/chain-keys.js';
 import { FoundChain } from '../kv/prefix-cache.js';
 
 export class SequencePrefix {
@@ -44,8 +44,9 @@ export class SequencePrefix {
   /** Prompt tokens that the cache had when it first came in; −1 before. */
   cached = -1;
 
-  constructor(root: Uint32Array, blockTokens: number, startsYoung: boolean) {
-    this.keys = new ChainKeys(root, blockTokens);
+  /** `keys`: of its prompt. */
+  constructor(keys: ChainKeys, startsYoung: boolean) {
+    this.keys = keys;
     this.takes = startsYoung ? this.young : this.main;
   }
 

@@ -104,6 +104,10 @@ describe('ChainKeys', () => {
     expect(grown.count).toBe(40);
     for (let block = 0; block < 40; block++) expect(grown.sameAt(block, whole)).toBe(true);
     expect(grown.sameAt(40, whole)).toBe(false);
+    const fork = grown.fork();
+    fork.extend(tokensOf([...tokens, ...tokens]), 80);
+    whole.extend(tokensOf([...tokens, ...tokens.slice(0, 16)]), 41);
+    expect([fork.sameAt(0, whole), fork.sameAt(40, whole), grown.count]).toEqual([true, true, 40]);
     const other = new ChainKeys(chainRoot('m'), 16);
     other.extend(tokensOf([...tokens.slice(0, 40), 1, ...tokens.slice(41)]), 3);
     expect([0, 1, 2].map((block) => other.sameAt(block, whole))).toEqual([true, true, false]);

@@ -66,6 +66,14 @@ export class ChainKeys {
     return this.#count;
   }
 
+  /** Another chain with the same beginning. */
+  fork(): ChainKeys {
+    const other = new ChainKeys(this.#state, this.blockTokens);
+    other.#words = this.#words.slice();
+    other.#count = this.#count;
+    return other;
+  }
+
   /** Makes the keys of the first `blocks` blocks, all of whose tokens are known. */
   extend(tokens: TokenSource, blocks: number): void {
     if (blocks * KEY_WORDS > this.#words.length) {
