@@ -93,11 +93,10 @@ export class EngineCore {
    */
   add(request: CoreRequest, constrain: Constrain | null = null): void {
     try {
-      const error = this.#fault ?? (this.#closing ? shuttingDown() : null);
-      if (error !== null) throw error;
+      if (this.#fault !== null || this.#closing) throw this.#fault ?? shuttingDown();
+      const waiting = this.#waiting;
       const rows = this.#memory.freeRows + this.#leaving.length;
-      const { length } = this.#waiting;
-      this.#waiting.push(...this.#enrolment.enrol(request, constrain, length, rows, this.#now()));
+      waiting.push(...this.#enrolment.enrol(request, constrain, waiting.length, rows, this.#now()));
       this.#counters.accepted(request.prompt.length);
     } catch (error) {
       this.#counters.refused++;

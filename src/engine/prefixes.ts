@@ -2,8 +2,8 @@
  * The prefix cache at work: what waiting sequences find in it, what running ones enter into it, and who waits for whom.
  *
  * A waiting sequence is looked up for every plan, and holds nothing: what it found may be evicted until it comes in.
- * A sequence whose next block a running row is about to enter waits for it, so that many requests with one beginning
- * compute it once. A row enters a block when the step that filled it has retired and the host knows its tokens.
+ * A sequence whose next block a running row is about to enter waits for it (prefix-leaders.ts), so that many requests with one
+ * beginning compute it once. A row enters a block when the step that filled it has retired and the host knows its tokens.
  *
  * With `youngTokens` = N there are two caches. Tokens before N were computed over floats, later ones over what the main pool
  * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and young ones who takes fewer.
@@ -18,6 +18,7 @@ import { PrefixCache, ROOT } from '../kv/prefix-cache.js';
 import { type PrefixLimits, prefixBlockBytes } from '../kv/prefix-limits.js';
 import { asKvantError } from './core-errors.js';
 import { PrefixDisk } from './prefix-disk.js';
+import { PrefixLeaders } from './prefix-leaders.js';
 import type { StepPlan } from './scheduler.js';
 import type { Sequence } from './sequence.js';
 import { SequencePrefix } from './sequence-prefix.js';
@@ -49,7 +50,7 @@ export class Prefixes {
   readonly #root: Uint32Array;
   readonly #blockBytes: PrefixLimits;
   readonly #onCopied: (sequence: Sequence, error: KvantError | null) => void;
-  readonly #leaders: Sequence[] = [];
+  readonly #leaders: PrefixLeaders;
   readonly #copies: Sequence[] = [];
   #generation = 0;
   #lookups = 0;
@@ -76,6 +77,7 @@ export class Prefixes {
     this.#blocks = blocks;
     this.#youngBlocks = young;
     this.#youngTokens = youngTokens;
+    this.#leaders = new PrefixLeaders(blockTokens, youngTokens);
     this.#identity = options.identity;
     this.#root = chainRoot(options.identity);
     this.#blockBytes = prefixBlockBytes(pool.spec);
@@ -117,34 +119,16 @@ export class Prefixes {
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
   look(waiting: readonly Sequence[], running: readonly Sequence[], leaving: readonly Sequence[]): void {
     if (waiting.length === 0) return;
-    const leaders = this.#leaders;
-    leaders.length = 0;
-    for (const row of running) if (this.#leads(row)) leaders.push(row);
-    for (const row of leaving) if (this.#leads(row)) leaders.push(row);
+    this.#leaders.gather(running, leaving, this.#generation);
     for (const sequence of waiting) {
       this.#look(sequence, running.length);
-      sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders) || (this.disk?.look(sequence) ?? false);
+      sequence.prefix!.awaits = this.#leaders.precede(sequence) || (this.disk?.look(sequence) ?? false);
     }
   }
 
   /** Of sequences that come in together one computes what they share. True: others wait for it now; plan again. */
   shareOut(plan: StepPlan, waiting: readonly Sequence[]): boolean {
-    if (plan.admitted < 2) return false;
-    const leaders = this.#leaders;
-    leaders.length = 0;
-    let found = false;
-    for (let i = 0; i < plan.admitted; i++) {
-      const sequence = waiting[plan.admits[i]!]!;
-      const waits = this.#awaitsOne(sequence, leaders);
-      sequence.prefix!.awaits = waits;
-      if (waits) found = true;
-      else leaders.push(sequence);
-    }
-    if (!found) return false;
-    for (const sequence of waiting)
-      if (!sequence.held && !leaders.includes(sequence))
-        sequence.prefix!.awaits = this.#awaitsOne(sequence, leaders);
-    return true;
+    return this.#leaders.shareOut(plan, waiting);
   }
 
   /** A sequence has come in and has an empty table: gives it what it found. */
@@ -335,42 +319,6 @@ export class Prefixes {
     sequence.computed = prefix.tokens;
   }
 
-  #awaitsOne(sequence: Sequence, rows: readonly Sequence[]): boolean {
-    for (const row of rows) if (this.#awaits(sequence, row)) return true;
-    return false;
-  }
-
-  /** Whether `row` is about to enter the block that comes next for a waiting sequence. Nobody waits for lower priorities. */
-  #awaits({ prefix, length, priority }: Sequence, row: Sequence): boolean {
-    if (row.priority < priority) return false;
-    const { blockTokens } = this.#pool.spec;
-    const own = prefix!;
-    const other = row.prefix!;
-    const N = this.#youngTokens;
-    const reaches = reach(row);
-    const limit = Math.min(length - 1, reaches);
-    // In the main pool less than N tokens are of no use, and a row that does not get there enters nothing.
-    if (N === 0 || reaches > N) {
-      const at = Math.max(own.main.length, Math.ceil(N / blockTokens) - 1);
-      if (at >= (row.young ? 0 : other.published) && this.#share(own, other, at, limit)) return true;
-    }
-    if (N === 0 || own.takes === own.main || !row.young) return false;
-    const at = own.young.length;
-    return at >= other.published && this.#share(own, other, at, Math.min(limit, N - 1));
-  }
-
-  /** Two sequences have one block in common, within the first `limit` tokens. */
-  #share(own: SequencePrefix, other: SequencePrefix, at: number, limit: number): boolean {
-    return (at + 1) * this.#pool.spec.blockTokens <= limit && own.keys.sameAt(at, other.keys);
-  }
-
-  /** A row that is about to enter more of the tokens that it came in with. */
-  #leads(row: Sequence): boolean {
-    const prefix = row.prefix!;
-    if (prefix.overtaken || prefix.tainted || prefix.generation !== this.#generation) return false;
-    return row.young || (prefix.published + 1) * this.#pool.spec.blockTokens <= reach(row);
-  }
-
   #youngLimit(limit: number): number {
     return Math.min(limit, this.#youngTokens - 1);
   }
@@ -401,9 +349,4 @@ export class Prefixes {
   #blocksOf(young: boolean): BlockPool {
     return young ? this.#youngBlocks! : this.#blocks;
   }
-}
-
-/** Tokens of those it came in with that a row will have entered: one that gives way or has ended computes no more. */
-function reach(row: Sequence): number {
-  return row.yielding || row.phase === 'leaving' ? row.computed : row.prefix!.length;
 }
