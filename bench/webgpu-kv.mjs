@@ -161,8 +161,9 @@ class Side {
 
 // --- cases
 
-/** Rows of one token each at `positions`, cut at every `split` positions; blocks dealt in hashed order. */
-function makeCase(shape, positions, split = 256) {
+const SPLIT = 256;
+/** Rows of one token each at `positions`, an item for every `split` positions; blocks dealt in hashed order. */
+function makeCase(shape, positions, split = SPLIT) {
   const each = positions.map((p) => Math.floor(p / BLOCK) + 1);
   const blocks = each.reduce((a, b) => a + b, 0);
   const maxBlocksPerSlot = Math.max(...each);
@@ -178,7 +179,7 @@ function makeCase(shape, positions, split = 256) {
   const itemsAt = 3 + rows;
   const rowsAt = itemsAt + items;
   const step = new Uint32Array((rowsAt + rows) * 4);
-  step.set([rows, 0, rows, items, rows, 0, itemsAt, 0, itemsAt, rowsAt, rowsAt + rows, 0]);
+  step.set([rows, 0, rows, items, rows, 0, itemsAt, split / SPLIT, itemsAt, rowsAt, rowsAt + rows, 0]);
   let item = 0;
   positions.forEach((p, r) => {
     step.set([0, r, p, 0], (3 + r) * 4);
@@ -204,7 +205,7 @@ function makePrompt(shape, length, position) {
   const tiles = Math.ceil(length / 16);
   const tilesAt = 3 + length;
   const step = new Uint32Array((tilesAt + tiles) * 4);
-  step.set([length, 0, 1, 0, 0, tiles, tilesAt, 0, tilesAt, tilesAt, tilesAt, 0]);
+  step.set([length, 0, 1, 0, 0, tiles, tilesAt, 1, tilesAt, tilesAt, tilesAt, 0]);
   for (let i = 0; i < length; i++) step.set([0, 0, position + i, 0], (3 + i) * 4);
   for (let i = 0; i < tiles; i++)
     step.set([i * 16, Math.min(16, length - i * 16), position + i * 16, 0], (tilesAt + i) * 4);
@@ -399,8 +400,11 @@ if (only.includes('check')) {
     for (const more of [
       { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
       { threads: 256, unroll: 2, valueUnroll: 4, dot: false },
+      { threads: 128, unroll: 4, valueUnroll: 8, split: 512 },
     ])
       await check(shapeOf(32, 8, 128, key, value), context, more, 2);
+    for (const shape of [{}, { window: 300 }, { softcap: 2 }])
+      await check(shapeOf(8, 2, 128, key, value, shape), [1500, 700, 255, 256], { ...config, split: 512 }, 2);
   }
   const done = report.checks.filter((r) => r.error !== undefined);
   const bad = report.checks.filter((r) => r.failed !== undefined || r.good === false);
@@ -473,7 +477,7 @@ async function timeCase(name, shape, positions, configs, reduces = [4]) {
   let best = null;
   for (const config of configs) {
     if (left() < 5) break;
-    const split = config.split ?? 256;
+    const split = config.split ?? SPLIT;
     let c = made.get(split);
     if (c === undefined) {
       c = makeCase(shape, positions, split);
@@ -547,6 +551,7 @@ const common = [
   { threads: 128, unroll: 4, valueUnroll: 8 },
   { threads: 128, unroll: 2, valueUnroll: 4 },
   { threads: 256, unroll: 2, valueUnroll: 4 },
+  { threads: 128, unroll: 4, valueUnroll: 8, split: 512 },
 ];
 const own = {
   f16: [{ threads: 64, unroll: 4, valueUnroll: 4 }],

@@ -50,9 +50,10 @@ export interface StepFacts {
   tokens: number;
   outputs: number;
   sequences: number;
-  /** Split attention: pieces (row, split), and rows. See step-buffer.ts. */
+  /** Split attention: pieces of rows, rows, and splits of a piece. See step-buffer.ts. */
   items: number;
   itemRows: number;
+  itemSplits: number;
   /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence. */
   tiles: number;
   /** Bits of FEATURE that some output row has. */

@@ -9,6 +9,7 @@ import { internalFault } from './faults.js';
 import type { Fusable, Fusions } from './fusion.js';
 import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
+import { wideItemsFrom } from './kernels/attend-fast.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
@@ -218,19 +219,17 @@ function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound[] {
   });
 }
 
-/**
- * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
- * quantised blocks, for what it turns sums back with lies there.
- */
-function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
+/** A kind of rows of an attend node, as kernels see it. */
+interface AttendKind {
+  readonly shape: AttendShape;
+  readonly keys: GPUBuffer;
+  readonly values: GPUBuffer;
+}
+
+function attendKinds(node: NodeOf<'attend'>, r: Resources): AttendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
-  const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel =>
-    need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
-  const items: Bound[] = [];
-  const reduces: Bound[] = [];
-  const tiles: Bound[] = [];
-  for (const { key, value, rows, keys, values } of kinds) {
-    const shape: AttendShape = {
+  return kinds.map(({ key, value, rows, keys, values }) => ({
+    shape: {
       ...node.shape,
       key,
       value,
@@ -241,14 +240,42 @@ function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
       window: node.window,
       softcap: node.softcap,
       maxItems: r.maxItems,
-    };
-    const buffers = { q: r.tensor(node.q), tables: pool.tables, out: r.tensor(node.out), keys, values };
+    },
+    keys,
+    values,
+  }));
+}
+
+/** Splits in a step from which on its items are wide, the same for all nodes; infinite if one has no kernel for such. */
+export function wideFrom(nodes: readonly Node[], r: Resources): number {
+  if (r.maxItems === 0) return Number.POSITIVE_INFINITY;
+  let from = 0;
+  for (const node of nodes) {
+    if (node.op !== 'attend') continue;
+    for (const { shape } of attendKinds(node, r)) from = Math.max(from, wideItemsFrom(r.capabilities, shape));
+  }
+  return from === 0 ? Number.POSITIVE_INFINITY : from;
+}
+
+/**
+ * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
+ * quantised blocks, for what it turns sums back with lies there.
+ */
+function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
+  const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel =>
+    need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
+  const items: Bound[] = [];
+  const reduces: Bound[] = [];
+  const tiles: Bound[] = [];
+  for (const { shape, keys, values } of attendKinds(node, r)) {
+    const { tables } = cacheOf(r, node.layer, node.shape).pool;
+    const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values };
     tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, shape);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
-    if (rows.only !== 'young')
+    if (shape.rows.only !== 'young')
       reduces.push(bound({ stages: [reduceStage(shape, reduceSlices(r.capabilities))] }, r, buffers));
   }
   return [...items, ...reduces, ...tiles];

@@ -2,13 +2,13 @@
  * What the host tells a step, packed into one buffer and sent with one write: only the part that the step uses.
  *
  * The buffer is an array of vec4<u32>:
- * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, 0),
+ * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, splits of an item),
  *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, 0, 0);
- * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split,
- *   (token index, split, slot, position), an *item row* says which items are one token's: (token index, first item,
+ * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split, or
+ *   WIDE_SPLITS of them where there are many, (token index, which item of the row, slot, position), an *item row* says which items are one token's: (token index, first item,
  *   items, slot).
  *   Other sequences are cut along their tokens: a *tile* is (first token, tokens, position of the first, slot);
  * - extras, for each output, in a step in which some row has features of the sampler (else `extras at` is 0): the
@@ -25,6 +25,8 @@ import type { StepFacts } from './kernel.js';
 
 /** Attention sums start anew at every multiple of this position, and are merged in order. */
 export const ATTENTION_SPLIT = 256;
+/** Splits of an item in a step with so many of them that it need not be cut finer. */
+export const WIDE_SPLITS = 2;
 /** Tokens of a tile. */
 export const ATTENTION_TILE = 16;
 
@@ -92,6 +94,7 @@ export class StepPacker {
     sequences: 0,
     items: 0,
     itemRows: 0,
+    itemSplits: 1,
     tiles: 0,
     features: 0,
     looksBack: 0,
@@ -105,6 +108,7 @@ export class StepPacker {
   readonly #bounds: StepBounds;
   readonly #maxItems: number;
   readonly #attends: boolean;
+  #wideFrom = Number.POSITIVE_INFINITY;
 
   /** `maxItems`: items there is scratch for; a step with more has the rest of its sequences tiled. 0: tile all. */
   constructor(limits: ProgramLimits, bounds: StepBounds, maxItems: number, attends: boolean) {
@@ -126,6 +130,11 @@ export class StepPacker {
     this.#floats = new Float32Array(this.words.buffer);
   }
 
+  /** From so many splits on, items are wide: for kernels that take such. */
+  set wideFrom(splits: number) {
+    this.#wideFrom = splits;
+  }
+
   /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
   pack(inputs: StepInputs, partsOf: PartsOf = () => null): number {
     this.#check(inputs);
@@ -138,6 +147,7 @@ export class StepPacker {
     facts.sequences = inputs.sequenceCount;
     facts.items = 0;
     facts.itemRows = 0;
+    facts.itemSplits = 1;
     facts.tiles = 0;
     facts.features = featuresOf(inputs.sampling, inputs.outputCount);
     facts.looksBack = 0;
@@ -163,7 +173,7 @@ export class StepPacker {
     words[4] = facts.itemRows;
     words[5] = facts.tiles;
     words[6] = outputsAt;
-    words[7] = 0;
+    words[7] = facts.itemSplits;
     words[8] = workAt;
     words[9] = workAt + facts.items;
     words[10] = workAt + facts.items + facts.itemRows;
@@ -222,8 +232,15 @@ export class StepPacker {
   #packWork(inputs: StepInputs, workAt: number): number {
     const { words, facts } = this;
     let at = workAt * 4;
+    let width = ATTENTION_SPLIT;
     const split = (s: number): number =>
-      inputs.seqLength[s] === 1 ? Math.floor(inputs.seqPosition[s]! / ATTENTION_SPLIT) + 1 : 0;
+      inputs.seqLength[s] === 1 ? Math.floor(inputs.seqPosition[s]! / width) + 1 : 0;
+    if (this.#wideFrom < Number.POSITIVE_INFINITY) {
+      let all = 0;
+      for (let s = 0; s < inputs.sequenceCount; s++) all += split(s);
+      if (all >= this.#wideFrom) facts.itemSplits = WIDE_SPLITS;
+      width *= facts.itemSplits;
+    }
     // The first pass decides; the later ones repeat its decisions.
     let taken = 0;
     let rows = 0;

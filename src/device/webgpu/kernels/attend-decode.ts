@@ -39,7 +39,7 @@ export interface DecodeConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
   readonly subgroupSize: number;
   readonly threads: number;
-  /** Positions of a split; ATTENTION_SPLIT but in benchmarks. */
+  /** Positions of an item; ATTENTION_SPLIT if omitted. */
   readonly split?: number;
   /** Pieces of K, and of V, that a thread has on their way at once. */
   readonly unroll: number;
@@ -533,8 +533,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       emit(
         `    let c${c} = lane + ${c * lanes}u; var s${c} = ${LOWEST}; if (c${c} < walked) { s${c} = ${cell(`c${c}`, 'g')}; }`,
       );
-    const top = count(columns).reduce((text, c) => (text === '' ? `s${c}` : `max(${text}, s${c})`), '');
-    emit(`    let top = subgroupMax(${top});`);
+    emit('    var most = s0;');
+    for (const c of count(columns).slice(1)) emit(`    most = max(most, s${c});`);
+    emit('    let top = subgroupMax(most);');
     emit('    var sum = 0.0;');
     for (const c of count(columns))
       emit(`    s${c} = select(exp(s${c} - top), 0.0, s${c} <= ${LOWEST}); sum += s${c};`);

@@ -1,7 +1,7 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
 import type { Capabilities, Stage, Variant } from '../kernel.js';
-import { ATTENTION_TILE } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
 import { type PrefillConfig, prefillFits, prefillStage } from './attend-prefill.js';
@@ -28,19 +28,27 @@ const CODE_SIZES: readonly Size[] = [
   [MANY, 128, 4, 8],
   [MANY, 64, 4, 4],
 ];
+/** For wide items; and workgroups, had they one split each, from which on items are wide. */
+const WIDE_SIZES: readonly Size[] = [
+  [MANY, 128, 4, 8],
+  [MANY, 64, 4, 4],
+];
+const WIDE_WORKGROUPS = 2000;
 
 function configsOf(
   capabilities: Capabilities,
   shape: AttendShape,
+  splits = 1,
 ): { readonly below: number; readonly config: DecodeConfig }[] {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0) return [];
   const float = shape.key.kind === 'float' && shape.value.kind === 'float';
-  const sizes = float ? FLOAT_SIZES : CODE_SIZES;
+  const sizes = splits > 1 ? WIDE_SIZES : float ? FLOAT_SIZES : CODE_SIZES;
+  const split = splits * ATTENTION_SPLIT;
   const configs = sizes
     .map(([below, threads, unroll, valueUnroll]) => ({
       below,
-      config: { subgroupSize: lanes, threads, unroll, valueUnroll, f16: capabilities.f16 },
+      config: { subgroupSize: lanes, threads, split, unroll, valueUnroll, f16: capabilities.f16 },
     }))
     .filter(
       ({ config }) =>
@@ -52,24 +60,33 @@ function configsOf(
   return end < 0 ? [] : configs.slice(0, end + 1);
 }
 
-/** All sizes stand in the plan; the step's number of items says which one is dispatched. */
+/** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */
+export function wideItemsFrom(capabilities: Capabilities, shape: AttendShape): number {
+  const has =
+    configsOf(capabilities, shape).length > 0 && configsOf(capabilities, shape, WIDE_SPLITS).length > 0;
+  return has ? Math.ceil(WIDE_WORKGROUPS / shape.kvHeads) : Number.POSITIVE_INFINITY;
+}
+
+/** All sizes stand in the plan; the step's number of items, and how wide they are, says which one is dispatched. */
 const decode: Variant<AttendShape> = {
   name: 'decode-items',
   supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
   build: (capabilities, shape) => {
-    const configs = configsOf(capabilities, shape);
-    const stages = configs.map(({ config }, i): Stage => {
-      const stage = decodeStage(shape, config);
-      const from = i === 0 ? 0 : configs[i - 1]!.below;
-      const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
-      return {
-        ...stage,
-        workgroups: (facts, out) => {
-          const count = facts.items * shape.kvHeads;
-          if (count >= from && count < below) stage.workgroups(facts, out);
-          else out[0] = 0;
-        },
-      };
+    const stages = [1, WIDE_SPLITS].flatMap((splits) => {
+      const configs = configsOf(capabilities, shape, splits);
+      return configs.map(({ config }, i): Stage => {
+        const stage = decodeStage(shape, config);
+        const from = i === 0 ? 0 : configs[i - 1]!.below;
+        const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
+        return {
+          ...stage,
+          workgroups: (facts, out) => {
+            const count = facts.items * shape.kvHeads;
+            if (facts.itemSplits === splits && count >= from && count < below) stage.workgroups(facts, out);
+            else out[0] = 0;
+          },
+        };
+      });
     });
     return { stages };
   },

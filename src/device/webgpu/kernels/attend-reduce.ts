@@ -76,7 +76,7 @@ export function reduceStage(shape: AttendShape, slices = 1): Stage {
   const first =
     window === null
       ? '0u'
-      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / ${ATTENTION_SPLIT}u`;
+      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / (${ATTENTION_SPLIT}u * step[1].w)`;
   const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
   const count = Array.from({ length: AHEAD }, (_, i) => i);
   const load = (i: string, at: string): string =>

@@ -7,7 +7,9 @@
  */
 
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, Variant } from '../kernel.js';
+import { type FewConfig, fewFits, fewKernel } from './linear-few.js';
 import { type GemvConfig, gemvFits, gemvKernel } from './linear-gemv.js';
+import { type HeldConfig, heldFits, heldKernel } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from './linear-matrix.js';
 import { type LinearKernel, type LinearSpec, outCols } from './linear-spec.js';
 
@@ -77,6 +79,57 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
   for (const [subgroups, rowsPerSubgroup, splits] of sizes) {
     const config = { subgroupSize: lanes, subgroups, rowsPerSubgroup, splits, workgroupBytes };
     if (subgroups * lanes <= workgroupThreads && gemvFits(spec, config)) return config;
+  }
+  return null;
+}
+
+/** Rows that x may have to stay in registers; and the lanes of a workgroup, which have 64 registers of it each. */
+const HELD_ROWS: readonly [from: number, to: number] = [2, 4];
+const HELD_THREADS = 512;
+
+/** Sizes of a GEMV that holds x, or null where there is none. Measured on an H200: never slower than the other. */
+export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldConfig | null {
+  const lanes = fixedLanes(capabilities);
+  if (lanes === 0 || spec.rows < HELD_ROWS[0] || spec.rows > HELD_ROWS[1]) return null;
+  const { workgroupBytes } = capabilities;
+  const workgroupThreads = Math.min(HELD_THREADS, capabilities.workgroupThreads);
+  const config = {
+    subgroupSize: lanes,
+    words: 2,
+    parts: 1,
+    features: 16,
+    together: 8,
+    workgroupBytes,
+  } as const;
+  return heldFits(spec, { ...config, workgroupThreads }) ? { ...config, workgroupThreads } : null;
+}
+
+/** Rows from which on the kernel of few rows is taken, and up to which. */
+const FEW_ROWS: readonly [from: number, to: number] = [5, 8];
+
+/**
+ * Sizes of the kernel of few rows, or null where there is none. Measured on an H200: large tiles where there are enough
+ * of them, for each stages x anew; for few features small ones that take long steps along K.
+ */
+export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConfig | null {
+  const lanes = fixedLanes(capabilities);
+  const { n, k, rows, glu } = spec;
+  if (lanes === 0 || !capabilities.f16 || rows < FEW_ROWS[0] || rows > FEW_ROWS[1]) return null;
+  const width = rows > 8 ? 16 : 8;
+  const matrix = capabilities.matrices.find(
+    (m) => m.m === 16 && m.n === width && m.k === 16 && m.component === 'f16' && m.result === 'f32',
+  );
+  if (matrix === undefined) return null;
+  type Size = readonly [bn: number, bk: number, subgroups: number, depth: number, buffers: 1 | 2];
+  const sizes: Size[] = [];
+  if (n >= 16384) sizes.push([64, 128, 4, 1, 1]);
+  else if (n <= 2048) sizes.push([16, 512, 8, 2, 1]);
+  else if (n > 4096 && k >= 4096 && glu === null) sizes.push([32, 128, 4, 2, 2]);
+  sizes.push([32, 256, 8, 4, 1], [64, 128, 4, 1, 1], [32, 128, 4, 1, 1]);
+  for (const [bn, bk, subgroups, depth, buffers] of sizes) {
+    const { workgroupBytes } = capabilities;
+    const config = { matrix, subgroupSize: lanes, subgroups, bn, bk, depth, buffers, workgroupBytes };
+    if (subgroups * lanes <= capabilities.workgroupThreads && fewFits(spec, config)) return config;
   }
   return null;
 }
@@ -185,6 +238,30 @@ const gemv: Variant<LinearShape> = {
   },
 };
 
+const held: Variant<LinearShape> = {
+  name: 'held',
+  supports: (capabilities, shape) => chooseHeld(capabilities, gemvSpec(shape)) !== null,
+  build: (capabilities, shape) => {
+    const spec = gemvSpec(shape);
+    const config = chooseHeld(capabilities, spec)!;
+    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
+      kernelOf(shape, heldKernel(spec, config), 1, 0),
+    );
+  },
+};
+
+const few: Variant<LinearShape> = {
+  name: 'few',
+  supports: (capabilities, shape) => chooseFew(capabilities, gemvSpec(shape)) !== null,
+  build: (capabilities, shape) => {
+    const spec = gemvSpec(shape);
+    const config = chooseFew(capabilities, spec)!;
+    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
+      kernelOf(shape, fewKernel(spec, config), 1, 0),
+    );
+  },
+};
+
 const matrices: Variant<LinearShape> = {
   name: 'matrices',
   supports: (capabilities, shape) =>
@@ -214,10 +291,10 @@ function once(capabilities: Capabilities, parts: object, make: () => Kernel): Ke
   return kernel;
 }
 
-/** A GEMV computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
+/** A GEMV, or the kernel of few rows, computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
 function gemvSpec(shape: LinearShape): LinearSpec {
   const { rowKind: _, ...spec } = specOf(shape);
   return spec;
 }
 
-export const fastLinear: readonly Variant<LinearShape>[] = [gemv, matrices];
+export const fastLinear: readonly Variant<LinearShape>[] = [held, few, gemv, matrices];

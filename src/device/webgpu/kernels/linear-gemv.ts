@@ -14,13 +14,14 @@ import {
   activationText,
   declareBindings,
   ERF_TEXT,
+  floatText,
   type LinearKernel,
   type LinearSpec,
   linearBindings,
   outCols,
   weightName,
 } from './linear-spec.js';
-import { unpackCodes } from './linear-unpack.js';
+import { floatCodes, unpackCodes } from './linear-unpack.js';
 
 export interface GemvConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -402,29 +403,4 @@ function usedIn(
 ): boolean {
   const name = text.split(' ')[1]!;
   return codes.slice(first, first + run).some((code) => code.text.includes(`(${name} `));
-}
-
-function floatCodes(
-  weight: LinearSpec['weight'],
-  words: readonly string[],
-): { lines: readonly string[]; codes: readonly { text: string; offset: number }[] } {
-  const codes: { text: string; offset: number }[] = [];
-  for (const word of words) {
-    if (weight.kind === 'float' && weight.dtype === 'f32') {
-      codes.push({ text: `bitcast<f32>(${word})`, offset: 0 });
-    } else if (weight.kind === 'float' && weight.dtype === 'bf16') {
-      codes.push({ text: `bitcast<f32>(${word} << 16u)`, offset: 0 });
-      codes.push({ text: `bitcast<f32>(${word} & 0xffff0000u)`, offset: 0 });
-    } else {
-      codes.push({ text: `unpack2x16float(${word}).x`, offset: 0 });
-      codes.push({ text: `unpack2x16float(${word}).y`, offset: 0 });
-    }
-  }
-  return { lines: [], codes };
-}
-
-/** A literal that WGSL reads as f32. */
-export function floatText(value: number): string {
-  const text = String(value);
-  return /[.e]/.test(text) ? text : `${text}.0`;
 }

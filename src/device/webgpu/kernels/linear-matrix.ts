@@ -15,6 +15,7 @@
 
 import type { MatrixConfig } from '../kernel.js';
 import { rowCount } from '../step-buffer.js';
+import { dequantiseQuads } from './linear-dequantise.js';
 import {
   activationText,
   declareBindings,
@@ -26,7 +27,6 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
-import { unpackCodes } from './linear-unpack.js';
 
 export interface MatrixGemmConfig {
   readonly matrix: MatrixConfig;
@@ -262,7 +262,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           ? [`w${slot}_${i}_${l}`]
           : count(unit.vector).map((v) => `w${slot}_${i}_${l}.${'xyzw'[v]}`),
       );
-      const { prepare, quads } = dequantise(spec, component, words, `m${slot}_${i}`);
+      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
       for (const text of prepare) emit(`    ${text}`);
       quads.forEach((quad, q) => {
         emit(put('tw', `wt${i} + ${wBase + q}u`, quad));
@@ -406,69 +406,4 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     threads,
     workgroupBytes: layout.bytes,
   };
-}
-
-/**
- * The values of a unit as quads of the component type. 4 and 8 bits go without a conversion: a code under the
- * exponent of 1024 is the half `1024 + code` (or `1024 + 16 · code`, halved four times by a multiplication), exact.
- */
-function dequantise(
-  spec: LinearSpec,
-  component: 'f16' | 'f32',
-  words: readonly string[],
-  meta: string,
-): { prepare: string[]; quads: string[] } {
-  const { weight } = spec;
-  const prepare: string[] = [];
-  const quads: string[] = [];
-  if (weight.kind === 'float') {
-    if (weight.dtype === 'f16') {
-      for (let w = 0; w < words.length; w += 2) {
-        const half = `bitcast<vec4<f16>>(vec2<u32>(${words[w]}, ${words[w + 1]}))`;
-        quads.push(component === 'f16' ? half : `vec4<f32>(${half})`);
-      }
-      return { prepare, quads };
-    }
-    const values = words.flatMap((word) =>
-      weight.dtype === 'f32'
-        ? [`bitcast<f32>(${word})`]
-        : [`bitcast<f32>(${word} << 16u)`, `bitcast<f32>(${word} & 0xffff0000u)`],
-    );
-    for (let v = 0; v < values.length; v += 4) quads.push(convert(values.slice(v, v + 4), component));
-    return { prepare, quads };
-  }
-  if (component === 'f16' && (weight.bits === 4 || weight.bits === 8)) {
-    prepare.push(`let sb = bitcast<vec2<f16>>(${meta});`);
-    prepare.push('let s = vec2<f16>(sb.x);', 'let b = vec2<f16>(sb.y);');
-    words.forEach((word, w) => {
-      if (weight.bits === 4) {
-        const low = (text: string): string =>
-          `fma(bitcast<vec2<f16>>((${text} & 0x000f000fu) | 0x64006400u) - vec2<f16>(1024.0h), s, b)`;
-        const high = (text: string): string =>
-          `fma(fma(bitcast<vec2<f16>>((${text} & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-64.0h)), s, b)`;
-        prepare.push(`let v${w} = ${word} >> 8u;`);
-        prepare.push(`let p${w}_0 = ${low(word)};`, `let p${w}_1 = ${high(word)};`);
-        prepare.push(`let p${w}_2 = ${low(`v${w}`)};`, `let p${w}_3 = ${high(`v${w}`)};`);
-        for (const half of ['x', 'y'])
-          quads.push(`vec4<f16>(p${w}_0.${half}, p${w}_1.${half}, p${w}_2.${half}, p${w}_3.${half})`);
-      } else {
-        const bytes = (text: string): string =>
-          `fma(bitcast<vec2<f16>>((${text} & 0x00ff00ffu) | 0x64006400u) - vec2<f16>(1024.0h), s, b)`;
-        prepare.push(`let p${w}_0 = ${bytes(word)};`, `let p${w}_1 = ${bytes(`(${word} >> 8u)`)};`);
-        quads.push(`vec4<f16>(p${w}_0.x, p${w}_1.x, p${w}_0.y, p${w}_1.y)`);
-      }
-    });
-    return { prepare, quads };
-  }
-  prepare.push(`let sb = unpack2x16float(${meta});`);
-  const { lines, codes } = unpackCodes(weight.bits, words, 't');
-  prepare.push(...lines);
-  const values = codes.map(({ text, offset }) => `fma(${text} - ${offset}.0, sb.x, sb.y)`);
-  for (let v = 0; v < values.length; v += 4) quads.push(convert(values.slice(v, v + 4), component));
-  return { prepare, quads };
-}
-
-function convert(values: readonly string[], component: 'f16' | 'f32'): string {
-  const quad = `vec4<f32>(${values.join(', ')})`;
-  return component === 'f32' ? quad : `vec4<f16>(clamp(${quad}, vec4<f32>(-65504.0), vec4<f32>(65504.0)))`;
 }

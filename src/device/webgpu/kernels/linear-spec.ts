@@ -129,3 +129,9 @@ export const HALVES_TEXT = `fn halves_(v: vec4<f32>) -> vec4<f16> {
   let special = (bitcast<vec4<u32>>(v) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u);
   return vec4<f16>(select(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)), v, special));
 }`;
+
+/** A literal that WGSL reads as f32. */
+export function floatText(value: number): string {
+  const text = String(value);
+  return /[.e]/.test(text) ? text : `${text}.0`;
+}

@@ -10,6 +10,7 @@
  */
 
 import type { AffineBits } from '../../weights.js';
+import type { ShardLayout } from '../weights-layout.js';
 
 export interface UnpackedCode {
   /** WGSL f32 expression, `offset + code`. */
@@ -54,6 +55,23 @@ export function unpackCodes(bits: AffineBits, words: readonly string[], prefix: 
     codes.push(placed(text, bits, low));
   }
   return { lines, codes };
+}
+
+/** The numbers in consecutive words of a row that is not quantised. */
+export function floatCodes(weight: ShardLayout, words: readonly string[]): Unpacked {
+  const codes: UnpackedCode[] = [];
+  for (const word of words) {
+    if (weight.kind === 'float' && weight.dtype === 'f32') {
+      codes.push({ text: `bitcast<f32>(${word})`, offset: 0 });
+    } else if (weight.kind === 'float' && weight.dtype === 'bf16') {
+      codes.push({ text: `bitcast<f32>(${word} << 16u)`, offset: 0 });
+      codes.push({ text: `bitcast<f32>(${word} & 0xffff0000u)`, offset: 0 });
+    } else {
+      codes.push({ text: `unpack2x16float(${word}).x`, offset: 0 });
+      codes.push({ text: `unpack2x16float(${word}).y`, offset: 0 });
+    }
+  }
+  return { lines: [], codes };
 }
 
 /** A code whose lowest bit is mantissa bit `low`, read as a float. */
