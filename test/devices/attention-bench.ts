@@ -195,7 +195,10 @@ export class AttentionBench {
     this.#pool.dispose();
   }
 
-  /** Appends tokens to slots and returns the attention of each, with its float64 reference. */
+  /**
+   * Appends tokens to slots and returns the attention of each, with its float64 reference, and the reference for queries
+   * rounded to f16.
+   */
   async step(
     slots: readonly number[],
     lengths: readonly number[],
@@ -203,6 +206,7 @@ export class AttentionBench {
   ): Promise<{
     out: Float32Array;
     expected: Float64Array;
+    expectedHalf: Float64Array;
     q: Float32Array;
     expectedQ: Float64Array;
     rows: number;
@@ -213,6 +217,7 @@ export class AttentionBench {
     const qkv = data ?? this.#draw(rows);
     const positions = slots.map((s) => this.context(s));
     const expected = new Float64Array(rows * heads * headDim);
+    const expectedHalf = new Float64Array(rows * heads * headDim);
     const expectedQ = new Float64Array(rows * heads * headDim);
     let row = 0;
     slots.forEach((slot, s) => {
@@ -233,12 +238,16 @@ export class AttentionBench {
           this.#rotate(q, position);
           expectedQ.set(q, (row * heads + h) * headDim);
           const kv = Math.floor(h / (heads / kvHeads));
-          const o = reference.attendOne(q, this.#keys[slot]![kv]!, this.#values[slot]![kv]!, {
-            scale: 1 / Math.sqrt(headDim),
-            window: this.#case.window ?? null,
-            softcap: this.#case.softcap ?? null,
-          });
-          expected.set(o, (row * heads + h) * headDim);
+          const attend = (by: Float64Array): Float64Array =>
+            reference.attendOne(by, this.#keys[slot]![kv]!, this.#values[slot]![kv]!, {
+              scale: 1 / Math.sqrt(headDim),
+              window: this.#case.window ?? null,
+              softcap: this.#case.softcap ?? null,
+            });
+          expected.set(attend(q), (row * heads + h) * headDim);
+          // Only where scores are so large that it tells.
+          if ((this.#case.spread ?? 1) > 1)
+            expectedHalf.set(attend(q.map(roundF16)), (row * heads + h) * headDim);
         }
       }
     });
@@ -246,7 +255,7 @@ export class AttentionBench {
     await this.#program.submit(stepOf(lengths, positions, slots));
     const out = await this.#program.read(this.#tensors.out, rows);
     const q = await this.#program.read(this.#tensors.q, rows);
-    return { out, expected, q, expectedQ, rows };
+    return { out, expected, expectedHalf, q, expectedQ, rows };
   }
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */

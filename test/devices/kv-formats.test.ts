@@ -24,9 +24,19 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
     const bench = await Bench.open(device, c, 3 + c.headDim + c.heads);
     try {
       for (const [slots, lengths] of steps) {
-        const { out, expected, rows } = await bench.step(slots, lengths);
+        const { out, expected, expectedHalf, rows } = await bench.step(slots, lengths);
         const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
-        expect(worstRow(out, expected, rows, c.heads * c.headDim), where).toBeLessThan(bound);
+        const width = c.heads * c.headDim;
+        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. What it moves it by for the
+        // queries is computed in float64, and the keys' is as much.
+        const halves = spec.kind === 'webgpu' && spec.precision === 'default' && (c.spread ?? 1) > 1;
+        for (let r = 0; r < rows; r++) {
+          const row = (x: Float32Array | Float64Array) => x.subarray(r * width, (r + 1) * width);
+          const moved = halves ? worstRow(row(expectedHalf), row(expected), 1, width) : 0;
+          expect(worstRow(row(out), row(expected), 1, width), `${where} row ${r}`).toBeLessThan(
+            bound + 2 * moved,
+          );
+        }
       }
     } finally {
       await bench.close();

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { AFFINE_BITS, GROUP_SIZES, type MatrixFormat } from '../../src/device/weights.js';
-import { type DeviceSpec, devices, grid } from './devices.js';
+import { type DeviceSpec, devices, grid, narrowSubgroups } from './devices.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
 import { record, rowsStep, runOnce, withProgram } from './run.js';
@@ -32,7 +32,7 @@ function bound(spec: DeviceSpec, format: MatrixFormat): number {
   return 2e-3;
 }
 
-describe.each(devices)('linear on $name', (spec) => {
+describe.each([...devices, ...narrowSubgroups])('linear on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -50,6 +50,7 @@ describe.each(devices)('linear on $name', (spec) => {
         [40, 384],
         [1, 128],
         [333, 256],
+        [72, 512],
       ] as const,
     },
     spec.slow,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { StepInputs } from '../step.js';
-import { ATTENTION_SPLIT, ATTENTION_TILE, StepPacker } from './step-buffer.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, StepPacker, WIDE_SPLITS } from './step-buffer.js';
 
 const LIMITS = { maxTokens: 64, maxOutputs: 8, maxSequences: 8, maxContext: 4096, inFlight: 2 };
 const BOUNDS = { slots: 10, positions: 4096 };
@@ -100,6 +100,32 @@ describe('StepPacker', () => {
       [1, ATTENTION_TILE, 40, 2],
       [1 + ATTENTION_TILE, 3, 40 + ATTENTION_TILE, 2],
     ]);
+  });
+
+  it('cuts a context coarser where there would be many pieces', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, true);
+    const wide = WIDE_SPLITS * ATTENTION_SPLIT;
+    const step = inputs([
+      [1, 1, wide - 1],
+      [3, 1, wide],
+    ]);
+    packer.wideFrom = 2 * WIDE_SPLITS + 1;
+    packer.pack(step);
+    expect(packer.facts).toMatchObject({ items: 3, itemRows: 2, itemSplits: WIDE_SPLITS });
+    expect(packer.words[7]).toBe(WIDE_SPLITS);
+    expect(vectors(packer, packer.words[8]!, 3)).toEqual([
+      [0, 0, 1, wide - 1],
+      [1, 0, 3, wide],
+      [1, 1, 3, wide],
+    ]);
+    expect(vectors(packer, packer.words[9]!, 2)).toEqual([
+      [0, 0, 1, 1],
+      [1, 1, 2, 3],
+    ]);
+    packer.wideFrom = 2 * WIDE_SPLITS + 2;
+    packer.pack(step);
+    expect(packer.facts).toMatchObject({ items: 2 * WIDE_SPLITS + 1, itemSplits: 1 });
+    expect(packer.words[7]).toBe(1);
   });
 
   it('tiles what there is no room to split', () => {

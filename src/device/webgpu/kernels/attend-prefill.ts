@@ -168,7 +168,9 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
         );
         for (const h of [0, 1]) {
           const four = reader.four('from_block', 'kv', `t % ${blockTokens}u`, `vec + ${h}u`);
-          const value = `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
+          // TurboQuant's norms are halves and its centroids below 1: nothing an f16 could not hold.
+          const fits = shape[side === 'keys' ? 'key' : 'value'].kind === 'turboquant';
+          const value = fits ? four : `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
           emit(`    staged[to + ${h}u] = ${component === 'f16' ? `vec4<f16>(${value})` : value};`);
         }
         emit('  }');

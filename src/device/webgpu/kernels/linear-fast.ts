@@ -9,6 +9,7 @@
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, Variant } from '../kernel.js';
 import { type FewConfig, fewFits, fewKernel } from './linear-few.js';
 import { type GemvConfig, gemvFits, gemvKernel } from './linear-gemv.js';
+import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from './linear-matrix.js';
 import { type LinearKernel, type LinearSpec, outCols } from './linear-spec.js';
@@ -104,8 +105,8 @@ export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldCo
   return heldFits(spec, { ...config, workgroupThreads }) ? { ...config, workgroupThreads } : null;
 }
 
-/** Rows from which on the kernel of few rows is taken, and up to which. */
-const FEW_ROWS: readonly [from: number, to: number] = [5, 8];
+/** Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long. */
+const FEW_ROWS: readonly [from: number, to: number, narrow: number] = [5, 8, 16];
 
 /**
  * Sizes of the kernel of few rows, or null where there is none. Measured on an H200: large tiles where there are enough
@@ -114,7 +115,8 @@ const FEW_ROWS: readonly [from: number, to: number] = [5, 8];
 export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, glu } = spec;
-  if (lanes === 0 || !capabilities.f16 || rows < FEW_ROWS[0] || rows > FEW_ROWS[1]) return null;
+  const most = n <= 4096 && k >= 4096 ? FEW_ROWS[2] : FEW_ROWS[1];
+  if (lanes === 0 || !capabilities.f16 || rows < FEW_ROWS[0] || rows > most) return null;
   const width = rows > 8 ? 16 : 8;
   const matrix = capabilities.matrices.find(
     (m) => m.m === 16 && m.n === width && m.k === 16 && m.component === 'f16' && m.result === 'f32',
@@ -124,7 +126,9 @@ export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConf
   const sizes: Size[] = [];
   if (n >= 16384) sizes.push([64, 128, 4, 1, 1]);
   else if (n <= 2048) sizes.push([16, 512, 8, 2, 1]);
-  else if (n > 4096 && k >= 4096 && glu === null) sizes.push([32, 128, 4, 2, 2]);
+  else if (rows > 8) sizes.push([32, 256, 8, 2, 1]);
+  else if (k >= 8192) sizes.push([32, 512, 8, 1, 1]);
+  else if (n > 4096 && k >= 4096 && glu === null) sizes.push([32, 256, 4, 2, 1]);
   sizes.push([32, 256, 8, 4, 1], [64, 128, 4, 1, 1], [32, 128, 4, 1, 1]);
   for (const [bn, bk, subgroups, depth, buffers] of sizes) {
     const { workgroupBytes } = capabilities;
@@ -262,17 +266,33 @@ const few: Variant<LinearShape> = {
   },
 };
 
+/** What the GEMM of a shape reads: x as halves that a stage before it makes, normed, where matrices are of halves. */
+function gemmSpec(capabilities: Capabilities, shape: LinearShape): LinearSpec {
+  const spec = specOf(shape);
+  if (matrixOf(capabilities)?.component !== 'f16') return spec;
+  return { ...spec, x: 'f16', xStride: shape.k, norm: null };
+}
+
 const matrices: Variant<LinearShape> = {
   name: 'matrices',
   supports: (capabilities, shape) =>
-    shape.rows > GEMV_ROWS_WITH_MATRICES && chooseMatrixGemm(capabilities, specOf(shape)) !== null,
+    shape.rows > GEMV_ROWS_WITH_MATRICES &&
+    shape.rows <= 65535 &&
+    chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape)) !== null,
   build: (capabilities, shape) => {
-    const spec = specOf(shape);
+    const spec = gemmSpec(capabilities, shape);
     const config = chooseMatrixGemm(capabilities, spec)!;
     const perTile = shape.glu === null ? config.bn : config.bn / 2;
-    return once(capabilities, { spec, config }, () =>
-      kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm),
-    );
+    return once(capabilities, { spec, config, stride: shape.xStride, norm: shape.norm }, () => {
+      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
+      if (spec.x === 'f32') return gemm;
+      const reading = gemm.stages.map((stage) => ({
+        ...stage,
+        bindings: stage.bindings.map((b) => (b.name === 'x' ? { ...b, name: HALVES } : b)),
+      }));
+      const first = halvesStage(shape, config.subgroupSize);
+      return { stages: [first, ...reading], scratch: { [HALVES]: halvesBytes(shape) } };
+    });
   },
 };
 
