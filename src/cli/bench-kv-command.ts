@@ -30,7 +30,8 @@ const DEFAULT_FORMATS = {
   cpu: 'f16,f32,affine8,affine4,turbo4,turbo3.5',
   webgpu: 'f16,affine8,affine4,turbo4,turbo3.5',
 } as const;
-const WARM_UP = 2;
+/** Steps that do not count; a GPU has idled while kernels were compiled, and takes a third of a second to be fast again. */
+const WARM_UP = { cpu: 2, webgpu: 40 } as const;
 const FILLED_WITH = 'random K and V, stored by the append kernels';
 
 export function addBenchKvCommand(benchCommand: Command): void {
@@ -84,7 +85,7 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
       kind: 'invalid-request',
       fix: 'For example: kvant bench kv --shapes qwen3-0.6b --vocab 32000.',
     });
-  if (flags.steps + WARM_UP >= context || prefill > context)
+  if (flags.steps + WARM_UP.cpu >= context || prefill > context)
     throw new KvantError(
       'invalid-flags',
       `A context of ${context} does not hold ${prefill > context ? `a prompt of ${prefill}` : `${flags.steps} steps`}.`,
@@ -163,6 +164,7 @@ async function measure(
   tell(0, 'read bandwidth');
   const before = await measureReadBandwidth(workbench.device, 5);
   const samples = new Map<string, Samples>();
+  const warmUp = Math.min(WARM_UP[workbench.device.kind], size.context - steps - 1);
   for (let round = 0; round < rounds; round++) {
     for (let turn = 0; turn < formats.length; turn++) {
       signal.throwIfAborted();
@@ -183,9 +185,9 @@ async function measure(
       };
       samples.set(name, one);
       tell(done, `${name}: decoding`);
-      one.decode.push(await lane.decode(steps, WARM_UP));
+      one.decode.push(await lane.decode(steps, warmUp));
       tell(done, `${name}: attention`);
-      one.attend.push(await lane.attend(steps, WARM_UP));
+      one.attend.push(await lane.attend(steps, warmUp));
       if (prefill === 0 || round >= prefillRounds) continue;
       tell(done, `${name}: prefill`);
       one.prefill.push(await lane.prefill(prefill));

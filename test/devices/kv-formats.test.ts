@@ -27,16 +27,12 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
         const { out, expected, expectedHalf, rows } = await bench.step(slots, lengths);
         const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
         const width = c.heads * c.headDim;
-        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. What it moves it by for the
-        // queries is computed in float64, and the keys' is as much.
+        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. How far it moves one for the
+        // queries is computed in float64, the keys add as much by chance; rows differ in it by chance, so the one that is
+        // moved most counts for all.
         const halves = spec.kind === 'webgpu' && spec.precision === 'default' && (c.spread ?? 1) > 1;
-        for (let r = 0; r < rows; r++) {
-          const row = (x: Float32Array | Float64Array) => x.subarray(r * width, (r + 1) * width);
-          const moved = halves ? worstRow(row(expectedHalf), row(expected), 1, width) : 0;
-          expect(worstRow(row(out), row(expected), 1, width), `${where} row ${r}`).toBeLessThan(
-            bound + 2 * moved,
-          );
-        }
+        const moved = halves ? worstRow(expectedHalf, expected, rows, width) : 0;
+        expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound + Math.SQRT2 * moved);
       }
     } finally {
       await bench.close();

@@ -53,6 +53,21 @@ export function dequantiseWords(bits: 4 | 8, words: readonly string[]): HalfPair
   return { prepare, pairs };
 }
 
+/** What a thread fetches of a row at once: `cols` columns in `loads` loads of `vector` words. */
+export interface WeightUnit {
+  readonly cols: number;
+  readonly loads: number;
+  readonly vector: 1 | 2 | 4;
+}
+
+export function weightUnit(weight: ShardLayout): WeightUnit {
+  if (weight.kind === 'float') return { cols: weight.dtype === 'f32' ? 4 : 8, loads: 1, vector: 4 };
+  if (weight.bits === 4) return { cols: 32, loads: 1, vector: 4 };
+  if (weight.bits === 8) return { cols: 16, loads: 1, vector: 4 };
+  if (weight.bits === 2) return { cols: 32, loads: 1, vector: 2 };
+  return { cols: 32, loads: weight.bits, vector: 1 };
+}
+
 /** The values of a unit of a row, in quads of the component type; `meta` names its scale and bias. */
 export function dequantiseQuads(
   weight: ShardLayout,

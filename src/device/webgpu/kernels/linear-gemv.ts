@@ -21,7 +21,7 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
-import { floatCodes, unpackCodes } from './linear-unpack.js';
+import { floatCodes, unpackCodes, usedIn } from './linear-unpack.js';
 
 export interface GemvConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -393,14 +393,4 @@ ${rowIndex
 
 function xOf(b: number, j: number): string {
   return `x${b}_${j >> 2}.${'xyzw'[j & 3]}`;
-}
-
-function usedIn(
-  text: string,
-  codes: readonly { readonly text: string }[],
-  first: number,
-  run: number,
-): boolean {
-  const name = text.split(' ')[1]!;
-  return codes.slice(first, first + run).some((code) => code.text.includes(`(${name} `));
 }

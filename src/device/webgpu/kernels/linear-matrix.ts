@@ -15,7 +15,7 @@
 
 import type { MatrixConfig } from '../kernel.js';
 import { rowCount } from '../step-buffer.js';
-import { dequantiseQuads } from './linear-dequantise.js';
+import { dequantiseQuads, weightUnit } from './linear-dequantise.js';
 import {
   activationText,
   declareBindings,
@@ -44,21 +44,6 @@ export interface MatrixGemmConfig {
   /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
   readonly tile: 'vec4' | 'scalar';
   readonly workgroupBytes: number;
-}
-
-interface WeightUnit {
-  readonly cols: number;
-  readonly loads: number;
-  readonly vector: 1 | 2 | 4;
-}
-
-function unitOf(spec: LinearSpec): WeightUnit {
-  const { weight } = spec;
-  if (weight.kind === 'float') return { cols: weight.dtype === 'f32' ? 4 : 8, loads: 1, vector: 4 };
-  if (weight.bits === 4) return { cols: 32, loads: 1, vector: 4 };
-  if (weight.bits === 8) return { cols: 16, loads: 1, vector: 4 };
-  if (weight.bits === 2) return { cols: 32, loads: 1, vector: 2 };
-  return { cols: 32, loads: weight.bits, vector: 1 };
 }
 
 interface Layout {
@@ -106,7 +91,7 @@ function layoutOf(spec: LinearSpec, c: MatrixGemmConfig): Layout | null {
 /** Whether the kernel exists for this spec. */
 export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   const { matrix } = c;
-  const unit = unitOf(spec);
+  const unit = weightUnit(spec.weight);
   if (spec.norm !== null || spec.k % c.bk !== 0 || c.bk % unit.cols !== 0) return false;
   if (spec.weight.kind === 'float' && spec.k % 8 !== 0) return false;
   if (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16') return false;
@@ -125,7 +110,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
-  const unit = unitOf(spec);
+  const unit = weightUnit(spec.weight);
   const threads = sm * sn * sk * c.subgroupSize;
   const features = outCols(spec);
   const featuresPerTile = spec.glu === null ? bn : bn / 2;

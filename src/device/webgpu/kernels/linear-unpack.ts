@@ -90,3 +90,14 @@ function shifted(word: string, right: number): string {
 function hex(value: number): string {
   return `0x${value.toString(16).padStart(8, '0')}u`;
 }
+
+/** Whether a `let` line is named by one of the codes `first … first + run − 1`. */
+export function usedIn(
+  text: string,
+  codes: readonly { readonly text: string }[],
+  first: number,
+  run: number,
+): boolean {
+  const name = text.split(' ')[1]!;
+  return codes.slice(first, first + run).some((code) => code.text.includes(`(${name} `));
+}
