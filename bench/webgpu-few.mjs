@@ -1,0 +1,142 @@
+// Products of 1 to 32 rows: every kernel there is for them, checked against float64, then timed side by side.
+//
+//   node bench/webgpu-few.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
+//       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]']
+//
+// `few` takes [features of a workgroup, columns of a step, subgroups, depth, buffers], `held` [words, parts, features,
+// weight rows at once]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
+// and checked before any is timed: a GPU that idles slows down.
+
+import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
+import { checkLinear, codeBytes, metaBytes, outWidth, timeLinear } from './webgpu-linear.mjs';
+
+const dist = process.env.KVANT_DIST ?? '../dist';
+const load = (name) => import(new URL(`${dist}/device/webgpu/kernels/${name}.js`, import.meta.url));
+const { fewFits, fewKernel } = await load('linear-few');
+const { heldFits, heldKernel } = await load('linear-held');
+const { chooseFew, chooseGemv, chooseHeld, chooseMatrixGemm } = await load('linear-fast');
+const { gemvKernel } = await load('linear-gemv');
+const { matrixGemmKernel } = await load('linear-matrix');
+
+const args = process.argv.slice(2);
+const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
+const seconds = Number(option('--seconds', '200'));
+const began = performance.now();
+const left = () => seconds - (performance.now() - began) / 1000;
+
+const opened = await openDevice();
+const bench = new Bench(opened);
+const { features } = bench;
+const MB = 2 ** 20;
+const arenas = {
+  codes: new Arena(bench, 1024 * MB, { seed: 1 }),
+  metas: new Arena(bench, 256 * MB, { seed: 2, and: 0x03ff03ff, or: 0xa8001c00 }),
+};
+const weight = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' };
+const norm = { norm: { eps: 1e-6 } };
+const layers = {
+  'llama gate-up': [28672, 4096, { ...norm, glu: 'silu' }],
+  'llama down': [4096, 14336, { residual: 'f32' }],
+  'llama qkv': [6144, 4096, norm],
+  'llama o': [4096, 4096, { residual: 'f32' }],
+  'llama head': [32000, 4096, norm],
+  'qwen qkv': [4096, 1024, norm],
+  'qwen o': [1024, 2048, { residual: 'f32' }],
+  'qwen gate-up': [6144, 1024, { ...norm, glu: 'silu' }],
+  'qwen down': [1024, 3072, { residual: 'f32' }],
+};
+const capabilities = {
+  precision: 'default',
+  deterministic: false,
+  f16: features.f16,
+  subgroups: true,
+  subgroupMinSize: features.subgroupSize,
+  subgroupMaxSize: features.subgroupSize,
+  minLanes: 4,
+  matrices: features.matrices.map(({ M, N, K, component, result }) => ({
+    m: M,
+    n: N,
+    k: K,
+    component,
+    result,
+  })),
+  workgroupBytes: features.workgroupBytes,
+  workgroupThreads: 1024,
+  bindingBytes: features.maxBinding,
+};
+const base = { subgroupSize: features.subgroupSize, workgroupBytes: features.workgroupBytes };
+
+const jobs = [];
+const few = JSON.parse(option('--few', '[]'));
+const held = JSON.parse(option('--held', '[]'));
+for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
+  for (const name of option('--layers', Object.keys(layers).join(',')).split(',')) {
+    const [n, k, more] = layers[name];
+    const plain = {
+      n,
+      k,
+      rows,
+      weight,
+      x: 'f32',
+      out: 'f32',
+      bias: false,
+      residual: null,
+      norm: null,
+      glu: null,
+    };
+    const s = { ...plain, ...more, xStride: k, outOffset: 0 };
+    s.outStride = outWidth(s);
+    const add = (label, spec, kernel) => jobs.push({ name: `${name} ×${rows}`, label, s: spec, kernel });
+    // As the product takes them: x of a GEMM is halves already, and normed.
+    const half = { ...s, norm: null, x: 'f16' };
+    const gemv = rows <= 8 ? chooseGemv(capabilities, s) : null;
+    const matrix = rows > 4 && features.f16 ? chooseMatrixGemm(capabilities, half) : null;
+    const chosenHeld = chooseHeld(capabilities, s);
+    const chosenFew = chooseFew(capabilities, s);
+    if (gemv !== null) add('gemv', s, gemvKernel(s, gemv));
+    if (matrix !== null) add('matrices', half, matrixGemmKernel(half, matrix));
+    if (chosenHeld !== null) add('held', s, heldKernel(s, chosenHeld));
+    if (chosenFew !== null) add('few', s, fewKernel(s, chosenFew));
+    const wanted = { m: 16, n: rows > 8 ? 16 : 8, k: 16, component: 'f16', result: 'f32' };
+    for (const c of few) {
+      const [bn, bk, subgroups, depth, buffers] = c;
+      const config = { ...base, matrix: wanted, bn, bk, subgroups, depth, buffers };
+      if (fewFits(s, config)) add(`few ${c.join(' ')}`, s, fewKernel(s, config));
+    }
+    for (const c of held) {
+      const [words, parts, own, together] = c;
+      const config = { ...base, words, parts, features: own, together, workgroupThreads: 1024 };
+      if (heldFits(s, config)) add(`held ${c.join(' ')}`, s, heldKernel(s, config));
+    }
+  }
+
+for (let i = 0; i < jobs.length; i += 24)
+  await Promise.all(
+    jobs.slice(i, i + 24).map(async (job) => {
+      try {
+        job.compiled = await bench.compile(job.kernel);
+      } catch (error) {
+        console.log(`${job.name} ${job.label}: ${error.message.slice(0, 300)}`);
+      }
+    }),
+  );
+for (const job of jobs)
+  if (job.compiled !== undefined && left() > seconds / 3)
+    job.error = await checkLinear(bench, arenas, job.s, job.compiled, 8);
+let warmMs = 500;
+for (const { name, label, s, compiled, error } of jobs) {
+  if (compiled === undefined || left() < 2) continue;
+  const { us } = await timeLinear(bench, arenas, s, compiled, 512 * MB, {
+    targetUs: 2000,
+    samples: 5,
+    warmMs,
+  });
+  warmMs = 12;
+  const rate = ((codeBytes(s) + metaBytes(s)) / us / 1000).toFixed(0);
+  const checked =
+    error === undefined ? 'unchecked' : error < 2e-3 ? error.toExponential(1) : `WRONG ${error}`;
+  console.log(
+    `${name.padEnd(18)} ${label.padEnd(24)} ${checked.padEnd(9)} ${us.toFixed(1).padStart(7)} µs ${rate.padStart(5)} GB/s`,
+  );
+}
+process.exit(0);
