@@ -164,7 +164,7 @@ async function measure(
   tell(0, 'read bandwidth');
   const before = await measureReadBandwidth(workbench.device, 5);
   const samples = new Map<string, Samples>();
-  const warmUp = Math.min(WARM_UP[workbench.device.kind], size.context - steps - 1);
+  const warmUp = Math.min(WARM_UP[workbench.device.info.kind], size.context - steps - 1);
   for (let round = 0; round < rounds; round++) {
     for (let turn = 0; turn < formats.length; turn++) {
       signal.throwIfAborted();
