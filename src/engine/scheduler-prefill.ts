@@ -1,13 +1,12 @@
 /**
  * Prompts: how many of their tokens a step takes, and whose.
  *
- * **How many.** Beside nobody who decodes: the budget. Beside decoding rows, time is shared by the head: with `p` prompts, in rows and
- * waiting, each of the weight `w` of some rows, and `d` decoding rows, prompts have w·p / (w·p + d) of the time, but no less
- * than `LEAST_SHARE`. Each step of decoding
- * rows adds what that is in milliseconds, by the measured costs, to an account; prompts spend it in chunks worth their
- * launch: `chunkTokens`, or what `targetItl` leaves of a step, if that is less, or what `SAVING_STEPS` steps bring in; never
- * less than `minChunk`. So no step takes longer than `targetItl` and one smallest chunk, and the decoding rows keep
- * their part of the time over all.
+ * **How many.** Beside nobody who decodes: the budget. Beside decoding rows, time is shared by the head: with `p` prompts, in rows
+ * and waiting, each of the weight `w` of some rows, and `d` decoding rows, prompts have w·p / (w·p + d) of the time, but no
+ * less than `LEAST_SHARE`. Each step of decoding rows adds what that is in milliseconds, by the measured costs, to an
+ * account; prompts spend it in chunks worth their launch: `chunkTokens`, or what `targetItl` leaves of a step, if that is
+ * less, or what `SAVING_STEPS` steps bring in; never less than `minChunk`. So no step takes longer than `targetItl` and one
+ * smallest chunk, and the decoding rows keep their part of the time over all.
  *
  * **Whose.** A newcomer comes in with its first chunk, on credit if need be: whoever finds a row free is begun in the next step.
  * Newcomers have at most half of the tokens; the rest goes round among the prompts in rows, the one that has waited longest first,
