@@ -27,8 +27,9 @@ export interface DiskSide {
 /** Sequences restored at once, and how often one is. */
 const AT_ONCE = 2;
 const TURNS = 2;
-/** Blocks left to the rows that compute, for each row. */
+/** Blocks left to the rows that compute: so many for each row, or this part of a small pool. */
 const RESERVE = 2;
+const RESERVE_PART = 0.25;
 /** A disk that took at least so long for a sequence, and longer than computing it, is not tried again for a while. */
 const LONG_MS = 1000;
 const SLOW_MS = 30_000;
@@ -71,14 +72,14 @@ export class PrefixDisk {
     this.#blockTokens = device.spec.blockTokens;
     this.#tokenMs = tokenMs;
     this.#onRestored = onRestored;
-    const reserve = RESERVE * device.spec.slots;
+    const { slots } = device.spec;
     const side = (of: DiskSide, isYoung: boolean): RestoreHost => ({
       ...of,
       device,
       firstId: isYoung ? device.spec.blocks : 0,
       tier,
       young: isYoung,
-      reserve,
+      reserve: Math.min(RESERVE * slots, Math.floor(of.pool.size * RESERVE_PART)),
     });
     this.#sides = [side(main, false), young === null ? null : side(young, true)];
     this.#writers = [

@@ -1,4 +1,7 @@
 /** Cached prefixes on every device that keeps the promises bitwise, with a tiny model: hits, parts of blocks, shared rows. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { DeviceStats } from '../../src/device/device.js';
 import type { KvOptions } from '../../src/kv/options.js';
@@ -27,11 +30,12 @@ async function answers(
   spec: DeviceSpec,
   kv: KvOptions,
   prefixCache: boolean,
+  prefixCacheDir?: string,
 ): Promise<{ readonly rounds: Said[][]; readonly early: DeviceStats; readonly late: DeviceStats }> {
   const rounds = Array.from({ length: 3 }, () => prompts.map((): Said => ({ ids: [], cached: 0 })));
   let wake: () => void = () => {};
   let finished = 0;
-  const options = { kv, prefixCache, maxBatchTokens: 40, maxRows: 4 };
+  const options = { kv, prefixCache, prefixCacheDir, maxBatchTokens: 40, maxRows: 4 };
   const host = await loadTiny(await spec.create(), options, (events) => {
     for (const { request, ids, finish, cached } of events) {
       const said = rounds[Math.floor(request / prompts.length)]![request % prompts.length]!;
@@ -85,5 +89,22 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
     expect(third).toEqual(second);
     // What came after the first hits made nothing on the device that stays.
     expect(warm.late).toEqual(warm.early);
+  });
+
+  it('the same tokens from disk, young blocks and others', { timeout: 300_000 }, async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'kvant-disk-devices-'));
+    try {
+      const kv = WAYS[2]!;
+      const first = await answers(spec, kv, true, folder);
+      const second = await answers(spec, kv, true, folder);
+      expect(second.rounds.map((round) => round.map(({ ids }) => ids))).toEqual(
+        first.rounds.map((round) => round.map(({ ids }) => ids)),
+      );
+      // Whole blocks; the third goes on in a copy of what the first brought back.
+      expect(second.rounds[0]!.map(({ cached }) => cached)).toEqual([64, 48, 60, 16]);
+      expect(second.late).toEqual(second.early);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
   });
 });
