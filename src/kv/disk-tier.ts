@@ -142,6 +142,11 @@ export class DiskTier {
     return this.#index.has(this.#signature, key) || this.#writer.has(key);
   }
 
+  /** Bytes that the queue has room for. A single block is taken by an empty queue, whatever its size. */
+  get roomBytes(): number {
+    return this.#writer.roomBytes;
+  }
+
   /** Resolves when a block of so many bytes has room in the queue, or is not wanted anyway. */
   async room(bytes: number): Promise<void> {
     while (!this.#closed && !this.#writeOutage.lasts && !this.#writer.hasRoom(bytes))

@@ -57,9 +57,13 @@ export class DiskWriter {
     return this.#queue.has(key);
   }
 
+  get roomBytes(): number {
+    return this.#host.queueBytes - this.#bytes;
+  }
+
   /** One block always finds room. */
   hasRoom(bytes: number): boolean {
-    return this.#queue.size === 0 || this.#bytes + bytes <= this.#host.queueBytes;
+    return this.#queue.size === 0 || bytes <= this.roomBytes;
   }
 
   push(block: DiskWrite): void {

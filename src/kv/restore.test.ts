@@ -51,8 +51,8 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-async function make(blocks = 32, reserve = 2) {
-  const tier = await DiskTier.open({ folder, maxBytes: 2 ** 30, signature: 'm' });
+async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20) {
+  const tier = await DiskTier.open({ folder, maxBytes: 2 ** 30, signature: 'm', queueBytes });
   tiers.push(tier);
   const pool = new BlockPool(blocks);
   const store = new Store();
@@ -171,6 +171,13 @@ describe('blocks to disk and back', () => {
     const second = await make();
     expect(await restore(second, text(8)).run()).toBe(2);
     expect(found(second, text(8))).toBe(2);
+  });
+
+  it('a queue of few blocks holds up the writing, and loses nothing', async () => {
+    const made = await make(32, 2, 3 * 1000);
+    compute(made, text(30));
+    await made.writer.flush();
+    expect(made.tier.stats()).toMatchObject({ writtenBlocks: 30, dropped: 0, queued: 0 });
   });
 
   it('leaves blocks to those who compute, and evicts what is cold', async () => {

@@ -5,6 +5,7 @@
 
 import type { KvPool } from '../device/kv.js';
 import type { ChainKeys, TokenSource } from './chain-keys.js';
+import { blockFileBytes } from './disk-format.js';
 import { diskKey } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
 import type { PrefixCache } from './prefix-cache.js';
@@ -36,6 +37,7 @@ const READ_BYTES = 4 * 2 ** 20;
 export class WriteBehind {
   readonly #host: WriteBehindHost;
   readonly #batch: number;
+  readonly #fileBytes: number;
   readonly #waiting: Published[] = [];
   #running: Promise<void> | null = null;
   #closed = false;
@@ -45,6 +47,7 @@ export class WriteBehind {
   constructor(host: WriteBehindHost) {
     this.#host = host;
     this.#batch = Math.max(1, Math.floor(READ_BYTES / host.blockBytes));
+    this.#fileBytes = blockFileBytes(host.cache.blockTokens, host.blockBytes);
   }
 
   /** Block `at` of a chain is new in the cache. */
@@ -86,25 +89,27 @@ export class WriteBehind {
   }
 
   async #run(): Promise<void> {
-    const { tier, blockBytes } = this.#host;
+    const { tier } = this.#host;
     // All that this step publishes first.
     await null;
     while (this.#waiting.length > 0) {
       const some = this.#take();
       if (some.length > 0) await this.#write(some);
-      if (!this.#closed && this.#waiting.length > 0) await tier.room(blockBytes);
+      if (!this.#closed && this.#waiting.length > 0) await tier.room(this.#fileBytes);
     }
     this.#running = null;
   }
 
-  /** The next few that are still there and wanted. */
+  /** The next few that are still there and wanted, as many as the tier has room for. */
   #take(): Published[] {
-    const { tier, blockBytes } = this.#host;
+    const { tier } = this.#host;
+    const bytes = this.#fileBytes;
     const some: Published[] = [];
     let next = 0;
     for (; next < this.#waiting.length && some.length < this.#batch; next++) {
       const one = this.#waiting[next]!;
-      if (this.#isThere(one) && tier.wants(one.key, blockBytes)) some.push(one);
+      if (some.length > 0 && (some.length + 1) * bytes > tier.roomBytes) break;
+      if (this.#isThere(one) && tier.wants(one.key, bytes)) some.push(one);
     }
     this.#waiting.splice(0, next);
     return some;
