@@ -285,7 +285,35 @@ describe('cached prefixes in the core', () => {
     await settle(harness);
   });
 
-  it('500 requests that begin alike, with aborts, in a pool of a third of the demand', async () => {
+  it('a storm of aborts leaves rows and blocks as they were', async () => {
+    const random = seeded(18);
+    const harness = await start({
+      maxRows: 6,
+      blocks: 40,
+      maxContext: 256,
+      maxBatchTokens: 48,
+      maxQueue: 400,
+    });
+    const system = randomPrompt(random, 120);
+    for (let round = 0; round < 20; round++) {
+      const jobs = Array.from({ length: 20 }, () => {
+        const own = randomPrompt(random, 1 + Math.floor(random() * 30));
+        return harness.add([...system.slice(0, random() * 160), ...own], { maxTokens: 60 });
+      });
+      for (const { id } of jobs) {
+        await harness.turns(Math.floor(random() * 3));
+        harness.core.cancel(id);
+      }
+      await Promise.all(jobs.map(({ done }) => done));
+      await harness.untilIdle();
+      expect(harness.core.stats()).toMatchObject({ slotsUsed: 0, blocksUsed: 0, queued: 0 });
+    }
+    const prompt = [...system, 1, 2, 3];
+    expect((await harness.ask(prompt, { maxTokens: 20 })).ids).toEqual(oracle(prompt, 20, model));
+    await settle(harness);
+  });
+
+  it('500 requests that begin alike, with aborts and priorities, in a pool of a third of the demand', async () => {
     const random = seeded(11);
     const systems = [200, 90, 33].map((length) => randomPrompt(random, length));
     const harness = await start({
@@ -302,7 +330,8 @@ describe('cached prefixes in the core', () => {
       const shared = system.slice(0, Math.floor(random() * 1.5 * system.length));
       const prompt = [...shared, ...randomPrompt(random, 1 + Math.floor(random() * 40))];
       const draws = 1 + Math.floor(random() * 90);
-      const job = harness.add(prompt, { maxTokens: draws });
+      const place = { ...ORDINARY_PLACE, priority: Math.floor(random() * 5) - 2, share: `key ${i % 3}` };
+      const job = harness.add(prompt, { maxTokens: draws }, null, place);
       const cancelled = random() < 0.3;
       jobs.push({ prompt, draws, job, cancelled });
       if (cancelled) void harness.turns(Math.floor(random() * 400)).then(() => harness.core.cancel(job.id));
