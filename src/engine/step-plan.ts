@@ -29,9 +29,12 @@ export interface RunningView {
 /** What the scheduler sees of a sequence that waits for admission. */
 export interface WaitingView {
   readonly length: number;
-  /** Tokens whose K and V are in blocks that it holds already (of a prefix); fewer than `length`. Its work starts there. */
+  /** Tokens whose K and V are in cached blocks (of a prefix); fewer than `length`. Its work starts there. */
   readonly computed: number;
-  /** Blocks that it holds: of the main pool, or young ones if it is young. */
+  /**
+   * Blocks, of the main pool or young ones if it is young, that need not be found for it: it holds them, or they are cached and
+   * others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not count here.
+   */
   readonly blocks: number;
   /** It starts in young blocks. */
   readonly young: boolean;
