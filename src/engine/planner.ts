@@ -53,13 +53,21 @@ export class Planner {
     state.now = now;
     state.retired = retired;
     state.served = this.#pacing.served;
+    this.#describe();
+    for (;;) {
+      schedule(state, this.#config, this.plan);
+      if (this.plan.dropHeld) {
+        this.#memory.dropHeld();
+        this.#describe();
+      } else if (!this.#memory.prefixes?.shareOut(this.plan, this.#lists.waiting)) return this.plan;
+    }
+  }
+
+  #describe(): void {
     const { waiting, running, leaving } = this.#lists;
-    this.#memory.describe(state, leaving, running);
-    const { prefixes } = this.#memory;
-    if (state.freeSlots > 0) prefixes?.look(waiting, running, leaving);
-    do schedule(state, this.#config, this.plan);
-    while (prefixes?.shareOut(this.plan, waiting));
-    return this.plan;
+    const memory = this.#memory;
+    memory.describe(this.#state, leaving, running);
+    if (memory.freeRows > 0) memory.prefixes?.look(waiting, running, leaving);
   }
 
   /** The plan is carried out. */

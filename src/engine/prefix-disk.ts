@@ -41,6 +41,7 @@ interface Running {
   readonly young: boolean;
   /** Blocks that its chain will have. */
   readonly end: number;
+  readonly restore: Restore;
 }
 
 export class PrefixDisk {
@@ -101,8 +102,10 @@ export class PrefixDisk {
   /** A waiting sequence has been looked up in memory: whether it should wait for what is read, or is to be read. */
   look(sequence: Sequence): boolean {
     const prefix = sequence.prefix!;
-    for (const running of this.#running)
+    for (const running of this.#running) {
+      if (running.restore.dropped) continue;
       if (running.sequence === sequence || this.#awaits(sequence, running)) return true;
+    }
     if (prefix.restores >= TURNS || this.#closed !== null || Date.now() < this.#slowUntil) return false;
     const found = this.#find(sequence);
     if (found === null) {
@@ -112,6 +115,26 @@ export class PrefixDisk {
     }
     if (this.#running.length < AT_ONCE) this.#start(sequence, found.young, found.end);
     return true;
+  }
+
+  /** Blocks of one kind that sequences hold while they are restored, and those that are soon free since they were dropped. */
+  blocks(ofYoung: boolean): { held: number; leaving: number } {
+    let held = 0;
+    let leaving = 0;
+    for (const { young, restore } of this.#running) {
+      if (young !== ofYoung) continue;
+      held += restore.held;
+      leaving += restore.leaving;
+    }
+    return { held, leaving };
+  }
+
+  /** Those that compute need blocks: what is being restored gives back what it holds, and is computed. */
+  drop(): void {
+    for (const { sequence, restore } of this.#running) {
+      sequence.prefix!.restores = TURNS;
+      restore.drop();
+    }
   }
 
   /** Forgets what is on disk. */
@@ -170,12 +193,12 @@ export class PrefixDisk {
   #start(sequence: Sequence, young: boolean, end: number): void {
     const prefix = sequence.prefix!;
     prefix.restores++;
-    const running: Running = { sequence, young, end };
-    this.#running.push(running);
     const started = performance.now();
     const clears = this.#clears;
     const wanted = (): boolean => sequence.phase === 'waiting' && clears === this.#clears;
     const restore = new Restore(this.#sides[young ? 1 : 0]!, prefix.keys, sequence, end, wanted);
+    const running: Running = { sequence, young, end, restore };
+    this.#running.push(running);
     // A plan is being made: what there is stays as it is told until it is carried out.
     void Promise.resolve()
       .then(() => restore.run())

@@ -18,6 +18,8 @@ export type MemoryState = {
     | 'freeSlots'
     | 'freeBlocks'
     | 'leavingBlocks'
+    | 'queuedBlocks'
+    | 'queuedYoung'
     | 'freeYoung'
     | 'leavingYoung']: SchedulerState[K];
 };
@@ -70,10 +72,30 @@ export class RowMemory {
     state.freeSlots = this.#freeTables.length;
     state.freeBlocks = this.#blocks.available;
     state.leavingBlocks = 0;
+    state.queuedBlocks = 0;
+    state.queuedYoung = 0;
     state.freeYoung = this.#young?.available ?? 0;
     state.leavingYoung = this.#conversions.blocks;
+    this.#describeRestores(state);
     for (const sequence of leaving) countLeaving(state, sequence);
     for (const sequence of running) if (sequence.yielding) countLeaving(state, sequence);
+  }
+
+  /** Sequences that wait give back the blocks that they hold. */
+  dropHeld(): void {
+    this.prefixes?.disk?.drop();
+  }
+
+  /** Sequences that wait hold blocks only while these are filled from disk. */
+  #describeRestores(state: MemoryState): void {
+    const disk = this.prefixes?.disk;
+    if (!disk?.restoring) return;
+    const main = disk.blocks(false);
+    const young = disk.blocks(true);
+    state.queuedBlocks = main.held;
+    state.queuedYoung = young.held;
+    state.leavingBlocks += main.leaving;
+    state.leavingYoung += young.leaving;
   }
 
   /** Gives a sequence that comes in a row, and what it found in the cache. `work` is what is planned for it. */

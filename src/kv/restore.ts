@@ -35,6 +35,9 @@ export class Restore {
   readonly #most: number;
   readonly #wanted: () => boolean;
   readonly #held: number[] = [];
+  /** Blocks that the device is filling: they cannot be given back before it has. */
+  #filling = 0;
+  #dropped = false;
 
   /** Of a sequence whose first `most` blocks have keys. `wanted`: whether to go on, asked in between. */
   constructor(
@@ -51,9 +54,30 @@ export class Restore {
     this.#most = most;
   }
 
+  get dropped(): boolean {
+    return this.#dropped;
+  }
+
+  /** Blocks that `drop` would make free. */
+  get held(): number {
+    return this.#dropped ? 0 : this.#held.length + this.#filling;
+  }
+
+  /** Blocks that are free as soon as the device has filled them, since it was dropped. */
+  get leaving(): number {
+    return this.#dropped ? this.#filling : 0;
+  }
+
+  /** Brings in no more, and gives back what it holds: others need it. */
+  drop(): void {
+    this.#dropped = true;
+    this.#letGo();
+  }
+
   /** Gives the blocks brought in. Fails as the device does. */
   async run(): Promise<number> {
-    const { cache, pool, tier, blockBytes, young } = this.#host;
+    const { cache, tier, blockBytes, young } = this.#host;
+    if (this.#dropped) return 0;
     const chain = new FoundChain();
     cache.find(chain, this.#keys, this.#tokens, this.#most);
     cache.take(chain);
@@ -62,21 +86,30 @@ export class Restore {
     const range = Math.max(1, Math.floor(RANGE_BYTES / blockBytes));
     try {
       const end = first + tier.find(diskKeys(this.#keys, first, this.#most, young));
-      while (this.#wanted() && this.#held.length < end) {
+      while (this.#goesOn() && this.#held.length < end) {
         const at = this.#held.length;
         const count = Math.min(range, end - at, this.#room());
         if (count <= 0) break;
         const data = await tier.read(this.#blocks(at, count), blockBytes, at, RANGE_MS);
         // Others have gone on meanwhile.
         const fits = Math.min(data.length, this.#room());
-        if (!this.#wanted() || fits <= 0 || !(await this.#write(at, data.slice(0, fits)))) break;
+        if (!this.#goesOn() || fits <= 0 || !(await this.#write(at, data.slice(0, fits)))) break;
         if (data.length < count) break;
       }
       return Math.max(0, this.#held.length - first);
     } finally {
-      // The last block first.
-      for (let block = this.#held.pop(); block !== undefined; block = this.#held.pop()) pool.release(block);
+      this.#letGo();
     }
+  }
+
+  #goesOn(): boolean {
+    return !this.#dropped && this.#wanted();
+  }
+
+  /** The last block first. */
+  #letGo(): void {
+    const { pool } = this.#host;
+    for (let block = this.#held.pop(); block !== undefined; block = this.#held.pop()) pool.release(block);
   }
 
   #room(): number {
@@ -99,6 +132,7 @@ export class Restore {
   async #write(at: number, data: readonly Uint8Array[]): Promise<boolean> {
     const { cache, pool, device, firstId } = this.#host;
     const blocks = data.map(() => pool.allocate());
+    this.#filling = blocks.length;
     try {
       await device.write(
         Uint32Array.from(blocks, (block) => block + firstId),
@@ -107,8 +141,11 @@ export class Restore {
     } catch (error) {
       for (const block of blocks) pool.release(block);
       throw error;
+    } finally {
+      this.#filling = 0;
     }
-    let fits = true;
+    // What it was to follow may be gone.
+    let fits = !this.#dropped;
     blocks.forEach((block, i) => {
       const parent = this.#held.at(-1) ?? -1;
       const entry = fits ? cache.publish(block, parent, this.#keys, at + i, this.#tokens) : -1;

@@ -313,3 +313,36 @@ describe('prefixes on disk in the core', () => {
     await settle(harness);
   });
 });
+
+it('whoever is read from disk gives back what it holds when a row would have to stop', async () => {
+  const random = seeded(21);
+  const system = randomPrompt(random, 160);
+  const first = await start();
+  await first.ask(system, { maxTokens: 2 });
+  await settle(first);
+
+  let gate = Promise.resolve();
+  let go = (): void => {};
+  const second = await start({ maxRows: 3, blocks: 16 }, { fs: fsWith(() => gate) });
+  await second.ask(system.slice(0, 81), { maxTokens: 1 });
+  await second.untilIdle();
+  gate = new Promise<void>((resolve) => {
+    go = resolve;
+  });
+  // Five blocks of it are in memory: they are held while the others are read.
+  const prompt = [...system, 1, 2, 3];
+  const waiting = second.add(prompt, { maxTokens: 5 });
+  const stranger = randomPrompt(random, 10);
+  const running = second.add(stranger, { maxTokens: 200 });
+  while (second.core.stats().blocksUsed < 6) await second.turns(1);
+  expect(second.core.stats()).toMatchObject({ queued: 1, decoding: 1 });
+  // Fourteen blocks in the end, of sixteen.
+  await running.done;
+  expect(running.answers[0]!.ids).toEqual(oracle(stranger, 200, model));
+  expect(disk(second).slowReads).toBe(0);
+  expect(second.core.stats().preemptions).toBe(0);
+  const [answer] = await waiting.done;
+  expect(answer!.ids).toEqual(oracle(prompt, 5, model));
+  go();
+  await settle(second);
+});
