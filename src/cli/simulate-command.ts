@@ -1,8 +1,8 @@
 /** `kvant simulate`: the scheduler over a trace of arrivals, without a model. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { Arrival } from '../engine/arrivals.js';
-import type { Machine } from '../engine/simulator.js';
+import type { Arrival } from '../engine/scheduling/arrivals.js';
+import type { Machine } from '../engine/scheduling/simulator.js';
 import { KvantError } from '../errors.js';
 import { integer, integers, number } from './flag-numbers.js';
 
@@ -117,11 +117,11 @@ async function runSimulation(trace: string | undefined, flags: SimulateFlags): P
     report,
     { ttftBound },
   ] = await Promise.all([
-    import('../engine/arrivals.js'),
-    import('../engine/simulator.js'),
+    import('../engine/scheduling/arrivals.js'),
+    import('../engine/scheduling/simulator.js'),
     import('../engine/host-options.js'),
     import('./simulate-report.js'),
-    import('../engine/ttft-bound.js'),
+    import('../engine/scheduling/ttft-bound.js'),
   ]);
   const kind = flags.machine === 'cpu' ? 'cpu' : 'webgpu';
   const { maxRows, maxQueue } = flags;

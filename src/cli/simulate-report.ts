@@ -1,5 +1,5 @@
 /** What `kvant simulate` found: rates, waiting and gaps as a table for people, as numbers, and as a plot over time. */
-import type { SimulatedRequest, Simulation } from '../engine/simulator.js';
+import type { SimulatedRequest, Simulation } from '../engine/scheduling/simulator.js';
 import { plotSvg } from './svg-plot.js';
 
 /** Milliseconds at which so many parts of all values lie, and the largest. */

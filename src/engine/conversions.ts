@@ -7,8 +7,8 @@
 import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
-import type { Prefixes } from './prefixes.js';
-import type { StepPlan } from './scheduler.js';
+import type { Prefixes } from './prefix/prefixes.js';
+import type { StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
 
 export class Conversions {

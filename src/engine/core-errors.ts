@@ -1,7 +1,7 @@
 /** Why the core refuses a request, or ends one. */
 
 import { KvantError } from '../errors.js';
-import type { Pacing } from './pacing.js';
+import type { Pacing } from './scheduling/pacing.js';
 import type { CoreRequest, QueuePlace, Sequence } from './sequence.js';
 import type { EngineLimits } from './types.js';
 

@@ -2,8 +2,8 @@ import type { Device, Program } from '../device/device.js';
 import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { TokenTable } from '../text/token-bytes.js';
-import type { PrefixOptions } from './prefixes.js';
-import type { SchedulerConfig } from './scheduler.js';
+import type { PrefixOptions } from './prefix/prefixes.js';
+import type { SchedulerConfig } from './scheduling/scheduler.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits } from './types.js';
 

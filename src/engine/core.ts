@@ -19,14 +19,14 @@ import { Counters } from './counters.js';
 import { Enrolment } from './enrolment.js';
 import { Flights } from './flights.js';
 import { Outbox } from './outbox.js';
-import { Pacing } from './pacing.js';
 import { Planner } from './planner.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
-import { deadlineTimer, oldestAge, removeAdmitted } from './queue.js';
 import { RowMemory } from './row-memory.js';
+import { Pacing } from './scheduling/pacing.js';
+import { deadlineTimer, oldestAge, removeAdmitted } from './scheduling/queue.js';
+import type { PlannedWork, StepPlan } from './scheduling/step-plan.js';
 import { type CoreRequest, ORDINARY_PLACE, type Sequence } from './sequence.js';
 import { type Flight, fillStep } from './step-filler.js';
-import type { PlannedWork, StepPlan } from './step-plan.js';
 import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow, yieldToEvents } from './yield.js';
 

@@ -6,9 +6,9 @@ import { StopMatcher } from '../text/stop-matcher.js';
 import type { Constrain } from './constraint.js';
 import { admissionError, queueError } from './core-errors.js';
 import type { CoreOptions } from './core-options.js';
-import type { Pacing } from './pacing.js';
 import type { PreparedRows } from './prepared-rows.js';
 import type { RowMemory } from './row-memory.js';
+import type { Pacing } from './scheduling/pacing.js';
 import { type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 

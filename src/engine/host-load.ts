@@ -24,7 +24,7 @@ import { openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
-import { openPrefixes } from './prefix-options.js';
+import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits, LoadProgress, LogEntry } from './types.js';
 

@@ -4,7 +4,7 @@ import { type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import type { HostConfig } from './messages.js';
-import type { SchedulerConfig } from './step-plan.js';
+import type { SchedulerConfig } from './scheduling/step-plan.js';
 import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
 
 export const DEFAULT_MAX_ROWS = 16;

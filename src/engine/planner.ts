@@ -1,8 +1,14 @@
 /** Keeps what the scheduler plans with up to date, and has it plan. Plan and state are made once. */
 
-import type { Pacing } from './pacing.js';
 import type { RowMemory } from './row-memory.js';
-import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
+import type { Pacing } from './scheduling/pacing.js';
+import {
+  carry,
+  type SchedulerConfig,
+  type SchedulerState,
+  StepPlan,
+  schedule,
+} from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
 
 /** The core's own lists: it changes them between plans. */

@@ -8,8 +8,8 @@ import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
 import { Conversions } from './conversions.js';
 import type { CoreOptions } from './core-options.js';
-import { Prefixes } from './prefixes.js';
-import type { SchedulerState, StepPlan } from './scheduler.js';
+import { Prefixes } from './prefix/prefixes.js';
+import type { SchedulerState, StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
 
 /** What of the scheduler's state is about memory. */

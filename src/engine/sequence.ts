@@ -10,9 +10,9 @@ import type { DrawState, RowSampling } from '../sampling/row-sampling.js';
 import { seedWords } from '../sampling/seed.js';
 import type { TokenRules } from '../sampling/token-rules.js';
 import type { Constraint, ConstraintRule } from './constraint.js';
-import type { RunningView, WaitingView } from './scheduler.js';
+import type { SequencePrefix } from './prefix/sequence-prefix.js';
+import type { RunningView, WaitingView } from './scheduling/scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
-import type { SequencePrefix } from './sequence-prefix.js';
 import type { FinishReason, TokenLogprobs } from './types.js';
 
 /**

@@ -1,8 +1,8 @@
 /** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
 
 import type { StepInputs } from '../device/step.js';
-import type { RetiredStep } from './pacing.js';
-import type { StepPlan } from './scheduler.js';
+import type { RetiredStep } from './scheduling/pacing.js';
+import type { StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
 
 /** What a submitted step names. Refilled, not made anew. */

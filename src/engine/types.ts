@@ -5,7 +5,7 @@
 
 import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
-import type { DiskStats } from '../kv/disk-tier.js';
+import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';

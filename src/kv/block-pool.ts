@@ -8,7 +8,7 @@
  */
 
 import { KvantError } from '../errors.js';
-import { ColdList } from './cold-list.js';
+import { ColdList } from './prefix/cold-list.js';
 
 export interface Keeper {
   /** Most cold blocks. */

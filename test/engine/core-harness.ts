@@ -2,7 +2,7 @@
 import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
-import type { PrefixOptions } from '../../src/engine/prefixes.js';
+import type { PrefixOptions } from '../../src/engine/prefix/prefixes.js';
 import {
   type ChoiceEvent,
   type CoreRequest,

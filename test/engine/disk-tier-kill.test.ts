@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { DiskTier } from '../../src/kv/disk-tier.js';
+import { DiskTier } from '../../src/kv/disk/disk-tier.js';
 import { Random } from '../devices/numbers.js';
 
 const WRITER = fileURLToPath(new URL('./disk-tier-writer.mjs', import.meta.url));

@@ -1,7 +1,7 @@
 // A process that writes blocks to a folder and reads what it finds there, until it is killed: `node … FOLDER SEED`.
 // Says "go" once it writes, and ends with status 1 if a block is not what it should be.
 import { createHash } from 'node:crypto';
-import { DiskTier } from '../../dist/kv/disk-tier.js';
+import { DiskTier } from '../../dist/kv/disk/disk-tier.js';
 
 const [folder, seed] = process.argv.slice(2);
 const KEYS = 60;

@@ -7,8 +7,8 @@ import * as nodeFs from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { DiskFile, DiskFs } from '../../src/kv/disk-fs.js';
-import { DiskTier, type DiskTierOptions } from '../../src/kv/disk-tier.js';
+import type { DiskFile, DiskFs } from '../../src/kv/disk/disk-fs.js';
+import { DiskTier, type DiskTierOptions } from '../../src/kv/disk/disk-tier.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
 import { oracle } from './oracle-device.js';
 

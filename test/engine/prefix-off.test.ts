@@ -4,7 +4,7 @@ import { loadOracle } from './engine-harness.js';
 
 const made: string[] = [];
 
-vi.mock(import('../../src/kv/prefix-index.js'), async (original) => {
+vi.mock(import('../../src/kv/prefix/prefix-index.js'), async (original) => {
   const module = await original();
   class PrefixIndex extends module.PrefixIndex {
     constructor(...args: ConstructorParameters<typeof module.PrefixIndex>) {
@@ -15,7 +15,7 @@ vi.mock(import('../../src/kv/prefix-index.js'), async (original) => {
   return { ...module, PrefixIndex };
 });
 
-vi.mock(import('../../src/kv/cold-list.js'), async (original) => {
+vi.mock(import('../../src/kv/prefix/cold-list.js'), async (original) => {
   const module = await original();
   class ColdList extends module.ColdList {
     constructor(blocks: number) {
@@ -26,7 +26,7 @@ vi.mock(import('../../src/kv/cold-list.js'), async (original) => {
   return { ...module, ColdList };
 });
 
-vi.mock(import('../../src/kv/sha256.js'), async (original) => {
+vi.mock(import('../../src/kv/prefix/sha256.js'), async (original) => {
   const module = await original();
   const sha256Compress: typeof module.sha256Compress = (...args) => {
     made.push('key');

@@ -2,7 +2,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, it } from 'vitest';
-import { StepPlan, schedule } from '../../src/engine/scheduler.js';
+import { StepPlan, schedule } from '../../src/engine/scheduling/scheduler.js';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;

@@ -9,21 +9,21 @@
  * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and young ones who takes fewer.
  */
 
-import type { KvPool } from '../device/kv.js';
-import type { KvantError } from '../errors.js';
-import type { BlockPool } from '../kv/block-pool.js';
-import { ChainKeys, chainRoot } from '../kv/chain-keys.js';
-import type { DiskTier } from '../kv/disk-tier.js';
-import { PrefixCache, ROOT } from '../kv/prefix-cache.js';
-import { type PrefixLimits, prefixBlockBytes } from '../kv/prefix-limits.js';
-import { asKvantError } from './core-errors.js';
+import type { KvPool } from '../../device/kv.js';
+import type { KvantError } from '../../errors.js';
+import type { BlockPool } from '../../kv/block-pool.js';
+import type { DiskTier } from '../../kv/disk/disk-tier.js';
+import { ChainKeys, chainRoot } from '../../kv/prefix/chain-keys.js';
+import { PrefixCache, ROOT } from '../../kv/prefix/prefix-cache.js';
+import { type PrefixLimits, prefixBlockBytes } from '../../kv/prefix/prefix-limits.js';
+import { asKvantError } from '../core-errors.js';
+import type { StepPlan } from '../scheduling/scheduler.js';
+import type { Sequence } from '../sequence.js';
+import type { Flight } from '../step-filler.js';
+import type { PrefixCacheStats } from '../types.js';
 import { PrefixDisk } from './prefix-disk.js';
 import { PrefixLeaders } from './prefix-leaders.js';
-import type { StepPlan } from './scheduler.js';
-import type { Sequence } from './sequence.js';
 import { SequencePrefix } from './sequence-prefix.js';
-import type { Flight } from './step-filler.js';
-import type { PrefixCacheStats } from './types.js';
 
 export interface PrefixOptions {
   /** All that the bytes of a block depend on besides its tokens: model, adapter, formats. */

@@ -6,16 +6,16 @@
  * computed; so is every one as long as the disk has been slower than that.
  */
 
-import type { KvPool } from '../device/kv.js';
-import type { BlockPool } from '../kv/block-pool.js';
-import type { ChainKeys, TokenSource } from '../kv/chain-keys.js';
-import { diskKeys } from '../kv/disk-key.js';
-import type { DiskTier } from '../kv/disk-tier.js';
-import type { PrefixCache } from '../kv/prefix-cache.js';
-import { Restore, type RestoreHost } from '../kv/restore.js';
-import { WriteBehind } from '../kv/write-behind.js';
-import type { Sequence } from './sequence.js';
-import type { PrefixDiskStats } from './types.js';
+import type { KvPool } from '../../device/kv.js';
+import type { BlockPool } from '../../kv/block-pool.js';
+import { diskKeys } from '../../kv/disk/disk-key.js';
+import type { DiskTier } from '../../kv/disk/disk-tier.js';
+import { Restore, type RestoreHost } from '../../kv/disk/restore.js';
+import { WriteBehind } from '../../kv/disk/write-behind.js';
+import type { ChainKeys, TokenSource } from '../../kv/prefix/chain-keys.js';
+import type { PrefixCache } from '../../kv/prefix/prefix-cache.js';
+import type { Sequence } from '../sequence.js';
+import type { PrefixDiskStats } from '../types.js';
 
 /** One kind of blocks: those of the main pool, or young ones. */
 export interface DiskSide {

@@ -1,6 +1,6 @@
 /** The bound on the time to a first token that docs/scheduling.md states, as a formula. */
 
-import { LEAST_SHARE } from './scheduler-prefill.js';
+import { LEAST_SHARE } from './prefill.js';
 import type { SchedulerConfig, StepCosts } from './step-plan.js';
 
 export interface TtftBoundOptions {

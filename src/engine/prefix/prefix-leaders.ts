@@ -3,8 +3,8 @@
  * but comes in when it is there. Nobody waits for a lower priority, which may take its time.
  */
 
-import type { StepPlan } from './scheduler.js';
-import type { Sequence } from './sequence.js';
+import type { StepPlan } from '../scheduling/scheduler.js';
+import type { Sequence } from '../sequence.js';
 import type { SequencePrefix } from './sequence-prefix.js';
 
 export class PrefixLeaders {

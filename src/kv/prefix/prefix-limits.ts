@@ -1,7 +1,7 @@
 /** What the prefix cache may keep, in blocks; and what it keeps, in bytes. */
 
-import { type KvPoolSpec, kvBlockBytes } from '../device/kv.js';
-import { youngBlockBytes } from './sizing.js';
+import { type KvPoolSpec, kvBlockBytes } from '../../device/kv.js';
+import { youngBlockBytes } from '../sizing.js';
 
 export interface PrefixLimits {
   readonly blocks: number;

@@ -8,7 +8,7 @@
  * so somebody always comes to an end; newcomers sink as time passes, so sooner or later everybody is the anchor.
  */
 
-import { mainNeed, ready, youngNeed } from './scheduler-blocks.js';
+import { mainNeed, ready, youngNeed } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Sets `dropHeld`, or `victim`, if the rows need more blocks than are free and none are about to be; and the `anchor`. */

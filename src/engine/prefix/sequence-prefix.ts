@@ -1,7 +1,7 @@
 /** What the prefix cache has of one sequence, and what it has got of the cache. */
 
-import type { ChainKeys } from '../kv/chain-keys.js';
-import { FoundChain } from '../kv/prefix-cache.js';
+import type { ChainKeys } from '../../kv/prefix/chain-keys.js';
+import { FoundChain } from '../../kv/prefix/prefix-cache.js';
 
 export class SequencePrefix {
   readonly keys: ChainKeys;

@@ -1,7 +1,7 @@
-import type { DeviceInfo } from '../device/device.js';
-import { kvFormatName } from '../device/kv.js';
-import type { KvPlan } from '../kv/policy.js';
-import type { ModelConfig } from '../models/config.js';
+import type { DeviceInfo } from '../../device/device.js';
+import { kvFormatName } from '../../device/kv.js';
+import type { KvPlan } from '../../kv/policy.js';
+import type { ModelConfig } from '../../models/config.js';
 
 /**
  * All that the bytes of a block depend on besides its tokens, as text: blocks of engines with other identities never meet.

@@ -1,7 +1,7 @@
 /** The scheduler over long traces: what it promises of waiting, of rates and of fairness. Clocks are simulated. */
 import { describe, expect, it } from 'vitest';
+import { schedulerConfig } from '../host-options.js';
 import { type Arrival, poissonArrivals } from './arrivals.js';
-import { schedulerConfig } from './host-options.js';
 import { capacity, type Simulation, type SimulatorOptions, simulate } from './simulator.js';
 import { ttftBound } from './ttft-bound.js';
 

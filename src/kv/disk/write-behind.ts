@@ -3,12 +3,12 @@
  * evicted before it was read, or while it is, is left out. So no sequence ever waits for it.
  */
 
-import type { KvPool } from '../device/kv.js';
-import type { ChainKeys, TokenSource } from './chain-keys.js';
+import type { KvPool } from '../../device/kv.js';
+import type { ChainKeys, TokenSource } from '../prefix/chain-keys.js';
+import type { PrefixCache } from '../prefix/prefix-cache.js';
 import { blockFileBytes } from './disk-format.js';
 import { diskKey } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
-import type { PrefixCache } from './prefix-cache.js';
 
 export interface WriteBehindHost {
   readonly cache: PrefixCache;

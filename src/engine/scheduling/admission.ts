@@ -7,7 +7,7 @@
  * there is room for it, and the others behind it: what is small does not slip past what is large for ever.
  */
 
-import { countYoung, hasRoom } from './scheduler-blocks.js';
+import { countYoung, hasRoom } from './blocks.js';
 import type { SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Lists those whose time to start is over. */

@@ -7,7 +7,7 @@
  * and in nothing else do not meet. A block's children can be looked through for one that begins with given tokens.
  */
 
-import { KvantError } from '../errors.js';
+import { KvantError } from '../../errors.js';
 import { type ChainKeys, KEY_WORDS, type TokenSource } from './chain-keys.js';
 
 /** The parent of a chain's first block. */

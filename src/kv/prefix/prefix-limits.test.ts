@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { KvPoolSpec } from '../device/kv.js';
+import type { KvPoolSpec } from '../../device/kv.js';
 import { prefixBlockBytes, prefixLimits } from './prefix-limits.js';
 
 const float = { kind: 'float', dtype: 'f16' } as const;

@@ -20,10 +20,10 @@
  * they can only come from rows of a lower rank, takes theirs.
  */
 
-import { expire, mayEnter, nextWaiting } from './scheduler-admission.js';
-import { listRows, orderDecodeRows, planDecode } from './scheduler-decode.js';
-import { allowPrompts, planPrompts } from './scheduler-prefill.js';
-import { relievePressure } from './scheduler-pressure.js';
+import { expire, mayEnter, nextWaiting } from './admission.js';
+import { listRows, orderDecodeRows, planDecode } from './decode.js';
+import { allowPrompts, planPrompts } from './prefill.js';
+import { relievePressure } from './pressure.js';
 import {
   carry,
   type RunningView,

@@ -1,6 +1,6 @@
 /** Decoding rows: each has one token in every step that has room for it. */
 
-import { converts, mainNeed, ready, youngNeed } from './scheduler-blocks.js';
+import { converts, mainNeed, ready, youngNeed } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Lists the rows that have work: those with one token to go, and those with more of a prompt. */

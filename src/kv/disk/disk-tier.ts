@@ -11,7 +11,7 @@
 import { createHash } from 'node:crypto';
 import * as nodeFs from 'node:fs/promises';
 import { join } from 'node:path';
-import { KvantError } from '../errors.js';
+import { KvantError } from '../../errors.js';
 import { DiskCounts } from './disk-counts.js';
 import { blockFileBytes, hasMagic, MAGIC } from './disk-format.js';
 import { type DiskFs, readFully, systemCode, writeFully } from './disk-fs.js';

@@ -3,12 +3,12 @@
  * go on in between. What was brought in is in the cache like any other prefix, whoever finds it first.
  */
 
-import type { KvPool } from '../device/kv.js';
-import type { BlockPool } from './block-pool.js';
-import type { ChainKeys, TokenSource } from './chain-keys.js';
+import type { KvPool } from '../../device/kv.js';
+import type { BlockPool } from '../block-pool.js';
+import type { ChainKeys, TokenSource } from '../prefix/chain-keys.js';
+import { FoundChain, type PrefixCache } from '../prefix/prefix-cache.js';
 import { diskKey, diskKeys } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
-import { FoundChain, type PrefixCache } from './prefix-cache.js';
 
 export interface RestoreHost {
   readonly cache: PrefixCache;

@@ -1,6 +1,6 @@
 /** Who comes when, and wants how much: traces for the simulator, read or made up. */
 
-import { KvantError } from '../errors.js';
+import { KvantError } from '../../errors.js';
 
 /** One request of a trace. */
 export interface Arrival {

@@ -2,11 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { KvPool } from '../device/kv.js';
-import { BlockPool } from './block-pool.js';
-import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
+import type { KvPool } from '../../device/kv.js';
+import { BlockPool } from '../block-pool.js';
+import { ChainKeys, chainRoot, tokensOf } from '../prefix/chain-keys.js';
+import { FoundChain, PrefixCache, ROOT } from '../prefix/prefix-cache.js';
 import { DiskTier } from './disk-tier.js';
-import { FoundChain, PrefixCache, ROOT } from './prefix-cache.js';
 import { Restore, type RestoreHost } from './restore.js';
 import { WriteBehind } from './write-behind.js';
 

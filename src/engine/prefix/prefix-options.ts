@@ -1,18 +1,18 @@
 /** What the core is told of the prefix cache: whose blocks these are, how many may stay, and where else they are kept. */
 
 import { readFile } from 'node:fs/promises';
-import type { Device } from '../device/device.js';
-import type { KvPool } from '../device/kv.js';
-import { type DiskFault, DiskTier } from '../kv/disk-tier.js';
-import type { KvPlan } from '../kv/policy.js';
-import { prefixLimits } from '../kv/prefix-limits.js';
-import type { ModelConfig } from '../models/config.js';
-import { weightsFingerprint } from '../weights/fingerprint.js';
-import { DEFAULT_DISK_BYTES } from './host-options.js';
-import type { HostConfig } from './messages.js';
+import type { Device } from '../../device/device.js';
+import type { KvPool } from '../../device/kv.js';
+import { type DiskFault, DiskTier } from '../../kv/disk/disk-tier.js';
+import type { KvPlan } from '../../kv/policy.js';
+import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
+import type { ModelConfig } from '../../models/config.js';
+import { weightsFingerprint } from '../../weights/fingerprint.js';
+import { DEFAULT_DISK_BYTES } from '../host-options.js';
+import type { HostConfig } from '../messages.js';
+import type { LogEntry } from '../types.js';
 import { prefixIdentity } from './prefix-identity.js';
 import type { PrefixOptions } from './prefixes.js';
-import type { LogEntry } from './types.js';
 
 /** Errors: `prefix-cache-dir-unusable`. */
 export async function openPrefixes(
@@ -58,7 +58,7 @@ export async function openPrefixes(
  * block, and what decides the last bits of the numbers.
  */
 async function signature(identity: string, { info }: Device, { storage }: KvPool): Promise<string> {
-  const text = await readFile(new URL('../../package.json', import.meta.url), 'utf8');
+  const text = await readFile(new URL('../../../package.json', import.meta.url), 'utf8');
   const { version } = JSON.parse(text) as { version: string };
   const { kind, name, features, attentionSplit } = info;
   // A CPU's name says how many threads there are, which does not matter.

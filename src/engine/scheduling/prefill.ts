@@ -14,8 +14,8 @@
  * no flood of short ones stops a long one.
  */
 
-import { countWaiting, mayEnter, nextWaiting } from './scheduler-admission.js';
-import { converts, mainToEnter, youngToEnter } from './scheduler-blocks.js';
+import { countWaiting, mayEnter, nextWaiting } from './admission.js';
+import { converts, mainToEnter, youngToEnter } from './blocks.js';
 import type { PlannedWork, RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 80.5 % of their rate. */

@@ -1,6 +1,6 @@
 /** Under which key a block is kept on disk. */
 
-import { type ChainKeys, KEY_WORDS } from './chain-keys.js';
+import { type ChainKeys, KEY_WORDS } from '../prefix/chain-keys.js';
 
 /** The block's key in the chain; of a young block, whose chain has the same one, with the last word's bits turned. */
 export function diskKey(keys: ChainKeys, at: number, young: boolean): string {

@@ -8,7 +8,7 @@
  * blocks behind it only, and they are colder: the coldest block is always the end of a chain, and it alone is evicted.
  */
 
-import type { BlockPool, Keeper } from './block-pool.js';
+import type { BlockPool, Keeper } from '../block-pool.js';
 import type { ChainKeys, TokenSource } from './chain-keys.js';
 import { type KeyHash, PrefixIndex, ROOT } from './prefix-index.js';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { BlockPool } from './block-pool.js';
+import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
 import { FoundChain, PrefixCache, ROOT } from './prefix-cache.js';
 

@@ -1,7 +1,7 @@
 /** The scheduler over its small state space: every order of arrivals, stops and retirements that a few requests can have. */
 import { describe, expect, it } from 'vitest';
+import { SAVING_STEPS } from './prefill.js';
 import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
-import { SAVING_STEPS } from './scheduler-prefill.js';
 import type { StepCosts } from './step-plan.js';
 
 /**
