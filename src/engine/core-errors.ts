@@ -2,7 +2,8 @@
 
 import { KvantError } from '../errors.js';
 import type { Pacing } from './scheduling/pacing.js';
-import type { CoreRequest, QueuePlace, Sequence } from './sequence.js';
+import type { QueuePlace } from './scheduling/queue-place.js';
+import type { CoreRequest, Sequence } from './sequence.js';
 import type { EngineLimits } from './types.js';
 
 /** What is wrong with a request, before it costs anything. */

@@ -9,7 +9,8 @@ import type { CoreOptions } from './core-options.js';
 import type { PreparedRows } from './prepared-rows.js';
 import type { RowMemory } from './row-memory.js';
 import type { Pacing } from './scheduling/pacing.js';
-import { type CoreRequest, ORDINARY_PLACE, Sequence } from './sequence.js';
+import { ORDINARY_PLACE } from './scheduling/queue-place.js';
+import { type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 
 type EnrolmentOptions = Pick<CoreOptions, 'device' | 'eosIds' | 'limits' | 'tokenTable' | 'vocabSize'>;

@@ -1,7 +1,7 @@
 /** The parts of a request that are not about sampling: refused, naming the field, before anything is done. */
 
 import { KvantError } from '../errors.js';
-import type { QueuePlace } from './sequence.js';
+import type { QueuePlace } from './scheduling/queue-place.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
 
 /** Priorities from minus to plus so much. */

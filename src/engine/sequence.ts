@@ -11,6 +11,7 @@ import { seedWords } from '../sampling/seed.js';
 import type { TokenRules } from '../sampling/token-rules.js';
 import type { Constraint, ConstraintRule } from './constraint.js';
 import type { SequencePrefix } from './prefix/sequence-prefix.js';
+import { ORDINARY_PLACE, type QueuePlace } from './scheduling/queue-place.js';
 import type { RunningView, WaitingView } from './scheduling/scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
 import type { FinishReason, TokenLogprobs } from './types.js';
@@ -20,22 +21,6 @@ import type { FinishReason, TokenLogprobs } from './types.js';
  * blocks. `done`: holds nothing.
  */
 export type SequencePhase = 'waiting' | 'running' | 'leaving' | 'done';
-
-/** Where a request stands among those that wait. Plain data. */
-export interface QueuePlace {
-  /** Whole number; a higher one goes first. */
-  readonly priority: number;
-  /** The group (an API key) that the time is shared between. */
-  readonly share: string;
-  /** Milliseconds after which it is too late to start; Infinity for never. */
-  readonly startWithinMs: number;
-}
-
-export const ORDINARY_PLACE: QueuePlace = {
-  priority: 0,
-  share: '',
-  startWithinMs: Number.POSITIVE_INFINITY,
-};
 
 /** A request as the core takes it: tokens, no text. Plain data. */
 export interface CoreRequest {

@@ -3,12 +3,8 @@ import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
 import type { PrefixOptions } from '../../src/engine/prefix/prefixes.js';
-import {
-  type ChoiceEvent,
-  type CoreRequest,
-  ORDINARY_PLACE,
-  type QueuePlace,
-} from '../../src/engine/sequence.js';
+import { ORDINARY_PLACE, type QueuePlace } from '../../src/engine/scheduling/queue-place.js';
+import type { ChoiceEvent, CoreRequest } from '../../src/engine/sequence.js';
 import type { EngineLimits, FinishReason, TokenLogprobs } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';

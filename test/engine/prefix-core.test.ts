@@ -3,7 +3,7 @@
  * its blocks, so a block that is shared wrongly, too early or after it was reused gives other tokens.
  */
 import { describe, expect, it } from 'vitest';
-import { ORDINARY_PLACE } from '../../src/engine/sequence.js';
+import { ORDINARY_PLACE } from '../../src/engine/scheduling/queue-place.js';
 import { Harness, type HarnessOptions, randomPrompt, seeded, VOCAB } from './core-harness.js';
 import { oracle } from './oracle-device.js';
 

@@ -1,6 +1,6 @@
 /** Who goes first, who waits how long, and who is told to come again: through the engine's core. */
 import { describe, expect, it } from 'vitest';
-import type { QueuePlace } from '../../src/engine/sequence.js';
+import type { QueuePlace } from '../../src/engine/scheduling/queue-place.js';
 import type { KvantError } from '../../src/errors.js';
 import { Harness, randomPrompt, seeded } from './core-harness.js';
 import { oracle } from './oracle-device.js';

@@ -25,7 +25,7 @@ export const SIDE_CENTRE = 32;
 export const SIDE_UNIT = 36;
 /** The largest integer of a query or a weight: what keeps sums within 32 bits. */
 export const SIDE_MOST = 40;
-/** TurboQuant: see rotation.ts and kv-turbo.ts of the kernels. */
+/** TurboQuant: see rotation.ts of the kernels. */
 export const SIDE_ROTATION = 44;
 export const SIDE_CODEBOOK = 48;
 /** TurboQuant: 1 where keys store their norm as values do. */

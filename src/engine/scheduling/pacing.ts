@@ -3,7 +3,7 @@
  * may still join the queue.
  */
 
-import type { QueuePlace } from '../sequence.js';
+import type { QueuePlace } from './queue-place.js';
 import { DRAWN_CHARGE, ShareLedger } from './share-ledger.js';
 import { StepCostModel } from './step-costs.js';
 

@@ -3,14 +3,14 @@
  * the plan it was handed and nothing else. docs/scheduling.md says what it promises.
  *
  * One budget of tokens a step is shared by decoding rows and prompt chunks.
- * - Decoding rows come first, each with one token (scheduler-decode.ts). While a prompt may have some, a part of the budget
+ * - Decoding rows come first, each with one token (decode.ts). While a prompt may have some, a part of the budget
  *   (`prefillReserve`) is not theirs, so prefill always moves; with more rows than budget they take turns, longest idle first,
  *   so decoding always moves too. A budget of 1 alternates.
  * - Prompts share the rest, several at once, newcomers beside those in rows; beside decoding rows only as much as leaves
- *   those their part of the time (scheduler-prefill.ts).
+ *   those their part of the time (prefill.ts).
  * - A sequence is admitted when a row is free and there are blocks for all its tokens and one more for every
- *   running row; who is next, scheduler-admission.ts says. It then grows by one block at a time.
- * - A row that finds no block takes those of the row of the lowest rank (scheduler-pressure.ts): that one waits again and is
+ *   running row; who is next, admission.ts says. It then grows by one block at a time.
+ * - A row that finds no block takes those of the row of the lowest rank (pressure.ts): that one waits again and is
  *   computed again later (its tokens are known, so nothing is drawn twice).
  *
  * With `youngTokens`, a sequence starts young: its first tokens go into blocks of another pool, which keep them as

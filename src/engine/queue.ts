@@ -1,6 +1,6 @@
 /** The sequences that wait, as far as it is not the scheduler that looks at them. */
 
-import type { Sequence } from '../sequence.js';
+import type { Sequence } from './sequence.js';
 
 /** Longest that a timer can be set for. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
