@@ -17,6 +17,8 @@ export interface CoreOptions {
   readonly vocabSize: number;
   readonly limits: EngineLimits;
   readonly scheduler: SchedulerConfig;
+  /** Tokens that each layer sees, null for all; needed where `scheduler.window` says that all layers slide. */
+  readonly windows?: readonly (number | null)[];
   /** Null or absent: no prefixes are cached. */
   readonly prefixes?: PrefixOptions | null;
   /** All that one step (or a cancellation) brought, at once. The array is not used again. */

@@ -283,7 +283,7 @@ export class EngineCore {
     this.#retired = flight.step;
     this.#failedSteps = 0;
     this.#pacing.retire(flight, this.#now());
-    this.#memory.prefixes?.retire(flight);
+    this.#memory.retire(flight);
     const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;

@@ -1,11 +1,12 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
-import type { Device, DeviceInfo, Program } from '../device/device.js';
+import type { Device, DeviceInfo, DeviceKind, Program } from '../device/device.js';
 import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
-import { type KvSizing, kvSequenceBytes, sizeKvPool, youngBlockBytes } from '../kv/sizing.js';
+import { rowBlocks, widestWindow } from '../kv/retention.js';
+import { type KvSizing, kvSequenceBytes, reachOf, sizeKvPool, youngBlockBytes } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import type { Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
@@ -45,7 +46,8 @@ export function sizeCache(
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   const maxRows = config.maxRows ?? DEFAULT_MAX_ROWS;
   const context = config.maxContext ?? model.maxPositions;
-  const sequence = kvSequenceBytes(kv.layers, blockTokens, context, kv.young);
+  const most = mostRowBlocks(config, kv, device.kind);
+  const sequence = kvSequenceBytes(kv.layers, blockTokens, context, kv.young, most);
   const wanted =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * maxRows;
   const left =
@@ -56,6 +58,7 @@ export function sizeCache(
     layers: kv.layers,
     young: kv.young,
     blockTokens,
+    rowBlocks: most,
     modelContext: model.maxPositions,
     maxContext: config.maxContext,
     maxRows,
@@ -63,6 +66,12 @@ export function sizeCache(
     available: Math.max(0, Math.min(wanted, left)),
     ...(device.kind === 'webgpu' ? { maxPlaneBytes: WEBGPU_BINDING_BYTES } : {}),
   });
+}
+
+/** Most blocks that a row holds at once. */
+function mostRowBlocks(config: HostConfig, { windows }: KvPlan, device: DeviceKind): number {
+  const { maxBatchTokens } = engineLimits(config, device, 0);
+  return rowBlocks(widestWindow(windows), config.blockTokens ?? DEFAULT_BLOCK_TOKENS, maxBatchTokens);
 }
 
 export interface OpenCache {
@@ -100,7 +109,7 @@ export async function openCache(
       return { sizing, limits, pool, program: await compile(model, device, pool, limits) };
     } catch (error) {
       pool?.dispose();
-      const smaller = halved(sizing, kv, blockTokens);
+      const smaller = halved(sizing, kv, blockTokens, mostRowBlocks(config, kv, device.info.kind));
       const full = error instanceof KvantError && error.code === 'device-out-of-memory';
       const enough = smaller.maxContext >= (config.maxContext ?? (kv.young?.start ?? 0) + 1);
       if (!full || config.kvMemory !== undefined || smaller.blocks < 1 || !enough) throw error;
@@ -109,11 +118,11 @@ export async function openCache(
   }
 }
 
-function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number): KvSizing {
+function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number, most: number): KvSizing {
   const blocks = Math.floor(sizing.blocks / 2);
   const youngBlocks = Math.max(sizing.youngPerSequence, Math.floor(sizing.youngBlocks / 2));
   const youngBytes = young === null ? 0 : youngBlocks * youngBlockBytes(layers, young.dtype, blockTokens);
-  const maxContext = Math.min(sizing.maxContext, blocks * blockTokens);
+  const maxContext = reachOf(blocks, most, sizing.maxContext, blockTokens);
   return {
     ...sizing,
     blocks,

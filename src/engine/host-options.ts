@@ -3,6 +3,7 @@
 import { type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
+import { rowBlocks, widestWindow } from '../kv/retention.js';
 import type { HostConfig } from './messages.js';
 import type { SchedulerConfig } from './scheduling/step-plan.js';
 import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
@@ -38,7 +39,9 @@ export function schedulerConfig(
   device: DeviceKind,
   blockTokens: number,
   youngTokens: number,
+  windows: readonly (number | null)[] = [],
 ): SchedulerConfig {
+  const window = widestWindow(windows);
   const { minChunk, chunkTokens } = CHUNKS[device];
   return {
     maxBatchTokens,
@@ -47,6 +50,8 @@ export function schedulerConfig(
     minChunk: Math.min(minChunk, maxBatchTokens),
     chunkTokens: Math.min(chunkTokens, maxBatchTokens),
     youngTokens,
+    window,
+    rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
     ageingMs: AGEING_MS,
     targetItl: targetItlMs,
   };

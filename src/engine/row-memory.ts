@@ -6,11 +6,13 @@
 import type { KvantError } from '../errors.js';
 import { BlockPool } from '../kv/block-pool.js';
 import { BlockTable } from '../kv/block-table.js';
+import { Holders } from '../kv/prefix/holders.js';
 import { Conversions } from './conversions.js';
 import type { CoreOptions } from './core-options.js';
 import { Prefixes } from './prefix/prefixes.js';
 import type { SchedulerState, StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
+import type { Flight } from './step-filler.js';
 
 /** What of the scheduler's state is about memory. */
 export type MemoryState = {
@@ -31,21 +33,35 @@ export class RowMemory {
   /** Null where sequences are never young. */
   readonly #young: BlockPool | null;
   readonly #conversions: Conversions;
+  /** Null where rows keep all they have. */
+  readonly #holders: Holders | null;
   readonly #freeTables: BlockTable[] = [];
 
   /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be; for the rest see Prefixes. */
   constructor(
-    { pool, limits, scheduler, prefixes }: Pick<CoreOptions, 'pool' | 'limits' | 'scheduler' | 'prefixes'>,
+    options: Pick<CoreOptions, 'pool' | 'limits' | 'scheduler' | 'windows' | 'prefixes'>,
     onMoved: (sequence: Sequence, error: KvantError | null) => void,
     onRestored: () => void,
     tokenMs: () => number,
   ) {
+    const { pool, limits, scheduler, windows = [], prefixes } = options;
     const { young } = pool.spec;
+    this.#holders = scheduler.window > 0 ? Holders.of(windows, pool.spec.blockTokens) : null;
+    const holders = this.#holders ?? undefined;
     this.#blocks = new BlockPool(pool.spec.blocks);
     this.#young = young ? new BlockPool(young.blocks) : null;
     const { youngTokens } = scheduler;
     this.prefixes = prefixes
-      ? new Prefixes(prefixes, pool, this.#blocks, this.#young, youngTokens, onMoved, onRestored, tokenMs)
+      ? new Prefixes(
+          { ...prefixes, holders, rowBlocks: scheduler.rowBlocks },
+          pool,
+          this.#blocks,
+          this.#young,
+          youngTokens,
+          onMoved,
+          onRestored,
+          tokenMs,
+        )
       : null;
     this.#conversions = new Conversions(pool, this.prefixes, onMoved);
     for (let slot = limits.maxRows - 1; slot >= 0; slot--)
@@ -113,6 +129,14 @@ export class RowMemory {
     if (this.#young !== null) this.#conversions.apply(plan, running);
   }
 
+  /** A step has retired: what it filled can be cached, and what no later one reads is given back. */
+  retire(flight: Flight): void {
+    this.prefixes?.retire(flight);
+    if (this.#holders === null) return;
+    for (let row = 0; row < flight.rows; row++)
+      flight.members[row]!.table?.giveBack(this.#holders.firstHeld(flight.reached[row]!));
+  }
+
   /** Takes a sequence's row back; `keep`: what it holds is good, and may be kept. */
   release(sequence: Sequence, keep: boolean): void {
     const table = sequence.table!;
@@ -142,7 +166,7 @@ export class RowMemory {
   }
 }
 
-function countLeaving(state: MemoryState, { young, blocks, reserved }: Sequence): void {
-  state.leavingBlocks += young ? reserved : blocks;
+function countLeaving(state: MemoryState, { young, blocks, front, reserved }: Sequence): void {
+  state.leavingBlocks += young ? reserved : blocks - front;
   if (young) state.leavingYoung += blocks;
 }

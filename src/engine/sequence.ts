@@ -141,10 +141,16 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     this.seedHigh = high;
   }
 
-  /** Blocks that it need not be given: those in its table; while it waits, those of its prefix that are in use anyway. */
+  /** Blocks that it need not be given: those in its table; while it waits, those of its prefix that are in use anyway. Those of `front` count. */
   get blocks(): number {
     if (this.table !== null) return this.table.length;
     return this.prefix === null ? 0 : this.prefix.takes.length - this.prefix.cold;
+  }
+
+  /** Blocks at its beginning that no layer will read: those it gave back, or those its prefix begins behind. */
+  get front(): number {
+    if (this.table !== null) return this.table.front;
+    return this.prefix === null ? 0 : this.prefix.takes.first;
   }
 
   /** Tokens it has, those under way included: where the next one is drawn. */

@@ -4,6 +4,8 @@
  *
  * Where the pool has young blocks, a sequence starts in those, and may set blocks of the main pool aside for the
  * time when it is converted. All blocks that the device sees in a table are of one kind.
+ *
+ * Blocks that no layer reads any more may be given back: the table goes on to count them, and its first entries mean nothing.
  */
 
 import type { KvPool } from '../device/kv.js';
@@ -19,6 +21,7 @@ export interface Conversion {
 export class BlockTable {
   readonly slot: number;
   #length = 0;
+  #front = 0;
   #young: boolean;
   readonly #blocks: Uint32Array;
   /** Blocks of the main pool that the device does not see yet. */
@@ -38,9 +41,14 @@ export class BlockTable {
     this.#reserved = new Uint32Array(youngPool === null ? 0 : device.spec.maxBlocksPerSlot);
   }
 
-  /** Blocks in the table. */
+  /** Blocks in the table, those that were given back included. */
   get length(): number {
     return this.#length;
+  }
+
+  /** Blocks at its beginning that were given back, or that it never had. */
+  get front(): number {
+    return this.#front;
   }
 
   /** The blocks in the table, or those that `grow` would put into an empty one, are young. */
@@ -66,12 +74,16 @@ export class BlockTable {
 
   /**
    * Puts blocks that the caller owns, of one kind and by the ids of their pool, into an empty table and tells the
-   * device. They are the table's from here on.
+   * device. They are the table's from here on. `front`: blocks before them, that no layer will read.
    */
-  adopt(blocks: readonly number[], young: boolean): void {
+  adopt(blocks: readonly number[], young: boolean, front = 0): void {
     this.#young = young;
-    this.#length = blocks.length;
-    for (let i = 0; i < blocks.length; i++) this.#blocks[i] = young ? this.#youngId(blocks[i]!) : blocks[i]!;
+    this.#front = front;
+    this.#length = front + blocks.length;
+    for (let i = 0; i < blocks.length; i++)
+      this.#blocks[front + i] = young ? this.#youngId(blocks[i]!) : blocks[i]!;
+    // Any block of the pool will do: devices tell by the first one which kind it is.
+    this.#blocks.fill(blocks[0] ?? 0, 0, front);
     this.#device.setBlocks(this.slot, 0, this.#blocks.subarray(0, this.#length));
   }
 
@@ -96,6 +108,15 @@ export class BlockTable {
         : this.#pool.allocate();
     this.#length += count;
     this.#device.setBlocks(this.slot, first, this.#blocks.subarray(first, this.#length));
+  }
+
+  /**
+   * Gives back the blocks before number `front`, the first one first. Only when no step under way reads them; the device is
+   * not told, as it never reads them again.
+   */
+  giveBack(front: number): void {
+    for (; this.#front < Math.min(front, this.#length); this.#front++)
+      this.#pool.release(this.poolId(this.#front));
   }
 
   /** Sets so many more blocks of the main pool aside. */
@@ -138,9 +159,10 @@ export class BlockTable {
    */
   clear(): void {
     const pool = this.#young ? this.#youngPool! : this.#pool;
-    for (let i = this.#length - 1; i >= 0; i--) pool.release(this.poolId(i));
+    for (let i = this.#length - 1; i >= this.#front; i--) pool.release(this.poolId(i));
     for (let i = 0; i < this.#reservedCount; i++) this.#pool.release(this.#reserved[i]!);
     this.#length = 0;
+    this.#front = 0;
     this.#reservedCount = 0;
     this.#young = this.#youngPool !== null;
   }

@@ -19,7 +19,7 @@ export interface KvLayerShape {
 /** How the KV cache of one layer is kept. */
 export interface KvLayerInfo {
   readonly layer: number;
-  /** `sliding`: attention looks back so far only; the cache keeps all positions for now. */
+  /** `sliding`: attention looks back so far only. Where all layers do, blocks behind the widest window are given back. */
   readonly kind: 'full' | 'sliding';
   /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. */
   readonly key: string;
@@ -40,6 +40,8 @@ export interface KvYoungPlan {
 export interface KvPlan {
   readonly layers: readonly KvLayerSpec[];
   readonly info: readonly KvLayerInfo[];
+  /** Tokens that each layer sees, null for all. */
+  readonly windows: readonly (number | null)[];
   /** Null: every token is stored in its layers' formats from the first on. */
   readonly young: KvYoungPlan | null;
 }
@@ -99,6 +101,7 @@ export function planKvLayers(
   return {
     layers: specs,
     info,
+    windows: layers.map(({ window }) => window),
     young: young ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
 }

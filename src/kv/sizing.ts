@@ -3,12 +3,15 @@
 import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import type { KvYoungPlan } from './policy.js';
+import { ALL_BLOCKS } from './retention.js';
 
 export interface KvSizingRequest {
   readonly layers: readonly KvLayerSpec[];
   /** Absent or null: no sequence is ever young. */
   readonly young?: KvYoungPlan | null;
   readonly blockTokens: number;
+  /** Most blocks that a row holds at once (retention.ts); default: as many as it has tokens for. */
+  readonly rowBlocks?: number;
   /** Longest context the model was made for. */
   readonly modelContext: number;
   /** What was asked for; at most `modelContext`. */
@@ -38,7 +41,7 @@ export interface KvSizing {
 }
 
 /**
- * Enough for `maxRows` sequences of full length, as far as memory goes; where it does not, young and other blocks
+ * As much as `maxRows` sequences of full length have, as far as memory goes; where it does not, young and other blocks
  * are cut alike, but one young sequence always fits. A pool that cannot hold one sequence of full length shortens the
  * context if nobody asked for it, and is an error if somebody did, or if no sequence would come of age.
  * Errors: `context-too-long`, `kv-memory-too-small` (both invalid-request).
@@ -48,6 +51,7 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
     layers,
     young = null,
     blockTokens,
+    rowBlocks = ALL_BLOCKS,
     modelContext,
     maxContext,
     maxRows,
@@ -61,9 +65,11 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
       { kind: 'invalid-request', where: 'maxContext', fix: `Ask for at most ${modelContext}.` },
     );
   const context = maxContext ?? modelContext;
-  const perSequence = Math.ceil(context / blockTokens);
+  const whole = Math.ceil(context / blockTokens);
+  const perSequence = Math.min(whole, rowBlocks);
   const youngPer = young === null ? 0 : Math.ceil(young.start / blockTokens);
-  const wanted = perSequence * maxRows;
+  // What rows with windows do not hold of their sequences, the prefix cache may keep.
+  const wanted = whole * maxRows;
   const wantedYoung = youngPer * maxRows;
 
   const blockBytes = Math.max(1, kvBlockBytes(layers, blockTokens));
@@ -87,7 +93,7 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const least = young === null ? 1 : young.start + 1;
   if (blocks * blockTokens < least || (blocks < perSequence && maxContext !== undefined)) {
     const tokens = maxContext ?? Math.min(context, Math.max(least, blockTokens));
-    const need = Math.ceil(tokens / blockTokens) * blockBytes + youngPer * youngBytes;
+    const need = Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes + youngPer * youngBytes;
     const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes));
     throw new KvantError(
       'kv-memory-too-small',
@@ -99,8 +105,8 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
       },
     );
   }
-  const whole = blocks === wanted && youngBlocks === wantedYoung;
-  const reached = Math.min(context, blocks * blockTokens);
+  const enough = blocks >= perSequence * maxRows && youngBlocks === wantedYoung;
+  const reached = reachOf(blocks, rowBlocks, context, blockTokens);
   return {
     blocks,
     youngBlocks,
@@ -108,8 +114,13 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
     bytes: blocks * blockBytes + youngBlocks * youngBytes,
     maxContext: reached,
     blocksPerSequence: Math.ceil(reached / blockTokens),
-    limitedBy: whole ? 'nothing' : kvMemory !== undefined ? 'kv-memory' : 'device-memory',
+    limitedBy: enough ? 'nothing' : kvMemory !== undefined ? 'kv-memory' : 'device-memory',
   };
+}
+
+/** Tokens that a sequence may have in a pool of so many blocks. */
+export function reachOf(blocks: number, rowBlocks: number, context: number, blockTokens: number): number {
+  return blocks >= rowBlocks ? context : Math.min(context, blocks * blockTokens);
 }
 
 /** Bytes of one block of a layer's keys or values, the largest of all. */
@@ -138,14 +149,15 @@ export function youngBlockBytes(
   return kvBlockBytes(floatLayers(layers, dtype), blockTokens);
 }
 
-/** Bytes of one sequence of so many tokens, in whole blocks, and of the young ones it starts in. */
+/** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the young ones it starts in. */
 export function kvSequenceBytes(
   layers: readonly KvLayerSpec[],
   blockTokens: number,
   tokens: number,
   young: KvYoungPlan | null = null,
+  rowBlocks: number = ALL_BLOCKS,
 ): number {
-  const main = Math.ceil(tokens / blockTokens) * kvBlockBytes(layers, blockTokens);
+  const main = Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * kvBlockBytes(layers, blockTokens);
   if (young === null) return main;
   return main + Math.ceil(young.start / blockTokens) * youngBlockBytes(layers, young.dtype, blockTokens);
 }

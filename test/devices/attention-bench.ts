@@ -174,6 +174,22 @@ export class AttentionBench {
     this.#values[to] = this.#values[from]!.map((head) => [...head]);
   }
 
+  /** Fills with NaN the blocks of a slot that lie wholly before the window of its next token. Answers how many. */
+  async spoilBehindWindow(slot: number): Promise<number> {
+    const { window, blockTokens = 16 } = this.#case;
+    const oldest = Math.max(0, this.context(slot) + 1 - window!);
+    const blocks = this.#blocksOf(slot).subarray(0, Math.floor(oldest / blockTokens));
+    if (blocks.length === 0) return 0;
+    await this.#pool.prepare('transfer');
+    const now = await this.#pool.read(blocks);
+    // All ones are a NaN in f16, in f32, and as a scale.
+    await this.#pool.write(
+      blocks,
+      now.map(({ length }) => new Uint8Array(length).fill(0xff)),
+    );
+    return blocks.length;
+  }
+
   #blocksOf(slot: number): Uint32Array {
     const perSlot = SLOT_TOKENS / (this.#case.blockTokens ?? 16);
     // Blocks in a scrambled order, so that nothing works by their lying side by side.

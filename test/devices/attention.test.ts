@@ -103,6 +103,42 @@ describe.each(devices)('attention on $name', (spec) => {
     await check({ ...base, softcap: 2 }, steps);
   });
 
+  it('blocks wholly before the window are never read: whatever lies there by then', async () => {
+    const width = 4 * 64;
+    const runs: (readonly [number[], number[]])[] = [
+      [[0], [150]],
+      [[0], [1]],
+      [[0], [40]],
+      [
+        [0, 1],
+        [3, 200],
+      ],
+      [
+        [1, 0],
+        [1, 1],
+      ],
+      [[1], [83]],
+      [[1], [1]],
+    ];
+    const coded = { kind: 'affine', bits: 8, groupSize: 64 } as const;
+    for (const key of spec.slow ? [F16, coded] : [F16, F32, coded])
+      for (const window of spec.slow ? [20] : [16, 20, 64]) {
+        const c: Case = { heads: 4, kvHeads: 2, headDim: 64, key, value: key, window };
+        const bench = await Bench.open(device, c, 9);
+        let spoilt = 0;
+        for (const [slots, lengths] of runs) {
+          const { out, expected, rows } = await bench.step(slots, lengths);
+          const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
+          expect(worstRow(out, expected, rows, width), where).toBeLessThan(
+            key === coded ? 3e-3 : bound(spec, key),
+          );
+          for (const slot of slots) spoilt += await bench.spoilBehindWindow(slot);
+        }
+        expect(spoilt).toBeGreaterThan(20);
+        await bench.close();
+      }
+  });
+
   it('a long context over several splits', async () => {
     const split = device.info.attentionSplit;
     const lengths = [split - 1, 1, 1, split + 1].map((n) => Math.min(n, LIMITS.maxTokens));

@@ -7,6 +7,7 @@ import { ORDINARY_PLACE, type QueuePlace } from '../../src/engine/scheduling/que
 import type { ChoiceEvent, CoreRequest } from '../../src/engine/sequence.js';
 import type { EngineLimits, FinishReason, TokenLogprobs } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
+import { rowBlocks } from '../../src/kv/retention.js';
 import type { SamplingOptions } from '../../src/sampling/options.js';
 import { resolveSampling } from '../../src/sampling/params.js';
 import { tokenRules } from '../../src/sampling/token-rules.js';
@@ -49,6 +50,8 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   /** Sequences keep floats, in so many blocks, until they hold so many tokens. */
   readonly young?: { readonly tokens: number; readonly blocks: number };
   readonly onStep?: () => void;
+  /** Tokens that every layer sees, where all of them slide. */
+  readonly window?: number;
   /** Cache prefixes. */
   readonly prefixes?: Partial<PrefixOptions>;
 }
@@ -70,7 +73,16 @@ export class Harness {
   }
 
   static async start(options: HarnessOptions = {}): Promise<Harness> {
-    const { blockTokens = 16, blocks = 64, eosIds = [], poison, onStep, young, prefixes } = options;
+    const {
+      blockTokens = 16,
+      blocks = 64,
+      eosIds = [],
+      poison,
+      onStep,
+      young,
+      prefixes,
+      window = 0,
+    } = options;
     const limits: EngineLimits = {
       maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
       maxRows: options.maxRows ?? 4,
@@ -78,7 +90,11 @@ export class Harness {
       maxQueue: options.maxQueue ?? 64,
       targetItlMs: options.targetItlMs ?? 0,
     };
-    const device = new OracleDevice({ vocab: VOCAB, ...(poison === undefined ? {} : { poison }) });
+    const device = new OracleDevice({
+      vocab: VOCAB,
+      ...(poison === undefined ? {} : { poison }),
+      ...(window === 0 ? {} : { window }),
+    });
     const pool = device.createKvPool({
       // As many bytes as a token has in the oracle's store.
       layers: [{ kvHeads: 1, headDim: 1, key: F16, value: F16, group: 0 }],
@@ -116,9 +132,12 @@ export class Harness {
         youngTokens: young?.tokens ?? 0,
         ageingMs: 2000,
         chunkTokens: 16,
+        window,
+        rowBlocks: rowBlocks(window, blockTokens, limits.maxBatchTokens),
         targetItl: limits.targetItlMs,
       },
       onEvents: (events) => harness.#receive(events),
+      ...(window === 0 ? {} : { windows: [window] }),
       ...(onStep === undefined ? {} : { onStep }),
       prefixes: prefixes === undefined ? null : { identity: 'oracle', ...prefixes },
     });

@@ -36,6 +36,8 @@ export interface OracleOptions {
   readonly vocab: number;
   /** Sequences that contain this token draw nothing (as with NaN logits). */
   readonly poison?: number;
+  /** Tokens that a token sees, itself included: what lies before is not read. */
+  readonly window?: number;
   /** Blocks there is memory for. */
   readonly maxBlocks?: number;
 }
@@ -92,6 +94,7 @@ export function oracle(
   while (ids.length < draws) {
     const position = prompt.length + ids.length;
     const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
+    if (options.window !== undefined) hash = [...prompt, ...ids].slice(-options.window).reduce(mix, 1);
     const id = draw(youngTokens > 0 && position > youngTokens ? late : hash, key, options.vocab);
     ids.push(id);
     if (eos.includes(id)) break;
@@ -376,9 +379,19 @@ export class OracleDevice implements Device {
         sequenceOf[start + i] = s;
         pool.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
       }
+      const { window } = this.options;
       let hash = 1;
       let poisoned = false;
       const blocks = pool.blocksOf(slot, position + inputs.seqLength[s]!);
+      if (window !== undefined) {
+        for (let i = 0; i < inputs.seqLength[s]!; i++) {
+          let own = 1;
+          for (let p = Math.max(0, position + i - window + 1); p <= position + i; p++)
+            own = mix(own, pool.store[pool.at(slot, p)]!);
+          hashes[start + i] = own;
+        }
+        continue;
+      }
       if (blocks.some((block) => pool.isYoung(block) !== pool.isYoung(blocks[0]!)))
         throw new Error('a sequence has blocks of both kinds');
       for (let p = 0; p < position + inputs.seqLength[s]!; p++) {

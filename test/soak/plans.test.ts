@@ -16,12 +16,15 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     youngTokens: 100,
     ageingMs: 2000,
     chunkTokens: 16,
+    window: 0,
+    rowBlocks: 0x3fffffff,
     targetItl: 50,
   };
   const row = (length: number, computed: number, young: boolean) => ({
     length,
     computed,
     blocks: Math.ceil(length / 16),
+    front: 0,
     young,
     reserved: young ? 12 : 0,
     drawsLeft: 80,
@@ -35,6 +38,7 @@ it('a plan of decoding rows, running prompts and newcomers leaves no litter', ()
     length,
     computed: 0,
     blocks: 0,
+    front: 0,
     young: true,
     held: false,
     priority: 0,

@@ -10,7 +10,7 @@ import type { KvPool } from '../../device/kv.js';
 import type { BlockPool } from '../../kv/block-pool.js';
 import { diskKeys } from '../../kv/disk/disk-key.js';
 import type { DiskTier } from '../../kv/disk/disk-tier.js';
-import { Restore, type RestoreHost } from '../../kv/disk/restore.js';
+import { farthestBorder, Restore, type RestoreHost } from '../../kv/disk/restore.js';
 import { WriteBehind } from '../../kv/disk/write-behind.js';
 import type { ChainKeys, TokenSource } from '../../kv/prefix/chain-keys.js';
 import type { PrefixCache } from '../../kv/prefix/prefix-cache.js';
@@ -178,6 +178,11 @@ export class PrefixDisk {
     const N = this.#youngTokens;
     // One token is left to be computed.
     const limit = sequence.length - 1;
+    const [host] = this.#sides;
+    if (host.cache.gaps) {
+      const border = farthestBorder(host, prefix.keys, sequence, Math.floor(limit / this.#blockTokens));
+      return border > prefix.main.length ? { young: false, end: border } : null;
+    }
     const end = (young: boolean, have: number, tokens: number): number =>
       have + this.#tier.find(diskKeys(prefix.keys, have, Math.floor(tokens / this.#blockTokens), young));
     if (N === 0 || limit >= N) {
@@ -214,9 +219,13 @@ export class PrefixDisk {
       });
   }
 
-  /** Another sequence is having the block read that comes next for this one. */
+  /** Another sequence is having the block read that comes next for this one; with gaps, those up to a border of both. */
   #awaits({ prefix, length }: Sequence, { sequence, young, end }: Running): boolean {
     const own = prefix!;
+    if (this.#sides[0].cache.gaps) {
+      if (own.main.length >= end || end * this.#blockTokens >= length) return false;
+      return own.keys.sameAt(end - 1, sequence.prefix!.keys);
+    }
     const at = (young ? own.young : own.main).length;
     return at < end && (at + 1) * this.#blockTokens < length && own.keys.sameAt(at, sequence.prefix!.keys);
   }

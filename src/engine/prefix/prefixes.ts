@@ -14,8 +14,10 @@ import type { KvantError } from '../../errors.js';
 import type { BlockPool } from '../../kv/block-pool.js';
 import type { DiskTier } from '../../kv/disk/disk-tier.js';
 import { ChainKeys, chainRoot } from '../../kv/prefix/chain-keys.js';
+import type { Holders } from '../../kv/prefix/holders.js';
 import { PrefixCache, ROOT } from '../../kv/prefix/prefix-cache.js';
 import { type PrefixLimits, prefixBlockBytes } from '../../kv/prefix/prefix-limits.js';
+import { ALL_BLOCKS } from '../../kv/retention.js';
 import { asKvantError } from '../core-errors.js';
 import type { StepPlan } from '../scheduling/scheduler.js';
 import type { Sequence } from '../sequence.js';
@@ -30,6 +32,10 @@ export interface PrefixOptions {
   readonly identity: string;
   /** Most blocks that are kept while no sequence holds them. Default: all. */
   readonly limits?: PrefixLimits | undefined;
+  /** Who says what rows hold, where they give back what no layer reads any more. */
+  readonly holders?: Holders | undefined;
+  /** Most blocks that a row holds at once; default: as many as it has tokens for. */
+  readonly rowBlocks?: number | undefined;
   /** Keeps blocks beyond the life of the process. */
   readonly disk?: DiskTier | null | undefined;
 }
@@ -45,6 +51,7 @@ export class Prefixes {
   readonly #blocks: BlockPool;
   readonly #youngBlocks: BlockPool | null;
   readonly #youngTokens: number;
+  readonly #rowBlocks: number;
   readonly #identity: string;
   /** Of sequences without a salt. */
   readonly #root: Uint32Array;
@@ -77,17 +84,19 @@ export class Prefixes {
     this.#blocks = blocks;
     this.#youngBlocks = young;
     this.#youngTokens = youngTokens;
+    this.#rowBlocks = options.rowBlocks ?? ALL_BLOCKS;
     this.#leaders = new PrefixLeaders(blockTokens, youngTokens);
     this.#identity = options.identity;
     this.#root = chainRoot(options.identity);
     this.#blockBytes = prefixBlockBytes(pool.spec);
     this.#onCopied = onCopied;
-    const { limits, disk } = options;
+    const { limits, disk, holders } = options;
     const cache = (of: BlockPool, isYoung: boolean): PrefixCache =>
       new PrefixCache({
         pool: of,
         blockTokens,
         limit: isYoung ? limits?.young : limits?.blocks,
+        holders,
         ...(disk == null ? {} : { onPublish: (...args) => this.disk?.published(isYoung, ...args) }),
       });
     this.main = cache(blocks, false);
@@ -148,7 +157,7 @@ export class Prefixes {
     prefix.published = takes.length;
     if (takes.length === 0) return;
     this.#cache(young).take(takes);
-    sequence.table!.adopt(takes.blocks, young);
+    sequence.table!.adopt(takes.blocks, young, takes.first);
     if (prefix.part < 0) return;
     this.#blocksOf(young).retain(prefix.part);
     this.#copies.push(sequence);
@@ -212,7 +221,10 @@ export class Prefixes {
     prefix.keys.extend(sequence, full);
     for (; prefix.published < full; prefix.published++) {
       const at = prefix.published;
-      if (this.#publish(sequence, at) === sequence.table!.poolId(at)) continue;
+      // What it gave back is entered already, or never will be.
+      if (at < sequence.front) continue;
+      // With gaps nothing depends on what is before: it goes on with what is its own.
+      if (this.#publish(sequence, at) === sequence.table!.poolId(at) || this.main.gaps) continue;
       prefix.overtaken = true;
       return;
     }
@@ -225,7 +237,8 @@ export class Prefixes {
     if (!this.#enters(prefix)) return;
     const full = this.#full(sequence);
     prefix.keys.extend(sequence, full);
-    for (let at = prefix.published; at < full; at++) {
+    // With gaps others may have entered what it computed too, all along.
+    for (let at = this.main.gaps ? table.front : prefix.published; at < full; at++) {
       const there = this.#publish(sequence, at);
       if (there < 0) return;
       // It lets go of what it computed in vain, and of the index's own in its stead: in order, as if it had used that.
@@ -309,7 +322,11 @@ export class Prefixes {
     if (part >= 0) {
       // It is held besides the copy until that is made: there must be room for both.
       const cold = pool.references(part) === 1 ? 1 : 0;
-      const needs = Math.ceil(sequence.length / blockTokens) - chain.length + prefix.cold + cold;
+      const needs =
+        Math.min(Math.ceil(sequence.length / blockTokens) - chain.first, this.#rowBlocks) -
+        chain.blocks.length +
+        prefix.cold +
+        cold;
       if (pool.available >= needs + rows) {
         prefix.part = part;
         prefix.cold += cold;

@@ -25,10 +25,42 @@ export function youngNeed(row: RunningView, config: SchedulerConfig): number {
   return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
 }
 
-/** Blocks of the main pool that a waiting sequence lacks for all its tokens. It needs none while it can stay young. */
-export function mainToEnter({ length, blocks, young }: WaitingView, config: SchedulerConfig): number {
-  if (!young) return Math.max(0, blocksFor(length, config.blockTokens) - blocks);
+/**
+ * Blocks of the main pool that a waiting sequence lacks for all its tokens, or for as many as it ever holds at once. It needs
+ * none while it can stay young.
+ */
+export function mainToEnter(next: WaitingView, config: SchedulerConfig): number {
+  const { length, young } = next;
+  if (!young) return lacking(next, config);
   return length <= config.youngTokens ? 0 : blocksFor(length, config.blockTokens);
+}
+
+/** Blocks that a row with a window will take for the rest of its prompt. One without has them all. */
+export function owed(row: RunningView, config: SchedulerConfig): number {
+  if (config.window === 0 || row.drawsLeft === 0 || row.length - row.computed < 2) return 0;
+  return lacking(row, config);
+}
+
+function lacking(
+  { length, blocks, front }: { readonly length: number; readonly blocks: number; readonly front: number },
+  { blockTokens, rowBlocks }: SchedulerConfig,
+): number {
+  return Math.max(0, Math.min(blocksFor(length, blockTokens) - front, rowBlocks) - (blocks - front));
+}
+
+/** Tokens that a row may take with so many more blocks, without holding more than a row may. */
+export function tokensWithin(
+  { computed, front, blocks }: { readonly computed: number; readonly front: number; readonly blocks: number },
+  more: number,
+  { blockTokens, rowBlocks }: SchedulerConfig,
+): number {
+  return (Math.min(front + rowBlocks, blocks + more) * blockTokens - computed) | 0;
+}
+
+/** Blocks behind the window of a row's next token that it gives back when its steps under way have retired. */
+export function givesBackSoon(row: RunningView, state: SchedulerState, config: SchedulerConfig): boolean {
+  if (config.window === 0 || row.lastStep <= state.retired) return false;
+  return row.computed - (config.window - 1) >= (row.front + 1) * config.blockTokens;
 }
 
 /** Young blocks that a waiting sequence lacks for what it holds while it is young. */
@@ -41,13 +73,15 @@ export function youngToEnter({ length, blocks, young }: WaitingView, config: Sch
 export function hasRoom(
   next: WaitingView,
   config: SchedulerConfig,
-  { blocksLeft, youngLeft }: StepPlan,
+  { blocksLeft, youngLeft, owed: promised }: StepPlan,
   rows: number,
   youngRows: number,
 ): boolean {
   const main = mainToEnter(next, config);
   const young = youngToEnter(next, config);
-  return (main === 0 || blocksLeft >= main + rows) && (young === 0 || youngLeft >= young + youngRows);
+  return (
+    (main === 0 || blocksLeft >= main + rows + promised) && (young === 0 || youngLeft >= young + youngRows)
+  );
 }
 
 export function countYoung(state: SchedulerState, config: SchedulerConfig): number {
@@ -57,7 +91,8 @@ export function countYoung(state: SchedulerState, config: SchedulerConfig): numb
   return rows;
 }
 
-function blocksFor(tokens: number, blockTokens: number): number {
+/** Blocks that so many tokens reach into. */
+export function blocksFor(tokens: number, blockTokens: number): number {
   // As integers: a quotient would be a number of the heap.
   return ((tokens + blockTokens - 1) / blockTokens) | 0;
 }

@@ -1,6 +1,6 @@
 /** Decoding rows: each has one token in every step that has room for it. */
 
-import { converts, mainNeed, ready, youngNeed } from './blocks.js';
+import { converts, mainNeed, owed, ready, youngNeed } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Lists the rows that have work: those with one token to go, and those with more of a prompt. */
@@ -8,6 +8,7 @@ export function listRows(state: SchedulerState, config: SchedulerConfig, plan: S
   const { running } = state;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
+    plan.owed += owed(row, config);
     if (index === plan.victim || !ready(row, state, config)) continue;
     if (row.length - row.computed === 1) plan.rows[plan.rowCount++] = index;
     else plan.prompts[plan.promptCount++] = index;

@@ -15,8 +15,15 @@
  */
 
 import { countWaiting, mayEnter, nextWaiting } from './admission.js';
-import { converts, mainToEnter, youngToEnter } from './blocks.js';
-import type { PlannedWork, RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
+import { blocksFor, converts, mainToEnter, tokensWithin, youngToEnter } from './blocks.js';
+import type {
+  PlannedWork,
+  RunningView,
+  SchedulerConfig,
+  SchedulerState,
+  StepPlan,
+  WaitingView,
+} from './step-plan.js';
 
 /** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 80.5 % of their rate. */
 export const LEAST_SHARE = 0.195;
@@ -141,16 +148,17 @@ function admit(state: SchedulerState, config: SchedulerConfig, plan: StepPlan, e
     plan.youngLeft -= own;
     const index = state.running.length + plan.admitted;
     const pending = next.length - next.computed;
-    const until = next.young ? config.youngTokens - next.computed : pending;
-    const work = planChunk(config, plan, index, pending, until, end);
+    const work = planChunk(config, plan, index, pending, newcomersReach(next, config), end);
     work.newBlocks = next.young ? own : main;
+    if (config.window > 0)
+      work.newBlocks = blocksFor(next.computed + work.tokens, config.blockTokens) - next.blocks;
     work.reserve = next.young ? main : 0;
     if (next.young) plan.youngAdmitted++;
     plan.admits[plan.admitted++] = at;
   }
 }
 
-/** All its blocks are its own since it came in. */
+/** All its blocks are its own since it came in, but where it has a window: then it takes them as it goes. */
 function planRow(
   state: SchedulerState,
   config: SchedulerConfig,
@@ -159,8 +167,20 @@ function planRow(
   end: number,
 ): void {
   const row = state.running[index]!;
-  const work = planChunk(config, plan, index, row.length - row.computed, untilConversion(row, config), end);
+  const reach = rowsReach(row, config, plan, index, row.blocks);
+  if (reach <= 0) return;
+  const work = planChunk(config, plan, index, row.length - row.computed, reach, end);
   work.converts = converts(row, config);
+  takeBlocks(row, config, plan, work);
+}
+
+/** A row with a window is given the blocks that its chunk reaches into. */
+function takeBlocks(row: RunningView, config: SchedulerConfig, plan: StepPlan, work: PlannedWork): void {
+  if (config.window === 0) return;
+  const more = Math.max(0, blocksFor(row.computed + work.tokens, config.blockTokens) - row.blocks);
+  plan.blocksLeft -= more - work.newBlocks;
+  work.newBlocks = more;
+  if (work.index === plan.anchor) plan.anchorBlocks = 0;
 }
 
 /** At most half of what is left, but not less than `minChunk`; not beyond `until`. */
@@ -191,18 +211,21 @@ function spendRest(
     if (work.draws) continue;
     let pending: number;
     let until: number;
-    if (work.index < running.length) {
-      const row = running[work.index]!;
+    const row = running[work.index];
+    const next = row === undefined ? waiting[plan.admits[work.index - running.length]!]! : null;
+    if (row !== undefined) {
       pending = row.length - row.computed;
-      until = untilConversion(row, config);
+      until = rowsReach(row, config, plan, work.index, row.blocks + work.newBlocks);
     } else {
-      const next = waiting[plan.admits[work.index - running.length]!]!;
-      pending = next.length - next.computed;
-      until = next.young ? config.youngTokens - next.computed : pending;
+      pending = next!.length - next!.computed;
+      until = newcomersReach(next!, config);
     }
-    const more = Math.min(pending, until, work.tokens + end - plan.tokens) - work.tokens;
+    const more = Math.max(0, Math.min(pending, until, work.tokens + end - plan.tokens) - work.tokens);
     work.tokens += more;
     plan.tokens += more;
+    if (row !== undefined) takeBlocks(row, config, plan, work);
+    else if (config.window > 0)
+      work.newBlocks = blocksFor(next!.computed + work.tokens, config.blockTokens) - next!.blocks;
     if (work.tokens === pending) {
       work.draws = true;
       plan.draws++;
@@ -210,9 +233,25 @@ function spendRest(
   }
 }
 
-/** Tokens that a row may take before it has to be converted. */
-function untilConversion(row: RunningView, config: SchedulerConfig): number {
+/** Tokens that a row may take: before it has to be converted, or with the blocks it `has` and those that are left. */
+function rowsReach(
+  row: RunningView,
+  config: SchedulerConfig,
+  plan: StepPlan,
+  index: number,
+  has: number,
+): number {
+  if (config.window > 0) {
+    const left = plan.blocksLeft - (index === plan.anchor ? 0 : plan.anchorBlocks);
+    return tokensWithin(row, has - row.blocks + Math.max(0, left), config);
+  }
   return row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+}
+
+/** Tokens that a newcomer may take, which has the blocks it lacked. */
+function newcomersReach(next: WaitingView, config: SchedulerConfig): number {
+  if (config.window > 0) return tokensWithin(next, config.rowBlocks, config);
+  return next.young ? config.youngTokens - next.computed : next.length - next.computed;
 }
 
 /** What prompts in rows and the newcomer could take at once. */

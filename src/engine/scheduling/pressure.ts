@@ -8,7 +8,7 @@
  * so somebody always comes to an end; newcomers sink as time passes, so sooner or later everybody is the anchor.
  */
 
-import { mainNeed, ready, youngNeed } from './blocks.js';
+import { givesBackSoon, mainNeed, ready, youngNeed } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Sets `dropHeld`, or `victim`, if the rows need more blocks than are free and none are about to be; and the `anchor`. */
@@ -27,6 +27,7 @@ export function relievePressure(state: SchedulerState, config: SchedulerConfig, 
       youngSoon ||= row.young;
       continue;
     }
+    mainSoon ||= givesBackSoon(row, state, config);
     if (anchor < 0 || outranks(row, running[anchor]!, config)) anchor = index;
     if (ready(row, state, config)) {
       main += mainNeed(row, config);

@@ -1,5 +1,6 @@
 /** Properties of single plans, over states drawn at random: whatever the engine may ever show the scheduler, and more. */
 import { describe, expect, it } from 'vitest';
+import { ALL_BLOCKS } from '../../kv/retention.js';
 import { uniform } from './arrivals.js';
 import {
   type RunningView,
@@ -25,6 +26,8 @@ function drawConfig(draw: Draw): SchedulerConfig {
     youngTokens: draw(2) * 40,
     ageingMs: 1000,
     targetItl: draw(3) * 20,
+    window: 0,
+    rowBlocks: ALL_BLOCKS,
   };
 }
 
@@ -43,6 +46,7 @@ function drawRow(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig, step
     computed,
     young,
     blocks: blocksFor(young ? Math.min(whole, youngTokens) : whole, blockTokens),
+    front: 0,
     reserved: enters,
     drawsLeft: draw(8) === 0 ? 0 : 1 + draw(50),
     held: draw(8) === 0,
@@ -62,6 +66,7 @@ function drawWaiting(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig):
     computed,
     young,
     blocks: blocksFor(computed, blockTokens),
+    front: 0,
     held: draw(5) === 0,
     priority: draw(3) - 1,
     share: draw(3),

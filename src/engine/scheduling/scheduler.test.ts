@@ -1,16 +1,18 @@
 import { describe, expect, it } from 'vitest';
+import { ALL_BLOCKS } from '../../kv/retention.js';
 import { type SchedulerConfig, StepPlan, schedule } from './scheduler.js';
 
 const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 };
 
 /** Steps may take any time. */
-const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0 };
+const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0, window: 0, rowBlocks: ALL_BLOCKS };
 const NOTHING = { served: [0, 0], credit: 0, saving: 0 };
 
 const newcomer = (length: number) => ({
   length,
   computed: 0,
   blocks: 0,
+  front: 0,
   young: false,
   held: false,
   priority: 0,
@@ -32,6 +34,7 @@ describe('schedule', () => {
     length: 21,
     computed: 20,
     blocks: 2,
+    front: 0,
     young: false,
     reserved: 0,
     drawsLeft: 80,

@@ -68,6 +68,7 @@ class SimulatedSequence implements RunningView, WaitingView {
   length: number;
   computed = 0;
   blocks = 0;
+  readonly front = 0;
   drawsLeft: number;
   lastStep = -1;
   readonly joinedAt: number;

@@ -1,5 +1,6 @@
 /** The scheduler over its small state space: every order of arrivals, stops and retirements that a few requests can have. */
 import { describe, expect, it } from 'vitest';
+import { ALL_BLOCKS } from '../../kv/retention.js';
 import { SAVING_STEPS } from './prefill.js';
 import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
 import type { StepCosts } from './step-plan.js';
@@ -18,6 +19,8 @@ interface Row {
   length: number;
   computed: number;
   blocks: number;
+  /** Of those, given back. */
+  front: number;
   /** Its blocks are young; what it has of the main pool is `reserved`. */
   young: boolean;
   reserved: number;
@@ -30,10 +33,17 @@ interface Row {
   stopped: boolean;
 }
 
+interface Work {
+  readonly row: number;
+  readonly draws: boolean;
+  /** Tokens that the row has stored then. */
+  readonly reached: number;
+}
+
 interface World {
   readonly rows: Row[];
   /** For each step under way: the rows it works on, and whether it draws for them. */
-  readonly flight: { row: number; draws: boolean }[][];
+  readonly flight: Work[][];
   /** For each of them: young blocks of the rows converted before it, not free again until it retires. */
   readonly converting: number[];
   order: number[];
@@ -57,12 +67,13 @@ interface Setup extends SchedulerConfig {
 const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 };
 
 /** Steps may take any time. */
-const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0 };
+const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0, window: 0, rowBlocks: ALL_BLOCKS };
 
 const newcomer = (length: number) => ({
   length,
   computed: 0,
   blocks: 0,
+  front: 0,
   young: false,
   held: false,
   priority: 0,
@@ -124,6 +135,7 @@ function explore(
       length: prompt,
       computed: 0,
       blocks: 0,
+      front: 0,
       young: setup.youngTokens > 0,
       reserved: 0,
       drawsLeft: draws,
@@ -145,9 +157,34 @@ function explore(
 }
 
 function fingerprint(row: Row): unknown[] {
-  const { status, yielding, length, computed, blocks, young, reserved, coming, delivered, age, stopped } =
-    row;
-  return [status, yielding, length, computed, blocks, young, reserved, coming, delivered, age, stopped];
+  const {
+    status,
+    yielding,
+    length,
+    computed,
+    blocks,
+    front,
+    young,
+    reserved,
+    coming,
+    delivered,
+    age,
+    stopped,
+  } = row;
+  return [
+    status,
+    yielding,
+    length,
+    computed,
+    blocks,
+    front,
+    young,
+    reserved,
+    coming,
+    delivered,
+    age,
+    stopped,
+  ];
 }
 
 /** Plans and submits one step, checking everything a plan must keep; false if there is nothing to do. */
@@ -156,7 +193,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const waiting = world.queue.map((index) => world.rows[index]!);
   const leaving = world.rows.filter((row) => row.status === 'leaving');
   const main = (rows: readonly Row[]) =>
-    rows.reduce((n, row) => n + (row.young ? row.reserved : row.blocks), 0);
+    rows.reduce((n, row) => n + (row.young ? row.reserved : row.blocks - row.front), 0);
   const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks : 0), 0);
   const held = [...running, ...leaving];
   const soon = [...leaving, ...running.filter((row) => row.yielding)];
@@ -168,6 +205,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       length: row.length,
       computed: row.computed,
       blocks: row.blocks,
+      front: row.front,
       young: row.young,
       reserved: row.reserved,
       drawsLeft: row.drawsLeft,
@@ -210,7 +248,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   let cut = false;
   let converted = 0;
   const worked = new Set<number>();
-  const flight: { row: number; draws: boolean }[] = [];
+  const flight: Work[] = [];
   // By priority, then in order.
   const turns = [...waiting].sort((a, b) => b.priority - a.priority);
   const admitted = plan.admits.slice(0, plan.admitted).map((at) => waiting[at]!);
@@ -240,6 +278,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     row.computed += work.tokens;
     if (row.young && row.computed > setup.youngTokens) fail('writes floats where it should be converted');
     cut ||= row.young && row.computed === setup.youngTokens;
+    // A row with a window may be at the end of its blocks.
+    cut ||= setup.window > 0 && row.computed + setup.blockTokens > row.blocks * setup.blockTokens;
     row.age = 0;
     if (row.blocks * setup.blockTokens < row.computed) fail('writes where it has no block');
     if (work.draws) {
@@ -247,7 +287,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       row.drawsLeft--;
       row.coming++;
     }
-    flight.push({ row: world.rows.indexOf(row), draws: work.draws });
+    flight.push({ row: world.rows.indexOf(row), draws: work.draws, reached: row.computed });
+    if (row.blocks - row.front > setup.rowBlocks + 1) fail('holds more than a row may');
   }
   if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
   const unlimited = setup.targetItl === 0;
@@ -260,7 +301,12 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const could = (row: Row): boolean =>
     row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
-    const idle = (row: Row, i: number): boolean => !worked.has(i) && could(row) && plan.victim !== i;
+    const atLimit = (row: Row): boolean =>
+      setup.window > 0 &&
+      row.computed === row.blocks * setup.blockTokens &&
+      (row.blocks - row.front >= setup.rowBlocks || newMain + plan.anchorBlocks >= state.freeBlocks);
+    const idle = (row: Row, i: number): boolean =>
+      !worked.has(i) && could(row) && plan.victim !== i && !atLimit(row);
     if (running.some((row, i) => idle(row, i) && (unlimited || row.length - row.computed === 1)))
       fail('a row idle beside budget');
   }
@@ -306,6 +352,11 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   return true;
 }
 
+/** Blocks that no token from `computed` on sees. */
+function behindWindow(computed: number, { window, blockTokens }: Setup): number {
+  return Math.floor(Math.max(0, computed - window + 1) / blockTokens);
+}
+
 /** Rows that gave way and that no step names go back to the head of the queue, newest last; false if none do. */
 function requeue(world: World, youngTokens: number): boolean {
   let moved = false;
@@ -317,6 +368,7 @@ function requeue(world: World, youngTokens: number): boolean {
       status: 'waiting',
       yielding: false,
       blocks: 0,
+      front: 0,
       reserved: 0,
       young,
       computed: 0,
@@ -336,6 +388,7 @@ function named(world: World, index: number): boolean {
 /** The oldest step retires: every set of its rows may have drawn a stop. */
 function retirements(world: World, setup: Setup): World[] {
   const drawn = world.flight[0]!.filter((work) => work.draws).map((work) => work.row);
+  const reached = world.flight[0]!;
   const worlds: World[] = [];
   for (let stops = 0; stops < 2 ** drawn.length; stops++) {
     const next = structuredClone(world);
@@ -349,6 +402,11 @@ function retirements(world: World, setup: Setup): World[] {
       if (((stops >> bit) & 1) === 1) row.stopped = true;
       if (row.delivered === row.draws) row.stopped = true;
     });
+    if (setup.window > 0)
+      for (const work of reached) {
+        const row = next.rows[work.row]!;
+        row.front = Math.max(row.front, behindWindow(work.reached, setup));
+      }
     for (const [index, row] of next.rows.entries()) {
       if (row.status === 'running' && row.stopped) {
         row.status = 'leaving';
@@ -358,6 +416,7 @@ function retirements(world: World, setup: Setup): World[] {
       if (row.status === 'leaving' && !named(next, index)) {
         row.status = 'done';
         row.blocks = 0;
+        row.front = 0;
         row.reserved = 0;
         if (row.coming !== 0) throw new Error('freed while ids are coming');
       }
@@ -422,7 +481,14 @@ describe('schedule with priorities and a target, over its small state space', ()
           for (const b of shapes) {
             for (const c of maxRows === 3 ? shapes.slice(2) : shapes) {
               const setup = { maxBatchTokens: 6, maxRows, blocks: 5, depth: 2, blockTokens: 2, costs };
-              const rest = { youngTokens: 0, youngBlocks: 0, prefillReserve: 1, minChunk: 1, chunkTokens: 3 };
+              const rest = {
+                ...LATENCY,
+                youngTokens: 0,
+                youngBlocks: 0,
+                prefillReserve: 1,
+                minChunk: 1,
+                chunkTokens: 3,
+              };
               states += explore({ ...setup, ...rest, ageingMs: 2000, targetItl }, [a, b, c]);
             }
           }
@@ -430,6 +496,43 @@ describe('schedule with priorities and a target, over its small state space', ()
       }
       expect(states).toBeGreaterThan(1000);
       expect(victims).toBeGreaterThan(100);
+    });
+  }
+});
+
+describe('schedule with windows, over its small state space', () => {
+  const shapes = [
+    [1, 5],
+    [3, 2],
+    [7, 1],
+    [9, 3],
+  ] as const;
+  // Blocks of 2 tokens. A window of 3 spans at most 2 of them, and the one that the next token goes to.
+  for (const [window, rowBlocks] of [
+    [3, 4],
+    [3, 6],
+    [1, 3],
+    [5, 5],
+  ] as const) {
+    it(`window ${window}, ${rowBlocks} blocks a row: keeps its limits, and every request ends`, () => {
+      let states = 0;
+      victims = 0;
+      for (const blocks of [rowBlocks, rowBlocks + 2]) {
+        for (const maxBatchTokens of [2, 5]) {
+          for (const maxRows of [2, 3]) {
+            for (const a of shapes) {
+              for (const b of shapes) {
+                const setup = { maxBatchTokens, maxRows, blocks, depth: 2, blockTokens: 2 };
+                const rest = { youngTokens: 0, youngBlocks: 0, prefillReserve: 1, minChunk: 1 };
+                const requests = maxRows === 3 ? [a, b, [4, 2] as const] : [a, b];
+                states += explore({ ...setup, ...rest, ...LATENCY, window, rowBlocks }, requests);
+              }
+            }
+          }
+        }
+      }
+      expect(states).toBeGreaterThan(1000);
+      if (window === 5) expect(victims).toBeGreaterThan(0);
     });
   }
 });

@@ -6,8 +6,10 @@ export interface RunningView {
   readonly length: number;
   /** Tokens whose K and V are stored, or will be by the steps under way. */
   readonly computed: number;
-  /** Blocks in its table. */
+  /** Blocks in its table, those that it has given back included. */
   readonly blocks: number;
+  /** Blocks at the start of its table that it has given back, as no layer reads them any more. */
+  readonly front: number;
   /** Its blocks are young ones. */
   readonly young: boolean;
   /** While it is young: blocks of the main pool that it has already. */
@@ -33,9 +35,12 @@ export interface WaitingView {
   readonly computed: number;
   /**
    * Blocks, of the main pool or young ones if it is young, that need not be found for it: it holds them, or they are cached and
-   * others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not count here.
+   * others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not count here. Those
+   * of `front` count.
    */
   readonly blocks: number;
+  /** Blocks before those, that it need not have as no layer will read them. */
+  readonly front: number;
   /** It starts in young blocks. */
   readonly young: boolean;
   /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
@@ -105,6 +110,10 @@ export interface SchedulerConfig {
   readonly targetItl: number;
   /** Tokens at which a sequence is converted; 0: none is ever young. */
   readonly youngTokens: number;
+  /** Tokens that the widest window shows, where all layers slide: blocks behind it are given back; 0: none are. */
+  readonly window: number;
+  /** Most blocks of the main pool that a row with a window holds at once. */
+  readonly rowBlocks: number;
   /** Milliseconds of waiting that weigh as much as one step of priority. */
   readonly ageingMs: number;
 }
@@ -165,6 +174,8 @@ export class StepPlan {
   /** Blocks that the plan has not handed out. */
   blocksLeft = 0;
   youngLeft = 0;
+  /** Blocks that prompts in rows will still take: whoever comes in leaves them. */
+  owed = 0;
   /** Blocks of the main pool, of those, that only row `anchor` may take. */
   anchor = -1;
   anchorBlocks = 0;
@@ -174,6 +185,7 @@ export class StepPlan {
     this.dropHeld = false;
     this.anchor = -1;
     this.anchorBlocks = 0;
+    this.owed = 0;
     this.rowCount = 0;
     this.promptCount = 0;
     this.promptTokens = 0;

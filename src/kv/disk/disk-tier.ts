@@ -137,6 +137,14 @@ export class DiskTier {
     return count;
   }
 
+  /** A block could be read, as far as is known without looking. */
+  readable(key: string): boolean {
+    if (this.#closed || this.#readOutage.lasts) return false;
+    if (this.#index.has(this.#signature, key)) return true;
+    this.#rescan();
+    return false;
+  }
+
   /** It is on disk, or waits to be written. */
   has(key: string): boolean {
     return this.#index.has(this.#signature, key) || this.#writer.has(key);

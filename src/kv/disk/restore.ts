@@ -1,6 +1,8 @@
 /**
  * Brings blocks from the disk tier back into a prefix cache, ahead of a sequence's prefill: range by range, so that steps
  * go on in between. What was brought in is in the cache like any other prefix, whoever finds it first.
+ *
+ * Where chains may have gaps, only those blocks are read that the sequence needs to go on at the border it can reach.
  */
 
 import type { KvPool } from '../../device/kv.js';
@@ -27,6 +29,23 @@ export interface RestoreHost {
 /** Bytes read at once, or one block; a range that takes longer than this is given up. */
 const RANGE_BYTES = 8 * 2 ** 20;
 const RANGE_MS = 1000;
+
+/** Where chains may have gaps: the longest border, in blocks, that a sequence could go on at with what is on disk. */
+export function farthestBorder(
+  { cache, tier, young }: Pick<RestoreHost, 'cache' | 'tier' | 'young'>,
+  keys: ChainKeys,
+  tokens: TokenSource,
+  most: number,
+): number {
+  return cache.longest(keys, tokens, most, (at) => tier.readable(diskKey(keys, at, young)));
+}
+
+/** How many numbers from `list[from]` on follow one another. */
+function runLength(list: readonly number[], from: number): number {
+  let to = from + 1;
+  while (to < list.length && list[to] === list[to - 1]! + 1) to++;
+  return to - from;
+}
 
 export class Restore {
   readonly #host: RestoreHost;
@@ -76,30 +95,55 @@ export class Restore {
 
   /** Gives the blocks brought in. Fails as the device does. */
   async run(): Promise<number> {
-    const { cache, tier, blockBytes, young } = this.#host;
+    const { cache, tier, blockBytes } = this.#host;
     if (this.#dropped) return 0;
-    const chain = new FoundChain();
-    cache.find(chain, this.#keys, this.#tokens, this.#most);
-    cache.take(chain);
-    this.#held.push(...chain.blocks);
-    const first = chain.length;
+    const missing = cache.gaps ? this.#holdNeeded() : this.#holdFound();
+    const before = this.#held.length;
     const range = Math.max(1, Math.floor(RANGE_BYTES / blockBytes));
     try {
-      const end = first + tier.find(diskKeys(this.#keys, first, this.#most, young));
-      while (this.#goesOn() && this.#held.length < end) {
-        const at = this.#held.length;
-        const count = Math.min(range, end - at, this.#room());
+      for (let next = 0; this.#goesOn() && next < missing.length; ) {
+        const at = missing[next]!;
+        const count = Math.min(range, runLength(missing, next), this.#room());
         if (count <= 0) break;
         const data = await tier.read(this.#blocks(at, count), blockBytes, at, RANGE_MS);
         // Others have gone on meanwhile.
         const fits = Math.min(data.length, this.#room());
         if (!this.#goesOn() || fits <= 0 || !(await this.#write(at, data.slice(0, fits)))) break;
         if (data.length < count) break;
+        next += count;
       }
-      return Math.max(0, this.#held.length - first);
+      return Math.max(0, this.#held.length - before);
     } finally {
       this.#letGo();
     }
+  }
+
+  /** Holds what the cache has of the beginning. Gives the blocks behind it that are on disk. */
+  #holdFound(): number[] {
+    const { cache, tier, young } = this.#host;
+    const chain = new FoundChain();
+    cache.find(chain, this.#keys, this.#tokens, this.#most);
+    cache.take(chain);
+    this.#held.push(...chain.blocks);
+    const count = tier.find(diskKeys(this.#keys, chain.length, this.#most, young));
+    return Array.from({ length: count }, (_, i) => chain.length + i);
+  }
+
+  /** Holds what the cache has of what is needed at the farthest border. Gives what else is: none, unless all has room. */
+  #holdNeeded(): number[] {
+    const { cache, pool } = this.#host;
+    const border = farthestBorder(this.#host, this.#keys, this.#tokens, this.#most);
+    const missing: number[] = [];
+    for (let at = cache.firstHeld(border); at < border; at++) {
+      const block = cache.block(this.#keys, at, this.#tokens);
+      if (block < 0) {
+        missing.push(at);
+        continue;
+      }
+      pool.retain(block);
+      this.#held.push(block);
+    }
+    return missing.length <= this.#room() ? missing : [];
   }
 
   #goesOn(): boolean {

@@ -6,10 +6,14 @@
  *
  * Who holds a block of a chain holds the chain up to it, and lets go of the last block first. So a cold block has cold
  * blocks behind it only, and they are colder: the coldest block is always the end of a chain, and it alone is evicted.
+ *
+ * Where no layer sees everything (`holders`), a sequence holds only what its layers still read, and any block may be evicted. A
+ * chain then has gaps, or has lost its front, and is found up to the longest border at which all layers can go on.
  */
 
 import type { BlockPool, Keeper } from '../block-pool.js';
 import type { ChainKeys, TokenSource } from './chain-keys.js';
+import type { Holders } from './holders.js';
 import { type KeyHash, PrefixIndex, ROOT } from './prefix-index.js';
 
 export { ROOT };
@@ -19,12 +23,15 @@ export { ROOT };
  * the chain is taken.
  */
 export class FoundChain {
+  /** Number of its first block in the chain: what is before is not needed. */
+  first = 0;
   readonly blocks: number[] = [];
   /** Of the entries found, so that another one in the same block is not taken for it. */
   readonly serials: number[] = [];
 
+  /** Blocks up to the border that it goes to. */
   get length(): number {
-    return this.blocks.length;
+    return this.first + this.blocks.length;
   }
 
   /** Its last block, ROOT for an empty one. */
@@ -33,6 +40,7 @@ export class FoundChain {
   }
 
   clear(): void {
+    this.first = 0;
     this.blocks.length = 0;
     this.serials.length = 0;
   }
@@ -47,6 +55,8 @@ export interface PrefixCacheOptions {
   readonly onPublish?:
     | ((block: number, keys: ChainKeys, at: number, tokens: TokenSource) => void)
     | undefined;
+  /** Who says from where on a sequence can go on. Default: layers that see everything. */
+  readonly holders?: Holders | undefined;
   /** For tests: see PrefixIndex. */
   readonly hash?: KeyHash | undefined;
 }
@@ -61,14 +71,17 @@ export class PrefixCache implements Keeper {
   readonly #pool: BlockPool;
   readonly #index: PrefixIndex;
   readonly #onPublish: PrefixCacheOptions['onPublish'];
+  /** Null where every block of a chain is needed. */
+  readonly #holders: Holders | null;
   /** Tokens that are worth the copy of a block. */
   readonly #leastPart: number;
 
-  constructor({ pool, blockTokens, limit, onPublish, hash }: PrefixCacheOptions) {
+  constructor({ pool, blockTokens, limit, onPublish, holders, hash }: PrefixCacheOptions) {
     this.#pool = pool;
+    this.#holders = holders ?? null;
     this.blockTokens = blockTokens;
     this.limit = Math.min(limit ?? pool.size, pool.size);
-    this.#index = new PrefixIndex(pool.size, blockTokens, hash);
+    this.#index = new PrefixIndex(pool.size, blockTokens, hash, this.#holders !== null);
     this.#onPublish = onPublish;
     this.#leastPart = blockTokens / 4;
     pool.keeper = this;
@@ -89,8 +102,23 @@ export class PrefixCache implements Keeper {
     return this.inserted + this.evicted + this.#cleared;
   }
 
+  /** Chains may have gaps: what its blocks hold is of use without those before them. */
+  get gaps(): boolean {
+    return this.#holders !== null;
+  }
+
+  /** First block of a chain that is needed to go on at a border, in blocks. */
+  firstHeld(border: number): number {
+    return this.#holders?.firstHeld(border * this.blockTokens) ?? 0;
+  }
+
   /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
   find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
+    if (this.#holders !== null) {
+      const border = this.longest(keys, tokens, blocks);
+      this.#fill(chain, keys, tokens, border);
+      return;
+    }
     const { blocks: found, serials } = chain;
     // What follows an entry goes before it does: if the last is there, all are.
     while (found.length > 0 && !this.#is(chain.last, serials.at(-1)!)) {
@@ -102,6 +130,34 @@ export class PrefixCache implements Keeper {
       if (block < 0) return;
       found.push(block);
       serials.push(this.#index.serial(block));
+    }
+  }
+
+  /** With gaps: the longest border, in blocks, with what is here and what `elsewhere` has besides. */
+  longest(
+    keys: ChainKeys,
+    tokens: TokenSource,
+    most: number,
+    elsewhere: (at: number) => boolean = () => false,
+  ): number {
+    return this.#holders!.longest(
+      { keys, has: (at) => this.block(keys, at, tokens) >= 0 || elsewhere(at) },
+      most,
+    );
+  }
+
+  /** With gaps: block `at` of a chain, −1 if it is not here. */
+  block(keys: ChainKeys, at: number, tokens: TokenSource): number {
+    return this.#index.find(ROOT, keys, at, tokens);
+  }
+
+  #fill(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, border: number): void {
+    chain.clear();
+    chain.first = Math.min(border, this.firstHeld(border));
+    for (let at = chain.first; at < border; at++) {
+      const block = this.block(keys, at, tokens);
+      chain.blocks.push(block);
+      chain.serials.push(this.#index.serial(block));
     }
   }
 
@@ -119,6 +175,11 @@ export class PrefixCache implements Keeper {
 
   /** Blocks of a chain that nobody holds: they are among those that can be had, until the chain is taken. */
   coldIn({ blocks }: FoundChain): number {
+    if (this.#holders !== null) {
+      let cold = 0;
+      for (const block of blocks) if (this.#pool.references(block) === 1) cold++;
+      return cold;
+    }
     // They are its last ones.
     let held = 0;
     for (let end = blocks.length; held < end; ) {
@@ -137,9 +198,10 @@ export class PrefixCache implements Keeper {
   /**
    * Enters a full block that the caller holds as block `at` of a chain behind `parent`, the block before it (ROOT for the
    * first). Answers with the block that the index has there: this one, or another that came before it, which is not
-   * held for the caller; −1 if the parent is not in the index.
+   * held for the caller; −1 if the parent is not in the index. With gaps the parent is looked for by its key.
    */
-  publish(block: number, parent: number, keys: ChainKeys, at: number, tokens: TokenSource): number {
+  publish(block: number, before: number, keys: ChainKeys, at: number, tokens: TokenSource): number {
+    const parent = this.#holders === null ? before : this.#index.parentOf(keys, at, tokens);
     if (!this.#index.extends(parent)) return -1;
     const there = this.#index.find(parent, keys, at, tokens);
     if (there >= 0) return there;
@@ -154,13 +216,14 @@ export class PrefixCache implements Keeper {
    */
   publishPart(
     block: number,
-    parent: number,
+    before: number,
     keys: ChainKeys,
     at: number,
     tokens: TokenSource,
     filled: number,
   ): boolean {
-    if (parent === ROOT || filled < this.#leastPart || !this.#index.extends(parent)) return false;
+    const parent = this.#holders === null ? before : this.#index.parentOf(keys, at, tokens);
+    if (parent < 0 || filled < this.#leastPart || !this.#index.extends(parent)) return false;
     if (this.#index.findPart(parent, at, tokens, filled, filled) >= 0) return false;
     this.#enter(block, parent, keys, at, tokens, filled);
     return true;

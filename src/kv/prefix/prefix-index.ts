@@ -5,6 +5,9 @@
  *
  * A full block is found by its parent and its key, and then its tokens are compared: two prompts that agree in a hash
  * and in nothing else do not meet. A block's children can be looked through for one that begins with given tokens.
+ *
+ * With `gaps`, for layers that look back so far only, a block may be taken out before its children. These are found by key
+ * and tokens alone then: that what came before was the same too, the 128 bits of the chain say.
  */
 
 import { KvantError } from '../../errors.js';
@@ -13,6 +16,8 @@ import { type ChainKeys, KEY_WORDS, type TokenSource } from './chain-keys.js';
 /** The parent of a chain's first block. */
 export const ROOT = -1;
 const NONE = -1;
+/** The parent of a block whose parent is not in the index. */
+const GONE = -2;
 
 /** Children of a block that are looked through: the newest. There may be thousands behind a common system prompt. */
 const CHILDREN_TRIED = 16;
@@ -22,6 +27,7 @@ export type KeyHash = (keys: ChainKeys, block: number) => number;
 
 export class PrefixIndex {
   readonly blockTokens: number;
+  readonly #gaps: boolean;
   #size = 0;
   readonly #hash: KeyHash;
   /** Tokens that count; 0: not in the index. */
@@ -41,8 +47,14 @@ export class PrefixIndex {
   readonly #newer: Int32Array;
 
   /** For blocks `0 … blocks − 1`. */
-  constructor(blocks: number, blockTokens: number, hash: KeyHash = (keys, block) => keys.word(block, 0)) {
+  constructor(
+    blocks: number,
+    blockTokens: number,
+    hash: KeyHash = (keys, block) => keys.word(block, 0),
+    gaps = false,
+  ) {
     this.blockTokens = blockTokens;
+    this.#gaps = gaps;
     this.#hash = hash;
     this.#filled = new Uint8Array(blocks);
     this.#tokens = new Int32Array(blocks * blockTokens);
@@ -75,18 +87,29 @@ export class PrefixIndex {
     return this.#child[block] !== NONE;
   }
 
-  /** May have children: it is the root, or a full block of the index. */
+  /** May have children: it is the root, or a full block of the index. With gaps, one that is gone may too. */
   extends(parent: number): boolean {
-    return parent === ROOT || this.#filled[parent] === this.blockTokens;
+    return parent === ROOT || this.#filled[parent] === this.blockTokens || (this.#gaps && parent === GONE);
   }
 
   /** The full block that holds the tokens of block `at` of a chain behind `parent`, −1 if there is none. */
   find(parent: number, keys: ChainKeys, at: number, tokens: TokenSource): number {
     let block = this.#buckets[this.#bucket(keys, at)]!;
     for (; block !== NONE; block = this.#next[block]!)
-      if (this.#parent[block] === parent && this.#sameKey(block, keys, at) && this.#same(block, tokens, at))
+      if (
+        (this.#gaps || this.#parent[block] === parent) &&
+        this.#sameKey(block, keys, at) &&
+        this.#same(block, tokens, at)
+      )
         return block;
     return NONE;
+  }
+
+  /** With gaps: the parent for block `at` of a chain, as far as it is there. */
+  parentOf(keys: ChainKeys, at: number, tokens: TokenSource): number {
+    if (at === 0) return ROOT;
+    const parent = this.find(GONE, keys, at - 1, tokens);
+    return parent === NONE ? GONE : parent;
   }
 
   /**
@@ -95,7 +118,7 @@ export class PrefixIndex {
    */
   findPart(parent: number, at: number, tokens: TokenSource, least: number, limit: number): number {
     this.agreed = 0;
-    if (parent === ROOT) return NONE;
+    if (parent < 0) return NONE;
     let best = NONE;
     let child = this.#child[parent]!;
     for (let tried = 0; child !== NONE && tried < CHILDREN_TRIED; tried++, child = this.#older[child]!) {
@@ -134,7 +157,7 @@ export class PrefixIndex {
       this.#buckets[bucket] = block;
       this.#bucketOf[block] = bucket;
     }
-    if (parent === ROOT) return;
+    if (parent < 0) return;
     const sibling = this.#child[parent]!;
     this.#older[block] = sibling;
     this.#newer[block] = NONE;
@@ -142,13 +165,17 @@ export class PrefixIndex {
     this.#child[parent] = block;
   }
 
-  /** Takes out a block that has no children. */
+  /** Takes out a block that has no children; with gaps, any. */
   remove(block: number): void {
     const filled = this.filled(block);
-    if (filled === 0 || this.hasChildren(block)) throw broken(`Block ${block} cannot be taken out.`);
+    if (filled === 0 || (this.hasChildren(block) && !this.#gaps))
+      throw broken(`Block ${block} cannot be taken out.`);
     if (filled === this.blockTokens) this.#unhash(block);
+    for (let child = this.#child[block]!; child !== NONE; child = this.#older[child]!)
+      this.#parent[child] = GONE;
+    this.#child[block] = NONE;
     const parent = this.#parent[block]!;
-    if (parent !== ROOT) {
+    if (parent >= 0) {
       const older = this.#older[block]!;
       const newer = this.#newer[block]!;
       if (newer === NONE) this.#child[parent] = older;

@@ -243,7 +243,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let lane = lid % ${lanes}u;
   let sub = lid / ${lanes}u;
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}`);
-  if (low !== null) emit(`  let low = ${low};\n  if (first + ${split - 1}u < low) { return; }`);
+  if (low !== null) {
+    emit(`  let low = ${low};\n  if (first + ${split - 1}u < low) { return; }`);
+    // What lies before the window may be another sequence's by now: it is never read.
+    emit('  let from = max(low, first) - first;');
+  }
+  /** A position of the split that this row sees: `c`, or the nearest to it. */
+  const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, from, reach)`);
   emit(
     `  for (var i = lid; i < ${split / blockTokens}u; i += ${threads}u) { entries[i] = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)]; }`,
   );
@@ -393,7 +399,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   const loadKeys = (prefix: string, base: string): void => {
     for (const u of count(unroll)) {
       emit(
-        `  { let c = min(${base} + ${u * keysAtOnce}u + lid / ${keyLanes}u, reach); let row = ${rowText(rows.keyBase)};`,
+        `  { let c = ${seenAt(`${base} + ${u * keysAtOnce}u + lid / ${keyLanes}u`)}; let row = ${rowText(rows.keyBase)};`,
       );
       emit(
         `    let a = row * ${keys.layout.words / keyWidth}u + kl${quantisedKeys ? ` * ${keyLoads}u` : ''};`,
@@ -426,7 +432,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   const loadValues = (prefix: string, base: string): void => {
     for (const u of count(valueUnroll)) {
       emit(
-        `  { let c = min(${base} + ${u * valuesAtOnce}u + lid / ${valueLanes}u, reach); let a = (${rowText(rows.valueBase)}) * ${values.layout.words / valueWidth}u + lid % ${valueLanes}u * ${valueLoads}u;`,
+        `  { let c = ${seenAt(`${base} + ${u * valuesAtOnce}u + lid / ${valueLanes}u`)}; let a = (${rowText(rows.valueBase)}) * ${values.layout.words / valueWidth}u + lid % ${valueLanes}u * ${valueLoads}u;`,
       );
       for (const i of count(valueLoads)) emit(`    ${prefix}${u}_${i} = values[a + ${i}u];`);
       emit('  }');
@@ -444,7 +450,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   // Scales and biases of the values, for the softmax; they are on their way while the keys multiply.
   if (valueFormat.kind === 'affine') {
     emit(`  for (var i = lid; i < ${split * valueGroups}u; i += ${threads}u) {
-    let c = min(i / ${valueGroups}u, reach);
+    let c = ${seenAt(`i / ${valueGroups}u`)};
     let at = ${values.layout.metaAt}u + (${rowText(rows.valueBase)}) * ${valueGroups}u + i % ${valueGroups}u;
     value_meta[i] = ${wordAt('values', valueWidth, 'at')};
   }`);
@@ -520,7 +526,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (valueFormat.kind === 'turboquant') {
     for (const i of count(columns)) {
       emit(
-        `  var norm${i}: u32; { let c = min(lane + ${i * lanes}u, reach); let at = ${normAt(values, rows.valueBase)}; norm${i} = ${wordAt('values', valueWidth, 'at')}; }`,
+        `  var norm${i}: u32; { let c = ${seenAt(`lane + ${i * lanes}u`)}; let at = ${normAt(values, rows.valueBase)}; norm${i} = ${wordAt('values', valueWidth, 'at')}; }`,
       );
     }
   }

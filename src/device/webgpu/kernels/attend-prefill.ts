@@ -144,18 +144,21 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
 
   const block = (side: 'keys' | 'values', t: string): string =>
     `(tables[slot * ${maxBlocksPerSlot}u + ${t} / ${blockTokens}u] - ${bases[side]}u)`;
+  /** A position that some row here sees: `t`, or the nearest to it. What lies before may be another sequence's by now. */
+  const seenAt = (t: string): string =>
+    window === null ? `min(${t}, last)` : `clamp(${t}, low_first, last)`;
   const fetch = (buffer: 'keys' | 'values', base: string): void => {
     if (readers[buffer] !== null) return;
     for (const i of count(perThread)) {
       emit(
-        `  { let u = ${(i + 1) * threads > pieces ? `min(lid + ${i * threads}u, ${pieces - 1}u)` : `lid + ${i * threads}u`}; let t = min(${base} + u / ${headDim / 8}u, last);`,
+        `  { let u = ${(i + 1) * threads > pieces ? `min(lid + ${i * threads}u, ${pieces - 1}u)` : `lid + ${i * threads}u`}; let t = ${seenAt(`${base} + u / ${headDim / 8}u`)};`,
       );
       emit(
         `    piece${i} = ${buffer}[((${block(buffer, 't')} * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u) * ${headDim / 8}u + u % ${headDim / 8}u]; }`,
       );
     }
   };
-  /** A position beyond the last repeats it: its weight is zero, and what is stored there is finite or this row's own. */
+  /** A position beyond the last, or before the first, repeats it: its weight is zero, and what is stored there is finite or this row's own. */
   const stage = (side: 'keys' | 'values'): void => {
     const reader = readers[side];
     if (reader !== null) {
@@ -164,7 +167,7 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
           `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
         );
         emit(
-          `    let t = min(base + u / ${headDim / 8}u, last); let from_block = ${block(side, 't')}; let vec = u % ${headDim / 8}u * 2u;`,
+          `    let t = ${seenAt(`base + u / ${headDim / 8}u`)}; let from_block = ${block(side, 't')}; let vec = u % ${headDim / 8}u * 2u;`,
         );
         for (const h of [0, 1]) {
           const four = reader.four('from_block', 'kv', `t % ${blockTokens}u`, `vec + ${h}u`);

@@ -149,7 +149,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       for (var i = lid; i < ${chunk * vectors}u; i += ${THREADS}u) {
         let t = base + i / ${vectors}u;
         var v = vec4<f32>(0.0);
-        if (t <= last) {
+        if (t <= last${window === null ? '' : ' && t >= oldest'}) {
           let block = tables[table + t / block_tokens] - ${base[side]}u;
           v = ${readers[side].four('block', 'kv', 't % block_tokens', `i % ${vectors}u`)};
         }
@@ -256,6 +256,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${readers.keys.prepare(THREADS)}
   ${readers.values.prepare(THREADS)}
   let table = slot * ${text.maxBlocks};
+  ${window === null ? '' : `// What lies before the windows of all rows may be another sequence's by now.\n  let oldest = ${low(mode === 'items' ? 'last' : `(p_first + row_block * ${rows}u / group)`)};`}
   for (var i = lid; i < ${cells}u; i += ${THREADS}u) {
     let row = row_block * ${rows}u + i / ${vectors}u;
     var v = vec4<f32>(0.0);

@@ -1,0 +1,264 @@
+/**
+ * Sliding windows on the CPU, bitwise: a row gives back what lies behind its window, and goes on at any border that is
+ * cached, wherever its blocks come from. The reference keeps every position.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { createCpuDevice } from '../../src/device/cpu/index.js';
+import type { HostConfig, HostInfo } from '../../src/engine/messages.js';
+import type { ChoiceEvent } from '../../src/engine/sequence.js';
+import type { EngineStats } from '../../src/engine/types.js';
+import { rowBlocks } from '../../src/kv/retention.js';
+import { resolveSampling } from '../../src/sampling/params.js';
+import { tokenRules } from '../../src/sampling/token-rules.js';
+import { loadFolder, MODEL_FIXTURES, Runner } from '../parity/runner.js';
+import { seeded } from './core-harness.js';
+import { loadTiny } from './tiny-host.js';
+
+const WINDOW = 64;
+const BATCH = 32;
+const DRAWS = 40;
+const random = seeded(64);
+const tokens = (length: number): number[] => Array.from({ length }, () => 3 + Math.floor(random() * 250));
+
+/** All begin alike, as far as they go; their ends are at, and one beside, borders of blocks and of the window. */
+const BASE = tokens(397);
+const PROMPTS = [37, 40, 62, 63, 64, 65, 77, 79, 80, 126, 128, 143, 200, 397].map((length) => [
+  ...BASE.slice(0, length),
+  ...tokens(3),
+]);
+
+interface Said {
+  readonly ids: readonly number[];
+  readonly cached: number;
+}
+
+type Open = Map<number, { readonly ids: number[]; readonly done: (said: Said) => void }>;
+
+/** A host on ids, and a way to ask it things. */
+class Asker implements AsyncDisposable {
+  readonly info: HostInfo;
+  readonly #host: Awaited<ReturnType<typeof loadTiny>>;
+  readonly #open: Open;
+  #next = 1;
+
+  static async open(model: string, options: Partial<HostConfig> = {}): Promise<Asker> {
+    const open: Open = new Map();
+    const host = await loadTiny(
+      await createCpuDevice({ threads: 1 }),
+      {
+        weights: { kind: 'folder', path: join(MODEL_FIXTURES, model) },
+        maxContext: 512,
+        maxRows: 4,
+        maxBatchTokens: BATCH,
+        prefixCache: true,
+        ...options,
+      },
+      (events: readonly ChoiceEvent[]) => {
+        for (const event of events) {
+          const one = open.get(event.request)!;
+          one.ids.push(...event.ids);
+          if (event.error !== null) throw event.error;
+          if (event.finish !== null) one.done({ ids: one.ids, cached: event.cached ?? 0 });
+        }
+      },
+    );
+    return new Asker(host, open);
+  }
+
+  private constructor(host: Awaited<ReturnType<typeof loadTiny>>, open: Open) {
+    this.#host = host;
+    this.#open = open;
+    this.info = host.info;
+  }
+
+  ask(prompt: readonly number[], options: Parameters<typeof resolveSampling>[0] = {}): Promise<Said> {
+    const sampling = resolveSampling({ temperature: 0, maxTokens: DRAWS, ignoreEos: true, ...options });
+    const id = this.#next++;
+    return new Promise((done) => {
+      this.#open.set(id, { ids: [], done });
+      this.#host.core.add({
+        id,
+        prompt: Int32Array.from(prompt),
+        sampling,
+        rules: tokenRules(sampling, null),
+        continuation: true,
+        receivedAt: 0,
+      });
+    });
+  }
+
+  async inTurn(prompts: readonly (readonly number[])[]): Promise<Said[]> {
+    const said: Said[] = [];
+    for (const prompt of prompts) said.push(await this.ask(prompt));
+    return said;
+  }
+
+  stats(): EngineStats {
+    return this.#host.core.stats();
+  }
+
+  async idle(): Promise<void> {
+    await vi.waitFor(() => expect(this.stats().blocksUsed).toBe(0));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.idle();
+    await this.#host.close(false);
+  }
+}
+
+const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
+
+/** Bytes of a pool of so many blocks. */
+async function poolOf(blocks: number): Promise<{ kvMemory: number }> {
+  await using asker = await Asker.open('mistral-window');
+  return { kvMemory: blocks * 16 * asker.info.kv.bytesPerToken };
+}
+
+describe('a tiny Mistral with a window of 64', () => {
+  const most = rowBlocks(WINDOW, 16, BATCH);
+  const expected: number[][] = [];
+
+  beforeAll(async () => {
+    await using device = await createCpuDevice({ threads: 1 });
+    const model = await loadFolder(join(MODEL_FIXTURES, 'mistral-window'), device, {
+      maxContext: 512,
+      kvFormat: { kind: 'float', dtype: 'f16' },
+    });
+    await using runner = await Runner.create(device, model, { context: 512, chunk: 64 });
+    for (const prompt of PROMPTS) expected.push((await runner.generate(prompt, DRAWS)).tokens);
+  });
+
+  it('cold, part hit, hit and chunked give the tokens of one that keeps every position', async () => {
+    await using off = await Asker.open('mistral-window', { prefixCache: false });
+    expect(off.info.kv.layers.every(({ kind }) => kind === 'sliding')).toBe(true);
+    const cold = await off.inTurn(PROMPTS);
+    expect(ids(cold)).toEqual(expected);
+    expect(cold.every(({ cached }) => cached === 0)).toBe(true);
+
+    await using on = await Asker.open('mistral-window', await poolOf(128));
+    const first = await on.inTurn(PROMPTS);
+    expect(ids(first)).toEqual(expected);
+    // Each begins like the one before it for all but its own three tokens.
+    for (const [i, { cached }] of first.entries())
+      if (i > 0) expect(cached).toBeGreaterThanOrEqual(Math.floor((PROMPTS[i - 1]!.length - 3) / 16) * 16);
+    const again = await on.inTurn(PROMPTS);
+    expect(ids(again)).toEqual(expected);
+    for (const [i, { cached }] of again.entries())
+      expect(cached).toBeGreaterThanOrEqual(Math.floor((PROMPTS[i]!.length - 1) / 16) * 16);
+
+    await using chunked = await Asker.open('mistral-window', { maxBatchTokens: 7 });
+    expect(ids(await Promise.all(PROMPTS.map((prompt) => chunked.ask(prompt))))).toEqual(expected);
+  });
+
+  it('hits behind a front that is gone, and after nothing is left', async () => {
+    await using asker = await Asker.open('mistral-window', { ...(await poolOf(most + 6)), maxRows: 1 });
+    const long = PROMPTS.at(-1)!;
+    expect((await asker.ask(long)).ids).toEqual(expected.at(-1));
+    await asker.idle();
+    expect(asker.stats().prefixCache!.evictions).toBeGreaterThan(5);
+    // Its front is gone, its end is there.
+    const again = await asker.ask(long);
+    expect(again.ids).toEqual(expected.at(-1));
+    expect(again.cached).toBeGreaterThanOrEqual(384);
+    // What begins like it finds nothing: all is computed, and the end is lost.
+    const short = await asker.ask(PROMPTS[10]!);
+    expect(short).toEqual({ ids: expected[10], cached: 0 });
+    await asker.ask(tokens(300));
+    expect((await asker.ask(long)).ids).toEqual(expected.at(-1));
+  });
+
+  it('no more blocks than a row holds at once are enough for any length', async () => {
+    const small = await poolOf(most);
+    await using asker = await Asker.open('mistral-window', { ...small, maxRows: 1, prefixCache: false });
+    expect(asker.info.limits.maxContext).toBe(512);
+    expect((await asker.ask(PROMPTS.at(-1)!)).ids).toEqual(expected.at(-1));
+    await expect(Asker.open('mistral-window', await poolOf(most - 1))).rejects.toMatchObject({
+      code: 'kv-memory-too-small',
+    });
+    // Where the context was not asked for, it is what the pool holds.
+    await using least = await Asker.open('mistral-window', {
+      ...(await poolOf(most - 1)),
+      maxContext: undefined,
+    });
+    expect(least.info.limits.maxContext).toBe((most - 1) * 16);
+  });
+
+  it('rows that give way go on with the same tokens', async () => {
+    // Short prompts come in together and grow to their windows.
+    const prompts = [3, 9, 12, 20, 37, 62].map((length) => BASE.slice(-length));
+    const options = { maxTokens: 120 };
+    await using alone = await Asker.open('mistral-window', { prefixCache: false });
+    const solo: Said[] = [];
+    for (const prompt of prompts) solo.push(await alone.ask(prompt, options));
+    for (const prefixCache of [true, false]) {
+      await using tight = await Asker.open('mistral-window', {
+        ...(await poolOf(most + 2)),
+        maxRows: 6,
+        prefixCache,
+      });
+      const said = await Promise.all(prompts.map((prompt) => tight.ask(prompt, options)));
+      expect(ids(said)).toEqual(ids(solo));
+      expect(tight.stats().preemptions).toBeGreaterThan(0);
+    }
+  });
+
+  describe('on disk', () => {
+    let folder: string;
+    beforeAll(() => {
+      folder = mkdtempSync(join(tmpdir(), 'kvant-sliding-cpu-'));
+    });
+    afterAll(() => {
+      rmSync(folder, { recursive: true, force: true });
+    });
+
+    it('a restart goes on from the window alone', async () => {
+      const options = { ...(await poolOf(most + 6)), maxRows: 1, prefixCacheDir: folder };
+      {
+        await using asker = await Asker.open('mistral-window', options);
+        expect((await asker.ask(PROMPTS.at(-1)!)).ids).toEqual(expected.at(-1));
+      }
+      await using again = await Asker.open('mistral-window', options);
+      const { ids: said, cached } = await again.ask(PROMPTS.at(-1)!);
+      expect(said).toEqual(expected.at(-1));
+      expect(cached).toBe(384);
+      // Positions 321 to 383.
+      expect(again.stats().prefixCache!.disk!.restoredBlocks).toBe(4);
+    });
+  });
+
+  it('keeps floats where KV is to be quantised, early or late', async () => {
+    for (const kv of [{ kvBits: 4 }, { kvBits: 3.5, quantizedKvStart: 100, kvSkipLayers: [] }]) {
+      await using asker = await Asker.open('mistral-window', { kv, ...(await poolOf(most + 8)) });
+      expect(asker.info.kv).toMatchObject({ young: null });
+      expect(asker.info.kv.layers.every(({ key, reason }) => key === 'f16' && reason !== undefined)).toBe(
+        true,
+      );
+      expect(ids(await Promise.all(PROMPTS.map((prompt) => asker.ask(prompt))))).toEqual(expected);
+    }
+  });
+});
+
+describe('a model with layers of both kinds', () => {
+  const MIXED = 'qwen2-tied-sharded';
+  it.each([
+    {},
+    { kvBits: 8 },
+    { kvFormat: 'turbo3.5', kvSkipLayers: [] },
+    { kvBits: 4, kvSkipLayers: [], quantizedKvStart: 70 },
+  ])('keeps every position, and hits as far as all layers do: %j', async (kv) => {
+    const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
+    await using off = await Asker.open(MIXED, { kv, prefixCache: false, maxContext: 256 });
+    expect(new Set(off.info.kv.layers.map(({ kind }) => kind))).toEqual(new Set(['full', 'sliding']));
+    const cold = await off.inTurn(prompts);
+    await using on = await Asker.open(MIXED, { kv, maxContext: 256, maxRows: 16 });
+    expect(ids(await on.inTurn(prompts))).toEqual(ids(cold));
+    const again = await on.inTurn(prompts);
+    expect(ids(again)).toEqual(ids(cold));
+    for (const [i, { cached }] of again.entries())
+      expect(cached).toBeGreaterThanOrEqual(Math.floor((prompts[i]!.length - 1) / 16) * 16);
+  });
+});
