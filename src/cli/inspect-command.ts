@@ -56,14 +56,23 @@ Examples:
 }
 
 async function inspect(model: string, flags: InspectFlags, signal: AbortSignal): Promise<void> {
-  const [{ parseModelConfig }, { inspectModel }, { Checkpoint }, { resolveModel }, { loadGenerationConfig }] =
-    await Promise.all([
-      import('../models/families.js'),
-      import('../models/inspect.js'),
-      import('../weights/checkpoint.js'),
-      import('../weights/hub.js'),
-      import('../text/generation-config.js'),
-    ]);
+  const [
+    { parseModelConfig },
+    { inspectModel },
+    { Checkpoint },
+    { resolveModel },
+    { loadGenerationConfig },
+    { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
+    { rowBlocks },
+  ] = await Promise.all([
+    import('../models/families.js'),
+    import('../models/inspect.js'),
+    import('../weights/checkpoint.js'),
+    import('../weights/hub.js'),
+    import('../text/generation-config.js'),
+    import('../engine/host-options.js'),
+    import('../kv/retention.js'),
+  ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
     ...hubOptions(flags),
@@ -79,9 +88,11 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
   });
+  const blocks = rowBlocks(summary.window ?? 0, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]);
+  const kept = Math.min(summary.maxContext, blocks * DEFAULT_BLOCK_TOKENS);
   const generation = await loadGenerationConfig(folder);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
-  const fit = memory === null ? null : memoryFit(summary, flags.device, memory);
+  const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);
   if (flags.json) {
     const { defaults, ignored } = generation;
     const sampling = { ...defaults, ignored };
@@ -90,7 +101,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     );
     return;
   }
-  process.stdout.write(`${describe(model, folder, summary, generation, fit)}\n`);
+  process.stdout.write(`${describe(model, folder, summary, generation, fit, kept)}\n`);
 }
 
 interface MemoryFit {
@@ -100,11 +111,18 @@ interface MemoryFit {
   /** What is left for the KV cache; 0 if not even the weights fit. */
   readonly kvBytes: number;
   readonly kvTokens: number;
+  /** Tokens of a sequence of full context that are kept at once. */
+  readonly sequenceTokens: number;
   /** Sequences of the model's full context that fit. */
   readonly fullContexts: number;
 }
 
-function memoryFit(summary: ModelSummary, device: 'cpu' | 'webgpu', memoryBytes: number): MemoryFit {
+function memoryFit(
+  summary: ModelSummary,
+  device: 'cpu' | 'webgpu',
+  memoryBytes: number,
+  sequenceTokens: number,
+): MemoryFit {
   const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
   const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
   const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
@@ -116,7 +134,8 @@ function memoryFit(summary: ModelSummary, device: 'cpu' | 'webgpu', memoryBytes:
     reservedBytes: RESERVE,
     kvBytes,
     kvTokens,
-    fullContexts: Math.floor(kvTokens / summary.maxContext),
+    sequenceTokens,
+    fullContexts: Math.floor(kvTokens / sequenceTokens),
   };
 }
 
@@ -126,6 +145,7 @@ function describe(
   s: ModelSummary,
   generation: GenerationConfig,
   fit: MemoryFit | null,
+  kept: number,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
   const plan = new Map<string, number[]>();
@@ -151,8 +171,11 @@ function describe(
     ),
     row(
       'KV cache',
-      `${s.kvBytesPerToken} B a token, ${formatBytes(s.kvBytesPerToken * s.maxContext)} at full context`,
+      `${s.kvBytesPerToken} B a token, ${formatBytes(s.kvBytesPerToken * kept)} at full context`,
     ),
+    ...(kept < s.maxContext
+      ? [row('', `behind ${s.window} tokens it is given back: a sequence keeps ${kept} at most`)]
+      : []),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
     ...(s.young === null
       ? []

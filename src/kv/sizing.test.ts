@@ -51,6 +51,39 @@ describe('sizeKvPool', () => {
   });
 });
 
+describe('sizeKvPool where rows give blocks back', () => {
+  const sliding = { ...base, rowBlocks: 12 };
+
+  it('has room for any length as soon as one row has what it holds at once', () => {
+    expect(sizeKvPool({ ...sliding, kvMemory: 12 * 16 * 1024, maxContext: 1000 })).toMatchObject({
+      blocks: 12,
+      maxContext: 1000,
+      blocksPerSequence: 63,
+      limitedBy: 'kv-memory',
+    });
+    expect(() => sizeKvPool({ ...sliding, kvMemory: 11 * 16 * 1024, maxContext: 1000 })).toThrow(
+      /1000 tokens needs 196608 bytes/,
+    );
+    // Short ones fit whole.
+    expect(sizeKvPool({ ...sliding, kvMemory: 11 * 16 * 1024, maxContext: 170 }).maxContext).toBe(170);
+    expect(sizeKvPool({ ...sliding, kvMemory: 11 * 16 * 1024 }).maxContext).toBe(176);
+  });
+
+  it('keeps rows from nothing with what each holds, and has more for prefixes where there is more', () => {
+    expect(sizeKvPool({ ...sliding, kvMemory: 48 * 16 * 1024 })).toMatchObject({
+      blocks: 48,
+      limitedBy: 'nothing',
+    });
+    expect(sizeKvPool({ ...sliding, kvMemory: 200 * 16 * 1024 }).blocks).toBe(200);
+    expect(sizeKvPool(sliding).blocks).toBe(63 * 4);
+  });
+
+  it('counts a sequence by what it holds at once', () => {
+    expect(kvSequenceBytes(layers, 16, 1000, null, 12)).toBe(12 * 16 * 1024);
+    expect(kvSequenceBytes(layers, 16, 100, null, 12)).toBe(7 * 16 * 1024);
+  });
+});
+
 describe('sizeKvPool with young blocks', () => {
   // Two layers at 8 bits: 2 · (2 vectors · 2 heads · (64 + 4 bytes)) = 544 bytes a token; as floats 1024.
   const plan = planKvLayers([shape, shape], readKvOptions({ kvBits: 8, quantizedKvStart: 100 }), f16);

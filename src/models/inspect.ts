@@ -3,6 +3,7 @@
 import type { MatrixFormat } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
+import { widestWindow } from '../kv/retention.js';
 import { youngBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelConfig } from './config.js';
@@ -56,6 +57,8 @@ export interface ModelSummary {
   readonly cache: readonly CacheSummary[];
   /** Bytes of KV that one token takes in all layers. */
   readonly kvBytesPerToken: number;
+  /** Tokens that the widest window shows where all layers slide, so that KV behind it is given back; null where it is kept. */
+  readonly window: number | null;
   /** Sequences of fewer than `start` tokens are kept as floats in every layer; null if none are. */
   readonly young: { readonly start: number; readonly dtype: string; readonly bytesPerToken: number } | null;
 }
@@ -118,6 +121,7 @@ export function inspectModel(
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
+    window: widestWindow(plan.windows) || null,
     young:
       plan.young === null
         ? null

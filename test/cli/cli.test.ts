@@ -169,6 +169,20 @@ describe('the kvant command', () => {
     expect(beams).toMatch(/sampling +top_p 0\.5\n +of generation_config\.json left out: num_beams/);
   });
 
+  it('counts no more of a sequence than its windows keep', async () => {
+    const model = join(folder, 'sliding');
+    await cp(new URL('../fixtures/models/mistral-window', import.meta.url), model, { recursive: true });
+    const config = JSON.parse(await readFile(join(model, 'config.json'), 'utf8'));
+    await writeFile(join(model, 'config.json'), JSON.stringify({ ...config, max_position_embeddings: 8192 }));
+    const args = ['inspect', model, '--memory', '1GiB'];
+    const { window, fit } = JSON.parse((await kvant([...args, '--json'])).stdout);
+    // Blocks of 16 for 63 tokens before the next one and two chunks of 256.
+    expect(window).toBe(64);
+    expect(fit.sequenceTokens).toBe((Math.ceil((63 + 512) / 16) + 1) * 16);
+    expect(fit.fullContexts).toBe(Math.floor(fit.kvTokens / fit.sequenceTokens));
+    expect((await kvant(args)).stdout).toContain('behind 64 tokens it is given back');
+  });
+
   it('reports the effective KV format of each layer, padding counted, and why', async () => {
     const args = ['inspect', demo, '--kv-bits', '3.5', '--json'];
     const { cache, kvBytesPerToken } = JSON.parse((await kvant(args)).stdout);
