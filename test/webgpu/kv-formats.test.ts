@@ -125,4 +125,18 @@ describe.each(here)('quantised KV on $name', (spec) => {
       }
     }
   });
+
+  it('blocks wholly before the window are never read: whatever lies there by then', async () => {
+    for (const format of [F16, affine(8)]) {
+      const c = { heads: 4, kvHeads: 2, headDim: 64, key: format, value: format, window: 20 };
+      const bench = await Bench.open(device, c, 9);
+      let spoilt = 0;
+      for (const step of [...SPLITS, ...DECODE.slice(2)]) {
+        await run(bench, c, [step]);
+        for (const slot of step[0]) spoilt += await bench.spoilBehindWindow(slot);
+      }
+      expect(spoilt).toBeGreaterThan(20);
+      await bench.close();
+    }
+  });
 });

@@ -246,10 +246,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (low !== null) {
     emit(`  let low = ${low};\n  if (first + ${split - 1}u < low) { return; }`);
     // What lies before the window may be another sequence's by now: it is never read.
-    emit('  let from = max(low, first) - first;');
+    emit('  let oldest = max(low, first) - first;');
   }
   /** A position of the split that this row sees: `c`, or the nearest to it. */
-  const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, from, reach)`);
+  const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, oldest, reach)`);
   emit(
     `  for (var i = lid; i < ${split / blockTokens}u; i += ${threads}u) { entries[i] = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)]; }`,
   );
