@@ -88,7 +88,7 @@ function latencyText(
     `${rows} rows: ${result.rowsAlone.toFixed(1)} tok/s alone, ${result.rowsBeside.toFixed(1)} beside it ` +
       `(${(100 * result.rateKept).toFixed(1)} %), longest gap ${result.longestGapMs.toFixed(1)} ms`,
     `one stream: ${abort.solo.toFixed(1)} tok/s alone, ${abort.of2.toFixed(1)} beside another, ` +
-      `${abort.after.toFixed(1)} after that one was aborted`,
+      `${abort.after.toFixed(1)} after that one was aborted (${(100 * abort.back).toFixed(1)} % of alone)`,
     '',
   ].join('\n');
 }

@@ -23,13 +23,39 @@ export interface LatencyResult extends LatencyCase {
   /** Longest time between two tokens of a row meanwhile. */
   readonly longestGapMs: number;
   /** Tokens a second of one stream: alone, beside another, and after that one was aborted. */
-  readonly abort: { readonly solo: number; readonly of2: number; readonly after: number };
+  readonly abort: AbortRates;
+}
+
+export interface AbortRates {
+  readonly solo: number;
+  readonly of2: number;
+  readonly after: number;
+  /** What the stream that stays has of its solo rate once the other one is gone. */
+  readonly back: number;
 }
 
 /** Tokens that decoding rows start from. */
 const SHORT = 16;
 /** Tokens over which a stream is measured. */
 const STRETCH = 128;
+
+/**
+ * Tokens a second by the times, in milliseconds, of a stream's tokens: over a stretch of so many from the one with index `from` on,
+ * of which the first eighth does not count, as a step that still holds others may be under way. NaN where it has not come so far.
+ */
+export function stretchRate(times: readonly number[], from: number, tokens: number): number {
+  const first = from + (tokens >> 3);
+  const last = Math.min(from + tokens, times.length) - 1;
+  return last > first ? (1000 * (last - first)) / (times[last]! - times[first]!) : Number.NaN;
+}
+
+/** The rates of a stream alone, and of one that had another beside it for all but its last stretch: of the same tokens. */
+export function abortRates(alone: readonly number[], stays: readonly number[], stretch: number): AbortRates {
+  // A sequence that grows gets slower by itself.
+  const solo = stretchRate(alone, 2 * stretch, stretch);
+  const after = stretchRate(stays, 2 * stretch, stretch);
+  return { solo, of2: stretchRate(stays, stretch, stretch), after, back: after / solo };
+}
 
 /** A stream whose tokens are timed as they come, until it is cancelled. */
 class Timed {
@@ -67,13 +93,6 @@ class Timed {
 
   async reached(tokens: number): Promise<void> {
     while (this.times.length < tokens) await pause(1);
-  }
-
-  /** Tokens a second, over a stretch of tokens from the one with this index on; the first few of it do not count. */
-  rate(from: number): number {
-    const skipped = from + (STRETCH >> 3);
-    const to = Math.min(from + STRETCH, this.times.length) - 1;
-    return (1000 * (to - skipped)) / (this.times[to]! - this.times[skipped]!);
   }
 
   async stop(): Promise<void> {
@@ -130,8 +149,7 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
   };
 }
 
-/** The rates are of the same tokens of a sequence: one that grows gets slower by itself. */
-async function measureAbort(engine: Engine): Promise<LatencyResult['abort']> {
+async function measureAbort(engine: Engine): Promise<AbortRates> {
   const alone = new Timed(engine, SHORT, 910, 3 * STRETCH);
   await alone.done;
   const stays = new Timed(engine, SHORT, 911, 3 * STRETCH);
@@ -139,7 +157,7 @@ async function measureAbort(engine: Engine): Promise<LatencyResult['abort']> {
   await stays.reached(2 * STRETCH);
   await goes.stop();
   await stays.done;
-  return { solo: alone.rate(2 * STRETCH), of2: stays.rate(STRETCH), after: stays.rate(2 * STRETCH) };
+  return abortRates(alone.times, stays.times, STRETCH);
 }
 
 function pause(ms: number): Promise<false> {
