@@ -254,16 +254,23 @@ export class AttentionBench {
           this.#rotate(q, position);
           expectedQ.set(q, (row * heads + h) * headDim);
           const kv = Math.floor(h / (heads / kvHeads));
-          const attend = (by: Float64Array): Float64Array =>
-            reference.attendOne(by, this.#keys[slot]![kv]!, this.#values[slot]![kv]!, {
+          const keys = this.#keys[slot]![kv]!;
+          const attend = (by: Float64Array, to: Float64Array[]): Float64Array =>
+            reference.attendOne(by, to, this.#values[slot]![kv]!, {
               scale: 1 / Math.sqrt(headDim),
               window: this.#case.window ?? null,
               softcap: this.#case.softcap ?? null,
             });
-          expected.set(attend(q), (row * heads + h) * headDim);
+          expected.set(attend(q, keys), (row * heads + h) * headDim);
           // Only where scores are so large that it tells.
           if ((this.#case.spread ?? 1) > 1)
-            expectedHalf.set(attend(q.map(roundF16)), (row * heads + h) * headDim);
+            expectedHalf.set(
+              attend(
+                q.map(roundF16),
+                keys.map((key) => key.map(roundF16)),
+              ),
+              (row * heads + h) * headDim,
+            );
         }
       }
     });

@@ -27,9 +27,9 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
         const { out, expected, expectedHalf, rows } = await bench.step(slots, lengths);
         const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
         const width = c.heads * c.headDim;
-        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. How far it moves one for the
-        // queries is computed in float64, the keys add as much by chance; rows differ in it by chance, so the one that is
-        // moved most counts for all.
+        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. How far it moves one is
+        // computed in float64; a kernel rounds what it has scaled before, so it is moved as far by another chance, and rows
+        // differ in it: the one that is moved most counts for all.
         const halves = spec.kind === 'webgpu' && spec.precision === 'default' && (c.spread ?? 1) > 1;
         const moved = halves ? worstRow(expectedHalf, expected, rows, width) : 0;
         expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound + Math.SQRT2 * moved);
@@ -118,6 +118,16 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
     // Codes of 8 bits: a key that f32 arithmetic stores otherwise than float64 is off by little.
     await check({ ...BASE, rope: 'half', norm: true, ...alike(affine(8)) }, short, 2e-3);
     await check({ ...BASE, rope: 'interleaved', ...alike(turbo(8)) }, short.slice(0, 4), 2e-3);
+  });
+
+  it('a chunk of a prompt far into its context', async () => {
+    const chunks = Array.from({ length: spec.slow ? 2 : 9 }, (): [number[], number[]] => [[0], [110]]);
+    const last: [number[], number[]] = [
+      [1, 0, 2],
+      [20, 34, 1],
+    ];
+    for (const format of [F16, affine(8), turbo(4)])
+      await check({ ...BASE, ...alike(format) }, [...chunks, last]);
   });
 
   it('very small and very large vectors', async () => {

@@ -54,8 +54,9 @@ export interface StepFacts {
   items: number;
   itemRows: number;
   itemSplits: number;
-  /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence. */
+  /** Tiled attention: tiles of up to ATTENTION_TILE tokens of one sequence, and parts of the positions of each. */
   tiles: number;
+  tileParts: number;
   /** Bits of FEATURE that some output row has. */
   features: number;
   /** Most tokens that a row with DRY looks back on. */

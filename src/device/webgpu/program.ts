@@ -23,7 +23,15 @@ import type { GpuKvPool } from './kv-pool.js';
 import type { Pipelines } from './pipelines.js';
 import { Plan } from './plan.js';
 import { ReadbackRing } from './readback.js';
-import { type Bound, type Bucket, type Resources, resolveNode, strideOf, wideFrom } from './resolve.js';
+import {
+  type Bound,
+  type Bucket,
+  type Resources,
+  resolveNode,
+  strideOf,
+  wideFrom,
+  workgroupsOfTile,
+} from './resolve.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
 import { ATTENTION_SPLIT, type StepBounds, StepPacker } from './step-buffer.js';
 
@@ -152,6 +160,7 @@ export class WebGpuProgram implements Program {
         },
       };
       this.#packer.wideFrom = wideFrom(graph.nodes, this.#resources);
+      this.#packer.tileWorkgroups = workgroupsOfTile(graph.nodes, this.#resources);
       const none = this.#create('no sampler state', 16, USAGE.STORAGE);
       this.#samplerBinding = { buffer: none, groups: new Map() };
       this.#sampler =

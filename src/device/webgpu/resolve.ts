@@ -9,7 +9,7 @@ import { internalFault } from './faults.js';
 import type { Fusable, Fusions } from './fusion.js';
 import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
-import { wideItemsFrom } from './kernels/attend-fast.js';
+import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
@@ -255,6 +255,20 @@ export function wideFrom(nodes: readonly Node[], r: Resources): number {
     for (const { shape } of attendKinds(node, r)) from = Math.max(from, wideItemsFrom(r.capabilities, shape));
   }
   return from === 0 ? Number.POSITIVE_INFINITY : from;
+}
+
+/** Workgroups of a tile of prompts, the most of all nodes; 0 if one has no kernel that takes a part of its positions. */
+export function workgroupsOfTile(nodes: readonly Node[], r: Resources): number {
+  let most = 0;
+  for (const node of nodes) {
+    if (node.op !== 'attend') continue;
+    for (const { shape } of attendKinds(node, r)) {
+      const count = tileWorkgroups(r.capabilities, shape);
+      if (count === 0) return 0;
+      most = Math.max(most, count);
+    }
+  }
+  return most;
 }
 
 /**

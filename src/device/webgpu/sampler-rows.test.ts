@@ -102,7 +102,16 @@ describe('the launches of the sampler', () => {
   >[0];
   const { stages } = sampleKernel(capabilities, { vocab: 151936, stride: 151936, rows: 32 });
   function launched(facts: Partial<StepFacts>): string[] {
-    const all = { tokens: 1, outputs: 1, sequences: 1, items: 0, itemRows: 0, itemSplits: 1, tiles: 0 };
+    const all = {
+      tokens: 1,
+      outputs: 1,
+      sequences: 1,
+      items: 0,
+      itemRows: 0,
+      itemSplits: 1,
+      tiles: 0,
+      tileParts: 1,
+    };
     const out: Workgroups = [0, 0, 0];
     return stages
       .filter((stage) => {

@@ -1,6 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { StepInputs } from '../step.js';
-import { ATTENTION_SPLIT, ATTENTION_TILE, StepPacker, WIDE_SPLITS } from './step-buffer.js';
+import {
+  ATTENTION_SPLIT,
+  ATTENTION_TILE,
+  MOST_PARTS,
+  PART_POSITIONS,
+  StepPacker,
+  TILE_WORKGROUPS,
+  WIDE_SPLITS,
+} from './step-buffer.js';
 
 const LIMITS = { maxTokens: 64, maxOutputs: 8, maxSequences: 8, maxContext: 4096, inFlight: 2 };
 const BOUNDS = { slots: 10, positions: 4096 };
@@ -126,6 +134,24 @@ describe('StepPacker', () => {
     packer.pack(step);
     expect(packer.facts).toMatchObject({ items: 2 * WIDE_SPLITS + 1, itemSplits: 1 });
     expect(packer.words[7]).toBe(1);
+  });
+
+  it('has the positions of few tiles walked in parts', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, true);
+    const parts = (position: number, length: number, workgroups: number): number => {
+      packer.tileWorkgroups = workgroups;
+      packer.pack(inputs([[2, length, position]]));
+      return packer.facts.tileParts;
+    };
+    expect(parts(3000, 64, 0)).toBe(1);
+    expect(parts(3000, 64, 8)).toBe(Math.floor(3064 / PART_POSITIONS));
+    expect(parts(4000, 20, 8)).toBe(Math.floor(4020 / PART_POSITIONS));
+    expect(parts(2 * PART_POSITIONS - 20, 19, 8)).toBe(1);
+    expect(parts(2 * PART_POSITIONS - 20, 20, 8)).toBe(2);
+    // Four tiles.
+    expect(parts(3000, 64, TILE_WORKGROUPS / 8)).toBe(2);
+    expect(parts(3000, 64, TILE_WORKGROUPS / 4)).toBe(1);
+    expect(parts(4032, 16, 1)).toBe(Math.min(MOST_PARTS, Math.floor(4048 / PART_POSITIONS)));
   });
 
   it('tiles what there is no room to split', () => {

@@ -29,6 +29,13 @@ export const ATTENTION_SPLIT = 256;
 export const WIDE_SPLITS = 2;
 /** Tokens of a tile. */
 export const ATTENTION_TILE = 16;
+/**
+ * A step with few tiles has each of them walked by several workgroups, a part of the positions each: as many parts as keep within
+ * so many workgroups, but no more than `MOST_PARTS`, of so many positions at least.
+ */
+export const TILE_WORKGROUPS = 1024;
+export const PART_POSITIONS = 512;
+export const MOST_PARTS = 8;
 
 const HEADER = 3;
 const OUTPUT = 3;
@@ -96,6 +103,7 @@ export class StepPacker {
     itemRows: 0,
     itemSplits: 1,
     tiles: 0,
+    tileParts: 1,
     features: 0,
     looksBack: 0,
     reach: 0,
@@ -109,6 +117,7 @@ export class StepPacker {
   readonly #maxItems: number;
   readonly #attends: boolean;
   #wideFrom = Number.POSITIVE_INFINITY;
+  #tileWorkgroups = 0;
 
   /** `maxItems`: items there is scratch for; a step with more has the rest of its sequences tiled. 0: tile all. */
   constructor(limits: ProgramLimits, bounds: StepBounds, maxItems: number, attends: boolean) {
@@ -135,6 +144,11 @@ export class StepPacker {
     this.#wideFrom = splits;
   }
 
+  /** Workgroups of a tile, had it one part: for kernels that take parts; 0: none does. */
+  set tileWorkgroups(count: number) {
+    this.#tileWorkgroups = count;
+  }
+
   /** Packs a step and returns how many words of `words` it takes. Throws for a step that breaks a bound. */
   pack(inputs: StepInputs, partsOf: PartsOf = () => null): number {
     this.#check(inputs);
@@ -149,6 +163,7 @@ export class StepPacker {
     facts.itemRows = 0;
     facts.itemSplits = 1;
     facts.tiles = 0;
+    facts.tileParts = 1;
     facts.features = featuresOf(inputs.sampling, inputs.outputCount);
     facts.looksBack = 0;
     facts.reach = 0;
@@ -270,9 +285,11 @@ export class StepPacker {
       first += splits;
       at += 4;
     }
+    let deepest = 0;
     for (let s = 0; s < inputs.sequenceCount; s++) {
       if (s <= lastItemised && split(s) > 0) continue;
       const length = inputs.seqLength[s]!;
+      deepest = Math.max(deepest, inputs.seqPosition[s]! + length);
       for (let i = 0; i < length; i += ATTENTION_TILE, at += 4) {
         words[at] = inputs.seqStart[s]! + i;
         words[at + 1] = Math.min(ATTENTION_TILE, length - i);
@@ -283,6 +300,12 @@ export class StepPacker {
     }
     facts.items = taken;
     facts.itemRows = rows;
+    const parts = Math.min(
+      TILE_WORKGROUPS / (facts.tiles * this.#tileWorkgroups),
+      deepest / PART_POSITIONS,
+      MOST_PARTS,
+    );
+    if (this.#tileWorkgroups > 0 && parts >= 2) facts.tileParts = Math.floor(parts);
     return at / 4;
   }
 

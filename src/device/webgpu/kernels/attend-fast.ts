@@ -4,7 +4,8 @@ import type { Capabilities, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
-import { type PrefillConfig, prefillFits, prefillStage } from './attend-prefill.js';
+import { mergePartsStage, partScratch } from './attend-parts.js';
+import { type PrefillConfig, planPrefill, prefillFits, prefillStage } from './attend-prefill.js';
 import { turnStage } from './attend-reduce.js';
 import { fixedLanes, matrixOf } from './linear-fast.js';
 
@@ -115,12 +116,25 @@ function prefillConfig(capabilities: Capabilities, shape: AttendShape): PrefillC
   return null;
 }
 
+/** Workgroups of a tile on matrices; 0 where the shape has no such kernel. */
+export function tileWorkgroups(capabilities: Capabilities, shape: AttendShape): number {
+  const config = prefillConfig(capabilities, shape);
+  return config === null ? 0 : shape.kvHeads * planPrefill(shape, config).rowBlocks;
+}
+
 const prefill: Variant<AttendShape> = {
   name: 'matrix-tiles',
   supports: (capabilities, shape) => prefillConfig(capabilities, shape) !== null,
   build: (capabilities, shape) => {
-    const stage = prefillStage(shape, prefillConfig(capabilities, shape)!);
-    return { stages: shape.value.kind === 'turboquant' ? [stage, turnStage(shape)] : [stage] };
+    const config = prefillConfig(capabilities, shape)!;
+    const { rows, rowBlocks } = planPrefill(shape, config);
+    const stages = [
+      prefillStage(shape, config),
+      prefillStage(shape, config, true),
+      mergePartsStage(shape, rows, rowBlocks),
+    ];
+    if (shape.value.kind === 'turboquant') stages.push(turnStage(shape));
+    return { stages, scratch: partScratch(shape, rows) };
   },
 };
 

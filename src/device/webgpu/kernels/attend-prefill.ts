@@ -22,6 +22,7 @@ import type { Binding, MatrixConfig, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { partBindings, partText } from './attend-parts.js';
 import { LOWEST } from './attend-reduce.js';
 import { cacheType, type ReaderText, readerText } from './kv-format.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
@@ -41,10 +42,12 @@ export interface PrefillConfig {
 const typeOf = (format: KvFormat): string =>
   format.kind === 'float' ? 'array<vec4<u32>>' : cacheType(format);
 
-interface PrefillPlan {
+export interface PrefillPlan {
   readonly component: 'f16' | 'f32';
   readonly group: number;
   readonly rows: number;
+  /** Workgroups that the rows of a tile take, for one KV head. */
+  readonly rowBlocks: number;
   readonly subs: number;
   readonly stride: number;
   readonly scoreStride: number;
@@ -52,7 +55,7 @@ interface PrefillPlan {
   readonly bytes: number;
 }
 
-function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
+export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const group = shape.heads / shape.kvHeads;
   const component = c.matrix.component === 'f32' ? 'f32' : 'f16';
   const size = component === 'f16' ? 2 : 4;
@@ -71,7 +74,18 @@ function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
     rows * 12 +
     16 +
     books;
-  return { component, group, rows, subs: rows / c.matrix.m, stride, scoreStride, weightStride, bytes };
+  const rowBlocks = (group * ATTENTION_TILE) / rows;
+  return {
+    component,
+    group,
+    rows,
+    rowBlocks,
+    subs: rows / c.matrix.m,
+    stride,
+    scoreStride,
+    weightStride,
+    bytes,
+  };
 }
 
 export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
@@ -110,13 +124,18 @@ function readerOf(shape: AttendShape, name: 'keys' | 'values'): ReaderText | nul
   });
 }
 
-/** Roles: step, q, keys, values, tables, out. */
-export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
+/**
+ * Roles: step, q, keys, values, tables, and out; or, where a tile's positions are walked in parts (attend-parts.ts),
+ * scratchPartSums and scratchPartTops.
+ */
+export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false): Stage {
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap } = shape;
   const { matrix, keys, subgroupSize: lanes } = c;
-  const { component, group, rows, subs, stride, scoreStride, weightStride } = planPrefill(shape, c);
+  const { component, group, rows, rowBlocks, subs, stride, scoreStride, weightStride } = planPrefill(
+    shape,
+    c,
+  );
   const threads = subs * lanes;
-  const rowBlocks = (group * ATTENTION_TILE) / rows;
   const quad = `vec4<${component}>`;
   const bindings: Binding[] = [
     STEP_BINDING,
@@ -124,7 +143,9 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig): Stage {
     { name: 'keys', access: 'read', type: typeOf(shape.key) },
     { name: 'values', access: 'read', type: typeOf(shape.value) },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    { name: 'out', access: 'read_write', type: 'array<f32>' },
+    ...(parts
+      ? partBindings('read_write')
+      : [{ name: 'out', access: 'read_write', type: 'array<f32>' } as const]),
   ];
   const readers = { keys: readerOf(shape, 'keys'), values: readerOf(shape, 'values') };
   const bases = { keys: shape.rows.keyBase, values: shape.rows.valueBase };
@@ -216,8 +237,9 @@ var<workgroup> raised: array<u32, 4>;
 ${component === 'f16' ? HALVES_TEXT : ''}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
-  let kv = wid.z / ${rowBlocks}u;
-  let row_block = wid.z % ${rowBlocks}u;
+  let z = wid.z % ${kvHeads * rowBlocks}u;
+  let kv = z / ${rowBlocks}u;
+  let row_block = z % ${rowBlocks}u;
   let tile_at = wid.x + wid.y * nwg.x;
   if (tile_at >= step[1].y) { return; }
   let tile = step[step[2].z + tile_at];
@@ -245,7 +267,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     staged[r * ${stride / 4}u + i % ${headDim / 4}u] = ${component === 'f16' ? 'halves_(v)' : 'v'};
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
-  var base = low_first / ${keys}u * ${keys}u;`);
+  ${parts ? partText(kvHeads * rowBlocks, keys) : `var base = low_first / ${keys}u * ${keys}u;\n  let end = last;`}`);
   fetch('keys', 'base');
   emit('  workgroupBarrier();');
   for (const k of count(headDim / matrix.k))
@@ -253,7 +275,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / 4}u + ${(k * matrix.k) / 4}u, ${stride / 4}u);`,
     );
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
-  emit(`  for (; base <= last; base += ${keys}u) {`);
+  emit(`  for (; base <= end; base += ${keys}u) {`);
   emit('  workgroupBarrier();');
   stage('keys');
   emit('  if (lid == 0u) { raised[0] = 0u; }');
@@ -344,6 +366,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit('  }');
   emit('  workgroupBarrier();');
   throughScores('finishing');
+  if (parts)
+    emit(
+      `  for (var r = lid; r < ${rows}u; r += ${threads}u) { scratchPartTops[part_at * ${rows}u + r] = vec2<f32>(tops[r], sums[r]); }`,
+    );
   emit('}');
 
   /** Takes the sums through `scores`, `keys` dims at a time: multiplied by shrink and back, or divided and out. */
@@ -362,11 +388,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       else
         emit(`    let row = row_first + r;
     if (row < row_count) {
-      out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] =
+      ${
+        parts
+          ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] = scores[at];\n    }\n  }\n  workgroupBarrier();`
+          : `out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] =
         select(0.0, scores[at] / sums[r], sums[r] != 0.0);
     }
   }
-  workgroupBarrier();`);
+  workgroupBarrier();`
+      }`);
       if (what === 'shrinking') {
         for (const i of count(perRound))
           emit(
@@ -378,14 +408,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}`,
+    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, out) => {
       const y = Math.ceil(facts.tiles / 65535);
-      out[0] = y === 0 ? 0 : Math.ceil(facts.tiles / y);
+      out[0] = y === 0 || facts.tileParts > 1 !== parts ? 0 : Math.ceil(facts.tiles / y);
       out[1] = y;
-      out[2] = kvHeads * rowBlocks;
+      out[2] = kvHeads * rowBlocks * facts.tileParts;
     },
   };
 }

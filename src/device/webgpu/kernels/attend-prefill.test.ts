@@ -1,0 +1,224 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { fromF16Bits, Random, toF16Bits } from '../../../../test/devices/numbers.js';
+import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import { StepInputs } from '../../step.js';
+import type { WebGpuDevice } from '../device.js';
+import { StepPacker } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+import { mergePartsStage, partScratch } from './attend-parts.js';
+import { type PrefillConfig, planPrefill, prefillFits, prefillStage } from './attend-prefill.js';
+import { allRows } from './kv-rows.js';
+
+const F16 = { kind: 'float', dtype: 'f16' } as const;
+const CONFIG: PrefillConfig = {
+  matrix: { m: 4, n: 4, k: 4, component: 'f32', result: 'f32' },
+  subgroupSize: 1,
+  keys: 8,
+  rows: 8,
+  workgroupBytes: 32768,
+};
+
+interface Case {
+  readonly name: string;
+  readonly shape: Partial<AttendShape>;
+  readonly parts?: number;
+  readonly sequences: readonly (readonly [position: number, length: number])[];
+}
+
+const CASES: readonly Case[] = [
+  {
+    name: 'GQA 2, tails of tiles and chunks',
+    shape: {},
+    sequences: [
+      [0, 37],
+      [5, 18],
+    ],
+  },
+  { name: 'MHA over several splits', shape: { heads: 2, headDim: 16 }, sequences: [[300, 33]] },
+  {
+    name: 'GQA 4',
+    shape: { heads: 8, kvHeads: 2 },
+    sequences: [
+      [0, 2],
+      [63, 16],
+      [64, 17],
+    ],
+  },
+  { name: 'a soft cap', shape: { softcap: 5 }, sequences: [[0, 24]] },
+  {
+    name: 'parts of the positions, some of them empty',
+    shape: {},
+    parts: 3,
+    sequences: [
+      [1530, 37],
+      [0, 18],
+      [700, 5],
+    ],
+  },
+];
+
+/** Matrices as loops: what is tested here is the arithmetic of places. On a GPU the device suite has the real ones. */
+describe('attention on matrices, emulated', () => {
+  let device: WebGpuDevice;
+  let raw: GPUDevice;
+  beforeAll(async () => {
+    ({ device, raw } = await openTestDevice());
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each(CASES)('$name', async ({ shape: given, parts = 1, sequences }) => {
+    const blockTokens = 16;
+    const contexts = sequences.map(([position, length]) => position + length);
+    const maxBlocks = Math.ceil(Math.max(...contexts) / blockTokens);
+    const shape: AttendShape = {
+      heads: 4,
+      kvHeads: 2,
+      headDim: 8,
+      key: F16,
+      value: F16,
+      blockTokens,
+      maxBlocksPerSlot: maxBlocks,
+      scale: 0.4,
+      window: null,
+      softcap: null,
+      maxItems: 0,
+      rows: allRows(sequences.length * maxBlocks),
+      ...given,
+    };
+    expect(prefillFits(shape, CONFIG)).toBe(true);
+    const { heads, kvHeads, headDim } = shape;
+    const random = new Random(7);
+    const tokens = sequences.reduce((n, [, length]) => n + length, 0);
+    const inputs = new StepInputs(tokens, sequences.length, 1);
+    inputs.tokenCount = tokens;
+    inputs.sequenceCount = sequences.length;
+    let start = 0;
+    sequences.forEach(([position, length], s) => {
+      inputs.seqSlot[s] = s;
+      inputs.seqStart[s] = start;
+      inputs.seqLength[s] = length;
+      inputs.seqPosition[s] = position;
+      start += length;
+    });
+    const limits = {
+      maxTokens: tokens,
+      maxOutputs: 1,
+      maxSequences: sequences.length,
+      maxContext: maxBlocks * blockTokens,
+      inFlight: 1,
+    };
+    const bounds = { slots: sequences.length, positions: maxBlocks * blockTokens };
+    const packer = new StepPacker(limits, bounds, 0, true);
+    const { rows, rowBlocks } = planPrefill(shape, CONFIG);
+    packer.tileWorkgroups = shape.kvHeads * rowBlocks;
+    const words = packer.pack(inputs);
+    expect(packer.facts.tileParts).toBe(parts);
+    // Blocks in reverse, so that a table that is not looked up shows.
+    const blocks = sequences.length * maxBlocks;
+    const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
+    const size = blocks * kvHeads * blockTokens * headDim;
+    const keys = Uint16Array.from({ length: size }, () => toF16Bits(random.normal()));
+    const values = Uint16Array.from({ length: size }, () => toF16Bits(random.normal()));
+    const q = random.normals(tokens * heads * headDim);
+
+    const stages = [
+      prefillStage(shape, CONFIG),
+      prefillStage(shape, CONFIG, true),
+      mergePartsStage(shape, rows, rowBlocks),
+    ];
+    const upload = (data: Uint32Array | Uint16Array | Float32Array): GPUBuffer => {
+      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
+      raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
+      return buffer;
+    };
+    const out = raw.createBuffer({ size: q.byteLength, usage: 128 | 4 });
+    const roles: Record<string, GPUBuffer> = {
+      step: upload(packer.words.slice(0, words)),
+      q: upload(q),
+      keys: upload(keys),
+      values: upload(values),
+      tables: upload(tables),
+      out,
+    };
+    for (const [name, size] of Object.entries(partScratch(shape, rows)))
+      roles[name] = raw.createBuffer({ size, usage: 128 });
+    const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
+    const encoder = raw.createCommandEncoder();
+    for (const stage of stages) {
+      const workgroups: [number, number, number] = [0, 0, 0];
+      stage.workgroups(packer.facts, workgroups);
+      if (workgroups[0] === 0) continue;
+      const pipeline = await raw.createComputePipelineAsync({
+        layout: 'auto',
+        compute: {
+          module: raw.createShaderModule({
+            code: stage.wgsl.includes('subgroup_matrix')
+              ? emulateMatrices(stage.wgsl, CONFIG.matrix.m)
+              : stage.wgsl,
+          }),
+        },
+      });
+      const entries = stage.bindings.map(({ name }, binding) => ({
+        binding,
+        resource: { buffer: roles[name]! },
+      }));
+      const pass = encoder.beginComputePass();
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, raw.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+      pass.dispatchWorkgroups(...workgroups);
+      pass.end();
+    }
+    encoder.copyBufferToBuffer(out, 0, staging, 0, q.byteLength);
+    raw.queue.submit([encoder.finish()]);
+    await staging.mapAsync(1);
+    const got = new Float32Array(staging.getMappedRange()).slice();
+    for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
+
+    const keyNumbers = Float64Array.from(keys, fromF16Bits);
+    const valueNumbers = Float64Array.from(values, fromF16Bits);
+    let worst = 0;
+    let norm = 0;
+    let token = 0;
+    sequences.forEach(([position, length], s) => {
+      for (let i = 0; i < length; i++, token++) {
+        for (let head = 0; head < heads; head++) {
+          const at = (token * heads + head) * headDim;
+          const want = attend(
+            q.subarray(at, at + headDim),
+            s,
+            position + i,
+            Math.floor(head / (heads / kvHeads)),
+          );
+          want.forEach((v, d) => {
+            worst = Math.max(worst, Math.abs(v - got[at + d]!));
+            norm = Math.max(norm, Math.abs(v));
+          });
+        }
+      }
+    });
+    expect(worst / norm).toBeLessThan(1e-5);
+
+    /** In float64. */
+    function attend(query: Float32Array, slot: number, position: number, kv: number): number[] {
+      const at = (t: number): number => {
+        const block = tables[slot * maxBlocks + Math.floor(t / blockTokens)]!;
+        return ((block * kvHeads + kv) * blockTokens + (t % blockTokens)) * headDim;
+      };
+      const sum = new Array<number>(headDim).fill(0);
+      let total = 0;
+      for (let t = Math.max(0, position + 1 - (shape.window ?? Infinity)); t <= position; t++) {
+        let score = 0;
+        for (let d = 0; d < headDim; d++) score += keyNumbers[at(t) + d]! * query[d]!;
+        score *= shape.scale;
+        if (shape.softcap !== null) score = shape.softcap * Math.tanh(score / shape.softcap);
+        const weight = Math.exp(score);
+        total += weight;
+        for (let d = 0; d < headDim; d++) sum[d]! += weight * valueNumbers[at(t) + d]!;
+      }
+      return sum.map((v) => v / total);
+    }
+  });
+});
