@@ -17,14 +17,18 @@ describe('kvant bench sampler', () => {
     expect(casesFor(1).map(({ name }) => name)).not.toContain('all rows different');
   });
 
-  it('compares within rounds and takes the median', () => {
+  it('compares neighbours and takes the median', () => {
     const cases = casesFor(1).filter(({ name }) => name === GREEDY || name === 'repetition');
     // The device slows down from round to round; the ratio does not care.
     const results = summarise(
       cases,
       [
-        [1, 2, 4],
-        [1.25, 2, 8],
+        [1, 2, 4].map((ms) => ({ ms, greedy: ms })),
+        [
+          { ms: 1.25, greedy: 1 },
+          { ms: 2, greedy: 2 },
+          { ms: 8, greedy: 4 },
+        ],
       ],
       1,
       64,

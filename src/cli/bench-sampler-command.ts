@@ -29,7 +29,7 @@ export interface SamplerResult {
   readonly prompt: number;
   /** Median over the rounds, milliseconds. */
   readonly stepMs: number;
-  /** Greedy step over this step, the median over the rounds of what both took in the same round. */
+  /** Greedy step over this step: the median over the rounds, greedy being the mean of a run before and one after this. */
   readonly ratio: number;
   readonly lowest: number;
   readonly highest: number;
@@ -46,6 +46,15 @@ export interface BenchSamplerReport {
   readonly results: readonly SamplerResult[];
 }
 
+/** Greedy rows decode so long before anything is measured. */
+const WARM_UP_MS = 2000;
+
+/** A run of a case, milliseconds a step, and the greedy runs before and after it. */
+export interface Turn {
+  readonly ms: number;
+  readonly greedy: number;
+}
+
 /** Cases that are measured in turns. */
 interface Series {
   readonly rows: number;
@@ -59,8 +68,8 @@ export function addBenchSamplerCommand(benchCommand: Command): void {
     .command('sampler [model]')
     .summary('measure what sampling costs')
     .description(
-      'Measures whole steps of decoding with penalties, filters and log-probabilities, in turns with greedy rows that ' +
-        'have none, and tells each as a share of the greedy rate.',
+      'Measures whole steps of decoding with penalties, filters and log-probabilities, each between two runs of greedy ' +
+        'rows that have none, and tells it as a share of their rate.',
     )
     .addOption(
       new Option('--shapes <name>', `random weights in the sizes of: ${shapeNames().join(', ')}`).choices(
@@ -154,36 +163,45 @@ async function measureSeries(
     sampling: one.sampling,
     monotonous,
   });
-  // Kernels are made, and the device warmed, before anything counts.
+  // Kernels are made, and the device warmed, before anything counts: a GPU that idled takes a second or two to come to speed.
   for (const one of cases) await measure(engine, caseOf(one, Math.min(8, generate)));
-  const times = cases.map((): number[] => []);
+  const run = async (one: SamplerCase): Promise<number> =>
+    (await measure(engine, caseOf(one, generate))).steadyStepMs;
+  const warm = performance.now() + WARM_UP_MS;
+  while (performance.now() < warm) await run(cases[0]!);
+  const turns = cases.map((): Turn[] => []);
   for (let round = 0; round < rounds; round++) {
+    let before = await run(cases[0]!);
     for (const [i, one] of cases.entries()) {
+      if (i === 0) continue;
       const item = `${rows} rows, ${one.name}`;
       const done = round * cases.length + i;
       bar.update({ label: 'Measuring', done, total: rounds * cases.length, unit: 'runs', item });
-      times[i]!.push((await measure(engine, caseOf(one, generate))).steadyStepMs);
+      const ms = await run(one);
+      const after = await run(cases[0]!);
+      turns[i]!.push({ ms, greedy: (before + after) / 2 });
+      turns[0]!.push({ ms: after, greedy: after });
+      before = after;
     }
   }
-  return summarise(cases, times, rows, prompt, engine.info.device.kind);
+  return summarise(cases, turns, rows, prompt, engine.info.device.kind);
 }
 
-/** `times[case][round]`, milliseconds; the greedy case is the first. */
+/** `turns[case][round]`; the greedy case is the first. */
 export function summarise(
   cases: readonly SamplerCase[],
-  times: readonly (readonly number[])[],
+  turns: readonly (readonly Turn[])[],
   rows: number,
   prompt: number,
   kind: DeviceKind,
 ): SamplerResult[] {
-  const greedy = times[0]!;
   return cases.map((one, i) => {
-    const ratios = times[i]!.map((ms, round) => greedy[round]! / ms).sort((a, b) => a - b);
+    const ratios = turns[i]!.map(({ ms, greedy }) => greedy / ms).sort((a, b) => a - b);
     return {
       case: one.name,
       rows,
       prompt,
-      stepMs: median([...times[i]!].sort((a, b) => a - b)),
+      stepMs: median(turns[i]!.map(({ ms }) => ms).sort((a, b) => a - b)),
       ratio: median(ratios),
       lowest: ratios[0]!,
       highest: ratios.at(-1)!,
