@@ -133,8 +133,14 @@ export class RowMemory {
   retire(flight: Flight): void {
     this.prefixes?.retire(flight);
     if (this.#holders === null) return;
-    for (let row = 0; row < flight.rows; row++)
-      flight.members[row]!.table?.giveBack(this.#holders.firstHeld(flight.reached[row]!));
+    for (let row = 0; row < flight.rows; row++) {
+      const sequence = flight.members[row]!;
+      const { table } = sequence;
+      if (table === null) continue;
+      const { front } = table;
+      table.giveBack(this.#holders.firstHeld(flight.reached[row]!));
+      if (table.front > front) this.prefixes?.keepHistory(sequence);
+    }
   }
 
   /** Takes a sequence's row back; `keep`: what it holds is good, and may be kept. */

@@ -81,6 +81,41 @@ describe('BlockTable', () => {
     pool.check(0);
   });
 
+  it('gives back blocks at its beginning, and goes on counting them', () => {
+    const pool = new BlockPool(8);
+    const writes: [number, number[]][] = [];
+    const spec: KvPoolSpec = { layers: [], blocks: 8, blockTokens: 16, slots: 1, maxBlocksPerSlot: 10 };
+    const device = {
+      spec,
+      bytes: 0,
+      setBlocks: (_: number, first: number, blocks: Uint32Array) => writes.push([first, [...blocks]]),
+    } as unknown as KvPool;
+    const table = new BlockTable(0, pool, device);
+    table.grow(4);
+    const third = table.poolId(2);
+    table.giveBack(2);
+    table.giveBack(1);
+    expect([table.length, table.front, table.poolId(2), pool.used]).toEqual([4, 2, third, 2]);
+    // Those that it takes next follow; no more than it has is given back.
+    table.grow(1);
+    expect(writes.at(-1)).toEqual([4, [table.at(4)]]);
+    table.giveBack(9);
+    expect([table.front, pool.used]).toEqual([5, 0]);
+    table.grow(1);
+    table.clear();
+    expect([table.length, table.front]).toEqual([0, 0]);
+    pool.check(0);
+    // What was found behind a lost front: the entries before it are some block of its own, which nobody reads.
+    const [a, b] = [pool.allocate(), pool.allocate()];
+    table.adopt([a, b], false, 3);
+    expect([table.length, table.front, table.poolId(3), table.poolId(4)]).toEqual([5, 3, a, b]);
+    expect(writes.at(-1)).toEqual([0, [a, a, a, a, b]]);
+    table.giveBack(4);
+    expect(pool.used).toBe(1);
+    table.clear();
+    pool.check(0);
+  });
+
   it('starts in young blocks and moves to those set aside', () => {
     const [pool, young] = [new BlockPool(6), new BlockPool(3)];
     const writes: [number, number[]][] = [];

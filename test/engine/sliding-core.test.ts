@@ -131,6 +131,28 @@ describe('prefixes of sequences whose layers all slide', () => {
     await settle(harness);
   });
 
+  it('a turn goes on from where the history ends, though all that was thought behind it is left out', async () => {
+    const limit = rowBlocks(WINDOW, 16, 32);
+    // Room for a row, and for little more than one window.
+    const harness = await start({ blocks: limit + 8, maxRows: 1, maxContext: 4000 });
+    const random = seeded(20);
+    let prompt = randomPrompt(random, 200);
+    for (let turn = 0; turn < 5; turn++) {
+      // Far more is thought than the pool can keep.
+      const { ids } = await harness.ask(prompt, { maxTokens: 500 });
+      expect(ids).toEqual(oracle(prompt, 500, model));
+      await harness.untilIdle();
+      // The next prompt leaves it out, and the last three tokens, which opened it.
+      const history = prompt.slice(0, -3);
+      prompt = [...history, ...randomPrompt(random, 40)];
+      const { ids: next, cached } = await harness.ask(prompt, { maxTokens: 1 });
+      expect(next).toEqual(oracle(prompt, 1, model));
+      expect(cached).toBeGreaterThanOrEqual(Math.floor(history.length / 16) * 16);
+      await harness.untilIdle();
+    }
+    await settle(harness);
+  });
+
   it('requests that come together compute what they share once', async () => {
     const harness = await start({ maxRows: 8 });
     const shared = randomPrompt(seeded(7), 600);

@@ -230,6 +230,25 @@ export class Prefixes {
     }
   }
 
+  /**
+   * A row has given blocks back, for want of a window that shows them. Where its prompt ends the history of a conversation ends: the
+   * next turn may go on from there and not from what was written since, as templates strip thoughts. So of all it gave
+   * back, what is needed there is the last to be evicted.
+   */
+  keepHistory(sequence: Sequence): void {
+    const prefix = sequence.prefix!;
+    const { blockTokens } = this.#pool.spec;
+    const end = Math.floor(sequence.request.prompt.length / blockTokens);
+    if (end === 0 || prefix.published < end || !this.#enters(prefix)) return;
+    // The last tokens of a prompt open the answer, and may be others in the history: so the border before as well.
+    for (let at = this.main.firstHeld(end - 1); at < Math.min(end, sequence.front); at++) {
+      const block = this.main.block(prefix.keys, at, sequence);
+      if (block < 0 || this.#blocks.references(block) > 1) continue;
+      this.#blocks.retain(block);
+      this.#blocks.release(block);
+    }
+  }
+
   /** A sequence is about to clear its table, and no step under way names it: enters all it has. */
   leave(sequence: Sequence): void {
     const prefix = sequence.prefix!;

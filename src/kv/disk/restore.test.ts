@@ -1,10 +1,11 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { KvPool } from '../../device/kv.js';
 import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from '../prefix/chain-keys.js';
+import { Holders } from '../prefix/holders.js';
 import { FoundChain, PrefixCache, ROOT } from '../prefix/prefix-cache.js';
 import { DiskTier } from './disk-tier.js';
 import { Restore, type RestoreHost } from './restore.js';
@@ -51,7 +52,7 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20) {
+async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20, window: number | null = null) {
   const tier = await DiskTier.open({ folder, maxBytes: 2 ** 30, signature: 'm', queueBytes });
   tiers.push(tier);
   const pool = new BlockPool(blocks);
@@ -62,6 +63,7 @@ async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20) {
   const cache = new PrefixCache({
     pool,
     blockTokens: B,
+    holders: window === null ? undefined : Holders.of([window], B),
     onPublish: (...args) => told.writer?.published(...args),
   });
   const writer = new WriteBehind({ ...common, cache });
@@ -237,5 +239,49 @@ describe('blocks to disk and back', () => {
     compute(made, text(4, 7));
     await made.writer.idle();
     expect(made.store.reads).toBeLessThanOrEqual(4);
+  });
+});
+
+describe('where all layers slide', () => {
+  // [b − 32, b): two blocks before each border.
+  const sliding = (blocks?: number, reserve?: number): Promise<Made> => make(blocks, reserve, undefined, 33);
+  /** What the cache has to go on from; its bytes are right. */
+  const border = ({ cache, store }: Made, tokens: readonly number[]): [first: number, end: number] => {
+    const chain = new FoundChain();
+    cache.find(chain, keysOf(tokens), tokensOf(tokens), tokens.length / B);
+    chain.blocks.forEach((block, i) => {
+      const data = content(tokens.slice(0, (chain.first + i + 1) * B));
+      expect(store.data.get(FIRST + block)).toEqual(data);
+    });
+    return [chain.first, chain.length];
+  };
+
+  it('reads what is needed at the farthest border, and no more', async () => {
+    const first = await sliding();
+    compute(first, text(9));
+    await first.writer.flush();
+    const second = await sliding();
+    expect(await restore(second, text(9), 8).run()).toBe(2);
+    expect(border(second, text(9))).toEqual([6, 8]);
+    expect(second.cache.size).toBe(2);
+    // One of two is in memory by now.
+    expect(await restore(second, text(9)).run()).toBe(1);
+    expect(border(second, text(9))).toEqual([7, 9]);
+    expect(await restore(second, text(9)).run()).toBe(0);
+    expect(second.pool.held).toBe(0);
+  });
+
+  it('goes to a border before what is missing, and reads nothing that has no room', async () => {
+    const first = await sliding();
+    compute(first, text(9));
+    await first.writer.flush();
+    const keys = keysOf(text(9));
+    rmSync(join(folder, readdirSync(folder)[0]!, keys.hex(7).slice(0, 2), `${keys.hex(7)}.kvb`));
+    const second = await sliding();
+    expect(await restore(second, text(9)).run()).toBe(2);
+    expect(border(second, text(9))).toEqual([5, 7]);
+    const small = await sliding(3, 2);
+    expect(await restore(small, text(9)).run()).toBe(0);
+    expect([small.cache.size, small.pool.used]).toEqual([0, 0]);
   });
 });
