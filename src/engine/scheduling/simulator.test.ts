@@ -1,7 +1,7 @@
 /** The scheduler over long traces: what it promises of waiting, of rates and of fairness. Clocks are simulated. */
 import { describe, expect, it } from 'vitest';
 import { schedulerConfig } from '../host-options.js';
-import { type Arrival, poissonArrivals } from './arrivals.js';
+import { type Arrival, poissonArrivals, uniform } from './arrivals.js';
 import { capacity, type Simulation, type SimulatorOptions, simulate } from './simulator.js';
 import { ttftBound } from './ttft-bound.js';
 
@@ -112,6 +112,93 @@ describe('10,000 requests of mixed lengths and priorities', () => {
     const wait = (key: string): number => mean(ok(key).map(({ ttftMs }) => ttftMs));
     expect(wait('modest')).toBeLessThan(wait('flood') / 10);
   });
+});
+
+describe('the bound on a first token', () => {
+  for (const [prompt, generate] of [
+    [4000, 256],
+    [4000, 1],
+    [64, 256],
+    [16, 2000],
+    [20_000, 16],
+  ] as const)
+    for (const targetItl of [0, 10, 50])
+      it(`holds of the worst of queues and is not far from it: ${prompt} and ${generate} tokens, target ${targetItl} ms`, () => {
+        const own = { ...options, maxQueue: 64, blocks: 40_000, scheduler: { ...scheduler, targetItl } };
+        // All that may come, at once; and then somebody who goes before the last of them for a while.
+        const crowd = Array.from({ length: 80 }, (_, i) => request({ prompt, generate, at: i / 1000 }));
+        const first = Array.from({ length: 40 }, (_, i) =>
+          request({ prompt, generate, at: 50 + 45 * i, priority: 1 }),
+        );
+        for (const arrivals of [crowd, [...crowd, ...first]]) {
+          const { requests } = simulate(arrivals, own);
+          const bound = ttftBound({
+            ...own,
+            costs: machine,
+            prompt,
+            generate,
+            priorities: arrivals === crowd ? 0 : 1,
+            shares: 1,
+          });
+          const longest = most(requests.map(({ ttftMs }) => ttftMs || 0));
+          expect(requests.filter(({ outcome }) => outcome === 'done').length).toBeGreaterThanOrEqual(80);
+          expect(longest).toBeLessThanOrEqual(bound);
+          expect(longest).toBeGreaterThan(bound / 6);
+        }
+      });
+});
+
+it('the bound holds of machines, limits and crowds drawn at random', () => {
+  const random = uniform(77);
+  const between = (low: number, high: number): number => Math.floor(low * (high / low) ** random());
+  let tightest = Number.POSITIVE_INFINITY;
+  for (let i = 0; i < 300; i++) {
+    const kind = random() < 0.5 ? 'cpu' : 'webgpu';
+    const maxBatchTokens = between(64, 2048);
+    const targetItlMs = [0, 5, 30, 200][between(1, 5) - 1]!;
+    const scale = kind === 'cpu' ? 30 : 1;
+    const own = {
+      fixed: scale * (0.3 + 2 * random()),
+      row: scale * 0.3 * random(),
+      chunk: scale * 3 * random(),
+      token: scale * (0.002 + 0.03 * random()),
+      depth: scale * 0.003 * random(),
+    };
+    const maxRows = between(1, 24);
+    const setup = {
+      scheduler: schedulerConfig({ maxBatchTokens, targetItlMs }, kind, 16, 0),
+      machine: own,
+      maxRows,
+      maxQueue: between(1, 60),
+      blocks: 1_000_000,
+    };
+    const [longestPrompt, longestAnswer] = [between(8, 6000), between(1, 400)];
+    const keys = random() < 0.3 ? ['a', 'b'] : [''];
+    const levels = random() < 0.3 ? 3 : 0;
+    const spread = 4000 * scale * random();
+    const arrivals = Array.from({ length: between(10, 150) }, () =>
+      request({
+        at: random() < 0.5 ? 0 : spread * random(),
+        prompt: random() < 0.5 ? longestPrompt : between(1, longestPrompt + 1),
+        generate: random() < 0.5 ? longestAnswer : between(1, longestAnswer + 1),
+        priority: Math.floor((levels + 1) * random()),
+        share: keys[Math.floor(keys.length * random())]!,
+      }),
+    ).sort((a, b) => a.at - b.at);
+    const { requests } = simulate(arrivals, setup);
+    const lengths = { prompt: longestPrompt, generate: longestAnswer };
+    const bound = ttftBound({
+      ...setup,
+      ...lengths,
+      costs: own,
+      priorities: levels,
+      shares: keys.length,
+    });
+    const longest = most(requests.map(({ ttftMs }) => ttftMs || 0));
+    expect(longest, JSON.stringify({ i, setup, lengths, levels, keys })).toBeLessThanOrEqual(bound);
+    tightest = Math.min(tightest, bound / longest);
+  }
+  expect(tightest).toBeLessThan(2);
 });
 
 describe('one request', () => {

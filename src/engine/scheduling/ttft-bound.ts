@@ -6,7 +6,7 @@ import type { SchedulerConfig, StepCosts } from './step-plan.js';
 export interface TtftBoundOptions {
   readonly scheduler: Pick<
     SchedulerConfig,
-    'maxBatchTokens' | 'minChunk' | 'prefillReserve' | 'targetItl' | 'ageingMs'
+    'maxBatchTokens' | 'minChunk' | 'chunkTokens' | 'prefillReserve' | 'targetItl' | 'ageingMs'
   >;
   readonly costs: StepCosts;
   readonly maxRows: number;
@@ -25,22 +25,56 @@ export interface TtftBoundOptions {
  * Milliseconds from the arrival of a request that is not refused to its first token, at most, as long as no row has to give way
  * for want of blocks.
  *
- * While it waits for a row all rows are busy: either one of them has a prompt to compute, and then prompts get the part
- * `promptShare` of the time, or all of them decode. So what is ahead of it is done after the sum of its prompts over
- * that part and of its answers over all rows. Who came later with a higher priority goes before it for `ageingMs` for each
- * step of difference. With a row it is computed in turn with the others, of which newcomers get half.
+ * While it waits for a row all rows are busy: either one of them has a prompt to compute, and then prompts get their part of
+ * the time, or all of them decode. That part grows with the number of prompts in rows and in the queue (prefill.ts): when what is
+ * left of the work ahead is that of j prompts, at least j − `maxRows` of them wait, and itself. So the prompts ahead are done
+ * after the sum of what each takes over the part that prompts then have; their answers, over all rows, after that of those.
+ * A step that ends all prompts there are takes what its decoding rows take besides, and there is at most one for each prompt.
+ *
+ * Who came later with a higher priority goes before it for `ageingMs` for each step of difference. With a row it is computed in turn
+ * with the others, of which newcomers get half.
  */
 export function ttftBound(options: TtftBoundOptions): number {
-  const { scheduler, costs, maxRows, maxQueue, prompt, generate, priorities, shares } = options;
-  const { minChunk, ageingMs } = scheduler;
+  const { scheduler, costs, maxRows, maxQueue, generate, priorities, shares } = options;
   const decodeStep = costs.fixed + costs.row * maxRows;
-  const promptMs =
-    Math.ceil(prompt / minChunk) * costs.chunk + prompt * (costs.token + (costs.depth * prompt) / 2000);
-  const share = promptShare(scheduler, costs, decodeStep);
-  // A full queue still takes a quarter more from shares that have little in it.
-  const ahead = maxQueue + Math.ceil(maxQueue / 4) + maxRows;
-  const queue = shares * ahead * (promptMs / share + (generate * decodeStep) / maxRows);
-  return priorities * ageingMs + queue + (2 * maxRows * promptMs) / share;
+  const promptMs = promptTime(options);
+  // A full queue still takes a quarter more from shares that have little in it, where there are several.
+  const ahead = maxQueue + (shares > 1 ? Math.ceil(maxQueue / 4) : 0) + maxRows;
+  /** Times as long as computing them takes, for so many prompts, of which those beyond `rows` wait. */
+  const stretched = (prompts: number, rows: number): number => {
+    let sum = 0;
+    for (let left = 1; left <= prompts; left++)
+      sum += 1 / promptShare(scheduler, costs, maxRows, Math.max(1, left - rows));
+    return sum;
+  };
+  const answers = decodeStep + (generate * decodeStep) / maxRows;
+  const queue = shares * (promptMs * stretched(ahead, maxRows) + ahead * answers);
+  return priorities * scheduler.ageingMs + queue + 2 * promptMs * stretched(maxRows, 0);
+}
+
+/**
+ * Milliseconds that a prompt adds to steps: its tokens, and a chunk for every step that holds as many as are worth one, for its
+ * first one, which may be lent, and for the one that ends it.
+ */
+function promptTime({ scheduler, costs, maxRows, prompt }: TtftBoundOptions): number {
+  const { minChunk, chunkTokens, targetItl } = scheduler;
+  const budget = promptBudget(scheduler, maxRows);
+  const deepest = costs.token + (costs.depth * prompt) / 1000;
+  const worth = (ms: number): number => Math.max(minChunk, Math.floor((ms - costs.chunk) / deepest));
+  const fits = worth(targetItl - costs.fixed - costs.row * maxRows);
+  // One decoding row brings in the least.
+  const gain = ((costs.fixed + costs.row) * LEAST_SHARE) / (1 - LEAST_SHARE);
+  const c = targetItl === 0 ? budget : Math.min(budget, fits, chunkTokens, worth(gain * SAVING_STEPS));
+  const tokens = prompt * (costs.token + (costs.depth * prompt) / 2000);
+  return tokens + costs.chunk * (2 + Math.ceil(prompt / c));
+}
+
+/** Prompt tokens that a step has room for at least. */
+function promptBudget(
+  { maxBatchTokens, prefillReserve }: TtftBoundOptions['scheduler'],
+  maxRows: number,
+): number {
+  return Math.max(1, prefillReserve, maxBatchTokens - maxRows);
 }
 
 export interface TtftStepsOptions {
@@ -76,16 +110,23 @@ export function ttftSteps({ scheduler, costs, decoding, prompt }: TtftStepsOptio
   return 1 + paidBack + chunks * each + 2;
 }
 
-/** Least part of the time that prompts have beside rows whose step takes `decodeStep` milliseconds. */
+/** Least part of the time that so many prompts, in rows and waiting, have beside `rows` that decode. */
 export function promptShare(
-  { minChunk, prefillReserve, targetItl }: TtftBoundOptions['scheduler'],
-  { chunk, token }: StepCosts,
-  decodeStep: number,
+  scheduler: TtftBoundOptions['scheduler'],
+  { fixed, row, chunk, token }: StepCosts,
+  rows: number,
+  prompts: number,
 ): number {
+  const { minChunk, targetItl } = scheduler;
+  const decodeStep = fixed + row * rows;
   const partOf = (tokens: number): number => {
     const ms = chunk + token * tokens;
     return ms / (decodeStep + ms);
   };
-  if (targetItl === 0) return partOf(prefillReserve);
-  return Math.min(LEAST_SHARE, Math.max((targetItl - decodeStep) / targetItl, partOf(minChunk)));
+  const inBudget = partOf(promptBudget(scheduler, rows));
+  if (targetItl === 0) return inBudget;
+  const weight = PROMPT_WEIGHT * prompts;
+  const byHeads = Math.max(LEAST_SHARE, weight / (weight + rows));
+  const inTarget = Math.max((targetItl - decodeStep) / targetItl, partOf(minChunk));
+  return Math.min(byHeads, inTarget, inBudget);
 }
