@@ -28,6 +28,9 @@ export class FoundChain {
   readonly blocks: number[] = [];
   /** Of the entries found, so that another one in the same block is not taken for it. */
   readonly serials: number[] = [];
+  /** With gaps: entries that the cache had taken in when it was looked for, and as far as what block. */
+  looked = -1;
+  most = -1;
 
   /** Blocks up to the border that it goes to. */
   get length(): number {
@@ -43,8 +46,12 @@ export class FoundChain {
     this.first = 0;
     this.blocks.length = 0;
     this.serials.length = 0;
+    this.looked = -1;
   }
 }
+
+/** So many entries may be new before a chain is looked for anew. */
+const NEWEST = 256;
 
 export interface PrefixCacheOptions {
   readonly pool: BlockPool;
@@ -73,6 +80,8 @@ export class PrefixCache implements Keeper {
   readonly #onPublish: PrefixCacheOptions['onPublish'];
   /** Null where every block of a chain is needed. */
   readonly #holders: Holders | null;
+  /** The blocks entered last, in turn. */
+  readonly #newest = new Int32Array(NEWEST);
   /** Tokens that are worth the copy of a block. */
   readonly #leastPart: number;
 
@@ -115,8 +124,10 @@ export class PrefixCache implements Keeper {
   /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
   find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
     if (this.#holders !== null) {
-      const border = this.longest(keys, tokens, blocks);
-      this.#fill(chain, keys, tokens, border);
+      if (!this.#isCurrent(chain, keys, blocks))
+        this.#fill(chain, keys, tokens, this.longest(keys, tokens, blocks));
+      chain.looked = this.inserted;
+      chain.most = blocks;
       return;
     }
     const { blocks: found, serials } = chain;
@@ -149,6 +160,16 @@ export class PrefixCache implements Keeper {
   /** With gaps: block `at` of a chain, −1 if it is not here. */
   block(keys: ChainKeys, at: number, tokens: TokenSource): number {
     return this.#index.find(ROOT, keys, at, tokens);
+  }
+
+  /** With gaps: a look would find what it found last time. All of that is there, and nothing of the chain is new. */
+  #isCurrent(chain: FoundChain, keys: ChainKeys, most: number): boolean {
+    if (chain.looked < 0 || chain.most !== most || this.inserted - chain.looked > NEWEST) return false;
+    for (let i = chain.looked; i < this.inserted; i++)
+      if (this.#index.isOf(this.#newest[i % NEWEST]!, keys)) return false;
+    for (let i = 0; i < chain.blocks.length; i++)
+      if (!this.#is(chain.blocks[i]!, chain.serials[i]!)) return false;
+    return true;
   }
 
   #fill(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, border: number): void {
@@ -252,7 +273,7 @@ export class PrefixCache implements Keeper {
   ): void {
     this.#index.insert(block, parent, keys, at, tokens, filled);
     this.#pool.keep(block);
-    this.inserted++;
+    this.#newest[this.inserted++ % NEWEST] = block;
   }
 
   #is(block: number, serial: number): boolean {

@@ -136,6 +136,11 @@ describe('a prefix cache with gaps', () => {
       const all = make(24, limit);
       /** Which text has which of its blocks there, by block. */
       const there = new Map<number, string>();
+      /** Looked for again and again, as a waiting sequence does: before each plan. */
+      const waiting = Array.from({ length: 12 }, (_, i) => {
+        const own = [...text((i % 4) * B, 1), ...text(8 * B + 1 - (i % 4) * B, 2 + (i % 3))];
+        return { own, keys: keysOf(own), chain: new FoundChain() };
+      });
       const name = (tokens: readonly number[], at: number): string => tokens.slice(0, (at + 1) * B).join();
       for (let round = 0; round < 2000; round++) {
         // Few texts, that branch.
@@ -155,6 +160,12 @@ describe('a prefix cache with gaps', () => {
         while (border > 0 && !(has(border - 1) && (border < 2 || has(border - 2)))) border--;
         const chain = look(all, tokens);
         expect(chain.length).toBe(border);
+        for (const { own, keys, chain: kept } of waiting) {
+          if (random() < 0.3) continue;
+          all.cache.find(kept, keys, tokensOf(own), 8);
+          const fresh = look(all, own);
+          expect([kept.first, kept.blocks, kept.serials]).toEqual([fresh.first, fresh.blocks, fresh.serials]);
+        }
         chain.blocks.forEach((block, i) => {
           expect(there.get(block)).toBe(name(tokens, chain.first + i));
         });

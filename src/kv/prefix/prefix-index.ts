@@ -35,6 +35,8 @@ export class PrefixIndex {
   readonly #tokens: Int32Array;
   readonly #keys: Uint32Array;
   readonly #parent: Int32Array;
+  /** Which block of its chain it is. */
+  readonly #at: Int32Array;
   /** Tells an entry from others that have had its block. */
   readonly #serials: Uint32Array;
   #lastSerial = 0;
@@ -60,6 +62,7 @@ export class PrefixIndex {
     this.#tokens = new Int32Array(blocks * blockTokens);
     this.#keys = new Uint32Array(blocks * KEY_WORDS);
     this.#parent = new Int32Array(blocks).fill(NONE);
+    this.#at = new Int32Array(blocks);
     this.#serials = new Uint32Array(blocks);
     this.#buckets = new Int32Array(2 ** Math.ceil(Math.log2(Math.max(2, blocks)))).fill(NONE);
     this.#next = new Int32Array(blocks).fill(NONE);
@@ -105,6 +108,12 @@ export class PrefixIndex {
     return NONE;
   }
 
+  /** A block of the index is one of a chain, as its key has it. */
+  isOf(block: number, keys: ChainKeys): boolean {
+    const at = this.#at[block]!;
+    return this.#filled[block] === this.blockTokens && at < keys.count && this.#sameKey(block, keys, at);
+  }
+
   /** With gaps: the parent for block `at` of a chain, as far as it is there. */
   parentOf(keys: ChainKeys, at: number, tokens: TokenSource): number {
     if (at === 0) return ROOT;
@@ -145,6 +154,7 @@ export class PrefixIndex {
     if (this.#filled[block] !== 0 || !this.extends(parent)) throw broken(`Block ${block} cannot be entered.`);
     this.#filled[block] = filled;
     this.#parent[block] = parent;
+    this.#at[block] = at;
     this.#serials[block] = ++this.#lastSerial;
     const first = at * this.blockTokens;
     for (let i = 0; i < filled; i++) this.#tokens[block * this.blockTokens + i] = tokens.tokenAt(first + i)!;
