@@ -4,12 +4,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { DeviceStats } from '../../src/device/device.js';
+import type { HostConfig } from '../../src/engine/messages.js';
 import type { KvOptions } from '../../src/kv/options.js';
 import { resolveSampling } from '../../src/sampling/params.js';
 import { NO_RULES } from '../../src/sampling/token-rules.js';
 import { type DeviceSpec, devices } from '../devices/devices.js';
 import { randomPrompt, seeded } from './core-harness.js';
 import { loadTiny } from './tiny-host.js';
+
+const WINDOW = new URL('../fixtures/models/mistral-window', import.meta.url).pathname;
 
 const random = seeded(23);
 const system = randomPrompt(random, 60);
@@ -31,14 +34,16 @@ async function answers(
   kv: KvOptions,
   prefixCache: boolean,
   prefixCacheDir?: string,
+  own = prompts,
+  more: Partial<HostConfig> = {},
 ): Promise<{ readonly rounds: Said[][]; readonly early: DeviceStats; readonly late: DeviceStats }> {
-  const rounds = Array.from({ length: 3 }, () => prompts.map((): Said => ({ ids: [], cached: 0 })));
+  const rounds = Array.from({ length: 3 }, () => own.map((): Said => ({ ids: [], cached: 0 })));
   let wake: () => void = () => {};
   let finished = 0;
-  const options = { kv, prefixCache, prefixCacheDir, maxBatchTokens: 40, maxRows: 4 };
+  const options = { kv, prefixCache, prefixCacheDir, maxBatchTokens: 40, maxRows: 4, ...more };
   const host = await loadTiny(await spec.create(), options, (events) => {
     for (const { request, ids, finish, cached } of events) {
-      const said = rounds[Math.floor(request / prompts.length)]![request % prompts.length]!;
+      const said = rounds[Math.floor(request / own.length)]![request % own.length]!;
       said.ids.push(...ids);
       if (finish === null) continue;
       said.cached = cached ?? 0;
@@ -51,19 +56,19 @@ async function answers(
     while (host.core.stats().slotsUsed > 0) await new Promise((resolve) => setImmediate(resolve));
   };
   let early: DeviceStats | null = null;
-  for (let id = 0; id < 3 * prompts.length; id++) {
+  for (let id = 0; id < 3 * own.length; id++) {
     host.core.add({
       id,
-      prompt: Int32Array.from(prompts[id % prompts.length]!),
+      prompt: Int32Array.from(own[id % own.length]!),
       sampling: resolveSampling({ temperature: id % 2, seed: id % 4, maxTokens: 10, ignoreEos: true }),
       rules: NO_RULES,
       continuation: true,
       receivedAt: 0,
     });
-    if (id < 2 * prompts.length) await until(id + 1);
-    if (id === prompts.length) early = host.core.stats().device;
+    if (id < 2 * own.length) await until(id + 1);
+    if (id === own.length) early = host.core.stats().device;
   }
-  await until(3 * prompts.length);
+  await until(3 * own.length);
   const late = host.core.stats().device;
   await host.close(false);
   return { rounds, early: early!, late };
@@ -88,6 +93,19 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
     expect(second).toEqual([71, 48, 62, 16]);
     expect(third).toEqual(second);
     // What came after the first hits made nothing on the device that stays.
+    expect(warm.late).toEqual(warm.early);
+  });
+
+  it('windows: the same tokens, whatever was given back', { timeout: 300_000 }, async () => {
+    const weights = { kind: 'folder', path: WINDOW } as const;
+    const long = randomPrompt(random, 150);
+    const own = [long, [...long.slice(0, 100), 5, 6, 7], [...long.slice(0, 70), 8], long.slice(0, 130)];
+    const more = { weights, maxContext: 192 };
+    const cold = await answers(spec, {}, false, undefined, own, more);
+    const warm = await answers(spec, {}, true, undefined, own, more);
+    const ids = (rounds: Said[][]) => rounds.map((round) => round.map((said) => said.ids));
+    expect(ids(warm.rounds)).toEqual(ids(cold.rounds));
+    expect(warm.rounds[1]!.map(({ cached }) => cached)).toEqual([149, 102, 70, 128]);
     expect(warm.late).toEqual(warm.early);
   });
 

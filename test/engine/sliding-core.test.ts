@@ -216,6 +216,35 @@ describe('prefixes of sequences whose layers all slide', () => {
       await settle(harness);
     });
 
+  it('random requests beside a disk, over three starts, in a pool too small for them', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'kvant-sliding-'));
+    const random = seeded(31);
+    const systems = [300, 120, 90].map((length) => randomPrompt(random, length));
+    try {
+      for (let run = 0; run < 3; run++) {
+        const disk = await DiskTier.open({ folder, maxBytes: 2 ** 30, signature: 'oracle' });
+        const harness = await start({ blocks: 30, maxRows: 6, maxQueue: 200, prefixes: { disk } });
+        const jobs = Array.from({ length: 60 }, () => {
+          const system = systems[Math.floor(random() * 3)]!;
+          const shared = system.slice(0, Math.floor(random() * 1.5 * system.length));
+          const prompt = [...shared, ...randomPrompt(random, 1 + Math.floor(random() * 30))];
+          const draws = 1 + Math.floor(random() * 60);
+          return { prompt, draws, job: harness.add(prompt, { maxTokens: draws }) };
+        });
+        for (const { prompt, draws, job } of jobs) {
+          const [answer] = await job.done;
+          expect(answer!.ids).toEqual(oracle(prompt, draws, model));
+        }
+        const { restoredBlocks, corrupt } = harness.core.stats().prefixCache!.disk!;
+        if (run > 0) expect(restoredBlocks).toBeGreaterThan(4);
+        expect(corrupt).toBe(0);
+        await settle(harness);
+      }
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
   it('come back from disk after a restart, though only the window is there', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'kvant-sliding-'));
     try {
