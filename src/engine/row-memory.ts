@@ -46,8 +46,10 @@ export class RowMemory {
   ) {
     const { pool, limits, scheduler, windows = [], prefixes } = options;
     const { young } = pool.spec;
-    this.#holders = scheduler.window > 0 ? Holders.of(windows, pool.spec.blockTokens) : null;
-    const holders = this.#holders ?? undefined;
+    // Where all layers see everything there is nothing to agree on.
+    const some = windows.some((window) => window !== null);
+    const holders = some ? Holders.of(windows, pool.spec.blockTokens) : undefined;
+    this.#holders = scheduler.window > 0 ? holders! : null;
     this.#blocks = new BlockPool(pool.spec.blocks);
     this.#young = young ? new BlockPool(young.blocks) : null;
     const { youngTokens } = scheduler;

@@ -70,10 +70,10 @@ describe('Holders', () => {
     const both = Holders.of([null, 64, 64, null], 16);
     expect(both.longest(view(range(0, 12)), 20)).toBe(12);
     expect(both.longest(view(range(8, 12)), 20)).toBe(0);
-    expect(both.firstHeld(1000)).toBe(0);
+    expect([both.firstHeld(1000), both.keepsAll]).toEqual([0, true]);
     const windows = Holders.of([64, 32, 64], 16);
     expect(windows.longest(view([...range(0, 6), ...range(9, 12)]), 20)).toBe(6);
-    expect(windows.firstHeld(160)).toBe(6);
+    expect([windows.firstHeld(160), windows.keepsAll]).toEqual([6, false]);
     expect(Holders.of([32], 16).firstHeld(160)).toBe(8);
   });
 
@@ -82,6 +82,9 @@ describe('Holders', () => {
     own.extend(tokensOf(range(0, 160)), 10);
     const snapshots = new Set([own.hex(3), own.hex(7)]);
     const recurrent: LayerHolder = {
+      keepsAll: false,
+      bordersOnly: true,
+      version: 0,
       longest({ keys }, most) {
         let border = most;
         while (border > 0 && !snapshots.has(keys.hex(border - 1))) border--;

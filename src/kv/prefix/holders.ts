@@ -23,6 +23,12 @@ export interface ChainView {
 
 /** Answers for the layers of one kind. */
 export interface LayerHolder {
+  /** Its layers read every block as long as the sequence lives: none is ever given back. */
+  readonly keepsAll: boolean;
+  /** They can go on nowhere but at a border: not inside a block that is copied. */
+  readonly bordersOnly: boolean;
+  /** A higher number whenever it might answer otherwise of the same blocks, as what it has besides has changed. */
+  readonly version: number;
   /** The longest border, in blocks and at most `most`, that its layers can go on at; 0 is always one. */
   longest(chain: ChainView, most: number): number;
   /** First block that is read when so many tokens have been computed, or later: those before it are of no use any more. */
@@ -30,6 +36,10 @@ export interface LayerHolder {
 }
 
 export class FullHolder implements LayerHolder {
+  readonly keepsAll = true;
+  readonly bordersOnly = false;
+  readonly version = 0;
+
   longest(chain: ChainView, most: number): number {
     let border = 0;
     while (border < most && chain.has(border)) border++;
@@ -42,6 +52,9 @@ export class FullHolder implements LayerHolder {
 }
 
 export class WindowHolder implements LayerHolder {
+  readonly keepsAll = false;
+  readonly bordersOnly = false;
+  readonly version = 0;
   readonly #before: number;
   readonly #blockTokens: number;
 
@@ -66,10 +79,20 @@ export class WindowHolder implements LayerHolder {
 
 /** What all layers of a model agree on. */
 export class Holders implements LayerHolder {
+  readonly keepsAll: boolean;
+  readonly bordersOnly: boolean;
   readonly #holders: readonly LayerHolder[];
 
   constructor(holders: readonly LayerHolder[]) {
     this.#holders = holders;
+    this.keepsAll = holders.some((holder) => holder.keepsAll);
+    this.bordersOnly = holders.some((holder) => holder.bordersOnly);
+  }
+
+  get version(): number {
+    let version = 0;
+    for (const holder of this.#holders) version += holder.version;
+    return version;
   }
 
   /** One holder for each kind of layer: `windows` in tokens, null for layers that see all. */

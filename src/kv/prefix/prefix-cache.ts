@@ -7,8 +7,8 @@
  * Who holds a block of a chain holds the chain up to it, and lets go of the last block first. So a cold block has cold
  * blocks behind it only, and they are colder: the coldest block is always the end of a chain, and it alone is evicted.
  *
- * Where no layer sees everything (`holders`), a sequence holds only what its layers still read, and any block may be evicted. A
- * chain then has gaps, or has lost its front, and is found up to the longest border at which all layers can go on.
+ * A chain is found up to the longest border at which all layers can go on (holders.ts). Where none of them sees everything, a
+ * sequence holds only what its layers still read, and any block may be evicted: chains have gaps then, or have lost their front.
  */
 
 import type { BlockPool, Keeper } from '../block-pool.js';
@@ -28,9 +28,10 @@ export class FoundChain {
   readonly blocks: number[] = [];
   /** Of the entries found, so that another one in the same block is not taken for it. */
   readonly serials: number[] = [];
-  /** With gaps: entries that the cache had taken in when it was looked for, and as far as what block. */
+  /** With gaps: entries that the cache had taken in when it was looked for, up to which block, and the holders' version. */
   looked = -1;
   most = -1;
+  holders = 0;
 
   /** Blocks up to the border that it goes to. */
   get length(): number {
@@ -78,8 +79,10 @@ export class PrefixCache implements Keeper {
   readonly #pool: BlockPool;
   readonly #index: PrefixIndex;
   readonly #onPublish: PrefixCacheOptions['onPublish'];
-  /** Null where every block of a chain is needed. */
+  /** Null where all layers see everything. */
   readonly #holders: Holders | null;
+  /** Chains may have gaps: what its blocks hold is of use without those before them. */
+  readonly gaps: boolean;
   /** The blocks entered last, in turn. */
   readonly #newest = new Int32Array(NEWEST);
   /** Tokens that are worth the copy of a block. */
@@ -88,9 +91,10 @@ export class PrefixCache implements Keeper {
   constructor({ pool, blockTokens, limit, onPublish, holders, hash }: PrefixCacheOptions) {
     this.#pool = pool;
     this.#holders = holders ?? null;
+    this.gaps = holders !== undefined && !holders.keepsAll;
     this.blockTokens = blockTokens;
     this.limit = Math.min(limit ?? pool.size, pool.size);
-    this.#index = new PrefixIndex(pool.size, blockTokens, hash, this.#holders !== null);
+    this.#index = new PrefixIndex(pool.size, blockTokens, hash, this.gaps);
     this.#onPublish = onPublish;
     this.#leastPart = blockTokens / 4;
     pool.keeper = this;
@@ -108,12 +112,7 @@ export class PrefixCache implements Keeper {
 
   /** Another number whenever `find` or `findPart` might answer otherwise. */
   get version(): number {
-    return this.inserted + this.evicted + this.#cleared;
-  }
-
-  /** Chains may have gaps: what its blocks hold is of use without those before them. */
-  get gaps(): boolean {
-    return this.#holders !== null;
+    return this.inserted + this.evicted + this.#cleared + (this.#holders?.version ?? 0);
   }
 
   /** First block of a chain that is needed to go on at a border, in blocks. */
@@ -123,11 +122,12 @@ export class PrefixCache implements Keeper {
 
   /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
   find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
-    if (this.#holders !== null) {
+    if (this.gaps) {
       if (!this.#isCurrent(chain, keys, blocks))
         this.#fill(chain, keys, tokens, this.longest(keys, tokens, blocks));
       chain.looked = this.inserted;
       chain.most = blocks;
+      chain.holders = this.#holders!.version;
       return;
     }
     const { blocks: found, serials } = chain;
@@ -138,10 +138,14 @@ export class PrefixCache implements Keeper {
     }
     while (found.length < blocks) {
       const block = this.#index.find(chain.last, keys, found.length, tokens);
-      if (block < 0) return;
+      if (block < 0) break;
       found.push(block);
       serials.push(this.#index.serial(block));
     }
+    if (this.#holders === null) return;
+    const there = found.length;
+    found.length = this.#holders.longest({ keys, has: (at) => at < there }, there);
+    serials.length = found.length;
   }
 
   /** With gaps: the longest border, in blocks, with what is here and what `elsewhere` has besides. */
@@ -164,7 +168,8 @@ export class PrefixCache implements Keeper {
 
   /** With gaps: a look would find what it found last time. All of that is there, and nothing of the chain is new. */
   #isCurrent(chain: FoundChain, keys: ChainKeys, most: number): boolean {
-    if (chain.looked < 0 || chain.most !== most || this.inserted - chain.looked > NEWEST) return false;
+    if (chain.looked < 0 || chain.most !== most || chain.holders !== this.#holders!.version) return false;
+    if (this.inserted - chain.looked > NEWEST) return false;
     for (let i = chain.looked; i < this.inserted; i++)
       if (this.#index.isOf(this.#newest[i % NEWEST]!, keys)) return false;
     for (let i = 0; i < chain.blocks.length; i++)
@@ -184,9 +189,10 @@ export class PrefixCache implements Keeper {
 
   /**
    * A block that goes on as the sequence does behind a chain, for at least a quarter of a block and at most `limit`
-   * tokens: −1 if there is none. It is to be copied. `agreed` says how many tokens of it are the sequence's.
+   * tokens: −1 if there is none, or a layer cannot go on there. It is to be copied. `agreed` says how many tokens of it are the sequence's.
    */
   findPart(chain: FoundChain, tokens: TokenSource, limit: number): number {
+    if (this.#holders?.bordersOnly) return -1;
     return this.#index.findPart(chain.last, chain.length, tokens, this.#leastPart, limit);
   }
 
@@ -196,7 +202,7 @@ export class PrefixCache implements Keeper {
 
   /** Blocks of a chain that nobody holds: they are among those that can be had, until the chain is taken. */
   coldIn({ blocks }: FoundChain): number {
-    if (this.#holders !== null) {
+    if (this.gaps) {
       let cold = 0;
       for (const block of blocks) if (this.#pool.references(block) === 1) cold++;
       return cold;
@@ -222,7 +228,7 @@ export class PrefixCache implements Keeper {
    * held for the caller; −1 if the parent is not in the index. With gaps the parent is looked for by its key.
    */
   publish(block: number, before: number, keys: ChainKeys, at: number, tokens: TokenSource): number {
-    const parent = this.#holders === null ? before : this.#index.parentOf(keys, at, tokens);
+    const parent = this.gaps ? this.#index.parentOf(keys, at, tokens) : before;
     if (!this.#index.extends(parent)) return -1;
     const there = this.#index.find(parent, keys, at, tokens);
     if (there >= 0) return there;
@@ -243,7 +249,7 @@ export class PrefixCache implements Keeper {
     tokens: TokenSource,
     filled: number,
   ): boolean {
-    const parent = this.#holders === null ? before : this.#index.parentOf(keys, at, tokens);
+    const parent = this.gaps ? this.#index.parentOf(keys, at, tokens) : before;
     if (parent < 0 || filled < this.#leastPart || !this.#index.extends(parent)) return false;
     if (this.#index.findPart(parent, at, tokens, filled, filled) >= 0) return false;
     this.#enter(block, parent, keys, at, tokens, filled);
