@@ -130,11 +130,11 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
     const own = times.filter((t) => t > sent && t <= first);
     return own.slice(1).map((t, i) => t - own[i]!);
   });
-  // Sequences that grow get slower by themselves: what they do alone is the mean of before and after.
+  // Sequences that grow get slower by themselves: a step alone would have taken the mean of what it took before and after.
   await pause(windowMs / 4);
   const again = performance.now();
   await pause(windowMs);
-  const rowsAlone = (before + rate(again, performance.now())) / 2;
+  const rowsAlone = 2 / (1 / before + 1 / rate(again, performance.now()));
   await Promise.all(streams.map((stream) => stream.stop()));
   return {
     ...one,

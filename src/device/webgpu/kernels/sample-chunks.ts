@@ -143,7 +143,10 @@ const PENALISE = (four: (f: (q: number) => string) => string): string => `
   let features = ${rowWord('features')};
   if ((features & F_PENALTY) != 0u) {
     if ((features & (F_BIAS | F_WITHHOLD | F_BANNED)) != 0u) { spread_lists(row, first * 4u, c.y, features, lid); }
-    ${four((q) => `if (at${q} < end) { x${q} = penalise_four(row, at${q}, (at${q} - first) * 4u, features, raw${q}); }`)}
+    // Who draws from what the chunks leave never reads them again.
+    let again = (features & (F_LOGPROBS | F_SIGMA | F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u || a.w > 0u ||
+      bitcast<f32>(b.x) < 1.0f || bitcast<f32>(b.y) > 0.0f;
+    ${four((q) => `if (at${q} < end) { x${q} = penalise_four(row, at${q}, (at${q} - first) * 4u, features, raw${q}, again); }`)}
   }`;
 
 /**

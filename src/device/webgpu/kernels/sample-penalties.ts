@@ -97,8 +97,8 @@ fn penalise(row: u32, bits: u32, local: u32, features: u32, allowed: bool, seen:
   return bitcast<u32>(clamp(x, -1.0e30f, 1.0e30f));
 }
 
-// Four logits of the row, from id 4 · at; leaves them in the slot too.
-fn penalise_four(row: u32, at: u32, local: u32, features: u32, raw: vec4<u32>) -> vec4<u32> {
+// Four logits of the row, from id 4 · at; leaves them in the slot too, if they are read 'again'.
+fn penalise_four(row: u32, at: u32, local: u32, features: u32, raw: vec4<u32>, again: bool) -> vec4<u32> {
   var allowed = 15u;
   if ((features & F_MASK) != 0u) { allowed = (word(${rowWord('mask')} * 4u + (at >> 3u)) >> ((at & 7u) * 4u)) & 15u; }
   var seen = vec4<u32>();
@@ -112,10 +112,16 @@ fn penalise_four(row: u32, at: u32, local: u32, features: u32, raw: vec4<u32>) -
     if (any(long != vec4<u32>())) { sampler[${rowWord('matched')} + at] = vec4<u32>(); }
   }
   var out: vec4<u32>;
-  for (var e = 0u; e < 4u; e++) {
-    out[e] = penalise(row, raw[e], local + e, features, ((allowed >> e) & 1u) != 0u, seen[e], made[e], long[e]);
+  if (allowed == 15u && (features & (F_BIAS | F_WITHHOLD | F_BANNED)) == 0u && all((seen | made | long) == vec4<u32>())) {
+    // Most ids: nothing is known of them.
+    let x = bitcast<vec4<u32>>(clamp(bitcast<vec4<f32>>(raw), vec4<f32>(-1.0e30f), vec4<f32>(1.0e30f)));
+    out = select(x, raw, raw == vec4<u32>(NEGATIVE_INFINITY_BITS));
+  } else {
+    for (var e = 0u; e < 4u; e++) {
+      out[e] = penalise(row, raw[e], local + e, features, ((allowed >> e) & 1u) != 0u, seen[e], made[e], long[e]);
+    }
   }
-  sampler[${rowWord('processed')} + at] = out;
+  if (again) { sampler[${rowWord('processed')} + at] = out; }
   return out;
 }`;
 }
