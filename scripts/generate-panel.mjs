@@ -23,44 +23,47 @@ export function emitPanelTiles(emit, declare) {
 
   /**
    * Adds a group to the sums, which stay in memory. Row by row, with the sums stored before the next row is loaded: so
-   * V8 does not load everything first, which would not fit its registers.
+   * V8 does not load everything first, which would not fit its registers. `each`: what a row loads beside, `term(i, h)`: code sums
+   * times scale, `meta`: what is done to scales and biases.
    */
-  const addGroup = (rows, integer) => {
+  const addGroup = (rows, term, each, meta) => {
     emit(
       2,
-      'const c0 = v128.load(w);',
-      'const c1 = v128.load(w, 16);',
-      'const d0 = v128.load(w, 32);',
-      'const d1 = v128.load(w, 48);',
+      'let c0 = v128.load(w);',
+      'let c1 = v128.load(w, 16);',
+      'let d0 = v128.load(w, 32);',
+      'let d1 = v128.load(w, 48);',
+      ...meta,
       'w += 64;',
     );
     for (const r of range(rows)) {
-      emit(2, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
+      emit(2, ...each, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
       for (const h of range(2)) {
         const i = 2 * r + h;
         emit(
           2,
           `f = v128.load(sums, ${16 * i});`,
-          `f = madd(madd(d${h}, xb, f32x4.mul(c${h}, ${integer(i)})), xa, f);`,
+          `f = madd(madd(d${h}, xb, ${term(i, h)}), xa, f);`,
           `v128.store(sums, f, ${16 * i});`,
         );
       }
     }
     emit(2, `y += ${8 * rows};`);
   };
+  const scaled = (integer) => (i, h) => `f32x4.mul(c${h}, ${integer(i)})`;
 
   /** A function of the tile: `group` emits what adds a group up, from `w` and `x` to `integer(i)`. `run`: see panelRuns. */
-  const tile = (name, rows, xBytes, group, integer) => {
+  const tile = (name, rows, xBytes, group, term, { each = [], meta = [], parameter = '' } = {}) => {
     emit(
       0,
-      `export function ${name}(w: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, run: u32): void {`,
+      `export function ${name}(w: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, run: u32${parameter}): void {`,
     );
     emit(1, `let y = x + cols * ${xBytes};`, 'const last = y;');
     for (const i of range(2 * rows)) emit(1, `v128.store(sums, i32x4.splat(0), ${16 * i});`);
     declare(1, ['f', 'lo', 'hi', 'xa', 'xb']);
     emit(1, 'do {');
     group();
-    addGroup(rows, integer);
+    addGroup(rows, term, each, meta);
     emit(1, '} while (x != last);');
     emit(0, '}', '');
   };
@@ -109,7 +112,7 @@ export function emitPanelTiles(emit, declare) {
         emit(3, 'w += 64;', 'x += 32;');
       });
     },
-    (i) => `f32x4.convert_i32x4_s(a${i})`,
+    scaled((i) => `f32x4.convert_i32x4_s(a${i})`),
   );
 
   emit(
@@ -132,10 +135,32 @@ export function emitPanelTiles(emit, declare) {
       step(2, 4, (i, half) => `p${i} = ${product(half)};`);
       loop(2, 'end', () => step(3, 4, (i, half) => `p${i} = i16x8.add(p${i}, ${product(half)});`));
     },
-    (i) => `f32x4.convert_i32x4_s(i32x4.dot_i16x8_s(p${i}, ones))`,
+    // As panelDots does it: a conversion would take a turn from the products.
+    scaled((i) => `f32x4.sub(i32x4.add(i32x4.dot_i16x8_s(p${i}, ones), lo), lo)`),
+    { each: ['lo = v128.load(MAGIC);'] },
   );
 
-  emit(0, '/** Relaxed SIMD, sums widened after every `run` bytes of panel. */');
+  emit(0, '/** As panelOnce, over a panel with integer scales (scale-panel.ts). */');
+  tile(
+    'panelScaled',
+    4,
+    4,
+    () => {
+      declare(
+        2,
+        four.map((i) => `p${i}`),
+      );
+      emit(2, 'const end = w + group * 8;');
+      step(2, 4, (i, half) => `p${i} = ${product(half)};`);
+      loop(2, 'end', () => step(3, 4, (i, half) => `p${i} = i16x8.add(p${i}, ${product(half)});`));
+    },
+    (i, h) => `f32x4.convert_i32x4_s(i32x4.dot_i16x8_s(p${i}, c${h}))`,
+  );
+
+  emit(
+    0,
+    '/** Relaxed SIMD, sums widened after every `run` bytes of panel. `by`: see scale-panel.ts; 0 if scales are floats. */',
+  );
   tile(
     'panelRuns',
     4,
@@ -163,7 +188,18 @@ export function emitPanelTiles(emit, declare) {
         );
       });
     },
-    (i) => `f32x4.convert_i32x4_s(a${i})`,
+    scaled((i) => `f32x4.convert_i32x4_s(a${i})`),
+    {
+      parameter: ', by: usize',
+      meta: [
+        'if (by != 0) {',
+        ...range(2).flatMap((h) => [
+          `  c${h} = f32x4.mul(f32x4.convert_i32x4_s(i32x4.shr_s(c${h}, 16)), v128.load(by, ${16 * h}));`,
+          `  d${h} = f32x4.mul(d${h}, v128.load(by, ${16 * h}));`,
+        ]),
+        '}',
+      ],
+    },
   );
 
   emit(
@@ -199,6 +235,6 @@ export function emitPanelTiles(emit, declare) {
       emit(2, '  x = from;', '  end = w + group * 8;', '}');
       loop(2, 'end', () => step(3, 6, dot));
     },
-    (i) => `f32x4.sub(p${i}, magic)`,
+    scaled((i) => `f32x4.sub(p${i}, magic)`),
   );
 }

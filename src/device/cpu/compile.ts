@@ -5,7 +5,7 @@
  */
 import { KvantError } from '../../errors.js';
 import type { Precision, ProgramLimits } from '../device.js';
-import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
+import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import { nodeInputs, nodeOutput, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, commandWords, writeCommands } from './command.js';
@@ -25,8 +25,9 @@ import {
   selectCommand,
 } from './commands.js';
 import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
+import { type Fusions, findFusions } from './fusion.js';
 import type { CpuKvPool } from './kv-pool.js';
-import { linearCommands, scratchBytes } from './linear-commands.js';
+import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
 import { ownMatrix, ownVector } from './resident.js';
@@ -89,6 +90,7 @@ class Compiler {
   readonly #ropes = new Map<DeviceMemory, Map<RopeTable, { fine: number; coarse: number }>>();
   readonly #segments: OpenSegment[] = [];
   readonly #homes: DeviceMemory[] = [];
+  #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), held: new Map() };
   /** Memory in which each tensor was made, and those it has been carried to. */
   readonly #made = new Map<Tensor, DeviceMemory>();
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
@@ -110,12 +112,18 @@ class Compiler {
   compile(): Compiled {
     const { set, graph, limits, pool } = this.#options;
     const first = set.memory(0);
-    const lifetimes = planLifetimes(graph);
     graph.nodes.forEach((node, index) => {
       this.#homes.push(this.#homeOf(node, index));
       const out = nodeOutput(node);
       if (out !== null) this.#made.set(out, this.#homes[index]!);
     });
+    this.#fusions = findFusions(
+      graph,
+      (node, at) =>
+        this.#homes[at] === this.#homes[at - 1] &&
+        quantisesOnce(ownMatrix(set, node.weight).packed, this.#options.precision),
+    );
+    const lifetimes = planLifetimes(graph, this.#fusions.held);
     const scratch = this.#scratch();
     const stepBytes = this.#layout.words * 4;
     const stepAt = this.#allocate(first, stepBytes);
@@ -284,13 +292,15 @@ class Compiler {
   }
 
   #emit(node: Node, home: DeviceMemory, addressOf: (tensor: Tensor, memory: DeviceMemory) => number): void {
-    if (node.op === 'input') return;
+    if (node.op === 'input' || this.#fusions.gone.has(node)) return;
     let segment = this.#segments.at(-1);
     if (segment?.memory !== home) {
       segment = { memory: home, commands: [], carries: [] };
       this.#segments.push(segment);
     }
-    for (const tensor of nodeInputs(node)) {
+    const source = this.#fusions.ofLinear.get(node);
+    for (const input of nodeInputs(node)) {
+      const tensor = input === source?.out ? source.x : input;
       const from = this.#made.get(tensor)!;
       if (from === home || this.#carried.get(tensor)?.has(home)) continue;
       // A tensor made elsewhere was made before this segment began, and nothing else uses its storage while it lives.
@@ -328,7 +338,7 @@ class Compiler {
         return [rmsNormCommand(place, node, at(node.x), ownVector(set, node.weight).at(home), at(node.out))];
       case 'linear': {
         const where = {
-          x: at(node.x),
+          ...this.#activations(node, home, at),
           out: at(node.out),
           residual: node.residual === null ? 0 : at(node.residual),
           rowCountAt: rowCountAt(place, node.x.rows),
@@ -375,6 +385,21 @@ class Compiler {
         return sampleCommands(place, node, maxOutputs, at(node.logits), { result, states, slots });
       }
     }
+  }
+
+  /** What a product takes its activations from. */
+  #activations(
+    node: NodeOf<'linear'>,
+    home: DeviceMemory,
+    at: (tensor: Tensor) => number,
+  ): Pick<LinearPlace, 'x' | 'source'> {
+    const source = this.#fusions.ofLinear.get(node);
+    if (source === undefined) return { x: at(node.x) };
+    if (source.op === 'glu') {
+      return { x: at(source.x), source: { kind: 'glu', activation: ACTIVATIONS.indexOf(source.activation) } };
+    }
+    const weight = ownVector(this.#options.set, source.weight).at(home);
+    return { x: at(source.x), source: { kind: 'norm', weight, eps: source.eps } };
   }
 
   /** Whether nothing but the rows of the step's outputs is ever read of a tensor. */

@@ -1,13 +1,20 @@
 /** The commands and parameter words of the matrix kernels (assembly/matmul.ts, assembly/quantize-rows.ts). */
 import type { Precision } from '../device.js';
-import type { Command } from './command.js';
+import { type Command, f32Word } from './command.js';
 import { OP_LINEAR, OP_QUANTIZE_ROWS } from './opcodes.js';
 import type { PackedMatrix, PackedSegment } from './pack-layout.js';
 import { blockBytes, blockCount } from './pack-layout.js';
 
+/** A norm, or a glu (an index of ACTIVATIONS) of twice the columns, that is done as the activations are quantised. */
+export type ActivationSource =
+  | { readonly kind: 'norm'; readonly weight: number; readonly eps: number }
+  | { readonly kind: 'glu'; readonly activation: number };
+
 export interface LinearPlace {
-  /** Address of f32 activations `[rows, cols]`. */
+  /** Address of f32 activations `[rows, cols]`, or of what they are made of. */
   readonly x: number;
+  /** How, for a matrix that {@link quantisesOnce}. */
+  readonly source?: ActivationSource;
   /** Address of the f32 result `[rows, matrix.rows]`. May be that of the residual, not of x. */
   readonly out: number;
   /** Address of f32 `[rows, matrix.rows]` to be added, 0 for none. */
@@ -28,7 +35,7 @@ export function scratchBytes(
   precision: Precision,
   threads: number,
 ): number {
-  let bytes = threads * panelRoom(matrix, precision);
+  let bytes = threads * panelRoom(matrix, precision, rows);
   for (const group of activationGroups(matrix, precision)) bytes += quantizedBytes(matrix, group, rows);
   return bytes;
 }
@@ -42,15 +49,18 @@ export function linearCommands(
 ): Command[] {
   const commands: Command[] = [];
   const quantized = new Map<number, number>();
-  let scratch = place.scratch;
+  const room = panelRoom(matrix, precision, maxRows);
+  let panels = place.scratch;
   for (const group of activationGroups(matrix, precision)) {
+    quantized.set(group, panels);
+    panels += quantizedBytes(matrix, group, maxRows);
+  }
+  for (const [group, at] of quantized) {
+    const { rowCountAt, x, source } = place;
     const stride = rowStride(matrix, group);
-    commands.push({
-      opcode: OP_QUANTIZE_ROWS,
-      words: [place.rowCountAt, place.x, matrix.cols, group, scratch, stride],
-    });
-    quantized.set(group, scratch);
-    scratch += quantizedBytes(matrix, group, maxRows);
+    // Panels are free until the products begin.
+    const words = [rowCountAt, x, matrix.cols, group, at, stride, ...sourceWords(source), panels, room];
+    commands.push({ opcode: OP_QUANTIZE_ROWS, words });
   }
   for (const segment of matrix.segments) {
     const group = groupOf(segment, precision);
@@ -71,12 +81,24 @@ export function linearCommands(
         // Two words of the kernel's own: the next piece of work, and the threads that found none left.
         0,
         0,
-        scratch,
-        panelRoom(matrix, precision),
+        panels,
+        room,
       ],
     });
   }
   return commands;
+}
+
+/** `[kind, weight, eps]` of quantize-rows.ts. */
+function sourceWords(source: ActivationSource | undefined): number[] {
+  if (source === undefined) return [0, 0, 0];
+  return source.kind === 'norm' ? [1, source.weight, f32Word(source.eps)] : [2 + source.activation, 0, 0];
+}
+
+/** Whether all of a matrix takes its activations quantised in one way, so that they may be made on the way. */
+export function quantisesOnce(matrix: PackedMatrix, precision: Precision): boolean {
+  const [group, ...others] = new Set(matrix.segments.map((s) => groupOf(s, precision)));
+  return group !== 0 && others.length === 0;
 }
 
 /**
@@ -111,15 +133,19 @@ function activationGroups(matrix: PackedMatrix, precision: Precision): number[] 
   return [...groups];
 }
 
-/** Bytes of the largest panel: see panelTile. */
-function panelRoom({ segments, cols, build }: PackedMatrix, precision: Precision): number {
+/** Most rows that pass a panel at a time; CHUNK_ROWS of assembly/matmul.ts. */
+const CHUNK_ROWS = 264;
+
+/** Bytes of the largest panel: see panelPiece. */
+function panelRoom({ segments, cols, build }: PackedMatrix, precision: Precision, maxRows: number): number {
   let bytes = 0;
   for (const segment of segments) {
     const group = groupOf(segment, precision);
     if (group === 0 || segment.format.kind !== 'affine') continue;
     const codes = build === 'relaxed' && segment.format.bits < 8 ? 8 : 16;
-    // Scales, biases, and the sums of a tile.
-    bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + 192);
+    // Scales, biases; what is added to the rows of two blocks; powers of two; the sums of a tile.
+    const added = Math.min(maxRows, CHUNK_ROWS) * 64;
+    bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + added + 64 + 192);
   }
   return alignUp(bytes);
 }

@@ -113,6 +113,39 @@ function testMatrix(rows: number, cols: number, format: MatrixFormat, seed: numb
   return { weights, source: memorySource(name, rows, cols, format, data, scales.bytes, biases.bytes) };
 }
 
+/**
+ * Three blocks of 8 rows: scales near each other (signed, one group and one row of zeros), scales too far apart for integers of 14
+ * bits, and biases far beyond the scales.
+ */
+function scaledMatrix(cols: number, bits: AffineBits, groupSize: number, dtype: FloatDtype): MatrixSource {
+  const next = random(bits * groupSize);
+  const rows = 24;
+  const groups = cols / groupSize;
+  const scales: number[] = [];
+  const biases: number[] = [];
+  for (let row = 0; row < rows; row++) {
+    for (let g = 0; g < groups; g++) {
+      const sign = next() < 0.5 ? -1 : 1;
+      let scale = sign * 0.01 * (1 + 6 * next());
+      if (row === 3 || (row === 5 && g === 1)) scale = 0;
+      if (row >= 8 && row < 16 && g === 2) scale *= 1e-5;
+      scales.push(scale);
+      biases.push((next() - 0.5) * (row < 16 ? 0.3 : dtype === 'f16' ? 5e4 : 1e20));
+    }
+  }
+  const data = Uint8Array.from({ length: (rows * cols * bits) / 8 }, () => next() * 256);
+  const format = { kind: 'affine', bits, groupSize, dtype } as const;
+  return memorySource(
+    `scaled-${bits}`,
+    rows,
+    cols,
+    format,
+    data,
+    store(scales, dtype).bytes,
+    store(biases, dtype).bytes,
+  );
+}
+
 function memorySource(
   name: string,
   rows: number,
@@ -481,6 +514,38 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
       for (let r = 0; r < rows; r++) {
         const one = device.multiply(matrix, x.slice(r * cols, (r + 1) * cols), 'default');
         expectSameBits(one, all.subarray(r * 21, (r + 1) * 21));
+      }
+    }
+  });
+
+  it('gives many rows the bits of one, whatever the scales of weights and activations', async () => {
+    const cols = 256;
+    const rows = 43;
+    const x = activations(rows, cols, 51);
+    const change = (row: number, to: (value: number, col: number) => number) => {
+      for (let c = 0; c < cols; c++) x[row * cols + c] = to(x[row * cols + c]!, c);
+    };
+    change(1, (v) => v * 1e-30);
+    change(6, (v) => v * 1e35);
+    change(9, (v, c) => (c === 100 ? Number.NaN : v));
+    change(14, () => 0);
+    // The largest codes, of one sign and of both.
+    change(19, () => 1);
+    change(22, (_, c) => (c % 4 < 2 ? 1 : -1));
+    for (const bits of [2, 3, 4] as const) {
+      for (const groupSize of GROUP_SIZES) {
+        for (const dtype of ['f16', 'bf16', 'f32'] as const) {
+          const device = bench(build);
+          const matrix = await device.pack([scaledMatrix(cols, bits, groupSize, dtype)]);
+          const all = device.multiply(matrix, x, 'default');
+          for (let r = 0; r < rows; r++) {
+            const one = device.multiply(matrix, x.slice(r * cols, (r + 1) * cols), 'default');
+            // One NaN is as good as another.
+            const many = all.slice(r * 24, (r + 1) * 24);
+            const plain = (v: number): number => (Number.isNaN(v) ? Number.NaN : v);
+            expectSameBits(one.map(plain), many.map(plain));
+          }
+        }
       }
     }
   });

@@ -15,8 +15,13 @@ export function rmsNorm(p: usize, thread: u32, threads: u32): void {
   }
 }
 
-/** One row, or one head of q or k. The order of the sum depends on `cols` alone. */
+/** One row, or one head of q or k. */
 export function normRow(x: usize, weight: usize, out: usize, cols: u32, eps: f32): void {
+  normPart(x, weight, normScale(x, cols, eps), out, cols);
+}
+
+/** What a row is to be multiplied with. The order of the sum depends on `cols` alone. */
+export function normScale(x: usize, cols: u32, eps: f32): f32 {
   let s0 = f32x4.splat(0);
   let s1 = s0;
   let s2 = s0;
@@ -42,13 +47,19 @@ export function normRow(x: usize, weight: usize, out: usize, cols: u32, eps: f32
     s1 = madd(a, a, s1);
   }
   const sum = sumLanes(f32x4.add(f32x4.add(s0, s1), f32x4.add(s2, s3)));
-  const scale = f32x4.splat(<f32>1 / sqrt<f32>(sum / <f32>cols + eps));
-  for (c = 0; c + 4 <= cols; c += 4) {
+  return <f32>1 / sqrt<f32>(sum / <f32>cols + eps);
+}
+
+/** `count` columns of a row, by its scale. */
+export function normPart(x: usize, weight: usize, by: f32, out: usize, count: u32): void {
+  const scale = f32x4.splat(by);
+  let c: u32 = 0;
+  for (; c + 4 <= count; c += 4) {
     const v = f32x4.mul(f32x4.mul(v128.load(x + c * 4), scale), v128.load(weight + c * 4));
     v128.store(out + c * 4, v);
   }
-  if (c < cols) {
-    const n = cols - c;
+  if (c < count) {
+    const n = count - c;
     const v = f32x4.mul(f32x4.mul(loadPart(x + c * 4, n), scale), loadPart(weight + c * 4, n));
     storePart(out + c * 4, v, n);
   }
@@ -73,11 +84,16 @@ export function glu(p: usize, thread: u32, threads: u32): void {
     const count = min<u32>(PIECE, half - from);
     const gate: usize = x + (r * half * 2 + from) * 4;
     const to: usize = out + (r * half + from) * 4;
-    if (activation == 0) gluPiece<Silu>(gate, gate + half * 4, to, count);
-    else if (activation == 1) gluPiece<Gelu>(gate, gate + half * 4, to, count);
-    else if (activation == 2) gluPiece<GeluTanh>(gate, gate + half * 4, to, count);
-    else gluPiece<Relu>(gate, gate + half * 4, to, count);
+    gluPart(activation, gate, gate + half * 4, to, count);
   }
+}
+
+/** `count` columns. */
+export function gluPart(activation: u32, gate: usize, up: usize, out: usize, count: u32): void {
+  if (activation == 0) gluPiece<Silu>(gate, up, out, count);
+  else if (activation == 1) gluPiece<Gelu>(gate, up, out, count);
+  else if (activation == 2) gluPiece<GeluTanh>(gate, up, out, count);
+  else gluPiece<Relu>(gate, up, out, count);
 }
 
 // The type parameter picks the activation when the kernel is compiled.

@@ -6,9 +6,10 @@
  */
 import {
   expand, floats1x1, floats1x2, floats2x1, floats4x1, integers1x1, integers1x2, integers2x1, integers4x1, panelDots,
-  panelOnce, panelRuns, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
+  panelOnce, panelRuns, panelScaled, panelWide, runBytes, s0, s1, s2, s3, s4, s5, s6, s7,
 } from './matmul-tiles';
 import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
+import { scalePanel } from './scale-panel';
 
 /** Bytes of weights a thread works on at a time when some rows share them: they stay in its caches. */
 // @ts-ignore: decorator
@@ -19,9 +20,15 @@ import { anyLarge, PANEL_ROWS, tileRows } from './quantize-rows';
  */
 // @ts-ignore: decorator
 @inline const CHUNK_ROWS: u32 = 264;
-/** Bytes at the end of a thread's panel for the sums of a tile. */
+/** From so many rows on it pays to make scales integers. */
+// @ts-ignore: decorator
+@inline const SCALED_ROWS: u32 = 32;
+const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);
+/** Bytes at the end of a thread's panel: the sums of a tile, and before them powers of two. */
 // @ts-ignore: decorator
 @inline const SUM_BYTES: u32 = 192;
+// @ts-ignore: decorator
+@inline const BY_BYTES: u32 = 64;
 
 /**
  * `out = x · Wᵀ · factor + bias (+ residual)`.
@@ -91,35 +98,67 @@ function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: 
   const xStride = load<u32>(p, 48);
   const high = tileRows(PANEL_ROWS);
   const tiles = row + (rows - row) / high * high;
+  const by = sums - BY_BYTES;
+  const added = panel + cols * (RELAXED && bits < 8 ? 8 : 16) + cols / group * 64;
+  if (load<u32>(p, 60) != 0) gatherResidual(p, first, row, tiles, added);
   for (let b = first; b < end; b++) {
     expand(bits, at + b * size, panel, cols, group, dtype);
+    let scaled = false;
+    if (RELAXED && !DOT && rows - row >= SCALED_ROWS && bits <= 4 && dtype != 0) {
+      scaled = scalePanel(panel, cols, group, by);
+      if (!scaled) expand(bits, at + b * size, panel, cols, group, dtype);
+    }
     for (let r = row; r < tiles; r += high) {
-      panelTile(panel, x + r * xStride, sums, cols, group, bits);
-      finish4(
-        p, r, b, 4, v128.load(sums), v128.load(sums, 16), v128.load(sums, 32), v128.load(sums, 48), v128.load(sums, 64),
-        v128.load(sums, 80), v128.load(sums, 96), v128.load(sums, 112),
-      );
-      if (DOT) {
-        finish(p, r + 4, b, v128.load(sums, 128), v128.load(sums, 144));
-        finish(p, r + 5, b, v128.load(sums, 160), v128.load(sums, 176));
-      }
+      const times = panelTile(panel, x + r * xStride, sums, cols, group, bits, scaled ? by : 0);
+      finishTile(p, r, high, b, times, sums, added + (r - row) * 64 + (b - first) * 32);
     }
   }
   if (tiles < rows) integerPiece(p, first, end, tiles, rows);
 }
 
+/**
+ * Rows `[row, end)` of what is added to two blocks from block `first` on, as far as there are whole blocks. One after another they would be
+ * waited for, each at the end of a tile; here the memory is asked for many at a time.
+ */
+function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): void {
+  const stride = load<u32>(p, 56);
+  const column = first * 8;
+  const columns = load<u32>(p, 8) - column;
+  if (columns < 8) return;
+  let at = load<u32>(p, 60) + row * stride + column * 4;
+  const two = columns >= 16;
+  for (let r = row; r < end; r++, at += stride, to += 64) {
+    v128.store(to, v128.load(at));
+    v128.store(to, v128.load(at, 16), 16);
+    if (two) {
+      v128.store(to, v128.load(at, 32), 32);
+      v128.store(to, v128.load(at, 48), 48);
+    }
+  }
+}
+
+/** The sums of a tile; what they are to be multiplied with. `by`: see scale-panel.ts, 0 if the scales of the panel are floats. */
 // @ts-ignore: decorator
-@inline function panelTile(panel: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32): void {
+@inline function panelTile(
+  panel: usize, x: usize, sums: usize, cols: u32, group: u32, bits: u32, by: usize,
+): usize {
   if (DOT) panelDots(panel, x, sums, cols, group, bits, 0);
   else if (!RELAXED) panelWide(panel, x, sums, cols, group, bits, 0);
   else {
     const bytes = group * 8;
     let run = min(runBytes(bits), bytes);
+    const nibbles = bits == 4 || bits == 8;
+    const large = (by != 0 || (nibbles && run < bytes)) && anyLarge(x, cols, group);
     // Most codes are so small that 64 columns with nibbles fit.
-    if ((bits == 4 || bits == 8) && run < bytes && !anyLarge(x, cols, group)) run *= 2;
-    if (run == bytes && bits < 8) panelOnce(panel, x, sums, cols, group, bits, run);
-    else panelRuns(panel, x, sums, cols, group, bits, run);
+    if (nibbles && run < bytes && !large) run *= 2;
+    if (run == bytes && by != 0 && !large) {
+      panelScaled(panel, x, sums, cols, group, bits, run);
+      return by;
+    }
+    if (run == bytes && by == 0 && bits < 8) panelOnce(panel, x, sums, cols, group, bits, run);
+    else panelRuns(panel, x, sums, cols, group, bits, run, by);
   }
+  return ONES;
 }
 
 // @ts-ignore: decorator
@@ -249,6 +288,42 @@ function finish4(
   }
   v128.store(at, a);
   v128.store(at, b, 16);
+}
+
+/**
+ * Writes the results of a tile of `n` rows and a block from its sums, times 8 floats at `times`. `added`: what is added to the first of whole blocks, 64 bytes a row
+ * (gatherResidual).
+ */
+function finishTile(p: usize, row: u32, n: u32, block: u32, times: usize, sums: usize, added: usize): void {
+  const column = block * 8;
+  const end = sums + n * 32;
+  if (load<u32>(p, 8) - column < 8) {
+    const t0 = v128.load(times);
+    const t1 = v128.load(times, 16);
+    for (; sums != end; sums += 32, row++) {
+      finish(p, row, block, f32x4.mul(v128.load(sums), t0), f32x4.mul(v128.load(sums, 16), t1));
+    }
+    return;
+  }
+  const stride = load<u32>(p, 56);
+  let at = load<u32>(p, 52) + row * stride + column * 4;
+  const factors = load<u32>(p, 32) + column * 4;
+  const biases = load<u32>(p, 36) + column * 4;
+  const c0 = f32x4.mul(v128.load(factors), v128.load(times));
+  const c1 = f32x4.mul(v128.load(factors, 16), v128.load(times, 16));
+  const d0 = v128.load(biases);
+  const d1 = v128.load(biases, 16);
+  if (load<u32>(p, 60) == 0) {
+    for (; sums != end; sums += 32, at += stride) {
+      v128.store(at, f32x4.add(f32x4.mul(v128.load(sums), c0), d0));
+      v128.store(at, f32x4.add(f32x4.mul(v128.load(sums, 16), c1), d1), 16);
+    }
+  } else {
+    for (; sums != end; sums += 32, at += stride, added += 64) {
+      v128.store(at, f32x4.add(f32x4.add(f32x4.mul(v128.load(sums), c0), d0), v128.load(added)));
+      v128.store(at, f32x4.add(f32x4.add(f32x4.mul(v128.load(sums, 16), c1), d1), v128.load(added, 16)), 16);
+    }
+  }
 }
 
 /** Writes the 8 results of a row and a block. */

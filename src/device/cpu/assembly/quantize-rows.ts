@@ -1,3 +1,5 @@
+import { gluPart, normPart, normScale } from './elementwise';
+
 /** From so many rows on the products unpack weights to panels: where that begins to pay. */
 // @ts-ignore: decorator
 @inline export const PANEL_ROWS: u32 = DOT ? 12 : 8;
@@ -17,9 +19,12 @@
  * (with a row of anything where there are 3). A tile of h rows: for every 4 columns those codes of each row (i8 with
  * relaxed SIMD, i16 without); then for every group `[f32 scale, f32 Σ codes]` of each row; then, where sums are of 16
  * bits, for every group 4 bytes, one a row: 0 if the codes are small enough for sums of 64 columns with nibbles to fit
- * (most are). A group that holds a NaN or an infinity gets the scale NaN: the row's results are NaN, and no other row's.
+ * (most are), and the scale is neither tiny nor huge. A group that holds a NaN or an infinity gets the scale NaN: the row's results are NaN, and no other row's.
  *
- * [rowCountAt, x, cols, group, out, bytes of a row]
+ * The rows are x, or made of x on the way, a group at a time, in what a thread has in `spare`: their norm (`kind` 1) or a
+ * glu of 2 · cols columns (2 and its activation).
+ *
+ * [rowCountAt, x, cols, group, out, bytes of a row; kind, weight, eps, spare, bytes of it for each thread]
  */
 export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p));
@@ -28,10 +33,14 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   const group = load<u32>(p, 12);
   const out = load<u32>(p, 16);
   const stride = load<u32>(p, 20);
+  const kind = load<u32>(p, 24);
+  const spare: usize = load<u32>(p, 36) + thread * load<u32>(p, 40);
   const groups = cols / group;
   const most = tileRows(rows);
   const all = rows * groups;
   const end = <u32>((<u64>all * (thread + 1)) / threads);
+  let scaled: u32 = rows;
+  let scale: f32 = 0;
   for (let i = <u32>((<u64>all * thread) / threads); i < end; i++) {
     const row = i / groups;
     const g = i - row * groups;
@@ -49,7 +58,20 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
     const codes = tile + ((g * group >> 2) * high + r) * width;
     const metas = tile + (cols >> 2) * high * width;
     const meta = metas + (g * high + r) * 8;
-    const large = quantizeGroup(x + (row * cols + g * group) * 4, group, codes, high * width, meta);
+    let from: usize = x + (row * cols + g * group) * 4;
+    if (kind == 1) {
+      if (scaled != row) {
+        scale = normScale(x + row * cols * 4, cols, load<f32>(p, 32));
+        scaled = row;
+      }
+      normPart(from, load<u32>(p, 28) + g * group * 4, scale, spare, group);
+      from = spare;
+    } else if (kind > 1) {
+      from += row * cols * 4;
+      gluPart(kind - 2, from, from + cols * 4, spare, group);
+      from = spare;
+    }
+    const large = quantizeGroup(from, group, codes, high * width, meta);
     if (RELAXED && !DOT) store<u8>(metas + groups * high * 8 + g * 4 + r, large ? 1 : 0);
   }
 }
@@ -59,12 +81,10 @@ export function anyLarge(x: usize, cols: u32, group: u32): bool {
   const groups = cols / group;
   let at = x + cols * 4 + groups * 32;
   const end = at + groups * 4;
-  let any: u32 = 0;
-  do {
-    any |= load<u32>(at);
-    at += 4;
-  } while (at != end);
-  return any != 0;
+  let any = i32x4.splat(0);
+  for (; at + 16 <= end; at += 16) any = v128.or(any, v128.load(at));
+  for (; at < end; at += 4) any = v128.or(any, v128.load32_zero(at));
+  return v128.any_true(any);
 }
 
 /** `step`: bytes from the codes of 4 columns to those of the next 4. True if they are large, as said above. */
@@ -117,6 +137,7 @@ function quantizeGroup(x: usize, group: u32, codes: usize, step: usize, meta: us
   sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
   store<f32>(meta, usable ? top / <f32>127 : top < 1 ? 0 : NaN);
   store<f32>(meta, <f32>i32x4.extract_lane(sums, 0), 4);
+  if (top != 0 && !(top > 1e-16 && top < 1e16)) return true;
   return max(i32x4.extract_lane(largest, 0), i32x4.extract_lane(largest, 1)) > 32767 / 15;
 }
 
