@@ -4,7 +4,14 @@ import { setFlagsFromString } from 'node:v8';
 import { Worker } from 'node:worker_threads';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { PRECISIONS, type Precision } from '../device.js';
-import type { AffineBits, FloatDtype, MatrixFormat, MatrixSource, VectorSource } from '../weights.js';
+import type {
+  AffineBits,
+  FloatDtype,
+  GroupSize,
+  MatrixFormat,
+  MatrixSource,
+  VectorSource,
+} from '../weights.js';
 import { AFFINE_BITS, GROUP_SIZES, rowDataBytes, rowScaleBytes } from '../weights.js';
 import { commandWords, f32Word, writeCommands } from './command.js';
 import { enableRelaxedSimd } from './kernels.js';
@@ -117,7 +124,7 @@ function testMatrix(rows: number, cols: number, format: MatrixFormat, seed: numb
  * Three blocks of 8 rows: scales near each other (signed, one group and one row of zeros), scales too far apart for integers of 14
  * bits, and biases far beyond the scales.
  */
-function scaledMatrix(cols: number, bits: AffineBits, groupSize: number, dtype: FloatDtype): MatrixSource {
+function scaledMatrix(cols: number, bits: AffineBits, groupSize: GroupSize, dtype: FloatDtype): MatrixSource {
   const next = random(bits * groupSize);
   const rows = 24;
   const groups = cols / groupSize;
@@ -434,7 +441,7 @@ describe('32-bit sums', () => {
 });
 
 describe.each(BUILDS)('what goes with a product, %s', (build) => {
-  const affine = (bits: AffineBits, groupSize: 32 | 64 | 128, dtype: FloatDtype): MatrixFormat => ({
+  const affine = (bits: AffineBits, groupSize: GroupSize, dtype: FloatDtype): MatrixFormat => ({
     kind: 'affine',
     bits,
     groupSize,
