@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { createCpuDevice } from '../../src/device/cpu/index.js';
+import type { Device } from '../../src/device/device.js';
 import type { HostConfig, HostInfo } from '../../src/engine/messages.js';
 import type { ChoiceEvent } from '../../src/engine/sequence.js';
 import type { EngineStats } from '../../src/engine/types.js';
@@ -16,6 +17,7 @@ import { tokenRules } from '../../src/sampling/token-rules.js';
 import { loadFolder, MODEL_FIXTURES, Runner } from '../parity/runner.js';
 import { seeded } from './core-harness.js';
 import { loadTiny } from './tiny-host.js';
+import { Watch } from './watched-device.js';
 
 const WINDOW = 64;
 const BATCH = 32;
@@ -44,10 +46,14 @@ class Asker implements AsyncDisposable {
   readonly #open: Open;
   #next = 1;
 
-  static async open(model: string, options: Partial<HostConfig> = {}): Promise<Asker> {
+  static async open(
+    model: string,
+    options: Partial<HostConfig> = {},
+    wrap: (device: Device) => Device = (device) => device,
+  ): Promise<Asker> {
     const open: Open = new Map();
     const host = await loadTiny(
-      await createCpuDevice({ threads: 1 }),
+      wrap(await createCpuDevice({ threads: 1 })),
       {
         weights: { kind: 'folder', path: join(MODEL_FIXTURES, model) },
         maxContext: 512,
@@ -203,6 +209,22 @@ describe('a tiny Mistral with a window of 64', () => {
       const said = await Promise.all(prompts.map((prompt) => tight.ask(prompt, options)));
       expect(ids(said)).toEqual(ids(solo));
       expect(tight.stats().preemptions).toBeGreaterThan(0);
+    }
+  });
+
+  it('nothing that a step reads is given away under it', async () => {
+    for (const prefixCache of [false, true]) {
+      const watch = new Watch(WINDOW);
+      await using asker = await Asker.open(
+        'mistral-window',
+        { ...(await poolOf(3 * most)), maxRows: 8, prefixCache },
+        (device) => watch.wrap(device),
+      );
+      const lengths = [5, 61, 130, 40, 90, 63, 200, 9, 77, 30, 64, 250];
+      const prompts = lengths.map((length, i) => BASE.slice(i, i + length));
+      await Promise.all(prompts.map((prompt, i) => asker.ask(prompt, { maxTokens: 90 + i })));
+      expect(watch.faults).toEqual([]);
+      expect(watch.ahead).toBeGreaterThan(100);
     }
   });
 

@@ -7,10 +7,10 @@ import type { StepInputs } from '../../src/device/step.js';
 interface Watched {
   /** Slots and how many of their positions the step reads or writes. */
   readonly reach: Map<number, number>;
-  /** Blocks the step reads or writes, with the slots that do. */
-  readonly blocks: Map<number, Set<number>>;
-  /** Blocks the step writes, with the slot that does. */
-  readonly written: Map<number, number>;
+  /** Blocks the step reads or writes, with the slots that do and as which block of theirs. */
+  readonly blocks: Map<number, Set<string>>;
+  /** Blocks the step writes, likewise. */
+  readonly written: Map<number, string>;
 }
 
 export class Watch {
@@ -24,8 +24,16 @@ export class Watch {
   /** Blocks that conversions under way read or write. */
   readonly #converting: Set<number>[] = [];
   conversions = 0;
+  /** As which block of a sequence a block was written last. */
+  readonly #writtenAs = new Map<number, number>();
+  readonly #window: number;
   readonly #tables: number[][] = [];
   #blockTokens = 16;
+
+  /** `window`: tokens that every layer sees; blocks before it are not read. */
+  constructor(window = Number.POSITIVE_INFINITY) {
+    this.#window = window;
+  }
 
   wrap(device: Device): Device {
     return {
@@ -52,7 +60,12 @@ export class Watch {
       storage: inner.storage,
       dispose: () => inner.dispose(),
       prepare: (use) => inner.prepare(use),
-      copy: (from, to) => inner.copy(from, to),
+      copy: (from, to) => {
+        from.forEach((block, i) => {
+          this.#writtenAs.set(to[i]!, this.#writtenAs.get(block)!);
+        });
+        return inner.copy(from, to);
+      },
       read: (blocks) => inner.read(blocks),
       write: (blocks, bytes) => inner.write(blocks, bytes),
       convert: (from, to) => {
@@ -111,8 +124,8 @@ export class Watch {
 
   #record(inputs: StepInputs): Watched {
     const reach = new Map<number, number>();
-    const blocks = new Map<number, Set<number>>();
-    const written = new Map<number, number>();
+    const blocks = new Map<number, Set<string>>();
+    const written = new Map<number, string>();
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const slot = inputs.seqSlot[s]!;
       const end = inputs.seqPosition[s]! + inputs.seqLength[s]!;
@@ -121,17 +134,26 @@ export class Watch {
       const table = this.#tables[slot]!;
       if (table.length < needed) this.faults.push(`slot ${slot} has ${table.length} blocks, needs ${needed}`);
       const first = Math.floor(inputs.seqPosition[s]! / this.#blockTokens);
-      for (const [index, block] of table.slice(0, needed).entries()) {
-        const slots = blocks.get(block) ?? new Set();
-        blocks.set(block, slots.add(slot));
-        if (index >= first) written.set(block, slot);
+      const oldest = Math.max(0, inputs.seqPosition[s]! - this.#window + 1);
+      for (let index = Math.floor(oldest / this.#blockTokens); index < needed; index++) {
+        const block = table[index]!;
+        const reader = `${slot}, block ${index},`;
+        blocks.set(block, (blocks.get(block) ?? new Set()).add(reader));
+        if (index >= first) {
+          written.set(block, reader);
+          this.#writtenAs.set(block, index);
+        } else if (this.#window < Number.POSITIVE_INFINITY && this.#writtenAs.get(block) !== index)
+          this.faults.push(
+            `${reader} reads block ${block}, which is ${this.#writtenAs.get(block)} of another`,
+          );
       }
     }
     // Many may read a block, and then nobody writes to it: not in this step, nor while earlier ones are under way.
-    for (const [block, slot] of written)
+    for (const [block, writer] of written)
       for (const step of [{ blocks }, ...this.#flight])
         for (const reader of step.blocks.get(block) ?? [])
-          if (reader !== slot) this.faults.push(`slot ${slot} writes block ${block} that ${reader} reads`);
+          if (reader !== writer)
+            this.faults.push(`slot ${writer} writes block ${block} that ${reader} reads`);
     return { reach, blocks, written };
   }
 }
