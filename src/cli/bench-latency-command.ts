@@ -30,7 +30,7 @@ export function addBenchLatencyCommand(benchCommand: Command): void {
     .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2))
     .option('--rows <n>', 'rows that decode', integer(1), 8)
     .option('--prompt <tokens>', 'length of the prompt beside them', integer(16), 4096)
-    .option('--window <ms>', 'how long rates are measured', integer(50), 2000)
+    .option('--window <ms>', 'how long rows decode before the prompt comes', integer(50), 2000)
     .option('--json', 'print as JSON');
   addEngineFlags(command);
   command.addHelpText(

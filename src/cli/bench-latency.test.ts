@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { abortRates, stretchRate } from './bench-latency.js';
+import { abortRates, besideRates, stretchRate } from './bench-latency.js';
 
 /** Times of so many tokens that come every `gap` milliseconds. */
 const every = (gap: number, count: number, from = 0): number[] =>
@@ -29,4 +29,19 @@ it('abortRates compare the same tokens of both streams', () => {
   const { solo, of2, after, back } = abortRates(alone, stays, 8);
   expect([solo, of2, after]).toEqual([1000 / 11, 50, 80]);
   expect(back).toBeCloseTo(0.88, 9);
+});
+
+it('besideRates compare the same tokens of rows, alone and beside a prompt', () => {
+  // Tokens of 5 ms, then of 10 while the prompt is computed, one of them of 30; alone 5 throughout.
+  const beside = [...every(5, 21), ...every(10, 5, 110), ...every(10, 5, 180), 1000];
+  const { rowsAlone, rowsBeside, rateKept, longestGapMs, longestGapAtMs } = besideRates(
+    [beside, beside],
+    [every(5, 40), every(5, 40)],
+    101,
+    225,
+  );
+  expect(rowsAlone).toBeCloseTo(400, 9);
+  expect(rowsBeside).toBeCloseTo((2 * 9000) / 110, 9);
+  expect(rateKept).toBeCloseTo(rowsBeside / 400, 9);
+  expect([longestGapMs, longestGapAtMs]).toEqual([30, 49]);
 });

@@ -7,7 +7,7 @@ export interface LatencyCase {
   readonly rows: number;
   /** Tokens of the prompt that comes beside them. */
   readonly prompt: number;
-  /** Milliseconds over which rates are measured. */
+  /** Milliseconds that rows have decoded before it comes. */
   readonly windowMs: number;
 }
 
@@ -16,12 +16,13 @@ export interface LatencyResult extends LatencyCase {
   readonly ttftMs: number;
   /** Its time to the first token beside the rows, over that alone. */
   readonly ttftRatio: number;
-  /** Tokens a second of all rows, alone and while the prompt was computed. */
+  /** Tokens a second of all rows, of the same tokens: alone, and while the prompt was computed. */
   readonly rowsAlone: number;
   readonly rowsBeside: number;
   readonly rateKept: number;
-  /** Longest time between two tokens of a row meanwhile. */
+  /** Longest time between two tokens of a row meanwhile, and how long after the prompt came it began. */
   readonly longestGapMs: number;
+  readonly longestGapAtMs: number;
   /** Tokens a second of one stream: alone, beside another, and after that one was aborted. */
   readonly abort: AbortRates;
 }
@@ -113,40 +114,58 @@ export async function measureLatency(engine: Engine, one: LatencyCase): Promise<
   await ttft(900);
   const soloTtftMs = await ttft(901);
 
-  const streams = Array.from({ length: rows }, (_, row) => new Timed(engine, SHORT, row));
+  const decode = (): Timed[] => Array.from({ length: rows }, (_, row) => new Timed(engine, SHORT, row));
+  const streams = decode();
   await Promise.all(streams.map((stream) => stream.first()));
-  const rate = (from: number, to: number): number =>
-    (1000 * streams.reduce((sum, { times }) => sum + times.filter((t) => t > from && t <= to).length, 0)) /
-    (to - from);
-  await pause(windowMs / 4);
-  const from = performance.now();
   await pause(windowMs);
-  const before = rate(from, performance.now());
   const sent = performance.now();
   const long = new Timed(engine, prompt, 902, 1);
   const first = await long.first();
-  const rowsBeside = rate(sent, first);
-  const gaps = streams.flatMap(({ times }) => {
-    const own = times.filter((t) => t > sent && t <= first);
-    return own.slice(1).map((t, i) => t - own[i]!);
-  });
-  // Sequences that grow get slower by themselves: a step alone would have taken the mean of what it took before and after.
-  await pause(windowMs / 4);
-  const again = performance.now();
-  await pause(windowMs);
-  const rowsAlone = 2 / (1 / before + 1 / rate(again, performance.now()));
   await Promise.all(streams.map((stream) => stream.stop()));
+  // Sequences that grow get slower by themselves: so the same tokens again, with nothing beside them.
+  const alone = decode();
+  const wanted = streams.map(({ times }) => times.filter((t) => t <= first).length);
+  await Promise.all(alone.map((stream, row) => stream.reached(wanted[row]!)));
+  await Promise.all(alone.map((stream) => stream.stop()));
   return {
     ...one,
     soloTtftMs,
     ttftMs: first - sent,
     ttftRatio: (first - sent) / soloTtftMs,
-    rowsAlone,
-    rowsBeside,
-    rateKept: rowsBeside / rowsAlone,
-    longestGapMs: gaps.reduce((longest, gap) => Math.max(longest, gap), 0),
+    ...besideRates(
+      streams.map(({ times }) => times),
+      alone.map(({ times }) => times),
+      sent,
+      first,
+    ),
     abort: await measureAbort(engine),
   };
+}
+
+/** Of rows that had something beside them from `sent` to `first`: their rate then, that of the same tokens alone, the longest gap. */
+export function besideRates(
+  beside: readonly (readonly number[])[],
+  alone: readonly (readonly number[])[],
+  sent: number,
+  first: number,
+): Pick<LatencyResult, 'rowsAlone' | 'rowsBeside' | 'rateKept' | 'longestGapMs' | 'longestGapAtMs'> {
+  let rowsAlone = 0;
+  let rowsBeside = 0;
+  let longestGapMs = 0;
+  let longestGapAtMs = 0;
+  for (const [row, times] of beside.entries()) {
+    const from = times.findIndex((t) => t > sent);
+    const to = times.findLastIndex((t) => t <= first);
+    const rate = (of: readonly number[]): number => (1000 * (to - from)) / (of[to]! - of[from]!);
+    if (from < 0 || to <= from) continue;
+    rowsBeside += rate(times);
+    rowsAlone += rate(alone[row]!);
+    for (let i = from; i < to; i++) {
+      const gap = times[i + 1]! - times[i]!;
+      if (gap > longestGapMs) [longestGapMs, longestGapAtMs] = [gap, times[i]! - sent];
+    }
+  }
+  return { rowsAlone, rowsBeside, rateKept: rowsBeside / rowsAlone, longestGapMs, longestGapAtMs };
 }
 
 async function measureAbort(engine: Engine): Promise<AbortRates> {

@@ -72,7 +72,7 @@ export function addEngineFlags(command: Command): Command {
     )
     .option(
       '--target-itl <ms>',
-      'what a step with generating rows may take, prompt chunks shrink accordingly; 0 for any time (default: 50; 200 on a CPU)',
+      'what a step with generating rows may take, prompt chunks shrink accordingly; 0 for any time (default: 100; 200 on a CPU)',
       number(0, 1e6),
     )
     .option('--kv-memory <size>', 'bytes for the KV cache, e.g. 8GiB', bytes)

@@ -90,7 +90,7 @@ export function addSimulateCommand(program: Command): void {
     .option('--max-queue <n>', 'requests that may wait', integer(0), 256)
     .option(
       '--target-itl <ms>',
-      'what a step with generating rows may take; 0 for any time (default: 50; 200 with --machine cpu)',
+      'what a step with generating rows may take; 0 for any time (default: 100; 200 with --machine cpu)',
       number(0, 1e6),
     );
   command.optionsGroup('Options:');
@@ -127,7 +127,7 @@ async function runSimulation(trace: string | undefined, flags: SimulateFlags): P
   const { maxRows, maxQueue } = flags;
   const limits = {
     maxBatchTokens: flags.maxBatchTokens ?? (kind === 'cpu' ? 256 : 2048),
-    targetItlMs: flags.targetItl ?? (kind === 'cpu' ? 200 : 50),
+    targetItlMs: flags.targetItl ?? (kind === 'cpu' ? 200 : 100),
   };
   const scheduler = schedulerConfig(limits, kind, 16, 0);
   const machine = flags.costs ?? MACHINES[flags.machine];

@@ -33,9 +33,9 @@ export const ATTENTION_TILE = 16;
  * A step with few tiles has each of them walked by several workgroups, a part of the positions each: as many parts as keep within
  * so many workgroups, but no more than `MOST_PARTS`, of so many positions at least.
  */
-export const TILE_WORKGROUPS = 1024;
+export const TILE_WORKGROUPS = 2048;
 export const PART_POSITIONS = 512;
-export const MOST_PARTS = 8;
+export const MOST_PARTS = 16;
 
 const HEADER = 3;
 const OUTPUT = 3;
