@@ -1,6 +1,6 @@
 // What kernels can count on: operations a cycle, tiles through workgroup memory into matrices, streams of codes.
 //
-//   node bench/webgpu-ceilings.mjs [--only operations,staging,streams,matrices] [--ghz 1.98] [--sms 132]
+//   node bench/webgpu-ceilings.mjs [--only operations,occupancy,staging,streams,matrices] [--ghz 1.98] [--sms 132]
 //
 // Needs a GPU with f16 and subgroup matrices of 16 × 16 × 16. Clock and number of multiprocessors are an H200's unless
 // given; WebGPU tells neither.
@@ -9,7 +9,7 @@ import { Bench, openDevice } from './webgpu-harness.mjs';
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
-const only = option('--only', 'operations,staging,streams,matrices').split(',');
+const only = option('--only', 'operations,occupancy,staging,streams,matrices').split(',');
 const cyclesPerUs = Number(option('--ghz', '1.98')) * 1000;
 const sms = Number(option('--sms', '132'));
 const opened = await openDevice();
@@ -66,6 +66,60 @@ if (only.includes('operations')) {
     const us = await time({ bindings: ['out'], workgroups: [workgroups, 1, 1], wgsl });
     const operations = workgroups * 8 * loops * unroll * chains;
     console.log(`${name.padEnd(26)} ${(operations / sms / (us * cyclesPerUs)).toFixed(2)} a cycle`);
+  }
+}
+
+// --- workgroups that a multiprocessor keeps going at once, by their workgroup memory; and loads beside barriers
+
+if (only.includes('occupancy')) {
+  const each = 32;
+  for (const kib of [1, 4, 8, 12, 16, 24, 32, 46]) {
+    const words = kib * 256;
+    // Nothing but waiting: each word says where the next one is.
+    const wgsl = `@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+var<workgroup> next: array<u32, ${words}>;
+@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) lid: u32) {
+  for (var i = lid; i < ${words}u; i += 64u) { next[i] = (i + 37u) % ${words}u; }
+  workgroupBarrier();
+  var i = lid;
+  for (var t = 0u; t < 2000u; t++) { i = next[i]; }
+  if (i == ${words}u) { out[0] = 1.0; }
+}`;
+    const one = await time({ bindings: ['out'], workgroups: [sms, 1, 1], wgsl });
+    const many = await time({ bindings: ['out'], workgroups: [sms * each, 1, 1], wgsl });
+    console.log(
+      `workgroups of ${kib} KiB: ${((each * one) / many).toFixed(1)} of them at once on a multiprocessor`,
+    );
+  }
+  const data = bench.buffer(2 ** 28);
+  for (const [name, load, barriers] of [
+    ['work', false, false],
+    ['work, a load on its way', true, false],
+    ['work, a load on its way, two barriers', true, true],
+  ]) {
+    const barrier = barriers ? 'workgroupBarrier();' : '';
+    const turns = 200;
+    const wgsl = `@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> data: array<vec4<u32>>;
+var<workgroup> met: array<f32, 64>;
+@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) lid: u32, @builtin(workgroup_id) w: vec3<u32>) {
+  var at = w.x * 4096u + lid; var now = vec4<u32>(); var sum = 1.0; met[lid] = 0.0;
+  for (var t = 0u; t < ${turns}u; t++) {
+    var next = vec4<u32>(t);
+    ${load ? 'next = data[(at + t * 262148u) & 0xffffffu];' : ''}
+    ${barrier}
+    ${count(300)
+      .map(() => 'sum = fma(sum, 1.0001, 0.5);')
+      .join(' ')}
+    met[lid] = sum + f32(now.x ^ now.y ^ now.z ^ now.w);
+    ${barrier}
+    sum += met[lid ^ 1u] * 1e-9;
+    now = next;
+  }
+  if (sum == 12345.0) { out[0] = sum; }
+}`;
+    const us = await time({ bindings: ['out', 'data'], workgroups: [sms, 1, 1], wgsl }, { data });
+    console.log(`${name}: ${((us * cyclesPerUs) / turns).toFixed(0)} cycles a turn`);
   }
 }
 

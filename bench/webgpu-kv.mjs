@@ -212,7 +212,7 @@ function makePrompt(shape, length, position) {
   return {
     shape: { ...shape, blockTokens: BLOCK, maxBlocksPerSlot: blocks, maxItems: 0, rows: allRows(blocks) },
     place: { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: BLOCK, blocks },
-    facts: { tokens: length, outputs: 0, sequences: 1, items: 0, itemRows: 0, tiles },
+    facts: { tokens: length, outputs: 0, sequences: 1, items: 0, itemRows: 0, tiles, tileParts: 1 },
     positions: count(length).map((i) => position + i),
     tables,
     step,
