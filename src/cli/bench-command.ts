@@ -1,17 +1,15 @@
 /** `kvant bench`: prefill and decode rates, of a model or of the shapes of one with random weights. */
-import { type Command, Option } from 'commander';
-import { KvantError } from '../errors.js';
-import { shapeNames } from '../models/shapes.js';
+import type { Command } from 'commander';
 import type { BenchResult } from './bench-cases.js';
+import { addBenchCompareCommand } from './bench-compare-command.js';
+import { addShapeFlags, openBenchEngine, requireTarget, type ShapeFlags } from './bench-engine.js';
 import { addBenchKvCommand } from './bench-kv-command.js';
 import { addBenchLatencyCommand } from './bench-latency-command.js';
 import { addBenchSamplerCommand } from './bench-sampler-command.js';
-import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
+import { addEngineFlags, type EngineFlags, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
 
-interface BenchFlags extends EngineFlags {
-  readonly shapes?: string;
-  readonly vocab?: number;
+interface BenchFlags extends EngineFlags, ShapeFlags {
   readonly rows: readonly number[];
   readonly prompt: readonly number[];
   readonly generate: number;
@@ -20,17 +18,13 @@ interface BenchFlags extends EngineFlags {
 }
 
 export function addBenchCommand(program: Command): void {
-  const command = program
-    .command('bench [model]')
-    .description(
-      'Measures prefill and decode for every combination of --rows and --prompt, on a model, or on named shapes with random weights.',
-    )
-    .addOption(
-      new Option('--shapes <name>', `random weights in the sizes of: ${shapeNames().join(', ')}`).choices(
-        shapeNames(),
+  const command = addShapeFlags(
+    program
+      .command('bench [model]')
+      .description(
+        'Measures prefill and decode for every combination of --rows and --prompt, on a model, or on named shapes with random weights.',
       ),
-    )
-    .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2))
+  )
     .option('--rows <list>', 'sequences side by side', integers(1), [1])
     .option('--prompt <list>', 'tokens of a prompt', integers(1), [512])
     .option('--generate <n>', 'tokens that each row generates', integer(2), 128)
@@ -42,6 +36,7 @@ export function addBenchCommand(program: Command): void {
   addBenchKvCommand(command);
   addBenchSamplerCommand(command);
   addBenchLatencyCommand(command);
+  addBenchCompareCommand(command);
   command.addHelpText(
     'after',
     `
@@ -55,34 +50,10 @@ Examples:
 }
 
 async function bench(model: string | undefined, flags: BenchFlags): Promise<void> {
-  if ((model === undefined) === (flags.shapes === undefined)) {
-    throw new KvantError('invalid-flags', 'One of a model and --shapes is needed.', {
-      kind: 'invalid-request',
-      fix: 'For example: kvant bench --shapes qwen3-0.6b --vocab 32000.',
-    });
-  }
+  requireTarget(model, flags, 'kvant bench');
   const longest = Math.max(...flags.prompt) + flags.generate + 1;
-  const given = engineOptions(flags);
-  const options = {
-    ...given,
-    maxRows: given.maxRows ?? Math.max(...flags.rows),
-    maxContext: given.maxContext ?? longest,
-    // Every prompt is computed, also one that came before.
-    prefixCache: false,
-    // Prefill is measured by itself: the first rows that decode do not hold the others’ prompts back.
-    targetItlMs: given.targetItlMs ?? 0,
-  };
-  const [{ loadEngine, loadShape }, { runCase }] = await Promise.all([
-    import('./load.js'),
-    import('./bench-cases.js'),
-  ]);
-  await using engine =
-    flags.shapes === undefined
-      ? await loadEngine(model ?? '', options)
-      : await loadShape(flags.shapes, {
-          ...options,
-          ...(flags.vocab === undefined ? {} : { vocab: flags.vocab }),
-        });
+  const { runCase } = await import('./bench-cases.js');
+  await using engine = await openBenchEngine(model, flags, Math.max(...flags.rows), longest);
   const { info } = engine;
   const head = {
     model: info.name,

@@ -13,6 +13,7 @@ import type { Workbench } from '../engine/workbench.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
 import { type Model, ropeTable } from '../models/load.js';
+import { everyRow, IN_FLIGHT, normals, oneSequence, timeSteps } from './bench-steps.js';
 
 export interface LaneSize {
   readonly rows: number;
@@ -21,9 +22,6 @@ export interface LaneSize {
   /** Prompt tokens, and those of a step of filling. */
   readonly chunk: number;
 }
-
-/** Steps under way at once, as the engine has them. */
-const IN_FLIGHT = 2;
 
 export class BenchLane implements AsyncDisposable {
   readonly plan: KvPlan;
@@ -78,7 +76,7 @@ export class BenchLane implements AsyncDisposable {
     const first = context - steps - warmUp;
     const limits = { tokens: rows, sequences: rows, outputs: rows };
     return this.#with(graph, limits, (program) =>
-      timeSteps(program, rows, steps, warmUp, (step, n) => {
+      timeSteps(program, new StepInputs(rows, rows, rows), steps, warmUp, (step, n) => {
         // The first tokens are any; each later one is what its row drew.
         everyRow(step, rows, first + n, n === 0 ? (row) => row + 1 : (row) => -(row + 1));
         step.outputCount = rows;
@@ -100,7 +98,9 @@ export class BenchLane implements AsyncDisposable {
     const limits = { tokens: rows, sequences: rows, outputs: 0 };
     return this.#with(graph, limits, (program) => {
       program.write(input, values);
-      return timeSteps(program, rows, steps, warmUp, (step) => everyRow(step, rows, context - 1, () => 1));
+      return timeSteps(program, new StepInputs(rows, rows, rows), steps, warmUp, (step) =>
+        everyRow(step, rows, context - 1, () => 1),
+      );
     });
   }
 
@@ -169,57 +169,6 @@ export class BenchLane implements AsyncDisposable {
   }
 }
 
-/** Seconds a step, over `steps` of them behind `warmUp` that do not count, two under way at once. */
-async function timeSteps(
-  program: Program,
-  rows: number,
-  steps: number,
-  warmUp: number,
-  fill: (step: StepInputs, n: number) => void,
-): Promise<number> {
-  const step = new StepInputs(rows, rows, rows);
-  let started = performance.now();
-  let last: Promise<unknown> = Promise.resolve();
-  for (let n = 0; n < warmUp + steps; n++) {
-    if (n === warmUp) {
-      await last;
-      started = performance.now();
-    }
-    fill(step, n);
-    const next = program.submit(step);
-    await last;
-    last = next;
-  }
-  await last;
-  return (performance.now() - started) / 1000 / steps;
-}
-
-/** One token of every row, at the same position. */
-function everyRow(step: StepInputs, rows: number, position: number, token: (row: number) => number): void {
-  step.clear();
-  step.tokenCount = rows;
-  step.sequenceCount = rows;
-  for (let row = 0; row < rows; row++) {
-    step.tokens[row] = token(row);
-    step.seqSlot[row] = row;
-    step.seqStart[row] = row;
-    step.seqLength[row] = 1;
-    step.seqPosition[row] = position;
-  }
-}
-
-function oneSequence(step: StepInputs, slot: number, position: number, tokens: number): StepInputs {
-  step.clear();
-  step.tokens.fill(1, 0, tokens);
-  step.tokenCount = tokens;
-  step.sequenceCount = 1;
-  step.seqSlot[0] = slot;
-  step.seqStart[0] = 0;
-  step.seqLength[0] = tokens;
-  step.seqPosition[0] = position;
-  return step;
-}
-
 function promptStep(
   step: StepInputs,
   position: number,
@@ -236,21 +185,4 @@ function promptStep(
   step.sampling.temperature[0] = 0;
   step.sampling.position[0] = position + tokens;
   return step;
-}
-
-/** Of mean 0 and variance 1, the same every time. */
-function normals(count: number): Float32Array {
-  const values = new Float32Array(count);
-  let state = 12345;
-  const uniform = (): number => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state + 1) / 2 ** 32;
-  };
-  for (let i = 0; i < count; i += 2) {
-    const radius = Math.sqrt(-2 * Math.log(uniform()));
-    const angle = 2 * Math.PI * uniform();
-    values[i] = radius * Math.cos(angle);
-    if (i + 1 < count) values[i + 1] = radius * Math.sin(angle);
-  }
-  return values;
 }

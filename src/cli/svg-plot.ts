@@ -1,4 +1,5 @@
 /** Plots as SVG text: points and lines over two axes, every point labelled if wished. No fonts, no scripts, no files. */
+import { CHARACTER, COLOURS, FONT, markup, round } from './svg-parts.js';
 
 export interface PlotPoint {
   readonly x: number;
@@ -28,19 +29,6 @@ export interface PlotOptions {
 const WIDTH = 960;
 const HEIGHT = 600;
 const EDGE = { left: 88, right: 24, top: 56, bottom: 92 };
-const FONT = 12;
-const CHARACTER = 6.7;
-/** Tells apart for most kinds of colour vision (Okabe and Ito). */
-const COLOURS = [
-  '#0072b2',
-  '#d55e00',
-  '#009e73',
-  '#cc79a7',
-  '#7a6a00',
-  '#56b4e9',
-  '#e69f00',
-  '#555555',
-] as const;
 
 interface Axis {
   readonly ticks: readonly { readonly at: number; readonly text: string }[];
@@ -213,12 +201,4 @@ function logAxis(low: number, high: number): Axis {
     return { at, text: at >= 0.001 && at < 1e5 ? String(Number(at.toPrecision(4))) : at.toExponential(0) };
   });
   return { ticks, place: (value) => (log(value) - from) / (to - from) };
-}
-
-function round(value: number): number {
-  return Math.round(value * 10) / 10;
-}
-
-function markup(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }
