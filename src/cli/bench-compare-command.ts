@@ -163,7 +163,7 @@ async function openFloors(model: string | undefined, flags: BenchCompareFlags): 
       ]);
       const { device } = await chooseDevice({ ...config, device: kind });
       await using _ = device;
-      return measureCeilings(device, counted.format, tell);
+      return await measureCeilings(device, counted.format, tell);
     },
   };
 }
