@@ -37,6 +37,12 @@ export async function runCase(engine: Engine, one: BenchCase, repeats: number): 
   return { ...middle, prefillTokensPerSecond: prefills[prefills.length >> 1]! };
 }
 
+/** Runs a case for so long: a GPU that idled takes a second or two to come to speed. */
+export async function warmUp(engine: Engine, one: BenchCase, ms: number): Promise<void> {
+  const end = performance.now() + ms;
+  while (performance.now() < end) await measure(engine, one);
+}
+
 /** One run. */
 export async function measure(engine: Engine, one: BenchCase): Promise<BenchResult> {
   const { rows, prompt, generate, sampling = () => ({}), monotonous = false } = one;

@@ -34,6 +34,8 @@ interface BenchCompareFlags extends EngineFlags, ShapeFlags {
 
 /** Fewer tokens of a row do not make a rate of decoding. */
 const LEAST_GENERATE = 16;
+/** A GPU is at work so long before anything counts. */
+const WARM_UP_MS = 2000;
 
 export function addBenchCompareCommand(benchCommand: Command): void {
   const command = addShapeFlags(
@@ -121,9 +123,11 @@ async function measureCases(
   signal: AbortSignal,
 ): Promise<{ info: EngineInfo; measured: BenchResult[] }> {
   const { rows, prompt, generate, repeats } = flags;
-  const { runCase } = await import('./bench-cases.js');
+  const { runCase, warmUp } = await import('./bench-cases.js');
   await using engine = await openBenchEngine(model, flags, Math.max(...rows), prompt + generate + 1);
   const measured: BenchResult[] = [];
+  const gpu = engine.info.device.kind === 'webgpu';
+  if (gpu) await warmUp(engine, { rows: rows[0] ?? 1, prompt, generate }, WARM_UP_MS);
   for (const [done, n] of rows.entries()) {
     signal.throwIfAborted();
     bar.update({ label: 'Measuring', done, total: rows.length, unit: 'cases', item: `${n} rows` });

@@ -115,6 +115,11 @@ describe('the report of kvant bench compare', () => {
     expect(new Set([a, b, c]).size).toBe(3);
     expect([d, e]).toEqual([a, c]);
     expect(svg).toContain('a &lt; b');
+    const alone = compareBars(report(null));
+    expect(svg).toContain('>peer<');
+    expect(
+      barsSvg({ title: '', subtitle: '', series: ['kvant', 'peer', 'floor'], groups: alone }),
+    ).not.toContain('>peer<');
     expect(svg).toContain('400 (ours 2.50 ×)');
     expect(svg).toContain('4,000 (bytes; ours 25 %)');
   });

@@ -31,6 +31,8 @@ export interface CompareResult {
   readonly ms: number;
   readonly peer: { readonly tokensPerSecond: number; readonly ratio: number } | null;
   readonly floor: Floor;
+  /** The whole run that the rate is taken from. */
+  readonly measured: BenchResult;
 }
 
 export interface CompareReport {
@@ -82,6 +84,7 @@ export function compared(
     ms: (1000 * tokens) / tokensPerSecond,
     peer: peer === null ? null : { tokensPerSecond: peer, ratio: tokensPerSecond / peer },
     floor: floorOf(work, ceilings, tokens, tokensPerSecond),
+    measured,
   };
 }
 

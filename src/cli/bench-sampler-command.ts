@@ -5,7 +5,7 @@ import type { DeviceInfo, DeviceKind } from '../device/device.js';
 import type { Engine } from '../engine/engine.js';
 import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
-import { type BenchCase, measure } from './bench-cases.js';
+import { type BenchCase, measure, warmUp } from './bench-cases.js';
 import { casesFor, GREEDY, type SamplerCase } from './bench-sampler-cases.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
@@ -163,12 +163,11 @@ async function measureSeries(
     sampling: one.sampling,
     monotonous,
   });
-  // Kernels are made, and the device warmed, before anything counts: a GPU that idled takes a second or two to come to speed.
+  // Kernels are made, and the device warmed, before anything counts.
   for (const one of cases) await measure(engine, caseOf(one, Math.min(8, generate)));
   const run = async (one: SamplerCase): Promise<number> =>
     (await measure(engine, caseOf(one, generate))).steadyStepMs;
-  const warm = performance.now() + WARM_UP_MS;
-  while (performance.now() < warm) await run(cases[0]!);
+  await warmUp(engine, caseOf(cases[0]!, generate), WARM_UP_MS);
   const turns = cases.map((): Turn[] => []);
   for (let round = 0; round < rounds; round++) {
     let before = await run(cases[0]!);

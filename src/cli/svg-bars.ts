@@ -56,6 +56,7 @@ export function barsSvg({ title, subtitle, series, groups }: BarOptions): string
   const height = y + EDGE.bottom - BETWEEN_GROUPS;
   let x = EDGE.left;
   for (const [i, name] of series.entries()) {
+    if (!groups.some(({ bars }) => bars.some((bar) => bar.series === i))) continue;
     parts.push(
       `<circle cx="${round(x + 5)}" cy="${height - 18}" r="5" fill="${COLOURS[i % COLOURS.length]}"/>`,
       `<text x="${round(x + 15)}" y="${height - 14}">${markup(name)}</text>`,
