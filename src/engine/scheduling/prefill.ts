@@ -25,11 +25,8 @@ import type {
   WaitingView,
 } from './step-plan.js';
 
-/**
- * Part of the time that prompts have however many rows decode. By this account 8 rows beside one prompt keep 79.5 % of their rate; on
- * a GPU a little more, because its long steps hide what the host does for the short ones.
- */
-export const LEAST_SHARE = 0.205;
+/** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 80 % of their rate. */
+export const LEAST_SHARE = 0.2;
 /** Decoding rows that one prompt weighs as much as: who decodes has something to read already. */
 export const PROMPT_WEIGHT = 1.9;
 /** Steps that prompts save up for a chunk, at most. */

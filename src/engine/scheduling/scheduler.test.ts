@@ -1,25 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { ALL_BLOCKS } from '../../kv/retention.js';
+import { LATENCY, newcomer, UNMEASURED } from '../../../test/engine/scheduler-views.js';
 import { type SchedulerConfig, StepPlan, schedule } from './scheduler.js';
 
-const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 };
-
-/** Steps may take any time. */
-const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0, window: 0, rowBlocks: ALL_BLOCKS };
 const NOTHING = { served: [0, 0], credit: 0, saving: 0 };
-
-const newcomer = (length: number) => ({
-  length,
-  computed: 0,
-  blocks: 0,
-  front: 0,
-  young: false,
-  held: false,
-  priority: 0,
-  share: 0,
-  arrival: 0,
-  deadline: Number.POSITIVE_INFINITY,
-});
 
 describe('schedule', () => {
   const config: SchedulerConfig = {

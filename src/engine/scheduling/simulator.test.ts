@@ -2,7 +2,6 @@
 import { describe, expect, it } from 'vitest';
 import { schedulerConfig } from '../host-options.js';
 import { type Arrival, poissonArrivals, uniform } from './arrivals.js';
-import { LEAST_SHARE } from './prefill.js';
 import { capacity, type Simulation, type SimulatorOptions, simulate } from './simulator.js';
 import { ttftBound } from './ttft-bound.js';
 
@@ -239,7 +238,7 @@ describe('one request', () => {
     }
   });
 
-  it('a 32k prompt leaves 8 decoding rows their part of the time and takes no more than 6 times as long as alone', () => {
+  it('a 32k prompt leaves 8 decoding rows 80 % of their rate and takes no more than 6 times as long as alone', () => {
     // Dear the further it comes: at 32k a token costs nine times what it did.
     const deep = { ...options, machine: { ...machine, depth: 0.0026 }, blocks: 30_000 };
     const long = request({ at: 1000, prompt: 32_000 });
@@ -250,7 +249,7 @@ describe('one request', () => {
     const beside = steps.filter(({ at }) => at > 1000 && at <= 1000 + ttftMs);
     const rate = beside.reduce((sum, { decoding }) => sum + decoding, 0) / ttftMs;
     const alone = 8 / (machine.fixed + 8 * machine.row);
-    expect(rate / alone).toBeGreaterThan(1 - LEAST_SHARE - 0.005);
+    expect(rate / alone).toBeGreaterThan(0.8);
     const smallest = machine.chunk + scheduler.minChunk * (machine.token + 32 * 0.0026);
     expect(most(beside.map(({ ms }) => ms))).toBeLessThan(scheduler.targetItl + smallest);
     // Without a target the prompt takes all there is.

@@ -1,6 +1,6 @@
 /** The scheduler over its small state space: every order of arrivals, stops and retirements that a few requests can have. */
 import { describe, expect, it } from 'vitest';
-import { ALL_BLOCKS } from '../../kv/retention.js';
+import { LATENCY, newcomer, UNMEASURED } from '../../../test/engine/scheduler-views.js';
 import { SAVING_STEPS } from './prefill.js';
 import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
 import type { StepCosts } from './step-plan.js';
@@ -63,24 +63,6 @@ interface Setup extends SchedulerConfig {
   /** What steps cost, as measured. */
   readonly costs?: StepCosts;
 }
-
-const UNMEASURED = { fixed: 0, row: 0, chunk: 0, token: 0, depth: 0 };
-
-/** Steps may take any time. */
-const LATENCY = { ageingMs: 2000, chunkTokens: 1, targetItl: 0, window: 0, rowBlocks: ALL_BLOCKS };
-
-const newcomer = (length: number) => ({
-  length,
-  computed: 0,
-  blocks: 0,
-  front: 0,
-  young: false,
-  held: false,
-  priority: 0,
-  share: 0,
-  arrival: 0,
-  deadline: Number.POSITIVE_INFINITY,
-});
 
 /** How often a row had to give way, and was converted, in all that was walked through. */
 let victims = 0;
