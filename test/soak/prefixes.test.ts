@@ -6,13 +6,13 @@ import { seeded } from '../engine/core-harness.js';
 import { loadOracle } from '../engine/engine-harness.js';
 import { expectFlat, heapUsed } from './heap.js';
 
-it('12,000 steps in a pool that is always full leave the heap flat', async () => {
+it('20,000 steps in a pool that is always full leave the heap flat', async () => {
   const { engine } = await loadOracle({ maxContext: 256, maxRows: 4 });
   const random = seeded(1);
   const system = Array.from({ length: 60 }, () => Math.floor(random() * 4000));
   const heaps: number[] = [];
   let window = 2000;
-  while ((await engine.stats()).steps < 12_000) {
+  while ((await engine.stats()).steps < 20_000) {
     await Promise.all(
       Array.from({ length: 8 }, (_, k) => {
         const own = Array.from({ length: 90 }, () => Math.floor(random() * 4000));

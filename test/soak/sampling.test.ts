@@ -1,6 +1,6 @@
 /**
  * Promise 3 for the sampler's row state: rows with every feature join, leave, are cancelled and give way for want of
- * memory; buffers, bytes and the heap are as they were whenever nothing runs. 20,000 steps; 200 where the GPU is one in
+ * memory; buffers, bytes and the heap are as they were whenever nothing runs. 40,000 steps; 200 where the GPU is one in
  * software.
  */
 import { describe, expect, it } from 'vitest';
@@ -28,7 +28,7 @@ const WAYS: readonly SamplingOptions[] = [
 ];
 
 describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state on $name', (spec) => {
-  const steps = spec.slow ? 200 : 20_000;
+  const steps = spec.slow ? 200 : 40_000;
 
   it(`${steps} steps leave nothing behind`, { timeout: 300_000 }, async () => {
     const random = seeded(21);
