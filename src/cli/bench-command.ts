@@ -1,11 +1,13 @@
 /** `kvant bench`: prefill and decode rates, of a model or of the shapes of one with random weights. */
 import type { Command } from 'commander';
 import type { BenchResult } from './bench-cases.js';
+import { addBenchCheckpointCommand } from './bench-checkpoint-command.js';
 import { addBenchCompareCommand } from './bench-compare-command.js';
 import { addShapeFlags, openBenchEngine, requireTarget, type ShapeFlags } from './bench-engine.js';
 import { addBenchKvCommand } from './bench-kv-command.js';
 import { addBenchLatencyCommand } from './bench-latency-command.js';
 import { addBenchSamplerCommand } from './bench-sampler-command.js';
+import { addBenchStartCommand } from './bench-start-command.js';
 import { addEngineFlags, type EngineFlags, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
 
@@ -37,6 +39,8 @@ export function addBenchCommand(program: Command): void {
   addBenchSamplerCommand(command);
   addBenchLatencyCommand(command);
   addBenchCompareCommand(command);
+  addBenchStartCommand(command);
+  addBenchCheckpointCommand(command);
   command.addHelpText(
     'after',
     `

@@ -102,18 +102,22 @@ export interface ShapeOptions {
  * @throws KvantError `shape-unknown`, listing the names
  * @example shapeConfig('qwen3-0.6b', { vocab: 32000 }).layers // 28
  */
-export function shapeConfig(name: string, { vocab }: ShapeOptions = {}): ModelConfig {
+export function shapeConfig(name: string, options: ShapeOptions = {}): ModelConfig {
+  return parseModelConfig(shapeFields(name, options), `shape ${name}`);
+}
+
+/**
+ * The fields of config.json for a named shape.
+ * @throws KvantError `shape-unknown`, listing the names
+ */
+export function shapeFields(name: string, { vocab }: ShapeOptions = {}): JsonObject {
   if (!Object.hasOwn(SHAPES, name))
     throw new KvantError('shape-unknown', `there is no shape ${JSON.stringify(name)}`, {
       kind: 'invalid-request',
       where: 'shapes',
       fix: `Use one of: ${shapeNames().join(', ')}.`,
     });
-  const fields: JsonObject = {
-    ...SHAPES[name as ShapeName],
-    ...(vocab === undefined ? {} : { vocab_size: vocab }),
-  };
-  return parseModelConfig(fields, `shape ${name}`);
+  return { ...SHAPES[name as ShapeName], ...(vocab === undefined ? {} : { vocab_size: vocab }) };
 }
 
 export const DEFAULT_SHAPE_FORMAT: MatrixFormat = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' };
