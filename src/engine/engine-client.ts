@@ -4,8 +4,9 @@ import { deserializeError, type KvantError } from '../errors.js';
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationStream, withResolvers } from './generation.js';
-import type { FromHost, HostConfig, HostInfo } from './messages.js';
+import type { FromHost, HostConfig, HostInfo, PackedEvents } from './messages.js';
 import type { CoreRequest } from './sequence.js';
+import { ToldOnce } from './told-once.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
 import type { EngineOptions, EngineStats } from './types.js';
 
@@ -14,6 +15,7 @@ export class EngineClient {
   readonly #options: EngineOptions;
   readonly #streams = new Map<number, GenerationStream>();
   readonly #queries = new Map<number, (stats: EngineStats | KvantError) => void>();
+  readonly #told = new ToldOnce();
   readonly #ready = withResolvers<HostInfo>();
   readonly #failed = withResolvers<KvantError>();
   readonly #closed = withResolvers<void>();
@@ -42,7 +44,7 @@ export class EngineClient {
     const transport =
       options.worker === false
         ? inProcessTransport(events, internals.makeDevice)
-        : await workerTransport(events, internals.onWorker);
+        : await workerTransport(events, internals);
     client.#transport = transport;
     const abandon = (): void => client.#ready.reject(options.signal?.reason);
     options.signal?.addEventListener('abort', abandon, { once: true });
@@ -143,11 +145,7 @@ export class EngineClient {
         this.#refuse(message.request, deserializeError(message.error));
         return;
       case 'events':
-        for (const event of message.events) {
-          const stream = this.#streams.get(event.request);
-          stream?.receive(event);
-          if (stream?.open === false) this.#streams.delete(event.request);
-        }
+        this.#deliver(message);
         return;
       case 'fault':
         this.#failed.resolve(deserializeError(message.error));
@@ -161,6 +159,22 @@ export class EngineClient {
         if (message.error === null) this.#closed.resolve();
         else this.#closed.reject(deserializeError(message.error));
         return;
+    }
+  }
+
+  #deliver({ tokens, events }: PackedEvents): void {
+    for (let i = 0; i < tokens.length; i += 4) {
+      const stream = this.#streams.get(tokens[i] as number);
+      if (stream === undefined) continue;
+      stream.receiveToken(tokens[i + 1] as number, tokens[i + 2] as number, tokens[i + 3] as string);
+      this.#told.tell(stream);
+    }
+    for (const event of events) {
+      const stream = this.#streams.get(event.request);
+      if (stream === undefined) continue;
+      stream.receive(event);
+      if (!stream.open) this.#streams.delete(event.request);
+      this.#told.tell(stream);
     }
   }
 

@@ -64,6 +64,8 @@ export class GenerationStream implements Generation {
   #refusal: KvantError | null = null;
   /** Readers that wait for something new. */
   #wakes: (() => void)[] = [];
+  #watcher: (() => void) | null = null;
+  #stale = false;
   readonly #accept: PromiseWithResolvers<void>;
   readonly #finished: PromiseWithResolvers<GenerationResult>;
   readonly #release: () => void;
@@ -143,6 +145,20 @@ export class GenerationStream implements Generation {
     }
   }
 
+  take(): Delta | null {
+    if (this.#refusal !== null) throw this.#refusal;
+    const shown = this.#shown();
+    for (let index = 0; index < shown.length; index++) {
+      const delta = take(index, shown[index]!, this.#setup.showLogprobs !== false);
+      if (delta !== null) return delta;
+    }
+    return null;
+  }
+
+  watch(wake: (() => void) | null): void {
+    this.#watcher = wake;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.cancel();
     await this.result.catch(() => {});
@@ -171,6 +187,17 @@ export class GenerationStream implements Generation {
     this.#notify();
   }
 
+  /** One more token of a choice, and nothing else. Readers learn of it with `tell`. */
+  receiveToken(index: number, id: number, text: string): void {
+    const choice = this.#choices[index];
+    if (choice === undefined || choice.finish !== null) return;
+    choice.ids.push(id);
+    choice.text += text;
+    choice.newText += text;
+    this.#stale = true;
+  }
+
+  /** Readers learn of it with `tell`. */
   receive(event: WireEvent): void {
     const choice = this.#choices[event.choice];
     if (choice === undefined || choice.finish !== null) return;
@@ -185,7 +212,12 @@ export class GenerationStream implements Generation {
       choice.cached = event.cached;
       if (--this.#open === 0) this.#finish();
     }
-    this.#notify();
+    this.#stale = true;
+  }
+
+  /** Wakes the readers, if there is something that they have not been told of. */
+  tell(): void {
+    if (this.#stale) this.#notify();
   }
 
   /** Ends every choice that is still open: the engine cannot any more. */
@@ -246,6 +278,8 @@ export class GenerationStream implements Generation {
   }
 
   #notify(): void {
+    this.#stale = false;
+    this.#watcher?.();
     if (this.#wakes.length === 0) return;
     const wakes = this.#wakes;
     this.#wakes = [];
@@ -255,19 +289,23 @@ export class GenerationStream implements Generation {
 
 /** All that is new about a choice since the last time, null if nothing is. */
 function take(index: number, choice: Choice, showLogprobs: boolean): Delta | null {
-  const { ids, newText, finish } = choice;
+  const { ids, idsTaken, newText, finish, logprobs, error } = choice;
   const done = finish !== null && !choice.finishTaken;
-  if (ids.length === choice.idsTaken && newText === '' && !done) return null;
-  const delta: Delta = {
+  if (ids.length === idsTaken && newText === '' && !done) return null;
+  const plain = {
     choice: index,
     text: newText,
-    tokenIds: ids.slice(choice.idsTaken),
-    ...(showLogprobs && choice.logprobs.length > 0
-      ? { logprobs: choice.logprobs.slice(choice.idsTaken) }
-      : {}),
+    tokenIds: ids.length === idsTaken + 1 ? [ids[idsTaken]!] : ids.slice(idsTaken),
     finishReason: finish,
-    ...(choice.error === null ? {} : { error: choice.error }),
   };
+  const delta: Delta =
+    logprobs.length === 0 && error === null
+      ? plain
+      : {
+          ...plain,
+          ...(showLogprobs && logprobs.length > 0 ? { logprobs: logprobs.slice(idsTaken) } : {}),
+          ...(error === null ? {} : { error }),
+        };
   choice.idsTaken = ids.length;
   choice.newText = '';
   choice.finishTaken = finish !== null;

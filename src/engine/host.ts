@@ -6,7 +6,7 @@
 import { serializeError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
 import { type HostCallbacks, type LoadedHost, loadHost } from './host-load.js';
-import { type FromHost, type HostConfig, type ToHost, toWireEvent, toWireStats } from './messages.js';
+import { type FromHost, type HostConfig, packEvents, type ToHost, toWireStats } from './messages.js';
 
 export class EngineHost {
   readonly #post: (message: FromHost) => void;
@@ -51,7 +51,7 @@ export class EngineHost {
   async #load(config: HostConfig): Promise<void> {
     try {
       const loaded = await loadHost(config, {
-        onEvents: (events) => this.#post({ type: 'events', events: events.map(toWireEvent) }),
+        onEvents: (events) => this.#post({ type: 'events', ...packEvents(events) }),
         onFault: (error) => this.#post({ type: 'fault', error: serializeError(error) }),
         onProgress: (progress) => this.#post({ type: 'progress', progress }),
         onLog: (entry) => this.#post({ type: 'log', entry }),

@@ -79,15 +79,32 @@ export type FromHost =
   | { readonly type: 'accepted'; readonly request: number }
   | { readonly type: 'refused'; readonly request: number; readonly error: SerializedError }
   /** Everything one step brought: one message a step. */
-  | { readonly type: 'events'; readonly events: readonly WireEvent[] }
+  | ({ readonly type: 'events' } & PackedEvents)
   /** The device is gone; the thread is still there to say so. */
   | { readonly type: 'fault'; readonly error: SerializedError }
   | { readonly type: 'stats'; readonly query: number; readonly stats: WireStats }
   | { readonly type: 'closed'; readonly error: SerializedError | null };
 
-/** The event itself wherever it holds no error: one is made for each token. */
-export function toWireEvent(event: ChoiceEvent): WireEvent {
-  return event.error === null ? (event as WireEvent) : { ...event, error: serializeError(event.error) };
+/**
+ * Events as they are posted. Most bring one token and nothing else: of those only what differs, one after another in one array, as
+ * an object for each costs several times as much to copy. What `tokens` says came before what `events` say.
+ */
+export interface PackedEvents {
+  /** Request, choice, id, text; and so on. */
+  readonly tokens: readonly (number | string)[];
+  readonly events: readonly WireEvent[];
+}
+
+/** A choice has no other event before one of a token alone: those with log-probabilities have no such, and an end is the last. */
+export function packEvents(events: readonly ChoiceEvent[]): PackedEvents {
+  const tokens: (number | string)[] = [];
+  const others: WireEvent[] = [];
+  for (const event of events) {
+    const { request, choice, ids, text, logprobs, finish, error } = event;
+    if (ids.length === 1 && logprobs === null && finish === null) tokens.push(request, choice, ids[0]!, text);
+    else others.push(error === null ? (event as WireEvent) : { ...event, error: serializeError(error) });
+  }
+  return { tokens, events: others };
 }
 
 export function toWireStats(stats: EngineStats): WireStats {

@@ -20,12 +20,13 @@ export interface TransportEvents {
 
 export async function workerTransport(
   events: TransportEvents,
-  onWorker?: EngineInternals['onWorker'],
+  { onWorker, workerScript }: Pick<EngineInternals, 'onWorker' | 'workerScript'> = {},
 ): Promise<Transport> {
   const { Worker } = await import('node:worker_threads');
   // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
   const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
-  const worker = new Worker(workerUrl('./worker.js', import.meta.url), evaluated ? { execArgv: [] } : {});
+  const script = workerScript ?? workerUrl('./worker.js', import.meta.url);
+  const worker = new Worker(script, evaluated ? { execArgv: [] } : {});
   onWorker?.(worker);
   let ending = false;
   let crash: KvantError | null = null;

@@ -237,6 +237,13 @@ export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   readonly accepted: Promise<void>;
   /** Resolves when every choice has finished, whether or not the deltas are read. */
   readonly result: Promise<GenerationResult>;
+  /**
+   * What the iteration would deliver next, without waiting for it; null if there is nothing now. For readers that want no promise
+   * for each token: `watch` tells them when to ask, and `result` when all is over. Errors: the refusal.
+   */
+  take(): Delta | null;
+  /** Calls `wake` whenever there may be something to take, until another one, or null, is given. */
+  watch(wake: (() => void) | null): void;
   /** All ids of a choice so far, delivered or not. */
   tokenIds(choice?: number): readonly number[];
   /** Ends every choice that has not finished with `cancelled`. */

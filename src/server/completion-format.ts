@@ -2,6 +2,7 @@
 import type { ChoiceResult, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
 import type { AnswerPiece, ToolCall } from './answer-parser.js';
 import type { LogprobsWriter } from './logprobs-format.js';
+import { dataEvent } from './sse.js';
 
 export type RouteKind = 'chat' | 'text';
 
@@ -13,17 +14,15 @@ export interface Envelope {
   readonly model: string;
   /** Chunks then carry `usage: null`, and the last one the usage. */
   readonly includeUsage: boolean;
+  /** What every chunk begins with, up to its choices. */
+  readonly head: string;
 }
 
 export function makeEnvelope(kind: RouteKind, model: string, includeUsage: boolean): Envelope {
-  const id = crypto.randomUUID().replaceAll('-', '');
-  return {
-    kind,
-    id: `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
-    created: Math.floor(Date.now() / 1000),
-    model,
-    includeUsage,
-  };
+  const id = `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${crypto.randomUUID().replaceAll('-', '')}`;
+  const created = Math.floor(Date.now() / 1000);
+  const fields = JSON.stringify({ id, object: objectName(kind, true), created, model });
+  return { kind, id, created, model, includeUsage, head: `${fields.slice(0, -1)},"choices":[` };
 }
 
 const objectName = (kind: RouteKind, chunk: boolean): string =>
@@ -96,8 +95,8 @@ function chatChoice(
 }
 
 /** The first chunk of a chat choice: it names the role. */
-export function roleChunk(envelope: Envelope, index: number): object {
-  return choiceChunk(envelope, index, { delta: { role: 'assistant', content: '' } }, null, null);
+export function roleChunk(envelope: Envelope, index: number): string {
+  return choiceChunk(envelope, index, '"delta":{"role":"assistant","content":""}', null, null);
 }
 
 export function textChunk(
@@ -106,25 +105,30 @@ export function textChunk(
   text: string,
   finish: FinishReason | null,
   logprobs: LogprobsWriter | null,
-): object {
-  return choiceChunk(envelope, index, { text }, finish === null ? null : finishName(finish, 0), logprobs);
+): string {
+  const body = `"text":${JSON.stringify(text)}`;
+  return choiceChunk(envelope, index, body, finish === null ? null : finishName(finish, 0), logprobs);
 }
 
 /** The chunks of one piece of a chat answer. `firstCall`: how many calls the choice has made before. */
-export function* answerChunks(
+export function answerChunks(
   envelope: Envelope,
   index: number,
   { reasoning, content, calls }: AnswerPiece,
   firstCall: number,
   logprobs: LogprobsWriter | null,
-): Generator<object> {
-  if (reasoning !== '')
-    yield choiceChunk(envelope, index, { delta: { reasoning_content: reasoning } }, null, logprobs);
-  if (content !== '') yield choiceChunk(envelope, index, { delta: { content } }, null, logprobs);
+): string {
+  let text = '';
+  const add = (delta: string): void => {
+    text += choiceChunk(envelope, index, `"delta":${delta}`, null, logprobs);
+  };
+  if (reasoning !== '') add(`{"reasoning_content":${JSON.stringify(reasoning)}}`);
+  if (content !== '') add(`{"content":${JSON.stringify(content)}}`);
   if (calls.length > 0) {
     const tool_calls = calls.map((call: ToolCall, i) => ({ index: firstCall + i, ...call }));
-    yield choiceChunk(envelope, index, { delta: { tool_calls } }, null, logprobs);
+    add(JSON.stringify({ tool_calls }));
   }
+  return text;
 }
 
 /** The last chunk of a chat choice: it says why the answer ended. */
@@ -134,30 +138,30 @@ export function finishChunk(
   finish: FinishReason,
   calls: number,
   logprobs: LogprobsWriter | null,
-): object {
-  return choiceChunk(envelope, index, { delta: {} }, finishName(finish, calls), logprobs);
+): string {
+  return choiceChunk(envelope, index, '"delta":{}', finishName(finish, calls), logprobs);
 }
 
 /** The last chunk, when the client asked for usage. */
-export function usageChunk(envelope: Envelope, results: readonly GenerationResult[]): object {
-  return { ...chunk(envelope, []), usage: usageBody(results.map((r) => r.usage)), kvant: extra(results) };
+export function usageChunk(envelope: Envelope, results: readonly GenerationResult[]): string {
+  const usage = JSON.stringify(usageBody(results.map((r) => r.usage)));
+  return dataEvent(`${envelope.head}],"usage":${usage},"kvant":${JSON.stringify(extra(results))}}`);
 }
 
-/** It takes along the log-probabilities that wait. */
+/** One for each token: so only what is new is made into JSON. It takes along the log-probabilities that wait. */
 function choiceChunk(
   envelope: Envelope,
   index: number,
-  body: object,
+  body: string,
   finish: string | null,
   logprobs: LogprobsWriter | null,
-): object {
-  return chunk(envelope, [{ index, ...body, logprobs: logprobs?.take() ?? null, finish_reason: finish }]);
-}
-
-function chunk(envelope: Envelope, choices: readonly object[]): object {
-  const { id, created, model, kind, includeUsage } = envelope;
-  const object = objectName(kind, true);
-  return { id, object, created, model, choices, ...(includeUsage ? { usage: null } : {}) };
+): string {
+  const taken = logprobs === null ? 'null' : JSON.stringify(logprobs.take());
+  const reason = finish === null ? 'null' : `"${finish}"`;
+  const usage = envelope.includeUsage ? ',"usage":null' : '';
+  return dataEvent(
+    `${envelope.head}{"index":${index},${body},"logprobs":${taken},"finish_reason":${reason}}]${usage}}`,
+  );
 }
 
 /** An answer that ends of itself with calls has ended for them; one that was cut off says so. */

@@ -1,23 +1,14 @@
 /** `POST /v1/chat/completions` and `POST /v1/completions`. */
-import type { ChatRequest, Delta, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
+import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { inWireNames } from '../sampling/params.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import type { Caller } from './caller.js';
-import {
-  answerChunks,
-  type Envelope,
-  finishChunk,
-  makeEnvelope,
-  type RouteKind,
-  roleChunk,
-  textChunk,
-  usageChunk,
-  wholeBody,
-} from './completion-format.js';
+import { makeEnvelope, type RouteKind, wholeBody } from './completion-format.js';
+import { CompletionStream } from './completion-stream.js';
 import type { EnginePort } from './engine-port.js';
-import { asKvantError, errorBody } from './http-errors.js';
+import { asKvantError } from './http-errors.js';
 import { LogprobsWriter } from './logprobs-format.js';
 import { parseChat, parseCompletion, type StreamChoice } from './openai-schemas.js';
 import { type Body, readJsonObject } from './request-body.js';
@@ -131,17 +122,16 @@ async function respond(
         untrack();
         cancel();
       };
-      const n = requests[0]?.n ?? 1;
-      const events = streamEvents(
+      const answer = new CompletionStream({
         envelope,
         generations,
-        n,
+        choices: requests[0]?.n ?? 1,
         parts,
-        logprobs,
+        makeLogprobs: logprobs,
         observer,
-        () => gone || raw.signal.aborted,
-      );
-      return new Response(sseStream(events, { keepAliveMs: context.keepAliveMs, onEnd }), {
+        gone: () => gone || raw.signal.aborted,
+      });
+      return new Response(sseStream(answer, { keepAliveMs: context.keepAliveMs, onEnd }), {
         headers: { ...SSE_HEADERS, ...headers },
       });
     }
@@ -193,88 +183,4 @@ function throwIfFailed(result: GenerationResult): void {
 /** Lets the observer see the tokens of a response that does not stream. */
 async function watch(generation: Generation, index: number, observer: RequestObserver): Promise<void> {
   for await (const delta of generation) observer.delta(delta, index);
-}
-
-async function* streamEvents(
-  envelope: Envelope,
-  generations: readonly Generation[],
-  n: number,
-  parts: AnswerParserOptions,
-  makeLogprobs: () => LogprobsWriter | null,
-  observer: RequestObserver,
-  gone: () => boolean,
-): AsyncGenerator<string, void, void> {
-  try {
-    const parsers = new Map<number, AnswerParser>();
-    const writers = Array.from({ length: n * generations.length }, makeLogprobs);
-    if (envelope.kind === 'chat') {
-      for (let index = 0; index < n * generations.length; index++) {
-        parsers.set(index, new AnswerParser(parts));
-        yield JSON.stringify(roleChunk(envelope, index));
-      }
-    }
-    for await (const [prompt, delta] of merge(generations)) {
-      const index = prompt * n + delta.choice;
-      observer.delta(delta, index);
-      if (delta.error !== undefined) throw delta.error;
-      if (delta.finishReason === 'cancelled') {
-        if (gone()) return;
-        throw stopping();
-      }
-      const logprobs = writers[index] ?? null;
-      logprobs?.push(delta);
-      for (const chunk of deltaChunks(envelope, index, delta, parsers.get(index), logprobs))
-        yield JSON.stringify(chunk);
-    }
-    const results = await Promise.all(generations.map((g) => g.result));
-    observer.finished(results);
-    if (envelope.includeUsage) yield JSON.stringify(usageChunk(envelope, results));
-    yield '[DONE]';
-  } catch (error) {
-    const known = asKvantError(error);
-    observer.failed(known);
-    yield JSON.stringify(errorBody(known));
-    yield '[DONE]';
-  } finally {
-    observer.ended();
-  }
-}
-
-function* deltaChunks(
-  envelope: Envelope,
-  index: number,
-  { text, finishReason }: Delta,
-  parser: AnswerParser | undefined,
-  logprobs: LogprobsWriter | null,
-): Generator<object> {
-  if (parser === undefined) {
-    if (text !== '' || finishReason !== null) yield textChunk(envelope, index, text, finishReason, logprobs);
-    return;
-  }
-  for (const read of finishReason === null ? (['push'] as const) : (['push', 'end'] as const)) {
-    const before = parser.calls;
-    const piece = read === 'push' ? parser.push(text) : parser.end();
-    yield* answerChunks(envelope, index, piece, before, logprobs);
-  }
-  if (finishReason !== null) yield finishChunk(envelope, index, finishReason, parser.calls, logprobs);
-}
-
-/** The deltas of several generations as they come, each with the index of its generation. */
-async function* merge(generations: readonly Generation[]): AsyncGenerator<[number, Delta], void, void> {
-  const iterators = generations.map((g) => g[Symbol.asyncIterator]());
-  const next = (index: number) => iterators[index]!.next().then((result) => ({ index, result }));
-  const pending = new Map(iterators.map((_, index) => [index, next(index)]));
-  try {
-    while (pending.size > 0) {
-      const { index, result } = await Promise.race(pending.values());
-      if (result.done === true) {
-        pending.delete(index);
-        continue;
-      }
-      yield [index, result.value];
-      pending.set(index, next(index));
-    }
-  } finally {
-    await Promise.all([...pending.keys()].map((index) => iterators[index]!.return?.()));
-  }
 }

@@ -1,7 +1,19 @@
 /**
- * Server-sent events, pulled by the socket: the next event is made when the last one has been taken, so a slow
- * client holds up nothing but itself. While there is nothing to send a comment keeps the connection alive.
+ * Server-sent events, pulled by the socket: what there is goes out when what went before has been taken, so a slow client holds
+ * up nothing but itself and gets more at a time. While there is nothing to send a comment keeps the connection alive.
+ *
+ * It is run through for every token of every client: no promise, timer or closure is made for one, beyond what a stream makes.
  */
+
+/** Where events come from. */
+export interface EventSource {
+  /** The events there are now, as they are sent; empty if there are none, null when there will be no more. */
+  read(): string | null;
+  /** Calls `wake` whenever there may be something to read. */
+  watch(wake: () => void): void;
+  /** Nobody reads any more. Called once. */
+  close(): void;
+}
 
 export interface SseOptions {
   /** Milliseconds of silence after which a comment is sent. */
@@ -10,59 +22,70 @@ export interface SseOptions {
   readonly onEnd: () => void;
 }
 
-const encoder = new TextEncoder();
-
 export const SSE_HEADERS = {
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache, no-transform',
   'x-accel-buffering': 'no',
 } as const;
 
-/** A stream of `data:` events, one for each string of `events`. */
-export function sseStream(events: AsyncIterator<string>, options: SseOptions): ReadableStream<Uint8Array> {
-  let pending: Promise<IteratorResult<string>> | null = null;
+/** One event, as it is sent. `data` holds no line break. */
+export function dataEvent(data: string): string {
+  return `data: ${data}\n\n`;
+}
+
+export function sseStream(
+  source: EventSource,
+  { keepAliveMs, onEnd }: SseOptions,
+): ReadableStream<Uint8Array> {
+  let controller!: ReadableStreamDefaultController<Uint8Array>;
+  /** Somebody waits for more. */
+  let wanted = false;
   let ended = false;
+  let sentAt = performance.now();
+  let timer: NodeJS.Timeout | undefined;
   const end = (): void => {
     if (ended) return;
     ended = true;
-    options.onEnd();
+    clearTimeout(timer);
+    source.close();
+    onEnd();
+  };
+  const send = (text: string): void => {
+    wanted = false;
+    sentAt = performance.now();
+    controller.enqueue(Buffer.from(text));
+  };
+  const flush = (): void => {
+    if (!wanted || ended) return;
+    const text = source.read();
+    if (text === null) {
+      end();
+      controller.close();
+    } else if (text !== '') send(text);
+  };
+  const listen = (): void => {
+    const left = keepAliveMs - (performance.now() - sentAt);
+    if (left > 0 || !wanted) {
+      timer = setTimeout(listen, left > 0 ? Math.ceil(left) : keepAliveMs);
+      return;
+    }
+    send(': keep-alive\n\n');
+    timer = setTimeout(listen, keepAliveMs);
   };
   return new ReadableStream<Uint8Array>(
     {
-      async pull(controller) {
-        pending ??= events.next();
-        const result = await orSilence(pending, options.keepAliveMs);
-        if (ended) return;
-        if (result === null) {
-          controller.enqueue(encoder.encode(': keep-alive\n\n'));
-          return;
-        }
-        pending = null;
-        if (result.done === true) {
-          end();
-          controller.close();
-          return;
-        }
-        controller.enqueue(encoder.encode(`data: ${result.value}\n\n`));
+      start(given) {
+        controller = given;
+        source.watch(flush);
       },
-      async cancel() {
-        end();
-        await events.return?.();
+      pull() {
+        wanted = true;
+        timer ??= setTimeout(listen, keepAliveMs);
+        flush();
       },
+      cancel: end,
     },
-    { highWaterMark: 1 },
+    // Nothing is taken from the source before it is asked for.
+    { highWaterMark: 0 },
   );
-}
-
-/** The promise's value, or null after so many milliseconds. Leaves no timer behind. */
-async function orSilence<T>(promise: Promise<T>, milliseconds: number): Promise<T | null> {
-  let timer: NodeJS.Timeout | undefined;
-  const silence = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, milliseconds, null);
-  });
-  try {
-    return await Promise.race([promise, silence]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

@@ -123,6 +123,7 @@ export class ScriptedEngine implements EnginePort {
           cached: null,
         };
         stream.receive({ ...event, finish: i === pieces.length - 1 ? finish : null });
+        stream.tell();
         // The reader gets every piece by itself.
         await new Promise((resolve) => setImmediate(resolve));
       }

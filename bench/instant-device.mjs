@@ -1,0 +1,65 @@
+// A device that computes nothing: every row draws the next of a row of ids, and a step is over at once or after a fixed time.
+// What is left is what engine and server cost by themselves.
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** `stepMs` 0: at once. */
+export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
+  const pool = (spec) => ({
+    spec,
+    bytes: 0,
+    storage: 'none',
+    setBlocks() {},
+    convert: async () => {},
+    copy: async () => {},
+    read: async (blocks) => Array.from(blocks, () => new Uint8Array(0)),
+    write: async () => {},
+    prepare: async () => {},
+    dispose() {},
+  });
+  let due = 0;
+  let drawn = 0;
+  const over = async (ids) => {
+    if (stepMs > 0) {
+      const now = performance.now();
+      due = Math.max(now, due) + stepMs;
+      await sleep(due - now);
+    }
+    return ids;
+  };
+  return {
+    info: {
+      kind: 'webgpu',
+      name: 'instant',
+      features: [],
+      precision: 'default',
+      deterministic: true,
+      memoryBytes: 2 ** 33,
+      attentionSplit: 64,
+    },
+    lost: new Promise(() => {}),
+    place() {},
+    loadMatrix: async (parts) => ({
+      kind: 'matrix',
+      rows: parts.reduce((sum, { rows }) => sum + rows, 0),
+      cols: parts[0].cols,
+      bytes: 0,
+    }),
+    loadVector: async ({ length }) => ({ kind: 'vector', length }),
+    createKvPool: pool,
+    stats: () => ({ buffers: 0, bytes: 0, samplerBytes: 0, plans: 0 }),
+    compile: async () => ({
+      sampler: null,
+      prepare: async () => {},
+      submit: ({ outputCount }) => {
+        const ids = new Uint32Array(outputCount);
+        // Ordinary tokens of the demo model: no bytes, nothing special.
+        for (let row = 0; row < outputCount; row++) ids[row] = 300 + ((drawn++ * 31) % (vocab - 800));
+        return over(ids);
+      },
+      write() {},
+      read: () => Promise.reject(new Error('nothing is kept')),
+      dispose: async () => {},
+    }),
+    [Symbol.asyncDispose]: async () => {},
+  };
+}
