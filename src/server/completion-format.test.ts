@@ -51,20 +51,20 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
       function: { name: 'f', arguments: '{"a": "\n"}' },
     } as const;
     const piece = { reasoning: 'hm', content: NASTY, calls: [call, call] };
-    const plain = { index: 0, logprobs: null, finish_reason: null };
+    const delta = (of: object) => ({ index: 0, delta: of, logprobs: null, finish_reason: null });
     expect(answerChunks(chat, 0, piece, 3, null)).toBe(
       written([
-        chunk(chat, { ...plain, delta: { reasoning_content: 'hm' } }),
-        chunk(chat, { ...plain, delta: { content: NASTY } }),
-        chunk(chat, {
-          ...plain,
-          delta: {
+        chunk(chat, delta({ reasoning_content: 'hm' })),
+        chunk(chat, delta({ content: NASTY })),
+        chunk(
+          chat,
+          delta({
             tool_calls: [
               { index: 3, ...call },
               { index: 4, ...call },
             ],
-          },
-        }),
+          }),
+        ),
       ]),
     );
     expect(answerChunks(chat, 0, { reasoning: '', content: '', calls: [] }, 0, null)).toBe('');
