@@ -12,6 +12,7 @@
 
 import type { Precision } from '../device.js';
 import type { Activation, RowKind } from '../graph.js';
+import type { LinearChoice } from './kernels/linear-choice.js';
 import type { ShardLayout } from './weights-layout.js';
 
 /** One shape of subgroup matrix: C `[m, n]` += A `[m, k]` · B `[k, n]`. */
@@ -43,6 +44,13 @@ export interface Capabilities {
   readonly workgroupThreads: number;
   /** Bytes of the largest storage binding. */
   readonly bindingBytes: number;
+  /** What was measured to be best on this device. Omitted, or silent on a shape: rules choose. */
+  readonly tuned?: TunedKernels;
+}
+
+/** Choices that take the place of the rules'. They fit the shape they are asked for. */
+export interface TunedKernels {
+  linear(shape: LinearShape): LinearChoice | undefined;
 }
 
 /** Counts of one step, for workgroup counts. */

@@ -7,7 +7,8 @@ import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
 import { type PrefillConfig, planPrefill, prefillFits, prefillStage } from './attend-prefill.js';
 import { turnStage } from './attend-reduce.js';
-import { fixedLanes, matrixOf } from './linear-fast.js';
+import { matrixOf } from './linear-choice.js';
+import { fixedLanes } from './linear-fast.js';
 
 /**
  * Threads of a workgroup and pieces of K and V on their way, by the number of workgroups, (item, KV head): while there

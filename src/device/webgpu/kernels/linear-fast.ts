@@ -1,18 +1,19 @@
 /**
- * The fast linear kernels as variants: which device and shape gets which kernel, and with what sizes.
+ * The fast linear kernels as variants: which device and shape gets which kernel, and with what sizes, where nothing was
+ * measured on the device itself (tuning/).
  *
  * Both want subgroups of one size, known before the text is made, of 16 lanes or more (narrower ones gain nothing
  * over the portable kernels). Neither keeps the order of sums from one number of rows to another, so both decline
  * when results must be deterministic.
  */
 
-import type { Capabilities, Kernel, LinearShape, MatrixConfig, Variant } from '../kernel.js';
-import { type FewConfig, fewFits, fewKernel } from './linear-few.js';
-import { type GemvConfig, gemvFits, gemvKernel } from './linear-gemv.js';
-import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
-import { type HeldConfig, heldFits, heldKernel } from './linear-held.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from './linear-matrix.js';
-import { type LinearKernel, type LinearSpec, outCols } from './linear-spec.js';
+import type { Capabilities, LinearShape, Variant } from '../kernel.js';
+import { gemmSpec, gemvSpec, type LinearChoice, linearKernel, matrixOf } from './linear-choice.js';
+import { type FewConfig, fewFits } from './linear-few.js';
+import { type GemvConfig, gemvFits } from './linear-gemv.js';
+import { type HeldConfig, heldFits } from './linear-held.js';
+import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix.js';
+import type { LinearSpec } from './linear-spec.js';
 
 /** Rows up to which the GEMV exists; up to which matrices never beat it; and the weights from which they then do. */
 const GEMV_ROWS = 8;
@@ -26,37 +27,6 @@ export function fixedLanes(capabilities: Capabilities): number {
   const { subgroups, subgroupMinSize, subgroupMaxSize, minLanes, deterministic, precision } = capabilities;
   if (!subgroups || deterministic || precision !== 'default') return 0;
   return subgroupMinSize === subgroupMaxSize && subgroupMinSize >= minLanes ? subgroupMinSize : 0;
-}
-
-/** The matrix shape the GEMMs are written for: 16 × 16 × 16 of halves, or Apple's 8 × 8 × 8. f32 sums only. */
-export function matrixOf(capabilities: Capabilities): MatrixConfig | null {
-  const sized = (size: number, component: string): MatrixConfig | undefined =>
-    capabilities.matrices.find(
-      (m) => m.m === size && m.n === size && m.k === size && m.component === component && m.result === 'f32',
-    );
-  const half = capabilities.f16 ? (sized(16, 'f16') ?? sized(8, 'f16')) : undefined;
-  return half ?? sized(8, 'f32') ?? null;
-}
-
-export function specOf(shape: LinearShape): LinearSpec {
-  const { n, k, weight, rows, rowKind, xStride, outStride, outOffset, bias, norm, glu } = shape;
-  const residual = shape.residual ? 'f32' : null;
-  return {
-    n,
-    k,
-    weight,
-    rows,
-    rowKind,
-    xStride,
-    outStride,
-    outOffset,
-    x: 'f32',
-    out: 'f32',
-    bias,
-    residual,
-    norm,
-    glu,
-  };
 }
 
 /**
@@ -192,129 +162,46 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
   return list.find(fits) ?? null;
 }
 
-function kernelOf(
-  shape: LinearShape,
-  made: LinearKernel,
-  featuresPerTile: number,
-  rowsPerTile: number,
-): Kernel {
-  const tiles = Math.ceil(outCols(specOf(shape)) / featuresPerTile);
-  return {
-    stages: [
-      {
-        label: made.label,
-        wgsl: made.wgsl,
-        bindings: made.bindings.map((name) => ({
-          name,
-          access: name === 'out' ? ('read_write' as const) : ('read' as const),
-          type: `array<${made.types[name] ?? 'f32'}>`,
-        })),
-        workgroups: (facts, out) => {
-          const rows = facts[shape.rowKind];
-          if (rowsPerTile === 0) {
-            [out[0], out[1], out[2]] = made.workgroups;
-            if (rows === 0) out[0] = 0;
-            return;
-          }
-          out[0] = tiles;
-          out[1] = Math.ceil(rows / rowsPerTile);
-          out[2] = 1;
-        },
-      },
-    ],
-  };
+/** The choice by rule, or null where only portable kernels take the shape. */
+export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
+  const { rows, n, k } = shape;
+  const spec = gemvSpec(shape);
+  const held = chooseHeld(capabilities, spec);
+  if (held !== null) return { family: 'held', config: held };
+  const few = chooseFew(capabilities, spec);
+  if (few !== null) return { family: 'few', config: few };
+  const most =
+    matrixOf(capabilities) !== null && n * k >= MATRIX_WEIGHTS ? GEMV_ROWS_WITH_MATRICES : GEMV_ROWS;
+  const gemv = rows <= most ? chooseGemv(capabilities, spec) : null;
+  if (gemv !== null) return { family: 'gemv', config: gemv };
+  const gemm =
+    rows > GEMV_ROWS_WITH_MATRICES && rows <= 65535
+      ? chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape))
+      : null;
+  return gemm === null ? null : { family: 'matrices', config: gemm };
 }
 
-const gemv: Variant<LinearShape> = {
-  name: 'gemv',
-  supports: (capabilities, shape) => {
-    const { rows, n, k } = shape;
-    const most =
-      matrixOf(capabilities) !== null && n * k >= MATRIX_WEIGHTS ? GEMV_ROWS_WITH_MATRICES : GEMV_ROWS;
-    return rows <= most && chooseGemv(capabilities, gemvSpec(shape)) !== null;
-  },
-  build: (capabilities, shape) => {
-    const spec = gemvSpec(shape);
-    const config = chooseGemv(capabilities, spec)!;
-    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
-      kernelOf(shape, gemvKernel(spec, config), 1, 0),
-    );
-  },
-};
+/** Choices for shapes at hand: every variant of the list asks for the same one. */
+const chosen = new WeakMap<
+  LinearShape,
+  { readonly by: Capabilities; readonly choice: LinearChoice | null }
+>();
 
-const held: Variant<LinearShape> = {
-  name: 'held',
-  supports: (capabilities, shape) => chooseHeld(capabilities, gemvSpec(shape)) !== null,
-  build: (capabilities, shape) => {
-    const spec = gemvSpec(shape);
-    const config = chooseHeld(capabilities, spec)!;
-    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
-      kernelOf(shape, heldKernel(spec, config), 1, 0),
-    );
-  },
-};
-
-const few: Variant<LinearShape> = {
-  name: 'few',
-  supports: (capabilities, shape) => chooseFew(capabilities, gemvSpec(shape)) !== null,
-  build: (capabilities, shape) => {
-    const spec = gemvSpec(shape);
-    const config = chooseFew(capabilities, spec)!;
-    return once(capabilities, { spec, config, of: shape.rowKind }, () =>
-      kernelOf(shape, fewKernel(spec, config), 1, 0),
-    );
-  },
-};
-
-/** What the GEMM of a shape reads: x as halves that a stage before it makes, normed, where matrices are of halves. */
-function gemmSpec(capabilities: Capabilities, shape: LinearShape): LinearSpec {
-  const spec = specOf(shape);
-  if (matrixOf(capabilities)?.component !== 'f16') return spec;
-  return { ...spec, x: 'f16', xStride: shape.k, norm: null };
+/** What was measured to be best on this device, else the choice by rule. */
+function choose(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
+  const known = chosen.get(shape);
+  if (known?.by === capabilities) return known.choice;
+  const choice = capabilities.tuned?.linear(shape) ?? ruleForLinear(capabilities, shape);
+  chosen.set(shape, { by: capabilities, choice });
+  return choice;
 }
 
-const matrices: Variant<LinearShape> = {
-  name: 'matrices',
-  supports: (capabilities, shape) =>
-    shape.rows > GEMV_ROWS_WITH_MATRICES &&
-    shape.rows <= 65535 &&
-    chooseMatrixGemm(capabilities, gemmSpec(capabilities, shape)) !== null,
-  build: (capabilities, shape) => {
-    const spec = gemmSpec(capabilities, shape);
-    const config = chooseMatrixGemm(capabilities, spec)!;
-    const perTile = shape.glu === null ? config.bn : config.bn / 2;
-    return once(capabilities, { spec, config, stride: shape.xStride, norm: shape.norm }, () => {
-      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
-      if (spec.x === 'f32') return gemm;
-      const reading = gemm.stages.map((stage) => ({
-        ...stage,
-        bindings: stage.bindings.map((b) => (b.name === 'x' ? { ...b, name: HALVES } : b)),
-      }));
-      const first = halvesStage(shape, config.subgroupSize);
-      return { stages: [first, ...reading], scratch: { [HALVES]: halvesBytes(shape) } };
-    });
-  },
-};
+const variantOf = (name: LinearChoice['family']): Variant<LinearShape> => ({
+  name,
+  supports: (capabilities, shape) => choose(capabilities, shape)?.family === name,
+  build: (capabilities, shape) => linearKernel(capabilities, shape, choose(capabilities, shape)!),
+});
 
-/** Kernels by what they are made from: layers of one shape need not write the same text again. */
-const made = new WeakMap<Capabilities, Map<string, Kernel>>();
-
-function once(capabilities: Capabilities, parts: object, make: () => Kernel): Kernel {
-  const kernels = made.get(capabilities) ?? new Map<string, Kernel>();
-  made.set(capabilities, kernels);
-  const key = JSON.stringify(parts);
-  let kernel = kernels.get(key);
-  if (kernel === undefined) {
-    kernel = make();
-    kernels.set(key, kernel);
-  }
-  return kernel;
-}
-
-/** A GEMV, or the kernel of few rows, computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
-function gemvSpec(shape: LinearShape): LinearSpec {
-  const { rowKind: _, ...spec } = specOf(shape);
-  return spec;
-}
-
-export const fastLinear: readonly Variant<LinearShape>[] = [held, few, gemv, matrices];
+export const fastLinear: readonly Variant<LinearShape>[] = (['held', 'few', 'gemv', 'matrices'] as const).map(
+  variantOf,
+);

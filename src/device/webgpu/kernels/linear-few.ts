@@ -95,6 +95,11 @@ export function fewFits(spec: LinearSpec, c: FewConfig): boolean {
   return planFew(spec, c).bytes <= c.workgroupBytes;
 }
 
+/** The order of the sums, as text: which columns a subgroup multiplies, and the matrices it does so with. */
+export function fewOrder({ bk, subgroups, matrix }: FewConfig): string {
+  return `k${bk} s${subgroups} n${matrix.n}`;
+}
+
 export function fewKernel(spec: LinearSpec, c: FewConfig): LinearKernel {
   if (!fewFits(spec, c) || spec.weight.kind !== 'affine')
     throw new RangeError(`no kernel of few rows for ${spec.n} × ${spec.k}`);

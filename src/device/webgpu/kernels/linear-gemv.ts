@@ -109,6 +109,20 @@ export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
   return planGemv(spec, config) !== null;
 }
 
+/**
+ * The order of the sums, as text: equal for configs that give the same bits. A lane adds piece after piece, whoever owns
+ * the row and however x is staged; squares of the norm are shared out over all threads.
+ */
+export function gemvOrder(spec: LinearSpec, config: GemvConfig): string {
+  const plan = planGemv(spec, config);
+  if (plan === null) return 'none';
+  const order = `c${plan.piece.cols} k${config.splits}`;
+  if (spec.norm === null) return order;
+  const threads = config.subgroups * config.subgroupSize;
+  const staged = (plan.chunk * config.subgroupSize * plan.piece.cols) / 4;
+  return `${order} n${threads}${plan.chunk === plan.steps || staged % threads === 0 ? '' : `/${staged}`}`;
+}
+
 export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   const plan = planGemv(spec, config);
   if (plan === null || !gemvFits(spec, config)) throw new RangeError(`no GEMV for ${spec.n} × ${spec.k}`);

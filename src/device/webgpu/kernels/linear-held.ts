@@ -28,8 +28,8 @@ import { unpackCodes } from './linear-unpack.js';
 export interface HeldConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
   readonly subgroupSize: number;
-  /** Words of codes of a weight row that a lane takes: 2 or 4. */
-  readonly words: 2 | 4;
+  /** Words of codes of a weight row that a lane takes. With fewer, x takes fewer registers and there are more threads. */
+  readonly words: 1 | 2 | 4;
   /** Turns along K. */
   readonly parts: number;
   /** Out features of a workgroup; weight rows are twice as many with glu. */
@@ -83,6 +83,11 @@ export function heldFits(spec: LinearSpec, c: HeldConfig): boolean {
   );
 }
 
+/** The order of the sums, as text: what decides which columns a lane has. Halving pairs the same lanes always. */
+export function heldOrder({ words, parts }: HeldConfig): string {
+  return `w${words} p${parts}`;
+}
+
 export function heldKernel(spec: LinearSpec, c: HeldConfig): LinearKernel {
   const plan = planHeld(spec, c);
   if (plan === null || !heldFits(spec, c) || spec.weight.kind !== 'affine')
@@ -94,7 +99,8 @@ export function heldKernel(spec: LinearSpec, c: HeldConfig): LinearKernel {
   const vectors = cols / 4;
   const bindings = linearBindings(spec);
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
-  const vector = `vec${words}<u32>`;
+  const vector = words === 1 ? 'u32' : `vec${words}<u32>`;
+  const wordOf = (name: string, w: number): string => (words === 1 ? name : `${name}.${'xyzw'[w]}`);
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
@@ -144,7 +150,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   };
   const first = unpackCodes(
     weight.bits,
-    count(words).map((w) => `w.${'xyzw'[w]}`),
+    count(words).map((w) => wordOf('w', w)),
     't',
   ).codes;
   const xOf = (b: number, j: number): string => `x${b}_${j >> 2}.${'xyzw'[j & 3]}`;
@@ -178,7 +184,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   for (const r of count(together)) {
     const unpacked = unpackCodes(
       weight.bits,
-      count(words).map((w) => `wa${r}.${'xyzw'[w]}`),
+      count(words).map((w) => wordOf(`wa${r}`, w)),
       `t${r}`,
     );
     for (const b of count(rows)) emit(`    var v${r * rows + b} = 0.0;`);

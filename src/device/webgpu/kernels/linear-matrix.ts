@@ -103,6 +103,16 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   return layout !== null && layout.bytes <= c.workgroupBytes;
 }
 
+/**
+ * The order of the sums, as text. Without shares along K a sum goes from the first column to the last whatever the tile;
+ * a residual is where it starts in results that are stored straight from matrices, else it comes last.
+ */
+export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
+  const { m, n, k } = c.matrix;
+  const first = spec.residual !== null && layoutOf(spec, c)?.direct === true ? ' residual first' : '';
+  return `${m}.${n}.${k}${c.sk === 1 ? '' : ` k${c.bk}/${c.sk}`}${first}`;
+}
+
 export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearKernel {
   const layout = layoutOf(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);

@@ -1,0 +1,205 @@
+/**
+ * A linear kernel that is decided upon: its family and its sizes. Rules choose one (linear-fast.ts), and where a device
+ * was tuned, measurements (tuning/). Both end here, so that a choice means the same kernel wherever it came from.
+ */
+
+import type { Capabilities, Kernel, LinearShape, MatrixConfig } from '../kernel.js';
+import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
+import { type GemvConfig, gemvFits, gemvKernel, gemvOrder } from './linear-gemv.js';
+import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
+import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
+import { type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
+
+export type LinearChoice =
+  | { readonly family: 'held'; readonly config: HeldConfig }
+  | { readonly family: 'few'; readonly config: FewConfig }
+  | { readonly family: 'gemv'; readonly config: GemvConfig }
+  | { readonly family: 'matrices'; readonly config: MatrixGemmConfig };
+
+/** The matrix shape the GEMMs are written for: 16 × 16 × 16 of halves, or Apple's 8 × 8 × 8. f32 sums only. */
+export function matrixOf(capabilities: Capabilities): MatrixConfig | null {
+  const sized = (size: number, component: string): MatrixConfig | undefined =>
+    capabilities.matrices.find(
+      (m) => m.m === size && m.n === size && m.k === size && m.component === component && m.result === 'f32',
+    );
+  const half = capabilities.f16 ? (sized(16, 'f16') ?? sized(8, 'f16')) : undefined;
+  return half ?? sized(8, 'f32') ?? null;
+}
+
+export function specOf(shape: LinearShape): LinearSpec {
+  const { n, k, weight, rows, rowKind, xStride, outStride, outOffset, bias, norm, glu } = shape;
+  const residual = shape.residual ? 'f32' : null;
+  return {
+    n,
+    k,
+    weight,
+    rows,
+    rowKind,
+    xStride,
+    outStride,
+    outOffset,
+    x: 'f32',
+    out: 'f32',
+    bias,
+    residual,
+    norm,
+    glu,
+  };
+}
+
+/** A GEMV, or the kernel of few rows, computes all rows of the bucket: those that are not there lie in the buffers too, and nobody reads them. */
+export function gemvSpec(shape: LinearShape): LinearSpec {
+  const { rowKind: _, ...spec } = specOf(shape);
+  return spec;
+}
+
+/** What the GEMM of a shape reads: x as halves that a stage before it makes, normed, where matrices are of halves. */
+export function gemmSpec(capabilities: Capabilities, shape: LinearShape): LinearSpec {
+  const spec = specOf(shape);
+  if (matrixOf(capabilities)?.component !== 'f16') return spec;
+  return { ...spec, x: 'f16', xStride: shape.k, norm: null };
+}
+
+/** All that a choice depends on, as text. Kinds of rows differ in nothing that a kernel's sizes care for. */
+export function linearKey(shape: LinearShape): string {
+  const { n, k, weight, rows, xStride, outStride, outOffset, bias, residual, norm, glu } = shape;
+  const meta = weight.kind === 'affine' ? `-${weight.meta}` : '';
+  const extras = [norm && 'norm', glu, residual && 'residual', bias && 'bias'].filter((e) => e);
+  const places = `x${xStride} out${outStride}+${outOffset}`;
+  return ['linear', `${n}x${k}`, weightName(weight) + meta, `rows${rows}`, places, ...extras].join(' ');
+}
+
+/** A choice in short: family and sizes, unique among the choices for a shape. */
+export function linearName({ family, config: c }: LinearChoice): string {
+  switch (family) {
+    case 'gemv':
+      return `gemv s${c.subgroups} r${c.rowsPerSubgroup} k${c.splits} b${c.workgroupBytes}`;
+    case 'held':
+      return `held w${c.words} p${c.parts} f${c.features} r${c.together}`;
+    case 'few':
+      return `few t${c.bn}x${c.bk} s${c.subgroups} d${c.depth} b${c.buffers} n${c.matrix.n}`;
+    case 'matrices':
+      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}`;
+  }
+}
+
+/** Whether the kernel exists for the shape on such a device. */
+export function linearFits(capabilities: Capabilities, shape: LinearShape, choice: LinearChoice): boolean {
+  const { workgroupBytes, workgroupThreads } = capabilities;
+  const { family, config } = choice;
+  if (config.workgroupBytes > workgroupBytes) return false;
+  switch (family) {
+    case 'gemv':
+      return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
+    case 'held':
+      return config.workgroupThreads <= workgroupThreads && heldFits(gemvSpec(shape), config);
+    case 'few':
+      return (
+        capabilities.f16 &&
+        config.subgroups * config.subgroupSize <= workgroupThreads &&
+        fewFits(gemvSpec(shape), config)
+      );
+    case 'matrices':
+      return (
+        shape.rows <= 65535 &&
+        config.sm * config.sn * config.sk * config.subgroupSize <= workgroupThreads &&
+        matrixGemmFits(gemmSpec(capabilities, shape), config)
+      );
+  }
+}
+
+/**
+ * The order in which a kernel adds up, as text: two choices of equal text give the same bits. What is not in it (rows
+ * of a workgroup, depth of loads, tiles) decides who computes an output and when, and not what is added to what.
+ */
+export function linearOrder(capabilities: Capabilities, shape: LinearShape, choice: LinearChoice): string {
+  const { family, config } = choice;
+  switch (family) {
+    case 'gemv':
+      return `gemv ${gemvOrder(gemvSpec(shape), config)}`;
+    case 'held':
+      return `held ${heldOrder(config)}`;
+    case 'few':
+      return `few ${fewOrder(config)}`;
+    case 'matrices':
+      return `matrix ${matrixGemmOrder(gemmSpec(capabilities, shape), config)}`;
+  }
+}
+
+/** The kernel of a choice that fits. */
+export function linearKernel(capabilities: Capabilities, shape: LinearShape, choice: LinearChoice): Kernel {
+  const { family, config } = choice;
+  if (family === 'matrices') {
+    const spec = gemmSpec(capabilities, shape);
+    const perTile = shape.glu === null ? config.bn : config.bn / 2;
+    return once(capabilities, { spec, config, stride: shape.xStride, norm: shape.norm }, () => {
+      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
+      if (spec.x === 'f32') return gemm;
+      const reading = gemm.stages.map((stage) => ({
+        ...stage,
+        bindings: stage.bindings.map((b) => (b.name === 'x' ? { ...b, name: HALVES } : b)),
+      }));
+      const first = halvesStage(shape, config.subgroupSize);
+      return { stages: [first, ...reading], scratch: { [HALVES]: halvesBytes(shape) } };
+    });
+  }
+  const spec = gemvSpec(shape);
+  return once(capabilities, { spec, family, config, of: shape.rowKind }, () => {
+    const made =
+      family === 'gemv'
+        ? gemvKernel(spec, config)
+        : family === 'held'
+          ? heldKernel(spec, config)
+          : fewKernel(spec, config);
+    return kernelOf(shape, made, 1, 0);
+  });
+}
+
+function kernelOf(
+  shape: LinearShape,
+  made: LinearKernel,
+  featuresPerTile: number,
+  rowsPerTile: number,
+): Kernel {
+  const tiles = Math.ceil(outCols(specOf(shape)) / featuresPerTile);
+  return {
+    stages: [
+      {
+        label: made.label,
+        wgsl: made.wgsl,
+        bindings: made.bindings.map((name) => ({
+          name,
+          access: name === 'out' ? ('read_write' as const) : ('read' as const),
+          type: `array<${made.types[name] ?? 'f32'}>`,
+        })),
+        workgroups: (facts, out) => {
+          const rows = facts[shape.rowKind];
+          if (rowsPerTile === 0) {
+            [out[0], out[1], out[2]] = made.workgroups;
+            if (rows === 0) out[0] = 0;
+            return;
+          }
+          out[0] = tiles;
+          out[1] = Math.ceil(rows / rowsPerTile);
+          out[2] = 1;
+        },
+      },
+    ],
+  };
+}
+
+/** Kernels by what they are made from: layers of one shape need not write the same text again. */
+const made = new WeakMap<Capabilities, Map<string, Kernel>>();
+
+function once(capabilities: Capabilities, parts: object, make: () => Kernel): Kernel {
+  const kernels = made.get(capabilities) ?? new Map<string, Kernel>();
+  made.set(capabilities, kernels);
+  const key = JSON.stringify(parts);
+  let kernel = kernels.get(key);
+  if (kernel === undefined) {
+    kernel = make();
+    kernels.set(key, kernel);
+  }
+  return kernel;
+}
