@@ -1,5 +1,6 @@
 /** Flags that several commands share, with their parsers. Every parser names the flag and what it takes. */
 import { type Command, Option } from 'commander';
+import { AUTOTUNE_MODES, type AutotuneMode } from '../device/device.js';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { bytes, integer, number } from './flag-numbers.js';
@@ -54,6 +55,12 @@ export function addEngineFlags(command: Command): Command {
       'GPU: one order for every sum, whatever the batch (slower; the CPU always does)',
     )
     .addOption(
+      new Option(
+        '--autotune <mode>',
+        'GPU: measure kernels at the first start; safe changes no bit of a result, full may (see kvant tune)',
+      ).choices(AUTOTUNE_MODES),
+    )
+    .addOption(
       new Option('--quantize <bits>', 'quantise an unquantised checkpoint on load').choices(['4', '8']),
     )
     .option(
@@ -101,6 +108,7 @@ export interface EngineFlags extends HubFlags, KvFlags {
   readonly threads?: number;
   readonly precision?: 'default' | 'reference';
   readonly deterministic?: boolean;
+  readonly autotune?: AutotuneMode;
   readonly quantize?: '4' | '8';
   readonly maxContext?: number;
   readonly maxKvSize?: number;
@@ -135,6 +143,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
     ...(flags.precision === undefined ? {} : { precision: flags.precision }),
     ...(flags.deterministic === undefined ? {} : { deterministic: flags.deterministic }),
+    ...(flags.autotune === undefined ? {} : { autotune: flags.autotune }),
     ...(flags.quantize === undefined ? {} : { quantize: flags.quantize === '4' ? 4 : 8 }),
     ...(maxContext === undefined ? {} : { maxContext }),
     ...(flags.maxRows === undefined ? {} : { maxRows: flags.maxRows }),

@@ -10,6 +10,7 @@ const LABELS: Readonly<Record<LoadPhase, string>> = {
   download: 'Fetching',
   text: 'Tokenizer',
   weights: 'Loading',
+  tune: 'Tuning',
   compile: 'Preparing',
 };
 
@@ -67,6 +68,7 @@ function loaded(info: EngineInfo): object {
     weightBytes: info.model.weightBytes,
     device: info.device.name,
     deviceReason: info.deviceReason,
+    tuning: info.tuning,
     kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
     kvBlocks: info.kv.blocks,
     kvBytes: info.kv.bytes,

@@ -51,6 +51,13 @@ export const INVALID_TOKEN = 0xffff_ffff;
 export const PRECISIONS = ['default', 'reference'] as const;
 export type Precision = (typeof PRECISIONS)[number];
 
+/**
+ * How kernels are chosen where there are several for the same work. `off`: by rule; nothing is measured or read. `safe`:
+ * by measurement, among those that change no bit of a result. `full`: also among those that add up in another order.
+ */
+export const AUTOTUNE_MODES = ['off', 'safe', 'full'] as const;
+export type AutotuneMode = (typeof AUTOTUNE_MODES)[number];
+
 export interface MatrixOptions {
   /** `[rows]`, added to the product. One for each part, in order; null where a part has none. */
   readonly bias?: readonly (VectorSource | null)[];

@@ -272,6 +272,7 @@ function describe(
     },
     device: info.device,
     deviceReason: info.deviceReason,
+    tuning: info.tuning,
     kv: info.kv,
     limits: info.limits,
     samplingDefaults: { ...text.defaults, ...options.sampling },

@@ -1,6 +1,7 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
-import type { Device, DeviceInfo, DeviceKind, Program } from '../device/device.js';
+import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
+import type { Graph } from '../device/graph.js';
 import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
@@ -83,7 +84,8 @@ export interface OpenCache {
 
 /**
  * Makes the pool and the program. A GPU does not say how much memory it has: where nobody fixed the size, a pool
- * that finds no room is made half as large until it does. Errors: `device-out-of-memory`.
+ * that finds no room is made half as large until it does. `beforeCompile` is given what is about to be compiled.
+ * Errors: `device-out-of-memory`.
  */
 export async function openCache(
   config: HostConfig,
@@ -91,6 +93,7 @@ export async function openCache(
   device: Device,
   kv: KvPlan,
   planned: KvSizing,
+  beforeCompile: (graph: Graph, limits: ProgramLimits) => Promise<void> = async () => {},
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   let sizing = planned;
@@ -106,7 +109,7 @@ export async function openCache(
         maxBlocksPerSlot: sizing.blocksPerSequence,
         ...(kv.young === null ? {} : { young: { blocks: sizing.youngBlocks, dtype: kv.young.dtype } }),
       });
-      return { sizing, limits, pool, program: await compile(model, device, pool, limits) };
+      return { sizing, limits, pool, program: await compile(model, device, pool, limits, beforeCompile) };
     } catch (error) {
       pool?.dispose();
       const smaller = halved(sizing, kv, blockTokens, mostRowBlocks(config, kv, device.info.kind));
@@ -134,16 +137,21 @@ function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number
   };
 }
 
-function compile(model: Model, device: Device, pool: KvPool, limits: EngineLimits): Promise<Program> {
-  return device.compile(
-    model.buildGraph().graph,
-    {
-      maxTokens: limits.maxBatchTokens,
-      maxOutputs: limits.maxRows,
-      maxSequences: limits.maxRows,
-      maxContext: limits.maxContext,
-      inFlight: STEPS_IN_FLIGHT,
-    },
-    pool,
-  );
+async function compile(
+  model: Model,
+  device: Device,
+  pool: KvPool,
+  limits: EngineLimits,
+  before: (graph: Graph, limits: ProgramLimits) => Promise<void>,
+): Promise<Program> {
+  const { graph } = model.buildGraph();
+  const most: ProgramLimits = {
+    maxTokens: limits.maxBatchTokens,
+    maxOutputs: limits.maxRows,
+    maxSequences: limits.maxRows,
+    maxContext: limits.maxContext,
+    inFlight: STEPS_IN_FLIGHT,
+  };
+  await before(graph, most);
+  return device.compile(graph, most, pool);
 }

@@ -13,6 +13,8 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     deterministic: options.deterministic,
     threads: options.threads,
     allowSoftwareGpu: options.allowSoftwareGpu,
+    autotune: options.autotune,
+    autotuneMs: options.autotuneMs,
     quantize: options.quantize,
     kv: kvOptions(options),
     kvMemory: options.kvMemory,

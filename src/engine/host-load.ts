@@ -1,6 +1,7 @@
 /** Loading on the engine's thread: device, weights, KV pool, program, core, in this order, undone if one fails. */
 
-import type { Device, Program } from '../device/device.js';
+import type { Device, Program, ProgramLimits } from '../device/device.js';
+import type { Graph } from '../device/graph.js';
 import { kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { KvPlan } from '../kv/policy.js';
@@ -18,6 +19,7 @@ import {
 import { RandomWeights, shapeConfig } from '../models/shapes.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { Checkpoint } from '../weights/checkpoint.js';
+import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { openCache, planCache, sizeCache } from './host-cache.js';
@@ -26,7 +28,7 @@ import type { HostConfig, HostInfo } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
-import type { EngineLimits, LoadProgress, LogEntry } from './types.js';
+import type { EngineLimits, LoadProgress, LogEntry, TuningInfo } from './types.js';
 
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;
@@ -79,12 +81,16 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       ...(signal === undefined ? {} : { signal }),
     });
     signal?.throwIfAborted();
-    const { sizing, limits, pool, program } = await openCache(config, model, device, kv, planned);
+    let tuning: TuningInfo | null = null;
+    const tuneFor = async (graph: Graph, most: ProgramLimits): Promise<void> => {
+      tuning = await autotune(config, device, graph, most, { onProgress, onLog, signal });
+    };
+    const { sizing, limits, pool, program } = await openCache(config, model, device, kv, planned, tuneFor);
     undo.push(() => pool.dispose());
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
 
-    const info = describe(config, model, chosen, kv, sizing, limits);
+    const info = describe(config, model, chosen, kv, sizing, limits, tuning);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
       ? await openPrefixes(config, weights.config, device, kv, pool, onLog)
@@ -201,6 +207,7 @@ function describe(
   kv: KvPlan,
   sizing: KvSizing,
   limits: EngineLimits,
+  tuning: TuningInfo | null,
 ): HostInfo {
   const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.config;
   return {
@@ -213,6 +220,7 @@ function describe(
     eosIds: config.eosIds ?? eosTokenIds,
     device: chosen.device.info,
     deviceReason: chosen.reason,
+    tuning,
     kv: {
       layers: kv.info,
       blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,

@@ -1,6 +1,6 @@
 /** Defaults of the engine's options, and the refusal of what makes no sense. */
 
-import { type DeviceKind, PRECISIONS } from '../device/device.js';
+import { AUTOTUNE_MODES, type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import { rowBlocks, widestWindow } from '../kv/retention.js';
@@ -84,6 +84,10 @@ export function checkOptions(config: EngineOptions): void {
     throw invalidOption('prefixCacheDiskBytes', disk, 'a whole number above 0');
   checkOneOf('device', config.device, DEVICE_CHOICES);
   checkOneOf('precision', config.precision, PRECISIONS);
+  checkOneOf('autotune', config.autotune, AUTOTUNE_MODES);
+  const { autotuneMs } = config;
+  if (autotuneMs !== undefined && !(autotuneMs >= 0))
+    throw invalidOption('autotuneMs', autotuneMs, 'a number of milliseconds from 0');
   readKvOptions(config);
   const { maxQueue, blockTokens, quantize, targetItlMs, queueTimeoutMs } = config;
   if (targetItlMs !== undefined && !(Number.isFinite(targetItlMs) && targetItlMs >= 0))

@@ -1,11 +1,19 @@
 /** What passes between the caller's thread and the engine's: plain data only, nothing of a device. */
 
-import type { DeviceInfo, Precision } from '../device/device.js';
+import type { AutotuneMode, DeviceInfo, Precision } from '../device/device.js';
 import { type SerializedError, serializeError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
-import type { DeviceChoice, EngineInfo, EngineLimits, EngineStats, LoadProgress, LogEntry } from './types.js';
+import type {
+  DeviceChoice,
+  EngineInfo,
+  EngineLimits,
+  EngineStats,
+  LoadProgress,
+  LogEntry,
+  TuningInfo,
+} from './types.js';
 
 /** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
 export type WeightOrigin =
@@ -20,6 +28,8 @@ export interface HostConfig {
   readonly deterministic: boolean | undefined;
   readonly threads: number | undefined;
   readonly allowSoftwareGpu: boolean | undefined;
+  readonly autotune: AutotuneMode | undefined;
+  readonly autotuneMs: number | undefined;
   readonly quantize: 4 | 8 | undefined;
   readonly kv: KvOptions;
   readonly kvMemory: number | undefined;
@@ -52,6 +62,7 @@ export interface HostInfo {
   readonly eosIds: readonly number[];
   readonly device: DeviceInfo;
   readonly deviceReason: string;
+  readonly tuning: TuningInfo | null;
   readonly kv: EngineInfo['kv'];
   readonly limits: EngineLimits;
 }

@@ -3,7 +3,7 @@
  * Everything here is plain data apart from callbacks and `AbortSignal`.
  */
 
-import type { DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
+import type { AutotuneMode, DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
 import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvOptions } from '../kv/options.js';
@@ -24,7 +24,7 @@ export interface LogEntry {
   readonly fields: Readonly<Record<string, unknown>>;
 }
 
-export const LOAD_PHASES = ['download', 'text', 'weights', 'compile'] as const;
+export const LOAD_PHASES = ['download', 'text', 'weights', 'tune', 'compile'] as const;
 export type LoadPhase = (typeof LOAD_PHASES)[number];
 
 /** How far loading has come. `total` is 0 while it is not known. */
@@ -32,8 +32,8 @@ export interface LoadProgress {
   readonly phase: LoadPhase;
   readonly done: number;
   readonly total: number;
-  readonly unit: 'bytes' | 'plans' | 'steps';
-  /** The file or tensor at hand, if there is one. */
+  readonly unit: 'bytes' | 'kernels' | 'plans' | 'steps';
+  /** The file, tensor or kernel at hand, if there is one. */
   readonly item?: string;
 }
 
@@ -57,6 +57,13 @@ export interface EngineOptions extends KvOptions {
   readonly threads?: number;
   /** WebGPU: also take a software adapter (SwiftShader). `device: 'auto'` never does without it. */
   readonly allowSoftwareGpu?: boolean;
+  /**
+   * WebGPU: measure at load which kernels this GPU runs fastest, and keep that on disk for the next start. `safe` takes only
+   * those that change no bit of a result, `full` also those that add up in another order. Default `off`.
+   */
+  readonly autotune?: AutotuneMode;
+  /** Milliseconds that a start may spend on that; the next one goes on. Default 20,000. */
+  readonly autotuneMs?: number;
   /** Quantise an unquantised checkpoint on load, to so many bits. */
   readonly quantize?: 4 | 8;
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
@@ -269,6 +276,8 @@ export interface EngineInfo {
   readonly device: DeviceInfo;
   /** Why this device: e.g. `auto: no GPU was found (…)`. */
   readonly deviceReason: string;
+  /** Null where tuning is off. */
+  readonly tuning: TuningInfo | null;
   readonly kv: {
     readonly layers: readonly KvLayerInfo[];
     readonly blockTokens: number;
@@ -282,6 +291,19 @@ export interface EngineInfo {
   /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
   readonly samplingDefaults: SamplingOptions;
   readonly loadMs: number;
+}
+
+/** What tuning came to. A decision is a shape and a number of rows, for which there are several kernels. */
+export interface TuningInfo {
+  readonly mode: AutotuneMode;
+  readonly decisions: number;
+  /** Decisions for another kernel than the one that is chosen by rule. */
+  readonly tuned: number;
+  /** Measured now, known from an earlier start, and not come to (or not measurable). */
+  readonly measured: number;
+  readonly cached: number;
+  readonly left: number;
+  readonly ms: number;
 }
 
 /** Limits in force, after the model, memory and options were reconciled. */

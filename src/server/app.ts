@@ -170,6 +170,7 @@ function modelBody(engine: EnginePort, created: number): object {
     kvant: {
       architecture: info.model.architecture,
       device: info.device.name,
+      tuning: info.tuning,
       weight_bytes: info.model.weightBytes,
       kv: {
         bytes_per_token: info.kv.bytesPerToken,

@@ -19,6 +19,8 @@ export function loadTiny(
       deterministic: undefined,
       threads: undefined,
       allowSoftwareGpu: undefined,
+      autotune: undefined,
+      autotuneMs: undefined,
       quantize: undefined,
       kv: {},
       kvMemory: undefined,

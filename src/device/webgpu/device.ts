@@ -24,6 +24,8 @@ import { Pipelines } from './pipelines.js';
 import { WebGpuProgram } from './program.js';
 import { measureReadBandwidth } from './read-bandwidth.js';
 import { ATTENTION_SPLIT } from './step-buffer.js';
+import type { TuneDeviceOptions, TuneReport } from './tuning/session.js';
+import { TunedChoices } from './tuning/tuned-choices.js';
 
 export interface WebGpuDeviceOptions {
   readonly precision?: Precision;
@@ -38,6 +40,8 @@ export class WebGpuDevice implements Device {
   readonly info: DeviceInfo;
   readonly lost: Promise<KvantError>;
   readonly capabilities: Capabilities;
+  /** What sets this GPU and its driver apart from others, for caches of what was measured on it. */
+  readonly identity: Readonly<Record<string, unknown>>;
   readonly #device: GPUDevice;
   readonly #allocator: Allocator;
   readonly #pipelines: Pipelines;
@@ -45,6 +49,8 @@ export class WebGpuDevice implements Device {
   readonly #target: LoadTarget;
   readonly #programs = new Set<WebGpuProgram>();
   readonly #onDispose: () => void;
+  /** Those of the device until it is tuned. */
+  #tuned: { readonly choices: TunedChoices; readonly capabilities: Capabilities } | null = null;
   #plans = 0;
   #disposed = false;
 
@@ -80,6 +86,9 @@ export class WebGpuDevice implements Device {
       f16: capabilities.f16,
       shardBytes,
     };
+    const { vendor, architecture, device: model, description } = adapter.info;
+    const { tuned: _, ...can } = capabilities;
+    this.identity = { vendor, architecture, device: model, description, can };
     this.info = {
       kind: 'webgpu',
       name: adapterName(adapter.info),
@@ -152,7 +161,7 @@ export class WebGpuDevice implements Device {
         allocator: this.#allocator,
         pipelines: this.#pipelines,
         faults: this.#faults,
-        capabilities: this.capabilities,
+        capabilities: this.#tuned?.capabilities ?? this.capabilities,
         onPlan: () => {
           this.#plans++;
         },
@@ -163,6 +172,22 @@ export class WebGpuDevice implements Device {
     );
     this.#programs.add(program);
     return program;
+  }
+
+  /**
+   * Measures which kernels are the fastest for the products of a graph, on the weights it was recorded with. Programs that
+   * are compiled afterwards use them. For use while nothing runs; nothing that it makes on the device stays there.
+   */
+  async tune(graph: Graph, limits: ProgramLimits, options: TuneDeviceOptions): Promise<TuneReport> {
+    this.#alive();
+    const { tuneSession } = await import('./tuning/session.js');
+    const { capabilities } = this;
+    const choices = this.#tuned?.choices ?? new TunedChoices();
+    const host = { device: this.#device, allocator: this.#allocator, capabilities, tuned: choices };
+    const report = await tuneSession(host, graph, limits, options);
+    // Kernels are kept by capabilities: new choices want new ones.
+    if (choices.size > 0) this.#tuned = { choices, capabilities: { ...capabilities, tuned: choices } };
+    return report;
   }
 
   /** Bytes a second that this GPU reads. For benchmarks. */

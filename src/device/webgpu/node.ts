@@ -7,6 +7,7 @@
  */
 
 import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { KvantError } from '../../errors.js';
@@ -24,6 +25,9 @@ const TOGGLES = [
   'disable_workgroup_init',
   'disable_robustness',
 ];
+
+/** `timestamp_quantization` would round what a kernel takes to a tenth of a millisecond. */
+const WITHOUT = ['timestamp_quantization'];
 
 export const LIBVULKAN_FIX =
   'Install the GPU driver and the Vulkan loader (Debian and Ubuntu: apt-get install libvulkan1), or use --device cpu.';
@@ -47,7 +51,20 @@ export async function createNodeGpu(): Promise<GPU> {
       cause,
     });
   }
-  return dawn.create([`enable-dawn-features=${TOGGLES.join(',')}`]);
+  return dawn.create([
+    `enable-dawn-features=${TOGGLES.join(',')}`,
+    `disable-dawn-features=${WITHOUT.join(',')}`,
+  ]);
+}
+
+/** The version of the package that brings Dawn; empty if it does not say. */
+export function dawnVersion(): string {
+  try {
+    const { version } = createRequire(import.meta.url)('webgpu/package.json') as { version?: unknown };
+    return String(version ?? '');
+  } catch {
+    return '';
+  }
 }
 
 /**

@@ -464,7 +464,8 @@ function resultWords(outputs: number, features: number): number {
   return outputs * (features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT) ? 1 + RECORD_WORDS : 1);
 }
 
-function buckets(most: number): number[] {
+/** 1, 2, 4, … and the limit itself. */
+export function buckets(most: number): number[] {
   const out: number[] = [];
   for (let n = 1; n < most; n *= 2) out.push(n);
   out.push(most);

@@ -123,7 +123,11 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
 }
 
 /** What a linear of this bucket does beside its own work: as much as some kernel offers. */
-function fusionOf(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Fusable {
+function fusionOf(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): Fusable {
   const none: Fusable = { norm: null, glu: null };
   const { norm, glu } = r.fusions.ofLinear.get(node) ?? none;
   const { shards } = matrix(node.weight);
@@ -162,6 +166,19 @@ function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, buck
     norm: norm === null ? null : { eps: norm.eps },
     glu: glu === null ? null : glu.activation,
   };
+}
+
+/** The products of a linear: one for each shard of its weight. */
+export function linearWork(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): { readonly shape: LinearShape; readonly shard: Shard }[] {
+  const fusion = fusionOf(node, bucket, r);
+  return matrix(node.weight).shards.map((shard) => ({
+    shape: linearShape(node, shard, fusion, bucket),
+    shard,
+  }));
 }
 
 function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {

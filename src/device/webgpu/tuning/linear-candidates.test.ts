@@ -1,0 +1,280 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Random, worstRow } from '../../../../test/devices/numbers.js';
+import * as reference from '../../../../test/devices/reference.js';
+import { randomMatrix } from '../../../../test/devices/sources.js';
+import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { WebGpuDevice } from '../device.js';
+import { type Capabilities, chooseVariant, type Kernel, type LinearShape } from '../kernel.js';
+import { linearKernel, linearKey, linearName, linearOrder } from '../kernels/linear-choice.js';
+import { ruleForLinear } from '../kernels/linear-fast.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from '../kernels/linear-matrix.js';
+import type { LinearSpec } from '../kernels/linear-spec.js';
+import { linearVariants } from '../kernels/registry.js';
+import { factsOf } from './bench.js';
+import { linearCandidates } from './linear-candidates.js';
+import { TunedChoices } from './tuned-choices.js';
+
+const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
+const LARGE: Capabilities = {
+  precision: 'default',
+  deterministic: false,
+  f16: true,
+  subgroups: true,
+  subgroupMinSize: 32,
+  subgroupMaxSize: 32,
+  minLanes: 16,
+  matrices: [matrix(16), matrix(8)],
+  workgroupBytes: 49152,
+  workgroupThreads: 1024,
+  bindingBytes: 2 ** 31 - 4,
+};
+const SMALL: Capabilities = {
+  ...LARGE,
+  f16: false,
+  matrices: [],
+  workgroupBytes: 16384,
+  workgroupThreads: 256,
+};
+
+const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
+const shapeOf = (rows: number, n: number, k: number, more: Partial<LinearShape> = {}): LinearShape => ({
+  rowKind: 'tokens',
+  rows,
+  n,
+  k,
+  weight: Q4,
+  xStride: k,
+  outStride: more.glu == null ? n : n / 2,
+  outOffset: 0,
+  bias: false,
+  residual: false,
+  norm: null,
+  glu: null,
+  ...more,
+});
+
+describe('candidates of a product', () => {
+  const norm = { eps: 1e-6 };
+  const shapes = [1, 2, 3, 4, 8, 16, 32, 64, 128, 512, 2048].flatMap((rows) => [
+    shapeOf(rows, 4096, 1024, { norm }),
+    shapeOf(rows, 1024, 3072, { residual: true }),
+    shapeOf(rows, 28672, 4096, { norm, glu: 'silu' }),
+    shapeOf(rows, 4096, 14336, { residual: true }),
+    shapeOf(rows, 130, 96, { weight: { ...Q4, bits: 3, groupSize: 32 } }),
+    shapeOf(rows, 512, 256, { weight: { kind: 'float', dtype: 'bf16' }, bias: true }),
+  ]);
+
+  it.each([
+    ['a large GPU', LARGE],
+    ['a GPU with little workgroup memory and no matrices', SMALL],
+  ])('begin with the choice by rule, are told apart by name and fit %s', (_, capabilities) => {
+    let most = 0;
+    for (const shape of shapes) {
+      const candidates = linearCandidates(capabilities, shape);
+      const rule = ruleForLinear(capabilities, shape);
+      if (rule === null) {
+        expect(candidates).toEqual([]);
+        continue;
+      }
+      most = Math.max(most, candidates.length);
+      expect(candidates[0]).toEqual({ id: linearName(rule), choice: rule, neutral: true });
+      expect(new Set(candidates.map((c) => c.id)).size).toBe(candidates.length);
+      const order = linearOrder(capabilities, shape, rule);
+      for (const { choice, neutral } of candidates) {
+        expect(linearOrder(capabilities, shape, choice) === order).toBe(neutral);
+        expect(linearKernel(capabilities, shape, choice).stages.at(-1)!.wgsl).toContain('fn main(');
+      }
+    }
+    expect(most).toBeGreaterThan(10);
+  });
+
+  it('offer what measurements point at: x in fewer registers at four rows, more and smaller tiles at 512', () => {
+    const gateUp = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
+    const words = linearCandidates(LARGE, gateUp).map(({ choice }) =>
+      choice.family === 'held' ? choice.config.words : 0,
+    );
+    expect(words).toContain(1);
+    const narrow = shapeOf(512, 1024, 2048, { residual: true });
+    const tiles = linearCandidates(LARGE, narrow).map(({ choice, neutral }) => {
+      const out: [number, number, number] = [0, 0, 0];
+      linearKernel(LARGE, narrow, choice).stages.at(-1)!.workgroups(factsOf(512), out);
+      return neutral ? out[0] * out[1] : 0;
+    });
+    expect(Math.max(...tiles)).toBeGreaterThanOrEqual(256);
+  });
+
+  it('are what programs take once they are adopted, for their shape alone', () => {
+    const shape = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
+    const candidate = linearCandidates(LARGE, shape).find(({ choice }) => choice.family === 'few')!;
+    const choices = new TunedChoices();
+    choices.adopt(linearKey(shape), candidate.choice);
+    const tuned = { ...LARGE, tuned: choices };
+    const labelOf = (capabilities: Capabilities, of: LinearShape) =>
+      chooseVariant(linearVariants, capabilities, of)!.build(capabilities, of).stages[0]!.label;
+    expect(labelOf(LARGE, shape)).toContain('held');
+    expect(labelOf(tuned, shape)).toContain('few');
+    expect(labelOf(tuned, { ...shape, rowKind: 'outputs' })).toContain('few');
+    for (const other of shapes.filter((s) => linearKey(s) !== linearKey(shape)))
+      expect(labelOf(tuned, other)).toBe(labelOf(LARGE, other));
+  });
+
+  it('are none where results must not depend on the rows', () => {
+    for (const shape of shapes)
+      expect(linearCandidates({ ...LARGE, deterministic: true }, shape)).toEqual([]);
+  });
+});
+
+/** Runs a kernel's stages on whatever buffers its roles have; answers with `out`. */
+async function run(
+  raw: GPUDevice,
+  kernel: Kernel,
+  rows: number,
+  roles: Readonly<Record<string, GPUBuffer>>,
+  text: (wgsl: string) => string = (wgsl) => wgsl,
+): Promise<Float32Array> {
+  const out = roles.out!;
+  const staging = raw.createBuffer({ size: out.size, usage: 1 | 8 });
+  const encoder = raw.createCommandEncoder();
+  for (const stage of kernel.stages) {
+    const workgroups: [number, number, number] = [0, 0, 0];
+    stage.workgroups(factsOf(rows), workgroups);
+    const pipeline = await raw.createComputePipelineAsync({
+      layout: 'auto',
+      compute: { module: raw.createShaderModule({ code: text(stage.wgsl) }) },
+    });
+    const entries = stage.bindings.map(({ name }, binding) => ({
+      binding,
+      resource: { buffer: roles[name]! },
+    }));
+    const pass = encoder.beginComputePass();
+    pass.setPipeline(pipeline);
+    pass.setBindGroup(0, raw.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+    pass.dispatchWorkgroups(...workgroups);
+    pass.end();
+  }
+  encoder.copyBufferToBuffer(out, 0, staging, 0, out.size);
+  raw.queue.submit([encoder.finish()]);
+  await staging.mapAsync(1);
+  const got = new Float32Array(staging.getMappedRange()).slice();
+  staging.destroy();
+  return got;
+}
+
+describe('candidates on a device', () => {
+  let device: WebGpuDevice;
+  let raw: GPUDevice;
+  beforeAll(async () => {
+    ({ device, raw } = await openTestDevice({ minLanes: 4 }));
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  const upload = (data: Float32Array | Uint32Array): GPUBuffer => {
+    const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
+    raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
+    return buffer;
+  };
+
+  async function inputsOf(shape: LinearShape, random: Random) {
+    const { rows, n, k, weight } = shape;
+    const format =
+      weight.kind === 'float'
+        ? weight
+        : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
+    const { source, values } = randomMatrix(random, n, k, format);
+    const loaded = await device.loadMatrix([source], { use: 'linear' });
+    const x = random.normals(rows * k);
+    const width = shape.outStride;
+    const residual = random.normals(rows * width);
+    const gain = random.normals(k);
+    const normed = shape.norm === null ? x : reference.rmsNorm(x, gain, rows, k, shape.norm.eps);
+    const both = reference.linear(normed, values, rows, k, n);
+    const product = shape.glu === null ? both : reference.glu(both, rows, n / 2, shape.glu);
+    const expected = product.map((v, i) => v + (shape.residual ? residual[i]! : 0));
+    const shard = loaded.shards[0]!;
+    const roles: Record<string, GPUBuffer> = {
+      x: upload(x),
+      residual: upload(residual),
+      norm: upload(gain),
+      step: upload(new Uint32Array([rows, rows, 1, 0])),
+      codes: shard.codes,
+      metas: shard.metas ?? shard.codes,
+      out: raw.createBuffer({ size: rows * width * 4, usage: 128 | 4 | 8 }),
+    };
+    return { roles, expected };
+  }
+
+  it.each([
+    ['one row, a norm', shapeOf(1, 48, 512, { norm: { eps: 1e-5 } })],
+    ['one row, a residual', shapeOf(1, 40, 256, { residual: true, weight: { ...Q4, bits: 8 } })],
+    ['two rows, a norm and a glu', shapeOf(2, 96, 512, { norm: { eps: 1e-5 }, glu: 'silu' })],
+    ['four rows, a residual', shapeOf(4, 48, 256, { residual: true })],
+    ['four rows of 8 bits', shapeOf(4, 40, 256, { weight: { ...Q4, bits: 8 } })],
+  ])('%s: within the bound of float64, and bits of the rule where neutral', async (_, shape) => {
+    const capabilities = device.capabilities;
+    const all = linearCandidates(capabilities, shape);
+    // Families share their code: of each kind of order, some from all over the list.
+    const spread = (list: typeof all, count: number) =>
+      list.filter((_, i) => i % Math.ceil(list.length / count) === 0);
+    const some = [
+      ...spread(
+        all.filter((c) => c.neutral),
+        6,
+      ),
+      ...spread(
+        all.filter((c) => !c.neutral),
+        12,
+      ),
+    ];
+    expect(some[0]).toBe(all[0]);
+    expect(some.filter((c) => c.neutral).length).toBeGreaterThan(1);
+    expect(some.filter((c) => /held w1/.test(c.id)).length).toBeGreaterThan(0);
+    const { roles, expected } = await inputsOf(shape, new Random(7));
+    const width = shape.outStride;
+    let rule: Float32Array | null = null;
+    for (const { id, choice, neutral } of some) {
+      raw.queue.writeBuffer(roles.out!, 0, new Float32Array(shape.rows * width).fill(Number.NaN));
+      const got = await run(raw, linearKernel(capabilities, shape, choice), shape.rows, roles);
+      expect(worstRow(got, expected, shape.rows, width), id).toBeLessThan(2e-4);
+      rule ??= got;
+      if (neutral) expect(new Uint32Array(got.buffer), id).toEqual(new Uint32Array(rule.buffer));
+    }
+    for (const [name, buffer] of Object.entries(roles))
+      if (name !== 'codes' && name !== 'metas') buffer.destroy();
+  });
+
+  it('tiles of a GEMM on matrices, emulated: the bits do not know the tile', async () => {
+    const small = { m: 4, n: 4, k: 4, component: 'f32', result: 'f32' };
+    const config = (sizes: readonly number[], more: Partial<MatrixGemmConfig> = {}): MatrixGemmConfig => {
+      const [bm, bn, bk, sm, sn, sk] = sizes as [number, number, number, number, number, number];
+      const base = { matrix: small, subgroupSize: 1, buffers: 1, depth: 1, tile: 'vec4' } as const;
+      return { ...base, workgroupBytes: 16384, bm, bn, bk, sm, sn, sk, ...more };
+    };
+    const shape = shapeOf(13, 24, 128, { residual: true });
+    const { rowKind: _, norm: __, ...rest } = shape;
+    const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual: 'f32', norm: null };
+    const { roles, expected } = await inputsOf(shape, new Random(11));
+    const results: Uint32Array[] = [];
+    for (const c of [config([8, 8, 32, 2, 2, 1]), config([4, 8, 32, 1, 2, 1]), config([4, 8, 32, 1, 1, 2])]) {
+      expect(matrixGemmFits(spec, c)).toBe(true);
+      const { wgsl, bindings, workgroups } = matrixGemmKernel(spec, c);
+      const stage = {
+        label: '',
+        wgsl,
+        bindings: bindings.map((name) => ({ name, access: 'read' as const, type: '' })),
+        workgroups: (_f: unknown, out: number[]) => {
+          [out[0], out[1], out[2]] = workgroups as [number, number, number];
+        },
+      };
+      const got = await run(raw, { stages: [stage] }, 13, roles, (text) => emulateMatrices(text, 4));
+      expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
+      results.push(new Uint32Array(got.buffer));
+    }
+    const shared = results.pop()!;
+    for (const bits of results) expect(bits).toEqual(results[0]);
+    // Shares along K add up in another order, and say so.
+    expect(shared).not.toEqual(results[0]);
+  });
+});

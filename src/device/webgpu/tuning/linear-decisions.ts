@@ -1,0 +1,138 @@
+/** The products of a program as decisions: each shape, format and number of rows once, on the model's own weights. */
+
+import type { Graph } from '../../graph.js';
+import type { Fusions } from '../fusion.js';
+import type { Capabilities, Kernel, LinearShape } from '../kernel.js';
+import { linearKernel, linearKey } from '../kernels/linear-choice.js';
+import type { Shard } from '../matrix.js';
+import { type Bucket, linearWork } from '../resolve.js';
+import { compareResults, factsOf, type TuningBench } from './bench.js';
+import type { Contest, Decision } from './decision.js';
+import { type LinearCandidate, linearCandidates, linearCost } from './linear-candidates.js';
+import type { TimedLaunch } from './stopwatch.js';
+import type { TunedChoices } from './tuned-choices.js';
+
+/** Weights that a round reads, as far as the model has layers: more than caches hold. */
+const ROUND_BYTES = 192 * 1024 * 1024;
+const MOST_SHARDS = 64;
+
+interface Work {
+  readonly shape: LinearShape;
+  readonly shards: Shard[];
+}
+
+/**
+ * @param buckets rows of steps, as plans are made for
+ * @param capabilities of the device, without anything tuned
+ */
+export function linearDecisions(
+  graph: Graph,
+  fusions: Fusions,
+  buckets: readonly Bucket[],
+  capabilities: Capabilities,
+  tuned: TunedChoices,
+  bench: () => TuningBench,
+): Decision[] {
+  const works = new Map<string, Work>();
+  for (const bucket of buckets) {
+    for (const node of graph.nodes) {
+      if (node.op !== 'linear' || bucket[node.x.rows] === 0) continue;
+      for (const { shape, shard } of linearWork(node, bucket, { capabilities, fusions })) {
+        const key = linearKey(shape);
+        const work = works.get(key) ?? { shape, shards: [] };
+        works.set(key, work);
+        if (!work.shards.includes(shard)) work.shards.push(shard);
+      }
+    }
+  }
+  return [...works].flatMap(([key, { shape, shards }]) => {
+    const candidates = linearCandidates(capabilities, shape);
+    if (candidates.length < 2) return [];
+    const kernelOf = (index: number): Kernel => linearKernel(capabilities, shape, candidates[index]!.choice);
+    return {
+      key,
+      rows: shape.rows,
+      candidates,
+      ...linearCost(shape, bytesOf(shards[0]!)),
+      textOf: (index: number) =>
+        kernelOf(index)
+          .stages.map(({ wgsl }) => wgsl)
+          .join('\n'),
+      open: () => openContest(bench(), shape, shards, candidates, kernelOf),
+      adopt: (index: number) => tuned.adopt(key, candidates[index]!.choice),
+    };
+  });
+}
+
+function bytesOf({ codes, metas }: Shard): number {
+  return codes.size + (metas?.size ?? 0);
+}
+
+async function openContest(
+  bench: TuningBench,
+  shape: LinearShape,
+  all: readonly Shard[],
+  candidates: readonly LinearCandidate[],
+  kernelOf: (index: number) => Kernel,
+): Promise<Contest> {
+  const { rows, k, xStride, outStride } = shape;
+  const count = Math.max(1, Math.min(all.length, MOST_SHARDS, Math.ceil(ROUND_BYTES / bytesOf(all[0]!))));
+  const shards = all.slice(0, count);
+  const made: GPUBuffer[] = [];
+  const make = (label: string, bytes: number, seed?: number): GPUBuffer => {
+    const buffer = bench.buffer(label, bytes, seed);
+    made.push(buffer);
+    return buffer;
+  };
+  const close = (): void => {
+    for (const buffer of made) bench.free(buffer);
+  };
+  try {
+    const step = make('step', 64);
+    const facts = factsOf(rows);
+    bench.device.queue.writeBuffer(step, 0, new Uint32Array([facts.tokens, facts.outputs, 1, 0]));
+    const out = make('out', rows * outStride * 4);
+    const shared: Record<string, GPUBuffer> = {
+      step,
+      out,
+      x: make('x', rows * xStride * 4, 1),
+      ...(shape.residual ? { residual: make('residual', rows * outStride * 4, 2) } : {}),
+      ...(shape.norm === null ? {} : { norm: make('norm', k * 4, 3) }),
+    };
+    const scratch = new Map<string, number>();
+    for (const index of candidates.keys()) {
+      for (const [name, bytes] of Object.entries(kernelOf(index).scratch ?? {}))
+        scratch.set(name, Math.max(scratch.get(name) ?? 0, bytes));
+    }
+    for (const [name, bytes] of scratch) shared[name] = make(name, bytes);
+    await bench.settle();
+    const groups = new Map<string, GPUBindGroup>();
+    const launchesOn = (index: number, shard: Shard): TimedLaunch[] => {
+      const { codes, metas, bias } = shard;
+      const own = { codes, ...(metas === null ? {} : { metas }), ...(bias === null ? {} : { bias }) };
+      return bench.launches(kernelOf(index), { ...shared, ...own }, facts, groups);
+    };
+    let expected: Uint32Array | null = null;
+    return {
+      prepare: async (list) => {
+        const ok = await Promise.all(list.map((index) => bench.compiles(kernelOf(index))));
+        return list.filter((_, i) => ok[i]);
+      },
+      time: (list, samples) => {
+        const rivals = list.map((index) => ({
+          launches: shards.flatMap((shard) => launchesOn(index, shard)),
+          works: shards.length,
+        }));
+        return bench.stopwatch.time(rivals, samples);
+      },
+      compare: async (index) => {
+        expected ??= await bench.results(launchesOn(0, shards[0]!), out);
+        return compareResults(expected, await bench.results(launchesOn(index, shards[0]!), out));
+      },
+      close,
+    };
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
