@@ -30,6 +30,11 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
     async () => (await import('./bench-command.js')).addBenchCommand,
   ],
   [
+    'tune [model]',
+    'measure which kernels a GPU runs fastest, and keep that for --autotune',
+    async () => (await import('./tune-command.js')).addTuneCommand,
+  ],
+  [
     'eval <model>',
     'ask question sets; eval kv: judge KV cache formats',
     async () => (await import('./eval-command.js')).addEvalCommand,

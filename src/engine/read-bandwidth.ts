@@ -16,3 +16,10 @@ export async function measureReadBandwidth(device: Device, rounds: number): Prom
   const threads = Number.parseInt(device.info.name, 10);
   return measure({ threads, bytes: BYTES.cpu, rounds });
 }
+
+/** Operations a second of the matrices of a GPU; null where the device has none. */
+export async function measureMatrixRate(device: Device, rounds: number): Promise<number | null> {
+  if (device.info.kind !== 'webgpu') return null;
+  const { WebGpuDevice } = await import('../device/webgpu/index.js');
+  return device instanceof WebGpuDevice ? device.measureMatrixRate(rounds) : null;
+}

@@ -196,6 +196,17 @@ export class WebGpuDevice implements Device {
     return measureReadBandwidth(this.#device, Math.min(bytes, this.capabilities.bindingBytes), rounds);
   }
 
+  /** Operations a second of this GPU's matrices, those that products are made of; null where it has none. For benchmarks. */
+  async measureMatrixRate(rounds: number): Promise<number | null> {
+    this.#alive();
+    const { matrixOf } = await import('./kernels/linear-choice.js');
+    const { measureMatrixRate } = await import('./matrix-rate.js');
+    const { subgroupMinSize, subgroupMaxSize } = this.capabilities;
+    const matrix = matrixOf(this.capabilities);
+    if (matrix === null || subgroupMinSize !== subgroupMaxSize) return null;
+    return measureMatrixRate(this.#device, matrix, subgroupMinSize, rounds);
+  }
+
   stats(): DeviceStats {
     return {
       buffers: this.#allocator.buffers,
