@@ -1,0 +1,106 @@
+// A GPU that does nothing: Dawn's null backend, which runs JavaScript, the binding and Dawn's validation and no kernel. It
+// says that it can do what an NVIDIA H200 can, so that a program makes the same launches on it.
+//
+// The backend has 512 MiB and refuses subgroup matrices. So large buffers are cut (nothing is ever read from them), and the text of a kernel is
+// replaced by one that only names its bindings: what a launch costs the host depends on those alone.
+
+import { createRequire } from 'node:module';
+
+const require = createRequire(import.meta.url);
+
+/** What the H200 said (driver 580, Dawn of npm webgpu 0.6.2). */
+const MATRICES = [
+  ['f16', 'f32', 16, 16, 16],
+  ['f16', 'f16', 16, 16, 16],
+  ['f16', 'f32', 16, 8, 16],
+  ['f16', 'f16', 16, 8, 16],
+  ['f16', 'f32', 16, 8, 8],
+  ['f16', 'f16', 16, 8, 8],
+  ['i8', 'i32', 16, 16, 32],
+].map(([componentType, resultComponentType, M, N, K]) => ({ componentType, resultComponentType, M, N, K }));
+const LIMITS = {
+  maxBufferSize: 2 ** 40,
+  maxStorageBufferBindingSize: 2 ** 31 - 4,
+  maxComputeWorkgroupStorageSize: 49152,
+  maxComputeInvocationsPerWorkgroup: 1024,
+  maxComputeWorkgroupSizeX: 1024,
+  maxComputeWorkgroupSizeY: 1024,
+};
+const CUT_FROM = 1 << 20;
+const CUT_TO = 1 << 16;
+const STORAGE = 128;
+/** Dawn ends with its GPU object, devices or not. */
+const held = [];
+
+/**
+ * A `GPU` for `createWebGpuDevice({ gpu })`. `toggles`: more of Dawn's toggles. `onDevice` is shown the device that is
+ * made, before anybody has it. `onError` is told what Dawn's validation says; without it the device reports it.
+ */
+export function createNullGpu({ toggles = [], onDevice = () => {} } = {}) {
+  const dawn = require('webgpu');
+  Object.assign(globalThis, dawn.globals);
+  const all = ['allow_unsafe_apis', 'disable_workgroup_init', 'disable_robustness', ...toggles];
+  const gpu = dawn.create(['backend=null', `enable-dawn-features=${all.join(',')}`]);
+  held.push(gpu);
+  return {
+    async requestAdapter() {
+      const adapter = await gpu.requestAdapter();
+      const limits = overlay(adapter.limits, LIMITS);
+      return {
+        features: adapter.features,
+        limits,
+        info: {
+          vendor: 'null',
+          architecture: '',
+          device: '',
+          description: 'null backend',
+          subgroupMinSize: 32,
+          subgroupMaxSize: 32,
+          subgroupMatrixConfigs: MATRICES,
+        },
+        async requestDevice({ requiredFeatures }) {
+          const device = await adapter.requestDevice({ requiredFeatures });
+          disguise(device, limits);
+          onDevice(device);
+          return device;
+        },
+      };
+    },
+  };
+}
+
+function overlay(limits, more) {
+  const all = {};
+  for (const name of Object.keys(Object.getPrototypeOf(limits))) all[name] = limits[name];
+  return { ...all, ...more };
+}
+
+function disguise(device, limits) {
+  const cut = new WeakSet();
+  const { createBuffer, createShaderModule, queue } = device;
+  const { writeBuffer } = queue;
+  Object.defineProperty(device, 'limits', { value: limits });
+  Object.defineProperty(device, 'queue', { value: queue });
+  device.createBuffer = (descriptor) => {
+    const large = (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && descriptor.label !== 'step';
+    const buffer = createBuffer.call(device, large ? { ...descriptor, size: CUT_TO } : descriptor);
+    if (large) cut.add(buffer);
+    return buffer;
+  };
+  queue.writeBuffer = (buffer, offset, data, from, count) => {
+    if (!cut.has(buffer)) writeBuffer.call(queue, buffer, offset, data, from ?? 0, count ?? data.length);
+  };
+  device.createShaderModule = ({ label, code }) =>
+    createShaderModule.call(device, { label, code: namesBindings(code) });
+}
+
+/** A module with the bindings of another, which it names and does nothing with. */
+function namesBindings(code) {
+  const bindings = [...code.matchAll(/@group\(0\) @binding\((\d+)\) var<([^>]+)> (\w+): ([^;]+);/g)];
+  const declared = bindings.map(([, at, space, name, type]) => {
+    const plain = space === 'uniform' ? type : 'array<u32>';
+    return `@group(0) @binding(${at}) var<${space}> ${name}: ${plain};`;
+  });
+  const named = bindings.map(([, , , name]) => `_ = &${name};`);
+  return `${declared.join('\n')}\n@compute @workgroup_size(1) fn main() { ${named.join(' ')} }`;
+}
