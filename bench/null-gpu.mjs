@@ -82,7 +82,8 @@ function disguise(device, limits) {
   Object.defineProperty(device, 'limits', { value: limits });
   Object.defineProperty(device, 'queue', { value: queue });
   device.createBuffer = (descriptor) => {
-    const large = (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && descriptor.label !== 'step';
+    const large =
+      (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && descriptor.label !== 'step';
     const buffer = createBuffer.call(device, large ? { ...descriptor, size: CUT_TO } : descriptor);
     if (large) cut.add(buffer);
     return buffer;

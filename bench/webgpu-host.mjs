@@ -218,15 +218,29 @@ for (const name of option('--shapes', 'qwen3-0.6b,llama-8b').split(',')) {
     counts = null;
     const perPart = Object.fromEntries(Object.keys(parts).map((k) => [k, median(split.map((s) => s[k]))]));
     const total = Object.values(launches).reduce((a, b) => a + b, 0);
-    const row = { shapes: name, case: one, cpuUs: median(all), leastUs: Math.min(...all), launches: total, parts: perPart, calls, labels: launches };
+    const row = {
+      shapes: name,
+      case: one,
+      cpuUs: median(all),
+      leastUs: Math.min(...all),
+      launches: total,
+      parts: perPart,
+      calls,
+      labels: launches,
+    };
     report.push(row);
     const figures = Object.entries(perPart).map(([k, v]) => `${k} ${v.toFixed(1)}`);
     console.log(
       `${name} ${chunk ? `chunk of ${n}` : `${n} rows`} at ${context}: ${row.cpuUs.toFixed(0)} µs CPU (least ${row.leastUs.toFixed(0)}), ${total} launches, ${Object.values(calls).reduce((a, b) => a + b, 0)} calls; ${figures.join(', ')}`,
     );
     if (args.includes('--labels')) {
-      console.log(`  ${Object.entries(calls).map(([k, v]) => `${k} ${v}`).join(', ')}`);
-      for (const [label, count] of Object.entries(launches)) console.log(`  ${String(count).padStart(4)} × ${label}`);
+      console.log(
+        `  ${Object.entries(calls)
+          .map(([k, v]) => `${k} ${v}`)
+          .join(', ')}`,
+      );
+      for (const [label, count] of Object.entries(launches))
+        console.log(`  ${String(count).padStart(4)} × ${label}`);
     }
   }
   await program.dispose();

@@ -49,6 +49,8 @@ export class GpuKvPool implements KvPool {
   readonly tables: GPUBuffer;
   /** u32 `[slots]`. */
   readonly lastToken: GPUBuffer;
+  /** Something has been stored, by a step or otherwise. */
+  used = false;
   readonly #queue: GPUQueue;
   readonly #allocator: Allocator;
   readonly #host: KvPoolHost;
@@ -143,11 +145,13 @@ export class GpuKvPool implements KvPool {
         throw badTable(`block ${id} is not young: those are ${blocks} to ${end - 1}`);
     for (const id of to)
       if (id >= blocks) throw badTable(`block ${id} is young, or there is none: ${blocks}`);
+    this.used = true;
     if (from.length > 0) await this.#convert?.run(from, to);
   }
 
   async copy(from: Uint32Array, to: Uint32Array): Promise<void> {
     checkCopy(this.spec, from, to);
+    this.used = true;
     if (from.length > 0) await this.#moves().copy(from, to);
   }
 
@@ -158,6 +162,7 @@ export class GpuKvPool implements KvPool {
 
   async write(blocks: Uint32Array, bytes: readonly Uint8Array[]): Promise<void> {
     checkWrite(this.spec, blocks, bytes);
+    this.used = true;
     if (blocks.length > 0) await this.#moves().write(blocks, bytes);
   }
 

@@ -1,4 +1,10 @@
-/** A Plan: the launches of a step of up to so many tokens and outputs, every pipeline and bind group resolved. */
+/**
+ * A Plan: the launches of a step of up to so many tokens and outputs, every pipeline and bind group resolved.
+ *
+ * A launch costs the host some two microseconds in three calls, and a step has hundreds: what a step does beside those
+ * calls must be nothing. So a plan keeps the launches that the last step made as flat arrays, and while the counts of a step stay as they
+ * were (they do for hundreds of steps in a row while rows decode) the next one goes through them again.
+ */
 
 import type { Stage, StepFacts, Workgroups } from './kernel.js';
 import type { Pipelines } from './pipelines.js';
@@ -10,50 +16,70 @@ export interface SamplerBinding {
   readonly groups: Map<string, GPUBindGroup>;
 }
 
+/** Buffers that kernels bind by name besides those of their node. */
+export interface PlanBuffers {
+  readonly scratch: ReadonlyMap<string, GPUBuffer>;
+  params(words: Uint32Array): GPUBuffer;
+}
+
 interface Launch {
   readonly stage: Stage;
   group: GPUBindGroup;
   /** Makes the group anew on another buffer of row state; null where it is not bound. */
   readonly rebind: (() => GPUBindGroup) | null;
-  /** Known once the plan has been prepared or first used. */
-  pipeline: GPUComputePipeline | null;
 }
+
+/** The names of all counts: what workgroups may depend on. */
+const COUNTS = Object.keys({
+  tokens: 0,
+  outputs: 0,
+  sequences: 0,
+  items: 0,
+  itemRows: 0,
+  itemSplits: 0,
+  tiles: 0,
+  tileParts: 0,
+  features: 0,
+  looksBack: 0,
+  reach: 0,
+} satisfies Record<keyof StepFacts, 0>) as readonly (keyof StepFacts)[];
 
 export class Plan {
   readonly #launches: readonly Launch[];
   readonly #pipelines: Pipelines;
   readonly #workgroups: Workgroups = [0, 0, 0];
+  #compiled = false;
+  /** The counts that the arrays below are for; NaN: for none. */
+  readonly #counts = new Float64Array(COUNTS.length).fill(Number.NaN);
+  readonly #replayed: { pipeline: GPUComputePipeline; group: GPUBindGroup }[] = [];
+  readonly #sizes: Uint32Array;
 
   constructor(
     pipelines: Pipelines,
     bound: readonly Bound[],
-    scratch: ReadonlyMap<string, GPUBuffer>,
-    paramsBuffer: (words: Uint32Array) => GPUBuffer,
+    buffers: PlanBuffers,
     groups: Map<string, GPUBindGroup>,
     sampler: SamplerBinding,
   ) {
     this.#pipelines = pipelines;
-    this.#launches = bound.flatMap(({ kernel, buffers }) =>
+    this.#launches = bound.flatMap(({ kernel, buffers: own }) =>
       kernel.stages.map((stage) => {
         const list = (): GPUBuffer[] =>
           stage.bindings.map(({ name }) => {
             if (name === 'sampler') return sampler.buffer;
-            const own =
-              name === 'params' && stage.params !== undefined ? paramsBuffer(stage.params) : undefined;
-            const buffer = own ?? buffers[name] ?? scratch.get(name);
+            const params =
+              name === 'params' && stage.params !== undefined ? buffers.params(stage.params) : undefined;
+            const buffer = params ?? own[name] ?? buffers.scratch.get(name);
             if (buffer === undefined)
               throw new Error(`${stage.label} binds ${name}, which the op does not have`);
             return buffer;
           });
         const stateful = stage.bindings.some(({ name }) => name === 'sampler');
         const bind = () => pipelines.bindGroup(stage, list(), stateful ? sampler.groups : groups);
-        return { stage, group: bind(), rebind: stateful ? bind : null, pipeline: null };
+        return { stage, group: bind(), rebind: stateful ? bind : null };
       }),
     );
-  }
-
-  get launches(): number {
-    return this.#launches.length;
+    this.#sizes = new Uint32Array(3 * this.#launches.length);
   }
 
   /** Labels in order, for people. */
@@ -65,34 +91,80 @@ export class Plan {
   async prepare(): Promise<void> {
     const eager = this.#launches.filter((l) => l.stage.lazy !== true);
     await Promise.all(eager.map((l) => this.#pipelines.prepare(l.stage)));
-    this.compile();
+    this.#compiled = true;
   }
 
   /** Compiles what is not compiled yet, here and now. */
   compile(): void {
-    for (const launch of this.#launches) {
-      if (launch.stage.lazy !== true) launch.pipeline ??= this.#pipelines.get(launch.stage);
-    }
+    if (this.#compiled) return;
+    for (const { stage } of this.#launches) if (stage.lazy !== true) this.#pipelines.get(stage);
+    this.#compiled = true;
   }
 
   /** Between steps, after the buffer of row state has changed. */
   rebind(): void {
     for (const launch of this.#launches) if (launch.rebind !== null) launch.group = launch.rebind();
+    this.#counts.fill(Number.NaN);
   }
 
   encode(pass: GPUComputePassEncoder, facts: StepFacts): void {
-    const wg = this.#workgroups;
+    if (this.#changed(facts)) this.#resolve(facts);
+    const sizes = this.#sizes;
     let current: GPUComputePipeline | null = null;
-    for (const launch of this.#launches) {
-      launch.stage.workgroups(facts, wg);
-      if (wg[0] === 0 || wg[1] === 0 || wg[2] === 0) continue;
-      launch.pipeline ??= this.#pipelines.get(launch.stage);
-      if (launch.pipeline !== current) {
-        current = launch.pipeline;
-        pass.setPipeline(current);
+    let at = 0;
+    for (const { pipeline, group } of this.#replayed) {
+      if (pipeline !== current) {
+        current = pipeline;
+        pass.setPipeline(pipeline);
       }
-      pass.setBindGroup(0, launch.group);
-      pass.dispatchWorkgroups(wg[0], wg[1], wg[2]);
+      pass.setBindGroup(0, group);
+      const x = sizes[at]!;
+      const y = sizes[at + 1]!;
+      const z = sizes[at + 2]!;
+      // The binding takes each argument apart: what is left out costs nothing.
+      if (z !== 1) pass.dispatchWorkgroups(x, y, z);
+      else if (y !== 1) pass.dispatchWorkgroups(x, y);
+      else pass.dispatchWorkgroups(x);
+      at += 3;
     }
+  }
+
+  /** Some pipeline of it is not in `warm`. */
+  isCold(warm: ReadonlySet<GPUComputePipeline>): boolean {
+    return this.#launches.some(({ stage }) => stage.lazy !== true && !warm.has(this.#pipelines.get(stage)));
+  }
+
+  /** Like `encode`, but only what runs on pipelines that are not in `warm`, where they are entered. */
+  encodeCold(pass: GPUComputePassEncoder, facts: StepFacts, warm: Set<GPUComputePipeline>): void {
+    this.#resolve(facts);
+    const sizes = this.#sizes;
+    this.#replayed.forEach(({ pipeline, group }, i) => {
+      if (warm.has(pipeline)) return;
+      warm.add(pipeline);
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, group);
+      pass.dispatchWorkgroups(sizes[3 * i]!, sizes[3 * i + 1], sizes[3 * i + 2]);
+    });
+  }
+
+  #changed(facts: StepFacts): boolean {
+    const counts = this.#counts;
+    for (let i = 0; i < COUNTS.length; i++) if (facts[COUNTS[i]!] !== counts[i]) return true;
+    return false;
+  }
+
+  #resolve(facts: StepFacts): void {
+    const size = this.#workgroups;
+    const replayed = this.#replayed;
+    replayed.length = 0;
+    for (const { stage, group } of this.#launches) {
+      stage.workgroups(facts, size);
+      if (size[0] === 0 || size[1] === 0 || size[2] === 0) continue;
+      this.#sizes.set(size, 3 * replayed.length);
+      replayed.push({ pipeline: this.#pipelines.get(stage), group });
+    }
+    COUNTS.forEach((name, i) => {
+      this.#counts[i] = facts[name];
+    });
   }
 }

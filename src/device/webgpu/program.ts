@@ -2,15 +2,14 @@
  * A graph made ready for the GPU.
  *
  * Activations are f32, a row padded to a multiple of four, and lie where the lifetime planner puts them; the buffers
- * are as large as the largest step and serve all plans. A plan is made for each bucket of (tokens, outputs): powers
- * of two, and the limits themselves. A step writes one small buffer, encodes one pass, copies the ids and submits.
+ * are as large as the largest step and serve all plans (plans.ts). A step writes one small buffer, encodes one pass,
+ * copies the ids and submits.
  */
 
 import { KvantError } from '../../errors.js';
 import type { Program, ProgramLimits } from '../device.js';
-import type { Graph, RowKind, Tensor } from '../graph.js';
+import type { Graph, Tensor } from '../graph.js';
 import { planLifetimes } from '../lifetimes.js';
-import type { RopeTable } from '../rope.js';
 import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
@@ -20,29 +19,20 @@ import { findFusions } from './fusion.js';
 import type { Capabilities } from './kernel.js';
 import { itemScratchBytes } from './kernels/attend.js';
 import type { GpuKvPool } from './kv-pool.js';
-import type { Pipelines } from './pipelines.js';
-import { Plan } from './plan.js';
+import type { Plan } from './plan.js';
+import { Plans, type PlansHost } from './plans.js';
+import { ProgramBuffers } from './program-buffers.js';
 import { ReadbackRing } from './readback.js';
-import {
-  type Bound,
-  type Bucket,
-  type Resources,
-  resolveNode,
-  strideOf,
-  wideFrom,
-  workgroupsOfTile,
-} from './resolve.js';
+import { type Resources, strideOf, wideFrom, workgroupsOfTile } from './resolve.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
 import { ATTENTION_SPLIT, type StepBounds, StepPacker } from './step-buffer.js';
+import { warmSteps } from './warm-steps.js';
 
-export interface ProgramHost {
+export interface ProgramHost extends PlansHost {
   readonly device: GPUDevice;
   readonly allocator: Allocator;
-  readonly pipelines: Pipelines;
   readonly faults: Faults;
   readonly capabilities: Capabilities;
-  /** Called for every plan made. */
-  readonly onPlan: () => void;
 }
 
 /** Scratch that partial sums of attention may take. What does not fit is attended to without splitting. */
@@ -55,19 +45,18 @@ export class WebGpuProgram implements Program {
   readonly #host: ProgramHost;
   readonly #graph: Graph;
   readonly #limits: ProgramLimits;
+  readonly #pool: GpuKvPool | null;
   readonly #samples: boolean;
   readonly #packer: StepPacker;
   readonly #ring: ReadbackRing;
   readonly #resources: Resources;
-  readonly #own: GPUBuffer[] = [];
-  readonly #scratch = new Map<string, GPUBuffer>();
-  readonly #params = new Map<string, GPUBuffer>();
-  readonly #groups = new Map<string, GPUBindGroup>();
-  readonly #plans = new Map<number, Plan>();
-  readonly #bounds = new Map<string, Bound[]>();
-  readonly #storages: readonly GPUBuffer[];
-  readonly #storageOf: Int32Array;
+  readonly #buffers: ProgramBuffers;
+  readonly #plans: Plans;
   readonly #underWay = new Set<Promise<unknown>>();
+  /** Pipelines that have run. */
+  readonly #warm = new Set<GPUComputePipeline>();
+  /** Something has been written or computed that matters to somebody. */
+  #used = false;
   #disposed = false;
 
   /** Allocates and checks; resolves when there was room for it all. */
@@ -79,7 +68,9 @@ export class WebGpuProgram implements Program {
   ): Promise<WebGpuProgram> {
     const program = new WebGpuProgram(host, graph, limits, pool);
     try {
-      program.#allocateScratch();
+      // Every node for every bucket, so that no plan needs a buffer that is not made here.
+      const buffers = program.#buffers;
+      buffers.addScratch(program.#plans.resolveAll((words) => buffers.params(words)));
       await host.allocator.settle();
     } catch (error) {
       program.#free();
@@ -92,6 +83,7 @@ export class WebGpuProgram implements Program {
     this.#host = host;
     this.#graph = graph;
     this.#limits = limits;
+    this.#pool = pool;
     const sample = graph.nodes.find((n) => n.op === 'sample');
     this.#samples = sample !== undefined;
     const bounds: StepBounds = {
@@ -104,21 +96,13 @@ export class WebGpuProgram implements Program {
     this.#packer = new StepPacker(limits, bounds, maxItems, attends);
 
     const { allocator } = host;
-    const usage = USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC;
     const fusions = findFusions(graph);
-    const lifetimes = planLifetimes(graph, fusions.held);
-    this.#storageOf = lifetimes.storageOf;
+    const buffers = new ProgramBuffers(host, limits, planLifetimes(graph, fusions.held));
+    this.#buffers = buffers;
     try {
-      this.#storages = lifetimes.storages.map((s) =>
-        this.#create(`activation ${s.id}`, this.#maxRows(s.rows) * strideOf(s.cols) * 4, usage),
-      );
       // Ids, and the records behind them.
       const idBytes = Math.max(16, limits.maxOutputs * (1 + RECORD_WORDS) * 4);
-      const ids = this.#create('ids', idBytes, usage);
-      const step = this.#create('step', this.#packer.bytes, USAGE.STORAGE | USAGE.COPY_DST);
-      const lastToken = pool?.lastToken ?? this.#create('last tokens', bounds.slots * 4, usage);
-      const ropes = new Map<RopeTable, GPUBuffer>();
-      const norms = new Map<GPUBuffer, Map<GPUBuffer, GPUBuffer>>();
+      const usage = USAGE.STORAGE | USAGE.COPY_DST;
       this.#resources = {
         capabilities: host.capabilities,
         pool,
@@ -126,43 +110,18 @@ export class WebGpuProgram implements Program {
         maxItems,
         maxOutputs: limits.maxOutputs,
         fusions,
-        step,
-        ids,
-        lastToken,
-        tensor: (tensor) => this.#bufferOf(tensor),
-        rope: (table) => {
-          let buffer = ropes.get(table);
-          if (buffer === undefined) {
-            buffer = this.#create(
-              'rope',
-              table.fine.byteLength + table.coarse.byteLength,
-              USAGE.STORAGE | USAGE.COPY_DST,
-            );
-            host.device.queue.writeBuffer(buffer, 0, table.fine as Float32Array<ArrayBuffer>);
-            host.device.queue.writeBuffer(
-              buffer,
-              table.fine.byteLength,
-              table.coarse as Float32Array<ArrayBuffer>,
-            );
-            ropes.set(table, buffer);
-          }
-          return buffer;
-        },
-        headNorms: (q, k, headDim) => {
-          const ofQ = norms.get(q) ?? new Map<GPUBuffer, GPUBuffer>();
-          norms.set(q, ofQ);
-          let buffer = ofQ.get(k);
-          if (buffer === undefined) {
-            buffer = this.#joined('head norms', [q, k], headDim * 4);
-            ofQ.set(k, buffer);
-          }
-          return buffer;
-        },
+        step: buffers.create('step', this.#packer.bytes, usage),
+        ids: buffers.create('ids', idBytes, usage | USAGE.COPY_SRC),
+        lastToken: pool?.lastToken ?? buffers.create('last tokens', bounds.slots * 4, usage),
+        tensor: (tensor) => buffers.tensor(tensor),
+        rope: (table) => buffers.rope(table),
+        headNorms: (q, k, headDim) => buffers.headNorms(q, k, headDim),
       };
       this.#packer.wideFrom = wideFrom(graph.nodes, this.#resources);
       this.#packer.tileWorkgroups = workgroupsOfTile(graph.nodes, this.#resources);
-      const none = this.#create('no sampler state', 16, USAGE.STORAGE);
+      const none = buffers.create('no sampler state', 16, USAGE.STORAGE);
       this.#samplerBinding = { buffer: none, groups: new Map() };
+      this.#plans = new Plans(host, graph, limits, this.#resources, this.#samplerBinding);
       this.#sampler =
         sample === undefined
           ? null
@@ -184,14 +143,16 @@ export class WebGpuProgram implements Program {
             );
       this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes);
     } catch (error) {
-      for (const buffer of this.#own) allocator.destroy(buffer);
+      buffers.free();
       throw error;
     }
   }
 
   async prepare(tokens: number, outputs: number): Promise<void> {
     this.#alive();
-    await this.#plan(tokens, outputs).prepare();
+    const plan = this.#plan(tokens, outputs);
+    await plan.prepare();
+    await this.#runOnce(plan);
   }
 
   submit(inputs: StepInputs): Promise<Uint32Array> {
@@ -204,6 +165,7 @@ export class WebGpuProgram implements Program {
     const bytes = resultWords(facts.outputs, facts.features) * 4;
     const plan = this.#plan(facts.tokens, facts.outputs);
     plan.compile();
+    this.#use();
     const slot = this.#ring.take();
     try {
       device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
@@ -231,8 +193,9 @@ export class WebGpuProgram implements Program {
 
   write(tensor: Tensor, data: Float32Array): void {
     this.#alive();
+    this.#use();
     const rows = data.length / tensor.cols;
-    if (!Number.isInteger(rows) || rows > this.#maxRows(tensor.rows)) {
+    if (!Number.isInteger(rows) || rows > this.#buffers.maxRows(tensor.rows)) {
       throw new KvantError('shape-mismatch', `${data.length} numbers for rows of ${tensor.cols}.`, {
         where: 'write',
         fix: 'Write whole rows, no more than the program was compiled for.',
@@ -246,7 +209,7 @@ export class WebGpuProgram implements Program {
         source.set(data.subarray(r * tensor.cols, (r + 1) * tensor.cols), r * stride);
       }
     }
-    this.#host.device.queue.writeBuffer(this.#bufferOf(tensor), 0, source);
+    this.#host.device.queue.writeBuffer(this.#buffers.tensor(tensor), 0, source);
   }
 
   async read(tensor: Tensor, rows: number): Promise<Float32Array> {
@@ -265,7 +228,7 @@ export class WebGpuProgram implements Program {
     const staging = allocator.create('read', bytes, USAGE.MAP_READ | USAGE.COPY_DST);
     try {
       const encoder = device.createCommandEncoder();
-      encoder.copyBufferToBuffer(this.#bufferOf(tensor), 0, staging, 0, bytes);
+      encoder.copyBufferToBuffer(this.#buffers.tensor(tensor), 0, staging, 0, bytes);
       device.queue.submit([encoder.finish()]);
       try {
         await staging.mapAsync(MAP_MODE_READ, 0, bytes);
@@ -302,27 +265,35 @@ export class WebGpuProgram implements Program {
   }
 
   #plan(tokens: number, outputs: number): Plan {
-    const bucket: Bucket = {
-      tokens: bucketOf(tokens, this.#limits.maxTokens),
-      outputs: bucketOf(outputs, this.#limits.maxOutputs),
-    };
-    const key = bucket.tokens * (this.#limits.maxOutputs + 1) + bucket.outputs;
-    let plan = this.#plans.get(key);
-    if (plan === undefined) {
-      const { pipelines, onPlan } = this.#host;
-      const bound = this.#graph.nodes.flatMap((_, i) => this.#resolved(i, bucket));
-      plan = new Plan(
-        pipelines,
-        bound,
-        this.#scratch,
-        (words) => this.#paramsBuffer(words),
-        this.#groups,
-        this.#samplerBinding,
-      );
-      this.#plans.set(key, plan);
-      onPlan();
+    return this.#plans.get(tokens, outputs, this.#buffers);
+  }
+
+  /**
+   * Runs what has never run yet, once, on the smallest steps there are: what a driver puts off until then is not put off until rows wait.
+   * Only while nothing else has run: the steps leave a token at the first place of the pool's first slot.
+   */
+  async #runOnce(plan: Plan): Promise<void> {
+    if (this.#used || this.#pool?.used === true || !plan.isCold(this.#warm)) return;
+    const { device } = this.#host;
+    for (const inputs of warmSteps(this.#limits)) {
+      const words = this.#packer.pack(inputs);
+      const { facts } = this.#packer;
+      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      plan.encodeCold(pass, facts, this.#warm);
+      // A tile in parts is another kernel.
+      if (facts.tiles > 0) plan.encodeCold(pass, { ...facts, tileParts: 2 }, this.#warm);
+      pass.end();
+      device.queue.submit([encoder.finish()]);
     }
-    return plan;
+    await device.queue.onSubmittedWorkDone();
+    this.#alive();
+  }
+
+  #use(): void {
+    this.#used = true;
+    if (this.#pool !== null) this.#pool.used = true;
   }
 
   /** After the result is there and before the caller has it: notes the tokens that state has taken in. */
@@ -336,106 +307,15 @@ export class WebGpuProgram implements Program {
     }
   }
 
-  /** Compiles what steps with features need and others do not. The kernels of the sampler are those of every plan. */
   async #prepareFeatures(): Promise<void> {
     this.#alive();
-    const lazy = [...this.#bounds.values()].flatMap((bound) =>
-      bound.flatMap(({ kernel }) => kernel.stages.filter((stage) => stage.lazy === true)),
-    );
-    await Promise.all(lazy.map((stage) => this.#host.pipelines.prepare(stage)));
+    await this.#plans.prepareFeatures();
   }
 
   #rebind(buffer: GPUBuffer): void {
     this.#samplerBinding.buffer = buffer;
     this.#samplerBinding.groups.clear();
-    for (const plan of this.#plans.values()) plan.rebind();
-  }
-
-  /** Kernels of a node depend on the rows of its kind alone, so that plans share them. */
-  #resolved(index: number, bucket: Bucket): Bound[] {
-    const node = this.#graph.nodes[index]!;
-    // Norms and glus vanish into linears where those take them.
-    const follows = node.op === 'linear' || node.op === 'rms-norm' || node.op === 'glu';
-    const kind: RowKind | null = follows ? node.x.rows : null;
-    const key = kind === null ? `${index}` : `${index}:${bucket[kind]}`;
-    let bound = this.#bounds.get(key);
-    if (bound === undefined) {
-      bound = resolveNode(node, bucket, this.#resources);
-      this.#bounds.set(key, bound);
-    }
-    return bound;
-  }
-
-  /** Resolves every node for every bucket: faults show here, and no plan needs a buffer that is not made here. */
-  #allocateScratch(): void {
-    const sizes = new Map<string, number>();
-    const tokens = buckets(this.#limits.maxTokens);
-    const outputs = buckets(this.#limits.maxOutputs);
-    for (let i = 0; i < Math.max(tokens.length, outputs.length); i++) {
-      const bucket = {
-        tokens: tokens[Math.min(i, tokens.length - 1)]!,
-        outputs: outputs[Math.min(i, outputs.length - 1)]!,
-      };
-      for (const n of this.#graph.nodes.keys()) {
-        for (const { kernel } of this.#resolved(n, bucket)) {
-          for (const { params } of kernel.stages) if (params !== undefined) this.#paramsBuffer(params);
-          for (const [name, bytes] of Object.entries(kernel.scratch ?? {})) {
-            sizes.set(name, Math.max(sizes.get(name) ?? 0, bytes));
-          }
-        }
-      }
-    }
-    for (const [name, bytes] of sizes) this.#scratch.set(name, this.#create(name, bytes, USAGE.STORAGE));
-  }
-
-  /** Layers of one shape share a buffer. */
-  #paramsBuffer(words: Uint32Array): GPUBuffer {
-    const key = words.join();
-    let buffer = this.#params.get(key);
-    if (buffer === undefined) {
-      buffer = this.#create('params', words.byteLength, USAGE.UNIFORM | USAGE.COPY_DST);
-      this.#host.device.queue.writeBuffer(buffer, 0, words as Uint32Array<ArrayBuffer>);
-      this.#params.set(key, buffer);
-    }
-    return buffer;
-  }
-
-  #bufferOf(tensor: Tensor): GPUBuffer {
-    const buffer = this.#storages[this.#storageOf[tensor.id] ?? -1];
-    if (buffer !== undefined) return buffer;
-    throw new KvantError('shape-mismatch', `Tensor ${tensor.id} is not of this graph.`, {
-      where: 'tensor',
-      fix: 'Use the tensors that were recorded with the graph.',
-    });
-  }
-
-  /** The first `bytes` of each buffer, one after the other. */
-  #joined(label: string, parts: readonly GPUBuffer[], bytes: number): GPUBuffer {
-    const { device } = this.#host;
-    const buffer = this.#create(label, parts.length * bytes, USAGE.STORAGE | USAGE.COPY_DST);
-    const encoder = device.createCommandEncoder();
-    parts.forEach((part, i) => {
-      encoder.copyBufferToBuffer(part, 0, buffer, i * bytes, bytes);
-    });
-    device.queue.submit([encoder.finish()]);
-    return buffer;
-  }
-
-  #create(label: string, bytes: number, usage: number): GPUBuffer {
-    if (usage & USAGE.STORAGE && bytes > this.#host.capabilities.bindingBytes) {
-      throw new KvantError(
-        'device-out-of-memory',
-        `${label} takes ${bytes} bytes, a binding of this GPU holds ${this.#host.capabilities.bindingBytes}.`,
-        { kind: 'device', where: label, fix: 'Use fewer tokens in a step or fewer output rows.' },
-      );
-    }
-    const buffer = this.#host.allocator.create(label, bytes, usage);
-    this.#own.push(buffer);
-    return buffer;
-  }
-
-  #maxRows(kind: RowKind): number {
-    return kind === 'tokens' ? this.#limits.maxTokens : this.#limits.maxOutputs;
+    this.#plans.rebind();
   }
 
   #alive(): void {
@@ -445,31 +325,16 @@ export class WebGpuProgram implements Program {
   }
 
   #free(): void {
-    for (const buffer of this.#own) this.#host.allocator.destroy(buffer);
-    this.#plans.clear();
+    this.#buffers.free();
     this.#sampler?.dispose();
     this.#ring.dispose();
-    this.#groups.clear();
-    this.#bounds.clear();
+    this.#plans.clear();
   }
-}
-
-/** The smallest power of two that holds n rows, or the limit. 0 for none. */
-export function bucketOf(n: number, most: number): number {
-  return n === 0 ? 0 : Math.min(most, 2 ** Math.ceil(Math.log2(n)));
 }
 
 /** Words of a step's result: an id for each output, and records if some row asks for them. */
 function resultWords(outputs: number, features: number): number {
   return outputs * (features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT) ? 1 + RECORD_WORDS : 1);
-}
-
-/** 1, 2, 4, … and the limit itself. */
-export function buckets(most: number): number[] {
-  const out: number[] = [];
-  for (let n = 1; n < most; n *= 2) out.push(n);
-  out.push(most);
-  return out;
 }
 
 /** Items (split, row) there is scratch for, the same in every layer. */

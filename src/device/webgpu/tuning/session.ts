@@ -5,7 +5,7 @@ import type { Graph } from '../../graph.js';
 import type { Allocator } from '../allocator.js';
 import { findFusions } from '../fusion.js';
 import type { Capabilities } from '../kernel.js';
-import { bucketOf, buckets } from '../program.js';
+import { bucketOf, buckets } from '../plans.js';
 import type { Bucket } from '../resolve.js';
 import { TuningBench } from './bench.js';
 import type { Decision, TuningEntry, TuningStore } from './decision.js';

@@ -1,0 +1,134 @@
+/**
+ * What a program has on the device besides weights and pool: activations, ids, the step, tables of rotation, joined norms,
+ * numbers of shapes, scratch. All of it is made when the program is.
+ */
+
+import { KvantError } from '../../errors.js';
+import type { ProgramLimits } from '../device.js';
+import type { RowKind, Tensor } from '../graph.js';
+import type { LifetimePlan } from '../lifetimes.js';
+import type { RopeTable } from '../rope.js';
+import type { Allocator } from './allocator.js';
+import { USAGE } from './constants.js';
+import type { PlanBuffers } from './plan.js';
+import { strideOf } from './resolve.js';
+
+export interface BuffersHost {
+  readonly device: GPUDevice;
+  readonly allocator: Allocator;
+  readonly capabilities: { readonly bindingBytes: number };
+}
+
+export class ProgramBuffers implements PlanBuffers {
+  readonly scratch = new Map<string, GPUBuffer>();
+  readonly #host: BuffersHost;
+  readonly #limits: ProgramLimits;
+  readonly #own: GPUBuffer[] = [];
+  readonly #storages: readonly GPUBuffer[];
+  readonly #storageOf: Int32Array;
+  readonly #params = new Map<string, GPUBuffer>();
+  readonly #ropes = new Map<RopeTable, GPUBuffer>();
+  readonly #norms = new Map<GPUBuffer, Map<GPUBuffer, GPUBuffer>>();
+
+  /** Whether there was room is known once the allocator has settled. What was made is freed if it throws. */
+  constructor(host: BuffersHost, limits: ProgramLimits, lifetimes: LifetimePlan) {
+    this.#host = host;
+    this.#limits = limits;
+    this.#storageOf = lifetimes.storageOf;
+    const usage = USAGE.STORAGE | USAGE.COPY_DST | USAGE.COPY_SRC;
+    try {
+      this.#storages = lifetimes.storages.map((s) =>
+        this.create(`activation ${s.id}`, this.maxRows(s.rows) * strideOf(s.cols) * 4, usage),
+      );
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  create(label: string, bytes: number, usage: number): GPUBuffer {
+    const { allocator, capabilities } = this.#host;
+    if (usage & USAGE.STORAGE && bytes > capabilities.bindingBytes) {
+      throw new KvantError(
+        'device-out-of-memory',
+        `${label} takes ${bytes} bytes, a binding of this GPU holds ${capabilities.bindingBytes}.`,
+        { kind: 'device', where: label, fix: 'Use fewer tokens in a step or fewer output rows.' },
+      );
+    }
+    const buffer = allocator.create(label, bytes, usage);
+    this.#own.push(buffer);
+    return buffer;
+  }
+
+  tensor(tensor: Tensor): GPUBuffer {
+    const buffer = this.#storages[this.#storageOf[tensor.id] ?? -1];
+    if (buffer !== undefined) return buffer;
+    throw new KvantError('shape-mismatch', `Tensor ${tensor.id} is not of this graph.`, {
+      where: 'tensor',
+      fix: 'Use the tensors that were recorded with the graph.',
+    });
+  }
+
+  /** The fine table, then the coarse one. */
+  rope(table: RopeTable): GPUBuffer {
+    let buffer = this.#ropes.get(table);
+    if (buffer === undefined) {
+      const { fine, coarse } = table;
+      const { queue } = this.#host.device;
+      const usage = USAGE.STORAGE | USAGE.COPY_DST;
+      buffer = this.create('rope', fine.byteLength + coarse.byteLength, usage);
+      queue.writeBuffer(buffer, 0, fine as Float32Array<ArrayBuffer>);
+      queue.writeBuffer(buffer, fine.byteLength, coarse as Float32Array<ArrayBuffer>);
+      this.#ropes.set(table, buffer);
+    }
+    return buffer;
+  }
+
+  /** The norm weights of q, then those of k. */
+  headNorms(q: GPUBuffer, k: GPUBuffer, headDim: number): GPUBuffer {
+    const ofQ = this.#norms.get(q) ?? new Map<GPUBuffer, GPUBuffer>();
+    this.#norms.set(q, ofQ);
+    let buffer = ofQ.get(k);
+    if (buffer === undefined) {
+      buffer = this.#joined('head norms', [q, k], headDim * 4);
+      ofQ.set(k, buffer);
+    }
+    return buffer;
+  }
+
+  /** Layers of one shape share a buffer. */
+  params(words: Uint32Array): GPUBuffer {
+    const key = words.join();
+    let buffer = this.#params.get(key);
+    if (buffer === undefined) {
+      buffer = this.create('params', words.byteLength, USAGE.UNIFORM | USAGE.COPY_DST);
+      this.#host.device.queue.writeBuffer(buffer, 0, words as Uint32Array<ArrayBuffer>);
+      this.#params.set(key, buffer);
+    }
+    return buffer;
+  }
+
+  addScratch(sizes: ReadonlyMap<string, number>): void {
+    for (const [name, bytes] of sizes) this.scratch.set(name, this.create(name, bytes, USAGE.STORAGE));
+  }
+
+  maxRows(kind: RowKind): number {
+    return kind === 'tokens' ? this.#limits.maxTokens : this.#limits.maxOutputs;
+  }
+
+  free(): void {
+    for (const buffer of this.#own.splice(0)) this.#host.allocator.destroy(buffer);
+  }
+
+  /** The first `bytes` of each buffer, one after the other. */
+  #joined(label: string, parts: readonly GPUBuffer[], bytes: number): GPUBuffer {
+    const { device } = this.#host;
+    const buffer = this.create(label, parts.length * bytes, USAGE.STORAGE | USAGE.COPY_DST);
+    const encoder = device.createCommandEncoder();
+    parts.forEach((part, i) => {
+      encoder.copyBufferToBuffer(part, 0, buffer, i * bytes, bytes);
+    });
+    device.queue.submit([encoder.finish()]);
+    return buffer;
+  }
+}
