@@ -28,6 +28,8 @@ export class KvConverter {
   readonly #words = new Uint32Array(PAIRS * 2);
   readonly #own: GPUBuffer[] = [];
   readonly #launches: readonly Launch[];
+  /** Settles when the kernels are there, or one is at fault. */
+  readonly compiled: Promise<unknown>;
 
   constructor(
     host: KvPoolHost,
@@ -83,10 +85,11 @@ export class KvConverter {
         stage.bindings.map(({ name }) => roles[name]!),
         groups,
       );
-      // Compiled ahead of its use; a fault shows where it is used.
-      void pipelines.prepare(stage).catch(() => {});
       return { stage, units: stage.units, group };
     });
+    this.compiled = Promise.all(this.#launches.map(({ stage }) => pipelines.prepare(stage)));
+    // Whoever waits for it is told of a fault.
+    this.compiled.catch(() => {});
   }
 
   /** Submits at once; resolves when it is done. */

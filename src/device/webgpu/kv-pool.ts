@@ -118,6 +118,11 @@ export class GpuKvPool implements KvPool {
     this.#bytes = made.reduce((sum, b) => sum + b.size, 0);
   }
 
+  /** Settles when what moves blocks from one kind to the other is compiled. */
+  async compiled(): Promise<void> {
+    await this.#convert?.compiled;
+  }
+
   get bytes(): number {
     return this.#bytes + (this.#mover?.bytes ?? 0);
   }

@@ -71,7 +71,7 @@ export class WebGpuProgram implements Program {
       // Every node for every bucket, so that no plan needs a buffer that is not made here.
       const buffers = program.#buffers;
       buffers.addScratch(program.#plans.resolveAll((words) => buffers.params(words)));
-      await host.allocator.settle();
+      await Promise.all([host.allocator.settle(), pool?.compiled()]);
     } catch (error) {
       program.#free();
       throw error;
