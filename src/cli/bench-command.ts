@@ -4,9 +4,11 @@ import type { BenchResult } from './bench-cases.js';
 import { addBenchCheckpointCommand } from './bench-checkpoint-command.js';
 import { addBenchCompareCommand } from './bench-compare-command.js';
 import { addShapeFlags, openBenchEngine, requireTarget, type ShapeFlags } from './bench-engine.js';
+import { addBenchEngineCommand } from './bench-engine-command.js';
 import { addBenchKvCommand } from './bench-kv-command.js';
 import { addBenchLatencyCommand } from './bench-latency-command.js';
 import { addBenchSamplerCommand } from './bench-sampler-command.js';
+import { addBenchServeCommand } from './bench-serve-command.js';
 import { addBenchStartCommand } from './bench-start-command.js';
 import { addEngineFlags, type EngineFlags, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
@@ -39,6 +41,8 @@ export function addBenchCommand(program: Command): void {
   addBenchSamplerCommand(command);
   addBenchLatencyCommand(command);
   addBenchCompareCommand(command);
+  addBenchServeCommand(command);
+  addBenchEngineCommand(command);
   addBenchStartCommand(command);
   addBenchCheckpointCommand(command);
   command.addHelpText(

@@ -1,14 +1,11 @@
 /** The engine that a benchmark of whole cases runs on: a model, or a named shape with random weights. */
 import { type Command, Option } from 'commander';
 import type { Engine } from '../engine/engine.js';
-import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import { type EngineFlags, engineOptions, integer } from './flags.js';
+import type { ShapeFlags } from './shape-flags.js';
 
-export interface ShapeFlags {
-  readonly shapes?: string;
-  readonly vocab?: number;
-}
+export { requireTarget, type ShapeFlags } from './shape-flags.js';
 
 export function addShapeFlags(command: Command): Command {
   return command
@@ -18,15 +15,6 @@ export function addShapeFlags(command: Command): Command {
       ),
     )
     .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2));
-}
-
-/** Errors: `invalid-flags` unless one of the two is given. */
-export function requireTarget(model: string | undefined, { shapes }: ShapeFlags, command: string): void {
-  if ((model === undefined) !== (shapes === undefined)) return;
-  throw new KvantError('invalid-flags', 'One of a model and --shapes is needed.', {
-    kind: 'invalid-request',
-    fix: `For example: ${command} --shapes qwen3-0.6b --vocab 32000.`,
-  });
 }
 
 /** Loads it with room for `rows` sequences of `tokens` each, so that every prompt is computed, and at once. */

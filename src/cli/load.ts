@@ -1,7 +1,7 @@
 /** Loads an engine for a command: progress on stderr, Ctrl-C abandons it. */
 
 import type { Logger } from 'pino';
-import { Engine } from '../engine/engine.js';
+import { Engine, type ShapeOptions } from '../engine/engine.js';
 import type { EngineInfo, EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
 import { ProgressBar } from './progress.js';
@@ -19,11 +19,8 @@ export function loadEngine(model: string, options: EngineOptions, log?: Logger):
 }
 
 /** Made-up weights in the sizes of a known model. */
-export function loadShape(
-  name: string,
-  options: EngineOptions & { readonly vocab?: number },
-): Promise<Engine> {
-  return loading(name, options, undefined, (all) => Engine.loadShape(name, all));
+export function loadShape(name: string, options: ShapeOptions, log?: Logger): Promise<Engine> {
+  return loading(name, options, log, (all) => Engine.loadShape(name, all));
 }
 
 const LOG_EVERY_MS = 5000;

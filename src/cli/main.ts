@@ -10,7 +10,7 @@ type AddCommand = (program: Command) => void;
 /** Name and arguments, what it does, and where it is. */
 const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[] = [
   [
-    'serve <model>',
+    'serve [model]',
     'serve a model over HTTP, as OpenAI does',
     async () => (await import('./serve-command.js')).addServeCommand,
   ],
@@ -26,7 +26,7 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   ],
   [
     'bench [model]',
-    'measure prefill and decode; bench kv: KV cache formats',
+    'measure prefill and decode; bench kv, sampler, serve, …: see --help',
     async () => (await import('./bench-command.js')).addBenchCommand,
   ],
   [

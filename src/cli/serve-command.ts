@@ -15,8 +15,9 @@ import {
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
+import { requireTarget, type ShapeFlags } from './shape-flags.js';
 
-interface ServeFlags extends EngineFlags, SamplingFlags {
+interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: readonly string[];
@@ -32,7 +33,7 @@ interface ServeFlags extends EngineFlags, SamplingFlags {
 
 export function addServeCommand(program: Command): void {
   const command = program
-    .command('serve <model>')
+    .command('serve [model]')
     .description(
       'Serves a model: POST /v1/chat/completions and /v1/completions, GET /v1/models, /health and /metrics.',
     )
@@ -73,6 +74,10 @@ export function addServeCommand(program: Command): void {
   addSamplingFlags(command, 'defaults');
   command.optionsGroup('Options:');
   addEngineFlags(command);
+  // Names are not listed, or help would load what knows them.
+  command
+    .option('--shapes <name>', 'instead of a model: random weights in the sizes of one, for load tests')
+    .option('--vocab <n>', 'rows of the vocabulary, with --shapes', integer(2));
   command.addHelpText(
     'after',
     `
@@ -84,7 +89,7 @@ Examples:
 
 KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
   );
-  command.action(async (model: string, flags: ServeFlags) => {
+  command.action(async (model: string | undefined, flags: ServeFlags) => {
     await runServer(model, flags);
   });
 }
@@ -97,26 +102,32 @@ function apiKey(text: string, before: readonly string[] = []): string[] {
   return [...before, text];
 }
 
-async function runServer(model: string, flags: ServeFlags): Promise<void> {
+async function runServer(model: string | undefined, flags: ServeFlags): Promise<void> {
+  requireTarget(model, flags, 'kvant serve');
   const options = engineOptions(flags);
-  const [{ loadEngine }, { createLogger }, { checkAddress, listen }] = await Promise.all([
+  const [{ loadEngine, loadShape }, { createLogger }, { checkAddress, listen }] = await Promise.all([
     import('./load.js'),
     import('./log.js'),
     import('../server/index.js'),
   ]);
   const log = createLogger(flags.logLevel);
   await checkAddress(flags.host, flags.port);
-  const engine = await loadEngine(
-    model,
-    {
-      ...options,
-      sampling: samplingOptions(flags),
-      ...(flags.name === undefined ? {} : { name: flags.name }),
-      ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
-      ...(flags.queueTimeout === undefined ? {} : { queueTimeoutMs: 1000 * flags.queueTimeout }),
-    },
-    log,
-  );
+  const all = {
+    ...options,
+    sampling: samplingOptions(flags),
+    ...(flags.name === undefined ? {} : { name: flags.name }),
+    ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
+    ...(flags.queueTimeout === undefined ? {} : { queueTimeoutMs: 1000 * flags.queueTimeout }),
+  };
+  const { shapes, vocab } = flags;
+  const engine =
+    shapes === undefined
+      ? await loadEngine(model!, all, log)
+      : await loadShape(
+          shapes,
+          { ...all, ...(vocab === undefined ? {} : { vocab }), standInText: true },
+          log,
+        );
   let server: RunningServer;
   try {
     server = await listen({

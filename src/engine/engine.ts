@@ -36,6 +36,13 @@ const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', '
 /** What chat templating takes beside the messages. */
 export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
 
+export interface ShapeOptions extends EngineOptions {
+  /** Rows of the vocabulary. Default: the model's. */
+  readonly vocab?: number;
+  /** A made-up tokenizer and chat template as well: what comes out is words without sense. Default false. */
+  readonly standInText?: boolean;
+}
+
 /** Loaded beside the model: the schema library would hold up the start. */
 type SamplingModule = typeof import('../sampling/params.js');
 
@@ -102,13 +109,13 @@ export class Engine implements AsyncDisposable {
    */
   static async loadShape(
     name: string,
-    options: EngineOptions & { readonly vocab?: number } = {},
+    options: ShapeOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
     checkOptions(options);
-    const { vocab } = options;
+    const { vocab, standInText = false } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
-    return Engine.#start(name, weights, ModelText.none(), options, internals);
+    return Engine.#start(name, weights, await shapeText(name, vocab, standInText), options, internals);
   }
 
   static async #start(
@@ -247,6 +254,12 @@ export class Engine implements AsyncDisposable {
       return stream;
     }
   }
+}
+
+async function shapeText(name: string, vocab: number | undefined, standIn: boolean): Promise<ModelText> {
+  if (!standIn) return ModelText.none();
+  const { shapeConfig } = await import('../models/shapes.js');
+  return ModelText.standIn(shapeConfig(name, vocab === undefined ? {} : { vocab }).vocabSize);
 }
 
 function describe(

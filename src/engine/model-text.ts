@@ -39,6 +39,12 @@ export class ModelText {
     return new ModelText({ tokenizer, template, eosIds: eosTokenIds }, samplingDefaults(defaults), ignored);
   }
 
+  /** For made-up weights that are to read and write text: see stand-in.ts. No id ends an answer. */
+  static async standIn(vocab: number): Promise<ModelText> {
+    const { standInTemplate, standInTokenizer } = await import('../text/stand-in.js');
+    return new ModelText({ tokenizer: standInTokenizer(vocab), template: standInTemplate(), eosIds: [] }, {});
+  }
+
   /** For weights without a tokenizer. */
   static none(): ModelText {
     return new ModelText(null, {});

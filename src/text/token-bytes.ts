@@ -116,7 +116,7 @@ function flatten(decoder: JsonObject, where: string): JsonObject[] {
  * The byte alphabet of GPT-2: every byte has one printable character. Printable Latin-1 stands for itself, the
  * other bytes take the characters from U+0100 on, in order.
  */
-function byteAlphabet(): Map<string, number> {
+export function byteAlphabet(): Map<string, number> {
   const alphabet = new Map<string, number>();
   let next = 0x100;
   for (let byte = 0; byte < 256; byte++) {

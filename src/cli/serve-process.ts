@@ -1,0 +1,77 @@
+/** `kvant serve` in a process of its own, for measurements of it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { Command } from 'commander';
+import { KvantError } from '../errors.js';
+import { addEngineFlags, type EngineFlags } from './flags.js';
+
+/** What is kept of what it says, to be told where it fails. */
+const KEPT = 4000;
+
+export interface ServeProcess extends AsyncDisposable {
+  readonly url: string;
+  readonly pid: number;
+}
+
+/** The flags as they would be typed, for another process. */
+export function engineArguments(flags: EngineFlags): string[] {
+  const args: string[] = [];
+  for (const option of addEngineFlags(new Command()).options) {
+    const value: unknown = flags[option.attributeName() as keyof EngineFlags];
+    if (value === undefined || value === option.negate) continue;
+    if (typeof value === 'boolean') args.push(option.long!);
+    else args.push(`${option.long}=${Array.isArray(value) ? value.join(',') : String(value)}`);
+  }
+  return args;
+}
+
+/**
+ * Starts it on a free port; resolves when it listens. It is told to go when it is disposed of.
+ * Errors: `server-not-started`, with what it said.
+ */
+export async function startServe(args: readonly string[], signal: AbortSignal): Promise<ServeProcess> {
+  const main = fileURLToPath(new URL('./main.js', import.meta.url));
+  const child = spawn(process.execPath, [main, 'serve', '--port', '0', '--log-level', 'warn', ...args], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let said = '';
+  const ended = once(child, 'close');
+  const hear = (text: string): void => {
+    said = (said + text).slice(-KEPT);
+  };
+  const stop = (): boolean => child.kill('SIGTERM');
+  signal.addEventListener('abort', stop, { once: true });
+  child.stderr.setEncoding('utf8').on('data', hear);
+  const url = await new Promise<string>((resolve, reject) => {
+    child.stdout.setEncoding('utf8').on('data', (text: string) => {
+      hear(text);
+      const listens = / at (http:\S+)\/v1\n/.exec(said)?.[1];
+      if (listens !== undefined) resolve(listens);
+    });
+    const fail = (): void => reject(signal.aborted ? signal.reason : notStarted(said));
+    ended.then(fail, fail);
+  });
+  return { url, pid: child.pid!, [Symbol.asyncDispose]: () => end(child, ended) };
+}
+
+async function end(child: ChildProcess, ended: Promise<unknown>): Promise<void> {
+  // The second ends it at once, should anything be under way.
+  for (const again of [false, true]) {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGTERM');
+    if (!again) await Promise.race([ended, new Promise((resolve) => setTimeout(resolve, 5000).unref())]);
+  }
+  await ended;
+}
+
+function notStarted(said: string): KvantError {
+  return new KvantError(
+    'server-not-started',
+    `The server ended before it listened. It said: ${said.trim()}`,
+    {
+      kind: 'device',
+      fix: 'Run kvant serve with the same flags.',
+    },
+  );
+}
