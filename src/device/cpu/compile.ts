@@ -6,7 +6,7 @@
 import { KvantError } from '../../errors.js';
 import type { Precision, ProgramLimits } from '../device.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
-import { nodeInputs, nodeOutput, planLifetimes } from '../lifetimes.js';
+import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
@@ -26,6 +26,7 @@ import {
 } from './commands.js';
 import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
 import { type Fusions, findFusions } from './fusion.js';
+import { type Homes, homesOf, poolOf } from './homes.js';
 import type { CpuKvPool } from './kv-pool.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
@@ -89,16 +90,16 @@ class Compiler {
   readonly #sites = new Map<DeviceMemory, Site>();
   readonly #ropes = new Map<DeviceMemory, Map<RopeTable, { fine: number; coarse: number }>>();
   readonly #segments: OpenSegment[] = [];
-  readonly #homes: DeviceMemory[] = [];
   #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), held: new Map() };
-  /** Memory in which each tensor was made, and those it has been carried to. */
-  readonly #made = new Map<Tensor, DeviceMemory>();
+  readonly #homes: Homes;
+  /** Memories that a tensor has been carried to. */
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
   #ids: { memory: DeviceMemory; at: number; sampler: SamplerPlace } | null = null;
 
   constructor(options: CompileOptions) {
     this.#options = options;
     this.#layout = stepLayout(options.limits);
+    this.#homes = homesOf(options.set, options.graph, options.pool);
   }
 
   get #slots(): number {
@@ -112,22 +113,18 @@ class Compiler {
   compile(): Compiled {
     const { set, graph, limits, pool } = this.#options;
     const first = set.memory(0);
-    graph.nodes.forEach((node, index) => {
-      this.#homes.push(this.#homeOf(node, index));
-      const out = nodeOutput(node);
-      if (out !== null) this.#made.set(out, this.#homes[index]!);
-    });
+    const homes = this.#homes.ofNode;
     this.#fusions = findFusions(
       graph,
       (node, at) =>
-        this.#homes[at] === this.#homes[at - 1] &&
+        homes[at] === homes[at - 1] &&
         quantisesOnce(ownMatrix(set, node.weight).packed, this.#options.precision),
     );
     const lifetimes = planLifetimes(graph, this.#fusions.held);
     const scratch = this.#scratch();
     const stepBytes = this.#layout.words * 4;
     const stepAt = this.#allocate(first, stepBytes);
-    const memories = new Set(this.#homes);
+    const memories = new Set(homes);
     const mirrors: { memory: number; at: number }[] = [];
     for (const memory of memories) {
       const at = memory === first ? stepAt : this.#allocate(memory, stepBytes);
@@ -155,7 +152,7 @@ class Compiler {
       return at;
     };
     graph.nodes.forEach((node, index) => {
-      this.#emit(node, this.#homes[index]!, addressOf);
+      this.#emit(node, homes[index]!, addressOf);
     });
 
     const segments: Segment[] = this.#segments.map(({ memory, commands, carries }) => {
@@ -191,7 +188,7 @@ class Compiler {
     for (const node of graph.nodes) if (node.op === 'input') lasting.add(node.out);
     const places = new Map(
       [...lasting].map((tensor) => {
-        const memory = this.#made.get(tensor)!;
+        const memory = this.#homes.ofTensor.get(tensor)!;
         return [tensor, { memory, at: addressOf(tensor, memory) }];
       }),
     );
@@ -217,54 +214,6 @@ class Compiler {
     return allocation.at;
   }
 
-  /** The memory a node runs in. */
-  #homeOf(node: Node, index: number): DeviceMemory {
-    const { set, graph } = this.#options;
-    const fixed = this.#fixedHome(node);
-    if (fixed !== null) return fixed;
-    if (node.op === 'input') {
-      // Where it is first read.
-      for (const later of graph.nodes.slice(index + 1)) {
-        if (!nodeInputs(later).includes(node.out)) continue;
-        return this.#fixedHome(later) ?? set.memory(0);
-      }
-      return set.memory(0);
-    }
-    return this.#made.get(nodeInputs(node)[0]!) ?? set.memory(0);
-  }
-
-  #fixedHome(node: Node): DeviceMemory | null {
-    const { set } = this.#options;
-    switch (node.op) {
-      case 'embed':
-        return ownMatrix(set, node.table).memory;
-      case 'rms-norm':
-        return ownVector(set, node.weight).memory;
-      case 'linear':
-        return ownMatrix(set, node.weight).memory;
-      case 'rope-append':
-      case 'attend':
-        return this.#pool(node).layers[node.layer]!.memory;
-      default:
-        return null;
-    }
-  }
-
-  #pool(node: NodeOf<'rope-append' | 'attend'>): CpuKvPool {
-    const { pool } = this.#options;
-    const layer = pool?.spec.layers[node.layer];
-    const { kvHeads, headDim } = node.shape;
-    if (pool === null || layer === undefined || layer.kvHeads !== kvHeads || layer.headDim !== headDim) {
-      const got = layer === undefined ? 'none' : `${layer.kvHeads} heads of ${layer.headDim}`;
-      throw new KvantError(
-        'shape-mismatch',
-        `${node.op}: layer ${node.layer} wants ${kvHeads} KV heads of ${headDim}, the pool has ${got}.`,
-        { where: node.op, fix: 'Compile the graph with the KV pool that was made for its model.' },
-      );
-    }
-    return pool;
-  }
-
   #scratch(): Map<DeviceMemory, number> {
     const { set, graph, limits, threads, precision } = this.#options;
     const most = new Map<DeviceMemory, number>();
@@ -275,12 +224,12 @@ class Compiler {
       } else if (node.op === 'rope-append') {
         bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
       } else if (node.op === 'attend') {
-        const own = this.#pool(node).spec.layers[node.layer]!;
+        const own = poolOf(this.#options.pool, node).spec.layers[node.layer]!;
         bytes = attentionScratchBytes(node, own, limits.maxContext, threads);
       } else if (node.op === 'sample') {
         bytes = sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       }
-      const home = this.#homes[index]!;
+      const home = this.#homes.ofNode[index]!;
       most.set(home, Math.max(most.get(home) ?? 0, bytes));
     });
     return most;
@@ -301,7 +250,7 @@ class Compiler {
     const source = this.#fusions.ofLinear.get(node);
     for (const input of nodeInputs(node)) {
       const tensor = input === source?.out ? source.x : input;
-      const from = this.#made.get(tensor)!;
+      const from = this.#homes.ofTensor.get(tensor)!;
       if (from === home || this.#carried.get(tensor)?.has(home)) continue;
       // A tensor made elsewhere was made before this segment began, and nothing else uses its storage while it lives.
       segment.carries.push({
@@ -410,7 +359,7 @@ class Compiler {
   }
 
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
-    const pool = this.#pool(node);
+    const pool = poolOf(this.#options.pool, node);
     const { memory, store } = pool.layers[node.layer]!;
     return { store, tables: pool.tables(memory), spec: pool.spec };
   }
