@@ -1,413 +1,7 @@
 /** The scheduler over its small state space: every order of arrivals, stops and retirements that a few requests can have. */
 import { describe, expect, it } from 'vitest';
-import { LATENCY, newcomer, UNMEASURED } from '../../../test/engine/scheduler-views.js';
-import { SAVING_STEPS } from './prefill.js';
-import { carry, type SchedulerConfig, type SchedulerState, StepPlan, schedule } from './scheduler.js';
-import type { StepCosts } from './step-plan.js';
-
-/**
- * A model of the engine's book-keeping, small enough to walk through every state: requests arrive at any time,
- * every drawn token may be the last one, steps retire late.
- */
-interface Row {
-  readonly prompt: number;
-  readonly draws: number;
-  readonly priority: number;
-  status: 'unborn' | 'waiting' | 'running' | 'leaving' | 'done';
-  /** Gives way: back to the head of the queue when no step names it. */
-  yielding: boolean;
-  length: number;
-  computed: number;
-  blocks: number;
-  /** Of those, given back. */
-  front: number;
-  /** Its blocks are young; what it has of the main pool is `reserved`. */
-  young: boolean;
-  reserved: number;
-  drawsLeft: number;
-  /** Ids that steps under way will bring. */
-  coming: number;
-  delivered: number;
-  /** Steps since it was last worked on while it could have been. */
-  age: number;
-  stopped: boolean;
-}
-
-interface Work {
-  readonly row: number;
-  readonly draws: boolean;
-  /** Tokens that the row has stored then. */
-  readonly reached: number;
-}
-
-interface World {
-  readonly rows: Row[];
-  /** For each step under way: the rows it works on, and whether it draws for them. */
-  readonly flight: Work[][];
-  /** For each of them: young blocks of the rows converted before it, not free again until it retires. */
-  readonly converting: number[];
-  order: number[];
-  queue: number[];
-  parity: number;
-  credit: number;
-  saving: number;
-  /** Of the steps that worked on prompts. */
-  chunkParity: number;
-}
-
-interface Setup extends SchedulerConfig {
-  readonly maxRows: number;
-  readonly blocks: number;
-  readonly youngBlocks: number;
-  readonly depth: number;
-  /** What steps cost, as measured. */
-  readonly costs?: StepCosts;
-}
-
-/** How often a row had to give way, and was converted, in all that was walked through. */
-let victims = 0;
-let conversions = 0;
-
-/** Walks through every state. A state that leads back to itself would be work for ever without an end. */
-function explore(
-  setup: Setup,
-  requests: readonly (readonly [prompt: number, draws: number, priority?: number])[],
-): number {
-  const plan = new StepPlan();
-  const seen = new Map<string, 'open' | 'closed'>();
-  const visit = (world: World): void => {
-    const key = JSON.stringify([
-      world.rows.map(fingerprint),
-      world.flight,
-      world.converting,
-      world.order,
-      world.queue,
-      world.parity,
-      world.credit.toFixed(6),
-      world.saving,
-      world.chunkParity,
-    ]);
-    const before = seen.get(key);
-    if (before === 'open') throw new Error(`no end: ${JSON.stringify({ setup, requests, world })}`);
-    if (before === 'closed') return;
-    seen.set(key, 'open');
-    const unborn = world.rows.findIndex((row) => row.status === 'unborn');
-    if (unborn >= 0) {
-      const next = structuredClone(world);
-      next.rows[unborn]!.status = 'waiting';
-      next.queue.push(unborn);
-      visit(next);
-    }
-    while (world.flight.length < setup.depth && step(world, setup, plan));
-    if (world.flight.length > 0) {
-      for (const after of retirements(world, setup)) visit(after);
-    } else {
-      const stuck = world.rows.find((row) => row.status === 'waiting' || row.status === 'running');
-      if (stuck !== undefined) throw new Error(`stuck: ${JSON.stringify({ setup, requests, world })}`);
-    }
-    seen.set(key, 'closed');
-  };
-  visit({
-    rows: requests.map(([prompt, draws, priority = 0]) => ({
-      prompt,
-      draws,
-      priority,
-      status: 'unborn',
-      yielding: false,
-      length: prompt,
-      computed: 0,
-      blocks: 0,
-      front: 0,
-      young: setup.youngTokens > 0,
-      reserved: 0,
-      drawsLeft: draws,
-      coming: 0,
-      delivered: 0,
-      age: 0,
-      stopped: false,
-    })),
-    flight: [],
-    converting: [],
-    order: [],
-    queue: [],
-    parity: 0,
-    credit: 0,
-    saving: 0,
-    chunkParity: 0,
-  });
-  return seen.size;
-}
-
-function fingerprint(row: Row): unknown[] {
-  const {
-    status,
-    yielding,
-    length,
-    computed,
-    blocks,
-    front,
-    young,
-    reserved,
-    coming,
-    delivered,
-    age,
-    stopped,
-  } = row;
-  return [
-    status,
-    yielding,
-    length,
-    computed,
-    blocks,
-    front,
-    young,
-    reserved,
-    coming,
-    delivered,
-    age,
-    stopped,
-  ];
-}
-
-/** Plans and submits one step, checking everything a plan must keep; false if there is nothing to do. */
-function step(world: World, setup: Setup, plan: StepPlan): boolean {
-  const running = world.order.map((index) => world.rows[index]!);
-  const waiting = world.queue.map((index) => world.rows[index]!);
-  const leaving = world.rows.filter((row) => row.status === 'leaving');
-  const main = (rows: readonly Row[]) =>
-    rows.reduce((n, row) => n + (row.young ? row.reserved : row.blocks - row.front), 0);
-  const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks : 0), 0);
-  const held = [...running, ...leaving];
-  const soon = [...leaving, ...running.filter((row) => row.yielding)];
-  const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
-  const state: SchedulerState = {
-    step: world.parity,
-    now: 0,
-    running: running.map((row) => ({
-      length: row.length,
-      computed: row.computed,
-      blocks: row.blocks,
-      front: row.front,
-      young: row.young,
-      reserved: row.reserved,
-      drawsLeft: row.drawsLeft,
-      held: row.yielding,
-      lastStep: named(world, world.rows.indexOf(row)) ? 1 : -row.age,
-      priority: row.priority,
-      share: 0,
-      arrival: 0,
-    })),
-    waiting: waiting.map(({ length, priority }) => ({
-      ...newcomer(length),
-      priority,
-      young: setup.youngTokens > 0,
-    })),
-    freeSlots: setup.maxRows - running.length - leaving.length,
-    freeBlocks: setup.blocks - main(held),
-    leavingBlocks: main(soon),
-    queuedBlocks: 0,
-    freeYoung: setup.youngBlocks - young(held) - converting,
-    leavingYoung: young(soon) + converting,
-    queuedYoung: 0,
-    retired: 0,
-    costs: setup.costs ?? UNMEASURED,
-    served: [0],
-    credit: world.credit,
-    saving: world.saving,
-    chunkSteps: world.chunkParity,
-  };
-  const before = JSON.stringify(state);
-  schedule(state, setup, plan);
-  if (JSON.stringify(state) !== before) throw new Error('the state was changed');
-
-  const fail = (why: string): never => {
-    throw new Error(`${why}: ${JSON.stringify({ setup, state, plan })}`);
-  };
-  if (plan.admitted > state.freeSlots) fail('too many admitted');
-  let tokens = 0;
-  let newMain = 0;
-  let newYoung = 0;
-  let cut = false;
-  let converted = 0;
-  const worked = new Set<number>();
-  const flight: Work[] = [];
-  // By priority, then in order.
-  const turns = [...waiting].sort((a, b) => b.priority - a.priority);
-  const admitted = plan.admits.slice(0, plan.admitted).map((at) => waiting[at]!);
-  if (admitted.some((row, i) => row !== turns[i])) fail('admitted out of turn');
-  const all = [...running, ...admitted];
-  for (const work of plan.work.slice(0, plan.count)) {
-    const row = all[work.index] ?? fail('works on a sequence that is not admitted');
-    const pending = row.length - row.computed;
-    if (worked.has(work.index)) fail('a row twice');
-    if (work.tokens < 1 || work.tokens > pending || row.drawsLeft < 1 || row.yielding)
-      fail('work that is not there');
-    if (work.draws !== (work.tokens === pending)) fail('draws at the wrong time');
-    worked.add(work.index);
-    tokens += work.tokens;
-    newMain += work.reserve + (row.young ? 0 : work.newBlocks);
-    newYoung += row.young ? work.newBlocks : 0;
-    row.reserved += work.reserve;
-    if (work.converts) {
-      if (!row.young || row.computed !== setup.youngTokens) fail('converts at the wrong time');
-      if (named(world, world.rows.indexOf(row))) fail('converts under a step');
-      if (row.reserved < row.blocks || work.newBlocks > 0) fail('converts to blocks it has not');
-      converted += row.blocks;
-      Object.assign(row, { young: false, blocks: row.reserved, reserved: 0 });
-      conversions++;
-    } else if (!row.young && work.reserve > 0) fail('sets aside what it has no use for');
-    row.blocks += work.newBlocks;
-    row.computed += work.tokens;
-    if (row.young && row.computed > setup.youngTokens) fail('writes floats where it should be converted');
-    cut ||= row.young && row.computed === setup.youngTokens;
-    // A row with a window may be at the end of its blocks.
-    cut ||= setup.window > 0 && row.computed + setup.blockTokens > row.blocks * setup.blockTokens;
-    row.age = 0;
-    if (row.blocks * setup.blockTokens < row.computed) fail('writes where it has no block');
-    if (work.draws) {
-      row.length++;
-      row.drawsLeft--;
-      row.coming++;
-    }
-    flight.push({ row: world.rows.indexOf(row), draws: work.draws, reached: row.computed });
-    if (row.blocks - row.front > setup.rowBlocks + 1) fail('holds more than a row may');
-  }
-  if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
-  const unlimited = setup.targetItl === 0;
-  if (unlimited && plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
-    fail('draws nothing, yet has room');
-  if (newMain > state.freeBlocks || newYoung > state.freeYoung) fail('more blocks than there are');
-  if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
-  const waits = (row: Row): boolean =>
-    row.young && row.computed === setup.youngTokens && named(world, world.rows.indexOf(row));
-  const could = (row: Row): boolean =>
-    row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
-  if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
-    const atLimit = (row: Row): boolean =>
-      setup.window > 0 &&
-      row.computed === row.blocks * setup.blockTokens &&
-      (row.blocks - row.front >= setup.rowBlocks || newMain + plan.anchorBlocks >= state.freeBlocks);
-    const idle = (row: Row, i: number): boolean =>
-      !worked.has(i) && could(row) && plan.victim !== i && !atLimit(row);
-    if (running.some((row, i) => idle(row, i) && (unlimited || row.length - row.computed === 1)))
-      fail('a row idle beside budget');
-  }
-  if (plan.victim >= running.length) fail('nobody gives way');
-  const victim = running[plan.victim];
-  const least = state.running[plan.victim] ?? { computed: 0, priority: 0 };
-  const outranked = state.running.some((row, i) => {
-    const more = row.priority - least.priority || row.computed - least.computed;
-    return row.drawsLeft > 0 && (more > 0 || (more === 0 && i < plan.victim));
-  });
-  if (victim !== undefined && !outranked) fail('the row with most progress gives way');
-  if (victim !== undefined) {
-    if (worked.has(plan.victim) || victim.yielding || plan.admitted > 0)
-      fail('a victim at work, or beside newcomers');
-    victim.yielding = true;
-    victims++;
-  }
-  if (plan.count === 0) return victim !== undefined && requeue(world, setup.youngTokens);
-  for (const [i, row] of running.entries()) {
-    if (worked.has(i) || !could(row)) continue;
-    if (row.computed === row.blocks * setup.blockTokens) continue; // waits for a block
-    if (row.young && row.computed === setup.youngTokens) continue; // waits for those it is converted to
-    row.age++;
-    // The bound on starvation: a turn comes after at most two rounds of the rows.
-    if (row.age > (unlimited ? 2 : SAVING_STEPS) * setup.maxRows) fail('starved');
-  }
-  for (const row of admitted) {
-    const index = world.rows.indexOf(row);
-    row.status = 'running';
-    world.order.push(index);
-    world.queue.splice(world.queue.indexOf(index), 1);
-  }
-  world.flight.push(flight);
-  world.converting.push(converted);
-  world.parity ^= 1;
-  const carried = { credit: 0, saving: 0, chunkSteps: world.chunkParity };
-  carry(carried, plan, 0);
-  Object.assign(world, {
-    credit: carried.credit,
-    saving: carried.saving,
-    chunkParity: carried.chunkSteps & 1,
-  });
-  return true;
-}
-
-/** Blocks that no token from `computed` on sees. */
-function behindWindow(computed: number, { window, blockTokens }: Setup): number {
-  return Math.floor(Math.max(0, computed - window + 1) / blockTokens);
-}
-
-/** Rows that gave way and that no step names go back to the head of the queue, newest last; false if none do. */
-function requeue(world: World, youngTokens: number): boolean {
-  let moved = false;
-  for (const index of [...world.order].reverse()) {
-    const row = world.rows[index]!;
-    if (!row.yielding || named(world, index)) continue;
-    const young = youngTokens > 0;
-    Object.assign(row, {
-      status: 'waiting',
-      yielding: false,
-      blocks: 0,
-      front: 0,
-      reserved: 0,
-      young,
-      computed: 0,
-      age: 0,
-    });
-    world.order = world.order.filter((at) => at !== index);
-    world.queue.unshift(index);
-    moved = true;
-  }
-  return moved;
-}
-
-function named(world: World, index: number): boolean {
-  return world.flight.some((flight) => flight.some((work) => work.row === index));
-}
-
-/** The oldest step retires: every set of its rows may have drawn a stop. */
-function retirements(world: World, setup: Setup): World[] {
-  const drawn = world.flight[0]!.filter((work) => work.draws).map((work) => work.row);
-  const reached = world.flight[0]!;
-  const worlds: World[] = [];
-  for (let stops = 0; stops < 2 ** drawn.length; stops++) {
-    const next = structuredClone(world);
-    next.flight.shift();
-    next.converting.shift();
-    drawn.forEach((index, bit) => {
-      const row = next.rows[index]!;
-      row.coming--;
-      if (row.stopped) return; // the extra token of a row that stopped
-      row.delivered++;
-      if (((stops >> bit) & 1) === 1) row.stopped = true;
-      if (row.delivered === row.draws) row.stopped = true;
-    });
-    if (setup.window > 0)
-      for (const work of reached) {
-        const row = next.rows[work.row]!;
-        row.front = Math.max(row.front, behindWindow(work.reached, setup));
-      }
-    for (const [index, row] of next.rows.entries()) {
-      if (row.status === 'running' && row.stopped) {
-        row.status = 'leaving';
-        row.yielding = false;
-        next.order = next.order.filter((at) => at !== index);
-      }
-      if (row.status === 'leaving' && !named(next, index)) {
-        row.status = 'done';
-        row.blocks = 0;
-        row.front = 0;
-        row.reserved = 0;
-        if (row.coming !== 0) throw new Error('freed while ids are coming');
-      }
-    }
-    requeue(next, setup.youngTokens);
-    worlds.push(next);
-  }
-  return worlds;
-}
+import { LATENCY } from '../../../test/engine/scheduler-views.js';
+import { explore, walked } from '../../../test/engine/scheduler-world.js';
 
 describe('schedule, over its small state space', () => {
   const shapes = [
@@ -420,7 +14,7 @@ describe('schedule, over its small state space', () => {
     for (const maxRows of [1, 2, 3]) {
       it(`budget ${maxBatchTokens}, ${maxRows} rows: keeps its limits and every request ends`, () => {
         let states = 0;
-        victims = 0;
+        walked.victims = 0;
         for (const [blocks, depth] of [
           [3, 2],
           [4, 2],
@@ -440,7 +34,7 @@ describe('schedule, over its small state space', () => {
           }
         }
         expect(states).toBeGreaterThan(1000);
-        if (maxRows > 1) expect(victims).toBeGreaterThan(100);
+        if (maxRows > 1) expect(walked.victims).toBeGreaterThan(100);
       });
     }
   }
@@ -457,7 +51,7 @@ describe('schedule with priorities and a target, over its small state space', ()
   for (const targetItl of [1, 4, 6]) {
     it(`target ${targetItl}: keeps its limits, and every request ends`, () => {
       let states = 0;
-      victims = 0;
+      walked.victims = 0;
       for (const maxRows of [2, 3]) {
         for (const a of shapes) {
           for (const b of shapes) {
@@ -477,7 +71,7 @@ describe('schedule with priorities and a target, over its small state space', ()
         }
       }
       expect(states).toBeGreaterThan(1000);
-      expect(victims).toBeGreaterThan(100);
+      expect(walked.victims).toBeGreaterThan(100);
     });
   }
 });
@@ -498,7 +92,7 @@ describe('schedule with windows, over its small state space', () => {
   ] as const) {
     it(`window ${window}, ${rowBlocks} blocks a row: keeps its limits, and every request ends`, () => {
       let states = 0;
-      victims = 0;
+      walked.victims = 0;
       for (const blocks of [rowBlocks, rowBlocks + 2]) {
         for (const maxBatchTokens of [2, 5]) {
           for (const maxRows of [2, 3]) {
@@ -514,7 +108,7 @@ describe('schedule with windows, over its small state space', () => {
         }
       }
       expect(states).toBeGreaterThan(1000);
-      if (window === 5) expect(victims).toBeGreaterThan(0);
+      if (window === 5) expect(walked.victims).toBeGreaterThan(0);
     });
   }
 });
@@ -538,8 +132,8 @@ describe('schedule with young blocks, over its small state space', () => {
     for (const maxBatchTokens of [1, 3, 6]) {
       it(`${youngTokens} young tokens, budget ${maxBatchTokens}: converts at that length, and every request ends`, () => {
         let states = 0;
-        victims = 0;
-        conversions = 0;
+        walked.victims = 0;
+        walked.conversions = 0;
         for (const maxRows of [1, 2, 3]) {
           for (const a of shapes) {
             for (const b of shapes) {
@@ -555,9 +149,9 @@ describe('schedule with young blocks, over its small state space', () => {
           }
         }
         expect(states).toBeGreaterThan(1000);
-        expect(conversions).toBeGreaterThan(1000);
+        expect(walked.conversions).toBeGreaterThan(1000);
         // From three on, a row that has been converted holds so much of the pool that no second one can be.
-        if (youngTokens < 3) expect(victims).toBeGreaterThan(0);
+        if (youngTokens < 3) expect(walked.victims).toBeGreaterThan(0);
       });
     }
   }
