@@ -11,7 +11,7 @@ import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
-import { enableRelaxedSimd } from '../dist/device/cpu/kernels.js';
+import { enableRelaxedSimd } from '../dist/device/cpu/relaxed-simd.js';
 
 const { values: options } = parseArgs({
   options: {

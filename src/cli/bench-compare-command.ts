@@ -138,21 +138,18 @@ async function measureCases(
 
 /** Counts from the headers of the weights; the device is opened when no engine has it any more. */
 async function openFloors(model: string | undefined, flags: BenchCompareFlags): Promise<Floors> {
-  const [{ hostConfig }, { openWeights, quantization }, { ModelText }, { locateModel }, count] =
-    await Promise.all([
-      import('../engine/host-config.js'),
-      import('../engine/host-load.js'),
-      import('../engine/model-text.js'),
-      import('../engine/model-location.js'),
-      import('./bench-floor-count.js'),
-    ]);
+  const [{ hostConfig }, { openWeights, quantization }, { locateModel }, count] = await Promise.all([
+    import('../engine/host-config.js'),
+    import('../engine/host-load.js'),
+    import('../engine/model-location.js'),
+    import('./bench-floor-count.js'),
+  ]);
   const options = engineOptions(flags);
   const { shapes, vocab } = flags;
   const config = hostConfig(
     shapes === undefined
       ? { kind: 'folder', path: await locateModel(model ?? '', options) }
       : { kind: 'shape', name: shapes, ...(vocab === undefined ? {} : { vocab }) },
-    ModelText.none(),
     options,
   );
   await using weights = await openWeights(config);

@@ -33,8 +33,8 @@ export function addChatCommand(program: Command): void {
 
 async function chat(model: string, flags: ChatFlags): Promise<void> {
   const options = engineOptions(flags);
-  const [{ loadEngine }, { createLogger }] = await Promise.all([import('./load.js'), import('./log.js')]);
-  await using engine = await loadEngine(model, options, createLogger(flags.logLevel));
+  const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
+  await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
   if (!engine.info.model.hasChatTemplate) {
     throw new KvantError('no-chat-template', `${model} has no chat template.`, {
       kind: 'unsupported',

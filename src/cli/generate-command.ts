@@ -84,8 +84,8 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
     });
   const options = engineOptions(flags);
   const start = await readRequest(flags);
-  const [{ loadEngine }, { createLogger }] = await Promise.all([import('./load.js'), import('./log.js')]);
-  await using engine = await loadEngine(model, options, createLogger(flags.logLevel));
+  const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
+  await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
   await untilInterrupted(async (signal) => {
     const sampling = {
       ...samplingOptions(flags),

@@ -1,9 +1,9 @@
 /** Loads an engine for a command: progress on stderr, Ctrl-C abandons it. */
 
-import type { Logger } from 'pino';
 import { Engine, type ShapeOptions } from '../engine/engine.js';
 import type { EngineInfo, EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
+import type { LoadLog } from './log.js';
 import { ProgressBar } from './progress.js';
 
 const LABELS: Readonly<Record<LoadPhase, string>> = {
@@ -14,7 +14,7 @@ const LABELS: Readonly<Record<LoadPhase, string>> = {
   compile: 'Preparing',
 };
 
-export function loadEngine(model: string, options: EngineOptions, log?: Logger): Promise<Engine> {
+export function loadEngine(model: string, options: EngineOptions, log?: LoadLog): Promise<Engine> {
   return loading(model, options, log, (all) => Engine.load(model, all));
 }
 
@@ -28,7 +28,7 @@ const LOG_EVERY_MS = 5000;
 async function loading<T extends EngineOptions>(
   model: string,
   options: T,
-  log: Logger | undefined,
+  log: LoadLog | undefined,
   load: (options: T) => Promise<Engine>,
 ): Promise<Engine> {
   const bar = new ProgressBar();
@@ -74,6 +74,6 @@ function loaded(info: EngineInfo): object {
 }
 
 /** Passes the engine's log entries on. */
-function engineLog(log: Logger): (entry: LogEntry) => void {
+function engineLog(log: LoadLog): (entry: LogEntry) => void {
   return ({ level, message, fields }) => log[level](fields, message);
 }

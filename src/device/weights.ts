@@ -44,8 +44,11 @@ export interface MatrixSource {
   readonly rows: number;
   readonly cols: number;
   readonly format: MatrixFormat;
-  /** Rows `[start, end)`. The result is valid until the next call. */
-  readRows(start: number, end: number): Promise<MatrixRows>;
+  /**
+   * Rows `[start, end)`. The result is valid until the next call. A source that reads into memory of its own takes
+   * `room` instead where that has `roomBytes` for the rows: it is the caller's, to be used for the next matrix too.
+   */
+  readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows>;
 }
 
 /** A norm weight or a bias: small, so held whole. */
@@ -65,6 +68,27 @@ export function rowDataBytes(cols: number, format: MatrixFormat): number {
 export function rowScaleBytes(cols: number, format: MatrixFormat): number {
   if (format.kind === 'float') return 0;
   return (cols / format.groupSize) * floatBytes(format.dtype);
+}
+
+/** Where codes, scales and biases of some rows lie in one piece of memory, each at a multiple of 16 bytes. */
+export function roomPlaces(
+  cols: number,
+  format: MatrixFormat,
+  rows: number,
+): { readonly scales: number; readonly biases: number; readonly bytes: number } {
+  const scaleBytes = rows * rowScaleBytes(cols, format);
+  const scales = align16(rows * rowDataBytes(cols, format));
+  const biases = scales + align16(scaleBytes);
+  return { scales, biases, bytes: biases + scaleBytes };
+}
+
+/** Bytes of a room that some rows fit in, as a source lays them out. */
+export function roomBytes(cols: number, format: MatrixFormat, rows: number): number {
+  return roomPlaces(cols, format, rows).bytes;
+}
+
+function align16(bytes: number): number {
+  return Math.ceil(bytes / 16) * 16;
 }
 
 export function floatBytes(dtype: FloatDtype): number {

@@ -1,14 +1,15 @@
 /** The books of open requests, and the conversation with the engine's host. */
 
+import type { Worker } from 'node:worker_threads';
 import { deserializeError, type KvantError } from '../errors.js';
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationStream, withResolvers } from './generation.js';
-import type { FromHost, HostConfig, HostInfo, PackedEvents } from './messages.js';
+import type { FromHost, HostConfig, HostInfo, HostText, PackedEvents } from './messages.js';
 import type { CoreRequest } from './sequence.js';
 import { ToldOnce } from './told-once.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
-import type { EngineOptions, EngineStats } from './types.js';
+import type { EngineOptions, EngineStats, LoadProgress } from './types.js';
 
 export class EngineClient {
   readonly failed: Promise<KvantError>;
@@ -20,6 +21,9 @@ export class EngineClient {
   readonly #failed = withResolvers<KvantError>();
   readonly #closed = withResolvers<void>();
   #transport: Transport | null = null;
+  /** The last news of the host while the text side is still being loaded, which is told of first. */
+  #early: LoadProgress | null = null;
+  #textLoaded = false;
   #fault: KvantError | null = null;
   #closing: Promise<void> | null = null;
   #lastId = 0;
@@ -31,27 +35,38 @@ export class EngineClient {
     this.#ready.promise.catch(() => {});
   }
 
-  static async start(
+  /**
+   * The host loads while the text side is loaded here; what is wrong with the text is told first, whatever the host found.
+   * `thread` is null for a host on this thread.
+   */
+  static async start<T extends HostText>(
     config: HostConfig,
+    loadText: () => Promise<T>,
+    thread: Worker | null,
     options: EngineOptions,
     internals: EngineInternals,
-  ): Promise<{ client: EngineClient; info: HostInfo }> {
+  ): Promise<{ client: EngineClient; info: HostInfo; text: T }> {
     const client = new EngineClient(options);
     const events: TransportEvents = {
       onMessage: (message) => client.#receive(message),
       onCrash: (error) => client.#crash(error),
     };
     const transport =
-      options.worker === false
-        ? inProcessTransport(events, internals.makeDevice)
-        : await workerTransport(events, internals);
+      thread === null
+        ? await inProcessTransport(events, internals.makeDevice)
+        : workerTransport(events, thread, internals.onWorker);
     client.#transport = transport;
     const abandon = (): void => client.#ready.reject(options.signal?.reason);
     options.signal?.addEventListener('abort', abandon, { once: true });
     try {
       options.signal?.throwIfAborted();
       transport.post({ type: 'load', config });
-      return { client, info: await client.#ready.promise };
+      const text = await loadText();
+      const { tokenTable, eosIds } = text;
+      transport.post({ type: 'text', text: { tokenTable, eosIds } });
+      client.#textLoaded = true;
+      if (client.#early !== null) options.onProgress?.(client.#early);
+      return { client, info: await client.#ready.promise, text };
     } catch (error) {
       transport.post({ type: 'close', drain: false });
       await Promise.race([client.#closed.promise.catch(() => {}), client.failed]);
@@ -123,6 +138,10 @@ export class EngineClient {
   #receive(message: FromHost): void {
     switch (message.type) {
       case 'progress':
+        if (!this.#textLoaded) {
+          this.#early = message.progress;
+          return;
+        }
         try {
           this.#options.onProgress?.(message.progress);
         } catch (error) {

@@ -4,8 +4,10 @@
  * their own. Between the two pass tokens, text and numbers.
  */
 
+import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
+import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
 import { tokenRules } from '../sampling/token-rules.js';
 import { asKvantError } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
@@ -13,10 +15,11 @@ import type { EngineInternals } from './engine-internals.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
 import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
-import type { HostInfo } from './messages.js';
+import type { HostInfo, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
-import { ModelText } from './model-text.js';
+import type { ModelText } from './model-text.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
+import { takeThread } from './thread.js';
 import type {
   ChatRequest,
   CloseOptions,
@@ -43,9 +46,6 @@ export interface ShapeOptions extends EngineOptions {
   readonly standInText?: boolean;
 }
 
-/** Loaded beside the model: the schema library would hold up the start. */
-type SamplingModule = typeof import('../sampling/params.js');
-
 interface Prompt {
   readonly ids: Int32Array;
   readonly continuation: boolean;
@@ -64,18 +64,15 @@ export class Engine implements AsyncDisposable {
   readonly info: EngineInfo;
   readonly #client: EngineClient;
   readonly #text: ModelText;
-  readonly #sampling: SamplingModule;
   readonly #queueTimeoutMs: number;
 
   private constructor(
     client: EngineClient,
     text: ModelText,
-    sampling: SamplingModule,
     info: EngineInfo,
     { queueTimeoutMs = Number.POSITIVE_INFINITY }: EngineOptions,
   ) {
     this.#queueTimeoutMs = queueTimeoutMs;
-    this.#sampling = sampling;
     this.#client = client;
     this.#text = text;
     this.info = info;
@@ -90,17 +87,22 @@ export class Engine implements AsyncDisposable {
     options: EngineOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
-    const { signal, onProgress, onLog } = options;
+    const { signal, onProgress } = options;
     signal?.throwIfAborted();
     checkOptions(options);
-    const path = await locateModel(model, options);
-    onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
-    const text = await ModelText.load(path);
-    const { ignored } = text;
-    if (ignored.length > 0)
-      onLog?.({ level: 'info', message: 'generation_config keys left out', fields: { keys: ignored } });
-    onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
-    return Engine.#start(model, { kind: 'folder', path }, text, options, internals);
+    const thread = threadFor(options, internals);
+    try {
+      const path = await locateModel(model, options);
+      onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
+      const text = (): Promise<ModelText> => loadText(path, options);
+      return await Engine.#start(model, { kind: 'folder', path }, text, thread, options, internals);
+    } catch (error) {
+      await thread?.then(
+        (worker) => worker.terminate(),
+        () => {},
+      );
+      throw error;
+    }
   }
 
   /**
@@ -115,26 +117,24 @@ export class Engine implements AsyncDisposable {
     checkOptions(options);
     const { vocab, standInText = false } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
-    return Engine.#start(name, weights, await shapeText(name, vocab, standInText), options, internals);
+    const text = (): Promise<ModelText> => shapeText(name, vocab, standInText);
+    return Engine.#start(name, weights, text, threadFor(options, internals), options, internals);
   }
 
   static async #start(
     name: string,
-    weights: Parameters<typeof hostConfig>[0],
-    text: ModelText,
+    weights: WeightOrigin,
+    loadText: () => Promise<ModelText>,
+    thread: Promise<Worker> | null,
     options: EngineOptions,
     internals: EngineInternals,
   ): Promise<Engine> {
     const startedAt = epochNow();
-    const config = hostConfig(weights, text, options);
-    if (options.sampling !== undefined)
-      (await import('../sampling/params.js')).checkSampling(options.sampling);
-    const [{ client, info }, sampling] = await Promise.all([
-      EngineClient.start(config, options, internals),
-      import('../sampling/params.js'),
-    ]);
+    const config = hostConfig(weights, options);
+    const worker = await thread;
+    const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
     const described = describe(name, weights, text, options, info, epochNow() - startedAt);
-    return new Engine(client, text, sampling, described, options);
+    return new Engine(client, text, described, options);
   }
 
   /** Continues a prompt. */
@@ -219,12 +219,8 @@ export class Engine implements AsyncDisposable {
     };
     try {
       checkRequest(request);
-      const asked = this.#sampling.resolveSampling(
-        request as SamplingOptions,
-        this.info.samplingDefaults,
-        fields,
-      );
-      this.#sampling.checkIds(asked, this.info.model.vocabSize);
+      const asked = resolveSampling(request as SamplingOptions, this.info.samplingDefaults, fields);
+      checkIds(asked, this.info.model.vocabSize);
       // The best of several are known by their log-probabilities, wanted or not.
       const chooses = asked.bestOf > asked.n;
       const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
@@ -257,14 +253,38 @@ export class Engine implements AsyncDisposable {
 }
 
 async function shapeText(name: string, vocab: number | undefined, standIn: boolean): Promise<ModelText> {
+  const { ModelText } = await import('./model-text.js');
   if (!standIn) return ModelText.none();
   const { shapeConfig } = await import('../models/shapes.js');
   return ModelText.standIn(shapeConfig(name, vocab === undefined ? {} : { vocab }).vocabSize);
 }
 
+/** The thread starts while the model is looked for; null where none is wanted. */
+function threadFor(
+  { worker, sampling }: EngineOptions,
+  { workerScript }: EngineInternals,
+): Promise<Worker> | null {
+  if (sampling !== undefined) checkSampling(sampling);
+  if (worker === false) return null;
+  const thread = takeThread(workerScript);
+  thread.catch(() => {});
+  return thread;
+}
+
+async function loadText(path: string, { onProgress, onLog }: EngineOptions): Promise<ModelText> {
+  // Loaded when the thread has its work: tokenizer and templates come with many modules.
+  const { ModelText } = await import('./model-text.js');
+  const text = await ModelText.load(path);
+  const { ignored } = text;
+  if (ignored.length > 0)
+    onLog?.({ level: 'info', message: 'generation_config keys left out', fields: { keys: ignored } });
+  onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
+  return text;
+}
+
 function describe(
   name: string,
-  weights: Parameters<typeof hostConfig>[0],
+  weights: WeightOrigin,
   text: ModelText,
   options: EngineOptions,
   info: HostInfo,

@@ -1,10 +1,9 @@
 import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
-import type { ModelText } from './model-text.js';
 import type { EngineOptions } from './types.js';
 
-/** The options that concern the engine's thread, with what it needs to know of the text side. */
-export function hostConfig(weights: WeightOrigin, text: ModelText, options: EngineOptions): HostConfig {
+/** The options that concern the engine's thread. */
+export function hostConfig(weights: WeightOrigin, options: EngineOptions): HostConfig {
   const environment = typeof process === 'undefined' ? {} : process.env;
   return {
     weights,
@@ -28,8 +27,6 @@ export function hostConfig(weights: WeightOrigin, text: ModelText, options: Engi
     maxQueue: options.maxQueue,
     targetItlMs: options.targetItlMs,
     blockTokens: options.blockTokens,
-    tokenTable: text.tokenTable,
-    eosIds: text.eosIds,
     resourceDebug: environment.KVANT_RESOURCE_DEBUG === '1',
   };
 }

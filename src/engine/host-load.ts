@@ -24,7 +24,7 @@ import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
-import type { HostConfig, HostInfo } from './messages.js';
+import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
@@ -55,15 +55,25 @@ export interface OpenWeights extends AsyncDisposable {
   readonly config: ModelConfig;
 }
 
-/** Errors: whatever checkpoint, model, device and KV sizing refuse. */
-export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Promise<LoadedHost> {
+/**
+ * Weights are loaded while the text side is still on its way. Errors: whatever checkpoint, model, device and KV sizing
+ * refuse, and what `text` rejects with.
+ */
+export async function loadHost(
+  config: HostConfig,
+  text: Promise<HostText>,
+  callbacks: HostCallbacks,
+): Promise<LoadedHost> {
   const { signal, onProgress, onLog } = callbacks;
-  await using weights = await openWeights(config);
-  signal?.throwIfAborted();
-  const chosen = await (callbacks.makeDevice ?? (() => chooseDevice(config)))();
+  // Both at once; whatever is wrong with the weights is told first.
+  const opening = (callbacks.makeDevice ?? (() => chooseDevice(config)))();
+  const opened = await openBoth(openWeights(config), opening);
+  await using weights = opened.weights;
+  const { chosen } = opened;
   const { device } = chosen;
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
+    signal?.throwIfAborted();
     const { cache } = familyOf(weights.config).layout(weights.config);
     const kv = planCache(config, cache, device.info, weights.config.maxPositions);
     const quantize = quantization(config);
@@ -90,7 +100,8 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
 
-    const info = describe(config, model, chosen, kv, sizing, limits, tuning);
+    const { tokenTable, eosIds } = await text;
+    const info = describe(config, eosIds, model, chosen, kv, sizing, limits, tuning);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
       ? await openPrefixes(config, weights.config, device, kv, pool, onLog)
@@ -99,7 +110,7 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
       device,
       program,
       pool,
-      tokenTable: config.tokenTable ?? emptyTable(),
+      tokenTable: tokenTable ?? emptyTable(),
       eosIds: info.eosIds,
       vocabSize: weights.config.vocabSize,
       limits,
@@ -123,6 +134,19 @@ export async function loadHost(config: HostConfig, callbacks: HostCallbacks): Pr
     await freeAll(undo).catch(() => {});
     throw error;
   }
+}
+
+async function openBoth(
+  openingWeights: Promise<OpenWeights>,
+  openingDevice: Promise<ChosenDevice>,
+): Promise<{ readonly weights: OpenWeights; readonly chosen: ChosenDevice }> {
+  const [weights, chosen] = await Promise.allSettled([openingWeights, openingDevice]);
+  if (weights.status === 'fulfilled' && chosen.status === 'fulfilled')
+    return { weights: weights.value, chosen: chosen.value };
+  if (chosen.status === 'fulfilled') await chosen.value.device[Symbol.asyncDispose]();
+  if (weights.status === 'rejected') throw weights.reason;
+  await weights.value[Symbol.asyncDispose]();
+  throw (chosen as PromiseRejectedResult).reason;
 }
 
 /** The last first. What cannot be freed does not keep the rest; the first error is thrown in the end. */
@@ -202,6 +226,7 @@ async function prepare(
 
 function describe(
   config: HostConfig,
+  eosIds: HostText['eosIds'],
   model: Model,
   chosen: ChosenDevice,
   kv: KvPlan,
@@ -217,7 +242,7 @@ function describe(
     vocabSize,
     modelContext: maxPositions,
     weightBytes: model.parameterBytes,
-    eosIds: config.eosIds ?? eosTokenIds,
+    eosIds: eosIds ?? eosTokenIds,
     device: chosen.device.info,
     deviceReason: chosen.reason,
     tuning,

@@ -43,12 +43,16 @@ export interface HostConfig {
   readonly maxQueue: number | undefined;
   readonly targetItlMs: number | undefined;
   readonly blockTokens: number | undefined;
+  /** Log device bytes and buffers after every step. */
+  readonly resourceDebug: boolean;
+}
+
+/** What the engine's thread needs to know of the text side. It comes while weights are loaded. */
+export interface HostText {
   /** In shared memory: posting it copies nothing. Null makes one without texts. */
   readonly tokenTable: TokenTable | null;
   /** Null: those of the model's config. */
   readonly eosIds: readonly number[] | null;
-  /** Log device bytes and buffers after every step. */
-  readonly resourceDebug: boolean;
 }
 
 /** What the engine's thread tells of itself once it has loaded. */
@@ -69,6 +73,8 @@ export interface HostInfo {
 
 export type ToHost =
   | { readonly type: 'load'; readonly config: HostConfig }
+  /** Once, for each `load`. */
+  | { readonly type: 'text'; readonly text: HostText }
   | { readonly type: 'add'; readonly request: CoreRequest }
   | { readonly type: 'cancel'; readonly request: number }
   | { readonly type: 'stats'; readonly query: number }

@@ -1,9 +1,8 @@
 /** How the caller reaches the engine's host: on a thread of its own, or on this one. */
 
+import type { Worker } from 'node:worker_threads';
 import { KvantError } from '../errors.js';
-import { workerUrl } from '../worker-url.js';
 import type { EngineInternals } from './engine-internals.js';
-import { EngineHost } from './host.js';
 import type { FromHost, ToHost } from './messages.js';
 
 export interface Transport {
@@ -18,15 +17,12 @@ export interface TransportEvents {
   readonly onCrash: (error: KvantError) => void;
 }
 
-export async function workerTransport(
+/** On a thread that is the transport's from now on. */
+export function workerTransport(
   events: TransportEvents,
-  { onWorker, workerScript }: Pick<EngineInternals, 'onWorker' | 'workerScript'> = {},
-): Promise<Transport> {
-  const { Worker } = await import('node:worker_threads');
-  // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
-  const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
-  const script = workerScript ?? workerUrl('./worker.js', import.meta.url);
-  const worker = new Worker(script, evaluated ? { execArgv: [] } : {});
+  worker: Worker,
+  onWorker?: EngineInternals['onWorker'],
+): Transport {
   onWorker?.(worker);
   let ending = false;
   let crash: KvantError | null = null;
@@ -52,10 +48,12 @@ export async function workerTransport(
 }
 
 /** Everything on the calling thread. Messages are delivered later, never within `post`. */
-export function inProcessTransport(
+export async function inProcessTransport(
   events: TransportEvents,
   makeDevice?: EngineInternals['makeDevice'],
-): Transport {
+): Promise<Transport> {
+  // Callers with a thread have no use for it here.
+  const { EngineHost } = await import('./host.js');
   const host = new EngineHost((message) => queueMicrotask(() => events.onMessage(message)), makeDevice);
   return {
     post: (message) => queueMicrotask(() => host.receive(message)),

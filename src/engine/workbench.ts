@@ -86,11 +86,11 @@ export class Workbench implements AsyncDisposable {
       const { shape: name, vocab } = what;
       origin = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) };
     }
-    const config = hostConfig(origin, text, options);
+    const config = hostConfig(origin, options);
     await using weights = await openWeights(config);
     const { device, reason } = await chooseDevice(config);
     try {
-      const configOf = (kv: KvOptions): HostConfig => hostConfig(origin, text, { ...options, ...kv });
+      const configOf = (kv: KvOptions): HostConfig => hostConfig(origin, { ...options, ...kv });
       const quantize = quantization(config);
       const { cache } = familyOf(weights.config).layout(weights.config);
       const bytes = lanes.reduce((sum, lane) => {

@@ -290,6 +290,33 @@ export function kvLayerTokenBytes({ kvHeads, headDim, key, value }: Omit<KvLayer
   return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
 }
 
+/** While one is read another is repacked. */
+const MATRICES_AT_ONCE = 2;
+
+/**
+ * Starts the work on each in order, as many at once. When one fails no other is started, those under way are waited for,
+ * and the first failure is thrown.
+ */
+async function inOrder<T>(
+  items: readonly T[],
+  atOnce: number,
+  work: (item: T) => Promise<void>,
+): Promise<void> {
+  const errors: unknown[] = [];
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    while (next < items.length && errors.length === 0) {
+      try {
+        await work(items[next++]!);
+      } catch (error) {
+        errors.push(error);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: atOnce }, lane));
+  if (errors.length > 0) throw errors[0];
+}
+
 async function loadWeights(
   device: Device,
   resolved: ResolvedWeights,
@@ -303,26 +330,29 @@ async function loadWeights(
   );
   let loaded = 0;
   let bytes = 0;
-  for (const { spec, parts, biases } of resolved.matrices) {
+  const load = async ({ spec, parts, biases }: ResolvedMatrix): Promise<void> => {
     signal?.throwIfAborted();
-    const whole = loaded + parts.reduce((sum, source) => sum + sourceBytes(source), 0);
+    let left = parts.reduce((sum, source) => sum + sourceBytes(source), 0);
     const tensor = (spec.parts[0] as { name: string }).name;
+    const read = (taken: number): void => {
+      // A device may count what it repacked; the end of a matrix is known.
+      const more = Math.min(taken, left);
+      left -= more;
+      loaded += more;
+      onProgress?.(loaded, total, tensor);
+    };
     const matrix = await device.loadMatrix(parts, {
       use: spec.use,
       group: spec.group,
       ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
-      onBytes: (read) => {
-        // A device may count what it repacked; the end of a matrix is known.
-        loaded = Math.min(loaded + read, whole);
-        onProgress?.(loaded, total, tensor);
-      },
+      onBytes: read,
     });
-    loaded = whole;
-    onProgress?.(loaded, total, tensor);
+    read(left);
     checkLoaded(spec, matrix);
     matrices.set(spec.key, matrix);
     bytes += matrix.bytes;
-  }
+  };
+  await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
   for (const { key, group, source } of resolved.vectors) {
     vectors.set(key, await device.loadVector(source, group));
     bytes += source.length * 4;

@@ -8,6 +8,7 @@ import {
   type MatrixFormat,
   type MatrixRows,
   type MatrixSource,
+  roomPlaces,
   rowDataBytes,
   rowScaleBytes,
   type VectorSource,
@@ -224,14 +225,14 @@ class StoredMatrix implements MatrixSource {
   }
 
   /** Each part begins at a multiple of 16 bytes, so that typed arrays can be laid over it. */
-  async readRows(start: number, end: number): Promise<MatrixRows> {
+  async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
     checkRows(this, start, end);
     const rows = end - start;
     const dataBytes = rowDataBytes(this.cols, this.format);
     const scaleBytes = rowScaleBytes(this.cols, this.format);
-    const scalesAt = align16(rows * dataBytes);
-    const biasesAt = scalesAt + align16(rows * scaleBytes);
-    const buffer = this.#room(scaleBytes === 0 ? rows * dataBytes : biasesAt + rows * scaleBytes);
+    const places = roomPlaces(this.cols, this.format, rows);
+    const given = room !== undefined && room.byteLength >= places.bytes;
+    const buffer = given ? room : this.#room(places.bytes);
     // The caller's view keeps the bytes alive; a source that has been read to its end need not hold them too.
     if (end === this.rows) this.#buffer = undefined;
 
@@ -241,8 +242,8 @@ class StoredMatrix implements MatrixSource {
       await weight.file.readInto(weight.tensor, start * dataBytes, data);
       return { data };
     }
-    const scales = new Uint8Array(buffer, scalesAt, rows * scaleBytes);
-    const biases = new Uint8Array(buffer, biasesAt, rows * scaleBytes);
+    const scales = new Uint8Array(buffer, places.scales, rows * scaleBytes);
+    const biases = new Uint8Array(buffer, places.biases, rows * scaleBytes);
     await Promise.all([
       weight.file.readInto(weight.tensor, start * dataBytes, data),
       scale.file.readInto(scale.tensor, start * scaleBytes, scales),
@@ -262,10 +263,6 @@ export function checkRows(source: MatrixSource, start: number, end: number): voi
   if (Number.isInteger(start) && Number.isInteger(end) && 0 <= start && start <= end && end <= source.rows)
     return;
   throw new RangeError(`rows [${start}, ${end}) of ${source.name}, which has ${source.rows}`);
-}
-
-export function align16(bytes: number): number {
-  return Math.ceil(bytes / 16) * 16;
 }
 
 async function openShard(folder: string, name: string, fromIndex: boolean): Promise<SafetensorsFile> {

@@ -10,10 +10,10 @@
  */
 
 import type { MatrixFormat, MatrixRows, MatrixSource } from '../device/weights.js';
-import { rowDataBytes, rowScaleBytes } from '../device/weights.js';
+import { roomPlaces, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { type AffineSpec, packCodes } from './affine.js';
-import { align16, checkRows } from './checkpoint.js';
+import { checkRows } from './checkpoint.js';
 import { decodeFloats, encodeFloats } from './dtypes.js';
 
 const SMALLEST_SCALE = Math.fround(1e-7);
@@ -137,14 +137,13 @@ class QuantizedMatrix implements MatrixSource {
     const { data: floats } = await this.#source.readRows(start, end);
     const dataBytes = rowDataBytes(cols, format);
     const scaleBytes = rowScaleBytes(cols, format);
-    const scalesAt = align16(rows * dataBytes);
-    const biasesAt = scalesAt + align16(rows * scaleBytes);
-    const buffer = this.#room(biasesAt + rows * scaleBytes);
+    const places = roomPlaces(cols, format, rows);
+    const buffer = this.#room(places.bytes);
     // As in a stored matrix: the caller's views keep the bytes alive.
     if (end === this.rows) this.#buffer = undefined;
     const data = new Uint8Array(buffer, 0, rows * dataBytes);
-    const scales = new Uint8Array(buffer, scalesAt, rows * scaleBytes);
-    const biases = new Uint8Array(buffer, biasesAt, rows * scaleBytes);
+    const scales = new Uint8Array(buffer, places.scales, rows * scaleBytes);
+    const biases = new Uint8Array(buffer, places.biases, rows * scaleBytes);
 
     const floatBytes = floats.byteLength / Math.max(rows, 1);
     const row = new Float32Array(cols);

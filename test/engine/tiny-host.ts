@@ -34,11 +34,10 @@ export function loadTiny(
       maxQueue: undefined,
       targetItlMs: undefined,
       blockTokens: undefined,
-      tokenTable: null,
-      eosIds: null,
       resourceDebug: false,
       ...options,
     },
+    Promise.resolve({ tokenTable: null, eosIds: null }),
     {
       onEvents,
       onFault: (error) => {

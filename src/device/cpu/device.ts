@@ -14,6 +14,7 @@ import type {
 } from '../device.js';
 import type { Graph } from '../graph.js';
 import type { KvPool, KvPoolSpec } from '../kv.js';
+import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
 import { ATTENTION_SPLIT } from './commands.js';
 import { compile } from './compile.js';
@@ -59,9 +60,11 @@ export class CpuDevice implements Device {
   readonly #set: MemorySet;
   readonly #threads: ThreadPool;
   readonly #programs = new Set<CpuProgram>();
+  readonly #staging = new Staging();
   #plans = 0;
 
-  private constructor(settings: CpuDeviceSettings) {
+  /** The threads start meanwhile: a program is compiled when they run, or not at all. */
+  constructor(settings: CpuDeviceSettings) {
     const { kernels, threads, cores, precision, memoryLimitBytes } = settings;
     const memoryBytes = machineBytes();
     this.#kernels = kernels;
@@ -86,17 +89,6 @@ export class CpuDevice implements Device {
     };
   }
 
-  static async open(settings: CpuDeviceSettings): Promise<CpuDevice> {
-    const device = new CpuDevice(settings);
-    try {
-      await device.#threads.ready();
-    } catch (error) {
-      await device.#threads.dispose();
-      throw error;
-    }
-    return device;
-  }
-
   get lost(): Promise<KvantError> {
     return this.#threads.lost;
   }
@@ -117,6 +109,7 @@ export class CpuDevice implements Device {
     try {
       const packed = await packMatrix(memory.memory, at, parts, {
         build: this.#kernels.relaxed ? 'relaxed' : 'simd',
+        staging: this.#staging,
         ...(options.bias === undefined ? {} : { bias: options.bias }),
         ...(options.onBytes === undefined ? {} : { onBytes: options.onBytes }),
       });
@@ -144,7 +137,8 @@ export class CpuDevice implements Device {
   }
 
   async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
-    this.#threads.check();
+    this.#staging.clear();
+    await this.#threads.ready();
     if (pool !== null && !(pool instanceof CpuKvPool)) throw foreign('KV pool');
     const compiled = compile({
       set: this.#set,

@@ -40,7 +40,7 @@ export async function createCpuDevice(options: CpuDeviceOptions = {}): Promise<D
     throw invalidOption('memoryLimitBytes', memoryLimitBytes, `Give at least ${LEAST_MEMORY} bytes.`);
   }
   const kernels = await loadKernels(simd);
-  return CpuDevice.open({ kernels, threads, cores, precision, memoryLimitBytes });
+  return new CpuDevice({ kernels, threads, cores, precision, memoryLimitBytes });
 }
 
 function invalidOption(name: string, value: unknown, fix: string): KvantError {

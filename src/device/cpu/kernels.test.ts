@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { commandWords, f32Word, writeCommands } from './command.js';
-import { chooseKernels, enableRelaxedSimd, loadKernels } from './kernels.js';
+import { chooseKernels, loadKernels } from './kernels.js';
 import type { DotProbe } from './probe.js';
+import { enableRelaxedSimd } from './relaxed-simd.js';
 
 describe('the kernel module', () => {
   it('is there with and without relaxed SIMD, and exports what threads call', async () => {
@@ -43,7 +44,7 @@ describe('the choice of a build', () => {
     const at = (name: string) => JSON.stringify(new URL(`../../../dist/device/cpu/${name}`, import.meta.url));
     const script = `
       import { readFile } from 'node:fs/promises';
-      const { enableRelaxedSimd } = await import(${at('kernels.js')});
+      const { enableRelaxedSimd } = await import(${at('relaxed-simd.js')});
       const { probeDot } = await import(${at('probe.js')});
       enableRelaxedSimd();
       const load = async (url) => WebAssembly.compile(await readFile(new URL(url)));

@@ -1,9 +1,9 @@
 /** The kernel module: which of the three builds suits this engine, compiled once for all threads. */
 import { readFile } from 'node:fs/promises';
-import { setFlagsFromString } from 'node:v8';
 import { KvantError } from '../../errors.js';
 import { workerUrl } from '../../worker-url.js';
 import type { DotProbe } from './probe.js';
+import { enableRelaxedSimd } from './relaxed-simd.js';
 
 /** `relaxed` adds int8 products up in 16 bits, `dot` in 32: the same results. `auto` takes the fastest that is right. */
 export const SIMD_CHOICES = ['auto', 'dot', 'relaxed', 'simd128'] as const;
@@ -22,25 +22,6 @@ const DOT_V8 = 12;
 const PROBE_MILLISECONDS = 20;
 /** Gains below this are within what a busy machine makes of two equal builds. */
 const LEAST_GAIN = 1.1;
-
-/** A module of one function: `i16x8.relaxed_dot_i8x16_i7x16_s` of two vectors of zeros. */
-const RELAXED_PROBE = Uint8Array.of(
-  ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
-  ...[0x01, 0x05, 0x01, 0x60, 0x00, 0x01, 0x7b],
-  ...[0x03, 0x02, 0x01, 0x00],
-  ...[0x0a, 0x0f, 0x01, 0x0d, 0x00, 0x41, 0x00, 0xfd, 0x0f, 0x41, 0x00, 0xfd, 0x0f, 0xfd, 0x92, 0x02, 0x0b],
-);
-
-/** True if relaxed SIMD is to be had. V8 before 11.4 (Node 20) knows it behind a flag, set here when it is needed. */
-export function enableRelaxedSimd(): boolean {
-  if (WebAssembly.validate(RELAXED_PROBE)) return true;
-  try {
-    setFlagsFromString('--experimental-wasm-relaxed-simd');
-  } catch {
-    return false;
-  }
-  return WebAssembly.validate(RELAXED_PROBE);
-}
 
 /** Which build `auto` takes. `probe` is asked for only where it can matter. */
 export async function chooseKernels(

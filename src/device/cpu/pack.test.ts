@@ -19,8 +19,8 @@ import {
 import { PRECISIONS } from '../device.js';
 import type { AffineBits, FloatDtype, GroupSize, MatrixFormat, MatrixSource } from '../weights.js';
 import { AFFINE_BITS, GROUP_SIZES } from '../weights.js';
-import { enableRelaxedSimd } from './kernels.js';
 import { packMatrix, stackedBytes } from './pack.js';
+import { enableRelaxedSimd } from './relaxed-simd.js';
 
 const benches: Partial<Record<KernelFile, Bench>> = {};
 const ROWS = [1, 2, 3, 5, 8, 17, 64];

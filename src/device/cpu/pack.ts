@@ -1,7 +1,8 @@
 /** Loading of matrices into the layout of pack-layout.ts, a piece at a time. */
 import { KvantError } from '../../errors.js';
+import { Staging } from '../staging.js';
 import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../weights.js';
-import { rowDataBytes, rowScaleBytes, sameFormat } from '../weights.js';
+import { roomBytes, rowDataBytes, rowScaleBytes, sameFormat } from '../weights.js';
 import { AffineBlockPacker } from './pack-affine.js';
 import { FloatBlockPacker } from './pack-float.js';
 import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -20,6 +21,8 @@ export interface PackOptions {
   readonly build: KernelBuild;
   /** One for each part, null where a part has none. */
   readonly bias?: readonly (VectorSource | null)[];
+  /** Rooms to read into. */
+  readonly staging?: Staging;
   /** Called as bytes of the source are taken in. */
   readonly onBytes?: (bytes: number) => void;
 }
@@ -105,15 +108,17 @@ async function packSegment(
     const block = Math.floor(row / BLOCK_ROWS);
     packer.flush(new Uint32Array(memory.buffer, segment.at + block * size, size / 4));
   };
+  const { staging = new Staging() } = options;
   let row = 0;
   for (const [index, part] of parts.entries()) {
     const bias = biases[index];
     if (bias) tail.set(checkedBias(await bias.read(), bias.name, part), padded + row);
     const rowBytes = rowDataBytes(cols, format) + 2 * rowScaleBytes(cols, format);
     const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes));
+    const room = staging.take(roomBytes(cols, format, Math.min(piece, part.rows)));
     for (let start = 0; start < part.rows; start += piece) {
       const end = Math.min(part.rows, start + piece);
-      const data = await part.readRows(start, end);
+      const data = await part.readRows(start, end, room);
       checkPiece(part, data, end - start);
       for (let i = 0; i < end - start; i++, row++) {
         const factor = packer.addRow(row % BLOCK_ROWS, data, i);
@@ -123,6 +128,7 @@ async function packSegment(
       }
       options.onBytes?.((end - start) * rowBytes);
     }
+    staging.give(room);
   }
   if (row % BLOCK_ROWS !== 0) flush(row);
   new Float32Array(memory.buffer, segment.at + blockCount(rows) * size, tail.length).set(tail);

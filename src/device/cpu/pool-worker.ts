@@ -21,7 +21,6 @@ import {
   ENTRY_MESSAGE,
   NO_MEMORY,
 } from './descriptor.js';
-import { enableRelaxedSimd } from './kernels.js';
 import {
   CONTROL,
   POISON,
@@ -34,6 +33,7 @@ import {
   SUBMITTED,
 } from './opcodes.js';
 import { poison } from './poison.js';
+import { enableRelaxedSimd } from './relaxed-simd.js';
 import { R_WORDS, RECORDS } from './sample-words.js';
 
 /** What the host gives a thread to start with. */

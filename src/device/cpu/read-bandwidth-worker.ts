@@ -1,7 +1,7 @@
 /** One thread that reads its share of memory, round by round, all threads starting each round together. */
 import { parentPort, workerData } from 'node:worker_threads';
-import { enableRelaxedSimd } from './kernels.js';
 import type { ReaderData } from './read-bandwidth.js';
+import { enableRelaxedSimd } from './relaxed-simd.js';
 
 const data = workerData as ReaderData | null;
 if (parentPort !== null && data !== null && data.module instanceof WebAssembly.Module) {

@@ -1,0 +1,43 @@
+/**
+ * The engine's thread, started before there is anything for it to do: its modules load while the caller still looks for
+ * the model and loads modules of its own.
+ */
+
+import type { Worker } from 'node:worker_threads';
+import { workerUrl } from '../worker-url.js';
+
+let early: Promise<Worker> | null = null;
+
+/** For commands that are about to load an engine: the next one finds its thread running. It keeps no process alive. */
+export function startThreadEarly(): void {
+  if (early !== null) return;
+  const started = start();
+  early = started;
+  const forget = (): void => {
+    if (early === started) early = null;
+  };
+  started.then((worker) => {
+    worker.unref();
+    // The engine that would have taken it starts another, and says what is wrong with that.
+    worker.once('error', forget);
+    worker.once('exit', forget);
+  }, forget);
+}
+
+/** A thread for one engine, which ends it. `script` is run in place of the engine's own. */
+export async function takeThread(script?: URL): Promise<Worker> {
+  if (script !== undefined) return start(script);
+  const waiting = early;
+  early = null;
+  if (waiting === null) return start();
+  const worker = await waiting;
+  worker.ref();
+  return worker;
+}
+
+async function start(script = workerUrl('./worker.js', import.meta.url)): Promise<Worker> {
+  const { Worker } = await import('node:worker_threads');
+  // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
+  const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
+  return new Worker(script, evaluated ? { execArgv: [] } : {});
+}
