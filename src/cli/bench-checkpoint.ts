@@ -5,6 +5,7 @@ import { type MatrixFormat, rowDataBytes, rowScaleBytes } from '../device/weight
 import { KvantError } from '../errors.js';
 import { familyOf } from '../models/families.js';
 import { DEFAULT_SHAPE_FORMAT, RandomWeights, shapeConfig, shapeFields } from '../models/shapes.js';
+import { STAND_IN_TEMPLATE, standInDefinition } from '../text/stand-in.js';
 import { affineNames } from '../weights/affine.js';
 import { encodeFloats, tensorDtype } from '../weights/dtypes.js';
 import {
@@ -34,7 +35,7 @@ interface Unit {
 }
 
 /**
- * Writes config.json, a tokenizer of bytes and made-up words, and the weights, 4 bits in groups of 64 as MLX stores
+ * Writes config.json, the stand-in tokenizer and chat template, and the weights, 4 bits in groups of 64 as MLX stores
  * them. Returns the bytes of the weights' files. Errors: `shape-unknown`; `folder-not-new` for one that exists.
  */
 export async function writeShapeCheckpoint(
@@ -86,8 +87,8 @@ export async function writeShapeCheckpoint(
     const fields = shapeFields(shape, { vocab: config.vocabSize });
     await writeJson(folder, 'config.json', { ...fields, quantization: { group_size, bits } });
     await writeJson(folder, INDEX_NAME, { metadata: { total_size: total }, weight_map: map });
-    await writeJson(folder, 'tokenizer.json', wordTokenizer(config.vocabSize));
-    await writeJson(folder, 'tokenizer_config.json', {});
+    await writeJson(folder, 'tokenizer.json', standInDefinition(config.vocabSize));
+    await writeJson(folder, 'tokenizer_config.json', { chat_template: STAND_IN_TEMPLATE });
     return bytes;
   } catch (error) {
     await rm(folder, { recursive: true, force: true });
@@ -161,34 +162,4 @@ function vectorUnit(weights: RandomWeights, name: string, length: number): Unit 
 
 async function writeJson(folder: string, name: string, value: unknown): Promise<void> {
   await writeFile(join(folder, name), `${JSON.stringify(value)}\n`);
-}
-
-/** A tokenizer that takes any text byte by byte, and has a word for every other id, so that all ids are texts. */
-export function wordTokenizer(vocab: number): object {
-  const bytes = byteLetters();
-  const entries = Array.from({ length: vocab }, (_, id) => [bytes[id] ?? word(id), id]);
-  const level = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: true };
-  return {
-    version: '1.0',
-    added_tokens: [],
-    normalizer: null,
-    pre_tokenizer: level,
-    post_processor: null,
-    decoder: level,
-    model: { type: 'BPE', vocab: Object.fromEntries(entries), merges: [] },
-  };
-}
-
-/** The letter that byte-level BPE writes for each byte: printable ones stand for themselves, others from U+0100 on. */
-function byteLetters(): string[] {
-  let next = 0x100;
-  return Array.from({ length: 256 }, (_, byte) => {
-    const printable = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-    return String.fromCharCode(printable ? byte : next++);
-  });
-}
-
-/** `Ġ` is the space. */
-function word(id: number): string {
-  return `Ġ${id.toString(26).replace(/[0-9]/g, (digit) => 'qrstuvwxyz'[Number(digit)]!)}`;
 }

@@ -19,7 +19,7 @@ export function loadEngine(model: string, options: EngineOptions, log?: LoadLog)
 }
 
 /** Made-up weights in the sizes of a known model. */
-export function loadShape(name: string, options: ShapeOptions, log?: Logger): Promise<Engine> {
+export function loadShape(name: string, options: ShapeOptions, log?: LoadLog): Promise<Engine> {
   return loading(name, options, log, (all) => Engine.loadShape(name, all));
 }
 

@@ -73,7 +73,6 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
     import('../engine/host-options.js'),
     import('../engine/host-config.js'),
   ]);
-  const { ModelText } = await import('../engine/model-text.js');
   const bar = new ProgressBar();
   await untilInterrupted(async (signal) => {
     try {
@@ -83,7 +82,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
         [],
       );
       const { device } = workbench;
-      const none = hostConfig({ kind: 'shape', name: '' }, ModelText.none(), options);
+      const none = hostConfig({ kind: 'shape', name: '' }, options);
       const limits = engineLimits(none, device.info.kind, 1);
       const most = rows === undefined ? 0 : Math.max(...rows);
       const report = await tuneDevice(

@@ -4,6 +4,7 @@
  * what such a model says is as long as what others say.
  */
 import { ChatTemplate } from './chat-template.js';
+import type { JsonObject } from './json-file.js';
 import { byteAlphabet } from './token-bytes.js';
 import { Tokenizer } from './tokenizer.js';
 
@@ -13,22 +14,23 @@ const VOWELS = 'a e i o u'.split(' ');
 
 /** Every id below `vocab` has a token; a text needs the first 256. */
 export function standInTokenizer(vocab: number): Tokenizer {
+  return Tokenizer.fromJson(standInDefinition(vocab), {}, WHERE);
+}
+
+/** The same as tokenizer.json has it. */
+export function standInDefinition(vocab: number): JsonObject {
   const [...letters] = byteAlphabet().keys();
   const space = letters[0x20]!;
   const entries: [string, number][] = [];
   for (let id = 0; id < vocab; id++)
     entries.push([id < letters.length ? letters[id]! : space + word(id - letters.length), id]);
   const byteLevel = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: false, use_regex: true };
-  return Tokenizer.fromJson(
-    {
-      model: { type: 'BPE', vocab: Object.fromEntries(entries), merges: [] },
-      pre_tokenizer: byteLevel,
-      decoder: byteLevel,
-      added_tokens: [],
-    },
-    {},
-    WHERE,
-  );
+  return {
+    model: { type: 'BPE', vocab: Object.fromEntries(entries), merges: [] },
+    pre_tokenizer: byteLevel,
+    decoder: byteLevel,
+    added_tokens: [],
+  };
 }
 
 /** No two alike: syllables as digits. The first syllable is said only where the number is that long. */
@@ -40,11 +42,10 @@ function word(number: number): string {
 }
 
 /** Turns one after another, each with its role. */
+export const STAND_IN_TEMPLATE =
+  "{% for message in messages %}{{ message.role + ': ' + message.content + '\\n' }}{% endfor %}" +
+  "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}";
+
 export function standInTemplate(): ChatTemplate {
-  return new ChatTemplate(
-    "{% for message in messages %}{{ message.role + ': ' + message.content + '\\n' }}{% endfor %}" +
-      "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}",
-    {},
-    WHERE,
-  );
+  return new ChatTemplate(STAND_IN_TEMPLATE, {}, WHERE);
 }
