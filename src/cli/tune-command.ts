@@ -6,6 +6,7 @@ import { KvantError } from '../errors.js';
 import { addShapeFlags, requireTarget, type ShapeFlags } from './bench-engine.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integers, number } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { kvOptions } from './kv-flags.js';
 import { ProgressBar } from './progress.js';
 import type { TuneCeilings } from './tune-report.js';
 
@@ -81,6 +82,8 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
         { ...options, signal, onProgress: (p) => bar.update({ ...p, label: 'Loading' }) },
         [],
       );
+      // Formats are what matters of it, not its size.
+      const { pool } = workbench.lane({ kv: kvOptions(flags), rows: 1, context: 1 });
       const { device } = workbench;
       const none = hostConfig({ kind: 'shape', name: '' }, options);
       const limits = engineLimits(none, device.info.kind, 1);
@@ -96,6 +99,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
           inFlight: 1,
         },
         {
+          pool,
           mode: flags.order === 'same' ? 'safe' : 'full',
           rows,
           again: flags.again,

@@ -93,7 +93,7 @@ export async function openCache(
   device: Device,
   kv: KvPlan,
   planned: KvSizing,
-  beforeCompile: (graph: Graph, limits: ProgramLimits) => Promise<void> = async () => {},
+  beforeCompile: (graph: Graph, limits: ProgramLimits, pool: KvPool) => Promise<void> = async () => {},
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   let sizing = planned;
@@ -142,7 +142,7 @@ async function compile(
   device: Device,
   pool: KvPool,
   limits: EngineLimits,
-  before: (graph: Graph, limits: ProgramLimits) => Promise<void>,
+  before: (graph: Graph, limits: ProgramLimits, pool: KvPool) => Promise<void>,
 ): Promise<Program> {
   const { graph } = model.buildGraph();
   const most: ProgramLimits = {
@@ -152,6 +152,6 @@ async function compile(
     maxContext: limits.maxContext,
     inFlight: STEPS_IN_FLIGHT,
   };
-  await before(graph, most);
+  await before(graph, most, pool);
   return device.compile(graph, most, pool);
 }

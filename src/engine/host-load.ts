@@ -2,7 +2,7 @@
 
 import type { Device, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import { kvBlockBytes } from '../device/kv.js';
+import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvSizing } from '../kv/sizing.js';
@@ -92,8 +92,8 @@ export async function loadHost(
     });
     signal?.throwIfAborted();
     let tuning: TuningInfo | null = null;
-    const tuneFor = async (graph: Graph, most: ProgramLimits): Promise<void> => {
-      tuning = await autotune(config, device, graph, most, { onProgress, onLog, signal });
+    const tuneFor = async (graph: Graph, most: ProgramLimits, pool: KvPool): Promise<void> => {
+      tuning = await autotune(config, device, graph, most, pool, { onProgress, onLog, signal });
     };
     const { sizing, limits, pool, program } = await openCache(config, model, device, kv, planned, tuneFor);
     undo.push(() => pool.dispose());

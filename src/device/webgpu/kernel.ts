@@ -12,6 +12,8 @@
 
 import type { Precision } from '../device.js';
 import type { Activation, RowKind } from '../graph.js';
+import type { AttendShape } from './kernels/attend.js';
+import type { DecodeConfig } from './kernels/attend-decode.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
 import type { ShardLayout } from './weights-layout.js';
 
@@ -51,6 +53,8 @@ export interface Capabilities {
 /** Choices that take the place of the rules'. They fit the shape they are asked for. */
 export interface TunedKernels {
   linear(shape: LinearShape): LinearChoice | undefined;
+  /** Of items that are so many splits wide; `band`: which of the rules' sizes it takes the place of. */
+  decode(shape: AttendShape, splits: number, band: number): DecodeConfig | undefined;
 }
 
 /** Counts of one step, for workgroup counts. */

@@ -243,7 +243,15 @@ interface AttendKind {
   readonly values: GPUBuffer;
 }
 
-function attendKinds(node: NodeOf<'attend'>, r: Resources): AttendKind[] {
+/** The shapes of an attention, one for each kind of rows. */
+export function attendShapes(
+  node: NodeOf<'attend'>,
+  r: Pick<Resources, 'pool' | 'maxItems'>,
+): readonly AttendShape[] {
+  return attendKinds(node, r).map(({ shape }) => shape);
+}
+
+function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'pool' | 'maxItems'>): AttendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   return kinds.map(({ key, value, rows, keys, values }) => ({
     shape: {
@@ -328,7 +336,7 @@ interface CacheKind {
 
 /** One kind where all rows are stored alike, else the quantised and the young ones. */
 function cacheOf(
-  r: Resources,
+  r: Pick<Resources, 'pool'>,
   index: number,
   shape: { readonly kvHeads: number; readonly headDim: number },
 ): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {

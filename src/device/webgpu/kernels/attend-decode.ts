@@ -155,6 +155,15 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   );
 }
 
+/**
+ * The order of the sums, as text: equal for configs that give the same bits. Threads decide which positions of V a sum
+ * has; scores and softmax know nothing of them, and loads on their way change nothing.
+ */
+export function decodeOrder(shape: AttendShape, config: DecodeConfig): string {
+  const { keyDims, valueDims, split, dot } = planDecode(shape, config);
+  return `t${config.threads} k${keyDims} v${valueDims} s${split}${dot ? ' dot' : ''}`;
+}
+
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops. */
 export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
   const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, softcap, rows } = shape;

@@ -1,5 +1,6 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
+import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
@@ -37,11 +38,18 @@ const WIDE_SIZES: readonly Size[] = [
 ];
 const WIDE_WORKGROUPS = 2000;
 
-function configsOf(
+/** A size of the kernel and the number of workgroups below which it is taken. */
+export interface DecodeBand {
+  readonly below: number;
+  readonly config: DecodeConfig;
+}
+
+/** The bands of a shape by rule; empty where the kernel does not take it. `splits`: of an item. */
+export function decodeBands(
   capabilities: Capabilities,
   shape: AttendShape,
-  splits = 1,
-): { readonly below: number; readonly config: DecodeConfig }[] {
+  splits: number,
+): readonly DecodeBand[] {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0) return [];
   const float = shape.key.kind === 'float' && shape.value.kind === 'float';
@@ -60,6 +68,22 @@ function configsOf(
   // The first for any number of workgroups is the last that is needed.
   const end = configs.findIndex(({ below }) => below === MANY);
   return end < 0 ? [] : configs.slice(0, end + 1);
+}
+
+/** Kind of attention and what its bands depend on, as text: nothing of the cache's size. */
+export function decodeKey(shape: AttendShape, splits: number, band: number): string {
+  const { heads, kvHeads, headDim, blockTokens, softcap, key, value } = shape;
+  const formats = `${kvFormatName(key)}/${kvFormatName(value)} blocks${blockTokens}`;
+  const extra = softcap === null ? '' : ' softcap';
+  return `decode ${heads}/${kvHeads}x${headDim} ${formats}${extra} splits${splits} band${band}`;
+}
+
+/** The bands with what was measured to be best on this device. Windows are not tuned: their rows end early. */
+function configsOf(capabilities: Capabilities, shape: AttendShape, splits = 1): readonly DecodeBand[] {
+  const bands = decodeBands(capabilities, shape, splits);
+  const { tuned } = capabilities;
+  if (tuned === undefined || shape.window !== null) return bands;
+  return bands.map((band, i) => ({ ...band, config: tuned.decode(shape, splits, i) ?? band.config }));
 }
 
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */

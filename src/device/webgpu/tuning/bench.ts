@@ -26,12 +26,15 @@ export class TuningBench {
     this.stopwatch = new Stopwatch(device, allocator);
   }
 
-  /** A buffer; `seed` fills it with numbers between −½ and ½. */
-  buffer(label: string, bytes: number, seed?: number): GPUBuffer {
+  /**
+   * A buffer; `seed` fills it: with floats between −½ and ½, or as a cache of keys or values, where every half is a number
+   * between ⅟₁₆ and ⅛ of either sign, and codes are what they are.
+   */
+  buffer(label: string, bytes: number, seed?: number, as: 'floats' | 'cache' = 'floats'): GPUBuffer {
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const buffer = this.#allocator.create(`tuning ${label}`, bytes, usage);
     this.#buffers.add(buffer);
-    if (seed !== undefined) this.#fill(buffer, seed);
+    if (seed !== undefined) this.#fill(buffer, seed, as);
     return buffer;
   }
 
@@ -103,10 +106,10 @@ export class TuningBench {
   }
 
   /** By a hash of the index (Wellons' lowbias32). */
-  #fill(buffer: GPUBuffer, seed: number): void {
+  #fill(buffer: GPUBuffer, seed: number, as: 'floats' | 'cache'): void {
     const words = buffer.size / 4;
     const across = Math.min(32768, Math.ceil(words / 256));
-    const bindings: Binding[] = [{ name: 'data', access: 'read_write', type: 'array<f32>' }];
+    const bindings: Binding[] = [{ name: 'data', access: 'read_write', type: 'array<u32>' }];
     const wgsl = `${declareBindings(bindings)}
 @compute @workgroup_size(256)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -116,10 +119,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   h = (h ^ (h >> 16u)) * 0x7feb352du;
   h = (h ^ (h >> 15u)) * 0x846ca68bu;
   h = h ^ (h >> 16u);
-  data[i] = bitcast<f32>((h >> 9u) | 0x3f800000u) - 1.5;
+  data[i] = ${as === 'floats' ? 'bitcast<u32>(bitcast<f32>((h >> 9u) | 0x3f800000u) - 1.5)' : '(h & 0x83ff83ffu) | 0x2c002c00u'};
 }`;
     const stage = {
-      label: `fill ${seed}`,
+      label: `fill with ${as}, ${seed}`,
       wgsl,
       bindings,
       workgroups: (_: StepFacts, out: Workgroups) => {

@@ -108,7 +108,7 @@ describe('candidates of a product', () => {
     const shape = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
     const candidate = linearCandidates(LARGE, shape).find(({ choice }) => choice.family === 'few')!;
     const choices = new TunedChoices();
-    choices.adopt(linearKey(shape), candidate.choice);
+    choices.adoptLinear(linearKey(shape), candidate.choice);
     const tuned = { ...LARGE, tuned: choices };
     const labelOf = (capabilities: Capabilities, of: LinearShape) =>
       chooseVariant(linearVariants, capabilities, of)!.build(capabilities, of).stages[0]!.label;

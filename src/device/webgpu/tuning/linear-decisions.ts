@@ -59,7 +59,7 @@ export function linearDecisions(
           .stages.map(({ wgsl }) => wgsl)
           .join('\n'),
       open: () => openContest(bench(), shape, shards, candidates, kernelOf),
-      adopt: (index: number) => tuned.adopt(key, candidates[index]!.choice),
+      adopt: (index: number) => tuned.adoptLinear(key, candidates[index]!.choice),
     };
   });
 }

@@ -2,13 +2,16 @@
 
 import type { AutotuneMode, ProgramLimits } from '../../device.js';
 import type { Graph } from '../../graph.js';
+import type { KvPool } from '../../kv.js';
 import type { Allocator } from '../allocator.js';
 import { findFusions } from '../fusion.js';
 import type { Capabilities } from '../kernel.js';
+import { GpuKvPool } from '../kv-pool.js';
 import { bucketOf, buckets } from '../plans.js';
 import type { Bucket } from '../resolve.js';
 import { TuningBench } from './bench.js';
 import type { Decision, TuningEntry, TuningStore } from './decision.js';
+import { decodeDecisions } from './decode-decisions.js';
 import { linearDecisions } from './linear-decisions.js';
 import { type TunedDecision, type TuneResult, tune } from './tune.js';
 import type { TunedChoices } from './tuned-choices.js';
@@ -19,6 +22,8 @@ export interface TuneDeviceOptions {
   readonly budgetMs?: number | undefined;
   /** Rows of steps to tune for. Default: those of every plan. */
   readonly rows?: readonly number[] | undefined;
+  /** The pool that programs will attend over: without it attention is not tuned. */
+  readonly pool?: KvPool | null | undefined;
   /** Choices of earlier runs, and where new ones are kept. */
   readonly store?: TuningStore | undefined;
   /** Measure also what the store knows. */
@@ -59,7 +64,7 @@ export async function tuneSession(
     opened.bench ??= new TuningBench(host.device, host.allocator);
     return opened.bench;
   };
-  const decisions = decisionsOf(host, graph, limits, options.rows, bench);
+  const decisions = decisionsOf(host, graph, limits, options, bench);
   if (decisions.length === 0) return { mode, decisions: [], ms: 0, complaint: null };
   // What was allocated before is not to be taken for a failure of tuning.
   await host.allocator.settle();
@@ -95,7 +100,7 @@ function decisionsOf(
   { capabilities, tuned }: TuningHost,
   graph: Graph,
   limits: ProgramLimits,
-  rows: readonly number[] | undefined,
+  { rows, pool }: TuneDeviceOptions,
   bench: () => TuningBench,
 ): Decision[] {
   const { maxTokens, maxOutputs } = limits;
@@ -109,6 +114,8 @@ function decisionsOf(
     ...wanted(maxOutputs).map((outputs) => ({ tokens: 0, outputs })),
   ];
   const fusions = findFusions(graph);
+  const linear = linearDecisions(graph, fusions, of, capabilities, tuned, bench);
+  const decode = pool instanceof GpuKvPool ? decodeDecisions(graph, pool, capabilities, tuned, bench) : [];
   // Few rows first: every answer is made of such steps.
-  return linearDecisions(graph, fusions, of, capabilities, tuned, bench).sort((a, b) => a.rows - b.rows);
+  return [...linear, ...decode].sort((a, b) => a.rows - b.rows);
 }
