@@ -4,6 +4,12 @@
  */
 
 import type { Capabilities, Kernel, LinearShape, MatrixConfig } from '../kernel.js';
+import {
+  type LinearBytesConfig,
+  linearBytesFits,
+  linearBytesKernel,
+  linearBytesOrder,
+} from './linear-bytes.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { type GemvConfig, gemvFits, gemvKernel, gemvOrder } from './linear-gemv.js';
 import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
@@ -14,6 +20,7 @@ import { type LinearKernel, type LinearSpec, outCols, weightName } from './linea
 export type LinearChoice =
   | { readonly family: 'held'; readonly config: HeldConfig }
   | { readonly family: 'few'; readonly config: FewConfig }
+  | { readonly family: 'bytes'; readonly config: LinearBytesConfig }
   | { readonly family: 'gemv'; readonly config: GemvConfig }
   | { readonly family: 'matrices'; readonly config: MatrixGemmConfig };
 
@@ -79,6 +86,8 @@ export function linearName({ family, config: c }: LinearChoice): string {
       return `held w${c.words} p${c.parts} f${c.features} r${c.together}`;
     case 'few':
       return `few t${c.bn}x${c.bk} s${c.subgroups} d${c.depth} b${c.buffers} n${c.matrix.n}`;
+    case 'bytes':
+      return `bytes s${c.subgroups} p${c.parts} t${c.tiles}`;
     case 'matrices':
       return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}`;
   }
@@ -99,6 +108,10 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
         capabilities.f16 &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
         fewFits(gemvSpec(shape), config)
+      );
+    case 'bytes':
+      return (
+        config.subgroups * config.subgroupSize <= workgroupThreads && linearBytesFits(gemvSpec(shape), config)
       );
     case 'matrices':
       return (
@@ -122,6 +135,8 @@ export function linearOrder(capabilities: Capabilities, shape: LinearShape, choi
       return `held ${heldOrder(config)}`;
     case 'few':
       return `few ${fewOrder(config)}`;
+    case 'bytes':
+      return `bytes ${linearBytesOrder(config)}`;
     case 'matrices':
       return `matrix ${matrixGemmOrder(gemmSpec(capabilities, shape), config)}`;
   }
@@ -129,8 +144,8 @@ export function linearOrder(capabilities: Capabilities, shape: LinearShape, choi
 
 /** The kernel of a choice that fits. */
 export function linearKernel(capabilities: Capabilities, shape: LinearShape, choice: LinearChoice): Kernel {
-  const { family, config } = choice;
-  if (family === 'matrices') {
+  if (choice.family === 'matrices') {
+    const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
     const perTile = shape.glu === null ? config.bn : config.bn / 2;
     return once(capabilities, { spec, config, stride: shape.xStride, norm: shape.norm }, () => {
@@ -145,15 +160,27 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     });
   }
   const spec = gemvSpec(shape);
-  return once(capabilities, { spec, family, config, of: shape.rowKind }, () => {
-    const made =
-      family === 'gemv'
-        ? gemvKernel(spec, config)
-        : family === 'held'
-          ? heldKernel(spec, config)
-          : fewKernel(spec, config);
+  return once(capabilities, { spec, ...choice, of: shape.rowKind }, () => {
+    const made = decodeKernel(spec, choice);
     return kernelOf(shape, made, 1, 0);
   });
+}
+
+/** Kernels that compute all rows of a bucket at once. */
+function decodeKernel(
+  spec: LinearSpec,
+  { family, config }: Exclude<LinearChoice, { family: 'matrices' }>,
+): LinearKernel {
+  switch (family) {
+    case 'gemv':
+      return gemvKernel(spec, config);
+    case 'held':
+      return heldKernel(spec, config);
+    case 'few':
+      return fewKernel(spec, config);
+    case 'bytes':
+      return linearBytesKernel(spec, config);
+  }
 }
 
 function kernelOf(

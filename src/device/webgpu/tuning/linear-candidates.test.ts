@@ -24,7 +24,7 @@ const LARGE: Capabilities = {
   subgroupMinSize: 32,
   subgroupMaxSize: 32,
   minLanes: 16,
-  matrices: [matrix(16), matrix(8)],
+  matrices: [matrix(16), matrix(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
   workgroupBytes: 49152,
   workgroupThreads: 1024,
   bindingBytes: 2 ** 31 - 4,
@@ -89,12 +89,14 @@ describe('candidates of a product', () => {
     expect(most).toBeGreaterThan(10);
   });
 
-  it('offer what measurements point at: x in fewer registers at four rows, more and smaller tiles at 512', () => {
+  it('offer what measurements point at: x in fewer registers or as bytes at four rows, more and smaller tiles at 512', () => {
     const gateUp = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
     const words = linearCandidates(LARGE, gateUp).map(({ choice }) =>
       choice.family === 'held' ? choice.config.words : 0,
     );
     expect(words).toContain(1);
+    const families = linearCandidates(LARGE, gateUp).map(({ choice }) => choice.family);
+    expect(families).toContain('bytes');
     const narrow = shapeOf(512, 1024, 2048, { residual: true });
     const tiles = linearCandidates(LARGE, narrow).map(({ choice, neutral }) => {
       const out: [number, number, number] = [0, 0, 0];
@@ -161,6 +163,8 @@ async function run(
   return got;
 }
 
+const FAMILIES = ['gemv', 'held', 'few', 'bytes', 'matrices'] as const;
+
 describe('candidates on a device', () => {
   let device: WebGpuDevice;
   let raw: GPUDevice;
@@ -223,9 +227,11 @@ describe('candidates on a device', () => {
         all.filter((c) => c.neutral),
         6,
       ),
-      ...spread(
-        all.filter((c) => !c.neutral),
-        12,
+      ...FAMILIES.flatMap((family) =>
+        spread(
+          all.filter((c) => !c.neutral && c.choice.family === family),
+          4,
+        ),
       ),
     ];
     expect(some[0]).toBe(all[0]);

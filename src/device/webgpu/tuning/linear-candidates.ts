@@ -37,6 +37,7 @@ export function linearCandidates(capabilities: Capabilities, shape: LinearShape)
     ...gemvs(capabilities, shape),
     ...helds(capabilities, shape),
     ...fews(capabilities, shape),
+    ...bytes(capabilities, shape),
     ...gemms(capabilities, shape),
   ];
   for (const choice of [rule, ...others]) {
@@ -168,6 +169,36 @@ function fews(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
     family: 'few',
     config: { matrix, subgroupSize, bn, bk, subgroups, depth, buffers, workgroupBytes },
   }));
+}
+
+/** Rows up to which matrices of bytes are tried: two columns of a matrix each. */
+const BYTES_ROWS = 8;
+/** Subgroups of a workgroup, and turns along K. */
+const BYTES_SIZES: readonly (readonly [subgroups: number, parts: number])[] = [
+  [4, 1],
+  [4, 2],
+  [7, 1],
+  [7, 2],
+  [8, 1],
+  [8, 2],
+  [16, 1],
+];
+/** Workgroups that the tiles of a product make; more share a multiprocessor, fewer make x integers less often. */
+const BYTES_WORKGROUPS = [64, 128, 256, 512];
+
+function bytes(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
+  const matrix = capabilities.matrices.find(
+    (m) => m.m === 16 && m.n === 16 && m.k === 32 && m.component === 'i8' && m.result === 'i32',
+  );
+  if (matrix === undefined || shape.rows > BYTES_ROWS) return [];
+  const { workgroupBytes } = capabilities;
+  const subgroupSize = fixedLanes(capabilities);
+  return BYTES_SIZES.flatMap(([subgroups, parts]) =>
+    BYTES_WORKGROUPS.map((workgroups): LinearChoice => {
+      const tiles = Math.max(1, Math.round(shape.n / 16 / workgroups));
+      return { family: 'bytes', config: { matrix, subgroupSize, subgroups, parts, tiles, workgroupBytes } };
+    }),
+  );
 }
 
 /** Rows from which on a GEMM on matrices is tried. */
