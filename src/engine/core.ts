@@ -29,7 +29,7 @@ import type { PlannedWork, StepPlan } from './scheduling/step-plan.js';
 import type { CoreRequest, Sequence } from './sequence.js';
 import { type Flight, fillStep } from './step-filler.js';
 import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
-import { epochNow, yieldToEvents } from './yield.js';
+import { epochNow } from './yield.js';
 
 /** Steps under way at once: the one that runs and the one encoded behind it. */
 export const STEPS_IN_FLIGHT = 2;
@@ -176,13 +176,13 @@ export class EngineCore {
         clearTimeout(timer);
         continue;
       }
-      const ids = await flight.ids!.catch(asKvantError);
+      const ids = await this.#flights.result(flight);
       // A lost device has settled everything meanwhile.
       if (this.#flights.first !== flight) continue;
       if (ids instanceof KvantError) this.#failStep(flight, ids);
       else this.#retire(flight, ids);
       this.#outbox.flush();
-      await yieldToEvents();
+      await this.#flights.turned();
     }
   }
 

@@ -2,10 +2,14 @@
 
 import type { Program } from '../device/device.js';
 import type { StepInputs } from '../device/step.js';
+import type { KvantError } from '../errors.js';
+import { asKvantError } from './core-errors.js';
 import { Flight } from './step-filler.js';
+import { EventTurn } from './yield.js';
 
 export class Flights {
   readonly #most: number;
+  readonly #turn = new EventTurn();
   readonly #under: Flight[] = [];
   readonly #spare: Flight[] = [];
 
@@ -43,6 +47,17 @@ export class Flights {
     }
     // It is awaited when its turn comes; until then a rejection is not unhandled.
     flight.ids.catch(() => {});
+  }
+
+  /** The ids of a step, or why there are none. */
+  result(flight: Flight): Promise<Uint32Array | KvantError> {
+    this.#turn.begin();
+    return flight.ids!.catch(asKvantError);
+  }
+
+  /** Resolves when messages have had a chance to come in since `result` was asked for; null if they have had it. */
+  turned(): Promise<void> | null {
+    return this.#turn.over();
   }
 
   /** The first has retired. Recycle it when nobody looks at it any more. */

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { yieldToEvents } from './yield.js';
+import { EventTurn, yieldToEvents } from './yield.js';
 
 describe('yieldToEvents', () => {
   afterEach(() => vi.unstubAllGlobals());
@@ -27,8 +27,33 @@ describe('yieldToEvents', () => {
       await yieldToEvents();
     }
     await Promise.all([yieldToEvents(), yieldToEvents()]);
+    const turn = new EventTurn();
+    turn.begin();
+    await turn.over();
+    expect(turn.over()).toBeNull();
     expect(made).toHaveLength(1);
     made[0]!.port1.close();
     other.port1.close();
+  });
+});
+
+describe('a turn of the event loop', () => {
+  it('is not waited for where it has been, and is where it has not', async () => {
+    const turn = new EventTurn();
+    expect(turn.over()).toBeNull();
+    turn.begin();
+    let turned = false;
+    setImmediate(() => {
+      turned = true;
+    });
+    // Promises alone let nothing in.
+    await Promise.resolve();
+    await turn.over();
+    expect(turned).toBe(true);
+    expect(turn.over()).toBeNull();
+    turn.begin();
+    turn.begin();
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(turn.over()).toBeNull();
   });
 });

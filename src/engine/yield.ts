@@ -26,6 +26,31 @@ function openChannel(): Channel {
   return made;
 }
 
+/**
+ * Whether the event loop has turned since somebody began to wait. A device that is waited for lets it turn anyway (a GPU is polled from
+ * it), and then messages have come in already: a turn more would be time in which nothing is submitted.
+ */
+export class EventTurn {
+  #pending = false;
+  readonly #pass = (): void => {
+    this.#pending = false;
+  };
+
+  /** From here on. */
+  begin(): void {
+    if (this.#pending) return;
+    this.#pending = true;
+    if (typeof setImmediate === 'function') setImmediate(this.#pass);
+  }
+
+  /** Resolves when it has turned since `begin`; null if it has. */
+  over(): Promise<void> | null {
+    if (!this.#pending) return null;
+    const turned = yieldToEvents();
+    return typeof setImmediate === 'function' ? turned : turned.then(this.#pass);
+  }
+}
+
 /** Epoch milliseconds with a fraction: comparable between threads. */
 export function epochNow(): number {
   return performance.timeOrigin + performance.now();
