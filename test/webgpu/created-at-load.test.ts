@@ -35,6 +35,8 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
   let pool: KvPool;
   const errors: string[] = [];
   const compiled = { sync: 0, async: 0 };
+  const ran = new Map<GPUComputePipeline, string>();
+  let unhook = () => {};
   beforeAll(async () => {
     const gpu = createNullGpu({
       onDevice: (made) => {
@@ -51,6 +53,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
       },
     });
     device = (await createWebGpuDevice({ gpu })) as WebGpuDevice;
+    unhook = onPipeline((pipeline) => ran.set(pipeline, pipeline.label));
     const model = await loadModel(new RandomWeights(), shapeConfig('demo'), device, {
       kvFormat: () => parseKvChoice(format),
       maxContext: CONTEXT,
@@ -71,6 +74,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
     await Promise.all(planBuckets(BATCH, ROWS).map((p) => program.prepare(p.tokens, p.outputs)));
   });
   afterAll(async () => {
+    unhook();
     await program.dispose();
     pool.dispose();
     await device[Symbol.asyncDispose]();
@@ -79,6 +83,11 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
   it('makes nothing in any step, and its launches are valid', async () => {
     const before = { ...device.stats(), created: device.created, ...compiled };
     expect(compiled.async).toBeGreaterThan(20);
+    const cold = new Set<string>();
+    unhook();
+    unhook = onPipeline((pipeline) => {
+      if (!ran.has(pipeline)) cold.add(pipeline.label);
+    });
     let steps = 0;
     for (const decoding of [0, 1, 2, 4, 5, 8, 9])
       for (const chunk of [0, 1, 2, 17, 64, 100, 512, 1025, BATCH - ROWS])
@@ -93,8 +102,24 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
     expect(steps).toBeGreaterThan(500);
     expect({ ...device.stats(), created: device.created, ...compiled }).toEqual(before);
     expect(errors).toEqual([]);
+    expect([...cold]).toEqual([]);
   });
 });
+
+/** Has every pipeline that is set shown, until it is called off. */
+function onPipeline(look: (pipeline: GPUComputePipeline) => void): () => void {
+  const { prototype } = (
+    globalThis as unknown as { GPUComputePassEncoder: { prototype: GPUComputePassEncoder } }
+  ).GPUComputePassEncoder;
+  const { setPipeline } = prototype;
+  prototype.setPipeline = function (this: GPUComputePassEncoder, pipeline) {
+    look(pipeline);
+    setPipeline.call(this, pipeline);
+  };
+  return () => {
+    prototype.setPipeline = setPipeline;
+  };
+}
 
 /** Rows that decode at `context`, and a chunk of a prompt at it, or none; every other row draws with filters. */
 function stepOf(decoding: number, chunk: number, context: number, ends: boolean): StepInputs {

@@ -15,6 +15,9 @@ export interface Fusable {
 
 export interface Fusions {
   readonly ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>;
+  /** The linear that alone reads what another one's glu leaves, by that other one; and the other way round. */
+  readonly next: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
+  readonly previous: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -37,6 +40,8 @@ export function findFusions(graph: Graph): Fusions {
   const ofLinear = new Map<NodeOf<'linear'>, Fusable>();
   const into = new Map<Node, NodeOf<'linear'>>();
   const held = new Map<Node, Tensor[]>();
+  const next = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
+  const previous = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
   graph.nodes.forEach((node, at) => {
     if (node.op !== 'linear') return;
     const before = makers.get(node.x);
@@ -53,7 +58,12 @@ export function findFusions(graph: Graph): Fusions {
     if (glu !== null) {
       into.set(glu, node);
       held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
+      const reader = onlyReader(glu.out);
+      if (reader?.op === 'linear' && reader.x === glu.out) {
+        next.set(node, reader);
+        previous.set(reader, node);
+      }
     }
   });
-  return { ofLinear, into, held };
+  return { ofLinear, next, previous, into, held };
 }

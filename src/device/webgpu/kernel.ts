@@ -138,6 +138,9 @@ export interface LinearShape {
   readonly norm: { readonly eps: number } | null;
   /** `out[f] = act(y[f]) · y[n / 2 + f]`. Offered like `norm`. */
   readonly glu: Activation | null;
+  /** x is there as halves already, or the result is left as halves: between two GEMMs that both would have it so (linear-choice.ts). */
+  readonly xHanded?: boolean;
+  readonly outHanded?: boolean;
 }
 
 /** `var` lines for the bindings, in order. */

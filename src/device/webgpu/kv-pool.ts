@@ -118,9 +118,10 @@ export class GpuKvPool implements KvPool {
     this.#bytes = made.reduce((sum, b) => sum + b.size, 0);
   }
 
-  /** Settles when what moves blocks from one kind to the other is compiled. */
+  /** Settles when what moves blocks from one kind to the other is compiled, and has run: on a block that holds nothing yet. */
   async compiled(): Promise<void> {
     await this.#convert?.compiled;
+    if (!this.used) await this.#convert?.run(Uint32Array.of(this.spec.blocks), Uint32Array.of(0));
   }
 
   get bytes(): number {

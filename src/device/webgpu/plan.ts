@@ -8,7 +8,7 @@
 
 import type { Stage, StepFacts, Workgroups } from './kernel.js';
 import type { Pipelines } from './pipelines.js';
-import type { Bound } from './resolve.js';
+import type { Bound } from './resources.js';
 
 /** The buffer of row state as it is now, and the bind groups on it. */
 export interface SamplerBinding {
@@ -134,8 +134,16 @@ export class Plan {
     return this.#launches.some(({ stage }) => stage.lazy !== true && !warm.has(this.#pipelines.get(stage)));
   }
 
-  /** Like `encode`, but only what runs on pipelines that are not in `warm`, where they are entered. */
-  encodeCold(pass: GPUComputePassEncoder, facts: StepFacts, warm: Set<GPUComputePipeline>): void {
+  /**
+   * Like `encode`, but only what runs on pipelines that are not in `warm`, where they are entered. `one`: a workgroup of each,
+   * whatever the counts say.
+   */
+  encodeCold(
+    pass: GPUComputePassEncoder,
+    facts: StepFacts,
+    warm: Set<GPUComputePipeline>,
+    one: boolean,
+  ): void {
     this.#resolve(facts);
     const sizes = this.#sizes;
     this.#replayed.forEach(({ pipeline, group }, i) => {
@@ -143,7 +151,8 @@ export class Plan {
       warm.add(pipeline);
       pass.setPipeline(pipeline);
       pass.setBindGroup(0, group);
-      pass.dispatchWorkgroups(sizes[3 * i]!, sizes[3 * i + 1], sizes[3 * i + 2]);
+      if (one) pass.dispatchWorkgroups(1);
+      else pass.dispatchWorkgroups(sizes[3 * i]!, sizes[3 * i + 1], sizes[3 * i + 2]);
     });
   }
 

@@ -7,7 +7,8 @@ import type { ProgramLimits } from '../device.js';
 import type { Graph, RowKind } from '../graph.js';
 import type { Pipelines } from './pipelines.js';
 import { Plan, type PlanBuffers, type SamplerBinding } from './plan.js';
-import { type Bound, type Bucket, type Resources, resolveNode } from './resolve.js';
+import { resolveNode } from './resolve.js';
+import type { Bound, Bucket, Resources } from './resources.js';
 
 export interface PlansHost {
   readonly pipelines: Pipelines;

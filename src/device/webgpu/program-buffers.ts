@@ -11,7 +11,7 @@ import type { RopeTable } from '../rope.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { PlanBuffers } from './plan.js';
-import { strideOf } from './resolve.js';
+import { strideOf } from './resources.js';
 
 export interface BuffersHost {
   readonly device: GPUDevice;

@@ -23,9 +23,10 @@ import type { Plan } from './plan.js';
 import { Plans, type PlansHost } from './plans.js';
 import { ProgramBuffers } from './program-buffers.js';
 import { ReadbackRing } from './readback.js';
-import { type Resources, strideOf, wideFrom, workgroupsOfTile } from './resolve.js';
+import { wideFrom, workgroupsOfTile } from './resolve.js';
+import { type Resources, strideOf } from './resources.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
-import { ATTENTION_SPLIT, type StepBounds, StepPacker } from './step-buffer.js';
+import { ATTENTION_SPLIT, type StepBounds, StepPacker, WIDE_SPLITS } from './step-buffer.js';
 import { warmSteps } from './warm-steps.js';
 
 export interface ProgramHost extends PlansHost {
@@ -281,9 +282,12 @@ export class WebGpuProgram implements Program {
       device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      plan.encodeCold(pass, facts, this.#warm);
-      // A tile in parts is another kernel.
-      if (facts.tiles > 0) plan.encodeCold(pass, { ...facts, tileParts: 2 }, this.#warm);
+      plan.encodeCold(pass, facts, this.#warm, false);
+      // A tile in parts is another kernel, and so are items by how many there are, and how wide.
+      if (facts.tiles > 0) plan.encodeCold(pass, { ...facts, tileParts: 2 }, this.#warm, false);
+      for (const itemSplits of facts.items > 0 ? [1, WIDE_SPLITS] : [])
+        for (let items = 1; items <= this.#resources.maxItems; items *= 2)
+          plan.encodeCold(pass, { ...facts, items, itemSplits }, this.#warm, true);
       pass.end();
       device.queue.submit([encoder.finish()]);
     }

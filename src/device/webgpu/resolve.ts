@@ -1,61 +1,32 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
 import { KvantError } from '../../errors.js';
-import type { Matrix, Vector } from '../device.js';
-import type { Node, NodeOf, RowKind, Tensor } from '../graph.js';
+import type { Node, NodeOf } from '../graph.js';
 import type { KvFormat } from '../kv.js';
-import { ROPE_FINE, type RopeTable } from '../rope.js';
-import { internalFault } from './faults.js';
-import type { Fusable, Fusions } from './fusion.js';
-import { type Capabilities, chooseVariant, type Kernel, type LinearShape, type Variant } from './kernel.js';
+import { ROPE_FINE } from '../rope.js';
+import { chooseVariant, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
 import { allRows, type KvRows } from './kernels/kv-rows.js';
-import {
-  attendItemsVariants,
-  attendTilesVariants,
-  linearVariants,
-  reduceSlices,
-} from './kernels/registry.js';
+import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { ropeAppendKernel } from './kernels/rope-append.js';
 import { sampleKernel } from './kernels/sample.js';
 import type { GpuKvPool, SideCache } from './kv-pool.js';
-import { GpuMatrix, GpuVector, type Shard } from './matrix.js';
-
-/** A kernel with a buffer for each of its roles, scratch left out. */
-export interface Bound {
-  readonly kernel: Kernel;
-  readonly buffers: Readonly<Record<string, GPUBuffer>>;
-}
-
-/** What a program has for its nodes. */
-export interface Resources {
-  readonly capabilities: Capabilities;
-  readonly pool: GpuKvPool | null;
-  readonly maxContext: number;
-  readonly maxItems: number;
-  readonly maxOutputs: number;
-  readonly fusions: Fusions;
-  readonly step: GPUBuffer;
-  readonly ids: GPUBuffer;
-  readonly lastToken: GPUBuffer;
-  tensor(tensor: Tensor): GPUBuffer;
-  /** The fine table, then the coarse one. */
-  rope(table: RopeTable): GPUBuffer;
-  /** The norm weights of q, then those of k. */
-  headNorms(q: GPUBuffer, k: GPUBuffer, headDim: number): GPUBuffer;
-}
-
-/** Elements from a row of a tensor to the next. */
-export function strideOf(cols: number): number {
-  return Math.ceil(cols / 4) * 4;
-}
-
-/** Rows of a plan, by kind. */
-export type Bucket = Readonly<Record<RowKind, number>>;
+import { fusionOf, resolveLinear } from './resolve-linear.js';
+import {
+  type Bound,
+  type Bucket,
+  bound,
+  matrix,
+  need,
+  planes,
+  type Resources,
+  strideOf,
+  vector,
+} from './resources.js';
 
 export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
   const host = r.fusions.into.get(node);
@@ -103,10 +74,6 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
   }
 }
 
-function bound(kernel: Kernel, r: Resources, buffers: Record<string, GPUBuffer>): Bound {
-  return { kernel, buffers: { step: r.step, ...buffers } };
-}
-
 function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
   const table = matrix(node.table);
   return table.shards.map((shard) => {
@@ -119,82 +86,6 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
       scale: node.scale,
     });
     return bound(kernel, r, { ...planes(shard), last_token: r.lastToken, out: r.tensor(node.out) });
-  });
-}
-
-/** What a linear of this bucket does beside its own work: as much as some kernel offers. */
-function fusionOf(
-  node: NodeOf<'linear'>,
-  bucket: Bucket,
-  r: Pick<Resources, 'capabilities' | 'fusions'>,
-): Fusable {
-  const none: Fusable = { norm: null, glu: null };
-  const { norm, glu } = r.fusions.ofLinear.get(node) ?? none;
-  const { shards } = matrix(node.weight);
-  const options: Fusable[] = [
-    // The halves of a glu lie in one shard or the kernel does not see both.
-    ...(shards.length === 1 && glu !== null
-      ? [
-          { norm, glu },
-          { norm: null, glu },
-        ]
-      : []),
-    { norm, glu: null },
-  ];
-  const offered = (fusion: Fusable): boolean =>
-    shards.every((shard) => {
-      const shape = linearShape(node, shard, fusion, bucket);
-      return chooseVariant(linearVariants, r.capabilities, shape) !== undefined;
-    });
-  return options.find(offered) ?? none;
-}
-
-function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, bucket: Bucket): LinearShape {
-  const { norm, glu } = fusion;
-  const k = node.x.cols;
-  return {
-    rowKind: node.x.rows,
-    rows: Math.max(1, bucket[node.x.rows]),
-    n: shard.rows,
-    k,
-    weight: shard.layout,
-    xStride: strideOf(k),
-    outStride: strideOf((glu ?? node).out.cols),
-    outOffset: shard.rowStart,
-    bias: shard.bias !== null,
-    residual: node.residual !== null,
-    norm: norm === null ? null : { eps: norm.eps },
-    glu: glu === null ? null : glu.activation,
-  };
-}
-
-/** The products of a linear: one for each shard of its weight. */
-export function linearWork(
-  node: NodeOf<'linear'>,
-  bucket: Bucket,
-  r: Pick<Resources, 'capabilities' | 'fusions'>,
-): { readonly shape: LinearShape; readonly shard: Shard }[] {
-  const fusion = fusionOf(node, bucket, r);
-  return matrix(node.weight).shards.map((shard) => ({
-    shape: linearShape(node, shard, fusion, bucket),
-    shard,
-  }));
-}
-
-function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
-  const weight = matrix(node.weight);
-  const fusion = fusionOf(node, bucket, r);
-  const { norm, glu } = fusion;
-  return weight.shards.map((shard) => {
-    const shape = linearShape(node, shard, fusion, bucket);
-    const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
-    return bound(variant.build(r.capabilities, shape), r, {
-      ...planes(shard),
-      x: r.tensor((norm ?? node).x),
-      out: r.tensor((glu ?? node).out),
-      ...(norm === null ? {} : { norm: vector(norm.weight) }),
-      ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
-    });
   });
 }
 
@@ -320,11 +211,6 @@ function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
   return [...items, ...reduces, ...tiles];
 }
 
-function need<T>(variant: T | undefined, op: string): T {
-  if (variant === undefined) throw internalFault(`No kernel of ${op} takes a shape of this model`, op);
-  return variant;
-}
-
 /** How rows of one kind are stored in a layer. */
 interface CacheKind {
   readonly key: KvFormat;
@@ -393,26 +279,4 @@ function mismatch(message: string): KvantError {
     where: 'compile',
     fix: 'Make the pool from the same model as the graph.',
   });
-}
-
-function planes(shard: Shard): Record<string, GPUBuffer> {
-  return {
-    codes: shard.codes,
-    ...(shard.metas === null ? {} : { metas: shard.metas }),
-    ...(shard.bias === null ? {} : { bias: shard.bias }),
-  };
-}
-
-function matrix(value: Matrix): GpuMatrix {
-  if (value instanceof GpuMatrix) return value;
-  throw foreign('matrix');
-}
-
-function vector(value: Vector): GPUBuffer {
-  if (value instanceof GpuVector) return value.buffer;
-  throw foreign('vector');
-}
-
-function foreign(what: string): KvantError {
-  return internalFault(`A ${what} of another device was given to a WebGPU program`, what);
 }

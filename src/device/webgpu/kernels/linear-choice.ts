@@ -12,7 +12,7 @@ import {
 } from './linear-bytes.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { type GemvConfig, gemvFits, gemvKernel, gemvOrder } from './linear-gemv.js';
-import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
+import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
 import { type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
@@ -65,7 +65,29 @@ export function gemvSpec(shape: LinearShape): LinearSpec {
 export function gemmSpec(capabilities: Capabilities, shape: LinearShape): LinearSpec {
   const spec = specOf(shape);
   if (matrixOf(capabilities)?.component !== 'f16') return spec;
-  return { ...spec, x: 'f16', xStride: shape.k, norm: null };
+  const reading: LinearSpec = { ...spec, x: 'f16', xStride: shape.k, norm: null };
+  return shape.outHanded === true ? { ...reading, out: 'f16', outStride: outCols(spec) } : reading;
+}
+
+/**
+ * Whether what a glu leaves can go from its GEMM to the next one as halves, which that would make of it in a launch of its
+ * own: where both multiply halves. The bits are the same. `family`: of the kernels that take the two.
+ */
+export function handsHalves(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  next: LinearShape,
+  family: (shape: LinearShape) => string | undefined,
+): boolean {
+  return (
+    matrixOf(capabilities)?.component === 'f16' &&
+    shape.glu !== null &&
+    shape.outOffset === 0 &&
+    shape.n / 2 === next.k &&
+    next.norm === null &&
+    family(shape) === 'matrices' &&
+    family(next) === 'matrices'
+  );
 }
 
 /** All that a choice depends on, as text. Kinds of rows differ in nothing that a kernel's sizes care for. */
@@ -148,15 +170,25 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
     const perTile = shape.glu === null ? config.bn : config.bn / 2;
-    return once(capabilities, { spec, config, stride: shape.xStride, norm: shape.norm }, () => {
+    const { xStride: stride, norm, xHanded = false, outHanded = false } = shape;
+    return once(capabilities, { spec, config, stride, norm, xHanded }, () => {
       const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
       if (spec.x === 'f32') return gemm;
+      const roles: Record<string, string> = {
+        x: xHanded ? HANDED : HALVES,
+        out: outHanded ? HANDED : 'out',
+      };
       const reading = gemm.stages.map((stage) => ({
         ...stage,
-        bindings: stage.bindings.map((b) => (b.name === 'x' ? { ...b, name: HALVES } : b)),
+        bindings: stage.bindings.map((b) => ({ ...b, name: roles[b.name] ?? b.name })),
       }));
-      const first = halvesStage(shape, config.subgroupSize);
-      return { stages: [first, ...reading], scratch: { [HALVES]: halvesBytes(shape) } };
+      return {
+        stages: [...(xHanded ? [] : [halvesStage(shape, config.subgroupSize)]), ...reading],
+        scratch: {
+          ...(xHanded ? {} : { [HALVES]: halvesBytes(shape.rows, shape.k) }),
+          ...(outHanded ? { [HANDED]: halvesBytes(shape.rows, outCols(spec)) } : {}),
+        },
+      };
     });
   }
   const spec = gemvSpec(shape);

@@ -10,10 +10,13 @@ import { floatText, HALVES_TEXT } from './linear-spec.js';
 /** The role of what this stage leaves, `[rows, k]`. */
 export const HALVES = 'scratchHalves';
 
+/** The role of what one GEMM hands to the next as halves. */
+export const HANDED = 'scratchHanded';
+
 const THREADS = 256;
 
-export function halvesBytes(shape: LinearShape): number {
-  return shape.rows * shape.k * 2;
+export function halvesBytes(rows: number, k: number): number {
+  return rows * k * 2;
 }
 
 /** One workgroup a row. k is a multiple of 8. */

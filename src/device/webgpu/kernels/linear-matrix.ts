@@ -20,6 +20,7 @@ import {
   activationText,
   declareBindings,
   ERF_TEXT,
+  HALF_TEXT,
   HALVES_TEXT,
   type LinearKernel,
   type LinearSpec,
@@ -176,6 +177,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   if (!direct) emit(`var<workgroup> scratch: array<f32, ${sm * sn * sk * scratchRows * scratchCols}>;`);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
+  if (spec.out === 'f16') emit(HALF_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let n0 = wid.x * ${featuresPerTile}u;
@@ -383,7 +385,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         }
         emit(`      let to = row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
         if (spec.residual !== null) emit('      value += f32(residual[to]);');
-        emit(`      out[to] = ${spec.out === 'f16' ? 'f16(clamp(value, -65504.0, 65504.0))' : 'value'};`);
+        emit(`      out[to] = ${spec.out === 'f16' ? 'half_(value)' : 'value'};`);
         emit('    }');
         emit('  }');
       }

@@ -130,6 +130,12 @@ export const HALVES_TEXT = `fn halves_(v: vec4<f32>) -> vec4<f16> {
   return vec4<f16>(select(clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0)), v, special));
 }`;
 
+/** The same for one number. */
+export const HALF_TEXT = `fn half_(v: f32) -> f16 {
+  let special = (bitcast<u32>(v) & 0x7f800000u) == 0x7f800000u;
+  return f16(select(clamp(v, -65504.0, 65504.0), v, special));
+}`;
+
 /** A literal that WGSL reads as f32. */
 export function floatText(value: number): string {
   const text = String(value);

@@ -8,7 +8,7 @@ import { findFusions } from '../fusion.js';
 import type { Capabilities } from '../kernel.js';
 import { GpuKvPool } from '../kv-pool.js';
 import { bucketOf, buckets } from '../plans.js';
-import type { Bucket } from '../resolve.js';
+import type { Bucket } from '../resources.js';
 import { TuningBench } from './bench.js';
 import type { Decision, TuningEntry, TuningStore } from './decision.js';
 import { decodeDecisions } from './decode-decisions.js';

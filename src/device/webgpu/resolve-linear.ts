@@ -1,0 +1,114 @@
+/** From a linear to its products: what is folded into them, and what they hand to each other as halves. */
+
+import type { NodeOf } from '../graph.js';
+import type { Fusable } from './fusion.js';
+import { chooseVariant, type LinearShape } from './kernel.js';
+import { handsHalves } from './kernels/linear-choice.js';
+import { linearVariants } from './kernels/registry.js';
+import type { Shard } from './matrix.js';
+import {
+  type Bound,
+  type Bucket,
+  bound,
+  matrix,
+  need,
+  planes,
+  type Resources,
+  strideOf,
+  vector,
+} from './resources.js';
+
+/** What a linear of this bucket does beside its own work: as much as some kernel offers. */
+export function fusionOf(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): Fusable {
+  const none: Fusable = { norm: null, glu: null };
+  const { norm, glu } = r.fusions.ofLinear.get(node) ?? none;
+  const { shards } = matrix(node.weight);
+  const options: Fusable[] = [
+    // The halves of a glu lie in one shard or the kernel does not see both.
+    ...(shards.length === 1 && glu !== null
+      ? [
+          { norm, glu },
+          { norm: null, glu },
+        ]
+      : []),
+    { norm, glu: null },
+  ];
+  const offered = (fusion: Fusable): boolean =>
+    shards.every((shard) => {
+      const shape = linearShape(node, shard, fusion, bucket);
+      return chooseVariant(linearVariants, r.capabilities, shape) !== undefined;
+    });
+  return options.find(offered) ?? none;
+}
+
+function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, bucket: Bucket): LinearShape {
+  const { norm, glu } = fusion;
+  const k = node.x.cols;
+  return {
+    rowKind: node.x.rows,
+    rows: Math.max(1, bucket[node.x.rows]),
+    n: shard.rows,
+    k,
+    weight: shard.layout,
+    xStride: strideOf(k),
+    outStride: strideOf((glu ?? node).out.cols),
+    outOffset: shard.rowStart,
+    bias: shard.bias !== null,
+    residual: node.residual !== null,
+    norm: norm === null ? null : { eps: norm.eps },
+    glu: glu === null ? null : glu.activation,
+  };
+}
+
+/** Whether one linear hands the other what its glu leaves as halves. */
+function hands(
+  from: NodeOf<'linear'> | undefined,
+  to: NodeOf<'linear'> | undefined,
+  bucket: Bucket,
+  r: Resources,
+): boolean {
+  if (from === undefined || to === undefined) return false;
+  const [first, ...more] = linearWork(from, bucket, r);
+  if (first === undefined || more.length > 0) return false;
+  const family = (shape: LinearShape) => chooseVariant(linearVariants, r.capabilities, shape)?.name;
+  return linearWork(to, bucket, r).every(({ shape }) =>
+    handsHalves(r.capabilities, first.shape, shape, family),
+  );
+}
+
+/** The products of a linear: one for each shard of its weight. */
+export function linearWork(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): { readonly shape: LinearShape; readonly shard: Shard }[] {
+  const fusion = fusionOf(node, bucket, r);
+  return matrix(node.weight).shards.map((shard) => ({
+    shape: linearShape(node, shard, fusion, bucket),
+    shard,
+  }));
+}
+
+export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
+  const { next, previous } = r.fusions;
+  const { norm, glu } = fusionOf(node, bucket, r);
+  const handed = {
+    xHanded: hands(previous.get(node), node, bucket, r),
+    outHanded: hands(node, next.get(node), bucket, r),
+  };
+  return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
+    const shape = { ...plain, ...handed };
+    const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
+    return bound(variant.build(r.capabilities, shape), r, {
+      ...planes(shard),
+      x: r.tensor((norm ?? node).x),
+      out: r.tensor((glu ?? node).out),
+      ...(norm === null ? {} : { norm: vector(norm.weight) }),
+      ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
+    });
+  });
+}

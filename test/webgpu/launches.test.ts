@@ -1,0 +1,76 @@
+/**
+ * How many launches a layer takes, on a device that can do what a large GPU can: each costs the host about two microseconds and
+ * the GPU as much. What is there now may become less, and not more unnoticed.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createNullGpu } from '../../bench/null-gpu.mjs';
+import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
+import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
+import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
+import { loadModel } from '../../src/models/load.js';
+import { RandomWeights, shapeConfig } from '../../src/models/shapes.js';
+
+/** Of heads of 128, as in models of 0.6 to 8 billion weights. */
+const SHAPE = 'qwen3-0.6b';
+const LAYERS = 28;
+
+describe('launches', () => {
+  let device: WebGpuDevice;
+  let program: WebGpuProgram;
+  /** Launches of a step of so many tokens by label, those that stand in the plan for other counts included. */
+  const launches = (tokens: number): Map<string, number> => {
+    const counts = new Map<string, number>();
+    for (const label of program.describe(tokens, Math.min(tokens, 32)))
+      counts.set(label, (counts.get(label) ?? 0) + 1);
+    return counts;
+  };
+  /** Products, and what makes x ready for them, in a layer. */
+  const glue = (tokens: number): string[] =>
+    [...launches(tokens)]
+      .filter(([, count]) => count >= LAYERS)
+      .flatMap(([label, count]) => new Array<string>(Math.floor(count / LAYERS)).fill(label))
+      .filter((label) => !/attend|rope-append/.test(label))
+      .map((label) => label.replace(/^(gemv|held|few|matrix)-q4g64-(\d+x\d+).*/, '$1 $2'));
+
+  beforeAll(async () => {
+    device = (await createWebGpuDevice({ gpu: createNullGpu() })) as WebGpuDevice;
+    const model = await loadModel(new RandomWeights(), shapeConfig(SHAPE, { vocab: 32_000 }), device, {
+      kvFormat: { kind: 'float', dtype: 'f16' },
+      maxContext: 4096,
+    });
+    const pool = device.createKvPool({
+      layers: model.kvLayers,
+      blocks: 64,
+      blockTokens: 32,
+      slots: 32,
+      maxBlocksPerSlot: 128,
+    });
+    const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
+    program = (await device.compile(model.buildGraph().graph, limits, pool)) as WebGpuProgram;
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each([
+    [1, 'gemv'],
+    [4, 'held'],
+    [8, 'few'],
+  ])('of %i rows take norms, glus and residuals into four products a layer', (rows, kind) => {
+    expect(glue(rows).sort()).toEqual(
+      ['1024x2048', '1024x3072', '4096x1024', '6144x1024'].map((size) => `${kind} ${size}`),
+    );
+  });
+
+  it.each([32, 512])('of %i tokens make halves of x once, and the glu leaves halves by itself', (rows) => {
+    expect(glue(rows).sort()).toEqual([
+      'halves [2048]',
+      'matrix 1024x2048',
+      'matrix 1024x3072',
+      'matrix 4096x1024',
+      'matrix 6144x1024',
+      'rms-norm to halves [1024]',
+      'rms-norm to halves [1024]',
+    ]);
+  });
+});
