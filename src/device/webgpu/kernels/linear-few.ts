@@ -7,8 +7,8 @@
  * are `depth` steps ahead in registers. W stands left and x right, so that up to eight rows take a matrix eight wide.
  *
  * Halves leave the unpacking in pairs that lie four columns apart (two for 8 bits). They are staged in that order, and x
- * in the same: a sum does not mind. Lanes read 64 bytes of a row in fours and write 16 bytes of halves each; of four,
- * two write their halves in another order, or they would wait for the same banks.
+ * in the same: a sum does not mind. Lanes read 64 bytes of a row in fours, or 32 in twos where steps are short, and write
+ * 16 bytes of halves each; of four, two write their halves in another order, or they would wait for the same banks.
  *
  * RMS norm folds in as in the GEMV: x times the norm's weight is staged, `1 / rms` comes last.
  */
@@ -83,7 +83,7 @@ export function fewFits(spec: LinearSpec, c: FewConfig): boolean {
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || bn % 32 !== 0)) return false;
   const cols = unitCols(spec);
-  if (rows > 32 || k % bk !== 0 || bk % (4 * cols) !== 0 || bn % 16 !== 0) return false;
+  if (rows > 32 || k % bk !== 0 || bk % 64 !== 0 || bk % (2 * cols) !== 0 || bn % 16 !== 0) return false;
   if (weight.groupSize % cols !== 0 || spec.xStride % 8 !== 0) return false;
   if (
     (bk / 16) % subgroups !== 0 ||

@@ -91,6 +91,14 @@ describe('candidates of a product', () => {
 
   it('offer what measurements point at: x in fewer registers or as bytes at four rows, more and smaller tiles at 512', () => {
     const gateUp = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
+    const memory = (kernel: Kernel): number => {
+      const arrays = kernel.stages.at(-1)!.wgsl.matchAll(/var<workgroup> \w+: array<(vec4<)?\w+>?, (\d+)>/g);
+      return [...arrays].reduce((sum, [, wide, count]) => sum + Number(count) * (wide ? 16 : 4), 0);
+    };
+    const lean = linearCandidates(LARGE, gateUp).filter(
+      ({ choice }) => choice.family === 'few' && memory(linearKernel(LARGE, gateUp, choice)) <= 9 * 1024,
+    );
+    expect(lean.length).toBeGreaterThan(1);
     const words = linearCandidates(LARGE, gateUp).map(({ choice }) =>
       choice.family === 'held' ? choice.config.words : 0,
     );

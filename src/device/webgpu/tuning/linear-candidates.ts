@@ -133,6 +133,13 @@ const FEW_SIZES: readonly (readonly [
   depth: number,
   buffers: 1 | 2,
 ])[] = [
+  // 4 to 9 KB: many workgroups on a multiprocessor, each of one or two subgroups.
+  [16, 64, 1, 2, 1],
+  [16, 64, 1, 4, 1],
+  [32, 64, 1, 2, 1],
+  [32, 64, 2, 2, 1],
+  [64, 64, 2, 2, 1],
+  [64, 64, 4, 2, 1],
   [16, 128, 1, 1, 1],
   [16, 128, 1, 2, 1],
   [16, 128, 2, 2, 1],
