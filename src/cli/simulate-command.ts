@@ -29,7 +29,7 @@ interface SimulateFlags {
 
 /** Milliseconds, rounded: Qwen3-0.6B's shapes on an H200, and a model of some 100 MB on two cores. */
 const MACHINES: Readonly<Record<'gpu' | 'cpu', Machine>> = {
-  gpu: { fixed: 1.1, row: 0.17, chunk: 2, token: 0.011, depth: 0.0026 },
+  gpu: { fixed: 1, row: 0.05, chunk: 8, token: 0.008, depth: 0.0018 },
   cpu: { fixed: 12, row: 1.5, chunk: 2, token: 1.2, depth: 0.05 },
 };
 

@@ -17,7 +17,7 @@ export const DEFAULT_DISK_BYTES = 16 * 2 ** 30;
 export const AGEING_MS = 2000;
 /** A step should not keep decoding rows waiting: a CPU computes prompts far more slowly. */
 export const DEFAULT_BATCH_TOKENS = { cpu: 256, webgpu: 2048 } as const;
-const DEFAULT_TARGET_ITL_MS = { cpu: 200, webgpu: 100 } as const;
+export const DEFAULT_TARGET_ITL_MS = { cpu: 200, webgpu: 100 } as const;
 /** Prompt tokens of a step, beside decoding rows: the least, and as many as are worth a step with more than those rows. */
 const CHUNKS = {
   cpu: { minChunk: 16, chunkTokens: 64 },

@@ -30,7 +30,7 @@ export const LEAST_SHARE = 0.2;
 /** Decoding rows that one prompt weighs as much as: who decodes has something to read already. */
 export const PROMPT_WEIGHT = 1.9;
 /** Steps that prompts save up for a chunk, at most. */
-export const SAVING_STEPS = 128;
+export const SAVING_STEPS = 256;
 
 /**
  * Sets `plan.promptTokens`, what prompts may take of the step; 0 if there are none, and while they save. `plan.credit` is what is

@@ -1,11 +1,11 @@
 /** The scheduler over long traces: what it promises of waiting, of rates and of fairness. Clocks are simulated. */
 import { describe, expect, it } from 'vitest';
-import { schedulerConfig } from '../host-options.js';
+import { DEFAULT_TARGET_ITL_MS, schedulerConfig } from '../host-options.js';
 import { type Arrival, poissonArrivals, uniform } from './arrivals.js';
 import { capacity, type Simulation, type SimulatorOptions, simulate } from './simulator.js';
 import { ttftBound } from './ttft-bound.js';
 
-/** Much like Qwen3-0.6B's shapes on an H200. */
+/** A GPU that nothing was measured on. */
 const machine = { fixed: 1.1, row: 0.17, chunk: 2, token: 0.011, depth: 0 };
 /** As it is by default on a GPU. */
 const scheduler = schedulerConfig({ maxBatchTokens: 2048, targetItlMs: 50 }, 'webgpu', 16, 0);
@@ -239,8 +239,16 @@ describe('one request', () => {
   });
 
   it('a 32k prompt leaves 8 decoding rows 80 % of their rate and takes no more than 6 times as long as alone', () => {
-    // Dear the further it comes: at 32k a token costs nine times what it did.
-    const deep = { ...options, machine: { ...machine, depth: 0.0026 }, blocks: 30_000 };
+    // Qwen3-0.6B's shapes as measured on an H200, at the default target. At 32k a token costs eight times what it did.
+    const measured = { fixed: 1, row: 0.05, chunk: 8, token: 0.008, depth: 0.0018 };
+    const asDefault = schedulerConfig(
+      { maxBatchTokens: 2048, targetItlMs: DEFAULT_TARGET_ITL_MS.webgpu },
+      'webgpu',
+      16,
+      0,
+    );
+    const { targetItl } = asDefault;
+    const deep = { ...options, scheduler: asDefault, machine: measured, blocks: 30_000 };
     const long = request({ at: 1000, prompt: 32_000 });
     const solo = simulate([long], deep).requests[0]!.ttftMs;
     const { requests, steps } = simulate([...decoders, long], deep);
@@ -248,15 +256,14 @@ describe('one request', () => {
     expect(ttftMs / solo).toBeLessThan(6);
     const beside = steps.filter(({ at }) => at > 1000 && at <= 1000 + ttftMs);
     const rate = beside.reduce((sum, { decoding }) => sum + decoding, 0) / ttftMs;
-    const alone = 8 / (machine.fixed + 8 * machine.row);
-    expect(rate / alone).toBeGreaterThan(0.8);
-    const smallest = machine.chunk + scheduler.minChunk * (machine.token + 32 * 0.0026);
-    expect(most(beside.map(({ ms }) => ms))).toBeLessThan(scheduler.targetItl + smallest);
+    const alone = 8 / (measured.fixed + 8 * measured.row);
+    expect(rate / alone).toBeGreaterThanOrEqual(0.8);
+    const smallest = measured.chunk + asDefault.minChunk * (measured.token + 32 * measured.depth);
+    expect(most(beside.map(({ ms }) => ms))).toBeLessThan(targetItl + smallest);
     // Without a target the prompt takes all there is.
-    const { targetItl, ...rest } = scheduler;
-    const greedy = simulate([...decoders, long], { ...deep, scheduler: { ...rest, targetItl: 0 } });
+    const greedy = simulate([...decoders, long], { ...deep, scheduler: { ...asDefault, targetItl: 0 } });
     expect(greedy.requests.at(-1)!.ttftMs / solo).toBeLessThan(1.1);
-    expect(most(greedy.steps.map(({ ms }) => ms))).toBeGreaterThan(2 * targetItl);
+    expect(most(greedy.steps.map(({ ms }) => ms))).toBeGreaterThan(1.2 * targetItl);
   });
 
   it('a smaller target means shorter steps and a later first token', () => {
