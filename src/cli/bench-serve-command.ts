@@ -33,7 +33,7 @@ export function addBenchServeCommand(benchCommand: Command): void {
       ),
   )
     .option('--clients <n>', 'clients, each with one request at a time', integer(1, 4096), 64)
-    .option('--requests <n>', 'requests of each client in a round', integer(1), 2)
+    .option('--requests <n>', 'requests of each client in a round', integer(1), 4)
     .option('--rows <n>', 'sequences that run at once (default: one for each client)', integer(1, 4096))
     .option('--prompt <from,to>', 'tokens of a prompt', range, [16, 512])
     .option('--generate <from,to>', 'tokens of an answer', range, [32, 256])

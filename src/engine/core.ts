@@ -182,7 +182,7 @@ export class EngineCore {
       if (ids instanceof KvantError) this.#failStep(flight, ids);
       else this.#retire(flight, ids);
       this.#outbox.flush();
-      await this.#flights.turned();
+      if (!this.#flights.turned) await this.#flights.turn();
     }
   }
 

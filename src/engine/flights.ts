@@ -41,23 +41,27 @@ export class Flights {
     this.#under.push(flight);
     flight.submittedAt = now;
     try {
-      flight.ids = program.submit(inputs);
+      // Caught at once: it is awaited when its turn comes, and until then a rejection would be unhandled.
+      flight.ids = program.submit(inputs).catch(asKvantError);
     } catch (error) {
-      flight.ids = Promise.reject(error);
+      flight.ids = Promise.resolve(asKvantError(error));
     }
-    // It is awaited when its turn comes; until then a rejection is not unhandled.
-    flight.ids.catch(() => {});
   }
 
   /** The ids of a step, or why there are none. */
   result(flight: Flight): Promise<Uint32Array | KvantError> {
     this.#turn.begin();
-    return flight.ids!.catch(asKvantError);
+    return flight.ids!;
   }
 
-  /** Resolves when messages have had a chance to come in since `result` was asked for; null if they have had it. */
-  turned(): Promise<void> | null {
-    return this.#turn.over();
+  /** Messages have had a chance to come in since `result` was asked for. */
+  get turned(): boolean {
+    return this.#turn.over;
+  }
+
+  /** Resolves when they have had it. */
+  turn(): Promise<void> {
+    return this.#turn.wait();
   }
 
   /** The first has retired. Recycle it when nobody looks at it any more. */

@@ -29,8 +29,9 @@ describe('yieldToEvents', () => {
     await Promise.all([yieldToEvents(), yieldToEvents()]);
     const turn = new EventTurn();
     turn.begin();
-    await turn.over();
-    expect(turn.over()).toBeNull();
+    expect(turn.over).toBe(false);
+    await turn.wait();
+    expect(turn.over).toBe(true);
     expect(made).toHaveLength(1);
     made[0]!.port1.close();
     other.port1.close();
@@ -40,7 +41,7 @@ describe('yieldToEvents', () => {
 describe('a turn of the event loop', () => {
   it('is not waited for where it has been, and is where it has not', async () => {
     const turn = new EventTurn();
-    expect(turn.over()).toBeNull();
+    expect(turn.over).toBe(true);
     turn.begin();
     let turned = false;
     setImmediate(() => {
@@ -48,12 +49,13 @@ describe('a turn of the event loop', () => {
     });
     // Promises alone let nothing in.
     await Promise.resolve();
-    await turn.over();
+    expect(turn.over).toBe(false);
+    await turn.wait();
     expect(turned).toBe(true);
-    expect(turn.over()).toBeNull();
+    expect(turn.over).toBe(true);
     turn.begin();
     turn.begin();
     await new Promise((resolve) => setTimeout(resolve, 1));
-    expect(turn.over()).toBeNull();
+    expect(turn.over).toBe(true);
   });
 });

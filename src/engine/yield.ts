@@ -43,9 +43,13 @@ export class EventTurn {
     if (typeof setImmediate === 'function') setImmediate(this.#pass);
   }
 
-  /** Resolves when it has turned since `begin`; null if it has. */
-  over(): Promise<void> | null {
-    if (!this.#pending) return null;
+  /** It has turned. */
+  get over(): boolean {
+    return !this.#pending;
+  }
+
+  /** Resolves when it has. */
+  wait(): Promise<void> {
     const turned = yieldToEvents();
     return typeof setImmediate === 'function' ? turned : turned.then(this.#pass);
   }
