@@ -25,13 +25,13 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
     await device[Symbol.asyncDispose]();
   });
 
-  // The second sizes add up in the order of the first.
+  // The second sizes, if any, add up in the order of the first.
   it.each([
     [
       'short steps, a norm and a glu',
       { bits: 4, rows: 3, gated: true },
       { bn: 32, bk: 64, subgroups: 4, depth: 1, buffers: 1 },
-      { bn: 32, bk: 64, subgroups: 4, depth: 2, buffers: 1 },
+      null,
     ],
     [
       'short steps of 8 bits, a residual',
@@ -41,7 +41,7 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
     ],
   ] as const)('%s', async (_, { bits, rows, gated }, sizes, twin) => {
     const [n, k] = [40, 128];
-    const configs: FewConfig[] = [sizes, twin].map((own) => ({ ...base, ...own }));
+    const configs = [sizes, twin].flatMap((own): FewConfig[] => (own === null ? [] : [{ ...base, ...own }]));
     expect(new Set(configs.map(fewOrder)).size).toBe(1);
     const width = gated ? n / 2 : n;
     const spec: LinearSpec = {
@@ -117,6 +117,6 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
     const got = await run(configs[0]!);
     // x and weights are rounded to halves: 2⁻¹¹ each, over sums of 128.
     expect(worstRow(got, expected, rows, width)).toBeLessThan(3e-3);
-    expect(await run(configs[1]!)).toEqual(got);
+    if (configs[1] !== undefined) expect(await run(configs[1])).toEqual(got);
   });
 });

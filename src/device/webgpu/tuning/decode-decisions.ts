@@ -38,6 +38,16 @@ const UNROLLS: readonly (readonly [unroll: number, valueUnroll: number, ahead: b
   [2, 4, true],
 ];
 
+/** Threads, and dims of K and of V that a lane takes where it is not as many as by format and group. */
+const DIMS: readonly (readonly [threads: number, keyDims: number | null, valueDims: number | null])[] = [
+  [64, 8, null],
+  [128, 8, null],
+  [128, 32, null],
+  [64, null, 4],
+  [128, null, 4],
+  [128, null, 16],
+];
+
 /** Candidates in the place of a band's size by rule, which is the first. */
 export function decodeCandidates(
   capabilities: Capabilities,
@@ -49,9 +59,23 @@ export function decodeCandidates(
   const others = THREADS.flatMap((threads) =>
     UNROLLS.map(([unroll, valueUnroll, ahead]) => ({ ...rule, threads, unroll, valueUnroll, ahead })),
   );
-  for (const config of [rule, ...others]) {
-    const { threads, unroll, valueUnroll = unroll, ahead = false } = config;
-    const id = `decode t${threads} u${unroll} v${valueUnroll}${ahead ? ' ahead' : ''}`;
+  const dims = DIMS.map(([threads, keyDims, valueDims]) => ({
+    ...rule,
+    threads,
+    unroll: 2,
+    valueUnroll: 4,
+    ...(keyDims === null ? {} : { keyDims }),
+    ...(valueDims === null ? {} : { valueDims }),
+  }));
+  for (const config of [rule, ...others, ...dims]) {
+    const { threads, unroll, valueUnroll = unroll, ahead = false, keyDims, valueDims } = config;
+    const marks = [
+      `decode t${threads} u${unroll} v${valueUnroll}`,
+      ...(keyDims === undefined ? [] : [`k${keyDims}`]),
+      ...(valueDims === undefined ? [] : [`d${valueDims}`]),
+      ...(ahead ? ['ahead'] : []),
+    ];
+    const id = marks.join(' ');
     const fits =
       threads <= capabilities.workgroupThreads && decodeFits(shape, config, capabilities.workgroupBytes);
     if (found.has(id) || !fits) continue;
