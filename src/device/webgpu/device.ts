@@ -13,6 +13,7 @@ import type {
 } from '../device.js';
 import type { Graph } from '../graph.js';
 import type { KvPool, KvPoolSpec } from '../kv.js';
+import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
 import { adapterName, featureNames, readCapabilities, requestDevice } from './adapter.js';
 import { Allocator } from './allocator.js';
@@ -85,6 +86,7 @@ export class WebGpuDevice implements Device {
       allocator: this.#allocator,
       f16: capabilities.f16,
       shardBytes,
+      staging: new Staging(),
     };
     const { vendor, architecture, device: model, description } = adapter.info;
     const { tuned: _, ...can } = capabilities;
@@ -152,6 +154,7 @@ export class WebGpuDevice implements Device {
 
   async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
     this.#alive();
+    this.#target.staging.clear();
     if (pool !== null && !(pool instanceof GpuKvPool)) {
       throw internalFault('A KV pool of another device was given to a WebGPU program', 'compile');
     }

@@ -5,11 +5,13 @@
 
 import { KvantError } from '../../errors.js';
 import type { Matrix, MatrixOptions, Vector } from '../device.js';
+import type { Staging } from '../staging.js';
 import {
   type FloatDtype,
   floatBytes,
   type MatrixRows,
   type MatrixSource,
+  roomBytes,
   rowDataBytes,
   rowScaleBytes,
   type VectorSource,
@@ -70,6 +72,8 @@ export interface LoadTarget {
   readonly f16: boolean;
   /** Most bytes in a buffer of a shard. */
   readonly shardBytes: number;
+  /** What pieces are read into. */
+  readonly staging: Staging;
 }
 
 /** Rows of consecutive parts that lie in memory alike. */
@@ -255,6 +259,8 @@ class Upload {
     const dataBytes = rowDataBytes(cols, source.format);
     const scaleBytes = rowScaleBytes(cols, source.format);
     const rowsPerPiece = Math.max(1, Math.floor(PIECE_BYTES / dataBytes));
+    const { staging } = this.#target;
+    const room = staging.take(roomBytes(cols, source.format, Math.min(rowsPerPiece, source.rows)));
     let at = 0;
     while (at < source.rows) {
       const shard = this.#shards.find(
@@ -262,7 +268,7 @@ class Upload {
       )!;
       const room = shard.rowStart + shard.rows - (rowStart + at);
       const count = Math.min(rowsPerPiece, source.rows - at, room);
-      const piece = await source.readRows(at, at + count);
+      const piece = await source.readRows(at, at + count, room);
       checkPiece(source, piece, count * dataBytes, count * scaleBytes);
       this.#write(shard, rowStart + at - shard.rowStart, count, source, piece);
       const bytes = count * (dataBytes + 2 * scaleBytes);
@@ -271,6 +277,7 @@ class Upload {
       if (this.#window >= WINDOW_BYTES) await this.finish();
       at += count;
     }
+    staging.give(room);
   }
 
   async finish(): Promise<void> {
@@ -321,8 +328,8 @@ export function packMetas(
 ): Uint32Array<ArrayBuffer> {
   const count = scales.byteLength / floatBytes(from);
   if (from === 'f32') {
-    const s = new Float32Array(ownBuffer(scales), 0, count);
-    const b = new Float32Array(ownBuffer(biases), 0, count);
+    const s = floats(scales, count);
+    const b = floats(biases, count);
     if (to === 'f32') {
       const out = new Float32Array(count * 2);
       for (let i = 0; i < count; i++) {
@@ -335,8 +342,8 @@ export function packMetas(
     for (let i = 0; i < count; i++) out[i] = f32ToF16(s[i]!) | (f32ToF16(b[i]!) << 16);
     return out;
   }
-  const s = new Uint16Array(ownBuffer(scales), 0, count);
-  const b = new Uint16Array(ownBuffer(biases), 0, count);
+  const s = halves(scales, count);
+  const b = halves(biases, count);
   const out = new Uint32Array(count);
   if (from === to) for (let i = 0; i < count; i++) out[i] = s[i]! | (b[i]! << 16);
   else
@@ -344,7 +351,18 @@ export function packMetas(
   return out;
 }
 
-/** The bytes in a buffer of their own: sources hand out views at any offset. */
-function ownBuffer(bytes: Uint8Array): ArrayBuffer {
-  return bytes.slice().buffer as ArrayBuffer;
+function floats(bytes: Uint8Array, count: number): Float32Array {
+  const { buffer, at } = aligned(bytes, 4);
+  return new Float32Array(buffer, at, count);
+}
+
+function halves(bytes: Uint8Array, count: number): Uint16Array {
+  const { buffer, at } = aligned(bytes, 2);
+  return new Uint16Array(buffer, at, count);
+}
+
+/** Bytes as a view of 2 or 4 bytes each; copied where they begin at an address that such a view cannot have. */
+function aligned(bytes: Uint8Array, size: 2 | 4): { readonly buffer: ArrayBufferLike; readonly at: number } {
+  if (bytes.byteOffset % size === 0) return { buffer: bytes.buffer, at: bytes.byteOffset };
+  return { buffer: bytes.slice().buffer, at: 0 };
 }
