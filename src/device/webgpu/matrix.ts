@@ -266,8 +266,8 @@ class Upload {
       const shard = this.#shards.find(
         (s) => s.rowStart <= rowStart + at && rowStart + at < s.rowStart + s.rows,
       )!;
-      const room = shard.rowStart + shard.rows - (rowStart + at);
-      const count = Math.min(rowsPerPiece, source.rows - at, room);
+      const left = shard.rowStart + shard.rows - (rowStart + at);
+      const count = Math.min(rowsPerPiece, source.rows - at, left);
       const piece = await source.readRows(at, at + count, room);
       checkPiece(source, piece, count * dataBytes, count * scaleBytes);
       this.#write(shard, rowStart + at - shard.rowStart, count, source, piece);
