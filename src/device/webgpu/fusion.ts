@@ -18,6 +18,9 @@ export interface Fusions {
   /** The linear that alone reads what another one's glu leaves, by that other one; and the other way round. */
   readonly next: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
   readonly previous: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
+  /** The attention whose result a linear alone reads; and the other way round. */
+  readonly attendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'attend'>>;
+  readonly linearOf: ReadonlyMap<NodeOf<'attend'>, NodeOf<'linear'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -42,9 +45,15 @@ export function findFusions(graph: Graph): Fusions {
   const held = new Map<Node, Tensor[]>();
   const next = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
   const previous = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
+  const attendOf = new Map<NodeOf<'linear'>, NodeOf<'attend'>>();
+  const linearOf = new Map<NodeOf<'attend'>, NodeOf<'linear'>>();
   graph.nodes.forEach((node, at) => {
     if (node.op !== 'linear') return;
     const before = makers.get(node.x);
+    if (before?.op === 'attend' && onlyReader(node.x) === node) {
+      attendOf.set(node, before);
+      linearOf.set(before, node);
+    }
     const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
     const after = onlyReader(node.out);
     // The result of the glu is then written where the linear stands: what is free there must be free here, so next.
@@ -65,5 +74,5 @@ export function findFusions(graph: Graph): Fusions {
       }
     }
   });
-  return { ofLinear, next, previous, into, held };
+  return { ofLinear, next, previous, attendOf, linearOf, into, held };
 }

@@ -141,6 +141,8 @@ export interface LinearShape {
   /** x is there as halves already, or the result is left as halves: between two GEMMs that both would have it so (linear-choice.ts). */
   readonly xHanded?: boolean;
   readonly outHanded?: boolean;
+  /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
+  readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
 }
 
 /** `var` lines for the bindings, in order. */

@@ -105,7 +105,9 @@ export class Plans {
     // Norms and glus vanish into linears where those take them.
     const follows = node.op === 'linear' || node.op === 'rms-norm' || node.op === 'glu';
     const kind: RowKind | null = follows ? node.x.rows : null;
-    const key = kind === null ? `${index}` : `${index}:${bucket[kind]}`;
+    // Of one row, what attention leaves may be put together by the product behind it.
+    const one = node.op === 'attend' && bucket[node.q.rows] === 1 ? ':1' : '';
+    const key = kind === null ? `${index}${one}` : `${index}:${bucket[kind]}`;
     let bound = this.#bounds.get(key);
     if (bound === undefined) {
       bound = resolveNode(node, bucket, this.#resources);

@@ -2,9 +2,10 @@
 
 import type { NodeOf } from '../graph.js';
 import type { Fusable } from './fusion.js';
-import { chooseVariant, type LinearShape } from './kernel.js';
+import { chooseVariant, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
+import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { handsHalves } from './kernels/linear-choice.js';
-import { linearVariants } from './kernels/registry.js';
+import { linearVariants, reduceSlices } from './kernels/registry.js';
 import type { Shard } from './matrix.js';
 import {
   type Bound,
@@ -93,6 +94,52 @@ export function linearWork(
   }));
 }
 
+/**
+ * What a product of one row merges itself, of the attention before it: null where it does not. Values that have to be turned back, young
+ * rows and windows are left to the launch of the merge.
+ */
+export function mergeOf(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Resources,
+): NonNullable<LinearShape['merge']> | null {
+  const attend = r.fusions.attendOf.get(node);
+  if (attend === undefined || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
+  const layer = r.pool?.spec.layers[attend.layer];
+  if (layer === undefined || r.pool?.spec.young != null || layer.value.kind === 'turboquant') return null;
+  if (r.maxItems === 0 || reduceSlices(r.capabilities) !== MERGED_SPLITS) return null;
+  const { heads, headDim } = attend.shape;
+  const merge = { heads, headDim, splits: MERGED_SPLITS };
+  const takes = linearWork(node, bucket, r).every(
+    ({ shape }) =>
+      chooseVariant(linearVariants, r.capabilities, shape)?.name === 'gemv' &&
+      chooseVariant(linearVariants, r.capabilities, { ...shape, merge })?.name === 'gemv',
+  );
+  return takes ? merge : null;
+}
+
+/** One kernel for steps of which something holds, the other for the rest. */
+function either(then: Kernel, otherwise: Kernel, holds: (facts: StepFacts) => boolean): Kernel {
+  return {
+    stages: [...only(then, holds).stages, ...only(otherwise, (facts) => !holds(facts)).stages],
+    scratch: { ...then.scratch, ...otherwise.scratch },
+  };
+}
+
+/** The kernel, left out of steps of which something does not hold. */
+export function only(kernel: Kernel, holds: (facts: StepFacts) => boolean): Kernel {
+  return {
+    ...kernel,
+    stages: kernel.stages.map((stage) => ({
+      ...stage,
+      workgroups: (facts, out) => {
+        if (holds(facts)) stage.workgroups(facts, out);
+        else out[0] = 0;
+      },
+    })),
+  };
+}
+
 export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
   const { next, previous } = r.fusions;
   const { norm, glu } = fusionOf(node, bucket, r);
@@ -100,10 +147,14 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
     xHanded: hands(previous.get(node), node, bucket, r),
     outHanded: hands(node, next.get(node), bucket, r),
   };
+  const merge = mergeOf(node, bucket, r);
   return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
     const shape = { ...plain, ...handed };
-    const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
-    return bound(variant.build(r.capabilities, shape), r, {
+    const build = (of: LinearShape): Kernel =>
+      need(chooseVariant(linearVariants, r.capabilities, of), 'linear').build(r.capabilities, of);
+    const kernel =
+      merge === null ? build(shape) : either(build({ ...shape, merge }), build(shape), mergesPartials);
+    return bound(kernel, r, {
       ...planes(shard),
       x: r.tensor((norm ?? node).x),
       out: r.tensor((glu ?? node).out),

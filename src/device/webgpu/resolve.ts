@@ -7,6 +7,7 @@ import { ROPE_FINE } from '../rope.js';
 import { chooseVariant, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
+import { mergesPartials } from './kernels/attend-merged.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
@@ -15,7 +16,7 @@ import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernel
 import { ropeAppendKernel } from './kernels/rope-append.js';
 import { sampleKernel } from './kernels/sample.js';
 import type { GpuKvPool, SideCache } from './kv-pool.js';
-import { fusionOf, resolveLinear } from './resolve-linear.js';
+import { fusionOf, mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -49,7 +50,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     case 'rope-append':
       return resolveRopeAppend(node, r);
     case 'attend':
-      return resolveAttend(node, r);
+      return resolveAttend(node, bucket, r);
     case 'glu': {
       const { x, out, activation } = node;
       const kernel = gluKernel({ rowKind: x.rows, half: out.cols, activation });
@@ -191,7 +192,9 @@ export function workgroupsOfTile(nodes: readonly Node[], r: Resources): number {
  * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
  * quantised blocks, for what it turns sums back with lies there.
  */
-function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
+function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bound[] {
+  const product = r.fusions.linearOf.get(node);
+  const merged = product !== undefined && mergeOf(product, bucket, r) !== null;
   const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel =>
     need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
   const items: Bound[] = [];
@@ -205,8 +208,9 @@ function resolveAttend(node: NodeOf<'attend'>, r: Resources): Bound[] {
     const kernel = pick(attendItemsVariants, shape);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
-    if (shape.rows.only !== 'young')
-      reduces.push(bound({ stages: [reduceStage(shape, reduceSlices(r.capabilities))] }, r, buffers));
+    if (shape.rows.only === 'young') continue;
+    const reduce: Kernel = { stages: [reduceStage(shape, reduceSlices(r.capabilities))] };
+    reduces.push(bound(merged ? only(reduce, (facts) => !mergesPartials(facts)) : reduce, r, buffers));
   }
   return [...items, ...reduces, ...tiles];
 }

@@ -52,6 +52,7 @@ export function specOf(shape: LinearShape): LinearSpec {
     residual,
     norm,
     glu,
+    ...(shape.merge === undefined ? {} : { merge: shape.merge }),
   };
 }
 

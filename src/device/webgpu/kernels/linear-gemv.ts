@@ -10,6 +10,7 @@
  * row, once at the end. So does glu: a subgroup takes half its rows from the gate and half from the up.
  */
 
+import { mergedText } from './attend-merged.js';
 import {
   activationText,
   declareBindings,
@@ -105,6 +106,7 @@ export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
   if (spec.k % 32 !== 0 || subgroups % splits !== 0) return false;
   if (spec.glu !== null && (rowsPerSubgroup % 2 !== 0 || spec.n % 2 !== 0 || spec.residual !== null))
     return false;
+  if (spec.merge !== undefined && (spec.rows !== 1 || spec.norm !== null)) return false;
   if ((subgroupSize & (subgroupSize - 1)) !== 0 || spec.rows < 1 || spec.rows > 8) return false;
   return planGemv(spec, config) !== null;
 }
@@ -261,6 +263,9 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
     bias: 'f32',
     residual: spec.residual ?? 'f32',
     norm: 'vec4<f32>',
+    step: 'vec4<u32>',
+    scratchSums: 'vec4<f32>',
+    scratchTops: 'vec2<f32>',
   } as const;
   const turns = chunk / splits;
   const wgsl = `${needsF16 ? 'enable f16;\n' : ''}enable subgroups;
@@ -269,6 +274,7 @@ var<workgroup> xs: array<vec4<f32>, ${batch * stageRow}>;
 var<workgroup> sums: array<f32, ${subgroups * perSub * batch}>;
 ${spec.norm === null ? '' : `var<workgroup> squares: array<f32, ${subgroups * batch}>;`}
 ${spec.glu === 'gelu' ? ERF_TEXT : ''}
+${spec.merge === undefined ? '' : mergedText(spec.merge)}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let tile = wg.y * groups.x + wg.x;
@@ -300,7 +306,7 @@ ${spec.norm === null ? '' : '      let gamma = norm[quad];'}
 ${batchIndex
   .map((b) =>
     spec.norm === null
-      ? `      xs[to + ${b * stageRow}u] = vec4<f32>(x[quad + ${(b * spec.xStride) / 4}u]);`
+      ? `      xs[to + ${b * stageRow}u] = ${spec.merge === undefined ? `vec4<f32>(x[quad + ${(b * spec.xStride) / 4}u])` : 'merged_(quad)'};`
       : `      { let v = vec4<f32>(x[quad + ${(b * spec.xStride) / 4}u]); sq${b} += dot(v, v); xs[to + ${b * stageRow}u] = v * gamma; }`,
   )
   .join('\n')}
@@ -394,7 +400,7 @@ ${rowIndex
   const tiles = Math.ceil(features / featuresPerWorkgroup);
   const across = Math.min(tiles, 32768);
   return {
-    label: `gemv-${weightName(weight)}-${n}x${k}-b${batch}-s${subgroups}r${perSub}k${splits}`,
+    label: `${spec.merge === undefined ? '' : 'attend merged, '}gemv-${weightName(weight)}-${n}x${k}-b${batch}-s${subgroups}r${perSub}k${splits}`,
     wgsl,
     bindings,
     writes: ['out'],

@@ -33,9 +33,29 @@ export interface LinearSpec {
   readonly norm: { readonly eps: number } | null;
   /** `out[f] = act(gate[f]) · up[f]`: weight row f is the gate, row n / 2 + f the up. */
   readonly glu: Activation | null;
+  /** x is what attention left of one row in `scratchSums` and `scratchTops`, merged as it is staged. GEMV of one row only. */
+  readonly merge?: MergedAttention;
 }
 
-export const LINEAR_BINDINGS = ['x', 'codes', 'metas', 'out', 'bias', 'residual', 'norm', 'step'] as const;
+/** Partials of one row of attention, of at most `splits` items. */
+export interface MergedAttention {
+  readonly heads: number;
+  readonly headDim: number;
+  readonly splits: number;
+}
+
+export const LINEAR_BINDINGS = [
+  'x',
+  'codes',
+  'metas',
+  'out',
+  'bias',
+  'residual',
+  'norm',
+  'step',
+  'scratchSums',
+  'scratchTops',
+] as const;
 export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
 
 /** A kernel ready to be compiled. Binding i of group 0 is `bindings[i]`; `out` is read_write, the rest read. */
@@ -72,7 +92,9 @@ export function linearBindings(spec: LinearSpec): LinearBinding[] {
     if (name === 'bias') return spec.bias;
     if (name === 'residual') return spec.residual !== null;
     if (name === 'norm') return spec.norm !== null;
-    if (name === 'step') return spec.rowKind !== undefined;
+    if (name === 'step') return spec.rowKind !== undefined || spec.merge !== undefined;
+    if (name === 'x') return spec.merge === undefined;
+    if (name === 'scratchSums' || name === 'scratchTops') return spec.merge !== undefined;
     return true;
   });
 }
