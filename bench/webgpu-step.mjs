@@ -1,7 +1,7 @@
 // The bare program on a GPU, without engine or scheduler: what a step costs in JavaScript and on the GPU, and where.
 //
 //   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
-//       [--software]
+//       [--software] [--toggles skip_validation]
 //
 // Weights are random, affine 4-bit in groups of 64. It needs a built checkout. The profile puts every launch into a
 // pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
@@ -21,6 +21,7 @@ const numbers = (name, fallback) => option(name, fallback).split(',').map(Number
 const steps = Number(option('--steps', '64'));
 const prompt = Number(option('--prompt', '512'));
 const software = args.includes('--software');
+const toggles = option('--toggles', '').split(',').filter(Boolean);
 const SHAPES = {
   'qwen3-0.6b': { hidden: 1024, layers: 28, heads: 16, kvHeads: 8, headDim: 128, wide: 3072, qkNorm: true },
   'llama-8b': { hidden: 4096, layers: 32, heads: 32, kvHeads: 8, headDim: 128, wide: 14336, qkNorm: false },
@@ -116,7 +117,7 @@ const report = { cases: [] };
 const gpu = software
   ? undefined
   : dawn.create([
-      'enable-dawn-features=allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness',
+      `enable-dawn-features=${['allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness', ...toggles].join(',')}`,
       'disable-dawn-features=timestamp_quantization',
     ]);
 const device = await createWebGpuDevice({
