@@ -24,6 +24,16 @@ export type LinearChoice =
   | { readonly family: 'gemv'; readonly config: GemvConfig }
   | { readonly family: 'matrices'; readonly config: MatrixGemmConfig };
 
+/** All families: what a choice names is found among the variants of the registry. */
+const FAMILIES: Readonly<Record<LinearChoice['family'], true>> = {
+  held: true,
+  few: true,
+  gemv: true,
+  bytes: true,
+  matrices: true,
+};
+export const LINEAR_FAMILIES = Object.keys(FAMILIES) as readonly LinearChoice['family'][];
+
 /** The matrix shape the GEMMs are written for: 16 × 16 × 16 of halves, or Apple's 8 × 8 × 8. f32 sums only. */
 export function matrixOf(capabilities: Capabilities): MatrixConfig | null {
   const sized = (size: number, component: string): MatrixConfig | undefined =>

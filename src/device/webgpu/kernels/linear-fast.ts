@@ -8,7 +8,14 @@
  */
 
 import type { Capabilities, LinearShape, Variant } from '../kernel.js';
-import { gemmSpec, gemvSpec, type LinearChoice, linearKernel, matrixOf } from './linear-choice.js';
+import {
+  gemmSpec,
+  gemvSpec,
+  LINEAR_FAMILIES,
+  type LinearChoice,
+  linearKernel,
+  matrixOf,
+} from './linear-choice.js';
 import { type FewConfig, fewFits } from './linear-few.js';
 import { type GemvConfig, gemvFits } from './linear-gemv.js';
 import { type HeldConfig, heldFits } from './linear-held.js';
@@ -202,6 +209,4 @@ const variantOf = (name: LinearChoice['family']): Variant<LinearShape> => ({
   build: (capabilities, shape) => linearKernel(capabilities, shape, choose(capabilities, shape)!),
 });
 
-export const fastLinear: readonly Variant<LinearShape>[] = (['held', 'few', 'gemv', 'matrices'] as const).map(
-  variantOf,
-);
+export const fastLinear: readonly Variant<LinearShape>[] = LINEAR_FAMILIES.map(variantOf);

@@ -16,7 +16,7 @@ const LARGE: Capabilities = {
   subgroupMinSize: 32,
   subgroupMaxSize: 32,
   minLanes: 16,
-  matrices: [matrix(16), matrix(8)],
+  matrices: [matrix(16), matrix(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
   workgroupBytes: 49152,
   workgroupThreads: 1024,
   bindingBytes: 2 ** 31 - 4,

@@ -116,17 +116,25 @@ describe('candidates of a product', () => {
 
   it('are what programs take once they are adopted, for their shape alone', () => {
     const shape = shapeOf(4, 28672, 4096, { norm, glu: 'silu' });
-    const candidate = linearCandidates(LARGE, shape).find(({ choice }) => choice.family === 'few')!;
-    const choices = new TunedChoices();
-    choices.adoptLinear(linearKey(shape), candidate.choice);
-    const tuned = { ...LARGE, tuned: choices };
-    const labelOf = (capabilities: Capabilities, of: LinearShape) =>
-      chooseVariant(linearVariants, capabilities, of)!.build(capabilities, of).stages[0]!.label;
-    expect(labelOf(LARGE, shape)).toContain('held');
-    expect(labelOf(tuned, shape)).toContain('few');
-    expect(labelOf(tuned, { ...shape, rowKind: 'outputs' })).toContain('few');
-    for (const other of shapes.filter((s) => linearKey(s) !== linearKey(shape)))
-      expect(labelOf(tuned, other)).toBe(labelOf(LARGE, other));
+    const labelOf = (capabilities: Capabilities, of: LinearShape) => {
+      const variant = chooseVariant(linearVariants, capabilities, of)!;
+      return `${variant.name} ${variant.build(capabilities, of).stages.at(-1)!.label}`;
+    };
+    const before = new Map(shapes.map((s) => [linearKey(s), labelOf(LARGE, s)]));
+    const candidates = linearCandidates(LARGE, shape);
+    const families = new Set(candidates.map(({ choice }) => choice.family));
+    expect([...families].sort()).toEqual(['bytes', 'few', 'gemv', 'held']);
+    for (const family of families) {
+      const { choice } = candidates.findLast((c) => c.choice.family === family)!;
+      const choices = new TunedChoices();
+      choices.adoptLinear(linearKey(shape), choice);
+      const tuned = { ...LARGE, tuned: choices };
+      const { label } = linearKernel(LARGE, shape, choice).stages.at(-1)!;
+      expect(labelOf(tuned, shape)).toBe(`${family} ${label}`);
+      expect(labelOf(tuned, { ...shape, rowKind: 'outputs' })).toBe(`${family} ${label}`);
+      for (const other of shapes.filter((s) => linearKey(s) !== linearKey(shape)))
+        expect(labelOf(tuned, other)).toBe(before.get(linearKey(other)));
+    }
   });
 
   it('are none where results must not depend on the rows', () => {
