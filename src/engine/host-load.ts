@@ -16,7 +16,6 @@ import {
   sourceBytes,
   type WeightSource,
 } from '../models/load.js';
-import { RandomWeights, shapeConfig } from '../models/shapes.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import { autotune } from './autotune.js';
@@ -166,6 +165,7 @@ export async function openWeights(config: HostConfig): Promise<OpenWeights> {
   const { weights } = config;
   if (weights.kind === 'shape') {
     const { name, vocab } = weights;
+    const { RandomWeights, shapeConfig } = await import('../models/shapes.js');
     return {
       source: new RandomWeights(),
       config: shapeConfig(name, vocab === undefined ? {} : { vocab }),

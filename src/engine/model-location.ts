@@ -1,6 +1,6 @@
 /** From a model argument to a folder on disk. */
 
-import { resolveModel } from '../weights/hub.js';
+import { stat } from 'node:fs/promises';
 import type { EngineOptions } from './types.js';
 
 type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLog'>;
@@ -8,6 +8,9 @@ type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLo
 /** A folder as it is, a hub id fetched into the cache. Errors: see `resolveModel`. */
 export async function locateModel(model: string, options: LocateOptions): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
+  // A folder needs nothing of the hub, nor its modules.
+  if (hub.revision === undefined && (await stat(model).catch(() => undefined))?.isDirectory()) return model;
+  const { resolveModel } = await import('../weights/hub.js');
   const argument = hub.revision === undefined ? model : `${model}@${hub.revision}`;
   const resolved = await resolveModel(argument, {
     env: {

@@ -3,11 +3,10 @@
 import { readFile } from 'node:fs/promises';
 import type { Device } from '../../device/device.js';
 import type { KvPool } from '../../device/kv.js';
-import { type DiskFault, DiskTier } from '../../kv/disk/disk-tier.js';
+import type { DiskFault } from '../../kv/disk/disk-tier.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
 import type { ModelConfig } from '../../models/config.js';
-import { weightsFingerprint } from '../../weights/fingerprint.js';
 import { DEFAULT_DISK_BYTES } from '../host-options.js';
 import type { HostConfig } from '../messages.js';
 import type { LogEntry } from '../types.js';
@@ -31,6 +30,11 @@ export async function openPrefixes(
   if (prefixCacheDir === undefined)
     return { identity: identify(weights.kind === 'folder' ? weights.path : weights.name), ...limits };
 
+  // Most engines keep nothing on disk: its modules come when one does.
+  const [{ DiskTier }, { weightsFingerprint }] = await Promise.all([
+    import('../../kv/disk/disk-tier.js'),
+    import('../../weights/fingerprint.js'),
+  ]);
   await pool.prepare('transfer');
   // A folder may hold other weights tomorrow.
   const identity = identify(
