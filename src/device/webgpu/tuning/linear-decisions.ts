@@ -1,9 +1,10 @@
 /** The products of a program as decisions: each shape, format and number of rows once, on the model's own weights. */
 
-import type { Graph } from '../../graph.js';
+import type { Graph, NodeOf } from '../../graph.js';
 import type { Fusions } from '../fusion.js';
 import type { Capabilities, Kernel, LinearShape } from '../kernel.js';
 import { linearKernel, linearKey } from '../kernels/linear-choice.js';
+import { ruleForLinear } from '../kernels/linear-fast.js';
 import type { Shard } from '../matrix.js';
 import { linearWork } from '../resolve-linear.js';
 import type { Bucket } from '../resources.js';
@@ -20,6 +21,20 @@ const MOST_SHARDS = 64;
 interface Work {
   readonly shape: LinearShape;
   readonly shards: Shard[];
+  /** It gives something to a neighbour, or takes it, that only its family can: another one would cost a launch more. */
+  tied: boolean;
+}
+
+/** A product of one row that may merge what attention left, and GEMMs that hand each other halves. */
+function isTied(
+  node: NodeOf<'linear'>,
+  shape: LinearShape,
+  fusions: Fusions,
+  capabilities: Capabilities,
+): boolean {
+  const family = ruleForLinear(capabilities, shape)?.family;
+  if (family === 'gemv') return shape.rows === 1 && fusions.attendOf.has(node);
+  return family === 'matrices' && (fusions.next.has(node) || fusions.previous.has(node));
 }
 
 /**
@@ -40,14 +55,16 @@ export function linearDecisions(
       if (node.op !== 'linear' || bucket[node.x.rows] === 0) continue;
       for (const { shape, shard } of linearWork(node, bucket, { capabilities, fusions })) {
         const key = linearKey(shape);
-        const work = works.get(key) ?? { shape, shards: [] };
+        const work = works.get(key) ?? { shape, shards: [], tied: false };
         works.set(key, work);
+        work.tied ||= isTied(node, shape, fusions, capabilities);
         if (!work.shards.includes(shard)) work.shards.push(shard);
       }
     }
   }
-  return [...works].flatMap(([key, { shape, shards }]) => {
-    const candidates = linearCandidates(capabilities, shape);
+  return [...works].flatMap(([key, { shape, shards, tied }]) => {
+    const all = linearCandidates(capabilities, shape);
+    const candidates = tied ? all.filter(({ choice }) => choice.family === all[0]!.choice.family) : all;
     if (candidates.length < 2) return [];
     const kernelOf = (index: number): Kernel => linearKernel(capabilities, shape, candidates[index]!.choice);
     return {

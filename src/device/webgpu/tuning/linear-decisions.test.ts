@@ -1,0 +1,88 @@
+import { describe, expect, it } from 'vitest';
+import { record } from '../../../../test/devices/run.js';
+import { findFusions } from '../fusion.js';
+import type { Capabilities } from '../kernel.js';
+import { GpuMatrix } from '../matrix.js';
+import { linearDecisions } from './linear-decisions.js';
+import { TunedChoices } from './tuned-choices.js';
+
+const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
+const LARGE: Capabilities = {
+  precision: 'default',
+  deterministic: false,
+  f16: true,
+  subgroups: true,
+  subgroupMinSize: 32,
+  subgroupMaxSize: 32,
+  minLanes: 16,
+  matrices: [matrix(16), matrix(8)],
+  workgroupBytes: 49152,
+  workgroupThreads: 1024,
+  bindingBytes: 2 ** 31 - 4,
+};
+
+/** Weights of which only the shape is ever looked at. */
+function weights(rows: number, cols: number): GpuMatrix {
+  const size = (rows * cols) / 2;
+  const layout = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
+  const codes = { size } as GPUBuffer;
+  return new GpuMatrix(rows, cols, size, [{ rowStart: 0, rows, layout, codes, metas: codes, bias: null }]);
+}
+
+describe('products as decisions', () => {
+  const shape = { heads: 8, kvHeads: 4, headDim: 128, layer: 0 };
+  const [o, gateUp, down] = [weights(1024, 1024), weights(6144, 1024), weights(1024, 3072)];
+  const { graph } = record((ops) => {
+    const x = ops.input('tokens', 1024);
+    const qkv = ops.input('tokens', 2048);
+    const q = ops.ropeAppend(qkv, { ...shape, norm: null, rope: null });
+    let y = x;
+    // Two layers of one shape.
+    for (let i = 0; i < 2; i++) {
+      y = ops.linear(ops.attend(q, { ...shape, window: null, softcap: null }), o, y);
+      y = ops.linear(ops.glu(ops.linear(y, gateUp), 'silu'), down, y);
+    }
+    return { y: ops.keep(y) };
+  });
+  const decisionsFor = (rows: number) =>
+    linearDecisions(
+      graph,
+      findFusions(graph),
+      [{ tokens: rows, outputs: 0 }],
+      LARGE,
+      new TunedChoices(),
+      () => {
+        throw new Error('nothing is measured');
+      },
+    );
+  const familiesOf = (rows: number): Record<string, string[]> =>
+    Object.fromEntries(
+      decisionsFor(rows).map(({ key, candidates }) => [
+        key.split(' ')[1]!,
+        [...new Set(candidates.map(({ id }) => id.split(' ')[0]!))].sort(),
+      ]),
+    );
+
+  it('are one for each shape, whatever the layers', () => {
+    const decisions = decisionsFor(4);
+    expect(decisions.map(({ key }) => key.split(' ')[1])).toEqual(['1024x1024', '6144x1024', '1024x3072']);
+    // Codes and metas of the test are as large as codes: 2 · 6144 · 512 bytes, then x and the glu's result.
+    expect(decisions[1]).toMatchObject({
+      bytes: 6144 * 1024 + 4 * 1024 * 4 + 4 * 3072 * 4,
+      operations: 2 * 4 * 6144 * 1024,
+    });
+  });
+
+  it('leave a kernel its family where it does something for a neighbour', () => {
+    // One row: the product behind attention merges its splits.
+    expect(familiesOf(1)).toEqual({
+      '1024x1024': ['gemv'],
+      '6144x1024': ['gemv', 'held'],
+      '1024x3072': ['gemv', 'held'],
+    });
+    expect(familiesOf(4)['1024x1024']).toEqual(['few', 'gemv', 'held']);
+    // Around a glu, GEMMs hand on halves.
+    expect(familiesOf(64)).toMatchObject({ '6144x1024': ['matrix'], '1024x3072': ['matrix'] });
+    expect(familiesOf(8)['6144x1024']!.length).toBeGreaterThan(1);
+  });
+});
