@@ -282,7 +282,8 @@ export class WebGpuProgram implements Program {
       device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      plan.encodeCold(pass, facts, this.#warm, false);
+      // A workgroup of each will do; tiles want all that walk one.
+      plan.encodeCold(pass, facts, this.#warm, facts.tiles === 0);
       // A tile in parts is another kernel, and so are items by how many there are, and how wide.
       if (facts.tiles > 0) plan.encodeCold(pass, { ...facts, tileParts: 2 }, this.#warm, false);
       for (const itemSplits of facts.items > 0 ? [1, WIDE_SPLITS] : [])
