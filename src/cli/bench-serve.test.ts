@@ -126,10 +126,13 @@ it('the report compares rounds with their own turn', () => {
   ];
   const report = serveReport(head, turns);
   expect(report.ratio).toEqual({ median: 0.9, lowest: 0.8, highest: 0.95 });
+  expect(report.bestRatio).toBe(0.95);
   expect(report.http).toMatchObject({ tokensPerSecond: 90, tokensPerPiece: 2, gapMs: { p50: 2 } });
   expect(report.http.ttftMs.p50).toBe(15);
   expect(report.serverMicroseconds).toEqual({ main: 20, others: 60 });
-  expect(serveText(report)).toMatch(/ratio 0\.900 \(0\.800–0\.950\)\n.*20\.0 µs a token/);
+  expect(serveText(report)).toMatch(
+    /ratio 0\.900 \(0\.800–0\.950\), of the best rounds 0\.950\n.*20\.0 µs a token/,
+  );
   const untold = turns.map(({ http, direct }) => ({ http, direct }));
   expect(serveReport(head, untold).serverMicroseconds).toBeNull();
 });
