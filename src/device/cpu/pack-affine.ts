@@ -44,7 +44,7 @@ export class AffineBlockPacker implements BlockPacker {
   /** `[8][groups]` bits of scales and biases. */
   readonly #scales: Uint32Array;
   readonly #biases: Uint32Array;
-  /** Where unaligned input is copied to. */
+  /** Where unaligned input is copied to: a row, or with 4 bits all 8, for nothing is widened then. */
   readonly #words: Uint32Array;
   readonly #wordBytes: Uint8Array;
 
@@ -52,19 +52,21 @@ export class AffineBlockPacker implements BlockPacker {
     this.#cols = cols;
     this.#format = format;
     this.#build = build;
-    this.#codes = new Uint32Array((BLOCK_ROWS * cols) / 4);
+    const direct = format.bits === 4;
+    this.#codes = new Uint32Array(direct ? 0 : (BLOCK_ROWS * cols) / 4);
     this.#codeBytes = new Uint8Array(this.#codes.buffer);
     const groups = cols / format.groupSize;
     this.#scales = new Uint32Array(BLOCK_ROWS * groups);
     this.#biases = new Uint32Array(BLOCK_ROWS * groups);
-    this.#words = new Uint32Array((cols * format.bits) / 32);
+    this.#words = new Uint32Array(((direct ? BLOCK_ROWS : 1) * cols * format.bits) / 32);
     this.#wordBytes = new Uint8Array(this.#words.buffer);
   }
 
   addRow(slot: number, rows: MatrixRows, index: number): number {
-    const size = this.#wordBytes.length;
-    this.#wordBytes.set(rows.data.subarray(index * size, (index + 1) * size));
-    this.#widen(slot);
+    const { bits } = this.#format;
+    const size = (this.#cols * bits) / 8;
+    this.#wordBytes.set(rows.data.subarray(index * size, (index + 1) * size), bits === 4 ? slot * size : 0);
+    if (bits !== 4) this.#widen(slot);
     return this.#addMeta(slot, rows.scales!, rows.biases!, index);
   }
 
@@ -74,7 +76,8 @@ export class AffineBlockPacker implements BlockPacker {
     const planes = PLANES[bits]!;
     let at = 0;
     for (let g = 0; g < groups; g++) {
-      for (let c = 0; c < groupSize; c += CHUNK) {
+      if (bits === 4) at = this.#writeNibbles(to, at, (g * groupSize) / 8, groupSize / 8);
+      for (let c = 0; c < groupSize && bits !== 4; c += CHUNK) {
         const step = (g * groupSize + c) / 4;
         for (const [width, position] of planes) at = this.#writePlane(to, at, step, width, position);
       }
@@ -91,8 +94,30 @@ export class AffineBlockPacker implements BlockPacker {
       at += groupMetaBytes(dtype) / 4;
     }
     this.#codes.fill(0);
+    this.#words.fill(0);
     this.#scales.fill(0);
     this.#biases.fill(0);
+  }
+
+  /** Codes of 4 bits, straight from the rows: a word of a row is two steps. */
+  #writeNibbles(to: Uint32Array, at: number, first: number, count: number): number {
+    const words = this.#words;
+    const stride = this.#cols / 8;
+    const half = 4 * stride;
+    const relaxed = this.#build === 'relaxed';
+    let next = at;
+    for (let k = first; k < first + count; k++, next += 8) {
+      for (let r = 0, from = k; r < 4; r++, from += stride) {
+        const a = words[from]!;
+        const b = words[from + half]!;
+        to[next + r] = spread(a & 0xffff) | (spread(b & 0xffff) << 4);
+        to[next + 4 + r] = spread(a >>> 16) | (spread(b >>> 16) << 4);
+      }
+      if (relaxed) continue;
+      pairRows(to, next);
+      pairRows(to, next + 4);
+    }
+    return next;
   }
 
   /** One plane of one chunk: `width` vectors for every 4 steps. */
@@ -121,17 +146,11 @@ export class AffineBlockPacker implements BlockPacker {
         w2 |= ((codes[from + 6 * stride]! >>> position) & mask) << high;
         w3 |= ((codes[from + 7 * stride]! >>> position) & mask) << high;
       }
-      if (relaxed) {
-        to[next] = w0;
-        to[next + 1] = w1;
-        to[next + 2] = w2;
-        to[next + 3] = w3;
-      } else {
-        to[next] = (w0 & 0xffff) | (w1 << 16);
-        to[next + 1] = (w2 & 0xffff) | (w3 << 16);
-        to[next + 2] = (w0 >>> 16) | (w1 & 0xffff0000);
-        to[next + 3] = (w2 >>> 16) | (w3 & 0xffff0000);
-      }
+      to[next] = w0;
+      to[next + 1] = w1;
+      to[next + 2] = w2;
+      to[next + 3] = w3;
+      if (!relaxed) pairRows(to, next);
       next += 4;
     }
     return next;
@@ -145,12 +164,6 @@ export class AffineBlockPacker implements BlockPacker {
     const codes = this.#codes;
     if (bits === 8) {
       codes.set(words, first);
-    } else if (bits === 4) {
-      for (let i = 0; i < words.length; i++) {
-        const w = words[i]!;
-        codes[first + 2 * i] = spread(w & 0xffff);
-        codes[first + 2 * i + 1] = spread(w >>> 16);
-      }
     } else {
       // 32 codes are `bits` words, whatever the width.
       const bytes = this.#codeBytes;
@@ -190,6 +203,18 @@ export class AffineBlockPacker implements BlockPacker {
     }
     return 2 ** -shift;
   }
+}
+
+/** A vector in the byte order of the build without relaxed SIMD: columns 0 and 1 of rows 0…3, then columns 2 and 3. */
+function pairRows(to: Uint32Array, at: number): void {
+  const w0 = to[at]!;
+  const w1 = to[at + 1]!;
+  const w2 = to[at + 2]!;
+  const w3 = to[at + 3]!;
+  to[at] = (w0 & 0xffff) | (w1 << 16);
+  to[at + 1] = (w2 & 0xffff) | (w3 << 16);
+  to[at + 2] = (w0 >>> 16) | (w1 & 0xffff0000);
+  to[at + 3] = (w2 >>> 16) | (w3 & 0xffff0000);
 }
 
 /** Four nibbles to four bytes. */
