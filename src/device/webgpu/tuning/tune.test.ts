@@ -21,6 +21,7 @@ interface Fake extends DecisionCandidate {
 class World {
   now = 0;
   open = 0;
+  compileMs = 0;
   readonly log: string[] = [];
   readonly adopted = new Map<string, string>();
 
@@ -38,8 +39,12 @@ class World {
         this.open++;
         this.log.push(`open ${key}`);
         return {
-          prepare: async (list) => list.filter((i) => candidates[i]!.compiles !== false),
+          prepare: async (list) => {
+            this.now += this.compileMs;
+            return list.filter((i) => candidates[i]!.compiles !== false);
+          },
           time: async (list, samples) => {
+            this.log.push(`time ${list.length}`);
             const rows = list.map((i) =>
               Array.from(
                 { length: samples },
@@ -165,6 +170,24 @@ describe('tune', () => {
     expect([...world.adopted.values()]).toEqual(['fast', 'fast', 'fast', 'fast']);
   });
 
+  it('warms the GPU first, and again where it idled while kernels were compiled', async () => {
+    const two = [
+      { ...rule, us: 100_000 },
+      { id: 'slow', neutral: true, us: 200_000 },
+    ];
+    for (const [compileMs, warmings] of [
+      [0, 1],
+      [1000, 3],
+    ] as const) {
+      const world = new World();
+      world.compileMs = compileMs;
+      await world.run(['a', 'b', 'c'].map((key) => world.decision(key, two)));
+      // Of 350 ms, in works of 100 ms by the rules' choice alone.
+      expect(world.log.filter((line) => line === 'time 1')).toHaveLength(4 * warmings);
+      expect(world.log[1]).toBe('time 1');
+    }
+  });
+
   it('knows again only the same kernels, letter by letter', async () => {
     const candidates: Fake[] = [rule, { id: 'fast', neutral: false, us: 50 }];
     const first = new World();
@@ -194,7 +217,7 @@ describe('tune', () => {
       if (done === 1) stop.abort();
     };
     await expect(world.run(decisions, { signal: stop.signal, onProgress })).rejects.toThrow();
-    expect(world.log).toEqual(['open a', 'open b']);
+    expect(world.log.filter((line) => line.startsWith('open'))).toEqual(['open a', 'open b']);
     expect(world.open).toBe(0);
   });
 });

@@ -65,7 +65,8 @@ export interface TuneResult {
   readonly ms: number;
 }
 
-/** A GPU that idled is slow for so long. */
+/** A GPU that idled so long, while kernels were compiled, is slow for a while. */
+const IDLE_MS = 50;
 const WARM_MS = 350;
 /** A challenger must take this part less time than the rules' choice, and win so many of its turns. */
 export const MARGIN = 0.03;
@@ -80,7 +81,7 @@ export async function tune(decisions: readonly Decision[], options: TuneOptions)
   const { onProgress, onLearned, signal } = options;
   const start = now();
   const done: TunedDecision[] = [];
-  let warm = false;
+  let busyAt = Number.NEGATIVE_INFINITY;
   for (const [i, decision] of decisions.entries()) {
     signal?.throwIfAborted();
     onProgress?.(i, decisions.length, decision.key);
@@ -98,9 +99,10 @@ export async function tune(decisions: readonly Decision[], options: TuneOptions)
     let contest: Contest | undefined;
     try {
       contest = await decision.open();
-      if (!warm) await warmUp(contest, now);
-      warm = true;
-      const settled = await settle(decision, contest, mode);
+      const settled = await settle(decision, contest, mode, async (ready) => {
+        if (now() - busyAt > IDLE_MS) await warmUp(ready, now);
+      });
+      busyAt = now();
       for (const [of, { index, us }] of settled.winners)
         onLearned?.(entryName(of, decision.key), entryOf(decision, index, settled.ruleUs, us));
       const winner = settled.winners.get(mode)!;
@@ -162,7 +164,6 @@ function outcome(decision: Decision, index: number, by: TunedBy, ruleUs: number,
 
 async function warmUp(contest: Contest, now: () => number): Promise<void> {
   const until = now() + WARM_MS;
-  await contest.prepare([0]);
   do await contest.time([0], 1);
   while (now() < until);
 }
@@ -179,11 +180,17 @@ interface Settled {
   readonly winners: ReadonlyMap<AutotuneMode, Winner>;
 }
 
-async function settle(decision: Decision, contest: Contest, mode: AutotuneMode): Promise<Settled> {
+async function settle(
+  decision: Decision,
+  contest: Contest,
+  mode: AutotuneMode,
+  warm: (contest: Contest) => Promise<void>,
+): Promise<Settled> {
   const { candidates } = decision;
   const allowed = [...candidates.keys()].filter((i) => i === 0 || mode === 'full' || candidates[i]!.neutral);
   const runnable = await contest.prepare(allowed);
   if (!runnable.includes(0)) throw new Error('the kernel chosen by rule does not compile');
+  await warm(contest);
   const us = new Map<number, number>();
   const samples = new Map<number, readonly number[]>();
   const measure = async (list: readonly number[], count: number): Promise<void> => {
