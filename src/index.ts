@@ -1,6 +1,6 @@
 /** kvant as a library: load a model, ask it things. The HTTP server is `kvant/server`. */
 
-export type { DeviceInfo, DeviceStats } from './device/device.js';
+export { AUTOTUNE_MODES, type AutotuneMode, type DeviceInfo, type DeviceStats } from './device/device.js';
 export { Engine, type RenderChatOptions } from './engine/engine.js';
 export {
   type ChatRequest,
@@ -28,6 +28,7 @@ export {
   type LogLevel,
   type PrefixCacheStats,
   type Timings,
+  type TuningInfo,
   type Usage,
 } from './engine/types.js';
 export { type ErrorKind, KvantError } from './errors.js';
