@@ -260,7 +260,11 @@ class Upload {
     const scaleBytes = rowScaleBytes(cols, source.format);
     const rowsPerPiece = Math.max(1, Math.floor(PIECE_BYTES / dataBytes));
     const { staging } = this.#target;
-    const room = staging.take(roomBytes(cols, source.format, Math.min(rowsPerPiece, source.rows)));
+    const most = Math.min(rowsPerPiece, source.rows);
+    const room = staging.take(roomBytes(cols, source.format, most));
+    // Scale and bias of a group in two words at most.
+    const groups = source.format.kind === 'affine' ? cols / source.format.groupSize : 0;
+    const metaRoom = staging.take(most * groups * 8);
     let at = 0;
     while (at < source.rows) {
       const shard = this.#shards.find(
@@ -270,7 +274,7 @@ class Upload {
       const count = Math.min(rowsPerPiece, source.rows - at, left);
       const piece = await source.readRows(at, at + count, room);
       checkPiece(source, piece, count * dataBytes, count * scaleBytes);
-      this.#write(shard, rowStart + at - shard.rowStart, count, source, piece);
+      this.#write(shard, rowStart + at - shard.rowStart, count, source, piece, metaRoom);
       const bytes = count * (dataBytes + 2 * scaleBytes);
       this.#onBytes?.(bytes);
       this.#window += bytes;
@@ -278,6 +282,7 @@ class Upload {
       at += count;
     }
     staging.give(room);
+    staging.give(metaRoom);
   }
 
   async finish(): Promise<void> {
@@ -287,7 +292,14 @@ class Upload {
     this.#window = 0;
   }
 
-  #write(shard: Shard, row: number, count: number, source: MatrixSource, piece: MatrixRows): void {
+  #write(
+    shard: Shard,
+    row: number,
+    count: number,
+    source: MatrixSource,
+    piece: MatrixRows,
+    metaRoom: ArrayBuffer,
+  ): void {
     const { queue } = this.#target.device;
     const cols = this.#cols;
     const { layout } = shard;
@@ -295,8 +307,10 @@ class Upload {
     const codes = padRows(piece.data, count, rowDataBytes(cols, source.format), stride);
     queue.writeBuffer(shard.codes, row * stride, codes as Uint8Array<ArrayBuffer>);
     if (shard.metas === null || layout.kind === 'float' || source.format.kind === 'float') return;
-    const metas = packMetas(piece.scales!, piece.biases!, source.format.dtype, layout.meta);
-    queue.writeBuffer(shard.metas, row * rowMetaWords(layout, cols) * 4, metas);
+    const words = rowMetaWords(layout, cols);
+    const metas = new Uint32Array(metaRoom, 0, count * words);
+    packMetas(piece.scales!, piece.biases!, source.format.dtype, layout.meta, metas);
+    queue.writeBuffer(shard.metas, row * words * 4, metas);
   }
 }
 
@@ -319,36 +333,32 @@ function padRows(data: Uint8Array, rows: number, from: number, to: number): Uint
   return out;
 }
 
-/** Scales and biases, interleaved in the dtype the shard keeps. */
+/** Scales and biases, interleaved in the dtype the shard keeps: `out` has a word for each, two where that is f32. */
 export function packMetas(
   scales: Uint8Array,
   biases: Uint8Array,
   from: FloatDtype,
   to: FloatDtype,
-): Uint32Array<ArrayBuffer> {
+  out: Uint32Array,
+): void {
   const count = scales.byteLength / floatBytes(from);
   if (from === 'f32') {
     const s = floats(scales, count);
     const b = floats(biases, count);
     if (to === 'f32') {
-      const out = new Float32Array(count * 2);
+      const numbers = new Float32Array(out.buffer, out.byteOffset, count * 2);
       for (let i = 0; i < count; i++) {
-        out[2 * i] = s[i]!;
-        out[2 * i + 1] = b[i]!;
+        numbers[2 * i] = s[i]!;
+        numbers[2 * i + 1] = b[i]!;
       }
-      return new Uint32Array(out.buffer);
-    }
-    const out = new Uint32Array(count);
-    for (let i = 0; i < count; i++) out[i] = f32ToF16(s[i]!) | (f32ToF16(b[i]!) << 16);
-    return out;
+    } else for (let i = 0; i < count; i++) out[i] = f32ToF16(s[i]!) | (f32ToF16(b[i]!) << 16);
+    return;
   }
   const s = halves(scales, count);
   const b = halves(biases, count);
-  const out = new Uint32Array(count);
   if (from === to) for (let i = 0; i < count; i++) out[i] = s[i]! | (b[i]! << 16);
   else
     for (let i = 0; i < count; i++) out[i] = f32ToF16(bf16ToF32(s[i]!)) | (f32ToF16(bf16ToF32(b[i]!)) << 16);
-  return out;
 }
 
 function floats(bytes: Uint8Array, count: number): Float32Array {
