@@ -1,7 +1,7 @@
 /** kvant as a library: load a model, ask it things. The HTTP server is `kvant/server`. */
 
 export { AUTOTUNE_MODES, type AutotuneMode, type DeviceInfo, type DeviceStats } from './device/device.js';
-export { Engine, type RenderChatOptions } from './engine/engine.js';
+export { Engine, type RenderChatOptions, type ShapeOptions } from './engine/engine.js';
 export {
   type ChatRequest,
   type ChoiceResult,
