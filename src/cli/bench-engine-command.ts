@@ -1,6 +1,7 @@
 /** `kvant bench engine`: what scheduler and engine leave of the rate of the bare program. */
 import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
+import { KvantError } from '../errors.js';
 import type { BareLoop } from './bench-bare.js';
 import { addShapeFlags, openBenchEngine } from './bench-engine.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
@@ -68,6 +69,10 @@ Examples:
   );
   command.action(async (model: string | undefined, flags: BenchEngineFlags) => {
     requireTarget(model, flags, 'kvant bench engine');
+    if (flags.autotune !== undefined && flags.autotune !== 'off')
+      throw new KvantError('invalid-flags', 'The bare loop beside the engine is not tuned.', {
+        fix: 'Leave out --autotune.',
+      });
     const report = await untilInterrupted((signal) => bench(model, flags, signal));
     process.stdout.write(flags.json ? `${JSON.stringify(report)}\n` : engineText(report));
   });

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { ProgressBar } from './progress.js';
+import { typedFlag } from './serve-process.js';
 
 interface BenchStartFlags extends EngineFlags {
   readonly rounds: number;
@@ -41,9 +42,7 @@ function givenFlags(command: Command, from: number): string[] {
   return command.options.slice(from).flatMap((option) => {
     const name = option.attributeName();
     if (command.getOptionValueSource(name) !== 'cli') return [];
-    const value: unknown = command.getOptionValue(name);
-    if (typeof value === 'boolean') return value === option.negate ? [] : [option.long!];
-    return [`${option.long}=${Array.isArray(value) ? value.join(',') : String(value)}`];
+    return typedFlag(option, command.getOptionValue(name));
   });
 }
 

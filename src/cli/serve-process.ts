@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { Command } from 'commander';
+import { Command, type Option } from 'commander';
 import { KvantError } from '../errors.js';
 import { addEngineFlags, type EngineFlags } from './flags.js';
 
@@ -14,16 +14,20 @@ export interface ServeProcess extends AsyncDisposable {
   readonly pid: number;
 }
 
-/** The flags as they would be typed, for another process. */
+/** A flag as it would be typed, for another process; none where its value is the default of one that negates. */
+export function typedFlag(option: Option, value: unknown): string[] {
+  if (value === undefined || value === option.negate) return [];
+  if (typeof value === 'boolean') return [option.long!];
+  // Of a list that may be empty the word for that is "none".
+  const text = Array.isArray(value) ? (value.length === 0 ? 'none' : value.join(',')) : String(value);
+  return [`${option.long}=${text}`];
+}
+
+/** The flags as they would be typed. */
 export function engineArguments(flags: EngineFlags): string[] {
-  const args: string[] = [];
-  for (const option of addEngineFlags(new Command()).options) {
-    const value: unknown = flags[option.attributeName() as keyof EngineFlags];
-    if (value === undefined || value === option.negate) continue;
-    if (typeof value === 'boolean') args.push(option.long!);
-    else args.push(`${option.long}=${Array.isArray(value) ? value.join(',') : String(value)}`);
-  }
-  return args;
+  return addEngineFlags(new Command()).options.flatMap((option) =>
+    typedFlag(option, flags[option.attributeName() as keyof EngineFlags]),
+  );
 }
 
 /**
@@ -32,8 +36,12 @@ export function engineArguments(flags: EngineFlags): string[] {
  */
 export async function startServe(args: readonly string[], signal: AbortSignal): Promise<ServeProcess> {
   const main = fileURLToPath(new URL('./main.js', import.meta.url));
-  const child = spawn(process.execPath, [main, 'serve', '--port', '0', '--log-level', 'warn', ...args], {
+  // Nobody is asked for a key, and thoughts are counted as text, as the engine itself gives them.
+  const { KVANT_API_KEY: _, ...env } = process.env;
+  const own = ['--port', '0', '--log-level', 'warn', '--reasoning-format', 'none'];
+  const child = spawn(process.execPath, [main, 'serve', ...own, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
+    env,
   });
   let said = '';
   const ended = once(child, 'close');

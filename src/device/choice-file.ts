@@ -8,7 +8,7 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
+import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -28,7 +28,16 @@ export function cacheFolder(env: NodeJS.ProcessEnv = process.env): string {
   const own = env.KVANT_CACHE?.trim();
   if (own) return own;
   const caches = env.XDG_CACHE_HOME?.trim();
-  return join(caches ? caches : join(homedir(), '.cache'), 'kvant');
+  return join(caches ? caches : join(home(), '.cache'), 'kvant');
+}
+
+/** A user of a container may have none. */
+function home(): string {
+  try {
+    return homedir() || tmpdir();
+  } catch {
+    return tmpdir();
+  }
 }
 
 export interface ChoiceFileOptions<Entry> {

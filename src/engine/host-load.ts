@@ -142,7 +142,12 @@ async function openBoth(
   const [weights, chosen] = await Promise.allSettled([openingWeights, openingDevice]);
   if (weights.status === 'fulfilled' && chosen.status === 'fulfilled')
     return { weights: weights.value, chosen: chosen.value };
-  if (chosen.status === 'fulfilled') await chosen.value.device[Symbol.asyncDispose]();
+  if (chosen.status === 'fulfilled')
+    await chosen.value.device[Symbol.asyncDispose]().then(
+      () => {},
+      // What is wrong with the weights is told first.
+      () => {},
+    );
   if (weights.status === 'rejected') throw weights.reason;
   await weights.value[Symbol.asyncDispose]();
   throw (chosen as PromiseRejectedResult).reason;

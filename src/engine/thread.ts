@@ -8,6 +8,20 @@ import { workerUrl } from '../worker-url.js';
 
 let early: Promise<Worker> | null = null;
 
+/** How a thread ended. */
+export interface ThreadEnd {
+  readonly what: string;
+  readonly cause?: unknown;
+}
+
+/** Of threads that ended before anybody listened to them: a model may be fetched for minutes in between. */
+const ends = new WeakMap<Worker, ThreadEnd>();
+
+/** How a thread of `takeThread` has ended; null while it runs. */
+export function endOf(worker: Worker): ThreadEnd | null {
+  return ends.get(worker) ?? null;
+}
+
 /** For commands that are about to load an engine: the next one finds its thread running. It keeps no process alive. */
 export function startThreadEarly(): void {
   if (early !== null) return;
@@ -39,5 +53,12 @@ async function start(script = workerUrl('./worker.js', import.meta.url)): Promis
   const { Worker } = await import('node:worker_threads');
   // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
   const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
-  return new Worker(script, evaluated ? { execArgv: [] } : {});
+  const worker = new Worker(script, evaluated ? { execArgv: [] } : {});
+  worker.on('error', (cause) =>
+    ends.set(worker, { what: cause instanceof Error ? cause.message : String(cause), cause }),
+  );
+  worker.on('exit', (code) => {
+    if (!ends.has(worker)) ends.set(worker, { what: `exit code ${code}` });
+  });
+  return worker;
 }

@@ -4,6 +4,7 @@ import type { Worker } from 'node:worker_threads';
 import { KvantError } from '../errors.js';
 import type { EngineInternals } from './engine-internals.js';
 import type { FromHost, ToHost } from './messages.js';
+import { endOf } from './thread.js';
 
 export interface Transport {
   post(message: ToHost): void;
@@ -38,6 +39,8 @@ export function workerTransport(
   worker.on('message', events.onMessage);
   worker.on('error', (error) => crashed(error instanceof Error ? error.message : String(error), error));
   worker.on('exit', (code) => crashed(`exit code ${code}`));
+  const over = endOf(worker);
+  if (over !== null) queueMicrotask(() => crashed(over.what, over.cause));
   return {
     post: (message) => worker.postMessage(message),
     end: async () => {

@@ -57,7 +57,14 @@ export function sseStream(
   };
   const flush = (): void => {
     if (!wanted || ended) return;
-    const text = source.read();
+    let text: string | null;
+    try {
+      text = source.read();
+    } catch (error) {
+      end();
+      controller.error(error);
+      return;
+    }
     if (text === null) {
       end();
       controller.close();

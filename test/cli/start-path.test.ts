@@ -24,6 +24,7 @@ function packagesOf(entry: string): Set<string> {
 describe('the way to the first line of a command', () => {
   it.each([
     'cli/main',
+    'cli/program',
     'cli/serve-command',
     'cli/generate-command',
     'cli/load',

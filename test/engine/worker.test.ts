@@ -85,7 +85,7 @@ describe('the engine on its thread', () => {
     let died = false;
     const loading = Engine.load(MODEL, options, {
       onWorker: (worker) => {
-        worker.once('online', () => void worker.terminate());
+        void worker.terminate();
         died = true;
       },
     });

@@ -82,6 +82,8 @@ export async function tune(decisions: readonly Decision[], options: TuneOptions)
   const start = now();
   const done: TunedDecision[] = [];
   let busyAt = Number.NEGATIVE_INFINITY;
+  /** Since the first decision that is not known: to look up the others is no measuring. */
+  let measuringSince: number | null = null;
   for (const [i, decision] of decisions.entries()) {
     signal?.throwIfAborted();
     onProgress?.(i, decisions.length, decision.key);
@@ -92,7 +94,8 @@ export async function tune(decisions: readonly Decision[], options: TuneOptions)
       done.push(outcome(decision, remembered, 'cache', entry.ruleUs, entry.us));
       continue;
     }
-    if (now() - start >= budgetMs) {
+    measuringSince ??= now();
+    if (now() - measuringSince >= budgetMs) {
       done.push(outcome(decision, 0, 'skipped', Number.NaN, Number.NaN));
       continue;
     }
