@@ -185,11 +185,12 @@ export class WebGpuDevice implements Device {
     this.#alive();
     const { tuneSession } = await import('./tuning/session.js');
     const { capabilities } = this;
-    const choices = this.#tuned?.choices ?? new TunedChoices();
+    // Of an earlier tuning, perhaps of another mode, nothing stays.
+    const choices = new TunedChoices();
     const host = { device: this.#device, allocator: this.#allocator, capabilities, tuned: choices };
     const report = await tuneSession(host, graph, limits, options);
     // Kernels are kept by capabilities: new choices want new ones.
-    if (choices.size > 0) this.#tuned = { choices, capabilities: { ...capabilities, tuned: choices } };
+    this.#tuned = choices.size > 0 ? { choices, capabilities: { ...capabilities, tuned: choices } } : null;
     return report;
   }
 

@@ -121,7 +121,8 @@ export class GpuKvPool implements KvPool {
   /** Settles when what moves blocks from one kind to the other is compiled, and has run: on a block that holds nothing yet. */
   async compiled(): Promise<void> {
     await this.#convert?.compiled;
-    if (!this.used) await this.#convert?.run(Uint32Array.of(this.spec.blocks), Uint32Array.of(0));
+    if (!this.used && !this.#disposed)
+      await this.#convert?.run(Uint32Array.of(this.spec.blocks), Uint32Array.of(0));
   }
 
   get bytes(): number {

@@ -281,8 +281,9 @@ class Upload {
       if (this.#window >= WINDOW_BYTES) await this.finish();
       at += count;
     }
-    staging.give(room);
+    // The one that is taken first is given back last.
     staging.give(metaRoom);
+    staging.give(room);
   }
 
   async finish(): Promise<void> {

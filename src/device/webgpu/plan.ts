@@ -165,6 +165,8 @@ export class Plan {
   #resolve(facts: StepFacts): void {
     const size = this.#workgroups;
     const replayed = this.#replayed;
+    // Should something throw, no counts stand for half a list.
+    this.#counts.fill(Number.NaN);
     replayed.length = 0;
     for (const { stage, group } of this.#launches) {
       stage.workgroups(facts, size);

@@ -72,7 +72,9 @@ export class WebGpuProgram implements Program {
       // Every node for every bucket, so that no plan needs a buffer that is not made here.
       const buffers = program.#buffers;
       buffers.addScratch(program.#plans.resolveAll((words) => buffers.params(words)));
-      await Promise.all([host.allocator.settle(), pool?.compiled()]);
+      // Whoever learns that there is no room gives the pool back: nothing may be under way on it then.
+      await host.allocator.settle();
+      await pool?.compiled();
     } catch (error) {
       program.#free();
       throw error;

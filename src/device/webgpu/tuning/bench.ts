@@ -80,6 +80,8 @@ export class TuningBench {
     const part = Math.min(PART_BYTES, buffer.size);
     const staging = this.#allocator.create('tuning read', 2 * part, USAGE.MAP_READ | USAGE.COPY_DST);
     try {
+      // Should there be no room, it is this that there was none for.
+      await this.#allocator.settle();
       const encoder = this.device.createCommandEncoder();
       encoder.clearBuffer(buffer);
       const pass = encoder.beginComputePass();

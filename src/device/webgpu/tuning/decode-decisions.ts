@@ -209,7 +209,11 @@ async function openContest(
     queue.writeBuffer(buffers.tables, 0, tables);
     const groups = new Map<string, GPUBindGroup>();
     const launchesOf = (index: number) => bench.launches(kernelOf(index), buffers, packer.facts, groups);
-    let expected: Uint32Array | null = null;
+    const resultsOf = async (index: number): Promise<readonly Uint32Array[]> => [
+      await bench.results(launchesOf(index), buffers.scratchSums),
+      await bench.results(launchesOf(index), buffers.scratchTops),
+    ];
+    let expected: readonly Uint32Array[] | null = null;
     return {
       prepare: async (list) => {
         const ok = await Promise.all(list.map((index) => bench.compiles(kernelOf(index))));
@@ -221,8 +225,10 @@ async function openContest(
           samples,
         ),
       compare: async (index) => {
-        expected ??= await bench.results(launchesOf(0), buffers.scratchSums);
-        return compareResults(expected, await bench.results(launchesOf(index), buffers.scratchSums));
+        expected ??= await resultsOf(0);
+        const got = await resultsOf(index);
+        const parts = expected.map((words, i) => compareResults(words, got[i]!));
+        return parts.find((part) => part === 'differs') ?? parts.find((part) => part === 'close') ?? 'same';
       },
       close,
     };

@@ -86,12 +86,14 @@ export async function tuneSession(
       signal,
     });
   } finally {
-    if (Object.keys(learned).length > 0) await store?.add(learned);
     opened.bench?.close();
     for (const _ of SCOPES) {
       const error = await host.device.popErrorScope().catch(() => null);
       if (error !== null) complaints.push(error.message);
     }
+    const lost = await Promise.race([host.device.lost.then(() => true), Promise.resolve(false)]);
+    // What was measured while the GPU refused commands is no measurement.
+    if (Object.keys(learned).length > 0 && complaints.length === 0 && !lost) await store?.add(learned);
   }
   return { mode, decisions: result.decisions, ms: result.ms, complaint: complaints[0] ?? null };
 }

@@ -131,7 +131,13 @@ export class Stopwatch {
     const stamps = new BigUint64Array(staging.getMappedRange(0, bytes)).slice();
     staging.unmap();
     for (const stamp of stamps) this.#clockStep = gcd(this.#clockStep, stamp);
-    return some.map((_, i) => Math.max(0, Number(stamps[2 * i + 1]! - stamps[2 * i]!)) / 1000);
+    return some.map((_, i) => {
+      // A pass may be stamped as begun while the one before it still runs: it has to wait for that.
+      const end = stamps[2 * i + 1]!;
+      const before = i === 0 ? 0n : stamps[2 * i - 1]!;
+      const begin = stamps[2 * i]! > before ? stamps[2 * i]! : before;
+      return Math.max(0, Number(end - begin)) / 1000;
+    });
   }
 
   async #byHost(
