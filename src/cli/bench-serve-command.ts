@@ -74,13 +74,15 @@ async function bench(
   const maxContext = flags.maxContext ?? flags.maxKvSize ?? prompt[1] + generate[1] + TEMPLATE_TOKENS;
   const same: EngineFlags = { ...flags, maxRows: rows, maxContext, prefixCache: false };
   const [
-    { engineArguments, startServe },
+    { startServe },
+    { engineArguments },
     { loadEngine, loadShape },
     { BenchClient },
     { drawLoad },
     { intoEngine, overHttp, runRound },
   ] = await Promise.all([
     import('./serve-process.js'),
+    import('./typed-flags.js'),
     import('./load.js'),
     import('./bench-serve-client.js'),
     import('./bench-serve-load.js'),

@@ -5,7 +5,7 @@ import { type RoundResult, runRound } from './bench-serve.js';
 import { BenchClient, type StreamTimes } from './bench-serve-client.js';
 import { drawLoad } from './bench-serve-load.js';
 import { serveReport, serveText } from './bench-serve-report.js';
-import { engineArguments } from './serve-process.js';
+import { engineArguments } from './typed-flags.js';
 
 describe('the requests', () => {
   // A token is a letter.

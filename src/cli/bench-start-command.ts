@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { ProgressBar } from './progress.js';
-import { typedFlag } from './serve-process.js';
+import { typedFlag } from './typed-flags.js';
 
 interface BenchStartFlags extends EngineFlags {
   readonly rounds: number;

@@ -2,9 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { Command, type Option } from 'commander';
 import { KvantError } from '../errors.js';
-import { addEngineFlags, type EngineFlags } from './flags.js';
 
 /** What is kept of what it says, to be told where it fails. */
 const KEPT = 4000;
@@ -12,22 +10,6 @@ const KEPT = 4000;
 export interface ServeProcess extends AsyncDisposable {
   readonly url: string;
   readonly pid: number;
-}
-
-/** A flag as it would be typed, for another process; none where its value is the default of one that negates. */
-export function typedFlag(option: Option, value: unknown): string[] {
-  if (value === undefined || value === option.negate) return [];
-  if (typeof value === 'boolean') return [option.long!];
-  // Of a list that may be empty the word for that is "none".
-  const text = Array.isArray(value) ? (value.length === 0 ? 'none' : value.join(',')) : String(value);
-  return [`${option.long}=${text}`];
-}
-
-/** The flags as they would be typed. */
-export function engineArguments(flags: EngineFlags): string[] {
-  return addEngineFlags(new Command()).options.flatMap((option) =>
-    typedFlag(option, flags[option.attributeName() as keyof EngineFlags]),
-  );
 }
 
 /**

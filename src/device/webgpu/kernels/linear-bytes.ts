@@ -4,7 +4,8 @@
  *
  * x is made integers of 16 bits, with a scale for every 64 columns of a row, in two planes of bytes: `256 · high + low`.
  * Codes meet exact integers and all sums of a group are exact; scale and bias of the weight, and the scale of x, are
- * applied to them. What rounds is x, by less than 2⁻¹⁵ of the largest of its 64: closer than as halves.
+ * applied to them. What rounds is x, by less than 2⁻¹⁵ of the largest of its 64: in the norm, closer than as
+ * halves.
  *
  * A workgroup makes `tiles` tiles of 16 weight rows. Each of its subgroups has a slice of K, whose x it holds in matrices
  * for all tiles. Steps of 128 columns: the subgroup stages 16 rows of codes as bytes, multiplies, and stores the sums,

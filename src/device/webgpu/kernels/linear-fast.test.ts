@@ -1,21 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { type Capabilities, chooseVariant, type LinearShape } from '../kernel.js';
 import { linearVariants } from './registry.js';
 
-const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
-const LARGE: Capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: true,
-  subgroups: true,
-  subgroupMinSize: 32,
-  subgroupMaxSize: 32,
-  minLanes: 16,
-  matrices: [matrix(16), matrix(8)],
-  workgroupBytes: 49152,
-  workgroupThreads: 1024,
-  bindingBytes: 2 ** 31 - 4,
-};
 const shapeOf = (rows: number, n = 4096, k = 4096): LinearShape => ({
   rowKind: 'tokens',
   rows,

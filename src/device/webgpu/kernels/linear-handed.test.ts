@@ -1,21 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
 import type { Capabilities, LinearShape } from '../kernel.js';
 import { handsHalves, linearKernel } from './linear-choice.js';
 import { fastLinear, ruleForLinear } from './linear-fast.js';
-
-const LARGE: Capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: true,
-  subgroups: true,
-  subgroupMinSize: 32,
-  subgroupMaxSize: 32,
-  minLanes: 16,
-  matrices: [{ m: 16, n: 16, k: 16, component: 'f16', result: 'f32' }],
-  workgroupBytes: 49152,
-  workgroupThreads: 1024,
-  bindingBytes: 2 ** 31 - 4,
-};
 
 const base = {
   rowKind: 'tokens',

@@ -3,24 +3,10 @@
  * matrices): Dawn's null backend has both, reads texts and runs nothing.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Capabilities, LinearShape } from '../kernel.js';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
+import type { LinearShape } from '../kernel.js';
 import { linearKernel } from '../kernels/linear-choice.js';
 import { linearCandidates } from './linear-candidates.js';
-
-const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
-const LARGE: Capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: true,
-  subgroups: true,
-  subgroupMinSize: 32,
-  subgroupMaxSize: 32,
-  minLanes: 16,
-  matrices: [matrix(16), matrix(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
-  workgroupBytes: 49152,
-  workgroupThreads: 1024,
-  bindingBytes: 2 ** 31 - 4,
-};
 
 describe('texts of candidates', () => {
   const held: { gpu: GPU | undefined; device: GPUDevice | undefined } = { gpu: undefined, device: undefined };

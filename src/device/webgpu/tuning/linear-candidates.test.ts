@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
 import { randomMatrix } from '../../../../test/devices/sources.js';
@@ -15,20 +16,6 @@ import { factsOf } from './bench.js';
 import { linearCandidates } from './linear-candidates.js';
 import { TunedChoices } from './tuned-choices.js';
 
-const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
-const LARGE: Capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: true,
-  subgroups: true,
-  subgroupMinSize: 32,
-  subgroupMaxSize: 32,
-  minLanes: 16,
-  matrices: [matrix(16), matrix(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
-  workgroupBytes: 49152,
-  workgroupThreads: 1024,
-  bindingBytes: 2 ** 31 - 4,
-};
 const SMALL: Capabilities = {
   ...LARGE,
   f16: false,

@@ -1,25 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { record } from '../../../../test/devices/run.js';
 import { findFusions } from '../fusion.js';
-import type { Capabilities } from '../kernel.js';
 import { GpuMatrix } from '../matrix.js';
 import { linearDecisions } from './linear-decisions.js';
 import { TunedChoices } from './tuned-choices.js';
-
-const matrix = (n: number) => ({ m: 16, n, k: 16, component: 'f16', result: 'f32' });
-const LARGE: Capabilities = {
-  precision: 'default',
-  deterministic: false,
-  f16: true,
-  subgroups: true,
-  subgroupMinSize: 32,
-  subgroupMaxSize: 32,
-  minLanes: 16,
-  matrices: [matrix(16), matrix(8)],
-  workgroupBytes: 49152,
-  workgroupThreads: 1024,
-  bindingBytes: 2 ** 31 - 4,
-};
 
 /** Weights of which only the shape is ever looked at. */
 function weights(rows: number, cols: number): GpuMatrix {
@@ -77,10 +62,10 @@ describe('products as decisions', () => {
     // One row: the product behind attention merges its splits.
     expect(familiesOf(1)).toEqual({
       '1024x1024': ['gemv'],
-      '6144x1024': ['gemv', 'held'],
-      '1024x3072': ['gemv', 'held'],
+      '6144x1024': ['bytes', 'gemv', 'held'],
+      '1024x3072': ['bytes', 'gemv', 'held'],
     });
-    expect(familiesOf(4)['1024x1024']).toEqual(['few', 'gemv', 'held']);
+    expect(familiesOf(4)['1024x1024']).toEqual(['bytes', 'few', 'gemv', 'held']);
     // Around a glu, GEMMs hand on halves.
     expect(familiesOf(64)).toMatchObject({ '6144x1024': ['matrix'], '1024x3072': ['matrix'] });
     expect(familiesOf(8)['6144x1024']!.length).toBeGreaterThan(1);
