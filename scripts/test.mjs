@@ -3,21 +3,25 @@
 // is installed (Debian's chromium, for SwiftShader) or is a failure.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
 
-/** `workers`: test files at once. Suites that use the compute threads or the GPU run one at a time. */
+/**
+ * `workers`: test files at once. Suites that use the compute threads run one at a time. A GPU leaves the processor
+ * the checks in float64, so it takes more files at once than SwiftShader, which is the processor.
+ */
+const gpuWorkers = Math.max(2, Math.min(8, availableParallelism() >> 1));
 const suites = {
   unit: { paths: ['src/'], workers: 2 },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 1 },
   'devices-webgpu': {
     paths: ['test/devices/', 'test/webgpu/'],
     env: { KVANT_TEST_DEVICES: 'webgpu' },
-    workers: 2,
+    workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
     webgpu: true,
   },
   parity: { paths: ['test/parity/'], workers: 1, webgpu: true },

@@ -2,6 +2,7 @@
 
 import type { Device } from '../device.js';
 import { chooseAdapter } from './adapter.js';
+import { paceDawnTicks } from './dawn-ticks.js';
 import { WebGpuDevice, type WebGpuDeviceOptions } from './device.js';
 
 export { WebGpuDevice } from './device.js';
@@ -28,14 +29,23 @@ export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}
   let gpu = given ?? (globalThis as { navigator?: { gpu?: GPU } }).navigator?.gpu;
   // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device.
   const holder: { gpu: GPU | undefined } = { gpu: undefined };
+  let unpace = (): void => {};
   if (gpu === undefined) {
     const node = await import('./node.js');
     gpu = await node.createNodeGpu();
     fix = node.LIBVULKAN_FIX;
     holder.gpu = gpu;
+    unpace = paceDawnTicks();
   }
-  const adapter = await chooseAdapter(gpu, { allowSoftware, adapterName, noAdapterFix: fix });
-  return WebGpuDevice.create(adapter, options, () => {
+  const release = (): void => {
     holder.gpu = undefined;
-  });
+    unpace();
+  };
+  try {
+    const adapter = await chooseAdapter(gpu, { allowSoftware, adapterName, noAdapterFix: fix });
+    return await WebGpuDevice.create(adapter, options, release);
+  } catch (error) {
+    release();
+    throw error;
+  }
 }

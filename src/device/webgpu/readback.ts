@@ -3,6 +3,7 @@
 import { KvantError } from '../../errors.js';
 import type { Allocator } from './allocator.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
+import { waitIsOver } from './dawn-ticks.js';
 import { deviceLost, type FaultSink, type Faults } from './faults.js';
 
 interface Slot extends FaultSink {
@@ -53,6 +54,7 @@ export class ReadbackRing {
   async read(slot: Slot, count: number): Promise<Uint32Array> {
     try {
       await slot.buffer.mapAsync(MAP_MODE_READ, 0, Math.max(16, count * 4));
+      waitIsOver();
       const ids = new Uint32Array(slot.buffer.getMappedRange(0, Math.max(16, count * 4)), 0, count).slice();
       slot.buffer.unmap();
       if (slot.error !== null) throw slot.error;

@@ -1,0 +1,96 @@
+/**
+ * Dawn waits in Node by asking the GPU again on every turn of the event loop: 165,000 times a second, as measured, and
+ * for each it makes a native function whose finaliser lets it outlive the young generation. Seconds of that are
+ * collected in pauses of a tenth of a second and more, in which no step is submitted. So its `setImmediate` is given a
+ * pace here: a wait is stretched by an eighth at most, by 50 µs where it is short and by a millisecond where it is long.
+ *
+ * Nothing else is touched: Dawn's function is told from others by being native, nameless and one that could be
+ * constructed, which neither bound functions nor those that resolve a promise are.
+ */
+
+type Tick = () => void;
+
+/** Milliseconds between two looks at the least and at the most, and their part of the time waited so far. */
+const LEAST = 0.05;
+const MOST = 1;
+const PART = 1 / 8;
+
+const NATIVE = /\{\s*\[native code\]\s*\}$/;
+
+/** Whether Dawn's binding made this function to look after its tasks. */
+export function isDawnTick(task: unknown, args: number): task is Tick {
+  return (
+    args === 0 &&
+    typeof task === 'function' &&
+    task.name === '' &&
+    task.length === 0 &&
+    Object.hasOwn(task, 'prototype') &&
+    NATIVE.test(Function.prototype.toString.call(task))
+  );
+}
+
+/** Milliseconds until the next look at something that has been waited for so long. */
+export function tickGap(waited: number): number {
+  return Math.min(MOST, Math.max(LEAST, waited * PART));
+}
+
+let users = 0;
+let since = 0;
+let last = 0;
+let looking = false;
+let pending: Tick[] = [];
+let plain: typeof setImmediate;
+let paced: typeof setImmediate;
+
+/** What was waited for has come: the next wait begins. Costs a clock's reading; does nothing without Dawn in Node. */
+export function waitIsOver(): void {
+  if (users > 0) since = performance.now();
+}
+
+function look(): void {
+  looking = false;
+  const now = performance.now();
+  const gap = tickGap(now - since);
+  if (now - last < gap) {
+    lookLater(gap);
+    return;
+  }
+  last = now;
+  const due = pending;
+  pending = [];
+  for (const tick of due) tick();
+}
+
+function lookLater(gap: number): void {
+  if (looking) return;
+  looking = true;
+  if (gap < MOST) plain(look);
+  else setTimeout(look, gap);
+}
+
+function pace(task: Tick, ...args: unknown[]): NodeJS.Immediate {
+  if (!isDawnTick(task, args.length)) return plain(task as (...args: unknown[]) => void, ...args);
+  const now = performance.now();
+  // Asked from outside a look, with nothing on its way: a wait begins.
+  if (pending.length === 0 && !looking && now - last > MOST) since = now;
+  pending.push(task);
+  lookLater(tickGap(now - since));
+  // Dawn does not look at what it gets back.
+  return undefined as unknown as NodeJS.Immediate;
+}
+
+/** Paces Dawn in this thread until the function that comes back is called; once for each caller. */
+export function paceDawnTicks(): () => void {
+  if (users++ === 0) {
+    plain = globalThis.setImmediate;
+    paced = Object.defineProperties(pace, Object.getOwnPropertyDescriptors(plain)) as typeof setImmediate;
+    globalThis.setImmediate = paced;
+  }
+  let mine = true;
+  return () => {
+    if (!mine) return;
+    mine = false;
+    // Somebody who came later and keeps what was there goes on through `pace`, which goes on working.
+    if (--users === 0 && globalThis.setImmediate === paced) globalThis.setImmediate = plain;
+  };
+}
