@@ -26,6 +26,8 @@ export interface AttentionCase extends AttentionShape {
 
 const SLOTS = 8;
 const SLOT_TOKENS = 1024;
+/** Factors within one binary order. */
+const PLACES = Array.from({ length: 8 }, (_, i) => 2 ** (i / 8));
 
 export class AttentionBench {
   readonly #device: Device;
@@ -212,8 +214,9 @@ export class AttentionBench {
   }
 
   /**
-   * Appends tokens to slots and returns the attention of each, with its float64 reference, and the reference for queries
-   * rounded to f16.
+   * Appends tokens to slots and returns the attention of each, with its float64 reference, and, where scores are large,
+   * what queries and keys rounded to f16 would make of it: at several places between two powers of two, for what a
+   * kernel has scaled is rounded elsewhere.
    */
   async step(
     slots: readonly number[],
@@ -222,7 +225,7 @@ export class AttentionBench {
   ): Promise<{
     out: Float32Array;
     expected: Float64Array;
-    expectedHalf: Float64Array;
+    expectedHalves: readonly Float64Array[];
     q: Float32Array;
     expectedQ: Float64Array;
     rows: number;
@@ -233,7 +236,10 @@ export class AttentionBench {
     const qkv = data ?? this.#draw(rows);
     const positions = slots.map((s) => this.context(s));
     const expected = new Float64Array(rows * heads * headDim);
-    const expectedHalf = new Float64Array(rows * heads * headDim);
+    // Only where scores are so large that it tells.
+    const expectedHalves = ((this.#case.spread ?? 1) > 1 ? PLACES : []).map(
+      (place) => [place, new Float64Array(rows * heads * headDim)] as const,
+    );
     const expectedQ = new Float64Array(rows * heads * headDim);
     let row = 0;
     slots.forEach((slot, s) => {
@@ -262,15 +268,16 @@ export class AttentionBench {
               softcap: this.#case.softcap ?? null,
             });
           expected.set(attend(q, keys), (row * heads + h) * headDim);
-          // Only where scores are so large that it tells.
-          if ((this.#case.spread ?? 1) > 1)
-            expectedHalf.set(
+          for (const [place, out] of expectedHalves) {
+            const round = (v: number): number => roundF16(v * place) / place;
+            out.set(
               attend(
-                q.map(roundF16),
-                keys.map((key) => key.map(roundF16)),
+                q.map(round),
+                keys.map((key) => key.map(round)),
               ),
               (row * heads + h) * headDim,
             );
+          }
         }
       }
     });
@@ -278,7 +285,7 @@ export class AttentionBench {
     await this.#program.submit(stepOf(lengths, positions, slots));
     const out = await this.#program.read(this.#tensors.out, rows);
     const q = await this.#program.read(this.#tensors.q, rows);
-    return { out, expected, expectedHalf, q, expectedQ, rows };
+    return { out, expected, expectedHalves: expectedHalves.map(([, values]) => values), q, expectedQ, rows };
   }
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */

@@ -24,15 +24,17 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
     const bench = await Bench.open(device, c, 3 + c.headDim + c.heads);
     try {
       for (const [slots, lengths] of steps) {
-        const { out, expected, expectedHalf, rows } = await bench.step(slots, lengths);
+        const { out, expected, expectedHalves, rows } = await bench.step(slots, lengths);
         const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
         const width = c.heads * c.headDim;
-        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row. How far it moves one is
-        // computed in float64; a kernel rounds what it has scaled before, so it is moved as far by another chance, and rows
-        // differ in it: the one that is moved most counts for all.
-        const halves = spec.kind === 'webgpu' && spec.precision === 'default' && (c.spread ?? 1) > 1;
-        const moved = halves ? worstRow(expectedHalf, expected, rows, width) : 0;
-        expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound + Math.SQRT2 * moved);
+        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row, by chance, and the rows of
+        // a step with a score where the soft cap bends far more than others. How far it moves the worst is computed in
+        // float64, for eight chances.
+        const halves = spec.kind === 'webgpu' && spec.precision === 'default';
+        const moved = halves ? expectedHalves.map((half) => worstRow(half, expected, rows, width)) : [];
+        expect(worstRow(out, expected, rows, width), where).toBeLessThan(
+          bound + Math.SQRT2 * Math.max(0, ...moved),
+        );
       }
     } finally {
       await bench.close();
