@@ -10,9 +10,10 @@ import { arenaWord, Bench, f16, normals, openDevice, relativeError } from './web
 
 const load = (path) => import(new URL(`../dist/device/${path}`, import.meta.url));
 const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
+const { bytesFits, bytesStage, itemScoreBytes } = await load('webgpu/kernels/attend-bytes.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
 const { prefillFits, prefillStage } = await load('webgpu/kernels/attend-prefill.js');
-const { kvLayout, kvTables, signedCodes } = await load('webgpu/kernels/kv-layout.js');
+const { kvLayout, kvTables, planarCodes } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { kvFormatName } = await load('kv.js');
 const { turboCodebook } = await load('turboquant/codebooks.js');
@@ -98,12 +99,16 @@ class Side {
   #codes(first) {
     const { format, place } = this;
     const { headDim } = place;
-    if (signedCodes(format)) {
+    if (planarCodes(format)) {
+      const { bits } = format;
       return count(headDim).map((d) => {
-        const w = this.word(first + (d >> 3));
-        const [p, e] = [(d & 7) >> 1, d & 1];
-        const m = (w >>> ((p >> 1) * 16 + (p & 1) * 6 + e * 3)) & 7;
-        return (w >>> (15 + 16 * e - p)) & 1 ? 7 - m : 8 + m;
+        const length = Math.min(32, headDim - (d & ~31));
+        let code = 0;
+        for (let b = 0; b < bits; b++) {
+          const at = (d & ~31) * bits + b * length + (d & 31);
+          code |= ((this.word(first + (at >> 5)) >>> (at & 31)) & 1) << b;
+        }
+        return code;
       });
     }
     const { bits } = format;
@@ -255,6 +260,7 @@ function buffersOf(c, q) {
     out: bench.buffer(c.rows * heads * headDim * 4),
     scratchSums: bench.buffer(c.items * heads * headDim * 4),
     scratchTops: bench.buffer(c.items * heads * 8),
+    scratchScores: bench.buffer(c.items * itemScoreBytes(c.shape)),
   };
 }
 
@@ -308,12 +314,21 @@ function reference(c, keys, values, q, row, head, sequence = row) {
   return out.map((x) => x / total);
 }
 
-const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, ...config });
+const found = features.matrices.find((x) => x.component === 'i8' && x.M === 16 && x.N === 16 && x.K === 32);
+const matrix = found && { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' };
+const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, matrix, ...config });
+/** The kernel of a config: on matrices of bytes if it says how many keys are staged. */
+const isBytes = (config) => config.keyTokens !== undefined;
+const fits = (shape, config) =>
+  isBytes(config)
+    ? found !== undefined && bytesFits(shape, configOf(config), features.workgroupBytes)
+    : decodeFits(shape, configOf(config), features.workgroupBytes);
+const stageOf = (shape, config) => (isBytes(config) ? bytesStage : decodeStage)(shape, configOf(config));
 const label = (c) =>
   Object.entries(c)
     .map(
       ([k, v]) =>
-        `${{ threads: 't', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd' }[k] ?? k}${v === true ? '' : v}`,
+        `${{ threads: 't', keyTokens: 'bytes k', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd' }[k] ?? k}${v === true ? '' : v}`,
     )
     .join(' ');
 
@@ -326,7 +341,7 @@ async function check(shape, positions, config, sharp, slices = 4) {
     config: label(config),
   };
   try {
-    if (!decodeFits(c.shape, configOf(config), features.workgroupBytes)) {
+    if (!fits(c.shape, config)) {
       row.skipped = true;
       report.checks.push(row);
       return;
@@ -336,7 +351,7 @@ async function check(shape, positions, config, sharp, slices = 4) {
     const { plain, given } = queriesOf(c, sharp);
     const buffers = buffersOf(c, given);
     const all = { ...buffers, keys: keys.buffer, values: values.buffer };
-    const stages = [decodeStage(c.shape, configOf(config)), reduceStage(c.shape, slices)];
+    const stages = [stageOf(c.shape, config), reduceStage(c.shape, slices)];
     const launches = [];
     for (const stage of stages) launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
     bench.run(launches);
@@ -383,7 +398,23 @@ if (only.includes('check')) {
   ];
   const context = quick ? [70, 5] : [700, 255, 256];
   const config = { threads: 64, unroll: 4, valueUnroll: 4 };
-  for (const [key, value] of pairs) {
+  const bytes = pairs.filter((p) =>
+    p.every((f) => f.kind === 'affine' || (f.kind === 'turboquant' && f.bits < 8)),
+  );
+  for (const [key, value] of [...bytes, [affine(2), affine(2)], [turbo(2), turbo(2)]].slice(
+    ...option('--pairs', '0,99').split(',').map(Number),
+  ))
+    for (const more of [{ keyTokens: 16 }, { keyTokens: 32 }].slice(
+      ...option('--configs', '0,99').split(',').map(Number),
+    ))
+      for (const shape of [
+        shapeOf(8, 2, 128, key, value),
+        shapeOf(6, 2, 128, key, value, { window: 300 }),
+        shapeOf(4, 4, 128, key, value, { softcap: 2 }),
+      ])
+        for (const sharp of quick ? [2] : [2, 8])
+          await check(shape, quick ? [600, 5] : [1500, 700, 255, 256, 1], more, sharp);
+  for (const [key, value] of args.includes('--bytes') ? [] : pairs) {
     await check(shapeOf(8, 2, 128, key, value), context, config, 2);
     if (quick) continue;
     await check(shapeOf(8, 2, 128, key, value), context, config, 8);
@@ -392,7 +423,7 @@ if (only.includes('check')) {
     await check(shapeOf(4, 2, 64, key, value), context, config, 2);
     await check(shapeOf(3, 3, 256, key, value), context, config, 2);
   }
-  for (const [key, value] of pairs.slice(0, 6)) {
+  for (const [key, value] of args.includes('--bytes') ? [] : pairs.slice(0, 6)) {
     await check(shapeOf(14, 2, 128, key, value), context, config, 2);
     await check(shapeOf(8, 2, 128, key, value, { window: 100 }), context, config, 2);
     if (quick) continue;
@@ -467,11 +498,12 @@ function clocks() {
 
 // --- time
 
-const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 5000, samples: 5, warmMs: 50 };
+const slicesAll = args.includes('--slices');
+const timing = quick ? { targetUs: 300, samples: 1 } : { targetUs: 5000, samples: 5, warmMs: 150 };
 /** Bytes that launches go round through, so that none finds the cache of the one before. */
 const ROUND = quick ? 2 ** 22 : 400 * 2 ** 20;
 
-async function timeCase(name, shape, positions, configs, reduces = [4]) {
+async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
   const pools = [];
   const made = new Map();
   let best = null;
@@ -484,7 +516,7 @@ async function timeCase(name, shape, positions, configs, reduces = [4]) {
       c.buffers = buffersOf(c, queriesOf(c, 1).given);
       made.set(split, c);
     }
-    if (!decodeFits(c.shape, configOf(config), features.workgroupBytes)) continue;
+    if (!fits(c.shape, config)) continue;
     if (pools.length === 0) {
       const size = kvLayout(shape.key, c.place).bytes + kvLayout(shape.value, c.place).bytes;
       for (let i = 0; i < Math.min(16, Math.max(1, Math.ceil(ROUND / size))); i++)
@@ -501,13 +533,14 @@ async function timeCase(name, shape, positions, configs, reduces = [4]) {
       return 4 * (l.words * kvHeads + l.groups * l.metaHeads);
     };
     const bytes = tokens * (tokenBytes(shape.key) + tokenBytes(shape.value));
-    for (const slices of reduces) {
+    let alone;
+    for (const slices of isBytes(config) || slicesAll ? reduces : reduces.slice(0, 1)) {
       const row = { name, config: label(config), slices };
       try {
-        const first = await bench.compile(text(decodeStage(c.shape, configOf(config)), c.facts));
+        const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
         const second = await bench.compile(text(reduceStage(c.shape, slices), c.facts));
         const on = (kernel) => pools.map((p) => bench.launch(kernel, { ...c.buffers, ...p }));
-        const alone = await bench.time(on(first), timing);
+        alone ??= await bench.time(on(first), timing);
         const a = on(first);
         const b = on(second);
         const both = await bench.time(
@@ -543,32 +576,21 @@ const formats = {
   f16: [F16, F16],
   affine8: [affine(8), affine(8)],
   affine4: [affine(4), affine(4)],
+  turbo4: [turbo(4), turbo(4)],
   'turbo3.5': [turbo(3), turbo(4)],
 };
 const model = quick ? [4, 2, 64] : [32, 8, 128];
-const common = [
-  { threads: 64, unroll: 4, valueUnroll: 8 },
-  { threads: 128, unroll: 4, valueUnroll: 8 },
-  { threads: 128, unroll: 2, valueUnroll: 4 },
-  { threads: 256, unroll: 2, valueUnroll: 4 },
-  { threads: 128, unroll: 4, valueUnroll: 8, split: 512 },
-];
+const common = [{ threads: 128, unroll: 4, valueUnroll: 8, split: 512 }];
+const onBytes = [{ keyTokens: 16 }, { keyTokens: 32 }];
 const own = {
-  f16: [{ threads: 64, unroll: 4, valueUnroll: 4 }],
-  affine8: [
-    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16 },
-    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16, dot: false },
-    { threads: 128, unroll: 2, valueUnroll: 8, valueDims: 8 },
+  f16: [
+    { threads: 64, unroll: 4, valueUnroll: 4 },
+    { threads: 128, unroll: 4, valueUnroll: 8 },
   ],
-  affine4: [
-    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16 },
-    { threads: 128, unroll: 4, valueUnroll: 8, keyDims: 16, dot: false },
-    { threads: 128, unroll: 2, valueUnroll: 8, valueDims: 8 },
-  ],
-  'turbo3.5': [
-    { threads: 128, unroll: 2, valueUnroll: 8, keyDims: 32, valueDims: 8 },
-    { threads: 64, unroll: 2, valueUnroll: 8, keyDims: 64, valueDims: 8 },
-  ],
+  affine8: onBytes,
+  affine4: onBytes,
+  turbo4: onBytes,
+  'turbo3.5': onBytes,
 };
 const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
 if (only.includes('time')) {
@@ -590,7 +612,7 @@ if (only.includes('time')) {
       if (best !== null) bests.push({ ...best, format: name, rows });
     }
   }
-  if (!quick)
+  if (!quick && args.includes('--one'))
     for (const [rows, context] of [
       [1, 4096],
       [1, 20000],
@@ -600,7 +622,12 @@ if (only.includes('time')) {
           `${name} ${rows} × ${context}`,
           shapeOf(...model, key, value),
           rowsAt(rows, context),
-          common.filter((c) => c.unroll !== 4 || c.threads === 64),
+          [
+            { threads: 256, unroll: 2, valueUnroll: 4 },
+            { threads: 64, unroll: 4, valueUnroll: name === 'f16' ? 4 : 8 },
+            ...(name === 'f16' ? [] : onBytes.slice(0, 1)),
+          ],
+          [4],
         );
   await measureRead('after');
   console.log('\nbest');

@@ -4,9 +4,24 @@
  * the index arithmetic of such a kernel anywhere.
  */
 
-/** The rewritten WGSL. Matrices are `size × size`; tile arrays may hold scalars or vec4s, both f32. */
+/** A kernel of halves as one of f32: eight halves to a vector stay so in memory, everything else is f32. */
+function widenHalves(wgsl: string): string {
+  return wgsl
+    .replace('enable f16;', '')
+    .replace(/bitcast<vec2<u32>>\(/g, 'pack_four_halves(')
+    .replace(/bitcast<u32>\(/g, 'pack2x16float(')
+    .replace(/bitcast<vec2<f16>>\(/g, 'unpack2x16float(')
+    .replace(/<f16>/g, '<f32>')
+    .replace(/\bf16\(/g, 'f32(')
+    .replace(/(\d)h\b/g, '$1')
+    .concat(
+      '\nfn pack_four_halves(v: vec4<f32>) -> vec2<u32> { return vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)); }',
+    );
+}
+
+/** The rewritten WGSL. Matrices are `size × size`; tile arrays hold scalars or vec4s of f32, or eight halves. */
 export function emulateMatrices(wgsl: string, size: number): string {
-  let text = wgsl
+  let text = (wgsl.includes('enable f16;') ? widenHalves(wgsl) : wgsl)
     .replace('enable chromium_experimental_subgroup_matrix;', '')
     .replace('diagnostic(off, chromium.subgroup_matrix_uniformity);', '')
     .replace('enable subgroups;', '')
@@ -15,18 +30,22 @@ export function emulateMatrices(wgsl: string, size: number): string {
   const floats = size * size;
   text = text.replace(/alias (\w+) = subgroup_matrix_\w+<[^>]*>;/g, `alias $1 = array<f32, ${floats}>;`);
   const arrays = new Map<string, string>();
-  for (const m of text.matchAll(/var<(workgroup|storage, \w+)> (\w+): array<(f32|vec4<f32>)/g))
+  for (const m of text.matchAll(/var<(workgroup|storage, \w+)> (\w+): array<(f32|vec4<f32>|vec4<u32>)/g))
     arrays.set(m[2]!, m[3]!);
   const helpers = new Map<string, string>();
   text = text.replace(
     /subgroupMatrixLoad<(\w+), (row|col)_major>\(&(\w+), /g,
     (_, type: string, major: string, name: string) => {
-      const vec = arrays.get(name) === 'vec4<f32>';
-      const at =
-        major === 'row' ? `i * stride${vec ? ' * 4u' : ''} + j` : `j * stride${vec ? ' * 4u' : ''} + i`;
-      const value = vec
-        ? `${name}[(offset * 4u + ${at}) / 4u][(offset * 4u + ${at}) % 4u]`
-        : `${name}[offset + ${at}]`;
+      const kind = arrays.get(name);
+      const wide = kind === 'vec4<u32>' ? ' * 8u' : kind === 'vec4<f32>' ? ' * 4u' : '';
+      const at = major === 'row' ? `i * stride${wide} + j` : `j * stride${wide} + i`;
+      const e = `(offset${wide} + ${at})`;
+      const value =
+        kind === 'vec4<u32>'
+          ? `unpack2x16float(${name}[${e} / 8u][${e} % 8u / 2u])[${e} % 2u]`
+          : kind === 'vec4<f32>'
+            ? `${name}[${e} / 4u][${e} % 4u]`
+            : `${name}[${e}]`;
       const fn = `load_${type}_${major}_${name}`;
       helpers.set(
         fn,

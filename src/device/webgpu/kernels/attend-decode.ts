@@ -15,22 +15,14 @@
  * partial sums of values that of the weights.
  */
 
-import { type AffineKv, affineGroups, type KvFormat } from '../../kv.js';
+import { type AffineKv, affineGroups, type KvFormat, type TurboKv } from '../../kv.js';
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { LOWEST } from './attend-reduce.js';
-import {
-  bookCopies,
-  bookEntries,
-  bookScale,
-  byteCentre,
-  centreOf,
-  fillBook,
-  unpackBytes,
-  unpackPairs,
-} from './attend-unpack.js';
+import { bookCopies, bookEntries, centreOf, fillBook, unpackPairs } from './attend-unpack.js';
 import type { KvSideSpec } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
@@ -51,7 +43,7 @@ export interface DecodeConfig {
   readonly ahead?: boolean;
   /** The device has f16: codes become floats by way of halves. */
   readonly f16?: boolean;
-  /** Affine keys are multiplied as bytes, four at once; true if omitted. */
+  /** Keys are multiplied as bytes where they can, four at once; true if omitted. */
   readonly dot?: boolean;
 }
 
@@ -81,13 +73,14 @@ const widthOf = (words: number, laneWords: number): 1 | 2 | 4 =>
 /** The fewest dims whose codes fill whole words. */
 function leastDims(format: KvFormat): number {
   if (format.kind === 'float') return 4;
+  if (format.kind === 'turboquant') return format.bits === 8 ? 4 : 32;
   return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
 }
 
 function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
   const { key, value, headDim } = shape;
   const group = shape.heads / shape.kvHeads;
-  const dot = key.kind === 'affine' && config.dot !== false;
+  const dot = hasBytes(key) && config.dot !== false;
   const keyDims =
     config.keyDims ??
     (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
@@ -98,7 +91,7 @@ function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
   const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
   const parts = config.threads / Math.max(valueLanes, config.subgroupSize);
   const books = [key, value].reduce(
-    (sum, f) => sum + bookEntries(f) * bookCopies(f, config.subgroupSize) * 4,
+    (sum, f) => sum + bookEntries(f) * bookCopies(config.subgroupSize) * 4,
     0,
   );
   const bytes =
@@ -134,7 +127,7 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
     if (!Number.isInteger(words)) return false;
     if (format.kind === 'affine' && (format.groupSize % dims !== 0 || headDim % format.groupSize !== 0))
       return false;
-    return format.kind === 'float' || format.bits !== 3 || dims % 32 === 0;
+    return format.kind === 'float' || dims % leastDims(format) === 0;
   };
   return (
     whole(sideOf('keys', shape), keyDims) &&
@@ -206,7 +199,7 @@ export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
     width === 1 ? `${name}[${at}]` : `${name}[(${at}) >> ${width / 2}u][(${at}) & ${width - 1}u]`;
   const register = (prefix: string, width: 1 | 2 | 4, i: number): string =>
     width === 1 ? `${prefix}_${i}` : `${prefix}_${Math.floor(i / width)}.${'xyzw'[i % width]}`;
-  const copies = { keys: bookCopies(keyFormat, lanes), values: bookCopies(valueFormat, lanes) };
+  const copies = bookCopies(lanes);
   /** Scores, then weights, `[split, group]`: those of a token lie together. Then sums, `[parts, group, headDim]`. */
   const vec = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
   const cellType = vec === 1 ? 'f32' : `vec${vec}<f32>`;
@@ -236,7 +229,7 @@ var<workgroup> offsets: array<f32, ${group * valueGroups}>;`);
   }
   for (const { name, format } of [keys, values]) {
     if (bookEntries(format) > 0)
-      emit(`var<workgroup> ${name}_pairs: array<u32, ${bookEntries(format) * copies[name]}>;`);
+      emit(`var<workgroup> ${name}_book: array<f32, ${bookEntries(format) * copies}>;`);
   }
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
@@ -264,17 +257,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   );
   for (const side of [keys, values]) {
     const { name, format, layout } = side;
-    if (format.kind !== 'turboquant') continue;
+    if (format.kind !== 'turboquant' || bookEntries(format) === 0) continue;
     const { centroids } = tableOffsets(format.bits, headDim);
     const width = name === 'keys' ? keyWidth : valueWidth;
     emit(
       fillBook(
         name,
         format,
-        copies[name],
+        copies,
         threads,
-        (i) =>
-          `${f32Literal(bookScale(format, headDim))} * bitcast<f32>(${wordAt(name, width, `${layout.tablesAt + centroids}u + ${i}`)})`,
+        (i) => `bitcast<f32>(${wordAt(name, width, `${layout.tablesAt + centroids}u + ${i}`)})`,
       ),
     );
   }
@@ -286,9 +278,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   const queryAt = (g: number, i: number): string =>
     `(item.x * ${heads}u + kv * ${group}u + ${g}u) * ${headDim / 4}u + (kl + ${Math.floor(i / pieceVectors) * keyLanes}u) * ${pieceVectors}u + ${i % pieceVectors}u`;
   const keyPairs = (prefix: string) =>
-    unpackPairs('keys', keyFormat, keyDims, copies.keys, (i) => register(prefix, keyWidth, i));
-  const order = keyPairs('k');
-  if (dot && keyFormat.kind === 'affine') integerQueries(keyFormat);
+    unpackPairs('keys', keyFormat, headDim, keyDims, copies, (i) => register(prefix, keyWidth, i));
+  const order = keyPairs('k').pairs;
+  if (dot && hasBytes(keyFormat)) integerQueries(keyFormat);
   for (const g of count(group)) {
     if (dot) continue;
     for (const i of count(keyDims / 4)) emit(`  let r${g}_${i} = q[${queryAt(g, i)}];`);
@@ -305,7 +297,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     }
   }
   /** Queries as two planes of bytes, made by the workgroup together and taken into registers by each thread. */
-  function integerQueries(format: AffineKv): void {
+  function integerQueries(format: AffineKv | TurboKv): void {
     const vectors = headDim / 4;
     for (let g0 = 0; g0 < group; g0 += subs) {
       emit(`  {
@@ -319,7 +311,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (lane == 0u) { peaks[g] = peak; }
   }`);
     }
-    const fields = format.bits === 4 ? 2 : format.bits === 2 ? 4 : 1;
+    const { words: pattern } = bytesText(format, headDim, keyDims, 'x', () => '0u');
+    const fields = pattern[0]!.dims[1] - pattern[0]!.dims[0];
     const pieces = keyDims / 4;
     const words = group * vectors;
     const dim = (k: number): string => `integers[(d + ${k * fields}u) / 4u][(d + ${k * fields}u) % 4u]`;
@@ -392,10 +385,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
   for (const e of count(each)) {
     emit(`  let head${e} = ${first} + ${e}u;`);
-    const book = f32Literal(shape.scale / bookScale(keyFormat, headDim));
+    const unit = shape.scale * byteUnit(keyFormat, headDim);
     if (dot) {
-      emit(`  let end${e} = peaks[min(head${e}, ${group - 1}u)] * ${f32Literal(shape.scale / QUERY_MOST)};`);
-    } else emit(`  let end${e} = ${book};`);
+      emit(`  let end${e} = peaks[min(head${e}, ${group - 1}u)] * ${f32Literal(unit / QUERY_MOST)};`);
+    } else emit(`  let end${e} = ${f32Literal(unit)};`);
   }
   emit('  workgroupBarrier();');
 
@@ -470,7 +463,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     declareKeys('nextk');
     loadKeys('k', '0u');
   }
-  if (bookEntries(keyFormat) > 0) emit(`  let copy = lane % ${copies.keys}u;`);
+  if (bookEntries(keyFormat) > 0) emit(`  let copy = lane % ${copies}u;`);
   const keyStride = keysAtOnce * unroll;
   emit(`  for (var base = 0u; base < ${split}u; base += ${keyStride}u) {`);
   emit(`    if (base > reach) { break; }`);
@@ -479,25 +472,33 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (const u of count(unroll)) {
     emit('  {');
     emit(`    let c = base + ${u * keysAtOnce}u + lid / ${keyLanes}u;`);
-    if (dot && keyFormat.kind === 'affine') {
+    if (dot && hasBytes(keyFormat)) {
       for (const g of count(padded)) emit(`    var s${g} = 0;${g < group ? ` var l${g} = 0;` : ''}`);
-      unpackBytes(keyFormat, keyDims, (i) => register(`k${u}`, keyWidth, i)).forEach(({ value }, b) => {
-        emit(`    let e${b} = ${value};`);
+      const made = bytesText(keyFormat, headDim, keyDims, 'e', (i) => register(`k${u}`, keyWidth, i));
+      emit(made.text);
+      made.words.forEach(({ name }, b) => {
         for (const g of count(group))
-          emit(`    s${g} += dot4I8Packed(e${b}, qh${g}_${b}); l${g} += dot4I8Packed(e${b}, ql${g}_${b});`);
+          emit(
+            `    s${g} += dot4I8Packed(${name}, qh${g}_${b}); l${g} += dot4I8Packed(${name}, ql${g}_${b});`,
+          );
       });
       for (const g of count(group)) emit(`    s${g} = s${g} * 256 + l${g};`);
     } else {
       for (const g of count(padded)) emit(`    var s${g} = 0.0;`);
       for (const g of count(group)) emit(`    var t${g} = vec2<f32>();`);
-      keyPairs(`k${u}`).forEach(({ value }, p) => {
+      const made = keyPairs(`k${u}`);
+      emit(made.text);
+      made.pairs.forEach(({ value }, p) => {
         emit(`    let e${p} = vec2<f32>(${value});`);
         for (const g of count(group)) emit(`    t${g} = fma(e${p}, q${g}_${p}, t${g});`);
       });
       for (const g of count(group)) emit(`    s${g} = t${g}.x + t${g}.y;`);
     }
-    let live = halve('s', inner, padded);
-    const name = keyFormat.kind === 'affine' ? 'x' : 's';
+    if (dot && keyFormat.kind === 'turboquant')
+      for (const g of count(padded)) emit(`    var x${g} = f32(s${g});`);
+    const summed = dot && keyFormat.kind === 'turboquant' ? 'x' : 's';
+    let live = halve(summed, inner, padded);
+    const name = keyFormat.kind === 'affine' ? 'x' : summed;
     if (keyFormat.kind === 'affine') {
       emit(`    let affine = unpack2x16float(km${u});`);
       emit(
@@ -583,13 +584,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit('  workgroupBarrier();');
 
   const valuePairs = (prefix: string) =>
-    unpackPairs('values', valueFormat, valueDims, copies.values, (i) => register(prefix, valueWidth, i));
-  const valueOrder = valuePairs('v');
+    unpackPairs('values', valueFormat, headDim, valueDims, copies, (i) => register(prefix, valueWidth, i));
+  const valueOrder = valuePairs('v').pairs;
   for (const g of count(group)) for (const p of count(valueDims / 2)) emit(`  var a${g}_${p} = vec2<f32>();`);
   if (ahead) declareValues('nextv');
   const apart = valueGroups > 1;
   if (apart) emit(`  let group_at = lid % ${valueLanes}u / ${headDim / valueGroups / valueDims}u;`);
-  if (bookEntries(valueFormat) > 0) emit(`  let copy = lane % ${copies.values}u;`);
+  if (bookEntries(valueFormat) > 0) emit(`  let copy = lane % ${copies}u;`);
   const valueStride = valuesAtOnce * valueUnroll;
   emit(`  for (var base = 0u; base < ${split}u; base += ${valueStride}u) {`);
   emit('    if (base > reach) { break; }');
@@ -602,7 +603,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       emit(`    let w${i} = cells[c * ${group / vec}u + ${i}u]${apart ? ' * scale' : ''};`);
     const weight = (g: number): string =>
       vec === 1 ? `w${g}` : `w${Math.floor(g / vec)}.${'xyzw'[g % vec]}`;
-    valuePairs(`v${u}`).forEach(({ value }, p) => {
+    const made = valuePairs(`v${u}`);
+    emit(made.text);
+    made.pairs.forEach(({ value }, p) => {
       emit(`    let e${p} = vec2<f32>(${value});`);
       for (const g of count(group)) emit(`    a${g}_${p} = fma(vec2<f32>(${weight(g)}), e${p}, a${g}_${p});`);
     });
@@ -638,11 +641,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     for (const d of count(own)) emit(`  ${scalar(`part_at + ${g * headDim + d}u`)} = o${g}_${d};`);
   emit('  workgroupBarrier();');
   emit(`  for (var i = lid; i < ${group * headDim}u; i += ${threads}u) {`);
-  const book = bookScale(valueFormat, headDim);
+  const unit = byteUnit(valueFormat, headDim);
   const total = count(partGroups)
     .map((s) => scalar(`${s * group * headDim}u + i`))
     .join(' + ');
-  emit(`    var value = ${book === 1 ? total : `(${total}) * ${f32Literal(1 / book)}`};`);
+  emit(`    var value = ${unit === 1 ? total : `(${total}) * ${f32Literal(unit)}`};`);
   if (valueFormat.kind === 'affine') {
     emit(`    value += offsets[i % ${headDim}u / ${headDim / valueGroups}u * ${group}u + i / ${headDim}u];`);
   }

@@ -1,9 +1,10 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
-import { kvFormatName } from '../../kv.js';
+import { type KvFormat, kvFormatName } from '../../kv.js';
 import type { Capabilities, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { type BytesConfig, bytesFits, bytesStage, itemScoreBytes } from './attend-bytes.js';
 import { type DecodeConfig, decodeFits, decodeStage } from './attend-decode.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
 import { type PrefillConfig, planPrefill, prefillFits, prefillStage } from './attend-prefill.js';
@@ -86,8 +87,30 @@ function configsOf(capabilities: Capabilities, shape: AttendShape, splits = 1): 
   return bands.map((band, i) => ({ ...band, config: tuned.decode(shape, splits, i) ?? band.config }));
 }
 
+/**
+ * Workgroups, (item, KV head), from which on codes meet integers on matrices of bytes, and the bits that codes may have:
+ * with more, and with codebooks, the other kernel is as fast or faster. Measured on an H200.
+ */
+const BYTES_WORKGROUPS = 1200;
+const BYTES_BITS = 4;
+const fewBits = (format: KvFormat): boolean => format.kind === 'affine' && format.bits <= BYTES_BITS;
+
+function bytesConfig(capabilities: Capabilities, shape: AttendShape): BytesConfig | null {
+  const matrix = capabilities.matrices.find(
+    (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 16 && m.k === 32,
+  );
+  const lanes = fixedLanes(capabilities);
+  if (matrix === undefined || lanes === 0 || !fewBits(shape.key) || !fewBits(shape.value)) return null;
+  const config: BytesConfig = { matrix, subgroupSize: lanes, keyTokens: 16 };
+  const fits =
+    bytesFits(shape, config, capabilities.workgroupBytes) &&
+    shape.maxItems * itemScoreBytes(shape) <= capabilities.bindingBytes;
+  return fits ? config : null;
+}
+
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */
 export function wideItemsFrom(capabilities: Capabilities, shape: AttendShape): number {
+  if (bytesConfig(capabilities, shape) !== null) return Number.POSITIVE_INFINITY;
   const has =
     configsOf(capabilities, shape).length > 0 && configsOf(capabilities, shape, WIDE_SPLITS).length > 0;
   return has ? Math.ceil(WIDE_WORKGROUPS / shape.kvHeads) : Number.POSITIVE_INFINITY;
@@ -98,22 +121,31 @@ const decode: Variant<AttendShape> = {
   name: 'decode-items',
   supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
   build: (capabilities, shape) => {
-    const stages = [1, WIDE_SPLITS].flatMap((splits) => {
+    const bytes = bytesConfig(capabilities, shape);
+    const most = bytes === null ? Number.POSITIVE_INFINITY : BYTES_WORKGROUPS;
+    /** The stage for so many workgroups, of items so wide. */
+    const within = (stage: Stage, splits: number, from: number, below: number): Stage => ({
+      ...stage,
+      workgroups: (facts, out) => {
+        const count = facts.items * shape.kvHeads;
+        if (facts.itemSplits === splits && count >= from && count < below) stage.workgroups(facts, out);
+        else out[0] = 0;
+      },
+    });
+    const stages = (bytes === null ? [1, WIDE_SPLITS] : [1]).flatMap((splits) => {
       const configs = configsOf(capabilities, shape, splits);
-      return configs.map(({ config }, i): Stage => {
-        const stage = decodeStage(shape, config);
+      return configs.flatMap(({ config }, i): Stage[] => {
         const from = i === 0 ? 0 : configs[i - 1]!.below;
         const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
-        return {
-          ...stage,
-          workgroups: (facts, out) => {
-            const count = facts.items * shape.kvHeads;
-            if (facts.itemSplits === splits && count >= from && count < below) stage.workgroups(facts, out);
-            else out[0] = 0;
-          },
-        };
+        if (from >= most) return [];
+        return [within(decodeStage(shape, config), splits, from, Math.min(below, most))];
       });
     });
+    if (bytes !== null)
+      return {
+        stages: [...stages, within(bytesStage(shape, bytes), 1, most, Number.POSITIVE_INFINITY)],
+        scratch: { scratchScores: shape.maxItems * itemScoreBytes(shape) },
+      };
     return { stages };
   },
 };

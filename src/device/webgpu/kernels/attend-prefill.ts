@@ -17,14 +17,15 @@
  * Measured on an H200 against queries loaded again for every tile, V turned in staging and scalar staging: all slower.
  */
 
-import type { KvFormat } from '../../kv.js';
+import type { AffineKv, KvFormat } from '../../kv.js';
 import type { Binding, MatrixConfig, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { partBindings, partText } from './attend-parts.js';
+import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { LOWEST } from './attend-reduce.js';
-import { cacheType, type ReaderText, readerText } from './kv-format.js';
+import { cacheType, type KvSideSpec, type ReaderText, readerText } from './kv-format.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 
@@ -38,9 +39,21 @@ export interface PrefillConfig {
   readonly workgroupBytes: number;
 }
 
-/** Floats are fetched in pieces of eight halves; codes word by word. */
-const typeOf = (format: KvFormat): string =>
-  format.kind === 'float' ? 'array<vec4<u32>>' : cacheType(format);
+/** Dims of a piece of codes. */
+const CODES = 32;
+
+/** Floats are fetched in pieces of eight halves; codes in pieces of CODES, or word by word where they are not bytes. */
+function typeOf(format: KvFormat, coded: KvSideSpec | null): string {
+  if (format.kind === 'float') return 'array<vec4<u32>>';
+  const width = coded === null ? 1 : widthOf(coded);
+  return width === 1 ? cacheType(format) : `array<vec${width}<u32>>`;
+}
+
+/** Words of codes in a load. */
+function widthOf({ layout, headDim }: KvSideSpec): 1 | 2 | 4 {
+  const words = (layout.words * CODES) / headDim;
+  return words % 4 === 0 ? 4 : words % 2 === 0 ? 2 : 1;
+}
 
 export interface PrefillPlan {
   readonly component: 'f16' | 'f32';
@@ -98,6 +111,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&
     headDim % 8 === 0 &&
+    (matrix.component === 'f32' || (matrix.n % 8 === 0 && matrix.k % 8 === 0)) &&
     headDim % matrix.k === 0 &&
     headDim % keys === 0 &&
     headDim % matrix.n === 0 &&
@@ -111,10 +125,23 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   );
 }
 
-/** How codes are read; null for f16. */
-function readerOf(shape: AttendShape, name: 'keys' | 'values'): ReaderText | null {
+/** Codes that are fetched a tile ahead, as floats are, and made halves 32 at a time. */
+function piecesOf(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'values'): KvSideSpec | null {
   const side = sideOf(name, shape);
-  if (side.format.kind === 'float') return null;
+  const { component, subs } = planPrefill(shape, c);
+  const each = (c.keys * shape.headDim) / CODES / (subs * c.subgroupSize);
+  const { format } = side;
+  const whole =
+    hasBytes(format) &&
+    (format.kind !== 'affine' || shape.headDim % format.groupSize === 0) &&
+    shape.headDim % CODES === 0;
+  return whole && component === 'f16' && each >= 1 && Number.isInteger(each) ? side : null;
+}
+
+/** How other codes are read; null for f16 and for those. */
+function readerOf(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'values'): ReaderText | null {
+  const side = sideOf(name, shape);
+  if (side.format.kind === 'float' || piecesOf(shape, c, name) !== null) return null;
   const { metaAt, tablesAt } = side.layout;
   return readerText(side, {
     kvHeads: `${shape.kvHeads}u`,
@@ -137,17 +164,19 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   );
   const threads = subs * lanes;
   const quad = `vec4<${component}>`;
+  const readers = { keys: readerOf(shape, c, 'keys'), values: readerOf(shape, c, 'values') };
+  const coded = { keys: piecesOf(shape, c, 'keys'), values: piecesOf(shape, c, 'values') };
   const bindings: Binding[] = [
     STEP_BINDING,
-    { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
-    { name: 'keys', access: 'read', type: typeOf(shape.key) },
-    { name: 'values', access: 'read', type: typeOf(shape.value) },
+    { name: 'q', access: 'read', type: coded.keys === null ? 'array<vec4<f32>>' : 'array<f32>' },
+    { name: 'keys', access: 'read', type: typeOf(shape.key, coded.keys) },
+    { name: 'values', access: 'read', type: typeOf(shape.value, coded.values) },
     { name: 'tables', access: 'read', type: 'array<u32>' },
     ...(parts
       ? partBindings('read_write')
       : [{ name: 'out', access: 'read_write', type: 'array<f32>' } as const]),
   ];
-  const readers = { keys: readerOf(shape, 'keys'), values: readerOf(shape, 'values') };
+  const sides = [coded.keys, coded.values].flatMap((side) => (side === null ? [] : [side]));
   const bases = { keys: shape.rows.keyBase, values: shape.rows.valueBase };
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
@@ -155,6 +184,8 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
     lines.push(text);
   };
   const dims = headDim / matrix.n;
+  /** Elements of a vector of what is staged: 16 bytes. */
+  const unit = component === 'f16' ? 8 : 4;
   const pieces = (keys * headDim) / 8;
   const perThread = Math.ceil(pieces / threads);
   const ownKeys = threads <= rows ? keys : keys / (threads / rows);
@@ -168,8 +199,95 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   /** A position that some row here sees: `t`, or the nearest to it. What lies before may be another sequence's by now. */
   const seenAt = (t: string): string =>
     window === null ? `min(${t}, last)` : `clamp(${t}, low_first, last)`;
+  /** Codes in pieces: how many a thread takes, and the order in which their dims are staged. */
+  const turns = (keys * headDim) / CODES / threads;
+
+  const pieceOf = (i: number): string => `let u = lid + ${i * threads}u;`;
+  /** Neighbours take a dim of 32 of neighbouring positions each, so that they store to banks of their own. */
+  const tokenOf = `u % ${keys}u`;
+  const runOf = (side: KvSideSpec): number => {
+    const { words } = bytesText(side.format as AffineKv, headDim, CODES, 'x', () => '0u');
+    return words[0]!.dims[1] - words[0]!.dims[0];
+  };
+  /** The dim that column `at` of a staged vector holds. */
+  const dimOf = (name: 'keys' | 'values', at: string): string => {
+    const side = coded[name];
+    if (side === null) return at;
+    const run = runOf(side);
+    const w = `(${at}) % ${CODES}u / 4u`;
+    const e = `((((${at}) & 1u) << 1u) | (((${at}) >> 1u) & 1u))`;
+    return `((${at}) / ${CODES}u * ${CODES}u + ${w} / ${run}u * ${4 * run}u + ${w} % ${run}u + ${e} * ${run}u)`;
+  };
+  const fetchCodes = (side: KvSideSpec<'keys' | 'values'>, base: string): void => {
+    const { layout, format } = side;
+    const words = (layout.words * CODES) / headDim;
+    for (const i of count(turns)) {
+      emit(
+        `  { ${pieceOf(i)} let t = ${seenAt(`${base} + ${tokenOf}`)}; let part = u / ${keys}u; let from_block = ${block(side.name, 't')};`,
+      );
+      emit(
+        `    let vector = (from_block * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u; let a = vector * ${layout.words}u + part * ${words}u;`,
+      );
+      const width = widthOf(side);
+      for (const w of count(words / width))
+        emit(`    ${side.name}_code${i}_${w} = ${side.name}[a / ${width}u + ${w}u];`);
+      const at =
+        format.kind === 'affine'
+          ? `${layout.metaAt}u + vector * ${layout.groups}u + part / ${format.groupSize / CODES}u`
+          : `${layout.metaAt}u + (from_block * ${layout.metaHeads}u + kv / 2u) * ${blockTokens}u + t % ${blockTokens}u`;
+      emit(
+        `    let at = ${at}; ${side.name}_meta${i} = ${side.name}${width === 1 ? '[at]' : `[at / ${width}u][at % ${width}u]`}; }`,
+      );
+    }
+  };
+  /**
+   * Bytes become halves by their bits: 0x6400 is 1024, and counts from there. One rounding each, as if by f32: a norm
+   * is given as a half and what is left of it.
+   */
+  const stageCodes = (side: KvSideSpec): void => {
+    const { format } = side;
+    if (!hasBytes(format)) return;
+    const centre = byteCentre(format);
+    const width = widthOf(side);
+    for (const i of count(turns)) {
+      const { text, words } = bytesText(format, headDim, CODES, `x${i}`, (w) =>
+        width === 1
+          ? `${side.name}_code${i}_${w}`
+          : `${side.name}_code${i}_${Math.floor(w / width)}.${'xyzw'[w % width]}`,
+      );
+      emit(`  { ${pieceOf(i)}\n${text}`);
+      emit(
+        `    let to = ${tokenOf} * ${stride / 8}u + u / ${keys}u * ${CODES / 8}u; let pair = unpack2x16float(${side.name}_meta${i});`,
+      );
+      if (format.kind === 'affine') {
+        emit('    let scale = vec2<f16>(f16(pair.x)); let bias = vec2<f16>(f16(pair.y));');
+      } else {
+        emit(
+          `    let norm = select(pair.x, pair.y, (kv & 1u) == 1u) * ${f32Literal(128 * byteUnit(format, headDim))}; let most = f16(norm); let scale = vec2<f16>(most); let rest = vec2<f16>(f16(norm - f32(most)));`,
+        );
+      }
+      const half = (name: string, odd: number): string => {
+        const w = odd === 0 ? name : `(${name} >> 8u)`;
+        if (format.kind === 'affine') {
+          // Codes of 8 bits come less 128.
+          const bits =
+            centre === 0 ? `(${w} & 0x00ff00ffu) | 0x64006400u` : `(${w} & 0x00ff00ffu) ^ 0x64806480u`;
+          return `clamp(fma(bitcast<vec2<f16>>(${bits}) - vec2<f16>(1024.0h), scale, bias), vec2<f16>(-65504.0h), vec2<f16>(65504.0h))`;
+        }
+        const n = `fma(bitcast<vec2<f16>>((${w} & 0x00ff00ffu) ^ 0x64806480u), vec2<f16>(0.0078125h), vec2<f16>(-9.0h))`;
+        return `turbo_(${n}, scale, rest)`;
+      };
+      for (const v of count(CODES / 8)) {
+        const four = [0, 1].flatMap((h) => [0, 1].map((odd) => half(words[2 * v + h]!.name, odd)));
+        emit(`    staged[to + ${v}u] = vec4<u32>(${four.map((h) => `bitcast<u32>(${h})`).join(', ')});`);
+      }
+      emit('  }');
+    }
+  };
   const fetch = (buffer: 'keys' | 'values', base: string): void => {
-    if (readers[buffer] !== null) return;
+    const side = coded[buffer];
+    if (side !== null) fetchCodes(side as KvSideSpec<'keys' | 'values'>, base);
+    if (side !== null || readers[buffer] !== null) return;
     for (const i of count(perThread)) {
       emit(
         `  { let u = ${(i + 1) * threads > pieces ? `min(lid + ${i * threads}u, ${pieces - 1}u)` : `lid + ${i * threads}u`}; let t = ${seenAt(`${base} + u / ${headDim / 8}u`)};`,
@@ -182,36 +300,46 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   /** A position beyond the last, or before the first, repeats it: its weight is zero, and what is stored there is finite or this row's own. */
   const stage = (side: 'keys' | 'values'): void => {
     const reader = readers[side];
+    const codes = coded[side];
+    if (codes !== null) {
+      stageCodes(codes);
+      return;
+    }
     if (reader !== null) {
       for (const i of count(perThread)) {
         emit(
-          `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
+          `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / ${unit}u;`,
         );
         emit(
           `    let t = ${seenAt(`base + u / ${headDim / 8}u`)}; let from_block = ${block(side, 't')}; let vec = u % ${headDim / 8}u * 2u;`,
         );
-        for (const h of [0, 1]) {
+        const value = [0, 1].map((h) => {
           const four = reader.four('from_block', 'kv', `t % ${blockTokens}u`, `vec + ${h}u`);
           // TurboQuant's norms are halves and its centroids below 1: nothing an f16 could not hold.
           const fits = shape[side === 'keys' ? 'key' : 'value'].kind === 'turboquant';
-          const value = fits ? four : `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
-          emit(`    staged[to + ${h}u] = ${component === 'f16' ? `vec4<f16>(${value})` : value};`);
-        }
-        emit('  }');
+          return fits ? four : `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
+        });
+        if (component === 'f16')
+          emit(
+            `    staged[to] = vec4<u32>(${value.map((v) => `bitcast<vec2<u32>>(vec4<f16>(${v}))`).join(', ')}); }`,
+          );
+        else emit(`    staged[to] = ${value[0]}; staged[to + 1u] = ${value[1]}; }`);
       }
       return;
     }
     for (const i of count(perThread)) {
       emit(
-        `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / 4u;`,
+        `  ${(i + 1) * threads > pieces ? `if (lid + ${i * threads}u < ${pieces}u) ` : ''}{ let u = lid + ${i * threads}u; let to = (u / ${headDim / 8}u * ${stride}u + u % ${headDim / 8}u * 8u) / ${unit}u;`,
       );
-      for (const h of [0, 1]) {
-        const half =
-          component === 'f16'
-            ? `bitcast<vec4<f16>>(piece${i}.${h === 0 ? 'xy' : 'zw'})`
-            : `vec4<f32>(unpack2x16float(piece${i}.${h === 0 ? 'x' : 'z'}), unpack2x16float(piece${i}.${h === 0 ? 'y' : 'w'}))`;
-        emit(`    staged[to + ${h}u] = ${half};`);
-      }
+      if (component === 'f16') emit(`    staged[to] = piece${i};`);
+      else
+        for (const [h, a, b] of [
+          [0, 'x', 'y'],
+          [1, 'z', 'w'],
+        ] as const)
+          emit(
+            `    staged[to + ${h}u] = vec4<f32>(unpack2x16float(piece${i}.${a}), unpack2x16float(piece${i}.${b}));`,
+          );
       emit('  }');
     }
   };
@@ -227,7 +355,7 @@ ${readers.values?.declarations ?? ''}
 alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
 alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
-var<workgroup> staged: array<${quad}, ${(Math.max(keys, rows) * stride) / 4}>;
+var<workgroup> staged: array<${component === 'f16' ? 'vec4<u32>' : quad}, ${(Math.max(keys, rows) * stride) / unit}>;
 var<workgroup> weights: array<${quad}, ${(rows * weightStride) / 4}>;
 var<workgroup> scores: array<f32, ${rows * scoreStride}>;
 var<workgroup> tops: array<f32, ${rows}>;
@@ -235,6 +363,7 @@ var<workgroup> sums: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
 var<workgroup> raised: array<u32, 4>;
 ${component === 'f16' ? HALVES_TEXT : ''}
+${sides.some((side) => side.format.kind === 'turboquant') ? 'fn turbo_(n: vec2<f16>, norm: vec2<f16>, rest: vec2<f16>) -> vec2<f16> { return fma(n, norm, n * rest); }' : ''}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let z = wid.z % ${kvHeads * rowBlocks}u;
@@ -254,17 +383,34 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${readers.values?.prepare(threads) ?? ''}
   let last = p_first + (min(row_first + ${rows}u, row_count) - 1u) / ${group}u;
   let low_first = ${window === null ? '0u' : low(`(p_first + row_first / ${group}u)`)};`);
-  for (const i of count(perThread)) emit(`  var piece${i}: vec4<u32>;`);
+  if (shape.key.kind === 'float' || shape.value.kind === 'float')
+    for (const i of count(perThread)) emit(`  var piece${i}: vec4<u32>;`);
+  for (const side of sides) {
+    const width = widthOf(side);
+    const words = (side.layout.words * CODES) / headDim;
+    for (const i of count(turns)) {
+      for (const w of count(words / width))
+        emit(`  var ${side.name}_code${i}_${w}: ${width === 1 ? 'u32' : `vec${width}<u32>`};`);
+      emit(`  var ${side.name}_meta${i}: u32;`);
+    }
+  }
 
   // Queries, scaled, into the staging area and from there into matrices.
-  emit(`  for (var i = lid; i < ${(rows * headDim) / 4}u; i += ${threads}u) {
-    let r = i / ${headDim / 4}u;
+  emit(`  for (var i = lid; i < ${(rows * headDim) / unit}u; i += ${threads}u) {
+    let r = i / ${headDim / unit}u;
     let row = row_first + r;
-    var v = vec4<f32>();
-    if (row < row_count) {
-      v = q[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim / 4}u + i % ${headDim / 4}u] * ${scaleText};
-    }
-    staged[r * ${stride / 4}u + i % ${headDim / 4}u] = ${component === 'f16' ? 'halves_(v)' : 'v'};
+    let start = ((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u;
+    let column = i % ${headDim / unit}u * ${unit}u;`);
+  for (const h of count(unit / 4)) {
+    const four =
+      coded.keys === null
+        ? `q[(start + column) / 4u + ${h}u]`
+        : `vec4<f32>(${count(4)
+            .map((e) => `q[start + ${dimOf('keys', `column + ${h * 4 + e}u`)}]`)
+            .join(', ')})`;
+    emit(`    var v${h} = vec4<f32>();\n    if (row < row_count) { v${h} = ${four} * ${scaleText}; }`);
+  }
+  emit(`    staged[r * ${stride / unit}u + i % ${headDim / unit}u] = ${component === 'f16' ? 'vec4<u32>(bitcast<vec2<u32>>(halves_(v0)), bitcast<vec2<u32>>(halves_(v1)))' : 'v0'};
   }
   for (var r = lid; r < ${rows}u; r += ${threads}u) { tops[r] = ${LOWEST}; sums[r] = 0.0; }
   ${parts ? partText(kvHeads * rowBlocks, keys) : `var base = low_first / ${keys}u * ${keys}u;\n  let end = last;`}`);
@@ -272,7 +418,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit('  workgroupBarrier();');
   for (const k of count(headDim / matrix.k))
     emit(
-      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / 4}u + ${(k * matrix.k) / 4}u, ${stride / 4}u);`,
+      `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / unit}u + ${(k * matrix.k) / unit}u, ${stride / unit}u);`,
     );
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
   emit(`  for (; base <= end; base += ${keys}u) {`);
@@ -287,7 +433,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit('    var s = Sum();');
     for (const k of count(headDim / matrix.k)) {
       emit(
-        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / 4}u, ${stride / 4}u);`,
+        `    let b${k} = subgroupMatrixLoad<Right, col_major>(&staged, ${(n * matrix.n * stride + k * matrix.k) / unit}u, ${stride / unit}u);`,
       );
       emit(`    s = subgroupMatrixMultiplyAccumulate(q${k}, b${k}, s);`);
     }
@@ -357,7 +503,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     );
     for (const d of count(dims)) {
       emit(
-        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / 4}u, ${stride / 4}u);`,
+        `    let v${d} = subgroupMatrixLoad<Right, row_major>(&staged, ${(k * matrix.k * stride + d * matrix.n) / unit}u, ${stride / unit}u);`,
       );
       emit(`    o${d} = subgroupMatrixMultiplyAccumulate(w, v${d}, o${d});`);
     }
@@ -390,8 +536,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (row < row_count) {
       ${
         parts
-          ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] = scores[at];\n    }\n  }\n  workgroupBarrier();`
-          : `out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${d0 * matrix.n}u + i % ${keys}u] =
+          ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${dimOf('values', `${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
+          : `out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${dimOf('values', `${d0 * matrix.n}u + i % ${keys}u`)}] =
         select(0.0, scores[at] / sums[r], sums[r] != 0.0);
     }
   }

@@ -2,7 +2,7 @@
 
 import type { KvFormat } from '../../kv.js';
 import type { Params } from '../kernel.js';
-import { type KvLayout, signedCodes, tableOffsets } from './kv-layout.js';
+import { type KvLayout, planarCodes, tableOffsets } from './kv-layout.js';
 
 /** One side, keys or values, of a layer, as a kernel sees it. */
 export interface KvSideSpec<Name extends string = string> {
@@ -109,15 +109,18 @@ ${start}
 }
 
 /** Statements that fill `codes` with codes `4 vec …` of the vector whose words begin at `first`. */
-function codesText({ name, format }: KvSideSpec): string {
+function codesText({ name, format, headDim }: KvSideSpec): string {
   if (format.kind === 'float') return '';
-  if (signedCodes(format)) {
-    return `let word = ${name}[first + vec / 2u];
-  let pair = (vec & 1u) * 2u;
-  let six = (word >> ((vec & 1u) * 16u)) & 0xfffu;
-  let magnitudes = vec4<u32>(six & 7u, (six >> 3u) & 7u, (six >> 6u) & 7u, six >> 9u);
-  let negative = (vec4<u32>(word) >> vec4<u32>(15u - pair, 31u - pair, 14u - pair, 30u - pair)) & vec4<u32>(1u);
-  codes = select(magnitudes + vec4<u32>(8u), vec4<u32>(7u) - magnitudes, negative == vec4<u32>(1u));`;
+  if (planarCodes(format)) {
+    const { bits } = format;
+    const lines =
+      headDim % 32 === 0 ? ['let length = 8u;'] : [`let length = min(8u, ${headDim / 4}u - vec / 8u * 8u);`];
+    lines.push(`let plane_at = vec / 8u * ${8 * bits}u + vec % 8u;`, 'codes = vec4<u32>();');
+    for (let b = 0; b < bits; b++)
+      lines.push(
+        `{ let at = plane_at + ${b}u * length; codes |= ((vec4<u32>(${name}[first + at / 8u] >> (at % 8u * 4u)) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u)) << vec4<u32>(${b}u); }`,
+      );
+    return lines.join('\n  ');
   }
   const shifts = (bits: number): string => `vec4<u32>(0u, ${bits}u, ${2 * bits}u, ${3 * bits}u)`;
   switch (format.bits) {

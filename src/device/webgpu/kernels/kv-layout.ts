@@ -6,11 +6,11 @@
  *   one. TurboQuant: the norms `[blocks, ⌈kvHeads / 2⌉, blockTokens]`, the even head's in the low half;
  * - TurboQuant's tables: signs `[headDim]`, base matrix `[m, m]`, centroids `[2^bits]`, midpoints `[2^bits − 1]`, f32.
  *
- * Codes of 2, 4, 5, 6 and 8 bits are a stream, least significant bit first. Codes of 3 bits go in pairs of six bits:
- * 32 codes fill three words, five pairs each from bit 0 up, and the sixteenth pair takes the top two bits of the three.
- * TurboQuant's codes of 4 bits are sign and magnitude, eight to a word, in pairs as well: the magnitudes of pairs 0
- * and 1 in the low six and the next six bits, those of 2 and 3 from bit 16, and the signs of pair p in bits 15 − p and
- * 31 − p, where a shift brings them to the signs of two halves.
+ * Affine codes of 2, 4, 5, 6 and 8 bits, and TurboQuant's of 8, are a stream, least significant bit first. Affine codes of
+ * 3 bits go in pairs of six bits: 32 codes fill three words, five pairs each from bit 0 up, and the sixteenth pair takes
+ * the top two bits of the three.
+ * TurboQuant's codes of 2, 3 and 4 bits are bit planes: word b of 32 codes holds bit b of each, for 32 centroids are made
+ * of them at once (attend-planes.ts). A last run of 8, 16 or 24 codes has planes of as many bits, one after the other.
  */
 
 import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
@@ -83,7 +83,7 @@ export function tableOffsets(
   return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
 }
 
-/** Codes are laid as sign and magnitude. */
-export function signedCodes(format: KvFormat): boolean {
-  return format.kind === 'turboquant' && format.bits === 4;
+/** Codes are laid as planes of bits. */
+export function planarCodes(format: KvFormat): boolean {
+  return format.kind === 'turboquant' && format.bits <= 4;
 }

@@ -5,7 +5,7 @@
 
 import type { KvFormat } from '../../kv.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
-import { signedCodes, tableOffsets } from './kv-layout.js';
+import { planarCodes, tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 
 /** Threads of a workgroup: enough for the widest head, 256. */
@@ -77,7 +77,7 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
     const members = format.groupSize / 4;
     const most = 2 ** format.bits - 1;
     return {
-      declarations: wordText(name, format),
+      declarations: wordText(name, format, headDim),
       heads: 1,
       store: `{
       let x = finite_(v);
@@ -108,6 +108,7 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
     };
   }
   const bits = format.bits;
+  const planar = planarCodes(format);
   const corrects = name === 'keys' && !format.plainKeys;
   const offsets = tableOffsets(bits, headDim);
   const word = (i: string): string => tableWord(side, n, i);
@@ -121,7 +122,7 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
     inverse: false,
   });
   return {
-    declarations: `${wordText(name, format)}
+    declarations: `${wordText(name, format, headDim)}
 ${rotated.functions}
 var<private> ${name}_norms: vec4<f32>;`,
     heads: 2,
@@ -135,17 +136,19 @@ var<private> ${name}_norms: vec4<f32>;`,
       var like = 0.0;
       if (lid < ${vectors}u) {
         let y = ${rotated.cell('lid')};
+        ${planar ? 'var four = 0u;' : ''}
         for (var e = 0u; e < 4u; e++) {
           // Midpoints strictly below, by halving.
           var code = 0u;
           for (var half = ${2 ** (bits - 1)}u; half > 0u; half >>= 1u) {
             code += select(0u, half, ${word(`${offsets.midpoints}u + code + half - 1u`)} < y[e]);
           }
-          codes_[lid * 4u + e] = code;
+          ${planar ? spreadCode(bits) : 'codes_[lid * 4u + e] = code;'}
           like += y[e] * ${word(`${offsets.centroids}u + code`)};
         }
+        ${planar ? 'codes_[lid] = four;' : ''}
       } else {
-        for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }
+        ${planar ? 'codes_[lid] = 0u;' : 'for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }'}
       }
       ${corrects ? 'let likeness = total_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
       ${name}_norms[kv & 1u] = norm;
@@ -159,20 +162,32 @@ var<private> ${name}_norms: vec4<f32>;`,
   };
 }
 
-/** `NAME_word(j)`: word j of the codes in `codes_`, which are zero beyond the vector's end. */
-function wordText(name: string, format: KvFormat): string {
+/** Bit b of `code` to bit `4 b + e` of `four`. */
+function spreadCode(bits: number): string {
+  const bit = (b: number): string => `(((code >> ${b}u) & 1u) << (${4 * b}u + e))`;
+  return `four |= ${Array.from({ length: bits }, (_, b) => bit(b)).join(' | ')};`;
+}
+
+/**
+ * `NAME_word(j)`: word j of the codes in `codes_`, which are zero beyond the vector's end. For planes of bits an entry
+ * holds four codes: bit b of code e at `4 b + e`.
+ */
+function wordText(name: string, format: KvFormat, headDim: number): string {
   if (format.kind === 'float') return '';
   const head = `fn ${name}_word(j: u32) -> u32 {`;
-  if (signedCodes(format)) {
+  if (planarCodes(format)) {
+    const { bits } = format;
+    const planes = headDim % 32 === 0 ? '8u' : `min(8u, ${headDim / 4}u - run * 8u)`;
+    // Eight runs of four bits; of a plane that is shorter, and of those after it.
     return `${head}
   var word = 0u;
-  for (var p = 0u; p < 4u; p++) {
-    for (var e = 0u; e < 2u; e++) {
-      let code = codes_[j * 8u + p * 2u + e];
-      let negative = code < 8u;
-      let magnitude = select(code - 8u, 7u - code, negative);
-      word |= magnitude << ((p / 2u) * 16u + (p % 2u) * 6u + e * 3u);
-      word |= select(0u, 1u, negative) << (15u + 16u * e - p);
+  for (var k = 0u; k < 8u; k++) {
+    let at = j * 8u + k;
+    let run = at / ${8 * bits}u;
+    let length = ${planes};
+    let plane = (at - run * ${8 * bits}u) / length;
+    if (plane < ${bits}u) {
+      word |= ((codes_[run * 8u + (at - run * ${8 * bits}u) % length] >> (4u * plane)) & 15u) << (4u * k);
     }
   }
   return word;

@@ -1,0 +1,191 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { affine, turbo } from '../../../../test/devices/kv-cases.js';
+import { randomKvWords } from '../../../../test/devices/kv-words.js';
+import { Random } from '../../../../test/devices/numbers.js';
+import { emulateBytes } from '../../../../test/setup/emulate-bytes.js';
+import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { KvFormat } from '../../kv.js';
+import { StepInputs } from '../../step.js';
+import { turboRotation, unrotate } from '../../turboquant/rotation.js';
+import type { WebGpuDevice } from '../device.js';
+import { StepPacker } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+import { type BytesConfig, bytesFits, bytesStage, itemScoreBytes } from './attend-bytes.js';
+import { reduceStage } from './attend-reduce.js';
+import { allRows } from './kv-rows.js';
+
+const CONFIG: BytesConfig = {
+  matrix: { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' },
+  subgroupSize: 32,
+  keyTokens: 16,
+};
+const D = 128;
+const BLOCK = 16;
+const POSITIONS = [300, 4];
+
+interface Case {
+  readonly name: string;
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly heads?: number;
+  readonly kvHeads?: number;
+  readonly more?: Partial<AttendShape>;
+  readonly config?: Partial<BytesConfig>;
+}
+
+const CASES: readonly Case[] = [
+  { name: 'affine 8, GQA 4', key: affine(8), value: affine(8), heads: 4, kvHeads: 1 },
+  { name: 'affine 4, a window', key: affine(4), value: affine(4), more: { window: 100 } },
+  { name: 'affine 3 and 6 in groups of 128', key: affine(3, 128), value: affine(6, 128), heads: 2 },
+  { name: 'affine 4 and 2, a soft cap', key: affine(4), value: affine(2), more: { softcap: 3 } },
+  { name: 'TurboQuant 3.5', key: turbo(3), value: turbo(4) },
+  { name: 'TurboQuant 4 and 2, MHA', key: turbo(4), value: turbo(2), heads: 2 },
+  { name: 'affine 8 keys, TurboQuant 3 values', key: affine(8), value: turbo(3), heads: 4 },
+  { name: 'affine 4, keys two blocks at once', key: affine(4), value: affine(4), config: { keyTokens: 32 } },
+];
+
+/** Matrices as loops: what is tested is the arithmetic of places. On a GPU the device suite has the real ones. */
+describe('attention on matrices of bytes, emulated', () => {
+  let device: WebGpuDevice;
+  let raw: GPUDevice;
+  beforeAll(async () => {
+    ({ device, raw } = await openTestDevice());
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each(CASES)('$name', async ({ key, value, heads = 6, kvHeads = 2, more = {}, config: given = {} }) => {
+    const config = { ...CONFIG, ...given };
+    const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / BLOCK);
+    const blocks = POSITIONS.length * maxBlocks;
+    const shape: AttendShape = {
+      heads,
+      kvHeads,
+      headDim: D,
+      key,
+      value,
+      blockTokens: BLOCK,
+      maxBlocksPerSlot: maxBlocks,
+      scale: 0.1,
+      window: null,
+      softcap: null,
+      maxItems: 8,
+      rows: allRows(blocks),
+      ...more,
+    };
+    expect(bytesFits(shape, config, 16384)).toBe(true);
+    const random = new Random(7);
+    const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
+    const place = { headDim: D, kvHeads, blockTokens: BLOCK, blocks };
+    const keys = randomKvWords(key, 'key', place, random);
+    const values = randomKvWords(value, 'value', place, random);
+    const q = random.normals(POSITIONS.length * heads * D);
+
+    const n = POSITIONS.length;
+    const inputs = new StepInputs(n, n, 1);
+    inputs.tokenCount = n;
+    inputs.sequenceCount = n;
+    POSITIONS.forEach((position, s) => {
+      inputs.seqSlot[s] = s;
+      inputs.seqStart[s] = s;
+      inputs.seqLength[s] = 1;
+      inputs.seqPosition[s] = position;
+    });
+    const limits = {
+      maxTokens: n,
+      maxOutputs: 1,
+      maxSequences: n,
+      maxContext: maxBlocks * BLOCK,
+      inFlight: 1,
+    };
+    const packer = new StepPacker(limits, { slots: n, positions: maxBlocks * BLOCK }, 8, true);
+    const stepWords = packer.pack(inputs);
+    expect(packer.facts.items).toBe(3);
+
+    const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
+      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
+      raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
+      return buffer;
+    };
+    const scratch = (size: number): GPUBuffer => raw.createBuffer({ size, usage: 128 });
+    const roles: Record<string, GPUBuffer> = {
+      step: upload(packer.words.slice(0, stepWords)),
+      q: upload(q),
+      keys: upload(keys.words),
+      values: upload(values.words),
+      tables: upload(tables),
+      out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
+      scratchSums: scratch(8 * heads * D * 4),
+      scratchTops: scratch(8 * heads * 8),
+      scratchScores: scratch(8 * itemScoreBytes(shape)),
+    };
+    const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
+    const encoder = raw.createCommandEncoder();
+    const bytes = bytesStage(shape, config);
+    for (const stage of [{ ...bytes, wgsl: emulateBytes(bytes.wgsl) }, reduceStage(shape)]) {
+      const workgroups: [number, number, number] = [0, 0, 0];
+      stage.workgroups(packer.facts, workgroups);
+      const pipeline = await raw.createComputePipelineAsync({
+        layout: 'auto',
+        compute: { module: raw.createShaderModule({ code: stage.wgsl }) },
+      });
+      if (stage.params !== undefined) {
+        roles.params = raw.createBuffer({ size: stage.params.byteLength, usage: 64 | 8 });
+        raw.queue.writeBuffer(roles.params, 0, stage.params as Uint32Array<ArrayBuffer>);
+      }
+      const entries = stage.bindings.map(({ name }, binding) => ({
+        binding,
+        resource: { buffer: roles[name]! },
+      }));
+      const pass = encoder.beginComputePass();
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, raw.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+      pass.dispatchWorkgroups(...workgroups);
+      pass.end();
+    }
+    encoder.copyBufferToBuffer(roles.out!, 0, staging, 0, q.byteLength);
+    raw.queue.submit([encoder.finish()]);
+    await staging.mapAsync(1);
+    const got = new Float32Array(staging.getMappedRange()).slice();
+    for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
+
+    POSITIONS.forEach((position, s) => {
+      for (let head = 0; head < heads; head++) {
+        const at = (s * heads + head) * D;
+        const want = attend(s, position, head);
+        const difference = want.map((v, d) => v - got[at + d]!);
+        expect(Math.hypot(...difference) / Math.hypot(...want), `row ${s}, head ${head}`).toBeLessThan(5e-4);
+      }
+    });
+
+    /** In float64. Queries count as turned already; values are turned back. */
+    function attend(slot: number, position: number, head: number): number[] {
+      const kv = Math.floor(head / (heads / kvHeads));
+      const sum = new Array<number>(D).fill(0);
+      let total = 0;
+      for (
+        let t = Math.max(0, position + 1 - (shape.window ?? Number.POSITIVE_INFINITY));
+        t <= position;
+        t++
+      ) {
+        let score = 0;
+        keys.vector(blockOf(slot, t), kv, t % BLOCK).forEach((k, d) => {
+          score += k * q[(slot * heads + head) * D + d]!;
+        });
+        score *= shape.scale;
+        if (shape.softcap !== null) score = shape.softcap * Math.tanh(score / shape.softcap);
+        const weight = Math.exp(score);
+        total += weight;
+        values.vector(blockOf(slot, t), kv, t % BLOCK).forEach((v, d) => {
+          sum[d]! += weight * v;
+        });
+      }
+      const out = Float64Array.from(sum, (v) => v / total);
+      return [...(value.kind === 'turboquant' ? unrotate(turboRotation(D, 'value'), out) : out)];
+    }
+    function blockOf(slot: number, t: number): number {
+      return tables[slot * maxBlocks + Math.floor(t / BLOCK)]!;
+    }
+  });
+});

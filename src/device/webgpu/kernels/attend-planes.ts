@@ -1,0 +1,182 @@
+/**
+ * Stored codes as bytes, four to a word, for products of integers; no tables, and a word for every four elements.
+ *
+ * Affine codes lie in their words already, shifted. TurboQuant's codes of up to 4 bits are stored as bit planes
+ * (kv-layout.ts), for then 32 of them turn into 32 integer centroids at once: every bit of a centroid is a function of
+ * the bits of its code, so eight expressions make eight planes of bits, and three rounds of exchanges between words
+ * make bytes of those.
+ */
+
+import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
+import { turboCodebook } from '../../turboquant/codebooks.js';
+
+export interface ByteWord {
+  /** Name of a u32 of four signed bytes. */
+  readonly name: string;
+  readonly dims: readonly [number, number, number, number];
+}
+
+const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+
+/** Whether the format's elements are integers of 8 bits, up to scale and bias. */
+export function hasBytes(format: KvFormat): format is AffineKv | TurboKv {
+  return format.kind === 'affine' || (format.kind === 'turboquant' && format.bits <= 4);
+}
+
+/** As much for codes as bytes, which are signed. */
+export function byteCentre(format: KvFormat): number {
+  return format.kind === 'affine' && format.bits === 8 ? 128 : 0;
+}
+
+/** What a byte of 1 stands for, before scale or norm. */
+export function byteUnit(format: KvFormat, headDim: number): number {
+  return format.kind === 'turboquant' && format.bits <= 4 ? unitOf(headDim, format.bits) : 1;
+}
+
+function unitOf(headDim: number, bits: number): number {
+  const { centroids } = turboCodebook(headDim, bits);
+  return centroids[centroids.length - 1]! / 127;
+}
+
+/** Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. */
+export function bytesText(
+  format: AffineKv | TurboKv,
+  headDim: number,
+  dims: number,
+  name: string,
+  word: (i: number) => string,
+): { readonly text: string; readonly words: ByteWord[] } {
+  if (format.kind === 'affine') {
+    const bytes = unpackBytes(format, dims, word);
+    return {
+      text: bytes.map(({ value }, i) => `let ${name}_${i} = ${value};`).join('\n'),
+      words: bytes.map(({ dims: d }, i) => ({ name: `${name}_${i}`, dims: d })),
+    };
+  }
+  const lines: string[] = [];
+  const words: ByteWord[] = [];
+  for (let chunk = 0; chunk * 32 < dims; chunk++) {
+    const planes = centroidPlanes(headDim, format.bits, (b) => word(chunk * format.bits + b));
+    let rows = count(8).map((b) => `${name}p${chunk}_${b}`);
+    rows.forEach((row, b) => {
+      lines.push(`let ${row} = ${planes[b]};`);
+    });
+    for (const [round, mask] of [
+      [1, 0x55555555],
+      [2, 0x33333333],
+      [4, 0x0f0f0f0f],
+    ] as const) {
+      const low = `0x${mask.toString(16)}u`;
+      const high = `0x${(~mask >>> 0).toString(16)}u`;
+      const next = count(8).map((b) => `${name}r${chunk}_${round}_${b}`);
+      for (const b of count(8)) {
+        if (b & round) continue;
+        const [x, y] = [rows[b]!, rows[b + round]!];
+        lines.push(`let ${next[b]} = (${x} & ${low}) | ((${y} << ${round}u) & ${high});`);
+        lines.push(`let ${next[b + round]} = ((${x} >> ${round}u) & ${low}) | (${y} & ${high});`);
+      }
+      rows = next;
+    }
+    rows.forEach((row, k) => {
+      const d = chunk * 32 + k;
+      words.push({ name: row, dims: [d, d + 8, d + 16, d + 24] });
+    });
+  }
+  return { text: lines.join('\n'), words };
+}
+
+interface Bytes {
+  /** Expression of a u32 of four bytes, signed. */
+  readonly value: string;
+  readonly dims: readonly [number, number, number, number];
+}
+
+/** The codes of `dims` consecutive elements, four to a word: of 8 bits less 128, of fewer as they are. */
+function unpackBytes(format: AffineKv, dims: number, word: (i: number) => string): Bytes[] {
+  const { bits } = format;
+  if (bits === 8)
+    return count(dims / 4).map((w) => ({
+      value: `(${word(w)} ^ 0x80808080u)`,
+      dims: [4 * w, 4 * w + 1, 4 * w + 2, 4 * w + 3],
+    }));
+  if (bits === 4 || bits === 2) {
+    const fields = 8 / bits;
+    const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
+    return count(dims / 4).map((b) => {
+      const first = Math.floor(b / fields) * fields * 4 + (b % fields);
+      return {
+        value: `((${word(Math.floor(b / fields))} >> ${(b % fields) * bits}u) & ${mask})`,
+        dims: [first, first + fields, first + 2 * fields, first + 3 * fields],
+      };
+    });
+  }
+  return count(dims / 4).map((b) => ({
+    value: `(${count(4)
+      .map((i) => `(${codeField(bits, 4 * b + i, word)} << ${8 * i}u)`)
+      .join(' | ')})`,
+    dims: [4 * b, 4 * b + 1, 4 * b + 2, 4 * b + 3],
+  }));
+}
+
+/** One code of 3, 5 or 6 bits, from wherever it is. */
+export function codeField(bits: number, d: number, word: (i: number) => string): string {
+  if (bits === 3) {
+    const p = (d >> 1) % 16;
+    const first = Math.floor(d / 32) * 3;
+    const bit = (d & 1) * 3;
+    if (p < 15) return `((${word(first + Math.floor(p / 5))} >> ${(p % 5) * 6 + bit}u) & 7u)`;
+    const tops = [0, 1, 2].map((j) => `((${word(first + j)} >> 30u) << ${2 * j}u)`).join(' | ');
+    return `(((${tops}) >> ${bit}u) & 7u)`;
+  }
+  const at = d * bits;
+  const shift = at % 32;
+  const low = `(${word(at >> 5)} >> ${shift}u)`;
+  const whole = shift + bits <= 32 ? low : `(${low} | (${word((at >> 5) + 1)} << ${32 - shift}u))`;
+  return `(${whole} & ${2 ** bits - 1}u)`;
+}
+
+/** Expressions of the eight planes of integer centroids, lowest bit first, from the planes of their codes. */
+export function centroidPlanes(headDim: number, bits: number, plane: (bit: number) => string): string[] {
+  const { centroids } = turboCodebook(headDim, bits);
+  const unit = unitOf(headDim, bits);
+  const bytes = Array.from(centroids, (c) => Math.round(c / unit) & 255);
+  const planes = count(bits).map(plane);
+  return count(8).map((b) =>
+    bitFunction(
+      bytes.map((v) => ((v >> b) & 1) === 1),
+      planes,
+    ),
+  );
+}
+
+/** The function of bits whose value for code i is `table[i]`; at most three bits a term, which a GPU does at once. */
+function bitFunction(table: readonly boolean[], planes: readonly string[]): string {
+  if (table.every((v) => v === table[0])) return table[0] ? '0xffffffffu' : '0u';
+  if (planes.length === 1) return table[1] ? planes[0]! : `~${planes[0]}`;
+  const half = table.length / 2;
+  const top = planes.at(-1)!;
+  const rest = planes.slice(0, -1);
+  const [zero, one] = [table.slice(0, half), table.slice(half)];
+  if (zero.every((v, i) => v === one[i])) return bitFunction(zero, rest);
+  if (zero.every((v, i) => v !== one[i])) return `(${bitFunction(zero, rest)} ^ ${top})`;
+  const [low, high] = [bitFunction(zero, rest), bitFunction(one, rest)];
+  const terms: string[] = [];
+  if (high !== '0u') terms.push(high === '0xffffffffu' ? top : `(${top} & ${high})`);
+  if (low !== '0u') terms.push(low === '0xffffffffu' ? `~${top}` : `(~${top} & ${low})`);
+  return `(${terms.join(' | ')})`;
+}
+
+/**
+ * Statements that make, of the words of four tokens `a` to `d`, words of one byte of each: `NAME0` … `NAME3` for bytes
+ * 0 to 3.
+ */
+export function turnBytes(name: string, [a, b, c, d]: readonly [string, string, string, string]): string {
+  return `let ${name}t0 = (${a} & 0x00ff00ffu) | ((${b} << 8u) & 0xff00ff00u);
+let ${name}t1 = ((${a} >> 8u) & 0x00ff00ffu) | (${b} & 0xff00ff00u);
+let ${name}u0 = (${c} & 0x00ff00ffu) | ((${d} << 8u) & 0xff00ff00u);
+let ${name}u1 = ((${c} >> 8u) & 0x00ff00ffu) | (${d} & 0xff00ff00u);
+let ${name}0 = (${name}t0 & 0xffffu) | (${name}u0 << 16u);
+let ${name}1 = (${name}t1 & 0xffffu) | (${name}u1 << 16u);
+let ${name}2 = (${name}t0 >> 16u) | (${name}u0 & 0xffff0000u);
+let ${name}3 = (${name}t1 >> 16u) | (${name}u1 & 0xffff0000u);`;
+}
