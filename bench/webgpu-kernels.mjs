@@ -18,8 +18,10 @@ const { gemvFits, gemvKernel } = await load('webgpu/kernels/linear-gemv.js');
 const { matrixGemmFits, matrixGemmKernel } = await load('webgpu/kernels/linear-matrix.js');
 const { chooseGemv, chooseMatrixGemm } = await load('webgpu/kernels/linear-fast.js');
 const { attendKernel } = await load('webgpu/kernels/attend.js');
-const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
-const { prefillFits, prefillStage } = await load('webgpu/kernels/attend-prefill.js');
+const { decodeStage } = await load('webgpu/kernels/attend-decode.js');
+const { decodeFits } = await load('webgpu/kernels/attend-decode-plan.js');
+const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
+const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
 const packing = { ...(await load('webgpu/step-buffer.js')), ...(await load('step.js')) };
 
 const args = process.argv.slice(2);

@@ -9,10 +9,13 @@ import { writeFileSync } from 'node:fs';
 import { arenaWord, Bench, f16, normals, openDevice, relativeError } from './webgpu-harness.mjs';
 
 const load = (path) => import(new URL(`../dist/device/${path}`, import.meta.url));
-const { decodeFits, decodeStage } = await load('webgpu/kernels/attend-decode.js');
-const { bytesFits, bytesStage, itemScoreBytes } = await load('webgpu/kernels/attend-bytes.js');
+const { decodeStage } = await load('webgpu/kernels/attend-decode.js');
+const { decodeFits } = await load('webgpu/kernels/attend-decode-plan.js');
+const { bytesStage } = await load('webgpu/kernels/attend-bytes.js');
+const { bytesFits, itemScoreBytes } = await load('webgpu/kernels/attend-bytes-plan.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
-const { prefillFits, prefillStage } = await load('webgpu/kernels/attend-prefill.js');
+const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
+const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
 const { kvLayout, kvTables, planarCodes } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { kvFormatName } = await load('kv.js');
@@ -398,10 +401,8 @@ if (only.includes('check')) {
   ];
   const context = quick ? [70, 5] : [700, 255, 256];
   const config = { threads: 64, unroll: 4, valueUnroll: 4 };
-  const bytes = pairs.filter((p) =>
-    p.every((f) => f.kind === 'affine' || (f.kind === 'turboquant' && f.bits < 8)),
-  );
-  for (const [key, value] of [...bytes, [affine(2), affine(2)], [turbo(2), turbo(2)]].slice(
+  const bytes = pairs.filter((p) => p.every((f) => f.kind === 'affine'));
+  for (const [key, value] of [...bytes, [affine(2), affine(2)]].slice(
     ...option('--pairs', '0,99').split(',').map(Number),
   ))
     for (const more of [{ keyTokens: 16 }, { keyTokens: 32 }].slice(
@@ -589,8 +590,8 @@ const own = {
   ],
   affine8: onBytes,
   affine4: onBytes,
-  turbo4: onBytes,
-  'turbo3.5': onBytes,
+  turbo4: [],
+  'turbo3.5': [],
 };
 const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
 if (only.includes('time')) {

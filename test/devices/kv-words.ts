@@ -1,4 +1,4 @@
-import type { KvFormat } from '../../src/device/kv.js';
+import type { AffineKv, KvFormat, TurboKv } from '../../src/device/kv.js';
 import { turboCodebook } from '../../src/device/turboquant/codebooks.js';
 import { type KvPlace, kvLayout, kvTables } from '../../src/device/webgpu/kernels/kv-layout.js';
 import { fromF16Bits, type Random } from './numbers.js';
@@ -7,6 +7,20 @@ export interface KvWords {
   readonly words: Uint32Array;
   /** A stored vector, read by what kv-layout.ts says; TurboQuant's as it lies, rotated. */
   readonly vector: (block: number, kv: number, token: number) => number[];
+}
+
+/** Where bit b of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
+export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
+  const { bits } = format;
+  if (format.kind === 'turboquant' && bits < 8) {
+    const length = Math.min(32, headDim - (d & ~31));
+    return (d & ~31) * bits + b * length + (d & 31);
+  }
+  if (bits !== 3) return d * bits + b;
+  const pair = (d % 32) >> 1;
+  const field = (d & 1) * 3 + b;
+  const word = Math.floor(d / 32) * 3 + (pair < 15 ? Math.floor(pair / 5) : field >> 1);
+  return word * 32 + (pair < 15 ? (pair % 5) * 6 + field : 30 + (field & 1));
 }
 
 /** A side of a WebGPU cache with random codes and sane scales, biases and norms; or random halves. */
@@ -29,17 +43,6 @@ export function randomKvWords(
   for (let i = from; i < layout.tablesAt; i++) words[i] = ((words[i]! & kept) | set) >>> 0;
   words.set(new Uint32Array(kvTables(format, headDim, which).buffer), layout.tablesAt);
   const bit = (first: number, at: number): number => (words[first + (at >> 5)]! >>> (at & 31)) & 1;
-  const placeOf = (d: number, b: number): number => {
-    if (format.kind === 'turboquant' && bits < 8) {
-      const length = Math.min(32, headDim - (d & ~31));
-      return (d & ~31) * bits + b * length + (d & 31);
-    }
-    if (bits !== 3) return d * bits + b;
-    const pair = (d % 32) >> 1;
-    const field = (d & 1) * 3 + b;
-    const word = Math.floor(d / 32) * 3 + (pair < 15 ? Math.floor(pair / 5) : field >> 1);
-    return word * 32 + (pair < 15 ? (pair % 5) * 6 + field : 30 + (field & 1));
-  };
   const low = (w: number): number => fromF16Bits(w & 0xffff);
   const high = (w: number): number => fromF16Bits(w >>> 16);
   return {
@@ -50,7 +53,7 @@ export function randomKvWords(
       return Array.from({ length: headDim }, (_, d) => {
         if (format.kind === 'float') return (d & 1 ? high : low)(words[first + (d >> 1)]!);
         let code = 0;
-        for (let b = 0; b < bits; b++) code |= bit(first, placeOf(d, b)) << b;
+        for (let b = 0; b < bits; b++) code |= bit(first, codeBit(format, headDim, d, b)) << b;
         if (format.kind === 'affine') {
           const w = words[layout.metaAt + row * layout.groups + Math.floor(d / format.groupSize)]!;
           return code * low(w) + high(w);

@@ -74,6 +74,20 @@ async function answers(
   return { rounds, early: early!, late };
 }
 
+/** The same device, whose blocks go by another name. */
+function laidOtherwise(spec: DeviceSpec): DeviceSpec {
+  return {
+    ...spec,
+    create: async () => {
+      const device = await spec.create();
+      const createKvPool = device.createKvPool.bind(device);
+      device.createKvPool = (pool) =>
+        Object.defineProperty(createKvPool(pool), 'storage', { value: 'laid-otherwise' });
+      return device;
+    },
+  };
+}
+
 const WAYS: readonly KvOptions[] = [
   { kvFormat: 'f32' },
   { kvFormat: 'affine8/turbo4', kvSkipLayers: [] },
@@ -121,6 +135,14 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
       // Whole blocks; the third goes on in a copy of what the first brought back.
       expect(second.rounds[0]!.map(({ cached }) => cached)).toEqual([64, 48, 60, 16]);
       expect(second.late).toEqual(second.early);
+      // A device that lays blocks otherwise finds nothing of it, and says the same.
+      const other = await answers(laidOtherwise(spec), kv, true, folder);
+      expect(other.rounds.map((round) => round.map(({ ids }) => ids))).toEqual(
+        first.rounds.map((round) => round.map(({ ids }) => ids)),
+      );
+      expect(other.rounds[0]!.map(({ cached }) => cached)).toEqual(
+        first.rounds[0]!.map(({ cached }) => cached),
+      );
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

@@ -13,7 +13,7 @@
 import type { Precision } from '../device.js';
 import type { Activation, RowKind } from '../graph.js';
 import type { AttendShape } from './kernels/attend.js';
-import type { DecodeConfig } from './kernels/attend-decode.js';
+import type { DecodeConfig } from './kernels/attend-decode-plan.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
 import type { ShardLayout } from './weights-layout.js';
 

@@ -1,16 +1,16 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { affine, turbo } from '../../../../test/devices/kv-cases.js';
+import { affine, F16, turbo } from '../../../../test/devices/kv-cases.js';
 import { randomKvWords } from '../../../../test/devices/kv-words.js';
 import { Random } from '../../../../test/devices/numbers.js';
 import { emulateBytes } from '../../../../test/setup/emulate-bytes.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { KvFormat } from '../../kv.js';
 import { StepInputs } from '../../step.js';
-import { turboRotation, unrotate } from '../../turboquant/rotation.js';
 import type { WebGpuDevice } from '../device.js';
 import { StepPacker } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { type BytesConfig, bytesFits, bytesStage, itemScoreBytes } from './attend-bytes.js';
+import { bytesStage } from './attend-bytes.js';
+import { type BytesConfig, bytesFits, itemScoreBytes } from './attend-bytes-plan.js';
 import { reduceStage } from './attend-reduce.js';
 import { allRows } from './kv-rows.js';
 
@@ -38,11 +38,45 @@ const CASES: readonly Case[] = [
   { name: 'affine 4, a window', key: affine(4), value: affine(4), more: { window: 100 } },
   { name: 'affine 3 and 6 in groups of 128', key: affine(3, 128), value: affine(6, 128), heads: 2 },
   { name: 'affine 4 and 2, a soft cap', key: affine(4), value: affine(2), more: { softcap: 3 } },
-  { name: 'TurboQuant 3.5', key: turbo(3), value: turbo(4) },
-  { name: 'TurboQuant 4 and 2, MHA', key: turbo(4), value: turbo(2), heads: 2 },
-  { name: 'affine 8 keys, TurboQuant 3 values', key: affine(8), value: turbo(3), heads: 4 },
+  { name: 'affine 2 and 5, MHA', key: affine(2), value: affine(5), heads: 2 },
   { name: 'affine 4, keys two blocks at once', key: affine(4), value: affine(4), config: { keyTokens: 32 } },
 ];
+
+function shapeOf(
+  key: KvFormat,
+  value: KvFormat,
+  heads: number,
+  kvHeads: number,
+  maxBlocksPerSlot: number,
+  blocks: number,
+): AttendShape {
+  return {
+    heads,
+    kvHeads,
+    headDim: D,
+    key,
+    value,
+    blockTokens: BLOCK,
+    maxBlocksPerSlot,
+    scale: 0.1,
+    window: null,
+    softcap: null,
+    maxItems: 8,
+    rows: allRows(blocks),
+  };
+}
+
+it('attention on matrices of bytes takes what its rows and its memory hold', () => {
+  const fits = (key: KvFormat, value: KvFormat, heads = 4, memory = 16384): boolean =>
+    bytesFits(shapeOf(key, value, heads, 1, 8, 8), CONFIG, memory);
+  expect(fits(affine(4), affine(3, 128))).toBe(true);
+  for (const other of [affine(4, 32), turbo(4), F16]) {
+    expect(fits(other, affine(4))).toBe(false);
+    expect(fits(affine(4), other)).toBe(false);
+  }
+  expect(fits(affine(4), affine(4), 5)).toBe(false);
+  expect(fits(affine(4), affine(4), 4, 3800)).toBe(false);
+});
 
 /** Matrices as loops: what is tested is the arithmetic of places. On a GPU the device suite has the real ones. */
 describe('attention on matrices of bytes, emulated', () => {
@@ -59,21 +93,7 @@ describe('attention on matrices of bytes, emulated', () => {
     const config = { ...CONFIG, ...given };
     const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / BLOCK);
     const blocks = POSITIONS.length * maxBlocks;
-    const shape: AttendShape = {
-      heads,
-      kvHeads,
-      headDim: D,
-      key,
-      value,
-      blockTokens: BLOCK,
-      maxBlocksPerSlot: maxBlocks,
-      scale: 0.1,
-      window: null,
-      softcap: null,
-      maxItems: 8,
-      rows: allRows(blocks),
-      ...more,
-    };
+    const shape = { ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks), ...more };
     expect(bytesFits(shape, config, 16384)).toBe(true);
     const random = new Random(7);
     const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
@@ -159,7 +179,7 @@ describe('attention on matrices of bytes, emulated', () => {
       }
     });
 
-    /** In float64. Queries count as turned already; values are turned back. */
+    /** In float64. */
     function attend(slot: number, position: number, head: number): number[] {
       const kv = Math.floor(head / (heads / kvHeads));
       const sum = new Array<number>(D).fill(0);
@@ -181,8 +201,7 @@ describe('attention on matrices of bytes, emulated', () => {
           sum[d]! += weight * v;
         });
       }
-      const out = Float64Array.from(sum, (v) => v / total);
-      return [...(value.kind === 'turboquant' ? unrotate(turboRotation(D, 'value'), out) : out)];
+      return sum.map((v) => v / total);
     }
     function blockOf(slot: number, t: number): number {
       return tables[slot * maxBlocks + Math.floor(t / BLOCK)]!;

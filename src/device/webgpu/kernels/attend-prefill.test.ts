@@ -9,7 +9,8 @@ import type { WebGpuDevice } from '../device.js';
 import { StepPacker } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
-import { type PrefillConfig, planPrefill, prefillFits, prefillStage } from './attend-prefill.js';
+import { prefillStage } from './attend-prefill.js';
+import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-plan.js';
 import { allRows } from './kv-rows.js';
 
 const F16 = { kind: 'float', dtype: 'f16' } as const;

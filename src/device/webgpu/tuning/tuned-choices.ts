@@ -2,7 +2,7 @@
 
 import type { LinearShape, TunedKernels } from '../kernel.js';
 import type { AttendShape } from '../kernels/attend.js';
-import type { DecodeConfig } from '../kernels/attend-decode.js';
+import type { DecodeConfig } from '../kernels/attend-decode-plan.js';
 import { decodeKey } from '../kernels/attend-fast.js';
 import { type LinearChoice, linearKey } from '../kernels/linear-choice.js';
 

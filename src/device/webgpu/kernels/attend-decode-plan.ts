@@ -1,0 +1,132 @@
+/** Attention of single-token rows on subgroups: what can be chosen of its kernel, and what follows from that. */
+
+import { affineGroups, type KvFormat } from '../../kv.js';
+import { ATTENTION_SPLIT } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+import { hasBytes } from './attend-planes.js';
+import { bookCopies, bookEntries } from './attend-unpack.js';
+import type { KvSideSpec } from './kv-format.js';
+import { sideOf } from './kv-rows.js';
+
+export interface DecodeConfig {
+  /** Lanes of a subgroup: must be the device's one and only size. */
+  readonly subgroupSize: number;
+  readonly threads: number;
+  /** Positions of an item; ATTENTION_SPLIT if omitted. */
+  readonly split?: number;
+  /** Pieces of K, and of V, that a thread has on their way at once. */
+  readonly unroll: number;
+  readonly valueUnroll?: number;
+  /** Dims of K, and of V, that a lane takes; by format and group if omitted. */
+  readonly keyDims?: number;
+  readonly valueDims?: number;
+  /** Loads run one turn ahead of their use. */
+  readonly ahead?: boolean;
+  /** The device has f16: codes become floats by way of halves. */
+  readonly f16?: boolean;
+  /** Keys are multiplied as bytes where they can, four at once; true if omitted. */
+  readonly dot?: boolean;
+}
+
+export interface DecodePlan {
+  readonly group: number;
+  /** Dims of K a lane multiplies, and lanes that share a key. */
+  readonly keyDims: number;
+  readonly keyLanes: number;
+  readonly valueDims: number;
+  readonly valueLanes: number;
+  readonly valueUnroll: number;
+  readonly split: number;
+  /** Affine groups of V. */
+  readonly valueGroups: number;
+  /** Keys are multiplied as bytes. */
+  readonly dot: boolean;
+  readonly bytes: number;
+}
+
+/** The fewest dims whose codes fill whole words. */
+function leastDims(format: KvFormat): number {
+  if (format.kind === 'float') return 4;
+  if (format.kind === 'turboquant') return format.bits === 8 ? 4 : 32;
+  return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
+}
+
+export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
+  const { key, value, headDim } = shape;
+  const group = shape.heads / shape.kvHeads;
+  const dot = hasBytes(key) && config.dot !== false;
+  const keyDims =
+    config.keyDims ??
+    (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
+  const valueDims =
+    config.valueDims ?? (value.kind === 'float' ? 8 : Math.max(leastDims(value), group <= 4 ? 16 : 8));
+  const valueLanes = headDim / valueDims;
+  const split = config.split ?? ATTENTION_SPLIT;
+  const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
+  const parts = config.threads / Math.max(valueLanes, config.subgroupSize);
+  const books = [key, value].reduce(
+    (sum, f) => sum + bookEntries(f) * bookCopies(config.subgroupSize) * 4,
+    0,
+  );
+  const bytes =
+    Math.max(split * group, Math.max(1, parts) * group * headDim) * 4 +
+    (value.kind === 'affine' ? split * valueGroups * 4 + group * valueGroups * 4 : 0) +
+    books +
+    (dot ? group * headDim * 6 + group * 4 : 0) +
+    (split / shape.blockTokens) * 4;
+  return {
+    group,
+    keyDims,
+    keyLanes: headDim / keyDims,
+    valueDims,
+    valueLanes,
+    valueUnroll: config.valueUnroll ?? config.unroll,
+    split,
+    valueGroups,
+    dot,
+    bytes,
+  };
+}
+
+const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & (n - 1)) === 0;
+
+export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
+  const { headDim } = shape;
+  const { subgroupSize: lanes, threads, unroll } = config;
+  const plan = planDecode(shape, config);
+  const { keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, group, bytes } = plan;
+  const whole = (side: KvSideSpec, dims: number): boolean => {
+    const { format, layout } = side;
+    const words = (layout.words * dims) / headDim;
+    if (!Number.isInteger(words)) return false;
+    if (format.kind === 'affine' && (format.groupSize % dims !== 0 || headDim % format.groupSize !== 0))
+      return false;
+    return format.kind === 'float' || dims % leastDims(format) === 0;
+  };
+  return (
+    whole(sideOf('keys', shape), keyDims) &&
+    whole(sideOf('values', shape), valueDims) &&
+    powerOfTwo(keyLanes) &&
+    (!plan.dot || keyDims % 16 === 0) &&
+    powerOfTwo(valueLanes) &&
+    valueLanes <= threads &&
+    keyLanes <= lanes &&
+    valueDims / Math.max(1, lanes / valueLanes) >= 1 &&
+    group <= 8 &&
+    threads % lanes === 0 &&
+    split % shape.blockTokens === 0 &&
+    split % ((threads / keyLanes) * unroll) === 0 &&
+    split % ((threads / valueLanes) * valueUnroll) === 0 &&
+    split % lanes === 0 &&
+    bytes <= workgroupBytes
+  );
+}
+
+/**
+ * The order of the sums, as text: equal for configs that give the same bits. Threads decide which positions of V a sum
+ * has; scores and softmax know nothing of them, and loads on their way change nothing.
+ */
+export function decodeOrder(shape: AttendShape, config: DecodeConfig): string {
+  const { keyDims, valueDims, split, dot } = planDecode(shape, config);
+  return `t${config.threads} k${keyDims} v${valueDims} s${split}${dot ? ' dot' : ''}`;
+}

@@ -1,0 +1,85 @@
+/** Attention of prompt tiles on subgroup matrices: what can be chosen of its kernel, and what follows from that. */
+
+import type { MatrixConfig } from '../kernel.js';
+import { ATTENTION_TILE } from '../step-buffer.js';
+import type { AttendShape } from './attend.js';
+
+export interface PrefillConfig {
+  readonly matrix: MatrixConfig;
+  readonly subgroupSize: number;
+  /** Positions staged at once: a multiple of the matrix. */
+  readonly keys: number;
+  /** Most query rows of a workgroup. */
+  readonly rows: number;
+  readonly workgroupBytes: number;
+}
+
+export interface PrefillPlan {
+  readonly component: 'f16' | 'f32';
+  readonly group: number;
+  readonly rows: number;
+  /** Workgroups that the rows of a tile take, for one KV head. */
+  readonly rowBlocks: number;
+  readonly subs: number;
+  readonly stride: number;
+  readonly scoreStride: number;
+  readonly weightStride: number;
+  readonly bytes: number;
+}
+
+export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
+  const group = shape.heads / shape.kvHeads;
+  const component = c.matrix.component === 'f32' ? 'f32' : 'f16';
+  const size = component === 'f16' ? 2 : 4;
+  const rows = Math.min(c.rows, group * ATTENTION_TILE);
+  const pad = 16 / size;
+  const stride = shape.headDim + pad;
+  const scoreStride = c.keys + 4;
+  const weightStride = c.keys + pad;
+  const books = [shape.key, shape.value].reduce(
+    (sum, f) => sum + (f.kind === 'turboquant' ? 2 ** f.bits * 4 : 0),
+    0,
+  );
+  const bytes =
+    (Math.max(c.keys, rows) * stride + rows * weightStride) * size +
+    rows * scoreStride * 4 +
+    rows * 12 +
+    16 +
+    books;
+  const rowBlocks = (group * ATTENTION_TILE) / rows;
+  return {
+    component,
+    group,
+    rows,
+    rowBlocks,
+    subs: rows / c.matrix.m,
+    stride,
+    scoreStride,
+    weightStride,
+    bytes,
+  };
+}
+
+export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
+  const { key, value, headDim } = shape;
+  const { matrix, keys, subgroupSize } = c;
+  const { rows, subs, bytes, group } = planPrefill(shape, c);
+  const threads = subs * subgroupSize;
+  return (
+    [key, value].every((f) => f.kind !== 'float' || f.dtype === 'f16') &&
+    matrix.result === 'f32' &&
+    (matrix.component === 'f16' || matrix.component === 'f32') &&
+    headDim % 8 === 0 &&
+    (matrix.component === 'f32' || (matrix.n % 8 === 0 && matrix.k % 8 === 0)) &&
+    headDim % matrix.k === 0 &&
+    headDim % keys === 0 &&
+    headDim % matrix.n === 0 &&
+    keys % matrix.n === 0 &&
+    keys % matrix.k === 0 &&
+    rows % matrix.m === 0 &&
+    (group * ATTENTION_TILE) % rows === 0 &&
+    threads <= 1024 &&
+    (threads <= rows ? rows % threads === 0 : threads % rows === 0 && keys % (threads / rows) === 0) &&
+    bytes <= c.workgroupBytes
+  );
+}
