@@ -82,6 +82,13 @@ describe.each(here)('quantised KV on $name', (spec) => {
     await check({ ...base, heads: 2, kvHeads: 1, headDim, key: F16, value: affine(3) }, steps);
   });
 
+  it('more heads than four of a group: lanes share what TurboQuant has of V', async () => {
+    const steps = DECODE.slice(0, 3);
+    await check({ ...base, heads: 6, kvHeads: 1, headDim: 32, key: turbo(3), value: turbo(4) }, steps);
+    await check({ ...base, heads: 10, kvHeads: 2, headDim: 64, key: turbo(4), value: turbo(3) }, steps);
+    await check({ ...base, heads: 5, kvHeads: 1, headDim: 128, key: affine(8), value: turbo(2) }, steps);
+  });
+
   it('contexts over several splits, windows and soft caps', async () => {
     await check({ ...base, key: affine(8), value: affine(4) }, SPLITS);
     await check({ ...base, key: turbo(3), value: turbo(4) }, SPLITS);

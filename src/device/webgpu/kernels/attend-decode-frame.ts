@@ -2,9 +2,11 @@
 
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, type DecodePlan, planDecode } from './attend-decode-plan.js';
+import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
 import { type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
 import type { KvSideSpec } from './kv-format.js';
+import { planarCodes } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 /** Keys, or values, with what a lane takes of a vector. */
@@ -15,6 +17,8 @@ export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   readonly words: number;
   readonly lanes: number;
   readonly atOnce: number;
+  /** Two lanes share a run of planes, and read the same words: `half` says which of them a lane is. */
+  readonly halved: boolean;
   /** Loads of `width` words. */
   readonly loads: number;
   readonly width: WordWidth;
@@ -93,7 +97,8 @@ function decodeSide(
   const { kvHeads, blockTokens, rows, headDim } = shape;
   const side = sideOf(name, shape);
   const { format, layout } = side;
-  const words = (layout.words * dims) / headDim;
+  const halved = planarCodes(format) && dims < PLANE_DIMS;
+  const words = (layout.words * (halved ? PLANE_DIMS : dims)) / headDim;
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;
   const base = name === 'keys' ? rows.keyBase : rows.valueBase;
@@ -105,6 +110,7 @@ function decodeSide(
     words,
     lanes,
     atOnce: threads / lanes,
+    halved,
     loads: Math.ceil(words / width),
     width,
     type: wordType(width),
@@ -112,6 +118,14 @@ function decodeSide(
     normAt: `${layout.metaAt}u + (${block} * ${layout.metaHeads}u + kv / 2u) * ${blockTokens}u + c % ${blockTokens}u`,
     word: (at) => wordAt(name, width, at),
     pairs: (prefix) =>
-      unpackPairs(name, format, headDim, dims, bookCopies(subgroupSize), (i) => wordOf(prefix, width, i)),
+      unpackPairs(
+        name,
+        format,
+        headDim,
+        dims,
+        bookCopies(subgroupSize),
+        (i) => wordOf(prefix, width, i),
+        'half',
+      ),
   };
 }

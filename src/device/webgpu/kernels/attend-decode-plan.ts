@@ -3,9 +3,10 @@
 import { affineGroups, type KvFormat } from '../../kv.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { hasBytes } from './attend-planes.js';
+import { hasBytes, PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, bookEntries } from './attend-unpack.js';
 import type { KvSideSpec } from './kv-format.js';
+import { planarCodes } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface DecodeConfig {
@@ -47,7 +48,7 @@ export interface DecodePlan {
 /** The fewest dims whose codes fill whole words. */
 function leastDims(format: KvFormat): number {
   if (format.kind === 'float') return 4;
-  if (format.kind === 'turboquant') return format.bits === 8 ? 4 : 32;
+  if (format.kind === 'turboquant') return format.bits === 8 ? 4 : PLANE_DIMS;
   return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
 }
 
@@ -58,8 +59,14 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   const keyDims =
     config.keyDims ??
     (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
+  // A lane has as many sums as dims times heads: of planes, whole runs of four heads, and halves of more.
   const valueDims =
-    config.valueDims ?? (value.kind === 'float' ? 8 : Math.max(leastDims(value), group <= 4 ? 16 : 8));
+    config.valueDims ??
+    (value.kind === 'float'
+      ? 8
+      : planarCodes(value)
+        ? PLANE_DIMS / (group <= 4 ? 1 : 2)
+        : Math.max(leastDims(value), group <= 4 ? 16 : 8));
   const valueLanes = headDim / valueDims;
   const split = config.split ?? ATTENTION_SPLIT;
   const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
@@ -96,7 +103,10 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   const plan = planDecode(shape, config);
   const { keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, group, bytes } = plan;
   const whole = (side: KvSideSpec, dims: number): boolean => {
-    const { format, layout } = side;
+    const { format, layout, name } = side;
+    // Of V two lanes may share a run of planes.
+    if (name === 'values' && planarCodes(format) && dims === PLANE_DIMS / 2)
+      return headDim % PLANE_DIMS === 0;
     const words = (layout.words * dims) / headDim;
     if (!Number.isInteger(words)) return false;
     if (format.kind === 'affine' && (format.groupSize % dims !== 0 || headDim % format.groupSize !== 0))

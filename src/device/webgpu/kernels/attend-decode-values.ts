@@ -2,7 +2,7 @@
 
 import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
-import { byteUnit } from './attend-planes.js';
+import { byteUnit, halvedDim } from './attend-planes.js';
 import { LOWEST } from './attend-reduce.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count } from './attend-words.js';
@@ -23,14 +23,14 @@ function turnOf({ values, valueUnroll, seenAt }: DecodeFrame): {
   readonly load: (prefix: string, base: string) => string[];
   readonly copy: (to: string, from: string) => string[];
 } {
-  const { atOnce, lanes, layout, width, loads, type } = values;
+  const { atOnce, lanes, halved, layout, width, loads, type } = values;
   const each = (text: (name: string) => string): string[] =>
     count(valueUnroll).flatMap((u) => count(loads).map((i) => text(`${u}_${i}`)));
   return {
     declare: (prefix) => each((name) => `  var ${prefix}${name}: ${type};`),
     load: (prefix, base) =>
       count(valueUnroll).flatMap((u) => [
-        `  { let c = ${seenAt(`${base} + ${u * atOnce}u + lid / ${lanes}u`)}; let a = (${values.row}) * ${layout.words / width}u + lid % ${lanes}u * ${loads}u;`,
+        `  { let c = ${seenAt(`${base} + ${u * atOnce}u + lid / ${lanes}u`)}; let a = (${values.row}) * ${layout.words / width}u + lid % ${lanes}u${halved ? ' / 2u' : ''} * ${loads}u;`,
         ...count(loads).map((i) => `    ${prefix}${u}_${i} = values[a + ${i}u];`),
         '  }',
       ]),
@@ -118,6 +118,7 @@ export function decodeSums(frame: DecodeFrame): string[] {
   const apart = valueGroups > 1;
   if (apart) emit(`  let group_at = lid % ${lanes}u / ${shape.headDim / valueGroups / dims}u;`);
   if (bookEntries(format) > 0) emit(`  let copy = lane % ${copies}u;`);
+  if (values.halved) emit('  let half = lid % 2u;');
   const stride = atOnce * valueUnroll;
   emit(`  for (var base = 0u; base < ${split}u; base += ${stride}u) {`);
   emit('    if (base > reach) { break; }');
@@ -186,7 +187,8 @@ export function decodeEnd(frame: DecodeFrame): string[] {
   if (values.format.kind === 'affine') {
     emit(`    value += offsets[i % ${headDim}u / ${headDim / valueGroups}u * ${group}u + i / ${headDim}u];`);
   }
-  emit(`    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${headDim}u + i] = value;`);
+  const to = values.halved ? halvedDim('i') : 'i';
+  emit(`    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${headDim}u + ${to}] = value;`);
   emit('  }');
   return lines;
 }

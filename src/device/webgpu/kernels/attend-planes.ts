@@ -9,6 +9,7 @@
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
 import { turboCodebook } from '../../turboquant/codebooks.js';
+import { count } from './attend-words.js';
 
 export interface ByteWord {
   /** Name of a u32 of four signed bytes. */
@@ -16,7 +17,8 @@ export interface ByteWord {
   readonly dims: readonly [number, number, number, number];
 }
 
-const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+/** Elements of a run of planes. */
+export const PLANE_DIMS = 32;
 
 /** Whether the format's elements are integers of 8 bits, up to scale and bias. */
 export function hasBytes(format: KvFormat): format is AffineKv | TurboKv {
@@ -38,13 +40,18 @@ function unitOf(headDim: number, bits: number): number {
   return centroids[centroids.length - 1]! / 127;
 }
 
-/** Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. */
+/**
+ * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. Of planes a lane may
+ * make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which. Those dims do not lie side by side; they are
+ * numbered as if they did, see `halvedDim`.
+ */
 export function bytesText(
   format: AffineKv | TurboKv,
   headDim: number,
   dims: number,
   name: string,
   word: (i: number) => string,
+  half = '0u',
 ): { readonly text: string; readonly words: ByteWord[] } {
   if (format.kind === 'affine') {
     const bytes = unpackBytes(format, dims, word);
@@ -55,21 +62,34 @@ export function bytesText(
   }
   const lines: string[] = [];
   const words: ByteWord[] = [];
-  for (let chunk = 0; chunk * 32 < dims; chunk++) {
+  const halved = dims < PLANE_DIMS;
+  const own = halved ? 4 : 8;
+  for (let chunk = 0; chunk * PLANE_DIMS < dims; chunk++) {
     const planes = centroidPlanes(headDim, format.bits, (b) => word(chunk * format.bits + b));
     let rows = count(8).map((b) => `${name}p${chunk}_${b}`);
     rows.forEach((row, b) => {
       lines.push(`let ${row} = ${planes[b]};`);
     });
+    if (halved) {
+      // The rounds may come in any order: the one that leaves a lane half of the rows goes first.
+      lines.push(`let ${name}h${chunk} = select(0u, 4u, ${half} != 0u);`);
+      const kept = count(4).map((b) => `${name}k${chunk}_${b}`);
+      for (const b of count(4))
+        lines.push(
+          `let ${kept[b]} = ((${rows[b]} >> ${name}h${chunk}) & 0x0f0f0f0fu) | ((${rows[b + 4]} << (4u - ${name}h${chunk})) & 0xf0f0f0f0u);`,
+        );
+      rows = kept;
+    }
     for (const [round, mask] of [
       [1, 0x55555555],
       [2, 0x33333333],
       [4, 0x0f0f0f0f],
     ] as const) {
+      if (round >= own) break;
       const low = `0x${mask.toString(16)}u`;
       const high = `0x${(~mask >>> 0).toString(16)}u`;
-      const next = count(8).map((b) => `${name}r${chunk}_${round}_${b}`);
-      for (const b of count(8)) {
+      const next = rows.map((_, b) => `${name}r${chunk}_${round}_${b}`);
+      for (const b of count(own)) {
         if (b & round) continue;
         const [x, y] = [rows[b]!, rows[b + round]!];
         lines.push(`let ${next[b]} = (${x} & ${low}) | ((${y} << ${round}u) & ${high});`);
@@ -78,11 +98,16 @@ export function bytesText(
       rows = next;
     }
     rows.forEach((row, k) => {
-      const d = chunk * 32 + k;
-      words.push({ name: row, dims: [d, d + 8, d + 16, d + 24] });
+      const d = chunk * PLANE_DIMS + k;
+      words.push({ name: row, dims: [d, d + own, d + 2 * own, d + 3 * own] });
     });
   }
   return { text: lines.join('\n'), words };
+}
+
+/** Expression of the dim that stands at `at` where lanes make halves of runs. */
+export function halvedDim(at: string): string {
+  return `${at} / 32u * 32u + ${at} % 16u / 4u * 8u + ${at} % 32u / 16u * 4u + ${at} % 4u`;
 }
 
 interface Bytes {

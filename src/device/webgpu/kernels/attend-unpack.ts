@@ -13,6 +13,7 @@
 
 import type { KvFormat } from '../../kv.js';
 import { bytesText, codeField, hasBytes } from './attend-planes.js';
+import { count } from './attend-words.js';
 
 export interface Pair {
   /** Expression of an `H`, or of two f32. */
@@ -52,7 +53,10 @@ export function fillBook(
   }`;
 }
 
-/** The pairs of `dims` consecutive elements that lie in words `word(0)`, `word(1)`, …, and statements before them. */
+/**
+ * The pairs of `dims` consecutive elements that lie in words `word(0)`, `word(1)`, …, and statements before them; `half` as
+ * for `bytesText`.
+ */
 export function unpackPairs(
   name: string,
   format: KvFormat,
@@ -60,10 +64,10 @@ export function unpackPairs(
   dims: number,
   copies: number,
   word: (i: number) => string,
+  half = '0u',
 ): { readonly text: string; readonly pairs: Pair[] } {
   const out: Pair[] = [];
   const pairs = { text: '', pairs: out };
-  const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   if (format.kind === 'float') {
     for (const p of count(dims / 2)) {
       const value =
@@ -79,7 +83,7 @@ export function unpackPairs(
     bit === to ? w : bit > to ? `(${w} >> ${bit - to}u)` : `(${w} << ${to - bit}u)`;
   if (format.kind === 'turboquant') {
     if (hasBytes(format)) {
-      const { text, words } = bytesText(format, headDim, dims, name, word);
+      const { text, words } = bytesText(format, headDim, dims, name, word, half);
       for (const w of words)
         for (const i of [0, 1])
           out.push({
