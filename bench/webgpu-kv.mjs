@@ -1,6 +1,8 @@
 // Decode attention over quantised KV: every fast kernel against float64, then its time.
 //
 //   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
+//     [--bytes] [--pairs FROM,TO] [--configs FROM,TO]   check the kernel on matrices of bytes alone, and a part of its cases
+//     [--one] [--slices]                                time one row as well, and every reduce of every kernel
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
 

@@ -5,7 +5,7 @@ import type { KvFormat } from '../../kv.js';
 import type { Capabilities, StepFacts } from '../kernel.js';
 import { WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { fastItems, wideItemsFrom } from './attend-fast.js';
+import { decodeBands, fastItems, wideItemsFrom } from './attend-fast.js';
 import { allRows } from './kv-rows.js';
 
 const shapeOf = (key: KvFormat, value: KvFormat, more: Partial<AttendShape> = {}): AttendShape => ({
@@ -25,19 +25,26 @@ const shapeOf = (key: KvFormat, value: KvFormat, more: Partial<AttendShape> = {}
 });
 
 /** What is dispatched for so many items, by label. */
-function dispatched(capabilities: Capabilities, shape: AttendShape, items: number, itemSplits = 1): string[] {
+function dispatcher(
+  capabilities: Capabilities,
+  shape: AttendShape,
+): (items: number, itemSplits?: number) => string[] {
   const variant = fastItems.find((v) => v.supports(capabilities, shape))!;
-  const facts = { items, itemSplits, tiles: 0, tileParts: 1 } as StepFacts;
-  return variant.build(capabilities, shape).stages.flatMap(({ label, workgroups }) => {
-    const out: [number, number, number] = [0, 0, 0];
-    workgroups(facts, out);
-    return out[0] > 0 ? [label] : [];
-  });
+  const { stages } = variant.build(capabilities, shape);
+  return (items, itemSplits = 1) => {
+    const facts = { items, itemSplits, tiles: 0, tileParts: 1 } as StepFacts;
+    return stages.flatMap(({ label, workgroups }) => {
+      const out: [number, number, number] = [0, 0, 0];
+      workgroups(facts, out);
+      return out[0] > 0 ? [label] : [];
+    });
+  };
 }
 
 const bytesFrom = (capabilities: Capabilities, shape: AttendShape): number | null => {
+  const dispatched = dispatcher(capabilities, shape);
   for (let items = 1; items <= 1024; items++)
-    if (dispatched(capabilities, shape, items)[0]!.startsWith('attend bytes')) return items;
+    if (dispatched(items)[0]!.startsWith('attend bytes')) return items;
   return null;
 };
 
@@ -49,10 +56,11 @@ describe('attention of single-token rows on a large GPU', () => {
     ['TurboQuant 3.5', turbo(3), turbo(4)],
   ] as const)('%s: one kernel for any number of items, and any width', (_, key, value) => {
     const shape = shapeOf(key, value);
+    const dispatched = dispatcher(LARGE, shape);
     const widths = wideItemsFrom(LARGE, shape) === Number.POSITIVE_INFINITY ? [1] : [1, WIDE_SPLITS];
     for (const splits of widths)
       for (let items = 1; items <= 1024; items++)
-        expect(dispatched(LARGE, shape, items, splits), `${items} of ${splits}`).toHaveLength(1);
+        expect(dispatched(items, splits), `${items} of ${splits}`).toHaveLength(1);
   });
 
   it('many items of up to 4 bits go to matrices of bytes, and are never wide', () => {
@@ -74,8 +82,19 @@ describe('attention of single-token rows on a large GPU', () => {
     }
   });
 
+  it('what they take is nothing to tune', () => {
+    const bands = (key: KvFormat, splits: number) =>
+      decodeBands(LARGE, shapeOf(key, key), splits).map(({ below }) => below);
+    expect(bands(affine(4), 1)).toEqual([400, 1200]);
+    expect(bands(affine(4), WIDE_SPLITS)).toEqual([]);
+    expect(bands(affine(8), 1)).toEqual([400, 1200, Number.POSITIVE_INFINITY]);
+    expect(bands(affine(8), WIDE_SPLITS)).toEqual([Number.POSITIVE_INFINITY]);
+  });
+
   it('and not without those matrices, or without room for the scores', () => {
     const shape = shapeOf(affine(4), affine(4));
+    expect(bytesFrom(LARGE, { ...shape, maxItems: 8192 })).toBe(150);
+    expect(bytesFrom(LARGE, { ...shape, maxItems: 8193 })).toBe(null);
     const matrices = LARGE.matrices.filter(({ component }) => component !== 'i8');
     expect(bytesFrom({ ...LARGE, matrices }, shape)).toBe(null);
     expect(bytesFrom({ ...LARGE, bindingBytes: 2 ** 25 - 1 }, shape)).toBe(null);

@@ -48,7 +48,10 @@ export interface DecodeBand {
   readonly config: DecodeConfig;
 }
 
-/** The bands of a shape by rule; empty where the kernel does not take it. `splits`: of an item. */
+/**
+ * The bands of a shape by rule; empty where the kernel does not take it, and without those that matrices of bytes take.
+ * `splits`: of an item.
+ */
 export function decodeBands(
   capabilities: Capabilities,
   shape: AttendShape,
@@ -71,7 +74,10 @@ export function decodeBands(
     );
   // The first for any number of workgroups is the last that is needed.
   const end = configs.findIndex(({ below }) => below === MANY);
-  return end < 0 ? [] : configs.slice(0, end + 1);
+  if (end < 0) return [];
+  const bands = configs.slice(0, end + 1);
+  if (bytesConfig(capabilities, shape) === null) return bands;
+  return splits > 1 ? [] : bands.filter((_, i) => i === 0 || bands[i - 1]!.below < BYTES_WORKGROUPS);
 }
 
 /** Kind of attention and what its bands depend on, as text: nothing of the cache's size. */
@@ -96,6 +102,8 @@ function configsOf(capabilities: Capabilities, shape: AttendShape, splits = 1): 
  */
 const BYTES_WORKGROUPS = 1200;
 const BYTES_BITS = 4;
+/** Most memory for scores between the passes: more than the partial sums of a GQA group of four leave items for. */
+const SCORES_BYTES = 256 * 1024 * 1024;
 const fewBits = (format: KvFormat): boolean => format.kind === 'affine' && format.bits <= BYTES_BITS;
 
 function bytesConfig(capabilities: Capabilities, shape: AttendShape): BytesConfig | null {
@@ -107,13 +115,12 @@ function bytesConfig(capabilities: Capabilities, shape: AttendShape): BytesConfi
   const config: BytesConfig = { matrix, subgroupSize: lanes, keyTokens: 16 };
   const fits =
     bytesFits(shape, config, capabilities.workgroupBytes) &&
-    shape.maxItems * itemScoreBytes(shape) <= capabilities.bindingBytes;
+    shape.maxItems * itemScoreBytes(shape) <= Math.min(SCORES_BYTES, capabilities.bindingBytes);
   return fits ? config : null;
 }
 
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */
 export function wideItemsFrom(capabilities: Capabilities, shape: AttendShape): number {
-  if (bytesConfig(capabilities, shape) !== null) return Number.POSITIVE_INFINITY;
   const has =
     configsOf(capabilities, shape).length > 0 && configsOf(capabilities, shape, WIDE_SPLITS).length > 0;
   return has ? Math.ceil(WIDE_WORKGROUPS / shape.kvHeads) : Number.POSITIVE_INFINITY;
@@ -135,13 +142,12 @@ const decode: Variant<AttendShape> = {
         else out[0] = 0;
       },
     });
-    const stages = (bytes === null ? [1, WIDE_SPLITS] : [1]).flatMap((splits) => {
+    const stages = [1, WIDE_SPLITS].flatMap((splits) => {
       const configs = configsOf(capabilities, shape, splits);
-      return configs.flatMap(({ config }, i): Stage[] => {
+      return configs.map(({ config }, i): Stage => {
         const from = i === 0 ? 0 : configs[i - 1]!.below;
         const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
-        if (from >= most) return [];
-        return [within(decodeStage(shape, config), splits, from, Math.min(below, most))];
+        return within(decodeStage(shape, config), splits, from, Math.min(below, most));
       });
     });
     if (bytes !== null)

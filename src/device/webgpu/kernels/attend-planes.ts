@@ -4,7 +4,8 @@
  * Affine codes lie in their words already, shifted. TurboQuant's codes of up to 4 bits are stored as bit planes
  * (kv-layout.ts), for then 32 of them turn into 32 integer centroids at once: every bit of a centroid is a function of
  * the bits of its code, so eight expressions make eight planes of bits, and three rounds of exchanges between words
- * make bytes of those.
+ * make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
+ * ahead, prefill on TurboQuant 3.5 is 0.93 of that on f16 in place of 0.80, and single rows take what they took.
  */
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
