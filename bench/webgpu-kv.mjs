@@ -2,6 +2,7 @@
 //
 //   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
 //     [--bytes] [--pairs FROM,TO] [--configs FROM,TO]   check the kernel on matrices of bytes alone, and a part of its cases
+//     [--model HEADS,KV_HEADS,DIM]                      what is timed; Llama-8B's if omitted
 //     [--one] [--slices]                                time one row as well, and every reduce of every kernel
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
@@ -582,9 +583,11 @@ const formats = {
   turbo4: [turbo(4), turbo(4)],
   'turbo3.5': [turbo(3), turbo(4)],
 };
-const model = quick ? [4, 2, 64] : [32, 8, 128];
+const model = option('--model', quick ? '4,2,64' : '32,8,128').split(',').map(Number);
 const common = [{ threads: 128, unroll: 4, valueUnroll: 8, split: 512 }];
 const onBytes = [{ keyTokens: 16 }, { keyTokens: 32 }];
+/** Runs of planes of V by one lane, or by two. */
+const runs = [32, 16].map((valueDims) => ({ threads: 128, unroll: 4, valueUnroll: 8, split: 512, valueDims }));
 const own = {
   f16: [
     { threads: 64, unroll: 4, valueUnroll: 4 },
@@ -592,8 +595,8 @@ const own = {
   ],
   affine8: onBytes,
   affine4: onBytes,
-  turbo4: [],
-  'turbo3.5': [],
+  turbo4: runs,
+  'turbo3.5': runs,
 };
 const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
 if (only.includes('time')) {

@@ -1,18 +1,22 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { affine, F16, turbo } from '../../../../test/devices/kv-cases.js';
-import { randomKvWords } from '../../../../test/devices/kv-words.js';
-import { Random } from '../../../../test/devices/numbers.js';
-import { emulateBytes } from '../../../../test/setup/emulate-bytes.js';
-import { openTestDevice } from '../../../../test/setup/swiftshader.js';
-import type { KvFormat } from '../../kv.js';
-import { StepInputs } from '../../step.js';
-import type { WebGpuDevice } from '../device.js';
-import { StepPacker } from '../step-buffer.js';
-import type { AttendShape } from './attend.js';
-import { bytesStage } from './attend-bytes.js';
-import { type BytesConfig, bytesFits, itemScoreBytes } from './attend-bytes-plan.js';
-import { reduceStage } from './attend-reduce.js';
-import { allRows } from './kv-rows.js';
+import type { KvFormat } from '../../src/device/kv.js';
+import { StepInputs } from '../../src/device/step.js';
+import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
+import type { AttendShape } from '../../src/device/webgpu/kernels/attend.js';
+import { bytesStage } from '../../src/device/webgpu/kernels/attend-bytes.js';
+import {
+  type BytesConfig,
+  bytesFits,
+  itemScoreBytes,
+} from '../../src/device/webgpu/kernels/attend-bytes-plan.js';
+import { reduceStage } from '../../src/device/webgpu/kernels/attend-reduce.js';
+import { allRows } from '../../src/device/webgpu/kernels/kv-rows.js';
+import { StepPacker } from '../../src/device/webgpu/step-buffer.js';
+import { affine, F16, turbo } from '../devices/kv-cases.js';
+import { randomKvWords } from '../devices/kv-words.js';
+import { Random } from '../devices/numbers.js';
+import { emulateBytes } from '../setup/emulate-bytes.js';
+import { openTestDevice } from '../setup/swiftshader.js';
 
 const CONFIG: BytesConfig = {
   matrix: { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' },
@@ -78,8 +82,8 @@ it('attention on matrices of bytes takes what its rows and its memory hold', () 
   expect(fits(affine(4), affine(4), 4, 3800)).toBe(false);
 });
 
-/** Matrices as loops: what is tested is the arithmetic of places. On a GPU the device suite has the real ones. */
-describe('attention on matrices of bytes, emulated', () => {
+/** Where there are no such matrices they are loops: what is tested then is the arithmetic of places. */
+describe('attention on matrices of bytes', () => {
   let device: WebGpuDevice;
   let raw: GPUDevice;
   beforeAll(async () => {
@@ -143,7 +147,10 @@ describe('attention on matrices of bytes, emulated', () => {
     const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
     const encoder = raw.createCommandEncoder();
     const bytes = bytesStage(shape, config);
-    for (const stage of [{ ...bytes, wgsl: emulateBytes(bytes.wgsl) }, reduceStage(shape)]) {
+    const { matrices } = device.capabilities;
+    const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 16 && m.k === 32);
+    const wgsl = real ? bytes.wgsl : emulateBytes(bytes.wgsl);
+    for (const stage of [{ ...bytes, wgsl }, reduceStage(shape)]) {
       const workgroups: [number, number, number] = [0, 0, 0];
       stage.workgroups(packer.facts, workgroups);
       const pipeline = await raw.createComputePipelineAsync({
