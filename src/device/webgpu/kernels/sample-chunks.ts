@@ -16,10 +16,10 @@ import {
   chunksOf,
   GUMBEL_NEAR,
   GUMBEL_NEAR_WGSL,
+  NEAR_ONE,
   powerOfTwo,
   reads,
   type SampleShape,
-  type SampleText,
   sampleStage,
   strongestWgsl,
   sumsWgsl,
@@ -38,22 +38,6 @@ export function chunksStage(
   const threads = powerOfTwo(Math.min(vocab, CHUNK) / 8, 16, 256);
   const each = Array.from({ length: Math.ceil(CHUNK / 4 / threads) }, (_, q) => q);
   const four = (f: (q: number) => string): string => each.map(f).join('\n  ');
-  /** Runs `body` for every id `i` of the thread, its raw and processed bits in `raw` and `bits`. */
-  const everyIdOf =
-    (text: SampleText): EveryId =>
-    (body, when) =>
-      four(
-        (q) => `if (at${q} < end) {
-    for (var e = 0u; e < 4u; e++) {
-      let i = at${q} * 4u + e;
-      if (i >= ${text.vocab}) { break; }
-      let raw = raw${q}[e];
-      let bits = x${q}[e];
-      ${when === undefined ? '' : `if (!(${when(q)})) { continue; }`}
-      ${body}
-    }
-  }`,
-      );
   return sampleStage({
     name: `chunks${full ? ' with features' : ''}`,
     shape,
@@ -69,52 +53,64 @@ export function chunksStage(
     before: (text) => `${GUMBEL_NEAR_WGSL}
 ${strongestWgsl(threads)}
 ${searchKindWgsl(text, vocab <= room)}
-${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
-    main: (text) => {
-      const everyId = everyIdOf(text);
-      return `  let temperature = bitcast<f32>(a.z);
+// The best of a thread, the first of equal ones: ids come in order.
+var<private> key: u32;
+var<private> id: u32;
+fn better(keys: vec4<u32>, first: u32) {
+  if (keys.x > key) { key = keys.x; id = first; }
+  if (keys.y > key) { key = keys.y; id = first + 1u; }
+  if (keys.z > key) { key = keys.z; id = first + 2u; }
+  if (keys.w > key) { key = keys.w; id = first + 3u; }
+}
+// NaN of either sign, or +infinity: no token of the row can be drawn.
+fn checked(keys: vec4<u32>, raw: vec4<u32>) -> vec4<u32> {
+  let bad = ((raw & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u)) | (raw == vec4<u32>(0x7f800000u));
+  return select(keys, vec4<u32>(${BAD}), bad);
+}
+${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(threads, 'space')}${penaltiesWgsl(threads, 'space')}` : ''}`,
+    main: (text) => `  let temperature = bitcast<f32>(a.z);
   let inverse = 1.0f / max(temperature, 1.0e-30f);
   let first = wid.x * ${CHUNK / 4}u;
   let end = min(first + ${CHUNK / 4}u, ${text.vectors});
   let entry = row * ${text.chunks} + wid.x;
   ${four(
     (q) => `let at${q} = first + lid + ${q * threads}u;
+  let ids${q} = vec4<u32>(at${q} * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+  let there${q} = (ids${q} < vec4<u32>(${text.vocab})) & vec4<bool>(at${q} < end);
   let raw${q} = logits[row * ${text.vectors} + min(at${q}, end - 1u)];
   var x${q} = raw${q};`,
   )}
   ${full ? PENALISE(four) : ''}
-  var key = 0u;
-  var id = 0u;
-  ${everyId(`// NaN of either sign, or +infinity: no token of this row can be drawn.
-      let bad = (raw & 0x7fffffffu) > 0x7f800000u || raw == 0x7f800000u;
-      let k = select(key_of(bits), ${BAD}, bad);
-      if (k > key) { key = k; id = i; }`)}
+  ${four((q) => `let k${q} = select(vec4<u32>(), checked(keys_of(x${q}), raw${q}), there${q});\n  better(k${q}, at${q} * 4u);`)}
   strongest(key, id, lid);
   let top = part_key[0];
   let top_id = part_id[0];
   let best = number_of(top);
   var noisy = vec2<u32>();
   if (temperature > 0.0f) {
-    // The most noise as near as it can be told cheaply; then exactly, among those that come up to it.
+    // The most noise as near as it can be told cheaply; then exactly, among those that may come up to it.
     var most = -3.0e38f;
     ${four(
-      (q) => `let k${q} = vec4<u32>(key_of(x${q}.x), key_of(x${q}.y), key_of(x${q}.z), key_of(x${q}.w));
-    let ids${q} = vec4<u32>(at${q} * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
-    let there${q} = (k${q} > vec4<u32>(NEGATIVE_INFINITY_KEY)) & (ids${q} < vec4<u32>(${text.vocab}));
+      (q) => `let v${q} = from_one(random_words(b.z, b.w, c.x, c.y, ids${q}));
     let z${q} = max((bitcast<vec4<f32>>(x${q}) - best) * inverse, vec4<f32>(-1.0e30f));
-    let near${q} = select(vec4<f32>(-3.0e38f), z${q} + gumbel_near(random_words(b.z, b.w, c.x, c.y, ids${q})), there${q});
-    if (at${q} < end) { most = max(most, max(max(near${q}.x, near${q}.y), max(near${q}.z, near${q}.w))); }`,
+    let near${q} = select(vec4<f32>(-3.4e38f), z${q} + gumbel_near(v${q}), k${q} > vec4<u32>(NEGATIVE_INFINITY_KEY));
+    let told${q} = select(vec4<f32>(-3.0e38f), near${q}, v${q} <= vec4<f32>(${NEAR_ONE}f));
+    most = max(most, max(max(told${q}.x, told${q}.y), max(told${q}.z, told${q}.w)));`,
     )}
     strongest(key_of(bitcast<u32>(most)), 0u, lid);
     let bar = number_of(part_key[0]) - ${2 * GUMBEL_NEAR}f;
     key = 0u;
     id = 0u;
     if (is_finite_key(top)) {
-      ${everyId(
-        `let z = max((bitcast<f32>(bits) - best) * inverse, -1.0e30f);
-      let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
-      if (n > key) { key = n; id = i; }`,
-        (q) => `near${q}[e] >= bar`,
+      ${four(
+        (q) => `if (any(near${q} >= vec4<f32>(bar))) {
+        for (var e = 0u; e < 4u; e++) {
+          if (near${q}[e] < bar) { continue; }
+          let z = max((bitcast<f32>(x${q}[e]) - best) * inverse, -1.0e30f);
+          let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, ids${q}[e]))));
+          if (n > key) { key = n; id = ids${q}[e]; }
+        }
+      }`,
       )}
     }
     strongest(key, id, lid);
@@ -126,8 +122,7 @@ ${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
       scratchHistogram[row * ${histogramWords(capabilities)}u + i] = 0u;
     }
   }
-  ${full ? SUMS(everyId) : ''}`;
-    },
+  ${full ? SUMS(four) : ''}`,
     workgroups: (facts, out) => {
       out[0] = (facts.features !== 0) === full ? chunks : 0;
       out[1] = facts.outputs;
@@ -136,69 +131,81 @@ ${full ? `${sumsWgsl(threads)}${penaltiesWgsl(threads)}` : ''}`,
   });
 }
 
-/** Text that runs `body` for every id of a thread, or for those for which `when` of its vector holds. */
-type EveryId = (body: string, when?: (q: number) => string) => string;
+/** A text for each vector of a thread. */
+type Four = (f: (q: number) => string) => string;
 
-const PENALISE = (four: (f: (q: number) => string) => string): string => `
+const PENALISE = (four: Four): string => `
   let features = ${rowWord('features')};
   if ((features & F_PENALTY) != 0u) {
-    if ((features & (F_BIAS | F_WITHHOLD | F_BANNED)) != 0u) { spread_lists(row, first * 4u, c.y, features, lid); }
+    var listed = false;
+    if ((features & (F_BIAS | F_WITHHOLD | F_BANNED)) != 0u) { listed = spread_lists(row, first * 4u, c.y, features, lid); }
     // Who draws from what the chunks leave never reads them again.
     let again = (features & (F_LOGPROBS | F_SIGMA | F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u || a.w > 0u ||
       bitcast<f32>(b.x) < 1.0f || bitcast<f32>(b.y) > 0.0f;
-    ${four((q) => `if (at${q} < end) { x${q} = penalise_four(row, at${q}, (at${q} - first) * 4u, features, raw${q}, again); }`)}
+    ${four((q) => `if (at${q} < end) { x${q} = penalise_four(row, at${q}, (at${q} - first) * 4u, features, listed, raw${q}, again); }`)}
   }`;
 
 /**
  * (best of the record's distribution, its id, Σ e^(l − best), finite ids); (Σ d, Σ (d − mean)², Σ e^z, Σ z e^z) with
- * d = x − best.
+ * d = x − best: of these what the row's features need, else 0.
  */
-const SUMS = (everyId: EveryId): string => `
+const SUMS = (four: Four): string => `
   if ((features & (F_LOGPROBS | F_SIGMA | F_MIROSTAT | F_TYPICAL | F_XTC)) == 0u) { return; }
   var l_top = top;
   var l_id = top_id;
-  let raw_wanted = (features & F_LOGPROBS) != 0u && (features & F_PROCESSED) == 0u && (features & F_PENALTY) != 0u;
+  let wanted = (features & F_LOGPROBS) != 0u;
+  let raw_wanted = wanted && (features & F_PROCESSED) == 0u && (features & F_PENALTY) != 0u;
   if (raw_wanted) {
     key = 0u;
     id = 0u;
-    ${everyId('let k = key_of(raw); if (k > key) { key = k; id = i; }')}
+    ${four((q) => `better(select(vec4<u32>(), keys_of(raw${q}), there${q}), at${q} * 4u);`)}
     strongest(key, id, lid);
     l_top = part_key[0];
     l_id = part_id[0];
   }
-  let l_best = number_of(l_top);
   let weighed = (features & (F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u;
+  let measured = (features & F_SIGMA) != 0u;
+  let all_in_bounds = top != ${BAD};
   var one = vec4<f32>();
-  var two = vec4<f32>();
-  if (is_finite_key(l_top) && top != ${BAD}) {
-    ${everyId(`let l = select(bits, raw, raw_wanted);
-      if (key_of(l) > NEGATIVE_INFINITY_KEY) { one.x += exp(max(bitcast<f32>(l) - l_best, -87.0f)); }
-      if (key_of(bits) > NEGATIVE_INFINITY_KEY) {
-        // Farther away than this the squares would overflow.
-        one += vec4<f32>(0.0f, 1.0f, max(bitcast<f32>(bits) - best, -1.0e15f), 0.0f);
-        if (weighed) {
-          let z = max((bitcast<f32>(bits) - best) * inverse, -87.0f);
-          two += vec4<f32>(exp(z), z * exp(z), 0.0f, 0.0f);
-        }
-      }`)}
+  if (wanted && all_in_bounds && is_finite_key(l_top)) {
+    let l_best = number_of(l_top);
+    ${four(
+      (q) => `let l${q} = select(x${q}, raw${q}, raw_wanted);
+    let e${q} = exp(max(bitcast<vec4<f32>>(l${q}) - l_best, vec4<f32>(-87.0f)));
+    let lk${q} = select(vec4<u32>(), keys_of(l${q}), there${q});
+    one.x += dot(select(vec4<f32>(), e${q}, lk${q} > vec4<u32>(NEGATIVE_INFINITY_KEY)), vec4<f32>(1.0f));`,
+    )}
   }
-  add_all(one, lid);
-  one = part_sum[0];
-  if ((features & F_SIGMA) != 0u) {
+  // Farther away than 1e15 squares would overflow.
+  ${four((q) => `let finite${q} = (k${q} > vec4<u32>(NEGATIVE_INFINITY_KEY)) & vec4<bool>(all_in_bounds);`)}
+  if (measured) {
+    ${four(
+      (q) => `let d${q} = max(bitcast<vec4<f32>>(x${q}) - best, vec4<f32>(-1.0e15f));
+    one.y += dot(select(vec4<f32>(), vec4<f32>(1.0f), finite${q}), vec4<f32>(1.0f));
+    one.z += dot(select(vec4<f32>(), d${q}, finite${q}), vec4<f32>(1.0f));`,
+    )}
+  }
+  if (wanted || measured) { one = add_all(one, lid); }
+  if (measured) {
     let mean = one.z / max(one.y, 1.0f);
     var squares = 0.0f;
-    if (is_finite_key(top)) {
-      ${everyId(`if (key_of(bits) > NEGATIVE_INFINITY_KEY) {
-        let d = max(bitcast<f32>(bits) - best, -1.0e15f) - mean;
-        squares += d * d;
-      }`)}
-    }
-    add_all(vec4<f32>(squares, 0.0f, 0.0f, 0.0f), lid);
-    one.w = part_sum[0].x;
+    ${four(
+      (
+        q,
+      ) => `let s${q} = select(vec4<f32>(), max(bitcast<vec4<f32>>(x${q}) - best, vec4<f32>(-1.0e15f)) - mean, finite${q});
+    squares += dot(s${q}, s${q});`,
+    )}
+    one.w = add_all(vec4<f32>(squares, 0.0f, 0.0f, 0.0f), lid).x;
   }
+  var two = vec4<f32>();
   if (weighed) {
-    add_all(two, lid);
-    two = part_sum[0];
+    ${four(
+      (q) => `let w${q} = max((bitcast<vec4<f32>>(x${q}) - best) * inverse, vec4<f32>(-87.0f));
+    let p${q} = select(vec4<f32>(), exp(w${q}), finite${q});
+    two.x += dot(p${q}, vec4<f32>(1.0f));
+    two.y += dot(select(vec4<f32>(), p${q} * w${q}, finite${q}), vec4<f32>(1.0f));`,
+    )}
+    two = add_all(two, lid);
   }
   if (lid == 0u) {
     scratchSums[entry * 2u] = vec4<u32>(l_top, l_id, bitcast<u32>(one.x), u32(one.y));

@@ -62,7 +62,7 @@ fn draw(seed: vec4<u32>, listed: u32, lid: u32) -> u32 {
     text,
     threads,
     'count',
-    (x) => `any(${x} >= vec4<f32>(low))`,
+    (x) => `${x} >= vec4<f32>(low)`,
     `if (!kept(i, bits)) { continue; }
         let n = token_noise(seed, i, bits);
         if (n > key || (n == key && i < id)) { key = n; id = i; }`,

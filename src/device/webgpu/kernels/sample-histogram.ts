@@ -22,8 +22,9 @@ import {
   writes,
 } from './sample-wgsl.js';
 
-const THREADS = 256;
-/** Logits of a workgroup; where rows are few, a quarter as many. What it counted costs it an atomic for each bin. */
+/** Threads that look at the best of the chunks. */
+const LOOKING = 256;
+/** Logits of a workgroup; where rows are few, half as many. What it counted costs it an atomic for each bin. */
 const PORTION = 8 * CHUNK;
 const FEW_ROWS = 4;
 const HEADER = 4;
@@ -31,6 +32,11 @@ const HEADER = 4;
 /** Bins of a row. Three words each in workgroup memory. */
 export function binsOf(capabilities: Capabilities): number {
   return capabilities.workgroupBytes >= 36 * 1024 ? 2048 : 512;
+}
+
+/** Threads of a workgroup: of one whose bins fill a multiprocessor's memory, as many as there may be. */
+function threadsOf(capabilities: Capabilities): number {
+  return binsOf(capabilities) === 2048 && capabilities.workgroupThreads >= 1024 ? 1024 : LOOKING;
 }
 
 /** Words of a row: (scale, ln Σ e^z, entropy, 0), then for each bin tokens, and the high and low part of their weight. */
@@ -103,10 +109,11 @@ export function histogramStage(
   const { vocab } = shape;
   const chunks = chunksOf(vocab);
   const bins = binsOf(capabilities);
+  const threads = threadsOf(capabilities);
   return sampleStage({
     name: `histogram${full ? ' with features' : ''}`,
     shape,
-    threads: THREADS,
+    threads,
     lazy: full,
     rowAxis: 'y',
     bindings: [
@@ -115,8 +122,8 @@ export function histogramStage(
       writes('scratchHistogram', 'array<atomic<u32>>'),
       ...(full ? [reads('scratchSums'), reads('sampler')] : []),
     ],
-    before: (text) => `${strongestWgsl(THREADS)}
-${sumsWgsl(THREADS)}
+    before: (text) => `${strongestWgsl(LOOKING)}
+${sumsWgsl(LOOKING)}
 var<workgroup> tally: array<atomic<u32>, ${bins * 3}>;
 var<private> best: f32;
 var<private> inverse_temperature: f32;
@@ -131,13 +138,13 @@ ${binsWgsl(capabilities)}`,
   inverse_temperature = 1.0f / bitcast<f32>(a.z);
   let best_at = row * ${text.chunks};
   var key = 0u;
-  for (var i = lid; i < ${text.chunks}; i += ${THREADS}u) { key = max(key, scratchBest[best_at + i].x); }
+  for (var i = lid; lid < ${LOOKING}u && i < ${text.chunks}; i += ${LOOKING}u) { key = max(key, scratchBest[best_at + i].x); }
   strongest(key, 0u, lid);
   let top = part_key[0];
   if (!is_finite_key(top)) { best = 0.0f; } else { best = number_of(top); }
   // How far apart the best of the chunks stand on average; sums of e^z and z e^z.
   var one = vec4<f32>();
-  for (var i = lid; i < ${text.chunks}; i += ${THREADS}u) {
+  for (var i = lid; lid < ${LOOKING}u && i < ${text.chunks}; i += ${LOOKING}u) {
     let chunk = scratchBest[best_at + i];
     if (!is_finite_key(chunk.x)) { continue; }
     let away = number_of(chunk.x) - best;
@@ -153,8 +160,7 @@ ${binsWgsl(capabilities)}`,
         : ''
     }
   }
-  add_all(one, lid);
-  one = part_sum[0];
+  one = add_all(one, lid);
   var apart = max(one.y / max(one.x, 1.0f), 1.0e-6f);
   ${
     full
@@ -166,7 +172,7 @@ ${binsWgsl(capabilities)}`,
       : ''
   }
   let scale = ${bins / 8}.0f / apart;
-  for (var i = lid; i < ${bins * 3}u; i += ${THREADS}u) { atomicStore(&tally[i], 0u); }
+  for (var i = lid; i < ${bins * 3}u; i += ${threads}u) { atomicStore(&tally[i], 0u); }
   workgroupBarrier();
   let at_row = row * ${histogramWords(capabilities)}u;
   if (wid.x == 0u && lid == 0u) {
@@ -176,17 +182,29 @@ ${binsWgsl(capabilities)}`,
   }
   ${full ? `let processed_at = select(0u, ${rowWord('processed')}, (${rowWord('features')} & F_PENALTY) != 0u);` : ''}
   if (is_finite_key(top)) {
-    for (var at = wid.x * ${THREADS}u + lid; at < ${text.vectors}; at += nwg.x * ${THREADS}u) {
+    // Two loads under way.
+    let apart_ = nwg.x * ${threads}u;
+    for (var at = wid.x * ${threads}u + lid; at < ${text.vectors}; at += 2u * apart_) {
+      let at_ = min(at + apart_, ${text.vectors} - 1u);
+      var four: vec4<u32>;
+      var four_: vec4<u32>;
       ${
         full
-          ? `var four: vec4<u32>;
-      if (processed_at != 0u) { four = sampler[processed_at + at]; }
-      else { four = logits[row * ${text.vectors} + at]; }`
-          : `let four = logits[row * ${text.vectors} + at];`
+          ? `if (processed_at != 0u) {
+        four = sampler[processed_at + at];
+        four_ = sampler[processed_at + at_];
+      } else {
+        four = logits[row * ${text.vectors} + at];
+        four_ = logits[row * ${text.vectors} + at_];
+      }`
+          : `four = logits[row * ${text.vectors} + at];
+      four_ = logits[row * ${text.vectors} + at_];`
       }
-      for (var e = 0u; e < 4u; e++) {
-        let bits = four[e];
-        if (at * 4u + e >= ${text.vocab} || key_of(bits) <= NEGATIVE_INFINITY_KEY) { continue; }
+      for (var e = 0u; e < 8u; e++) {
+        let place = at + select(0u, apart_, e >= 4u);
+        let bits = select(four[e & 3u], four_[e & 3u], e >= 4u);
+        if (place >= ${text.vectors} || place * 4u + (e & 3u) >= ${text.vocab}) { break; }
+        if (key_of(bits) <= NEGATIVE_INFINITY_KEY) { continue; }
         let x = bitcast<f32>(bits);
         let bin = bin_of(kind - 1u, x, scale);
         let units = u32(min(exp(max(scaled(x) - bin_top(kind - 1u, bin, scale), -87.0f)), 1.9f) * ${2 ** 26}.0f);
@@ -197,13 +215,13 @@ ${binsWgsl(capabilities)}`,
     }
   }
   workgroupBarrier();
-  for (var i = lid; i < ${bins * 3}u; i += ${THREADS}u) {
+  for (var i = lid; i < ${bins * 3}u; i += ${threads}u) {
     let it = atomicLoad(&tally[i]);
     if (it != 0u) { atomicAdd(&scratchHistogram[at_row + ${HEADER}u + i], it); }
   }`,
     workgroups: (facts, out) => {
       const wanted = facts.reach > chunks || (facts.features & FEATURE.TYPICAL) !== 0;
-      const portion = facts.outputs <= FEW_ROWS ? PORTION / 4 : PORTION;
+      const portion = facts.outputs <= FEW_ROWS ? PORTION / 2 : PORTION;
       out[0] = wanted && vocab > room && (facts.features !== 0) === full ? Math.ceil(vocab / portion) : 0;
       out[1] = facts.outputs;
       out[2] = 1;

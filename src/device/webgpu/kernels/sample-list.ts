@@ -71,7 +71,7 @@ fn list_sort(count: u32, lid: u32) {
 `;
 }
 
-/** Where it ends. Needs `part: array<f32, threads>` and `weight_of(order, place, id)`. */
+/** Where it ends. Needs `part: array<f32, 2 · threads>` and `weight_of(order, place, id)`. */
 export function cutWgsl(threads: number): string {
   return `
 var<workgroup> cut_at: atomic<u32>;
@@ -81,16 +81,20 @@ fn sum_before(value: f32, lid: u32) -> f32 {
   workgroupBarrier();
   part[lid] = value;
   workgroupBarrier();
-  for (var apart = 1u; apart < ${threads}u; apart <<= 1u) {
-    var before = 0.0f;
-    if (lid >= apart) { before = part[lid - apart]; }
-    workgroupBarrier();
-    part[lid] += before;
+  // Eight times as many at each level, from one half of 'part' to the other.
+  var from_ = 0u;
+  var sum = value;
+  for (var apart = 1u; apart < ${threads}u; apart *= 8u) {
+    for (var j = 1u; j < 8u; j++) {
+      if (lid >= j * apart) { sum += part[from_ + lid - j * apart]; }
+    }
+    from_ = ${threads}u - from_;
+    part[from_ + lid] = sum;
     workgroupBarrier();
   }
-  let all = part[${threads - 1}u];
+  let all = part[from_ + ${threads - 1}u];
   var mine = 0.0f;
-  if (lid > 0u) { mine = part[lid - 1u]; }
+  if (lid > 0u) { mine = part[from_ + lid - 1u]; }
   workgroupBarrier();
   part[lid] = mine;
   return all;

@@ -133,7 +133,7 @@ const main = (
     text,
     threads,
     'count',
-    (x) => `(lowest <= NEGATIVE_INFINITY_KEY || any(${x} >= vec4<f32>(low)))`,
+    (x) => `(${x} >= vec4<f32>(low)) | vec4<bool>(lowest <= NEGATIVE_INFINITY_KEY)`,
     `let key = key_of(bits);
         if (key > own || (key == own && i < token)) { before++; }
         if (key >= least) { list_add(key, i); }`,
@@ -164,7 +164,7 @@ const main = (
       text,
       threads,
       'count',
-      (x) => `(lowest <= NEGATIVE_INFINITY_KEY || any(${x} >= vec4<f32>(low)))`,
+      (x) => `(${x} >= vec4<f32>(low)) | vec4<bool>(lowest <= NEGATIVE_INFINITY_KEY)`,
       `let key = key_of(bits);
         let after = key >= least && (key < last.x || (key == last.x && i > last.y));
         if (after && (key > best_key || (key == best_key && i < best_id))) { best_key = key; best_id = i; }`,

@@ -78,7 +78,7 @@ function rowsWgsl(
   /** Runs `body` for every token whose key reaches `least`, a finite one, and some others. */
   const everyToken = (least: string, body: string): string => `let picks_ = pick_from(${least}, lid);
   let low_ = number_of(${least});
-  ${visit(text, threads, 'picks_', (x) => `any(${x} >= vec4<f32>(low_))`, body)}`;
+  ${visit(text, threads, 'picks_', (x) => `${x} >= vec4<f32>(low_)`, body)}`;
   return `${strongestWgsl(threads)}
 var<workgroup> part: array<f32, ${Math.max(threads * PIVOTS, words * 32)}>;
 var<workgroup> answer: vec2<u32>;
@@ -219,7 +219,7 @@ fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: b
     threads,
     'picks_',
     (x) =>
-      `any((${x} >= vec4<f32>(low_)) & (abs(${x} - center) >= vec4<f32>(near)) & (abs(${x} - center) <= vec4<f32>(far)))`,
+      `(${x} >= vec4<f32>(low_)) & (abs(${x} - center) >= vec4<f32>(near)) & (abs(${x} - center) <= vec4<f32>(far))`,
     `if (!kept(i, bits)) { continue; }
         if (by_histogram) {
           let bin = bin_of(order, bitcast<f32>(bits), scale);

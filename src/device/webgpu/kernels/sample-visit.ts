@@ -80,8 +80,9 @@ fn least_of_best(most: u32, lid: u32) -> u32 {
 }
 
 /**
- * Runs `body` for tokens of the first `count` picked chunks, id in `i` and bits in `bits`: for every one for whose
- * vector of logits, as numbers, `some` holds. A thread's ids ascend. Afterwards a barrier, before `part` is written.
+ * Runs `body` for tokens of the first `count` picked chunks, id in `i` and bits in `bits`: for every one for which
+ * `some` holds, a vector of conditions on a vector of logits, as numbers. A thread's ids ascend. Afterwards a
+ * barrier, before `part` is written.
  */
 export function visit(
   text: SampleText,
@@ -92,23 +93,31 @@ export function visit(
 ): string {
   const ahead = (f: (q: number) => string): string =>
     Array.from({ length: AHEAD }, (_, q) => f(q)).join('\n    ');
-  // What counts is read once more, from a cache: the text of the body stands here once, and compilers make less of it.
+  const chosen = (f: (q: number) => string): string =>
+    Array.from({ length: AHEAD - 1 }, (_, q) => q + 1).reduce(
+      (text, q) => `select(${text}, ${f(q)}, q == ${q}u)`,
+      f(0),
+    );
+  // The text of the body stands here once: compilers make less of it.
   return `for (var v = lid; v < ${count} * ${EACH}u; v += ${threads * AHEAD}u) {
     ${ahead((q) => `let at${q} = picked_vector(v + ${q * threads}u, ${count});`)}
     ${ahead((q) => `let four${q} = bitcast<vec4<f32>>(four_at(min(at${q}, ${text.vectors} - 1u)));`)}
     var left = 0u;
-    ${ahead((q) => `if (at${q} < ${text.vectors} && ${some(`four${q}`)}) { left |= ${1 << q}u; }`)}
+    ${ahead(
+      (q) => `if (at${q} < ${text.vectors}) {
+      let some${q} = select(vec4<u32>(), vec4<u32>(1u, 2u, 4u, 8u), ${some(`four${q}`)});
+      left |= (some${q}.x | some${q}.y | some${q}.z | some${q}.w) << ${4 * q}u;
+    }`,
+    )}
+    // One logit a turn: a subgroup takes as many turns as the thread that has most.
     while (left != 0u) {
-      let q = firstTrailingBit(left);
+      let b = firstTrailingBit(left);
       left &= left - 1u;
-      let at = picked_vector(v + q * ${threads}u, ${count});
-      let four = four_at(at);
-      for (var e = 0u; e < 4u; e++) {
-        let i = at * 4u + e;
-        if (i >= ${text.vocab}) { break; }
-        let bits = four[e];
-        ${body}
-      }
+      let q = b >> 2u;
+      let i = ${chosen((j) => `at${j}`)} * 4u + (b & 3u);
+      if (i >= ${text.vocab}) { continue; }
+      let bits = bitcast<u32>(${chosen((j) => `four${j}`)}[b & 3u]);
+      ${body}
     }
   }`;
 }

@@ -35,13 +35,13 @@ fn random_word(seed_low: u32, seed_high: u32, choice: u32, position: u32, token:
 fn uniform_of(word: u32) -> f32 { return (f32(word >> 9u) + 0.5f) / 8388608.0f; }
 fn gumbel(word: u32) -> f32 { return -ln(-ln(uniform_of(word))); }`;
 
-/** How far `gumbel_near` may be off, with room to spare. */
+/** How far `gumbel_near` may be off for uniforms that are so near to 1, with room to spare. */
 export const GUMBEL_NEAR = 5e-4;
+export const NEAR_ONE = 0.25;
 
 /**
- * Noise of four tokens by the logarithm that GPUs have, a third of the work: for telling who cannot have the most. Near
- * 1 that logarithm is nothing but error, and −ln u = v + v²/2 + v³/3 + … for v = 1 − u is used, short by 7e-5 of it at
- * most.
+ * Noise of four tokens by one logarithm that GPUs have, a third of the work: for telling who cannot have the most. With
+ * v = 1 − u, −ln u = v + v²/2 + v³/3 + …, cut off: too small, which makes the noise too large and never too small.
  */
 export const GUMBEL_NEAR_WGSL = `
 fn random_words(seed_low: u32, seed_high: u32, choice: u32, position: u32, tokens: vec4<u32>) -> vec4<u32> {
@@ -57,11 +57,12 @@ fn random_words(seed_low: u32, seed_high: u32, choice: u32, position: u32, token
   x += y * w; y += z * x; z += x * y; w += y * z;
   return w;
 }
-fn gumbel_near(words: vec4<u32>) -> vec4<f32> {
-  let u = (vec4<f32>(words >> vec4<u32>(9u)) + 0.5f) / 8388608.0f;
-  let v = 1.0f - u;
-  let series = v * (1.0f + v * (0.5f + v * 0.33333333f));
-  return -0.69314718f * log2(select(-0.69314718f * log2(u), series, v < vec4<f32>(0.0625f)));
+// 1 − uniform_of, exact: the words' high bits, inverted, as a fraction of a number from 1 up.
+fn from_one(words: vec4<u32>) -> vec4<f32> {
+  return bitcast<vec4<f32>>((~words >> vec4<u32>(9u)) | vec4<u32>(0x3f800000u)) - ${1 - 2 ** -24}f;
+}
+fn gumbel_near(v: vec4<f32>) -> vec4<f32> {
+  return -0.69314718f * log2(v * (1.0f + v * (0.5f + v * (0.33333333f + v * (0.25f + v * 0.2f)))));
 }`;
 
 /** Logits of one workgroup of the first pass. */
@@ -77,6 +78,10 @@ const NEGATIVE_INFINITY_BITS = 0xff800000u;
 fn key_of(bits_: u32) -> u32 {
   let bits = select(bits_, 0u, bits_ == 0x80000000u);
   return select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+}
+fn keys_of(bits_: vec4<u32>) -> vec4<u32> {
+  let bits = select(bits_, vec4<u32>(), bits_ == vec4<u32>(0x80000000u));
+  return select(bits | vec4<u32>(0x80000000u), ~bits, bits >= vec4<u32>(0x80000000u));
 }
 fn number_of(key: u32) -> f32 {
   return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u));
@@ -108,42 +113,86 @@ const STATE_WORD_WGSL = `
 fn word(i: u32) -> u32 { return sampler[i >> 2u][i & 3u]; }
 `;
 
-/** The largest key of all threads, the lowest id of a tie: in `part_key[0]` and `part_id[0]`. */
+/** Threads of each level of a tree that puts eight together at a time: with two, barriers took most of the time. */
+function levels(threads: number): readonly { readonly left: number; readonly each: number }[] {
+  const out: { left: number; each: number }[] = [];
+  for (let n = threads; n > 1; ) {
+    const each = Math.min(n, 8);
+    n /= each;
+    out.push({ left: n, each });
+  }
+  return out;
+}
+
+/**
+ * The largest key of the first `threads` threads, a power of two, and the lowest id of a tie: in `part_key[0]` and
+ * `part_id[0]`.
+ */
 export function strongestWgsl(threads: number): string {
   return `
 var<workgroup> part_key: array<u32, ${threads}>;
 var<workgroup> part_id: array<u32, ${threads}>;
+fn strongest_of(count: u32, each: u32, lid: u32) {
+  if (lid < count) {
+    var key = part_key[lid];
+    var id = part_id[lid];
+    for (var j = 1u; j < each; j++) {
+      let other = part_key[lid + j * count];
+      let other_id = part_id[lid + j * count];
+      if (other > key || (other == key && other_id < id)) { key = other; id = other_id; }
+    }
+    part_key[lid] = key;
+    part_id[lid] = id;
+  }
+  workgroupBarrier();
+}
 fn strongest(key: u32, id: u32, lid: u32) {
   workgroupBarrier();
-  part_key[lid] = key;
-  part_id[lid] = id;
-  workgroupBarrier();
-  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-    if (lid < half) {
-      let other = part_key[lid + half];
-      let other_id = part_id[lid + half];
-      if (other > part_key[lid] || (other == part_key[lid] && other_id < part_id[lid])) {
-        part_key[lid] = other;
-        part_id[lid] = other_id;
-      }
-    }
-    workgroupBarrier();
+  if (lid < ${threads}u) {
+    part_key[lid] = key;
+    part_id[lid] = id;
   }
+  workgroupBarrier();
+  ${levels(threads)
+    .map(({ left, each }) => `strongest_of(${left}u, ${each}u, lid);`)
+    .join('\n  ')}
 }`;
 }
 
-/** Sums of all threads, in one order: in `part_sum[0]`. */
-export function sumsWgsl(threads: number): string {
+/**
+ * Sums over the first `threads` threads, a power of two, in one order. `space`: workgroup memory to do it in, an array of
+ * four u32 a thread that nothing else uses meanwhile.
+ */
+export function sumsWgsl(threads: number, space?: string): string {
+  const at = space ?? 'part_sum';
   return `
-var<workgroup> part_sum: array<vec4<f32>, ${threads}>;
-fn add_all(value: vec4<f32>, lid: u32) {
-  workgroupBarrier();
-  part_sum[lid] = value;
-  workgroupBarrier();
-  for (var half = ${threads / 2}u; half > 0u; half >>= 1u) {
-    if (lid < half) { part_sum[lid] += part_sum[lid + half]; }
-    workgroupBarrier();
+${space === undefined ? `var<workgroup> part_sum: array<u32, ${threads * 4}>;` : ''}
+fn part_of(i: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(vec4<u32>(${at}[i], ${at}[${threads}u + i], ${at}[${2 * threads}u + i], ${at}[${3 * threads}u + i]));
+}
+fn set_part(i: u32, value_: vec4<f32>) {
+  let value = bitcast<vec4<u32>>(value_);
+  ${at}[i] = value.x;
+  ${at}[${threads}u + i] = value.y;
+  ${at}[${2 * threads}u + i] = value.z;
+  ${at}[${3 * threads}u + i] = value.w;
+}
+fn add_level(count: u32, each: u32, lid: u32) {
+  if (lid < count) {
+    var sum = part_of(lid);
+    for (var j = 1u; j < each; j++) { sum += part_of(lid + j * count); }
+    set_part(lid, sum);
   }
+  workgroupBarrier();
+}
+fn add_all(value: vec4<f32>, lid: u32) -> vec4<f32> {
+  workgroupBarrier();
+  if (lid < ${threads}u) { set_part(lid, value); }
+  workgroupBarrier();
+  ${levels(threads)
+    .map(({ left, each }) => `add_level(${left}u, ${each}u, lid);`)
+    .join('\n  ')}
+  return part_of(0u);
 }`;
 }
 

@@ -5,7 +5,7 @@ import { record, rowsStep, setSampling, withProgram } from '../../../../test/dev
 import { compute, openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { gumbelFromWord, randomWord } from '../../random.js';
 import type { WebGpuDevice } from '../device.js';
-import { GUMBEL_NEAR, GUMBEL_NEAR_WGSL, LOG_WGSL, RANDOM_WGSL } from './sample-wgsl.js';
+import { GUMBEL_NEAR, GUMBEL_NEAR_WGSL, LOG_WGSL, NEAR_ONE, RANDOM_WGSL } from './sample-wgsl.js';
 
 /** Words at both ends, and some between. */
 function edgeWords(): number[] {
@@ -52,15 +52,22 @@ describe('random numbers on the GPU', () => {
       `if (i >= ${words.length}u) { return; }
        let words = random_words(given[i], 5u, 1u, i >> 3u, vec4<u32>(0u, 1u, 2u, 3u) + 4u * i);
        let word = random_word(given[i], 5u, 1u, i >> 3u, 4u * i + (i & 3u));
-       out[i * 2u] = words[i & 3u] - word;
-       out[i * 2u + 1u] = bitcast<u32>(gumbel_near(vec4<u32>(given[i]))[i & 3u]);`,
+       out[i * 3u] = words[i & 3u] - word;
+       let v = from_one(vec4<u32>(given[i]));
+       out[i * 3u + 1u] = bitcast<u32>(v[i & 3u]);
+       out[i * 3u + 2u] = bitcast<u32>(gumbel_near(v)[i & 3u]);`,
       Uint32Array.from(words),
-      words.length * 2,
+      words.length * 3,
     );
-    const near = new Float32Array(out.buffer);
+    const floats = new Float32Array(out.buffer);
     words.forEach((word, i) => {
-      expect(out[i * 2]).toBe(0);
-      expect(Math.abs(near[i * 2 + 1]! - gumbelFromWord(word)), `word ${word}`).toBeLessThan(GUMBEL_NEAR / 2);
+      const [v, near] = [floats[i * 3 + 1]!, floats[i * 3 + 2]!];
+      expect(out[i * 3]).toBe(0);
+      expect(v).toBe(1 - ((word >>> 9) + 0.5) / 8388608);
+      // Never too small, and near enough where a threshold is taken from it.
+      const over = near - gumbelFromWord(word);
+      expect(over, `word ${word}`).toBeGreaterThan(-GUMBEL_NEAR / 2);
+      if (v <= NEAR_ONE) expect(over, `word ${word}`).toBeLessThan(GUMBEL_NEAR / 2);
     });
   });
 
