@@ -2,6 +2,10 @@
 //
 //   node bench/webgpu-sample.mjs [--vocab 151936] [--rows 1,32] [--seconds 240] [--only check|time] [--case NAME]
 //       [--steps 60] [--json FILE] [--software]
+//   node bench/webgpu-sample.mjs --only time --rows 32 --case 'all different'
+//
+// The second takes some ten seconds: the launches of 32 rows as different as those of `kvant bench sampler`, beside
+// greedy ones. With KVANT_DIST=../dist-old it times another build.
 //
 // Needs a built checkout. `gpu` is the time of the compute pass of a step between two timestamps, the median of many;
 // `over greedy` is what a parameter adds. The launches of a step are then timed one by one in passes of their own, which
@@ -122,6 +126,12 @@ const peakedRow = () => {
   return row;
 };
 const equalRow = () => new Float32Array(V).fill(1.25);
+/** As `kvant bench sampler` has them: the rows of its random weights begin anew after so many. */
+const randomRow = () => {
+  const row = Float32Array.from({ length: V }, () => normal());
+  for (let i = 65_521; i < V; i++) row[i] = row[i - 65_521];
+  return row;
+};
 const tiedRow = () => flatRow().map((x) => Math.round(x));
 
 const SPEC = {
@@ -178,7 +188,28 @@ const CASES = {
     spec: { mu: 6 },
   },
 };
-const MIXED = Object.keys(CASES).filter((name) => !name.includes('equal'));
+/** The rows of `kvant bench sampler`, src/cli/bench-sampler-cases.ts. */
+const filters = { temperature: 0.8, topK: 50, topP: 0.95, minP: 0.02 };
+const MIXED = [
+  {},
+  { temperature: 0.7 },
+  { temperature: 0.8, topK: 40 },
+  { temperature: 1, topP: 0.9 },
+  { ...repetition },
+  { ...counts, temperature: 0.9 },
+  { ...dry, temperature: 0.6 },
+  { temperature: 1, features: FEATURE.TYPICAL, typicalP: 0.9 },
+  { temperature: 1.2, features: FEATURE.SIGMA, topNSigma: 1.5 },
+  { temperature: 1, features: FEATURE.XTC, xtcProbability: 0.5, xtcThreshold: 0.1 },
+  { temperature: 1, features: FEATURE.MIROSTAT, mirostatTau: 5, mirostatEta: 0.1, spec: { mu: 10 } },
+  { features: FEATURE.BIAS, ...bias, minP: 0.05, temperature: 1 },
+  { features: FEATURE.LOGPROBS, topLogprobs: 5 },
+  { ...penalties, ...filters },
+  { ...repetition, temperature: 0.5, repetitionWindow: 64, spec: { repetitionWindow: 64 } },
+  { features: FEATURE.BIAS, ...bias, temperature: 0.9, topP: 0.8 },
+];
+const ALL_DIFFERENT = 'all different';
+const wanted = (name) => wantedCase === null || name === wantedCase || name === 'greedy';
 
 async function sync(slot, row) {
   if (!row.features) return 0;
@@ -397,20 +428,21 @@ if (only !== 'check') {
     for (const [kind, make] of [
       ['peaked', peakedRow],
       ['flat', flatRow],
+      ['random', randomRow],
     ]) {
       write(Array.from({ length: count }, make));
       let greedy = null;
       for (const [name, row] of Object.entries(CASES)) {
         if (performance.now() > deadline) break;
-        if (wantedCase !== null && name !== wantedCase && name !== 'greedy') continue;
+        if (!wanted(name)) continue;
         if (row.history === 'equal' && count > 1) continue;
         const rows = Array.from({ length: count }, () => row);
         const us = await time(name, rows, kind, greedy);
         greedy ??= us;
       }
-      if (count > 1 && wantedCase === null && performance.now() < deadline) {
-        const rows = Array.from({ length: count }, (_, r) => CASES[MIXED[r % MIXED.length]]);
-        await time('all different', rows, kind, greedy);
+      if (count > 1 && wanted(ALL_DIFFERENT) && performance.now() < deadline) {
+        const rows = Array.from({ length: count }, (_, r) => MIXED[r % MIXED.length]);
+        await time(ALL_DIFFERENT, rows, kind, greedy);
       }
     }
   }

@@ -16,6 +16,7 @@ import { FILTERS_WGSL } from './sample-filters.js';
 import { binsOf, histogramWgsl, histogramWords, searchKindWgsl } from './sample-histogram.js';
 import { cutWgsl, listWgsl } from './sample-list.js';
 import { histogramRangeWgsl } from './sample-range.js';
+import { RECORDED, recordsWgsl } from './sample-records.js';
 import { PIVOTS, searchWgsl } from './sample-search.js';
 import { bestWgsl, picksWgsl, pickWords, visit } from './sample-visit.js';
 import {
@@ -59,7 +60,8 @@ export function rowsStage(capabilities: Capabilities, shape: SampleShape, full: 
     main: (text) => mainWgsl(text, threads, full),
     workgroups: (facts, out) => {
       out[0] = (facts.features !== 0) === full ? facts.outputs : 0;
-      out[1] = 1;
+      // The second ones tell of alternatives: see sample-records.ts.
+      out[1] = (facts.features & RECORDED) !== 0 ? 2 : 1;
       out[2] = 1;
     },
   });
@@ -97,12 +99,21 @@ var<private> gone: vec2<u32>;
 // ln Σ e^z and entropy of the tokens that typical-p chooses from.
 var<private> log_sum: f32;
 var<private> entropy: f32;
-${full ? 'var<private> processed_at: u32;' : ''}
+${
+  full
+    ? `var<private> processed_at: u32;
+// Logits and the best of chunks are those of the record, not those that are drawn from.
+var<private> by_record: bool;`
+    : ''
+}
 fn four_at(i: u32) -> vec4<u32> {
   ${full ? 'if (processed_at != 0u) { return sampler[processed_at + i]; }' : ''}
   return logits[row_at + i];
 }
-fn chunk_key(chunk: u32) -> u32 { return scratchBest[best_at + chunk].x; }
+fn chunk_key(chunk: u32) -> u32 {
+  ${full ? 'if (by_record) { return scratchSums[(best_at + chunk) * 2u].x; }' : ''}
+  return scratchBest[best_at + chunk].x;
+}
 fn scaled(v: f32) -> f32 { return max((v - best) * inverse_temperature, -1.0e30f); }
 fn weight(bits: u32) -> f32 { return exp(max(scaled(bitcast<f32>(bits)), -87.0f)); }
 // Smaller deviations are larger places.
@@ -241,7 +252,7 @@ fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: b
   if (lid == 0u) { answer = vec2<u32>(select(cut + 1u, 0u, range.first > 0u), 0u); }
   return workgroupUniformLoad(&answer).x;
 }
-${full ? FILTERS_WGSL({ threads, chunks: text.chunks }) + advanceWgsl(threads, text.vocab) : ''}`;
+${full ? FILTERS_WGSL({ threads, chunks: text.chunks }) + advanceWgsl(threads, text.vocab) + recordsWgsl(text, threads, room) : ''}`;
 }
 
 function mainWgsl(text: SampleText, threads: number, full: boolean): string {
@@ -255,7 +266,11 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
     full
       ? `let features = ${rowWord('features')};
   processed_at = select(0u, ${rowWord('processed')}, (features & F_PENALTY) != 0u);
-  let chained = (features & F_MIROSTAT) == 0u;`
+  let chained = (features & F_MIROSTAT) == 0u;
+  if (wid.y == 1u) {
+    record_others(row, features, lid);
+    return;
+  }`
       : ''
   }
   let by_count = top_k > 0u && top_k < ${text.vocab}${full ? ' && chained' : ''};
@@ -323,5 +338,6 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
     ids[row] = token;
     lastToken[a.y] = token;
   }
+  ${full ? 'if (nwg.y == 2u) { record_own(row, features, token, valid, lid); }' : ''}
   ${full ? 'if (valid) { advance(row, token, c.y, lid); } else if (lid == 0u) { note_matches(row, c.y); }' : ''}`;
 }

@@ -4,8 +4,8 @@
  * 1. `matches`, if some row has DRY (sample-match.ts);
  * 2. `chunks`: many workgroups a row check and penalise the logits and leave the best of each part (sample-chunks.ts);
  * 3. `histogram`, if some row has a top-p or a large top-k (sample-histogram.ts);
- * 4. `rows`: one workgroup a row filters, draws, and carries the row's state on (sample-rows.ts);
- * 5. `records`, if some row wants log-probabilities (sample-records.ts).
+ * 4. `rows`: one workgroup a row filters, draws, and carries the row's state on (sample-rows.ts); if some row wants
+ *    log-probabilities, another one beside it lists the alternatives (sample-records.ts).
  *
  * 2 to 4 are there twice, with and without features, so that a step in which no row has any pays for none.
  */
@@ -14,7 +14,6 @@ import type { Capabilities, Kernel } from '../kernel.js';
 import { chunksStage } from './sample-chunks.js';
 import { histogramStage, histogramWords } from './sample-histogram.js';
 import { matchStage } from './sample-match.js';
-import { recordsStage } from './sample-records.js';
 import { rowsSizes, rowsStage } from './sample-rows.js';
 import { chunksOf, type SampleShape } from './sample-wgsl.js';
 
@@ -31,7 +30,7 @@ export function sampleKernel(capabilities: Capabilities, shape: SampleShape): Ke
     rowsStage(capabilities, shape, full),
   ];
   return {
-    stages: [...stages(false), matchStage(shape), ...stages(true), recordsStage(capabilities, shape)],
+    stages: [...stages(false), matchStage(shape), ...stages(true)],
     scratch: {
       scratchBest: shape.rows * chunks * 16,
       scratchSums: shape.rows * chunks * 32,
