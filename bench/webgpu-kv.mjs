@@ -583,11 +583,19 @@ const formats = {
   turbo4: [turbo(4), turbo(4)],
   'turbo3.5': [turbo(3), turbo(4)],
 };
-const model = option('--model', quick ? '4,2,64' : '32,8,128').split(',').map(Number);
+const model = option('--model', quick ? '4,2,64' : '32,8,128')
+  .split(',')
+  .map(Number);
 const common = [{ threads: 128, unroll: 4, valueUnroll: 8, split: 512 }];
 const onBytes = [{ keyTokens: 16 }, { keyTokens: 32 }];
 /** Runs of planes of V by one lane, or by two. */
-const runs = [32, 16].map((valueDims) => ({ threads: 128, unroll: 4, valueUnroll: 8, split: 512, valueDims }));
+const runs = [32, 16].map((valueDims) => ({
+  threads: 128,
+  unroll: 4,
+  valueUnroll: 8,
+  split: 512,
+  valueDims,
+}));
 const own = {
   f16: [
     { threads: 64, unroll: 4, valueUnroll: 4 },
