@@ -1,24 +1,18 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import type { FloatKv, KvFormat } from '../../src/device/kv.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
-import { type DeviceSpec, devices, grid } from './devices.js';
+import {
+  type AttentionSteps,
+  attentionCheckBound as bound,
+  checkAttention,
+  AWKWARD as steps,
+} from './attention-check.js';
+import { devices } from './devices.js';
+import { F16, F32 } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 import { LIMITS } from './run.js';
 
 type Case = AttentionCase;
-
-const F32: FloatKv = { kind: 'float', dtype: 'f32' };
-const F16: FloatKv = { kind: 'float', dtype: 'f16' };
-
-/**
- * f32 arithmetic on stored values, or f16 operands on a GPU. A key that lies halfway between two f16 numbers may be
- * stored as either, for it is rotated in f32 here and in f64 there.
- */
-function bound(spec: DeviceSpec, format: KvFormat = F32): number {
-  if (format === F16 && (spec.kind === 'cpu' || spec.precision === 'reference')) return 1e-3;
-  return spec.kind === 'webgpu' && spec.precision === 'default' ? 2e-3 : 1e-4;
-}
 
 describe.each(devices)('attention on $name', (spec) => {
   let device: Device;
@@ -29,52 +23,7 @@ describe.each(devices)('attention on $name', (spec) => {
     await device[Symbol.asyncDispose]();
   });
 
-  async function check(
-    c: Case,
-    steps: readonly (readonly [slots: number[], lengths: number[]])[],
-  ): Promise<void> {
-    const bench = await Bench.open(device, c, 1 + c.headDim + c.heads);
-    try {
-      const width = c.heads * c.headDim;
-      for (const [slots, lengths] of steps) {
-        const { out, expected, q, expectedQ, rows } = await bench.step(slots, lengths);
-        const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
-        expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(bound(spec, F32));
-        expect(worstRow(out, expected, rows, width), where).toBeLessThan(bound(spec, c.key));
-      }
-    } finally {
-      await bench.close();
-    }
-  }
-
-  // Prompts of awkward lengths, then decode beside a prompt chunk, across block and split edges.
-  const steps: [slots: number[], lengths: number[]][] = [
-    [[0], [1]],
-    [
-      [1, 2, 3],
-      [15, 16, 17],
-    ],
-    [
-      [0, 1, 2, 3, 4],
-      [1, 1, 1, 1, 33],
-    ],
-    [
-      [4, 0, 3],
-      [1, 50, 1],
-    ],
-    [[5], [130]],
-    [
-      [5, 4, 0],
-      [1, 1, 1],
-    ],
-  ];
-
-  it.each([64, 80, 96, 128, 256])('head_dim %i, every GQA ratio and float format', async (headDim) => {
-    const points = grid({ gqa: [1, 2, 4, 8], kvHeads: [1, 2], format: [F32, F16] }, spec.slow);
-    for (const { gqa, kvHeads, format } of points) {
-      await check({ heads: gqa * kvHeads, kvHeads, headDim, key: format, value: format }, steps);
-    }
-  });
+  const check = (c: Case, runs: AttentionSteps): Promise<void> => checkAttention(device, spec, c, runs);
 
   it('batch equal to the number of KV heads, and MHA', async () => {
     await check({ heads: 4, kvHeads: 4, headDim: 64, key: F16, value: F16 }, [

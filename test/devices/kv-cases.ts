@@ -28,6 +28,11 @@ export const FORMATS: readonly KvFormat[] = [
   turbo(8),
 ];
 
+export const alike = (format: KvFormat): { key: KvFormat; value: KvFormat } => ({
+  key: format,
+  value: format,
+});
+
 /** K and V apart: what people write as turbo3.5, turbo2.5, k8v4, and what the design allows besides. */
 export const MIXED: readonly (readonly [key: KvFormat, value: KvFormat])[] = [
   [turbo(3), turbo(4)],

@@ -3,12 +3,11 @@ import type { Device } from '../../src/device/device.js';
 import { type KvFormat, kvFormatName, kvLayerBlockBytes } from '../../src/device/kv.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import { kernelDevices } from './devices.js';
-import { affine, attentionBound, F16, FORMATS, MIXED, STEPS, turbo } from './kv-cases.js';
+import { affine, alike, attentionBound, F16, FORMATS, MIXED, STEPS, turbo } from './kv-cases.js';
+import { checkKv } from './kv-check.js';
 import { Random, worstRow } from './numbers.js';
 
-const DIMS = [64, 80, 96, 112, 128, 256];
 const BASE = { heads: 4, kvHeads: 2, headDim: 64, rope: null } as const;
-const alike = (format: KvFormat): { key: KvFormat; value: KvFormat } => ({ key: format, value: format });
 const widthOf = (c: AttentionCase): number => (c.heads + 2 * c.kvHeads) * c.headDim;
 
 describe.each(kernelDevices)('quantised KV on $name', (spec) => {
@@ -20,42 +19,10 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
     await device[Symbol.asyncDispose]();
   });
 
-  async function check(c: AttentionCase, steps = STEPS, bound = attentionBound(spec)): Promise<void> {
-    const bench = await Bench.open(device, c, 3 + c.headDim + c.heads);
-    try {
-      for (const [slots, lengths] of steps) {
-        const { out, expected, expectedHalves, rows } = await bench.step(slots, lengths);
-        const where = `${kvFormatName(c.key)}/${kvFormatName(c.value)} ${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
-        const width = c.heads * c.headDim;
-        // Operands of f16 on a GPU: at scores in the hundreds their rounding alone moves a row, by chance, and the rows of
-        // a step with a score where the soft cap bends far more than others. How far it moves the worst is computed in
-        // float64, for eight chances.
-        const halves = spec.kind === 'webgpu' && spec.precision === 'default';
-        const moved = halves ? expectedHalves.map((half) => worstRow(half, expected, rows, width)) : [];
-        expect(worstRow(out, expected, rows, width), where).toBeLessThan(
-          bound + Math.SQRT2 * Math.max(0, ...moved),
-        );
-      }
-    } finally {
-      await bench.close();
-    }
-  }
+  const check = (c: AttentionCase, steps = STEPS, bound?: number): Promise<void> =>
+    checkKv(device, spec, c, steps, bound);
 
   const short = spec.slow ? STEPS.slice(0, 4) : STEPS;
-
-  it.each(DIMS)('head_dim %i, every format', async (headDim) => {
-    // Over all head sizes every format meets every ratio.
-    const ratios = [1, 2, 4, 8];
-    const formats = spec.slow ? FORMATS.filter((_, i) => (i + headDim / 16) % 4 === 0) : FORMATS;
-    for (const format of formats) {
-      const gqa = ratios[(FORMATS.indexOf(format) + DIMS.indexOf(headDim)) % ratios.length]!;
-      const kvHeads = 1 + (FORMATS.indexOf(format) % 2);
-      await check(
-        { heads: gqa * kvHeads, kvHeads, headDim, rope: null, ...alike(format) },
-        STEPS.slice(0, 4),
-      );
-    }
-  });
 
   it('takes the bytes that the format says', () => {
     for (const [key, value] of [...FORMATS.map((f) => [f, f] as const), ...MIXED]) {

@@ -1,0 +1,64 @@
+/** Attention over float K and V against float64. */
+import { expect } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import type { KvFormat } from '../../src/device/kv.js';
+import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
+import type { DeviceSpec } from './devices.js';
+import { F16, F32 } from './kv-cases.js';
+import { worstRow } from './numbers.js';
+
+export type AttentionSteps = readonly (readonly [slots: number[], lengths: number[]])[];
+
+/**
+ * f32 arithmetic on stored values, or f16 operands on a GPU. A key that lies halfway between two f16 numbers may be
+ * stored as either, for it is rotated in f32 here and in f64 there.
+ */
+export function attentionCheckBound(spec: DeviceSpec, format: KvFormat = F32): number {
+  if (format === F16 && (spec.kind === 'cpu' || spec.precision === 'reference')) return 1e-3;
+  return spec.kind === 'webgpu' && spec.precision === 'default' ? 2e-3 : 1e-4;
+}
+
+/** Prompts of awkward lengths, then decode beside a prompt chunk, across block and split edges. */
+export const AWKWARD: AttentionSteps = [
+  [[0], [1]],
+  [
+    [1, 2, 3],
+    [15, 16, 17],
+  ],
+  [
+    [0, 1, 2, 3, 4],
+    [1, 1, 1, 1, 33],
+  ],
+  [
+    [4, 0, 3],
+    [1, 50, 1],
+  ],
+  [[5], [130]],
+  [
+    [5, 4, 0],
+    [1, 1, 1],
+  ],
+];
+
+/** Steps of a case on a device: rotated queries and each row of the result against float64. */
+export async function checkAttention(
+  device: Device,
+  spec: DeviceSpec,
+  c: AttentionCase,
+  steps: AttentionSteps,
+): Promise<void> {
+  const bench = await Bench.open(device, c, 1 + c.headDim + c.heads);
+  try {
+    const width = c.heads * c.headDim;
+    for (const [slots, lengths] of steps) {
+      const { out, expected, q, expectedQ, rows } = await bench.step(slots, lengths);
+      const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
+      expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(
+        attentionCheckBound(spec, F32),
+      );
+      expect(worstRow(out, expected, rows, width), where).toBeLessThan(attentionCheckBound(spec, c.key));
+    }
+  } finally {
+    await bench.close();
+  }
+}
