@@ -26,7 +26,7 @@ import type {
 } from './step-plan.js';
 
 /** Part of the time that prompts have however many rows decode. Of 8 rows beside one prompt: they keep 80 % of their rate. */
-export const LEAST_SHARE = 0.2;
+export const LEAST_SHARE = 0.18;
 /** Decoding rows that one prompt weighs as much as: who decodes has something to read already. */
 export const PROMPT_WEIGHT = 1.9;
 /** Steps that prompts save up for a chunk, at most. */
