@@ -42,6 +42,7 @@ const COUNTS = Object.keys({
   features: 0,
   looksBack: 0,
   reach: 0,
+  narrowed: 0,
 } satisfies Record<keyof StepFacts, 0>) as readonly (keyof StepFacts)[];
 
 export class Plan {

@@ -115,7 +115,7 @@ describe('the launches of the sampler', () => {
     const out: Workgroups = [0, 0, 0];
     return stages
       .filter((stage) => {
-        stage.workgroups({ ...all, features: 0, looksBack: 0, reach: 0, ...facts }, out);
+        stage.workgroups({ ...all, features: 0, looksBack: 0, reach: 0, narrowed: 0, ...facts }, out);
         return out.every((n) => n > 0);
       })
       .map((stage) => stage.label.replace(' [151936]', '').replace('sample ', ''));
@@ -124,15 +124,21 @@ describe('the launches of the sampler', () => {
   it('are two for a step without extras, and others only where a row asks', () => {
     const full = ['chunks with features', 'rows with features'];
     expect(launched({})).toEqual(['chunks', 'rows']);
-    expect(launched({ reach: 40 })).toEqual(['chunks', 'rows']);
-    expect(launched({ reach: 0xffffffff })).toEqual(['chunks', 'histogram', 'rows']);
+    expect(launched({ reach: 40, narrowed: 1 })).toEqual(['chunks', 'rows']);
+    expect(launched({ reach: 0xffffffff, narrowed: 1 })).toEqual(['chunks', 'histogram', 'rows']);
     expect(launched({ features: FEATURE.REPETITION | FEATURE.COUNTS })).toEqual(full);
-    expect(launched({ features: FEATURE.BIAS | FEATURE.MASK | FEATURE.BANNED, reach: 40 })).toEqual(full);
+    expect(
+      launched({ features: FEATURE.BIAS | FEATURE.MASK | FEATURE.BANNED, reach: 40, narrowed: 1 }),
+    ).toEqual(full);
     // What a record tells is a matter of workgroups, not of a launch.
     expect(launched({ features: FEATURE.LOGPROBS })).toEqual(full);
     expect(launched({ features: FEATURE.DRY, looksBack: 9 })).toEqual(['matches', ...full]);
     expect(launched({ features: FEATURE.DRY, looksBack: 0 })).toEqual(full);
-    expect(launched({ features: FEATURE.TYPICAL })).toEqual([full[0], 'histogram with features', full[1]]);
+    expect(launched({ features: FEATURE.TYPICAL, narrowed: 1 })).toEqual([
+      full[0],
+      'histogram with features',
+      full[1],
+    ]);
   });
 
   it('bind no more storage buffers than every device has', () => {

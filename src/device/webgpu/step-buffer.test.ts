@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { FEATURE } from '../sampling.js';
 import { StepInputs } from '../step.js';
 import {
   ATTENTION_SPLIT,
   ATTENTION_TILE,
+  LOOK_BACK,
   MOST_PARTS,
   PART_POSITIONS,
   StepPacker,
@@ -82,6 +84,41 @@ describe('StepPacker', () => {
       [0x3f000000, 0x40000000, 21, 22],
       [3, 8, 0, 0],
     ]);
+    expect(packer.facts).toMatchObject({ narrowed: 1, reach: 40 });
+  });
+
+  it('names the rows that filter in order, and rounds up how far DRY looks back', () => {
+    const packer = new StepPacker(LIMITS, BOUNDS, 16, true);
+    const step = inputs([
+      [1, 1, 0],
+      [2, 1, 0],
+      [3, 1, 0],
+      [4, 1, 0],
+    ]);
+    step.outputCount = 4;
+    const s = step.sampling;
+    for (let i = 0; i < 4; i++) {
+      step.outputs[i] = i;
+      s.clearRow(i);
+      s.temperature[i] = 1;
+    }
+    s.topP[1] = 0.9;
+    s.features[3] = FEATURE.TYPICAL;
+    s.features[2] = FEATURE.DRY;
+    // Greedy: its top-k is nobody's business.
+    s.temperature[0] = 0;
+    s.topK[0] = 7;
+    for (const [position, looksBack] of [
+      [1, LOOK_BACK],
+      [LOOK_BACK, LOOK_BACK],
+      [LOOK_BACK + 1, 2 * LOOK_BACK],
+    ]) {
+      s.position[2] = position!;
+      packer.pack(step);
+      expect(packer.facts).toMatchObject({ narrowed: 2, reach: 0xffffffff, looksBack });
+    }
+    const listed = [0, 1].map((i) => packer.words[(packer.words[6]! + 3 * i) * 4 + 10]);
+    expect(listed).toEqual([1, 3]);
   });
 
   it('cuts decoding rows along their context, and prompts along their tokens', () => {

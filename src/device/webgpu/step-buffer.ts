@@ -6,7 +6,7 @@
  *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
- *   (choice, position, 0, 0);
+ *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output;
  * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split, or
  *   WIDE_SPLITS of them where there are many, (token index, which item of the row, slot, position), an *item row* says which items are one token's: (token index, first item,
  *   items, slot).
@@ -36,6 +36,9 @@ export const ATTENTION_TILE = 16;
 export const TILE_WORKGROUPS = 2048;
 export const PART_POSITIONS = 512;
 export const MOST_PARTS = 16;
+
+/** Steps in which rows with DRY look back on so many tokens more have the same counts, and are replayed. */
+export const LOOK_BACK = 256;
 
 const HEADER = 3;
 const OUTPUT = 3;
@@ -107,6 +110,7 @@ export class StepPacker {
     features: 0,
     looksBack: 0,
     reach: 0,
+    narrowed: 0,
   };
   /** Bytes the buffer must have. */
   readonly bytes: number;
@@ -167,6 +171,7 @@ export class StepPacker {
     facts.features = featuresOf(inputs.sampling, inputs.outputCount);
     facts.looksBack = 0;
     facts.reach = 0;
+    facts.narrowed = 0;
 
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
@@ -214,7 +219,8 @@ export class StepPacker {
         words[at + EXTRA_FIELDS + p] = parts === null ? 0 : parts[p]!;
       if (features[i]! & FEATURE.DRY) {
         const [n, window] = [position[i]!, dryWindow[i]!];
-        facts.looksBack = Math.max(facts.looksBack, window === 0 ? n : Math.min(n, window));
+        const back = window === 0 ? n : Math.min(n, window);
+        facts.looksBack = Math.max(facts.looksBack, Math.ceil(back / LOOK_BACK) * LOOK_BACK);
       }
     }
     return extrasAt + inputs.outputCount * EXTRA;
@@ -236,10 +242,13 @@ export class StepPacker {
       words[at + 7] = s.seedHigh[i]!;
       words[at + 8] = s.choice[i]!;
       words[at + 9] = s.position[i]!;
-      if (s.temperature[i]! > 0 && (s.topK[i]! > 0 || s.topP[i]! < 1))
-        facts.reach = Math.max(facts.reach, s.topK[i]! > 0 ? s.topK[i]! : 0xffff_ffff);
       words[at + 10] = 0;
       words[at + 11] = 0;
+      if (s.temperature[i]! <= 0) continue;
+      const filtered = s.topK[i]! > 0 || s.topP[i]! < 1;
+      if (filtered) facts.reach = Math.max(facts.reach, s.topK[i]! > 0 ? s.topK[i]! : 0xffff_ffff);
+      if (filtered || (s.features[i]! & FEATURE.TYPICAL) !== 0)
+        words[(outputsAt + facts.narrowed++ * OUTPUT) * 4 + 10] = i;
     }
   }
 

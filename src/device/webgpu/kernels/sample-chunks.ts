@@ -105,10 +105,11 @@ ${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(threads, 'space'
       ${four(
         (q) => `if (any(near${q} >= vec4<f32>(bar))) {
         for (var e = 0u; e < 4u; e++) {
-          if (near${q}[e] < bar) { continue; }
-          let z = max((bitcast<f32>(x${q}[e]) - best) * inverse, -1.0e30f);
-          let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, ids${q}[e]))));
-          if (n > key) { key = n; id = ids${q}[e]; }
+          if (bitcast<f32>(of_four(bitcast<vec4<u32>>(near${q}), e)) < bar) { continue; }
+          let z = max((bitcast<f32>(of_four(x${q}, e)) - best) * inverse, -1.0e30f);
+          let i = at${q} * 4u + e;
+          let n = key_of(bitcast<u32>(z + gumbel(random_word(b.z, b.w, c.x, c.y, i))));
+          if (n > key) { key = n; id = i; }
         }
       }`,
       )}

@@ -115,7 +115,7 @@ export function histogramStage(
     shape,
     threads,
     lazy: full,
-    rowAxis: 'y',
+    rowAxis: 'narrowed',
     bindings: [
       reads('logits'),
       reads('scratchBest'),
@@ -202,7 +202,7 @@ ${binsWgsl(capabilities)}`,
       }
       for (var e = 0u; e < 8u; e++) {
         let place = at + select(0u, apart_, e >= 4u);
-        let bits = select(four[e & 3u], four_[e & 3u], e >= 4u);
+        let bits = of_four(select(four, four_, e >= 4u), e);
         if (place >= ${text.vectors} || place * 4u + (e & 3u) >= ${text.vocab}) { break; }
         if (key_of(bits) <= NEGATIVE_INFINITY_KEY) { continue; }
         let x = bitcast<f32>(bits);
@@ -221,9 +221,9 @@ ${binsWgsl(capabilities)}`,
   }`,
     workgroups: (facts, out) => {
       const wanted = facts.reach > chunks || (facts.features & FEATURE.TYPICAL) !== 0;
-      const portion = facts.outputs <= FEW_ROWS ? PORTION / 2 : PORTION;
+      const portion = facts.narrowed <= FEW_ROWS ? PORTION / 2 : PORTION;
       out[0] = wanted && vocab > room && (facts.features !== 0) === full ? Math.ceil(vocab / portion) : 0;
-      out[1] = facts.outputs;
+      out[1] = facts.narrowed;
       out[2] = 1;
     },
   });

@@ -8,10 +8,10 @@
 
 import { FEATURE } from '../../sampling.js';
 import type { Stage } from '../kernel.js';
-import { rowWord } from '../step-buffer.js';
+import { LOOK_BACK, rowWord } from '../step-buffer.js';
 import { type SampleShape, sampleStage, writes } from './sample-wgsl.js';
 
-const THREADS = 256;
+const THREADS = LOOK_BACK;
 const NONE = '0xffffffffu';
 
 export function matchStage(shape: SampleShape): Stage {
@@ -23,7 +23,9 @@ export function matchStage(shape: SampleShape): Stage {
     rowAxis: 'y',
     bindings: [writes('sampler', 'array<atomic<u32>>')],
     before: () => `var<workgroup> leader: atomic<u32>;
-var<workgroup> longest: atomic<u32>;`,
+var<workgroup> longest: atomic<u32>;
+var<workgroup> led: u32;
+var<workgroup> led_id: u32;`,
     main: (text) => `if ((${rowWord('features')} & F_DRY) == 0u) { return; }
   let position = c.y;
   let window = ${rowWord('dryWindow')};
@@ -36,6 +38,18 @@ var<workgroup> longest: atomic<u32>;`,
   let table = ${rowWord('matched')} * 4u;
   // The place of t(n − 1 − d) in the ring is that of t(n − 1), d back.
   let last_at = (position - 1u) % ring;
+  // All loads that wait for nothing, before any that does.
+  let d = wid.x * ${THREADS}u + lid;
+  let there = d >= 1u && d < near;
+  var length = 0u;
+  var token = 0u;
+  var next = 0u;
+  if (there) {
+    length = atomicLoad(&sampler[lengths + d]);
+    token = atomicLoad(&sampler[history + select(last_at + ring - d, last_at - d, last_at >= d)]);
+    let back = d - 1u;
+    next = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
+  }
   let last = atomicLoad(&sampler[history + last_at]);
   let carried = atomicLoad(&sampler[head + 2u]) == position;
   let since = min(position - atomicLoad(&sampler[head + 1u]), near);
@@ -44,20 +58,14 @@ var<workgroup> longest: atomic<u32>;`,
     atomicStore(&longest, 0u);
   }
   workgroupBarrier();
-  let d = wid.x * ${THREADS}u + lid;
   var matched = 0u;
-  var next = 0u;
-  if (d >= 1u && d < near) {
-    var length = atomicLoad(&sampler[lengths + d]);
+  if (there) {
     if (!carried) {
-      let back = select(last_at + ring - d, last_at - d, last_at >= d);
-      length = select(0u, length + 1u, atomicLoad(&sampler[history + back]) == last);
+      length = select(0u, length + 1u, token == last);
       atomicStore(&sampler[lengths + d], length);
     }
     let m = min(min(length, near - d), since);
     if (m > 0u && m >= ${rowWord('dryAllowedLength')}) {
-      let back = d - 1u;
-      next = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
       // A breaker that is one id is never penalised.
       let ids = ${rowWord('breakers')} * 4u;
       var spared = next >= ${text.vocab};
@@ -69,12 +77,12 @@ var<workgroup> longest: atomic<u32>;`,
     }
   }
   workgroupBarrier();
-  let led = atomicLoad(&leader);
-  var shared_id = 0u;
-  if (led != ${NONE}) {
-    let back = wid.x * ${THREADS}u + led - 1u;
-    shared_id = atomicLoad(&sampler[history + select(last_at + ring - back, last_at - back, last_at >= back)]);
-  }
+  if (lid == 0u) { led = atomicLoad(&leader); }
+  // In most workgroups nothing has matched.
+  let leads = workgroupUniformLoad(&led);
+  if (leads == ${NONE}) { return; }
+  if (lid == leads) { led_id = next; }
+  let shared_id = workgroupUniformLoad(&led_id);
   if (matched > 0u) {
     if (next == shared_id) {
       if (matched > atomicLoad(&longest)) { atomicMax(&longest, matched); }
@@ -83,7 +91,7 @@ var<workgroup> longest: atomic<u32>;`,
     }
   }
   workgroupBarrier();
-  if (lid == 0u && led != ${NONE}) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }`,
+  if (lid == 0u) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }`,
     workgroups: (facts, out) => {
       out[0] = (facts.features & FEATURE.DRY) === 0 ? 0 : Math.ceil(facts.looksBack / THREADS);
       out[1] = facts.outputs;

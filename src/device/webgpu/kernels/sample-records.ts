@@ -34,14 +34,19 @@ fn alternatives_wanted(row: u32) -> u32 {
   return min(min(${rowWord('topLogprobs')}, ${MAX_TOP_LOGPROBS}u), ${text.vocab});
 }
 
-// From here on logits are those of the record. Its best, and ln Σ e^(l − best) of the row.
-fn record_distribution(row: u32, features: u32, lid: u32) -> vec2<f32> {
+// From here on logits are those of the record. Its best ('top' is that of what is drawn from, most often the same), and
+// ln Σ e^(l − best) of the row.
+fn record_distribution(row: u32, features: u32, top: u32, lid: u32) -> vec2<f32> {
   processed_at = select(0u, ${rowWord('processed')}, (features & F_PROCESSED) != 0u && (features & F_PENALTY) != 0u);
   by_record = true;
-  var key = 0u;
-  for (var i = lid; i < ${text.chunks}; i += ${threads}u) { key = max(key, chunk_key(i)); }
-  strongest(key, 0u, lid);
-  let most = number_of(part_key[0]);
+  var most_key = top;
+  if ((features & F_PROCESSED) == 0u && (features & F_PENALTY) != 0u) {
+    var key = 0u;
+    for (var i = lid; i < ${text.chunks}; i += ${threads}u) { key = max(key, chunk_key(i)); }
+    strongest(key, 0u, lid);
+    most_key = part_key[0];
+  }
+  let most = number_of(most_key);
   var sum = 0.0f;
   for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
     let chunk = scratchSums[(best_at + i) * 2u];
@@ -52,10 +57,10 @@ fn record_distribution(row: u32, features: u32, lid: u32) -> vec2<f32> {
 }
 
 // Words 0 to 3: of the token that was drawn.
-fn record_own(row: u32, features: u32, token: u32, valid: bool, lid: u32) {
+fn record_own(row: u32, features: u32, top: u32, token: u32, valid: bool, lid: u32) {
   var words = vec4<u32>();
   if (valid && (features & F_LOGPROBS) != 0u) {
-    let whole = record_distribution(row, features, lid);
+    let whole = record_distribution(row, features, top, lid);
     var own = 0u;
     if (token < ${text.vocab}) { own = key_of(four_at(token >> 2u)[token & 3u]); }
     let count = pick_from(own, lid);
@@ -93,6 +98,7 @@ fn set_alternative(record: u32, n: u32, id: u32, log_probability_: u32) {
 fn record_others(row: u32, features: u32, lid: u32) {
   let record = record_at(row);
   var wanted = 0u;
+  var top = 0u;
   if ((features & F_LOGPROBS) != 0u) {
     var key = 0u;
     for (var i = lid; i < ${text.chunks}; i += ${threads}u) { key = max(key, scratchBest[best_at + i].x); }
@@ -101,11 +107,12 @@ fn record_others(row: u32, features: u32, lid: u32) {
       answer = vec2<u32>(part_key[0], 0u);
       atomicStore(&list_count, 0u);
     }
-    if (is_finite_key(workgroupUniformLoad(&answer).x)) { wanted = alternatives_wanted(row); }
+    top = workgroupUniformLoad(&answer).x;
+    if (is_finite_key(top)) { wanted = alternatives_wanted(row); }
   }
   for (var n = wanted + lid; n < ${MAX_TOP_LOGPROBS}u; n += ${threads}u) { set_alternative(record, n, 0u, 0u); }
   if (wanted == 0u) { return; }
-  let whole = record_distribution(row, features, lid);
+  let whole = record_distribution(row, features, top, lid);
   var least = 0u;
   if (wanted <= ${text.chunks} && ${text.chunks} <= ${room}u) { least = least_of_best(wanted, lid); }
   let low = number_of(max(least, 1u));

@@ -338,6 +338,6 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
     ids[row] = token;
     lastToken[a.y] = token;
   }
-  ${full ? 'if (nwg.y == 2u) { record_own(row, features, token, valid, lid); }' : ''}
+  ${full ? 'if (nwg.y == 2u) { record_own(row, features, top.x, token, valid, lid); }' : ''}
   ${full ? 'if (valid) { advance(row, token, c.y, lid); } else if (lid == 0u) { note_matches(row, c.y); }' : ''}`;
 }

@@ -116,7 +116,7 @@ export function visit(
       let q = b >> 2u;
       let i = ${chosen((j) => `at${j}`)} * 4u + (b & 3u);
       if (i >= ${text.vocab}) { continue; }
-      let bits = bitcast<u32>(${chosen((j) => `four${j}`)}[b & 3u]);
+      let bits = of_four(bitcast<vec4<u32>>(${chosen((j) => `four${j}`)}), b);
       ${body}
     }
   }`;

@@ -86,6 +86,10 @@ fn keys_of(bits_: vec4<u32>) -> vec4<u32> {
 fn number_of(key: u32) -> f32 {
   return bitcast<f32>(select(~key, key & 0x7fffffffu, key >= 0x80000000u));
 }
+// By selection: indexed by what is not known, a vector may come to stand in memory.
+fn of_four(v: vec4<u32>, e: u32) -> u32 {
+  return select(select(v.x, v.y, (e & 1u) == 1u), select(v.z, v.w, (e & 1u) == 1u), (e & 2u) == 2u);
+}
 fn is_finite_key(key: u32) -> bool { return key > NEGATIVE_INFINITY_KEY && key != ${BAD}; }
 `;
 
@@ -230,8 +234,8 @@ export interface SampleStage {
   readonly lazy: boolean;
   /** Declarations that `main` needs. */
   readonly before: (text: SampleText) => string;
-  /** Dimension of the grid that counts rows. */
-  readonly rowAxis: 'x' | 'y';
+  /** Dimension of the grid that counts rows; 'narrowed': y, those that draw with a top-k, top-p or typical-p. */
+  readonly rowAxis: 'x' | 'y' | 'narrowed';
   /** For one row, of which `row`, the thread `lid` and the parameters that every row has (`a`, `b`, `c`) are known. */
   readonly main: (text: SampleText) => string;
   readonly workgroups: Stage['workgroups'];
@@ -262,8 +266,11 @@ fn main(
   @builtin(num_workgroups) nwg: vec3<u32>,
   @builtin(local_invocation_index) lid: u32,
 ) {
-  let row = wid.${rowAxis};
-  if (row >= step[0].y) { return; }
+  ${
+    rowAxis === 'narrowed'
+      ? 'if (wid.y >= step[0].y) { return; }\n  let row = step_output(wid.y, 2u).z;'
+      : `let row = wid.${rowAxis};\n  if (row >= step[0].y) { return; }`
+  }
   let a = step_output(row, 0u);
   let b = step_output(row, 1u);
   let c = step_output(row, 2u);

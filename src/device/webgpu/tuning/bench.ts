@@ -158,6 +158,7 @@ export function factsOf(rows: number): StepFacts {
     features: 0,
     looksBack: 0,
     reach: 0,
+    narrowed: 0,
   };
 }
 
