@@ -1,6 +1,7 @@
 /**
  * The first pass over the logits: many workgroups a row, each takes CHUNK ids. It checks them, applies the row's
- * penalties, and leaves the best of the chunk, without and with noise; for rows that ask, sums over the chunk too.
+ * penalties, and leaves the best of the chunk, without noise and, unless a small top-k is drawn from, with it; for rows
+ * that ask, sums over the chunk too.
  *
  * Noise and sums are relative to the chunk's best, `z = (x − best of the chunk) / temperature`: precise where it
  * matters, and put together by adding `(best of the chunk − best of the row) / temperature`.
@@ -87,7 +88,9 @@ ${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(threads, 'space'
   let top_id = part_id[0];
   let best = number_of(top);
   var noisy = vec2<u32>();
-  if (temperature > 0.0f) {
+  // A small top-k draws from a short list of its own.
+  let few = a.w > 0u && a.w < ${text.vocab} && a.w <= ${text.chunks}${full ? ' && (features & F_MIROSTAT) == 0u' : ''};
+  if (temperature > 0.0f && !few) {
     // The most noise as near as it can be told cheaply; then exactly, among those that may come up to it.
     var most = -3.0e38f;
     ${four(

@@ -39,8 +39,9 @@ fn draw(seed: vec4<u32>, listed: u32, lid: u32) -> u32 {
   } else {
     for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
       let chunk = scratchBest[best_at + i];
-      if (chunk.x < max(edge_logit.x, floor_key) || chunk.z == 0u) { continue; }
-      if (!kept(chunk.w, four_at(chunk.w >> 2u)[chunk.w & 3u])) {
+      if (chunk.x < max(edge_logit.x, floor_key)) { continue; }
+      // The first pass has not drawn for this row: its chunks are all looked at.
+      if (chunk.z == 0u || !kept(chunk.w, four_at(chunk.w >> 2u)[chunk.w & 3u])) {
         pick(i);
         continue;
       }
