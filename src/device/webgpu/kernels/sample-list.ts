@@ -3,7 +3,7 @@
  * *place*, a word that is larger the earlier a token comes, and by id.
  */
 
-/** The list and its order. `room` is a power of two. */
+/** The list and its order. `room` is a power of two. Needs `part: array<f32, threads>`. */
 export function listWgsl(threads: number, room: number): string {
   return `
 var<workgroup> list_place: array<u32, ${room}>;
@@ -20,18 +20,28 @@ fn list_add(place: u32, id: u32) {
 
 // By place, largest first, then by id, smallest first; a long list by a bitonic network.
 fn list_sort(count: u32, lid: u32) {
-  // A short list at once: each thread counts what comes before its token. The network takes fewer steps beyond.
+  // A short list at once: what comes before each token is counted, by four threads where there are as many. The network
+  // takes fewer steps beyond.
   if (count <= ${Math.min(threads, 256)}u) {
+    let ways = select(1u, 4u, count * 4u <= ${threads}u);
+    if (lid < count * ways) {
+      let place = list_place[lid / ways];
+      let id = list_id[lid / ways];
+      var rank = 0u;
+      for (var j = lid % ways; j < count; j += ways) {
+        let other = list_place[j];
+        if (other > place || (other == place && list_id[j] < id)) { rank++; }
+      }
+      part[lid] = f32(rank);
+    }
+    workgroupBarrier();
     var place = 0u;
     var id = 0u;
     var rank = 0u;
     if (lid < count) {
       place = list_place[lid];
       id = list_id[lid];
-      for (var j = 0u; j < count; j++) {
-        let other = list_place[j];
-        if (other > place || (other == place && list_id[j] < id)) { rank++; }
-      }
+      for (var way = 0u; way < ways; way++) { rank += u32(part[lid * ways + way]); }
     }
     workgroupBarrier();
     if (lid < count) {

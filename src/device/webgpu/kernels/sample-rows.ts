@@ -182,7 +182,7 @@ fn sum_two(first: f32, second: f32, lid: u32) -> vec2<f32> {
   return vec2<f32>(sums[0], sums[1]);
 }
 ${picksWgsl(text, threads, words)}
-${bestWgsl(text, threads)}
+${bestWgsl(text, threads, room)}
 ${searchKindWgsl(text, vocab <= room)}
 ${histogramWgsl(capabilities)}
 ${listWgsl(threads, room)}
