@@ -26,7 +26,7 @@ import {
 const LOOKING = 256;
 /** Logits of a workgroup; where rows are few, half as many. What it counted costs it an atomic for each bin. */
 const PORTION = 8 * CHUNK;
-const FEW_ROWS = 4;
+const FEW_ROWS = 3;
 const HEADER = 4;
 
 /** Bins of a row. Three words each in workgroup memory. */
