@@ -31,8 +31,6 @@ export interface GemvConfig {
   readonly rowsPerSubgroup: number;
   /** Subgroups that share the rows along K. Divides `subgroups`. */
   readonly splits: number;
-  /** Tiles of weight rows that a workgroup makes one after another with the x it has staged; 1 if left out. */
-  readonly tiles?: number;
   /** Bytes of workgroup memory the kernel may take. */
   readonly workgroupBytes: number;
 }
@@ -69,8 +67,7 @@ function workgroupBytesOf(spec: LinearSpec, config: GemvConfig, piece: Piece, st
 }
 
 function reduceBytes(spec: LinearSpec, config: GemvConfig): number {
-  const turns = (config.tiles ?? 1) > 1 ? 2 : 1;
-  const sums = turns * config.subgroups * config.rowsPerSubgroup * spec.rows * 4;
+  const sums = config.subgroups * config.rowsPerSubgroup * spec.rows * 4;
   const squares = spec.norm === null ? 0 : config.subgroups * spec.rows * 4;
   return sums + squares;
 }
@@ -111,9 +108,7 @@ export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
     return false;
   if (spec.merge !== undefined && (spec.rows !== 1 || spec.norm !== null)) return false;
   if ((subgroupSize & (subgroupSize - 1)) !== 0 || spec.rows < 1 || spec.rows > 8) return false;
-  const plan = planGemv(spec, config);
-  // Only an x that stays staged as a whole serves several tiles.
-  return plan !== null && ((config.tiles ?? 1) === 1 || plan.chunk === plan.steps);
+  return planGemv(spec, config) !== null;
 }
 
 /**
@@ -135,7 +130,7 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   if (plan === null || !gemvFits(spec, config)) throw new RangeError(`no GEMV for ${spec.n} × ${spec.k}`);
   const { piece, steps, chunk } = plan;
   const { weight, rows: batch, n, k } = spec;
-  const { subgroupSize: lanes, subgroups, rowsPerSubgroup: perSub, splits, tiles = 1 } = config;
+  const { subgroupSize: lanes, subgroups, rowsPerSubgroup: perSub, splits } = config;
   const affine = weight.kind === 'affine' ? weight : null;
   const threads = subgroups * lanes;
   const rowGroups = subgroups / splits;
@@ -167,19 +162,19 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
         return `  ${words}${affine === null ? '' : ` var m${slot}${r}: u32;`}`;
       })
       .join('\n');
-  const load = (slot: string, step: string, pad: string, of = ''): string => {
+  const load = (slot: string, step: string, pad: string): string => {
     const lines = [`${pad}{`];
     const at = `(${step}) * ${lanes}u + lane`;
     lines.push(`${pad}  let p = ${exact ? at : `min(${at}, ${pieces - 1}u)`};`);
     for (const r of rowIndex) {
       for (let i = 0; i < loads; i++) {
-        const from = loads === 1 ? `${of}base${r} + p` : `${of}base${r} + p * ${loads}u + ${i}u`;
+        const from = loads === 1 ? `base${r} + p` : `base${r} + p * ${loads}u + ${i}u`;
         lines.push(`${pad}  w${slot}${r}_${i} = codes[${from}];`);
       }
     }
     if (affine !== null) {
       lines.push(`${pad}  let g = p / ${affine.groupSize / piece.cols}u;`);
-      for (const r of rowIndex) lines.push(`${pad}  m${slot}${r} = metas[${of}meta${r} + g];`);
+      for (const r of rowIndex) lines.push(`${pad}  m${slot}${r} = metas[meta${r} + g];`);
     }
     lines.push(`${pad}}`);
     return lines.join('\n');
@@ -273,40 +268,33 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
     scratchTops: 'vec2<f32>',
   } as const;
   const turns = chunk / splits;
-  const ownSums = subgroups * perSub * batch;
-  const accumulators = rowIndex
-    .map((r) => `  ${batchIndex.map((b) => `var acc${r}_${b} = 0.0;`).join(' ')}`)
-    .join('\n');
-  /** Where the subgroup's weight rows of a tile begin. */
-  const rowsOf = (of: string, tile: string, pad: string): string => {
-    const lines = [`let ${of}first = ${tile} * ${featuresPerWorkgroup}u + rowGroup * ${perGroup}u;`];
-    const word = of === '' && tiles > 1 ? 'var' : 'let';
-    for (const r of rowIndex) {
-      const up = spec.glu !== null && r >= perGroup;
-      const row = `min(${of}first + ${up ? r - perGroup : r}u, ${features - 1}u)${up ? ` + ${features}u` : ''}`;
-      lines.push(`let ${of}row${r} = ${row};`, `${word} ${of}base${r} = ${of}row${r} * ${loadsPerRow}u;`);
-      if (affine !== null) lines.push(`${word} ${of}meta${r} = ${of}row${r} * ${k / affine.groupSize}u;`);
-    }
-    return lines.map((line) => `${pad}${line}`).join('\n');
-  };
   const wgsl = `${needsF16 ? 'enable f16;\n' : ''}enable subgroups;
 ${declareBindings(bindings, ['out'], types)}
 var<workgroup> xs: array<vec4<f32>, ${batch * stageRow}>;
-var<workgroup> sums: array<f32, ${ownSums * (tiles > 1 ? 2 : 1)}>;
+var<workgroup> sums: array<f32, ${subgroups * perSub * batch}>;
 ${spec.norm === null ? '' : `var<workgroup> squares: array<f32, ${subgroups * batch}>;`}
 ${spec.glu === 'gelu' ? ERF_TEXT : ''}
 ${spec.merge === undefined ? '' : mergedText(spec.merge)}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let tile = wg.y * groups.x + wg.x;
   let lane = lid & ${lanes - 1}u;
   let sub = lid / ${lanes}u;
   let rowGroup = sub / ${splits}u;
   let split = sub % ${splits}u;
-${tiles === 1 ? '  let tile = wg.y * groups.x + wg.x;' : `  let tile0 = (wg.y * groups.x + wg.x) * ${tiles}u;\n  var next = tile0;`}
-${rowsOf('', tiles === 1 ? 'tile' : 'next', '  ')}
-${tiles === 1 ? accumulators : ''}
+  let first = tile * ${featuresPerWorkgroup}u + rowGroup * ${perGroup}u;
+${rowIndex
+  .map((r) => {
+    const up = spec.glu !== null && r >= perGroup;
+    const row = `min(first + ${up ? r - perGroup : r}u, ${features - 1}u)${up ? ` + ${features}u` : ''}`;
+    return `  let row${r} = ${row};\n  let base${r} = row${r} * ${loadsPerRow}u;${
+      affine === null ? '' : `\n  let meta${r} = row${r} * ${k / affine.groupSize}u;`
+    }`;
+  })
+  .join('\n')}
+${rowIndex.map((r) => `  ${batchIndex.map((b) => `var acc${r}_${b} = 0.0;`).join(' ')}`).join('\n')}
 ${declare('a')}
-${steps > splits || tiles > 1 ? declare('b') : ''}
+${steps > splits ? declare('b') : ''}
 ${load('a', 'split', '  ')}
 ${spec.norm === null ? '' : batchIndex.map((b) => `  var sq${b} = 0.0;`).join('\n')}
 ${chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {\n  if (chunk > 0u) { workgroupBarrier(); }` : '  const chunk = 0u;\n  {'}
@@ -329,29 +317,24 @@ ${batchIndex
       }
     }
     workgroupBarrier();
-${tiles === 1 ? stepLoop() : ''}
+${stepLoop()}
   }
-${spec.norm === null ? '' : batchIndex.map((b) => `  sq${b} = subgroupAdd(sq${b});`).join('\n')}
-${
-  spec.norm === null
-    ? ''
-    : `  if (lane == 0u) {\n${batchIndex.map((b) => `    squares[sub * ${batch}u + ${b}u] = sq${b};`).join('\n')}\n  }`
-}
-${tiles === 1 ? `  const turnOf = 0u;` : `  for (var q = 0u; q < ${tiles}u; q++) {\n  let tile = tile0 + q;\n  let turnOf = (q & 1u) * ${ownSums}u;\n  next = tile + 1u;\n${rowsOf('n', 'next', '  ')}\n${accumulators}\n${stepLoop()}`}
 ${rowIndex
   .map((r) => batchIndex.map((b) => `  acc${r}_${b} = subgroupAdd(acc${r}_${b});`).join('\n'))
   .join('\n')}
+${spec.norm === null ? '' : batchIndex.map((b) => `  sq${b} = subgroupAdd(sq${b});`).join('\n')}
   if (lane == 0u) {
 ${rowIndex
   .map((r) =>
     batchIndex
       .map(
         (b) =>
-          `    sums[turnOf + (split * ${rowGroups * perSub}u + rowGroup * ${perSub}u + ${r}u) * ${batch}u + ${b}u] = acc${r}_${b};`,
+          `    sums[(split * ${rowGroups * perSub}u + rowGroup * ${perSub}u + ${r}u) * ${batch}u + ${b}u] = acc${r}_${b};`,
       )
       .join('\n'),
   )
   .join('\n')}
+${spec.norm === null ? '' : batchIndex.map((b) => `    squares[sub * ${batch}u + ${b}u] = sq${b};`).join('\n')}
   }
   workgroupBarrier();
   for (var j = lid; j < ${featuresPerWorkgroup * batch}u; j += ${threads}u) {
@@ -363,32 +346,17 @@ ${rowIndex
 ${epilogue()}
     }
   }
-${tiles === 1 ? '' : `${rowIndex.map((r) => `  base${r} = nbase${r};${affine === null ? '' : ` meta${r} = nmeta${r};`}`).join('\n')}\n  }`}
 }
 `;
 
   function stepLoop(): string {
-    if (turns === 1 && chunks === 1 && tiles === 1)
+    if (turns === 1 && chunks === 1)
       return `    {\n      let at = split * ${quads * stride}u + lane;\n${compute('a', '      ')}\n    }`;
     const last = steps / splits - 1;
-    // Behind the last step of a tile stands the first of the next.
-    const ahead =
-      tiles === 1
-        ? load('b', `min(turn + 1u, ${last}u) * ${splits}u + split`, '      ')
-        : `      let wraps = turn == ${last}u;
-${rowIndex
-  .map(
-    (r) =>
-      `      let lbase${r} = select(base${r}, nbase${r}, wraps);${
-        affine === null ? '' : ` let lmeta${r} = select(meta${r}, nmeta${r}, wraps);`
-      }`,
-  )
-  .join('\n')}
-${load('b', `select(turn + 1u, 0u, wraps) * ${splits}u + split`, '      ', 'l')}`;
     return `    for (var t = 0u; t < ${turns}u; t++) {
-      let turn = ${tiles > 1 ? 't' : `chunk * ${turns}u + t`};
+      let turn = chunk * ${turns}u + t;
 ${chunks * turns > last + 1 ? `      if (turn > ${last}u) { break; }` : ''}
-${ahead}
+${load('b', `min(turn + 1u, ${last}u) * ${splits}u + split`, '      ')}
       let at = (t * ${splits}u + split) * ${quads * stride}u + lane;
 ${compute('a', '      ')}
 ${rowIndex
@@ -407,7 +375,7 @@ ${rowIndex
     const sum = (name: string, slot: string): string => {
       const parts = Array.from(
         { length: splits },
-        (_, s) => `sums[turnOf + (${slot} + ${s * rowGroups * perSub}u) * ${batch}u + b]`,
+        (_, s) => `sums[(${slot} + ${s * rowGroups * perSub}u) * ${batch}u + b]`,
       );
       return `var ${name} = ${parts.join(' + ')};`;
     };
@@ -429,15 +397,15 @@ ${rowIndex
     return lines.map((line) => `      ${line}`).join('\n');
   }
 
-  const workgroups = Math.ceil(features / (featuresPerWorkgroup * tiles));
-  const across = Math.min(workgroups, 32768);
+  const tiles = Math.ceil(features / featuresPerWorkgroup);
+  const across = Math.min(tiles, 32768);
   return {
-    label: `${spec.merge === undefined ? '' : 'attend merged, '}gemv-${weightName(weight)}-${n}x${k}-b${batch}-s${subgroups}r${perSub}k${splits}${tiles > 1 ? `t${tiles}` : ''}`,
+    label: `${spec.merge === undefined ? '' : 'attend merged, '}gemv-${weightName(weight)}-${n}x${k}-b${batch}-s${subgroups}r${perSub}k${splits}`,
     wgsl,
     bindings,
     writes: ['out'],
     types,
-    workgroups: [across, Math.ceil(workgroups / across), 1],
+    workgroups: [across, Math.ceil(tiles / across), 1],
     threads,
     workgroupBytes: workgroupBytesOf(spec, config, piece, chunk),
   };
