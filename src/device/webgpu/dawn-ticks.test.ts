@@ -1,6 +1,6 @@
 import { promisify } from 'node:util';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { isDawnTick, paceDawnTicks, tickGap, waitIsOver } from './dawn-ticks.js';
+import { isDawnTick, paceDawnTicks, tickGap, waitIsOver, watchClosely } from './dawn-ticks.js';
 
 function nameless(run: () => void = () => {}): () => void {
   return Object.defineProperties(() => run(), { name: { value: '' }, prototype: { value: {} } });
@@ -87,6 +87,13 @@ describe('the pace of Dawn’s looks', () => {
     const waits = await lookFor(60, waitIsOver);
     const one = await lookFor(60);
     expect(waits.length).toBeGreaterThan(2 * one.length);
+  });
+
+  it('looks all the time at what is timed', async () => {
+    releases.push(paceDawnTicks());
+    const closely = await watchClosely(lookFor(30));
+    const paced = await lookFor(30);
+    expect(closely.length).toBeGreaterThan(3 * paced.length);
   });
 
   it('runs every look of several devices', async () => {

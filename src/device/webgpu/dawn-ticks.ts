@@ -38,9 +38,20 @@ let users = 0;
 let since = 0;
 let last = 0;
 let looking = false;
+let watched = 0;
 let pending: Tick[] = [];
 let plain: typeof setImmediate;
 let paced: typeof setImmediate;
+
+/** Waits with no pace at all: for what is timed by the host's clock. */
+export async function watchClosely<T>(wait: Promise<T>): Promise<T> {
+  watched++;
+  try {
+    return await wait;
+  } finally {
+    watched--;
+  }
+}
 
 /** What was waited for has come: the next wait begins. Costs a clock's reading; does nothing without Dawn in Node. */
 export function waitIsOver(): void {
@@ -50,7 +61,7 @@ export function waitIsOver(): void {
 function look(): void {
   looking = false;
   const now = performance.now();
-  const gap = tickGap(now - since);
+  const gap = watched > 0 ? 0 : tickGap(now - since);
   if (now - last < gap) {
     lookLater(gap);
     return;
@@ -74,7 +85,7 @@ function pace(task: Tick, ...args: unknown[]): NodeJS.Immediate {
   // Asked from outside a look, with nothing on its way: a wait begins.
   if (pending.length === 0 && !looking && now - last > MOST) since = now;
   pending.push(task);
-  lookLater(tickGap(now - since));
+  lookLater(watched > 0 ? 0 : tickGap(now - since));
   // Dawn does not look at what it gets back.
   return undefined as unknown as NodeJS.Immediate;
 }

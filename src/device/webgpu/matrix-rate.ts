@@ -2,19 +2,18 @@
  * How fast a GPU multiplies matrices when nothing else is to be done: what a product cannot be faster than.
  *
  * Every subgroup keeps eight sums and adds the same product to each, over and over, from workgroup memory that is read
- * once. A pass is timed twice, short and long; their difference is multiplication alone.
+ * once.
  */
 
 import type { MatrixConfig } from './kernel.js';
+import { passSeconds } from './pass-seconds.js';
 
 const SUMS = 8;
 const SUBGROUPS = 4;
 const GROUPS = 2048;
 const LOOPS = 256;
-const SHORT = 1;
-const LONG = 9;
 
-/** @returns operations a second, a multiplication and an addition being two; the best of `rounds` */
+/** @returns operations a second, a multiplication and an addition being two; the median of `rounds` */
 export async function measureMatrixRate(
   device: GPUDevice,
   matrix: MatrixConfig,
@@ -55,27 +54,16 @@ ${sums.map((i) => `    subgroupMatrixStore<row_major>(&out, ${i * m * n}u, c${i}
       layout: pipeline.getBindGroupLayout(0),
       entries: [{ binding: 0, resource: { buffer: out } }],
     });
-    const run = async (passes: number): Promise<number> => {
-      const encoder = device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      pass.setPipeline(pipeline);
-      pass.setBindGroup(0, group);
-      for (let i = 0; i < passes; i++) pass.dispatchWorkgroups(GROUPS);
-      pass.end();
-      const commands = encoder.finish();
-      const start = performance.now();
-      device.queue.submit([commands]);
-      await device.queue.onSubmittedWorkDone();
-      return (performance.now() - start) / 1000;
-    };
-    await run(LONG);
-    let best = Number.POSITIVE_INFINITY;
-    for (let round = 0; round < rounds; round++) {
-      const short = await run(SHORT);
-      const long = await run(LONG);
-      if (long > short) best = Math.min(best, (long - short) / (LONG - SHORT));
-    }
-    return (2 * m * n * k * SUMS * LOOPS * SUBGROUPS * GROUPS) / best;
+    const seconds = await passSeconds(
+      device,
+      (pass) => {
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, group);
+        pass.dispatchWorkgroups(GROUPS);
+      },
+      rounds,
+    );
+    return (2 * m * n * k * SUMS * LOOPS * SUBGROUPS * GROUPS) / seconds;
   } finally {
     out.destroy();
   }

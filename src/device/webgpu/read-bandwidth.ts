@@ -1,14 +1,11 @@
 /** How fast this GPU reads its memory with nothing else to do: the bound that decoding from a large KV cache runs against. */
 
 import { USAGE } from './constants.js';
+import { passSeconds } from './pass-seconds.js';
 
 /** Workgroups of 256 that walk the buffer together, each thread with four loads under way. */
 const GROUPS = 4096;
 const STRIDE = GROUPS * 256;
-
-/** Passes in the short and in the long submission: the difference is free of what a submission costs. */
-const SHORT = 2;
-const LONG = 18;
 
 const FILL = `@group(0) @binding(0) var<storage, read_write> data: array<vec4<u32>>;
 @compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -32,7 +29,7 @@ const READ = `@group(0) @binding(0) var<storage, read> data: array<vec4<u32>>;
 
 /**
  * @param bytes far more than any cache holds, and no more than a binding
- * @param rounds the best of so many is taken: reading has no way to be too fast
+ * @param rounds the median of so many is taken
  * @returns bytes a second
  */
 export async function measureReadBandwidth(
@@ -46,15 +43,12 @@ export async function measureReadBandwidth(
   try {
     const fill = await pass(device, FILL, [data]);
     const read = await pass(device, READ, [data, out]);
-    await run(device, fill, 1);
-    await run(device, read, LONG);
-    let best = Number.POSITIVE_INFINITY;
-    for (let round = 0; round < rounds; round++) {
-      const short = await run(device, read, SHORT);
-      const long = await run(device, read, LONG);
-      if (long > short) best = Math.min(best, (long - short) / (LONG - SHORT));
-    }
-    return data.size / best;
+    const encoder = device.createCommandEncoder();
+    const once = encoder.beginComputePass();
+    launch(once, fill);
+    once.end();
+    device.queue.submit([encoder.finish()]);
+    return data.size / (await passSeconds(device, (each) => launch(each, read), rounds));
   } finally {
     data.destroy();
     out.destroy();
@@ -75,17 +69,8 @@ async function pass(device: GPUDevice, code: string, buffers: readonly GPUBuffer
   return { pipeline, group: device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }) };
 }
 
-/** Seconds from submission until all passes are done. */
-async function run(device: GPUDevice, { pipeline, group }: Pass, passes: number): Promise<number> {
-  const encoder = device.createCommandEncoder();
-  const compute = encoder.beginComputePass();
-  compute.setPipeline(pipeline);
-  compute.setBindGroup(0, group);
-  for (let i = 0; i < passes; i++) compute.dispatchWorkgroups(GROUPS);
-  compute.end();
-  const commands = encoder.finish();
-  const start = performance.now();
-  device.queue.submit([commands]);
-  await device.queue.onSubmittedWorkDone();
-  return (performance.now() - start) / 1000;
+function launch(encoder: GPUComputePassEncoder, { pipeline, group }: Pass): void {
+  encoder.setPipeline(pipeline);
+  encoder.setBindGroup(0, group);
+  encoder.dispatchWorkgroups(GROUPS);
 }

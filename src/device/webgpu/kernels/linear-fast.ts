@@ -38,7 +38,8 @@ export function fixedLanes(capabilities: Capabilities): number {
 
 /**
  * Sizes of a GEMV, or null where there is none. Measured on an H200 with 4-bit weights:
- * - many weights (2²⁵ and more, or a vocabulary) want many rows of the weight for each load of x;
+ * - many weights (2²⁵ and more, or a vocabulary) want many rows of the weight for each load of x; one row of a long x that is
+ *   staged in turns wants its workgroups large instead;
  * - few features (a down projection of a small model) want subgroups that split K, for there are too few otherwise;
  * - between them small workgroups, for each has to stage x first; more rows of x shift the balance to more reuse.
  */
@@ -48,7 +49,8 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
   const { workgroupBytes, workgroupThreads } = capabilities;
   const { n, k, rows } = spec;
   const sizes: (readonly [subgroups: number, rowsPerSubgroup: number, splits: number])[] = [];
-  if (n >= 16384 || n * k >= 2 ** 25) sizes.push([8, 4, 1]);
+  if (n < 16384 && n * k >= 2 ** 25 && rows === 1) sizes.push([16, 2, 1]);
+  else if (n >= 16384 || n * k >= 2 ** 25) sizes.push([8, 4, 1]);
   else if (n <= 2048 && rows === 1 && spec.glu === null) sizes.push([6, 2, 3]);
   else if (n <= 2048 && rows > 4) sizes.push([8, 4, 4]);
   else if (rows > 4 || (rows > 1 && n * k >= 2 ** 24)) sizes.push([8, 4, 1]);
@@ -65,7 +67,10 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
 const HELD_ROWS: readonly [from: number, to: number] = [2, 4];
 const HELD_THREADS = 512;
 
-/** Sizes of a GEMV that holds x, or null where there is none. Measured on an H200: never slower than the other. */
+/**
+ * Sizes of a GEMV that holds x, or null where there is none. Measured on an H200: never slower than the other; four rows of many
+ * features gain by two turns along K, with half of x in registers each time.
+ */
 export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldConfig | null {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0 || spec.rows < HELD_ROWS[0] || spec.rows > HELD_ROWS[1]) return null;
@@ -74,12 +79,14 @@ export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldCo
   const config = {
     subgroupSize: lanes,
     words: 2,
-    parts: 1,
+    parts: spec.rows === 4 && spec.n >= 16384 ? 2 : 1,
     features: 16,
     together: 8,
     workgroupBytes,
   } as const;
-  return heldFits(spec, { ...config, workgroupThreads }) ? { ...config, workgroupThreads } : null;
+  const whole = { ...config, workgroupThreads };
+  if (heldFits(spec, whole)) return whole;
+  return heldFits(spec, { ...whole, parts: 1 }) ? { ...whole, parts: 1 } : null;
 }
 
 /** Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long. */

@@ -8,6 +8,7 @@
 
 import type { Allocator } from '../allocator.js';
 import { MAP_MODE_READ, USAGE } from '../constants.js';
+import { watchClosely } from '../dawn-ticks.js';
 
 /** A dispatch with all that it needs. */
 export interface TimedLaunch {
@@ -154,7 +155,7 @@ export class Stopwatch {
       const commands = encoder.finish();
       const start = performance.now();
       this.#device.queue.submit([commands]);
-      await this.#device.queue.onSubmittedWorkDone();
+      await watchClosely(this.#device.queue.onSubmittedWorkDone());
       times.push((performance.now() - start) * 1000);
     }
     return times;
