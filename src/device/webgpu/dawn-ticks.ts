@@ -38,6 +38,7 @@ let users = 0;
 let since = 0;
 let last = 0;
 let looking = false;
+let inside = false;
 let watched = 0;
 let pending: Tick[] = [];
 let plain: typeof setImmediate;
@@ -69,7 +70,12 @@ function look(): void {
   last = now;
   const due = pending;
   pending = [];
-  for (const tick of due) tick();
+  inside = true;
+  try {
+    for (const tick of due) tick();
+  } finally {
+    inside = false;
+  }
 }
 
 function lookLater(gap: number): void {
@@ -82,8 +88,8 @@ function lookLater(gap: number): void {
 function pace(task: Tick, ...args: unknown[]): NodeJS.Immediate {
   if (!isDawnTick(task, args.length)) return plain(task as (...args: unknown[]) => void, ...args);
   const now = performance.now();
-  // Asked from outside a look, with nothing on its way: a wait begins.
-  if (pending.length === 0 && !looking && now - last > MOST) since = now;
+  // Dawn goes on looking from within a look. Asked from outside, with nothing on its way: a wait begins.
+  if (!inside && pending.length === 0 && !looking) since = now;
   pending.push(task);
   lookLater(watched > 0 ? 0 : tickGap(now - since));
   // Dawn does not look at what it gets back.
