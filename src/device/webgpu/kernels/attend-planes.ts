@@ -162,7 +162,7 @@ export function codeField(bits: number, d: number, word: (i: number) => string):
 }
 
 /** Expressions of the eight planes of integer centroids, lowest bit first, from the planes of their codes. */
-export function centroidPlanes(headDim: number, bits: number, plane: (bit: number) => string): string[] {
+function centroidPlanes(headDim: number, bits: number, plane: (bit: number) => string): string[] {
   const { centroids } = turboCodebook(headDim, bits);
   const unit = unitOf(headDim, bits);
   const bytes = Array.from(centroids, (c) => Math.round(c / unit) & 255);

@@ -17,10 +17,10 @@ import type { KvSideSpec } from './kv-format.js';
 const PIECE = 32;
 
 /** What `stage` calls for norms: one rounding, as if by f32, for a norm is a half and what is left of it. */
-export const TURBO_TEXT =
+const TURBO_TEXT =
   'fn turbo_(n: vec2<f16>, norm: vec2<f16>, rest: vec2<f16>) -> vec2<f16> { return fma(n, norm, n * rest); }';
 
-/** Pieces of each thread; 0 where codes are read in another way. */
+/** The format, and how many pieces each thread has; null where codes are read in another way. */
 function piecesOf(
   shape: AttendShape,
   c: PrefillConfig,
