@@ -41,6 +41,7 @@ let looking = false;
 let inside = false;
 let watched = 0;
 let pending: Tick[] = [];
+/** What stood there before `paced`, which stands there now unless somebody else came. */
 let plain: typeof setImmediate;
 let paced: typeof setImmediate;
 
@@ -59,55 +60,75 @@ export function waitIsOver(): void {
   if (users > 0) since = performance.now();
 }
 
-function look(): void {
-  looking = false;
+function lookIfDue(): void {
   const now = performance.now();
-  const gap = watched > 0 ? 0 : tickGap(now - since);
-  if (now - last < gap) {
-    lookLater(gap);
+  const rest = (watched > 0 ? 0 : tickGap(now - since)) - (now - last);
+  if (rest <= 0) {
+    look();
     return;
   }
-  last = now;
+  looking = false;
+  lookLater(rest);
+}
+
+function look(): void {
+  looking = false;
+  last = performance.now();
   const due = pending;
   pending = [];
+  let begun = 0;
   inside = true;
   try {
-    for (const tick of due) tick();
+    while (begun < due.length) due[begun++]!();
   } finally {
     inside = false;
+    // One that throws takes no other device's look with it.
+    if (begun < due.length) {
+      pending.push(...due.slice(begun));
+      lookLater(0);
+    }
   }
 }
 
 function lookLater(gap: number): void {
   if (looking) return;
   looking = true;
-  if (gap < MOST) plain(look);
+  // A timer goes off at the next whole millisecond, which is soon enough: to wait on would take another one.
+  if (gap < MOST) plain(lookIfDue);
   else setTimeout(look, gap);
 }
 
-function pace(task: Tick, ...args: unknown[]): NodeJS.Immediate {
-  if (!isDawnTick(task, args.length)) return plain(task as (...args: unknown[]) => void, ...args);
+function lookFor(tick: Tick): void {
   const now = performance.now();
   // Dawn goes on looking from within a look. Asked from outside, with nothing on its way: a wait begins.
   if (!inside && pending.length === 0 && !looking) since = now;
-  pending.push(task);
+  pending.push(tick);
   lookLater(watched > 0 ? 0 : tickGap(now - since));
-  // Dawn does not look at what it gets back.
-  return undefined as unknown as NodeJS.Immediate;
+}
+
+/** A `setImmediate` that goes on to `below`: its own, for a later one may stand on somebody who keeps this one. */
+function pacing(below: typeof setImmediate): typeof setImmediate {
+  const pace = (task: (...args: unknown[]) => void, ...args: unknown[]): NodeJS.Immediate => {
+    if (users === 0 || !isDawnTick(task, args.length)) return below(task, ...args);
+    lookFor(task);
+    // Dawn does not look at what it gets back.
+    return undefined as unknown as NodeJS.Immediate;
+  };
+  return Object.defineProperties(pace, Object.getOwnPropertyDescriptors(below)) as typeof setImmediate;
 }
 
 /** Paces Dawn in this thread until the function that comes back is called; once for each caller. */
 export function paceDawnTicks(): () => void {
   if (users++ === 0) {
     plain = globalThis.setImmediate;
-    paced = Object.defineProperties(pace, Object.getOwnPropertyDescriptors(plain)) as typeof setImmediate;
+    paced = pacing(plain);
     globalThis.setImmediate = paced;
   }
   let mine = true;
   return () => {
     if (!mine) return;
     mine = false;
-    // Somebody who came later and keeps what was there goes on through `pace`, which goes on working.
+    // Somebody who came later and keeps what was there goes on through `paced`, which then passes everything on.
     if (--users === 0 && globalThis.setImmediate === paced) globalThis.setImmediate = plain;
   };
 }
