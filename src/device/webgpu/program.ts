@@ -27,7 +27,7 @@ import { wideFrom, workgroupsOfTile } from './resolve.js';
 import { type Resources, strideOf } from './resources.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
 import { ATTENTION_SPLIT, type StepBounds, StepPacker, WIDE_SPLITS } from './step-buffer.js';
-import { warmSteps } from './warm-steps.js';
+import { warmItems, warmSteps } from './warm-steps.js';
 
 export interface ProgramHost extends PlansHost {
   readonly device: GPUDevice;
@@ -289,7 +289,7 @@ export class WebGpuProgram implements Program {
       // A tile in parts is another kernel, and so are items by how many there are, and how wide.
       if (facts.tiles > 0) plan.encodeCold(pass, { ...facts, tileParts: 2 }, this.#warm, false);
       for (const itemSplits of facts.items > 0 ? [1, WIDE_SPLITS] : [])
-        for (let items = 1; items <= this.#resources.maxItems; items *= 2)
+        for (const items of warmItems(this.#resources.maxItems))
           plan.encodeCold(pass, { ...facts, items, itemSplits }, this.#warm, true);
       pass.end();
       device.queue.submit([encoder.finish()]);

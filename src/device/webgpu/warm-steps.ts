@@ -18,6 +18,14 @@ export function warmSteps({ maxTokens, maxContext, maxOutputs }: ProgramLimits):
     });
 }
 
+/** Numbers of items that between them reach every kernel that takes from one number up to twice that or more, or up to the most. */
+export function warmItems(most: number): number[] {
+  const out: number[] = [];
+  for (let items = 1; items < most; items *= 2) out.push(items);
+  if (most > 0) out.push(most);
+  return out;
+}
+
 function smallest(tokens: number, maxOutputs: number): StepInputs {
   const inputs = new StepInputs(tokens, 1, 1);
   inputs.clear();

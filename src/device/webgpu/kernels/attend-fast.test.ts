@@ -4,6 +4,7 @@ import { LARGE } from '../../../../test/devices/large-gpu.js';
 import type { KvFormat } from '../../kv.js';
 import type { Capabilities, StepFacts } from '../kernel.js';
 import { WIDE_SPLITS } from '../step-buffer.js';
+import { warmItems } from '../warm-steps.js';
 import type { AttendShape } from './attend.js';
 import { decodeBands, fastItems, wideItemsFrom } from './attend-fast.js';
 import { allRows } from './kv-rows.js';
@@ -79,6 +80,20 @@ describe('attention of single-token rows on a large GPU', () => {
     ] as const) {
       expect(bytesFrom(LARGE, shapeOf(key, value))).toBe(null);
       expect(wideItemsFrom(LARGE, shapeOf(key, value))).toBe(250);
+    }
+  });
+
+  it.each([
+    ['f16', F16],
+    ['affine 8', affine(8)],
+    ['affine 4', affine(4)],
+  ] as const)('%s: what a step may launch has run when load ends', (_, format) => {
+    // Of 12 rows of 4,096 tokens there are 192 items: the kernel of 150 and more is none that 1, 2, 4, … 128 have.
+    for (const maxItems of [1, 3, 49, 50, 51, 100, 149, 150, 192, 255, 256, 374, 375, 376, 1000]) {
+      const dispatched = dispatcher(LARGE, shapeOf(format, format, { maxItems }));
+      const all = Array.from({ length: maxItems }, (_, i) => dispatched(i + 1)[0]);
+      const warm = warmItems(maxItems).map((items) => dispatched(items)[0]);
+      expect(new Set(warm), `${maxItems}`).toEqual(new Set(all));
     }
   });
 
