@@ -4,7 +4,7 @@ import type { Device } from '../device/device.js';
 /** Far more than caches hold; on a GPU in software, where a pass takes seconds, only enough to pass for a figure. */
 const BYTES = { cpu: 512 * 2 ** 20, webgpu: 1024 * 2 ** 20, software: 8 * 2 ** 20 } as const;
 
-/** @returns bytes a second, the best of `rounds` */
+/** @returns bytes a second: of `rounds` the best on a CPU, the median on a GPU, where a disturbed one may look too fast */
 export async function measureReadBandwidth(device: Device, rounds: number): Promise<number> {
   if (device.info.kind === 'webgpu') {
     const { WebGpuDevice } = await import('../device/webgpu/index.js');
