@@ -7,7 +7,7 @@
 // The files are read once before. GB are of the weights' files; CPU is user and system time of the process. KVANT_DIST names
 // another build to compare with, in turns.
 
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createReadStream, readdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
@@ -24,7 +24,9 @@ const gpu = dawn.create([`backend=${backend}`, `enable-dawn-features=${toggles}`
 
 let fileBytes = 0;
 for (const name of readdirSync(folder))
-  if (name.endsWith('.safetensors')) fileBytes += readFileSync(join(folder, name)).length;
+  if (name.endsWith('.safetensors'))
+    for await (const piece of createReadStream(join(folder, name), { highWaterMark: 2 ** 24 }))
+      fileBytes += piece.length;
 
 const builds = ['../dist', ...(process.env.KVANT_DIST === undefined ? [] : [process.env.KVANT_DIST])];
 const results = Object.fromEntries(builds.map((build) => [build, []]));
