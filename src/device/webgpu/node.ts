@@ -1,5 +1,5 @@
 /**
- * Dawn in Node: everything that is not the WebGPU standard stands here.
+ * Dawn in Node: everything that is not the WebGPU standard stands here, but for how it waits (`dawn-ticks.ts`).
  *
  * The npm package `webgpu` is optional and loaded when first asked for. Vulkan reads its environment when Dawn loads
  * it, so `VK_ICD_FILENAMES` and `XDG_RUNTIME_DIR` must be set before (in the main thread: a worker's `process.env`
