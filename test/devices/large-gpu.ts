@@ -15,4 +15,5 @@ export const LARGE: Capabilities = {
   workgroupBytes: 49152,
   workgroupThreads: 1024,
   bindingBytes: 2 ** 31 - 4,
+  storageBuffers: 10,
 };

@@ -138,6 +138,7 @@ export function readCapabilities(
     workgroupBytes: device.limits.maxComputeWorkgroupStorageSize,
     workgroupThreads: device.limits.maxComputeInvocationsPerWorkgroup,
     bindingBytes: device.limits.maxStorageBufferBindingSize,
+    storageBuffers: device.limits.maxStorageBuffersPerShaderStage,
   };
 }
 

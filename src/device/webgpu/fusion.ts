@@ -1,6 +1,6 @@
 /**
- * What may be done in one launch: a norm that only one linear reads goes into that linear, and so does a glu that
- * alone reads it. Whether it is done is for the kernels to say, bucket by bucket; the memory is planned so that both
+ * What may be done in one launch: a norm that only one linear reads goes into that linear, and so does a glu, or a rope-append,
+ * that alone reads it. Whether it is done is for the kernels to say, bucket by bucket; the memory is planned so that both
  * ways are open.
  */
 
@@ -21,6 +21,9 @@ export interface Fusions {
   /** The attention whose result a linear alone reads; and the other way round. */
   readonly attendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'attend'>>;
   readonly linearOf: ReadonlyMap<NodeOf<'attend'>, NodeOf<'linear'>>;
+  /** The rope-append that alone reads what a linear leaves; and the other way round. */
+  readonly appendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'rope-append'>>;
+  readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
   /** The linear that a norm or a glu may vanish into. */
   readonly into: ReadonlyMap<Node, NodeOf<'linear'>>;
   /** Tensors that must live until a node although it does not read them. */
@@ -47,6 +50,8 @@ export function findFusions(graph: Graph): Fusions {
   const previous = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
   const attendOf = new Map<NodeOf<'linear'>, NodeOf<'attend'>>();
   const linearOf = new Map<NodeOf<'attend'>, NodeOf<'linear'>>();
+  const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
+  const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
   graph.nodes.forEach((node, at) => {
     if (node.op !== 'linear') return;
     const before = makers.get(node.x);
@@ -56,8 +61,14 @@ export function findFusions(graph: Graph): Fusions {
     }
     const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
     const after = onlyReader(node.out);
-    // The result of the glu is then written where the linear stands: what is free there must be free here, so next.
-    const glu = after?.op === 'glu' && node.residual === null && graph.nodes[at + 1] === after ? after : null;
+    // Their result is then written where the linear stands: what is free there must be free here, so next.
+    const behind = node.residual === null && graph.nodes[at + 1] === after ? after : undefined;
+    const glu = behind?.op === 'glu' ? behind : null;
+    if (behind?.op === 'rope-append') {
+      appendOf.set(node, behind);
+      productOf.set(behind, node);
+      held.set(behind, [node.x, ...(norm === null ? [] : [norm.x])]);
+    }
     if (norm === null && glu === null) return;
     ofLinear.set(node, { norm, glu });
     if (norm !== null) {
@@ -74,5 +85,5 @@ export function findFusions(graph: Graph): Fusions {
       }
     }
   });
-  return { ofLinear, next, previous, attendOf, linearOf, into, held };
+  return { ofLinear, next, previous, attendOf, linearOf, appendOf, productOf, into, held };
 }

@@ -15,6 +15,7 @@ import type { Activation, RowKind } from '../graph.js';
 import type { AttendShape } from './kernels/attend.js';
 import type { DecodeConfig } from './kernels/attend-decode-plan.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
+import type { RopeAppendShape } from './kernels/rope-append.js';
 import type { ShardLayout } from './weights-layout.js';
 
 /** One shape of subgroup matrix: C `[m, n]` += A `[m, k]` · B `[k, n]`. */
@@ -46,6 +47,8 @@ export interface Capabilities {
   readonly workgroupThreads: number;
   /** Bytes of the largest storage binding. */
   readonly bindingBytes: number;
+  /** Storage buffers that a kernel binds at most. */
+  readonly storageBuffers: number;
   /** What was measured to be best on this device. Omitted, or silent on a shape: rules choose. */
   readonly tuned?: TunedKernels;
 }
@@ -145,6 +148,11 @@ export interface LinearShape {
   readonly outHanded?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
   readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
+  /**
+   * The result is q, k and v of one token, and the rope-append behind it is done here: `out` is then that of the append, and
+   * roles are `constants` (linear-gemv-append.ts), in place of norm and bias, and `tables`, `rope`, `keys`, `values`.
+   */
+  readonly append?: RopeAppendShape;
 }
 
 /** `var` lines for the bindings, in order. */

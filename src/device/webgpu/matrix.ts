@@ -218,7 +218,7 @@ function allocate(
       shards.push(shard);
       if (metaBytes > 0) shard.metas = allocator.create(`${name} metas`, metaBytes, usage);
       if (bias !== null) {
-        shard.bias = allocator.create(`${name} bias`, rows * 4, usage);
+        shard.bias = allocator.create(`${name} bias`, rows * 4, VECTOR_USAGE);
         device.queue.writeBuffer(shard.bias, 0, bias, rowStart, rows);
       }
     }

@@ -105,8 +105,11 @@ export class Plans {
     // Norms and glus vanish into linears where those take them.
     const follows = node.op === 'linear' || node.op === 'rms-norm' || node.op === 'glu';
     const kind: RowKind | null = follows ? node.x.rows : null;
-    // Of one row, what attention leaves may be put together by the product behind it.
-    const one = node.op === 'attend' && bucket[node.q.rows] === 1 ? ':1' : '';
+    // Of one row, what attention leaves may be put together by the product behind it, and what a product leaves appended by it.
+    const alone =
+      (node.op === 'attend' && bucket[node.q.rows] === 1) ||
+      (node.op === 'rope-append' && bucket[node.qkv.rows] === 1);
+    const one = alone ? ':1' : '';
     const key = kind === null ? `${index}${one}` : `${index}:${bucket[kind]}`;
     let bound = this.#bounds.get(key);
     if (bound === undefined) {

@@ -11,7 +11,7 @@ import type { RopeTable } from '../rope.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { PlanBuffers } from './plan.js';
-import { strideOf } from './resources.js';
+import { type Part, strideOf } from './resources.js';
 
 export interface BuffersHost {
   readonly device: GPUDevice;
@@ -28,7 +28,8 @@ export class ProgramBuffers implements PlanBuffers {
   readonly #storageOf: Int32Array;
   readonly #params = new Map<string, GPUBuffer>();
   readonly #ropes = new Map<RopeTable, GPUBuffer>();
-  readonly #norms = new Map<GPUBuffer, Map<GPUBuffer, GPUBuffer>>();
+  readonly #joined = new Map<string, GPUBuffer>();
+  readonly #ids = new Map<GPUBuffer, number>();
 
   /** Whether there was room is known once the allocator has settled. What was made is freed if it throws. */
   constructor(host: BuffersHost, limits: ProgramLimits, lifetimes: LifetimePlan) {
@@ -84,16 +85,24 @@ export class ProgramBuffers implements PlanBuffers {
     return buffer;
   }
 
-  /** The norm weights of q, then those of k. */
-  headNorms(q: GPUBuffer, k: GPUBuffer, headDim: number): GPUBuffer {
-    const ofQ = this.#norms.get(q) ?? new Map<GPUBuffer, GPUBuffer>();
-    this.#norms.set(q, ofQ);
-    let buffer = ofQ.get(k);
-    if (buffer === undefined) {
-      buffer = this.#joined('head norms', [q, k], headDim * 4);
-      ofQ.set(k, buffer);
+  /** The starts of vectors that do not change, one after the other. */
+  joined(label: string, parts: readonly Part[]): GPUBuffer {
+    const key = parts.map(({ buffer, bytes }) => `${this.#idOf(buffer)}:${bytes}`).join();
+    let joined = this.#joined.get(key);
+    if (joined === undefined) {
+      const { device } = this.#host;
+      const all = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+      joined = this.create(label, all, USAGE.STORAGE | USAGE.COPY_DST);
+      const encoder = device.createCommandEncoder();
+      let at = 0;
+      for (const { buffer, bytes } of parts) {
+        encoder.copyBufferToBuffer(buffer, 0, joined, at, bytes);
+        at += bytes;
+      }
+      device.queue.submit([encoder.finish()]);
+      this.#joined.set(key, joined);
     }
-    return buffer;
+    return joined;
   }
 
   /** Layers of one shape share a buffer. */
@@ -120,15 +129,9 @@ export class ProgramBuffers implements PlanBuffers {
     for (const buffer of this.#own.splice(0)) this.#host.allocator.destroy(buffer);
   }
 
-  /** The first `bytes` of each buffer, one after the other. */
-  #joined(label: string, parts: readonly GPUBuffer[], bytes: number): GPUBuffer {
-    const { device } = this.#host;
-    const buffer = this.create(label, parts.length * bytes, USAGE.STORAGE | USAGE.COPY_DST);
-    const encoder = device.createCommandEncoder();
-    parts.forEach((part, i) => {
-      encoder.copyBufferToBuffer(part, 0, buffer, i * bytes, bytes);
-    });
-    device.queue.submit([encoder.finish()]);
-    return buffer;
+  #idOf(buffer: GPUBuffer): number {
+    const id = this.#ids.get(buffer) ?? this.#ids.size;
+    this.#ids.set(buffer, id);
+    return id;
   }
 }

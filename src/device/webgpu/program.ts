@@ -118,7 +118,7 @@ export class WebGpuProgram implements Program {
         lastToken: pool?.lastToken ?? buffers.create('last tokens', bounds.slots * 4, usage),
         tensor: (tensor) => buffers.tensor(tensor),
         rope: (table) => buffers.rope(table),
-        headNorms: (q, k, headDim) => buffers.headNorms(q, k, headDim),
+        joined: (label, parts) => buffers.joined(label, parts),
       };
       this.#packer.wideFrom = wideFrom(graph.nodes, this.#resources);
       this.#packer.tileWorkgroups = workgroupsOfTile(graph.nodes, this.#resources);

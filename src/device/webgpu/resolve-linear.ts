@@ -5,8 +5,10 @@ import type { Fusable } from './fusion.js';
 import { chooseVariant, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { handsHalves } from './kernels/linear-choice.js';
+import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import type { Shard } from './matrix.js';
+import { type AppendKind, appendKinds } from './resolve-append.js';
 import {
   type Bound,
   type Bucket,
@@ -118,6 +120,56 @@ export function mergeOf(
   return takes ? merge : null;
 }
 
+/** A rope-append that a product of one token does itself. */
+interface Appended {
+  readonly kind: AppendKind;
+  readonly constants: Readonly<Partial<Record<Constant, GPUBuffer>>>;
+}
+
+/** What a product of one token does itself of the rope-append behind it: null where it does not. Young rows are left to their launches. */
+export function appendOf(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Appended | null {
+  const append = r.fusions.appendOf.get(node);
+  if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.attendOf.has(node)) return null;
+  const [kind, ...kinds] = appendKinds(append, r);
+  const [work, ...works] = linearWork(node, bucket, r);
+  if (kind === undefined || work === undefined || kinds.length > 0 || works.length > 0) return null;
+  const shape = { ...work.shape, append: kind.shape };
+  if (chooseVariant(linearVariants, r.capabilities, shape)?.name !== 'gemv') return null;
+  const { norm } = fusionOf(node, bucket, r);
+  return {
+    kind,
+    constants: {
+      ...(norm === null ? {} : { norm: vector(norm.weight) }),
+      ...(work.shard.bias === null ? {} : { bias: work.shard.bias }),
+      ...(append.norm === null ? {} : { qNorm: vector(append.norm.q), kNorm: vector(append.norm.k) }),
+    },
+  };
+}
+
+function resolveAppended(
+  node: NodeOf<'linear'>,
+  { kind, constants }: Appended,
+  bucket: Bucket,
+  r: Resources,
+): Bound[] {
+  const { norm } = fusionOf(node, bucket, r);
+  return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
+    const shape = { ...plain, append: kind.shape };
+    const lengths = constantLengths(shape, kind.shape);
+    const parts = CONSTANTS.flatMap((name) => {
+      const buffer = constants[name];
+      return buffer === undefined ? [] : { buffer, bytes: lengths[name] * 4 };
+    });
+    const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
+    return bound(variant.build(r.capabilities, shape), r, {
+      ...planes(shard),
+      ...kind.buffers,
+      x: r.tensor((norm ?? node).x),
+      ...(parts.length === 0 ? {} : { constants: r.joined('norms and biases', parts) }),
+    });
+  });
+}
+
 /** One kernel for steps of which something holds, the other for the rest. */
 function either(then: Kernel, otherwise: Kernel, holds: (facts: StepFacts) => boolean): Kernel {
   return {
@@ -147,6 +199,8 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
     xHanded: hands(previous.get(node), node, bucket, r),
     outHanded: hands(node, next.get(node), bucket, r),
   };
+  const appended = appendOf(node, bucket, r);
+  if (appended !== null) return resolveAppended(node, appended, bucket, r);
   const merge = mergeOf(node, bucket, r);
   return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
     const shape = { ...plain, ...handed };

@@ -1,9 +1,6 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
-import { KvantError } from '../../errors.js';
 import type { Node, NodeOf } from '../graph.js';
-import type { KvFormat } from '../kv.js';
-import { ROPE_FINE } from '../rope.js';
 import { chooseVariant, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
@@ -11,12 +8,11 @@ import { mergesPartials } from './kernels/attend-merged.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
-import { allRows, type KvRows } from './kernels/kv-rows.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
-import { ropeAppendKernel } from './kernels/rope-append.js';
 import { sampleKernel } from './kernels/sample.js';
-import type { GpuKvPool, SideCache } from './kv-pool.js';
-import { fusionOf, mergeOf, only, resolveLinear } from './resolve-linear.js';
+import { cacheOf } from './layer-caches.js';
+import { resolveRopeAppend } from './resolve-append.js';
+import { appendOf, fusionOf, mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -47,8 +43,10 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'linear':
       return resolveLinear(node, bucket, r);
-    case 'rope-append':
-      return resolveRopeAppend(node, r);
+    case 'rope-append': {
+      const product = r.fusions.productOf.get(node);
+      return product !== undefined && appendOf(product, bucket, r) !== null ? [] : resolveRopeAppend(node, r);
+    }
     case 'attend':
       return resolveAttend(node, bucket, r);
     case 'glu': {
@@ -87,44 +85,6 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
       scale: node.scale,
     });
     return bound(kernel, r, { ...planes(shard), last_token: r.lastToken, out: r.tensor(node.out) });
-  });
-}
-
-function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound[] {
-  const { pool, kinds } = cacheOf(r, node.layer, node.shape);
-  const { norm, rope } = node;
-  if (
-    rope !== null &&
-    (rope.coarse.length / rope.dims) * ROPE_FINE <
-      Math.min(r.maxContext, pool.spec.maxBlocksPerSlot * pool.spec.blockTokens)
-  ) {
-    throw new KvantError('shape-mismatch', `The rope table ends before position ${r.maxContext}.`, {
-      where: 'rope-append',
-      fix: 'Make the table for the context that the program is compiled for.',
-    });
-  }
-  return kinds.map(({ key, value, rows, keys, values }) => {
-    const kernel = ropeAppendKernel({
-      ...node.shape,
-      key,
-      value,
-      rows,
-      blockTokens: pool.spec.blockTokens,
-      maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
-      normEps: norm === null ? null : norm.eps,
-      rope: rope === null ? null : { dims: rope.dims, style: rope.style },
-    });
-    return bound(kernel, r, {
-      qkv: r.tensor(node.qkv),
-      tables: pool.tables,
-      ...(norm === null
-        ? {}
-        : { headNorms: r.headNorms(vector(norm.q), vector(norm.k), node.shape.headDim) }),
-      ...(rope === null ? {} : { rope: r.rope(rope) }),
-      out: r.tensor(node.out),
-      keys,
-      values,
-    });
   });
 }
 
@@ -213,74 +173,4 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     reduces.push(bound(merged ? only(reduce, (facts) => !mergesPartials(facts)) : reduce, r, buffers));
   }
   return [...items, ...reduces, ...tiles];
-}
-
-/** How rows of one kind are stored in a layer. */
-interface CacheKind {
-  readonly key: KvFormat;
-  readonly value: KvFormat;
-  readonly rows: KvRows;
-  readonly keys: GPUBuffer;
-  readonly values: GPUBuffer;
-}
-
-/** One kind where all rows are stored alike, else the quantised and the young ones. */
-function cacheOf(
-  r: Pick<Resources, 'pool'>,
-  index: number,
-  shape: { readonly kvHeads: number; readonly headDim: number },
-): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {
-  const pool = r.pool;
-  const layer = pool?.spec.layers[index];
-  const cache = pool?.layers[index];
-  if (pool === null || layer === undefined || cache === undefined) {
-    throw mismatch(`layer ${index} has no cache in the pool`);
-  }
-  if (layer.kvHeads !== shape.kvHeads || layer.headDim !== shape.headDim) {
-    throw mismatch(
-      `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
-    );
-  }
-  const { key, value } = layer;
-  const { keys, values } = cache;
-  const { blocks: border, young } = pool.spec;
-  const all: CacheKind = {
-    key,
-    value,
-    rows: { ...allRows(border), keyBlocks: keys.blocks, valueBlocks: values.blocks },
-    keys: keys.buffer,
-    values: values.buffer,
-  };
-  if (young == null || (keys.young === null && values.young === null)) return { pool, kinds: [all] };
-  const float: KvFormat = { kind: 'float', dtype: young.dtype };
-  const own = (side: SideCache): { readonly blocks: number; readonly base: number } =>
-    side.young === null ? { blocks: side.blocks, base: 0 } : { blocks: young.blocks, base: border };
-  const [ofKeys, ofValues] = [own(keys), own(values)];
-  return {
-    pool,
-    kinds: [
-      { ...all, rows: { ...all.rows, only: 'old' } },
-      {
-        key: float,
-        value: float,
-        rows: {
-          only: 'young',
-          border,
-          keyBlocks: ofKeys.blocks,
-          keyBase: ofKeys.base,
-          valueBlocks: ofValues.blocks,
-          valueBase: ofValues.base,
-        },
-        keys: keys.young ?? keys.buffer,
-        values: values.young ?? values.buffer,
-      },
-    ],
-  };
-}
-
-function mismatch(message: string): KvantError {
-  return new KvantError('shape-mismatch', `compile: ${message}.`, {
-    where: 'compile',
-    fix: 'Make the pool from the same model as the graph.',
-  });
 }

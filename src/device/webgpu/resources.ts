@@ -16,6 +16,12 @@ export interface Bound {
   readonly buffers: Readonly<Record<string, GPUBuffer>>;
 }
 
+/** The first bytes of a buffer: a multiple of four. */
+export interface Part {
+  readonly buffer: GPUBuffer;
+  readonly bytes: number;
+}
+
 /** What a program has for its nodes. */
 export interface Resources {
   readonly capabilities: Capabilities;
@@ -30,8 +36,8 @@ export interface Resources {
   tensor(tensor: Tensor): GPUBuffer;
   /** The fine table, then the coarse one. */
   rope(table: RopeTable): GPUBuffer;
-  /** The norm weights of q, then those of k. */
-  headNorms(q: GPUBuffer, k: GPUBuffer, headDim: number): GPUBuffer;
+  /** The starts of vectors, one after the other, in a buffer of their own. */
+  joined(label: string, parts: readonly Part[]): GPUBuffer;
 }
 
 /** Elements from a row of a tensor to the next. */

@@ -34,10 +34,14 @@ export function sideNumbers(
   };
 }
 
-/** Store type of a side's buffer. */
+/** Store type of a side's buffer, and of an element of it. */
 export function cacheType(format: KvFormat): string {
-  if (format.kind !== 'float') return 'array<u32>';
-  return format.dtype === 'f32' ? 'array<vec4<f32>>' : 'array<vec2<u32>>';
+  return `array<${cacheElement(format)}>`;
+}
+
+export function cacheElement(format: KvFormat): string {
+  if (format.kind !== 'float') return 'u32';
+  return format.dtype === 'f32' ? 'vec4<f32>' : 'vec2<u32>';
 }
 
 /** Expression: word i of a side's tables, as f32. */

@@ -42,6 +42,8 @@ export function storeArrays(formats: readonly KvFormat[]): string {
   return lines.join('\n');
 }
 
+type FloatFormat = Extract<KvFormat, { readonly kind: 'float' }>;
+
 export interface StoreText {
   readonly declarations: string;
   /** KV heads that one workgroup stores, so that every word has one writer. */
@@ -55,19 +57,29 @@ export interface StoreText {
   readonly finish: string;
 }
 
+/** Expression: which vector of the side is that of KV head `kv` at (`block`, `token_at`). */
+function vectorText(n: KvSideNumbers): string {
+  return `((block * ${n.kvHeads} + kv) * ${n.blockTokens} + token_at)`;
+}
+
+/** Statement that stores `v`, elements `4 quad …` of a vector of floats, as KV head `kv` at (`block`, `token_at`). */
+export function floatStoreText(
+  { name, headDim }: Pick<KvSideSpec, 'name' | 'headDim'>,
+  { dtype }: FloatFormat,
+  n: KvSideNumbers,
+  quad: string,
+): string {
+  return `${name}[${vectorText(n)} * ${headDim / 4}u + ${quad}] = ${dtype === 'f32' ? 'v' : 'pack_four(v)'};`;
+}
+
 /** `turned`: the name of an `array<vec4<f32>, 64>` in workgroup memory, used by TurboQuant. */
 export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): StoreText {
   const { name, format, headDim, layout } = side;
   const vectors = headDim / 4;
-  const vector = `((block * ${n.kvHeads} + kv) * ${n.blockTokens} + token_at)`;
+  const vector = vectorText(n);
   if (format.kind === 'float') {
-    const value = format.dtype === 'f32' ? 'v' : 'pack_four(v)';
-    return {
-      declarations: '',
-      heads: 1,
-      store: `if (lid < ${vectors}u) { ${name}[${vector} * ${vectors}u + lid] = ${value}; }`,
-      finish: '',
-    };
+    const store = `if (lid < ${vectors}u) { ${floatStoreText(side, format, n, 'lid')} }`;
+    return { declarations: '', heads: 1, store, finish: '' };
   }
   const pack = `workgroupBarrier();
       for (var j = lid; j < ${layout.words}u; j += ${STORE_THREADS}u) {

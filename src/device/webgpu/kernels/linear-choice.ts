@@ -11,7 +11,8 @@ import {
   linearBytesOrder,
 } from './linear-bytes.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
-import { type GemvConfig, gemvFits, gemvKernel, gemvOrder } from './linear-gemv.js';
+import { gemvKernel } from './linear-gemv.js';
+import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
@@ -63,6 +64,7 @@ export function specOf(shape: LinearShape): LinearSpec {
     norm,
     glu,
     ...(shape.merge === undefined ? {} : { merge: shape.merge }),
+    ...(shape.append === undefined ? {} : { append: shape.append }),
   };
 }
 
@@ -103,9 +105,11 @@ export function handsHalves(
 
 /** All that a choice depends on, as text. Kinds of rows differ in nothing that a kernel's sizes care for. */
 export function linearKey(shape: LinearShape): string {
-  const { n, k, weight, rows, xStride, outStride, outOffset, bias, residual, norm, glu } = shape;
+  const { n, k, weight, rows, xStride, outStride, outOffset, bias, residual, norm, glu, append } = shape;
   const meta = weight.kind === 'affine' ? `-${weight.meta}` : '';
-  const extras = [norm && 'norm', glu, residual && 'residual', bias && 'bias'].filter((e) => e);
+  const extras = [norm && 'norm', glu, residual && 'residual', bias && 'bias', append && 'append'].filter(
+    (e) => e,
+  );
   const places = `x${xStride} out${outStride}+${outOffset}`;
   return ['linear', `${n}x${k}`, weightName(weight) + meta, `rows${rows}`, places, ...extras].join(' ');
 }
@@ -240,7 +244,7 @@ function kernelOf(
         wgsl: made.wgsl,
         bindings: made.bindings.map((name) => ({
           name,
-          access: name === 'out' ? ('read_write' as const) : ('read' as const),
+          access: made.writes.includes(name) ? ('read_write' as const) : ('read' as const),
           type: `array<${made.types[name] ?? 'f32'}>`,
         })),
         workgroups: (facts, out) => {

@@ -17,10 +17,10 @@ import {
   matrixOf,
 } from './linear-choice.js';
 import { type FewConfig, fewFits } from './linear-few.js';
-import { type GemvConfig, gemvFits } from './linear-gemv.js';
+import { type GemvConfig, gemvFits } from './linear-gemv-plan.js';
 import { type HeldConfig, heldFits } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix.js';
-import type { LinearSpec } from './linear-spec.js';
+import { type LinearSpec, linearBindings } from './linear-spec.js';
 
 /** Rows up to which the GEMV exists; up to which matrices never beat it; and the weights from which they then do. */
 const GEMV_ROWS = 8;
@@ -61,6 +61,35 @@ export function chooseGemv(capabilities: Capabilities, spec: LinearSpec): GemvCo
     if (subgroups * lanes <= workgroupThreads && gemvFits(spec, config)) return config;
   }
   return null;
+}
+
+/** Weights up to which a workgroup for each head is enough of them: a head's product then is short beside a launch. */
+const WHOLE_HEADS_WEIGHTS = 2 ** 24;
+
+/**
+ * Sizes of a GEMV that appends what it makes, or null where there is none. Where heads are normed a workgroup owns one; else the sizes
+ * of the GEMV without the append, if runs of pairs fit them.
+ */
+export function chooseAppend(capabilities: Capabilities, spec: LinearSpec): GemvConfig | null {
+  const { append, ...plain } = spec;
+  const lanes = fixedLanes(capabilities);
+  if (append === undefined || lanes === 0) return null;
+  const { workgroupBytes, workgroupThreads, storageBuffers } = capabilities;
+  if (linearBindings(spec).length > storageBuffers) return null;
+  const { headDim, normEps } = append;
+  const list: GemvConfig[] = [];
+  const add = (subgroups: number, rowsPerSubgroup: number): void => {
+    if (Number.isInteger(subgroups) && subgroups * lanes <= workgroupThreads)
+      list.push({ subgroupSize: lanes, subgroups, rowsPerSubgroup, splits: 1, workgroupBytes });
+  };
+  if (normEps === null) {
+    const usual = chooseGemv(capabilities, plain);
+    if (usual !== null) list.push(usual);
+    add(8, 2);
+    add(4, 2);
+  }
+  if (spec.n * spec.k <= WHOLE_HEADS_WEIGHTS) for (const rows of [4, 2, 8, 16, 5]) add(headDim / rows, rows);
+  return list.find((config) => gemvFits(spec, config)) ?? null;
 }
 
 /** Rows that x may have to stay in registers; and the lanes of a workgroup, which have 64 registers of it each. */
@@ -180,6 +209,10 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
 export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
   const { rows, n, k } = shape;
   const spec = gemvSpec(shape);
+  if (shape.append !== undefined) {
+    const config = chooseAppend(capabilities, spec);
+    return config === null ? null : { family: 'gemv', config };
+  }
   const held = chooseHeld(capabilities, spec);
   if (held !== null) return { family: 'held', config: held };
   const few = chooseFew(capabilities, spec);

@@ -5,6 +5,7 @@
 
 import type { Activation, RowKind } from '../../graph.js';
 import type { ShardLayout } from '../weights-layout.js';
+import type { RopeAppendShape } from './rope-append.js';
 
 export type ActivationDtype = 'f32' | 'f16';
 
@@ -35,6 +36,8 @@ export interface LinearSpec {
   readonly glu: Activation | null;
   /** x is what attention left of one row in `scratchSums` and `scratchTops`, merged as it is staged. GEMV of one row only. */
   readonly merge?: MergedAttention;
+  /** out is q, k and v of one token: q is left normed and rotated, k and v go to the cache (linear-gemv-append.ts). GEMV of one row only. */
+  readonly append?: RopeAppendShape;
 }
 
 /** Partials of one row of attention, of at most `splits` items. */
@@ -55,6 +58,11 @@ export const LINEAR_BINDINGS = [
   'step',
   'scratchSums',
   'scratchTops',
+  'constants',
+  'tables',
+  'rope',
+  'keys',
+  'values',
 ] as const;
 export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
 
@@ -87,12 +95,18 @@ export function weightBytes(n: number, k: number, weight: ShardLayout): number {
 
 /** The bindings a spec needs, in binding order. */
 export function linearBindings(spec: LinearSpec): LinearBinding[] {
+  const { append } = spec;
   return LINEAR_BINDINGS.filter((name) => {
     if (name === 'metas') return spec.weight.kind === 'affine';
-    if (name === 'bias') return spec.bias;
+    if (name === 'bias') return spec.bias && append === undefined;
     if (name === 'residual') return spec.residual !== null;
-    if (name === 'norm') return spec.norm !== null;
-    if (name === 'step') return spec.rowKind !== undefined || spec.merge !== undefined;
+    if (name === 'norm') return spec.norm !== null && append === undefined;
+    if (name === 'step')
+      return spec.rowKind !== undefined || spec.merge !== undefined || append !== undefined;
+    if (name === 'constants')
+      return append !== undefined && (spec.norm !== null || spec.bias || append.normEps !== null);
+    if (name === 'rope') return append !== undefined && append.rope !== null;
+    if (name === 'tables' || name === 'keys' || name === 'values') return append !== undefined;
     if (name === 'x') return spec.merge === undefined;
     if (name === 'scratchSums' || name === 'scratchTops') return spec.merge !== undefined;
     return true;

@@ -6,9 +6,10 @@
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
-import { ROPE_FINE, type RopeStyle } from '../../rope.js';
+import type { RopeStyle } from '../../rope.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
@@ -67,20 +68,16 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
       : `
     let squares = total_(dot(v, v), lid);
     if (!is_v && active_) {
-      let scale = 1.0 / sqrt(squares / ${text.headDim} + ${text.eps});
-      v = v * scale * headNorms[select(vectors, 0u, head < heads) + lid];
+      ${headNormText('squares', text.headDim, text.eps, 'headNorms[select(vectors, 0u, head < heads) + lid]')}
     }`;
   const rotate =
     rope === null
       ? ''
       : `
-    for (var e = 0u; e < 4u; e++) { whole[lid * 4u + e] = v[e]; }
+    ${shownText('lid')}
     workgroupBarrier();
     if (!is_v && active_) {
-      for (var e = 0u; e < 4u; e++) {
-        let i = lid * 4u + e;
-        if (i < 2u * ${text.pairs}) { v[e] = rotated(i, token.z); }
-      }
+      ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
     workgroupBarrier();`;
   const turboKeys = shape.key.kind === 'turboquant' ? shape.key : null;
@@ -112,7 +109,7 @@ ${STORE_WGSL}
 ${storeArrays(formats)}
 ${rope === null ? '' : 'var<workgroup> whole: array<f32, 256>;'}
 ${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
-${rope === null ? '' : rotatedWgsl(rope.style, text.pairs)}
+${rope === null ? '' : rotationWgsl(rope.style, text.pairs)}
 ${turn?.functions ?? ''}
 ${storeKey.declarations}
 ${storeValue.declarations}
@@ -181,21 +178,4 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       },
     ],
   };
-}
-
-/** Element i of `whole` after rotation by `position`; see rope.ts for the two tables. */
-function rotatedWgsl(style: RopeStyle, pairs: string): string {
-  const pair =
-    style === 'half'
-      ? 'let pair = i % pairs; let second = i >= pairs; let a = whole[pair]; let b = whole[pair + pairs];'
-      : 'let pair = i / 2u; let second = i % 2u == 1u; let a = whole[2u * pair]; let b = whole[2u * pair + 1u];';
-  return `fn rotated(i: u32, position: u32) -> f32 {
-  let pairs = ${pairs};
-  ${pair}
-  let f = rope[(position % ${ROPE_FINE}u) * pairs + pair];
-  let c = rope[(${ROPE_FINE}u + position / ${ROPE_FINE}u) * pairs + pair];
-  let cos_ = c.x * f.x - c.y * f.y;
-  let sin_ = c.y * f.x + c.x * f.y;
-  return select(a * cos_ - b * sin_, a * sin_ + b * cos_, second);
-}`;
 }

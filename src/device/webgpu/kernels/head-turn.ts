@@ -1,0 +1,56 @@
+/**
+ * WGSL of what is done with a head of q or k before it is used: norm over the head, then rotation. A thread holds four
+ * neighbours of the head in `v`; those that rotate with each other meet in the workgroup array `whole`.
+ */
+
+import { ROPE_FINE, type RopeStyle } from '../../rope.js';
+
+/** Statements that norm `v`; `squares`: the sum of squares of the head, `gamma`: the norm weight of the four. */
+export function headNormText(squares: string, headDim: string, eps: string, gamma: string): string {
+  return `let scale = 1.0 / sqrt(${squares} / ${headDim} + ${eps});
+      v = v * scale * ${gamma};`;
+}
+
+/** Statement that shows `v`, elements `4 quad …` of the head, to the others. */
+export function shownText(quad: string): string {
+  return `for (var e = 0u; e < 4u; e++) { whole[${quad} * 4u + e] = v[e]; }`;
+}
+
+/**
+ * Statement that turns `v`, elements `4 quad …` of the head that is in `whole`; those from `2 · pairs` on stay.
+ * `angle`: cos and sin of a pair, from its index.
+ */
+export function turnedText(quad: string, pairs: string, angle: (pair: string) => string): string {
+  return `for (var e = 0u; e < 4u; e++) {
+        let i = ${quad} * 4u + e;
+        if (i < 2u * ${pairs}) { v[e] = rotated(i, ${angle('pair_of(i)')}); }
+      }`;
+}
+
+/**
+ * `angle_of(pair, position)`: cos and sin, see rope.ts for the two tables; `pair_of(i)`; `rotated(i, angle)`: element i of
+ * `whole` after rotation.
+ */
+export function rotationWgsl(style: RopeStyle, pairs: string): string {
+  const [pair, parts] =
+    style === 'half'
+      ? [
+          `i % ${pairs}`,
+          `let pairs = ${pairs}; let pair = i % pairs; let second = i >= pairs; let a = whole[pair]; let b = whole[pair + pairs];`,
+        ]
+      : [
+          'i / 2u',
+          'let pair = i / 2u; let second = i % 2u == 1u; let a = whole[2u * pair]; let b = whole[2u * pair + 1u];',
+        ];
+  return `fn angle_of(pair: u32, position: u32) -> vec2<f32> {
+  let pairs = ${pairs};
+  let f = rope[(position % ${ROPE_FINE}u) * pairs + pair];
+  let c = rope[(${ROPE_FINE}u + position / ${ROPE_FINE}u) * pairs + pair];
+  return vec2<f32>(c.x * f.x - c.y * f.y, c.y * f.x + c.x * f.y);
+}
+fn pair_of(i: u32) -> u32 { return ${pair}; }
+fn rotated(i: u32, angle: vec2<f32>) -> f32 {
+  ${parts}
+  return select(a * angle.x - b * angle.y, a * angle.y + b * angle.x, second);
+}`;
+}

@@ -1,0 +1,203 @@
+/**
+ * What rope-append.ts does with q, k and v, at the end of the GEMV that makes them of one token: head norms, rotation, k and v
+ * into the cache, q out. It saves a launch a layer where K and V are floats.
+ *
+ * A workgroup then owns weight rows that belong together: all of a head where heads are normed, for each needs the sum
+ * of its squares; else a run of pairs that rotate with each other, so that there are many workgroups. What it needs
+ * beside the product is fetched while the weights are on their way. Every sum is taken in the order of rope-append.ts.
+ */
+
+import { f32Literal } from '../kernel.js';
+import { STEP_WGSL } from '../step-buffer.js';
+import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
+import { cacheElement, KV_WGSL } from './kv-format.js';
+import { sideOf } from './kv-rows.js';
+import { floatStoreText } from './kv-store.js';
+import type { GemvConfig } from './linear-gemv-plan.js';
+import type { LinearBinding, LinearSpec } from './linear-spec.js';
+import type { RopeAppendShape } from './rope-append.js';
+
+/** Vectors of f32 that share the binding `constants`, one after the other: a device binds few buffers. */
+export const CONSTANTS = ['norm', 'bias', 'qNorm', 'kNorm'] as const;
+export type Constant = (typeof CONSTANTS)[number];
+
+/** Elements of each of the constants, 0 for what the shape does not have. */
+export function constantLengths(
+  {
+    n,
+    k,
+    norm,
+    bias,
+  }: { readonly n: number; readonly k: number; readonly norm: object | null; readonly bias: boolean },
+  { normEps, headDim }: RopeAppendShape,
+): Readonly<Record<Constant, number>> {
+  const perHead = normEps === null ? 0 : headDim;
+  return { norm: norm === null ? 0 : k, bias: bias ? n : 0, qNorm: perHead, kNorm: perHead };
+}
+
+/** Weight rows of a workgroup. */
+function rowsOf({ subgroups, rowsPerSubgroup, splits }: GemvConfig): number {
+  return (subgroups / splits) * rowsPerSubgroup;
+}
+
+/** Whether workgroups of these sizes can do it: with whole heads, or with whole runs of four on both sides of each pair. */
+export function appendFits(spec: LinearSpec, append: RopeAppendShape, config: GemvConfig): boolean {
+  const { heads, kvHeads, headDim, key, value, rows: kinds, rope, normEps } = append;
+  if (key.kind !== 'float' || value.kind !== 'float' || kinds.only !== null) return false;
+  if (spec.rows !== 1 || spec.glu !== null || spec.residual !== null || spec.merge !== undefined)
+    return false;
+  if (spec.outOffset !== 0 || spec.out !== 'f32' || spec.n !== (heads + 2 * kvHeads) * headDim) return false;
+  const rows = rowsOf(config);
+  if (headDim % 4 !== 0 || rows % 4 !== 0 || headDim % rows !== 0) return false;
+  if (rows / 4 > config.subgroups * config.subgroupSize) return false;
+  if (rows === headDim) return true;
+  if (normEps !== null) return false;
+  return rope === null || rope.style === 'interleaved' || (rope.dims % rows === 0 && rows % 8 === 0);
+}
+
+/** Bytes of workgroup memory, at most. */
+export function appendBytes({ headDim, normEps }: RopeAppendShape): number {
+  return headDim * (normEps === null ? 8 : 13) + 16;
+}
+
+export interface AppendText {
+  readonly types: Readonly<Partial<Record<LinearBinding, string>>>;
+  readonly declarations: string;
+  /** Statements at the start of a kernel. */
+  readonly start: string;
+  /** Statements once the first weights are on their way, before a barrier. */
+  readonly ahead: string;
+  /** Expression: the weight row of a workgroup's row. */
+  row(local: string): string;
+  /** Statements after all sums; `value`: those that put the sum of row `j` of the workgroup into a variable of this name. */
+  end(value: string): string;
+}
+
+export function appendText(spec: LinearSpec, append: RopeAppendShape, config: GemvConfig): AppendText {
+  const { heads, kvHeads, headDim, rope, normEps, rows: kinds, key, value } = append;
+  if (key.kind !== 'float' || value.kind !== 'float') throw new RangeError('only floats are appended');
+  const rows = rowsOf(config);
+  const pairs = rows / 2;
+  const vectors = headDim / 4;
+  const parts = headDim / rows;
+  const threads = config.subgroups * config.subgroupSize;
+  const lengths = constantLengths(spec, append);
+  const at = (name: Constant): number =>
+    CONSTANTS.slice(0, CONSTANTS.indexOf(name)).reduce((sum, before) => sum + lengths[before], 0) / 4;
+  const numbers = {
+    kvHeads: `${kvHeads}u`,
+    blockTokens: `${append.blockTokens}u`,
+    metaAt: '0u',
+    tablesAt: '0u',
+  };
+  const split = rope?.style === 'half' && parts > 1;
+  // Rows of a workgroup: a run of the first half of what rotates, then their partners.
+  const element = split
+    ? `let own = part * ${pairs}u + select(f, f + ${rope.dims / 2 - pairs}u, f >= ${pairs}u);
+  return select(part * ${rows}u + f, own, part < ${rope.dims / rows}u);`
+    : `return part * ${rows}u + f;`;
+  const declarations = `
+${STEP_WGSL}
+${KV_WGSL}
+var<workgroup> place_: vec2<u32>;
+var<workgroup> whole: array<f32, ${headDim}>;
+${rope === null ? '' : `var<workgroup> turns_: array<vec2<f32>, ${pairs}>;\n${rotationWgsl(rope.style, `${rope.dims / 2}u`)}`}
+${normEps === null ? '' : `var<workgroup> gammas_: array<vec4<f32>, ${vectors}>;\nvar<workgroup> squares_: array<f32, ${vectors}>;`}
+fn element_(part: u32, f: u32) -> u32 {
+  ${element}
+}`;
+  const angles =
+    rope === null
+      ? ''
+      : `
+    for (var j = back; j < ${pairs}u; j += ${threads}u) {
+      if (part * ${pairs}u + j < ${rope.dims / 2}u) { turns_[j] = angle_of(part * ${pairs}u + j, token.z); }
+    }`;
+  const gammas =
+    normEps === null
+      ? ''
+      : `
+    for (var j = back; j < ${vectors}u; j += ${threads}u) {
+      gammas_[j] = constants[select(${at('kNorm')}u, ${at('qNorm')}u, head < ${heads}u) + j];
+    }`;
+  // By the last threads: the first ones stage x.
+  const ahead = `
+  {
+    let token = step_token(0u);
+    let back = ${threads - 1}u - lid;
+    if (back == 0u) {
+      place_ = vec2<u32>(tables[token.y * ${append.maxBlocksPerSlot}u + token.z / ${append.blockTokens}u], token.z % ${append.blockTokens}u);
+    }${angles}${gammas}
+  }`;
+  const normed =
+    normEps === null
+      ? ''
+      : `
+  if (active_) { squares_[lid] = dot(v, v); }
+  workgroupBarrier();
+  if (active_) {
+    if (turns) {
+      let squares = ${halvedSum(Array.from({ length: vectors }, (_, i) => `squares_[${i}u]`))};
+      ${headNormText('squares', `${headDim}.0`, f32Literal(normEps), 'gammas_[quad]')}
+    }
+    ${shownText('quad')}
+  }
+  workgroupBarrier();`;
+  const turned =
+    rope === null
+      ? ''
+      : `
+  if (active_ && turns) {
+      ${turnedText('quad', `${rope.dims / 2}u`, (pair) => `turns_[${pair} - part * ${pairs}u]`)}
+  }`;
+  const store = (name: 'keys' | 'values', format: typeof key, first: number, base: number): string =>
+    `let kv = head - ${first}u; let block = place_.x - ${base}u; let token_at = place_.y;
+      ${floatStoreText(sideOf(name, append), format, numbers, 'quad')}`;
+  return {
+    types: {
+      constants: 'vec4<f32>',
+      tables: 'u32',
+      rope: 'vec2<f32>',
+      out: 'vec4<f32>',
+      keys: cacheElement(key),
+      values: cacheElement(value),
+    },
+    declarations,
+    start: `
+  let head = tile / ${parts}u;
+  let part = tile % ${parts}u;`,
+    ahead,
+    row: (local) => `head * ${headDim}u + element_(part, ${local})`,
+    end: (sum) => `  for (var j = lid; j < ${rows}u; j += ${threads}u) {
+    let i = element_(part, j);
+${sum}
+    ${spec.bias ? `let feature = head * ${headDim}u + i;\n    value += constants[${at('bias')}u + feature / 4u][feature % 4u];` : ''}
+    whole[i] = value;
+  }
+  workgroupBarrier();
+  let turns = head < ${heads + kvHeads}u;
+  let active_ = lid < ${rows / 4}u;
+  let quad = element_(part, select(0u, lid * 4u, active_)) / 4u;
+  var v = vec4<f32>(${[0, 1, 2, 3].map((e) => `whole[quad * 4u + ${e}u]`).join(', ')});${normed}${turned}
+  if (active_) {
+    if (head < ${heads}u) {
+      out[head * ${vectors}u + quad] = v;
+    } else if (turns) {
+      ${store('keys', key, heads, kinds.keyBase)}
+    } else {
+      ${store('values', value, heads + kvHeads, kinds.valueBase)}
+    }
+  }`,
+  };
+}
+
+/** Sum as `total_` of kv-store.ts takes it: the second half onto the first, and again. */
+function halvedSum(terms: readonly string[]): string {
+  let left = [...terms];
+  for (let half = 2 ** Math.ceil(Math.log2(terms.length)) / 2; half >= 1; half /= 2)
+    left = left.slice(0, half).map((term, i) => {
+      const other = left[i + half];
+      return other === undefined ? term : `(${term} + ${other})`;
+    });
+  return left[0]!;
+}

@@ -1,0 +1,77 @@
+/** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and young ones. */
+
+import { KvantError } from '../../errors.js';
+import type { KvFormat } from '../kv.js';
+import { allRows, type KvRows } from './kernels/kv-rows.js';
+import type { GpuKvPool, SideCache } from './kv-pool.js';
+import type { Resources } from './resources.js';
+
+/** How rows of one kind are stored in a layer. */
+export interface CacheKind {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly rows: KvRows;
+  readonly keys: GPUBuffer;
+  readonly values: GPUBuffer;
+}
+
+/** One kind where all rows are stored alike, else the quantised and the young ones. */
+export function cacheOf(
+  r: Pick<Resources, 'pool'>,
+  index: number,
+  shape: { readonly kvHeads: number; readonly headDim: number },
+): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {
+  const pool = r.pool;
+  const layer = pool?.spec.layers[index];
+  const cache = pool?.layers[index];
+  if (pool === null || layer === undefined || cache === undefined) {
+    throw mismatch(`layer ${index} has no cache in the pool`);
+  }
+  if (layer.kvHeads !== shape.kvHeads || layer.headDim !== shape.headDim) {
+    throw mismatch(
+      `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
+    );
+  }
+  const { key, value } = layer;
+  const { keys, values } = cache;
+  const { blocks: border, young } = pool.spec;
+  const all: CacheKind = {
+    key,
+    value,
+    rows: { ...allRows(border), keyBlocks: keys.blocks, valueBlocks: values.blocks },
+    keys: keys.buffer,
+    values: values.buffer,
+  };
+  if (young == null || (keys.young === null && values.young === null)) return { pool, kinds: [all] };
+  const float: KvFormat = { kind: 'float', dtype: young.dtype };
+  const own = (side: SideCache): { readonly blocks: number; readonly base: number } =>
+    side.young === null ? { blocks: side.blocks, base: 0 } : { blocks: young.blocks, base: border };
+  const [ofKeys, ofValues] = [own(keys), own(values)];
+  return {
+    pool,
+    kinds: [
+      { ...all, rows: { ...all.rows, only: 'old' } },
+      {
+        key: float,
+        value: float,
+        rows: {
+          only: 'young',
+          border,
+          keyBlocks: ofKeys.blocks,
+          keyBase: ofKeys.base,
+          valueBlocks: ofValues.blocks,
+          valueBase: ofValues.base,
+        },
+        keys: keys.young ?? keys.buffer,
+        values: values.young ?? values.buffer,
+      },
+    ],
+  };
+}
+
+function mismatch(message: string): KvantError {
+  return new KvantError('shape-mismatch', `compile: ${message}.`, {
+    where: 'compile',
+    fix: 'Make the pool from the same model as the graph.',
+  });
+}
