@@ -2,7 +2,8 @@
 // says that it can do what an NVIDIA H200 can, so that a program makes the same launches on it.
 //
 // The backend has 512 MiB and refuses subgroup matrices. So large buffers are cut (nothing is ever read from them), and the text of a kernel is
-// replaced by one that only names its bindings: what a launch costs the host depends on those alone.
+// replaced by one that only names its bindings: what a launch costs the host depends on those alone. It binds eight storage
+// buffers: where a kernel has more, the first of those that are read are bound as uniform ones instead.
 
 import { createRequire } from 'node:module';
 
@@ -22,6 +23,7 @@ const LIMITS = {
   maxBufferSize: 2 ** 40,
   maxStorageBufferBindingSize: 2 ** 31 - 4,
   maxComputeWorkgroupStorageSize: 49152,
+  maxStorageBuffersPerShaderStage: 10,
   maxComputeInvocationsPerWorkgroup: 1024,
   maxComputeWorkgroupSizeX: 1024,
   maxComputeWorkgroupSizeY: 1024,
@@ -29,6 +31,10 @@ const LIMITS = {
 const CUT_FROM = 1 << 20;
 const CUT_TO = 1 << 16;
 const STORAGE = 128;
+const UNIFORM = 64;
+const UNIFORM_BYTES = 65536;
+/** What the null backend binds. */
+const STORAGE_BUFFERS = 8;
 /** Dawn ends with its GPU object, devices or not. */
 const held = [];
 
@@ -77,30 +83,65 @@ function overlay(limits, more) {
 
 function disguise(device, limits) {
   const cut = new WeakSet();
-  const { createBuffer, createShaderModule, queue } = device;
+  const { createBuffer, createShaderModule, createBindGroupLayout, createBindGroup, queue } = device;
+  /** Bindings of a layout that are uniform here and storage elsewhere. */
+  const instead = new WeakMap();
   const { writeBuffer } = queue;
   Object.defineProperty(device, 'limits', { value: limits });
   Object.defineProperty(device, 'queue', { value: queue });
   device.createBuffer = (descriptor) => {
     const large =
       (descriptor.usage & STORAGE) !== 0 && descriptor.size > CUT_FROM && descriptor.label !== 'step';
-    const buffer = createBuffer.call(device, large ? { ...descriptor, size: CUT_TO } : descriptor);
+    const usage = descriptor.usage & STORAGE ? descriptor.usage | UNIFORM : descriptor.usage;
+    const buffer = createBuffer.call(device, {
+      ...descriptor,
+      usage,
+      size: large ? CUT_TO : descriptor.size,
+    });
     if (large) cut.add(buffer);
     return buffer;
   };
   queue.writeBuffer = (buffer, offset, data, from, count) => {
     if (!cut.has(buffer)) writeBuffer.call(queue, buffer, offset, data, from ?? 0, count ?? data.length);
   };
+  device.createBindGroupLayout = (descriptor) => {
+    const types = descriptor.entries.map(({ buffer }) => buffer.type);
+    const uniform = boundAsUniform(types);
+    const entries = descriptor.entries.map((entry, i) =>
+      uniform.has(i) ? { ...entry, buffer: { type: 'uniform' } } : entry,
+    );
+    const layout = createBindGroupLayout.call(device, { ...descriptor, entries });
+    instead.set(layout, uniform);
+    return layout;
+  };
+  device.createBindGroup = (descriptor) => {
+    const uniform = instead.get(descriptor.layout);
+    const entries = descriptor.entries.map((entry, i) => {
+      if (!uniform.has(i)) return entry;
+      const { buffer } = entry.resource;
+      return { ...entry, resource: { buffer, size: Math.min(buffer.size, UNIFORM_BYTES) } };
+    });
+    return createBindGroup.call(device, { ...descriptor, entries });
+  };
   device.createShaderModule = ({ label, code }) =>
     createShaderModule.call(device, { label, code: namesBindings(code) });
+}
+
+/** Which of the bindings, by type, are bound as uniform buffers. */
+function boundAsUniform(types) {
+  const storage = types.filter((type) => type !== 'uniform').length;
+  const read = [...types.keys()].filter((i) => types[i] === 'read-only-storage');
+  return new Set(read.slice(0, Math.max(0, storage - STORAGE_BUFFERS)));
 }
 
 /** A module with the bindings of another, which it names and does nothing with. */
 function namesBindings(code) {
   const bindings = [...code.matchAll(/@group\(0\) @binding\((\d+)\) var<([^>]+)> (\w+): ([^;]+);/g)];
-  const declared = bindings.map(([, at, space, name, type]) => {
-    const plain = space === 'uniform' ? type : 'array<u32>';
-    return `@group(0) @binding(${at}) var<${space}> ${name}: ${plain};`;
+  const types = { uniform: 'uniform', 'storage, read': 'read-only-storage' };
+  const uniform = boundAsUniform(bindings.map(([, , space]) => types[space] ?? 'storage'));
+  const declared = bindings.map(([, at, space, name, type], i) => {
+    const words = uniform.has(i) ? 'array<vec4<u32>, 1>' : 'array<u32>';
+    return `@group(0) @binding(${at}) var<${uniform.has(i) ? 'uniform' : space}> ${name}: ${space === 'uniform' ? type : words};`;
   });
   const named = bindings.map(([, , , name]) => `_ = &${name};`);
   return `${declared.join('\n')}\n@compute @workgroup_size(1) fn main() { ${named.join(' ')} }`;

@@ -80,7 +80,7 @@ class Reference {
       this.bias ?? undefined,
     );
     return Array.from({ length: rows }, (_, h) => {
-      let head = qkv.slice(h * headDim, (h + 1) * headDim);
+      let head: Float64Array = qkv.slice(h * headDim, (h + 1) * headDim);
       if (h >= heads + kvHeads) return stored(head, value);
       const gamma = h < heads ? this.gammas.q : this.gammas.k;
       if (headNorm) head = reference.rmsNorm(head, gamma, 1, headDim, EPS);

@@ -30,7 +30,7 @@ describe('launches', () => {
       .filter(([, count]) => count >= LAYERS)
       .flatMap(([label, count]) => new Array<string>(Math.floor(count / LAYERS)).fill(label))
       .filter((label) => !/attend|rope-append/.test(label))
-      .map((label) => label.replace(/^(gemv|held|few|matrix)-q4g64-(\d+x\d+).*/, '$1 $2'));
+      .map((label) => label.replace(/^(q k v appended, )?(gemv|held|few|matrix)-q4g64-(\d+x\d+).*/, '$2 $3'));
 
   beforeAll(async () => {
     device = (await createWebGpuDevice({ gpu: createNullGpu() })) as WebGpuDevice;
@@ -60,6 +60,13 @@ describe('launches', () => {
     expect(glue(rows).sort()).toEqual(
       ['1024x2048', '1024x3072', '4096x1024', '6144x1024'].map((size) => `${kind} ${size}`),
     );
+  });
+
+  it('of one row norm heads, rotate and append in the product of q, k and v', () => {
+    const has = (tokens: number, what: RegExp): boolean =>
+      [...launches(tokens).keys()].some((label) => what.test(label));
+    expect([1, 4].map((tokens) => has(tokens, /^q k v appended/))).toEqual([true, false]);
+    expect([1, 4].map((tokens) => has(tokens, /^rope-append/))).toEqual([false, true]);
   });
 
   it.each([32, 512])('of %i tokens make halves of x once, and the glu leaves halves by itself', (rows) => {

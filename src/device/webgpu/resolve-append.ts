@@ -1,31 +1,36 @@
-/** From a rope-append to its kernels: one for each kind of rows. */
+/** From a rope-append to its kernels, one for each kind of rows, or to the product of one token that does it itself. */
 
 import { KvantError } from '../../errors.js';
 import type { NodeOf } from '../graph.js';
 import { ROPE_FINE } from '../rope.js';
+import { chooseVariant, type LinearShape } from './kernel.js';
+import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
+import { linearVariants } from './kernels/registry.js';
 import { type RopeAppendShape, ropeAppendKernel } from './kernels/rope-append.js';
 import { cacheOf } from './layer-caches.js';
-import { type Bound, bound, type Resources, vector } from './resources.js';
+import { linearWork } from './linear-work.js';
+import type { Shard } from './matrix.js';
+import {
+  type Bound,
+  type Bucket,
+  bound,
+  need,
+  type Part,
+  planes,
+  type Resources,
+  vector,
+} from './resources.js';
 
-/** A rope-append of one kind of rows, and the buffers of its roles but for q, k, v and the norms. */
-export interface AppendKind {
+/** A rope-append of one kind of rows, and the cache it is for. */
+interface AppendKind {
   readonly shape: RopeAppendShape;
-  readonly buffers: Readonly<Record<string, GPUBuffer>>;
+  readonly keys: GPUBuffer;
+  readonly values: GPUBuffer;
 }
 
-export function appendKinds(node: NodeOf<'rope-append'>, r: Resources): AppendKind[] {
+function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'pool'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
-  if (
-    rope !== null &&
-    (rope.coarse.length / rope.dims) * ROPE_FINE <
-      Math.min(r.maxContext, pool.spec.maxBlocksPerSlot * pool.spec.blockTokens)
-  ) {
-    throw new KvantError('shape-mismatch', `The rope table ends before position ${r.maxContext}.`, {
-      where: 'rope-append',
-      fix: 'Make the table for the context that the program is compiled for.',
-    });
-  }
   return kinds.map(({ key, value, rows, keys, values }) => ({
     shape: {
       ...node.shape,
@@ -37,25 +42,109 @@ export function appendKinds(node: NodeOf<'rope-append'>, r: Resources): AppendKi
       normEps: norm === null ? null : norm.eps,
       rope: rope === null ? null : { dims: rope.dims, style: rope.style },
     },
-    buffers: {
-      tables: pool.tables,
-      ...(rope === null ? {} : { rope: r.rope(rope) }),
-      out: r.tensor(node.out),
-      keys,
-      values,
-    },
+    keys,
+    values,
   }));
 }
 
-export function resolveRopeAppend(node: NodeOf<'rope-append'>, r: Resources): Bound[] {
-  const { norm, qkv } = node;
-  const bytes = node.shape.headDim * 4;
-  return appendKinds(node, r).map(({ shape, buffers }) => {
-    const norms = [norm?.q, norm?.k].flatMap((of) => (of === undefined ? [] : { buffer: vector(of), bytes }));
-    return bound(ropeAppendKernel(shape), r, {
-      ...buffers,
-      qkv: r.tensor(qkv),
-      ...(norm === null ? {} : { headNorms: r.joined('head norms', norms) }),
+/** Buffers of the roles that the product that appends, and the launch that does, have in common. */
+function appendBuffers(
+  node: NodeOf<'rope-append'>,
+  { keys, values }: AppendKind,
+  r: Resources,
+): Record<string, GPUBuffer> {
+  const { pool } = cacheOf(r, node.layer, node.shape);
+  const { rope } = node;
+  if (
+    rope !== null &&
+    (rope.coarse.length / rope.dims) * ROPE_FINE <
+      Math.min(r.maxContext, pool.spec.maxBlocksPerSlot * pool.spec.blockTokens)
+  ) {
+    throw new KvantError('shape-mismatch', `The rope table ends before position ${r.maxContext}.`, {
+      where: 'rope-append',
+      fix: 'Make the table for the context that the program is compiled for.',
     });
+  }
+  return {
+    tables: pool.tables,
+    ...(rope === null ? {} : { rope: r.rope(rope) }),
+    out: r.tensor(node.out),
+    keys,
+    values,
+  };
+}
+
+/** The norm weights of q, then those of k. */
+function headNorms({ norm, shape }: NodeOf<'rope-append'>): Part[] {
+  const bytes = shape.headDim * 4;
+  return norm === null ? [] : [norm.q, norm.k].map((of) => ({ buffer: vector(of), bytes }));
+}
+
+/** A product that appends what it makes. */
+export interface AppendingWork {
+  readonly append: NodeOf<'rope-append'>;
+  readonly kind: AppendKind;
+  readonly shape: LinearShape & { readonly append: RopeAppendShape };
+  readonly shard: Shard;
+}
+
+/**
+ * What a product of one token does of the rope-append behind it: all, or null where no kernel does. Young rows are left to
+ * their launches.
+ */
+export function appendingWork(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'pool' | 'capabilities' | 'fusions'>,
+): AppendingWork | null {
+  const append = r.fusions.appendOf.get(node);
+  if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.attendOf.has(node)) return null;
+  const [kind, ...kinds] = appendKinds(append, r);
+  const [work, ...works] = linearWork(node, bucket, r);
+  if (kind === undefined || work === undefined || kinds.length > 0 || works.length > 0) return null;
+  const shape = { ...work.shape, append: kind.shape };
+  const takes = chooseVariant(linearVariants, r.capabilities, shape)?.name === 'gemv';
+  return takes ? { append, kind, shape, shard: work.shard } : null;
+}
+
+/** `norm`: the one of the row that is folded in. */
+export function resolveAppending(
+  node: NodeOf<'linear'>,
+  norm: NodeOf<'rms-norm'> | null,
+  { append, kind, shape, shard }: AppendingWork,
+  r: Resources,
+): Bound {
+  const lengths = constantLengths(shape, shape.append);
+  const heads = headNorms(append);
+  const given: Readonly<Record<Constant, GPUBuffer | null>> = {
+    norm: norm === null ? null : vector(norm.weight),
+    bias: shard.bias,
+    qNorm: heads[0]?.buffer ?? null,
+    kNorm: heads[1]?.buffer ?? null,
+  };
+  const parts = CONSTANTS.flatMap((name) => {
+    const buffer = given[name];
+    return buffer === null ? [] : { buffer, bytes: lengths[name] * 4 };
   });
+  const { codes, metas } = planes(shard);
+  const variant = need(chooseVariant(linearVariants, r.capabilities, shape), 'linear');
+  return bound(variant.build(r.capabilities, shape), r, {
+    ...appendBuffers(append, kind, r),
+    x: r.tensor((norm ?? node).x),
+    codes: codes!,
+    ...(metas === undefined ? {} : { metas }),
+    ...(parts.length === 0 ? {} : { constants: r.joined('norms and biases', parts) }),
+  });
+}
+
+export function resolveRopeAppend(node: NodeOf<'rope-append'>, bucket: Bucket, r: Resources): Bound[] {
+  const product = r.fusions.productOf.get(node);
+  if (product !== undefined && appendingWork(product, bucket, r) !== null) return [];
+  return appendKinds(node, r).map((kind) =>
+    bound(ropeAppendKernel(kind.shape), r, {
+      ...appendBuffers(node, kind, r),
+      qkv: r.tensor(node.qkv),
+      ...(node.norm === null ? {} : { headNorms: r.joined('head norms', headNorms(node)) }),
+    }),
+  );
 }

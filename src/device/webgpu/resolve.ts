@@ -11,8 +11,9 @@ import { embedKernel } from './kernels/embed.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
+import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend } from './resolve-append.js';
-import { appendOf, fusionOf, mergeOf, only, resolveLinear } from './resolve-linear.js';
+import { mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -43,10 +44,8 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'linear':
       return resolveLinear(node, bucket, r);
-    case 'rope-append': {
-      const product = r.fusions.productOf.get(node);
-      return product !== undefined && appendOf(product, bucket, r) !== null ? [] : resolveRopeAppend(node, r);
-    }
+    case 'rope-append':
+      return resolveRopeAppend(node, bucket, r);
     case 'attend':
       return resolveAttend(node, bucket, r);
     case 'glu': {

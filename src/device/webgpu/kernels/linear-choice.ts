@@ -3,6 +3,7 @@
  * was tuned, measurements (tuning/). Both end here, so that a choice means the same kernel wherever it came from.
  */
 
+import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig } from '../kernel.js';
 import {
   type LinearBytesConfig,
@@ -17,6 +18,7 @@ import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
 import { type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
+import type { RopeAppendShape } from './rope-append.js';
 
 export type LinearChoice =
   | { readonly family: 'held'; readonly config: HeldConfig }
@@ -107,11 +109,16 @@ export function handsHalves(
 export function linearKey(shape: LinearShape): string {
   const { n, k, weight, rows, xStride, outStride, outOffset, bias, residual, norm, glu, append } = shape;
   const meta = weight.kind === 'affine' ? `-${weight.meta}` : '';
-  const extras = [norm && 'norm', glu, residual && 'residual', bias && 'bias', append && 'append'].filter(
-    (e) => e,
-  );
+  const extras = [norm && 'norm', glu, residual && 'residual', bias && 'bias', append && appendKey(append)];
   const places = `x${xStride} out${outStride}+${outOffset}`;
-  return ['linear', `${n}x${k}`, weightName(weight) + meta, `rows${rows}`, places, ...extras].join(' ');
+  const named = ['linear', `${n}x${k}`, weightName(weight) + meta, `rows${rows}`, places, ...extras];
+  return named.filter((part) => part).join(' ');
+}
+
+function appendKey({ heads, kvHeads, headDim, key, value, normEps, rope }: RopeAppendShape): string {
+  const turned = rope === null ? '' : ` ${rope.style}${rope.dims}`;
+  const norm = normEps === null ? '' : ' norm';
+  return `append ${heads}/${kvHeads}x${headDim}${norm}${turned} ${kvFormatName(key)} ${kvFormatName(value)}`;
 }
 
 /** A choice in short: family and sizes, unique among the choices for a shape. */
@@ -135,6 +142,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   const { workgroupBytes, workgroupThreads } = capabilities;
   const { family, config } = choice;
   if (config.workgroupBytes > workgroupBytes) return false;
+  if (shape.append !== undefined && family !== 'gemv') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);

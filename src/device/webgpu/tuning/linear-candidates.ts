@@ -72,6 +72,18 @@ const GEMV_SIZES: readonly (readonly [subgroups: number, rows: number, splits: n
   [8, 4, 4],
   [8, 2, 8],
 ];
+/** Whole heads, for a product that appends what it makes. */
+const APPEND_SIZES: typeof GEMV_SIZES = [
+  [32, 4, 1],
+  [32, 2, 1],
+  [16, 8, 1],
+  [16, 4, 1],
+  [24, 4, 1],
+  [8, 8, 1],
+  [32, 8, 2],
+  [32, 4, 2],
+  [16, 8, 2],
+];
 /** Workgroup memory that x may be staged in at once. Less means more turns, and more workgroups side by side. */
 const GEMV_BYTES = [9 * 1024, 18 * 1024];
 
@@ -79,7 +91,8 @@ function gemvs(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const lanes = fixedLanes(capabilities);
   if (shape.rows > GEMV_ROWS) return [];
   const limits = [capabilities.workgroupBytes, ...GEMV_BYTES.filter((b) => b < capabilities.workgroupBytes)];
-  return GEMV_SIZES.flatMap(([subgroups, rowsPerSubgroup, splits]) =>
+  const sizes = shape.append === undefined ? GEMV_SIZES : [...GEMV_SIZES, ...APPEND_SIZES];
+  return sizes.flatMap(([subgroups, rowsPerSubgroup, splits]) =>
     limits.map((workgroupBytes): LinearChoice => {
       const config = { subgroupSize: lanes, subgroups, rowsPerSubgroup, splits, workgroupBytes };
       return { family: 'gemv', config };

@@ -34,6 +34,7 @@ describe('products as decisions', () => {
       graph,
       findFusions(graph),
       [{ tokens: rows, outputs: 0 }],
+      null,
       LARGE,
       new TunedChoices(),
       () => {

@@ -1,12 +1,17 @@
 /** The products of a program as decisions: each shape, format and number of rows once, on the model's own weights. */
 
 import type { Graph, NodeOf } from '../../graph.js';
+import { ROPE_FINE } from '../../rope.js';
 import type { Fusions } from '../fusion.js';
 import type { Capabilities, Kernel, LinearShape } from '../kernel.js';
 import { linearKernel, linearKey } from '../kernels/linear-choice.js';
 import { ruleForLinear } from '../kernels/linear-fast.js';
+import { constantLengths } from '../kernels/linear-gemv-append.js';
+import type { RopeAppendShape } from '../kernels/rope-append.js';
+import type { GpuKvPool } from '../kv-pool.js';
+import { linearWork } from '../linear-work.js';
 import type { Shard } from '../matrix.js';
-import { linearWork } from '../resolve-linear.js';
+import { appendingWork } from '../resolve-append.js';
 import type { Bucket } from '../resources.js';
 import { compareResults, factsOf, type TuningBench } from './bench.js';
 import type { Contest, Decision } from './decision.js';
@@ -39,12 +44,14 @@ function isTied(
 
 /**
  * @param buckets rows of steps, as plans are made for
+ * @param pool that programs attend over: without it no product is taken for one that appends
  * @param capabilities of the device, without anything tuned
  */
 export function linearDecisions(
   graph: Graph,
   fusions: Fusions,
   buckets: readonly Bucket[],
+  pool: GpuKvPool | null,
   capabilities: Capabilities,
   tuned: TunedChoices,
   bench: () => TuningBench,
@@ -53,7 +60,10 @@ export function linearDecisions(
   for (const bucket of buckets) {
     for (const node of graph.nodes) {
       if (node.op !== 'linear' || bucket[node.x.rows] === 0) continue;
-      for (const { shape, shard } of linearWork(node, bucket, { capabilities, fusions })) {
+      const appending = pool === null ? null : appendingWork(node, bucket, { pool, capabilities, fusions });
+      // It is another kernel, with a choice of its own: what is best for the product alone says nothing about it.
+      const all = appending === null ? linearWork(node, bucket, { capabilities, fusions }) : [appending];
+      for (const { shape, shard } of all) {
         const key = linearKey(shape);
         const work = works.get(key) ?? { shape, shards: [], tied: false };
         works.set(key, work);
@@ -86,6 +96,24 @@ function bytesOf({ codes, metas }: Shard): number {
   return codes.size + (metas?.size ?? 0);
 }
 
+/** What a product that appends binds besides, for the first token of a cache of one block. */
+function appendBuffers(
+  shape: LinearShape,
+  append: RopeAppendShape,
+  make: (label: string, bytes: number, seed?: number) => GPUBuffer,
+): Record<string, GPUBuffer> {
+  const { kvHeads, headDim, blockTokens, rope } = append;
+  const constants = Object.values(constantLengths(shape, append)).reduce((sum, length) => sum + length, 0);
+  const cache = kvHeads * blockTokens * headDim * 4;
+  return {
+    tables: make('tables', 16),
+    keys: make('keys', cache),
+    values: make('values', cache),
+    ...(constants === 0 ? {} : { constants: make('constants', constants * 4, 4) }),
+    ...(rope === null ? {} : { rope: make('rope', (ROPE_FINE + 1) * rope.dims * 4, 5) }),
+  };
+}
+
 async function openContest(
   bench: TuningBench,
   shape: LinearShape,
@@ -116,6 +144,7 @@ async function openContest(
       x: make('x', rows * xStride * 4, 1),
       ...(shape.residual ? { residual: make('residual', rows * outStride * 4, 2) } : {}),
       ...(shape.norm === null ? {} : { norm: make('norm', k * 4, 3) }),
+      ...(shape.append === undefined ? {} : appendBuffers(shape, shape.append, make)),
     };
     const scratch = new Map<string, number>();
     for (const index of candidates.keys()) {

@@ -116,8 +116,9 @@ function decisionsOf(
     ...wanted(maxOutputs).map((outputs) => ({ tokens: 0, outputs })),
   ];
   const fusions = findFusions(graph);
-  const linear = linearDecisions(graph, fusions, of, capabilities, tuned, bench);
-  const decode = pool instanceof GpuKvPool ? decodeDecisions(graph, pool, capabilities, tuned, bench) : [];
+  const own = pool instanceof GpuKvPool ? pool : null;
+  const linear = linearDecisions(graph, fusions, of, own, capabilities, tuned, bench);
+  const decode = own === null ? [] : decodeDecisions(graph, own, capabilities, tuned, bench);
   // Few rows first: every answer is made of such steps.
   return [...linear, ...decode].sort((a, b) => a.rows - b.rows);
 }
