@@ -1,6 +1,6 @@
 /** One attention layer on a device, beside a float64 history of what each slot has stored. */
-import type { Device, Program } from '../../src/device/device.js';
-import type { AttentionShape } from '../../src/device/graph.js';
+import type { Device, Matrix, Program } from '../../src/device/device.js';
+import type { AttentionShape, Tensor } from '../../src/device/graph.js';
 import type { KvFormat, KvPool } from '../../src/device/kv.js';
 import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
 import { encodeVector, type KvSide, storeVector } from './kv-codec.js';
@@ -24,6 +24,12 @@ export interface AttentionCase extends AttentionShape {
   readonly spread?: number;
 }
 
+/** A linear behind attention. Where `keeps`, what is between them is kept for reading, and nothing can be handed over. */
+export interface Behind {
+  readonly weight: Matrix;
+  readonly keeps: boolean;
+}
+
 const SLOTS = 8;
 const SLOT_TOKENS = 1024;
 /** Factors within one binary order. */
@@ -42,7 +48,12 @@ export class AttentionBench {
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
 
-  static async open(device: Device, c: AttentionCase, seed: number): Promise<AttentionBench> {
+  static async open(
+    device: Device,
+    c: AttentionCase,
+    seed: number,
+    behind: Behind | null = null,
+  ): Promise<AttentionBench> {
     const random = new Random(seed);
     const norms = c.norm ? { q: random.normals(c.headDim), k: random.normals(c.headDim) } : null;
     const dims = c.ropeDims ?? c.headDim;
@@ -76,10 +87,11 @@ export class AttentionBench {
     const { graph, tensors } = record((ops) => {
       const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
       const q = ops.keep(ops.ropeAppend(qkv, { ...shape, layer: 0, norm, rope }));
-      const out = ops.keep(
-        ops.attend(q, { ...shape, layer: 0, window: c.window ?? null, softcap: c.softcap ?? null }),
-      );
-      return { qkv, q, out };
+      const options = { window: c.window ?? null, softcap: c.softcap ?? null };
+      const out = ops.attend(q, { ...shape, layer: 0, ...options });
+      if (behind?.keeps !== false) ops.keep(out);
+      const product = behind === null ? null : ops.keep(ops.linear(out, behind.weight));
+      return { qkv, q, out: behind?.keeps === false ? null : out, product };
     });
     const program = await device.compile(graph, LIMITS, pool);
     return new AttentionBench(device, c, random, program, pool, tensors, frequencies, norms);
@@ -91,11 +103,7 @@ export class AttentionBench {
     random: Random,
     program: Program,
     pool: KvPool,
-    tensors: {
-      qkv: Parameters<Program['write']>[0];
-      q: Parameters<Program['write']>[0];
-      out: Parameters<Program['write']>[0];
-    },
+    tensors: { qkv: Tensor; q: Tensor; out: Tensor | null; product: Tensor | null },
     frequencies: Float64Array,
     norms: { q: Float32Array; k: Float32Array } | null,
   ) {
@@ -124,6 +132,10 @@ export class AttentionBench {
 
   get device(): Device {
     return this.#device;
+  }
+
+  get program(): Program {
+    return this.#program;
   }
 
   context(slot: number): number {
@@ -216,7 +228,7 @@ export class AttentionBench {
   /**
    * Appends tokens to slots and returns the attention of each, with its float64 reference, and, where scores are large,
    * what queries and keys rounded to f16 would make of it: at several places between two powers of two, for what a
-   * kernel has scaled is rounded elsewhere.
+   * kernel has scaled is rounded elsewhere. `out` is empty where it is not kept, `product` where there is none.
    */
   async step(
     slots: readonly number[],
@@ -228,6 +240,7 @@ export class AttentionBench {
     expectedHalves: readonly Float64Array[];
     q: Float32Array;
     expectedQ: Float64Array;
+    product: Float32Array;
     rows: number;
   }> {
     const { heads, kvHeads, headDim } = this.#case;
@@ -283,9 +296,13 @@ export class AttentionBench {
     });
     this.#program.write(this.#tensors.qkv, qkv);
     await this.#program.submit(stepOf(lengths, positions, slots));
-    const out = await this.#program.read(this.#tensors.out, rows);
-    const q = await this.#program.read(this.#tensors.q, rows);
-    return { out, expected, expectedHalves: expectedHalves.map(([, values]) => values), q, expectedQ, rows };
+    const read = async (tensor: Tensor | null): Promise<Float32Array> =>
+      tensor === null ? new Float32Array(0) : this.#program.read(tensor, rows);
+    const out = await read(this.#tensors.out);
+    const q = await read(this.#tensors.q);
+    const product = await read(this.#tensors.product);
+    const halves = expectedHalves.map(([, values]) => values);
+    return { out, expected, expectedHalves: halves, q, expectedQ, product, rows };
   }
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */

@@ -1,7 +1,7 @@
 /**
  * What may be done in one launch: a norm that only one linear reads goes into that linear, and so does a glu, or a rope-append,
- * that alone reads it. Whether it is done is for the kernels to say, bucket by bucket; the memory is planned so that both
- * ways are open.
+ * that alone reads it; and what one node may hand the next in another form than a tensor of f32. Whether it is done is for
+ * the kernels to say, bucket by bucket; the memory is planned so that both ways are open.
  */
 
 import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
@@ -13,14 +13,14 @@ export interface Fusable {
   readonly glu: NodeOf<'glu'> | null;
 }
 
+/** Attention, or a linear with its glu. */
+export type Giver = NodeOf<'attend'> | NodeOf<'linear'>;
+
 export interface Fusions {
   readonly ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>;
-  /** The linear that alone reads what another one's glu leaves, by that other one; and the other way round. */
-  readonly next: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
-  readonly previous: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
-  /** The attention whose result a linear alone reads; and the other way round. */
-  readonly attendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'attend'>>;
-  readonly linearOf: ReadonlyMap<NodeOf<'attend'>, NodeOf<'linear'>>;
+  /** The linear that alone reads what a giver leaves; and the other way round. */
+  readonly takers: ReadonlyMap<Giver, NodeOf<'linear'>>;
+  readonly givers: ReadonlyMap<NodeOf<'linear'>, Giver>;
   /** The rope-append that alone reads what a linear leaves; and the other way round. */
   readonly appendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'rope-append'>>;
   readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
@@ -46,19 +46,13 @@ export function findFusions(graph: Graph): Fusions {
   const ofLinear = new Map<NodeOf<'linear'>, Fusable>();
   const into = new Map<Node, NodeOf<'linear'>>();
   const held = new Map<Node, Tensor[]>();
-  const next = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
-  const previous = new Map<NodeOf<'linear'>, NodeOf<'linear'>>();
-  const attendOf = new Map<NodeOf<'linear'>, NodeOf<'attend'>>();
-  const linearOf = new Map<NodeOf<'attend'>, NodeOf<'linear'>>();
+  const takers = new Map<Giver, NodeOf<'linear'>>();
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
   graph.nodes.forEach((node, at) => {
     if (node.op !== 'linear') return;
     const before = makers.get(node.x);
-    if (before?.op === 'attend' && onlyReader(node.x) === node) {
-      attendOf.set(node, before);
-      linearOf.set(before, node);
-    }
+    if (before?.op === 'attend' && onlyReader(node.x) === node) takers.set(before, node);
     const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
     const after = onlyReader(node.out);
     // Their result is then written where the linear stands: what is free there must be free here, so next.
@@ -79,11 +73,23 @@ export function findFusions(graph: Graph): Fusions {
       into.set(glu, node);
       held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
       const reader = onlyReader(glu.out);
-      if (reader?.op === 'linear' && reader.x === glu.out) {
-        next.set(node, reader);
-        previous.set(reader, node);
-      }
+      if (reader?.op === 'linear' && reader.x === glu.out) takers.set(node, reader);
     }
   });
-  return { ofLinear, next, previous, attendOf, linearOf, appendOf, productOf, into, held };
+  dropOverlaps(graph, takers);
+  const givers = new Map([...takers].map(([giver, taker]) => [taker, giver]));
+  return { ofLinear, takers, givers, appendOf, productOf, into, held };
+}
+
+/**
+ * What is handed over lies in scratch that all nodes share: from the giver to the taker, which itself may give, no other
+ * one gives. Models whose attention and products stand side by side hand over less.
+ */
+function dropOverlaps(graph: Graph, takers: Map<Giver, NodeOf<'linear'>>): void {
+  const at = new Map(graph.nodes.map((node, i) => [node, i]));
+  const places = [...takers.keys()].map((giver) => at.get(giver)!);
+  for (const [giver, taker] of [...takers]) {
+    const [from, to] = [at.get(giver)!, at.get(taker)!];
+    if (places.some((place) => place > from && place <= to)) takers.delete(giver);
+  }
 }

@@ -143,7 +143,7 @@ export interface LinearShape {
   readonly norm: { readonly eps: number } | null;
   /** `out[f] = act(y[f]) · y[n / 2 + f]`. Offered like `norm`. */
   readonly glu: Activation | null;
-  /** x is there as halves already, or the result is left as halves: between two GEMMs that both would have it so (linear-choice.ts). */
+  /** x is there as halves already, or the result is left as halves: before and after a GEMM that would have it so (linear-choice.ts). */
   readonly xHanded?: boolean;
   readonly outHanded?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */

@@ -1,13 +1,13 @@
 /**
  * The plans of a program: one for each bucket of (tokens, outputs), powers of two and the limits themselves. Kernels of a
- * node depend on the rows of its kind alone, so that plans share them.
+ * node depend on the rows of its kind at most, so that plans share them.
  */
 
 import type { ProgramLimits } from '../device.js';
-import type { Graph, RowKind } from '../graph.js';
+import type { Graph } from '../graph.js';
 import type { Pipelines } from './pipelines.js';
 import { Plan, type PlanBuffers, type SamplerBinding } from './plan.js';
-import { resolveNode } from './resolve.js';
+import { resolveNode, variationOf } from './resolve.js';
 import type { Bound, Bucket, Resources } from './resources.js';
 
 export interface PlansHost {
@@ -102,15 +102,7 @@ export class Plans {
 
   #resolved(index: number, bucket: Bucket): Bound[] {
     const node = this.#graph.nodes[index]!;
-    // Norms and glus vanish into linears where those take them.
-    const follows = node.op === 'linear' || node.op === 'rms-norm' || node.op === 'glu';
-    const kind: RowKind | null = follows ? node.x.rows : null;
-    // Of one row, what attention leaves may be put together by the product behind it, and what a product leaves appended by it.
-    const alone =
-      (node.op === 'attend' && bucket[node.q.rows] === 1) ||
-      (node.op === 'rope-append' && bucket[node.qkv.rows] === 1);
-    const one = alone ? ':1' : '';
-    const key = kind === null ? `${index}${one}` : `${index}:${bucket[kind]}`;
+    const key = `${index}:${variationOf(node, bucket, this.#resources)}`;
     let bound = this.#bounds.get(key);
     if (bound === undefined) {
       bound = resolveNode(node, bucket, this.#resources);

@@ -98,7 +98,8 @@ export function appendingWork(
   r: Pick<Resources, 'pool' | 'capabilities' | 'fusions'>,
 ): AppendingWork | null {
   const append = r.fusions.appendOf.get(node);
-  if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.attendOf.has(node)) return null;
+  if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.givers.get(node)?.op === 'attend')
+    return null;
   const [kind, ...kinds] = appendKinds(append, r);
   const [work, ...works] = linearWork(node, bucket, r);
   if (kind === undefined || work === undefined || kinds.length > 0 || works.length > 0) return null;

@@ -1,28 +1,27 @@
-/** From a linear to its products: what is folded into them, and what they hand to each other as halves. */
+/** From a linear to its products: what is folded into them, and what is handed on as halves. */
 
 import type { NodeOf } from '../graph.js';
+import type { Giver } from './fusion.js';
 import { chooseVariant, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
-import { handsHalves } from './kernels/linear-choice.js';
+import { handsHalves, takesHalves } from './kernels/linear-choice.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending } from './resolve-append.js';
 import { type Bound, type Bucket, bound, need, planes, type Resources, vector } from './resources.js';
 
-/** Whether one linear hands the other what its glu leaves as halves. */
-function hands(
-  from: NodeOf<'linear'> | undefined,
-  to: NodeOf<'linear'> | undefined,
-  bucket: Bucket,
-  r: Resources,
-): boolean {
-  if (from === undefined || to === undefined) return false;
-  const [first, ...more] = linearWork(from, bucket, r);
-  if (first === undefined || more.length > 0) return false;
+/** Whether what a node gives goes to the linear behind it as halves. */
+export function handsOn(giver: Giver | undefined, bucket: Bucket, r: Resources): boolean {
+  const taker = giver && r.fusions.takers.get(giver);
+  if (giver === undefined || taker === undefined) return false;
   const family = (shape: LinearShape) => chooseVariant(linearVariants, r.capabilities, shape)?.name;
-  return linearWork(to, bucket, r).every(({ shape }) =>
-    handsHalves(r.capabilities, first.shape, shape, family),
-  );
+  const works = linearWork(taker, bucket, r);
+  // Every kernel of attention that writes can.
+  if (giver.op === 'attend')
+    return works.every(({ shape }) => takesHalves(r.capabilities, shape, giver.out.cols, family));
+  const [first, ...more] = linearWork(giver, bucket, r);
+  if (first === undefined || more.length > 0) return false;
+  return works.every(({ shape }) => handsHalves(r.capabilities, first.shape, shape, family));
 }
 
 /**
@@ -34,8 +33,8 @@ export function mergeOf(
   bucket: Bucket,
   r: Resources,
 ): NonNullable<LinearShape['merge']> | null {
-  const attend = r.fusions.attendOf.get(node);
-  if (attend === undefined || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
+  const attend = r.fusions.givers.get(node);
+  if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
   const layer = r.pool?.spec.layers[attend.layer];
   if (layer === undefined || r.pool?.spec.young != null || layer.value.kind === 'turboquant') return null;
   if (r.maxItems === 0 || reduceSlices(r.capabilities) !== MERGED_SPLITS) return null;
@@ -72,11 +71,10 @@ export function only(kernel: Kernel, holds: (facts: StepFacts) => boolean): Kern
 }
 
 export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
-  const { next, previous } = r.fusions;
   const { norm, glu } = fusionOf(node, bucket, r);
   const handed = {
-    xHanded: hands(previous.get(node), node, bucket, r),
-    outHanded: hands(node, next.get(node), bucket, r),
+    xHanded: handsOn(r.fusions.givers.get(node), bucket, r),
+    outHanded: handsOn(node, bucket, r),
   };
   const appending = appendingWork(node, bucket, r);
   if (appending !== null) return [resolveAppending(node, norm, appending, r)];

@@ -13,7 +13,7 @@ import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend } from './resolve-append.js';
-import { mergeOf, only, resolveLinear } from './resolve-linear.js';
+import { handsOn, mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -25,6 +25,24 @@ import {
   strideOf,
   vector,
 } from './resources.js';
+
+/** What the kernels of a node depend on of a bucket, as text: where it is the same, so are they. */
+export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
+  switch (node.op) {
+    // Norms and glus vanish into linears where those take them.
+    case 'linear':
+    case 'rms-norm':
+    case 'glu':
+      return `${bucket[node.x.rows]}`;
+    // Of one row, what a product leaves may be appended by it.
+    case 'rope-append':
+      return bucket[node.qkv.rows] === 1 ? 'one' : '';
+    case 'attend':
+      return attendFor(node, bucket, r);
+    default:
+      return '';
+  }
+}
 
 export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
   const host = r.fusions.into.get(node);
@@ -148,28 +166,57 @@ export function workgroupsOfTile(nodes: readonly Node[], r: Resources): number {
 }
 
 /**
+ * What becomes of what attention leaves: halves for the product behind it, or partials that this merges itself where
+ * there are few (the launch of the merge stands by), or f32 as any node leaves.
+ */
+function attendFor(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): 'halves' | 'partials' | 'floats' {
+  const product = r.fusions.takers.get(node);
+  if (product === undefined) return 'floats';
+  if (mergeOf(product, bucket, r) !== null) return 'partials';
+  return handsOn(node, bucket, r) ? 'halves' : 'floats';
+}
+
+/**
  * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
  * quantised blocks, for what it turns sums back with lies there.
  */
 function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bound[] {
-  const product = r.fusions.linearOf.get(node);
-  const merged = product !== undefined && mergeOf(product, bucket, r) !== null;
-  const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel =>
-    need(chooseVariant(variants, r.capabilities, shape), 'attend').build(r.capabilities, shape);
+  const left = attendFor(node, bucket, r);
+  const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel => {
+    const variant = need(chooseVariant(variants, r.capabilities, shape), 'attend');
+    return once(r, variant.name, shape, () => variant.build(r.capabilities, shape));
+  };
   const items: Bound[] = [];
   const reduces: Bound[] = [];
   const tiles: Bound[] = [];
-  for (const { shape, keys, values } of attendKinds(node, r)) {
+  for (const { shape: plain, keys, values } of attendKinds(node, r)) {
+    const shape: AttendShape = left === 'halves' ? { ...plain, outHanded: true } : plain;
     const { tables } = cacheOf(r, node.layer, node.shape).pool;
     const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values };
     tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
     if (shape.maxItems === 0) continue;
-    const kernel = pick(attendItemsVariants, shape);
+    const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
     if (shape.rows.only === 'young') continue;
-    const reduce: Kernel = { stages: [reduceStage(shape, reduceSlices(r.capabilities))] };
-    reduces.push(bound(merged ? only(reduce, (facts) => !mergesPartials(facts)) : reduce, r, buffers));
+    const reduce = once(r, 'reduce', shape, () => ({
+      stages: [reduceStage(shape, reduceSlices(r.capabilities))],
+    }));
+    reduces.push(
+      bound(left === 'partials' ? only(reduce, (facts) => !mergesPartials(facts)) : reduce, r, buffers),
+    );
   }
   return [...items, ...reduces, ...tiles];
+}
+
+/** Kernels of attention of a program: layers of one shape, and buckets that differ in nothing else, share their text. */
+const built = new WeakMap<Resources, Map<string, Kernel>>();
+
+function once(r: Resources, name: string, shape: AttendShape, build: () => Kernel): Kernel {
+  const kernels = built.get(r) ?? new Map<string, Kernel>();
+  built.set(r, kernels);
+  const key = `${name} ${JSON.stringify(shape)}`;
+  const kernel = kernels.get(key) ?? build();
+  kernels.set(key, kernel);
+  return kernel;
 }

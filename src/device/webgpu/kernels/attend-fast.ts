@@ -1,7 +1,7 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
 import { type KvFormat, kvFormatName } from '../../kv.js';
-import type { Capabilities, Stage, Variant } from '../kernel.js';
+import type { Capabilities, Kernel, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { bytesStage } from './attend-bytes.js';
@@ -188,20 +188,25 @@ export function tileWorkgroups(capabilities: Capabilities, shape: AttendShape): 
   return config === null ? 0 : shape.kvHeads * planPrefill(shape, config).rowBlocks;
 }
 
+/** Tiles whole and in parts; TurboQuant's values are turned back last. */
+export function prefillKernel(shape: AttendShape, config: PrefillConfig): Kernel {
+  const { rows, rowBlocks } = planPrefill(shape, config);
+  const turned = shape.value.kind === 'turboquant';
+  // What is still to be turned is f32.
+  const own = turned ? { ...shape, outHanded: false } : shape;
+  const stages = [
+    prefillStage(own, config),
+    prefillStage(own, config, true),
+    mergePartsStage(own, rows, rowBlocks),
+  ];
+  if (turned) stages.push(turnStage(shape));
+  return { stages, scratch: partScratch(shape, rows) };
+}
+
 const prefill: Variant<AttendShape> = {
   name: 'matrix-tiles',
   supports: (capabilities, shape) => prefillConfig(capabilities, shape) !== null,
-  build: (capabilities, shape) => {
-    const config = prefillConfig(capabilities, shape)!;
-    const { rows, rowBlocks } = planPrefill(shape, config);
-    const stages = [
-      prefillStage(shape, config),
-      prefillStage(shape, config, true),
-      mergePartsStage(shape, rows, rowBlocks),
-    ];
-    if (shape.value.kind === 'turboquant') stages.push(turnStage(shape));
-    return { stages, scratch: partScratch(shape, rows) };
-  },
+  build: (capabilities, shape) => prefillKernel(shape, prefillConfig(capabilities, shape)!),
 };
 
 export const fastTiles: readonly Variant<AttendShape>[] = [prefill];

@@ -10,6 +10,7 @@
 import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { attendOut, outName } from './attend-out.js';
 import { LOWEST } from './attend-reduce.js';
 import { rowsSkipped } from './kv-rows.js';
 
@@ -43,19 +44,17 @@ export function partText(across: number, keys: number): string {
   let end = min(last, base + units * ${keys}u - 1u);`;
 }
 
-/** Roles: step, scratchPartSums, scratchPartTops, out, and tables where rows are of two kinds. The parts of a tile share its cells between them. */
+/** Roles: step, scratchPartSums, scratchPartTops, out or scratchHanded, and tables where rows are of two kinds. The parts of a tile share its cells between them. */
 export function mergePartsStage(shape: AttendShape, rows: number, rowBlocks: number): Stage {
   const { heads, kvHeads, headDim, maxBlocksPerSlot } = shape;
   const group = heads / kvHeads;
   const vectors = headDim / 4;
   const across = kvHeads * rowBlocks;
-  const bindings: Binding[] = [
-    STEP_BINDING,
-    ...partBindings('read', 'vec4<f32>'),
-    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
-  ];
+  const out = attendOut(shape);
+  const bindings: Binding[] = [STEP_BINDING, ...partBindings('read', 'vec4<f32>'), out.binding];
   if (shape.rows.only !== null) bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
-  const wgsl = `${declareBindings(bindings)}
+  const wgsl = `${out.enable}${declareBindings(bindings)}
+${out.helper}
 ${STEP_WGSL}
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -84,19 +83,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       total = fma(scratchPartSums[at * ${vectors}u + i % ${vectors}u], vec4<f32>(factor), total);
       sum = fma(own.y, factor, sum);
     }
-    out[((tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + i % ${vectors}u] =
-      select(vec4<f32>(), total / sum, sum != 0.0);
+    ${out.store(
+      `((tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + i % ${vectors}u`,
+      'select(vec4<f32>(), total / sum, sum != 0.0)',
+    )}
   }
 }`;
   return {
-    label: `attend merge parts ${heads}/${kvHeads}×${headDim}`,
+    label: `attend merge parts ${heads}/${kvHeads}×${headDim}${outName(shape)}`,
     wgsl,
     bindings,
-    workgroups: (facts, out) => {
+    workgroups: (facts, size) => {
       const y = Math.ceil(facts.tiles / 65535);
-      out[0] = y === 0 || facts.tileParts === 1 ? 0 : Math.ceil(facts.tiles / y);
-      out[1] = y;
-      out[2] = across * facts.tileParts;
+      size[0] = y === 0 || facts.tileParts === 1 ? 0 : Math.ceil(facts.tiles / y);
+      size[1] = y;
+      size[2] = across * facts.tileParts;
     },
   };
 }

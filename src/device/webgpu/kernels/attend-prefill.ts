@@ -21,6 +21,7 @@ import type { Binding, Stage } from '../kernel.js';
 import { declareBindings, f32Literal } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { attendOut, outName } from './attend-out.js';
 import { partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
@@ -30,7 +31,7 @@ import { rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 
 /**
- * Roles: step, q, keys, values, tables, and out; or, where a tile's positions are walked in parts (attend-parts.ts),
+ * Roles: step, q, keys, values, tables, and out or scratchHanded; or, where a tile's positions are walked in parts (attend-parts.ts),
  * scratchPartSums and scratchPartTops.
  */
 export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false): Stage {
@@ -44,15 +45,14 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   const quad = `vec4<${component}>`;
   const sides = { keys: tileSide(shape, c, 'keys'), values: tileSide(shape, c, 'values') };
   const coded = sides.keys.kind === 'pieces';
+  const out = attendOut(shape, 1);
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: coded ? 'array<f32>' : 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: sides.keys.type },
     { name: 'values', access: 'read', type: sides.values.type },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    ...(parts
-      ? partBindings('read_write')
-      : [{ name: 'out', access: 'read_write', type: 'array<f32>' } as const]),
+    ...(parts ? partBindings('read_write') : [out.binding]),
   ];
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -68,7 +68,8 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   const low = (p: string): string => `(max(${p}, ${(window ?? 1) - 1}u) - ${(window ?? 1) - 1}u)`;
 
   emit('enable subgroups;');
-  if (component === 'f16') emit('enable f16;');
+  const handed = shape.outHanded === true && !parts;
+  if (component === 'f16' || handed) emit('enable f16;');
   emit(`enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 ${declareBindings(bindings)}
@@ -85,7 +86,7 @@ var<workgroup> tops: array<f32, ${rows}>;
 var<workgroup> sums: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
 var<workgroup> raised: array<u32, 4>;
-${component === 'f16' ? HALVES_TEXT : ''}
+${component === 'f16' || handed ? HALVES_TEXT : ''}
 ${sides.keys.helper || sides.values.helper}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
@@ -251,8 +252,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       ${
         parts
           ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
-          : `out[((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] =
-        select(0.0, scores[at] / sums[r], sums[r] != 0.0);
+          : `${out.store(
+              `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
+              'select(0.0, scores[at] / sums[r], sums[r] != 0.0)',
+            )}
     }
   }
   workgroupBarrier();`
@@ -268,14 +271,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}`,
+    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}${parts ? '' : outName(shape)}`,
     wgsl: lines.join('\n'),
     bindings,
-    workgroups: (facts, out) => {
+    workgroups: (facts, size) => {
       const y = Math.ceil(facts.tiles / 65535);
-      out[0] = y === 0 || facts.tileParts > 1 !== parts ? 0 : Math.ceil(facts.tiles / y);
-      out[1] = y;
-      out[2] = kvHeads * rowBlocks * facts.tileParts;
+      size[0] = y === 0 || facts.tileParts > 1 !== parts ? 0 : Math.ceil(facts.tiles / y);
+      size[1] = y;
+      size[2] = kvHeads * rowBlocks * facts.tileParts;
     },
   };
 }

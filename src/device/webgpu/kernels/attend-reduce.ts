@@ -3,6 +3,7 @@
 import { type Binding, declareBindings, Params, type Stage, spread } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { attendOut, outName } from './attend-out.js';
 import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
@@ -50,12 +51,13 @@ export function reduceStage(shape: AttendShape, slices = 1): Stage {
   const values = sideOf('values', shape);
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
   const word = (i: string): string => tableWord(values, numbers, i);
+  const out = attendOut(shape);
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
     { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
-    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+    out.binding,
   ];
   const turn =
     turbo === null
@@ -91,7 +93,8 @@ export function reduceStage(shape: AttendShape, slices = 1): Stage {
     'tops[s].x',
     'tops[s].y',
   );
-  const wgsl = `${declareBindings(bindings)}
+  const wgsl = `${out.enable}${declareBindings(bindings)}
+${out.helper}
 ${STEP_WGSL}
 ${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${vectors}>;\n${turn.functions}`}
 ${
@@ -153,25 +156,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }`
   }
   if (lid < ${vectors}u) {
-    out[(row.x * heads + head) * ${vectors}u + lid] = select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
+    ${out.store(`(row.x * heads + head) * ${vectors}u + lid`, 'select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0)')}
   }
 }`;
   return {
-    label: `attend reduce ${heads}/${kvHeads}×${headDim}`,
+    label: `attend reduce ${heads}/${kvHeads}×${headDim}${outName(shape)}`,
     wgsl,
     bindings,
     params: p.words,
-    workgroups: (facts, out) => {
-      out[0] = heads;
-      out[1] = facts.itemRows;
-      out[2] = 1;
+    workgroups: (facts, size) => {
+      size[0] = heads;
+      size[1] = facts.itemRows;
+      size[2] = 1;
     },
   };
 }
 
 /**
- * Turns the rows of tiles back, in place in `out`, after a kernel that leaves them as TurboQuant's values are. One
- * workgroup (tile, token of it, some heads).
+ * Turns the rows of tiles back, in place in `out`, after a kernel that leaves them there as TurboQuant's values are; or from
+ * there into halves. One workgroup (tile, token of it, some heads).
  */
 export function turnStage(shape: AttendShape): Stage {
   const { heads, headDim, rows, value } = shape;
@@ -185,6 +188,7 @@ export function turnStage(shape: AttendShape): Stage {
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
   const word = (i: string): string => tableWord(values, numbers, i);
   const bits = value.kind === 'turboquant' ? value.bits : 8;
+  const out = attendOut(shape);
   const turn = rotateText({
     name: 'sums',
     headDim,
@@ -199,9 +203,11 @@ export function turnStage(shape: AttendShape): Stage {
     STEP_BINDING,
     { name: 'values', access: 'read', type: cacheType(value) },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+    ...(shape.outHanded === true ? [{ name: 'out', access: 'read', type: 'array<vec4<f32>>' } as const] : []),
+    out.binding,
   ];
-  const wgsl = `${declareBindings(bindings)}
+  const wgsl = `${out.enable}${declareBindings(bindings)}
+${out.helper}
 ${STEP_WGSL}
 var<workgroup> turned: array<vec4<f32>, ${cells}>;
 ${turn.functions}
@@ -219,14 +225,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${turn.transform}
   for (var i = lid; i < ${cells}u; i += ${threads}u) {
     let d = i % ${vectors}u;
-    out[first + i] = ${turn.cell('i')} * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`d * 4u + ${e}u`)).join(', ')});
+    ${out.store('first + i', `${turn.cell('i')} * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`d * 4u + ${e}u`)).join(', ')})`)}
   }
 }`;
   return {
-    label: `attend turn ${heads}×${headDim}`,
+    label: `attend turn ${heads}×${headDim}${outName(shape)}`,
     wgsl,
     bindings,
     params: p.words,
-    workgroups: (facts, out) => spread(facts.tiles, out, (ATTENTION_TILE * heads) / together),
+    workgroups: (facts, size) => spread(facts.tiles, size, (ATTENTION_TILE * heads) / together),
   };
 }

@@ -17,6 +17,7 @@ import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { attendOut, outName } from './attend-out.js';
 import { LOWEST, mergeText, reduceStage } from './attend-reduce.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
@@ -34,6 +35,8 @@ export interface AttendShape extends AttentionShape {
   readonly softcap: number | null;
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
+  /** Rows are left as halves for the product behind (attend-out.ts). */
+  readonly outHanded?: boolean;
 }
 
 type Mode = 'items' | 'tiles';
@@ -45,7 +48,7 @@ export function itemScratchBytes(shape: AttentionShape): number {
   return shape.heads * (shape.headDim + 2) * 4;
 }
 
-/** Roles: step, q, keys, values, tables, out, params; scratchSums, scratchTops. */
+/** Roles: step, q, keys, values, tables, out (or scratchHanded), params; scratchSums, scratchTops. */
 export function attendScratch(shape: AttendShape): Readonly<Record<string, number>> {
   if (shape.maxItems === 0) return {};
   return {
@@ -124,7 +127,8 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     { name: 'values', access: 'read', type: cacheType(shape.value) },
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
-  if (mode === 'tiles') bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
+  const out = attendOut(shape);
+  if (mode === 'tiles') bindings.push(out.binding);
   else {
     bindings.push({ name: 'scratchSums', access: 'read_write', type: 'array<vec4<f32>>' });
     bindings.push({ name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' });
@@ -223,14 +227,15 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
         let denominator = total_sum[r];
         ${turn === null ? '' : `total[j] = ${turn.cell('cell')} * vec4<f32>(${[0, 1, 2, 3].map((e) => tableWord(values, valueNumbers, `d * 4u + ${e}u`)).join(', ')});`}
         let value = select(vec4<f32>(0.0), total[j] / denominator, denominator != 0.0);
-        out[((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d] = value;
+        ${out.store(`((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d`, 'value')}
       }`)}`;
   const tileState =
     mode === 'items'
       ? ''
       : `var<workgroup> total_top: array<f32, ${rows}>;
 var<workgroup> total_sum: array<f32, ${rows}>;`;
-  const wgsl = `${declareBindings(bindings)}
+  const wgsl = `${mode === 'items' ? '' : out.enable}${declareBindings(bindings)}
+${mode === 'items' ? '' : out.helper}
 ${STEP_WGSL}
 ${KV_WGSL}
 ${readers.keys.declarations}
@@ -323,16 +328,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'young' ? ' young' : ''}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'young' ? ' young' : ''}${mode === 'items' ? '' : outName(shape)}`,
     wgsl,
     bindings,
     params: p.words,
-    workgroups: (facts, out) => {
+    workgroups: (facts, size) => {
       const count = mode === 'items' ? facts.items : facts.tiles;
       const y = Math.ceil(count / 65535);
-      out[0] = y === 0 ? 0 : Math.ceil(count / y);
-      out[1] = y;
-      out[2] = kvHeads * rowBlocks;
+      size[0] = y === 0 ? 0 : Math.ceil(count / y);
+      size[1] = y;
+      size[2] = kvHeads * rowBlocks;
     },
   };
 }

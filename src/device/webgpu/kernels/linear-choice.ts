@@ -84,24 +84,39 @@ export function gemmSpec(capabilities: Capabilities, shape: LinearShape): Linear
   return shape.outHanded === true ? { ...reading, out: 'f16', outStride: outCols(spec) } : reading;
 }
 
+/** The kernel that takes a product, by the name of its variant. */
+type FamilyOf = (shape: LinearShape) => string | undefined;
+
 /**
- * Whether what a glu leaves can go from its GEMM to the next one as halves, which that would make of it in a launch of its
- * own: where both multiply halves. The bits are the same. `family`: of the kernels that take the two.
+ * Whether a product takes rows of `cols` halves that the kernel before it left, where it would make them in a launch of its
+ * own: where it multiplies halves as they are. The bits are the same.
  */
+export function takesHalves(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  cols: number,
+  family: FamilyOf,
+): boolean {
+  return (
+    matrixOf(capabilities)?.component === 'f16' &&
+    shape.k === cols &&
+    shape.norm === null &&
+    family(shape) === 'matrices'
+  );
+}
+
+/** Whether what a glu leaves can go from its GEMM to the next one as halves. */
 export function handsHalves(
   capabilities: Capabilities,
   shape: LinearShape,
   next: LinearShape,
-  family: (shape: LinearShape) => string | undefined,
+  family: FamilyOf,
 ): boolean {
   return (
-    matrixOf(capabilities)?.component === 'f16' &&
     shape.glu !== null &&
     shape.outOffset === 0 &&
-    shape.n / 2 === next.k &&
-    next.norm === null &&
     family(shape) === 'matrices' &&
-    family(next) === 'matrices'
+    takesHalves(capabilities, next, outCols(specOf(shape)), family)
   );
 }
 
@@ -208,7 +223,7 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
       return {
         stages: [...(xHanded ? [] : [halvesStage(shape, config.subgroupSize)]), ...reading],
         scratch: {
-          ...(xHanded ? {} : { [HALVES]: halvesBytes(shape.rows, shape.k) }),
+          [xHanded ? HANDED : HALVES]: halvesBytes(shape.rows, shape.k),
           ...(outHanded ? { [HANDED]: halvesBytes(shape.rows, outCols(spec)) } : {}),
         },
       };

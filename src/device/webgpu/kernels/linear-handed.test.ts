@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import type { Capabilities, LinearShape } from '../kernel.js';
-import { handsHalves, linearKernel } from './linear-choice.js';
+import { handsHalves, linearKernel, takesHalves } from './linear-choice.js';
 import { fastLinear, ruleForLinear } from './linear-fast.js';
 
 const base = {
@@ -86,5 +86,23 @@ describe('halves that one GEMM hands to the next', () => {
     expect(handsHalves(LARGE, { ...up, glu: null }, down, family)).toBe(false);
     const wide = { ...LARGE, f16: false };
     expect(handsHalves(wide, up, down, familyOn(wide))).toBe(false);
+  });
+
+  it('are taken from attention by the products that would make them of it', () => {
+    const taken = (rows: number, more: Partial<LinearShape>, capabilities: Capabilities = LARGE): boolean =>
+      takesHalves(capabilities, { ...pair(rows)[1], ...more }, 2048, familyOn(capabilities));
+    const output = { k: 2048, xStride: 2048 };
+    expect([1, 4, 8, 16, 32, 512].map((rows) => taken(rows, output))).toEqual([
+      false,
+      false,
+      false,
+      true,
+      true,
+      true,
+    ]);
+    expect(taken(32, {})).toBe(false);
+    expect(taken(32, { ...output, norm: { eps: 1e-6 } })).toBe(false);
+    expect(taken(32, output, { ...LARGE, f16: false })).toBe(false);
+    expect(taken(32, output, { ...LARGE, deterministic: true })).toBe(false);
   });
 });

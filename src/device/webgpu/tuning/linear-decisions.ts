@@ -30,7 +30,7 @@ interface Work {
   tied: boolean;
 }
 
-/** A product of one row that may merge what attention left, and GEMMs that hand each other halves. */
+/** A product of one row that may merge what attention left, and GEMMs that hand on halves or are handed them. */
 function isTied(
   node: NodeOf<'linear'>,
   shape: LinearShape,
@@ -38,8 +38,8 @@ function isTied(
   capabilities: Capabilities,
 ): boolean {
   const family = ruleForLinear(capabilities, shape)?.family;
-  if (family === 'gemv') return shape.rows === 1 && fusions.attendOf.has(node);
-  return family === 'matrices' && (fusions.next.has(node) || fusions.previous.has(node));
+  if (family === 'gemv') return shape.rows === 1 && fusions.givers.get(node)?.op === 'attend';
+  return family === 'matrices' && (fusions.takers.has(node) || fusions.givers.has(node));
 }
 
 /**
