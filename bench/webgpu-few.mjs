@@ -1,10 +1,10 @@
 // Products of 1 to 32 rows, or of more with --rows: every kernel there is for them, checked against float64, then timed side by side.
 //
 //   node bench/webgpu-few.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
-//       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]'] [--bytes '[[8,1,14]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
+//       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
 //
 // `few` takes [features of a workgroup, columns of a step, subgroups, depth, buffers], `held` [words, parts, features,
-// weight rows at once], `bytes` [subgroups, parts, tiles of a workgroup; 0: so that there are 128 workgroups],
+// weight rows at once],
 // `matrix` [rows and features of a tile, columns of a step, subgroups along rows, features and K, buffers, depth]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
 // and checked before any is timed: a GPU that idles slows down.
 
@@ -16,7 +16,6 @@ const load = (name) => import(new URL(`${dist}/device/webgpu/kernels/${name}.js`
 const { fewFits, fewKernel } = await load('linear-few');
 const { heldFits, heldKernel } = await load('linear-held');
 const { chooseFew, chooseGemv, chooseHeld, chooseMatrixGemm } = await load('linear-fast');
-const { linearBytesFits, linearBytesKernel } = await load('linear-bytes');
 const { gemvKernel } = await load('linear-gemv');
 const { matrixGemmFits, matrixGemmKernel } = await load('linear-matrix');
 
@@ -72,7 +71,6 @@ const jobs = [];
 const few = JSON.parse(option('--few', '[]'));
 const held = JSON.parse(option('--held', '[]'));
 const matrices = JSON.parse(option('--matrix', '[]'));
-const bytes = JSON.parse(option('--bytes', '[[8,1,0],[8,2,0],[7,2,0],[4,1,0],[4,2,0],[16,1,0]]'));
 for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
   for (const name of option('--layers', Object.keys(layers).join(',')).split(',')) {
     const [n, k, more] = layers[name];
@@ -112,13 +110,6 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
       const [bn, bk, subgroups, depth, buffers] = c;
       const config = { ...base, matrix: wanted, bn, bk, subgroups, depth, buffers };
       if (fewFits(s, config)) add(`few ${c.join(' ')}`, s, fewKernel(s, config));
-    }
-    for (const [subgroups, parts, given] of bytes) {
-      const matrix = { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' };
-      const tiles = given || Math.max(1, Math.round((n / 16 / 128) * (subgroups / 8)));
-      const config = { ...base, matrix, subgroups, parts, tiles };
-      if (linearBytesFits(s, config))
-        add(`bytes ${subgroups} ${parts} ${tiles}`, s, linearBytesKernel(s, config));
     }
     for (const c of held) {
       const [words, parts, own, together] = c;

@@ -1,6 +1,6 @@
 /**
- * Subgroup matrices of bytes, and subgroups of 32, for devices that have neither: the text of a kernel (attend-bytes.ts,
- * linear-bytes.ts) is rewritten so that a lane keeps its part of a matrix in an array, a row's half, and subgroups
+ * Subgroup matrices of bytes, and subgroups of 32, for devices that have neither: the text of a kernel (attend-bytes.ts)
+ * is rewritten so that a lane keeps its part of a matrix in an array, a row's half, and subgroups
  * exchange through workgroup memory. Slow, and exact: all sums are integers. Maxima and sums of a whole subgroup only
  * where it is the workgroup.
  */

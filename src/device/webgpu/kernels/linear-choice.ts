@@ -5,25 +5,20 @@
 
 import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig } from '../kernel.js';
-import {
-  type LinearBytesConfig,
-  linearBytesFits,
-  linearBytesKernel,
-  linearBytesOrder,
-} from './linear-bytes.js';
+import { type DotsConfig, dotsBytes, dotsFits, dotsKernel, dotsOrder } from './linear-dots.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
-import { type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
+import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
 import type { RopeAppendShape } from './rope-append.js';
 
 export type LinearChoice =
   | { readonly family: 'held'; readonly config: HeldConfig }
   | { readonly family: 'few'; readonly config: FewConfig }
-  | { readonly family: 'bytes'; readonly config: LinearBytesConfig }
+  | { readonly family: 'dots'; readonly config: DotsConfig }
   | { readonly family: 'gemv'; readonly config: GemvConfig }
   | { readonly family: 'matrices'; readonly config: MatrixGemmConfig };
 
@@ -32,7 +27,7 @@ const FAMILIES: Readonly<Record<LinearChoice['family'], true>> = {
   held: true,
   few: true,
   gemv: true,
-  bytes: true,
+  dots: true,
   matrices: true,
 };
 export const LINEAR_FAMILIES = Object.keys(FAMILIES) as readonly LinearChoice['family'][];
@@ -145,8 +140,8 @@ export function linearName({ family, config: c }: LinearChoice): string {
       return `held w${c.words} p${c.parts} f${c.features} r${c.together}`;
     case 'few':
       return `few t${c.bn}x${c.bk} s${c.subgroups} d${c.depth} b${c.buffers} n${c.matrix.n}`;
-    case 'bytes':
-      return `bytes s${c.subgroups} p${c.parts} t${c.tiles}`;
+    case 'dots':
+      return `dots l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
       return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}`;
   }
@@ -169,10 +164,8 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
         config.subgroups * config.subgroupSize <= workgroupThreads &&
         fewFits(gemvSpec(shape), config)
       );
-    case 'bytes':
-      return (
-        config.subgroups * config.subgroupSize <= workgroupThreads && linearBytesFits(gemvSpec(shape), config)
-      );
+    case 'dots':
+      return config.subgroups * config.subgroupSize <= workgroupThreads && dotsFits(gemvSpec(shape), config);
     case 'matrices':
       return (
         shape.rows <= 65535 &&
@@ -195,8 +188,8 @@ export function linearOrder(capabilities: Capabilities, shape: LinearShape, choi
       return `held ${heldOrder(config)}`;
     case 'few':
       return `few ${fewOrder(config)}`;
-    case 'bytes':
-      return `bytes ${linearBytesOrder(config)}`;
+    case 'dots':
+      return `dots ${dotsOrder(config)}`;
     case 'matrices':
       return `matrix ${matrixGemmOrder(gemmSpec(capabilities, shape), config)}`;
   }
@@ -231,15 +224,17 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   }
   const spec = gemvSpec(shape);
   return once(capabilities, { spec, ...choice, of: shape.rowKind }, () => {
-    const made = decodeKernel(spec, choice);
-    return kernelOf(shape, made, 1, 0);
+    if (choice.family !== 'dots') return kernelOf(shape, decodeKernel(spec, choice), 1, 0);
+    const { stage, scratch } = dotsBytes(shape, spec, choice.config, capabilities.workgroupThreads);
+    const product = kernelOf(shape, dotsKernel(spec, choice.config), 1, 0);
+    return { stages: [stage, ...product.stages], scratch };
   });
 }
 
 /** Kernels that compute all rows of a bucket at once. */
 function decodeKernel(
   spec: LinearSpec,
-  { family, config }: Exclude<LinearChoice, { family: 'matrices' }>,
+  { family, config }: Exclude<LinearChoice, { family: 'matrices' | 'dots' }>,
 ): LinearKernel {
   switch (family) {
     case 'gemv':
@@ -248,14 +243,12 @@ function decodeKernel(
       return heldKernel(spec, config);
     case 'few':
       return fewKernel(spec, config);
-    case 'bytes':
-      return linearBytesKernel(spec, config);
   }
 }
 
 function kernelOf(
   shape: LinearShape,
-  made: LinearKernel,
+  made: KernelText,
   featuresPerTile: number,
   rowsPerTile: number,
 ): Kernel {

@@ -22,8 +22,28 @@ const nameFor = (capabilities: Capabilities, shape: LinearShape): string | undef
 
 describe('linear on a large GPU', () => {
   it('has a kernel of its own for one row, a few, some more and many, each with the norm folded in', () => {
-    const names = [1, 2, 4, 5, 8, 17, 512].map((rows) => nameFor(LARGE, shapeOf(rows)));
+    const names = [1, 2, 4, 5, 8, 17, 512].map((rows) => nameFor(LARGE, shapeOf(rows, 4096, 2048)));
     expect(names).toEqual(['gemv', 'held', 'held', 'few', 'few', 'matrices', 'matrices']);
+  });
+
+  it('takes dots of bytes for up to 8 rows where a weight is large', () => {
+    const shapes = [1, 2, 3, 8].map((rows) => shapeOf(rows, 28672, 4096));
+    expect(shapes.map((shape) => nameFor(LARGE, shape))).toEqual(['dots', 'dots', 'dots', 'dots']);
+    expect(nameFor(LARGE, shapeOf(9, 28672, 4096))).toBe('matrices');
+    expect(nameFor(LARGE, shapeOf(1))).toBe('gemv');
+    expect(nameFor(LARGE, shapeOf(2))).toBe('dots');
+    for (const rows of [1, 2, 4, 8]) {
+      const long = { ...shapeOf(rows, 4096, 14336), norm: null, residual: true };
+      const { stages, scratch } = chooseVariant(linearVariants, LARGE, long)!.build(LARGE, long);
+      const [first, second] = stages.map((stage) => stage.bindings.map((b) => `${b.name} ${b.access}`));
+      expect(first).toEqual(['x read', 'scratchBytes read_write', 'scratchTerms read_write']);
+      expect(second).toContain('scratchBytes read');
+      expect(second).not.toContain('x read');
+      // A byte of x is enough for codes of 4 bits, and two cost little where there are few rows.
+      expect(scratch!.scratchBytes).toBe(rows * 14336 * (rows <= 2 ? 2 : 1));
+    }
+    const fine = { ...shapeOf(8, 28672, 4096), weight: { ...shapeOf(8).weight, bits: 8 } as const };
+    expect(nameFor(LARGE, fine)).toBe('few');
   });
 
   it('makes x halves once, before the GEMM that reads them', () => {
@@ -38,7 +58,7 @@ describe('linear on a large GPU', () => {
   });
 
   it('leaves long rows that no registers hold to the streaming GEMV', () => {
-    expect(nameFor(LARGE, { ...shapeOf(4, 4096, 14336), norm: null, residual: true })).toBe('gemv');
+    expect(nameFor(LARGE, { ...shapeOf(4, 1024, 14336), norm: null, residual: true })).toBe('gemv');
   });
 
   it('keeps to portable kernels where results must not depend on the rows, or are a reference', () => {
@@ -51,7 +71,7 @@ describe('linear on a large GPU', () => {
   });
 
   it('does without matrices, and without halves', () => {
-    const shapes = [4, 8].map((rows) => ({ ...shapeOf(rows), norm: null }));
+    const shapes = [4, 8].map((rows) => ({ ...shapeOf(rows, 4096, 2048), norm: null }));
     for (const capabilities of [
       { ...LARGE, matrices: [] },
       { ...LARGE, f16: false },

@@ -16,6 +16,7 @@ import {
   linearKernel,
   matrixOf,
 } from './linear-choice.js';
+import { type DotsConfig, dotsFits } from './linear-dots.js';
 import { type FewConfig, fewFits } from './linear-few.js';
 import { type GemvConfig, gemvFits } from './linear-gemv-plan.js';
 import { type HeldConfig, heldFits } from './linear-held.js';
@@ -118,6 +119,59 @@ export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldCo
   return heldFits(spec, { ...whole, parts: 1 }) ? { ...whole, parts: 1 } : null;
 }
 
+/** Rows up to which x keeps two bytes: there they cost nothing. And where 8 bits of a weight would be spoilt by one. */
+const TWO_PLANES_ROWS = 2;
+
+/** Bytes that x is rounded to where dots multiply it. */
+export function dotsPlanes(weight: LinearSpec['weight'], rows: number): 1 | 2 {
+  return rows > TWO_PLANES_ROWS && weight.kind === 'affine' && weight.bits <= 4 ? 1 : 2;
+}
+
+/** Rows up to which dots are taken, and the weights from which on: x is made bytes in a launch of its own. */
+const DOTS_ROWS = 8;
+const DOTS_WEIGHTS = { 1: 2 ** 25, more: 2 ** 24 } as const;
+
+/**
+ * Sizes of a product of dots, or null where there is none. Measured on an H200: one row has all lanes along K, more rows have
+ * fewer lanes there, for x then comes from memory once for several weight rows. Few features want subgroups that share
+ * them along K.
+ */
+export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
+  const lanes = fixedLanes(capabilities);
+  const { n, k, rows, weight } = spec;
+  const least = rows === 1 ? DOTS_WEIGHTS[1] : DOTS_WEIGHTS.more;
+  if (lanes === 0 || rows > DOTS_ROWS || n * k < least) return null;
+  if (weight.kind !== 'affine' || weight.bits !== 4) return null;
+  const sizes: DotsSize[] = [];
+  const narrow = n <= 8192;
+  if (rows === 1) {
+    if (narrow) sizes.push([32, 1, 2, 14, 7, 1]);
+    sizes.push([32, 1, 2, 8, 1, 1]);
+  } else if (narrow) {
+    if (k >= 8192) sizes.push([4, 2, 2, 14, 7, 4]);
+    sizes.push([2, 2, 2, 8, 8, 1], [4, 2, 2, 8, 8, 0]);
+  } else if (rows <= 4) sizes.push([8, 1, 4, 8, 1, 1]);
+  else sizes.push([4, 2, 2, 8, 8, 0], [8, 1, 4, 8, 1, 4]);
+  sizes.push([8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
+  const { workgroupBytes, workgroupThreads } = capabilities;
+  const planes = dotsPlanes(weight, rows);
+  for (const [across, pieces, each, subgroups, splits, chunks] of sizes) {
+    const shared = { subgroupSize: lanes, planes, workgroupBytes };
+    const config = { across, pieces, each, subgroups, splits, chunks, ...shared };
+    if (subgroups * lanes <= workgroupThreads && dotsFits(spec, config)) return config;
+  }
+  return null;
+}
+
+type DotsSize = readonly [
+  across: number,
+  pieces: 1 | 2,
+  each: number,
+  subgroups: number,
+  splits: number,
+  chunks: number,
+];
+
 /** Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long. */
 const FEW_ROWS: readonly [from: number, to: number, narrow: number] = [5, 8, 16];
 
@@ -213,6 +267,8 @@ export function ruleForLinear(capabilities: Capabilities, shape: LinearShape): L
     const config = chooseAppend(capabilities, spec);
     return config === null ? null : { family: 'gemv', config };
   }
+  const dots = chooseDots(capabilities, spec);
+  if (dots !== null) return { family: 'dots', config: dots };
   const held = chooseHeld(capabilities, spec);
   if (held !== null) return { family: 'held', config: held };
   const few = chooseFew(capabilities, spec);

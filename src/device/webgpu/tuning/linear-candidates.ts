@@ -19,7 +19,7 @@ import {
   linearOrder,
   matrixOf,
 } from '../kernels/linear-choice.js';
-import { fixedLanes, ruleForLinear } from '../kernels/linear-fast.js';
+import { dotsPlanes, fixedLanes, ruleForLinear } from '../kernels/linear-fast.js';
 
 export interface LinearCandidate {
   readonly id: string;
@@ -37,7 +37,7 @@ export function linearCandidates(capabilities: Capabilities, shape: LinearShape)
     ...gemvs(capabilities, shape),
     ...helds(capabilities, shape),
     ...fews(capabilities, shape),
-    ...bytes(capabilities, shape),
+    ...dots(capabilities, shape),
     ...gemms(capabilities, shape),
   ];
   for (const choice of [rule, ...others]) {
@@ -191,34 +191,51 @@ function fews(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   }));
 }
 
-/** Rows up to which matrices of bytes are tried: two columns of a matrix each. */
-const BYTES_ROWS = 8;
-/** Subgroups of a workgroup, and turns along K. */
-const BYTES_SIZES: readonly (readonly [subgroups: number, parts: number])[] = [
-  [4, 1],
-  [4, 2],
-  [7, 1],
-  [7, 2],
-  [8, 1],
-  [8, 2],
-  [16, 1],
+/** Rows up to which dots are tried. */
+const DOTS_ROWS = 16;
+/** Lanes along K, pieces and weight rows of a lane, subgroups, those that share rows, and turns in which x is staged. */
+const DOTS_SIZES: readonly (readonly [
+  across: number,
+  pieces: 1 | 2,
+  each: number,
+  subgroups: number,
+  splits: number,
+  chunks: number,
+])[] = [
+  // A row or two: all lanes along K.
+  [32, 1, 2, 4, 1, 1],
+  [32, 1, 2, 8, 1, 1],
+  [32, 1, 4, 8, 1, 1],
+  [32, 1, 4, 16, 1, 1],
+  [32, 1, 2, 8, 2, 1],
+  [32, 1, 2, 14, 7, 1],
+  [8, 1, 4, 8, 1, 1],
+  [8, 1, 4, 8, 1, 4],
+  [8, 1, 2, 8, 1, 1],
+  [8, 1, 2, 8, 2, 4],
+  [8, 1, 2, 8, 4, 1],
+  [4, 2, 2, 8, 2, 1],
+  [4, 2, 2, 8, 8, 0],
+  [4, 2, 2, 8, 8, 1],
+  [4, 2, 2, 14, 7, 4],
+  [4, 2, 2, 8, 4, 2],
+  [4, 1, 2, 8, 1, 1],
+  [4, 1, 2, 16, 16, 0],
+  [4, 1, 2, 14, 7, 4],
+  [2, 2, 2, 8, 4, 4],
+  [2, 2, 2, 8, 8, 1],
+  [2, 2, 2, 8, 8, 7],
 ];
-/** Workgroups that the tiles of a product make; more share a multiprocessor, fewer make x integers less often. */
-const BYTES_WORKGROUPS = [64, 128, 256, 512];
 
-function bytes(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
-  const matrix = capabilities.matrices.find(
-    (m) => m.m === 16 && m.n === 16 && m.k === 32 && m.component === 'i8' && m.result === 'i32',
-  );
-  if (matrix === undefined || shape.rows > BYTES_ROWS) return [];
+function dots(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
+  if (shape.rows > DOTS_ROWS || shape.weight.kind !== 'affine') return [];
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
-  return BYTES_SIZES.flatMap(([subgroups, parts]) =>
-    BYTES_WORKGROUPS.map((workgroups): LinearChoice => {
-      const tiles = Math.max(1, Math.round(shape.n / 16 / workgroups));
-      return { family: 'bytes', config: { matrix, subgroupSize, subgroups, parts, tiles, workgroupBytes } };
-    }),
-  );
+  const planes = dotsPlanes(shape.weight, shape.rows);
+  return DOTS_SIZES.map(([across, pieces, each, subgroups, splits, chunks]) => ({
+    family: 'dots',
+    config: { subgroupSize, across, pieces, each, subgroups, splits, chunks, planes, workgroupBytes },
+  }));
 }
 
 /** Rows from which on a GEMM on matrices is tried. */

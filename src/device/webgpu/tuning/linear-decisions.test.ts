@@ -63,10 +63,10 @@ describe('products as decisions', () => {
     // One row: the product behind attention merges its splits.
     expect(familiesOf(1)).toEqual({
       '1024x1024': ['gemv'],
-      '6144x1024': ['bytes', 'gemv', 'held'],
-      '1024x3072': ['bytes', 'gemv', 'held'],
+      '6144x1024': ['dots', 'gemv', 'held'],
+      '1024x3072': ['dots', 'gemv', 'held'],
     });
-    expect(familiesOf(4)['1024x1024']).toEqual(['bytes', 'few', 'gemv', 'held']);
+    expect(familiesOf(4)['1024x1024']).toEqual(['dots', 'few', 'gemv', 'held']);
     // Around a glu, GEMMs hand on halves.
     expect(familiesOf(64)).toMatchObject({ '6144x1024': ['matrix'], '1024x3072': ['matrix'] });
     expect(familiesOf(8)['6144x1024']!.length).toBeGreaterThan(1);

@@ -1,0 +1,327 @@
+/**
+ * Products of a few rows on `dot4I8Packed`: four multiply-adds an instruction, on codes that are bytes after one `and`,
+ * and on x made bytes by a stage before (linear-dots-x.ts). On GPUs whose packed halves gain nothing that is twice what
+ * floats can do; and x takes a quarter of the workgroup memory, so that more workgroups wait for loads at a time.
+ *
+ * `across` lanes stand side by side along K, and the others of a subgroup on further weight rows; a lane takes `pieces`
+ * of 32 columns of each of its `each` weight rows at a time, and has the next ones on their way. Subgroups may share the rows
+ * and take turns along K (`splits`). Sums of a piece are exact integers, which start as the bits of 1.5 · 2²³: a
+ * subtraction then makes floats of them, where a conversion takes the time of four. They meet scale and bias of the
+ * weight and the scale of x once a piece.
+ *
+ * What rounds is x alone. With two planes by less than 2⁻¹⁵ of the largest of its piece: closer than as halves. With one by
+ * up to 2⁻⁸ of it, some 0.5 % of a product in the norm, where codes of 4 bits have rounded the weight by ten times that;
+ * the rules (linear-fast.ts) ask for it there alone.
+ */
+
+import type { LinearShape, Stage } from '../kernel.js';
+import { BYTES, type BytesLayout, bytesScratch, bytesStage, TERMS, vectorsOf } from './linear-dots-x.js';
+import {
+  activationText,
+  declareBindings,
+  ERF_TEXT,
+  type KernelText,
+  type LinearSpec,
+  outCols,
+  weightName,
+} from './linear-spec.js';
+
+export interface DotsConfig {
+  /** Lanes of a subgroup: must be the device's one and only size. */
+  readonly subgroupSize: number;
+  /** Lanes side by side along K: a power of two. */
+  readonly across: number;
+  /** Pieces of 32 columns that a lane takes of a weight row at a time; they share a scale of x. */
+  readonly pieces: 1 | 2;
+  /** Weight rows of a lane. */
+  readonly each: number;
+  readonly subgroups: number;
+  /** Subgroups that share the rows along K. Divides `subgroups`. */
+  readonly splits: number;
+  /** Turns in which x is staged in workgroup memory; 0: read where it lies. */
+  readonly chunks: number;
+  /** Bytes that x is rounded to. */
+  readonly planes: 1 | 2;
+  readonly workgroupBytes: number;
+}
+
+interface Plan extends BytesLayout {
+  /** Turns of a subgroup along K, and of a chunk. */
+  readonly turns: number;
+  readonly perChunk: number;
+  /** Weight rows of a subgroup and of a workgroup. */
+  readonly ofSubgroup: number;
+  readonly ofWorkgroup: number;
+  readonly bytes: number;
+}
+
+function planDots(spec: LinearSpec, c: DotsConfig): Plan | null {
+  const { weight, rows, k } = spec;
+  if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8)) return null;
+  const { across, pieces, planes, each, subgroups, splits, chunks, subgroupSize: lanes } = c;
+  const steps = k / (32 * pieces * across);
+  const turns = steps / splits;
+  const perChunk = turns / Math.max(1, chunks);
+  // Two sets of registers take turns, so turns come in pairs, or there is one.
+  if (!Number.isInteger(perChunk) || (perChunk % 2 !== 0 && turns !== 1)) return null;
+  const chunkSteps = steps / Math.max(1, chunks);
+  const ofSubgroup = (lanes / across) * each;
+  const staged = chunks === 0 ? 0 : rows * chunkSteps * across * (vectorsOf(c) * 16 + 8);
+  const sums = splits === 1 ? 0 : subgroups * ofSubgroup * rows * 4;
+  return {
+    rows,
+    k,
+    bits: weight.bits,
+    pieces,
+    planes,
+    across,
+    chunkSteps,
+    turns,
+    perChunk,
+    ofSubgroup,
+    ofWorkgroup: (subgroups / splits) * ofSubgroup,
+    bytes: staged + sums,
+  };
+}
+
+/** Rows for which sums stay in registers. */
+const MOST_ROWS = 16;
+
+/** Whether the kernel exists for this spec. */
+export function dotsFits(spec: LinearSpec, c: DotsConfig): boolean {
+  const { weight, rows, k } = spec;
+  if (weight.kind !== 'affine' || weight.meta === 'f32') return false;
+  if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
+  if (spec.merge !== undefined || spec.append !== undefined) return false;
+  if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || c.each % 2 !== 0)) return false;
+  const powers = [c.across, c.subgroupSize].every((size) => size >= 1 && (size & (size - 1)) === 0);
+  if (!powers || c.across > c.subgroupSize || c.subgroups % c.splits !== 0) return false;
+  if (weight.groupSize % (32 * c.pieces) !== 0 || k % weight.groupSize !== 0 || spec.xStride % 4 !== 0)
+    return false;
+  const plan = planDots(spec, c);
+  return plan !== null && rows >= 1 && rows <= MOST_ROWS && plan.bytes <= c.workgroupBytes;
+}
+
+/** What its sums depend on: which columns a lane has, in which turn, and to what x was rounded. */
+export function dotsOrder({ across, pieces, splits, planes }: DotsConfig): string {
+  return `l${across} p${pieces} k${splits} q${planes}`;
+}
+
+/** The stage that makes bytes of x, and what both need between them. */
+export function dotsBytes(
+  shape: LinearShape,
+  spec: LinearSpec,
+  c: DotsConfig,
+  workgroupThreads: number,
+): { readonly stage: Stage; readonly scratch: Record<string, number> } {
+  const plan = planDots(spec, c);
+  if (plan === null) throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
+  return { stage: bytesStage(shape, plan, c.subgroupSize, workgroupThreads), scratch: bytesScratch(plan) };
+}
+
+const BINDINGS = ['codes', 'metas', 'out', 'bias', 'residual', BYTES, TERMS] as const;
+type DotsBinding = (typeof BINDINGS)[number];
+
+/** The product. The norm of the spec is in the bytes already. */
+export function dotsKernel(spec: LinearSpec, c: DotsConfig): KernelText<DotsBinding> {
+  const plan = planDots(spec, c);
+  if (plan === null || !dotsFits(spec, c) || spec.weight.kind !== 'affine')
+    throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
+  const { weight, rows, n, k } = spec;
+  const { subgroupSize: lanes, across, pieces, each, subgroups, splits, chunks, planes } = c;
+  const { turns, perChunk, chunkSteps, ofSubgroup, ofWorkgroup, bits } = plan;
+  const threads = subgroups * lanes;
+  const vectors = vectorsOf(c);
+  /** Loads of 16 bytes of a lane and weight row. */
+  const loads = (pieces * bits) / 4;
+  const perRow = (k * bits) / 128;
+  const features = outCols(spec);
+  const gated = spec.glu !== null;
+  /** Features of a lane; the rows behind them are the ups. */
+  const own = gated ? each / 2 : each;
+  const ownFeatures = gated ? ofWorkgroup / 2 : ofWorkgroup;
+  const stagedVectors = rows * chunkSteps * vectors * across;
+  const stagedTerms = rows * chunkSteps * across;
+  const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+  const slots = turns === 1 ? [0] : [0, 1];
+  const lines: string[] = [];
+  const emit = (text: string): void => {
+    lines.push(text);
+  };
+  const types = {
+    codes: 'vec4<u32>',
+    metas: 'u32',
+    out: 'f32',
+    bias: 'f32',
+    residual: 'f32',
+    [BYTES]: 'vec4<u32>',
+    [TERMS]: 'vec2<f32>',
+  } as const;
+  const bindings = BINDINGS.filter(
+    (name) => (name !== 'bias' || spec.bias) && (name !== 'residual' || spec.residual !== null),
+  );
+  emit(`enable subgroups;
+${declareBindings(bindings, ['out'], types)}`);
+  if (chunks > 0)
+    emit(`var<workgroup> staged: array<vec4<u32>, ${stagedVectors}>;
+var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
+  if (splits > 1) emit(`var<workgroup> sums: array<f32, ${subgroups * ofSubgroup * rows}>;`);
+  if (spec.glu === 'gelu') emit(ERF_TEXT);
+  emit(`@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let tile = wg.y * groups.x + wg.x;
+  let lane = lid & ${lanes - 1}u;
+  let sub = lid / ${lanes}u;
+  let split = sub % ${splits}u;
+  let along = lane % ${across}u;
+  let down = lane / ${across}u;
+  let first = tile * ${ownFeatures}u + sub / ${splits}u * ${gated ? ofSubgroup / 2 : ofSubgroup}u + down;`);
+  for (const i of count(each)) {
+    const feature = `min(first + ${(i % own) * (lanes / across)}u, ${features - 1}u)`;
+    emit(`  let row${i} = ${feature}${i >= own ? ` + ${features}u` : ''};`);
+    for (const b of count(rows)) emit(`  var v${i}_${b} = 0.0;`);
+    for (const s of slots) {
+      for (const j of count(loads)) emit(`  var w${s}_${i}_${j}: vec4<u32>;`);
+      emit(`  var m${s}_${i}: u32;`);
+    }
+  }
+  const load = (slot: number, turn: string): void => {
+    emit(`    { let piece = ((${turn}) * ${splits * across}u + split * ${across}u + along) * ${pieces}u;`);
+    for (const i of count(each)) {
+      for (const j of count(loads))
+        emit(`      w${slot}_${i}_${j} = codes[row${i} * ${perRow}u + piece * ${loads / pieces}u + ${j}u];`);
+      emit(
+        `      m${slot}_${i} = metas[row${i} * ${k / weight.groupSize}u + piece / ${weight.groupSize / 32}u];`,
+      );
+    }
+    emit('    }');
+  };
+  load(0, '0u');
+  emit(chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {` : '  {\n  const chunk = 0u;');
+  if (chunks > 0) {
+    if (chunks > 1) emit('  if (chunk > 0u) { workgroupBarrier(); }');
+    emit(`  for (var j = lid; j < ${stagedVectors}u; j += ${threads}u) { staged[j] = ${BYTES}[chunk * ${stagedVectors}u + j]; }
+  for (var j = lid; j < ${stagedTerms}u; j += ${threads}u) { terms[j] = ${TERMS}[chunk * ${stagedTerms}u + j]; }
+  workgroupBarrier();`);
+  }
+  if (perChunk <= 2) emit('  {\n  const t = 0u;');
+  else emit(`  for (var t = 0u; t < ${perChunk}u; t += 2u) {`);
+  for (const s of slots) {
+    if (turns > 1) load(1 - s, `min(chunk * ${perChunk}u + t + ${s + 1}u, ${turns - 1}u)`);
+    multiply(s);
+  }
+  emit('  }\n  }');
+  for (let step = 1; step < across; step *= 2)
+    for (const i of count(each))
+      for (const b of count(rows)) emit(`  v${i}_${b} += subgroupShuffleXor(v${i}_${b}, ${step}u);`);
+  if (splits === 1) finishInRegisters();
+  else finishTogether();
+  emit('}');
+
+  function multiply(slot: number): void {
+    const from = chunks > 0 ? 'staged' : BYTES;
+    const scales = chunks > 0 ? 'terms' : TERMS;
+    emit(`    { let step = (t + ${slot}u) * ${splits}u + split;
+      let at = step * ${vectors * across}u + along;
+      let term = step * ${across}u + along;`);
+    for (const i of count(each)) {
+      for (const j of count(loads)) {
+        const w = `w${slot}_${i}_${j}`;
+        if (bits === 8) emit(`      let a${i}_${j} = ${w} ^ vec4<u32>(0x80808080u);`);
+        else
+          emit(`      let a${i}_${2 * j} = ${w} & vec4<u32>(0x0f0f0f0fu);
+      let a${i}_${2 * j + 1} = (${w} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);`);
+      }
+      const m = `m${slot}_${i}`;
+      emit(
+        weight.kind === 'affine' && weight.meta === 'bf16'
+          ? `      var affine${i} = vec2<f32>(bitcast<f32>(${m} << 16u), bitcast<f32>(${m} & 0xffff0000u));`
+          : `      var affine${i} = unpack2x16float(${m});`,
+      );
+      if (bits === 8) emit(`      affine${i}.y = fma(affine${i}.x, 128.0, affine${i}.y);`);
+    }
+    for (const b of count(rows)) {
+      emit('      {');
+      for (const v of count(vectors))
+        emit(`        let x${v} = ${from}[at + ${(b * chunkSteps * vectors + v) * across}u];`);
+      emit(`        let sx = ${scales}[term + ${b * chunkSteps * across}u];`);
+      for (const i of count(each))
+        for (const p of count(planes)) emit(`        var d${i}_${p} = 0x4b400000;`);
+      for (const v of count(2 * pieces))
+        for (const e of 'xyzw')
+          for (const i of count(each))
+            for (const p of count(planes))
+              emit(`        d${i}_${p} += dot4I8Packed(a${i}_${v}.${e}, x${p * 2 * pieces + v}.${e});`);
+      for (const i of count(each)) {
+        const float = (p: number): string => `(bitcast<f32>(d${i}_${p}) - 12582912.0)`;
+        const sum = planes === 1 ? float(0) : `fma(256.0, ${float(0)}, ${float(1)})`;
+        emit(`        v${i}_${b} = fma(affine${i}.x * sx.x, ${sum}, fma(affine${i}.y, sx.y, v${i}_${b}));`);
+      }
+      emit('      }');
+    }
+    emit('    }');
+  }
+
+  /** An output from its sums, `value` and with glu `up`. */
+  function store(feature: string, row: string): string {
+    const text: string[] = [];
+    if (spec.bias) text.push(`value += bias[${feature}];`);
+    if (gated) {
+      if (spec.bias) text.push(`up += bias[${feature} + ${features}u];`);
+      text.push(`value = ${activationText(spec.glu!, 'value')} * up;`);
+    }
+    text.push(`let to = ${row} * ${spec.outStride}u + ${spec.outOffset}u + ${feature};`);
+    if (spec.residual !== null) text.push('value += residual[to];');
+    text.push('out[to] = value;');
+    return text.join(' ');
+  }
+
+  /** The lanes of a weight row have all of its sums: they share out the rows of x. */
+  function finishInRegisters(): void {
+    for (const i of count(own))
+      for (const b of count(rows))
+        emit(`  { let feature = first + ${i * (lanes / across)}u;
+    if (along == ${b % across}u && feature < ${features}u) {
+      var value = v${i}_${b}; ${gated ? `var up = v${i + own}_${b};` : ''}
+      ${store('feature', `${b}u`)} } }`);
+  }
+
+  function finishTogether(): void {
+    const all = (subgroups / splits) * ofSubgroup;
+    for (const i of count(each))
+      for (const b of count(rows))
+        emit(
+          `  if (along == ${b % across}u) { sums[(split * ${all}u + sub / ${splits}u * ${ofSubgroup}u + ${i * (lanes / across)}u + down) * ${rows}u + ${b}u] = v${i}_${b}; }`,
+        );
+    const perSub = gated ? ofSubgroup / 2 : ofSubgroup;
+    const sum = (slot: string): string =>
+      count(splits)
+        .map((s) => `sums[(${slot} + ${s * all}u) * ${rows}u + b]`)
+        .join(' + ');
+    emit(`  workgroupBarrier();
+  for (var e = lid; e < ${ownFeatures * rows}u; e += ${threads}u) {
+    let b = e / ${ownFeatures}u;
+    let f = e % ${ownFeatures}u;
+    let feature = tile * ${ownFeatures}u + f;
+    if (feature < ${features}u) {
+      let slot = f / ${perSub}u * ${ofSubgroup}u + f % ${perSub}u;
+      var value = ${sum('slot')};
+      ${gated ? `var up = ${sum(`slot + ${perSub}u`)};` : ''}
+      ${store('feature', 'b')}
+    }
+  }`);
+  }
+
+  const tiles = Math.ceil(features / ownFeatures);
+  const wide = Math.min(tiles, 32768);
+  return {
+    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}`,
+    wgsl: lines.join('\n'),
+    bindings,
+    writes: ['out'],
+    types,
+    workgroups: [wide, Math.ceil(tiles / wide), 1],
+    threads,
+    workgroupBytes: plan.bytes,
+  };
+}
