@@ -127,9 +127,13 @@ export function dotsPlanes(weight: LinearSpec['weight'], rows: number): 1 | 2 {
   return rows > TWO_PLANES_ROWS && weight.kind === 'affine' && weight.bits <= 4 ? 1 : 2;
 }
 
-/** Rows up to which dots are taken, and the weights from which on: x is made bytes in a launch of its own. */
+/**
+ * Rows up to which dots are taken, and the weights from which on: x is made bytes in a launch of its own. One row wants
+ * many features too: with a long x and few of them the launch takes what it gains.
+ */
 const DOTS_ROWS = 8;
-const DOTS_WEIGHTS = { 1: 2 ** 25, more: 2 ** 24 } as const;
+const DOTS_WEIGHTS = 2 ** 24;
+const DOTS_FEATURES_OF_ONE = 16384;
 
 /**
  * Sizes of a product of dots, or null where there is none. Measured on an H200: one row has all lanes along K, more rows have
@@ -139,20 +143,17 @@ const DOTS_WEIGHTS = { 1: 2 ** 25, more: 2 ** 24 } as const;
 export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, weight } = spec;
-  const least = rows === 1 ? DOTS_WEIGHTS[1] : DOTS_WEIGHTS.more;
-  if (lanes === 0 || rows > DOTS_ROWS || n * k < least) return null;
+  if (lanes === 0 || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
+  if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
   if (weight.kind !== 'affine' || weight.bits !== 4) return null;
   const sizes: DotsSize[] = [];
-  const narrow = n <= 8192;
-  if (rows === 1) {
-    if (narrow) sizes.push([32, 1, 2, 14, 7, 1]);
-    sizes.push([32, 1, 2, 8, 1, 1]);
-  } else if (narrow) {
-    if (k >= 8192) sizes.push([4, 2, 2, 14, 7, 4]);
-    sizes.push([2, 2, 2, 8, 8, 1], [4, 2, 2, 8, 8, 0]);
+  if (rows === 1) sizes.push([32, 1, 2, 8, 1, 1]);
+  else if (n <= 8192) {
+    if (k >= 8192) sizes.push(rows <= 4 ? [4, 2, 2, 14, 7, 2] : [4, 2, 2, 14, 7, 4]);
+    sizes.push([4, 2, 2, 8, 8, 0]);
   } else if (rows <= 4) sizes.push([8, 1, 4, 8, 1, 1]);
   else sizes.push([4, 2, 2, 8, 8, 0], [8, 1, 4, 8, 1, 4]);
-  sizes.push([8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
+  sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);
   for (const [across, pieces, each, subgroups, splits, chunks] of sizes) {
