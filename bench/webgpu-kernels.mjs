@@ -14,7 +14,8 @@ import { checkMatrixOps } from './webgpu-matrix-check.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
-const { gemvFits, gemvKernel } = await load('webgpu/kernels/linear-gemv.js');
+const { gemvKernel } = await load('webgpu/kernels/linear-gemv.js');
+const { gemvFits } = await load('webgpu/kernels/linear-gemv-plan.js');
 const { matrixGemmFits, matrixGemmKernel } = await load('webgpu/kernels/linear-matrix.js');
 const { chooseGemv, chooseMatrixGemm } = await load('webgpu/kernels/linear-fast.js');
 const { attendKernel } = await load('webgpu/kernels/attend.js');

@@ -35,9 +35,10 @@ export async function openAdapter(): Promise<TestGpu> {
   return { gpu, adapter };
 }
 
-/** A device of ours and the GPUDevice below it, for tests that break the latter. */
+/** A device of ours and the GPUDevice below it, for tests that break the latter. `limits`: what the adapter shall say it has. */
 export async function openTestDevice(
   options: WebGpuDeviceOptions = {},
+  limits: Readonly<Partial<Record<keyof GPUSupportedLimits, number>>> = {},
 ): Promise<{ readonly device: WebGpuDevice; readonly raw: GPUDevice }> {
   // Dawn goes when its GPU object is collected, and takes the process along: the device holds it to its end.
   const opened: { test: TestGpu | undefined } = { test: await openAdapter() };
@@ -52,7 +53,12 @@ export async function openTestDevice(
           return raw;
         };
       }
-      return Reflect.get(target, key, target) as unknown;
+      const value = Reflect.get(target, key, target) as unknown;
+      if (key !== 'limits') return value;
+      const all = value as GPUSupportedLimits;
+      return new Proxy(all, {
+        get: (_, name) => limits[name as keyof GPUSupportedLimits] ?? Reflect.get(all, name, all),
+      });
     },
   });
   const device = await Class.create(watched, options, () => {

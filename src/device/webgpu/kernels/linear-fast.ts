@@ -69,7 +69,7 @@ const WHOLE_HEADS_WEIGHTS = 2 ** 24;
 
 /**
  * Sizes of a GEMV that appends what it makes, or null where there is none. Where heads are normed a workgroup owns one; else the sizes
- * of the GEMV without the append, if runs of pairs fit them.
+ * are those of the GEMV without the append, or twice as many subgroups, if runs of pairs fit them.
  */
 export function chooseAppend(capabilities: Capabilities, spec: LinearSpec): GemvConfig | null {
   const { append, ...plain } = spec;
@@ -78,19 +78,22 @@ export function chooseAppend(capabilities: Capabilities, spec: LinearSpec): Gemv
   const { workgroupBytes, workgroupThreads, storageBuffers } = capabilities;
   if (linearBindings(spec).length > storageBuffers) return null;
   const { headDim, normEps } = append;
-  const list: GemvConfig[] = [];
-  const add = (subgroups: number, rowsPerSubgroup: number): void => {
-    if (Number.isInteger(subgroups) && subgroups * lanes <= workgroupThreads)
-      list.push({ subgroupSize: lanes, subgroups, rowsPerSubgroup, splits: 1, workgroupBytes });
-  };
+  const sizes: (readonly [subgroups: number, rowsPerSubgroup: number, splits: number])[] = [];
   if (normEps === null) {
     const usual = chooseGemv(capabilities, plain);
-    if (usual !== null) list.push(usual);
-    add(8, 2);
-    add(4, 2);
+    if (usual !== null) {
+      const { subgroups, rowsPerSubgroup, splits } = usual;
+      sizes.push([subgroups, rowsPerSubgroup, splits], [2 * subgroups, rowsPerSubgroup, splits]);
+    }
+    sizes.push([8, 2, 1], [4, 2, 1]);
   }
-  if (spec.n * spec.k <= WHOLE_HEADS_WEIGHTS) for (const rows of [4, 2, 8, 16, 5]) add(headDim / rows, rows);
-  return list.find((config) => gemvFits(spec, config)) ?? null;
+  if (spec.n * spec.k <= WHOLE_HEADS_WEIGHTS)
+    for (const rows of [4, 2, 8, 16, 5]) if (headDim % rows === 0) sizes.push([headDim / rows, rows, 1]);
+  for (const [subgroups, rowsPerSubgroup, splits] of sizes) {
+    const config = { subgroupSize: lanes, subgroups, rowsPerSubgroup, splits, workgroupBytes };
+    if (subgroups * lanes <= workgroupThreads && gemvFits(spec, config)) return config;
+  }
+  return null;
 }
 
 /** Rows that x may have to stay in registers; and the lanes of a workgroup, which have 64 registers of it each. */

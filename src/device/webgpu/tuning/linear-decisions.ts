@@ -11,7 +11,7 @@ import type { RopeAppendShape } from '../kernels/rope-append.js';
 import type { GpuKvPool } from '../kv-pool.js';
 import { linearWork } from '../linear-work.js';
 import type { Shard } from '../matrix.js';
-import { appendingWork } from '../resolve-append.js';
+import { type AppendingWork, appendingWork } from '../resolve-append.js';
 import type { Bucket } from '../resources.js';
 import { compareResults, factsOf, type TuningBench } from './bench.js';
 import type { Contest, Decision } from './decision.js';
@@ -42,6 +42,14 @@ function isTied(
   return family === 'matrices' && (fusions.takers.has(node) || fusions.givers.has(node));
 }
 
+/** How long contexts may become changes the text of a kernel and not its time: choices are remembered for all. */
+function ofAnyContext({ shape, shard }: AppendingWork): {
+  readonly shape: LinearShape;
+  readonly shard: Shard;
+} {
+  return { shape: { ...shape, append: { ...shape.append, maxBlocksPerSlot: 1 } }, shard };
+}
+
 /**
  * @param buckets rows of steps, as plans are made for
  * @param pool that programs attend over: without it no product is taken for one that appends
@@ -62,7 +70,8 @@ export function linearDecisions(
       if (node.op !== 'linear' || bucket[node.x.rows] === 0) continue;
       const appending = pool === null ? null : appendingWork(node, bucket, { pool, capabilities, fusions });
       // It is another kernel, with a choice of its own: what is best for the product alone says nothing about it.
-      const all = appending === null ? linearWork(node, bucket, { capabilities, fusions }) : [appending];
+      const all =
+        appending === null ? linearWork(node, bucket, { capabilities, fusions }) : [ofAnyContext(appending)];
       for (const { shape, shard } of all) {
         const key = linearKey(shape);
         const work = works.get(key) ?? { shape, shards: [], tied: false };
