@@ -22,6 +22,8 @@ describe('what a case has to do', () => {
     expect(work.operations).toBe(rows * (2 * (8 * LAYER + HEAD) + 8 * 100 * 2 * 2 * 512));
     // The embedding, six in a layer, the head, the draw.
     expect(work.launches).toBe(1 + 8 * 6 + 1 + 1);
+    // Of one row the product of q, k and v appends.
+    expect(countDecode(demo(), f16, 1, 100).launches).toBe(1 + 8 * 5 + 1 + 1);
   });
 
   it('counts prompts, of whose last layer only what the last tokens need', () => {

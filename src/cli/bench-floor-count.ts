@@ -39,7 +39,10 @@ export interface CountedModel {
 /** One token of K and V in a layer, as `EngineInfo.kv.layers` tells it. */
 export type KvLayerBytes = Pick<KvLayerInfo, 'keyBytes' | 'valueBytes'>;
 
-/** What is never joined with its neighbour by any kernel; norms, activations, sums and selections are. */
+/**
+ * What is not joined with its neighbour by any kernel; norms, activations, sums and selections are, and of one row what is done with
+ * q, k and v before they are attended with.
+ */
 const APART: ReadonlySet<string> = new Set(['embed', 'linear', 'rope-append', 'attend', 'sample']);
 
 /**
@@ -97,7 +100,7 @@ export function countDecode(
     // A product with K and one with V.
     operations += rows * seen * 4 * shape.heads * shape.headDim;
   }
-  return { bytes, operations, launches: launches(graph) };
+  return { bytes, operations, launches: launches(graph, rows) };
 }
 
 /** `rows` prompts of `tokens` each, at most `chunk` tokens of them in a step, with the logits of each one's last token. */
@@ -118,7 +121,7 @@ export function countPrefill(
     operations += rows * pairs * 4 * shape.heads * shape.headDim;
   }
   const steps = Math.ceil((rows * tokens) / chunk);
-  return { bytes: steps * productBytes, operations, launches: steps * launches(graph) };
+  return { bytes: steps * productBytes, operations, launches: steps * launches(graph, rows * tokens) };
 }
 
 /** Pairs of a token and one it sees, itself included. */
@@ -127,8 +130,8 @@ function visiblePairs(tokens: number, window: number | null): number {
   return (widening * (widening + 1)) / 2 + (tokens - widening) * widening;
 }
 
-function launches({ nodes }: Graph): number {
-  return nodes.filter(({ op }) => APART.has(op)).length;
+function launches({ nodes }: Graph, rows: number): number {
+  return nodes.filter(({ op }) => APART.has(op) && !(op === 'rope-append' && rows === 1)).length;
 }
 
 function linears({ nodes }: Graph): NodeOf<'linear'>[] {
