@@ -54,6 +54,55 @@ describe('planLifetimes', () => {
     }
   });
 
+  it('lets no node overwrite what is held until it', () => {
+    let shared = 0;
+    for (let seed = 1; seed < 100; seed++) {
+      const graph = randomGraph(seed);
+      const held = new Map(
+        graph.nodes.flatMap((node, at) => {
+          const earlier = graph.nodes.slice(0, at).flatMap((other) => nodeOutput(other) ?? []);
+          return at % 3 === 0 && earlier.length > 0
+            ? [[node, [earlier[(seed * 7 + at) % earlier.length]!]]]
+            : [];
+        }),
+      );
+      const plan = planLifetimes(graph, held);
+      const holds = new Map<number, number>();
+      for (const node of graph.nodes) {
+        const out = nodeOutput(node)!;
+        const storage = plan.storageOf[out.id]!;
+        for (const tensor of held.get(node) ?? []) {
+          expect(holds.get(plan.storageOf[tensor.id]!)).toBe(tensor.id);
+          expect(storage).not.toBe(plan.storageOf[tensor.id]);
+        }
+        if (holds.has(storage)) shared++;
+        holds.set(storage, out.id);
+      }
+    }
+    expect(shared).toBeGreaterThan(1000);
+  });
+
+  it('takes no more for the layers of a decoder than is alive at once', () => {
+    const ops = new Ops();
+    const [hidden, qkv, q, wide] = [48, 64, 32, 256];
+    let x = ops.embed(matrix(10, hidden));
+    const norm = { kind: 'vector', length: hidden } as const;
+    for (let layer = 0; layer < 5; layer++) {
+      const shape = { layer, heads: 2, kvHeads: 1, headDim: 16 };
+      const rotated = ops.ropeAppend(ops.linear(ops.rmsNorm(x, norm, 1e-6), matrix(qkv, hidden)), {
+        ...shape,
+        rope: null,
+      });
+      x = ops.linear(ops.attend(rotated, shape), matrix(hidden, q), x);
+      const both = ops.linear(ops.rmsNorm(x, norm, 1e-6), matrix(2 * wide, hidden));
+      x = ops.linear(ops.glu(both, 'silu'), matrix(hidden, wide), x);
+    }
+    ops.keep(x);
+    // The residual beside gate and up, and what the glu makes of them.
+    const { storages } = planLifetimes(ops.finish());
+    expect(storages.reduce((sum, { cols }) => sum + cols, 0)).toBe(2 * wide + wide + hidden);
+  });
+
   it('reuses memory along a chain', () => {
     const ops = new Ops();
     let x = ops.embed(matrix(10, 8));

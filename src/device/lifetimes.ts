@@ -3,8 +3,8 @@
  *
  * A tensor lives from the node that writes it to the last node that reads it. Two tensors may have one storage if
  * their lives do not touch; a node's output never shares with that node's inputs, for kernels read and write at
- * once. Best fit by size, so that wide activations do not take the room of narrow ones. Rows of `tokens` and of
- * `outputs` scale apart, so they are kept apart.
+ * once. The widest come first, of those the longest lived, and each takes the narrowest storage that has room for it: no
+ * storage grows for a tensor that found only narrow ones free, and short lives fill the gaps of wide storages. Rows of `tokens` and of `outputs` scale apart, so they are kept apart.
  */
 
 import type { Graph, Node, RowKind, Tensor } from './graph.js';
@@ -67,24 +67,32 @@ export function planLifetimes(
   });
   for (const tensor of graph.kept) lastUse[tensor.id] = forever;
 
-  const storages: { id: number; rows: RowKind; cols: number; freeFrom: number }[] = [];
-  const storageOf = new Int32Array(graph.tensors.length).fill(-1);
-  graph.nodes.forEach((node, at) => {
+  const lives: Life[] = graph.nodes.flatMap((node, at) => {
     const out = nodeOutput(node);
-    if (out === null) return;
-    const exclusive = node.op === 'input';
-    const free = exclusive ? [] : storages.filter((s) => s.rows === out.rows && s.freeFrom < at);
-    // The narrowest storage that is wide enough; else the widest, grown; else a new one.
-    const fitting = free.filter((s) => s.cols >= out.cols).sort((a, b) => a.cols - b.cols)[0];
-    const widest = free.sort((a, b) => b.cols - a.cols)[0];
-    let storage = fitting ?? widest;
+    return out === null ? [] : { out, from: node.op === 'input' ? -1 : at, to: lastUse[out.id]! };
+  });
+  const storages: (Storage & { readonly lives: Life[] })[] = [];
+  const storageOf = new Int32Array(graph.tensors.length).fill(-1);
+  const length = ({ from, to }: Life): number => to - from;
+  for (const life of lives.sort(
+    (a, b) => b.out.cols - a.out.cols || length(b) - length(a) || a.from - b.from,
+  )) {
+    const { rows, cols } = life.out;
+    const apart = (other: Life): boolean => other.to < life.from || other.from > life.to;
+    let storage = storages.findLast((s) => s.rows === rows && s.lives.every(apart));
     if (storage === undefined) {
-      storage = { id: storages.length, rows: out.rows, cols: out.cols, freeFrom: 0 };
+      storage = { id: storages.length, rows, cols, lives: [] };
       storages.push(storage);
     }
-    storage.cols = Math.max(storage.cols, out.cols);
-    storage.freeFrom = lastUse[out.id]!;
-    storageOf[out.id] = storage.id;
-  });
+    storage.lives.push(life);
+    storageOf[life.out.id] = storage.id;
+  }
   return { storages: storages.map(({ id, rows, cols }) => ({ id, rows, cols })), storageOf };
+}
+
+/** A tensor, and the first and last node at which its memory is its own. */
+interface Life {
+  readonly out: Tensor;
+  readonly from: number;
+  readonly to: number;
 }
