@@ -40,9 +40,9 @@ const held = [];
 
 /**
  * A `GPU` for `createWebGpuDevice({ gpu })`. `toggles`: more of Dawn's toggles. `onDevice` is shown the device that is
- * made, before anybody has it. `onError` is told what Dawn's validation says; without it the device reports it.
+ * made, before anybody has it, `onText` every kernel as it was written. `onError` is told what Dawn's validation says; without it the device reports it.
  */
-export function createNullGpu({ toggles = [], onDevice = () => {} } = {}) {
+export function createNullGpu({ toggles = [], onDevice = () => {}, onText = () => {} } = {}) {
   const dawn = require('webgpu');
   Object.assign(globalThis, dawn.globals);
   const all = ['allow_unsafe_apis', 'disable_workgroup_init', 'disable_robustness', ...toggles];
@@ -66,7 +66,7 @@ export function createNullGpu({ toggles = [], onDevice = () => {} } = {}) {
         },
         async requestDevice({ requiredFeatures }) {
           const device = await adapter.requestDevice({ requiredFeatures });
-          disguise(device, limits);
+          disguise(device, limits, onText);
           onDevice(device);
           return device;
         },
@@ -81,7 +81,7 @@ function overlay(limits, more) {
   return { ...all, ...more };
 }
 
-function disguise(device, limits) {
+function disguise(device, limits, onText) {
   const cut = new WeakSet();
   const { createBuffer, createShaderModule, createBindGroupLayout, createBindGroup, queue } = device;
   /** Bindings of a layout that are uniform here and storage elsewhere. */
@@ -123,8 +123,10 @@ function disguise(device, limits) {
     });
     return createBindGroup.call(device, { ...descriptor, entries });
   };
-  device.createShaderModule = ({ label, code }) =>
-    createShaderModule.call(device, { label, code: namesBindings(code) });
+  device.createShaderModule = ({ label, code }) => {
+    onText(code);
+    return createShaderModule.call(device, { label, code: namesBindings(code) });
+  };
 }
 
 /** Which of the bindings, by type, are bound as uniform buffers. */

@@ -1,4 +1,7 @@
 // Products of 1 to 32 rows, or of more with --rows: every kernel there is for them, checked against float64, then timed side by side.
+// Those of the rules are marked with a star. The sizes of a prompt's gate and up, old and new, in some ten seconds:
+//
+//   node bench/webgpu-few.mjs --rows 512,2048 --layers "llama gate-up" --matrix '[[128,128,64,2,2,1,1,1],[128,256,32,2,4,1,1,1]]'
 //
 //   node bench/webgpu-few.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
 //       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
@@ -17,7 +20,8 @@ const { fewFits, fewKernel } = await load('linear-few');
 const { heldFits, heldKernel } = await load('linear-held');
 const { chooseFew, chooseGemv, chooseHeld, chooseMatrixGemm } = await load('linear-fast');
 const { gemvKernel } = await load('linear-gemv');
-const { matrixGemmFits, matrixGemmKernel } = await load('linear-matrix');
+const { matrixGemmKernel } = await load('linear-matrix');
+const { matrixGemmFits } = await load('linear-matrix-plan');
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
@@ -90,21 +94,26 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
     s.outStride = outWidth(s);
     const add = (label, spec, kernel) => jobs.push({ name: `${name} ×${rows}`, label, s: spec, kernel });
     // As the product takes them: x of a GEMM is halves already, and normed.
-    const half = { ...s, norm: null, x: 'f16' };
+    // What a glu of so many rows leaves the product behind it takes as halves.
+    const half = { ...s, norm: null, x: 'f16', ...(rows > 16 && s.glu !== null ? { out: 'f16' } : {}) };
     const gemv = rows <= 8 ? chooseGemv(capabilities, s) : null;
     const matrix = rows > 4 && features.f16 ? chooseMatrixGemm(capabilities, half) : null;
     const chosenHeld = chooseHeld(capabilities, s);
     const chosenFew = chooseFew(capabilities, s);
-    if (gemv !== null) add('gemv', s, gemvKernel(s, gemv));
-    if (matrix !== null) add('matrices', half, matrixGemmKernel(half, matrix));
-    if (chosenHeld !== null) add('held', s, heldKernel(s, chosenHeld));
-    if (chosenFew !== null) add('few', s, fewKernel(s, chosenFew));
+    if (gemv !== null) add('gemv *', s, gemvKernel(s, gemv));
+    const matrixName = ({ bm, bn, bk, sm, sn, sk, buffers, depth }) =>
+      `matrices ${[bm, bn, bk, sm, sn, sk, buffers, depth].join(' ')}`;
+    if (matrix !== null) add(`${matrixName(matrix)} *`, half, matrixGemmKernel(half, matrix));
+    if (chosenHeld !== null) add('held *', s, heldKernel(s, chosenHeld));
+    if (chosenFew !== null) add('few *', s, fewKernel(s, chosenFew));
     const wanted = { m: 16, n: rows > 8 ? 16 : 8, k: 16, component: 'f16', result: 'f32' };
     for (const c of rows > 4 && features.f16 ? matrices : []) {
       const [bm, bn, bk, sm, sn, sk, buffers, depth] = c;
       const wanted = { m: 16, n: 16, k: 16, component: 'f16', result: 'f32' };
       const config = { ...base, matrix: wanted, bm, bn, bk, sm, sn, sk, buffers, depth, tile: 'vec4' };
-      if (matrixGemmFits(half, config)) add(`matrices ${c.join(' ')}`, half, matrixGemmKernel(half, config));
+      if (matrix !== null && matrixName(config) === matrixName(matrix)) continue;
+      if (matrixGemmFits(half, config)) add(matrixName(config), half, matrixGemmKernel(half, config));
+      else console.log(`${name} ×${rows} ${matrixName(config)}: does not fit`);
     }
     for (const c of few) {
       const [bn, bk, subgroups, depth, buffers] = c;
@@ -141,10 +150,11 @@ for (const { name, label, s, compiled, error } of jobs) {
   });
   warmMs = 12;
   const rate = ((codeBytes(s) + metaBytes(s)) / us / 1000).toFixed(0);
+  const work = s.rows < 32 ? '' : `${((2 * s.rows * s.n * s.k) / us / 1e6).toFixed(0).padStart(5)} TFLOP/s`;
   const checked =
     error === undefined ? 'unchecked' : error < 2e-3 ? error.toExponential(1) : `WRONG ${error}`;
   console.log(
-    `${name.padEnd(18)} ${label.padEnd(24)} ${checked.padEnd(9)} ${us.toFixed(1).padStart(7)} µs ${rate.padStart(5)} GB/s`,
+    `${name.padEnd(18)} ${label.padEnd(32)} ${checked.padEnd(9)} ${us.toFixed(1).padStart(7)} µs ${rate.padStart(5)} GB/s ${work}`,
   );
 }
 process.exit(0);

@@ -290,7 +290,10 @@ export class Bench {
 
   async readFloats(buffer, count, dtype) {
     if (dtype === 'f32') return new Float32Array(await this.read(buffer, count * 4));
-    return Float32Array.from(new Uint16Array(await this.read(buffer, count * 2)), f16);
+    const bits = new Uint16Array(await this.read(buffer, count * 2));
+    const out = new Float32Array(count);
+    for (let i = 0; i < count; i++) out[i] = f16Table[bits[i]];
+    return out;
   }
 
   /** Microseconds of one pass that holds `launches`, by timestamps if the device has them. */

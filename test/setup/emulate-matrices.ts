@@ -58,9 +58,12 @@ export function emulateMatrices(wgsl: string, size: number): string {
     /subgroupMatrixStore<row_major>\(&(\w+), (.*), ([\w[\]]+), ([^,]+)\);/g,
     (_, name: string, offset: string, m: string, stride: string) => {
       const fn = `store_${name}`;
+      const wide = arrays.get(name) === 'vec4<f32>';
+      const e = `(offset${wide ? ' * 4u' : ''} + i * stride${wide ? ' * 4u' : ''} + j)`;
+      const to = wide ? `${name}[${e} / 4u][${e} % 4u]` : `${name}[${e}]`;
       helpers.set(
         fn,
-        `fn ${fn}(offset: u32, m: Sum, stride: u32) { for (var i = 0u; i < ${size}u; i++) { for (var j = 0u; j < ${size}u; j++) { ${name}[offset + i * stride + j] = m[i * ${size}u + j]; } } }`,
+        `fn ${fn}(offset: u32, m: Sum, stride: u32) { for (var i = 0u; i < ${size}u; i++) { for (var j = 0u; j < ${size}u; j++) { ${to} = m[i * ${size}u + j]; } } }`,
       );
       return `${fn}(${offset}, ${m}, ${stride});`;
     },

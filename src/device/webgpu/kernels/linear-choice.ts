@@ -11,7 +11,8 @@ import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel, matrixGemmOrder } from './linear-matrix.js';
+import { matrixGemmKernel } from './linear-matrix.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder } from './linear-matrix-plan.js';
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
 import type { RopeAppendShape } from './rope-append.js';
 

@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { type Capabilities, chooseVariant, type LinearShape } from '../kernel.js';
+import { gemmSpec } from './linear-choice.js';
+import { chooseMatrixGemm } from './linear-fast.js';
+import { matrixGemmKernel } from './linear-matrix.js';
 import { linearVariants } from './registry.js';
 
 const shapeOf = (rows: number, n = 4096, k = 4096): LinearShape => ({
@@ -78,5 +81,24 @@ describe('linear on a large GPU', () => {
       { ...LARGE, f16: false },
     ])
       expect(shapes.map((shape) => nameFor(capabilities, shape))).toEqual(['held', 'gemv']);
+  });
+
+  it('has one tile of 128 × 128, shared by eight subgroups, for every product of a prompt, with a glu too', () => {
+    for (const [n, k, glu] of [
+      [28672, 4096, 'silu'],
+      [4096, 14336, null],
+      [6144, 4096, null],
+    ] as const)
+      for (const rows of [512, 2048]) {
+        const outStride = glu === null ? n : n / 2;
+        const shape = { ...shapeOf(rows, n, k), glu, outStride, outHanded: glu !== null };
+        const spec = gemmSpec(LARGE, shape);
+        const config = chooseMatrixGemm(LARGE, spec);
+        expect(config).toMatchObject({ bm: 128, bn: 128, bk: 64, sm: 2, sn: 4, sk: 1 });
+        const { workgroupBytes, wgsl } = matrixGemmKernel(spec, config!);
+        // The tiles fill it: what the glu is made of lies where they were.
+        expect(workgroupBytes).toBe(2 * 128 * (64 + 8) * 2);
+        expect(wgsl.match(/var<workgroup>/g)).toHaveLength(glu === null ? 2 : 1);
+      }
   });
 });

@@ -20,7 +20,7 @@ import { type DotsConfig, dotsFits } from './linear-dots.js';
 import { type FewConfig, fewFits } from './linear-few.js';
 import { type GemvConfig, gemvFits } from './linear-gemv-plan.js';
 import { type HeldConfig, heldFits } from './linear-held.js';
-import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix.js';
+import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
 import { type LinearSpec, linearBindings } from './linear-spec.js';
 
 /** Rows up to which the GEMV exists; up to which matrices never beat it; and the weights from which they then do. */

@@ -13,11 +13,11 @@
  * result is stored, and a residual loaded, as matrices; every other epilogue goes through workgroup memory.
  */
 
-import type { MatrixConfig } from '../kernel.js';
 import { rowCount } from '../step-buffer.js';
 import { dequantiseQuads, weightUnit } from './linear-dequantise.js';
+import { endDeclaration, matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linear-matrix-plan.js';
 import {
-  activationText,
   declareBindings,
   ERF_TEXT,
   HALF_TEXT,
@@ -29,95 +29,10 @@ import {
   weightName,
 } from './linear-spec.js';
 
-export interface MatrixGemmConfig {
-  readonly matrix: MatrixConfig;
-  readonly subgroupSize: number;
-  readonly bm: number;
-  readonly bn: number;
-  readonly bk: number;
-  readonly sm: number;
-  readonly sn: number;
-  readonly sk: number;
-  /** Copies of the tiles in workgroup memory: with 2 one barrier a step is enough. */
-  readonly buffers: 1 | 2;
-  /** Steps that are on their way in registers: 1, or even. */
-  readonly depth: number;
-  /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
-  readonly tile: 'vec4' | 'scalar';
-  readonly workgroupBytes: number;
-}
-
-interface Layout {
-  readonly component: 'f16' | 'f32';
-  readonly stride: number;
-  readonly direct: boolean;
-  /** Fragments a subgroup puts through workgroup memory at once, down and across. */
-  readonly ri: number;
-  readonly rj: number;
-  readonly bytes: number;
-}
-
-function layoutOf(spec: LinearSpec, c: MatrixGemmConfig): Layout | null {
-  const { matrix } = c;
-  if (matrix.component !== 'f16' && matrix.component !== 'f32') return null;
-  if (matrix.result !== 'f32') return null;
-  const component = matrix.component;
-  const size = component === 'f16' ? 2 : 4;
-  const stride = c.bk + 16 / size;
-  const tiles = c.buffers * (c.bm + c.bn) * stride * size;
-  const direct =
-    spec.out === 'f32' &&
-    !spec.bias &&
-    spec.glu === null &&
-    spec.residual !== 'f16' &&
-    c.sk === 1 &&
-    spec.rows % matrix.m === 0 &&
-    spec.n % matrix.n === 0 &&
-    spec.outStride % 4 === 0 &&
-    spec.outOffset % 4 === 0;
-  if (direct) return { component, stride, direct, ri: 0, rj: 0, bytes: tiles };
-  const down = c.bm / c.sm / matrix.m;
-  const across = c.bn / c.sn / matrix.n;
-  const rj = spec.glu === null ? 1 : 2;
-  if (across % rj !== 0) return null;
-  for (let ri = down; ri >= 1; ri--) {
-    if (down % ri !== 0) continue;
-    const scratch = c.sm * c.sn * c.sk * ri * matrix.m * rj * matrix.n * 4;
-    if (tiles + scratch <= c.workgroupBytes)
-      return { component, stride, direct, ri, rj, bytes: tiles + scratch };
-  }
-  return null;
-}
-
-/** Whether the kernel exists for this spec. */
-export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
-  const { matrix } = c;
-  const unit = weightUnit(spec.weight);
-  if (spec.norm !== null || spec.k % c.bk !== 0 || c.bk % unit.cols !== 0) return false;
-  if (spec.weight.kind === 'float' && spec.k % 8 !== 0) return false;
-  if (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16') return false;
-  if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0)) return false;
-  if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
-  if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;
-  if (c.depth !== 1 && c.depth % 2 !== 0) return false;
-  const layout = layoutOf(spec, c);
-  return layout !== null && layout.bytes <= c.workgroupBytes;
-}
-
-/**
- * The order of the sums, as text. Without shares along K a sum goes from the first column to the last whatever the tile;
- * a residual is where it starts in results that are stored straight from matrices, else it comes last.
- */
-export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
-  const { m, n, k } = c.matrix;
-  const first = spec.residual !== null && layoutOf(spec, c)?.direct === true ? ' residual first' : '';
-  return `${m}.${n}.${k}${c.sk === 1 ? '' : ` k${c.bk}/${c.sk}`}${first}`;
-}
-
 export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearKernel {
-  const layout = layoutOf(spec, c);
+  const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
-  const { component, stride, direct, ri, rj } = layout;
+  const { component, stride, inTiles } = layout;
   const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
@@ -170,11 +85,15 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   emit(`alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;`);
   emit(`alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;`);
   emit(`alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;`);
-  emit(`var<workgroup> tx: array<${element}, ${(buffers * bm * stride) / wide}>;`);
-  emit(`var<workgroup> tw: array<${element}, ${(buffers * bn * stride) / wide}>;`);
-  const scratchRows = ri * matrix.m;
-  const scratchCols = rj * matrix.n;
-  if (!direct) emit(`var<workgroup> scratch: array<f32, ${sm * sn * sk * scratchRows * scratchCols}>;`);
+  // Side by side in one array where the results are to take the place of both.
+  const [tx, tw] = inTiles ? [TILES, TILES] : ['tx', 'tw'];
+  const wFrom = inTiles ? buffers * bm * stride : 0;
+  if (inTiles) emit(`var<workgroup> ${TILES}: array<${element}, ${(buffers * (bm + bn) * stride) / wide}>;`);
+  else {
+    emit(`var<workgroup> tx: array<${element}, ${(buffers * bm * stride) / wide}>;`);
+    emit(`var<workgroup> tw: array<${element}, ${(buffers * bn * stride) / wide}>;`);
+  }
+  lines.push(...endDeclaration(c, layout));
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
   if (spec.out === 'f16') emit(HALF_TEXT);
@@ -249,7 +168,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
 
   /** Dequantises a slot into a copy of the tiles. */
   const store = (slot: number, buffer: number): void => {
-    const wBase = (buffer * bn * stride) / 4;
+    const wBase = (wFrom + buffer * bn * stride) / 4;
     const xBase = (buffer * bm * stride) / 4;
     for (const i of count(wPer)) {
       const guarded = (i + 1) * threads > wUnits;
@@ -262,7 +181,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
       for (const text of prepare) emit(`    ${text}`);
       quads.forEach((quad, q) => {
-        emit(put('tw', `wt${i} + ${wBase + q}u`, quad));
+        emit(put(tw, `wt${i} + ${wBase + q}u`, quad));
       });
       emit('  }');
     }
@@ -276,7 +195,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
               ? `x${slot}_${i}_${q}`
               : `halves_(x${slot}_${i}_${q})`
             : `${component === 'f32' ? 'vec4<f32>(' : ''}bitcast<vec4<f16>>(x${slot}_${i}_0.${q === 0 ? 'xy' : 'zw'})${component === 'f32' ? ')' : ''}`;
-        emit(put('tx', `xt${i} + ${xBase + q}u`, from));
+        emit(put(tx, `xt${i} + ${xBase + q}u`, from));
       }
       emit('  }');
     }
@@ -288,11 +207,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       emit('  {');
       for (const i of count(down))
         emit(
-          `    let a${i} = subgroupMatrixLoad<Left, row_major>(&tx, ${((buffer * bm + i * matrix.m) * stride) / wide}u + subM * ${((bm / sm) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
+          `    let a${i} = subgroupMatrixLoad<Left, row_major>(&${tx}, ${((buffer * bm + i * matrix.m) * stride) / wide}u + subM * ${((bm / sm) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
         );
       for (const j of count(across)) {
         emit(
-          `    let b${j} = subgroupMatrixLoad<Right, col_major>(&tw, ${((buffer * bn + j * matrix.n) * stride) / wide}u + subN * ${((bn / sn) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
+          `    let b${j} = subgroupMatrixLoad<Right, col_major>(&${tw}, ${(wFrom + (buffer * bn + j * matrix.n) * stride) / wide}u + subN * ${((bn / sn) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
         );
         for (const i of count(down))
           emit(`    c${i}_${j} = subgroupMatrixMultiplyAccumulate(a${i}, b${j}, c${i}_${j});`);
@@ -301,17 +220,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     }
   };
 
-  const fragRow = (i: number): string => `m0 + subM * ${bm / sm}u + ${i * matrix.m}u`;
-  const fragCol = (j: number): string => `n0 + subN * ${bn / sn}u + ${j * matrix.n}u`;
-  for (const i of count(down)) for (const j of count(across)) emit(`  var c${i}_${j} = Sum();`);
-  if (direct && spec.residual !== null) {
-    for (const i of count(down))
-      for (const j of count(across))
-        emit(
-          `  if (${fragRow(i)} < rows && ${fragCol(j)} < ${n}u) { c${i}_${j} = subgroupMatrixLoad<Sum, row_major>(&residual, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, ${spec.outStride}u); }`,
-        );
-  }
-
+  lines.push(...matrixGemmStart(spec, c, layout));
   for (const d of count(depth)) load(d, `${Math.min(d, steps - 1)}u`);
   if (buffers === 1) {
     emit(`  for (var t = 0u; t < ${steps}u; t += ${depth}u) {`);
@@ -344,53 +253,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   }
 
-  if (direct) {
-    for (const i of count(down))
-      for (const j of count(across))
-        emit(
-          `  if (${fragRow(i)} < rows && ${fragCol(j)} < ${n}u) { subgroupMatrixStore<row_major>(&out, (${fragRow(i)}) * ${spec.outStride}u + ${spec.outOffset}u + ${fragCol(j)}, c${i}_${j}, ${spec.outStride}u); }`,
-        );
-  } else {
-    const area = scratchRows * scratchCols;
-    for (let i0 = 0; i0 < down; i0 += ri) {
-      for (let j0 = 0; j0 < across; j0 += rj) {
-        emit('  workgroupBarrier();');
-        for (const i of count(ri))
-          for (const j of count(rj))
-            emit(
-              `  subgroupMatrixStore<row_major>(&scratch, sub * ${area}u + ${i * matrix.m * scratchCols + j * matrix.n}u, c${i0 + i}_${j0 + j}, ${scratchCols}u);`,
-            );
-        emit('  workgroupBarrier();');
-        emit(`  for (var e = lid; e < ${sm * sn * scratchRows * matrix.n}u; e += ${threads}u) {`);
-        emit(`    let col = e % ${matrix.n}u;`);
-        emit(`    let r = e / ${matrix.n}u % ${scratchRows}u;`);
-        emit(`    let part = e / ${matrix.n * scratchRows}u;`);
-        emit(`    let row = m0 + part / ${sn}u * ${bm / sm}u + ${i0 * matrix.m}u + r;`);
-        const column = j0 / rj;
-        emit(
-          `    let feature = n0 + part % ${sn}u * ${featuresPerTile / sn}u + ${column * matrix.n}u + col;`,
-        );
-        emit(`    let at = part * ${sk * area}u + r * ${scratchCols}u + col;`);
-        const sum = (extra: number): string =>
-          count(sk)
-            .map((s) => `scratch[at + ${s * area + extra}u]`)
-            .join(' + ');
-        emit(`    if (row < rows && feature < ${features}u) {`);
-        emit(`      var value = ${sum(0)};`);
-        if (spec.bias) emit('      value += bias[feature];');
-        if (spec.glu !== null) {
-          emit(`      var up = ${sum(matrix.n)};`);
-          if (spec.bias) emit(`      up += bias[feature + ${features}u];`);
-          emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
-        }
-        emit(`      let to = row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
-        if (spec.residual !== null) emit('      value += f32(residual[to]);');
-        emit(`      out[to] = ${spec.out === 'f16' ? 'half_(value)' : 'value'};`);
-        emit('    }');
-        emit('  }');
-      }
-    }
-  }
+  lines.push(...matrixGemmEnd(spec, c, layout));
   emit('}');
 
   return {

@@ -16,7 +16,8 @@ import {
   linearOrder,
 } from '../kernels/linear-choice.js';
 import { ruleForLinear } from '../kernels/linear-fast.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmKernel } from '../kernels/linear-matrix.js';
+import { matrixGemmKernel } from '../kernels/linear-matrix.js';
+import { type MatrixGemmConfig, matrixGemmFits } from '../kernels/linear-matrix-plan.js';
 import type { LinearSpec } from '../kernels/linear-spec.js';
 import { linearVariants } from '../kernels/registry.js';
 import { factsOf } from './bench.js';
@@ -228,30 +229,42 @@ describe('candidates on a device', () => {
       if (name !== 'codes' && name !== 'metas') buffer.destroy();
   });
 
-  it('tiles of a GEMM on matrices, emulated: the bits do not know the tile', async () => {
-    const small = { m: 4, n: 4, k: 4, component: 'f32', result: 'f32' };
-    const config = (sizes: readonly number[], more: Partial<MatrixGemmConfig> = {}): MatrixGemmConfig => {
-      const [bm, bn, bk, sm, sn, sk] = sizes as [number, number, number, number, number, number];
-      const base = { matrix: small, subgroupSize: 1, buffers: 1, depth: 1, tile: 'vec4' } as const;
-      return { ...base, workgroupBytes: 16384, bm, bn, bk, sm, sn, sk, ...more };
-    };
-    const shape = shapeOf(13, 24, 128, { residual: true });
+  const config = (sizes: readonly number[], more: Partial<MatrixGemmConfig> = {}): MatrixGemmConfig => {
+    const [bm, bn, bk, sm, sn, sk] = sizes as [number, number, number, number, number, number];
+    const matrix = { m: 4, n: 4, k: 4, component: 'f32', result: 'f32' };
+    const base = { matrix, subgroupSize: 1, buffers: 1, depth: 1, tile: 'vec4' } as const;
+    return { ...base, workgroupBytes: 16384, bm, bn, bk, sm, sn, sk, ...more };
+  };
+  /** A GEMM on matrices of 4 × 4 that are loops, of a shape without its norm. */
+  async function emulated(
+    shape: LinearShape,
+    c: MatrixGemmConfig,
+    roles: Readonly<Record<string, GPUBuffer>>,
+  ): Promise<{ readonly got: Float32Array; readonly wgsl: string }> {
     const { rowKind: _, norm: __, ...rest } = shape;
-    const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual: 'f32', norm: null };
+    const residual = shape.residual ? 'f32' : null;
+    const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual, norm: null };
+    expect(matrixGemmFits(spec, c)).toBe(true);
+    const { wgsl, bindings, workgroups } = matrixGemmKernel(spec, c);
+    const stage = {
+      label: '',
+      wgsl,
+      bindings: bindings.map((name) => ({ name, access: 'read' as const, type: '' })),
+      workgroups: (_f: unknown, out: number[]) => {
+        [out[0], out[1], out[2]] = workgroups as [number, number, number];
+      },
+    };
+    raw.queue.writeBuffer(roles.out!, 0, new Float32Array(roles.out!.size / 4).fill(Number.NaN));
+    const text = (from: string): string => emulateMatrices(from, 4);
+    return { got: await runKernel(raw, { stages: [stage] }, shape.rows, roles, text), wgsl };
+  }
+
+  it('tiles of a GEMM on matrices, emulated: the bits do not know the tile', async () => {
+    const shape = shapeOf(13, 24, 128, { residual: true });
     const { roles, expected } = await inputsOf(shape, new Random(11));
     const results: Uint32Array[] = [];
     for (const c of [config([8, 8, 32, 2, 2, 1]), config([4, 8, 32, 1, 2, 1]), config([4, 8, 32, 1, 1, 2])]) {
-      expect(matrixGemmFits(spec, c)).toBe(true);
-      const { wgsl, bindings, workgroups } = matrixGemmKernel(spec, c);
-      const stage = {
-        label: '',
-        wgsl,
-        bindings: bindings.map((name) => ({ name, access: 'read' as const, type: '' })),
-        workgroups: (_f: unknown, out: number[]) => {
-          [out[0], out[1], out[2]] = workgroups as [number, number, number];
-        },
-      };
-      const got = await runKernel(raw, { stages: [stage] }, 13, roles, (text) => emulateMatrices(text, 4));
+      const { got } = await emulated(shape, c, roles);
       expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
       results.push(new Uint32Array(got.buffer));
     }
@@ -259,5 +272,25 @@ describe('candidates on a device', () => {
     for (const bits of results) expect(bits).toEqual(results[0]);
     // Shares along K add up in another order, and say so.
     expect(shared).not.toEqual(results[0]);
+  });
+
+  it('a glu of a GEMM on matrices, emulated: its bits do not know where it was made', async () => {
+    const shape = shapeOf(13, 44, 32, { glu: 'silu', weight: { kind: 'float', dtype: 'f32' } });
+    const { roles, expected } = await inputsOf(shape, new Random(12));
+    const beside = await emulated(shape, config([16, 16, 8, 2, 2, 1]), roles);
+    expect(beside.wgsl).toContain('var<workgroup> scratch:');
+    // No room beside the tiles: one copy of them, two, one row of matrices at a time, shares along K.
+    for (const [sizes, buffers, workgroupBytes] of [
+      [[16, 16, 8, 2, 2, 1], 1, 1600],
+      [[16, 16, 8, 2, 2, 1], 2, 3100],
+      [[8, 16, 8, 2, 1, 1], 1, 1200],
+      [[16, 16, 8, 1, 2, 2], 1, 1600],
+    ] as const) {
+      const { got, wgsl } = await emulated(shape, config(sizes, { buffers, workgroupBytes }), roles);
+      expect(wgsl).toContain('var<workgroup> tiles:');
+      expect(wgsl).not.toContain('var<workgroup> scratch:');
+      expect(worstRow(got, expected, 13, 22), `${sizes}`).toBeLessThan(2e-5);
+      if (sizes[5] === 1) expect(new Uint32Array(got.buffer)).toEqual(new Uint32Array(beside.got.buffer));
+    }
   });
 });

@@ -1,0 +1,135 @@
+/**
+ * GEMM on subgroup matrices: where its sums begin and where they go. They are stored straight from matrices where that is
+ * all there is to do; else through workgroup memory, some fragments of each subgroup at a time, and there shares along K
+ * are summed and the rest is done. A result of halves or with a glu needs more of it than is left beside large tiles: then
+ * it lies where these were, for nobody reads them any more.
+ */
+
+import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';
+import { activationText, type LinearSpec, outCols } from './linear-spec.js';
+
+/** The array of what goes through workgroup memory, and that of both tiles where it takes their place. */
+const SCRATCH = 'scratch';
+export const TILES = 'tiles';
+
+const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+
+/** Floats that the subgroups put there at once. */
+function endFloats({ matrix, sm, sn, sk }: MatrixGemmConfig, { ri, endStride }: MatrixGemmLayout): number {
+  return sm * sn * sk * ri * matrix.m * endStride;
+}
+
+/** Declaration of the array, if it is one of its own. */
+export function endDeclaration(c: MatrixGemmConfig, layout: MatrixGemmLayout): string[] {
+  if (layout.direct || layout.inTiles) return [];
+  return [`var<workgroup> ${SCRATCH}: array<f32, ${endFloats(c, layout)}>;`];
+}
+
+/** First row, and first feature of a result that is stored straight, of a subgroup's fragment. */
+function fragment({ matrix, bm, bn, sm, sn }: MatrixGemmConfig, i: number, j: number) {
+  return {
+    row: `m0 + subM * ${bm / sm}u + ${i * matrix.m}u`,
+    col: `n0 + subN * ${bn / sn}u + ${j * matrix.n}u`,
+  };
+}
+
+/** Statement for every fragment that lies within a result that is stored straight. */
+function eachFragment(
+  spec: LinearSpec,
+  c: MatrixGemmConfig,
+  body: (name: string, place: string) => string,
+): string[] {
+  return count(c.bm / c.sm / c.matrix.m).flatMap((i) =>
+    count(c.bn / c.sn / c.matrix.n).map((j) => {
+      const { row, col } = fragment(c, i, j);
+      const place = `(${row}) * ${spec.outStride}u + ${spec.outOffset}u + ${col}`;
+      return `  if (${row} < rows && ${col} < ${spec.n}u) { ${body(`c${i}_${j}`, place)} }`;
+    }),
+  );
+}
+
+/** Declares the sums, `cDOWN_ACROSS`. A residual of results that are stored straight is where they start. */
+export function matrixGemmStart(spec: LinearSpec, c: MatrixGemmConfig, layout: MatrixGemmLayout): string[] {
+  const down = c.bm / c.sm / c.matrix.m;
+  const across = c.bn / c.sn / c.matrix.n;
+  const sums = count(down).flatMap((i) => count(across).map((j) => `  var c${i}_${j} = Sum();`));
+  if (!layout.direct || spec.residual === null) return sums;
+  return [
+    ...sums,
+    ...eachFragment(
+      spec,
+      c,
+      (name, place) =>
+        `${name} = subgroupMatrixLoad<Sum, row_major>(&residual, ${place}, ${spec.outStride}u);`,
+    ),
+  ];
+}
+
+/** From the sums to `out`. */
+export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: MatrixGemmLayout): string[] {
+  if (layout.direct)
+    return eachFragment(
+      spec,
+      c,
+      (name, place) => `subgroupMatrixStore<row_major>(&out, ${place}, ${name}, ${spec.outStride}u);`,
+    );
+  const { matrix, bm, bn, sm, sn, sk } = c;
+  const { ri, rj, endStride, inTiles, component } = layout;
+  const threads = sm * sn * sk * c.subgroupSize;
+  const features = outCols(spec);
+  const featuresPerTile = spec.glu === null ? bn : bn / 2;
+  const rows = ri * matrix.m;
+  const area = rows * endStride;
+  /** Floats in an element of the array, and one of them. */
+  const per = !inTiles ? 1 : component === 'f16' ? 2 : 4;
+  const array = inTiles ? TILES : SCRATCH;
+  const float = (at: string): string => {
+    if (!inTiles) return `${SCRATCH}[${at}]`;
+    const element = `${TILES}[(${at}) / ${per}u]`;
+    return `${component === 'f16' ? `bitcast<vec2<f32>>(${element})` : element}[(${at}) % ${per}u]`;
+  };
+  const lines: string[] = [];
+  const emit = (text: string): void => {
+    lines.push(text);
+  };
+  for (let i0 = 0; i0 < bm / sm / matrix.m; i0 += ri) {
+    for (let j0 = 0; j0 < bn / sn / matrix.n; j0 += rj) {
+      emit('  workgroupBarrier();');
+      for (const i of count(ri))
+        for (const j of count(rj)) {
+          const within = i * matrix.m * endStride + j * matrix.n;
+          emit(
+            `  subgroupMatrixStore<row_major>(&${array}, sub * ${area / per}u + ${within / per}u, c${i0 + i}_${j0 + j}, ${endStride / per}u);`,
+          );
+        }
+      emit('  workgroupBarrier();');
+      emit(`  for (var e = lid; e < ${sm * sn * rows * matrix.n}u; e += ${threads}u) {`);
+      emit(`    let col = e % ${matrix.n}u;`);
+      emit(`    let r = e / ${matrix.n}u % ${rows}u;`);
+      emit(`    let part = e / ${matrix.n * rows}u;`);
+      emit(`    let row = m0 + part / ${sn}u * ${bm / sm}u + ${i0 * matrix.m}u + r;`);
+      emit(
+        `    let feature = n0 + part % ${sn}u * ${featuresPerTile / sn}u + ${(j0 / rj) * matrix.n}u + col;`,
+      );
+      emit(`    let at = part * ${sk * area}u + r * ${endStride}u + col;`);
+      const sum = (extra: number): string =>
+        count(sk)
+          .map((s) => float(`at + ${s * area + extra}u`))
+          .join(' + ');
+      emit(`    if (row < rows && feature < ${features}u) {`);
+      emit(`      var value = ${sum(0)};`);
+      if (spec.bias) emit('      value += bias[feature];');
+      if (spec.glu !== null) {
+        emit(`      var up = ${sum(matrix.n)};`);
+        if (spec.bias) emit(`      up += bias[feature + ${features}u];`);
+        emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
+      }
+      emit(`      let to = row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
+      if (spec.residual !== null) emit('      value += f32(residual[to]);');
+      emit(`      out[to] = ${spec.out === 'f16' ? 'half_(value)' : 'value'};`);
+      emit('    }');
+      emit('  }');
+    }
+  }
+  return lines;
+}

@@ -1,0 +1,112 @@
+/** GEMM on subgroup matrices: what can be chosen of its kernel (linear-matrix.ts), and what follows from that. */
+
+import type { MatrixConfig } from '../kernel.js';
+import { weightUnit } from './linear-dequantise.js';
+import type { LinearSpec } from './linear-spec.js';
+
+export interface MatrixGemmConfig {
+  readonly matrix: MatrixConfig;
+  readonly subgroupSize: number;
+  readonly bm: number;
+  readonly bn: number;
+  readonly bk: number;
+  readonly sm: number;
+  readonly sn: number;
+  readonly sk: number;
+  /** Copies of the tiles in workgroup memory: with 2 one barrier a step is enough. */
+  readonly buffers: 1 | 2;
+  /** Steps that are on their way in registers: 1, or even. */
+  readonly depth: number;
+  /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
+  readonly tile: 'vec4' | 'scalar';
+  readonly workgroupBytes: number;
+}
+
+export interface MatrixGemmLayout {
+  readonly component: 'f16' | 'f32';
+  /** Components from a row of a tile to the next. */
+  readonly stride: number;
+  /** Results are stored from matrices straight to `out`. */
+  readonly direct: boolean;
+  /** Else they go through workgroup memory: where the tiles were, if there is no room beside them. */
+  readonly inTiles: boolean;
+  /** Fragments a subgroup puts there at once, down and across; floats from a row of them to the next. */
+  readonly ri: number;
+  readonly rj: number;
+  readonly endStride: number;
+  readonly bytes: number;
+}
+
+/** Null where the results find no room. */
+export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixGemmLayout | null {
+  const { matrix } = c;
+  if (matrix.component !== 'f16' && matrix.component !== 'f32') return null;
+  if (matrix.result !== 'f32') return null;
+  const component = matrix.component;
+  const size = component === 'f16' ? 2 : 4;
+  const stride = c.bk + 16 / size;
+  const tiles = c.buffers * (c.bm + c.bn) * stride * size;
+  const direct =
+    spec.out === 'f32' &&
+    !spec.bias &&
+    spec.glu === null &&
+    spec.residual !== 'f16' &&
+    c.sk === 1 &&
+    spec.rows % matrix.m === 0 &&
+    spec.n % matrix.n === 0 &&
+    spec.outStride % 4 === 0 &&
+    spec.outOffset % 4 === 0;
+  const layout = {
+    component,
+    stride,
+    direct,
+    inTiles: false,
+    ri: 0,
+    rj: 0,
+    endStride: 0,
+    bytes: tiles,
+  } as const;
+  if (direct) return layout;
+  const down = c.bm / c.sm / matrix.m;
+  const across = c.bn / c.sn / matrix.n;
+  const rj = spec.glu === null ? 1 : 2;
+  if (across % rj !== 0) return null;
+  const subgroups = c.sm * c.sn * c.sk;
+  for (const inTiles of c.tile === 'vec4' ? [false, true] : [false]) {
+    // Padded where there is room: else the rows of a matrix that is stored fall into the same banks.
+    const endStride = rj * matrix.n + (inTiles ? 4 : 0);
+    for (let ri = down; ri >= 1; ri--) {
+      if (down % ri !== 0) continue;
+      const end = subgroups * ri * matrix.m * endStride * 4;
+      const bytes = inTiles ? tiles : tiles + end;
+      if (inTiles ? end <= tiles : bytes <= c.workgroupBytes)
+        return { ...layout, inTiles, ri, rj, endStride, bytes };
+    }
+  }
+  return null;
+}
+
+/** Whether the kernel exists for this spec. */
+export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
+  const { matrix } = c;
+  const unit = weightUnit(spec.weight);
+  if (spec.norm !== null || spec.k % c.bk !== 0 || c.bk % unit.cols !== 0) return false;
+  if (spec.weight.kind === 'float' && spec.k % 8 !== 0) return false;
+  if (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16') return false;
+  if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0)) return false;
+  if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
+  if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;
+  if (c.depth !== 1 && c.depth % 2 !== 0) return false;
+  const layout = matrixGemmLayout(spec, c);
+  return layout !== null && layout.bytes <= c.workgroupBytes;
+}
+
+/**
+ * The order of the sums, as text. Without shares along K a sum goes from the first column to the last whatever the tile;
+ * a residual is where it starts in results that are stored straight from matrices, else it comes last.
+ */
+export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
+  const { m, n, k } = c.matrix;
+  const first = spec.residual !== null && matrixGemmLayout(spec, c)?.direct === true ? ' residual first' : '';
+  return `${m}.${n}.${k}${c.sk === 1 ? '' : ` k${c.bk}/${c.sk}`}${first}`;
+}
