@@ -1,14 +1,15 @@
 // Products of 1 to 32 rows, or of more with --rows: every kernel there is for them, checked against float64, then timed side by side.
 // Those of the rules are marked with a star. The sizes of a prompt's gate and up, old and new, in some ten seconds:
 //
-//   node bench/webgpu-few.mjs --rows 512,2048 --layers "llama gate-up" --matrix '[[128,128,64,2,2,1,1,1],[128,256,32,2,4,1,1,1]]'
+//   node bench/webgpu-few.mjs --rows 512,2048 --layers "llama gate-up" --matrix '[[128,128,64,2,2,1,1,1],[128,128,64,2,4,1,1,1,1],[128,256,32,2,4,1,1,1,1]]'
 //
 //   node bench/webgpu-few.mjs [--rows 1,2,4,8,16,32] [--layers "llama gate-up,llama down"] [--seconds 200]
 //       [--few '[[64,128,4,1,1]]'] [--held '[[2,1,16,8]]'] [--matrix '[[32,32,128,1,1,4,1,2]]']
 //
 // `few` takes [features of a workgroup, columns of a step, subgroups, depth, buffers], `held` [words, parts, features,
 // weight rows at once],
-// `matrix` [rows and features of a tile, columns of a step, subgroups along rows, features and K, buffers, depth]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
+// `matrix` [rows and features of a tile, columns of a step, subgroups along rows, features and K, buffers, depth,
+// 1: neighbouring workgroups have the same features]. Needs a build, and a GPU with subgroup matrices for what runs on them. All kernels are compiled
 // and checked before any is timed: a GPU that idles slows down.
 
 import { Arena, Bench, openDevice } from './webgpu-harness.mjs';
@@ -101,16 +102,30 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
     const chosenHeld = chooseHeld(capabilities, s);
     const chosenFew = chooseFew(capabilities, s);
     if (gemv !== null) add('gemv *', s, gemvKernel(s, gemv));
-    const matrixName = ({ bm, bn, bk, sm, sn, sk, buffers, depth }) =>
-      `matrices ${[bm, bn, bk, sm, sn, sk, buffers, depth].join(' ')}`;
+    const matrixName = ({ bm, bn, bk, sm, sn, sk, buffers, depth, rowsFirst }) =>
+      `matrices ${[bm, bn, bk, sm, sn, sk, buffers, depth].join(' ')}${rowsFirst ? ' rows' : ''}`;
     if (matrix !== null) add(`${matrixName(matrix)} *`, half, matrixGemmKernel(half, matrix));
     if (chosenHeld !== null) add('held *', s, heldKernel(s, chosenHeld));
     if (chosenFew !== null) add('few *', s, fewKernel(s, chosenFew));
     const wanted = { m: 16, n: rows > 8 ? 16 : 8, k: 16, component: 'f16', result: 'f32' };
     for (const c of rows > 4 && features.f16 ? matrices : []) {
-      const [bm, bn, bk, sm, sn, sk, buffers, depth] = c;
+      const [bm, bn, bk, sm, sn, sk, buffers, depth, first = 0] = c;
+      const rowsFirst = first === 1;
       const wanted = { m: 16, n: 16, k: 16, component: 'f16', result: 'f32' };
-      const config = { ...base, matrix: wanted, bm, bn, bk, sm, sn, sk, buffers, depth, tile: 'vec4' };
+      const config = {
+        ...base,
+        matrix: wanted,
+        bm,
+        bn,
+        bk,
+        sm,
+        sn,
+        sk,
+        buffers,
+        depth,
+        rowsFirst,
+        tile: 'vec4',
+      };
       if (matrix !== null && matrixName(config) === matrixName(matrix)) continue;
       if (matrixGemmFits(half, config)) add(matrixName(config), half, matrixGemmKernel(half, config));
       else console.log(`${name} ×${rows} ${matrixName(config)}: does not fit`);

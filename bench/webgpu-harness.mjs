@@ -130,6 +130,12 @@ for (let h = 0; h < 65536; h++) {
 }
 export const f16 = (bits) => f16Table[bits & 0xffff];
 
+function floatsOf(bits) {
+  const out = new Float32Array(bits.length);
+  for (let i = 0; i < bits.length; i++) out[i] = f16Table[bits[i]];
+  return out;
+}
+
 /** f32 → f16 bits, to nearest even. */
 const scratch = new Float32Array(1);
 const scratchBits = new Uint32Array(scratch.buffer);
@@ -193,8 +199,9 @@ export class Bench {
     if (dtype === 'f32') return { buffer: this.upload(values), values };
     let half = halves.get(values);
     if (half === undefined) {
-      const bits = Uint16Array.from(values, toF16);
-      half = { bits, values: Float32Array.from(bits, f16) };
+      const bits = new Uint16Array(values.length);
+      for (let i = 0; i < values.length; i++) bits[i] = toF16(values[i]);
+      half = { bits, values: floatsOf(bits) };
       halves.set(values, half);
     }
     return { buffer: this.upload(half.bits), values: half.values };
@@ -290,10 +297,7 @@ export class Bench {
 
   async readFloats(buffer, count, dtype) {
     if (dtype === 'f32') return new Float32Array(await this.read(buffer, count * 4));
-    const bits = new Uint16Array(await this.read(buffer, count * 2));
-    const out = new Float32Array(count);
-    for (let i = 0; i < count; i++) out[i] = f16Table[bits[i]];
-    return out;
+    return floatsOf(new Uint16Array(await this.read(buffer, count * 2)));
   }
 
   /** Microseconds of one pass that holds `launches`, by timestamps if the device has them. */

@@ -171,7 +171,7 @@ export async function checkLinear(bench, arenas, spec, compiled, most = 128) {
   const width = outWidth(spec);
   const out = await bench.readFloats(inputs.resources.out, spec.rows * width, spec.out);
   destroyInputs(inputs);
-  for (const v of out) if (!Number.isFinite(v)) return Number.NaN;
+  for (let i = 0; i < out.length; i++) if (!Number.isFinite(out[i])) return Number.NaN;
   const features = [];
   const take = Math.min(most, width);
   for (let i = 0; i < take; i++)

@@ -1,4 +1,4 @@
-// What subgroup matrices really do on a device: every way to load one. A kernel that is right in emulation and wrong
+// What subgroup matrices really do on a device: every way to load one, and to store results among halves. A kernel that is right in emulation and wrong
 // on a GPU is wrong in one of these, or reads at an address that is no multiple of 16 bytes.
 
 /** Loads a matrix of distinct numbers in every way and multiplies it by one. Prints and returns the wrong ones. */
@@ -86,6 +86,48 @@ fn main(@builtin(local_invocation_index) lid: u32) {
             );
           }
         }
-  console.log(`matrix loads: ${results.length - bad.length} of ${results.length} right`);
+  if (component === 'f16') {
+    for (const stride of [32, 36]) {
+      const row = { label: `f32 results stored to vec4<f16>, stride ${stride}` };
+      const wgsl = `enable f16; enable subgroups; enable chromium_experimental_subgroup_matrix;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read> given: array<f32>;
+alias Sum = subgroup_matrix_result<f32, ${n}, ${m}>;
+var<workgroup> t: array<vec4<f16>, ${(m * stride) / 2 + 64}>;
+@compute @workgroup_size(${lanes})
+fn main(@builtin(local_invocation_index) lid: u32) {
+  let mine = subgroupMatrixLoad<Sum, row_major>(&given, 0u, ${n}u);
+  subgroupMatrixStore<row_major>(&t, 64u, mine, ${stride / 2}u);
+  workgroupBarrier();
+  for (var e = lid; e < ${m * n}u; e += ${lanes}u) {
+    let at = 128u + e / ${n}u * ${stride}u + e % ${n}u;
+    out[e] = bitcast<vec2<f32>>(t[at / 2u])[at % 2u];
+  }
+}`;
+      try {
+        // Numbers whose halves are any halves: NaN and subnormal ones too.
+        const values = Float32Array.from({ length: m * n }, (_, i) => (i - 100) * 1.2345678 ** (i % 89));
+        const [out, given] = [bench.buffer(m * n * 4), bench.upload(values)];
+        const kernel = {
+          label: row.label,
+          wgsl,
+          bindings: ['out', 'given'],
+          writes: ['out'],
+          workgroups: [1, 1, 1],
+        };
+        bench.run([bench.launch(await bench.compile(kernel), { out, given })]);
+        const got = await bench.readFloats(out, m * n, 'f32');
+        row.wrong = values.filter((v, i) => !Object.is(v, got[i])).length;
+        if (row.wrong > 0) console.log(`matrix store WRONG ${row.label}: ${row.wrong} wrong`);
+      } catch (error) {
+        row.failed = String(error.message).slice(0, 300);
+        console.log(`matrix store WRONG ${row.label}: ${row.failed}`);
+      }
+      results.push(row);
+      if (row.failed || row.wrong > 0) bad.push(row);
+    }
+  }
+  console.log(`matrix loads and stores: ${results.length - bad.length} of ${results.length} right`);
   return results;
 }

@@ -144,7 +144,7 @@ export function linearName({ family, config: c }: LinearChoice): string {
     case 'dots':
       return `dots l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
-      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}`;
+      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}`;
   }
 }
 
@@ -204,7 +204,7 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     const perTile = shape.glu === null ? config.bn : config.bn / 2;
     const { xStride: stride, norm, xHanded = false, outHanded = false } = shape;
     return once(capabilities, { spec, config, stride, norm, xHanded }, () => {
-      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm);
+      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm, config.rowsFirst);
       if (spec.x === 'f32') return gemm;
       const roles: Record<string, string> = {
         x: xHanded ? HANDED : HALVES,
@@ -252,6 +252,7 @@ function kernelOf(
   made: KernelText,
   featuresPerTile: number,
   rowsPerTile: number,
+  rowsFirst = false,
 ): Kernel {
   const tiles = Math.ceil(outCols(specOf(shape)) / featuresPerTile);
   return {
@@ -271,8 +272,9 @@ function kernelOf(
             if (rows === 0) out[0] = 0;
             return;
           }
-          out[0] = tiles;
-          out[1] = Math.ceil(rows / rowsPerTile);
+          const rowTiles = Math.ceil(rows / rowsPerTile);
+          out[0] = rowsFirst ? rowTiles : tiles;
+          out[1] = rowsFirst ? tiles : rowTiles;
           out[2] = 1;
         },
       },

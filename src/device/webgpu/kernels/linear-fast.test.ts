@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { type Capabilities, chooseVariant, type LinearShape } from '../kernel.js';
-import { gemmSpec } from './linear-choice.js';
+import { factsOf } from '../tuning/bench.js';
+import { gemmSpec, linearKernel } from './linear-choice.js';
 import { chooseMatrixGemm } from './linear-fast.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { linearVariants } from './registry.js';
@@ -100,5 +101,18 @@ describe('linear on a large GPU', () => {
         expect(workgroupBytes).toBe(2 * 128 * (64 + 8) * 2);
         expect(wgsl.match(/var<workgroup>/g)).toHaveLength(glu === null ? 2 : 1);
       }
+  });
+
+  it('counts the tiles of the rows there are, first or last', () => {
+    const shape = { ...shapeOf(512, 6144, 1024), outStride: 3072, glu: 'silu' } as const;
+    const config = chooseMatrixGemm(LARGE, gemmSpec(LARGE, shape))!;
+    const size = (rowsFirst: boolean): number[] => {
+      const { stages } = linearKernel(LARGE, shape, { family: 'matrices', config: { ...config, rowsFirst } });
+      const out: [number, number, number] = [0, 0, 0];
+      stages.at(-1)!.workgroups(factsOf(300), out);
+      return out;
+    };
+    expect(size(false)).toEqual([6144 / 128, 3, 1]);
+    expect(size(true)).toEqual([3, 6144 / 128, 1]);
   });
 });

@@ -19,6 +19,8 @@ export interface MatrixGemmConfig {
   readonly depth: number;
   /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
   readonly tile: 'vec4' | 'scalar';
+  /** Neighbouring workgroups share their weights, not their x: for many rows, and weights that no cache holds. */
+  readonly rowsFirst?: boolean;
   readonly workgroupBytes: number;
 }
 

@@ -33,7 +33,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
   const { component, stride, inTiles } = layout;
-  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers } = c;
+  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
   const unit = weightUnit(spec.weight);
@@ -99,8 +99,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   if (spec.out === 'f16') emit(HALF_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
-  let n0 = wid.x * ${featuresPerTile}u;
-  let m0 = wid.y * ${bm}u;
+  let n0 = wid.${rowsFirst ? 'y' : 'x'} * ${featuresPerTile}u;
+  let m0 = wid.${rowsFirst ? 'x' : 'y'} * ${bm}u;
   let rows = ${spec.rowKind === undefined ? `${rows}u` : rowCount(spec.rowKind)};
   let subK = sub % ${sk}u;
   let subN = sub / ${sk}u % ${sn}u;
@@ -256,13 +256,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   lines.push(...matrixGemmEnd(spec, c, layout));
   emit('}');
 
+  const tiles = Math.ceil(features / featuresPerTile);
+  const rowTiles = Math.ceil(rows / bm);
   return {
-    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}`,
+    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],
     types,
-    workgroups: [Math.ceil(features / featuresPerTile), Math.ceil(rows / bm), 1],
+    workgroups: rowsFirst ? [rowTiles, tiles, 1] : [tiles, rowTiles, 1],
     threads,
     workgroupBytes: layout.bytes,
   };

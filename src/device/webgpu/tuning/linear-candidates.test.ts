@@ -263,7 +263,12 @@ describe('candidates on a device', () => {
     const shape = shapeOf(13, 24, 128, { residual: true });
     const { roles, expected } = await inputsOf(shape, new Random(11));
     const results: Uint32Array[] = [];
-    for (const c of [config([8, 8, 32, 2, 2, 1]), config([4, 8, 32, 1, 2, 1]), config([4, 8, 32, 1, 1, 2])]) {
+    for (const c of [
+      config([8, 8, 32, 2, 2, 1]),
+      config([8, 8, 32, 2, 2, 1], { rowsFirst: true }),
+      config([4, 8, 32, 1, 2, 1]),
+      config([4, 8, 32, 1, 1, 2]),
+    ]) {
       const { got } = await emulated(shape, c, roles);
       expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
       results.push(new Uint32Array(got.buffer));

@@ -249,6 +249,7 @@ type GemmSize = readonly [
   sk: number,
   depth: number,
   buffers: 1 | 2,
+  rowsFirst?: true,
 ];
 /** Up to 64 rows, the stream of weights is what matters: small tiles, shares along K, loads on their way. */
 const GEMM_SMALL: readonly GemmSize[] = [
@@ -272,6 +273,7 @@ const GEMM_SMALL: readonly GemmSize[] = [
 ];
 const GEMM_LARGE: readonly GemmSize[] = [
   [128, 128, 64, 2, 4, 1, 1, 1],
+  [128, 128, 64, 2, 4, 1, 1, 1, true],
   [128, 128, 64, 2, 2, 1, 1, 1],
   [128, 128, 32, 2, 4, 1, 1, 1],
   [128, 128, 32, 2, 2, 1, 1, 2],
@@ -304,10 +306,11 @@ function gemms(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
   const sizes = shape.rows <= SMALL_ROWS ? GEMM_SMALL : GEMM_LARGE;
-  return sizes.flatMap(([bm, bn, bk, sm, sn, sk, depth, buffers]): LinearChoice[] => {
+  return sizes.flatMap(([bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst]): LinearChoice[] => {
     // Of a tile with far more rows than there are most is thrown away.
     if (bm > Math.max(16, shape.rows * 2)) return [];
-    const config = { matrix, subgroupSize, workgroupBytes, tile: 'vec4' as const };
+    const order = rowsFirst === undefined ? {} : { rowsFirst };
+    const config = { matrix, subgroupSize, workgroupBytes, tile: 'vec4' as const, ...order };
     return [{ family: 'matrices', config: { ...config, bm, bn, bk, sm, sn, sk, depth, buffers } }];
   });
 }
