@@ -68,15 +68,16 @@ export async function openTestDevice(
   return { device, raw };
 }
 
-/** Runs `body` once for each of `count` invocations and returns what it wrote to `out: array<u32>`. */
+/** Runs `body` once for each of `count` invocations and returns what it wrote to `out: array<u32>`. `extension`: to be enabled. */
 export async function compute(
   raw: GPUDevice,
   declarations: string,
   body: string,
   input: Uint32Array<ArrayBuffer>,
   outWords: number,
+  extension?: string,
 ): Promise<Uint32Array> {
-  const code = `@group(0) @binding(0) var<storage, read> given: array<u32>;
+  const code = `${extension === undefined ? '' : `enable ${extension};\n`}@group(0) @binding(0) var<storage, read> given: array<u32>;
 @group(0) @binding(1) var<storage, read_write> out: array<u32>;
 ${declarations}
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) gid: vec3<u32>) {

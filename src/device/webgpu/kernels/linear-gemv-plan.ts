@@ -99,6 +99,13 @@ export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
   return planGemv(spec, config) !== null;
 }
 
+/** Whether a subgroup sums its rows at once: worth it where a workgroup has many, whole heads. */
+export function sumsTogether(spec: LinearSpec, { subgroups, rowsPerSubgroup, splits }: GemvConfig): boolean {
+  const { append } = spec;
+  if (append === undefined || (subgroups / splits) * rowsPerSubgroup !== append.headDim) return false;
+  return rowsPerSubgroup > 1 && (rowsPerSubgroup & (rowsPerSubgroup - 1)) === 0;
+}
+
 /**
  * The order of the sums, as text: equal for configs that give the same bits. A lane adds piece after piece, whoever owns
  * the row and however x is staged; squares of the norm are shared out over all threads.
@@ -106,7 +113,7 @@ export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
 export function gemvOrder(spec: LinearSpec, config: GemvConfig): string {
   const plan = planGemv(spec, config);
   if (plan === null) return 'none';
-  const order = `c${plan.piece.cols} k${config.splits}`;
+  const order = `c${plan.piece.cols} k${config.splits}${sumsTogether(spec, config) ? ' together' : ''}`;
   if (spec.norm === null) return order;
   const threads = config.subgroups * config.subgroupSize;
   const staged = (plan.chunk * config.subgroupSize * plan.piece.cols) / 4;

@@ -13,7 +13,7 @@
 
 import { mergedText } from './attend-merged.js';
 import { appendText } from './linear-gemv-append.js';
-import { type GemvConfig, gemvBytes, gemvFits, planGemv } from './linear-gemv-plan.js';
+import { type GemvConfig, gemvBytes, gemvFits, planGemv, sumsTogether } from './linear-gemv-plan.js';
 import { quadStride, stageStride, stepText } from './linear-gemv-step.js';
 import {
   activationText,
@@ -26,6 +26,7 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
+import { type SubgroupSums, subgroupSums } from './subgroup-sums.js';
 
 export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   const plan = planGemv(spec, config);
@@ -50,6 +51,12 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   const chunks = Math.ceil(steps / chunk);
   const walk = stepText(spec, config, plan);
   const append = spec.append === undefined ? null : appendText(spec, spec.append, config);
+  const together = sumsTogether(spec, config)
+    ? subgroupSums(
+        rowIndex.map((r) => `acc${r}_0`),
+        lanes,
+      )
+    : null;
   const writes = append === null ? (['out'] as const) : (['out', 'keys', 'values'] as const);
   const types = {
     x: spec.x === 'f16' ? 'vec4<f16>' : 'vec4<f32>',
@@ -115,27 +122,39 @@ ${batchIndex
     workgroupBarrier();
 ${walk.loop}
   }
-${rowIndex
-  .map((r) => batchIndex.map((b) => `  acc${r}_${b} = subgroupAdd(acc${r}_${b});`).join('\n'))
-  .join('\n')}
-${spec.norm === null ? '' : batchIndex.map((b) => `  sq${b} = subgroupAdd(sq${b});`).join('\n')}
+${together === null ? subgroupTotals() : together.text}
+${spec.norm === null ? '' : batchIndex.map((b) => `  sq${b} = subgroupAdd(sq${b});`).join('\n')}${together === null ? '' : `\n${togetherStores(together)}`}
   if (lane == 0u) {
-${rowIndex
-  .map((r) =>
-    batchIndex
-      .map(
-        (b) =>
-          `    sums[(split * ${rowGroups * perSub}u + rowGroup * ${perSub}u + ${r}u) * ${batch}u + ${b}u] = acc${r}_${b};`,
-      )
-      .join('\n'),
-  )
-  .join('\n')}
+${together === null ? totalStores() : ''}
 ${spec.norm === null ? '' : batchIndex.map((b) => `    squares[sub * ${batch}u + ${b}u] = sq${b};`).join('\n')}
   }
   workgroupBarrier();
 ${append === null ? stores() : append.end(valueLines('j', '0u', '    '))}
 }
 `;
+
+  function subgroupTotals(): string {
+    const lines = rowIndex.flatMap((r) =>
+      batchIndex.map((b) => `  acc${r}_${b} = subgroupAdd(acc${r}_${b});`),
+    );
+    return lines.join('\n');
+  }
+
+  function totalStores(): string {
+    const lines = rowIndex.flatMap((r) =>
+      batchIndex.map(
+        (b) =>
+          `    sums[(split * ${rowGroups * perSub}u + rowGroup * ${perSub}u + ${r}u) * ${batch}u + ${b}u] = acc${r}_${b};`,
+      ),
+    );
+    return lines.join('\n');
+  }
+
+  function togetherStores({ totals, every }: SubgroupSums): string {
+    const first = `split * ${rowGroups * perSub}u + rowGroup * ${perSub}u + lane / ${every}u * ${totals.length}u`;
+    const lines = totals.map((total, i) => `    sums[${first} + ${i}u] = ${total};`);
+    return `  if (lane % ${every}u == 0u) {\n${lines.join('\n')}\n  }`;
+  }
 
   /** Statements that put output `slot` of row `b` into \`value\`, before bias. */
   function valueLines(slot: string, b: string, pad: string): string {
