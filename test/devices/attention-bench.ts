@@ -246,7 +246,7 @@ export class AttentionBench {
     const { heads, kvHeads, headDim } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const rows = lengths.reduce((a, b) => a + b, 0);
-    const qkv = data ?? this.#draw(rows);
+    const qkv = data ?? this.draw(rows);
     const positions = slots.map((s) => this.context(s));
     const expected = new Float64Array(rows * heads * headDim);
     // Only where scores are so large that it tells.
@@ -306,7 +306,7 @@ export class AttentionBench {
   }
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
-  #draw(rows: number): Float32Array {
+  draw(rows: number): Float32Array {
     const { heads, kvHeads, headDim, key, value, young } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const qkv = this.#random.normals(rows * width, this.#case.spread ?? 1);

@@ -102,13 +102,13 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))(
       await handing.close();
     });
 
-    it.each(spec.slow ? CASES.slice(0, 1) : [CASES[0]!, CASES[3]!])(
+    it.each([CASES[0]!, CASES[3]!])(
       'of a long prompt too, and a row that went wrong stays so: $value',
       async (c) => {
         const { plain, handing, weights } = await open({ ...c, heads: 4, kvHeads: 2 });
         const width = 8 * c.headDim;
         for (const length of LONG) {
-          const data = new Random(length).normals(length * width);
+          const data = plain.draw(length);
           if (length === LONG.at(-1)) data.fill(Number.NaN, 5 * width, 5 * width + 4 * c.headDim);
           const kept = await plain.step([0], [length], data);
           const { product, expected } = await handing.step([0], [length], data);
