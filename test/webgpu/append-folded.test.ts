@@ -250,7 +250,7 @@ describe.each(here)('q, k and v appended by their product on $name', (spec) => {
     }
   });
 
-  it('agree of weights of other formats, and of a rotation that ends within a run of four', async () => {
+  it('agree of other weights, of long rows, and of a rotation that ends within a run of four', async () => {
     const base = { heads: 4, kvHeads: 2, key: F16, value: F16, norm: true, rope: 'half' } as const;
     for (const weight of [
       { kind: 'affine', bits: 8, groupSize: 32, dtype: 'bf16' },
@@ -259,6 +259,9 @@ describe.each(here)('q, k and v appended by their product on $name', (spec) => {
     ] as const)
       for (const headNorm of [false, true]) await check({ ...base, headDim: 64, headNorm, weight });
     for (const headNorm of [false, true]) await check({ ...base, headDim: 80, dims: 20, headNorm });
+    // A row that is too long to be staged at once.
+    for (const headNorm of [false, true])
+      await check({ ...base, heads: 2, kvHeads: 1, headDim: 64, hidden: 8192, headNorm });
   });
 
   it.each(['half', 'interleaved'] as const)('have the bits of the two launches, pairs %s', async (rope) => {

@@ -28,8 +28,8 @@ export function turnedText(quad: string, pairs: string, angle: (pair: string) =>
 }
 
 /**
- * `angle_of(pair, position)`: cos and sin, see rope.ts for the two tables; `pair_of(i)`; `rotated(i, angle)`: element i of
- * `whole` after rotation.
+ * `angle_parts(pair, position)`: what is read of the two tables, see rope.ts; `angle_from(parts)`: cos and sin; `angle_of(pair,
+ * position)`: both; `pair_of(i)`; `rotated(i, angle)`: element i of `whole` after rotation.
  */
 export function rotationWgsl(style: RopeStyle, pairs: string): string {
   const [pair, parts] =
@@ -42,12 +42,18 @@ export function rotationWgsl(style: RopeStyle, pairs: string): string {
           'i / 2u',
           'let pair = i / 2u; let second = i % 2u == 1u; let a = whole[2u * pair]; let b = whole[2u * pair + 1u];',
         ];
-  return `fn angle_of(pair: u32, position: u32) -> vec2<f32> {
+  return `fn angle_parts(pair: u32, position: u32) -> vec4<f32> {
   let pairs = ${pairs};
   let f = rope[(position % ${ROPE_FINE}u) * pairs + pair];
   let c = rope[(${ROPE_FINE}u + position / ${ROPE_FINE}u) * pairs + pair];
+  return vec4<f32>(f, c);
+}
+fn angle_from(parts: vec4<f32>) -> vec2<f32> {
+  let f = parts.xy;
+  let c = parts.zw;
   return vec2<f32>(c.x * f.x - c.y * f.y, c.y * f.x + c.x * f.y);
 }
+fn angle_of(pair: u32, position: u32) -> vec2<f32> { return angle_from(angle_parts(pair, position)); }
 fn pair_of(i: u32) -> u32 { return ${pair}; }
 fn rotated(i: u32, angle: vec2<f32>) -> f32 {
   ${parts}

@@ -49,7 +49,7 @@ export function appendFits(spec: LinearSpec, append: RopeAppendShape, config: Ge
   if (spec.outOffset !== 0 || spec.out !== 'f32' || spec.n !== (heads + 2 * kvHeads) * headDim) return false;
   const rows = rowsOf(config);
   if (headDim % 4 !== 0 || rows % 4 !== 0 || headDim % rows !== 0) return false;
-  if (rows / 4 > config.subgroups * config.subgroupSize) return false;
+  if (rows / 2 > config.subgroups * config.subgroupSize) return false;
   if (rows === headDim) return true;
   if (normEps !== null) return false;
   return rope === null || rope.style === 'interleaved' || (rope.dims % rows === 0 && rows % 8 === 0);
@@ -65,8 +65,9 @@ export interface AppendText {
   readonly declarations: string;
   /** Statements at the start of a kernel. */
   readonly start: string;
-  /** Statements once the first weights are on their way, before a barrier. */
-  readonly ahead: string;
+  /** Statements that fetch what is needed beside the product, once x is staged, and that keep it for all, when the product is done. */
+  readonly fetch: string;
+  readonly keep: string;
   /** Expression: the weight row of a workgroup's row. */
   row(local: string): string;
   /** Statements after all sums; `value`: those that put the sum of row `j` of the workgroup into a variable of this name. */
@@ -106,29 +107,38 @@ ${normEps === null ? '' : `var<workgroup> gammas_: array<vec4<f32>, ${vectors}>;
 fn element_(part: u32, f: u32) -> u32 {
   ${element}
 }`;
-  const angles =
-    rope === null
-      ? ''
-      : `
-    for (var j = back; j < ${pairs}u; j += ${threads}u) {
-      if (part * ${pairs}u + j < ${rope.dims / 2}u) { turns_[j] = angle_of(part * ${pairs}u + j, token.z); }
-    }`;
-  const gammas =
-    normEps === null
-      ? ''
-      : `
-    for (var j = back; j < ${vectors}u; j += ${threads}u) {
-      gammas_[j] = constants[select(${at('kNorm')}u, ${at('qNorm')}u, head < ${heads}u) + j];
-    }`;
-  // By the last threads: the first ones stage x.
-  const ahead = `
-  {
-    let token = step_token(0u);
-    let back = ${threads - 1}u - lid;
-    if (back == 0u) {
-      place_ = vec2<u32>(tables[token.y * ${append.maxBlocksPerSlot}u + token.z / ${append.blockTokens}u], token.z % ${append.blockTokens}u);
-    }${angles}${gammas}
-  }`;
+  // By the last threads, in registers until the product is done: no thread waits for it before it has staged x.
+  const fetched: {
+    readonly name: string;
+    readonly type: string;
+    readonly when: string;
+    readonly from: string;
+    readonly to: string;
+  }[] = [
+    {
+      name: 'entry_',
+      type: 'u32',
+      when: 'back == 0u',
+      from: `tables[token.y * ${append.maxBlocksPerSlot}u + token.z / ${append.blockTokens}u]`,
+      to: `place_ = vec2<u32>(entry_, token.z % ${append.blockTokens}u);`,
+    },
+  ];
+  if (rope !== null)
+    fetched.push({
+      name: 'parts_',
+      type: 'vec4<f32>',
+      when: `turns && back < ${pairs}u && part * ${pairs}u + back < ${rope.dims / 2}u`,
+      from: `angle_parts(part * ${pairs}u + back, token.z)`,
+      to: 'turns_[back] = angle_from(parts_);',
+    });
+  if (normEps !== null)
+    fetched.push({
+      name: 'gamma_',
+      type: 'vec4<f32>',
+      when: `turns && back < ${vectors}u`,
+      from: `constants[select(${at('kNorm')}u, ${at('qNorm')}u, head < ${heads}u) + back]`,
+      to: 'gammas_[back] = gamma_;',
+    });
   const normed =
     normEps === null
       ? ''
@@ -165,8 +175,13 @@ fn element_(part: u32, f: u32) -> u32 {
     declarations,
     start: `
   let head = tile / ${parts}u;
-  let part = tile % ${parts}u;`,
-    ahead,
+  let part = tile % ${parts}u;
+  let turns = head < ${heads + kvHeads}u;
+  let token = step_token(0u);
+  let back = ${threads - 1}u - lid;
+${fetched.map(({ name, type }) => `  var ${name} = ${type}();`).join('\n')}`,
+    fetch: fetched.map(({ name, when, from }) => `    if (${when}) { ${name} = ${from}; }`).join('\n'),
+    keep: fetched.map(({ when, to }) => `  if (${when}) { ${to} }`).join('\n'),
     row: (local) => `head * ${headDim}u + element_(part, ${local})`,
     end: (sum) => `  for (var j = lid; j < ${rows}u; j += ${threads}u) {
     let i = element_(part, j);
@@ -175,7 +190,6 @@ ${sum}
     whole[i] = value;
   }
   workgroupBarrier();
-  let turns = head < ${heads + kvHeads}u;
   let active_ = lid < ${rows / 4}u;
   let quad = element_(part, select(0u, lid * 4u, active_)) / 4u;
   var v = vec4<f32>(${[0, 1, 2, 3].map((e) => `whole[quad * 4u + ${e}u]`).join(', ')});${normed}${turned}

@@ -98,7 +98,7 @@ ${rowIndex
   .join('\n')}
 ${rowIndex.map((r) => `  ${batchIndex.map((b) => `var acc${r}_${b} = 0.0;`).join(' ')}`).join('\n')}
 ${walk.declarations}
-${walk.first}${append?.ahead ?? ''}
+${walk.first}
 ${spec.norm === null ? '' : batchIndex.map((b) => `  var sq${b} = 0.0;`).join('\n')}
 ${chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {\n  if (chunk > 0u) { workgroupBarrier(); }` : '  const chunk = 0u;\n  {'}
     for (var j = lid; j < ${(chunk * lanes * piece.cols) / 4}u; j += ${threads}u) {
@@ -118,10 +118,10 @@ ${batchIndex
           ? ''
           : `} else {\n${batchIndex.map((b) => `      xs[to + ${b * stageRow}u] = vec4<f32>();`).join('\n')}\n      }`
       }
-    }
+    }${append === null ? '' : `\n${chunks > 1 ? `if (chunk == 0u) {\n${append.fetch}\n    }` : append.fetch}`}
     workgroupBarrier();
 ${walk.loop}
-  }
+  }${append === null ? '' : `\n${append.keep}`}
 ${together === null ? subgroupTotals() : together.text}
 ${spec.norm === null ? '' : batchIndex.map((b) => `  sq${b} = subgroupAdd(sq${b});`).join('\n')}${together === null ? '' : `\n${togetherStores(together)}`}
   if (lane == 0u) {

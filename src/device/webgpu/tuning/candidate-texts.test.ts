@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import type { LinearShape } from '../kernel.js';
+import { allRows } from '../kernels/kv-rows.js';
 import { linearKernel } from '../kernels/linear-choice.js';
 import { linearCandidates } from './linear-candidates.js';
 
@@ -34,7 +35,17 @@ describe('texts of candidates', () => {
       : []),
   ]);
 
-  it.each(shapes)('%j', async (given) => {
+  const f16 = { kind: 'float', dtype: 'f16' } as const;
+  const heads = { heads: 4, kvHeads: 2, headDim: 128, key: f16, value: f16, rows: allRows(8) };
+  const append = { ...heads, blockTokens: 32, maxBlocksPerSlot: 4, normEps: null };
+  const product = { rows: 1, n: 1024, k: 1024, norm: { eps: 1e-6 }, weight: q(4) };
+  const appending: Partial<LinearShape>[] = [
+    { ...product, bias: true, append: { ...append, normEps: 1e-6, rope: { dims: 64, style: 'half' } } },
+    { ...product, append: { ...append, rope: { dims: 128, style: 'interleaved' } } },
+    { ...product, append: { ...append, rope: { dims: 128, style: 'half' } } },
+  ];
+
+  it.each([...shapes, ...appending])('%j', async (given) => {
     const { n, k, rows } = given as LinearShape;
     const base = { rowKind: 'tokens', xStride: k, outOffset: 0, bias: false, residual: false } as const;
     const shape = {
@@ -45,7 +56,7 @@ describe('texts of candidates', () => {
       outStride: given.glu ? n / 2 : n,
     } as LinearShape;
     const candidates = linearCandidates(LARGE, shape);
-    expect(candidates.length).toBeGreaterThan(rows === 64 ? 5 : 10);
+    expect(candidates.length).toBeGreaterThan(rows === 64 || given.append !== undefined ? 5 : 10);
     const device = held.device!;
     const texts = new Map<string, string>();
     for (const { id, choice } of candidates)
