@@ -4,7 +4,7 @@
  */
 
 import { kvFormatName } from '../../kv.js';
-import type { Capabilities, Kernel, LinearShape, MatrixConfig } from '../kernel.js';
+import type { Capabilities, Kernel, LinearShape, MatrixConfig, Stage } from '../kernel.js';
 import { type DotsConfig, dotsBytes, dotsFits, dotsKernel, dotsOrder } from './linear-dots.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { gemvKernel } from './linear-gemv.js';
@@ -12,7 +12,8 @@ import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
 import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { matrixGemmKernel } from './linear-matrix.js';
-import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder } from './linear-matrix-plan.js';
+import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
+import { SLICES, slicesBytes, slicesFit, slicesStage } from './linear-slices.js';
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
 import type { RopeAppendShape } from './rope-append.js';
 
@@ -144,7 +145,7 @@ export function linearName({ family, config: c }: LinearChoice): string {
     case 'dots':
       return `dots l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
-      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}`;
+      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.slices === undefined ? '' : ` z${c.slices}`}`;
   }
 }
 
@@ -170,6 +171,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
     case 'matrices':
       return (
         shape.rows <= 65535 &&
+        ((config.slices ?? 1) === 1 || slicesFit(shape)) &&
         config.sm * config.sn * config.sk * config.subgroupSize <= workgroupThreads &&
         matrixGemmFits(gemmSpec(capabilities, shape), config)
       );
@@ -201,22 +203,16 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const perTile = shape.glu === null ? config.bn : config.bn / 2;
     const { xStride: stride, norm, xHanded = false, outHanded = false } = shape;
     return once(capabilities, { spec, config, stride, norm, xHanded }, () => {
-      const gemm = kernelOf(shape, matrixGemmKernel(spec, config), perTile, config.bm, config.rowsFirst);
+      const gemm = gemmOf(shape, spec, config);
       if (spec.x === 'f32') return gemm;
-      const roles: Record<string, string> = {
-        x: xHanded ? HANDED : HALVES,
-        out: outHanded ? HANDED : 'out',
-      };
-      const reading = gemm.stages.map((stage) => ({
-        ...stage,
-        bindings: stage.bindings.map((b) => ({ ...b, name: roles[b.name] ?? b.name })),
-      }));
+      const roles = { x: xHanded ? HANDED : HALVES, ...(outHanded ? { out: HANDED } : {}) };
+      const reading = gemm.stages.map(renamed(roles));
       return {
         stages: [...(xHanded ? [] : [halvesStage(shape, config.subgroupSize)]), ...reading],
         scratch: {
+          ...gemm.scratch,
           [xHanded ? HANDED : HALVES]: halvesBytes(shape.rows, shape.k),
           ...(outHanded ? { [HANDED]: halvesBytes(shape.rows, outCols(spec)) } : {}),
         },
@@ -230,6 +226,18 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     const product = kernelOf(shape, dotsKernel(spec, choice.config), 1, 0);
     return { stages: [stage, ...product.stages], scratch };
   });
+}
+
+/** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together. */
+export function gemmOf(shape: LinearShape, spec: LinearSpec, config: MatrixGemmConfig): Kernel {
+  const { slices = 1, bm, bn } = config;
+  const made = matrixGemmKernel(slices === 1 ? spec : sliceSpec(spec), config);
+  const gemm = kernelOf(shape, made, shape.glu === null ? bn : bn / 2, bm, config);
+  if (slices === 1) return gemm;
+  return {
+    stages: [...gemm.stages.map(renamed({ out: SLICES })), slicesStage(shape, slices)],
+    scratch: { [SLICES]: slicesBytes(slices, shape.rows, shape.n) },
+  };
 }
 
 /** Kernels that compute all rows of a bucket at once. */
@@ -252,7 +260,7 @@ function kernelOf(
   made: KernelText,
   featuresPerTile: number,
   rowsPerTile: number,
-  rowsFirst = false,
+  { rowsFirst = false, slices = 1 }: Pick<MatrixGemmConfig, 'rowsFirst' | 'slices'> = {},
 ): Kernel {
   const tiles = Math.ceil(outCols(specOf(shape)) / featuresPerTile);
   return {
@@ -275,11 +283,19 @@ function kernelOf(
           const rowTiles = Math.ceil(rows / rowsPerTile);
           out[0] = rowsFirst ? rowTiles : tiles;
           out[1] = rowsFirst ? tiles : rowTiles;
-          out[2] = 1;
+          out[2] = slices;
         },
       },
     ],
   };
+}
+
+/** A stage that reads or leaves something elsewhere. */
+function renamed(roles: Readonly<Record<string, string>>): (stage: Stage) => Stage {
+  return (stage) => ({
+    ...stage,
+    bindings: stage.bindings.map((b) => ({ ...b, name: roles[b.name] ?? b.name })),
+  });
 }
 
 /** Kernels by what they are made from: layers of one shape need not write the same text again. */

@@ -155,7 +155,7 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
     if (k >= 8192) sizes.push(rows <= 4 ? [4, 2, 2, 14, 7, 2] : [4, 2, 2, 14, 7, 4]);
     sizes.push([4, 2, 2, 8, 8, 0]);
   } else if (rows <= 4) sizes.push([8, 1, 4, 8, 1, 1]);
-  else sizes.push([4, 2, 2, 8, 8, 0], [8, 1, 4, 8, 1, 4]);
+  else sizes.push([8, 1, 4, 4, 2, 0], [8, 1, 4, 8, 1, 4]);
   sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);
@@ -234,15 +234,23 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
   if (matrix.m === 16 && rows <= 64) {
     const narrow = n <= 2048;
     const deep = narrow || k >= 8192;
+    const wide = n >= 16384;
     if (rows <= 16) {
       if (narrow) list.push({ ...base, bm: 16, bn: 16, bk: 512, sm: 1, sn: 1, sk: 8, depth: 2 });
       if (deep) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
+      if (wide) list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 2, sk: 2, depth: 2 });
       list.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
+    } else if (rows <= 32) {
+      const eight = { ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 };
+      const broad = { ...base, bm: 32, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2 };
+      if (narrow) list.push({ ...eight, slices: 4 });
+      else if (deep && n <= 4096) list.push({ ...broad, slices: 4 });
+      if (wide) list.push(broad);
+      if (deep || n <= 4096) list.push(eight);
+      if (!wide) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 1, sk: 8, depth: 2 });
+      list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
     } else if (narrow) {
       list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
-    } else if (rows <= 32) {
-      if (deep || n <= 4096) list.push({ ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
-      list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
     } else {
       if (n <= 4096) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 4, sk: 2, depth: 2 });
       list.push({ ...base, bm: 64, bn: 64, bk: 128, sm: 1, sn: 2, sk: 2 });

@@ -33,6 +33,11 @@ function fragment({ matrix, bm, bn, sm, sn }: MatrixGemmConfig, i: number, j: nu
   };
 }
 
+/** Where the sums of a slice begin. */
+function sliceOf(spec: LinearSpec, { slices = 1 }: MatrixGemmConfig): string {
+  return slices === 1 ? '' : `wid.z * ${spec.rows * spec.outStride}u + `;
+}
+
 /** Statement for every fragment that lies within a result that is stored straight. */
 function eachFragment(
   spec: LinearSpec,
@@ -42,7 +47,7 @@ function eachFragment(
   return count(c.bm / c.sm / c.matrix.m).flatMap((i) =>
     count(c.bn / c.sn / c.matrix.n).map((j) => {
       const { row, col } = fragment(c, i, j);
-      const place = `(${row}) * ${spec.outStride}u + ${spec.outOffset}u + ${col}`;
+      const place = `${sliceOf(spec, c)}(${row}) * ${spec.outStride}u + ${spec.outOffset}u + ${col}`;
       return `  if (${row} < rows && ${col} < ${spec.n}u) { ${body(`c${i}_${j}`, place)} }`;
     }),
   );
@@ -124,7 +129,7 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
         if (spec.bias) emit(`      up += bias[feature + ${features}u];`);
         emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
       }
-      emit(`      let to = row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
+      emit(`      let to = ${sliceOf(spec, c)}row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
       if (spec.residual !== null) emit('      value += f32(residual[to]);');
       emit(`      out[to] = ${spec.out === 'f16' ? 'half_(value)' : 'value'};`);
       emit('    }');

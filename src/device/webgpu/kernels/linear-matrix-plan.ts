@@ -17,6 +17,8 @@ export interface MatrixGemmConfig {
   readonly buffers: 1 | 2;
   /** Steps that are on their way in registers: 1, or even. */
   readonly depth: number;
+  /** Workgroups that share a tile along K, where tiles are few: their sums are put together in a launch of its own. 1 if omitted. */
+  readonly slices?: number;
   /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
   readonly tile: 'vec4' | 'scalar';
   /** Neighbouring workgroups share their weights, not their x: for many rows, and weights that no cache holds. */
@@ -37,6 +39,11 @@ export interface MatrixGemmLayout {
   readonly rj: number;
   readonly endStride: number;
   readonly bytes: number;
+}
+
+/** What a slice makes: sums alone, `[slice][row][feature]`. */
+export function sliceSpec(spec: LinearSpec): LinearSpec {
+  return { ...spec, bias: false, residual: null, out: 'f32', outStride: spec.n, outOffset: 0 };
 }
 
 /** Null where the results find no room. */
@@ -99,6 +106,9 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
   if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;
   if (c.depth !== 1 && c.depth % 2 !== 0) return false;
+  const { slices = 1 } = c;
+  if (spec.k % (c.bk * slices) !== 0) return false;
+  if (slices > 1 && (spec.glu !== null || spec.n % 4 !== 0)) return false;
   const layout = matrixGemmLayout(spec, c);
   return layout !== null && layout.bytes <= c.workgroupBytes;
 }
@@ -110,5 +120,6 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
 export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
   const { m, n, k } = c.matrix;
   const first = spec.residual !== null && matrixGemmLayout(spec, c)?.direct === true ? ' residual first' : '';
-  return `${m}.${n}.${k}${c.sk === 1 ? '' : ` k${c.bk}/${c.sk}`}${first}`;
+  const { sk, bk, slices = 1 } = c;
+  return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${slices === 1 ? '' : ` z${slices}`}${first}`;
 }

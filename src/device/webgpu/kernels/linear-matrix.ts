@@ -9,6 +9,9 @@
  * Subgroups share the tile as `sm × sn`, and with `sk` > 1 they also take parts of each step along K: for few rows
  * the tile is small and the stream of weights is what matters, so many subgroups load and few results are summed.
  *
+ * Where tiles are so few that a large GPU would idle, several workgroups share one along K (`slices`), each with sums of its own,
+ * which linear-slices.ts puts together.
+ *
  * Sums are f32 where the device offers f32 results. WGSL gives no access to the elements of a matrix: a plain f32
  * result is stored, and a residual loaded, as matrices; every other epilogue goes through workgroup memory.
  */
@@ -33,7 +36,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
   const { component, stride, inTiles } = layout;
-  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false } = c;
+  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1 } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
   const unit = weightUnit(spec.weight);
@@ -59,7 +62,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const loadsPerRow = wordsPerRow / unit.vector;
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
-  const steps = k / bk;
+  const steps = k / bk / slices;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -148,7 +151,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   /** Fetches the units of a step into registers. */
   const load = (slot: number, step: string): void => {
     emit('  {');
-    emit(`    let s = ${step};`);
+    emit(`    let s = ${slices === 1 ? step : `wid.z * ${steps}u + ${step}`};`);
     for (const i of count(wPer)) {
       const advance = (bk / unit.cols) * unit.loads;
       for (const l of count(unit.loads))
@@ -259,12 +262,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   const tiles = Math.ceil(features / featuresPerTile);
   const rowTiles = Math.ceil(rows / bm);
   return {
-    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}`,
+    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${slices === 1 ? '' : `z${slices}`}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],
     types,
-    workgroups: rowsFirst ? [rowTiles, tiles, 1] : [tiles, rowTiles, 1],
+    workgroups: rowsFirst ? [rowTiles, tiles, slices] : [tiles, rowTiles, slices],
     threads,
     workgroupBytes: layout.bytes,
   };

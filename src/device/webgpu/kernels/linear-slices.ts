@@ -32,10 +32,7 @@ export function slicesStage(shape: LinearShape, slices: number): Stage {
     ...(residual ? [{ name: 'residual', access: 'read', type } as const] : []),
     { name: 'out', access: 'read_write', type },
   ] as const;
-  const sums = Array.from(
-    { length: slices },
-    (_, s) => `${SLICES}[(${s * rows}u + wid.y) * ${n / 4}u + at]`,
-  );
+  const sums = Array.from({ length: slices }, (_, s) => `${SLICES}[(${s * rows}u + wid.y) * ${n / 4}u + at]`);
   return {
     label: `slices ${slices} [${n}]`,
     wgsl: `${declareBindings(bindings)}

@@ -9,6 +9,7 @@ import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
 import { type Capabilities, chooseVariant, type Kernel, type LinearShape } from '../kernel.js';
 import {
+  gemmOf,
   type LinearChoice,
   linearKernel,
   linearKey,
@@ -16,7 +17,6 @@ import {
   linearOrder,
 } from '../kernels/linear-choice.js';
 import { ruleForLinear } from '../kernels/linear-fast.js';
-import { matrixGemmKernel } from '../kernels/linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits } from '../kernels/linear-matrix-plan.js';
 import type { LinearSpec } from '../kernels/linear-spec.js';
 import { linearVariants } from '../kernels/registry.js';
@@ -245,18 +245,11 @@ describe('candidates on a device', () => {
     const residual = shape.residual ? 'f32' : null;
     const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual, norm: null };
     expect(matrixGemmFits(spec, c)).toBe(true);
-    const { wgsl, bindings, workgroups } = matrixGemmKernel(spec, c);
-    const stage = {
-      label: '',
-      wgsl,
-      bindings: bindings.map((name) => ({ name, access: 'read' as const, type: '' })),
-      workgroups: (_f: unknown, out: number[]) => {
-        [out[0], out[1], out[2]] = workgroups as [number, number, number];
-      },
-    };
+    const kernel = gemmOf(shape, spec, c);
     raw.queue.writeBuffer(roles.out!, 0, new Float32Array(roles.out!.size / 4).fill(Number.NaN));
-    const text = (from: string): string => emulateMatrices(from, 4);
-    return { got: await runKernel(raw, { stages: [stage] }, shape.rows, roles, text), wgsl };
+    const text = (from: string): string =>
+      from.includes('subgroup_matrix') ? emulateMatrices(from, 4) : from;
+    return { got: await runKernel(raw, kernel, shape.rows, roles, text), wgsl: kernel.stages[0]!.wgsl };
   }
 
   it('tiles of a GEMM on matrices, emulated: the bits do not know the tile', async () => {
@@ -277,6 +270,45 @@ describe('candidates on a device', () => {
     for (const bits of results) expect(bits).toEqual(results[0]);
     // Shares along K add up in another order, and say so.
     expect(shared).not.toEqual(results[0]);
+  });
+
+  it('slices along K, emulated: whatever the tile, and with a bias and a residual elsewhere in wider rows', async () => {
+    const shape = shapeOf(13, 24, 128);
+    const { roles, expected } = await inputsOf(shape, new Random(13));
+    const results: Uint32Array[] = [];
+    for (const c of [
+      config([8, 8, 32, 2, 2, 1], { slices: 2 }),
+      config([4, 8, 32, 1, 2, 1], { slices: 2, depth: 2 }),
+      config([4, 4, 32, 1, 1, 1], { slices: 4 }),
+      config([4, 8, 32, 1, 1, 2], { slices: 4, buffers: 2 }),
+    ]) {
+      const { got } = await emulated(shape, c, roles);
+      expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
+      results.push(new Uint32Array(got.buffer));
+    }
+    expect(results[1]).toEqual(results[0]);
+    expect(results[2]).not.toEqual(results[0]);
+
+    const [stride, offset] = [40, 12];
+    const [bias, residual] = [new Random(14).normals(24), new Random(15).normals(13 * stride)];
+    const into = {
+      ...roles,
+      bias: upload(bias),
+      residual: upload(residual),
+      out: raw.createBuffer({ size: 13 * stride * 4, usage: 128 | 4 | 8 }),
+    };
+    const wider = { ...shape, outStride: stride, outOffset: offset, bias: true, residual: true };
+    const { got } = await emulated(wider, config([4, 8, 32, 1, 1, 2], { slices: 2 }), into);
+    const within = Float32Array.from({ length: 13 * 24 }, (_, i) => {
+      const f = i % 24;
+      const at = Math.floor(i / 24) * stride + offset + f;
+      return got[at]! - bias[f]! - residual[at]!;
+    });
+    expect(worstRow(within, expected, 13, 24)).toBeLessThan(2e-5);
+    got.forEach((value, at) => {
+      const f = (at % stride) - offset;
+      expect(Number.isNaN(value), `${at}`).toBe(f < 0 || f >= 24);
+    });
   });
 
   it('a glu of a GEMM on matrices, emulated: its bits do not know where it was made', async () => {
