@@ -69,17 +69,19 @@ describe('launches', () => {
     expect([1, 4].map((tokens) => has(tokens, /^rope-append/))).toEqual([false, true]);
   });
 
-  it.each([32, 512])(
-    'of %i tokens norm x into halves, and attention and glu leave halves by themselves',
-    (rows) => {
-      expect(glue(rows).sort()).toEqual([
-        'matrix 1024x2048',
-        'matrix 1024x3072',
-        'matrix 4096x1024',
-        'matrix 6144x1024',
-        'rms-norm to halves [1024]',
-        'rms-norm to halves [1024]',
-      ]);
-    },
-  );
+  it.each([
+    // Few tiles of many rows of weights: K is cut into slices, put together by a launch of their own.
+    [32, ['slices 4 [1024]', 'slices 4 [1024]']],
+    [512, []],
+  ])('of %i tokens norm x into halves, and attention and glu leave halves by themselves', (rows, slices) => {
+    expect(glue(rows).sort()).toEqual([
+      'matrix 1024x2048',
+      'matrix 1024x3072',
+      'matrix 4096x1024',
+      'matrix 6144x1024',
+      'rms-norm to halves [1024]',
+      'rms-norm to halves [1024]',
+      ...slices,
+    ]);
+  });
 });

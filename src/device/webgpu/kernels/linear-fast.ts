@@ -211,7 +211,7 @@ export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConf
 
 /**
  * Tiles of a GEMM. Up to 64 rows the weights are what matters: subgroups share a small tile along K, deeper for few
- * features or a long K, where there are few tiles. From there on the largest tile that leaves no part of a large GPU
+ * features or a long K, where there are few tiles, and workgroups share K too. From there on the largest tile that leaves no part of a large GPU
  * idle. Measured on an H200.
  */
 export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): MatrixGemmConfig | null {

@@ -66,7 +66,7 @@ describe('halves that one GEMM hands to the next', () => {
     const own = linearKernel(LARGE, down, ruleForLinear(LARGE, down)!);
     const second = linearKernel(LARGE, taken, ruleForLinear(LARGE, taken)!);
     expect(own.stages.map(({ label }) => label)[0]).toBe('halves [3072]');
-    expect(second.stages).toHaveLength(1);
+    expect(second.stages).toHaveLength(own.stages.length - 1);
     // The same product of the same halves, from another buffer.
     expect(second.stages[0]!.wgsl).toBe(own.stages[1]!.wgsl);
     expect(second.stages[0]!.bindings).toContainEqual({

@@ -20,6 +20,7 @@ import {
   matrixOf,
 } from '../kernels/linear-choice.js';
 import { dotsPlanes, fixedLanes, ruleForLinear } from '../kernels/linear-fast.js';
+import type { MatrixGemmConfig } from '../kernels/linear-matrix-plan.js';
 
 export interface LinearCandidate {
   readonly id: string;
@@ -249,7 +250,7 @@ type GemmSize = readonly [
   sk: number,
   depth: number,
   buffers: 1 | 2,
-  rowsFirst?: true,
+  more?: Pick<MatrixGemmConfig, 'rowsFirst' | 'slices'>,
 ];
 /** Up to 64 rows, the stream of weights is what matters: small tiles, shares along K, loads on their way. */
 const GEMM_SMALL: readonly GemmSize[] = [
@@ -266,6 +267,16 @@ const GEMM_SMALL: readonly GemmSize[] = [
   [32, 64, 128, 1, 4, 2, 2, 1],
   [32, 64, 64, 1, 4, 1, 2, 1],
   [32, 128, 64, 1, 4, 1, 2, 1],
+  [32, 128, 64, 1, 2, 4, 2, 1],
+  [32, 64, 64, 2, 1, 2, 2, 1],
+  [32, 64, 128, 1, 1, 8, 2, 1],
+  // Few tiles: workgroups share them along K.
+  [16, 32, 128, 1, 1, 4, 2, 1, { slices: 4 }],
+  [32, 32, 256, 1, 1, 8, 2, 1, { slices: 2 }],
+  [32, 32, 256, 1, 1, 8, 2, 1, { slices: 4 }],
+  [32, 64, 64, 2, 1, 2, 2, 1, { slices: 4 }],
+  [32, 128, 64, 1, 2, 4, 2, 1, { slices: 2 }],
+  [32, 128, 64, 1, 2, 4, 2, 1, { slices: 4 }],
   [64, 32, 128, 2, 1, 4, 2, 1],
   [64, 64, 128, 1, 2, 2, 1, 1],
   [64, 64, 64, 2, 2, 2, 2, 1],
@@ -273,7 +284,7 @@ const GEMM_SMALL: readonly GemmSize[] = [
 ];
 const GEMM_LARGE: readonly GemmSize[] = [
   [128, 128, 64, 2, 4, 1, 1, 1],
-  [128, 128, 64, 2, 4, 1, 1, 1, true],
+  [128, 128, 64, 2, 4, 1, 1, 1, { rowsFirst: true }],
   [128, 128, 64, 2, 2, 1, 1, 1],
   [128, 128, 32, 2, 4, 1, 1, 1],
   [128, 128, 32, 2, 2, 1, 1, 2],
@@ -306,11 +317,10 @@ function gemms(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
   const sizes = shape.rows <= SMALL_ROWS ? GEMM_SMALL : GEMM_LARGE;
-  return sizes.flatMap(([bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst]): LinearChoice[] => {
+  return sizes.flatMap(([bm, bn, bk, sm, sn, sk, depth, buffers, more]): LinearChoice[] => {
     // Of a tile with far more rows than there are most is thrown away.
     if (bm > Math.max(16, shape.rows * 2)) return [];
-    const order = rowsFirst === undefined ? {} : { rowsFirst };
-    const config = { matrix, subgroupSize, workgroupBytes, tile: 'vec4' as const, ...order };
+    const config = { matrix, subgroupSize, workgroupBytes, tile: 'vec4' as const, ...more };
     return [{ family: 'matrices', config: { ...config, bm, bn, bk, sm, sn, sk, depth, buffers } }];
   });
 }
