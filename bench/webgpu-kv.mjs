@@ -3,6 +3,7 @@
 //   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
 //     [--bytes] [--pairs FROM,TO] [--configs FROM,TO]   check the kernel on matrices of bytes alone, and a part of its cases
 //     [--model HEADS,KV_HEADS,DIM]                      what is timed; Llama-8B's if omitted
+//   node bench/webgpu-kv.mjs --only quads               attention by quads: checked, then timed against the others in turns
 //     [--one] [--slices]                                time one row as well, and every reduce of every kernel
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
@@ -16,6 +17,8 @@ const { decodeStage } = await load('webgpu/kernels/attend-decode.js');
 const { decodeFits } = await load('webgpu/kernels/attend-decode-plan.js');
 const { bytesStage } = await load('webgpu/kernels/attend-bytes.js');
 const { bytesFits, itemScoreBytes } = await load('webgpu/kernels/attend-bytes-plan.js');
+const { quadsStage } = await load('webgpu/kernels/attend-quads.js');
+const { quadsFits } = await load('webgpu/kernels/attend-quads-plan.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
 const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
@@ -325,11 +328,18 @@ const matrix = found && { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' };
 const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, matrix, ...config });
 /** The kernel of a config: on matrices of bytes if it says how many keys are staged. */
 const isBytes = (config) => config.keyTokens !== undefined;
+/** By quads if it says so. */
+const isQuads = (config) => config.quads === true;
 const fits = (shape, config) =>
-  isBytes(config)
-    ? found !== undefined && bytesFits(shape, configOf(config), features.workgroupBytes)
-    : decodeFits(shape, configOf(config), features.workgroupBytes);
-const stageOf = (shape, config) => (isBytes(config) ? bytesStage : decodeStage)(shape, configOf(config));
+  isQuads(config)
+    ? quadsFits(shape, lanes, features.workgroupBytes)
+    : isBytes(config)
+      ? found !== undefined && bytesFits(shape, configOf(config), features.workgroupBytes)
+      : decodeFits(shape, configOf(config), features.workgroupBytes);
+const stageOf = (shape, config) =>
+  isQuads(config)
+    ? quadsStage(shape, lanes)
+    : (isBytes(config) ? bytesStage : decodeStage)(shape, configOf(config));
 const label = (c) =>
   Object.entries(c)
     .map(
@@ -480,7 +490,7 @@ async function measureRead(when) {
   });
   const { us } = await bench.time(
     [bench.launch(read, { data, out })],
-    quick ? { samples: 1, targetUs: 300 } : { samples: 9, targetUs: 5000, warmMs: 300 },
+    quick ? { samples: 1, targetUs: 300 } : { samples: 9, targetUs: 5000, warmMs: 2500 },
   );
   data.destroy();
   const readGBs = bytes / us / 1000;
@@ -576,6 +586,104 @@ async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
   return best;
 }
 
+const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
+
+/** Several kernels on one case in turns: medians of the rounds. */
+async function timeTurns(name, shape, positions, configs, rounds) {
+  const cases = [];
+  const { place } = makeCase(shape, positions);
+  const pools = [];
+  const size = kvLayout(shape.key, place).bytes + kvLayout(shape.value, place).bytes;
+  for (let i = 0; i < Math.min(16, Math.max(1, Math.ceil(ROUND / size))); i++)
+    pools.push({
+      keys: new Side('key', shape.key, place, 5 + i).buffer,
+      values: new Side('value', shape.value, place, 55 + i).buffer,
+    });
+  for (const config of configs) {
+    const c = makeCase(shape, positions, config.split);
+    if (!fits(c.shape, config)) continue;
+    const buffers = buffersOf(c, queriesOf(c, 1).given);
+    try {
+      const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
+      const second = await bench.compile(text(reduceStage(c.shape, 4), c.facts));
+      const launches = (kernel) => pools.map((p) => bench.launch(kernel, { ...buffers, ...p }));
+      const [a, b] = [launches(first), launches(second)];
+      cases.push({
+        config,
+        alone: a,
+        both: pools.flatMap((_, i) => [a[i], b[i]]),
+        times: [],
+        firsts: [],
+        buffers,
+      });
+    } catch (error) {
+      console.log(`${name} ${label(config)}: ${String(error.message).slice(0, 300)}`);
+    }
+  }
+  const quiet = { ...timing, samples: 3, warmMs: quick ? 0 : 40 };
+  for (let r = 0; r < rounds; r++)
+    for (const c of cases) {
+      c.firsts.push((await bench.time(c.alone, quiet)).us);
+      c.times.push((await bench.time(c.both, quiet)).us * 2);
+    }
+  const median = (list) => list.sort((x, y) => x - y)[list.length >> 1];
+  const one = { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: 1, blocks: 1 };
+  const tokenBytes = [shape.key, shape.value].reduce((sum, f) => {
+    const l = kvLayout(f, one);
+    return sum + 4 * (l.words * shape.kvHeads + l.groups * l.metaHeads);
+  }, 0);
+  const bytes = positions.reduce((n, p) => n + p + 1, 0) * tokenBytes;
+  for (const c of cases) {
+    const row = { name, config: label(c.config), us: median(c.times), firstUs: median(c.firsts) };
+    row.gbs = bytes / row.us / 1000;
+    row.share = row.gbs / report.ceilings.readGBs;
+    report.times.push(row);
+    console.log(
+      `${name.padEnd(24)} ${row.config.padEnd(30)} ${row.us.toFixed(1).padStart(7)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  alone ${row.firstUs.toFixed(1).padStart(7)} µs  (${c.times.map((t) => t.toFixed(1)).join(' ')})`,
+    );
+    for (const b of Object.values(c.buffers)) b.destroy();
+  }
+  for (const p of pools) for (const b of Object.values(p)) b.destroy();
+  save();
+}
+
+/** Attention by quads beside what there is else for the formats. */
+const QUADS = { quads: true };
+if (only.includes('quads')) {
+  const contexts = quick ? [70, 5] : [700, 256, 255, 1];
+  for (const [key, value] of [
+    [affine(8), affine(8)],
+    [affine(8), affine(4)],
+    [affine(4, 128), affine(8, 32)],
+  ]) {
+    await check(shapeOf(8, 2, 128, key, value), contexts, QUADS, 8);
+    await check(shapeOf(6, 2, 128, key, value, { window: 300 }), contexts, QUADS, 2);
+    await check(shapeOf(4, 4, 128, key, value, { softcap: 2 }), contexts, QUADS, 2);
+  }
+  await check(shapeOf(4, 2, 64, affine(4), affine(8)), contexts, QUADS, 2);
+  const worst = Math.max(...report.checks.map((r) => (r.good ? r.error : Number.POSITIVE_INFINITY)));
+  console.log(`quads: ${report.checks.length} checks, worst error ${worst.toExponential(1)}`);
+  await measureRead('before');
+  for (const [rows, context] of quick
+    ? [[2, 300]]
+    : [
+        [4, 20000],
+        [32, 4000],
+      ])
+    for (const [name, format, other] of [
+      ['affine8', affine(8), { threads: 128, unroll: 4, valueUnroll: 8, split: 512 }],
+      ['affine4', affine(4), { keyTokens: 16 }],
+    ])
+      if (left() > 5)
+        await timeTurns(
+          `${name} ${rows} × ${context}`,
+          shapeOf(32, 8, 128, format, format),
+          rowsAt(rows, context),
+          [other, QUADS],
+          quick ? 1 : 3,
+        );
+}
+
 const formats = {
   f16: [F16, F16],
   affine8: [affine(8), affine(8)],
@@ -606,7 +714,6 @@ const own = {
   turbo4: runs,
   'turbo3.5': runs,
 };
-const rowsAt = (rows, context) => count(rows).map((i) => context - 1 - (i % 7));
 if (only.includes('time')) {
   const bests = [];
   await measureRead('before');

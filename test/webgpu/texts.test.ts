@@ -13,6 +13,7 @@ describe('the texts of all kernels of a model', () => {
   it.each([
     ['f16', F16, F16],
     ['affine 4', affine(4), affine(4)],
+    ['affine 8', affine(8), affine(8)],
     ['TurboQuant 3.5, and young rows', turbo(3), turbo(4)],
   ])('compile as far as anything but a driver can say: %s', async (name, key, value) => {
     const texts = new Set<string>();
@@ -44,6 +45,7 @@ describe('the texts of all kernels of a model', () => {
     expect(all.filter((text) => text.includes('subgroupMatrixMultiply')).length).toBeGreaterThan(10);
     expect(all.some((text) => /scratchHanded\[.*\] = halves_/.test(text))).toBe(true);
     expect(all.some((text) => text.includes('var<workgroup> tiles:'))).toBe(true);
+    expect(all.some((text) => text.includes('subgroupShuffle(sum0'))).toBe(name === 'affine 8');
     // The device under it takes texts as they are.
     const { createShaderModule } = Object.getPrototypeOf(raw) as GPUDevice;
     for (const text of all) {

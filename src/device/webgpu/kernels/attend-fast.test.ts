@@ -42,12 +42,15 @@ function dispatcher(
   };
 }
 
-const bytesFrom = (capabilities: Capabilities, shape: AttendShape): number | null => {
+/** Items from which on a kernel of that label runs. */
+const itemsFrom = (label: string, capabilities: Capabilities, shape: AttendShape): number | null => {
   const dispatched = dispatcher(capabilities, shape);
   for (let items = 1; items <= 1024; items++)
-    if (dispatched(items)[0]!.startsWith('attend bytes')) return items;
+    if (dispatched(items)[0]!.startsWith(`attend ${label}`)) return items;
   return null;
 };
+const bytesFrom = (capabilities: Capabilities, shape: AttendShape): number | null =>
+  itemsFrom('bytes', capabilities, shape);
 
 describe('attention of single-token rows on a large GPU', () => {
   it.each([
@@ -64,21 +67,23 @@ describe('attention of single-token rows on a large GPU', () => {
         expect(dispatched(items, splits), `${items} of ${splits}`).toHaveLength(1);
   });
 
-  it('many items of up to 4 bits go to matrices of bytes, and are never wide', () => {
-    for (const [key, value] of [
-      [affine(4), affine(4)],
-      [affine(3), affine(2)],
+  it('many items of up to 4 bits go to matrices of bytes, of more to quads of lanes, and are never wide', () => {
+    for (const [label, key, value] of [
+      ['bytes', affine(4), affine(4)],
+      ['bytes', affine(3), affine(2)],
+      ['quads', affine(8), affine(4)],
+      ['quads', affine(3), affine(6)],
+      ['quads', affine(8, 32), affine(8, 128)],
     ] as const) {
-      expect(bytesFrom(LARGE, shapeOf(key, value))).toBe(150);
+      expect(itemsFrom(label, LARGE, shapeOf(key, value))).toBe(150);
       expect(wideItemsFrom(LARGE, shapeOf(key, value))).toBe(Number.POSITIVE_INFINITY);
     }
     for (const [key, value] of [
-      [affine(8), affine(4)],
       [affine(4), affine(5)],
       [turbo(3), turbo(4)],
       [F16, affine(4)],
     ] as const) {
-      expect(bytesFrom(LARGE, shapeOf(key, value))).toBe(null);
+      for (const label of ['quads', 'bytes']) expect(itemsFrom(label, LARGE, shapeOf(key, value))).toBe(null);
       expect(wideItemsFrom(LARGE, shapeOf(key, value))).toBe(250);
     }
   });
@@ -100,10 +105,12 @@ describe('attention of single-token rows on a large GPU', () => {
   it('what they take is nothing to tune', () => {
     const bands = (key: KvFormat, splits: number) =>
       decodeBands(LARGE, shapeOf(key, key), splits).map(({ below }) => below);
-    expect(bands(affine(4), 1)).toEqual([400, 1200]);
-    expect(bands(affine(4), WIDE_SPLITS)).toEqual([]);
-    expect(bands(affine(8), 1)).toEqual([400, 1200, Number.POSITIVE_INFINITY]);
-    expect(bands(affine(8), WIDE_SPLITS)).toEqual([Number.POSITIVE_INFINITY]);
+    for (const bits of [4, 8] as const) {
+      expect(bands(affine(bits), 1)).toEqual([400, 1200]);
+      expect(bands(affine(bits), WIDE_SPLITS)).toEqual([]);
+    }
+    expect(bands(turbo(4), 1)).toEqual([400, 1200, Number.POSITIVE_INFINITY]);
+    expect(bands(turbo(4), WIDE_SPLITS)).toEqual([Number.POSITIVE_INFINITY]);
   });
 
   it('and not without those matrices, or without room for the scores', () => {

@@ -1,6 +1,6 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
-import { type KvFormat, kvFormatName } from '../../kv.js';
+import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
@@ -11,6 +11,8 @@ import { type DecodeConfig, decodeFits } from './attend-decode-plan.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
 import { prefillStage } from './attend-prefill.js';
 import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-plan.js';
+import { quadsStage } from './attend-quads.js';
+import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
@@ -49,7 +51,7 @@ export interface DecodeBand {
 }
 
 /**
- * The bands of a shape by rule; empty where the kernel does not take it, and without those that matrices of bytes take.
+ * The bands of a shape by rule; empty where the kernel does not take it, and without those that another kernel takes.
  * `splits`: of an item.
  */
 export function decodeBands(
@@ -76,8 +78,8 @@ export function decodeBands(
   const end = configs.findIndex(({ below }) => below === MANY);
   if (end < 0) return [];
   const bands = configs.slice(0, end + 1);
-  if (bytesConfig(capabilities, shape) === null) return bands;
-  return splits > 1 ? [] : bands.filter((_, i) => i === 0 || bands[i - 1]!.below < BYTES_WORKGROUPS);
+  if (manyKernel(capabilities, shape) === null) return bands;
+  return splits > 1 ? [] : bands.filter((_, i) => i === 0 || bands[i - 1]!.below < MANY_WORKGROUPS);
 }
 
 /** Kind of attention and what its bands depend on, as text: nothing of the cache's size. */
@@ -96,27 +98,41 @@ function configsOf(capabilities: Capabilities, shape: AttendShape, splits = 1): 
   return bands.map((band, i) => ({ ...band, config: tuned.decode(shape, splits, i) ?? band.config }));
 }
 
+/** What many workgroups, (item, KV head), of one split run in place of the kernel above. */
+interface ManyKernel {
+  readonly stage: () => Stage;
+  /** Bytes of scores that an item leaves between its passes. */
+  readonly itemBytes: number;
+}
+
+/** From so many workgroups on. Measured on an H200. */
+const MANY_WORKGROUPS = 1200;
 /**
- * Workgroups, (item, KV head), from which on codes meet integers on matrices of bytes, and the bits that codes may have:
- * with more, and with codebooks, the other kernel is as fast or faster. Measured on an H200.
+ * Affine codes of up to so many bits meet integers on matrices of bytes, and of more by quads of lanes; codebooks do
+ * neither. Measured on an H200.
  */
-const BYTES_WORKGROUPS = 1200;
 const BYTES_BITS = 4;
 /** Most memory for scores between the passes: more than the partial sums of a GQA group of four leave items for. */
 const SCORES_BYTES = 256 * 1024 * 1024;
-const fewBits = (format: KvFormat): boolean => format.kind === 'affine' && format.bits <= BYTES_BITS;
 
-function bytesConfig(capabilities: Capabilities, shape: AttendShape): BytesConfig | null {
-  const matrix = capabilities.matrices.find(
+function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel | null {
+  const { key, value, maxItems } = shape;
+  const { workgroupBytes, bindingBytes, matrices } = capabilities;
+  const lanes = fixedLanes(capabilities);
+  if (lanes === 0 || key.kind !== 'affine' || value.kind !== 'affine') return null;
+  if (Math.max(key.bits, value.bits) > BYTES_BITS)
+    return quadsFits(shape, lanes, workgroupBytes)
+      ? { stage: () => quadsStage(shape, lanes), itemBytes: 0 }
+      : null;
+  const matrix = matrices.find(
     (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 16 && m.k === 32,
   );
-  const lanes = fixedLanes(capabilities);
-  if (matrix === undefined || lanes === 0 || !fewBits(shape.key) || !fewBits(shape.value)) return null;
+  if (matrix === undefined) return null;
   const config: BytesConfig = { matrix, subgroupSize: lanes, keyTokens: 16 };
+  const itemBytes = itemScoreBytes(shape);
   const fits =
-    bytesFits(shape, config, capabilities.workgroupBytes) &&
-    shape.maxItems * itemScoreBytes(shape) <= Math.min(SCORES_BYTES, capabilities.bindingBytes);
-  return fits ? config : null;
+    bytesFits(shape, config, workgroupBytes) && maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes);
+  return fits ? { stage: () => bytesStage(shape, config), itemBytes } : null;
 }
 
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */
@@ -131,8 +147,8 @@ const decode: Variant<AttendShape> = {
   name: 'decode-items',
   supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
   build: (capabilities, shape) => {
-    const bytes = bytesConfig(capabilities, shape);
-    const most = bytes === null ? Number.POSITIVE_INFINITY : BYTES_WORKGROUPS;
+    const many = manyKernel(capabilities, shape);
+    const most = many === null ? MANY : MANY_WORKGROUPS;
     /** The stage for so many workgroups, of items so wide. */
     const within = (stage: Stage, splits: number, from: number, below: number): Stage => ({
       ...stage,
@@ -146,15 +162,13 @@ const decode: Variant<AttendShape> = {
       const configs = configsOf(capabilities, shape, splits);
       return configs.map(({ config }, i): Stage => {
         const from = i === 0 ? 0 : configs[i - 1]!.below;
-        const below = i === configs.length - 1 ? Number.POSITIVE_INFINITY : configs[i]!.below;
+        const below = i === configs.length - 1 ? MANY : configs[i]!.below;
         return within(decodeStage(shape, config), splits, from, Math.min(below, most));
       });
     });
-    if (bytes !== null)
-      return {
-        stages: [...stages, within(bytesStage(shape, bytes), 1, most, Number.POSITIVE_INFINITY)],
-        scratch: { scratchScores: shape.maxItems * itemScoreBytes(shape) },
-      };
+    if (many === null) return { stages };
+    stages.push(within(many.stage(), 1, most, MANY));
+    if (many.itemBytes > 0) return { stages, scratch: { scratchScores: shape.maxItems * many.itemBytes } };
     return { stages };
   },
 };
