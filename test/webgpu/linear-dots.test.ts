@@ -75,6 +75,11 @@ const CASES: readonly Case[] = [
   { name: 'groups of 32', shape: { weight: { ...Q4, groupSize: 32 } } },
   { name: 'groups of 128, metas of bf16', shape: { weight: { ...Q4, groupSize: 128, meta: 'bf16' } } },
   { name: 'sixteen rows', shape: { rows: 16 }, sizes: { each: 1, planes: 1 } },
+  {
+    name: 'a norm of a row that is too long to be held',
+    shape: { n: 8, k: 16384, xStride: 16384, outStride: 8, rows: 2, norm },
+    sizes: { chunks: 0, each: 1 },
+  },
   { name: 'a NaN stays in its row', given: Number.NaN },
   { name: 'an infinity stays in its row', given: Number.POSITIVE_INFINITY, shape: { norm } },
   { name: 'a number that is next to the largest stays one', given: 3e38, sizes: { planes: 1 } },

@@ -83,30 +83,44 @@ fn bytes_(v: vec4<i32>) -> u32 {
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.y;
   let start = row * ${xStride / 4}u;`);
+  // A row with a norm is one workgroup's. If it is not too long its threads read it once.
+  const held = norm !== null && items <= threads;
+  const places = units.flatMap((u) =>
+    [0, 1].map((h) => ({ name: `${u}_${h}`, at: `item * ${2 * own}u + ${2 * u + h}u` })),
+  );
+  if (held) {
+    emit(`  let here = lid < ${items}u;
+  let item = min(lid, ${items - 1}u);`);
+    for (const { name, at } of places) emit(`  let x${name} = x[start + ${at}];`);
+    for (const { name, at } of places) emit(`  let gain${name} = norm[${at}];`);
+  }
   if (norm !== null) {
     const sum = Array.from({ length: threads / lanes }, (_, s) => `squares[${s}]`).join(' + ');
+    const all = held
+      ? `if (here) { ${places.map(({ name }) => `square += dot(x${name}, x${name});`).join(' ')} }`
+      : `for (var i = lid; i < ${k / 4}u; i += ${threads}u) { let v = x[start + i]; square += dot(v, v); }`;
     emit(`  var square = 0.0;
-  for (var i = lid; i < ${k / 4}u; i += ${threads}u) { let v = x[start + i]; square += dot(v, v); }
+  ${all}
   square = subgroupAdd(square);
   if (lid % ${lanes}u == 0u) { squares[lid / ${lanes}u] = square; }
   workgroupBarrier();
   let inverse = inverseSqrt((${sum}) / ${k}.0 + ${floatText(norm.eps)});`);
   }
   // Lanes that share a piece are all there or all beyond the last, but a shuffle wants every lane: none leaves.
-  emit(`  for (var base = wid.x * ${threads}u; base < ${items}u; base += ${threads * groups}u) {
+  if (held) emit('  {');
+  else
+    emit(`  for (var base = wid.x * ${threads}u; base < ${items}u; base += ${threads * groups}u) {
     let here = base + lid < ${items}u;
-    let item = min(base + lid, ${items - 1}u);
-    var largest = 0.0;
+    let item = min(base + lid, ${items - 1}u);`);
+  emit(`    var largest = 0.0;
     var special = false;`);
-  for (const u of units)
-    for (const h of [0, 1]) {
-      const at = `item * ${2 * own}u + ${2 * u + h}u`;
-      const gain = norm === null ? '' : ` * (inverse * norm[${at}])`;
-      emit(`    let v${u}_${h} = x[start + ${at}]${gain};
-    { let a = abs(v${u}_${h});
+  for (const { name, at } of places) {
+    const gain = norm === null ? '' : ` * (inverse * ${held ? `gain${name}` : `norm[${at}]`})`;
+    emit(`    let v${name} = ${held ? `x${name}` : `x[start + ${at}]`}${gain};
+    { let a = abs(v${name});
       largest = max(largest, max(max(a.x, a.y), max(a.z, a.w)));
       special = special || any((bitcast<vec4<u32>>(a) & vec4<u32>(0x7f800000u)) == vec4<u32>(0x7f800000u)); }`);
-    }
+  }
   emit('    var wrong = select(0u, 1u, special);');
   for (let step = 1; step < sharers; step *= 2)
     emit(`    largest = max(largest, subgroupShuffleXor(largest, ${step}u));
@@ -114,10 +128,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   emit(`    let usable = largest > ${LEAST};
     let inverse_scale = select(0.0, ${MOST[planes]}.0 / largest, usable);
     var total = 0;`);
-  for (const u of units)
-    for (const h of [0, 1])
-      emit(`    let n${u}_${h} = vec4<i32>(round(v${u}_${h} * inverse_scale));
-    total += (n${u}_${h}.x + n${u}_${h}.y) + (n${u}_${h}.z + n${u}_${h}.w);`);
+  for (const { name } of places)
+    emit(`    let n${name} = vec4<i32>(round(v${name} * inverse_scale));
+    total += (n${name}.x + n${name}.y) + (n${name}.z + n${name}.w);`);
   for (let step = 1; step < sharers; step *= 2) emit(`    total += subgroupShuffleXor(total, ${step}u);`);
   emit(`    let piece = item / ${sharers}u;
     let step = piece / ${across}u;

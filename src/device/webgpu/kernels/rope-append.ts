@@ -120,8 +120,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let vectors = ${text.vectors};
   let row = wid.y + wid.z * 65535u;
   if (row >= step[0].x) { return; }
-  let token = step_token(row);
-  ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   // Queries first, then keys, then values.
   let key_units = (kv_heads + ${storeKey.heads - 1}u) / ${storeKey.heads}u;
   let is_q = wid.x < heads;
@@ -137,13 +135,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     first = heads + unit * ${storeKey.heads}u;
     count = min(${storeKey.heads}u, kv_heads - unit * ${storeKey.heads}u);
   }
+  let active_ = lid < vectors;
+  // On its way while the token's place in the cache is looked up.
+  let before = row * (heads + 2u * kv_heads);
+  var ahead = vec4<f32>(0.0);
+  if (active_) { ahead = qkv[(before + first) * vectors + lid]; }
+  let token = step_token(row);
+  ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${text.blockTokens}];
   let token_at = token.z % ${text.blockTokens};
-  let active_ = lid < vectors;
   for (var i = 0u; i < count; i++) {
     let head = first + i;
-    var v = vec4<f32>(0.0);
-    if (active_) { v = qkv[(row * (heads + 2u * kv_heads) + head) * vectors + lid]; }
+    var v = ahead;
+    if (active_ && i + 1u < count) { ahead = qkv[(before + head + 1u) * vectors + lid]; }
     ${norm}
     ${rotate}
     if (is_q) {
