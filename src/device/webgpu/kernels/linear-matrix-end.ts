@@ -1,8 +1,8 @@
 /**
  * GEMM on subgroup matrices: where its sums begin and where they go. They are stored straight from matrices where that is
  * all there is to do; else through workgroup memory, some fragments of each subgroup at a time, and there shares along K
- * are summed and the rest is done. A result of halves or with a glu needs more of it than is left beside large tiles: then
- * it lies where these were, for nobody reads them any more.
+ * are summed and the rest is done: where the tiles were, for nobody reads them any more, and how much workgroup memory one
+ * takes decides how many workgroups a GPU keeps going at once.
  */
 
 import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';

@@ -32,7 +32,7 @@ export interface MatrixGemmLayout {
   readonly stride: number;
   /** Results are stored from matrices straight to `out`. */
   readonly direct: boolean;
-  /** Else they go through workgroup memory: where the tiles were, if there is no room beside them. */
+  /** Else they go through workgroup memory: where the tiles were, or beside tiles of scalars. */
   readonly inTiles: boolean;
   /** Fragments a subgroup puts there at once, down and across; floats from a row of them to the next. */
   readonly ri: number;
@@ -80,17 +80,15 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
   const across = c.bn / c.sn / matrix.n;
   const rj = spec.glu === null ? 1 : 2;
   if (across % rj !== 0) return null;
-  const subgroups = c.sm * c.sn * c.sk;
-  for (const inTiles of c.tile === 'vec4' ? [false, true] : [false]) {
-    // Padded where there is room: else the rows of a matrix that is stored fall into the same banks.
-    const endStride = rj * matrix.n + (inTiles ? 4 : 0);
-    for (let ri = down; ri >= 1; ri--) {
-      if (down % ri !== 0) continue;
-      const end = subgroups * ri * matrix.m * endStride * 4;
-      const bytes = inTiles ? tiles : tiles + end;
-      if (inTiles ? end <= tiles : bytes <= c.workgroupBytes)
-        return { ...layout, inTiles, ri, rj, endStride, bytes };
-    }
+  // Where the tiles were (linear-matrix-end.ts), if their elements allow it.
+  const inTiles = c.tile === 'vec4';
+  // Padded there: else the rows of a matrix that is stored fall into the same banks.
+  const endStride = rj * matrix.n + (inTiles ? 4 : 0);
+  const endOf = (ri: number): number => c.sm * c.sn * c.sk * ri * matrix.m * endStride * 4;
+  const room = inTiles ? Math.max(tiles, endOf(1)) : c.workgroupBytes - tiles;
+  for (let ri = down; ri >= 1; ri--) {
+    if (down % ri !== 0 || endOf(ri) > room) continue;
+    return { ...layout, inTiles, ri, rj, endStride, bytes: inTiles ? room : tiles + endOf(ri) };
   }
   return null;
 }

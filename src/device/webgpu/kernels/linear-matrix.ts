@@ -91,7 +91,10 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   // Side by side in one array where the results are to take the place of both.
   const [tx, tw] = inTiles ? [TILES, TILES] : ['tx', 'tw'];
   const wFrom = inTiles ? buffers * bm * stride : 0;
-  if (inTiles) emit(`var<workgroup> ${TILES}: array<${element}, ${(buffers * (bm + bn) * stride) / wide}>;`);
+  if (inTiles)
+    emit(
+      `var<workgroup> ${TILES}: array<${element}, ${layout.bytes / (wide * (component === 'f16' ? 2 : 4))}>;`,
+    );
   else {
     emit(`var<workgroup> tx: array<${element}, ${(buffers * bm * stride) / wide}>;`);
     emit(`var<workgroup> tw: array<${element}, ${(buffers * bn * stride) / wide}>;`);

@@ -314,14 +314,16 @@ describe('candidates on a device', () => {
   it('a glu of a GEMM on matrices, emulated: its bits do not know where it was made', async () => {
     const shape = shapeOf(13, 44, 32, { glu: 'silu', weight: { kind: 'float', dtype: 'f32' } });
     const { roles, expected } = await inputsOf(shape, new Random(12));
-    const beside = await emulated(shape, config([16, 16, 8, 2, 2, 1]), roles);
+    const beside = await emulated(shape, config([16, 16, 8, 2, 2, 1], { tile: 'scalar' }), roles);
     expect(beside.wgsl).toContain('var<workgroup> scratch:');
-    // No room beside the tiles: one copy of them, two, one row of matrices at a time, shares along K.
+    // Where the tiles were: all rows of matrices at once, one at a time, of two copies, with shares along K, more than the tiles.
     for (const [sizes, buffers, workgroupBytes] of [
+      [[16, 16, 32, 2, 2, 1], 1, 16384],
       [[16, 16, 8, 2, 2, 1], 1, 1600],
       [[16, 16, 8, 2, 2, 1], 2, 3100],
       [[8, 16, 8, 2, 1, 1], 1, 1200],
       [[16, 16, 8, 1, 2, 2], 1, 1600],
+      [[8, 8, 16, 2, 1, 4], 1, 1600],
     ] as const) {
       const { got, wgsl } = await emulated(shape, config(sizes, { buffers, workgroupBytes }), roles);
       expect(wgsl).toContain('var<workgroup> tiles:');
