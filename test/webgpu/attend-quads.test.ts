@@ -73,6 +73,26 @@ const CASES: readonly Case[] = [
     lanes: 32,
   },
   { name: '16 lanes, blocks of 32', key: affine(3), value: affine(8), heads: 8, blockTokens: 32, lanes: 16 },
+  { name: '64 lanes, GQA 4', key: affine(8), value: affine(8), heads: 8, lanes: 64 },
+  { name: '64 lanes, GQA 3, blocks of 64', key: affine(8), value: affine(4), blockTokens: 64, lanes: 64 },
+  {
+    name: '64 lanes, GQA 2, head_dim 64, a window',
+    key: affine(6),
+    value: affine(8),
+    heads: 4,
+    more: { headDim: 64, window: 100 },
+    spoilt: true,
+    lanes: 64,
+  },
+  { name: '8 lanes, MHA', key: affine(5), value: affine(6), heads: 2, lanes: 8 },
+  {
+    name: '16 lanes, GQA 4, head_dim 64: queries lie with the scores',
+    key: affine(8),
+    value: affine(8),
+    heads: 8,
+    more: { headDim: 64 },
+    lanes: 16,
+  },
 ];
 
 function shapeOf(
