@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { type Capabilities, chooseVariant, type LinearShape } from '../kernel.js';
 import { factsOf } from '../tuning/bench.js';
-import { gemmSpec, linearKernel } from './linear-choice.js';
-import { chooseMatrixGemm } from './linear-fast.js';
+import { gemmSpec, linearFits, linearKernel } from './linear-choice.js';
+import { chooseMatrixGemm, ruleForLinear } from './linear-fast.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { linearVariants } from './registry.js';
 
@@ -101,6 +101,21 @@ describe('linear on a large GPU', () => {
         expect(workgroupBytes).toBe(2 * 128 * (64 + 8) * 2);
         expect(wgsl.match(/var<workgroup>/g)).toHaveLength(glu === null ? 2 : 1);
       }
+  });
+
+  it('cuts K into slices only where their sums can be put together four at a time', () => {
+    const down = { ...shapeOf(32, 1024, 3072), norm: null };
+    const slicesOf = (shape: LinearShape): number => {
+      const rule = ruleForLinear(LARGE, shape);
+      if (rule?.family !== 'matrices') throw new Error(rule?.family);
+      expect(linearFits(LARGE, shape, rule)).toBe(true);
+      return rule.config.slices ?? 1;
+    };
+    expect(slicesOf(down)).toBe(4);
+    expect(slicesOf({ ...down, outStride: 2048, outOffset: 512 })).toBe(4);
+    // A shard that begins at an odd row.
+    expect(slicesOf({ ...down, outStride: 2048, outOffset: 510 })).toBe(1);
+    expect(slicesOf({ ...down, outStride: 1030 })).toBe(1);
   });
 
   it('counts the tiles of the rows there are, first or last', () => {

@@ -56,7 +56,10 @@ describe('the stage that makes halves of x', () => {
     const xStride = k + 4;
     const x = random.normals(ROWS * xStride, 3);
     const gain = random.normals(k);
-    const tight = Float32Array.from({ length: ROWS * k }, (_, i) => x[Math.floor(i / k) * xStride + (i % k)]!);
+    const tight = Float32Array.from(
+      { length: ROWS * k },
+      (_, i) => x[Math.floor(i / k) * xStride + (i % k)]!,
+    );
     const wanted = reference.rmsNorm(tight, gain, ROWS, k, 1e-5);
     expect(worstRow(await run(k, xStride, 1e-5, x, gain), wanted, ROWS, k)).toBeLessThan(1e-6);
     expect(await run(k, xStride, null, x, gain)).toEqual(tight);

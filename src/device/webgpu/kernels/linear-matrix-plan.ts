@@ -2,6 +2,7 @@
 
 import type { MatrixConfig } from '../kernel.js';
 import { weightUnit } from './linear-dequantise.js';
+import { slicesFit } from './linear-slices.js';
 import type { LinearSpec } from './linear-spec.js';
 
 export interface MatrixGemmConfig {
@@ -106,7 +107,7 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (c.depth !== 1 && c.depth % 2 !== 0) return false;
   const { slices = 1 } = c;
   if (spec.k % (c.bk * slices) !== 0) return false;
-  if (slices > 1 && (spec.glu !== null || spec.n % 4 !== 0)) return false;
+  if (slices > 1 && !slicesFit(spec)) return false;
   const layout = matrixGemmLayout(spec, c);
   return layout !== null && layout.bytes <= c.workgroupBytes;
 }

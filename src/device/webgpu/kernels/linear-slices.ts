@@ -18,7 +18,12 @@ export function slicesBytes(slices: number, rows: number, n: number): number {
 }
 
 /** Whether outputs are four to a thread, side by side. */
-export function slicesFit({ n, outStride, outOffset, glu }: LinearShape): boolean {
+export function slicesFit({
+  n,
+  outStride,
+  outOffset,
+  glu,
+}: Pick<LinearShape, 'n' | 'outStride' | 'outOffset' | 'glu'>): boolean {
   return glu === null && [n, outStride, outOffset].every((size) => size % 4 === 0);
 }
 
