@@ -69,6 +69,27 @@ describe('what nodes hand over', () => {
     ).toEqual(['linear']);
   });
 
+  it('is nothing of attention where another one leaves its partials before they are merged', () => {
+    expect(
+      handovers(({ attend, project }) => {
+        const attended = attend();
+        const other = attend();
+        project(attended);
+        project(other);
+        project(other);
+      }),
+    ).toEqual([]);
+    expect(
+      handovers(({ attend, project }) => {
+        const other = attend();
+        const attended = attend();
+        project(attended);
+        project(other);
+        project(other);
+      }),
+    ).toEqual(['attend']);
+  });
+
   it('is nothing that somebody else reads', () => {
     const found = handovers(({ attend, project }) => {
       const attended = attend();

@@ -82,14 +82,17 @@ export function findFusions(graph: Graph): Fusions {
 }
 
 /**
- * What is handed over lies in scratch that all nodes share: from the giver to the taker, which itself may give, no other
- * one gives. Models whose attention and products stand side by side hand over less.
+ * What is handed over lies in scratch that all nodes share. So from the giver on, up to the taker and with it, no other node may
+ * give; nor attend, where attention gave: its partials may be merged by the taker. Models whose attention and products
+ * stand side by side hand over less.
  */
 function dropOverlaps(graph: Graph, takers: Map<Giver, NodeOf<'linear'>>): void {
   const at = new Map(graph.nodes.map((node, i) => [node, i]));
-  const places = [...takers.keys()].map((giver) => at.get(giver)!);
+  const givers = new Set<Node>(takers.keys());
   for (const [giver, taker] of [...takers]) {
-    const [from, to] = [at.get(giver)!, at.get(taker)!];
-    if (places.some((place) => place > from && place <= to)) takers.delete(giver);
+    const between = graph.nodes.slice(at.get(giver)! + 1, at.get(taker)! + 1);
+    const taken = (node: Node): boolean =>
+      givers.has(node) || (giver.op === 'attend' && node.op === 'attend');
+    if (between.some(taken)) takers.delete(giver);
   }
 }
