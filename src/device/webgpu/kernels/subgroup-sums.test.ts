@@ -4,22 +4,33 @@ import { compute, openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
 import { subgroupSums } from './subgroup-sums.js';
 
-/** What the text does, lane by lane: the sums that each has, by index. */
-function walked(count: number, lanes: number, of: (value: number, lane: number) => number): number[][] {
-  let rows = Array.from({ length: lanes }, (_, lane) => Array.from({ length: count }, (_, v) => of(v, lane)));
-  for (let mask = lanes / 2; mask >= 1; mask /= 2)
-    rows = rows.map((own, lane) => {
-      const other = rows[lane ^ mask]!;
-      const half = own.length / 2;
-      if (half < 1) return [own[0]! + other[0]!];
-      const from = lane & mask ? half : 0;
-      return Array.from({ length: half }, (_, i) => own[from + i]! + other[from + i]!);
+/** Runs the text lane by lane, for devices have few: what each of `lanes` lanes has in each variable then. */
+function executed(
+  text: string,
+  lanes: number,
+  given: Readonly<Record<string, number>>[],
+): Record<string, number | boolean>[] {
+  const all = given.map((own) => ({ ...own }) as Record<string, number | boolean>);
+  for (const line of text.split('\n')) {
+    const [, name, expression] = /^let (\w+) = (.*);$/.exec(line)!;
+    const body = expression!
+      .replace(/subgroupShuffleXor\((.+), (\d+)u\)/, 'at(lane ^ $2, (lane) => $1)')
+      .replace(/\b(v\d+|up\d+|sum\w+)\b/g, 'all[lane].$1')
+      .replace(/\b(\d+)u\b/g, '$1');
+    const run = new Function('lane', 'all', 'select', 'at', `return ${body};`);
+    const select = (no: number, yes: number, which: boolean): number => (which ? yes : no);
+    const at = (lane: number, of: (lane: number) => number): number => of(lane);
+    const values = Array.from({ length: lanes }, (_, lane) => run(lane, all, select, at) as number | boolean);
+    values.forEach((value, lane) => {
+      all[lane]![name!] = value;
     });
-  return rows;
+  }
+  return all;
 }
 
 describe('sums of a subgroup, several at once', () => {
   it.each([
+    [64, 4],
     [32, 2],
     [32, 4],
     [32, 8],
@@ -31,12 +42,15 @@ describe('sums of a subgroup, several at once', () => {
   ])('of %i lanes and %i values lie where they say', (lanes, count) => {
     const names = Array.from({ length: count }, (_, v) => `v${v}`);
     const { totals, every, text } = subgroupSums(names, lanes);
-    const rows = walked(count, lanes, (value, lane) => 1000 * value + lane);
+    const given = Array.from({ length: lanes }, (_, lane) =>
+      Object.fromEntries(names.map((name, v) => [name, 1000 * v + lane])),
+    );
+    const own = executed(text, lanes, given);
     const sum = (value: number): number => lanes * 1000 * value + (lanes * (lanes - 1)) / 2;
-    for (let lane = 0; lane < lanes; lane += every) {
-      expect(rows[lane]).toHaveLength(totals.length);
+    // All lanes of each `every` have what the first of them has.
+    for (const [lane, values] of own.entries()) {
       const first = Math.floor(lane / every) * totals.length;
-      expect(rows[lane]).toEqual(totals.map((_, i) => sum(first + i)));
+      expect(totals.map((total) => values[total])).toEqual(totals.map((_, i) => sum(first + i)));
     }
     expect((lanes / every) * totals.length).toBe(count);
     // A shuffle for each value that is given away or added to.
