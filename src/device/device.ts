@@ -22,7 +22,7 @@
  *
  * **Rows are independent.** A token's result depends on its own sequence and nothing else: not on the other
  * rows, nor on how many there are, nor on how the prompt was cut. On the CPU this holds bitwise; on WebGPU
- * bitwise with `deterministic`, else up to the order of sums.
+ * bitwise with `deterministic`, else up to the order of sums and to what kernels for so many rows round x to.
  *
  * **Faults.** Allocation that fails throws a KvantError `device-out-of-memory` where it was asked for. A device
  * that is lost rejects the steps under way and every later call with `device-lost`, and resolves `lost`. A row

@@ -59,7 +59,7 @@ export interface EngineOptions extends KvOptions {
   readonly allowSoftwareGpu?: boolean;
   /**
    * WebGPU: measure at load which kernels this GPU runs fastest, and keep that on disk for the next start. `safe` takes only
-   * those that change no bit of a result, `full` also those that add up in another order. Default `off`.
+   * those that change no bit of a result, `full` also those that add up in another order or round on the way. Default `off`.
    */
   readonly autotune?: AutotuneMode;
   /** Milliseconds that a start may spend on that; the next one goes on. Default 20,000. */
