@@ -46,14 +46,15 @@ export const INVALID_TOKEN = 0xffff_ffff;
 
 /**
  * `default`: the device's fastest arithmetic that meets the stated error bounds (int8 activations on the CPU,
- * f16 operands on a GPU). `reference`: f32 activations everywhere, f32 sums.
+ * f16 or int8 operands on a GPU). `reference`: f32 activations everywhere, f32 sums.
  */
 export const PRECISIONS = ['default', 'reference'] as const;
 export type Precision = (typeof PRECISIONS)[number];
 
 /**
  * How kernels are chosen where there are several for the same work. `off`: by rule; nothing is measured or read. `safe`:
- * by measurement, among those that change no bit of a result. `full`: also among those that add up in another order.
+ * by measurement, among those that change no bit of a result. `full`: also among those that add up in another
+ * order or round on the way.
  */
 export const AUTOTUNE_MODES = ['off', 'safe', 'full'] as const;
 export type AutotuneMode = (typeof AUTOTUNE_MODES)[number];

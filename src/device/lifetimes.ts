@@ -3,8 +3,9 @@
  *
  * A tensor lives from the node that writes it to the last node that reads it. Two tensors may have one storage if
  * their lives do not touch; a node's output never shares with that node's inputs, for kernels read and write at
- * once. The widest come first, of those the longest lived, and each takes the narrowest storage that has room for it: no
- * storage grows for a tensor that found only narrow ones free, and short lives fill the gaps of wide storages. Rows of `tokens` and of `outputs` scale apart, so they are kept apart.
+ * once. The widest come first, of those the longest lived, and each takes the narrowest storage that is free while it lives:
+ * no storage grows for a tensor that found only narrow ones free, and short lives fill the gaps of wide storages. Rows of
+ * `tokens` and of `outputs` scale apart, so they are kept apart.
  */
 
 import type { Graph, Node, RowKind, Tensor } from './graph.js';

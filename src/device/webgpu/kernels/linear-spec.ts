@@ -66,7 +66,7 @@ export const LINEAR_BINDINGS = [
 ] as const;
 export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
 
-/** A kernel ready to be compiled. Binding i of group 0 is `bindings[i]`; `out` is read_write, the rest read. */
+/** A kernel ready to be compiled. Binding i of group 0 is `bindings[i]`; `writes` are read_write, the rest read. */
 export interface KernelText<B extends string = string> {
   readonly label: string;
   readonly wgsl: string;
