@@ -14,6 +14,7 @@ import type { Precision } from '../device.js';
 import type { Activation, RowKind } from '../graph.js';
 import type { AttendShape } from './kernels/attend.js';
 import type { DecodeConfig } from './kernels/attend-decode-plan.js';
+import type { BytesLayout } from './kernels/linear-bytes.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
 import type { RopeAppendShape } from './kernels/rope-append.js';
 import type { ShardLayout } from './weights-layout.js';
@@ -117,6 +118,9 @@ export interface Variant<Shape> {
   build(capabilities: Capabilities, shape: Shape): Kernel;
 }
 
+/** In what form, other than f32, a kernel leaves its result for the product that alone reads it: halves, or bytes as they lie for it. */
+export type Handed = 'halves' | BytesLayout;
+
 /**
  * `out[:, outOffset : outOffset + n'] = act(norm(x) · Wᵀ + bias) (+ residual)`, for one shard of a weight.
  *
@@ -143,9 +147,9 @@ export interface LinearShape {
   readonly norm: { readonly eps: number } | null;
   /** `out[f] = act(y[f]) · y[n / 2 + f]`. Offered like `norm`. */
   readonly glu: Activation | null;
-  /** x is there as halves already, or the result is left as halves: before and after a GEMM that would have it so (linear-choice.ts). */
-  readonly xHanded?: boolean;
-  readonly outHanded?: boolean;
+  /** x is there in a form of its own already, or the result is left in one: where the reader would have it so (linear-handed.ts). */
+  readonly xHanded?: Handed | null;
+  readonly outHanded?: Handed | null;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
   readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
   /**

@@ -1,27 +1,37 @@
-/** From a linear to its products: what is folded into them, and what is handed on as halves. */
+/** From a linear to its products: what is folded into them, and what they hand on in another form than f32. */
 
 import type { NodeOf } from '../graph.js';
 import type { Giver } from './fusion.js';
-import { chooseVariant, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
+import { chooseVariant, type Handed, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
-import { handsHalves, takesHalves } from './kernels/linear-choice.js';
+import { chooseLinear } from './kernels/linear-fast.js';
+import { formHanded, formOfAll, formTaken } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending } from './resolve-append.js';
 import { type Bound, type Bucket, bound, need, planes, type Resources, vector } from './resources.js';
 
-/** Whether what a node gives goes to the linear behind it as halves. */
-export function handsOn(giver: Giver | undefined, bucket: Bucket, r: Resources): boolean {
-  const taker = giver && r.fusions.takers.get(giver);
-  if (giver === undefined || taker === undefined) return false;
-  const family = (shape: LinearShape) => chooseVariant(linearVariants, r.capabilities, shape)?.name;
+/** In what form what a node gives goes to the linear behind it, or null where that reads f32. */
+export function handsOn(
+  giver: Giver | undefined,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): Handed | null {
+  const { capabilities, fusions } = r;
+  const taker = giver && fusions.takers.get(giver);
+  if (giver === undefined || taker === undefined) return null;
+  // A product that appends reads f32, whatever it would read without.
+  if (fusions.appendOf.has(taker) && bucket[taker.x.rows] === 1) return null;
+  const choiceOf = (shape: LinearShape) => chooseLinear(capabilities, shape);
   const works = linearWork(taker, bucket, r);
-  // Every kernel of attention that writes can.
-  if (giver.op === 'attend')
-    return works.every(({ shape }) => takesHalves(r.capabilities, shape, giver.out.cols, family));
+  if (giver.op === 'attend') {
+    const taken = works.map(({ shape }) => formTaken(capabilities, shape, giver.out.cols, choiceOf(shape)));
+    // Every kernel of attention that writes can leave halves.
+    return formOfAll(taken) === 'halves' ? 'halves' : null;
+  }
   const [first, ...more] = linearWork(giver, bucket, r);
-  if (first === undefined || more.length > 0) return false;
-  return works.every(({ shape }) => handsHalves(r.capabilities, first.shape, shape, family));
+  if (first === undefined || more.length > 0) return null;
+  return formOfAll(works.map(({ shape }) => formHanded(capabilities, first.shape, shape, choiceOf)));
 }
 
 /**

@@ -173,7 +173,7 @@ function attendFor(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): 'halve
   const product = r.fusions.takers.get(node);
   if (product === undefined) return 'floats';
   if (mergeOf(product, bucket, r) !== null) return 'partials';
-  return handsOn(node, bucket, r) ? 'halves' : 'floats';
+  return handsOn(node, bucket, r) === null ? 'floats' : 'halves';
 }
 
 /**

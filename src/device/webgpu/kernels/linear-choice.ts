@@ -5,7 +5,9 @@
 
 import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, Stage } from '../kernel.js';
-import { type DotsConfig, dotsBytes, dotsFits, dotsKernel, dotsOrder } from './linear-dots.js';
+import { type BytesLayout, bytesScratch, HANDED_BYTES, OWN_BYTES } from './linear-bytes.js';
+import { type DotsConfig, dotsFits, dotsKernel, dotsLayout, dotsOrder } from './linear-dots.js';
+import { bytesStage } from './linear-dots-x.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { gemvKernel } from './linear-gemv.js';
 import { type GemvConfig, gemvFits, gemvOrder } from './linear-gemv-plan.js';
@@ -78,46 +80,10 @@ export function gemmSpec(capabilities: Capabilities, shape: LinearShape): Linear
   const spec = specOf(shape);
   if (matrixOf(capabilities)?.component !== 'f16') return spec;
   const reading: LinearSpec = { ...spec, x: 'f16', xStride: shape.k, norm: null };
-  return shape.outHanded === true ? { ...reading, out: 'f16', outStride: outCols(spec) } : reading;
+  return shape.outHanded === 'halves' ? { ...reading, out: 'f16', outStride: outCols(spec) } : reading;
 }
 
-/** The kernel that takes a product, by the name of its variant. */
-type FamilyOf = (shape: LinearShape) => string | undefined;
-
-/**
- * Whether a product takes rows of `cols` halves that the kernel before it left, where it would make them in a launch of its
- * own: where it multiplies halves as they are. The bits are the same.
- */
-export function takesHalves(
-  capabilities: Capabilities,
-  shape: LinearShape,
-  cols: number,
-  family: FamilyOf,
-): boolean {
-  return (
-    matrixOf(capabilities)?.component === 'f16' &&
-    shape.k === cols &&
-    shape.norm === null &&
-    family(shape) === 'matrices'
-  );
-}
-
-/** Whether what a glu leaves can go from its GEMM to the next one as halves. */
-export function handsHalves(
-  capabilities: Capabilities,
-  shape: LinearShape,
-  next: LinearShape,
-  family: FamilyOf,
-): boolean {
-  return (
-    shape.glu !== null &&
-    shape.outOffset === 0 &&
-    family(shape) === 'matrices' &&
-    takesHalves(capabilities, next, outCols(specOf(shape)), family)
-  );
-}
-
-/** All that a choice depends on, as text. Kinds of rows differ in nothing that a kernel's sizes care for. */
+/** All that a choice depends on, as text. Kinds of rows differ in nothing that a kernel's sizes care for, nor does what is handed over. */
 export function linearKey(shape: LinearShape): string {
   const { n, k, weight, rows, xStride, outStride, outOffset, bias, residual, norm, glu, append } = shape;
   const meta = weight.kind === 'affine' ? `-${weight.meta}` : '';
@@ -149,12 +115,19 @@ export function linearName({ family, config: c }: LinearChoice): string {
   }
 }
 
-/** Whether the kernel exists for the shape on such a device. */
+/** The bytes that the next product wants the result as, or null. */
+function leftBytes({ outHanded = null }: LinearShape): BytesLayout | null {
+  return outHanded === 'halves' ? null : outHanded;
+}
+
+/** Whether the kernel exists for the shape on such a device, and leaves the result as the shape says. */
 export function linearFits(capabilities: Capabilities, shape: LinearShape, choice: LinearChoice): boolean {
   const { workgroupBytes, workgroupThreads } = capabilities;
   const { family, config } = choice;
   if (config.workgroupBytes > workgroupBytes) return false;
   if (shape.append !== undefined && family !== 'gemv') return false;
+  if (leftBytes(shape) !== null && family !== 'dots') return false;
+  if (shape.outHanded === 'halves' && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
@@ -167,7 +140,10 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
         fewFits(gemvSpec(shape), config)
       );
     case 'dots':
-      return config.subgroups * config.subgroupSize <= workgroupThreads && dotsFits(gemvSpec(shape), config);
+      return (
+        config.subgroups * config.subgroupSize <= workgroupThreads &&
+        dotsFits(gemvSpec(shape), config, leftBytes(shape))
+      );
     case 'matrices':
       return (
         shape.rows <= 65535 &&
@@ -203,7 +179,8 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const { xStride: stride, norm, xHanded = false, outHanded = false } = shape;
+    const { xStride: stride, norm } = shape;
+    const [xHanded, outHanded] = [shape.xHanded === 'halves', shape.outHanded === 'halves'];
     return once(capabilities, { spec, config, stride, norm, xHanded }, () => {
       const gemm = gemmOf(shape, spec, config);
       if (spec.x === 'f32') return gemm;
@@ -220,12 +197,31 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     });
   }
   const spec = gemvSpec(shape);
-  return once(capabilities, { spec, ...choice, of: shape.rowKind }, () => {
-    if (choice.family !== 'dots') return kernelOf(shape, decodeKernel(spec, choice), 1, 0);
-    const { stage, scratch } = dotsBytes(shape, spec, choice.config, capabilities.workgroupThreads);
-    const product = kernelOf(shape, dotsKernel(spec, choice.config), 1, 0);
-    return { stages: [stage, ...product.stages], scratch };
-  });
+  const { rowKind, xHanded = null, outHanded = null } = shape;
+  return once(capabilities, { spec, ...choice, rowKind, xHanded, outHanded }, () =>
+    choice.family === 'dots'
+      ? dotsOf(capabilities, shape, choice.config)
+      : kernelOf(shape, decodeKernel(spec, choice), 1, 0),
+  );
+}
+
+/** The product of dots, and the launch that makes bytes of its x where nobody left them. */
+function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConfig): Kernel {
+  const spec = gemvSpec(shape);
+  const layout = dotsLayout(spec, config);
+  const left = leftBytes(shape);
+  const given = shape.xHanded != null;
+  const roles = given ? HANDED_BYTES : OWN_BYTES;
+  const product = kernelOf(shape, dotsKernel(spec, config, left), 1, 0);
+  const reading = renamed({ [OWN_BYTES.bytes]: roles.bytes, [OWN_BYTES.terms]: roles.terms });
+  const made = given ? [] : [bytesStage(shape, layout, config.subgroupSize, capabilities.workgroupThreads)];
+  return {
+    stages: [...made, ...product.stages.map(reading)],
+    scratch: {
+      ...bytesScratch(layout, roles),
+      ...(left === null ? {} : bytesScratch(left, HANDED_BYTES)),
+    },
+  };
 }
 
 /** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together. */

@@ -12,10 +12,21 @@
  * What rounds is x alone. With two planes by less than 2⁻¹⁵ of the largest of its piece: closer than as halves. With one by
  * up to 2⁻⁸ of it, some 0.5 % of a product in the norm, where codes of 4 bits have rounded the weight by ten times that;
  * the rules (linear-fast.ts) ask for it there alone.
+ *
+ * Where the next product is of dots too, and a workgroup makes whole pieces of what that one reads, the result may be left as
+ * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit.
  */
 
-import type { LinearShape, Stage } from '../kernel.js';
-import { BYTES, type BytesLayout, bytesScratch, bytesStage, TERMS, vectorsOf } from './linear-dots-x.js';
+import {
+  BYTES_TEXT,
+  type BytesLayout,
+  HANDED_BYTES,
+  OWN_BYTES,
+  unitsOf,
+  unitsText,
+  unitValues,
+  vectorsOf,
+} from './linear-bytes.js';
 import {
   activationText,
   declareBindings,
@@ -45,17 +56,21 @@ export interface DotsConfig {
   readonly workgroupBytes: number;
 }
 
-interface Plan extends BytesLayout {
+interface Plan {
+  /** What it wants x as. */
+  readonly x: BytesLayout;
   /** Turns of a subgroup along K, and of a chunk. */
   readonly turns: number;
   readonly perChunk: number;
-  /** Weight rows of a subgroup and of a workgroup. */
+  /** Weight rows of a subgroup. */
   readonly ofSubgroup: number;
-  readonly ofWorkgroup: number;
+  /** Outputs of a row that a workgroup makes. */
+  readonly ownFeatures: number;
   readonly bytes: number;
 }
 
-function planDots(spec: LinearSpec, c: DotsConfig): Plan | null {
+/** @param left what the result is left as, or null where it is f32 */
+function planDots(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null): Plan | null {
   const { weight, rows, k } = spec;
   if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8)) return null;
   const { across, pieces, planes, each, subgroups, splits, chunks, subgroupSize: lanes } = c;
@@ -68,27 +83,23 @@ function planDots(spec: LinearSpec, c: DotsConfig): Plan | null {
   const ofSubgroup = (lanes / across) * each;
   const staged = chunks === 0 ? 0 : rows * chunkSteps * across * (vectorsOf(c) * 16 + 8);
   const sums = splits === 1 ? 0 : subgroups * ofSubgroup * rows * 4;
+  const ownFeatures = ((subgroups / splits) * ofSubgroup) / (spec.glu === null ? 1 : 2);
+  const made = left === null ? 0 : rows * ownFeatures * 4;
   return {
-    rows,
-    k,
-    bits: weight.bits,
-    pieces,
-    planes,
-    across,
-    chunkSteps,
+    x: { rows, k, bits: weight.bits, pieces, planes, across, chunkSteps },
     turns,
     perChunk,
     ofSubgroup,
-    ofWorkgroup: (subgroups / splits) * ofSubgroup,
-    bytes: staged + sums,
+    ownFeatures,
+    bytes: staged + sums + made,
   };
 }
 
 /** Rows for which sums stay in registers. */
 const MOST_ROWS = 16;
 
-/** Whether the kernel exists for this spec. */
-export function dotsFits(spec: LinearSpec, c: DotsConfig): boolean {
+/** Whether the kernel exists for this spec, and can leave the result as bytes where that is wanted. */
+export function dotsFits(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null = null): boolean {
   const { weight, rows, k } = spec;
   if (weight.kind !== 'affine' || weight.meta === 'f32') return false;
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
@@ -98,8 +109,12 @@ export function dotsFits(spec: LinearSpec, c: DotsConfig): boolean {
   if (!powers || c.across > c.subgroupSize || c.subgroups % c.splits !== 0) return false;
   if (weight.groupSize % (32 * c.pieces) !== 0 || k % weight.groupSize !== 0 || spec.xStride % 4 !== 0)
     return false;
-  const plan = planDots(spec, c);
-  return plan !== null && rows >= 1 && rows <= MOST_ROWS && plan.bytes <= c.workgroupBytes;
+  const plan = planDots(spec, c, left);
+  if (plan === null || rows < 1 || rows > MOST_ROWS || plan.bytes > c.workgroupBytes) return false;
+  if (left === null) return true;
+  if (left.rows !== rows || left.k !== outCols(spec) || spec.outOffset !== 0 || spec.residual !== null)
+    return false;
+  return plan.ownFeatures % (32 * left.pieces) === 0;
 }
 
 /** What its sums depend on: which columns a lane has, in which turn, and to what x was rounded. */
@@ -107,29 +122,34 @@ export function dotsOrder({ across, pieces, splits, planes }: DotsConfig): strin
   return `l${across} p${pieces} k${splits} q${planes}`;
 }
 
-/** The stage that makes bytes of x, and what both need between them. */
-export function dotsBytes(
-  shape: LinearShape,
-  spec: LinearSpec,
-  c: DotsConfig,
-  workgroupThreads: number,
-): { readonly stage: Stage; readonly scratch: Record<string, number> } {
-  const plan = planDots(spec, c);
+/** The bytes that the product reads in place of x. */
+export function dotsLayout(spec: LinearSpec, c: DotsConfig): BytesLayout {
+  const plan = planDots(spec, c, null);
   if (plan === null) throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
-  return { stage: bytesStage(shape, plan, c.subgroupSize, workgroupThreads), scratch: bytesScratch(plan) };
+  return plan.x;
 }
 
-const BINDINGS = ['codes', 'metas', 'out', 'bias', 'residual', BYTES, TERMS] as const;
-type DotsBinding = (typeof BINDINGS)[number];
+const BINDINGS = [
+  'codes',
+  'metas',
+  'out',
+  'bias',
+  'residual',
+  OWN_BYTES.bytes,
+  OWN_BYTES.terms,
+  HANDED_BYTES.bytes,
+  HANDED_BYTES.terms,
+] as const;
 
-/** The product. The norm of the spec is in the bytes already. */
-export function dotsKernel(spec: LinearSpec, c: DotsConfig): KernelText<DotsBinding> {
-  const plan = planDots(spec, c);
-  if (plan === null || !dotsFits(spec, c) || spec.weight.kind !== 'affine')
+/** The product. The norm of the spec is in the bytes already. @param left what the next one wants the result as, or null */
+export function dotsKernel(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null): KernelText {
+  const plan = planDots(spec, c, left);
+  if (plan === null || !dotsFits(spec, c, left) || spec.weight.kind !== 'affine')
     throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
   const { weight, rows, n, k } = spec;
   const { subgroupSize: lanes, across, pieces, each, subgroups, splits, chunks, planes } = c;
-  const { turns, perChunk, chunkSteps, ofSubgroup, ofWorkgroup, bits } = plan;
+  const { turns, perChunk, ofSubgroup, ownFeatures } = plan;
+  const { bits, chunkSteps } = plan.x;
   const threads = subgroups * lanes;
   const vectors = vectorsOf(c);
   /** Loads of 16 bytes of a lane and weight row. */
@@ -139,7 +159,6 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig): KernelText<DotsBind
   const gated = spec.glu !== null;
   /** Features of a lane; the rows behind them are the ups. */
   const own = gated ? each / 2 : each;
-  const ownFeatures = gated ? ofWorkgroup / 2 : ofWorkgroup;
   const stagedVectors = rows * chunkSteps * vectors * across;
   const stagedTerms = rows * chunkSteps * across;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
@@ -154,18 +173,24 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig): KernelText<DotsBind
     out: 'f32',
     bias: 'f32',
     residual: 'f32',
-    [BYTES]: 'vec4<u32>',
-    [TERMS]: 'vec2<f32>',
-  } as const;
-  const bindings = BINDINGS.filter(
-    (name) => (name !== 'bias' || spec.bias) && (name !== 'residual' || spec.residual !== null),
-  );
+    [OWN_BYTES.bytes]: 'vec4<u32>',
+    [OWN_BYTES.terms]: 'vec2<f32>',
+    [HANDED_BYTES.bytes]: 'u32',
+    [HANDED_BYTES.terms]: 'vec2<f32>',
+  };
+  const handed: readonly string[] = [HANDED_BYTES.bytes, HANDED_BYTES.terms];
+  const writes = left === null ? ['out'] : handed;
+  const absent = new Set(left === null ? handed : ['out']);
+  if (!spec.bias) absent.add('bias');
+  if (spec.residual === null) absent.add('residual');
+  const bindings = BINDINGS.filter((name) => !absent.has(name));
   emit(`enable subgroups;
-${declareBindings(bindings, ['out'], types)}`);
+${declareBindings(bindings, writes, types)}`);
   if (chunks > 0)
     emit(`var<workgroup> staged: array<vec4<u32>, ${stagedVectors}>;
 var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
   if (splits > 1) emit(`var<workgroup> sums: array<f32, ${subgroups * ofSubgroup * rows}>;`);
+  if (left !== null) emit(`var<workgroup> made: array<f32, ${rows * ownFeatures}>;\n${BYTES_TEXT}`);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -200,8 +225,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   emit(chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {` : '  {\n  const chunk = 0u;');
   if (chunks > 0) {
     if (chunks > 1) emit('  if (chunk > 0u) { workgroupBarrier(); }');
-    emit(`  for (var j = lid; j < ${stagedVectors}u; j += ${threads}u) { staged[j] = ${BYTES}[chunk * ${stagedVectors}u + j]; }
-  for (var j = lid; j < ${stagedTerms}u; j += ${threads}u) { terms[j] = ${TERMS}[chunk * ${stagedTerms}u + j]; }
+    emit(`  for (var j = lid; j < ${stagedVectors}u; j += ${threads}u) { staged[j] = ${OWN_BYTES.bytes}[chunk * ${stagedVectors}u + j]; }
+  for (var j = lid; j < ${stagedTerms}u; j += ${threads}u) { terms[j] = ${OWN_BYTES.terms}[chunk * ${stagedTerms}u + j]; }
   workgroupBarrier();`);
   }
   if (perChunk <= 2) emit('  {\n  const t = 0u;');
@@ -216,11 +241,12 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
       for (const b of count(rows)) emit(`  v${i}_${b} += subgroupShuffleXor(v${i}_${b}, ${step}u);`);
   if (splits === 1) finishInRegisters();
   else finishTogether();
+  if (left !== null) leaveBytes(left);
   emit('}');
 
   function multiply(slot: number): void {
-    const from = chunks > 0 ? 'staged' : BYTES;
-    const scales = chunks > 0 ? 'terms' : TERMS;
+    const from = chunks > 0 ? 'staged' : OWN_BYTES.bytes;
+    const scales = chunks > 0 ? 'terms' : OWN_BYTES.terms;
     emit(`    { let step = (t + ${slot}u) * ${splits}u + split;
       let at = step * ${vectors * across}u + along;
       let term = step * ${across}u + along;`);
@@ -270,6 +296,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
       if (spec.bias) text.push(`up += bias[${feature} + ${features}u];`);
       text.push(`value = ${activationText(spec.glu!, 'value')} * up;`);
     }
+    if (left !== null) {
+      text.push(`made[${row} * ${ownFeatures}u + ${feature} - tile * ${ownFeatures}u] = value;`);
+      return text.join(' ');
+    }
     text.push(`let to = ${row} * ${spec.outStride}u + ${spec.outOffset}u + ${feature};`);
     if (spec.residual !== null) text.push('value += residual[to];');
     text.push('out[to] = value;');
@@ -312,13 +342,31 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   }`);
   }
 
+  /** The values that the workgroup made, as the next product reads them. */
+  function leaveBytes(layout: BytesLayout): void {
+    const units = unitsOf(layout, lanes).own;
+    const perRow = ownFeatures / 8 / units;
+    emit(`  workgroupBarrier();
+  for (var base = 0u; base < ${perRow * rows}u; base += ${threads}u) {
+    let thread = min(base + lid, ${perRow * rows - 1}u);
+    let row = thread / ${perRow}u;
+    let item = tile * ${perRow}u + thread % ${perRow}u;
+    let here = base + lid < ${perRow * rows}u && item < ${features / 8 / units}u;`);
+    for (const { name, vector } of unitValues(units)) {
+      const value = (e: number): string => `made[thread * ${8 * units}u + ${4 * vector + e}u]`;
+      emit(`    let ${name} = vec4<f32>(${[0, 1, 2, 3].map(value).join(', ')});`);
+    }
+    emit(unitsText(layout, HANDED_BYTES, lanes));
+    emit('  }');
+  }
+
   const tiles = Math.ceil(features / ownFeatures);
   const wide = Math.min(tiles, 32768);
   return {
-    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}`,
+    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}${left === null ? '' : ' to bytes'}`,
     wgsl: lines.join('\n'),
     bindings,
-    writes: ['out'],
+    writes,
     types,
     workgroups: [wide, Math.ceil(tiles / wide), 1],
     threads,

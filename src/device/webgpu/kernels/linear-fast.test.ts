@@ -92,7 +92,8 @@ describe('linear on a large GPU', () => {
     ] as const)
       for (const rows of [512, 2048]) {
         const outStride = glu === null ? n : n / 2;
-        const shape = { ...shapeOf(rows, n, k), glu, outStride, outHanded: glu !== null };
+        const outHanded = glu === null ? null : 'halves';
+        const shape = { ...shapeOf(rows, n, k), glu, outStride, outHanded } as const;
         const spec = gemmSpec(LARGE, shape);
         const config = chooseMatrixGemm(LARGE, spec);
         expect(config).toMatchObject({ bm: 128, bn: 128, bk: 64, sm: 2, sn: 4, sk: 1 });

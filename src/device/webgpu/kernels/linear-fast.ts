@@ -302,8 +302,8 @@ const chosen = new WeakMap<
   { readonly by: Capabilities; readonly choice: LinearChoice | null }
 >();
 
-/** What was measured to be best on this device, else the choice by rule. */
-function choose(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
+/** What was measured to be best on this device, else the choice by rule. Null where only portable kernels take the shape. */
+export function chooseLinear(capabilities: Capabilities, shape: LinearShape): LinearChoice | null {
   const known = chosen.get(shape);
   if (known?.by === capabilities) return known.choice;
   const choice = capabilities.tuned?.linear(shape) ?? ruleForLinear(capabilities, shape);
@@ -313,8 +313,8 @@ function choose(capabilities: Capabilities, shape: LinearShape): LinearChoice | 
 
 const variantOf = (name: LinearChoice['family']): Variant<LinearShape> => ({
   name,
-  supports: (capabilities, shape) => choose(capabilities, shape)?.family === name,
-  build: (capabilities, shape) => linearKernel(capabilities, shape, choose(capabilities, shape)!),
+  supports: (capabilities, shape) => chooseLinear(capabilities, shape)?.family === name,
+  build: (capabilities, shape) => linearKernel(capabilities, shape, chooseLinear(capabilities, shape)!),
 });
 
 export const fastLinear: readonly Variant<LinearShape>[] = LINEAR_FAMILIES.map(variantOf);

@@ -10,7 +10,7 @@ import { floatText, HALVES_TEXT } from './linear-spec.js';
 /** The role of what this stage leaves, `[rows, k]`. */
 export const HALVES = 'scratchHalves';
 
-/** The role of what attention, or one GEMM, hands to the next GEMM as halves, `[rows, k]`. */
+/** The role of what attention, or one product, hands to the next: halves, `[rows, k]`, or bytes (linear-bytes.ts). */
 export const HANDED = 'scratchHanded';
 
 const THREADS = 256;

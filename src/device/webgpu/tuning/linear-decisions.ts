@@ -3,16 +3,17 @@
 import type { Graph, NodeOf } from '../../graph.js';
 import { ROPE_FINE } from '../../rope.js';
 import type { Fusions } from '../fusion.js';
-import type { Capabilities, Kernel, LinearShape } from '../kernel.js';
-import { linearKernel, linearKey } from '../kernels/linear-choice.js';
-import { ruleForLinear } from '../kernels/linear-fast.js';
+import type { Capabilities, Handed, Kernel, LinearShape } from '../kernel.js';
+import { type LinearChoice, linearFits, linearKernel, linearKey } from '../kernels/linear-choice.js';
 import { constantLengths } from '../kernels/linear-gemv-append.js';
+import { keepsTaking } from '../kernels/linear-handed.js';
 import type { RopeAppendShape } from '../kernels/rope-append.js';
 import type { GpuKvPool } from '../kv-pool.js';
 import { linearWork } from '../linear-work.js';
 import type { Shard } from '../matrix.js';
 import { type AppendingWork, appendingWork } from '../resolve-append.js';
-import type { Bucket } from '../resources.js';
+import { handsOn } from '../resolve-linear.js';
+import type { Bucket, Resources } from '../resources.js';
 import { compareResults, factsOf, type TuningBench } from './bench.js';
 import type { Contest, Decision } from './decision.js';
 import { type LinearCandidate, linearCandidates, linearCost } from './linear-candidates.js';
@@ -23,23 +24,41 @@ import type { TunedChoices } from './tuned-choices.js';
 const ROUND_BYTES = 192 * 1024 * 1024;
 const MOST_SHARDS = 64;
 
+/** What a product does for its neighbours by the rules' choice: what could not would cost a launch more. */
+interface Tie {
+  /** It merges what attention left of one row. */
+  readonly merges: boolean;
+  readonly takes: Handed | null;
+  readonly gives: Handed | null;
+}
+
 interface Work {
   readonly shape: LinearShape;
   readonly shards: Shard[];
-  /** It gives something to a neighbour, or takes it, that only its family can: another one would cost a launch more. */
-  tied: boolean;
+  /** Of all nodes that it is for, by their text. */
+  readonly ties: Map<string, Tie>;
 }
 
-/** A product of one row that may merge what attention left, and GEMMs that hand on halves or are handed them. */
-function isTied(
-  node: NodeOf<'linear'>,
-  shape: LinearShape,
-  fusions: Fusions,
+function tieOf(node: NodeOf<'linear'>, bucket: Bucket, r: Pick<Resources, 'capabilities' | 'fusions'>): Tie {
+  const giver = r.fusions.givers.get(node);
+  return {
+    merges: bucket[node.x.rows] === 1 && giver?.op === 'attend',
+    takes: handsOn(giver, bucket, r),
+    gives: handsOn(node, bucket, r),
+  };
+}
+
+/** Whether a candidate does for the neighbours what the first does, which is the choice by rule. */
+function keeps(
   capabilities: Capabilities,
+  shape: LinearShape,
+  { merges, takes, gives }: Tie,
+  choice: LinearChoice,
+  rule: LinearChoice,
 ): boolean {
-  const family = ruleForLinear(capabilities, shape)?.family;
-  if (family === 'gemv') return shape.rows === 1 && fusions.givers.get(node)?.op === 'attend';
-  return family === 'matrices' && (fusions.takers.has(node) || fusions.givers.has(node));
+  if (merges && rule.family === 'gemv' && choice.family !== 'gemv') return false;
+  if (takes !== null && !keepsTaking(capabilities, shape, takes, choice)) return false;
+  return gives === null || linearFits(capabilities, { ...shape, outHanded: gives }, choice);
 }
 
 /** How long contexts may become changes the text of a kernel and not its time: choices are remembered for all. */
@@ -72,18 +91,20 @@ export function linearDecisions(
       // It is another kernel, with a choice of its own: what is best for the product alone says nothing about it.
       const all =
         appending === null ? linearWork(node, bucket, { capabilities, fusions }) : [ofAnyContext(appending)];
+      const tie = tieOf(node, bucket, { capabilities, fusions });
       for (const { shape, shard } of all) {
         const key = linearKey(shape);
-        const work = works.get(key) ?? { shape, shards: [], tied: false };
+        const work: Work = works.get(key) ?? { shape, shards: [], ties: new Map() };
         works.set(key, work);
-        work.tied ||= isTied(node, shape, fusions, capabilities);
+        work.ties.set(JSON.stringify(tie), tie);
         if (!work.shards.includes(shard)) work.shards.push(shard);
       }
     }
   }
-  return [...works].flatMap(([key, { shape, shards, tied }]) => {
-    const all = linearCandidates(capabilities, shape);
-    const candidates = tied ? all.filter(({ choice }) => choice.family === all[0]!.choice.family) : all;
+  return [...works].flatMap(([key, { shape, shards, ties }]) => {
+    const candidates = linearCandidates(capabilities, shape).filter(({ choice }, _, [rule]) =>
+      [...ties.values()].every((tie) => keeps(capabilities, shape, tie, choice, rule!.choice)),
+    );
     if (candidates.length < 2) return [];
     const kernelOf = (index: number): Kernel => linearKernel(capabilities, shape, candidates[index]!.choice);
     return {

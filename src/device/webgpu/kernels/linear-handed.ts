@@ -1,0 +1,60 @@
+/**
+ * What one kernel hands the next product in the form that this would make of it in a launch of its own: halves, from attention
+ * or a GEMM with a glu, to a GEMM; bytes, from a product of dots with a glu, to one of dots. The bits are the same.
+ */
+
+import type { Capabilities, Handed, LinearShape } from '../kernel.js';
+import { gemvSpec, type LinearChoice, linearFits, matrixOf, specOf } from './linear-choice.js';
+import { dotsLayout } from './linear-dots.js';
+import { outCols } from './linear-spec.js';
+
+/** The choice for a product, or null where a portable kernel takes it. */
+export type ChoiceOf = (shape: LinearShape) => LinearChoice | null;
+
+/** In what form a product takes rows of `cols` that are left for it alone, or null where it reads f32. */
+export function formTaken(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  cols: number,
+  choice: LinearChoice | null,
+): Handed | null {
+  if (shape.k !== cols || shape.norm !== null) return null;
+  if (choice?.family === 'dots') return dotsLayout(gemvSpec(shape), choice.config);
+  return choice?.family === 'matrices' && matrixOf(capabilities)?.component === 'f16' ? 'halves' : null;
+}
+
+/** In what form the result of a product with a glu goes to the next one, or null where it stays f32. */
+export function formHanded(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  next: LinearShape,
+  choiceOf: ChoiceOf,
+): Handed | null {
+  if (shape.glu === null || shape.outOffset !== 0) return null;
+  const choice = choiceOf(shape);
+  const form = formTaken(capabilities, next, outCols(specOf(shape)), choiceOf(next));
+  if (choice === null || form === null) return null;
+  return linearFits(capabilities, { ...shape, outHanded: form }, choice) ? form : null;
+}
+
+/** The form that several products take all, or null. */
+export function formOfAll(forms: readonly (Handed | null)[]): Handed | null {
+  const [first = null, ...more] = forms;
+  const text = JSON.stringify(first);
+  return more.every((form) => JSON.stringify(form) === text) ? first : null;
+}
+
+/**
+ * Whether a product with this choice still takes what it is given, be it in another layout: who makes whole pieces of bytes makes
+ * whole ones of smaller pieces too.
+ */
+export function keepsTaking(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  form: Handed,
+  choice: LinearChoice,
+): boolean {
+  const taken = formTaken(capabilities, shape, shape.k, choice);
+  if (taken === null || taken === 'halves' || form === 'halves') return taken === form;
+  return taken.pieces <= form.pieces;
+}
