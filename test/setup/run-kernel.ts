@@ -3,7 +3,7 @@
 import type { Kernel } from '../../src/device/webgpu/kernel.js';
 import { factsOf } from '../../src/device/webgpu/tuning/bench.js';
 
-/** @param roles a buffer for each role that is not scratch; answers with `out`, as f32 */
+/** @param roles a buffer for each role that is not scratch, or for scratch too that is to outlive the kernel; answers with `out`, as f32 */
 export async function runKernel(
   raw: GPUDevice,
   kernel: Kernel,
@@ -12,10 +12,9 @@ export async function runKernel(
   text: (wgsl: string) => string = (wgsl) => wgsl,
 ): Promise<Float32Array> {
   const scratch = Object.fromEntries(
-    Object.entries(kernel.scratch ?? {}).map(([name, size]) => [
-      name,
-      raw.createBuffer({ size, usage: 128 }),
-    ]),
+    Object.entries(kernel.scratch ?? {})
+      .filter(([name]) => roles[name] === undefined)
+      .map(([name, size]) => [name, raw.createBuffer({ size, usage: 128 })]),
   );
   const all: Readonly<Record<string, GPUBuffer>> = { ...roles, ...scratch };
   const out = roles.out!;

@@ -7,8 +7,48 @@ import { createNullGpu } from '../../bench/null-gpu.mjs';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
+import type { ModelConfig } from '../../src/models/config.js';
+import { parseModelConfig } from '../../src/models/families.js';
 import { loadModel } from '../../src/models/load.js';
-import { RandomWeights, shapeConfig } from '../../src/models/shapes.js';
+import { RandomWeights, shapeConfig, shapeFields } from '../../src/models/shapes.js';
+
+/** A program of a model on such a device. */
+async function open(config: ModelConfig) {
+  const device = (await createWebGpuDevice({ gpu: createNullGpu() })) as WebGpuDevice;
+  const model = await loadModel(new RandomWeights(), config, device, {
+    kvFormat: { kind: 'float', dtype: 'f16' },
+    maxContext: 4096,
+  });
+  const pool = device.createKvPool({
+    layers: model.kvLayers,
+    blocks: 64,
+    blockTokens: 32,
+    slots: 32,
+    maxBlocksPerSlot: 128,
+  });
+  const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
+  const program = (await device.compile(model.buildGraph().graph, limits, pool)) as WebGpuProgram;
+  return { device, program };
+}
+
+/** Launches of a step of so many tokens by label, those that stand in the plan for other counts included. */
+function launchesOf(program: WebGpuProgram, tokens: number): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const label of program.describe(tokens, Math.min(tokens, 32)))
+    counts.set(label, (counts.get(label) ?? 0) + 1);
+  return counts;
+}
+
+/** Products, and what makes x ready for them, in a layer. */
+function glueOf(program: WebGpuProgram, layers: number, tokens: number): string[] {
+  return [...launchesOf(program, tokens)]
+    .filter(([, count]) => count >= layers)
+    .flatMap(([label, count]) => new Array<string>(Math.floor(count / layers)).fill(label))
+    .filter((label) => !/attend|rope-append/.test(label))
+    .map((label) =>
+      label.replace(/^(q k v appended, )?(gemv|held|few|dots|matrix)-q4g64-(\d+x\d+)\S*/, '$2 $3'),
+    );
+}
 
 /** Of heads of 128, as in models of 0.6 to 8 billion weights. */
 const SHAPE = 'qwen3-0.6b';
@@ -17,36 +57,11 @@ const LAYERS = 28;
 describe('launches', () => {
   let device: WebGpuDevice;
   let program: WebGpuProgram;
-  /** Launches of a step of so many tokens by label, those that stand in the plan for other counts included. */
-  const launches = (tokens: number): Map<string, number> => {
-    const counts = new Map<string, number>();
-    for (const label of program.describe(tokens, Math.min(tokens, 32)))
-      counts.set(label, (counts.get(label) ?? 0) + 1);
-    return counts;
-  };
-  /** Products, and what makes x ready for them, in a layer. */
-  const glue = (tokens: number): string[] =>
-    [...launches(tokens)]
-      .filter(([, count]) => count >= LAYERS)
-      .flatMap(([label, count]) => new Array<string>(Math.floor(count / LAYERS)).fill(label))
-      .filter((label) => !/attend|rope-append/.test(label))
-      .map((label) => label.replace(/^(q k v appended, )?(gemv|held|few|matrix)-q4g64-(\d+x\d+).*/, '$2 $3'));
+  const launches = (tokens: number): Map<string, number> => launchesOf(program, tokens);
+  const glue = (tokens: number): string[] => glueOf(program, LAYERS, tokens);
 
   beforeAll(async () => {
-    device = (await createWebGpuDevice({ gpu: createNullGpu() })) as WebGpuDevice;
-    const model = await loadModel(new RandomWeights(), shapeConfig(SHAPE, { vocab: 32_000 }), device, {
-      kvFormat: { kind: 'float', dtype: 'f16' },
-      maxContext: 4096,
-    });
-    const pool = device.createKvPool({
-      layers: model.kvLayers,
-      blocks: 64,
-      blockTokens: 32,
-      slots: 32,
-      maxBlocksPerSlot: 128,
-    });
-    const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
-    program = (await device.compile(model.buildGraph().graph, limits, pool)) as WebGpuProgram;
+    ({ device, program } = await open(shapeConfig(SHAPE, { vocab: 32_000 })));
   });
   afterAll(async () => {
     await device[Symbol.asyncDispose]();
@@ -83,5 +98,37 @@ describe('launches', () => {
       'rms-norm to halves [1024]',
       ...slices,
     ]);
+  });
+});
+
+describe('launches of large products', () => {
+  let device: WebGpuDevice;
+  let program: WebGpuProgram;
+
+  beforeAll(async () => {
+    const fields = { ...shapeFields('llama-8b', { vocab: 4096 }), num_hidden_layers: 2 };
+    ({ device, program } = await open(parseModelConfig(fields, 'two layers')));
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each([
+    // Gate and up leave the bytes that the product behind them reads, where a workgroup makes a whole piece of them.
+    [2, ['dots 28672x4096 to bytes']],
+    [4, ['dots 28672x4096 to bytes']],
+    [8, ['dots 28672x4096', 'bytes [14336]']],
+  ])('of %i rows make bytes of x before each of them, but before the last', (rows, end) => {
+    expect(glueOf(program, 2, rows).sort()).toEqual(
+      [
+        'rms-norm to bytes [4096]',
+        'dots 6144x4096',
+        'bytes [4096]',
+        'dots 4096x4096',
+        'rms-norm to bytes [4096]',
+        ...end,
+        'dots 4096x14336',
+      ].sort(),
+    );
   });
 });

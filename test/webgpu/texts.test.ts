@@ -4,10 +4,54 @@
  */
 import { describe, expect, it } from 'vitest';
 import { createNullGpu } from '../../bench/null-gpu.mjs';
+import type { KvFormat } from '../../src/device/kv.js';
 import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
+import type { ModelConfig } from '../../src/models/config.js';
+import { parseModelConfig } from '../../src/models/families.js';
 import { loadModel } from '../../src/models/load.js';
-import { RandomWeights, shapeConfig } from '../../src/models/shapes.js';
+import { RandomWeights, shapeConfig, shapeFields } from '../../src/models/shapes.js';
 import { affine, F16, turbo } from '../devices/kv-cases.js';
+
+interface Wanted {
+  readonly formats: (layer: number) => { readonly key?: KvFormat; readonly value?: KvFormat };
+  readonly young: { readonly blocks: number; readonly dtype: 'f16' } | null;
+  /** Steps of so many tokens. */
+  readonly steps: readonly number[];
+}
+
+/** All texts that a model's program is made of, and what is wrong with one. */
+async function textsOf(config: ModelConfig, { formats, young, steps }: Wanted) {
+  const texts = new Set<string>();
+  let raw: GPUDevice | undefined;
+  const gpu = createNullGpu({
+    onDevice: (made) => {
+      raw = made;
+    },
+    onText: (text) => texts.add(text),
+  });
+  const device = await createWebGpuDevice({ gpu });
+  const model = await loadModel(new RandomWeights(), config, device, { kvFormat: F16, maxContext: 4096 });
+  const pool = device.createKvPool({
+    layers: model.kvLayers.map((layer, i) => ({ ...layer, ...formats(i) })),
+    blocks: 64,
+    blockTokens: 32,
+    slots: 32,
+    maxBlocksPerSlot: 128,
+    young,
+  });
+  const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
+  const program = await device.compile(model.buildGraph().graph, limits, pool);
+  for (const tokens of steps) await program.prepare(tokens, Math.min(tokens, 32));
+  // The device under it takes texts as they are.
+  const { createShaderModule } = Object.getPrototypeOf(raw) as GPUDevice;
+  const errorsOf = async (text: string): Promise<string[]> => {
+    raw!.pushErrorScope('validation');
+    const { messages } = await createShaderModule.call(raw!, { code: text }).getCompilationInfo();
+    await raw!.popErrorScope();
+    return messages.filter(({ type }) => type === 'error').map(({ message }) => message);
+  };
+  return { all: [...texts], errorsOf, close: () => device[Symbol.asyncDispose]() };
+}
 
 describe('the texts of all kernels of a model', () => {
   it.each([
@@ -16,45 +60,31 @@ describe('the texts of all kernels of a model', () => {
     ['affine 8', affine(8), affine(8)],
     ['TurboQuant 3.5, and young rows', turbo(3), turbo(4)],
   ])('compile as far as anything but a driver can say: %s', async (name, key, value) => {
-    const texts = new Set<string>();
-    let raw: GPUDevice | undefined;
-    const gpu = createNullGpu({
-      onDevice: (made) => {
-        raw = made;
-      },
-      onText: (text) => texts.add(text),
+    const young = name.includes('young') ? { blocks: 64, dtype: 'f16' as const } : null;
+    const { all, close, errorsOf } = await textsOf(shapeConfig('qwen3-0.6b', { vocab: 4096 }), {
+      formats: (layer) => (layer === 0 ? {} : { key, value }),
+      young,
+      steps: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
     });
-    const device = await createWebGpuDevice({ gpu });
-    const model = await loadModel(new RandomWeights(), shapeConfig('qwen3-0.6b', { vocab: 4096 }), device, {
-      kvFormat: F16,
-      maxContext: 4096,
-    });
-    const pool = device.createKvPool({
-      layers: model.kvLayers.map((layer, i) => (i === 0 ? layer : { ...layer, key, value })),
-      blocks: 64,
-      blockTokens: 32,
-      slots: 32,
-      maxBlocksPerSlot: 128,
-      young: name.includes('young') ? { blocks: 64, dtype: 'f16' } : null,
-    });
-    const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
-    const program = await device.compile(model.buildGraph().graph, limits, pool);
-    for (const tokens of [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
-      await program.prepare(tokens, Math.min(tokens, 32));
-    const all = [...texts];
     expect(all.filter((text) => text.includes('subgroupMatrixMultiply')).length).toBeGreaterThan(10);
     expect(all.some((text) => /scratchHanded\[.*\] = halves_/.test(text))).toBe(true);
     expect(all.some((text) => text.includes('var<workgroup> tiles:'))).toBe(true);
     expect(all.some((text) => text.includes('subgroupShuffle(sum0'))).toBe(name === 'affine 8');
-    // The device under it takes texts as they are.
-    const { createShaderModule } = Object.getPrototypeOf(raw) as GPUDevice;
-    for (const text of all) {
-      raw!.pushErrorScope('validation');
-      const { messages } = await createShaderModule.call(raw!, { code: text }).getCompilationInfo();
-      await raw!.popErrorScope();
-      const errors = messages.filter(({ type }) => type === 'error').map(({ message }) => message);
-      expect(errors, text.slice(0, 2000)).toEqual([]);
-    }
-    await device[Symbol.asyncDispose]();
+    for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
+    await close();
+  });
+
+  it('compile where products are large: bytes of x, made in a launch or handed on', async () => {
+    const fields = { ...shapeFields('llama-8b', { vocab: 4096 }), num_hidden_layers: 1 };
+    const { all, close, errorsOf } = await textsOf(parseModelConfig(fields, 'a layer'), {
+      formats: () => ({}),
+      young: null,
+      steps: [1, 2, 4, 8],
+    });
+    const dots = all.filter((text) => text.includes('dot4I8Packed'));
+    expect(dots.length).toBeGreaterThan(8);
+    expect(dots.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(2);
+    for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
+    await close();
   });
 });

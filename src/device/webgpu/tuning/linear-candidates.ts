@@ -215,6 +215,10 @@ const DOTS_SIZES: readonly (readonly [
   [8, 1, 2, 8, 1, 1],
   [8, 1, 2, 8, 2, 4],
   [8, 1, 2, 8, 4, 1],
+  // 64 features or more of a workgroup, with a glu: whole pieces of what the next product reads.
+  [8, 1, 4, 16, 1, 1],
+  [8, 1, 4, 16, 2, 0],
+  [8, 1, 2, 16, 1, 1],
   [4, 2, 2, 8, 2, 1],
   [4, 2, 2, 8, 8, 0],
   [4, 2, 2, 8, 8, 1],

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { record } from '../../../../test/devices/run.js';
+import type { Graph } from '../../graph.js';
 import { findFusions } from '../fusion.js';
 import { GpuMatrix } from '../matrix.js';
 import { linearDecisions } from './linear-decisions.js';
@@ -29,10 +30,10 @@ describe('products as decisions', () => {
     }
     return { y: ops.keep(y) };
   });
-  const decisionsFor = (rows: number) =>
+  const decisionsFor = (rows: number, of: Graph = graph) =>
     linearDecisions(
-      graph,
-      findFusions(graph),
+      of,
+      findFusions(of),
       [{ tokens: rows, outputs: 0 }],
       null,
       LARGE,
@@ -70,5 +71,31 @@ describe('products as decisions', () => {
     // Around a glu, GEMMs hand on halves.
     expect(familiesOf(64)).toMatchObject({ '6144x1024': ['matrix'], '1024x3072': ['matrix'] });
     expect(familiesOf(8)['6144x1024']!.length).toBeGreaterThan(1);
+  });
+
+  it('leave large products of a few rows the bytes that they hand on, whichever is taken of each', () => {
+    const [up, behind] = [weights(28_672, 4096), weights(4096, 14_336)];
+    const { graph: mlp } = record((ops) => {
+      const x = ops.input('tokens', 4096);
+      return { y: ops.keep(ops.linear(ops.glu(ops.linear(x, up), 'silu'), behind, x)) };
+    });
+    const of = (rows: number) => {
+      const [first, second] = decisionsFor(rows, mlp).map(({ candidates }) => candidates.map(({ id }) => id));
+      return { first: first!, second: second! };
+    };
+    const { first, second } = of(4);
+    for (const ids of [first, second]) {
+      expect(ids.length).toBeGreaterThan(3);
+      expect(ids.every((id) => id.startsWith('dots '))).toBe(true);
+    }
+    // 64 features of a workgroup at least: half of its weight rows.
+    const features = (id: string): number => {
+      const [, across, each, subgroups, splits] = /l(\d+) p\d r(\d+) s(\d+) k(\d+)/.exec(id)!.map(Number);
+      return ((32 / across!) * each! * (subgroups! / splits!)) / 2;
+    };
+    for (const id of first) expect(features(id) % 64, id).toBe(0);
+    expect(second.some((id) => id.includes(' p1 '))).toBe(true);
+    // Eight rows hand nothing on: nothing ties them.
+    expect(of(8).first.some((id) => !id.startsWith('dots '))).toBe(true);
   });
 });
