@@ -124,7 +124,6 @@ for (const rows of option('--rows', '1,2,4,8,16,32').split(',').map(Number))
         buffers,
         depth,
         rowsFirst,
-        tile: 'vec4',
       };
       if (matrix !== null && matrixName(config) === matrixName(matrix)) continue;
       if (matrixGemmFits(half, config)) add(matrixName(config), half, matrixGemmKernel(half, config));

@@ -138,31 +138,6 @@ function matrixConfig() {
 
 // --- what is measured
 
-/** The kind of tile element that gives right results here: should vec4s fail, the rest is measured with scalars. */
-async function probeTile(matrix) {
-  const s = spec(256, 512, 64);
-  const c = {
-    matrix,
-    subgroupSize: lanes,
-    workgroupBytes: features.workgroupBytes,
-    bm: 32,
-    bn: 32,
-    bk: 32,
-    sm: 2,
-    sn: 2,
-  };
-  for (const tile of ['vec4', 'scalar']) {
-    try {
-      const kernel = matrixGemmKernel(s, { ...c, sk: 1, buffers: 1, depth: 1, tile });
-      const error = await checkLinear(bench, arenas, s, await bench.compile(kernel), 64);
-      console.log(`matrix tiles of ${tile}: error ${error}`);
-      if (error < 2e-3) return tile;
-    } catch (error) {
-      console.log(`matrix tiles of ${tile}: ${error.message}`);
-    }
-  }
-  return 'vec4';
-}
 const q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' };
 const spec = (n, k, rows, more = {}) => {
   const s = {
@@ -343,7 +318,6 @@ if (only.includes('linear') && lanes > 0) {
 
 if (only.includes('matrix') && lanes > 0) {
   const matrix = matrixConfig();
-  const usual = matrix === null ? 'vec4' : await probeTile(matrix);
   const entries = [];
   const gemm = (name, s, config, extra = {}) => {
     const c = {
@@ -353,12 +327,11 @@ if (only.includes('matrix') && lanes > 0) {
       sk: 1,
       depth: 1,
       buffers: 1,
-      tile: usual,
       ...config,
     };
     if (!matrixGemmFits(s, c)) return [];
     const kernel = matrixGemmKernel(s, c);
-    const label = `${c.bm}×${c.bn}×${c.bk} s${c.sm}${c.sn}${c.sk} b${c.buffers} d${c.depth} ${c.tile[0]}${s.x === 'f16' ? ' x16' : ''}`;
+    const label = `${c.bm}×${c.bn}×${c.bk} s${c.sm}${c.sn}${c.sk} b${c.buffers} d${c.depth}${s.x === 'f16' ? ' x16' : ''}`;
     return [
       {
         s,
@@ -372,7 +345,7 @@ if (only.includes('matrix') && lanes > 0) {
   if (matrix !== null) {
     const large = { bm: 128, bn: 128, bk: 32, sm: 2, sn: 2 };
     const small = { bm: 32, bn: 64, bk: 64, sm: 1, sn: 4 };
-    // correctness over the formats and epilogues, both kinds of tile element
+    // correctness over the formats and epilogues
     for (const w of weights)
       entries.push(
         ...gemm(
@@ -382,17 +355,15 @@ if (only.includes('matrix') && lanes > 0) {
           { timed: false },
         ),
       );
-    for (const tile of ['vec4', 'scalar'])
-      for (const more of [{}, { glu: 'silu' }, { residual: 'f32' }, { bias: true, x: 'f16', out: 'f16' }])
-        for (const c of [
-          large,
-          { ...small, buffers: 2, depth: 2 },
-          { bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 4 },
-        ])
-          entries.push(...gemm('epilogue', spec(2048, 1024, 144, more), { ...c, tile }, { timed: false }));
+    for (const more of [{}, { glu: 'silu' }, { residual: 'f32' }, { bias: true, x: 'f16', out: 'f16' }])
+      for (const c of [
+        large,
+        { ...small, buffers: 2, depth: 2 },
+        { bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 4 },
+      ])
+        entries.push(...gemm('epilogue', spec(2048, 1024, 144, more), c, { timed: false }));
     const larges = [
       large,
-      { ...large, tile: 'scalar' },
       { ...large, buffers: 2 },
       { ...large, bk: 64 },
       { ...large, sm: 2, sn: 4 },

@@ -19,7 +19,7 @@ function widenHalves(wgsl: string): string {
     );
 }
 
-/** The rewritten WGSL. Matrices are `size × size`; tile arrays hold scalars or vec4s of f32, or eight halves. */
+/** The rewritten WGSL. Matrices are `size × size`; tile arrays hold scalars or vec4s of f32, or eight halves, where results are four floats. */
 export function emulateMatrices(wgsl: string, size: number): string {
   let text = (wgsl.includes('enable f16;') ? widenHalves(wgsl) : wgsl)
     .replace('enable chromium_experimental_subgroup_matrix;', '')
@@ -58,12 +58,13 @@ export function emulateMatrices(wgsl: string, size: number): string {
     /subgroupMatrixStore<row_major>\(&(\w+), (.*), ([\w[\]]+), ([^,]+)\);/g,
     (_, name: string, offset: string, m: string, stride: string) => {
       const fn = `store_${name}`;
-      const wide = arrays.get(name) === 'vec4<f32>';
+      const kind = arrays.get(name);
+      const wide = kind === 'vec4<f32>' || kind === 'vec4<u32>';
       const e = `(offset${wide ? ' * 4u' : ''} + i * stride${wide ? ' * 4u' : ''} + j)`;
       const to = wide ? `${name}[${e} / 4u][${e} % 4u]` : `${name}[${e}]`;
       helpers.set(
         fn,
-        `fn ${fn}(offset: u32, m: Sum, stride: u32) { for (var i = 0u; i < ${size}u; i++) { for (var j = 0u; j < ${size}u; j++) { ${to} = m[i * ${size}u + j]; } } }`,
+        `fn ${fn}(offset: u32, m: Sum, stride: u32) { for (var i = 0u; i < ${size}u; i++) { for (var j = 0u; j < ${size}u; j++) { ${to} = ${kind === 'vec4<u32>' ? 'bitcast<u32>' : ''}(m[i * ${size}u + j]); } } }`,
       );
       return `${fn}(${offset}, ${m}, ${stride});`;
     },

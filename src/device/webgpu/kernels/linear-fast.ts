@@ -223,7 +223,6 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     matrix,
     subgroupSize: lanes,
     workgroupBytes: capabilities.workgroupBytes,
-    tile: 'vec4',
     sk: 1,
     buffers: 1,
     depth: 1,
@@ -237,14 +236,18 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     const wide = n >= 16384;
     if (rows <= 16) {
       if (narrow) list.push({ ...base, bm: 16, bn: 16, bk: 512, sm: 1, sn: 1, sk: 8, depth: 2 });
+      if (deep && n <= 4096)
+        list.push({ ...base, bm: 16, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2, slices: 8 });
       if (deep) list.push({ ...base, bm: 16, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 });
-      if (wide) list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 2, sk: 2, depth: 2 });
+      if (wide) list.push({ ...base, bm: 16, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2 });
       list.push({ ...base, bm: 16, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });
     } else if (rows <= 32) {
       const eight = { ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 };
       const broad = { ...base, bm: 32, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2 };
       if (narrow) list.push({ ...eight, slices: 4 });
-      else if (deep && n <= 4096) list.push({ ...broad, slices: 4 });
+      else if (k >= 4096 && n <= 4096) list.push({ ...broad, slices: 8 }, { ...broad, slices: 4 });
+      else if (k >= 4096 && !wide)
+        list.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2, slices: 4 });
       if (wide) list.push(broad);
       if (deep || n <= 4096) list.push(eight);
       if (!wide) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 1, sk: 8, depth: 2 });

@@ -8,22 +8,10 @@
 import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';
 import { activationText, type LinearSpec, outCols } from './linear-spec.js';
 
-/** The array of what goes through workgroup memory, and that of both tiles where it takes their place. */
-const SCRATCH = 'scratch';
+/** The tiles of x and of W, one behind the other, in vectors of 16 bytes; then the results, four floats to a vector. */
 export const TILES = 'tiles';
 
 const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
-
-/** Floats that the subgroups put there at once. */
-function endFloats({ matrix, sm, sn, sk }: MatrixGemmConfig, { ri, endStride }: MatrixGemmLayout): number {
-  return sm * sn * sk * ri * matrix.m * endStride;
-}
-
-/** Declaration of the array, if it is one of its own. */
-export function endDeclaration(c: MatrixGemmConfig, layout: MatrixGemmLayout): string[] {
-  if (layout.direct || layout.inTiles) return [];
-  return [`var<workgroup> ${SCRATCH}: array<f32, ${endFloats(c, layout)}>;`];
-}
 
 /** First row, and first feature of a result that is stored straight, of a subgroup's fragment. */
 function fragment({ matrix, bm, bn, sm, sn }: MatrixGemmConfig, i: number, j: number) {
@@ -79,19 +67,15 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
       (name, place) => `subgroupMatrixStore<row_major>(&out, ${place}, ${name}, ${spec.outStride}u);`,
     );
   const { matrix, bm, bn, sm, sn, sk } = c;
-  const { ri, rj, endStride, inTiles, component } = layout;
+  const { ri, rj, endStride, component } = layout;
   const threads = sm * sn * sk * c.subgroupSize;
   const features = outCols(spec);
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const rows = ri * matrix.m;
   const area = rows * endStride;
-  /** Floats in an element of the array, and one of them. */
-  const per = !inTiles ? 1 : component === 'f16' ? 2 : 4;
-  const array = inTiles ? TILES : SCRATCH;
   const float = (at: string): string => {
-    if (!inTiles) return `${SCRATCH}[${at}]`;
-    const element = `${TILES}[(${at}) / ${per}u]`;
-    return `${component === 'f16' ? `bitcast<vec2<f32>>(${element})` : element}[(${at}) % ${per}u]`;
+    const element = `${TILES}[(${at}) / 4u]`;
+    return `${component === 'f16' ? `bitcast<vec4<f32>>(${element})` : element}[(${at}) % 4u]`;
   };
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -104,7 +88,7 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
         for (const j of count(rj)) {
           const within = i * matrix.m * endStride + j * matrix.n;
           emit(
-            `  subgroupMatrixStore<row_major>(&${array}, sub * ${area / per}u + ${within / per}u, c${i0 + i}_${j0 + j}, ${endStride / per}u);`,
+            `  subgroupMatrixStore<row_major>(&${TILES}, sub * ${area / 4}u + ${within / 4}u, c${i0 + i}_${j0 + j}, ${endStride / 4}u);`,
           );
         }
       emit('  workgroupBarrier();');

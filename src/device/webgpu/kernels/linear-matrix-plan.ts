@@ -20,8 +20,6 @@ export interface MatrixGemmConfig {
   readonly depth: number;
   /** Workgroups that share a tile along K, where tiles are few: their sums are put together in a launch of its own. 1 if omitted. */
   readonly slices?: number;
-  /** Element of the tiles in workgroup memory; offsets and strides of matrix loads count in it. */
-  readonly tile: 'vec4' | 'scalar';
   /** Neighbouring workgroups share their weights, not their x: for many rows, and weights that no cache holds. */
   readonly rowsFirst?: boolean;
   readonly workgroupBytes: number;
@@ -33,9 +31,7 @@ export interface MatrixGemmLayout {
   readonly stride: number;
   /** Results are stored from matrices straight to `out`. */
   readonly direct: boolean;
-  /** Else they go through workgroup memory: where the tiles were, or beside tiles of scalars. */
-  readonly inTiles: boolean;
-  /** Fragments a subgroup puts there at once, down and across; floats from a row of them to the next. */
+  /** Else they go through workgroup memory. Fragments a subgroup puts there at once, down and across; floats from a row of them to the next. */
   readonly ri: number;
   readonly rj: number;
   readonly endStride: number;
@@ -70,7 +66,6 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
     component,
     stride,
     direct,
-    inTiles: false,
     ri: 0,
     rj: 0,
     endStride: 0,
@@ -81,17 +76,14 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
   const across = c.bn / c.sn / matrix.n;
   const rj = spec.glu === null ? 1 : 2;
   if (across % rj !== 0) return null;
-  // Where the tiles were (linear-matrix-end.ts), if their elements allow it.
-  const inTiles = c.tile === 'vec4';
-  // Padded there: else the rows of a matrix that is stored fall into the same banks.
-  const endStride = rj * matrix.n + (inTiles ? 4 : 0);
+  // Padded: else the rows of a matrix that is stored fall into the same banks.
+  const endStride = rj * matrix.n + 4;
   const endOf = (ri: number): number => c.sm * c.sn * c.sk * ri * matrix.m * endStride * 4;
-  const room = inTiles ? Math.max(tiles, endOf(1)) : c.workgroupBytes - tiles;
-  for (let ri = down; ri >= 1; ri--) {
-    if (down % ri !== 0 || endOf(ri) > room) continue;
-    return { ...layout, inTiles, ri, rj, endStride, bytes: inTiles ? room : tiles + endOf(ri) };
-  }
-  return null;
+  // Where the tiles were (linear-matrix-end.ts).
+  const bytes = Math.max(tiles, endOf(1));
+  let ri = down;
+  while (down % ri !== 0 || (ri > 1 && endOf(ri) > bytes)) ri--;
+  return { ...layout, ri, rj, endStride, bytes };
 }
 
 /** Whether the kernel exists for this spec. */

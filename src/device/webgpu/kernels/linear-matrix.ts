@@ -17,8 +17,9 @@
  */
 
 import { rowCount } from '../step-buffer.js';
-import { dequantiseQuads, weightUnit } from './linear-dequantise.js';
-import { endDeclaration, matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
+import { halvesVector, tileVectors, weightUnit } from './linear-dequantise.js';
+import { matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
+import { metasOf } from './linear-matrix-metas.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linear-matrix-plan.js';
 import {
   declareBindings,
@@ -35,7 +36,7 @@ import {
 export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearKernel {
   const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
-  const { component, stride, inTiles } = layout;
+  const { component, stride } = layout;
   const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1 } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
@@ -45,8 +46,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const down = bm / sm / matrix.m;
   const across = bn / sn / matrix.n;
-  const wide = c.tile === 'vec4' ? 4 : 1;
-  const element = wide === 4 ? `vec4<${component}>` : component;
+  /** Components of a vector of 16 bytes: a thread stores no less at once, for eight of half that size would meet in the same banks. */
+  const wide = component === 'f16' ? 8 : 4;
   const bindings = linearBindings(spec);
   const wUnits = (bn * bk) / unit.cols;
   const wPer = Math.ceil(wUnits / threads);
@@ -63,6 +64,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
   const steps = k / bk / slices;
+  const metas = metasOf(spec, c, unit.cols);
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -78,7 +80,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const types = {
     x: spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>',
     codes: vector,
-    metas: 'u32',
+    metas: metas.type,
     out: spec.out,
     bias: 'f32',
     residual: spec.residual ?? 'f32',
@@ -88,18 +90,10 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   emit(`alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;`);
   emit(`alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;`);
   emit(`alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;`);
-  // Side by side in one array where the results are to take the place of both.
-  const [tx, tw] = inTiles ? [TILES, TILES] : ['tx', 'tw'];
-  const wFrom = inTiles ? buffers * bm * stride : 0;
-  if (inTiles)
-    emit(
-      `var<workgroup> ${TILES}: array<${element}, ${layout.bytes / (wide * (component === 'f16' ? 2 : 4))}>;`,
-    );
-  else {
-    emit(`var<workgroup> tx: array<${element}, ${(buffers * bm * stride) / wide}>;`);
-    emit(`var<workgroup> tw: array<${element}, ${(buffers * bn * stride) / wide}>;`);
-  }
-  lines.push(...endDeclaration(c, layout));
+  const wFrom = buffers * bm * stride;
+  emit(
+    `var<workgroup> ${TILES}: array<${component === 'f16' ? 'vec4<u32>' : 'vec4<f32>'}, ${layout.bytes / 16}>;`,
+  );
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
   if (spec.out === 'f16') emit(HALF_TEXT);
@@ -122,8 +116,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         : `min(n0 + wr${i} / ${2 * matrix.n}u * ${matrix.n}u + wr${i} % ${matrix.n}u, ${features - 1}u) + ((wr${i} / ${matrix.n}u) & 1u) * ${features}u`;
     emit(`  let wf${i} = ${feature};`);
     emit(`  let wb${i} = wf${i} * ${loadsPerRow}u + wu${i} % ${unitsAcross}u * ${unit.loads}u;`);
-    if (affine !== null) emit(`  let mb${i} = wf${i} * ${k / affine.groupSize}u;`);
-    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / 4u;`);
+    lines.push(...metas.declare(i));
+    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / ${wide}u;`);
   }
   for (const i of count(xPer)) {
     emit(`  let xu${i} = lid + ${i * threads}u;`);
@@ -132,24 +126,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit(
       `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + xu${i} % ${bk / 8}u * ${8 / perLoad}u;`,
     );
-    emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
+    emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / ${wide}u;`);
   }
   for (const d of count(depth)) {
     for (const i of count(wPer)) {
       for (const l of count(unit.loads)) emit(`  var w${d}_${i}_${l}: ${vector};`);
-      if (affine !== null) emit(`  var m${d}_${i}: u32;`);
+      lines.push(...metas.slot(d, i));
     }
     for (const i of count(xPer))
       for (const l of count(xLoads))
         emit(`  var x${d}_${i}_${l}: ${spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>'};`);
   }
-
-  const put = (tile: string, at: string, quad: string): string =>
-    wide === 4
-      ? `    ${tile}[${at}] = ${quad};`
-      : `    { let q = ${quad}; let to = (${at}) * 4u; ${count(4)
-          .map((v) => `${tile}[to + ${v}u] = q.${'xyzw'[v]};`)
-          .join(' ')} }`;
 
   /** Fetches the units of a step into registers. */
   const load = (slot: number, step: string): void => {
@@ -159,10 +146,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       const advance = (bk / unit.cols) * unit.loads;
       for (const l of count(unit.loads))
         emit(`    w${slot}_${i}_${l} = codes[wb${i} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
-      if (affine !== null)
-        emit(
-          `    m${slot}_${i} = metas[mb${i} + (s * ${bk}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / ${affine.groupSize}u];`,
-        );
+      lines.push(...metas.load(slot, i));
     }
     for (const i of count(xPer)) {
       const advance = bk / (spec.x === 'f32' ? 4 : 8);
@@ -172,10 +156,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   };
 
-  /** Dequantises a slot into a copy of the tiles. */
-  const store = (slot: number, buffer: number): void => {
-    const wBase = (wFrom + buffer * bn * stride) / 4;
-    const xBase = (buffer * bm * stride) / 4;
+  /** Dequantises a slot, which has the columns of a step, into a copy of the tiles. */
+  const store = (slot: number, buffer: number, step: string): void => {
+    const wBase = (wFrom + buffer * bn * stride) / wide;
+    const xBase = (buffer * bm * stride) / wide;
+    lines.push(...metas.next(wPer, step));
     for (const i of count(wPer)) {
       const guarded = (i + 1) * threads > wUnits;
       emit(guarded ? `  if (wu${i} < ${wUnits}u) {` : '  {');
@@ -184,25 +169,20 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           ? [`w${slot}_${i}_${l}`]
           : count(unit.vector).map((v) => `w${slot}_${i}_${l}.${'xyzw'[v]}`),
       );
-      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
-      for (const text of prepare) emit(`    ${text}`);
-      quads.forEach((quad, q) => {
-        emit(put(tw, `wt${i} + ${wBase + q}u`, quad));
+      const meta = metas.take(slot, i, step);
+      const { prepare, vectors } = tileVectors(spec.weight, component, words, meta.word);
+      for (const text of [...meta.lines, ...prepare]) emit(`    ${text}`);
+      vectors.forEach((vector, q) => {
+        emit(`    ${TILES}[wt${i} + ${wBase + q}u] = ${vector};`);
       });
       emit('  }');
     }
     for (const i of count(xPer)) {
       const guarded = (i + 1) * threads > xUnits;
       emit(guarded ? `  if (xu${i} < ${xUnits}u) {` : '  {');
-      for (const q of [0, 1]) {
-        const from =
-          spec.x === 'f32'
-            ? component === 'f32'
-              ? `x${slot}_${i}_${q}`
-              : `halves_(x${slot}_${i}_${q})`
-            : `${component === 'f32' ? 'vec4<f32>(' : ''}bitcast<vec4<f16>>(x${slot}_${i}_0.${q === 0 ? 'xy' : 'zw'})${component === 'f32' ? ')' : ''}`;
-        emit(put(tx, `xt${i} + ${xBase + q}u`, from));
-      }
+      activationVectors(component, spec.x, `x${slot}_${i}`).forEach((vector, q) => {
+        emit(`    ${TILES}[xt${i} + ${xBase + q}u] = ${vector};`);
+      });
       emit('  }');
     }
   };
@@ -213,11 +193,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       emit('  {');
       for (const i of count(down))
         emit(
-          `    let a${i} = subgroupMatrixLoad<Left, row_major>(&${tx}, ${((buffer * bm + i * matrix.m) * stride) / wide}u + subM * ${((bm / sm) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
+          `    let a${i} = subgroupMatrixLoad<Left, row_major>(&${TILES}, ${((buffer * bm + i * matrix.m) * stride) / wide}u + subM * ${((bm / sm) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
         );
       for (const j of count(across)) {
         emit(
-          `    let b${j} = subgroupMatrixLoad<Right, col_major>(&${tw}, ${(wFrom + (buffer * bn + j * matrix.n) * stride) / wide}u + subN * ${((bn / sn) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
+          `    let b${j} = subgroupMatrixLoad<Right, col_major>(&${TILES}, ${(wFrom + (buffer * bn + j * matrix.n) * stride) / wide}u + subN * ${((bn / sn) * stride) / wide}u + ${offset}, ${stride / wide}u);`,
         );
         for (const i of count(down))
           emit(`    c${i}_${j} = subgroupMatrixMultiplyAccumulate(a${i}, b${j}, c${i}_${j});`);
@@ -233,7 +213,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (const d of count(depth)) {
       if (d > 0 && steps % depth !== 0) emit(`  if (t + ${d}u < ${steps}u) {`);
       emit('  workgroupBarrier();');
-      store(d, 0);
+      store(d, 0, d === 0 ? 't' : `(t + ${d}u)`);
       emit('  workgroupBarrier();');
       load(d, `min(t + ${d + depth}u, ${steps - 1}u)`);
       multiply(0);
@@ -242,7 +222,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   } else {
     const unroll = depth === 1 ? 2 : depth;
-    store(0, 0);
+    store(0, 0, '0u');
     load(0, `${Math.min(depth, steps - 1)}u`);
     emit('  workgroupBarrier();');
     emit(`  for (var t = 0u; t < ${steps}u; t += ${unroll}u) {`);
@@ -251,7 +231,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       if (guarded) emit(`  if (t + ${u}u < ${steps}u) {`);
       multiply(u & 1);
       const slot = (u + 1) % depth;
-      store(slot, (u + 1) & 1);
+      store(slot, (u + 1) & 1, `(t + ${u + 1}u)`);
       load(slot, `min(t + ${u + 1 + depth}u, ${steps - 1}u)`);
       emit('  workgroupBarrier();');
       if (guarded) emit('  }');
@@ -274,4 +254,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     threads,
     workgroupBytes: layout.bytes,
   };
+}
+
+/** Eight columns of x as vectors of a tile. */
+function activationVectors(component: 'f16' | 'f32', x: 'f16' | 'f32', name: string): string[] {
+  if (component === 'f32')
+    return x === 'f32'
+      ? [`${name}_0`, `${name}_1`]
+      : ['xy', 'zw'].map((part) => `vec4<f32>(bitcast<vec4<f16>>(${name}_0.${part}))`);
+  if (x === 'f16') return [`${name}_0`];
+  return [halvesVector(`halves_(${name}_0)`, `halves_(${name}_1)`)];
 }

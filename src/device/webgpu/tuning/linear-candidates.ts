@@ -324,7 +324,7 @@ function gemms(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   return sizes.flatMap(([bm, bn, bk, sm, sn, sk, depth, buffers, more]): LinearChoice[] => {
     // Of a tile with far more rows than there are most is thrown away.
     if (bm > Math.max(16, shape.rows * 2)) return [];
-    const config = { matrix, subgroupSize, workgroupBytes, tile: 'vec4' as const, ...more };
+    const config = { matrix, subgroupSize, workgroupBytes, ...more };
     return [{ family: 'matrices', config: { ...config, bm, bn, bk, sm, sn, sk, depth, buffers } }];
   });
 }

@@ -1,0 +1,178 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Random, worstRow } from '../../../../test/devices/numbers.js';
+import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { linearInputs, uploadTo } from '../../../../test/setup/linear-inputs.js';
+import { runKernel } from '../../../../test/setup/run-kernel.js';
+import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { WebGpuDevice } from '../device.js';
+import type { LinearShape } from '../kernel.js';
+import { gemmOf } from './linear-choice.js';
+import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
+import type { LinearSpec } from './linear-spec.js';
+
+const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
+const shapeOf = (rows: number, n: number, k: number, more: Partial<LinearShape> = {}): LinearShape => ({
+  rowKind: 'tokens',
+  rows,
+  n,
+  k,
+  weight: Q4,
+  xStride: k,
+  outStride: more.glu == null ? n : n / 2,
+  outOffset: 0,
+  bias: false,
+  residual: false,
+  norm: null,
+  glu: null,
+  ...more,
+});
+
+describe('a GEMM on matrices', () => {
+  let device: WebGpuDevice;
+  let raw: GPUDevice;
+  beforeAll(async () => {
+    ({ device, raw } = await openTestDevice({ minLanes: 4 }));
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  const config = (sizes: readonly number[], more: Partial<MatrixGemmConfig> = {}): MatrixGemmConfig => {
+    const [bm, bn, bk, sm, sn, sk] = sizes as [number, number, number, number, number, number];
+    const matrix = { m: 4, n: 4, k: 4, component: 'f32', result: 'f32' };
+    const base = { matrix, subgroupSize: 1, buffers: 1, depth: 1 } as const;
+    return { ...base, workgroupBytes: 16384, bm, bn, bk, sm, sn, sk, ...more };
+  };
+  /** On matrices that are loops. */
+  async function emulated(
+    shape: LinearShape,
+    c: MatrixGemmConfig,
+    roles: Readonly<Record<string, GPUBuffer>>,
+  ): Promise<{ readonly got: Float32Array }> {
+    const { rowKind: _, norm: __, ...rest } = shape;
+    const residual = shape.residual ? 'f32' : null;
+    const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual, norm: null };
+    expect(matrixGemmFits(spec, c)).toBe(true);
+    const kernel = gemmOf(shape, spec, c);
+    raw.queue.writeBuffer(roles.out!, 0, new Float32Array(roles.out!.size / 4).fill(Number.NaN));
+    const text = (from: string): string =>
+      from.includes('subgroup_matrix') ? emulateMatrices(from, c.matrix.m) : from;
+    return { got: await runKernel(raw, kernel, shape.rows, roles, text) };
+  }
+
+  it('tiles, emulated: the bits do not know the tile', async () => {
+    const shape = shapeOf(13, 24, 128, { residual: true });
+    const { roles, expected } = await linearInputs(device, raw, shape, new Random(11));
+    const results: Uint32Array[] = [];
+    for (const c of [
+      config([8, 8, 32, 2, 2, 1]),
+      config([8, 8, 32, 2, 2, 1], { rowsFirst: true }),
+      config([4, 8, 32, 1, 2, 1]),
+      config([4, 8, 32, 1, 1, 2]),
+    ]) {
+      const { got } = await emulated(shape, c, roles);
+      expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
+      results.push(new Uint32Array(got.buffer));
+    }
+    const shared = results.pop()!;
+    for (const bits of results) expect(bits).toEqual(results[0]);
+    // Shares along K add up in another order, and say so.
+    expect(shared).not.toEqual(results[0]);
+  });
+
+  it('slices along K, emulated: whatever the tile, and with a bias and a residual elsewhere in wider rows', async () => {
+    const shape = shapeOf(13, 24, 128);
+    const { roles, expected } = await linearInputs(device, raw, shape, new Random(13));
+    const results: Uint32Array[] = [];
+    for (const c of [
+      config([8, 8, 32, 2, 2, 1], { slices: 2 }),
+      config([4, 8, 32, 1, 2, 1], { slices: 2, depth: 2 }),
+      config([4, 4, 32, 1, 1, 1], { slices: 4 }),
+      config([4, 8, 32, 1, 1, 2], { slices: 4, buffers: 2 }),
+    ]) {
+      const { got } = await emulated(shape, c, roles);
+      expect(worstRow(got, expected, 13, 24)).toBeLessThan(2e-5);
+      results.push(new Uint32Array(got.buffer));
+    }
+    expect(results[1]).toEqual(results[0]);
+    expect(results[2]).not.toEqual(results[0]);
+
+    const [stride, offset] = [40, 12];
+    const [bias, residual] = [new Random(14).normals(24), new Random(15).normals(13 * stride)];
+    const into = {
+      ...roles,
+      bias: uploadTo(raw, bias),
+      residual: uploadTo(raw, residual),
+      out: raw.createBuffer({ size: 13 * stride * 4, usage: 128 | 4 | 8 }),
+    };
+    const wider = { ...shape, outStride: stride, outOffset: offset, bias: true, residual: true };
+    const { got } = await emulated(wider, config([4, 8, 32, 1, 1, 2], { slices: 2 }), into);
+    const within = Float32Array.from({ length: 13 * 24 }, (_, i) => {
+      const f = i % 24;
+      const at = Math.floor(i / 24) * stride + offset + f;
+      return got[at]! - bias[f]! - residual[at]!;
+    });
+    expect(worstRow(within, expected, 13, 24)).toBeLessThan(2e-5);
+    got.forEach((value, at) => {
+      const f = (at % stride) - offset;
+      expect(Number.isNaN(value), `${at}`).toBe(f < 0 || f >= 24);
+    });
+  });
+
+  it('a glu, emulated: its bits do not know how many of its rows of matrices had room at once', async () => {
+    const shape = shapeOf(13, 44, 32, { glu: 'silu', weight: { kind: 'float', dtype: 'f32' } });
+    const { roles, expected } = await linearInputs(device, raw, shape, new Random(12));
+    const results: Uint32Array[] = [];
+    for (const [sizes, buffers, workgroupBytes] of [
+      // All rows of matrices at once, one at a time, beside a second copy, with shares along K, more than the tiles took.
+      [[16, 16, 32, 2, 2, 1], 1, 16384],
+      [[16, 16, 8, 2, 2, 1], 1, 1600],
+      [[16, 16, 8, 2, 2, 1], 2, 3100],
+      [[8, 16, 8, 2, 1, 1], 1, 1200],
+      [[16, 16, 8, 1, 2, 2], 1, 1600],
+      [[8, 8, 16, 2, 1, 4], 1, 1600],
+    ] as const) {
+      const { got } = await emulated(shape, config(sizes, { buffers, workgroupBytes }), roles);
+      expect(worstRow(got, expected, 13, 22), `${sizes}`).toBeLessThan(2e-5);
+      if (sizes[5] === 1) results.push(new Uint32Array(got.buffer));
+    }
+    for (const bits of results) expect(bits).toEqual(results[0]);
+  });
+
+  const metas = (bits: 4 | 8, groupSize: 32 | 64 | 128): LinearShape['weight'] => ({
+    ...Q4,
+    bits,
+    groupSize,
+  });
+  it.each([
+    // A vector of scales lasts four steps, two, eight; a step has groups of its own in it; slices begin with a vector.
+    ['four steps', shapeOf(11, 24, 512), [8, 8, 64, 1, 1, 4], {}],
+    [
+      'four steps, fetched two ahead',
+      shapeOf(11, 24, 512, { residual: true }),
+      [8, 16, 64, 1, 2, 4],
+      { depth: 2 },
+    ],
+    ['four steps, two copies', shapeOf(11, 24, 768), [8, 8, 64, 1, 1, 4], { buffers: 2, depth: 2 }],
+    ['two steps of two groups', shapeOf(11, 24, 512), [8, 8, 128, 1, 1, 8], {}],
+    ['eight half groups', shapeOf(11, 24, 512), [16, 8, 32, 2, 1, 4], { depth: 2 }],
+    ['two steps of groups of 32', shapeOf(11, 24, 256, { weight: metas(4, 32) }), [8, 8, 64, 1, 1, 4], {}],
+    [
+      'eight steps of groups of 128',
+      shapeOf(11, 24, 1024, { weight: metas(8, 128) }),
+      [8, 8, 64, 1, 1, 4],
+      { slices: 2 },
+    ],
+    ['slices', shapeOf(11, 24, 512), [8, 8, 64, 1, 1, 4], { slices: 2 }],
+    ['slices that do not begin with a vector', shapeOf(11, 24, 512), [8, 8, 64, 1, 1, 4], { slices: 4 }],
+    ['rows of no whole vectors', shapeOf(11, 24, 320), [8, 8, 64, 1, 1, 4], {}],
+    ['a step that is a vector', shapeOf(11, 24, 256, { weight: metas(4, 32) }), [8, 8, 128, 1, 1, 8], {}],
+    ['a glu', shapeOf(11, 48, 256, { glu: 'silu' }), [8, 16, 64, 1, 1, 8], {}],
+  ] as const)('scales and biases that last %s, emulated in halves', async (_, shape, sizes, more) => {
+    const { roles, expected } = await linearInputs(device, raw, shape, new Random(21));
+    const halves = { m: 8, n: 8, k: 8, component: 'f16', result: 'f32' } as const;
+    const { got } = await emulated(shape, config(sizes, { ...more, matrix: halves }), roles);
+    const cols = shape.outStride;
+    expect(worstRow(got, expected, 11, cols)).toBeLessThan(2e-3);
+  });
+});

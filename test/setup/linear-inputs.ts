@@ -1,0 +1,49 @@
+/** What a product's kernels read, on a bare device, and its result in float64. */
+
+import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
+import type { LinearShape } from '../../src/device/webgpu/kernel.js';
+import type { Random } from '../devices/numbers.js';
+import * as reference from '../devices/reference.js';
+import { randomMatrix } from '../devices/sources.js';
+
+export function uploadTo(raw: GPUDevice, data: Float32Array | Uint32Array): GPUBuffer {
+  const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
+  raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
+  return buffer;
+}
+
+/** Buffers by role, `out` empty, and `expected`, `[rows][outStride]`. */
+export async function linearInputs(
+  device: WebGpuDevice,
+  raw: GPUDevice,
+  shape: LinearShape,
+  random: Random,
+): Promise<{ readonly roles: Record<string, GPUBuffer>; readonly expected: Float64Array | number[] }> {
+  const { rows, n, k, weight } = shape;
+  const format =
+    weight.kind === 'float'
+      ? weight
+      : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
+  const { source, values } = randomMatrix(random, n, k, format);
+  const loaded = await device.loadMatrix([source], { use: 'linear' });
+  const x = random.normals(rows * k);
+  const width = shape.outStride;
+  const residual = random.normals(rows * width);
+  const gain = random.normals(k);
+  const normed = shape.norm === null ? x : reference.rmsNorm(x, gain, rows, k, shape.norm.eps);
+  const both = reference.linear(normed, values, rows, k, n);
+  const product = shape.glu === null ? both : reference.glu(both, rows, n / 2, shape.glu);
+  const expected = product.map((v, i) => v + (shape.residual ? residual[i]! : 0));
+  const shard = loaded.shards[0]!;
+  const upload = (data: Float32Array | Uint32Array): GPUBuffer => uploadTo(raw, data);
+  const roles: Record<string, GPUBuffer> = {
+    x: upload(x),
+    residual: upload(residual),
+    norm: upload(gain),
+    step: upload(new Uint32Array([rows, rows, 1, 0])),
+    codes: shard.codes,
+    metas: shard.metas ?? shard.codes,
+    out: raw.createBuffer({ size: rows * width * 4, usage: 128 | 4 | 8 }),
+  };
+  return { roles, expected };
+}
