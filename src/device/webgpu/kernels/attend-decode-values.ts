@@ -3,7 +3,7 @@
 import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
 import { byteUnit, halvedDim } from './attend-planes.js';
-import { LOWEST } from './attend-reduce.js';
+import { isUnseen, LOWEST } from './attend-reduce.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count } from './attend-words.js';
 
@@ -73,7 +73,7 @@ export function decodeSoftmax(frame: DecodeFrame): string[] {
     emit('    let top = subgroupMax(most);');
     emit('    var sum = 0.0;');
     for (const c of count(columns))
-      emit(`    s${c} = select(exp(s${c} - top), 0.0, s${c} <= ${LOWEST}); sum += s${c};`);
+      emit(`    s${c} = select(exp(s${c} - top), 0.0, ${isUnseen(`s${c}`)}); sum += s${c};`);
     const scaled = format.kind === 'affine' && valueGroups === 1;
     for (const c of count(columns)) {
       if (format.kind === 'turboquant') {

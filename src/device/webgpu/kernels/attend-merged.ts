@@ -4,7 +4,7 @@
  */
 
 import type { StepFacts } from '../kernel.js';
-import { mergeText } from './attend-reduce.js';
+import { dividedText, mergeText } from './attend-reduce.js';
 import type { MergedAttention } from './linear-spec.js';
 
 /** Splits up to which the launch merges them one by one, in slices of one: so many slices has it (registry.ts). */
@@ -41,6 +41,6 @@ export function mergedText({ heads, headDim, splits }: MergedAttention): string 
         `if (${i}u < row.z) { let tops = tops${i}; let value = value${i}; { ${merge.vector} } { ${merge.scalars} } }`,
     )
     .join('\n  ')}
-  return select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0);
+  return ${dividedText('total', 'total_sum', 'vec4<f32>(0.0)')};
 }`;
 }

@@ -11,7 +11,7 @@ import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
-import { LOWEST } from './attend-reduce.js';
+import { dividedText, isUnseen, LOWEST } from './attend-reduce.js';
 import { rowsSkipped } from './kv-rows.js';
 
 const THREADS = 128;
@@ -79,13 +79,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     for (var p = 0u; p < parts; p++) {
       let at = (tile_at * nwg.z + p * ${across}u + z) * ${rows}u + r;
       let own = scratchPartTops[at];
-      let factor = select(exp2(own.x - top), 0.0, own.x <= ${LOWEST});
+      let factor = select(exp2(own.x - top), 0.0, ${isUnseen('own.x')});
       total = fma(scratchPartSums[at * ${vectors}u + i % ${vectors}u], vec4<f32>(factor), total);
       sum = fma(own.y, factor, sum);
     }
     ${out.store(
       `((tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + i % ${vectors}u`,
-      'select(vec4<f32>(), total / sum, sum != 0.0)',
+      dividedText('total', 'sum', 'vec4<f32>()'),
     )}
   }
 }`;

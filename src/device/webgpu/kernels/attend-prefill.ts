@@ -25,7 +25,7 @@ import { attendOut, outName } from './attend-out.js';
 import { partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
-import { LOWEST } from './attend-reduce.js';
+import { dividedText, isUnseen, LOWEST } from './attend-reduce.js';
 import { count } from './attend-words.js';
 import { rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
@@ -193,7 +193,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     var sum = 0.0;`);
     for (let j = 0; j < ownKeys; j += 4) {
       for (let i = j; i < j + 4; i++)
-        emit(`    s${i} = select(exp2(s${i} - used), 0.0, s${i} <= ${LOWEST});`);
+        emit(`    s${i} = select(exp2(s${i} - used), 0.0, ${isUnseen(`s${i}`)});`);
       emit(`    { let w = ${quad}(${[0, 1, 2, 3].map((i) => (component === 'f16' ? `f16(s${j + i})` : `s${j + i}`)).join(', ')});
       sum += dot(vec4<f32>(w), vec4<f32>(1.0));
       weights[(r * ${weightStride}u + part * ${ownKeys}u + ${j}u) / 4u] = w; }`);
@@ -254,7 +254,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
           ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
           : `${out.store(
               `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
-              'select(0.0, scores[at] / sums[r], sums[r] != 0.0)',
+              dividedText('scores[at]', 'sums[r]', '0.0'),
             )}
     }
   }

@@ -4,7 +4,7 @@ import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { cellAt } from './attend-quads-keys.js';
 import { headVector, QUAD, type QuadsLoads, type QuadsPlan, SETS } from './attend-quads-plan.js';
-import { LOWEST } from './attend-reduce.js';
+import { isUnseen } from './attend-reduce.js';
 import { count, wordType, wordWidth } from './attend-words.js';
 import { unpackCodes } from './linear-unpack.js';
 
@@ -21,8 +21,8 @@ export function quadsSoftmax({ heads }: AttendShape, plan: QuadsPlan): string[] 
   emit(`  for (var base = begin; base < walked; base += ${turn}u) {`);
   const cell = (u: number): string => cellAt(plan, `base + ${u * keysAtOnce}u + lane / ${QUAD}u`);
   for (const u of count(SETS)) emit(`    let s${u} = bitcast<f32>(${cell(u)});`);
-  // Not seen: LOWEST less LOWEST would count as 1. NaN compares false, and stays.
-  for (const u of count(SETS)) emit(`    let w${u} = select(exp(s${u} - top), 0.0, s${u} <= ${LOWEST});`);
+  // Not seen: LOWEST less LOWEST would count as 1.
+  for (const u of count(SETS)) emit(`    let w${u} = select(exp(s${u} - top), 0.0, ${isUnseen(`s${u}`)});`);
   for (const u of count(SETS)) emit(`    ${cell(u)} = bitcast<u32>(w${u});\n    total += w${u};`);
   emit('  }');
   if (group < QUAD) emit('  }');

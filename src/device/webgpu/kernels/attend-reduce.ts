@@ -11,6 +11,20 @@ import { rowsSkipped, sideOf } from './kv-rows.js';
 
 /** No sum of scores comes near it, and it stays finite when subtracted from. */
 export const LOWEST = '-3.0e38';
+const LOWEST_BITS = new Int32Array(Float32Array.of(Number(LOWEST)).buffer)[0]!;
+
+/**
+ * Whether a score is LOWEST, that of a position that is not seen. By its bits: drivers may take NaN for a number where
+ * they compare, and a row that went wrong would look like one that sees nothing.
+ */
+export function isUnseen(score: string): string {
+  return `bitcast<i32>(${score}) == ${LOWEST_BITS}`;
+}
+
+/** Sums of weighted values over the sum of their weights; `zero` where nothing was seen. Told by bits, as above. */
+export function dividedText(total: string, sum: string, zero: string): string {
+  return `select(${zero}, ${total} / ${sum}, (bitcast<i32>(${sum}) & 0x7fffffff) != 0)`;
+}
 
 /** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
 export function mergeText(
@@ -156,7 +170,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }`
   }
   if (lid < ${vectors}u) {
-    ${out.store(`(row.x * heads + head) * ${vectors}u + lid`, 'select(vec4<f32>(0.0), total / total_sum, total_sum != 0.0)')}
+    ${out.store(`(row.x * heads + head) * ${vectors}u + lid`, dividedText('total', 'total_sum', 'vec4<f32>(0.0)'))}
   }
 }`;
   return {

@@ -18,7 +18,7 @@ import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
-import { LOWEST, mergeText, reduceStage } from './attend-reduce.js';
+import { dividedText, isUnseen, LOWEST, mergeText, reduceStage } from './attend-reduce.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
@@ -226,7 +226,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       if (row < row_count) {
         let denominator = total_sum[r];
         ${turn === null ? '' : `total[j] = ${turn.cell('cell')} * vec4<f32>(${[0, 1, 2, 3].map((e) => tableWord(values, valueNumbers, `d * 4u + ${e}u`)).join(', ')});`}
-        let value = select(vec4<f32>(0.0), total[j] / denominator, denominator != 0.0);
+        let value = ${dividedText('total[j]', 'denominator', 'vec4<f32>(0.0)')};
         ${out.store(`((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d`, 'value')}
       }`)}`;
   const tileState =
@@ -308,8 +308,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         var weights = sum[lid] * factor;
         for (var c = 0u; c < ${chunk}u; c++) {
           let s = scores[lid * ${chunk}u + c];
-          // Not yet anything seen: LOWEST less LOWEST would count as 1. NaN compares false, and stays.
-          let w = select(exp(s - now), 0.0, s <= ${LOWEST});
+          // Not yet anything seen: LOWEST less LOWEST would count as 1.
+          let w = select(exp(s - now), 0.0, ${isUnseen('s')});
           scores[lid * ${chunk}u + c] = w;
           weights += w;
         }
