@@ -22,7 +22,7 @@ import { openTestDevice } from '../setup/swiftshader.js';
 const EPS = 1e-5;
 const HIDDEN = 256;
 type Sizes = Omit<DotsConfig, 'subgroupSize' | 'workgroupBytes'>;
-/** 32 features of a workgroup by values in registers, and by sums that subgroups share. */
+/** For subgroups of four. 32 features of a workgroup by values in registers, and by sums that subgroups share. */
 const UP: Sizes = { across: 2, pieces: 1, each: 2, subgroups: 16, splits: 1, chunks: 1, planes: 2 };
 const SHARED: Sizes = { ...UP, subgroups: 32, splits: 2, chunks: 0 };
 const DOWN: Sizes = { across: 2, pieces: 1, each: 1, subgroups: 4, splits: 1, chunks: 1, planes: 2 };
@@ -139,9 +139,13 @@ describe('bytes handed on', () => {
     staging.destroy();
     return words;
   }
-  const choiceOf = (sizes: Sizes, subgroupSize = plainly.subgroupMaxSize) => {
-    const { workgroupBytes } = plainly;
-    return { family: 'dots', config: { ...sizes, subgroupSize, workgroupBytes } } as const;
+  /** Of as many lanes in all, however many a subgroup of the device has, or of so many. */
+  const choiceOf = (sizes: Sizes, given?: number) => {
+    const { workgroupBytes, subgroupMaxSize } = plainly;
+    const subgroupSize = given ?? subgroupMaxSize;
+    const fewer = Math.max(sizes.splits, (sizes.subgroups * 4) / subgroupMaxSize);
+    const subgroups = given === undefined ? fewer : sizes.subgroups;
+    return { family: 'dots', config: { ...sizes, subgroups, subgroupSize, workgroupBytes } } as const;
   };
 
   /** Both products, and what they make apart and hand in hand of x, and of a bias, of which one number may be another. */

@@ -100,8 +100,9 @@ export function unitsText(layout: BytesLayout, roles: BytesRoles, lanes: number)
     (step) => `    largest = max(largest, subgroupShuffleXor(largest, ${step}));
     wrong |= subgroupShuffleXor(wrong, ${step});`,
   );
+  // Both a sixteenth: the inverse of the largest numbers would not be a normal one, and some GPUs have zero for it.
   emit(`    let usable = largest > ${LEAST};
-    let inverse_scale = select(0.0, ${MOST[planes]}.0 / largest, usable);
+    let inverse_scale = select(0.0, ${(MOST[planes] / 16).toFixed(4)} / (largest * 0.0625), usable);
     var total = 0;`);
   for (const { name } of values)
     emit(`    let whole_${name} = vec4<i32>(round(${name} * inverse_scale));
