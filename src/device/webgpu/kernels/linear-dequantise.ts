@@ -61,39 +61,15 @@ export interface WeightUnit {
 }
 
 export function weightUnit(weight: ShardLayout): WeightUnit {
-  if (weight.kind === 'float') return { cols: 8, loads: weight.dtype === 'f32' ? 2 : 1, vector: 4 };
+  if (weight.kind === 'float') return { cols: weight.dtype === 'f32' ? 4 : 8, loads: 1, vector: 4 };
   if (weight.bits === 4) return { cols: 32, loads: 1, vector: 4 };
   if (weight.bits === 8) return { cols: 16, loads: 1, vector: 4 };
   if (weight.bits === 2) return { cols: 32, loads: 1, vector: 2 };
   return { cols: 32, loads: weight.bits, vector: 1 };
 }
 
-/** Four and four halves as a vector of 16 bytes. */
-export function halvesVector(first: string, second: string): string {
-  return `vec4<u32>(bitcast<vec2<u32>>(${first}), bitcast<vec2<u32>>(${second}))`;
-}
-
-/**
- * The values of a unit of a row as vectors of 16 bytes: `vec4<f32>`, or eight halves in a `vec4<u32>`; `meta` is an expression
- * of its scale and bias.
- */
-export function tileVectors(
-  weight: ShardLayout,
-  component: 'f16' | 'f32',
-  words: readonly string[],
-  meta: string,
-): { prepare: string[]; vectors: string[] } {
-  if (component === 'f16' && weight.kind === 'float' && weight.dtype === 'f16')
-    return { prepare: [], vectors: [`vec4<u32>(${words.join(', ')})`] };
-  const { prepare, quads } = dequantiseQuads(weight, component, words, meta);
-  if (component === 'f32') return { prepare, vectors: quads };
-  const vectors: string[] = [];
-  for (let q = 0; q < quads.length; q += 2) vectors.push(halvesVector(quads[q]!, quads[q + 1]!));
-  return { prepare, vectors };
-}
-
-/** The values of a unit of a row, in quads of the component type. */
-function dequantiseQuads(
+/** The values of a unit of a row, in quads of the component type; `meta` names its scale and bias. */
+export function dequantiseQuads(
   weight: ShardLayout,
   component: 'f16' | 'f32',
   words: readonly string[],
@@ -103,8 +79,10 @@ function dequantiseQuads(
   const quads: string[] = [];
   if (weight.kind === 'float') {
     if (weight.dtype === 'f16') {
-      for (let w = 0; w < words.length; w += 2)
-        quads.push(`vec4<f32>(bitcast<vec4<f16>>(vec2<u32>(${words[w]}, ${words[w + 1]})))`);
+      for (let w = 0; w < words.length; w += 2) {
+        const half = `bitcast<vec4<f16>>(vec2<u32>(${words[w]}, ${words[w + 1]}))`;
+        quads.push(component === 'f16' ? half : `vec4<f32>(${half})`);
+      }
       return { prepare, quads };
     }
     const values = words.flatMap((word) =>

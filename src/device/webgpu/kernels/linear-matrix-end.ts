@@ -8,7 +8,7 @@
 import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';
 import { activationText, type LinearSpec, outCols } from './linear-spec.js';
 
-/** The tiles of x and of W, one behind the other, in vectors of 16 bytes; then the results, four floats to a vector. */
+/** The tiles of x and of W, one behind the other, in vectors of four; then the results. */
 export const TILES = 'tiles';
 
 const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
@@ -73,9 +73,11 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const rows = ri * matrix.m;
   const area = rows * endStride;
+  /** Floats in an element of the tiles, and one of them. */
+  const per = component === 'f16' ? 2 : 4;
   const float = (at: string): string => {
-    const element = `${TILES}[(${at}) / 4u]`;
-    return `${component === 'f16' ? `bitcast<vec4<f32>>(${element})` : element}[(${at}) % 4u]`;
+    const element = `${TILES}[(${at}) / ${per}u]`;
+    return `${component === 'f16' ? `bitcast<vec2<f32>>(${element})` : element}[(${at}) % ${per}u]`;
   };
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -88,7 +90,7 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
         for (const j of count(rj)) {
           const within = i * matrix.m * endStride + j * matrix.n;
           emit(
-            `  subgroupMatrixStore<row_major>(&${TILES}, sub * ${area / 4}u + ${within / 4}u, c${i0 + i}_${j0 + j}, ${endStride / 4}u);`,
+            `  subgroupMatrixStore<row_major>(&${TILES}, sub * ${area / per}u + ${within / per}u, c${i0 + i}_${j0 + j}, ${endStride / per}u);`,
           );
         }
       emit('  workgroupBarrier();');

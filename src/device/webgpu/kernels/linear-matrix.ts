@@ -17,9 +17,8 @@
  */
 
 import { rowCount } from '../step-buffer.js';
-import { halvesVector, tileVectors, weightUnit } from './linear-dequantise.js';
+import { dequantiseQuads, weightUnit } from './linear-dequantise.js';
 import { matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
-import { metasOf } from './linear-matrix-metas.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linear-matrix-plan.js';
 import {
   declareBindings,
@@ -46,8 +45,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const featuresPerTile = spec.glu === null ? bn : bn / 2;
   const down = bm / sm / matrix.m;
   const across = bn / sn / matrix.n;
-  /** Components of a vector of 16 bytes: a thread stores no less at once, for eight of half that size would meet in the same banks. */
-  const wide = component === 'f16' ? 8 : 4;
+  /** Components of an element of the tiles. */
+  const wide = 4;
   const bindings = linearBindings(spec);
   const wUnits = (bn * bk) / unit.cols;
   const wPer = Math.ceil(wUnits / threads);
@@ -64,7 +63,6 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
   const steps = k / bk / slices;
-  const metas = metasOf(spec, c, unit.cols);
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -80,7 +78,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const types = {
     x: spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>',
     codes: vector,
-    metas: metas.type,
+    metas: 'u32',
     out: spec.out,
     bias: 'f32',
     residual: spec.residual ?? 'f32',
@@ -90,9 +88,10 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   emit(`alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;`);
   emit(`alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;`);
   emit(`alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;`);
+  // Side by side in one array, for the results take the place of both.
   const wFrom = buffers * bm * stride;
   emit(
-    `var<workgroup> ${TILES}: array<${component === 'f16' ? 'vec4<u32>' : 'vec4<f32>'}, ${layout.bytes / 16}>;`,
+    `var<workgroup> ${TILES}: array<vec4<${component}>, ${layout.bytes / (wide * (component === 'f16' ? 2 : 4))}>;`,
   );
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
@@ -116,8 +115,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         : `min(n0 + wr${i} / ${2 * matrix.n}u * ${matrix.n}u + wr${i} % ${matrix.n}u, ${features - 1}u) + ((wr${i} / ${matrix.n}u) & 1u) * ${features}u`;
     emit(`  let wf${i} = ${feature};`);
     emit(`  let wb${i} = wf${i} * ${loadsPerRow}u + wu${i} % ${unitsAcross}u * ${unit.loads}u;`);
-    lines.push(...metas.declare(i));
-    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / ${wide}u;`);
+    if (affine !== null) emit(`  let mb${i} = wf${i} * ${k / affine.groupSize}u;`);
+    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / 4u;`);
   }
   for (const i of count(xPer)) {
     emit(`  let xu${i} = lid + ${i * threads}u;`);
@@ -126,17 +125,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit(
       `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + xu${i} % ${bk / 8}u * ${8 / perLoad}u;`,
     );
-    emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / ${wide}u;`);
+    emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }
   for (const d of count(depth)) {
     for (const i of count(wPer)) {
       for (const l of count(unit.loads)) emit(`  var w${d}_${i}_${l}: ${vector};`);
-      lines.push(...metas.slot(d, i));
+      if (affine !== null) emit(`  var m${d}_${i}: u32;`);
     }
     for (const i of count(xPer))
       for (const l of count(xLoads))
         emit(`  var x${d}_${i}_${l}: ${spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>'};`);
   }
+
+  const put = (at: string, quad: string): string => `    ${TILES}[${at}] = ${quad};`;
 
   /** Fetches the units of a step into registers. */
   const load = (slot: number, step: string): void => {
@@ -146,7 +147,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       const advance = (bk / unit.cols) * unit.loads;
       for (const l of count(unit.loads))
         emit(`    w${slot}_${i}_${l} = codes[wb${i} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
-      lines.push(...metas.load(slot, i));
+      if (affine !== null)
+        emit(
+          `    m${slot}_${i} = metas[mb${i} + (s * ${bk}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / ${affine.groupSize}u];`,
+        );
     }
     for (const i of count(xPer)) {
       const advance = bk / (spec.x === 'f32' ? 4 : 8);
@@ -156,11 +160,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   };
 
-  /** Dequantises a slot, which has the columns of a step, into a copy of the tiles. */
-  const store = (slot: number, buffer: number, step: string): void => {
-    const wBase = (wFrom + buffer * bn * stride) / wide;
-    const xBase = (buffer * bm * stride) / wide;
-    lines.push(...metas.next(wPer, step));
+  /** Dequantises a slot into a copy of the tiles. */
+  const store = (slot: number, buffer: number): void => {
+    const wBase = (wFrom + buffer * bn * stride) / 4;
+    const xBase = (buffer * bm * stride) / 4;
     for (const i of count(wPer)) {
       const guarded = (i + 1) * threads > wUnits;
       emit(guarded ? `  if (wu${i} < ${wUnits}u) {` : '  {');
@@ -169,20 +172,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           ? [`w${slot}_${i}_${l}`]
           : count(unit.vector).map((v) => `w${slot}_${i}_${l}.${'xyzw'[v]}`),
       );
-      const meta = metas.take(slot, i, step);
-      const { prepare, vectors } = tileVectors(spec.weight, component, words, meta.word);
-      for (const text of [...meta.lines, ...prepare]) emit(`    ${text}`);
-      vectors.forEach((vector, q) => {
-        emit(`    ${TILES}[wt${i} + ${wBase + q}u] = ${vector};`);
+      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
+      for (const text of prepare) emit(`    ${text}`);
+      quads.forEach((quad, q) => {
+        emit(put(`wt${i} + ${wBase + q}u`, quad));
       });
       emit('  }');
     }
     for (const i of count(xPer)) {
       const guarded = (i + 1) * threads > xUnits;
       emit(guarded ? `  if (xu${i} < ${xUnits}u) {` : '  {');
-      activationVectors(component, spec.x, `x${slot}_${i}`).forEach((vector, q) => {
-        emit(`    ${TILES}[xt${i} + ${xBase + q}u] = ${vector};`);
-      });
+      for (const q of [0, 1]) {
+        const from =
+          spec.x === 'f32'
+            ? component === 'f32'
+              ? `x${slot}_${i}_${q}`
+              : `halves_(x${slot}_${i}_${q})`
+            : `${component === 'f32' ? 'vec4<f32>(' : ''}bitcast<vec4<f16>>(x${slot}_${i}_0.${q === 0 ? 'xy' : 'zw'})${component === 'f32' ? ')' : ''}`;
+        emit(put(`xt${i} + ${xBase + q}u`, from));
+      }
       emit('  }');
     }
   };
@@ -213,7 +221,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (const d of count(depth)) {
       if (d > 0 && steps % depth !== 0) emit(`  if (t + ${d}u < ${steps}u) {`);
       emit('  workgroupBarrier();');
-      store(d, 0, d === 0 ? 't' : `(t + ${d}u)`);
+      store(d, 0);
       emit('  workgroupBarrier();');
       load(d, `min(t + ${d + depth}u, ${steps - 1}u)`);
       multiply(0);
@@ -222,7 +230,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   } else {
     const unroll = depth === 1 ? 2 : depth;
-    store(0, 0, '0u');
+    store(0, 0);
     load(0, `${Math.min(depth, steps - 1)}u`);
     emit('  workgroupBarrier();');
     emit(`  for (var t = 0u; t < ${steps}u; t += ${unroll}u) {`);
@@ -231,7 +239,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       if (guarded) emit(`  if (t + ${u}u < ${steps}u) {`);
       multiply(u & 1);
       const slot = (u + 1) % depth;
-      store(slot, (u + 1) & 1, `(t + ${u + 1}u)`);
+      store(slot, (u + 1) & 1);
       load(slot, `min(t + ${u + 1 + depth}u, ${steps - 1}u)`);
       emit('  workgroupBarrier();');
       if (guarded) emit('  }');
@@ -254,14 +262,4 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     threads,
     workgroupBytes: layout.bytes,
   };
-}
-
-/** Eight columns of x as vectors of a tile. */
-function activationVectors(component: 'f16' | 'f32', x: 'f16' | 'f32', name: string): string[] {
-  if (component === 'f32')
-    return x === 'f32'
-      ? [`${name}_0`, `${name}_1`]
-      : ['xy', 'zw'].map((part) => `vec4<f32>(bitcast<vec4<f16>>(${name}_0.${part}))`);
-  if (x === 'f16') return [`${name}_0`];
-  return [halvesVector(`halves_(${name}_0)`, `halves_(${name}_1)`)];
 }
