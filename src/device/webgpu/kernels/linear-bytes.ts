@@ -100,7 +100,7 @@ export function unitsText(layout: BytesLayout, roles: BytesRoles, lanes: number)
     (step) => `    largest = max(largest, subgroupShuffleXor(largest, ${step}));
     wrong |= subgroupShuffleXor(wrong, ${step});`,
   );
-  // Both a sixteenth: the inverse of the largest numbers would not be a normal one, and some GPUs have zero for it.
+  // Both a sixteenth: the inverse of the largest numbers would not be a normal one, and a GPU may take zero for it.
   emit(`    let usable = largest > ${LEAST};
     let inverse_scale = select(0.0, ${(MOST[planes] / 16).toFixed(4)} / (largest * 0.0625), usable);
     var total = 0;`);

@@ -176,7 +176,10 @@ type DotsSize = readonly [
   chunks: number,
 ];
 
-/** Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long. */
+/**
+ * Rows from which on the kernel of few rows is taken, and up to which; farther where features are few and rows long, but not
+ * so long that a GEMM in slices of K is faster.
+ */
 const FEW_ROWS: readonly [from: number, to: number, narrow: number] = [5, 8, 16];
 
 /**
@@ -186,7 +189,7 @@ const FEW_ROWS: readonly [from: number, to: number, narrow: number] = [5, 8, 16]
 export function chooseFew(capabilities: Capabilities, spec: LinearSpec): FewConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, glu } = spec;
-  const most = n <= 4096 && k >= 4096 ? FEW_ROWS[2] : FEW_ROWS[1];
+  const most = n <= 4096 && k >= 4096 && k < 8192 ? FEW_ROWS[2] : FEW_ROWS[1];
   if (lanes === 0 || !capabilities.f16 || rows < FEW_ROWS[0] || rows > most) return null;
   const width = rows > 8 ? 16 : 8;
   const matrix = capabilities.matrices.find(

@@ -137,8 +137,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         emit(`  var x${d}_${i}_${l}: ${spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>'};`);
   }
 
-  const put = (at: string, quad: string): string => `    ${TILES}[${at}] = ${quad};`;
-
   /** Fetches the units of a step into registers. */
   const load = (slot: number, step: string): void => {
     emit('  {');
@@ -175,7 +173,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
       for (const text of prepare) emit(`    ${text}`);
       quads.forEach((quad, q) => {
-        emit(put(`wt${i} + ${wBase + q}u`, quad));
+        emit(`    ${TILES}[wt${i} + ${wBase + q}u] = ${quad};`);
       });
       emit('  }');
     }
@@ -189,7 +187,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
               ? `x${slot}_${i}_${q}`
               : `halves_(x${slot}_${i}_${q})`
             : `${component === 'f32' ? 'vec4<f32>(' : ''}bitcast<vec4<f16>>(x${slot}_${i}_0.${q === 0 ? 'xy' : 'zw'})${component === 'f32' ? ')' : ''}`;
-        emit(put(`xt${i} + ${xBase + q}u`, from));
+        emit(`    ${TILES}[xt${i} + ${xBase + q}u] = ${from};`);
       }
       emit('  }');
     }
