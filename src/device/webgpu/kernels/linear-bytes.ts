@@ -73,6 +73,24 @@ export const BYTES_TEXT = `fn bytes_(v: vec4<i32>) -> u32 {
 }`;
 
 /**
+ * Statements that make `inverse_scale`, `most / largest`, and `scale`, `largest / most`, of `largest`: zeros where that is too
+ * small. GPUs divide by an inverse, and the inverse of the largest numbers would not be a normal one: they take zero for
+ * it. To scale both sides does not help where a compiler puts the factors together again. So what is divided is a
+ * number between 1 and 2, and exponents are integers. Both have the bits of a division that rounds correctly.
+ */
+export function scalesText(planes: 1 | 2): string {
+  const most = `${MOST[planes]}.0`;
+  return `    let size = bitcast<u32>(largest);
+    let exponent = size & 0x7f800000u;
+    let usable = largest > ${LEAST};
+    let fraction = bitcast<f32>((size & 0x007fffffu) | 0x3f800000u);
+    let inverse_bits = bitcast<u32>(${most} / fraction) + 0x3f800000u - exponent;
+    let scale_bits = bitcast<u32>(fraction / ${most}) + exponent - 0x3f800000u;
+    let inverse_scale = bitcast<f32>(select(0u, inverse_bits, usable));
+    let scale = bitcast<f32>(select(0u, scale_bits, usable));`;
+}
+
+/**
  * Statements that make bytes of the values of a thread (`unitValues`) and leave them where the product finds them. They read
  * `row`; `item`, whose place among the threads of its row it is; and `here`: whether there is anything to leave. All lanes have
  * to come by, and those that share a piece are all here or none.
@@ -100,9 +118,7 @@ export function unitsText(layout: BytesLayout, roles: BytesRoles, lanes: number)
     (step) => `    largest = max(largest, subgroupShuffleXor(largest, ${step}));
     wrong |= subgroupShuffleXor(wrong, ${step});`,
   );
-  // Both a sixteenth: the inverse of the largest numbers would not be a normal one, and a GPU may take zero for it.
-  emit(`    let usable = largest > ${LEAST};
-    let inverse_scale = select(0.0, ${(MOST[planes] / 16).toFixed(4)} / (largest * 0.0625), usable);
+  emit(`${scalesText(planes)}
     var total = 0;`);
   for (const { name } of values)
     emit(`    let whole_${name} = vec4<i32>(round(${name} * inverse_scale));
@@ -114,8 +130,8 @@ export function unitsText(layout: BytesLayout, roles: BytesRoles, lanes: number)
     let lane_at = piece % ${across}u;
     if (here) {
       if (item % ${sharers}u == 0u) {
-        let scale = bitcast<f32>(select(bitcast<u32>(select(0.0, largest / ${MOST[planes]}.0, usable)), 0x7fc00000u, wrong != 0u));
-        ${roles.terms}[place * ${across}u + lane_at] = vec2<f32>(scale, scale * f32(total));
+        let told = bitcast<f32>(select(bitcast<u32>(scale), 0x7fc00000u, wrong != 0u));
+        ${roles.terms}[place * ${across}u + lane_at] = vec2<f32>(told, told * f32(total));
       }`);
   for (let u = 0; u < own; u++) {
     emit(`      { let unit = item % ${sharers}u * ${own}u + ${u}u;`);
