@@ -1,9 +1,11 @@
 // The bare program on a GPU, without engine or scheduler: what a step costs in JavaScript and on the GPU, and where.
 //
 //   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
-//       [--software] [--toggles skip_validation]
+//       [--warm 2.5] [--prefill 0] [--short] [--software] [--toggles skip_validation]
 //
-// Weights are random, affine 4-bit in groups of 64. It needs a built checkout. The profile puts every launch into a
+// Weights are random, affine 4-bit in groups of 64. It needs a built checkout; KVANT_DIST names another to compare with. Every case is
+// preceded by so many seconds of its own steps, for clocks of a GPU that idled rise slowly. `--prefill 0` leaves the case of a
+// prompt out; `--short` does too, times 24 steps and profiles one: of few rows of Llama-8B that is less than 10 s. The profile puts every launch into a
 // pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
 
 import { writeFileSync } from 'node:fs';
@@ -18,9 +20,14 @@ const { StepInputs } = await load('step.js');
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const numbers = (name, fallback) => option(name, fallback).split(',').map(Number);
-const steps = Number(option('--steps', '64'));
+const short = args.includes('--short');
+const steps = Number(option('--steps', short ? '24' : '64'));
+const prefill = option('--prefill', short ? '0' : '1') !== '0';
 const prompt = Number(option('--prompt', '512'));
 const software = args.includes('--software');
+const warmSeconds = Number(option('--warm', software ? '0' : '2.5'));
+/** Seconds of steps before each that is profiled: the one before was waited for. */
+const AGAIN_SECONDS = 0.2;
 const toggles = option('--toggles', '').split(',').filter(Boolean);
 const SHAPES = {
   'qwen3-0.6b': { hidden: 1024, layers: 28, heads: 16, kvHeads: 8, headDim: 128, wide: 3072, qkNorm: true },
@@ -189,12 +196,11 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
   const compileMs = performance.now() - started;
   const created = device.created;
   started = performance.now();
-  await Promise.all(
-    [...rowsList.map((r) => [r, r]), [prompt, 1], [prompt, 0]].map(([t, o]) => program.prepare(t, o)),
-  );
+  const plans = [...rowsList.map((r) => [r, r]), [prompt, 0], ...(prefill ? [[prompt, 1]] : [])];
+  await Promise.all(plans.map(([t, o]) => program.prepare(t, o)));
   const prepareMs = performance.now() - started;
   console.log(
-    `${name}: load ${loadMs.toFixed(0)} ms, compile ${compileMs.toFixed(0)} ms, prepare ${rowsList.length + 2} plans ${prepareMs.toFixed(0)} ms, ${device.created - created} objects`,
+    `${name}: load ${loadMs.toFixed(0)} ms, compile ${compileMs.toFixed(0)} ms, prepare ${plans.length} plans ${prepareMs.toFixed(0)} ms, ${device.created - created} objects`,
   );
 
   /** A step of `rows` sequences of `length` tokens from `position`. */
@@ -228,10 +234,12 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
       if (timed) js += performance.now() - t;
       if (pending.length >= limits.inFlight) await pending.shift();
     };
-    // A GPU that idled while kernels were compiled is slow for most of a second.
-    const warm = performance.now() + (software ? 0 : 800);
-    for (let i = 0; i < 4 || performance.now() < warm; i++) await go(i % count, false);
-    await Promise.all(pending.splice(0));
+    const warm = async (seconds) => {
+      const until = performance.now() + 1000 * seconds;
+      for (let i = 0; i < 4 || performance.now() < until; i++) await go(i % count, false);
+      await Promise.all(pending.splice(0));
+    };
+    await warm(warmSeconds);
     const t0 = performance.now();
     for (let i = 0; i < count; i++) await go(i + 4, true);
     await Promise.all(pending.splice(0));
@@ -241,7 +249,10 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
       `${name} ${label}: ${row.tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, submit in JS ${row.jsMs.toFixed(3)} ms`,
     );
     if (hooked && gpuDevice.features.has('timestamp-query')) {
-      row.profile = await profiled(() => program.submit(make(4)));
+      row.profile = await profiled(
+        () => program.submit(make(4)),
+        () => warm(Math.min(warmSeconds, AGAIN_SECONDS)),
+      );
       console.log(
         row.profile
           .slice(0, 14)
@@ -263,20 +274,21 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
     }
     await runCase(`${rows} × decode at ${prompt}`, steps, (i) => stepOf(rows, 1, prompt + i), rows);
   }
-  await runCase(`prefill ${prompt}`, 8, () => stepOf(1, prompt, 0, 1), prompt);
+  if (prefill) await runCase(`prefill ${prompt}`, 8, () => stepOf(1, prompt, 0, 1), prompt);
   await program.dispose();
   pool.dispose();
 }
 
-/** Runs one step with every launch between timestamps: the launches of each label, and their mean. */
-async function profiled(run) {
+/** Runs one step with every launch between timestamps: the launches of each label, and their mean, each the least of the times it was run. */
+async function profiled(run, warm) {
   const queries = gpuDevice.createQuerySet({ type: 'timestamp', count: 2048 });
   const size = 2048 * 8;
   const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
   const resolved = gpuDevice.createBuffer({ size, usage: QUERY_RESOLVE | COPY_SRC });
   const staging = gpuDevice.createBuffer({ size, usage: COPY_DST | MAP_READ });
   let best = null;
-  for (let i = 0; i < 3; i++) {
+  for (let i = 0; i < (short ? 1 : 3); i++) {
+    await warm();
     profile = { queries, resolved, labels: [] };
     const done = run();
     const { labels } = profile;
