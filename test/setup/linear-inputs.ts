@@ -6,6 +6,30 @@ import type { Random } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { randomMatrix } from '../devices/sources.js';
 
+/** As models have most of their weights. */
+export const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
+/** The plainest product of so many rows, features and columns, but for `more`. */
+export const shapeOf = (
+  rows: number,
+  n: number,
+  k: number,
+  more: Partial<LinearShape> = {},
+): LinearShape => ({
+  rowKind: 'tokens',
+  rows,
+  n,
+  k,
+  weight: Q4,
+  xStride: k,
+  outStride: more.glu == null ? n : n / 2,
+  outOffset: 0,
+  bias: false,
+  residual: false,
+  norm: null,
+  glu: null,
+  ...more,
+});
+
 export function uploadTo(raw: GPUDevice, data: Float32Array | Uint32Array): GPUBuffer {
   const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
   raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);

@@ -14,9 +14,8 @@ import type { Precision } from '../device.js';
 import type { Activation, RowKind } from '../graph.js';
 import type { AttendShape } from './kernels/attend.js';
 import type { DecodeConfig } from './kernels/attend-decode-plan.js';
-import type { BytesLayout } from './kernels/linear-bytes.js';
 import type { LinearChoice } from './kernels/linear-choice.js';
-import type { RopeAppendShape } from './kernels/rope-append.js';
+import type { BytesLayout, RopeAppendShape } from './shapes.js';
 import type { ShardLayout } from './weights-layout.js';
 
 /** One shape of subgroup matrix: C `[m, n]` += A `[m, k]` · B `[k, n]`. */

@@ -2,9 +2,10 @@
 
 import { KvantError } from '../../errors.js';
 import type { KvFormat } from '../kv.js';
-import { allRows, type KvRows } from './kernels/kv-rows.js';
+import { allRows } from './kernels/kv-rows.js';
 import type { GpuKvPool, SideCache } from './kv-pool.js';
 import type { Resources } from './resources.js';
+import type { KvRows } from './shapes.js';
 
 /** How rows of one kind are stored in a layer. */
 export interface CacheKind {

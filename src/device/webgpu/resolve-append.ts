@@ -6,7 +6,7 @@ import { ROPE_FINE } from '../rope.js';
 import { chooseVariant, type LinearShape } from './kernel.js';
 import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
 import { linearVariants } from './kernels/registry.js';
-import { type RopeAppendShape, ropeAppendKernel } from './kernels/rope-append.js';
+import { ropeAppendKernel } from './kernels/rope-append.js';
 import { cacheOf } from './layer-caches.js';
 import { linearWork } from './linear-work.js';
 import type { Shard } from './matrix.js';
@@ -20,6 +20,7 @@ import {
   type Resources,
   vector,
 } from './resources.js';
+import type { RopeAppendShape } from './shapes.js';
 
 /** A rope-append of one kind of rows, and the cache it is for. */
 interface AppendKind {

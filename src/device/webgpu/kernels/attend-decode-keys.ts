@@ -4,9 +4,8 @@ import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
 import { type HeadShares, leftAfter } from './attend-decode-queries.js';
 import { byteCentre, bytesText, hasBytes } from './attend-planes.js';
-import { LOWEST } from './attend-reduce.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
-import { count, wordOf } from './attend-words.js';
+import { count, LOWEST, wordOf } from './attend-words.js';
 
 /** From what `decodeQueries` left to `cells`, as far as the walk goes: positions below `walked`. */
 export function decodeScores(frame: DecodeFrame, shares: HeadShares): string[] {

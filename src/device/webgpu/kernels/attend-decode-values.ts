@@ -3,9 +3,8 @@
 import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
 import { byteUnit, halvedDim } from './attend-planes.js';
-import { isUnseen, LOWEST } from './attend-reduce.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
-import { count } from './attend-words.js';
+import { count, isUnseen, LOWEST } from './attend-words.js';
 
 /** Scales and biases of the values, for the softmax; they are on their way while the keys multiply. */
 export function decodeValueMeta({ values, valueGroups, split, threads, seenAt }: DecodeFrame): string {

@@ -4,7 +4,8 @@
  */
 
 import type { StepFacts } from '../kernel.js';
-import { dividedText, mergeText } from './attend-reduce.js';
+import { mergeText } from './attend-reduce.js';
+import { dividedText } from './attend-words.js';
 import type { MergedAttention } from './linear-spec.js';
 
 /** Splits up to which the launch merges them one by one, in slices of one: so many slices has it (registry.ts). */

@@ -11,7 +11,7 @@ import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
-import { dividedText, isUnseen, LOWEST } from './attend-reduce.js';
+import { dividedText, isUnseen, LOWEST } from './attend-words.js';
 import { rowsSkipped } from './kv-rows.js';
 
 const THREADS = 128;

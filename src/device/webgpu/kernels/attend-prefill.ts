@@ -25,8 +25,7 @@ import { attendOut, outName } from './attend-out.js';
 import { partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
-import { dividedText, isUnseen, LOWEST } from './attend-reduce.js';
-import { count } from './attend-words.js';
+import { count, dividedText, isUnseen, LOWEST } from './attend-words.js';
 import { rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 

@@ -4,8 +4,7 @@ import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { byteCentre, bytesText } from './attend-planes.js';
 import { PLANES, QUAD, type QuadsLoads, type QuadsPlan, SETS } from './attend-quads-plan.js';
-import { LOWEST } from './attend-reduce.js';
-import { count } from './attend-words.js';
+import { count, LOWEST } from './attend-words.js';
 
 /** Integer queries reach so far: two planes of bytes. */
 const MOST = 32512;

@@ -4,8 +4,7 @@ import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { cellAt } from './attend-quads-keys.js';
 import { headVector, QUAD, type QuadsLoads, type QuadsPlan, SETS } from './attend-quads-plan.js';
-import { isUnseen } from './attend-reduce.js';
-import { count, wordType, wordWidth } from './attend-words.js';
+import { count, isUnseen, wordType, wordWidth } from './attend-words.js';
 import { unpackCodes } from './linear-unpack.js';
 
 /** Weights in the place of the scores; their sum and the greatest score to `scratchTops`. */

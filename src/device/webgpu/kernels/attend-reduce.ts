@@ -4,27 +4,13 @@ import { type Binding, declareBindings, Params, type Stage, spread } from '../ke
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
+import { dividedText, LOWEST } from './attend-words.js';
 import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 
-/** No sum of scores comes near it, and it stays finite when subtracted from. */
-export const LOWEST = '-3.0e38';
-const LOWEST_BITS = new Int32Array(Float32Array.of(Number(LOWEST)).buffer)[0]!;
-
-/**
- * Whether a score is LOWEST, that of a position that is not seen. By its bits: drivers may take NaN for a number where
- * they compare, and a row that went wrong would look like one that sees nothing.
- */
-export function isUnseen(score: string): string {
-  return `bitcast<i32>(${score}) == ${LOWEST_BITS}`;
-}
-
-/** Sums of weighted values over the sum of their weights; `zero` where nothing was seen. Told by bits, as above. */
-export function dividedText(total: string, sum: string, zero: string): string {
-  return `select(${zero}, ${total} / ${sum}, (bitcast<i32>(${sum}) & 0x7fffffff) != 0)`;
-}
+export { LOWEST };
 
 /** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
 export function mergeText(

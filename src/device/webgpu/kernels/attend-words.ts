@@ -1,4 +1,4 @@
-/** Words of a side's buffer where it is bound one, two or four words at a time, as WGSL. */
+/** What kernels of attention write alike, as WGSL: words of a side's buffer where it is bound one, two or four at a time; scores of what is not seen. */
 
 export type WordWidth = 1 | 2 | 4;
 
@@ -17,3 +17,20 @@ export const wordAt = (name: string, width: WordWidth, at: string): string =>
 /** Word i of what lies in variables `PREFIX_0`, `PREFIX_1`, …, each of `width` words. */
 export const wordOf = (prefix: string, width: WordWidth, i: number): string =>
   width === 1 ? `${prefix}_${i}` : `${prefix}_${Math.floor(i / width)}.${'xyzw'[i % width]}`;
+
+/** No sum of scores comes near it, and it stays finite when subtracted from. */
+export const LOWEST = '-3.0e38';
+const LOWEST_BITS = new Int32Array(Float32Array.of(Number(LOWEST)).buffer)[0]!;
+
+/**
+ * Whether a score is LOWEST, that of a position that is not seen. By its bits: drivers may take NaN for a number where
+ * they compare, and a row that went wrong would look like one that sees nothing.
+ */
+export function isUnseen(score: string): string {
+  return `bitcast<i32>(${score}) == ${LOWEST_BITS}`;
+}
+
+/** Sums of weighted values over the sum of their weights; `zero` where nothing was seen. Told by bits, as above. */
+export function dividedText(total: string, sum: string, zero: string): string {
+  return `select(${zero}, ${total} / ${sum}, (bitcast<i32>(${sum}) & 0x7fffffff) != 0)`;
+}

@@ -16,13 +16,15 @@
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
+import type { KvRows } from '../shapes.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
-import { dividedText, isUnseen, LOWEST, mergeText, reduceStage } from './attend-reduce.js';
+import { mergeText, reduceStage } from './attend-reduce.js';
+import { dividedText, isUnseen, LOWEST } from './attend-words.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
-import { type KvRows, rowsSkipped, sideOf } from './kv-rows.js';
+import { rowsSkipped, sideOf } from './kv-rows.js';
 
 export interface AttendShape extends AttentionShape {
   readonly key: KvFormat;

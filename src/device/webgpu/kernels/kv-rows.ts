@@ -2,20 +2,9 @@
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
+import type { KvRows } from '../shapes.js';
 import type { KvSideSpec } from './kv-format.js';
 import { kvLayout } from './kv-layout.js';
-
-export interface KvRows {
-  /** Null: all of them. The kind of a row is that of its sequence's first block. */
-  readonly only: 'old' | 'young' | null;
-  /** Ids from here on are of young blocks. */
-  readonly border: number;
-  /** Blocks in the buffer that is bound as keys, and the id of the first of them; as values likewise. */
-  readonly keyBlocks: number;
-  readonly keyBase: number;
-  readonly valueBlocks: number;
-  readonly valueBase: number;
-}
 
 /** A pool without young blocks. */
 export function allRows(blocks: number): KvRows {

@@ -9,21 +9,8 @@
  * Not a number and infinity make the scale not a number, and so all that their row becomes.
  */
 
+import type { BytesLayout } from '../shapes.js';
 import { HANDED } from './linear-halves.js';
-
-/** Where the bytes of a piece lie: as the product's lanes read them, side by side. */
-export interface BytesLayout {
-  readonly rows: number;
-  readonly k: number;
-  /** Of the weight's codes: they decide which columns share a word. */
-  readonly bits: 4 | 8;
-  /** Columns of a piece: 32 times so many. */
-  readonly pieces: 1 | 2;
-  readonly planes: 1 | 2;
-  /** Pieces side by side in a step, and steps that lie together for all rows. */
-  readonly across: number;
-  readonly chunkSteps: number;
-}
 
 /** Who keeps them: the role, and name, of the bytes (`array<u32>` where they are made), and of the scales and sums (`array<vec2<f32>>`). */
 export interface BytesRoles {

@@ -5,7 +5,8 @@
 
 import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, Stage } from '../kernel.js';
-import { type BytesLayout, bytesScratch, HANDED_BYTES, OWN_BYTES } from './linear-bytes.js';
+import type { BytesLayout, RopeAppendShape } from '../shapes.js';
+import { bytesScratch, HANDED_BYTES, OWN_BYTES } from './linear-bytes.js';
 import { type DotsConfig, dotsFits, dotsKernel, dotsLayout, dotsOrder } from './linear-dots.js';
 import { bytesStage } from './linear-dots-x.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
@@ -17,7 +18,6 @@ import { matrixGemmKernel } from './linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
 import { SLICES, slicesBytes, slicesFit, slicesStage } from './linear-slices.js';
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
-import type { RopeAppendShape } from './rope-append.js';
 
 export type LinearChoice =
   | { readonly family: 'held'; readonly config: HeldConfig }

@@ -4,7 +4,8 @@
 
 import type { LinearShape, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
-import { BYTES_TEXT, type BytesLayout, OWN_BYTES, unitsOf, unitsText, unitValues } from './linear-bytes.js';
+import type { BytesLayout } from '../shapes.js';
+import { BYTES_TEXT, OWN_BYTES, unitsOf, unitsText, unitValues } from './linear-bytes.js';
 import { floatText } from './linear-spec.js';
 
 const THREADS = 256;

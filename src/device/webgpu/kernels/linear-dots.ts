@@ -17,9 +17,9 @@
  * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit.
  */
 
+import type { BytesLayout } from '../shapes.js';
 import {
   BYTES_TEXT,
-  type BytesLayout,
   HANDED_BYTES,
   OWN_BYTES,
   unitsOf,

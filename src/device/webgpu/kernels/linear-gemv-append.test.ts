@@ -2,12 +2,12 @@ import { describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import type { KvFormat } from '../../kv.js';
 import type { LinearShape, StepFacts, Workgroups } from '../kernel.js';
+import type { RopeAppendShape } from '../shapes.js';
 import { factsOf } from '../tuning/bench.js';
 import { allRows } from './kv-rows.js';
 import { gemvSpec, linearKernel, linearKey, linearOrder } from './linear-choice.js';
 import { ruleForLinear } from './linear-fast.js';
 import { linearBindings } from './linear-spec.js';
-import type { RopeAppendShape } from './rope-append.js';
 
 const F16: KvFormat = { kind: 'float', dtype: 'f16' };
 

@@ -8,6 +8,7 @@
  */
 
 import { f32Literal } from '../kernel.js';
+import type { RopeAppendShape } from '../shapes.js';
 import { STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
@@ -15,7 +16,6 @@ import { sideOf } from './kv-rows.js';
 import { floatStoreText } from './kv-store.js';
 import type { GemvConfig } from './linear-gemv-plan.js';
 import type { LinearBinding, LinearSpec } from './linear-spec.js';
-import type { RopeAppendShape } from './rope-append.js';
 
 /** Vectors of f32 that share the binding `constants`, one after the other: a device binds few buffers. */
 export const CONSTANTS = ['norm', 'bias', 'qNorm', 'kNorm'] as const;

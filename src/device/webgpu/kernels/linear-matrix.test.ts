@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
-import { linearInputs, uploadTo } from '../../../../test/setup/linear-inputs.js';
+import { linearInputs, Q4, shapeOf, uploadTo } from '../../../../test/setup/linear-inputs.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
@@ -9,23 +9,6 @@ import type { LinearShape } from '../kernel.js';
 import { gemmOf } from './linear-choice.js';
 import { type MatrixGemmConfig, matrixGemmFits } from './linear-matrix-plan.js';
 import type { LinearSpec } from './linear-spec.js';
-
-const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
-const shapeOf = (rows: number, n: number, k: number, more: Partial<LinearShape> = {}): LinearShape => ({
-  rowKind: 'tokens',
-  rows,
-  n,
-  k,
-  weight: Q4,
-  xStride: k,
-  outStride: more.glu == null ? n : n / 2,
-  outOffset: 0,
-  bias: false,
-  residual: false,
-  norm: null,
-  glu: null,
-  ...more,
-});
 
 describe('a GEMM on matrices', () => {
   let device: WebGpuDevice;

@@ -4,8 +4,8 @@
  */
 
 import type { Activation, RowKind } from '../../graph.js';
+import type { RopeAppendShape } from '../shapes.js';
 import type { ShardLayout } from '../weights-layout.js';
-import type { RopeAppendShape } from './rope-append.js';
 
 export type ActivationDtype = 'f32' | 'f16';
 

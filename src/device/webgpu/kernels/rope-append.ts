@@ -4,28 +4,15 @@
  * each.
  */
 
-import type { AttentionShape } from '../../graph.js';
-import type { KvFormat } from '../../kv.js';
-import type { RopeStyle } from '../../rope.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
+import type { RopeAppendShape } from '../shapes.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
-import { type KvRows, rowsSkipped, sideOf } from './kv-rows.js';
+import { rowsSkipped, sideOf } from './kv-rows.js';
 import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
-
-export interface RopeAppendShape extends AttentionShape {
-  readonly key: KvFormat;
-  readonly value: KvFormat;
-  readonly rows: KvRows;
-  readonly blockTokens: number;
-  readonly maxBlocksPerSlot: number;
-  /** eps of the head norms, null without. */
-  readonly normEps: number | null;
-  readonly rope: { readonly dims: number; readonly style: RopeStyle } | null;
-}
 
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms), rope (fine then coarse, with rope), out, keys, values:

@@ -10,7 +10,7 @@ import type { WebGpuDevice } from '../device.js';
 import type { LinearShape } from '../kernel.js';
 import { allRows } from '../kernels/kv-rows.js';
 import { linearKernel } from '../kernels/linear-choice.js';
-import type { RopeAppendShape } from '../kernels/rope-append.js';
+import type { RopeAppendShape } from '../shapes.js';
 import { linearCandidates } from './linear-candidates.js';
 
 const [HIDDEN, HEADS, KV_HEADS, HEAD_DIM] = [512, 4, 2, 64];

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
-import { linearInputs } from '../../../../test/setup/linear-inputs.js';
+import { linearInputs, Q4, shapeOf } from '../../../../test/setup/linear-inputs.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
@@ -26,23 +26,6 @@ const SMALL: Capabilities = {
   workgroupBytes: 16384,
   workgroupThreads: 256,
 };
-
-const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
-const shapeOf = (rows: number, n: number, k: number, more: Partial<LinearShape> = {}): LinearShape => ({
-  rowKind: 'tokens',
-  rows,
-  n,
-  k,
-  weight: Q4,
-  xStride: k,
-  outStride: more.glu == null ? n : n / 2,
-  outOffset: 0,
-  bias: false,
-  residual: false,
-  norm: null,
-  glu: null,
-  ...more,
-});
 
 describe('candidates of a product', () => {
   const norm = { eps: 1e-6 };

@@ -1,0 +1,44 @@
+/** Parts of shapes that the runtime and several kernels speak of. */
+
+import type { AttentionShape } from '../graph.js';
+import type { KvFormat } from '../kv.js';
+import type { RopeStyle } from '../rope.js';
+
+/** Which rows a stage takes, and where their blocks are (kernels/kv-rows.ts). */
+export interface KvRows {
+  /** Null: all of them. The kind of a row is that of its sequence's first block. */
+  readonly only: 'old' | 'young' | null;
+  /** Ids from here on are of young blocks. */
+  readonly border: number;
+  /** Blocks in the buffer that is bound as keys, and the id of the first of them; as values likewise. */
+  readonly keyBlocks: number;
+  readonly keyBase: number;
+  readonly valueBlocks: number;
+  readonly valueBase: number;
+}
+
+/** Norm and rotate q and k, append k and v to the cache, give q (kernels/rope-append.ts). */
+export interface RopeAppendShape extends AttentionShape {
+  readonly key: KvFormat;
+  readonly value: KvFormat;
+  readonly rows: KvRows;
+  readonly blockTokens: number;
+  readonly maxBlocksPerSlot: number;
+  /** eps of the head norms, null without. */
+  readonly normEps: number | null;
+  readonly rope: { readonly dims: number; readonly style: RopeStyle } | null;
+}
+
+/** Where numbers that are made bytes lie (kernels/linear-bytes.ts): as the product's lanes read them, side by side. */
+export interface BytesLayout {
+  readonly rows: number;
+  readonly k: number;
+  /** Of the weight's codes: they decide which columns share a word. */
+  readonly bits: 4 | 8;
+  /** Columns of a piece: 32 times so many. */
+  readonly pieces: 1 | 2;
+  readonly planes: 1 | 2;
+  /** Pieces side by side in a step, and steps that lie together for all rows. */
+  readonly across: number;
+  readonly chunkSteps: number;
+}
