@@ -49,6 +49,7 @@ export function createNullGpu({ toggles = [], onDevice = () => {}, onText = () =
   const gpu = dawn.create(['backend=null', `enable-dawn-features=${all.join(',')}`]);
   held.push(gpu);
   return {
+    wgslLanguageFeatures: gpu.wgslLanguageFeatures,
     async requestAdapter() {
       const adapter = await gpu.requestAdapter();
       const limits = overlay(adapter.limits, LIMITS);

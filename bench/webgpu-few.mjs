@@ -58,6 +58,7 @@ const capabilities = {
   subgroups: true,
   subgroupMinSize: features.subgroupSize,
   subgroupMaxSize: features.subgroupSize,
+  packedDots: true,
   minLanes: 4,
   matrices: features.matrices.map(({ M, N, K, component, result }) => ({
     m: M,

@@ -71,6 +71,7 @@ const capabilities = {
   subgroups: true,
   subgroupMinSize: features.subgroupSize,
   subgroupMaxSize: features.subgroupSize,
+  packedDots: true,
   minLanes: 4,
   matrices: [],
   workgroupBytes: features.workgroupBytes,

@@ -572,6 +572,7 @@ if (only.includes('chosen') && lanes > 0) {
     subgroups: true,
     subgroupMinSize: lanes,
     subgroupMaxSize: lanes,
+    packedDots: true,
     minLanes: 4,
     matrices: features.matrices.map((m) => ({
       m: m.M,

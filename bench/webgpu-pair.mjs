@@ -56,6 +56,7 @@ const capabilities = {
   subgroups: true,
   subgroupMinSize: subgroupSize,
   subgroupMaxSize: subgroupSize,
+  packedDots: true,
   minLanes: 4,
   matrices: [],
   workgroupBytes,

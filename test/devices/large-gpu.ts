@@ -10,6 +10,7 @@ export const LARGE: Capabilities = {
   subgroups: true,
   subgroupMinSize: 32,
   subgroupMaxSize: 32,
+  packedDots: true,
   minLanes: 16,
   matrices: [halves(16), halves(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
   workgroupBytes: 49152,

@@ -42,7 +42,7 @@ export async function openTestDevice(
 ): Promise<{ readonly device: WebGpuDevice; readonly raw: GPUDevice }> {
   // Dawn goes when its GPU object is collected, and takes the process along: the device holds it to its end.
   const opened: { test: TestGpu | undefined } = { test: await openAdapter() };
-  const { adapter } = opened.test!;
+  const { gpu, adapter } = opened.test!;
   const { WebGpuDevice: Class } = await import('../../src/device/webgpu/device.js');
   let raw: GPUDevice | undefined;
   const watched = new Proxy(adapter, {
@@ -61,7 +61,7 @@ export async function openTestDevice(
       });
     },
   });
-  const device = await Class.create(watched, options, () => {
+  const device = await Class.create(gpu, watched, options, () => {
     opened.test = undefined;
   });
   if (raw === undefined) throw new KvantError('internal', 'No device was asked for.');

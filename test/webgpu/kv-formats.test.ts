@@ -5,6 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { kvFormatName } from '../../src/device/kv.js';
+import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import { type AttentionCase, AttentionBench as Bench } from '../devices/attention-bench.js';
 import { devices, narrowSubgroups } from '../devices/devices.js';
 import { affine, attentionBound, F16, F32, FORMATS, turbo } from '../devices/kv-cases.js';
@@ -87,6 +88,18 @@ describe.each(here)('quantised KV on $name', (spec) => {
     await check({ ...base, heads: 6, kvHeads: 1, headDim: 32, key: turbo(3), value: turbo(4) }, steps);
     await check({ ...base, heads: 10, kvHeads: 2, headDim: 64, key: turbo(4), value: turbo(3) }, steps);
     await check({ ...base, heads: 5, kvHeads: 1, headDim: 128, key: affine(8), value: turbo(2) }, steps);
+  });
+
+  it('without products of packed bytes in WGSL', async () => {
+    const { capabilities } = device as WebGpuDevice;
+    expect(capabilities.packedDots).toBe(true);
+    Object.assign(device, { capabilities: { ...capabilities, packedDots: false } });
+    try {
+      for (const format of [affine(8), affine(4)])
+        await check({ ...base, key: format, value: affine(8) }, DECODE);
+    } finally {
+      Object.assign(device, { capabilities });
+    }
   });
 
   it('contexts over several splits, windows and soft caps', async () => {

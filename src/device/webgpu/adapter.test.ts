@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { chooseAdapter, isSoftware } from './adapter.js';
+import { chooseAdapter, isSoftware, readCapabilities } from './adapter.js';
 
 interface Info {
   readonly vendor: string;
@@ -60,6 +60,18 @@ describe('chooseAdapter', () => {
       code: 'no-adapter',
       fix: 'install a driver',
     });
+  });
+});
+
+describe('readCapabilities', () => {
+  it('says whether WGSL has products of packed bytes, and that it has none where it does not say', () => {
+    const device = { features: new Set(), limits: {} } as unknown as GPUDevice;
+    const adapter = { info: info('Radeon') } as unknown as GPUAdapter;
+    const packed = (language: WGSLLanguageFeatures | undefined): boolean =>
+      readCapabilities(language, adapter, device, 'default', false).packedDots;
+    expect(packed(new Set(['packed_4x8_integer_dot_product']))).toBe(true);
+    expect(packed(new Set(['pointer_composite_access']))).toBe(false);
+    expect(packed(undefined)).toBe(false);
   });
 });
 

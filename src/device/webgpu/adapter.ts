@@ -110,7 +110,9 @@ export async function requestDevice(adapter: GPUAdapter): Promise<GPUDevice> {
   }
 }
 
+/** @param language `GPU.wgslLanguageFeatures`, which browsers of the first days lack */
 export function readCapabilities(
+  language: WGSLLanguageFeatures | undefined,
   adapter: GPUAdapter,
   device: GPUDevice,
   precision: Precision,
@@ -133,6 +135,7 @@ export function readCapabilities(
     subgroups,
     subgroupMinSize: subgroups ? (info.subgroupMinSize ?? 0) : 0,
     subgroupMaxSize: subgroups ? (info.subgroupMaxSize ?? 0) : 0,
+    packedDots: language?.has('packed_4x8_integer_dot_product') ?? false,
     minLanes,
     matrices,
     workgroupBytes: device.limits.maxComputeWorkgroupStorageSize,

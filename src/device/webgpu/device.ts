@@ -57,13 +57,16 @@ export class WebGpuDevice implements Device {
 
   /** `onDispose` runs last: Node drops its hold on Dawn there. */
   static async create(
+    gpu: GPU,
     adapter: GPUAdapter,
     options: WebGpuDeviceOptions = {},
     onDispose: () => void = () => {},
   ): Promise<WebGpuDevice> {
     const device = await requestDevice(adapter);
     const { precision = 'default', deterministic = false } = options;
-    const capabilities = readCapabilities(adapter, device, precision, deterministic, options.minLanes);
+    const { minLanes } = options;
+    const language = gpu.wgslLanguageFeatures as WGSLLanguageFeatures | undefined;
+    const capabilities = readCapabilities(language, adapter, device, precision, deterministic, minLanes);
     const { bindingBytes } = capabilities;
     const shardBytes = Math.min(bindingBytes, options.maxShardBytes ?? bindingBytes);
     return new WebGpuDevice(adapter, device, capabilities, shardBytes, onDispose);

@@ -43,7 +43,7 @@ export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}
   };
   try {
     const adapter = await chooseAdapter(gpu, { allowSoftware, adapterName, noAdapterFix: fix });
-    return await WebGpuDevice.create(adapter, options, release);
+    return await WebGpuDevice.create(gpu, adapter, options, release);
   } catch (error) {
     release();
     throw error;

@@ -38,6 +38,8 @@ export interface Capabilities {
   /** 0 where there are no subgroups. */
   readonly subgroupMinSize: number;
   readonly subgroupMaxSize: number;
+  /** WGSL has products of four bytes, and packs them (`packed_4x8_integer_dot_product`). */
+  readonly packedDots: boolean;
   /** Lanes from which kernels on subgroups are worth it. */
   readonly minLanes: number;
   readonly matrices: readonly MatrixConfig[];

@@ -122,4 +122,21 @@ describe('attention of single-token rows on a large GPU', () => {
     expect(bytesFrom({ ...LARGE, bindingBytes: 2 ** 25 - 1 }, shape)).toBe(null);
     expect(bytesFrom({ ...LARGE, bindingBytes: 2 ** 25 }, shape)).toBe(150);
   });
+
+  it('write no products of packed bytes where WGSL has none', () => {
+    const packed = (capabilities: Capabilities, key: KvFormat, value: KvFormat): boolean => {
+      const shape = shapeOf(key, value);
+      const variant = fastItems.find((v) => v.supports(capabilities, shape))!;
+      return variant.build(capabilities, shape).stages.some(({ wgsl }) => /dot4|pack4x/.test(wgsl));
+    };
+    for (const [key, value] of [
+      [affine(8), affine(8)],
+      [affine(4), affine(4)],
+      [affine(8), turbo(4)],
+    ] as const) {
+      expect(packed(LARGE, key, value)).toBe(true);
+      expect(packed({ ...LARGE, packedDots: false }, key, value)).toBe(false);
+    }
+    expect(itemsFrom('quads', { ...LARGE, packedDots: false }, shapeOf(affine(8), affine(8)))).toBe(null);
+  });
 });

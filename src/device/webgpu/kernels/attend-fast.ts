@@ -64,10 +64,19 @@ export function decodeBands(
   const float = shape.key.kind === 'float' && shape.value.kind === 'float';
   const sizes = splits > 1 ? WIDE_SIZES : float ? FLOAT_SIZES : CODE_SIZES;
   const split = splits * ATTENTION_SPLIT;
+  const products = capabilities.packedDots ? {} : { dot: false };
   const configs = sizes
     .map(([below, threads, unroll, valueUnroll]) => ({
       below,
-      config: { subgroupSize: lanes, threads, split, unroll, valueUnroll, f16: capabilities.f16 },
+      config: {
+        subgroupSize: lanes,
+        threads,
+        split,
+        unroll,
+        valueUnroll,
+        f16: capabilities.f16,
+        ...products,
+      },
     }))
     .filter(
       ({ config }) =>
@@ -121,7 +130,7 @@ function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel 
   const lanes = fixedLanes(capabilities);
   if (lanes === 0 || key.kind !== 'affine' || value.kind !== 'affine') return null;
   if (Math.max(key.bits, value.bits) > BYTES_BITS)
-    return quadsFits(shape, lanes, workgroupBytes)
+    return capabilities.packedDots && quadsFits(shape, lanes, workgroupBytes)
       ? { stage: () => quadsStage(shape, lanes), itemBytes: 0 }
       : null;
   const matrix = matrices.find(

@@ -141,6 +141,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
       );
     case 'dots':
       return (
+        capabilities.packedDots &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
         dotsFits(gemvSpec(shape), config, leftBytes(shape))
       );

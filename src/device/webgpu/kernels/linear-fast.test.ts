@@ -51,6 +51,22 @@ describe('linear on a large GPU', () => {
     expect(nameFor(LARGE, fine)).toBe('few');
   });
 
+  it('takes no dots where WGSL has none', () => {
+    const without = { ...LARGE, packedDots: false };
+    for (const rows of [1, 2, 3, 8]) {
+      const shape = shapeOf(rows, 28672, 4096);
+      const choice = ruleForLinear(LARGE, shape)!;
+      expect(choice.family).toBe('dots');
+      expect([LARGE, without].map((capabilities) => linearFits(capabilities, shape, choice))).toEqual([
+        true,
+        false,
+      ]);
+      const name = nameFor(without, shape);
+      expect(name).not.toBe('dots');
+      expect(name).not.toMatch(/^portable/);
+    }
+  });
+
   it('makes x halves once, before the GEMM that reads them', () => {
     const shape = shapeOf(64);
     const { stages, scratch } = chooseVariant(linearVariants, LARGE, shape)!.build(LARGE, shape);

@@ -146,7 +146,7 @@ const DOTS_FEATURES_OF_ONE = 16384;
 export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsConfig | null {
   const lanes = fixedLanes(capabilities);
   const { n, k, rows, weight } = spec;
-  if (lanes === 0 || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
+  if (lanes === 0 || !capabilities.packedDots || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
   if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
   if (weight.kind !== 'affine' || weight.bits !== 4) return null;
   const sizes: DotsSize[] = [];
