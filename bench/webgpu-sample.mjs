@@ -2,10 +2,10 @@
 //
 //   node bench/webgpu-sample.mjs [--vocab 151936] [--rows 1,32] [--seconds 240] [--only check|time] [--case NAME]
 //       [--steps 60] [--json FILE] [--software]
-//   node bench/webgpu-sample.mjs --only time --rows 32 --case 'all different'
+//   node bench/webgpu-sample.mjs --only time --rows 32 --case 'all different' [--kinds]
 //
 // The second takes some ten seconds: the launches of 32 rows as different as those of `kvant bench sampler`, beside
-// greedy ones. With KVANT_DIST=../dist-old it times another build.
+// greedy ones; with --kinds, also 32 rows of each of its kinds. With KVANT_DIST=../dist-old it times another build.
 //
 // Needs a built checkout. `gpu` is the time of the compute pass of a step between two timestamps, the median of many;
 // `over greedy` is what a parameter adds. The launches of a step are then timed one by one in passes of their own, which
@@ -344,6 +344,47 @@ async function check() {
   console.log(`checked ${compared} draws against float64: ${wrong} wrong`);
 }
 
+/** Work that keeps the GPU's clocks up between steps, which are too short for that. */
+let spinning = null;
+function spin() {
+  if (software) return;
+  if (spinning === null) {
+    const code = `@group(0) @binding(0) var<storage, read_write> out: array<f32>;
+@compute @workgroup_size(256) fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+  var x = f32(id.x) * 1e-9;
+  for (var i = 0u; i < 60000u; i++) { x = fma(x, 0.999, 1e-7); }
+  if (x == 7.0) { out[0] = x; }
+}`;
+    const module = gpuDevice.createShaderModule({ code });
+    const pipeline = gpuDevice.createComputePipeline({
+      label: 'spin',
+      layout: 'auto',
+      compute: { module, entryPoint: 'main' },
+    });
+    const buffer = gpuDevice.createBuffer({ size: 16, usage: GPUBufferUsage.STORAGE });
+    const group = gpuDevice.createBindGroup({
+      layout: pipeline.getBindGroupLayout(0),
+      entries: [{ binding: 0, resource: { buffer } }],
+    });
+    spinning = { pipeline, group };
+  }
+  const encoder = gpuDevice.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  pass.setPipeline(spinning.pipeline);
+  pass.setBindGroup(0, spinning.group);
+  pass.dispatchWorkgroups(1056);
+  pass.end();
+  gpuDevice.queue.submit([encoder.finish()]);
+}
+async function warmUp(milliseconds) {
+  if (software) return;
+  const until = performance.now() + milliseconds;
+  while (performance.now() < until) {
+    for (let i = 0; i < 8; i++) spin();
+    await gpuDevice.queue.onSubmittedWorkDone();
+  }
+}
+
 /** The timestamps of one step. */
 const SIZE = 64 * 8;
 let queries = null;
@@ -361,6 +402,7 @@ async function probed(mode) {
       usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ,
     });
   }
+  spin();
   probe = { queries, resolved, labels: [], mode };
   const done = program.submit(step);
   const { labels } = probe;
@@ -388,6 +430,7 @@ async function time(name, rows, kind, greedy) {
       rows,
       base.map((n) => n + i),
     );
+  await warmUp(60);
   const passes = [];
   let walls = 0;
   let launches = [];
@@ -424,6 +467,7 @@ async function time(name, rows, kind, greedy) {
 
 if (only !== 'time') await check();
 if (only !== 'check') {
+  await warmUp(2500);
   for (const count of rowsList) {
     for (const [kind, make] of [
       ['peaked', peakedRow],
@@ -443,6 +487,12 @@ if (only !== 'check') {
       if (count > 1 && wanted(ALL_DIFFERENT) && performance.now() < deadline) {
         const rows = Array.from({ length: count }, (_, r) => MIXED[r % MIXED.length]);
         await time(ALL_DIFFERENT, rows, kind, greedy);
+      }
+      for (const row of args.includes('--kinds') ? MIXED : []) {
+        if (performance.now() > deadline) break;
+        const name = JSON.stringify({ ...row, spec: undefined, seed: undefined }).replaceAll('"', '');
+        const rows = Array.from({ length: count }, () => row);
+        await time(name, rows, kind, greedy);
       }
     }
   }

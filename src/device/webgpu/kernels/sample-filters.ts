@@ -9,14 +9,13 @@ import { rowWord } from '../step-buffer.js';
 const f32 = (word: string): string => `bitcast<f32>(${word})`;
 
 export const FILTERS_WGSL = ({ threads, chunks }: { threads: number; chunks: string }): string => `
-// Of the tokens typical-p chooses from. The histogram has it where those are all tokens.
-fn measure_entropy(row: u32, kind: u32, lid: u32) {
-  if (kind == 2u) {
-    let header = histogram_header(row);
-    log_sum = header.y;
-    entropy = header.z;
-    return;
-  }
+// Of the tokens that typical-p chooses from. The histogram has it where those are all tokens.
+fn set_entropy(row: u32) {
+  let header = histogram_header(row);
+  log_sum = header.y;
+  entropy = header.z;
+}
+fn measure_entropy(lid: u32) {
   let of_all = survey(-3.0e38f, 0u, lid);
   log_sum = ln(of_all.x);
   entropy = log_sum - of_all.y / of_all.x;

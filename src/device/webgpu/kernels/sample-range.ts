@@ -1,9 +1,16 @@
-/** Between which bins of its histogram a row's top-k, top-p or typical-p ends. */
+/**
+ * Between which bins of its histogram a row's top-k, top-p or typical-p ends. What stands before these bins is kept, what
+ * stands behind them is not, and the token that is drawn hardly ever stands in one of them: so it is drawn first as if all in them
+ * were kept, and only if it does stand there is the edge looked for.
+ */
 
 import type { Capabilities } from '../kernel.js';
 import { binsOf, histogramWords } from './sample-histogram.js';
 
-/** Needs `part: array<f32, threads>`, `sum_before`, `bin_top`; binds `scratchHistogram`. */
+/**
+ * Needs `part: array<f32, threads>`, `sum_before`, `bin_of`, `bin_top`, `edge_logit`, `best`, `inverse_temperature`, `log_sum`,
+ * `entropy`; binds `scratchHistogram`.
+ */
 export function histogramRangeWgsl(capabilities: Capabilities, threads: number): string {
   const bins = binsOf(capabilities);
   const each = Math.ceil(bins / threads);
@@ -11,6 +18,16 @@ export function histogramRangeWgsl(capabilities: Capabilities, threads: number):
 // Bins that the edge may lie in, how many tokens and how much weight stand before them, and the weight of all (0: it
 // depends on the edge).
 struct Range { first: u32, last: u32, count: u32, weight: f32, whole: f32 }
+var<private> range: Range;
+var<private> bin_scale: f32;
+// Tokens nearer to 'center' than 'near', or farther off than 'far', are in none of the range's bins; and none is whose
+// key is less than 'least_in_range'.
+var<private> center: f32;
+var<private> near: f32;
+var<private> far: f32;
+var<private> least_in_range: u32;
+// While tokens of the range's bins count as kept: the order of the bins; 2: they do not.
+var<private> loose_order: u32;
 var<workgroup> found: array<atomic<u32>, 3>;
 var<workgroup> before_first: vec2<f32>;
 
@@ -23,8 +40,10 @@ fn bin_entry(row: u32, order: u32, bin: u32, scale: f32) -> vec2<f32> {
   return vec2<f32>(f32(counted), units * ${2 ** -26} * exp(bin_top(order, bin, scale)));
 }
 
-fn histogram_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) -> Range {
+// Finds the range of an order.
+fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) {
   let scale = bitcast<f32>(scratchHistogram[row * ${histogramWords(capabilities)}u]);
+  bin_scale = scale;
   var counted = 0.0f;
   var weighs = 0.0f;
   let from_ = lid * ${each}u;
@@ -72,7 +91,7 @@ fn histogram_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: boo
     }
   }
   workgroupBarrier();
-  var range = Range(atomicLoad(&found[0]), atomicLoad(&found[0]), 0u, 0.0f, 0.0f);
+  range = Range(atomicLoad(&found[0]), atomicLoad(&found[0]), 0u, 0.0f, 0.0f);
   if (by_mass) {
     range.first = min(atomicLoad(&found[1]), range.last);
     if (!by_count) {
@@ -88,6 +107,30 @@ fn histogram_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: boo
   workgroupBarrier();
   range.count = u32(before_first.x);
   range.weight = before_first.y;
-  return range;
-}`;
+  center = best;
+  near = 0.0f;
+  far = 3.4e38f;
+  least_in_range = 0u;
+  var unit = 1.0f / scale;
+  var slack = 4.0e-6f * abs(best);
+  if (order == 1u) {
+    let away = (log_sum - entropy) / inverse_temperature;
+    center = best + away;
+    unit /= inverse_temperature;
+    slack += 4.0e-6f * (abs(away) + (abs(log_sum) + abs(entropy)) / inverse_temperature);
+  }
+  if (range.first > 0u) { near = f32(range.first) * unit * 0.99999f - slack; }
+  if (range.last < ${bins - 1}u) {
+    far = f32(range.last + 1u) * unit * 1.00001f + slack;
+    least_in_range = key_of(bitcast<u32>(max(center - far - slack, -3.4e38f)));
+  }
+}
+// Counts as kept what stands in the range's bins.
+fn loosen(order: u32) {
+  loose_order = order;
+  edge_logit.x = max(edge_logit.x, least_in_range);
+}
+fn is_behind_range(x: f32) -> bool { return bin_of(loose_order, x, bin_scale) > range.last; }
+// A deviation may be rounded otherwise where it was counted, so one bin more is left to doubt.
+fn is_before_range(x: f32) -> bool { return bin_of(loose_order, x, bin_scale) + loose_order < range.first; }`;
 }

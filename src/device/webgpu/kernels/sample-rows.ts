@@ -4,7 +4,8 @@
  * Filters leave an *edge* in each of two orders, by logit (top-k, top-p) and by deviation (typical-p), and bounds on
  * z: a token is kept if it stands before all of them. An edge is found from a short sorted list of the tokens that
  * may stand near it (sample-list.ts), which the histogram of the row, or the best of the chunks, picks out; where
- * they are too many, by search (sample-search.ts). Then comes the draw (sample-draw.ts).
+ * they are too many, by search (sample-search.ts). Then comes the draw (sample-draw.ts). Where there is a histogram the
+ * draw comes first, and the edge only if the drawn token stands near it (sample-range.ts).
  */
 
 import { INVALID_TOKEN } from '../../device.js';
@@ -13,7 +14,7 @@ import { rowWord } from '../step-buffer.js';
 import { advanceWgsl } from './sample-advance.js';
 import { drawWgsl } from './sample-draw.js';
 import { FILTERS_WGSL } from './sample-filters.js';
-import { binsOf, histogramWgsl, histogramWords, searchKindWgsl } from './sample-histogram.js';
+import { binsOf, histogramWgsl, searchKindWgsl } from './sample-histogram.js';
 import { cutWgsl, listWgsl } from './sample-list.js';
 import { histogramRangeWgsl } from './sample-range.js';
 import { RECORDED, recordsWgsl } from './sample-records.js';
@@ -136,6 +137,7 @@ fn kept(i: u32, bits: u32) -> bool {
   if (key < edge_logit.x || (key == edge_logit.x && i > edge_logit.y)) { return false; }
   let z = scaled(bitcast<f32>(bits));
   if (z < floor_z) { return false; }
+  if (loose_order < 2u && is_behind_range(bitcast<f32>(bits))) { return false; }
   ${
     full
       ? `if (key > gone.x || (key == gone.x && i < gone.y)) { return false; }
@@ -193,35 +195,20 @@ ${drawWgsl(text, threads)}
 
 // Narrows the edge of an order to 'most' tokens, and of these to the shortest start that weighs 'share'. If all that are
 // kept then stand in the list: how many of it, else 0.
-fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) -> u32 {
+fn narrow(order: u32, kind: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) -> u32 {
+  // Then the range of its bins has been found.
   let by_histogram = kind == order + 1u;
   if (order == 0u && by_count && !by_histogram && most <= ${text.chunks} && ${text.chunks} <= ${room}u) {
     edge_logit.x = max(edge_logit.x, least_of_best(most, lid));
   }
-  var range = Range(0u, ${binsOf(capabilities)}u, 0u, 0.0f, 0.0f);
-  var scale = 0.0f;
-  // Tokens nearer to 'center' than 'near', or farther off than 'far', are in none of the range's bins.
-  var center = best;
-  var near = 0.0f;
-  var far = 3.4e38f;
-  var least_key = max(edge_logit.x, floor_key);
-  if (by_histogram) {
-    range = histogram_range(row, order, by_count, most, by_mass, share, lid);
-    scale = bitcast<f32>(scratchHistogram[row * ${histogramWords(capabilities)}u]);
-    var unit = 1.0f / scale;
-    var slack = 4.0e-6f * abs(best);
-    if (order == 1u) {
-      let away = (log_sum - entropy) / inverse_temperature;
-      center = best + away;
-      unit /= inverse_temperature;
-      slack += 4.0e-6f * (abs(away) + (abs(log_sum) + abs(entropy)) / inverse_temperature);
-    }
-    if (range.first > 0u) { near = f32(range.first) * unit * 0.99999f - slack; }
-    if (range.last < ${binsOf(capabilities) - 1}u) {
-      far = f32(range.last + 1u) * unit * 1.00001f + slack;
-      least_key = max(least_key, key_of(bitcast<u32>(max(center - far - slack, -3.4e38f))));
-    }
+  if (!by_histogram) {
+    range = Range(0u, ${binsOf(capabilities)}u, 0u, 0.0f, 0.0f);
+    center = best;
+    near = 0.0f;
+    far = 3.4e38f;
+    least_in_range = 0u;
   }
+  let least_key = max(max(edge_logit.x, floor_key), least_in_range);
   if (lid == 0u) { atomicStore(&list_count, 0u); }
   let picks_ = pick_from(least_key, lid);
   let low_ = number_of(least_key);
@@ -233,7 +220,7 @@ fn narrow(row: u32, order: u32, kind: u32, by_count: bool, most: u32, by_mass: b
       `(${x} >= vec4<f32>(low_)) & (abs(${x} - center) >= vec4<f32>(near)) & (abs(${x} - center) <= vec4<f32>(far))`,
     `if (!kept(i, bits)) { continue; }
         if (by_histogram) {
-          let bin = bin_of(order, bitcast<f32>(bits), scale);
+          let bin = bin_of(order, bitcast<f32>(bits), bin_scale);
           if (bin < range.first || bin > range.last) { continue; }
         }
         list_add(place_of(order, bits), i);`,
@@ -311,24 +298,49 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
       let kind = search_kind(row);
       let lowest = select(-3.0e38f, ln(max(min_p, 1.2e-38f)), by_share);
       let by_logit = by_count || by_mass;
-      if (!by_logit) { set_floor(lowest); }
-      var listed = 0u;
-      // One loop for both orders, for the compiler's sake.
-      for (var order = select(1u, 0u, by_logit); order < select(1u, 2u, typical); order++) {
+      ${full ? `let typical_p = bitcast<f32>(${rowWord('typicalP')});` : ''}
+      if (kind != 0u) {
         ${
           full
-            ? `var share = top_p;
-        if (order == 1u) {
-          share = ${`bitcast<f32>(${rowWord('typicalP')})`};
-          measure_entropy(row, kind, lid);
+            ? `if (kind == 2u) { set_entropy(row); }
+        find_range(row, kind - 1u, by_count, top_k, by_mass || kind == 2u, select(top_p, typical_p, kind == 2u), lid);`
+            : 'find_range(row, 0u, by_count, top_k, by_mass, top_p, lid);'
         }
-        listed = narrow(row, order, kind, by_count && order == 0u, top_k, by_mass || order == 1u, share, lid);`
-            : 'listed = narrow(row, order, kind, by_count, top_k, by_mass, top_p, lid);'
-        }
-        set_floor(lowest);
       }
-      ${full ? 'filter_rest(row, features, top, by_logit || by_share || typical, lid);' : ''}
-      token = draw(vec4<u32>(b.z, b.w, c.x, c.y), listed, lid);
+      // First with the range alone, where it is all that the token depends on.
+      let loosely = kind != 0u${full ? ' && !(typical && (by_logit || (features & F_SIGMA) != 0u)) && (features & F_XTC) == 0u' : ''};
+      for (var turn = select(1u, 0u, loosely); turn < 2u; turn++) {
+        loose_order = 2u;
+        edge_logit = vec2<u32>(NEGATIVE_INFINITY_KEY + 1u, 0xffffffffu);
+        var listed = 0u;
+        if (turn == 0u) {
+          loosen(kind - 1u);
+          set_floor(lowest);
+        } else {
+          set_floor(select(lowest, -3.0e38f, by_logit));
+          // One loop for both orders, for the compiler's sake.
+          for (var order = select(1u, 0u, by_logit); order < select(1u, 2u, typical); order++) {
+            ${
+              full
+                ? `if (order == 1u && kind != 2u) { measure_entropy(lid); }
+            listed = narrow(order, kind, by_count && order == 0u, top_k, by_mass || order == 1u, select(top_p, typical_p, order == 1u), lid);`
+                : 'listed = narrow(order, kind, by_count, top_k, by_mass, top_p, lid);'
+            }
+            set_floor(lowest);
+          }
+        }
+        ${full ? 'filter_rest(row, features, top, by_logit || by_share || typical, lid);' : ''}
+        token = draw(vec4<u32>(b.z, b.w, c.x, c.y), listed, lid);
+        if (turn == 0u) {
+          if (lid == 0u) {
+            // By logit the first of all is always kept.
+            let bits = four_at(token >> 2u)[token & 3u];
+            let sure = is_before_range(bitcast<f32>(bits)) || (loose_order == 0u && token == top.y);
+            answer = vec2<u32>(select(0u, 1u, sure && kept(token, bits)), 0u);
+          }
+          if (workgroupUniformLoad(&answer).x == 1u) { break; }
+        }
+      }
       ${full ? 'if ((features & (F_MIROSTAT | F_FORCED)) == F_MIROSTAT) { adapt(row, token, lid); }' : ''}
     }
   }
