@@ -15,8 +15,7 @@ import {
   TURN,
 } from './attend-bytes-plan.js';
 import { byteCentre, bytesText } from './attend-planes.js';
-import { LOWEST } from './attend-reduce.js';
-import { count, wordOf } from './attend-words.js';
+import { count, LOWEST, wordOf } from './attend-words.js';
 
 /**
  * Leaves matrices `leftK`, and vectors over heads: `end`, what an integer score is multiplied with, and `wholeG`, the sum

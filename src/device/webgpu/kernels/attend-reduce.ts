@@ -10,8 +10,6 @@ import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 
-export { LOWEST };
-
 /** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
 export function mergeText(
   a: string,

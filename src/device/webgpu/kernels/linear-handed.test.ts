@@ -162,19 +162,16 @@ describe('bytes that one product of dots hands to the next', () => {
 
   it('are left by workgroups that make whole pieces of them alone', () => {
     const [up, down] = large(8);
-    // 16 features of a workgroup, and pieces of 64 columns.
+    // 64 features of a workgroup, and pieces of 64 columns.
     expect(ruleForLinear(LARGE, up)).toMatchObject({
-      config: { subgroups: 4, splits: 2, each: 4, across: 8 },
+      config: { subgroups: 8, splits: 1, each: 4, across: 8 },
     });
-    expect(handed(up, down)).toBeNull();
-    const choices: ChoiceOf = (shape) =>
-      shape === up ? dots(up, { subgroups: 16 }) : ruleForLinear(LARGE, shape);
-    expect(formHanded(LARGE, up, down, choices)).toMatchObject({ pieces: 2, chunkSteps: 14 });
+    expect(handed(up, down)).toMatchObject({ pieces: 2, chunkSteps: 14 });
     const half: ChoiceOf = (shape) =>
-      shape === up ? dots(up, { subgroups: 8 }) : ruleForLinear(LARGE, shape);
+      shape === up ? dots(up, { subgroups: 4 }) : ruleForLinear(LARGE, shape);
     expect(formHanded(LARGE, up, down, half)).toBeNull();
     const small: ChoiceOf = (shape) =>
-      shape === up ? dots(up, { subgroups: 8 }) : dots(down, { pieces: 1, chunks: 8 });
+      shape === up ? dots(up, { subgroups: 4 }) : dots(down, { pieces: 1, chunks: 8 });
     expect(formHanded(LARGE, up, down, small)).toMatchObject({ pieces: 1, chunkSteps: 14 });
   });
 
