@@ -83,7 +83,10 @@ describe('the texts of all kernels of a model', () => {
     });
     const dots = all.filter((text) => text.includes('dot4I8Packed'));
     expect(dots.length).toBeGreaterThan(8);
-    expect(dots.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(2);
+    expect(dots.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(3);
+    // And what merges attention, of 2, 4 and 8 rows.
+    const merges = all.filter((text) => text.includes('scratchTops'));
+    expect(merges.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(3);
     for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
     await close();
   });

@@ -4,6 +4,7 @@ import type { NodeOf } from '../graph.js';
 import type { Giver } from './fusion.js';
 import { chooseVariant, type Handed, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
+import { leavesBytes } from './kernels/attend-out.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
@@ -26,8 +27,10 @@ export function handsOn(
   const works = linearWork(taker, bucket, r);
   if (giver.op === 'attend') {
     const taken = works.map(({ shape }) => formTaken(capabilities, shape, giver.out.cols, choiceOf(shape)));
+    const form = formOfAll(taken);
     // Every kernel of attention that writes can leave halves.
-    return formOfAll(taken) === 'halves' ? 'halves' : null;
+    if (form === null || form === 'halves') return form;
+    return leavesBytes(giver.shape, form) ? form : null;
   }
   const [first, ...more] = linearWork(giver, bucket, r);
   if (first === undefined || more.length > 0) return null;
@@ -59,7 +62,7 @@ export function mergeOf(
 }
 
 /** One kernel for steps of which something holds, the other for the rest. */
-function either(then: Kernel, otherwise: Kernel, holds: (facts: StepFacts) => boolean): Kernel {
+export function either(then: Kernel, otherwise: Kernel, holds: (facts: StepFacts) => boolean): Kernel {
   return {
     stages: [...only(then, holds).stages, ...only(otherwise, (facts) => !holds(facts)).stages],
     scratch: { ...then.scratch, ...otherwise.scratch },

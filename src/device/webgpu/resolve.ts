@@ -1,19 +1,21 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
 import type { Node, NodeOf } from '../graph.js';
-import { chooseVariant, type Kernel, type Variant } from './kernel.js';
+import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
+import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
+import { fixedLanes } from './kernels/linear-fast.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend } from './resolve-append.js';
-import { handsOn, mergeOf, only, resolveLinear } from './resolve-linear.js';
+import { either, handsOn, mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -38,7 +40,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'rope-append':
       return bucket[node.qkv.rows] === 1 ? 'one' : '';
     case 'attend':
-      return attendFor(node, bucket, r);
+      return JSON.stringify(attendFor(node, bucket, r));
     default:
       return '';
   }
@@ -166,22 +168,25 @@ export function workgroupsOfTile(nodes: readonly Node[], r: Resources): number {
 }
 
 /**
- * What becomes of what attention leaves: halves for the product behind it, or partials that this merges itself where
+ * What becomes of what attention leaves: halves or bytes for the product behind it, or partials that this merges itself where
  * there are few (the launch of the merge stands by), or f32 as any node leaves.
  */
-function attendFor(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): 'halves' | 'partials' | 'floats' {
+function attendFor(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Handed | 'partials' | 'floats' {
   const product = r.fusions.takers.get(node);
   if (product === undefined) return 'floats';
   if (mergeOf(product, bucket, r) !== null) return 'partials';
-  return handsOn(node, bucket, r) === null ? 'floats' : 'halves';
+  return handsOn(node, bucket, r) ?? 'floats';
 }
 
 /**
  * Items of every kind of rows, the reduce of them all, tiles of every kind. The reduce binds the values of the
- * quantised blocks, for what it turns sums back with lies there.
+ * quantised blocks, for what it turns sums back with lies there. Where bytes are left, a step with tiles has f32 of all its rows
+ * first, and these made bytes in a launch.
  */
 function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bound[] {
   const left = attendFor(node, bucket, r);
+  const bytes: LeftBytes | null =
+    typeof left === 'string' ? null : { layout: left, lanes: fixedLanes(r.capabilities) };
   const pick = (variants: readonly Variant<AttendShape>[], shape: AttendShape): Kernel => {
     const variant = need(chooseVariant(variants, r.capabilities, shape), 'attend');
     return once(r, variant.name, shape, () => variant.build(r.capabilities, shape));
@@ -199,14 +204,23 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
     if (shape.rows.only === 'young') continue;
-    const reduce = once(r, 'reduce', shape, () => ({
-      stages: [reduceStage(shape, reduceSlices(r.capabilities))],
-    }));
-    reduces.push(
-      bound(left === 'partials' ? only(reduce, (facts) => !mergesPartials(facts)) : reduce, r, buffers),
-    );
+    const slices = reduceSlices(r.capabilities);
+    const reduceTo = (form: LeftBytes | null): Kernel =>
+      once(r, `reduce ${JSON.stringify(form)}`, shape, () => ({
+        stages: [reduceStage(shape, slices, form)],
+      }));
+    let reduce = reduceTo(null);
+    if (left === 'partials') reduce = only(reduce, (facts) => !mergesPartials(facts));
+    if (bytes !== null) reduce = either(reduceTo(bytes), reduce, ({ tiles }) => tiles === 0);
+    reduces.push(bound(reduce, r, buffers));
   }
-  return [...items, ...reduces, ...tiles];
+  const all = [...items, ...reduces, ...tiles];
+  if (bytes === null) return all;
+  const { rows, cols } = node.out;
+  const shape = { k: cols, xStride: strideOf(cols), rowKind: rows };
+  const stage = handedBytesStage(shape, bytes, r.capabilities.workgroupThreads);
+  const made = only({ stages: [stage] }, ({ tiles }) => tiles > 0);
+  return [...all, bound(made, r, { x: r.tensor(node.out) })];
 }
 
 /** Kernels of attention of a program: layers of one shape, and buckets that differ in nothing else, share their text. */

@@ -3,7 +3,7 @@
 import { type Binding, declareBindings, Params, type Stage, spread } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { attendOut, outName } from './attend-out.js';
+import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
 import { dividedText, LOWEST } from './attend-words.js';
 import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
@@ -32,9 +32,9 @@ const AHEAD = 8;
 /**
  * Merges the partials of items. One workgroup a (token, head), a thread for four dims and one of `slices` runs of the
  * partials; one slice merges them strictly in order. Rows of both kinds come here, and rows of quantised blocks alone
- * are turned back.
+ * are turned back. @param left the bytes that it leaves, or null where it leaves what the shape says
  */
-export function reduceStage(shape: AttendShape, slices = 1): Stage {
+export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | null = null): Stage {
   const { heads, kvHeads, headDim, window, rows } = shape;
   const vectors = headDim / 4;
   const lanes = Math.ceil(vectors / 32) * 32;
@@ -50,13 +50,15 @@ export function reduceStage(shape: AttendShape, slices = 1): Stage {
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
   const word = (i: string): string => tableWord(values, numbers, i);
   const out = attendOut(shape);
+  const bytes = left === null ? null : headBytes(shape, left);
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
     { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
-    out.binding,
+    ...(bytes?.bindings ?? [out.binding]),
   ];
+  const value = dividedText('total', 'total_sum', 'vec4<f32>(0.0)');
   const turn =
     turbo === null
       ? null
@@ -91,8 +93,8 @@ export function reduceStage(shape: AttendShape, slices = 1): Stage {
     'tops[s].x',
     'tops[s].y',
   );
-  const wgsl = `${out.enable}${declareBindings(bindings)}
-${out.helper}
+  const wgsl = `${bytes === null ? out.enable : 'enable subgroups;\n'}${declareBindings(bindings)}
+${bytes === null ? out.helper : bytes.helper}
 ${STEP_WGSL}
 ${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${vectors}>;\n${turn.functions}`}
 ${
@@ -154,11 +156,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }`
   }
   if (lid < ${vectors}u) {
-    ${out.store(`(row.x * heads + head) * ${vectors}u + lid`, dividedText('total', 'total_sum', 'vec4<f32>(0.0)'))}
+    ${bytes === null ? out.store(`(row.x * heads + head) * ${vectors}u + lid`, value) : `made[lid] = ${value};`}
   }
+  ${bytes === null ? '' : bytes.text}
 }`;
   return {
-    label: `attend reduce ${heads}/${kvHeads}×${headDim}${outName(shape)}`,
+    label: `attend reduce ${heads}/${kvHeads}×${headDim}${bytes === null ? outName(shape) : ' to bytes'}`,
     wgsl,
     bindings,
     params: p.words,

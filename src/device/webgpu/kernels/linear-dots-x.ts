@@ -5,13 +5,23 @@
 import type { LinearShape, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
 import type { BytesLayout } from '../shapes.js';
-import { BYTES_TEXT, OWN_BYTES, unitsOf, unitsText, unitValues } from './linear-bytes.js';
+import { BYTES_TEXT, type BytesRoles, OWN_BYTES, unitsOf, unitsText, unitValues } from './linear-bytes.js';
 import { floatText } from './linear-spec.js';
 
 const THREADS = 256;
 
-/** Leaves `OWN_BYTES`. @param lanes of a subgroup; @param most threads that a workgroup may have */
-export function bytesStage(shape: LinearShape, layout: BytesLayout, lanes: number, most: number): Stage {
+/**
+ * @param lanes of a subgroup
+ * @param most threads that a workgroup may have
+ * @param roles where it leaves them
+ */
+export function bytesStage(
+  shape: Pick<LinearShape, 'k' | 'xStride' | 'norm' | 'rowKind'>,
+  layout: BytesLayout,
+  lanes: number,
+  most: number,
+  roles: BytesRoles = OWN_BYTES,
+): Stage {
   const { k, xStride, norm, rowKind } = shape;
   const { own } = unitsOf(layout, lanes);
   const items = k / 8 / own;
@@ -21,8 +31,8 @@ export function bytesStage(shape: LinearShape, layout: BytesLayout, lanes: numbe
   const bindings = [
     { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
     ...(norm === null ? [] : [{ name: 'norm', access: 'read', type: 'array<vec4<f32>>' } as const]),
-    { name: OWN_BYTES.bytes, access: 'read_write', type: 'array<u32>' },
-    { name: OWN_BYTES.terms, access: 'read_write', type: 'array<vec2<f32>>' },
+    { name: roles.bytes, access: 'read_write', type: 'array<u32>' },
+    { name: roles.terms, access: 'read_write', type: 'array<vec2<f32>>' },
   ] as const;
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -72,7 +82,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     const normed = norm === null ? '' : ` * (inverse * ${held ? gain : `norm[${at}]`})`;
     emit(`    let ${name} = ${held ? loaded : `x[start + ${at}]`}${normed};`);
   }
-  emit(unitsText(layout, OWN_BYTES, lanes));
+  emit(unitsText(layout, roles, lanes));
   emit('  }\n}');
   return {
     label: `${norm === null ? 'bytes' : 'rms-norm to bytes'} [${k}]`,

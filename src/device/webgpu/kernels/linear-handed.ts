@@ -1,6 +1,6 @@
 /**
  * What one kernel hands the next product in the form that this would make of it in a launch of its own: halves, from attention
- * or a GEMM with a glu, to a GEMM; bytes, from a product of dots with a glu, to one of dots. The bits are the same.
+ * or a GEMM with a glu, to a GEMM; bytes, from attention or a product of dots with a glu, to one of dots. The bits are the same.
  */
 
 import type { Capabilities, Handed, LinearShape } from '../kernel.js';
