@@ -55,8 +55,8 @@ describe('bytes that the merge leaves', () => {
     readonly across: 1 | 4;
     readonly slices: 1 | 4;
     readonly value: 'f16' | 'turbo';
-    /** Of a subgroup, if not as the device has them. */
-    readonly lanes: 4 | 32;
+    /** Of a subgroup: as many as the device has, or 32 emulated. */
+    readonly lanes: 'own' | 'emulated';
   }
   const CASES = grid(
     {
@@ -68,7 +68,7 @@ describe('bytes that the merge leaves', () => {
       across: [1, 4],
       slices: [1, 4],
       value: ['f16', 'turbo'],
-      lanes: [4, 32],
+      lanes: ['own', 'emulated'],
     } as const,
     true,
   ) as readonly Case[];
@@ -83,7 +83,8 @@ describe('bytes that the merge leaves', () => {
   it.each(CASES)(
     'are those of a launch: $rows rows, $headDim dims, $value, $bits bits, pieces $pieces, planes $planes, $slices slices, $lanes lanes',
     async (c) => {
-      const { rows, headDim, pieces, planes, lanes } = c;
+      const { rows, headDim, pieces, planes } = c;
+      const lanes = c.lanes === 'own' ? plainly.subgroupMaxSize : 32;
       const k = HEADS * headDim;
       const random = new Random(17);
       const layout: BytesLayout = {
@@ -144,7 +145,7 @@ describe('bytes that the merge leaves', () => {
       const run = (stage: Stage, to: Record<string, GPUBuffer>): Promise<Float32Array> => {
         const params = stage.params === undefined ? {} : { params: upload(stage.params, 64 | 8) };
         const ours: Stage = { ...stage, workgroups: (_, size) => stage.workgroups(packer.facts, size) };
-        const text = lanes === 4 || !stage.wgsl.includes('subgroup') ? undefined : emulateSubgroups;
+        const text = c.lanes === 'own' || !stage.wgsl.includes('subgroup') ? undefined : emulateSubgroups;
         return runKernel(raw, { stages: [ours] }, rows, { ...roles, ...to, ...params }, text);
       };
       const sizes = bytesScratch(layout, HANDED_BYTES);
