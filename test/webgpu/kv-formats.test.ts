@@ -95,7 +95,7 @@ describe.each(here)('quantised KV on $name', (spec) => {
     expect(capabilities.packedDots).toBe(true);
     Object.assign(device, { capabilities: { ...capabilities, packedDots: false } });
     try {
-      for (const format of [affine(8), affine(4)])
+      for (const format of [affine(8), affine(4), turbo(3)])
         await check({ ...base, key: format, value: affine(8) }, DECODE);
     } finally {
       Object.assign(device, { capabilities });

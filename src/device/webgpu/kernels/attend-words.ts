@@ -1,4 +1,7 @@
-/** What kernels of attention write alike, as WGSL: words of a side's buffer where it is bound one, two or four at a time; scores of what is not seen. */
+/**
+ * What kernels of attention write alike, as WGSL: words of a side's buffer where it is bound one, two or four at a time;
+ * scores of what is not seen.
+ */
 
 export type WordWidth = 1 | 2 | 4;
 

@@ -12,7 +12,10 @@
 import type { BytesLayout } from '../shapes.js';
 import { HANDED } from './linear-halves.js';
 
-/** Who keeps them: the role, and name, of the bytes (`array<u32>` where they are made), and of the scales and sums (`array<vec2<f32>>`). */
+/**
+ * Who keeps them: the role, and name, of the bytes (`array<u32>` where they are made), and of the scales and sums
+ * (`array<vec2<f32>>`).
+ */
 export interface BytesRoles {
   readonly bytes: string;
   readonly terms: string;
@@ -63,7 +66,7 @@ export const BYTES_TEXT = `fn bytes_(v: vec4<i32>) -> u32 {
  * Statements that make `inverse_scale`, `most / largest`, and `scale`, `largest / most`, of `largest`: zeros where that is too
  * small. GPUs divide by an inverse, and the inverse of the largest numbers would not be a normal one: they take zero for
  * it. To scale both sides does not help where a compiler puts the factors together again. So what is divided is a
- * number between 1 and 2, and exponents are integers. Both have the bits of a division that rounds correctly.
+ * number between 1 and 2, and exponents are integers. Both are as exact as the GPU's division of numbers between 1 and 2.
  */
 export function scalesText(planes: 1 | 2): string {
   const most = `${MOST[planes]}.0`;

@@ -51,6 +51,18 @@ describe('linear on a large GPU', () => {
     expect(nameFor(LARGE, fine)).toBe('few');
   });
 
+  it('has sizes of their own for the dots of eight rows with a glu', () => {
+    const sizesOf = (shape: LinearShape): number[] => {
+      const rule = ruleForLinear(LARGE, shape);
+      if (rule?.family !== 'dots') throw new Error(rule?.family);
+      const { across, pieces, each, subgroups, splits, chunks } = rule.config;
+      return [across, pieces, each, subgroups, splits, chunks];
+    };
+    const shape = shapeOf(8, 28672, 4096);
+    expect(sizesOf(shape)).toEqual([8, 1, 4, 4, 2, 0]);
+    expect(sizesOf({ ...shape, outStride: 28672 / 2, glu: 'silu' })).toEqual([8, 1, 4, 8, 1, 4]);
+  });
+
   it('takes no dots where WGSL has none', () => {
     const without = { ...LARGE, packedDots: false };
     for (const rows of [1, 2, 3, 8]) {

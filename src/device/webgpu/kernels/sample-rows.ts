@@ -5,7 +5,8 @@
  * z: a token is kept if it stands before all of them. An edge is found from a short sorted list of the tokens that
  * may stand near it (sample-list.ts), which the histogram of the row, or the best of the chunks, picks out; where
  * they are too many, by search (sample-search.ts). Then comes the draw (sample-draw.ts). Where there is a histogram the
- * draw comes first, and the edge only if the drawn token stands near it (sample-range.ts).
+ * draw comes first, and the edge only if the drawn token stands near it (sample-range.ts): except with XTC, and with
+ * typical-p beside another filter or top-n-sigma, which depend on the edge itself.
  */
 
 import { INVALID_TOKEN } from '../../device.js';
