@@ -53,9 +53,9 @@ describe('the sampler contract', () => {
       logprob: -1.5,
       rank: 3,
       mu: 9.5,
-      ids: Uint32Array.of(7, 8),
-      logprobs: Float32Array.of(-0.5, -1),
+      ids: [7, 8],
+      logprobs: [-0.5, -1],
     });
-    expect(readRecord(result, 2, 0)).toMatchObject({ logprob: 0, rank: 0, ids: new Uint32Array(0) });
+    expect(readRecord(result, 2, 0)).toMatchObject({ logprob: 0, rank: 0, ids: [] });
   });
 });

@@ -191,8 +191,8 @@ export interface RowRecord {
   readonly logprob: number;
   readonly rank: number;
   readonly mu: number;
-  readonly ids: Uint32Array;
-  readonly logprobs: Float32Array;
+  readonly ids: readonly number[];
+  readonly logprobs: readonly number[];
 }
 
 /** True if a step with `outputs` rows brought records. */
@@ -200,19 +200,18 @@ export function hasRecords(result: Uint32Array, outputs: number): boolean {
   return result.length > outputs;
 }
 
-/** Copies a row's record out of a step's result. */
+/** Copies a row's record out of a step's result. Into plain arrays: typed ones cost ten times as much to make, for every row of a step. */
 export function readRecord(result: Uint32Array, outputs: number, row: number): RowRecord {
   const at = outputs + row * RECORD_WORDS;
-  const words = result.slice(at, at + RECORD_WORDS);
-  const floats = new Float32Array(words.buffer, words.byteOffset, RECORD_WORDS);
-  const count = Math.min(words[3]!, MAX_TOP_LOGPROBS);
-  return {
-    logprob: floats[0]!,
-    rank: words[1]!,
-    mu: floats[2]!,
-    ids: words.slice(RECORD_IDS, RECORD_IDS + count),
-    logprobs: floats.slice(RECORD_LOGPROBS, RECORD_LOGPROBS + count),
-  };
+  const floats = new Float32Array(result.buffer, result.byteOffset + 4 * at, RECORD_WORDS);
+  const count = Math.min(result[at + 3]!, MAX_TOP_LOGPROBS);
+  const ids: number[] = [];
+  const logprobs: number[] = [];
+  for (let i = 0; i < count; i++) {
+    ids.push(result[at + RECORD_IDS + i]!);
+    logprobs.push(floats[RECORD_LOGPROBS + i]!);
+  }
+  return { logprob: floats[0]!, rank: result[at + 1]!, mu: floats[2]!, ids, logprobs };
 }
 
 /** All bits that any of the first `outputs` rows has. */

@@ -5,7 +5,14 @@ import { deserializeError, type KvantError } from '../errors.js';
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationStream, withResolvers } from './generation.js';
-import type { FromHost, HostConfig, HostInfo, HostText, PackedEvents } from './messages.js';
+import {
+  type FromHost,
+  type HostConfig,
+  type HostInfo,
+  type HostText,
+  type PackedEvents,
+  unpackTokens,
+} from './messages.js';
 import type { CoreRequest } from './sequence.js';
 import { ToldOnce } from './told-once.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
@@ -181,14 +188,14 @@ export class EngineClient {
     }
   }
 
-  #deliver({ tokens, events }: PackedEvents): void {
-    for (let i = 0; i < tokens.length; i += 4) {
-      const stream = this.#streams.get(tokens[i] as number);
-      if (stream === undefined) continue;
-      stream.receiveToken(tokens[i + 1] as number, tokens[i + 2] as number, tokens[i + 3] as string);
+  #deliver(packed: PackedEvents): void {
+    unpackTokens(packed, (request, choice, id, text, logprobs) => {
+      const stream = this.#streams.get(request);
+      if (stream === undefined) return;
+      stream.receiveToken(choice, id, text, logprobs);
       this.#told.tell(stream);
-    }
-    for (const event of events) {
+    });
+    for (const event of packed.events) {
       const stream = this.#streams.get(event.request);
       if (stream === undefined) continue;
       stream.receive(event);

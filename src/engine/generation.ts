@@ -188,10 +188,11 @@ export class GenerationStream implements Generation {
   }
 
   /** One more token of a choice, and nothing else. Readers learn of it with `tell`. */
-  receiveToken(index: number, id: number, text: string): void {
+  receiveToken(index: number, id: number, text: string, logprobs: TokenLogprobs | null = null): void {
     const choice = this.#choices[index];
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(id);
+    if (logprobs !== null) choice.logprobs.push(logprobs);
     choice.text += text;
     choice.newText += text;
     this.#stale = true;

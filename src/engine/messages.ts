@@ -12,6 +12,7 @@ import type {
   EngineStats,
   LoadProgress,
   LogEntry,
+  TokenLogprobs,
   TuningInfo,
 } from './types.js';
 
@@ -103,25 +104,69 @@ export type FromHost =
   | { readonly type: 'closed'; readonly error: SerializedError | null };
 
 /**
- * Events as they are posted. Most bring one token and nothing else: of those only what differs, one after another in one array, as
- * an object for each costs several times as much to copy. What `tokens` says came before what `events` say.
+ * Events as they are posted. Most bring one token, with or without log-probabilities, and nothing else: of those only what differs, one
+ * after another in arrays, as an object for each costs several times as much to copy: 32 tokens with five alternatives each took
+ * 120 µs of both threads together, where flat numbers take 13. What `tokens` says came before what `events` say.
  */
 export interface PackedEvents {
   /** Request, choice, id, text; and so on. */
   readonly tokens: readonly (number | string)[];
+  /** Of those with log-probabilities: which of `tokens` it is, log-probability, rank, how many alternatives; id and log-probability of each. */
+  readonly ranked: readonly number[];
   readonly events: readonly WireEvent[];
 }
 
-/** A choice has no other event before one of a token alone: those with log-probabilities have no such, and an end is the last. */
+/** A choice has no other event before one of a token alone: an end is the last. */
 export function packEvents(events: readonly ChoiceEvent[]): PackedEvents {
   const tokens: (number | string)[] = [];
+  const ranked: number[] = [];
   const others: WireEvent[] = [];
   for (const event of events) {
     const { request, choice, ids, text, logprobs, finish, error } = event;
-    if (ids.length === 1 && logprobs === null && finish === null) tokens.push(request, choice, ids[0]!, text);
-    else others.push(error === null ? (event as WireEvent) : { ...event, error: serializeError(error) });
+    if (ids.length === 1 && finish === null) {
+      if (logprobs !== null) packLogprobs(ranked, tokens.length / TOKEN_FIELDS, logprobs[0]!);
+      tokens.push(request, choice, ids[0]!, text);
+    } else others.push(error === null ? (event as WireEvent) : { ...event, error: serializeError(error) });
   }
-  return { tokens, events: others };
+  return { tokens, ranked, events: others };
+}
+
+const TOKEN_FIELDS = 4;
+const RANKED_FIELDS = 4;
+
+function packLogprobs(ranked: number[], token: number, { logprob, rank, top }: TokenLogprobs): void {
+  ranked.push(token, logprob, rank, top.length);
+  for (const one of top) ranked.push(one.id, one.logprob);
+}
+
+/** Hands on the tokens that were packed, in their order. */
+export function unpackTokens(
+  { tokens, ranked }: PackedEvents,
+  receive: (
+    request: number,
+    choice: number,
+    id: number,
+    text: string,
+    logprobs: TokenLogprobs | null,
+  ) => void,
+): void {
+  let at = 0;
+  for (let token = 0; token * TOKEN_FIELDS < tokens.length; token++) {
+    const from = token * TOKEN_FIELDS;
+    const id = tokens[from + 2] as number;
+    let logprobs: TokenLogprobs | null = null;
+    if (at < ranked.length && ranked[at] === token) {
+      const count = ranked[at + 3]!;
+      const first = at + RANKED_FIELDS;
+      const top = Array.from({ length: count }, (_, i) => ({
+        id: ranked[first + 2 * i]!,
+        logprob: ranked[first + 2 * i + 1]!,
+      }));
+      logprobs = { id, logprob: ranked[at + 1]!, rank: ranked[at + 2]!, top };
+      at = first + 2 * count;
+    }
+    receive(tokens[from] as number, tokens[from + 1] as number, id, tokens[from + 3] as string, logprobs);
+  }
 }
 
 export function toWireStats(stats: EngineStats): WireStats {

@@ -62,5 +62,5 @@ export class PreparedRows {
 }
 
 export function toLogprobs(id: number, { logprob, rank, ids, logprobs }: RowRecord): TokenLogprobs {
-  return { id, logprob, rank, top: Array.from(ids, (top, i) => ({ id: top, logprob: logprobs[i]! })) };
+  return { id, logprob, rank, top: ids.map((top, i) => ({ id: top, logprob: logprobs[i]! })) };
 }
