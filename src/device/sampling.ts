@@ -200,7 +200,7 @@ export function hasRecords(result: Uint32Array, outputs: number): boolean {
   return result.length > outputs;
 }
 
-/** Copies a row's record out of a step's result. Into plain arrays: typed ones cost ten times as much to make, for every row of a step. */
+/** Copies a row's record out of a step's result, into plain arrays: typed ones cost ten times as much to make. */
 export function readRecord(result: Uint32Array, outputs: number, row: number): RowRecord {
   const at = outputs + row * RECORD_WORDS;
   const floats = new Float32Array(result.buffer, result.byteOffset + 4 * at, RECORD_WORDS);

@@ -187,7 +187,7 @@ export class GenerationStream implements Generation {
     this.#notify();
   }
 
-  /** One more token of a choice, and nothing else. Readers learn of it with `tell`. */
+  /** One more token of a choice, with its log-probabilities if they were asked for. Readers learn of it with `tell`. */
   receiveToken(index: number, id: number, text: string, logprobs: TokenLogprobs | null = null): void {
     const choice = this.#choices[index];
     if (choice === undefined || choice.finish !== null) return;
