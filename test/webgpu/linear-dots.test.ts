@@ -74,6 +74,12 @@ const CASES: readonly Case[] = [
   },
   { name: 'groups of 32', shape: { weight: { ...Q4, groupSize: 32 } } },
   { name: 'groups of 128, metas of bf16', shape: { weight: { ...Q4, groupSize: 128, meta: 'bf16' } } },
+  { name: 'three turns', shape: { k: 384, xStride: 384, rows: 2 }, sizes: { planes: 1 } },
+  ...[3, 6, 7, 11, 13].map((rows) => ({
+    name: `${rows} rows, of which lanes have some each`,
+    shape: { rows },
+    sizes: { each: 1, planes: 1, splits: rows === 7 ? 2 : 1, chunks: rows === 6 ? 0 : 1 } as const,
+  })),
   { name: 'sixteen rows', shape: { rows: 16 }, sizes: { each: 1, planes: 1 } },
   {
     name: 'a norm of a row that is too long to be held',
@@ -257,7 +263,8 @@ describe('products of a few rows by dots of bytes', () => {
     expect(fits({})).toBe(true);
     expect(fits({ rows: 17 })).toBe(false);
     expect(fits({ k: 480, xStride: 480 })).toBe(false);
-    expect(fits({ k: 384, xStride: 384 })).toBe(false);
+    expect(fits({ k: 384, xStride: 384 })).toBe(true);
+    expect(fits({ k: 384, xStride: 384 }, { chunks: 2 })).toBe(false);
     expect(fits({ weight: { ...Q4, bits: 3 } })).toBe(false);
     expect(fits({ weight: { ...Q4, groupSize: 32 } }, { pieces: 2 })).toBe(false);
     expect(fits({ weight: { kind: 'float', dtype: 'bf16' } })).toBe(false);

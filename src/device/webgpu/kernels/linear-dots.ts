@@ -4,7 +4,8 @@
  * floats can do; and x takes a quarter of the workgroup memory, so that more workgroups wait for loads at a time.
  *
  * `across` lanes stand side by side along K, and the others of a subgroup on further weight rows; a lane takes `pieces`
- * of 32 columns of each of its `each` weight rows at a time, and has the next ones on their way. Subgroups may share the rows
+ * of 32 columns of each of its `each` weight rows at a time, and has the next ones on their way as soon as it has made
+ * bytes of these. There is one copy of all that, in a loop that stays one (rolled.ts). Subgroups may share the rows
  * and take turns along K (`splits`). Sums of a piece are exact integers, which start as the bits of 1.5 · 2²³: a
  * subtraction then makes floats of them, where a conversion takes the time of four. They meet scale and bias of the
  * weight and the scale of x once a piece.
@@ -36,6 +37,7 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
+import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
 export interface DotsConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -77,8 +79,7 @@ function planDots(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null): Pl
   const steps = k / (32 * pieces * across);
   const turns = steps / splits;
   const perChunk = turns / Math.max(1, chunks);
-  // Two sets of registers take turns, so turns come in pairs, or there is one.
-  if (!Number.isInteger(perChunk) || (perChunk % 2 !== 0 && turns !== 1)) return null;
+  if (!Number.isInteger(perChunk)) return null;
   const chunkSteps = steps / Math.max(1, chunks);
   const ofSubgroup = (lanes / across) * each;
   const staged = chunks === 0 ? 0 : rows * chunkSteps * across * (vectorsOf(c) * 16 + 8);
@@ -162,7 +163,6 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig, left: BytesLayout | 
   const stagedVectors = rows * chunkSteps * vectors * across;
   const stagedTerms = rows * chunkSteps * across;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
-  const slots = turns === 1 ? [0] : [0, 1];
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
@@ -193,7 +193,7 @@ var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
   if (left !== null) emit(`var<workgroup> made: array<f32, ${rows * ownFeatures}>;\n${BYTES_TEXT}`);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   emit(`@compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(local_invocation_index) lid: u32) {
   let tile = wg.y * groups.x + wg.x;
   let lane = lid & ${lanes - 1}u;
   let sub = lid / ${lanes}u;
@@ -205,60 +205,54 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
     const feature = `min(first + ${(i % own) * (lanes / across)}u, ${features - 1}u)`;
     emit(`  let row${i} = ${feature}${i >= own ? ` + ${features}u` : ''};`);
     for (const b of count(rows)) emit(`  var v${i}_${b} = 0.0;`);
-    for (const s of slots) {
-      for (const j of count(loads)) emit(`  var w${s}_${i}_${j}: vec4<u32>;`);
-      emit(`  var m${s}_${i}: u32;`);
-    }
+    for (const j of count(loads)) emit(`  var w${i}_${j}: vec4<u32>;`);
+    emit(`  var m${i}: u32;`);
   }
-  const load = (slot: number, turn: string): void => {
+  const load = (turn: string): void => {
     emit(`    { let piece = ((${turn}) * ${splits * across}u + split * ${across}u + along) * ${pieces}u;`);
     for (const i of count(each)) {
       for (const j of count(loads))
-        emit(`      w${slot}_${i}_${j} = codes[row${i} * ${perRow}u + piece * ${loads / pieces}u + ${j}u];`);
-      emit(
-        `      m${slot}_${i} = metas[row${i} * ${k / weight.groupSize}u + piece / ${weight.groupSize / 32}u];`,
-      );
+        emit(`      w${i}_${j} = codes[row${i} * ${perRow}u + piece * ${loads / pieces}u + ${j}u];`);
+      emit(`      m${i} = metas[row${i} * ${k / weight.groupSize}u + piece / ${weight.groupSize / 32}u];`);
     }
     emit('    }');
   };
-  load(0, '0u');
-  emit(chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {` : '  {\n  const chunk = 0u;');
+  load('0u');
+  emit(
+    chunks > 1
+      ? `  for (var chunk = 0u; chunk < ${rolledBound(chunks)}; chunk++) {`
+      : '  {\n  const chunk = 0u;',
+  );
   if (chunks > 0) {
     if (chunks > 1) emit('  if (chunk > 0u) { workgroupBarrier(); }');
     emit(`  for (var j = lid; j < ${stagedVectors}u; j += ${threads}u) { staged[j] = ${OWN_BYTES.bytes}[chunk * ${stagedVectors}u + j]; }
   for (var j = lid; j < ${stagedTerms}u; j += ${threads}u) { terms[j] = ${OWN_BYTES.terms}[chunk * ${stagedTerms}u + j]; }
   workgroupBarrier();`);
   }
-  if (perChunk <= 2) emit('  {\n  const t = 0u;');
-  else emit(`  for (var t = 0u; t < ${perChunk}u; t += 2u) {`);
-  for (const s of slots) {
-    if (turns > 1) load(1 - s, `min(chunk * ${perChunk}u + t + ${s + 1}u, ${turns - 1}u)`);
-    multiply(s);
-  }
+  emit(perChunk === 1 ? '  {\n  const t = 0u;' : `  for (var t = 0u; t < ${rolledBound(perChunk)}; t++) {`);
+  multiply();
   emit('  }\n  }');
-  for (let step = 1; step < across; step *= 2)
-    for (const i of count(each))
-      for (const b of count(rows)) emit(`  v${i}_${b} += subgroupShuffleXor(v${i}_${b}, ${step}u);`);
+  const kept = sumOverLanes();
   if (splits === 1) finishInRegisters();
   else finishTogether();
   if (left !== null) leaveBytes(left);
   emit('}');
 
-  function multiply(slot: number): void {
+  function multiply(): void {
     const from = chunks > 0 ? 'staged' : OWN_BYTES.bytes;
     const scales = chunks > 0 ? 'terms' : OWN_BYTES.terms;
-    emit(`    { let step = (t + ${slot}u) * ${splits}u + split;
+    emit(`    { let step = t * ${splits}u + split;
       let at = step * ${vectors * across}u + along;
       let term = step * ${across}u + along;`);
     for (const i of count(each)) {
       for (const j of count(loads)) {
-        const w = `w${slot}_${i}_${j}`;
+        const w = `w${i}_${j}`;
         if (bits === 8) emit(`      let a${i}_${j} = ${w} ^ vec4<u32>(0x80808080u);`);
         else
           emit(`      let a${i}_${2 * j} = ${w} & vec4<u32>(0x0f0f0f0fu);
       let a${i}_${2 * j + 1} = (${w} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);`);
       }
-      const m = `m${slot}_${i}`;
+      const m = `m${i}`;
       emit(
         weight.kind === 'affine' && weight.meta === 'bf16'
           ? `      var affine${i} = vec2<f32>(bitcast<f32>(${m} << 16u), bitcast<f32>(${m} & 0xffff0000u));`
@@ -266,6 +260,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
       );
       if (bits === 8) emit(`      affine${i}.y = fma(affine${i}.x, 128.0, affine${i}.y);`);
     }
+    if (turns > 1) load(`min(chunk * ${perChunk}u + t + 1u, ${turns - 1}u)`);
     for (const b of count(rows)) {
       emit('      {');
       for (const v of count(vectors))
@@ -306,22 +301,49 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
     return text.join(' ');
   }
 
-  /** The lanes of a weight row have all of its sums: they share out the rows of x. */
+  /**
+   * Adds up what the lanes of a weight row have, each pair of sums once: a lane gives away the rows of x that others
+   * will have and takes theirs, until it has the sum of row `along`, of row `across + along` and so on. Each is the sum that
+   * all lanes would have if all added all.
+   *
+   * @returns the first of each `across` rows, in whose variable the lanes have theirs
+   */
+  function sumOverLanes(): number[] {
+    let first = count(rows);
+    for (let step = 1; step < across; step *= 2) {
+      emit(`  { let odd = (along & ${step}u) != 0u;`);
+      const keeping = first.filter((b) => (b & step) === 0);
+      for (const i of count(each))
+        for (const b of keeping) {
+          const [v, other] = [`v${i}_${b}`, `v${i}_${b | step}`];
+          const given = first.includes(b | step) ? `select(${other}, ${v}, odd)` : v;
+          const own = first.includes(b | step) ? `select(${v}, ${other}, odd)` : v;
+          emit(`    { let given = ${given};
+      ${v} = ${own} + subgroupShuffleXor(given, ${step}u); }`);
+        }
+      emit('  }');
+      first = keeping;
+    }
+    return first;
+  }
+
+  /** Each lane of a weight row has the sums of its own rows of x. */
   function finishInRegisters(): void {
     for (const i of count(own))
-      for (const b of count(rows))
+      for (const b of kept)
         emit(`  { let feature = first + ${i * (lanes / across)}u;
-    if (along == ${b % across}u && feature < ${features}u) {
+    let row = ${b}u + along;
+    if (row < ${rows}u && feature < ${features}u) {
       var value = v${i}_${b}; ${gated ? `var up = v${i + own}_${b};` : ''}
-      ${store('feature', `${b}u`)} } }`);
+      ${store('feature', 'row')} } }`);
   }
 
   function finishTogether(): void {
     const all = (subgroups / splits) * ofSubgroup;
     for (const i of count(each))
-      for (const b of count(rows))
+      for (const b of kept)
         emit(
-          `  if (along == ${b % across}u) { sums[(split * ${all}u + sub / ${splits}u * ${ofSubgroup}u + ${i * (lanes / across)}u + down) * ${rows}u + ${b}u] = v${i}_${b}; }`,
+          `  if (${b}u + along < ${rows}u) { sums[(split * ${all}u + sub / ${splits}u * ${ofSubgroup}u + ${i * (lanes / across)}u + down) * ${rows}u + ${b}u + along] = v${i}_${b}; }`,
         );
     const perSub = gated ? ofSubgroup / 2 : ofSubgroup;
     const sum = (slot: string): string =>

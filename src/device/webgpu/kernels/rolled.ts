@@ -1,0 +1,14 @@
+/**
+ * Loops that stay loops. Drivers unroll what has a constant number of turns, and machine code that is executed has to come
+ * from memory in nearly every layer of a step, for the kernels of a layer together are larger than the caches of
+ * instructions, and its weights sweep the rest: 0.4 µs for each KB, measured, however many workgroups there are
+ * (docs/performance.md, "Cold code"). What is unrolled has to be worth that.
+ */
+
+/** What `rolledBound` reads, as a parameter of the kernel's main function. */
+export const GROUPS_PARAMETER = '@builtin(num_workgroups) groups: vec3<u32>';
+
+/** The number of turns as text, u32: one that no compiler knows. `groups` (`GROUPS_PARAMETER`) is in scope. */
+export function rolledBound(count: number): string {
+  return `(${count}u * min(groups.z, 1u))`;
+}
