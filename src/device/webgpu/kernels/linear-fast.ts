@@ -151,12 +151,12 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
   if (weight.kind !== 'affine' || weight.bits !== 4) return null;
   const sizes: DotsSize[] = [];
-  if (rows === 1) sizes.push([32, 1, 2, 8, 1, 1]);
+  if (rows === 1) sizes.push([32, 1, spec.glu === null ? 2 : 4, 8, 1, 1]);
   else if (n <= 8192) {
-    if (k >= 8192) sizes.push(rows <= 4 ? [4, 2, 2, 14, 7, 2] : [4, 2, 2, 14, 7, 4]);
+    if (k >= 8192) sizes.push(rows <= 4 ? [4, 2, 2, 14, 7, 2] : [4, 2, 2, 14, 7, 0]);
     sizes.push([4, 2, 2, 8, 8, 0]);
   } else if (rows <= 4) sizes.push([8, 1, 4, 8, 1, 1]);
-  else if (spec.glu !== null) sizes.push([8, 1, 4, 8, 1, 4]);
+  else if (spec.glu !== null) sizes.push([8, 1, 4, 8, 1, 2], [8, 1, 4, 8, 1, 4]);
   else sizes.push([8, 1, 4, 4, 2, 0], [8, 1, 4, 8, 1, 4]);
   sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;

@@ -166,7 +166,7 @@ describe('bytes that one product of dots hands to the next', () => {
     expect(ruleForLinear(LARGE, up)).toMatchObject({
       config: { subgroups: 8, splits: 1, each: 4, across: 8 },
     });
-    expect(handed(up, down)).toMatchObject({ pieces: 2, chunkSteps: 14 });
+    expect(handed(up, down)).toMatchObject({ pieces: 2, chunkSteps: 56 });
     const half: ChoiceOf = (shape) =>
       shape === up ? dots(up, { subgroups: 4 }) : ruleForLinear(LARGE, shape);
     expect(formHanded(LARGE, up, down, half)).toBeNull();
