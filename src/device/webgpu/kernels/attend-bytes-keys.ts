@@ -16,6 +16,7 @@ import {
 } from './attend-bytes-plan.js';
 import { byteCentre, bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
+import { rolledBound } from './rolled.js';
 
 /**
  * Leaves matrices `leftK`, and vectors over heads: `end`, what an integer score is multiplied with, and `wholeG`, the sum
@@ -112,7 +113,7 @@ export function byteScores(
     load(b, '0u');
   }
   emit(`  var top = vec4<f32>(${LOWEST});
-  for (var base = 0u; base < ${split}u; base += ${TURN}u) {
+  for (var base = 0u; base < ${rolledBound(split)}; base += ${TURN}u) {
     if (base > reach) { break; }
     let mine = base + lane;
     let meta_at = ${side.metaAt('mine')};`);

@@ -17,6 +17,7 @@ import {
 } from './attend-bytes-plan.js';
 import { byteCentre, bytesText, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
+import { rolledBound } from './rolled.js';
 
 const PIECES = HEAD_DIM / PIECE;
 
@@ -97,7 +98,7 @@ export function byteSums(shape: AttendShape, side: BytesSide, seen: (t: string) 
   for (const g of count(groups)) emit(`  var meta${g}: u32;`);
   load('0u');
   for (const b of count(headDim / 16)) emit(`  var o${b} = Sum();`);
-  emit(`  for (var base = 0u; base < ${split}u; base += ${TURN}u) {
+  emit(`  for (var base = 0u; base < ${rolledBound(split)}; base += ${TURN}u) {
     if (base > reach) { break; }
     let seen = ${seen('base + lane')};
     let e = select(vec4<f32>(), exp(score - all_top), seen);`);

@@ -55,10 +55,10 @@ alias Sum = subgroup_matrix_result<i32, 16, 16>;
 var<workgroup> area: array<vec4<u32>, ${areaOf(c)}>;
 var<workgroup> entries: array<u32, ${split / blockTokens}>;
 @compute @workgroup_size(${LANES})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
-  let item_at = wid.x + wid.y * nwg.x;
+  let item_at = wid.x + wid.y * groups.x;
   if (item_at >= step[0].w) { return; }
   let item = step[step[2].x + item_at];
   let slot = item.z;
