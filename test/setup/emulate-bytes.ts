@@ -1,8 +1,8 @@
 /**
  * Subgroup matrices of bytes, and subgroups of 32, for devices that have neither: the text of a kernel (attend-bytes.ts)
- * is rewritten so that a lane keeps its part of a matrix in an array, a row's half, and subgroups
- * exchange through workgroup memory. Slow, and exact: all sums are integers. Maxima and sums of a whole subgroup only
- * where it is the workgroup.
+ * is rewritten so that a lane keeps its part of a matrix in an array, a row's half, and lanes exchange through workgroup
+ * memory, vectors of four f32, or of four i32 where their name begins with `part`. Slow, and exact: all sums of matrices
+ * are integers.
  */
 export function emulateBytes(wgsl: string): string {
   const threads = Number(/@workgroup_size\((\d+)\)/.exec(wgsl)![1]);
@@ -13,45 +13,27 @@ export function emulateBytes(wgsl: string): string {
     .replace(/alias Left = .*/, 'alias Left = array<i32, 32>;')
     .replace(/alias Right = .*/, 'alias Right = array<i32, 256>;')
     .replace(/alias Sum = .*/, 'alias Sum = array<i32, 8>;')
-    .replace(/subgroup(Max|Add)\((\w+)\)/g, (_, what: string, name: string) => {
-      const kind = name.startsWith('most') ? 'F' : name.startsWith('part') ? 'I' : 'V';
-      return `emulated${what}${kind}(${name}, lane)`;
-    })
-    .replace(/subgroupShuffleXor\((\w+), (\d+u)\)/g, 'emulatedXor($1, lid ^ $2, lid)')
+    .replace(
+      /subgroupShuffleXor\((\w+), /g,
+      (_, name: string) => `emulatedXor${name.startsWith('part') ? 'I' : 'F'}(lane, ${name}, `,
+    )
     .replace(/subgroupMatrixLoad<(\w+), \w+>\(&area, /g, 'load_$1(lane, ')
     .replace(/subgroupMatrixStore<(\w+)>\(&area, /g, 'store_$1(lane, ')
     .replace(/subgroupMatrixMultiplyAccumulate/g, 'emulated_mma');
-  const kinds = [
-    ['F', 'f32', 'vec4<f32>(v)', 'exchanged[i].x'],
-    ['I', 'i32', 'vec4<f32>(bitcast<f32>(v))', 'bitcast<i32>(exchanged[i].x)'],
-    ['V', 'vec4<f32>', 'v', 'exchanged[i]'],
-  ];
-  const exchanges = kinds.flatMap(([kind, type, put, get]) =>
-    [
-      ['Max', `max(all, ${get})`],
-      ['Add', `all + ${get}`],
-    ].map(
-      ([what, joined]) => `fn emulated${what}${kind}(v: ${type}, lane: u32) -> ${type} {
-  workgroupBarrier();
-  exchanged[lane] = ${put};
-  workgroupBarrier();
-  var i = 0u;
-  var all = ${get};
-  for (i = 1u; i < 32u; i++) { all = ${joined}; }
-  workgroupBarrier();
-  return all;
-}`,
-    ),
-  );
   return `${text}
-var<workgroup> exchanged: array<vec4<f32>, ${threads}>;
-fn emulatedXor(v: f32, other: u32, own: u32) -> f32 {
+var<workgroup> exchanged: array<vec4<u32>, ${threads}>;
+fn emulatedXor(own: u32, v: vec4<u32>, mask: u32) -> vec4<u32> {
   workgroupBarrier();
-  exchanged[own].x = v;
+  exchanged[own] = v;
   workgroupBarrier();
-  return exchanged[other].x;
+  return exchanged[own ^ mask];
 }
-${exchanges.join('\n')}
+fn emulatedXorF(own: u32, v: vec4<f32>, mask: u32) -> vec4<f32> {
+  return bitcast<vec4<f32>>(emulatedXor(own, bitcast<vec4<u32>>(v), mask));
+}
+fn emulatedXorI(own: u32, v: vec4<i32>, mask: u32) -> vec4<i32> {
+  return bitcast<vec4<i32>>(emulatedXor(own, bitcast<vec4<u32>>(v), mask));
+}
 fn byte_of(at: u32) -> i32 { return (bitcast<i32>(area[at / 16u][at / 4u % 4u]) << (24u - at % 4u * 8u)) >> 24u; }
 fn load_Left(lane: u32, offset: u32, stride: u32) -> Left {
   var m: Left;

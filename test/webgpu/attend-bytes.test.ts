@@ -24,7 +24,6 @@ const CONFIG: BytesConfig = {
   keyTokens: 16,
 };
 const D = 128;
-const BLOCK = 16;
 const POSITIONS = [300, 4];
 
 interface Case {
@@ -35,15 +34,27 @@ interface Case {
   readonly kvHeads?: number;
   readonly more?: Partial<AttendShape>;
   readonly config?: Partial<BytesConfig>;
+  readonly blockTokens?: number;
 }
 
 const CASES: readonly Case[] = [
   { name: 'affine 8, GQA 4', key: affine(8), value: affine(8), heads: 4, kvHeads: 1 },
-  { name: 'affine 4, a window', key: affine(4), value: affine(4), more: { window: 100 } },
+  {
+    name: 'affine 4, a window, blocks of 32',
+    key: affine(4),
+    value: affine(4),
+    more: { window: 100 },
+    blockTokens: 32,
+  },
   { name: 'affine 3 and 6 in groups of 128', key: affine(3, 128), value: affine(6, 128), heads: 2 },
   { name: 'affine 4 and 2, a soft cap', key: affine(4), value: affine(2), more: { softcap: 3 } },
-  { name: 'affine 2 and 5, MHA', key: affine(2), value: affine(5), heads: 2 },
-  { name: 'affine 4, keys two blocks at once', key: affine(4), value: affine(4), config: { keyTokens: 32 } },
+  { name: 'affine 2 and 5, MHA, blocks of 64', key: affine(2), value: affine(5), heads: 2, blockTokens: 64 },
+  {
+    name: 'affine 4 in groups of 128, keys two blocks at once',
+    key: affine(4, 128),
+    value: affine(4),
+    config: { keyTokens: 32 },
+  },
 ];
 
 function shapeOf(
@@ -53,6 +64,7 @@ function shapeOf(
   kvHeads: number,
   maxBlocksPerSlot: number,
   blocks: number,
+  blockTokens: number,
 ): AttendShape {
   return {
     heads,
@@ -60,7 +72,7 @@ function shapeOf(
     headDim: D,
     key,
     value,
-    blockTokens: BLOCK,
+    blockTokens,
     maxBlocksPerSlot,
     scale: 0.1,
     window: null,
@@ -72,7 +84,7 @@ function shapeOf(
 
 it('attention on matrices of bytes takes what its rows and its memory hold', () => {
   const fits = (key: KvFormat, value: KvFormat, heads = 4, memory = 16384): boolean =>
-    bytesFits(shapeOf(key, value, heads, 1, 8, 8), CONFIG, memory);
+    bytesFits(shapeOf(key, value, heads, 1, 8, 8, 16), CONFIG, memory);
   expect(fits(affine(4), affine(3, 128))).toBe(true);
   for (const other of [affine(4, 32), turbo(4), F16]) {
     expect(fits(other, affine(4))).toBe(false);
@@ -93,125 +105,138 @@ describe('attention on matrices of bytes', () => {
     await device[Symbol.asyncDispose]();
   });
 
-  it.each(CASES)('$name', async ({ key, value, heads = 6, kvHeads = 2, more = {}, config: given = {} }) => {
-    const config = { ...CONFIG, ...given };
-    const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / BLOCK);
-    const blocks = POSITIONS.length * maxBlocks;
-    const shape = { ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks), ...more };
-    expect(bytesFits(shape, config, 16384)).toBe(true);
-    const random = new Random(7);
-    const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
-    const place = { headDim: D, kvHeads, blockTokens: BLOCK, blocks };
-    const keys = randomKvWords(key, 'key', place, random);
-    const values = randomKvWords(value, 'value', place, random);
-    const q = random.normals(POSITIONS.length * heads * D);
+  it.each(CASES)(
+    '$name',
+    async ({
+      key,
+      value,
+      heads = 6,
+      kvHeads = 2,
+      more = {},
+      config: given = {},
+      blockTokens: block = 16,
+    }) => {
+      const config = { ...CONFIG, ...given };
+      const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / block);
+      const blocks = POSITIONS.length * maxBlocks;
+      const shape = { ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks, block), ...more };
+      expect(bytesFits(shape, config, 16384)).toBe(true);
+      const random = new Random(7);
+      const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
+      const place = { headDim: D, kvHeads, blockTokens: block, blocks };
+      const keys = randomKvWords(key, 'key', place, random);
+      const values = randomKvWords(value, 'value', place, random);
+      const q = random.normals(POSITIONS.length * heads * D);
 
-    const n = POSITIONS.length;
-    const inputs = new StepInputs(n, n, 1);
-    inputs.tokenCount = n;
-    inputs.sequenceCount = n;
-    POSITIONS.forEach((position, s) => {
-      inputs.seqSlot[s] = s;
-      inputs.seqStart[s] = s;
-      inputs.seqLength[s] = 1;
-      inputs.seqPosition[s] = position;
-    });
-    const limits = {
-      maxTokens: n,
-      maxOutputs: 1,
-      maxSequences: n,
-      maxContext: maxBlocks * BLOCK,
-      inFlight: 1,
-    };
-    const packer = new StepPacker(limits, { slots: n, positions: maxBlocks * BLOCK }, 8, true);
-    const stepWords = packer.pack(inputs);
-    expect(packer.facts.items).toBe(3);
-
-    const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-      raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-      return buffer;
-    };
-    const scratch = (size: number): GPUBuffer => raw.createBuffer({ size, usage: 128 });
-    const roles: Record<string, GPUBuffer> = {
-      step: upload(packer.words.slice(0, stepWords)),
-      q: upload(q),
-      keys: upload(keys.words),
-      values: upload(values.words),
-      tables: upload(tables),
-      out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
-      scratchSums: scratch(8 * heads * D * 4),
-      scratchTops: scratch(8 * heads * 8),
-      scratchScores: scratch(8 * itemScoreBytes(shape)),
-    };
-    const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
-    const encoder = raw.createCommandEncoder();
-    const bytes = bytesStage(shape, config);
-    const { matrices } = device.capabilities;
-    const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 16 && m.k === 32);
-    const wgsl = real ? bytes.wgsl : emulateBytes(bytes.wgsl);
-    for (const stage of [{ ...bytes, wgsl }, reduceStage(shape)]) {
-      const workgroups: [number, number, number] = [0, 0, 0];
-      stage.workgroups(packer.facts, workgroups);
-      const pipeline = await raw.createComputePipelineAsync({
-        layout: 'auto',
-        compute: { module: raw.createShaderModule({ code: stage.wgsl }) },
+      const n = POSITIONS.length;
+      const inputs = new StepInputs(n, n, 1);
+      inputs.tokenCount = n;
+      inputs.sequenceCount = n;
+      POSITIONS.forEach((position, s) => {
+        inputs.seqSlot[s] = s;
+        inputs.seqStart[s] = s;
+        inputs.seqLength[s] = 1;
+        inputs.seqPosition[s] = position;
       });
-      if (stage.params !== undefined) {
-        roles.params = raw.createBuffer({ size: stage.params.byteLength, usage: 64 | 8 });
-        raw.queue.writeBuffer(roles.params, 0, stage.params as Uint32Array<ArrayBuffer>);
-      }
-      const entries = stage.bindings.map(({ name }, binding) => ({
-        binding,
-        resource: { buffer: roles[name]! },
-      }));
-      const pass = encoder.beginComputePass();
-      pass.setPipeline(pipeline);
-      pass.setBindGroup(0, raw.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
-      pass.dispatchWorkgroups(...workgroups);
-      pass.end();
-    }
-    encoder.copyBufferToBuffer(roles.out!, 0, staging, 0, q.byteLength);
-    raw.queue.submit([encoder.finish()]);
-    await staging.mapAsync(1);
-    const got = new Float32Array(staging.getMappedRange()).slice();
-    for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
+      const limits = {
+        maxTokens: n,
+        maxOutputs: 1,
+        maxSequences: n,
+        maxContext: maxBlocks * block,
+        inFlight: 1,
+      };
+      const packer = new StepPacker(limits, { slots: n, positions: maxBlocks * block }, 8, true);
+      const stepWords = packer.pack(inputs);
+      expect(packer.facts.items).toBe(3);
 
-    POSITIONS.forEach((position, s) => {
-      for (let head = 0; head < heads; head++) {
-        const at = (s * heads + head) * D;
-        const want = attend(s, position, head);
-        const difference = want.map((v, d) => v - got[at + d]!);
-        expect(Math.hypot(...difference) / Math.hypot(...want), `row ${s}, head ${head}`).toBeLessThan(5e-4);
+      const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
+        const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
+        raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
+        return buffer;
+      };
+      const scratch = (size: number): GPUBuffer => raw.createBuffer({ size, usage: 128 });
+      const roles: Record<string, GPUBuffer> = {
+        step: upload(packer.words.slice(0, stepWords)),
+        q: upload(q),
+        keys: upload(keys.words),
+        values: upload(values.words),
+        tables: upload(tables),
+        out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
+        scratchSums: scratch(8 * heads * D * 4),
+        scratchTops: scratch(8 * heads * 8),
+        scratchScores: scratch(8 * itemScoreBytes(shape)),
+      };
+      const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
+      const encoder = raw.createCommandEncoder();
+      const bytes = bytesStage(shape, config);
+      const { matrices } = device.capabilities;
+      const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 16 && m.k === 32);
+      const wgsl = real ? bytes.wgsl : emulateBytes(bytes.wgsl);
+      for (const stage of [{ ...bytes, wgsl }, reduceStage(shape)]) {
+        const workgroups: [number, number, number] = [0, 0, 0];
+        stage.workgroups(packer.facts, workgroups);
+        const pipeline = await raw.createComputePipelineAsync({
+          layout: 'auto',
+          compute: { module: raw.createShaderModule({ code: stage.wgsl }) },
+        });
+        if (stage.params !== undefined) {
+          roles.params = raw.createBuffer({ size: stage.params.byteLength, usage: 64 | 8 });
+          raw.queue.writeBuffer(roles.params, 0, stage.params as Uint32Array<ArrayBuffer>);
+        }
+        const entries = stage.bindings.map(({ name }, binding) => ({
+          binding,
+          resource: { buffer: roles[name]! },
+        }));
+        const pass = encoder.beginComputePass();
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, raw.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
+        pass.dispatchWorkgroups(...workgroups);
+        pass.end();
       }
-    });
+      encoder.copyBufferToBuffer(roles.out!, 0, staging, 0, q.byteLength);
+      raw.queue.submit([encoder.finish()]);
+      await staging.mapAsync(1);
+      const got = new Float32Array(staging.getMappedRange()).slice();
+      for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
 
-    /** In float64. */
-    function attend(slot: number, position: number, head: number): number[] {
-      const kv = Math.floor(head / (heads / kvHeads));
-      const sum = new Array<number>(D).fill(0);
-      let total = 0;
-      for (
-        let t = Math.max(0, position + 1 - (shape.window ?? Number.POSITIVE_INFINITY));
-        t <= position;
-        t++
-      ) {
-        let score = 0;
-        keys.vector(blockOf(slot, t), kv, t % BLOCK).forEach((k, d) => {
-          score += k * q[(slot * heads + head) * D + d]!;
-        });
-        score *= shape.scale;
-        if (shape.softcap !== null) score = shape.softcap * Math.tanh(score / shape.softcap);
-        const weight = Math.exp(score);
-        total += weight;
-        values.vector(blockOf(slot, t), kv, t % BLOCK).forEach((v, d) => {
-          sum[d]! += weight * v;
-        });
+      POSITIONS.forEach((position, s) => {
+        for (let head = 0; head < heads; head++) {
+          const at = (s * heads + head) * D;
+          const want = attend(s, position, head);
+          const difference = want.map((v, d) => v - got[at + d]!);
+          expect(Math.hypot(...difference) / Math.hypot(...want), `row ${s}, head ${head}`).toBeLessThan(
+            5e-4,
+          );
+        }
+      });
+
+      /** In float64. */
+      function attend(slot: number, position: number, head: number): number[] {
+        const kv = Math.floor(head / (heads / kvHeads));
+        const sum = new Array<number>(D).fill(0);
+        let total = 0;
+        for (
+          let t = Math.max(0, position + 1 - (shape.window ?? Number.POSITIVE_INFINITY));
+          t <= position;
+          t++
+        ) {
+          let score = 0;
+          keys.vector(blockOf(slot, t), kv, t % block).forEach((k, d) => {
+            score += k * q[(slot * heads + head) * D + d]!;
+          });
+          score *= shape.scale;
+          if (shape.softcap !== null) score = shape.softcap * Math.tanh(score / shape.softcap);
+          const weight = Math.exp(score);
+          total += weight;
+          values.vector(blockOf(slot, t), kv, t % block).forEach((v, d) => {
+            sum[d]! += weight * v;
+          });
+        }
+        return sum.map((v) => v / total);
       }
-      return sum.map((v) => v / total);
-    }
-    function blockOf(slot: number, t: number): number {
-      return tables[slot * maxBlocks + Math.floor(t / BLOCK)]!;
-    }
-  });
+      function blockOf(slot: number, t: number): number {
+        return tables[slot * maxBlocks + Math.floor(t / block)]!;
+      }
+    },
+  );
 });

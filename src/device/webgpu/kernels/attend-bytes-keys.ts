@@ -11,6 +11,7 @@ import {
   KEY,
   LANES,
   MOST,
+  overLanes,
   SUMS,
   TURN,
 } from './attend-bytes-plan.js';
@@ -34,43 +35,41 @@ export function byteQueries(shape: AttendShape, { format, groups, dims }: BytesS
   const run = pattern[0]!.dims[1] - pattern[0]!.dims[0];
   const each = dims / 4;
   emit(
-    `  let d = lane / ${each}u * ${dims}u + lane % ${each}u / ${run}u * ${4 * run}u + lane % ${each}u % ${run}u;`,
+    `  let d = lane / ${each}u * ${dims}u + lane % ${each}u / ${run}u * ${4 * run}u + lane % ${each}u % ${run}u;
+  let q_at = (item.x * ${heads}u + kv * ${group}u) * ${headDim}u + d;`,
   );
-  for (const h of count(group))
+  for (const h of count(HEADS)) {
+    const dim = (e: number): string => `q[q_at + ${h * headDim + e * run}u]`;
     emit(
-      `  let q${h} = vec4<f32>(${count(4)
-        .map((e) => `q[(item.x * ${heads}u + kv * ${group}u + ${h}u) * ${headDim}u + d + ${e * run}u]`)
-        .join(', ')});`,
+      `  var q${h} = vec4<f32>(${h < group ? count(4).map(dim).join(', ') : ''});
+  let a${h} = max(abs(q${h}.xy), abs(q${h}.zw));`,
     );
-  for (const h of count(group)) {
-    emit(`  let most${h} = max(max(abs(q${h}.x), abs(q${h}.y)), max(abs(q${h}.z), abs(q${h}.w)));
-  let peak${h} = subgroupMax(most${h});`);
   }
-  for (const h of count(group)) {
-    emit(`  let n${h} = vec4<i32>(round(q${h} * select(0.0, ${MOST}.0 / peak${h}, peak${h} > 0.0)));
-  let high${h} = (n${h} + vec4<i32>(128)) >> vec4<u32>(8u);
-  let words${h} = vec2<u32>(bytes_(high${h}), bytes_(n${h} - high${h} * 256));
-  let sum${h} = n${h}.x + n${h}.y + n${h}.z + n${h}.w;`);
-    for (const g of count(groups)) {
-      const mine = `d / ${format.groupSize}u == ${g}u`;
-      const part = (plane: string): string =>
-        groups === 1 ? `words${h}.${plane}` : `select(0u, words${h}.${plane}, ${mine})`;
-      for (const [p, plane] of [
-        [0, 'x'],
-        [1, 'y'],
-      ] as const)
-        emit(`  area[${((g * 2 + p) * HEADS + h) * KEY}u + lane / 4u][lane % 4u] = ${part(plane)};`);
-      emit(
-        `  let part${g}_${h} = ${groups === 1 ? `sum${h}` : `select(0, sum${h}, ${mine})`}; let whole${g}_${h} = f32(subgroupAdd(part${g}_${h}));`,
-      );
-    }
+  const most = count(HEADS).map((h) => `max(a${h}.x, a${h}.y)`);
+  emit(`  var most = vec4<f32>(${most.join(', ')});
+${overLanes([], ['most'])}
+  let end = most * ${f32Literal(shape.scale / MOST)};
+  var unit = select(vec4<f32>(), vec4<f32>(${MOST}.0) / most, most > vec4<f32>());`);
+  for (const g of count(groups)) emit(`  var part${g} = vec4<i32>();`);
+  // A head a turn: the others move up, and what a turn leaves goes behind.
+  emit(`  for (var h = 0u; h < ${rolledBound(HEADS)}; h++) {
+    let n = vec4<i32>(round(q0 * unit.x));
+    let high = (n + vec4<i32>(128)) >> vec4<u32>(8u);
+    let words = vec2<u32>(bytes_(high), bytes_(n - high * 256));
+    let sum = n.x + n.y + n.z + n.w;
+    let to = h * ${KEY}u + lane / 4u;`);
+  for (const g of count(groups)) {
+    const mine = (none: string, value: string): string =>
+      groups === 1 ? value : `select(${none}, ${value}, d / ${format.groupSize}u == ${g}u)`;
+    for (const p of [0, 1])
+      emit(`    area[to + ${(g * 2 + p) * HEADS * KEY}u][lane % 4u] = ${mine('0u', `words.${'xy'[p]}`)};`);
+    emit(`    part${g} = vec4<i32>(part${g}.yzw, ${mine('0', 'sum')});`);
   }
-  const vector = (name: (h: number) => string): string =>
-    `vec4<f32>(${count(HEADS)
-      .map((h) => (h < group ? name(h) : '0.0'))
-      .join(', ')})`;
-  emit(`  let end = ${vector((h) => `peak${h}`)} * ${f32Literal(shape.scale / MOST)};`);
-  for (const g of count(groups)) emit(`  let whole${g} = ${vector((h) => `whole${g}_${h}`)};`);
+  for (const h of count(HEADS - 1)) emit(`    q${h} = q${h + 1};`);
+  emit('    unit = unit.yzwx;\n  }');
+  const parts = count(groups).map((g) => `part${g}`);
+  emit(overLanes(parts));
+  for (const g of count(groups)) emit(`  let whole${g} = vec4<f32>(part${g});`);
   emit('  workgroupBarrier();');
   for (const k of count(HEAD_DIM / 32))
     emit(`  let left${k} = subgroupMatrixLoad<Left, row_major>(&area, ${k * 2}u, ${KEY}u);`);
@@ -98,36 +97,39 @@ export function byteScores(
   const atOnce = LANES / keyLanes;
   const turns = keyTokens / atOnce;
   const loads = words / width;
+  const stride = side.vectorWords / width;
   const blocks = TURN / keyTokens;
-  const load = (b: number, at: string): void => {
-    for (const u of count(turns)) {
-      emit(
-        `    { let t = min(${at} + ${b * keyTokens + u * atOnce}u + lane / ${keyLanes}u, ${split - 1}u); let a = (${side.vector('t')}) * ${side.vectorWords / width}u + lane % ${keyLanes}u * ${loads}u;`,
-      );
-      for (const i of count(loads)) emit(`      k${b}_${u}_${i} = keys[a + ${i}u];`);
+  const load = (b: number, tile: string): void => {
+    for (let half = b * keyTokens; half < (b + 1) * keyTokens; half += 16) {
+      emit(`    { let a = ${side.half(tile, half / 16)} * ${stride}u + piece;`);
+      for (let t = half; t < half + 16; t += atOnce)
+        for (const i of count(loads))
+          emit(`      k${b}_${(t - b * keyTokens) / atOnce}_${i} = keys[a + ${t * stride + i}u];`);
       emit('    }');
     }
   };
+  emit(`  let piece = lane / ${keyLanes}u * ${stride}u + lane % ${keyLanes}u * ${loads}u;
+  let to = lane / ${keyLanes}u * ${KEY}u + lane % ${keyLanes}u * ${dims / 16}u;
+  var tile = ${side.tile('0u')};`);
   for (const b of count(blocks)) {
     for (const u of count(turns)) for (const i of count(loads)) emit(`  var k${b}_${u}_${i}: ${side.type};`);
-    load(b, '0u');
+    load(b, 'tile');
   }
   emit(`  var top = vec4<f32>(${LOWEST});
   for (var base = 0u; base < ${rolledBound(split)}; base += ${TURN}u) {
     if (base > reach) { break; }
     let mine = base + lane;
-    let meta_at = ${side.metaAt('mine')};`);
-  for (const g of count(groups)) emit(`    let meta${g} = ${side.word(`meta_at + ${g}u`)};`);
+    let metas = ${side.meta(side.vector('tile', 'lane'))};
+    let more = base + ${TURN}u <= reach;
+    let next = ${side.tile(`min(base + ${TURN}u, ${split - TURN}u)`)};`);
   for (const b of count(blocks)) {
     emit('  workgroupBarrier();');
     for (const u of count(turns)) {
       const made = bytesText(format, headDim, dims, `x${b}${u}`, (i) => wordOf(`k${b}_${u}`, width, i));
-      emit(
-        `    {\n${made.text}\n      let to = (${u * atOnce}u + lane / ${keyLanes}u) * ${KEY}u + lane % ${keyLanes}u * ${dims / 16}u;`,
-      );
+      emit(`    {\n${made.text}`);
       for (const i of count(dims / 16))
         emit(
-          `      area[to + ${i}u] = vec4<u32>(${made.words
+          `      area[to + ${u * atOnce * KEY + i}u] = vec4<u32>(${made.words
             .slice(4 * i, 4 * i + 4)
             .map((w) => w.name)
             .join(', ')});`,
@@ -135,7 +137,9 @@ export function byteScores(
       emit('    }');
     }
     emit('  workgroupBarrier();');
-    load(b, `base + ${TURN}u`);
+    emit('    if (more) {');
+    load(b, 'next');
+    emit('    }');
     for (const n of count(keyTokens / 16)) {
       const s = `s${b * (keyTokens / 16) + n}`;
       emit(`    var ${s} = Sum();`);
@@ -151,7 +155,7 @@ export function byteScores(
   emit('  workgroupBarrier();');
   for (const g of count(groups)) {
     emit(
-      `    let affine${g} = unpack2x16float(meta${g}); let bias${g} = fma(affine${g}.x, ${f32Literal(byteCentre(format))}, affine${g}.y);`,
+      `    let affine${g} = unpack2x16float(${side.metaWord('metas', g)}); let bias${g} = fma(affine${g}.x, ${f32Literal(byteCentre(format))}, affine${g}.y);`,
     );
     emit(
       `    let all${g} = vec4<f32>(bitcast<vec4<i32>>(area[lane * ${SUMS}u + ${g * 2}u]) * 256 + bitcast<vec4<i32>>(area[lane * ${SUMS}u + ${g * 2 + 1}u]));`,
@@ -168,6 +172,7 @@ export function byteScores(
   emit(`    score = select(vec4<f32>(${LOWEST}), score, ${seen('mine')});
     top = max(top, score);
     scratchScores[scores_at + mine] = score;
+    tile = next;
   }`);
   return lines;
 }

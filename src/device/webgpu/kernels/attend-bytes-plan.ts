@@ -4,8 +4,9 @@ import { type AffineKv, affineGroups } from '../../kv.js';
 import type { MatrixConfig } from '../kernel.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { type WordWidth, wordAt, wordType, wordWidth } from './attend-words.js';
+import { type WordWidth, wordType, wordWidth } from './attend-words.js';
 import { sideOf } from './kv-rows.js';
+import { rolledBound } from './rolled.js';
 
 export interface BytesConfig {
   /** 16 × 16 × 32, i8 to i32. */
@@ -71,7 +72,10 @@ export function itemScoreBytes(shape: AttendShape): number {
   return shape.kvHeads * ATTENTION_SPLIT * HEADS * 4;
 }
 
-/** Keys, or values, with the dims of a lane's piece; `t` is a position of the split. */
+/**
+ * Keys, or values, with the dims of a lane's piece. Positions come in tiles of TURN; a tile is in one block, or its halves
+ * are. A vector is its index in the buffer; those of a lane's own position, offset `lane`, stand at `lane` modulo 16.
+ */
 export interface BytesSide {
   readonly format: AffineKv;
   readonly groups: number;
@@ -81,11 +85,15 @@ export interface BytesSide {
   readonly vectorWords: number;
   readonly width: WordWidth;
   readonly type: string;
-  /** Index of a vector of the buffer. */
-  readonly vector: (t: string) => string;
-  /** Word that holds scale and bias of group 0. */
-  readonly metaAt: (t: string) => string;
-  readonly word: (at: string) => string;
+  /** What `vector` reads, of the tile at position `base` of the split. */
+  readonly tile: (base: string) => string;
+  /** The vector of position 0 of a tile, for those of either half of it; and the vector `offset` positions into it. */
+  readonly half: (tile: string, half: number) => string;
+  readonly vector: (tile: string, offset: string) => string;
+  /** What holds scales and biases of the vector of a lane's own position, and the word of a group in that. */
+  readonly metaType: string;
+  readonly meta: (vector: string) => string;
+  readonly metaWord: (meta: string, group: number) => string;
 }
 
 /** Errors: RangeError, for a side that is not affine. */
@@ -93,24 +101,75 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const { kvHeads, blockTokens, rows } = shape;
   const { format, layout, headDim } = sideOf(name, shape);
   if (format.kind !== 'affine') throw new RangeError('attend bytes: not affine');
+  const groups = affineGroups(format, headDim);
   const dims = name === 'keys' && format.bits === 8 ? 16 : PIECE;
   const words = (layout.words * dims) / headDim;
   const width = wordWidth(words);
-  const base = name === 'keys' ? rows.keyBase : rows.valueBase;
-  const block = (t: string): string =>
-    `(entries[(${t}) / ${blockTokens}u]${base === 0 ? '' : ` - ${base}u`})`;
-  const vector = (t: string): string =>
-    `(${block(t)} * ${kvHeads}u + kv) * ${blockTokens}u + (${t}) % ${blockTokens}u`;
+  const first = name === 'keys' ? rows.keyBase : rows.valueBase;
+  const at = (t: string): string =>
+    `((entries[(${t}) / ${blockTokens}u]${first === 0 ? '' : ` - ${first}u`}) * ${kvHeads}u + kv) * ${blockTokens}u + (${t}) % ${blockTokens}u`;
+  const whole = blockTokens % TURN === 0;
   return {
     format,
-    groups: affineGroups(format, headDim),
+    groups,
     dims,
     words,
     vectorWords: layout.words,
     width,
     type: wordType(width),
-    vector,
-    metaAt: (t) => `${layout.metaAt}u + (${vector(t)}) * ${layout.groups}u`,
-    word: (at) => wordAt(name, width, at),
+    tile: (base) =>
+      whole ? at(base) : `vec2<u32>(${at(base)}, ${at(`${base} + ${TURN / 2}u`)} - ${TURN / 2}u)`,
+    half: (tile, half) => (whole ? tile : `${tile}.${'xy'[half]}`),
+    vector: (tile, offset) =>
+      whole ? `${tile} + ${offset}` : `select(${tile}.x, ${tile}.y, ${offset} >= ${TURN / 2}u) + ${offset}`,
+    ...metasOf(name, groups, width, layout.metaAt),
   };
+}
+
+/** As few loads as there can be: a lane takes what is bound at once, which may be another's as well. */
+function metasOf(
+  name: string,
+  groups: number,
+  width: WordWidth,
+  metaAt: number,
+): Pick<BytesSide, 'metaType' | 'meta' | 'metaWord'> {
+  const at = `${metaAt / width}u`;
+  if (groups === 1)
+    return {
+      metaType: 'u32',
+      meta: (v) =>
+        width === 1
+          ? `${name}[${at} + ${v}]`
+          : `${name}[${at} + ((${v}) >> ${width / 2}u)][lane & ${width - 1}u]`,
+      metaWord: (meta) => meta,
+    };
+  const part = (meta: string, g: number): string => `${meta}.${'xyzw'[g]}`;
+  if (width < 4)
+    return {
+      metaType: 'vec2<u32>',
+      meta: (v) =>
+        width === 2
+          ? `${name}[${at} + ${v}]`
+          : `vec2<u32>(${name}[${at} + (${v}) * 2u], ${name}[${at} + (${v}) * 2u + 1u])`,
+      metaWord: part,
+    };
+  return {
+    metaType: 'vec4<u32>',
+    meta: (v) => `${name}[${at} + ((${v}) >> 1u)]`,
+    metaWord: (meta, g) => `select(${part(meta, g)}, ${part(meta, g + 2)}, (lane & 1u) != 0u)`,
+  };
+}
+
+/**
+ * Statement that joins variables, vectors of four, over all lanes: of lanes 16 apart, then 8, down to neighbours. One text for
+ * all five levels, where `subgroupAdd` and `subgroupMax` have theirs for every number.
+ */
+export function overLanes(sums: readonly string[], maxima: readonly string[] = []): string {
+  const other = (name: string): string => `subgroupShuffleXor(${name}, ${LANES / 2}u >> level)`;
+  return `  for (var level = 0u; level < ${rolledBound(Math.log2(LANES))}; level++) {
+${[
+  ...sums.map((name) => `    ${name} += ${other(name)};`),
+  ...maxima.map((name) => `    ${name} = max(${name}, ${other(name)});`),
+].join('\n')}
+  }`;
 }

@@ -10,6 +10,7 @@ import {
   HEADS,
   MOST,
   OUT,
+  overLanes,
   PIECE,
   TURN,
   VALUE,
@@ -21,52 +22,56 @@ import { rolledBound } from './rolled.js';
 
 const PIECES = HEAD_DIM / PIECE;
 
+/** Tiles whose scores and scales are on their way at once in the softmax. */
+const AHEAD = 4;
+
 /**
- * The sum of the weights goes to `scratchTops` with the greatest score. Leaves vectors over heads: `all_top`; for affine
- * group G `all_offsetG`, the sums of biases, and `unitG` and `whole_valueG`, which make weights integers and undo it.
+ * The sum of the weights goes to `scratchTops` with the greatest score. Leaves vectors over heads: `top`, the greatest; for
+ * affine group G `offsetG`, the sums of biases, and `unitG` and `whole_valueG`, which make weights integers and undo it.
  */
 export function byteSoftmax(shape: AttendShape, side: BytesSide, seen: (t: string) => string): string[] {
   const { heads, kvHeads } = shape;
   const { format, groups } = side;
   const group = heads / kvHeads;
-  const tiles = ATTENTION_SPLIT / TURN;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  emit('  let all_top = subgroupMax(top);');
-  for (const g of count(groups)) emit(`  var peakv${g} = vec4<f32>(); var offsetv${g} = vec4<f32>();`);
-  emit('  var sumv = vec4<f32>();\n  {');
-  for (const t of count(tiles)) {
-    emit(`  let meta_at${t} = ${side.metaAt(`lane + ${t * TURN}u`)};
-  let s${t} = scratchScores[scores_at + lane + ${t * TURN}u];`);
-    for (const g of count(groups)) emit(`  let m${t}_${g} = ${side.word(`meta_at${t} + ${g}u`)};`);
+  emit(overLanes([], ['top']));
+  for (const g of count(groups)) emit(`  var peak${g} = vec4<f32>(); var offset${g} = vec4<f32>();`);
+  emit(`  var sum = vec4<f32>();
+  for (var base = 0u; base < ${rolledBound(ATTENTION_SPLIT)}; base += ${AHEAD * TURN}u) {
+    if (base > reach) { break; }`);
+  for (const t of count(AHEAD))
+    emit(`    let tile${t} = ${side.tile(`base + ${t * TURN}u`)};
+    var s${t} = scratchScores[scores_at + base + lane + ${t * TURN}u];
+    let metas${t} = ${side.meta(side.vector(`tile${t}`, 'lane'))};`);
+  for (const t of count(AHEAD))
+    for (const g of count(groups)) emit(`    var m${t}_${g} = ${side.metaWord(`metas${t}`, g)};`);
+  // A tile a turn: the others move up.
+  emit(`    for (var t = 0u; t < ${rolledBound(AHEAD)}; t++) {
+      let seen = ${seen(`(base + t * ${TURN}u + lane)`)};
+      let e = select(vec4<f32>(), exp(s0 - top), seen);
+      sum += e;`);
+  for (const g of count(groups))
+    emit(`      let affine${g} = unpack2x16float(m0_${g});
+      peak${g} = max(peak${g}, abs(select(vec4<f32>(), e * affine${g}.x, seen)));
+      offset${g} += select(vec4<f32>(), e * dot(affine${g}, vec2<f32>(${f32Literal(byteCentre(format))}, 1.0)), seen);`);
+  for (const t of count(AHEAD - 1)) {
+    emit(`      s${t} = s${t + 1};`);
+    for (const g of count(groups)) emit(`      m${t}_${g} = m${t + 1}_${g};`);
   }
-  for (const t of count(tiles)) {
-    emit(`  { let seen = ${seen(`lane + ${t * TURN}u`)};
-    let e = select(vec4<f32>(), exp(s${t} - all_top), seen);
-    sumv += e;`);
-    for (const g of count(groups)) {
-      emit(
-        `    peakv${g} = max(peakv${g}, abs(select(vec4<f32>(), e * unpack2x16float(m${t}_${g}).x, seen)));`,
-      );
-      emit(
-        `    offsetv${g} += select(vec4<f32>(), e * dot(unpack2x16float(m${t}_${g}), vec2<f32>(${f32Literal(byteCentre(format))}, 1.0)), seen);`,
-      );
-    }
-    emit('  }');
-  }
-  emit('  }\n  let all_sum = subgroupAdd(sumv);');
-  for (const g of count(groups)) {
-    emit(`  let all_peak${g} = subgroupMax(peakv${g});
-  let unit${g} = select(vec4<f32>(), vec4<f32>(${MOST}.0) / all_peak${g}, all_peak${g} > vec4<f32>());
-  let whole_value${g} = all_peak${g} * ${f32Literal(1 / MOST)};`);
-    emit(`  let all_offset${g} = subgroupAdd(offsetv${g});`);
-  }
-  for (const h of count(group))
-    emit(
-      `  if (lane == ${h}u) { scratchTops[item_at * ${heads}u + kv * ${group}u + ${h}u] = vec2<f32>(all_top.${'xyzw'[h]}, all_sum.${'xyzw'[h]}); }`,
-    );
+  emit('    }\n  }');
+  const [peaks, offsets] = ['peak', 'offset'].map((name) => count(groups).map((g) => `${name}${g}`));
+  emit(overLanes(['sum', ...offsets!], peaks!));
+  for (const g of count(groups))
+    emit(`  let unit${g} = select(vec4<f32>(), vec4<f32>(${MOST}.0) / peak${g}, peak${g} > vec4<f32>());
+  let whole_value${g} = peak${g} * ${f32Literal(1 / MOST)};`);
+  const own = (v: string): string =>
+    `select(select(${v}.x, ${v}.y, lane == 1u), select(${v}.z, ${v}.w, lane == 3u), lane >= 2u)`;
+  emit(
+    `  if (lane < ${group}u) { scratchTops[item_at * ${heads}u + kv * ${group}u + lane] = vec2<f32>(${own('top')}, ${own('sum')}); }`,
+  );
   return lines;
 }
 
@@ -80,30 +85,32 @@ export function byteSums(shape: AttendShape, side: BytesSide, seen: (t: string) 
     lines.push(text);
   };
   const loads = words / width;
-  const load = (at: string): void => {
+  const stride = side.vectorWords / width;
+  const load = (tile: string, base: string): void => {
     emit(
-      `    { let t = min(${at} + lane / ${PIECES}u * 4u, ${split - 4}u); let a = (${side.vector('t')}) * ${side.vectorWords / width}u + lane % ${PIECES}u * ${loads}u;`,
+      `    { let a = (${side.vector(tile, `lane / ${PIECES}u * 4u`)}) * ${stride}u + lane % ${PIECES}u * ${loads}u;`,
     );
     for (const u of count(4))
-      for (const i of count(loads))
-        emit(`      v${u}_${i} = values[a + ${(u * side.vectorWords) / width + i}u];`);
-    emit(`      let own = min(${at} + lane, ${split - 1}u);
-      score = scratchScores[scores_at + own];
-      let at = ${side.metaAt('own')};`);
-    for (const g of count(groups)) emit(`      meta${g} = ${side.word(`at + ${g}u`)};`);
-    emit('    }');
+      for (const i of count(loads)) emit(`      v${u}_${i} = values[a + ${u * stride + i}u];`);
+    emit(`      score = scratchScores[scores_at + ${base} + lane];
+      metas = ${side.meta(side.vector(tile, 'lane'))};
+    }`);
   };
   for (const u of count(4)) for (const i of count(loads)) emit(`  var v${u}_${i}: ${side.type};`);
-  emit('  var score: vec4<f32>;');
-  for (const g of count(groups)) emit(`  var meta${g}: u32;`);
-  load('0u');
+  emit(`  var score: vec4<f32>;
+  var metas: ${side.metaType};
+  tile = ${side.tile('0u')};`);
+  load('tile', '0u');
   for (const b of count(headDim / 16)) emit(`  var o${b} = Sum();`);
+  emit(`  let into = lane % ${PIECES}u * ${2 * VALUE}u + lane / ${4 * PIECES}u;`);
   emit(`  for (var base = 0u; base < ${rolledBound(split)}; base += ${TURN}u) {
     if (base > reach) { break; }
+    let ahead = base + ${TURN}u;
+    tile = ${side.tile(`min(ahead, ${split - TURN}u)`)};
     let seen = ${seen('base + lane')};
-    let e = select(vec4<f32>(), exp(score - all_top), seen);`);
+    let e = select(vec4<f32>(), exp(score - top), seen);`);
   for (const g of count(groups))
-    emit(`    let w${g} = vec4<i32>(round(select(vec4<f32>(), e * unpack2x16float(meta${g}).x, seen) * unit${g}));
+    emit(`    let w${g} = vec4<i32>(round(select(vec4<f32>(), e * unpack2x16float(${side.metaWord('metas', g)}).x, seen) * unit${g}));
     let high${g} = (w${g} + vec4<i32>(128)) >> vec4<u32>(8u);`);
   const parts = count(4).map((i) => {
     const g = i >> 1;
@@ -119,19 +126,23 @@ export function byteSums(shape: AttendShape, side: BytesSide, seen: (t: string) 
   emit('  workgroupBarrier();');
   for (const b of count(4))
     emit(
-      `    { let at = ${WEIGHTS_AT * 4}u + (lane % 4u * 4u + ${b}u) * ${VALUE * 4}u + lane / 4u; area[at / 4u][at % 4u] = turned${b}; }`,
+      `    area[lane % 4u * ${4 * VALUE}u + lane / 16u + ${WEIGHTS_AT + b * VALUE}u][lane / 4u % 4u] = turned${b};`,
     );
   const turned = turnedHalves(side, headDim);
   lines.push(...turned.before);
   for (const half of [0, 1] as const) {
     if (half === 1) emit('  workgroupBarrier();');
-    emit(`    { let to = lane % ${PIECES}u * ${2 * VALUE * 4}u + lane / ${PIECES}u;`);
+    emit('    {');
     lines.push(...turned.halves[half]);
     emit('    }');
     emit('  workgroupBarrier();');
     if (half === 0)
       emit(`    let weights = subgroupMatrixLoad<Left, row_major>(&area, ${WEIGHTS_AT}u, ${VALUE}u);`);
-    else load(`base + ${TURN}u`);
+    else {
+      emit('    if (ahead <= reach) {');
+      load('tile', 'ahead');
+      emit('    }');
+    }
     for (const b of count(HALF_ROWS / 16)) {
       const o = `o${half * (HALF_ROWS / 16) + b}`;
       emit(
@@ -145,7 +156,7 @@ export function byteSums(shape: AttendShape, side: BytesSide, seen: (t: string) 
 }
 
 /**
- * Stores of a lane's pieces of four positions, `v0` … `v3`, four positions to a word, from `to` on: either half of the
+ * Stores of a lane's pieces of four positions, `v0` … `v3`, four positions to a word, from `into` on: either half of the
  * dims, and what comes before both.
  */
 function turnedHalves(
@@ -162,7 +173,7 @@ function turnedHalves(
     let i = 0;
     const store = (value: string): void => {
       const row = Math.floor(i / 2) * 8 + (i % 2);
-      lines.push(`      { let at = to + ${row * VALUE * 4}u; area[at / 4u][at % 4u] = ${value}; }`);
+      lines.push(`      area[into + ${row * VALUE}u][lane / ${PIECES}u % 4u] = ${value};`);
       i++;
     };
     for (const w of count(direct ? words / 2 : 4)) {
@@ -186,32 +197,36 @@ function turnedHalves(
   return { before: made.map(({ text }) => text), halves: [storesOf(0), storesOf(1)] };
 }
 
-/** The sums through `area` and out, two blocks of columns at a time; a lane has a column. */
+/** The sums through `area` and out, two blocks of columns a turn, for which the others move up; a lane has a column. */
 function endText({ heads, kvHeads, headDim }: AttendShape, groups: number): string[] {
   const group = heads / kvHeads;
+  const blocks = headDim / 16;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  for (let b = 0; b < headDim / 16; b += 2) {
-    emit('  workgroupBarrier();');
-    for (const i of [0, 1]) emit(`  subgroupMatrixStore<row_major>(&area, ${i * 4}u, o${b + i}, ${OUT}u);`);
-    emit('  workgroupBarrier();');
-    const half = Math.floor((b * 16) / HALF_ROWS);
-    emit(`  { let row = ${(b * 16) % HALF_ROWS}u + lane;
-    let i = row / 8u * 2u + row % 2u;
-    let dim = row / 2u % 4u * ${PIECE}u + ${half * 16}u + i;`);
-    const dimGroup = groups === 1 ? null : `dim >= ${headDim / 2}u`;
-    for (const h of count(group)) {
-      const part = (g: number): string => {
-        const at = (plane: number): string =>
-          `f32(bitcast<i32>(area[${((g * 2 + plane) * HEADS + h) * OUT}u + lane / 4u][lane % 4u]))`;
-        return `fma(${at(0)}, 256.0, ${at(1)}) * whole_value${g}.${'xyzw'[h]} + all_offset${g}.${'xyzw'[h]}`;
-      };
-      const value = dimGroup === null ? part(0) : `select(${part(0)}, ${part(1)}, ${dimGroup})`;
-      emit(`    scratchSums[(item_at * ${heads}u + kv * ${group}u + ${h}u) * ${headDim}u + dim] = ${value};`);
-    }
-    emit('  }');
+  // A lane's columns are all of one affine group.
+  const upper = `lane / 2u % 4u >= ${headDim / 2 / PIECE}u`;
+  const own = (name: string): string => (groups === 1 ? `${name}0` : `select(${name}0, ${name}1, ${upper})`);
+  emit(`  let whole_value = ${own('whole_value')};
+  let offset = ${own('offset')};
+  let sums_at = lane / 4u${groups === 1 ? '' : ` + select(0u, ${2 * HEADS * OUT}u, ${upper})`};
+  for (var turn = 0u; turn < ${rolledBound(blocks / 2)}; turn++) {
+    workgroupBarrier();`);
+  for (const i of [0, 1]) emit(`    subgroupMatrixStore<row_major>(&area, ${i * 4}u, o${i}, ${OUT}u);`);
+  emit('    workgroupBarrier();');
+  for (const b of count(blocks - 2)) emit(`    o${b} = o${b + 2};`);
+  const halfTurns = HALF_ROWS / 32;
+  emit(`    let row = turn % ${halfTurns}u * 32u + lane;
+    let dim = row / 2u % 4u * ${PIECE}u + turn / ${halfTurns}u * 16u + row / 8u * 2u + row % 2u;
+    let to = (item_at * ${heads}u + kv * ${group}u) * ${headDim}u + dim;`);
+  for (const h of count(group)) {
+    const sum = (plane: number): string =>
+      `f32(bitcast<i32>(area[sums_at + ${(plane * HEADS + h) * OUT}u][lane % 4u]))`;
+    emit(
+      `    scratchSums[to + ${h * headDim}u] = fma(${sum(0)}, 256.0, ${sum(1)}) * whole_value.${'xyzw'[h]} + offset.${'xyzw'[h]};`,
+    );
   }
+  emit('  }');
   return lines;
 }

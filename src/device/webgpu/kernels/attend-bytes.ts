@@ -13,6 +13,10 @@
  * (attend-bytes-values.ts): matrices of bytes are loaded fast only where the bytes that are summed lie together. Matrices
  * are loaded at addresses of 16 bytes; strides of an odd number of 16 bytes keep rows off each other's banks.
  *
+ * What runs once a workgroup is written once: loops that the driver does not write out (rolled.ts), in which vectors and
+ * matrices that no index may choose move up a place a turn. A layer's kernels do not fit into an instruction cache
+ * together, so that a workgroup waits for every KB of them.
+ *
  * TurboQuant's codes, made bytes from their planes, took half as long again here as in attend-decode.ts on an H200.
  */
 
