@@ -9,8 +9,9 @@ import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
+import { rolledBound } from './rolled.js';
 
-/** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done. */
+/** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done, or both of one vector. */
 export function mergeText(
   a: string,
   aTop: string,
@@ -18,16 +19,20 @@ export function mergeText(
   b: string,
   bTop: string,
   bSum: string,
-): { readonly vector: string; readonly scalars: string } {
+): { readonly vector: string; readonly scalars: string; readonly both: string } {
   const factors = `let now = max(${aTop}, ${bTop}); let fa = exp(${aTop} - now); let fb = exp(${bTop} - now);`;
+  const vector = `${a} = fma(${b}, vec4<f32>(fb), ${a} * fa);`;
+  const scalars = `${aSum} = fma(${bSum}, fb, ${aSum} * fa); ${aTop} = now;`;
   return {
-    vector: `${factors} ${a} = fma(${b}, vec4<f32>(fb), ${a} * fa);`,
-    scalars: `${factors} ${aSum} = fma(${bSum}, fb, ${aSum} * fa); ${aTop} = now;`,
+    vector: `${factors} ${vector}`,
+    scalars: `${factors} ${scalars}`,
+    both: `${factors} ${vector} ${scalars}`,
   };
 }
 
-/** Partials that a thread has on their way at once. */
+/** Partials that a thread has on their way at once, and those of a turn in which they are merged: the others move up. */
 const AHEAD = 8;
+const TURN = 2;
 
 /**
  * Merges the partials of items. One workgroup a (token, head), a thread for four dims and one of `slices` runs of the
@@ -79,12 +84,12 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
     window === null
       ? '0u'
       : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / (${ATTENTION_SPLIT}u * step[1].w)`;
-  const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
-  const count = Array.from({ length: AHEAD }, (_, i) => i);
-  const load = (i: string, at: string): string =>
-    `let tops${i} = scratchTops[${at}]; let value${i} = scratchSums[(${at}) * ${vectors}u + dim];`;
-  const join = (i: string): string =>
-    `{ let tops = tops${i}; let value = value${i}; { ${merge.vector} } { ${merge.scalars} } }`;
+  const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
+  const load = (u: number): string =>
+    `let at${u} = min(at + ${u}u * heads, last); var tops${u} = scratchTops[at${u}]; var value${u} = scratchSums[at${u} * ${vectors}u + dim];`;
+  const merge = (u: number): string =>
+    mergeText('total', 'total_top', 'total_sum', `value${u}`, `tops${u}.x`, `tops${u}.y`).both;
+  const moveUp = (u: number): string => `tops${u} = tops${u + TURN}; value${u} = value${u + TURN};`;
   const across = mergeText(
     'total',
     'total_top',
@@ -104,7 +109,8 @@ ${
 var<workgroup> tops: array<vec2<f32>, ${slices}>;`
 }
 @compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   if (wid.y >= step[1].x) { return; }
   let row = step[step[2].y + wid.y];
@@ -122,15 +128,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   var i = low + lid / ${lanes}u * run;
   let end = min(i + run, row.z);`
   }
-  for (; i + ${AHEAD}u <= end; i += ${AHEAD}u) {
+  let last = (row.y + end - 1u) * heads + head;
+  for (; i < end; i += ${AHEAD}u) {
     let at = (row.y + i) * heads + head;
-    ${count.map((u) => load(`${u}`, `at + ${u}u * heads`)).join('\n    ')}
-    ${count.map((u) => join(`${u}`)).join('\n    ')}
-  }
-  for (; i < end; i++) {
-    let at = (row.y + i) * heads + head;
-    ${load('', 'at')}
-    ${join('')}
+    ${count(AHEAD).map(load).join('\n    ')}
+    let some = min(end - i, ${rolledBound(AHEAD)});
+    for (var u = 0u; u < some; u += ${TURN}u) {
+      { ${merge(0)} }
+      if (u + 1u < some) { ${merge(1)} }
+      ${count(AHEAD - TURN)
+        .map(moveUp)
+        .join(' ')}
+    }
   }
   ${
     slices === 1
@@ -138,10 +147,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       : `parts[lid] = total;
   if (lane == 0u) { tops[lid / ${lanes}u] = vec2<f32>(total_top, total_sum); }
   workgroupBarrier();
-  for (var s = 1u; s < ${slices}u && lid < ${lanes}u; s++) {
-    { ${across.vector} }
-    { ${across.scalars} }
-  }`
+  for (var s = 1u; s < ${rolledBound(slices)} && lid < ${lanes}u; s++) { ${across.both} }`
   }
   ${
     turn === null
