@@ -28,6 +28,39 @@ export function turnedText(quad: string, pairs: string, angle: (pair: string) =>
 }
 
 /**
+ * The same by vectors, where halves of a head rotate with each other and are whole vectors: `pairs` is a multiple of 4, `rope` is
+ * bound as vectors, of two pairs, and `whole` is an array of them. `angles`: statements that make `cosines` and `sines` of
+ * vector `lid` at `position`; `turned`: those that turn `v`, in uniform control flow, where `turns` says so.
+ */
+export function vectorTurnText(
+  pairs: string,
+  position: string,
+  turns: string,
+): { readonly angles: string; readonly turned: string } {
+  return {
+    angles: `let half = ${pairs} / 4u;
+  let second = lid >= half;
+  let low = min(select(lid, lid - half, second), half - 1u);
+  let fine = (${position} % ${ROPE_FINE}u * half + low) * 2u;
+  let coarse = ((${ROPE_FINE}u + ${position} / ${ROPE_FINE}u) * half + low) * 2u;
+  let fine0 = rope[fine]; let fine1 = rope[fine + 1u];
+  let coarse0 = rope[coarse]; let coarse1 = rope[coarse + 1u];
+  let fx = vec4<f32>(fine0.xz, fine1.xz); let fy = vec4<f32>(fine0.yw, fine1.yw);
+  let cx = vec4<f32>(coarse0.xz, coarse1.xz); let cy = vec4<f32>(coarse0.yw, coarse1.yw);
+  let cosines = cx * fx - cy * fy;
+  let sines = cy * fx + cx * fy;`,
+    turned: `whole[lid] = v;
+    workgroupBarrier();
+    if (${turns} && lid < 2u * half) {
+      let a = whole[low];
+      let b = whole[low + half];
+      v = select(a * cosines - b * sines, a * sines + b * cosines, second);
+    }
+    workgroupBarrier();`,
+  };
+}
+
+/**
  * `angle_parts(pair, position)`: what is read of the two tables, see rope.ts; `angle_from(parts)`: cos and sin; `angle_of(pair,
  * position)`: both; `pair_of(i)`; `rotated(i, angle)`: element i of `whole` after rotation.
  */

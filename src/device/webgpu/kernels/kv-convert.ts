@@ -74,7 +74,8 @@ ${values.reader.declarations}
 ${keys.store.declarations}
 ${values.store.declarations}
 @compute @workgroup_size(${STORE_THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
   let token_at = wid.y;
   let block = pairs[wid.z * 2u + 1u];
   if (wid.x < ${heads.keys}u) {${branch(keys, 'wid.x')}

@@ -7,18 +7,23 @@ import type { KvFormat } from '../../kv.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
 import { planarCodes, tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
+import { rolledBound } from './rolled.js';
 
 /** Threads of a workgroup: enough for the widest head, 256. */
 export const STORE_THREADS = 64;
 
-/** `total_` sums a value over the workgroup, in one order; `finite_` is the rule for what is not finite. */
+/**
+ * `total_` sums a value over the workgroup, in one order; `finite_` is the rule for what is not finite. `groups`, here and in what
+ * `storeText` writes, is the number of workgroups (rolled.ts).
+ */
 export const STORE_WGSL = `
 var<workgroup> part_: array<f32, ${STORE_THREADS}>;
-fn total_(value: f32, lid: u32) -> f32 {
+fn total_(value: f32, lid: u32, groups: vec3<u32>) -> f32 {
   workgroupBarrier();
   part_[lid] = value;
   workgroupBarrier();
-  for (var half = ${STORE_THREADS / 2}u; half > 0u; half >>= 1u) {
+  for (var level = 0u; level < ${rolledBound(Math.log2(STORE_THREADS))}; level++) {
+    let half = ${STORE_THREADS / 2}u >> level;
     if (lid < half) { part_[lid] += part_[lid + half]; }
     workgroupBarrier();
   }
@@ -68,22 +73,32 @@ export function floatStoreText(
   { dtype }: FloatFormat,
   n: KvSideNumbers,
   quad: string,
+  put = (at: string, value: string): string => `${name}[${at}] = ${value};`,
 ): string {
-  return `${name}[${vectorText(n)} * ${headDim / 4}u + ${quad}] = ${dtype === 'f32' ? 'v' : 'pack_four(v)'};`;
+  return put(`${vectorText(n)} * ${headDim / 4}u + ${quad}`, dtype === 'f32' ? 'v' : 'pack_four(v)');
 }
 
-/** `turned`: the name of an `array<vec4<f32>, 64>` in workgroup memory, used by TurboQuant. */
-export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): StoreText {
+/**
+ * @param turned the name of an `array<vec4<f32>, 64>` in workgroup memory, used by TurboQuant
+ * @param put statement that stores an element of the side's buffer, where that is not one by the side's name; not used by
+ * TurboQuant
+ */
+export function storeText(
+  side: KvSideSpec,
+  n: KvSideNumbers,
+  turned: string,
+  put = (at: string, value: string): string => `${side.name}[${at}] = ${value};`,
+): StoreText {
   const { name, format, headDim, layout } = side;
   const vectors = headDim / 4;
   const vector = vectorText(n);
   if (format.kind === 'float') {
-    const store = `if (lid < ${vectors}u) { ${floatStoreText(side, format, n, 'lid')} }`;
+    const store = `if (lid < ${vectors}u) { ${floatStoreText(side, format, n, 'lid', put)} }`;
     return { declarations: '', heads: 1, store, finish: '' };
   }
   const pack = `workgroupBarrier();
       for (var j = lid; j < ${layout.words}u; j += ${STORE_THREADS}u) {
-        ${name}[${vector} * ${layout.words}u + j] = ${name}_word(j);
+        ${put(`${vector} * ${layout.words}u + j`, `${name}_word(j)`)}
       }`;
   if (format.kind === 'affine') {
     const members = format.groupSize / 4;
@@ -96,7 +111,8 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
       let real = lid < ${vectors}u;
       lows_[lid] = select(3.0e38, min(min(x.x, x.y), min(x.z, x.w)), real);
       highs_[lid] = select(-3.0e38, max(max(x.x, x.y), max(x.z, x.w)), real);
-      for (var half = ${members / 2}u; half > 0u; half >>= 1u) {
+      for (var level = 0u; level < ${rolledBound(Math.log2(members))}; level++) {
+        let half = ${members / 2}u >> level;
         workgroupBarrier();
         if (lid % ${members}u < half) {
           lows_[lid] = min(lows_[lid], lows_[lid + half]);
@@ -112,7 +128,7 @@ export function storeText(side: KvSideSpec, n: KvSideNumbers, turned: string): S
       let at = clamp(round((x - vec4<f32>(back.y)) / back.x), vec4<f32>(0.0), vec4<f32>(${most}.0));
       let codes = select(vec4<u32>(0u), vec4<u32>(at), vec4<bool>(real && back.x > 0.0));
       for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = codes[e]; }
-      if (real && lid == leader) { ${name}[${metaWord(side, n, 'block', 'kv', 'token_at', `lid / ${members}u`)}] = affine; }
+      if (real && lid == leader) { ${put(metaWord(side, n, 'block', 'kv', 'token_at', `lid / ${members}u`), 'affine')} }
       ${pack}
       workgroupBarrier();
     }`,
@@ -140,7 +156,7 @@ var<private> ${name}_norms: vec4<f32>;`,
     heads: 2,
     store: `{
       let x = finite_(v);
-      let length = sqrt(total_(dot(x, x), lid));
+      let length = sqrt(total_(dot(x, x), lid, groups));
       if (lid < ${vectors}u) {
         ${turned}[lid] = select(x, x / length, length > 0.0) * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`lid * 4u + ${e}u`)).join(', ')});
       }
@@ -162,7 +178,7 @@ var<private> ${name}_norms: vec4<f32>;`,
       } else {
         ${planar ? 'codes_[lid] = 0u;' : 'for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }'}
       }
-      ${corrects ? 'let likeness = total_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
+      ${corrects ? 'let likeness = total_(like, lid, groups);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
       ${name}_norms[kv & 1u] = norm;
       ${pack}
       workgroupBarrier();

@@ -4,15 +4,16 @@
  * each.
  */
 
+import { kvFormatName } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
+import { headNormText, rotationWgsl, shownText, turnedText, vectorTurnText } from './head-turn.js';
 import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
-import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
+import { STORE_THREADS, STORE_WGSL, type StoreText, storeArrays, storeText } from './kv-store.js';
 
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms), rope (fine then coarse, with rope), out, keys, values:
@@ -25,7 +26,6 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     heads: p.u32(heads),
     kvHeads: p.u32(kvHeads),
     vectors: p.u32(headDim / 4),
-    blockTokens: p.u32(shape.blockTokens),
     maxBlocks: p.u32(shape.maxBlocksPerSlot),
     pairs: p.u32(rope === null ? 0 : rope.dims / 2),
     headDim: p.f32(headDim),
@@ -33,11 +33,23 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
   };
   const keys = sideOf('keys', shape);
   const values = sideOf('values', shape);
-  const shared = { kvHeads: text.kvHeads, blockTokens: text.blockTokens };
+  const shared = { kvHeads: text.kvHeads, blockTokens: `${shape.blockTokens}u` };
   const keyNumbers = sideNumbers(p, keys, shared);
   const valueNumbers = sideNumbers(p, values, shared);
-  const storeKey = storeText(keys, keyNumbers, 'turned');
-  const storeValue = storeText(values, valueNumbers, 'turned');
+  // Of one format they have one text.
+  const alike = shape.key.kind !== 'turboquant' && kvFormatName(shape.key) === kvFormatName(shape.value);
+  const of = (value: string, key: string): string => (value === key ? key : `select(${key}, ${value}, is_v)`);
+  const storeBoth = alike
+    ? storeText(
+        { ...keys, name: 'cache' },
+        { ...keyNumbers, metaAt: of(valueNumbers.metaAt, keyNumbers.metaAt) },
+        'turned',
+        (at, value) =>
+          `{ let to = ${at}; let word = ${value}; if (is_v) { values[to] = word; } else { keys[to] = word; } }`,
+      )
+    : null;
+  const storeKey = storeBoth ?? storeText(keys, keyNumbers, 'turned');
+  const storeValue = storeBoth ?? storeText(values, valueNumbers, 'turned');
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
@@ -45,7 +57,16 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
   if (normEps !== null) bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
-  if (rope !== null) bindings.push({ name: 'rope', access: 'read', type: 'array<vec2<f32>>' });
+  const vectorTurn =
+    rope !== null && rope.style === 'half' && rope.dims % 8 === 0
+      ? vectorTurnText(text.pairs, 'token.z', '!is_v')
+      : null;
+  if (rope !== null)
+    bindings.push({
+      name: 'rope',
+      access: 'read',
+      type: vectorTurn === null ? 'array<vec2<f32>>' : 'array<vec4<f32>>',
+    });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
   bindings.push({ name: 'keys', access: 'read_write', type: cacheType(shape.key) });
   bindings.push({ name: 'values', access: 'read_write', type: cacheType(shape.value) });
@@ -53,20 +74,21 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     normEps === null
       ? ''
       : `
-    let squares = total_(dot(v, v), lid);
+    let squares = total_(dot(v, v), lid, groups);
     if (!is_v && active_) {
       ${headNormText('squares', text.headDim, text.eps, 'headNorms[select(vectors, 0u, head < heads) + lid]')}
     }`;
   const rotate =
     rope === null
       ? ''
-      : `
+      : (vectorTurn?.turned ??
+        `
     ${shownText('lid')}
     workgroupBarrier();
     if (!is_v && active_) {
       ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
-    workgroupBarrier();`;
+    workgroupBarrier();`);
   const turboKeys = shape.key.kind === 'turboquant' ? shape.key : null;
   const sign = (i: string): string => tableWord(keys, keyNumbers, i);
   const turn =
@@ -89,19 +111,31 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
       ${turn.transform}
       if (active_) { v = ${turn.cell('lid')}; }`;
   const formats = [shape.key, shape.value];
+  const apart = ({ store, finish }: StoreText, base: string, before: string, where: string): string =>
+    `else ${where}{
+      let kv = head - heads${before};
+      let block = entry - ${base};
+      ${store}
+      ${finish === '' ? '' : `if (i + 1u == count) { ${finish} }`}
+    }`;
+  const [keyBase, valueBase] = [`${rows.keyBase}u`, `${rows.valueBase}u`];
+  const stores = alike
+    ? [apart(storeKey, of(valueBase, keyBase), ' - select(0u, kv_heads, is_v)', '')]
+    : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
 ${STORE_WGSL}
 ${storeArrays(formats)}
-${rope === null ? '' : 'var<workgroup> whole: array<f32, 256>;'}
+${rope === null ? '' : `var<workgroup> whole: ${vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>'};`}
 ${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
-${rope === null ? '' : rotationWgsl(rope.style, text.pairs)}
+${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs)}
 ${turn?.functions ?? ''}
 ${storeKey.declarations}
-${storeValue.declarations}
+${alike ? '' : storeValue.declarations}
 @compute @workgroup_size(${STORE_THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   let kv_heads = ${text.kvHeads};
   let vectors = ${text.vectors};
@@ -129,8 +163,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   if (active_) { ahead = qkv[(before + first) * vectors + lid]; }
   let token = step_token(row);
   ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
-  let entry = tables[token.y * ${text.maxBlocks} + token.z / ${text.blockTokens}];
-  let token_at = token.z % ${text.blockTokens};
+  let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
+  let token_at = token.z % ${shape.blockTokens}u;
+  ${vectorTurn?.angles ?? ''}
   for (var i = 0u; i < count; i++) {
     let head = first + i;
     var v = ahead;
@@ -140,17 +175,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (is_q) {
       ${turnQuery}
       if (active_) { out[(row * heads + head) * vectors + lid] = v; }
-    } else if (is_v) {
-      let kv = head - heads - kv_heads;
-      let block = entry - ${rows.valueBase}u;
-      ${storeValue.store}
-      ${storeValue.finish === '' ? '' : `if (i + 1u == count) { ${storeValue.finish} }`}
-    } else {
-      let kv = head - heads;
-      let block = entry - ${rows.keyBase}u;
-      ${storeKey.store}
-      ${storeKey.finish === '' ? '' : `if (i + 1u == count) { ${storeKey.finish} }`}
-    }
+    } ${stores.join(' ')}
   }
 }`;
   const units = heads + Math.ceil(kvHeads / storeKey.heads) + Math.ceil(kvHeads / storeValue.heads);
