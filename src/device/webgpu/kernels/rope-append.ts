@@ -122,6 +122,33 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
   const stores = alike
     ? [apart(storeKey, of(valueBase, keyBase), ' - select(0u, kv_heads, is_v)', '')]
     : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
+  // A workgroup of a head is that head.
+  const single = storeKey.heads === 1 && storeValue.heads === 1;
+  const units = single
+    ? `let is_q = wid.x < heads;
+  let is_v = wid.x >= heads + kv_heads;`
+    : `let key_units = (kv_heads + ${storeKey.heads - 1}u) / ${storeKey.heads}u;
+  let is_q = wid.x < heads;
+  let is_v = wid.x >= heads + key_units;
+  var first = wid.x;
+  var count = 1u;
+  if (is_v) {
+    let unit = wid.x - heads - key_units;
+    first = heads + kv_heads + unit * ${storeValue.heads}u;
+    count = min(${storeValue.heads}u, kv_heads - unit * ${storeValue.heads}u);
+  } else if (!is_q) {
+    let unit = wid.x - heads;
+    first = heads + unit * ${storeKey.heads}u;
+    count = min(${storeKey.heads}u, kv_heads - unit * ${storeKey.heads}u);
+  }`;
+  const next = single
+    ? `{
+    let head = wid.x;
+    var v = ahead;`
+    : `for (var i = 0u; i < count; i++) {
+    let head = first + i;
+    var v = ahead;
+    if (active_ && i + 1u < count) { ahead = qkv[(before + head + 1u) * vectors + lid]; }`;
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
@@ -142,34 +169,18 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   let row = wid.y + wid.z * 65535u;
   if (row >= step[0].x) { return; }
   // Queries first, then keys, then values.
-  let key_units = (kv_heads + ${storeKey.heads - 1}u) / ${storeKey.heads}u;
-  let is_q = wid.x < heads;
-  let is_v = wid.x >= heads + key_units;
-  var first = wid.x;
-  var count = 1u;
-  if (is_v) {
-    let unit = wid.x - heads - key_units;
-    first = heads + kv_heads + unit * ${storeValue.heads}u;
-    count = min(${storeValue.heads}u, kv_heads - unit * ${storeValue.heads}u);
-  } else if (!is_q) {
-    let unit = wid.x - heads;
-    first = heads + unit * ${storeKey.heads}u;
-    count = min(${storeKey.heads}u, kv_heads - unit * ${storeKey.heads}u);
-  }
+  ${units}
   let active_ = lid < vectors;
   // On its way while the token's place in the cache is looked up.
   let before = row * (heads + 2u * kv_heads);
   var ahead = vec4<f32>(0.0);
-  if (active_) { ahead = qkv[(before + first) * vectors + lid]; }
+  if (active_) { ahead = qkv[(before + ${single ? 'wid.x' : 'first'}) * vectors + lid]; }
   let token = step_token(row);
   ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
   let token_at = token.z % ${shape.blockTokens}u;
   ${vectorTurn?.angles ?? ''}
-  for (var i = 0u; i < count; i++) {
-    let head = first + i;
-    var v = ahead;
-    if (active_ && i + 1u < count) { ahead = qkv[(before + head + 1u) * vectors + lid]; }
+  ${next}
     ${norm}
     ${rotate}
     if (is_q) {
@@ -178,7 +189,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     } ${stores.join(' ')}
   }
 }`;
-  const units = heads + Math.ceil(kvHeads / storeKey.heads) + Math.ceil(kvHeads / storeValue.heads);
+  const workgroups = heads + Math.ceil(kvHeads / storeKey.heads) + Math.ceil(kvHeads / storeValue.heads);
   return {
     stages: [
       {
@@ -187,7 +198,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         bindings,
         params: p.words,
         workgroups: (facts, out) => {
-          out[0] = units;
+          out[0] = workgroups;
           out[1] = Math.min(facts.tokens, 65535);
           out[2] = Math.ceil(facts.tokens / 65535);
         },
