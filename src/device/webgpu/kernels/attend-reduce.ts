@@ -219,9 +219,9 @@ ${STEP_WGSL}
 var<workgroup> turned: array<vec4<f32>, ${cells}>;
 ${turn.functions}
 @compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
-  let tile_at = wid.x + wid.y * nwg.x;
+  let tile_at = wid.x + wid.y * groups.x;
   if (tile_at >= step[1].y) { return; }
   let tile = step[step[2].z + tile_at];
   let token = wid.z / ${heads / together}u;

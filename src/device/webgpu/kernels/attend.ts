@@ -178,7 +178,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   const locate =
     mode === 'items'
       ? `
-  let item_at = wid.x + wid.y * nwg.x;
+  let item_at = wid.x + wid.y * groups.x;
   if (item_at >= step[0].w) { return; }
   let item = step[step[2].x + item_at];
   let first_token = item.x;
@@ -189,7 +189,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   let split_first = item.y;
   let split_last = item.y;`
       : `
-  let tile_at = wid.x + wid.y * nwg.x;
+  let tile_at = wid.x + wid.y * groups.x;
   if (tile_at >= step[1].y) { return; }
   let tile = step[step[2].z + tile_at];
   let first_token = tile.x;
@@ -251,7 +251,7 @@ var<workgroup> sum: array<f32, ${rows}>;
 var<workgroup> shrink: array<f32, ${rows}>;
 ${tileState}
 @compute @workgroup_size(${THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   let group = ${text.group};

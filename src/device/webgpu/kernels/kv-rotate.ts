@@ -5,6 +5,7 @@
 
 import { turboRotation } from '../../turboquant/rotation.js';
 import { f32Literal } from '../kernel.js';
+import { rolledBound } from './rolled.js';
 
 export interface RotateSpec {
   /** Sets the functions of several rotations in a kernel apart. */
@@ -20,7 +21,7 @@ export interface RotateSpec {
 }
 
 export interface RotateText {
-  /** Statements, in uniform control flow. Before: every thread has filled its own cells. */
+  /** Statements, in uniform control flow, where `groups` is the number of workgroups (rolled.ts). Before: every thread has filled its own cells. */
   readonly transform: string;
   /** Expression of cell i, scaled. */
   readonly cell: (i: string) => string;
@@ -42,7 +43,8 @@ export function rotateText(spec: RotateSpec): RotateText {
   }`);
   }
   if (power > 4) {
-    lines.push(`for (var h = 1u; h < ${power / 4}u; h <<= 1u) {
+    lines.push(`for (var level = 0u; level < ${rolledBound(Math.log2(power / 4))}; level++) {
+    let h = 1u << level;
     workgroupBarrier();
     for (var i = lid; i < ${cells / 2}u; i += ${threads}u) {
       let j = ((i & ~(h - 1u)) << 1u) | (i & (h - 1u));

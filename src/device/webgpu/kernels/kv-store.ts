@@ -98,7 +98,7 @@ export function storeText(
   }
   const pack = `workgroupBarrier();
       for (var j = lid; j < ${layout.words}u; j += ${STORE_THREADS}u) {
-        ${put(`${vector} * ${layout.words}u + j`, `${name}_word(j)`)}
+        ${put(`${vector} * ${layout.words}u + j`, `${name}_word(j, groups)`)}
       }`;
   if (format.kind === 'affine') {
     const members = format.groupSize / 4;
@@ -164,17 +164,15 @@ var<private> ${name}_norms: vec4<f32>;`,
       var like = 0.0;
       if (lid < ${vectors}u) {
         let y = ${rotated.cell('lid')};
-        ${planar ? 'var four = 0u;' : ''}
-        for (var e = 0u; e < 4u; e++) {
-          // Midpoints strictly below, by halving.
-          var code = 0u;
-          for (var half = ${2 ** (bits - 1)}u; half > 0u; half >>= 1u) {
-            code += select(0u, half, ${word(`${offsets.midpoints}u + code + half - 1u`)} < y[e]);
-          }
-          ${planar ? spreadCode(bits) : 'codes_[lid * 4u + e] = code;'}
-          like += y[e] * ${word(`${offsets.centroids}u + code`)};
+        // Midpoints strictly below, by halving.
+        var code = vec4<u32>();
+        for (var level = 0u; level < ${rolledBound(bits)}; level++) {
+          let half = ${2 ** (bits - 1)}u >> level;
+          let middle = vec4<f32>(${each((e) => word(`${offsets.midpoints}u + code.${e} + half - 1u`)).join(', ')});
+          code += select(vec4<u32>(), vec4<u32>(half), middle < y);
         }
-        ${planar ? 'codes_[lid] = four;' : ''}
+        ${each((e) => `like += y.${e} * ${word(`${offsets.centroids}u + code.${e}`)};`).join('\n        ')}
+        ${planar ? spreadCodes(bits) : each((e, i) => `codes_[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
       } else {
         ${planar ? 'codes_[lid] = 0u;' : 'for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }'}
       }
@@ -190,26 +188,32 @@ var<private> ${name}_norms: vec4<f32>;`,
   };
 }
 
-/** Bit b of `code` to bit `4 b + e` of `four`. */
-function spreadCode(bits: number): string {
-  const bit = (b: number): string => `(((code >> ${b}u) & 1u) << (${4 * b}u + e))`;
-  return `four |= ${Array.from({ length: bits }, (_, b) => bit(b)).join(' | ')};`;
+const each = (text: (e: string, i: number) => string): string[] => ['x', 'y', 'z', 'w'].map(text);
+
+/** Bit b of code e to bit `4 b + e` of an entry of `codes_`. */
+function spreadCodes(bits: number): string {
+  const planes = Array.from(
+    { length: bits },
+    (_, b) => `((code & vec4<u32>(${2 ** b}u)) << vec4<u32>(${3 * b}u))`,
+  );
+  return `let planes = ${planes.join(' | ')};
+        codes_[lid] = ${each((e, i) => `(planes.${e} << ${i}u)`).join(' | ')};`;
 }
 
 /**
- * `NAME_word(j)`: word j of the codes in `codes_`, which are zero beyond the vector's end. For planes of bits an entry
+ * `NAME_word(j, groups)`: word j of the codes in `codes_`, which are zero beyond the vector's end. For planes of bits an entry
  * holds four codes: bit b of code e at `4 b + e`.
  */
 function wordText(name: string, format: KvFormat, headDim: number): string {
   if (format.kind === 'float') return '';
-  const head = `fn ${name}_word(j: u32) -> u32 {`;
+  const head = `fn ${name}_word(j: u32, groups: vec3<u32>) -> u32 {`;
   if (planarCodes(format)) {
     const { bits } = format;
     const planes = headDim % 32 === 0 ? '8u' : `min(8u, ${headDim / 4}u - run * 8u)`;
     // Eight runs of four bits; of a plane that is shorter, and of those after it.
     return `${head}
   var word = 0u;
-  for (var k = 0u; k < 8u; k++) {
+  for (var k = 0u; k < ${rolledBound(8)}; k++) {
     let at = j * 8u + k;
     let run = at / ${8 * bits}u;
     let length = ${planes};
