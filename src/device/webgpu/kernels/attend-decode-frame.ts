@@ -2,9 +2,10 @@
 
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, type DecodePlan, planDecode } from './attend-decode-plan.js';
+import type { DecodeWalk } from './attend-decode-walk.js';
 import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
-import { type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
+import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
 import type { KvSideSpec } from './kv-format.js';
 import { planarCodes } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
@@ -23,7 +24,7 @@ export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   readonly loads: number;
   readonly width: WordWidth;
   readonly type: string;
-  /** Index of the vector of position `c` of the split. */
+  /** Index of the vector of position `c` of the split, of whose block `entry` is. */
   readonly row: string;
   /** Word that holds the norms of position `c`, of this head and its neighbour. */
   readonly normAt: string;
@@ -38,10 +39,12 @@ export interface DecodeFrame extends DecodePlan {
   /** Lanes of a subgroup; subgroups. */
   readonly lanes: number;
   readonly subs: number;
-  readonly unroll: number;
-  readonly ahead: boolean;
   readonly keys: DecodeSide;
   readonly values: DecodeSide;
+  readonly keyWalk: DecodeWalk;
+  readonly valueWalk: DecodeWalk;
+  /** Statements that fill `entries`, and its type. */
+  readonly entries: { readonly text: string; readonly type: string };
   readonly copies: number;
   /** The oldest position that a row sees, or null if all. */
   readonly low: string | null;
@@ -64,19 +67,41 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
   const { group } = plan;
   const low = shape.window === null ? null : `max(last, ${shape.window - 1}u) - ${shape.window - 1}u`;
   const vec = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
+  const keys = decodeSide(shape, 'keys', threads, lanes, plan.keyDims);
+  const values = decodeSide(shape, 'values', threads, lanes, plan.valueDims);
+  const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, oldest, reach)`);
+  /** Of planes a piece of V is a few hundred operations; of all else some hundred at most. */
+  const body = (side: DecodeSide, pieces: number): number => {
+    const shares = side.name === 'values' && planarCodes(side.format) ? 4 : 2;
+    return pieces % shares === 0 ? pieces / shares : pieces % 2 === 0 ? pieces / 2 : pieces;
+  };
+  const walk = (prefix: string, side: DecodeSide, pieces: number): DecodeWalk => ({
+    prefix,
+    parts: [
+      ...count(side.loads).map((i) => [`_${i}`, side.type] as const),
+      ...(side.name === 'keys' && side.quantised ? [['m', 'u32'] as const] : []),
+    ],
+    unroll: pieces,
+    body: body(side, pieces),
+    atOnce: side.atOnce,
+    ahead,
+    load: (name, u, base) =>
+      loadText(shape, side, `${name}${u}`, seenAt(`${base} + ${u * side.atOnce}u + lid / ${side.lanes}u`)),
+  });
   return {
     ...plan,
     shape,
     threads,
     lanes,
     subs: threads / lanes,
-    unroll,
-    ahead,
-    keys: decodeSide(shape, 'keys', threads, lanes, plan.keyDims),
-    values: decodeSide(shape, 'values', threads, lanes, plan.valueDims),
+    keys,
+    values,
+    keyWalk: walk('k', keys, unroll),
+    valueWalk: walk('v', values, plan.valueUnroll),
+    entries: entriesText(shape, plan.split, threads, keys, values),
     copies: bookCopies(lanes),
     low,
-    seenAt: (c) => (low === null ? `min(${c}, reach)` : `clamp(${c}, oldest, reach)`),
+    seenAt,
     vec,
     cell: (c, g) =>
       vec === 1
@@ -85,6 +110,59 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
     scalar: (i) => (vec === 1 ? `cells[${i}]` : `cells[(${i}) / ${vec}u][(${i}) % ${vec}u]`),
     partGroups: threads / Math.max(plan.valueLanes, lanes),
   };
+}
+
+/** A lane's part of the vector of position `c` into `NAME_0` …, and for keys what goes with it into `NAMEm`. */
+function loadText(shape: AttendShape, side: DecodeSide, name: string, c: string): string[] {
+  const { format, layout, quantised, halved, width, loads, lanes, dims } = side;
+  const lane = `lid % ${lanes}u${halved ? ' / 2u' : ''}`;
+  // Floats of a lane of K come in pieces that lie apart, so that the lanes of a key read side by side.
+  const apart = side.name === 'keys' && !quantised;
+  const lines = [
+    `    { let c = ${c}; ${entryText(shape)} let row = ${side.row};`,
+    `      let a = row * ${layout.words / width}u + ${apart ? lane : `${lane} * ${loads}u`};`,
+    ...count(loads).map((i) => `      ${name}_${i} = ${side.name}[a + ${apart ? i * lanes : i}u];`),
+  ];
+  if (side.name === 'keys' && format.kind !== 'float') {
+    const at =
+      format.kind === 'affine'
+        ? `${layout.metaAt}u + row * ${layout.groups}u + ${lane} / ${format.groupSize / dims}u`
+        : side.normAt;
+    lines.push(`      let at = ${at}; ${name}m = ${side.word('at')};`);
+  }
+  return [...lines, '    }'];
+}
+
+/** Leaves `entry`, of the block of position `c`: for vectors, or for vectors and norms. */
+export const entryText = ({ blockTokens }: AttendShape): string =>
+  `let entry = entries[c / ${blockTokens}u];`;
+
+/**
+ * What stands in `entries` makes the vector's index of a position when it is added, modulo 2³²; a second number makes that of
+ * its norms.
+ */
+function entriesText(
+  { kvHeads, blockTokens, maxBlocksPerSlot }: AttendShape,
+  split: number,
+  threads: number,
+  keys: DecodeSide,
+  values: DecodeSide,
+): DecodeFrame['entries'] {
+  const turbo = [keys, values].find(({ format }) => format.kind === 'turboquant');
+  const type = turbo === undefined ? 'u32' : 'vec2<u32>';
+  const row = `(block * ${kvHeads}u + kv - i) * ${blockTokens}u`;
+  const norm = turbo && `(block * ${turbo.layout.metaHeads}u + kv / 2u - i) * ${blockTokens}u`;
+  const blocks = split / blockTokens;
+  const fill = `let block = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)];
+    entries[i] = ${norm === undefined ? row : `vec2<u32>(${row}, ${norm})`};`;
+  return { type, text: eachOf('i', blocks, threads, fill) };
+}
+
+/** Statements for each number `i` below `length`, shared out among threads. */
+export function eachOf(i: string, length: number, threads: number, text: string): string {
+  if (length === threads) return `  { let ${i} = lid;\n    ${text}\n  }`;
+  if (length < threads) return `  if (lid < ${length}u) { let ${i} = lid;\n    ${text}\n  }`;
+  return `  for (var ${i} = lid; ${i} < ${length}u; ${i} += ${threads}u) {\n    ${text}\n  }`;
 }
 
 function decodeSide(
@@ -101,8 +179,9 @@ function decodeSide(
   const words = (layout.words * (halved ? PLANE_DIMS : dims)) / headDim;
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;
-  const base = name === 'keys' ? rows.keyBase : rows.valueBase;
-  const block = `(entries[c / ${blockTokens}u]${base === 0 ? '' : ` - ${base}u`})`;
+  const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
+  const turbo = shape.key.kind === 'turboquant' || shape.value.kind === 'turboquant';
+  const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   return {
     ...side,
     quantised: format.kind !== 'float',
@@ -114,8 +193,8 @@ function decodeSide(
     loads: Math.ceil(words / width),
     width,
     type: wordType(width),
-    row: `(${block} * ${kvHeads}u + kv) * ${blockTokens}u + c % ${blockTokens}u`,
-    normAt: `${layout.metaAt}u + (${block} * ${layout.metaHeads}u + kv / 2u) * ${blockTokens}u + c % ${blockTokens}u`,
+    row: `(entry${turbo ? '.x' : ''} + c${less(base * kvHeads)})`,
+    normAt: `${layout.metaAt}u + (entry.y + c${less(base * layout.metaHeads)})`,
     word: (at) => wordAt(name, width, at),
     pairs: (prefix) =>
       unpackPairs(

@@ -80,7 +80,8 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
     (value.kind === 'affine' ? split * valueGroups * 4 + group * valueGroups * 4 : 0) +
     books +
     (dot ? group * headDim * 6 + group * 4 : 0) +
-    (split / shape.blockTokens) * 4;
+    (value.kind === 'turboquant' ? split * 4 : 0) +
+    (split / shape.blockTokens) * (key.kind === 'turboquant' || value.kind === 'turboquant' ? 8 : 4);
   return {
     group,
     keyDims,

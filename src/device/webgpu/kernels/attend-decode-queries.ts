@@ -74,8 +74,9 @@ export function decodeQueries(frame: DecodeFrame, shares: HeadShares): string[] 
     // A lane's floats come in pieces that lie apart, so that the lanes of a key read side by side; codes of a group do not.
     const pieces = keys.quantised ? 1 : keys.words / keys.width;
     const vectors = keys.dims / 4 / pieces;
+    emit(`  let q_at = (item.x * ${heads}u + kv * ${group}u) * ${headDim / 4}u + kl * ${vectors}u;`);
     const at = (g: number, i: number): string =>
-      `(item.x * ${heads}u + kv * ${group}u + ${g}u) * ${headDim / 4}u + (kl + ${Math.floor(i / vectors) * keys.lanes}u) * ${vectors}u + ${i % vectors}u`;
+      `q_at + ${g * (headDim / 4) + Math.floor(i / vectors) * keys.lanes * vectors + (i % vectors)}u`;
     const order = keys.pairs('k').pairs;
     for (const g of count(group)) {
       for (const i of count(keys.dims / 4)) emit(`  let r${g}_${i} = q[${at(g, i)}];`);

@@ -23,10 +23,11 @@ import { decodeFrame } from './attend-decode-frame.js';
 import { decodeScores } from './attend-decode-keys.js';
 import type { DecodeConfig } from './attend-decode-plan.js';
 import { decodeQueries, headShares } from './attend-decode-queries.js';
-import { decodeEnd, decodeSoftmax, decodeSums, decodeValueMeta } from './attend-decode-values.js';
+import { decodeEnd, decodeSums, decodeValueMeta, decodeValueNorms } from './attend-decode-values.js';
 import { bookEntries, fillBook } from './attend-unpack.js';
 import { tableOffsets } from './kv-layout.js';
 import { rowsSkipped } from './kv-rows.js';
+import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops. */
 export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
@@ -36,13 +37,14 @@ export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
     frame;
   /** Halves only where codes are. */
   const halves = config.f16 === true && (keys.quantised || values.quantised);
+  const vector = vec === 1 ? 'f32' : `vec${vec}<f32>`;
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: `array<${keys.type}>` },
     { name: 'values', access: 'read', type: `array<${values.type}>` },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    { name: 'scratchSums', access: 'read_write', type: 'array<f32>' },
+    { name: 'scratchSums', access: 'read_write', type: `array<${vector}>` },
     { name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' },
   ];
   const lines: string[] = [];
@@ -55,8 +57,8 @@ ${declareBindings(bindings)}
 ${STEP_WGSL}
 alias H = ${halves ? 'vec2<f16>' : 'vec2<f32>'};
 fn halves_(w: u32) -> H { return ${halves ? 'bitcast<vec2<f16>>(w)' : 'unpack2x16float(w)'}; }
-var<workgroup> cells: array<${vec === 1 ? 'f32' : `vec${vec}<f32>`}, ${(Math.max(split, partGroups * headDim) * group) / vec}>;
-var<workgroup> entries: array<u32, ${split / blockTokens}>;`);
+var<workgroup> cells: array<${vector}, ${(Math.max(split, partGroups * headDim) * group) / vec}>;
+var<workgroup> entries: array<${frame.entries.type}, ${split / blockTokens}>;`);
   if (dot) {
     emit(`var<workgroup> integers: array<vec4<i32>, ${(group * headDim) / 4}>;
 var<workgroup> planes: array<vec4<u32>, ${(group * headDim) / 8}>;
@@ -66,21 +68,22 @@ var<workgroup> peaks: array<f32, ${group}>;`);
     emit(`var<workgroup> value_meta: array<u32, ${split * valueGroups}>;
 var<workgroup> offsets: array<f32, ${group * valueGroups}>;`);
   }
+  if (values.format.kind === 'turboquant') emit(`var<workgroup> value_norms: array<f32, ${split}>;`);
   for (const { name, format } of [keys, values]) {
     if (bookEntries(format) > 0)
       emit(`var<workgroup> ${name}_book: array<f32, ${bookEntries(format) * copies}>;`);
   }
   emit(`@compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let kv = wid.z;
-  let item_at = wid.x + wid.y * nwg.x;
+  let item_at = wid.x + wid.y * groups.x;
   if (item_at >= step[0].w) { return; }
   let item = step[step[2].x + item_at];
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;
-  let reach = min(last - first, ${split - 1}u);
+  let reach = min(last - first, ${rolledBound(split)} - 1u);
   let lane = lid % ${lanes}u;
   let sub = lid / ${lanes}u;
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}`);
@@ -89,9 +92,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     // What lies before the window may be another sequence's by now: it is never read.
     emit('  let oldest = max(low, first) - first;');
   }
-  emit(
-    `  for (var i = lid; i < ${split / blockTokens}u; i += ${threads}u) { entries[i] = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)]; }`,
-  );
+  emit(frame.entries.text);
   for (const { name, format, layout, word } of [keys, values]) {
     if (format.kind !== 'turboquant' || bookEntries(format) === 0) continue;
     const { centroids } = tableOffsets(format.bits, headDim);
@@ -104,7 +105,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   emit(decodeValueMeta(frame));
   lines.push(
     ...decodeScores(frame, shares),
-    ...decodeSoftmax(frame),
+    ...decodeValueNorms(frame),
     ...decodeSums(frame),
     ...decodeEnd(frame),
   );

@@ -37,3 +37,14 @@ export function subgroupSums(values: readonly string[], lanes: number): Subgroup
   }
   return { text: lines.join('\n'), totals: left, every: Math.max(1, lanes / values.length) };
 }
+
+/**
+ * Statements that leave in variable `name` of every lane what all lanes have there, combined; in the order above. A
+ * subgroup's own functions ask which lanes run, which here all do.
+ */
+export function acrossLanes(name: string, lanes: number, combine: (a: string, b: string) => string): string {
+  const lines: string[] = [];
+  for (let mask = lanes / 2; mask >= 1; mask /= 2)
+    lines.push(`${name} = ${combine(name, `subgroupShuffleXor(${name}, ${mask}u)`)};`);
+  return lines.join('\n');
+}
