@@ -1,9 +1,11 @@
 /** The queries of attention of single-token rows: the part of each that a lane multiplies, as numbers or as bytes. */
 
 import { f32Literal } from '../kernel.js';
-import type { DecodeFrame } from './attend-decode-frame.js';
+import { type DecodeFrame, eachOf } from './attend-decode-frame.js';
 import { bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { rolledBound } from './rolled.js';
+import { acrossLanes } from './subgroup-sums.js';
 
 /** Integer queries reach so far: two planes of bytes. */
 const QUERY_MOST = 32512;
@@ -128,35 +130,42 @@ function integerQueries({ shape, group, lanes, subs, threads, keys }: DecodeFram
     lines.push(text);
   };
   const vectors = headDim / 4;
-  for (let g0 = 0; g0 < group; g0 += subs) {
-    emit(`  {
-    let g = min(sub + ${g0}u, ${group - 1}u);
+  const each = (text: string): string =>
+    vectors === lanes
+      ? `{ let i = lane; ${text} }`
+      : `for (var i = lane; i < ${vectors}u; i += ${lanes}u) { ${text} }`;
+  const rounds = group > subs;
+  emit(`  ${rounds ? `for (var g0 = 0u; g0 < ${rolledBound(group)}; g0 += ${subs}u) ` : ''}{
+    let g = min(sub${rounds ? ' + g0' : ''}, ${group - 1}u);
     let start = (item.x * ${heads}u + kv * ${group}u + g) * ${vectors}u;
-    var most = vec4<f32>();
-    for (var i = lane; i < ${vectors}u; i += ${lanes}u) { most = max(most, abs(q[start + i])); }
-    let peak = subgroupMax(max(max(most.x, most.y), max(most.z, most.w)));
+    var mosts = vec4<f32>();
+    ${each('mosts = max(mosts, abs(q[start + i]));')}
+    var peak = max(max(mosts.x, mosts.y), max(mosts.z, mosts.w));
+    ${acrossLanes('peak', lanes, (a, b) => `max(${a}, ${b})`)}
     let unit = select(0.0, ${QUERY_MOST}.0 / peak, peak > 0.0);
-    for (var i = lane; i < ${vectors}u; i += ${lanes}u) { integers[g * ${vectors}u + i] = vec4<i32>(round(q[start + i] * unit)); }
+    ${each(`integers[g * ${vectors}u + i] = vec4<i32>(round(q[start + i] * unit));`)}
     if (lane == 0u) { peaks[g] = peak; }
   }`);
-  }
   const { words: pattern } = bytesText(format, headDim, dims, 'x', () => '0u');
   const fields = pattern[0]!.dims[1] - pattern[0]!.dims[0];
   const pieces = dims / 4;
   const words = group * vectors;
   const dim = (k: number): string => `integers[(d + ${k * fields}u) / 4u][(d + ${k * fields}u) % 4u]`;
   emit(`  workgroupBarrier();
-  for (var w = lid; w < ${words}u; w += ${threads}u) {
-    let b = w % ${pieces}u;
+${eachOf(
+  'w',
+  words,
+  threads,
+  `let b = w % ${pieces}u;
     let d = w / ${pieces}u * ${dims}u + b / ${fields}u * ${fields * 4}u + b % ${fields}u;
     let n = vec4<i32>(${count(4).map(dim).join(', ')});
     let high = (n + vec4<i32>(128)) >> vec4<u32>(8u);
     planes[w / 4u][w % 4u] = pack4xI8(high);
-    planes[w / 4u + ${words / 4}u][w % 4u] = pack4xI8(n - high * 256);
-  }
+    planes[w / 4u + ${words / 4}u][w % 4u] = pack4xI8(n - high * 256);`,
+)}
   workgroupBarrier();`);
   for (const g of count(group)) {
-    emit(`  var whole${g} = 0;`);
+    emit(`  var highs${g} = 0; var lows${g} = 0;`);
     for (const i of count(pieces / 4)) {
       const at = `(${g * keys.lanes}u + kl) * ${pieces / 4}u + ${i}u`;
       emit(`  let high${g}_${i} = planes[${at}]; let low${g}_${i} = planes[${at} + ${words / 4}u];`);
@@ -164,10 +173,11 @@ function integerQueries({ shape, group, lanes, subs, threads, keys }: DecodeFram
         const b = i * 4 + e;
         emit(`  let qh${g}_${b} = high${g}_${i}.${'xyzw'[e]}; let ql${g}_${b} = low${g}_${i}.${'xyzw'[e]};`);
         emit(
-          `  whole${g} += dot4I8Packed(qh${g}_${b}, 0x01010101u) * 256 + dot4I8Packed(ql${g}_${b}, 0x01010101u);`,
+          `  highs${g} += dot4I8Packed(qh${g}_${b}, 0x01010101u); lows${g} += dot4I8Packed(ql${g}_${b}, 0x01010101u);`,
         );
       }
     }
+    emit(`  let whole${g} = highs${g} * 256 + lows${g};`);
   }
   return lines;
 }
