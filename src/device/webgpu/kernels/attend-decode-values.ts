@@ -81,7 +81,8 @@ function decodeSoftmax(frame: DecodeFrame): string[] {
   const columns = split / lanes;
   const loop = (most: number, text: (c: string) => string): void => {
     const pieces = columns % most === 0 ? most : 1;
-    emit(`    for (var at = lane; at < end; at += ${pieces * lanes}u) {`);
+    // Of a step that drivers do not know they write out no turns beside each other.
+    emit(`    for (var at = lane; at < end; at += ${rolledBound(pieces * lanes)}) {`);
     for (const i of count(pieces))
       emit(`      { let c = at + ${i * lanes}u; var s = ${LOWEST}; if (c < walked) { s = ${cell('c', 'g')}; }
         ${text('c')} }`);

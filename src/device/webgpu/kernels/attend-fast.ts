@@ -14,6 +14,7 @@ import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-p
 import { quadsStage } from './attend-quads.js';
 import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
+import { planarCodes } from './kv-layout.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 
@@ -37,6 +38,8 @@ const CODE_SIZES: readonly Size[] = [
   [MANY, 128, 4, 8],
   [MANY, 64, 4, 4],
 ];
+/** Most pieces of V on their way where codes are planes of bits: a piece is 300 operations, which hide the next one's load. */
+const PLANE_PIECES = 4;
 /** For wide items; and workgroups, had they one split each, from which on items are wide. */
 const WIDE_SIZES: readonly Size[] = [
   [MANY, 128, 4, 8],
@@ -64,6 +67,7 @@ export function decodeBands(
   const float = shape.key.kind === 'float' && shape.value.kind === 'float';
   const sizes = splits > 1 ? WIDE_SIZES : float ? FLOAT_SIZES : CODE_SIZES;
   const split = splits * ATTENTION_SPLIT;
+  const most = planarCodes(shape.value) ? PLANE_PIECES : MANY;
   const products = capabilities.packedDots ? {} : { dot: false };
   const configs = sizes
     .map(([below, threads, unroll, valueUnroll]) => ({
@@ -73,7 +77,7 @@ export function decodeBands(
         threads,
         split,
         unroll,
-        valueUnroll,
+        valueUnroll: Math.min(valueUnroll, most),
         f16: capabilities.f16,
         ...products,
       },
