@@ -102,6 +102,21 @@ describe('attention of single-token rows on a large GPU', () => {
     }
   });
 
+  it('are short: what runs from cold caches of instructions costs by its length', () => {
+    // Characters, of GQA 4 and head_dim 128: a tenth above what they have.
+    for (const [name, key, value, most] of [
+      ['f16', F16, F16, 22_000],
+      ['affine 8', affine(8), affine(8), 44_000],
+      ['affine 4', affine(4), affine(4), 44_000],
+      ['TurboQuant 3.5', turbo(3), turbo(4), 57_000],
+    ] as const) {
+      const shape = shapeOf(key, value);
+      const { stages } = fastItems.find((v) => v.supports(LARGE, shape))!.build(LARGE, shape);
+      for (const { label, wgsl } of stages.filter((stage) => /decode|quads/.test(stage.label)))
+        expect(wgsl.length, `${name}, ${label}`).toBeLessThan(most);
+    }
+  });
+
   it('what they take is nothing to tune', () => {
     const bands = (key: KvFormat, splits: number) =>
       decodeBands(LARGE, shapeOf(key, key), splits).map(({ below }) => below);
