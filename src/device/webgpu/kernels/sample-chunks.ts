@@ -20,6 +20,7 @@ import {
   NEAR_ONE,
   powerOfTwo,
   reads,
+  rolledTurns,
   type SampleShape,
   sampleStage,
   strongestWgsl,
@@ -52,7 +53,7 @@ export function chunksStage(
       ...(full ? [writes('scratchSums'), writes('sampler')] : []),
     ],
     before: (text) => `${GUMBEL_NEAR_WGSL}
-${strongestWgsl(threads)}
+${strongestWgsl(text, threads)}
 ${searchKindWgsl(text, vocab <= room)}
 // The best of a thread, the first of equal ones: ids come in order.
 var<private> key: u32;
@@ -68,7 +69,7 @@ fn checked(keys: vec4<u32>, raw: vec4<u32>) -> vec4<u32> {
   let bad = ((raw & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u)) | (raw == vec4<u32>(0x7f800000u));
   return select(keys, vec4<u32>(${BAD}), bad);
 }
-${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(threads, 'space')}${penaltiesWgsl(threads, 'space')}` : ''}`,
+${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(text, threads, 'space')}${penaltiesWgsl(threads, 'space')}` : ''}`,
     main: (text) => `  let temperature = bitcast<f32>(a.z);
   let inverse = 1.0f / max(temperature, 1.0e-30f);
   let first = wid.x * ${CHUNK / 4}u;
@@ -107,7 +108,7 @@ ${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(threads, 'space'
     if (is_finite_key(top)) {
       ${four(
         (q) => `if (any(near${q} >= vec4<f32>(bar))) {
-        for (var e = 0u; e < 4u; e++) {
+        for (var e = 0u; e < ${rolledTurns(text, 4)}; e++) {
           if (bitcast<f32>(of_four(bitcast<vec4<u32>>(near${q}), e)) < bar) { continue; }
           let z = max((bitcast<f32>(of_four(x${q}, e)) - best) * inverse, -1.0e30f);
           let i = at${q} * 4u + e;

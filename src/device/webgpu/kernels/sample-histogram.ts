@@ -14,6 +14,7 @@ import {
   CHUNK,
   chunksOf,
   reads,
+  rolledTurns,
   type SampleShape,
   type SampleText,
   sampleStage,
@@ -122,8 +123,8 @@ export function histogramStage(
       writes('scratchHistogram', 'array<atomic<u32>>'),
       ...(full ? [reads('scratchSums'), reads('sampler')] : []),
     ],
-    before: (text) => `${strongestWgsl(LOOKING)}
-${sumsWgsl(LOOKING)}
+    before: (text) => `${strongestWgsl(text, LOOKING)}
+${sumsWgsl(text, LOOKING)}
 var<workgroup> tally: array<atomic<u32>, ${bins * 3}>;
 var<private> best: f32;
 var<private> inverse_temperature: f32;
@@ -200,7 +201,7 @@ ${binsWgsl(capabilities)}`,
           : `four = logits[row * ${text.vectors} + at];
       four_ = logits[row * ${text.vectors} + at_];`
       }
-      for (var e = 0u; e < 8u; e++) {
+      for (var e = 0u; e < ${rolledTurns(text, 8)}; e++) {
         let place = at + select(0u, apart_, e >= 4u);
         let bits = of_four(select(four, four_, e >= 4u), e);
         if (place >= ${text.vectors} || place * 4u + (e & 3u) >= ${text.vocab}) { break; }

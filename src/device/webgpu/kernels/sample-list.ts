@@ -3,6 +3,8 @@
  * *place*, a word that is larger the earlier a token comes, and by id.
  */
 
+import { rolledTurns, type SampleText } from './sample-wgsl.js';
+
 /** The list and its order. `room` is a power of two. Needs `part: array<f32, threads>`. */
 export function listWgsl(threads: number, room: number): string {
   return `
@@ -82,7 +84,7 @@ fn list_sort(count: u32, lid: u32) {
 }
 
 /** Where it ends. Needs `part: array<f32, 2 · threads>` and `weight_of(order, place, id)`. */
-export function cutWgsl(threads: number): string {
+export function cutWgsl(text: SampleText, threads: number): string {
   return `
 var<workgroup> cut_at: atomic<u32>;
 
@@ -94,7 +96,7 @@ fn sum_before(value: f32, lid: u32) -> f32 {
   // Eight times as many at each level, from one half of 'part' to the other.
   var from_ = 0u;
   var sum = value;
-  for (var apart = 1u; apart < ${threads}u; apart *= 8u) {
+  for (var apart = 1u; apart < ${rolledTurns(text, threads)}; apart *= 8u) {
     for (var j = 1u; j < 8u; j++) {
       if (lid >= j * apart) { sum += part[from_ + lid - j * apart]; }
     }

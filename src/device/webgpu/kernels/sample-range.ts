@@ -6,14 +6,16 @@
 
 import type { Capabilities } from '../kernel.js';
 import { binsOf, histogramWords } from './sample-histogram.js';
+import { rolledTurns, type SampleText } from './sample-wgsl.js';
 
 /**
- * Needs `part: array<f32, threads>`, `sum_before`, `bin_of`, `bin_top`, `edge_logit`, `best`, `inverse_temperature`, `log_sum`,
- * `entropy`; binds `scratchHistogram`.
+ * Needs the list of sample-list.ts with room for all bins, `part: array<f32, threads>`, `sum_before`, `bin_of`, `bin_top`,
+ * `edge_logit`, `best`, `inverse_temperature`, `log_sum`, `entropy`; binds `scratchHistogram`.
  */
-export function histogramRangeWgsl(capabilities: Capabilities, threads: number): string {
+export function histogramRangeWgsl(text: SampleText, capabilities: Capabilities, threads: number): string {
   const bins = binsOf(capabilities);
-  const each = Math.ceil(bins / threads);
+  // Powers of two.
+  const each = bins / threads;
   return `
 // Bins that the edge may lie in, how many tokens and how much weight stand before them, and the weight of all (0: it
 // depends on the edge).
@@ -31,31 +33,41 @@ var<private> loose_order: u32;
 var<workgroup> found: array<atomic<u32>, 3>;
 var<workgroup> before_first: vec2<f32>;
 
-// The two sums of a bin's weights, exact; what it weighs.
-fn bin_entry(row: u32, order: u32, bin: u32, scale: f32) -> vec2<f32> {
+// How many tokens a bin holds, and from the two sums of their weights, exact, what it weighs.
+fn bin_read(row: u32, order: u32, bin: u32, scale: f32) -> vec2<f32> {
   let at = row * ${histogramWords(capabilities)}u + 4u + bin * 3u;
-  let counted = scratchHistogram[at];
-  if (counted == 0u) { return vec2<f32>(); }
   let units = f32(scratchHistogram[at + 1u]) * 8192.0f + f32(scratchHistogram[at + 2u]);
-  return vec2<f32>(f32(counted), units * ${2 ** -26} * exp(bin_top(order, bin, scale)));
+  return vec2<f32>(f32(scratchHistogram[at]), units * ${2 ** -26} * exp(bin_top(order, bin, scale)));
+}
+
+// What a thread has read of its own bins, where the list will stand.
+fn bin_entry(bin: u32) -> vec2<f32> {
+  return vec2<f32>(bitcast<f32>(list_place[bin]), bitcast<f32>(list_id[bin]));
 }
 
 // Finds the range of an order.
 fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, share: f32, lid: u32) {
   let scale = bitcast<f32>(scratchHistogram[row * ${histogramWords(capabilities)}u]);
   bin_scale = scale;
-  var counted = 0.0f;
-  var weighs = 0.0f;
+  var own = vec2<f32>();
   let from_ = lid * ${each}u;
-  for (var i = from_; i < min(from_ + ${each}u, ${bins}u); i++) {
-    let it = bin_entry(row, order, i, scale);
-    counted += it.x;
-    weighs += it.y;
+  // A few turns as a constant: their loads are on their way together.
+  for (var k = 0u; k < ${each > 4 ? rolledTurns(text, each) : `${each}u`}; k++) {
+    let i = from_ + k;
+    let it = bin_read(row, order, i, scale);
+    own += it;
+    list_place[i] = bitcast<u32>(it.x);
+    list_id[i] = bitcast<u32>(it.y);
   }
-  let all_count = sum_before(counted, lid);
-  let count_before = part[lid];
-  let all_weight = sum_before(weighs, lid);
-  let weight_before = part[lid];
+  // The counts, then the weights.
+  var count_before = 0.0f;
+  var weight_before = 0.0f;
+  var all_weight = 0.0f;
+  for (var turn = 0u; turn < ${rolledTurns(text, 2)}; turn++) {
+    all_weight = sum_before(select(own.x, own.y, turn == 1u), lid);
+    count_before = weight_before;
+    weight_before = part[lid];
+  }
   if (lid < 3u) { atomicStore(&found[lid], ${bins - 1}u); }
   if (lid == 0u) { before_first = vec2<f32>(); }
   workgroupBarrier();
@@ -63,8 +75,8 @@ fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, sh
   var whole = vec2<f32>(all_weight);
   if (by_count) {
     var reached = count_before;
-    for (var i = from_; i < min(from_ + ${each}u, ${bins}u); i++) {
-      reached += bin_entry(row, order, i, scale).x;
+    for (var i = from_; i < from_ + ${rolledTurns(text, each)}; i++) {
+      reached += bin_entry(i).x;
       if (reached >= f32(most)) {
         atomicMin(&found[0], i);
         break;
@@ -74,8 +86,8 @@ fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, sh
     let bin = atomicLoad(&found[0]);
     if (bin >= from_ && bin < from_ + ${each}u) {
       var weight_ = weight_before;
-      for (var i = from_; i < bin; i++) { weight_ += bin_entry(row, order, i, scale).y; }
-      before_first = vec2<f32>(weight_, weight_ + bin_entry(row, order, bin, scale).y);
+      for (var i = from_; i < bin; i++) { weight_ += bin_entry(i).y; }
+      before_first = vec2<f32>(weight_, weight_ + bin_entry(bin).y);
     }
     workgroupBarrier();
     whole = before_first;
@@ -84,8 +96,8 @@ fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, sh
   // A little to either side: the list is added up in another order.
   if (by_mass) {
     var reached = weight_before;
-    for (var i = from_; i < min(from_ + ${each}u, ${bins}u); i++) {
-      reached += bin_entry(row, order, i, scale).y;
+    for (var i = from_; i < from_ + ${rolledTurns(text, each)}; i++) {
+      reached += bin_entry(i).y;
       if (reached >= share * whole.x * 0.99999f) { atomicMin(&found[1], i); }
       if (reached >= share * whole.y * 1.00001f) { atomicMin(&found[2], i); }
     }
@@ -101,7 +113,7 @@ fn find_range(row: u32, order: u32, by_count: bool, most: u32, by_mass: bool, sh
   }
   if (range.first >= from_ && range.first < from_ + ${each}u) {
     var it = vec2<f32>(count_before, weight_before);
-    for (var i = from_; i < range.first; i++) { it += bin_entry(row, order, i, scale); }
+    for (var i = from_; i < range.first; i++) { it += bin_entry(i); }
     before_first = it;
   }
   workgroupBarrier();

@@ -26,6 +26,7 @@ import {
   KEY_BELOW_WGSL,
   powerOfTwo,
   reads,
+  rolledTurns,
   type SampleShape,
   type SampleText,
   sampleStage,
@@ -83,7 +84,7 @@ function rowsWgsl(
   const everyToken = (least: string, body: string): string => `let picks_ = pick_from(${least}, lid);
   let low_ = number_of(${least});
   ${visit(text, threads, 'picks_', (x) => `${x} >= vec4<f32>(low_)`, body)}`;
-  return `${strongestWgsl(threads)}
+  return `${strongestWgsl(text, threads)}
 var<workgroup> part: array<f32, ${Math.max(threads * PIVOTS, words * 32)}>;
 var<workgroup> answer: vec2<u32>;
 var<private> row_at: u32;
@@ -189,9 +190,9 @@ ${bestWgsl(text, threads, room)}
 ${searchKindWgsl(text, vocab <= room)}
 ${histogramWgsl(capabilities)}
 ${listWgsl(threads, room)}
-${cutWgsl(threads)}
-${searchWgsl(threads, segments, everyToken)}
-${histogramRangeWgsl(capabilities, threads)}
+${cutWgsl(text, threads)}
+${searchWgsl(text, threads, segments, everyToken)}
+${histogramRangeWgsl(text, capabilities, threads)}
 ${drawWgsl(text, threads)}
 
 // Narrows the edge of an order to 'most' tokens, and of these to the shortest start that weighs 'share'. If all that are
@@ -267,17 +268,29 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
   ${full ? 'let typical = (features & F_TYPICAL) != 0u && chained;' : 'let typical = false;'}
   let filtered = by_count || by_mass || by_share${full ? ' || (features & (F_MIROSTAT | F_TYPICAL | F_SIGMA | F_XTC)) != 0u' : ''};
 
-  var key = 0u;
-  var id = 0u;
-  for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-    let chunk = scratchBest[best_at + i];
-    if (chunk.x > key) { key = chunk.x; id = chunk.y; }
+  // The best of the row; then, where nothing is filtered, who has the most noise.
+  var top = vec2<u32>();
+  var token = 0u;
+  var valid = false;
+  for (var noisy = 0u; noisy < ${rolledTurns(text, 2)}; noisy++) {
+    var key = 0u;
+    var id = 0u;
+    for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
+      let chunk = scratchBest[best_at + i];
+      let n = select(chunk.x, noisy_key(chunk), noisy == 1u);
+      if (n > key) { key = n; id = select(chunk.y, chunk.w, noisy == 1u); }
+    }
+    strongest(key, id, lid);
+    if (lid == 0u) { answer = vec2<u32>(part_key[0], part_id[0]); }
+    let most = workgroupUniformLoad(&answer);
+    token = most.y;
+    if (noisy == 1u) { break; }
+    top = most;
+    valid = is_finite_key(top.x);
+    if (!valid || temperature <= 0.0f || filtered) { break; }
+    best = number_of(top.x);
+    inverse_temperature = 1.0f / temperature;
   }
-  strongest(key, id, lid);
-  if (lid == 0u) { answer = vec2<u32>(part_key[0], part_id[0]); }
-  let top = workgroupUniformLoad(&answer);
-  var token = top.y;
-  let valid = is_finite_key(top.x);
   if (valid && temperature > 0.0f) {
     best = number_of(top.x);
     inverse_temperature = 1.0f / temperature;
@@ -285,17 +298,7 @@ function mainWgsl(text: SampleText, threads: number, full: boolean): string {
     edge_deviation = vec2<u32>();
     set_floor(-3.0e38f);
     gone = vec2<u32>(0xffffffffu, 0u);
-    if (!filtered) {
-      key = 0u;
-      id = 0u;
-      for (var i = lid; i < ${text.chunks}; i += ${threads}u) {
-        let chunk = scratchBest[best_at + i];
-        let n = noisy_key(chunk);
-        if (n > key) { key = n; id = chunk.w; }
-      }
-      strongest(key, id, lid);
-      token = part_id[0];
-    } else {
+    if (filtered) {
       let kind = search_kind(row);
       let lowest = select(-3.0e38f, ln(max(min_p, 1.2e-38f)), by_share);
       let by_logit = by_count || by_mass;

@@ -4,16 +4,21 @@
  * weight) stand, then among the tokens at that very place the id.
  */
 
+import { rolledTurns, type SampleText } from './sample-wgsl.js';
+
 export const PIVOTS = 3;
 
 /** Needs `part: array<f32, PIVOTS · threads>` and the edges; `everyToken(least, body)` visits tokens. */
 export function searchWgsl(
+  text: SampleText,
   threads: number,
   segments: number,
   everyToken: (least: string, body: string) => string,
 ): string {
   const pivots = (f: (j: number) => string): string =>
     Array.from({ length: PIVOTS }, (_, j) => f(j)).join(' ');
+  // So many numbers are on their way at once.
+  const together = Math.min(8, threads / segments);
   return `
 var<workgroup> segment_sums: array<f32, ${segments * PIVOTS}>;
 var<workgroup> sums: array<f32, ${PIVOTS}>;
@@ -25,13 +30,17 @@ fn add_up(lid: u32) {
   for (var t = lid; t < ${PIVOTS * segments}u; t += ${threads}u) {
     let from_ = t / ${segments}u * ${threads}u + t % ${segments}u;
     var s = 0.0f;
-    for (var k = 0u; k < ${threads / segments}u; k++) { s += part[from_ + k * ${segments}u]; }
+    for (var k = 0u; k < ${rolledTurns(text, threads / segments)}; k += ${together}u) {
+      for (var j = k; j < k + ${together}u; j++) { s += part[from_ + j * ${segments}u]; }
+    }
     segment_sums[t] = s;
   }
   workgroupBarrier();
   if (lid < ${PIVOTS}u) {
     var s = 0.0f;
-    for (var k = 0u; k < ${segments}u; k++) { s += segment_sums[lid * ${segments}u + k]; }
+    for (var k = 0u; k < ${rolledTurns(text, segments)}; k += 8u) {
+      for (var j = k; j < k + 8u; j++) { s += segment_sums[lid * ${segments}u + j]; }
+    }
     sums[lid] = s;
   }
   workgroupBarrier();

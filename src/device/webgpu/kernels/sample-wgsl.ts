@@ -117,49 +117,46 @@ const STATE_WORD_WGSL = `
 fn word(i: u32) -> u32 { return sampler[i >> 2u][i & 3u]; }
 `;
 
-/** Threads of each level of a tree that puts eight together at a time: with two, barriers took most of the time. */
-function levels(threads: number): readonly { readonly left: number; readonly each: number }[] {
-  const out: { left: number; each: number }[] = [];
-  for (let n = threads; n > 1; ) {
-    const each = Math.min(n, 8);
-    n /= each;
-    out.push({ left: n, each });
-  }
-  return out;
+/**
+ * A number of turns that no compiler knows, for loops that are to stay loops (rolled.ts): here functions need it too, and what
+ * they read has to be uniform.
+ */
+export function rolledTurns({ vocab }: SampleText, count: number): string {
+  return `(${count}u * min(${vocab}, 1u))`;
 }
 
 /**
  * The largest key of the first `threads` threads, a power of two, and the lowest id of a tie: in `part_key[0]` and
- * `part_id[0]`.
+ * `part_id[0]`. A tree that puts eight together at a time: with two, barriers took most of the time.
  */
-export function strongestWgsl(threads: number): string {
+export function strongestWgsl(text: SampleText, threads: number): string {
   return `
 var<workgroup> part_key: array<u32, ${threads}>;
 var<workgroup> part_id: array<u32, ${threads}>;
-fn strongest_of(count: u32, each: u32, lid: u32) {
-  if (lid < count) {
-    var key = part_key[lid];
-    var id = part_id[lid];
-    for (var j = 1u; j < each; j++) {
-      let other = part_key[lid + j * count];
-      let other_id = part_id[lid + j * count];
-      if (other > key || (other == key && other_id < id)) { key = other; id = other_id; }
-    }
-    part_key[lid] = key;
-    part_id[lid] = id;
-  }
-  workgroupBarrier();
-}
-fn strongest(key: u32, id: u32, lid: u32) {
+fn strongest(key_: u32, id_: u32, lid: u32) {
   workgroupBarrier();
   if (lid < ${threads}u) {
-    part_key[lid] = key;
-    part_id[lid] = id;
+    part_key[lid] = key_;
+    part_id[lid] = id_;
   }
   workgroupBarrier();
-  ${levels(threads)
-    .map(({ left, each }) => `strongest_of(${left}u, ${each}u, lid);`)
-    .join('\n  ')}
+  for (var n = ${rolledTurns(text, threads)}; n > 1u; n >>= 3u) {
+    let count = max(n >> 3u, 1u);
+    if (lid < count) {
+      var key = part_key[lid];
+      var id = part_id[lid];
+      for (var j = 1u; j < 8u; j++) {
+        // Where fewer than eight are left, the last of them again.
+        let at = min(lid + j * count, n - 1u);
+        let other = part_key[at];
+        let other_id = part_id[at];
+        if (other > key || (other == key && other_id < id)) { key = other; id = other_id; }
+      }
+      part_key[lid] = key;
+      part_id[lid] = id;
+    }
+    workgroupBarrier();
+  }
 }`;
 }
 
@@ -167,7 +164,7 @@ fn strongest(key: u32, id: u32, lid: u32) {
  * Sums over the first `threads` threads, a power of two, in one order. `space`: workgroup memory to do it in, an array of
  * four u32 a thread that nothing else uses meanwhile.
  */
-export function sumsWgsl(threads: number, space?: string): string {
+export function sumsWgsl(text: SampleText, threads: number, space?: string): string {
   const at = space ?? 'part_sum';
   return `
 ${space === undefined ? `var<workgroup> part_sum: array<u32, ${threads * 4}>;` : ''}
@@ -181,21 +178,21 @@ fn set_part(i: u32, value_: vec4<f32>) {
   ${at}[${2 * threads}u + i] = value.z;
   ${at}[${3 * threads}u + i] = value.w;
 }
-fn add_level(count: u32, each: u32, lid: u32) {
-  if (lid < count) {
-    var sum = part_of(lid);
-    for (var j = 1u; j < each; j++) { sum += part_of(lid + j * count); }
-    set_part(lid, sum);
-  }
-  workgroupBarrier();
-}
 fn add_all(value: vec4<f32>, lid: u32) -> vec4<f32> {
   workgroupBarrier();
   if (lid < ${threads}u) { set_part(lid, value); }
   workgroupBarrier();
-  ${levels(threads)
-    .map(({ left, each }) => `add_level(${left}u, ${each}u, lid);`)
-    .join('\n  ')}
+  for (var n = ${rolledTurns(text, threads)}; n > 1u; n >>= 3u) {
+    let count = max(n >> 3u, 1u);
+    if (lid < count) {
+      var sum = part_of(lid);
+      for (var j = 1u; j < 8u; j++) {
+        if (j * count < n) { sum += part_of(lid + j * count); }
+      }
+      set_part(lid, sum);
+    }
+    workgroupBarrier();
+  }
   return part_of(0u);
 }`;
 }
