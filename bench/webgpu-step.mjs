@@ -2,13 +2,16 @@
 //
 //   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
 //       [--warm 2.5] [--prefill 0] [--short] [--software] [--toggles skip_validation]
+//       [--context 20000] [--kv f16,affine8,affine4,turbo3.5]
 //
+// With `--context` rows hold so many random K and V, and nothing is prefilled; `--kv` names the formats, one after the other.
 // Weights are random, affine 4-bit in groups of 64. It needs a built checkout; KVANT_DIST names another to compare with. Every case is
 // preceded by so many seconds of its own steps, for clocks of a GPU that idled rise slowly. `--prefill 0` leaves the case of a
 // prompt out; `--short` does too, times 24 steps and profiles one: of few rows of Llama-8B that is less than 10 s. The profile puts every launch into a
 // pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
 
 import { writeFileSync } from 'node:fs';
+import { normals } from './webgpu-harness.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
@@ -16,13 +19,17 @@ const { createWebGpuDevice } = await load('webgpu/index.js');
 const { Ops } = await load('ops.js');
 const { makeRopeTable } = await load('rope.js');
 const { StepInputs } = await load('step.js');
+const { readKvOptions } = await load('../kv/options.js');
+const { planKvLayers } = await load('../kv/policy.js');
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
 const numbers = (name, fallback) => option(name, fallback).split(',').map(Number);
 const short = args.includes('--short');
 const steps = Number(option('--steps', short ? '24' : '64'));
-const prefill = option('--prefill', short ? '0' : '1') !== '0';
+const context = Number(option('--context', '0'));
+const formats = option('--kv', 'f16').split(',');
+const prefill = option('--prefill', short || context > 0 ? '0' : '1') !== '0';
 const prompt = Number(option('--prompt', '512'));
 const software = args.includes('--software');
 const warmSeconds = Number(option('--warm', software ? '0' : '2.5'));
@@ -139,8 +146,9 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
   const { heads, kvHeads, headDim, hidden, wide } = s;
   const rowsList = numbers('--rows', '1,8,32');
   const maxRows = Math.max(...rowsList);
-  const maxContext = prompt + steps + 64;
-  let started = performance.now();
+  const position = context > 0 ? context : prompt;
+  const maxContext = position + steps + 64;
+  const started = performance.now();
   const matrix = (rows, cols) => device.loadMatrix([matrixSource(rows, cols)], { use: 'linear' });
   const layers = [];
   for (let i = 0; i < s.layers; i++)
@@ -156,21 +164,25 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
   const head = await matrix(VOCAB, hidden);
   const last = await device.loadVector(ones(hidden));
   const loadMs = performance.now() - started;
-  const f16 = { kind: 'float', dtype: 'f16' };
   const perSlot = Math.ceil(maxContext / 32);
-  const pool = device.createKvPool({
-    layers: layers.map(() => ({ kvHeads, headDim, key: f16, value: f16, group: 0 })),
-    blocks: maxRows * perSlot,
-    blockTokens: 32,
-    slots: maxRows,
-    maxBlocksPerSlot: perSlot,
-  });
-  for (let r = 0; r < maxRows; r++)
-    pool.setBlocks(
-      r,
-      0,
-      Uint32Array.from({ length: perSlot }, (_, i) => r + i * maxRows),
-    );
+  const shapesOfLayers = layers.map(() => ({ kvHeads, headDim, group: 0, window: null }));
+  const makePool = (kvFormat) => {
+    const pool = device.createKvPool({
+      layers: planKvLayers(shapesOfLayers, readKvOptions({ kvFormat }), { kind: 'float', dtype: 'f16' })
+        .layers,
+      blocks: maxRows * perSlot,
+      blockTokens: 32,
+      slots: maxRows,
+      maxBlocksPerSlot: perSlot,
+    });
+    for (let r = 0; r < maxRows; r++)
+      pool.setBlocks(
+        r,
+        0,
+        Uint32Array.from({ length: perSlot }, (_, i) => r + i * maxRows),
+      );
+    return pool;
+  };
   const ops = new Ops();
   const rope = makeRopeTable({
     dims: headDim,
@@ -191,92 +203,138 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
   ops.sample(ops.linear(ops.rmsNorm(ops.selectOutputs(x), last, 1e-6), head));
   const chunk = Math.min(2048, Math.max(prompt, maxRows));
   const limits = { maxTokens: chunk, maxOutputs: maxRows, maxSequences: maxRows, maxContext, inFlight: 2 };
-  started = performance.now();
-  const program = await device.compile(ops.finish(), limits, pool);
-  const compileMs = performance.now() - started;
-  const created = device.created;
-  started = performance.now();
-  const plans = [...rowsList.map((r) => [r, r]), [prompt, 0], ...(prefill ? [[prompt, 1]] : [])];
-  await Promise.all(plans.map(([t, o]) => program.prepare(t, o)));
-  const prepareMs = performance.now() - started;
-  console.log(
-    `${name}: load ${loadMs.toFixed(0)} ms, compile ${compileMs.toFixed(0)} ms, prepare ${plans.length} plans ${prepareMs.toFixed(0)} ms, ${device.created - created} objects`,
-  );
+  const graph = ops.finish();
+  for (const kvFormat of formats) await measure(kvFormat);
 
-  /** A step of `rows` sequences of `length` tokens from `position`. */
-  const stepOf = (rows, length, position, outputs = rows) => {
-    const step = new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs);
-    for (let r = 0; r < rows; r++) {
-      step.seqSlot[r] = r;
-      step.seqStart[r] = r * length;
-      step.seqLength[r] = length;
-      step.seqPosition[r] = position;
-      for (let i = 0; i < length; i++)
-        step.tokens[r * length + i] = length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % VOCAB;
-      if (r < outputs) {
-        step.outputs[r] = (r + 1) * length - 1;
-        step.outputSlot[r] = r;
-      }
-    }
-    step.tokenCount = rows * length;
-    step.sequenceCount = rows;
-    step.outputCount = outputs;
-    return step;
-  };
-
-  const runCase = async (label, count, make, tokens) => {
-    let js = 0;
-    const pending = [];
-    const go = async (i, timed) => {
-      const step = make(i);
-      const t = performance.now();
-      pending.push(program.submit(step));
-      if (timed) js += performance.now() - t;
-      if (pending.length >= limits.inFlight) await pending.shift();
-    };
-    const warm = async (seconds) => {
-      const until = performance.now() + 1000 * seconds;
-      for (let i = 0; i < 4 || performance.now() < until; i++) await go(i % count, false);
-      await Promise.all(pending.splice(0));
-    };
-    await warm(warmSeconds);
-    const t0 = performance.now();
-    for (let i = 0; i < count; i++) await go(i + 4, true);
-    await Promise.all(pending.splice(0));
-    const ms = (performance.now() - t0) / count;
-    const row = { shapes: name, label, stepMs: ms, jsMs: js / count, tokensPerSecond: (1000 * tokens) / ms };
+  async function measure(kvFormat) {
+    const pool = makePool(kvFormat);
+    if (context > 0)
+      await fillCache(pool, layers.length, { heads, kvHeads, headDim }, rope, maxRows, maxContext);
+    let started = performance.now();
+    const program = await device.compile(graph, limits, pool);
+    const compileMs = performance.now() - started;
+    const created = device.created;
+    started = performance.now();
+    const plans = [...rowsList.map((r) => [r, r]), [prompt, 0], ...(prefill ? [[prompt, 1]] : [])];
+    await Promise.all(plans.map(([t, o]) => program.prepare(t, o)));
+    const prepareMs = performance.now() - started;
     console.log(
-      `${name} ${label}: ${row.tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, submit in JS ${row.jsMs.toFixed(3)} ms`,
+      `${name}, ${kvFormat}: load ${loadMs.toFixed(0)} ms, compile ${compileMs.toFixed(0)} ms, prepare ${plans.length} plans ${prepareMs.toFixed(0)} ms, ${device.created - created} objects`,
     );
-    if (hooked && gpuDevice.features.has('timestamp-query')) {
-      row.profile = await profiled(
-        () => program.submit(make(4)),
-        () => warm(Math.min(warmSeconds, AGAIN_SECONDS)),
-      );
-      console.log(
-        row.profile
-          .slice(0, 14)
-          .map(
-            (p) =>
-              `    ${p.label.padEnd(52)} ${String(p.count).padStart(4)} × ${p.us.toFixed(2).padStart(8)} µs = ${(p.count * p.us).toFixed(0).padStart(7)} µs`,
-          )
-          .join('\n'),
-      );
-    }
-    report.cases.push(row);
-  };
 
-  for (const rows of rowsList) {
-    for (let r = 0; r < rows; r++) {
-      const fill = stepOf(1, prompt, 0, 0);
-      fill.seqSlot[0] = r;
-      await program.submit(fill);
+    /** A step of `rows` sequences of `length` tokens from `position`. */
+    const stepOf = (rows, length, position, outputs = rows) => {
+      const step = new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs);
+      for (let r = 0; r < rows; r++) {
+        step.seqSlot[r] = r;
+        step.seqStart[r] = r * length;
+        step.seqLength[r] = length;
+        step.seqPosition[r] = position;
+        for (let i = 0; i < length; i++)
+          step.tokens[r * length + i] =
+            length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % VOCAB;
+        if (r < outputs) {
+          step.outputs[r] = (r + 1) * length - 1;
+          step.outputSlot[r] = r;
+        }
+      }
+      step.tokenCount = rows * length;
+      step.sequenceCount = rows;
+      step.outputCount = outputs;
+      return step;
+    };
+
+    const runCase = async (label, count, make, tokens) => {
+      let js = 0;
+      const pending = [];
+      const go = async (i, timed) => {
+        const step = make(i);
+        const t = performance.now();
+        pending.push(program.submit(step));
+        if (timed) js += performance.now() - t;
+        if (pending.length >= limits.inFlight) await pending.shift();
+      };
+      const warm = async (seconds) => {
+        const until = performance.now() + 1000 * seconds;
+        for (let i = 0; i < 4 || performance.now() < until; i++) await go(i % count, false);
+        await Promise.all(pending.splice(0));
+      };
+      await warm(warmSeconds);
+      const t0 = performance.now();
+      for (let i = 0; i < count; i++) await go(i + 4, true);
+      await Promise.all(pending.splice(0));
+      const ms = (performance.now() - t0) / count;
+      const row = {
+        shapes: name,
+        label,
+        stepMs: ms,
+        jsMs: js / count,
+        tokensPerSecond: (1000 * tokens) / ms,
+      };
+      console.log(
+        `${name} ${label}: ${row.tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, submit in JS ${row.jsMs.toFixed(3)} ms`,
+      );
+      if (hooked && gpuDevice.features.has('timestamp-query')) {
+        row.profile = await profiled(
+          () => program.submit(make(4)),
+          () => warm(Math.min(warmSeconds, AGAIN_SECONDS)),
+        );
+        console.log(
+          row.profile
+            .slice(0, 18)
+            .map(
+              (p) =>
+                `    ${p.label.padEnd(52)} ${String(p.count).padStart(4)} × ${p.us.toFixed(2).padStart(8)} µs = ${(p.count * p.us).toFixed(0).padStart(7)} µs`,
+            )
+            .join('\n'),
+        );
+      }
+      report.cases.push(row);
+    };
+
+    for (const rows of rowsList) {
+      for (let r = 0; r < rows && context === 0; r++) {
+        const fill = stepOf(1, prompt, 0, 0);
+        fill.seqSlot[0] = r;
+        await program.submit(fill);
+      }
+      await runCase(
+        `${rows} × decode at ${position} of ${kvFormat}`,
+        steps,
+        (i) => stepOf(rows, 1, position + i),
+        rows,
+      );
     }
-    await runCase(`${rows} × decode at ${prompt}`, steps, (i) => stepOf(rows, 1, prompt + i), rows);
+    if (prefill) await runCase(`prefill ${prompt}`, 8, () => stepOf(1, prompt, 0, 1), prompt);
+    await program.dispose();
+    pool.dispose();
   }
-  if (prefill) await runCase(`prefill ${prompt}`, 8, () => stepOf(1, prompt, 0, 1), prompt);
+}
+
+/** Fills every row with random K and V, by the append kernels. */
+async function fillCache(pool, layers, shape, rope, rows, context) {
+  const chunk = 512;
+  const ops = new Ops();
+  const qkv = ops.input('tokens', (shape.heads + 2 * shape.kvHeads) * shape.headDim);
+  for (let layer = 0; layer < layers; layer++) ops.ropeAppend(qkv, { layer, ...shape, norm: null, rope });
+  const limits = { maxTokens: chunk, maxOutputs: 1, maxSequences: 1, maxContext: context, inFlight: 2 };
+  const program = await device.compile(ops.finish(), limits, pool);
+  const values = Float32Array.from(normals(chunk * qkv.cols, 5));
+  const step = new StepInputs(chunk, 1, 1);
+  for (let row = 0; row < rows; row++)
+    for (let at = 0; at < context; at += chunk) {
+      const length = Math.min(chunk, context - at);
+      step.clear();
+      step.tokens.fill(1, 0, length);
+      step.tokenCount = length;
+      step.sequenceCount = 1;
+      step.seqSlot[0] = row;
+      step.seqLength[0] = length;
+      step.seqPosition[0] = at;
+      program.write(qkv, values);
+      await program.submit(step);
+    }
   await program.dispose();
-  pool.dispose();
 }
 
 /** Runs one step with every launch between timestamps: the launches of each label, and their mean, each the least of the times it was run. */
