@@ -2,15 +2,20 @@
 //
 //   node bench/webgpu-step.mjs [--shapes qwen3-0.6b,llama-8b] [--rows 1,8,32] [--prompt 512] [--steps 64] [--json FILE]
 //       [--warm 2.5] [--prefill 0] [--short] [--software] [--toggles skip_validation]
-//       [--context 20000] [--kv f16,affine8,affine4,turbo3.5]
+//       [--context 20000] [--kv f16,affine8,affine4,turbo3.5] [--cold [attend|dots]] [--texts FILE]
 //
 // With `--context` rows hold so many random K and V, and nothing is prefilled; `--kv` names the formats, one after the other.
 // Weights are random, affine 4-bit in groups of 64. It needs a built checkout; KVANT_DIST names another to compare with. Every case is
 // preceded by so many seconds of its own steps, for clocks of a GPU that idled rise slowly. `--prefill 0` leaves the case of a
 // prompt out; `--short` does too, times 24 steps and profiles one: of few rows of Llama-8B that is less than 10 s. The profile puts every launch into a
 // pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
+//
+// `--cold` says what code that is cold costs (docs/performance.md, "Cold code"), for the labels that match: the GPU's time for whole
+// steps without the launch, with a single workgroup of it, with a single one twice, and with a single one before it. `--texts`
+// writes the kernels' texts by label, for bench/webgpu-code-size.mjs.
 
 import { writeFileSync } from 'node:fs';
+import { ColdProbe } from './webgpu-cold.mjs';
 import { normals } from './webgpu-harness.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
@@ -35,6 +40,8 @@ const software = args.includes('--software');
 const warmSeconds = Number(option('--warm', software ? '0' : '2.5'));
 /** Seconds of steps before each that is profiled: the one before was waited for. */
 const AGAIN_SECONDS = 0.2;
+const named = option('--cold', '.');
+const cold = args.includes('--cold') ? new RegExp(named.startsWith('--') ? '.' : named) : null;
 const toggles = option('--toggles', '').split(',').filter(Boolean);
 const SHAPES = {
   'qwen3-0.6b': { hidden: 1024, layers: 28, heads: 16, kvHeads: 8, headDim: 128, wide: 3072, qkNorm: true },
@@ -77,12 +84,15 @@ const ones = (length) => ({ name: 'norm', length, read: async () => new Float32A
 
 /** While set, dispatches go into passes of their own and leave (label, start, end) here. */
 let profile = null;
+/** A ColdProbe, with `--cold`. */
+let probe = null;
 
 function hookPasses() {
   const prototype = globalThis.GPUCommandEncoder?.prototype;
   if (prototype === undefined) return false;
   const begin = prototype.beginComputePass;
   prototype.beginComputePass = function (...rest) {
+    if (probe?.active) return probe.pass(this, begin);
     if (profile === null) return begin.apply(this, rest);
     const { queries, labels } = profile;
     let pipeline;
@@ -125,6 +135,13 @@ GPUAdapter.prototype.requestDevice = async function (...rest) {
   return gpuDevice;
 };
 const hooked = hookPasses();
+/** Kernels' texts by label, with `--texts`. */
+const texts = {};
+const createShaderModule = GPUDevice.prototype.createShaderModule;
+GPUDevice.prototype.createShaderModule = function (descriptor) {
+  if (descriptor.label) texts[descriptor.label] = descriptor.code;
+  return createShaderModule.call(this, descriptor);
+};
 
 const report = { cases: [] };
 // As kvant opens Dawn, but for timestamps, which Dawn otherwise rounds to 100 µs.
@@ -289,6 +306,20 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
             .join('\n'),
         );
       }
+      if (cold !== null && row.profile !== undefined) {
+        probe ??= new ColdProbe(gpuDevice);
+        const labels = row.profile
+          .map((p) => [p.label, p.count])
+          .filter(([label, n]) => n > 1 && cold.test(label));
+        row.cold = await probe.measure(labels, () => program.submit(make(4)));
+        console.log(
+          `    a step ${row.cold.stepUs.toFixed(0)} µs; of a launch, µs: in a step, one workgroup of it, one more, the launch behind one`,
+        );
+        for (const l of row.cold.launches)
+          console.log(
+            `    ${l.label.padEnd(52)} ${String(l.count).padStart(4)} × ${[l.inStep, l.one, l.again, l.behindOne].map((us) => us.toFixed(2).padStart(8)).join('')}`,
+          );
+      }
       report.cases.push(row);
     };
 
@@ -375,5 +406,6 @@ async function profiled(run, warm) {
     .sort((a, b) => b.us * b.count - a.us * a.count);
 }
 
+if (option('--texts', null)) writeFileSync(option('--texts'), JSON.stringify(texts));
 if (option('--json', null)) writeFileSync(option('--json'), JSON.stringify(report, null, 1));
 process.exit(0);
