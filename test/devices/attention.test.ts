@@ -43,6 +43,8 @@ describe.each(devices)('attention on $name', (spec) => {
     await check({ ...base, norm: true }, steps.slice(0, 4));
     await check({ ...base, rope: 'interleaved' }, steps.slice(0, 4));
     await check({ ...base, ropeDims: 32 }, steps.slice(0, 4));
+    // Halves that are no whole vectors.
+    await check({ ...base, ropeDims: 20 }, steps.slice(0, 4));
     await check({ ...base, rope: null, norm: true }, steps.slice(0, 4));
   });
 
