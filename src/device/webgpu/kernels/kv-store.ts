@@ -80,8 +80,8 @@ export function floatStoreText(
 
 /**
  * @param turned the name of an `array<vec4<f32>, 64>` in workgroup memory, used by TurboQuant
- * @param put statement that stores an element of the side's buffer, where that is not one by the side's name; not used by
- * TurboQuant
+ * @param put statement that stores an element of the side's buffer, where that is not one by the side's name; not for
+ * TurboQuant, whose norms and tables go by the name
  */
 export function storeText(
   side: KvSideSpec,
