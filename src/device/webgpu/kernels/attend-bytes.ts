@@ -28,6 +28,7 @@ import { byteQueries, byteScores } from './attend-bytes-keys.js';
 import { areaOf, type BytesConfig, bytesSide, LANES } from './attend-bytes-plan.js';
 import { byteSoftmax, byteSums } from './attend-bytes-values.js';
 import { rowsSkipped } from './kv-rows.js';
+import { GROUPS_PARAMETER } from './rolled.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops, scratchScores. */
 export function bytesStage(shape: AttendShape, c: BytesConfig): Stage {
@@ -59,7 +60,7 @@ alias Sum = subgroup_matrix_result<i32, 16, 16>;
 var<workgroup> area: array<vec4<u32>, ${areaOf(c)}>;
 var<workgroup> entries: array<u32, ${split / blockTokens}>;
 @compute @workgroup_size(${LANES})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * groups.x;

@@ -112,8 +112,8 @@ describe('attention of single-token rows on a large GPU', () => {
     ] as const) {
       const shape = shapeOf(key, value);
       const { stages } = fastItems.find((v) => v.supports(LARGE, shape))!.build(LARGE, shape);
-      for (const { label, wgsl } of stages.filter((stage) => /decode|quads/.test(stage.label)))
-        expect(wgsl.length, `${name}, ${label}`).toBeLessThan(most);
+      for (const { label, wgsl } of stages.filter((stage) => /decode|quads|bytes/.test(stage.label)))
+        expect(wgsl.length, `${name}, ${label}`).toBeLessThan(label.includes('bytes') ? 24_000 : most);
     }
   });
 

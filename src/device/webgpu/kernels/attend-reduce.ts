@@ -9,7 +9,7 @@ import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
-import { rolledBound } from './rolled.js';
+import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
 /** Adds the partial (vector b, top, sum) to the running a; the scalars once all vectors are done, or both of one vector. */
 export function mergeText(
@@ -109,7 +109,7 @@ ${
 var<workgroup> tops: array<vec2<f32>, ${slices}>;`
 }
 @compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   if (wid.y >= step[1].x) { return; }
@@ -219,7 +219,7 @@ ${STEP_WGSL}
 var<workgroup> turned: array<vec4<f32>, ${cells}>;
 ${turn.functions}
 @compute @workgroup_size(${threads})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let tile_at = wid.x + wid.y * groups.x;
   if (tile_at >= step[1].y) { return; }

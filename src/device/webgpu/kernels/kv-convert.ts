@@ -9,6 +9,7 @@ import { type Binding, declareBindings, Params, type Stage } from '../kernel.js'
 import { cacheType, KV_WGSL, type KvSideSpec, readerText, sideNumbers } from './kv-format.js';
 import { kvLayout } from './kv-layout.js';
 import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
+import { GROUPS_PARAMETER } from './rolled.js';
 
 export interface ConvertShape {
   readonly kvHeads: AttentionShape['kvHeads'];
@@ -74,7 +75,7 @@ ${values.reader.declarations}
 ${keys.store.declarations}
 ${values.store.declarations}
 @compute @workgroup_size(${STORE_THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let token_at = wid.y;
   let block = pairs[wid.z * 2u + 1u];

@@ -14,6 +14,7 @@ import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { STORE_THREADS, STORE_WGSL, type StoreText, storeArrays, storeText } from './kv-store.js';
+import { GROUPS_PARAMETER } from './rolled.js';
 
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms), rope (fine then coarse, with rope), out, keys, values:
@@ -161,7 +162,7 @@ ${turn?.functions ?? ''}
 ${storeKey.declarations}
 ${alike ? '' : storeValue.declarations}
 @compute @workgroup_size(${STORE_THREADS})
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
   let kv_heads = ${text.kvHeads};
