@@ -40,7 +40,7 @@ const software = args.includes('--software');
 const warmSeconds = Number(option('--warm', software ? '0' : '2.5'));
 /** Seconds of steps before each that is profiled: the one before was waited for. */
 const AGAIN_SECONDS = 0.2;
-const named = option('--cold', '.');
+const named = option('--cold', '.') ?? '.';
 const cold = args.includes('--cold') ? new RegExp(named.startsWith('--') ? '.' : named) : null;
 const toggles = option('--toggles', '').split(',').filter(Boolean);
 const SHAPES = {
