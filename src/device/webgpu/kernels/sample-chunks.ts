@@ -69,7 +69,7 @@ fn checked(keys: vec4<u32>, raw: vec4<u32>) -> vec4<u32> {
   let bad = ((raw & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u)) | (raw == vec4<u32>(0x7f800000u));
   return select(keys, vec4<u32>(${BAD}), bad);
 }
-${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(text, threads, 'space')}${penaltiesWgsl(threads, 'space')}` : ''}`,
+${full ? `var<workgroup> space: array<u32, ${CHUNK}>;${sumsWgsl(text, threads, 'space')}${penaltiesWgsl(text, threads, 'space')}` : ''}`,
     main: (text) => `  let temperature = bitcast<f32>(a.z);
   let inverse = 1.0f / max(temperature, 1.0e-30f);
   let first = wid.x * ${CHUNK / 4}u;

@@ -5,7 +5,7 @@
  */
 
 import { rowWord } from '../step-buffer.js';
-import { CHUNK } from './sample-wgsl.js';
+import { CHUNK, rolledTurns, type SampleText } from './sample-wgsl.js';
 
 /** Words of the head of a slot's lists: counts, and where each begins, from the head, in words. */
 export const LISTS = {
@@ -26,7 +26,7 @@ const f32 = (word: string): string => `bitcast<f32>(${word})`;
  * Needs `row`-free helpers: `word`, `step`, features' bits and keys. Binds `sampler` as read_write vec4<u32>. `space`:
  * workgroup memory for the biases of a chunk, CHUNK words of u32.
  */
-export function penaltiesWgsl(threads: number, space: string): string {
+export function penaltiesWgsl(text: SampleText, threads: number, space: string): string {
   return `
 var<workgroup> refused: array<atomic<u32>, ${CHUNK / 32}>;
 var<workgroup> hit: atomic<u32>;
@@ -138,8 +138,9 @@ fn penalise_four(row: u32, at: u32, local: u32, features: u32, listed: bool, raw
     let x = bitcast<vec4<u32>>(clamp(bitcast<vec4<f32>>(raw), vec4<f32>(-1.0e30f), vec4<f32>(1.0e30f)));
     out = select(x, raw, raw == vec4<u32>(NEGATIVE_INFINITY_BITS));
   } else {
-    for (var e = 0u; e < 4u; e++) {
-      out[e] = penalise(row, raw[e], local + e, listed, ((allowed >> e) & 1u) != 0u, seen[e], made[e], long[e]);
+    for (var e = 0u; e < ${rolledTurns(text, 4)}; e++) {
+      let x = penalise(row, of_four(raw, e), local + e, listed, ((allowed >> e) & 1u) != 0u, of_four(seen, e), of_four(made, e), of_four(long, e));
+      out = select(out, vec4<u32>(x), vec4<u32>(e) == vec4<u32>(0u, 1u, 2u, 3u));
     }
   }
   if (again) { sampler[${rowWord('processed')} + at] = out; }
