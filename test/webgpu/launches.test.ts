@@ -84,20 +84,23 @@ describe('launches', () => {
     expect([1, 4].map((tokens) => has(tokens, /^rope-append/))).toEqual([false, true]);
   });
 
-  it.each([
-    // Few tiles of many rows of weights: K is cut into slices, put together by a launch of their own.
-    [32, ['slices 4 [1024]', 'slices 4 [1024]']],
-    [512, []],
-  ])('of %i tokens norm x into halves, and attention and glu leave halves by themselves', (rows, slices) => {
-    expect(glue(rows).sort()).toEqual([
-      'matrix 1024x2048',
-      'matrix 1024x3072',
-      'matrix 4096x1024',
-      'matrix 6144x1024',
-      'rms-norm to halves [1024]',
-      'rms-norm to halves [1024]',
-      ...slices,
-    ]);
+  const PRODUCTS = ['matrix 1024x2048', 'matrix 1024x3072', 'matrix 4096x1024', 'matrix 6144x1024'];
+  const NORM = 'rms-norm to halves [1024]';
+  it('of 512 tokens norm x into halves, and attention and glu leave halves by themselves', () => {
+    expect(glue(512).sort()).toEqual([...PRODUCTS, NORM, NORM]);
+  });
+
+  it('of 32 tokens cut K into slices, and norm what is put together of them for the next product', () => {
+    // Few tiles of many rows of weights. Before the first norm, and behind the last product, there is nothing to put together.
+    const [both, alone] = [`slices 4, ${NORM}`, 'slices 4 [1024]'];
+    expect(glue(32).sort()).toEqual([...PRODUCTS, both]);
+    const all = launches(32);
+    expect([both, alone, NORM].map((label) => all.get(label))).toEqual([2 * LAYERS - 1, 1, 2]);
+    // What is left normed is read by the very next launch.
+    const labels = program.describe(32, 32);
+    labels.forEach((label, at) => {
+      if (label === both) expect(labels[at + 1]).toMatch(/^matrix-q4g64-\d+x1024-m32-/);
+    });
   });
 });
 

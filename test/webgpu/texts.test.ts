@@ -74,12 +74,12 @@ describe('the texts of all kernels of a model', () => {
     await close();
   });
 
-  it('compile where products are large: bytes of x, made in a launch or handed on', async () => {
+  it('compile where products are large: bytes of x, and norms, made in a launch or handed on', async () => {
     const fields = { ...shapeFields('llama-8b', { vocab: 4096 }), num_hidden_layers: 1 };
     const { all, close, errorsOf } = await textsOf(parseModelConfig(fields, 'a layer'), {
       formats: () => ({}),
       young: null,
-      steps: [1, 2, 4, 8],
+      steps: [1, 2, 4, 8, 32],
     });
     const dots = all.filter((text) => text.includes('dot4I8Packed'));
     expect(dots.length).toBeGreaterThan(8);
@@ -87,6 +87,11 @@ describe('the texts of all kernels of a model', () => {
     // And what merges attention, of 2, 4 and 8 rows.
     const merges = all.filter((text) => text.includes('scratchTops'));
     expect(merges.filter((text) => /scratchHanded\[.*\] = bytes_/.test(text))).toHaveLength(3);
+    // Rows that as many threads norm as have a vector of them: behind the output projection.
+    expect(all.filter((text) => /scratchSlices[\s\S]*scratchHalves\[.*\] = halves_/.test(text))).toHaveLength(
+      1,
+    );
+    expect(all.some((text) => text.includes('var<workgroup> dots: array<f32, 1024>'))).toBe(true);
     for (const text of all) expect(await errorsOf(text), text.slice(0, 2000)).toEqual([]);
     await close();
   });

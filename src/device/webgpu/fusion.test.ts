@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 
 import type { Tensor } from '../graph.js';
 import { Ops } from '../ops.js';
-import type { Matrix } from '../weights.js';
+import type { Matrix, Vector } from '../weights.js';
 import { findFusions } from './fusion.js';
 
 const SHAPE = { layer: 0, heads: 2, kvHeads: 1, headDim: 32 };
@@ -97,5 +97,72 @@ describe('what nodes hand over', () => {
       project(attended);
     });
     expect(found).toEqual([]);
+  });
+});
+
+describe('the norm between two linears', () => {
+  const gain: Vector = { kind: 'vector', length: 64 };
+  /** How many linears leave what they make normed, in a graph over x and the weights of a norm. */
+  const pairs = (build: (ops: Ops, x: Tensor) => Tensor[]): number => {
+    const ops = new Ops();
+    for (const y of build(ops, ops.input('tokens', 64))) ops.keep(y);
+    const graph = ops.finish();
+    const { normTakers, normGivers } = findFusions(graph);
+    for (const [giver, taker] of normTakers) {
+      expect(normGivers.get(taker)).toBe(giver);
+      // Nothing that may write where it is left.
+      const between = graph.nodes.slice(graph.nodes.indexOf(giver) + 1, graph.nodes.indexOf(taker));
+      expect(between.map(({ op }) => op)).not.toContain('linear');
+    }
+    expect(normGivers.size).toBe(normTakers.size);
+    return normTakers.size;
+  };
+  const linear = (ops: Ops, x: Tensor): Tensor => ops.linear(x, matrix(64, 64));
+  const norm = (ops: Ops, x: Tensor): Tensor => ops.rmsNorm(x, gain, 1e-6);
+
+  it('is left by the first, whoever else reads that', () => {
+    expect(pairs((ops, x) => [linear(ops, norm(ops, linear(ops, x)))])).toBe(1);
+    const stream = pairs((ops, x) => {
+      const y = linear(ops, x);
+      return [ops.linear(norm(ops, y), matrix(64, 64), y), ops.add(y, y), y];
+    });
+    expect(stream).toBe(1);
+    const chain = pairs((ops, x) => {
+      let y = x;
+      for (let i = 0; i < 4; i++) y = linear(ops, norm(ops, y));
+      return [y];
+    });
+    // Before the first norm stands no linear.
+    expect(chain).toBe(3);
+  });
+
+  it('is not where another linear stands between them', () => {
+    const other = pairs((ops, x) => {
+      const y = linear(ops, x);
+      const z = linear(ops, x);
+      return [linear(ops, norm(ops, y)), z];
+    });
+    expect(other).toBe(0);
+    // Two norms of one tensor: the nearer linear.
+    const two = pairs((ops, x) => {
+      const y = linear(ops, x);
+      const [first, second] = [norm(ops, y), norm(ops, y)];
+      return [linear(ops, first), linear(ops, second)];
+    });
+    expect(two).toBe(1);
+  });
+
+  it('is not where the norm does not vanish into the second', () => {
+    const shared = pairs((ops, x) => {
+      const normed = norm(ops, linear(ops, x));
+      return [linear(ops, normed), linear(ops, normed)];
+    });
+    const kept = pairs((ops, x) => {
+      const normed = norm(ops, linear(ops, x));
+      return [normed, linear(ops, normed)];
+    });
+    const added = pairs((ops, x) => [linear(ops, norm(ops, ops.add(linear(ops, x), x)))]);
+    const selected = pairs((ops, x) => [linear(ops, norm(ops, ops.selectOutputs(linear(ops, x))))]);
+    expect([shared, kept, added, selected]).toEqual([0, 0, 0, 0]);
   });
 });

@@ -21,6 +21,9 @@ export interface Fusions {
   /** The linear that alone reads what a giver leaves; and the other way round. */
   readonly takers: ReadonlyMap<Giver, NodeOf<'linear'>>;
   readonly givers: ReadonlyMap<NodeOf<'linear'>, Giver>;
+  /** The linear behind a linear whose norm is of what this leaves; and the other way round. See normedBehind. */
+  readonly normTakers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
+  readonly normGivers: ReadonlyMap<NodeOf<'linear'>, NodeOf<'linear'>>;
   /** The rope-append that alone reads what a linear leaves; and the other way round. */
   readonly appendOf: ReadonlyMap<NodeOf<'linear'>, NodeOf<'rope-append'>>;
   readonly productOf: ReadonlyMap<NodeOf<'rope-append'>, NodeOf<'linear'>>;
@@ -77,8 +80,34 @@ export function findFusions(graph: Graph): Fusions {
     }
   });
   dropOverlaps(graph, takers);
-  const givers = new Map([...takers].map(([giver, taker]) => [taker, giver]));
-  return { ofLinear, takers, givers, appendOf, productOf, into, held };
+  const givers = inverse(takers);
+  const normTakers = normedBehind(graph, ofLinear);
+  const normGivers = inverse(normTakers);
+  return { ofLinear, takers, givers, normTakers, normGivers, appendOf, productOf, into, held };
+}
+
+function inverse<A, B>(map: ReadonlyMap<A, B>): Map<B, A> {
+  return new Map([...map].map(([from, to]) => [to, from]));
+}
+
+/**
+ * Linears whose result may be left a second time, as normed halves, for the linear that the norm behind it goes into: where that one
+ * would have a launch leave them, in scratch that all products share. Only linears write there, each before its product reads
+ * it; so the taker must be the very next linear behind the giver, and then has no such launch. What the giver had there, its own x,
+ * has been read by its product when another launch, behind that, leaves the norm. The result is in its tensor as ever: the residual stream has
+ * more readers.
+ */
+function normedBehind(
+  { nodes }: Graph,
+  ofLinear: ReadonlyMap<NodeOf<'linear'>, Fusable>,
+): Map<NodeOf<'linear'>, NodeOf<'linear'>> {
+  const linears = nodes.filter((node) => node.op === 'linear');
+  const pairs = linears.flatMap((taker, i): [NodeOf<'linear'>, NodeOf<'linear'>][] => {
+    const giver = linears[i - 1];
+    const norm = ofLinear.get(taker)?.norm ?? null;
+    return giver !== undefined && norm?.x === giver.out ? [[giver, taker]] : [];
+  });
+  return new Map(pairs);
 }
 
 /**

@@ -151,6 +151,12 @@ export interface LinearShape {
   /** x is there in a form of its own already, or the result is left in one: where the reader would have it so (linear-handed.ts). */
   readonly xHanded?: Handed | null;
   readonly outHanded?: Handed | null;
+  /**
+   * The result is left twice: as it is, and normed by the weights `outNorm` as halves, where the product behind the norm looks for
+   * them; that one finds x normed, and has no launch for it (linear-handed.ts).
+   */
+  readonly outNorm?: { readonly eps: number } | null;
+  readonly xNormed?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
   readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
   /**

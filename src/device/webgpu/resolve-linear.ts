@@ -6,7 +6,7 @@ import { chooseVariant, type Handed, type Kernel, type LinearShape, type StepFac
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { leavesBytes } from './kernels/attend-out.js';
 import { chooseLinear } from './kernels/linear-fast.js';
-import { formHanded, formOfAll, formTaken } from './kernels/linear-handed.js';
+import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending } from './resolve-append.js';
@@ -35,6 +35,26 @@ export function handsOn(
   const [first, ...more] = linearWork(giver, bucket, r);
   if (first === undefined || more.length > 0) return null;
   return formOfAll(works.map(({ shape }) => formHanded(capabilities, first.shape, shape, choiceOf)));
+}
+
+/** The norm behind a linear that leaves its result normed as well, for the linear behind that; null where it does not. */
+export function normsOn(
+  giver: NodeOf<'linear'> | undefined,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): NodeOf<'rms-norm'> | null {
+  const { capabilities, fusions } = r;
+  const taker = giver && fusions.normTakers.get(giver);
+  if (giver === undefined || taker === undefined) return null;
+  if (fusions.appendOf.has(taker) && bucket[taker.x.rows] === 1) return null;
+  // Of several shards none has a whole row.
+  const [first, ...more] = linearWork(giver, bucket, r);
+  if (first === undefined || more.length > 0) return null;
+  const choiceOf = (shape: LinearShape) => chooseLinear(capabilities, shape);
+  const takes = linearWork(taker, bucket, r).every(({ shape }) =>
+    normHanded(capabilities, first.shape, shape, choiceOf),
+  );
+  return takes ? fusionOf(taker, bucket, r).norm : null;
 }
 
 /**
@@ -88,12 +108,14 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
   const handed = {
     xHanded: handsOn(r.fusions.givers.get(node), bucket, r),
     outHanded: handsOn(node, bucket, r),
+    xNormed: normsOn(r.fusions.normGivers.get(node), bucket, r) !== null,
   };
+  const normed = normsOn(node, bucket, r);
   const appending = appendingWork(node, bucket, r);
   if (appending !== null) return [resolveAppending(node, norm, appending, r)];
   const merge = mergeOf(node, bucket, r);
   return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
-    const shape = { ...plain, ...handed };
+    const shape = { ...plain, ...handed, outNorm: normed && { eps: normed.eps } };
     const build = (of: LinearShape): Kernel =>
       need(chooseVariant(linearVariants, r.capabilities, of), 'linear').build(r.capabilities, of);
     const kernel =
@@ -103,6 +125,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
       x: r.tensor((norm ?? node).x),
       out: r.tensor((glu ?? node).out),
       ...(norm === null ? {} : { norm: vector(norm.weight) }),
+      ...(normed === null ? {} : { outNorm: vector(normed.weight) }),
       ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
     });
   });

@@ -16,7 +16,14 @@ import { HALVES, HANDED, halvesBytes, halvesStage } from './linear-halves.js';
 import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.js';
 import { matrixGemmKernel } from './linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
-import { SLICES, slicesBytes, slicesFit, slicesStage } from './linear-slices.js';
+import {
+  normedSlicesStage,
+  normsSlices,
+  SLICES,
+  slicesBytes,
+  slicesFit,
+  slicesStage,
+} from './linear-slices.js';
 import { type KernelText, type LinearKernel, type LinearSpec, outCols, weightName } from './linear-spec.js';
 
 export type LinearChoice =
@@ -128,6 +135,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   if (shape.append !== undefined && family !== 'gemv') return false;
   if (leftBytes(shape) !== null && family !== 'dots') return false;
   if (shape.outHanded === 'halves' && family !== 'matrices') return false;
+  if (shape.outNorm != null && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
@@ -149,10 +157,16 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
       return (
         shape.rows <= 65535 &&
         ((config.slices ?? 1) === 1 || slicesFit(shape)) &&
+        (shape.outNorm == null || leavesNormed(shape, config)) &&
         config.sm * config.sn * config.sk * config.subgroupSize <= workgroupThreads &&
         matrixGemmFits(gemmSpec(capabilities, shape), config)
       );
   }
+}
+
+/** Whether the launch behind the GEMM, that of its slices, can norm what it leaves. */
+function leavesNormed(shape: LinearShape, { slices = 1, matrix }: MatrixGemmConfig): boolean {
+  return slices > 1 && matrix.component === 'f16' && normsSlices(shape);
 }
 
 /**
@@ -180,21 +194,18 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const { xStride: stride, norm } = shape;
+    const { xStride: stride, norm, outNorm = null, xNormed = false } = shape;
     const [xHanded, outHanded] = [shape.xHanded === 'halves', shape.outHanded === 'halves'];
-    return once(capabilities, { spec, config, stride, norm, xHanded }, () => {
-      const gemm = gemmOf(shape, spec, config);
+    return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed }, () => {
+      const gemm = gemmOf(shape, spec, config, capabilities.workgroupThreads);
       if (spec.x === 'f32') return gemm;
-      const roles = { x: xHanded ? HANDED : HALVES, ...(outHanded ? { out: HANDED } : {}) };
-      const reading = gemm.stages.map(renamed(roles));
-      return {
-        stages: [...(xHanded ? [] : [halvesStage(shape, config.subgroupSize)]), ...reading],
-        scratch: {
-          ...gemm.scratch,
-          [xHanded ? HANDED : HALVES]: halvesBytes(shape.rows, shape.k),
-          ...(outHanded ? { [HANDED]: halvesBytes(shape.rows, outCols(spec)) } : {}),
-        },
-      };
+      const from = xHanded ? HANDED : HALVES;
+      const reading = gemm.stages.map(renamed({ x: from, ...(outHanded ? { out: HANDED } : {}) }));
+      const made = xHanded || xNormed ? [] : [halvesStage(shape, config.subgroupSize)];
+      const left = outHanded ? HANDED : outNorm === null ? null : HALVES;
+      const scratch: Record<string, number> = { ...gemm.scratch, [from]: halvesBytes(shape.rows, shape.k) };
+      if (left !== null) scratch[left] = Math.max(scratch[left] ?? 0, halvesBytes(shape.rows, outCols(spec)));
+      return { stages: [...made, ...reading], scratch };
     });
   }
   const spec = gemvSpec(shape);
@@ -225,14 +236,24 @@ function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConf
   };
 }
 
-/** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together. */
-export function gemmOf(shape: LinearShape, spec: LinearSpec, config: MatrixGemmConfig): Kernel {
-  const { slices = 1, bm, bn } = config;
+/** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together. `threads`: of a workgroup at most. */
+export function gemmOf(
+  shape: LinearShape,
+  spec: LinearSpec,
+  config: MatrixGemmConfig,
+  threads: number,
+): Kernel {
+  const { slices = 1, bm, bn, subgroupSize } = config;
+  const { outNorm = null } = shape;
   const made = matrixGemmKernel(slices === 1 ? spec : sliceSpec(spec), config);
   const gemm = kernelOf(shape, made, shape.glu === null ? bn : bn / 2, bm, config);
   if (slices === 1) return gemm;
+  const end =
+    outNorm === null
+      ? slicesStage(shape, slices)
+      : normedSlicesStage(shape, slices, outNorm.eps, subgroupSize, threads);
   return {
-    stages: [...gemm.stages.map(renamed({ out: SLICES })), slicesStage(shape, slices)],
+    stages: [...gemm.stages.map(renamed({ out: SLICES })), end],
     scratch: { [SLICES]: slicesBytes(slices, shape.rows, shape.n) },
   };
 }

@@ -4,7 +4,7 @@ import type { Capabilities, Handed, LinearShape } from '../kernel.js';
 import { TunedChoices } from '../tuning/tuned-choices.js';
 import { type LinearChoice, linearFits, linearKernel, linearKey } from './linear-choice.js';
 import { chooseLinear, ruleForLinear } from './linear-fast.js';
-import { type ChoiceOf, formHanded, formOfAll, formTaken, keepsTaking } from './linear-handed.js';
+import { type ChoiceOf, formHanded, formOfAll, formTaken, keepsTaking, normHanded } from './linear-handed.js';
 
 const base = {
   rowKind: 'tokens',
@@ -113,6 +113,100 @@ describe('halves that one GEMM hands to the next', () => {
     expect(taken(32, { ...output, norm: { eps: 1e-6 } })).toBeNull();
     expect(taken(32, output, { ...LARGE, f16: false })).toBeNull();
     expect(taken(32, output, { ...LARGE, deterministic: true })).toBeNull();
+  });
+});
+
+describe('a norm between two products', () => {
+  /** Down, and gate and up behind the norm of what it leaves. */
+  const behind = (rows: number, hidden?: number, inner?: number): [LinearShape, LinearShape] => {
+    const [up, down] = pair(rows, hidden, inner);
+    return [down, up];
+  };
+  const normed = (down: LinearShape, up: LinearShape, capabilities = LARGE): boolean =>
+    normHanded(capabilities, down, up, choicesOn(capabilities));
+
+  it.each([
+    ['a small model', 1024, 3072, [17, 32]],
+    ['a large one', 4096, 14_336, [9, 16, 17, 32]],
+  ] as const)('goes into the launch of the slices of the first: %s', (_, hidden, inner, rows) => {
+    const all = [1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 512];
+    expect(all.filter((count) => normed(...behind(count, hidden, inner)))).toEqual(rows);
+  });
+
+  it.each([
+    [1024, 3072, 4],
+    [4096, 14_336, 8],
+  ])('of rows of %i leaves the second a launch less, of the same text', (hidden, inner, slices) => {
+    const [down, up] = behind(32, hidden, inner);
+    const given = { ...down, outNorm: up.norm };
+    const taken = { ...up, xNormed: true };
+    expect(ruleForLinear(LARGE, given)).toEqual(ruleForLinear(LARGE, down));
+    expect(ruleForLinear(LARGE, taken)).toEqual(ruleForLinear(LARGE, up));
+    expect([linearKey(given), linearKey(taken)]).toEqual([linearKey(down), linearKey(up)]);
+
+    const [first, plain] = [built(given), built(down)];
+    expect(first.stages).toHaveLength(plain.stages.length);
+    expect(plain.stages.at(-1)!.label).toBe(`slices ${slices} [${hidden}]`);
+    const writer = first.stages.at(-1)!;
+    expect(writer.label).toBe(`slices ${slices}, rms-norm to halves [${hidden}]`);
+    expect(writer.bindings.map(({ name, access }) => `${name} ${access}`)).toEqual([
+      'scratchSlices read',
+      'residual read',
+      'out read_write',
+      'outNorm read',
+      'scratchHalves read_write',
+    ]);
+    expect(first.stages.slice(0, -1).map(({ wgsl }) => wgsl)).toEqual(
+      plain.stages.slice(0, -1).map(({ wgsl }) => wgsl),
+    );
+    // Where it lies there is room for its own x, and for what it leaves.
+    expect(first.scratch!.scratchHalves).toBe(32 * Math.max(hidden, inner) * 2);
+    const handing = built({ ...given, xHanded: 'halves' });
+    expect(handing.scratch).toMatchObject({ scratchHanded: 32 * inner * 2, scratchHalves: 32 * hidden * 2 });
+
+    const [second, own] = [built(taken), built(up)];
+    expect(own.stages.map(({ label }) => label)[0]).toBe(`rms-norm to halves [${hidden}]`);
+    expect(second.stages.map(({ wgsl }) => wgsl)).toEqual(own.stages.slice(1).map(({ wgsl }) => wgsl));
+    expect(second.stages[0]!.bindings).toEqual(own.stages[1]!.bindings);
+    expect(second.scratch).toEqual(own.scratch);
+  });
+
+  it('stays with the second where the first has no whole rows, or what it leaves is not what that reads', () => {
+    const [down, up] = behind(32);
+    expect(normed(down, up)).toBe(true);
+    expect(normed({ ...down, bias: true, residual: false }, up)).toBe(true);
+    expect(normed({ ...down, outOffset: 512, outStride: 2048 }, up)).toBe(false);
+    expect(normed({ ...down, n: 512 }, { ...up })).toBe(false);
+    expect(normed(down, { ...up, k: 512 })).toBe(false);
+    expect(normed(down, { ...up, norm: null })).toBe(false);
+    expect(normed(down, { ...up, rowKind: 'outputs' })).toBe(false);
+    expect(normed(down, up, { ...LARGE, f16: false })).toBe(false);
+    expect(normed(down, up, { ...LARGE, deterministic: true })).toBe(false);
+    expect(normed(down, up, { ...LARGE, precision: 'reference' })).toBe(false);
+    expect(normHanded(LARGE, down, up, (shape) => (shape === up ? null : ruleForLinear(LARGE, shape)))).toBe(
+      false,
+    );
+  });
+
+  it('goes into no kernel but that of slices', () => {
+    const [down, up] = behind(32);
+    const rule = ruleForLinear(LARGE, down)!;
+    if (rule.family !== 'matrices') throw new Error('matrices are wanted');
+    const fits = (slices: number): boolean =>
+      linearFits(
+        LARGE,
+        { ...down, outNorm: up.norm },
+        {
+          family: 'matrices',
+          config: { ...rule.config, slices },
+        },
+      );
+    expect([1, 2, 4].map(fits)).toEqual([false, true, true]);
+    const [few] = behind(8);
+    const other = ruleForLinear(LARGE, few)!;
+    expect(other.family).not.toBe('matrices');
+    expect(linearFits(LARGE, few, other)).toBe(true);
+    expect(linearFits(LARGE, { ...few, outNorm: up.norm }, other)).toBe(false);
   });
 });
 

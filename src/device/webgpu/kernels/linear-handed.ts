@@ -1,6 +1,7 @@
 /**
  * What one kernel hands the next product in the form that this would make of it in a launch of its own: halves, from attention
- * or a GEMM with a glu, to a GEMM; bytes, from attention or a product of dots with a glu, to one of dots. The bits are the same.
+ * or a GEMM with a glu, to a GEMM, and from a GEMM in slices through a norm; bytes, from attention or a product of dots with a
+ * glu, to one of dots. The bits are the same.
  */
 
 import type { Capabilities, Handed, LinearShape } from '../kernel.js';
@@ -35,6 +36,23 @@ export function formHanded(
   const form = formTaken(capabilities, next, outCols(specOf(shape)), choiceOf(next));
   if (choice === null || form === null) return null;
   return linearFits(capabilities, { ...shape, outHanded: form }, choice) ? form : null;
+}
+
+/**
+ * Whether a product whose result goes through a norm to the next one leaves it normed, as the halves that this reads: where it has a launch
+ * that sees whole rows anyway, to put slices of K together.
+ */
+export function normHanded(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  next: LinearShape,
+  choiceOf: ChoiceOf,
+): boolean {
+  const { k, norm } = next;
+  if (norm === null || shape.glu !== null || shape.n !== k || shape.rowKind !== next.rowKind) return false;
+  if (choiceOf(next)?.family !== 'matrices' || matrixOf(capabilities)?.component !== 'f16') return false;
+  const choice = choiceOf(shape);
+  return choice !== null && linearFits(capabilities, { ...shape, outNorm: norm }, choice);
 }
 
 /** The form that several products take all, or null. */

@@ -36,7 +36,7 @@ describe('a GEMM on matrices', () => {
     const residual = shape.residual ? 'f32' : null;
     const spec: LinearSpec = { ...rest, x: 'f32', out: 'f32', residual, norm: null };
     expect(matrixGemmFits(spec, c)).toBe(true);
-    const kernel = gemmOf(shape, spec, c);
+    const kernel = gemmOf(shape, spec, c, 256);
     raw.queue.writeBuffer(roles.out!, 0, new Float32Array(roles.out!.size / 4).fill(Number.NaN));
     const text = (from: string): string =>
       from.includes('subgroup_matrix') ? emulateMatrices(from, c.matrix.m) : from;

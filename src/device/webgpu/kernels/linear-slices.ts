@@ -1,11 +1,14 @@
 /**
  * The end of a product whose K was cut into slices: a product of few features has few tiles, and a large GPU idles unless
  * several workgroups share one of them along K (linear-matrix.ts). Each leaves its sums in scratch; here they are added
- * up, in their order, and an output becomes what is wanted of it.
+ * up, in their order, and an output becomes what is wanted of it. Where a norm follows, and a product of halves behind that,
+ * whoever has a row whole norms it at once: a launch less, with the same bits (linear-handed.ts).
  */
 
-import type { LinearShape, Stage } from '../kernel.js';
+import type { Binding, LinearShape, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
+import { HALVES, NORM_THREADS, normedRow, normedRowFits, rowByRow } from './linear-halves.js';
+import { HALVES_TEXT } from './linear-spec.js';
 
 /** The role of the sums, `[slice][row][feature]`. */
 export const SLICES = 'scratchSlices';
@@ -27,17 +30,37 @@ export function slicesFit({
   return glu === null && [n, outStride, outOffset].every((size) => size % 4 === 0);
 }
 
+const VECTORS = 'array<vec4<f32>>';
+
+/** What is bound to make an output of its sums. */
+function bindingsOf({ bias, residual }: LinearShape): Binding[] {
+  return [
+    { name: SLICES, access: 'read', type: VECTORS },
+    ...(bias ? [{ name: 'bias', access: 'read', type: VECTORS } as const] : []),
+    ...(residual ? [{ name: 'residual', access: 'read', type: VECTORS } as const] : []),
+    { name: 'out', access: 'read_write', type: VECTORS },
+  ];
+}
+
+/** Statements that add to `value`, four sums of slices in their order, what an output has besides. `to`: its place in `out`. */
+function outputText(
+  { rows, n, bias, residual }: LinearShape,
+  slices: number,
+  { value, row, at, to }: Readonly<Record<'value' | 'row' | 'at' | 'to', string>>,
+): string {
+  const sums = Array.from(
+    { length: slices },
+    (_, s) => `${SLICES}[(${s * rows}u + ${row}) * ${n / 4}u + ${at}]`,
+  );
+  return `${value} = ${sums.join(' + ')};
+  ${bias ? `${value} += bias[${at}];` : ''}
+  ${residual ? `${value} += residual[${to}];` : ''}`;
+}
+
 /** One thread for four outputs of a row. */
 export function slicesStage(shape: LinearShape, slices: number): Stage {
-  const { rows, n, outStride, outOffset, bias, residual, rowKind } = shape;
-  const type = 'array<vec4<f32>>';
-  const bindings = [
-    { name: SLICES, access: 'read', type },
-    ...(bias ? [{ name: 'bias', access: 'read', type } as const] : []),
-    ...(residual ? [{ name: 'residual', access: 'read', type } as const] : []),
-    { name: 'out', access: 'read_write', type },
-  ] as const;
-  const sums = Array.from({ length: slices }, (_, s) => `${SLICES}[(${s * rows}u + wid.y) * ${n / 4}u + at]`);
+  const { n, outStride, outOffset, rowKind } = shape;
+  const bindings = bindingsOf(shape);
   return {
     label: `slices ${slices} [${n}]`,
     wgsl: `${declareBindings(bindings)}
@@ -46,9 +69,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let at = wid.x * ${THREADS}u + lid;
   if (at >= ${n / 4}u) { return; }
   let to = wid.y * ${outStride / 4}u + ${outOffset / 4}u + at;
-  var value = ${sums.join(' + ')};
-  ${bias ? 'value += bias[at];' : ''}
-  ${residual ? 'value += residual[to];' : ''}
+  var value: vec4<f32>;
+  ${outputText(shape, slices, { value: 'value', row: 'wid.y', at: 'at', to: 'to' })}
   out[to] = value;
 }`,
     bindings,
@@ -57,5 +79,61 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       out[1] = facts[rowKind];
       out[2] = 1;
     },
+  };
+}
+
+/** Whether a workgroup has a whole row of what the product makes, and keeps it. */
+export function normsSlices({ n, outStride, outOffset }: LinearShape): boolean {
+  return outOffset === 0 && outStride === n && normedRowFits(n);
+}
+
+/**
+ * One workgroup for a row, which leaves it in `out` and, normed by the weights `outNorm`, as halves where the product that reads them
+ * would have a launch leave them. As many threads as there are vectors, if a workgroup may have them: all are on their way at once.
+ *
+ * @param lanes of a subgroup
+ * @param most threads of a workgroup
+ * @param summing see NormedRow
+ */
+export function normedSlicesStage(
+  shape: LinearShape,
+  slices: number,
+  eps: number,
+  lanes: number,
+  most: number,
+  summing = NORM_THREADS,
+): Stage {
+  const { n, rowKind } = shape;
+  const vectors = n / 4;
+  const threads = summing * Math.min(Math.floor(most / summing), Math.ceil(vectors / summing));
+  const bindings: Binding[] = [
+    ...bindingsOf(shape),
+    { name: 'outNorm', access: 'read', type: VECTORS },
+    { name: HALVES, access: 'read_write', type: 'array<vec4<f16>>' },
+  ];
+  const { arrays, lines } = normedRow({
+    k: n,
+    eps,
+    lanes,
+    threads,
+    summing,
+    gain: 'outNorm',
+    fetch: (value, at) => outputText(shape, slices, { value, row: 'wid.x', at, to: `start + ${at}` }),
+    keep: (value, at) => `out[start + ${at}] = ${value};`,
+  });
+  return {
+    label: `slices ${slices}, rms-norm to halves [${n}]`,
+    wgsl: `enable f16;
+enable subgroups;
+${declareBindings(bindings)}
+${arrays}
+${HALVES_TEXT}
+@compute @workgroup_size(${threads})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let start = wid.x * ${vectors}u;
+  ${lines.join('\n  ')}
+}`,
+    bindings,
+    workgroups: rowByRow(rowKind),
   };
 }
