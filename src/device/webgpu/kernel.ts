@@ -157,6 +157,8 @@ export interface LinearShape {
    */
   readonly outNorm?: { readonly eps: number } | null;
   readonly xNormed?: boolean;
+  /** The result is left as the sums of slices of K, for the rope-append behind it to put together (linear-slices.ts). */
+  readonly outSliced?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */
   readonly merge?: { readonly heads: number; readonly headDim: number; readonly splits: number };
   /**

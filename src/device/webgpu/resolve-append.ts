@@ -3,8 +3,11 @@
 import { KvantError } from '../../errors.js';
 import type { NodeOf } from '../graph.js';
 import { ROPE_FINE } from '../rope.js';
-import { chooseVariant, type LinearShape } from './kernel.js';
+import { chooseVariant, type Kernel, type LinearShape } from './kernel.js';
+import { linearFits } from './kernels/linear-choice.js';
+import { chooseLinear } from './kernels/linear-fast.js';
 import { CONSTANTS, type Constant, constantLengths } from './kernels/linear-gemv-append.js';
+import type { Sliced } from './kernels/linear-slices.js';
 import { linearVariants } from './kernels/registry.js';
 import { ropeAppendKernel } from './kernels/rope-append.js';
 import { cacheOf } from './layer-caches.js';
@@ -139,13 +142,45 @@ export function resolveAppending(
   });
 }
 
+/**
+ * The slices of K that a product leaves to the rope-append behind it, which puts them together as it reads: null where there are none, or
+ * where the rope-append would bind too many buffers. They lie in scratch that all products share, and nothing writes there
+ * before they are read: the rope-append is the very next node (findFusions).
+ */
+export function slicesLeft(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'pool' | 'capabilities' | 'fusions'>,
+): { readonly sliced: Sliced; readonly bias: GPUBuffer | null } | null {
+  const append = r.fusions.appendOf.get(node);
+  if (append === undefined || appendingWork(node, bucket, r) !== null) return null;
+  const [work, ...works] = linearWork(node, bucket, r);
+  if (work === undefined || works.length > 0) return null;
+  const choice = chooseLinear(r.capabilities, work.shape);
+  if (choice?.family !== 'matrices') return null;
+  if (!linearFits(r.capabilities, { ...work.shape, outSliced: true }, choice)) return null;
+  const { rows, bias } = work.shape;
+  const sliced = { slices: choice.config.slices ?? 1, rows, bias };
+  // Slices take the place of q, k and v; a bias comes on top.
+  const fits = ({ shape }: AppendKind): boolean =>
+    storageOf(ropeAppendKernel(shape, sliced)) <= r.capabilities.storageBuffers;
+  return bias && !appendKinds(append, r).every(fits) ? null : { sliced, bias: work.shard.bias };
+}
+
+/** Storage buffers that a kernel of one stage binds. */
+function storageOf({ stages }: Kernel): number {
+  return stages[0]!.bindings.filter(({ access }) => access !== 'uniform').length;
+}
+
 export function resolveRopeAppend(node: NodeOf<'rope-append'>, bucket: Bucket, r: Resources): Bound[] {
   const product = r.fusions.productOf.get(node);
   if (product !== undefined && appendingWork(product, bucket, r) !== null) return [];
+  const left = product === undefined ? null : slicesLeft(product, bucket, r);
+  const bias = left?.bias ?? null;
   return appendKinds(node, r).map((kind) =>
-    bound(ropeAppendKernel(kind.shape), r, {
+    bound(ropeAppendKernel(kind.shape, left?.sliced), r, {
       ...appendBuffers(node, kind, r),
-      qkv: r.tensor(node.qkv),
+      ...(left === null ? { qkv: r.tensor(node.qkv) } : bias === null ? {} : { bias }),
       ...(node.norm === null ? {} : { headNorms: r.joined('head norms', headNorms(node)) }),
     }),
   );

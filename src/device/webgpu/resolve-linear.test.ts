@@ -3,74 +3,29 @@ import { describe, expect, it } from 'vitest';
 
 import { LARGE } from '../../../test/devices/large-gpu.js';
 import { type Recorded, record } from '../../../test/devices/run.js';
+import { bucketOf, resourcesOf, vector, weights } from '../../../test/setup/named-buffers.js';
 import type { NodeOf, Tensor } from '../graph.js';
 import type { Ops } from '../ops.js';
-import { findFusions } from './fusion.js';
-import type { Capabilities, LinearShape } from './kernel.js';
+import type { LinearShape } from './kernel.js';
 import { linearKey } from './kernels/linear-choice.js';
 import { ruleForLinear } from './kernels/linear-fast.js';
 import type { MatrixGemmConfig } from './kernels/linear-matrix-plan.js';
 import { fusionOf, linearWork } from './linear-work.js';
-import { GpuMatrix, GpuVector, type Shard } from './matrix.js';
+import type { GpuMatrix, GpuVector } from './matrix.js';
 import { resolveNode } from './resolve.js';
 import { normsOn } from './resolve-linear.js';
-import type { Bound, Bucket, Resources } from './resources.js';
+import type { Bound } from './resources.js';
 import { TunedChoices } from './tuning/tuned-choices.js';
 
 const HIDDEN = 1024;
 const INNER = 3072;
 const EPS = 1e-6;
 
-let names = 0;
-/** A buffer of which only the name is ever looked at. */
-const named = (label: string): GPUBuffer => ({ label: `${label} ${names++}`, size: 2 ** 20 }) as GPUBuffer;
-const vector = (length: number): GpuVector => new GpuVector(length, named('vector'));
-/** 4-bit weights in shards that begin at these rows. */
-function weights(rows: number, cols: number, starts: readonly number[] = [0], bias = false): GpuMatrix {
-  const layout = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
-  const shards = starts.map(
-    (rowStart, i): Shard => ({
-      rowStart,
-      rows: (starts[i + 1] ?? rows) - rowStart,
-      layout,
-      codes: named('codes'),
-      metas: named('metas'),
-      bias: bias ? named('bias') : null,
-    }),
-  );
-  return new GpuMatrix(rows, cols, (rows * cols) / 2, shards);
-}
 const normed = (ops: Ops, x: Tensor): Tensor => ops.rmsNorm(x, vector(x.cols), EPS);
 /** A gated MLP with its norm and residual. */
 function mlp(ops: Ops, x: Tensor, of: Tensor = normed(ops, x), down = weights(HIDDEN, INNER)): Tensor {
   return ops.linear(ops.glu(ops.linear(of, weights(2 * INNER, HIDDEN)), 'silu'), down, x);
 }
-
-function resourcesOf({ graph }: Recorded<unknown>, capabilities: Capabilities = LARGE): Resources {
-  const tensors = new Map<Tensor, GPUBuffer>();
-  const none = (): GPUBuffer => {
-    throw new Error('nothing of the kind is in these graphs');
-  };
-  return {
-    capabilities,
-    pool: null,
-    maxContext: 64,
-    maxItems: 0,
-    maxOutputs: 64,
-    fusions: findFusions(graph),
-    step: named('step'),
-    ids: named('ids'),
-    lastToken: named('last tokens'),
-    tensor: (tensor) => {
-      const buffer = tensors.get(tensor) ?? named(`tensor ${tensor.id}`);
-      tensors.set(tensor, buffer);
-      return buffer;
-    },
-    rope: none,
-    joined: none,
-  };
-}
-const bucketOf = (rows: number): Bucket => ({ tokens: rows, outputs: rows });
 
 /**
  * Resolves a whole step and walks its launches: whoever reads `scratchHalves` finds there the halves of its own x, normed as it would

@@ -9,7 +9,7 @@ import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
 import { fusionOf, linearWork } from './linear-work.js';
-import { appendingWork, resolveAppending } from './resolve-append.js';
+import { appendingWork, resolveAppending, slicesLeft } from './resolve-append.js';
 import { type Bound, type Bucket, bound, need, planes, type Resources, vector } from './resources.js';
 
 /** In what form what a node gives goes to the linear behind it, or null where that reads f32. */
@@ -109,6 +109,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
     xHanded: handsOn(r.fusions.givers.get(node), bucket, r),
     outHanded: handsOn(node, bucket, r),
     xNormed: normsOn(r.fusions.normGivers.get(node), bucket, r) !== null,
+    outSliced: slicesLeft(node, bucket, r) !== null,
   };
   const normed = normsOn(node, bucket, r);
   const appending = appendingWork(node, bucket, r);

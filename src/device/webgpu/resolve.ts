@@ -14,7 +14,7 @@ import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernel
 import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
-import { resolveRopeAppend } from './resolve-append.js';
+import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
 import { either, handsOn, mergeOf, only, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
@@ -36,9 +36,13 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'rms-norm':
     case 'glu':
       return `${bucket[node.x.rows]}`;
-    // Of one row, what a product leaves may be appended by it.
-    case 'rope-append':
-      return bucket[node.qkv.rows] === 1 ? 'one' : '';
+    // Of one row, what a product leaves may be appended by it; of some more, it may be left in slices.
+    case 'rope-append': {
+      if (bucket[node.qkv.rows] === 1) return 'one';
+      const product = r.fusions.productOf.get(node);
+      const left = product === undefined ? null : slicesLeft(product, bucket, r);
+      return left === null ? '' : JSON.stringify(left.sliced);
+    }
     case 'attend':
       return JSON.stringify(attendFor(node, bucket, r));
     default:

@@ -17,6 +17,7 @@ import { type HeldConfig, heldFits, heldKernel, heldOrder } from './linear-held.
 import { matrixGemmKernel } from './linear-matrix.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmOrder, sliceSpec } from './linear-matrix-plan.js';
 import {
+  leavesSlices,
   normedSlicesStage,
   normsSlices,
   SLICES,
@@ -135,7 +136,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   if (shape.append !== undefined && family !== 'gemv') return false;
   if (leftBytes(shape) !== null && family !== 'dots') return false;
   if (shape.outHanded === 'halves' && family !== 'matrices') return false;
-  if (shape.outNorm != null && family !== 'matrices') return false;
+  if ((shape.outNorm != null || shape.outSliced === true) && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
@@ -158,6 +159,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
         shape.rows <= 65535 &&
         ((config.slices ?? 1) === 1 || slicesFit(shape)) &&
         (shape.outNorm == null || leavesNormed(shape, config)) &&
+        (shape.outSliced !== true || ((config.slices ?? 1) > 1 && leavesSlices(shape))) &&
         config.sm * config.sn * config.sk * config.subgroupSize <= workgroupThreads &&
         matrixGemmFits(gemmSpec(capabilities, shape), config)
       );
@@ -194,9 +196,9 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const { xStride: stride, norm, outNorm = null, xNormed = false } = shape;
+    const { xStride: stride, norm, outNorm = null, xNormed = false, outSliced = false } = shape;
     const [xHanded, outHanded] = [shape.xHanded === 'halves', shape.outHanded === 'halves'];
-    return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed }, () => {
+    return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed, outSliced }, () => {
       const gemm = gemmOf(shape, spec, config, capabilities.workgroupThreads);
       if (spec.x === 'f32') return gemm;
       const from = xHanded ? HANDED : HALVES;
@@ -236,7 +238,7 @@ function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConf
   };
 }
 
-/** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together. `threads`: of a workgroup at most. */
+/** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together, if nobody else does. `threads`: of a workgroup at most. */
 export function gemmOf(
   shape: LinearShape,
   spec: LinearSpec,
@@ -244,7 +246,7 @@ export function gemmOf(
   threads: number,
 ): Kernel {
   const { slices = 1, bm, bn, subgroupSize } = config;
-  const { outNorm = null } = shape;
+  const { outNorm = null, outSliced = false } = shape;
   const made = matrixGemmKernel(slices === 1 ? spec : sliceSpec(spec), config);
   const gemm = kernelOf(shape, made, shape.glu === null ? bn : bn / 2, bm, config);
   if (slices === 1) return gemm;
@@ -253,7 +255,7 @@ export function gemmOf(
       ? slicesStage(shape, slices)
       : normedSlicesStage(shape, slices, outNorm.eps, subgroupSize, threads);
   return {
-    stages: [...gemm.stages.map(renamed({ out: SLICES })), end],
+    stages: [...gemm.stages.map(renamed({ out: SLICES })), ...(outSliced ? [] : [end])],
     scratch: { [SLICES]: slicesBytes(slices, shape.rows, shape.n) },
   };
 }

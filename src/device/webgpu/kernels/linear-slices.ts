@@ -33,13 +33,19 @@ export function slicesFit({
 const VECTORS = 'array<vec4<f32>>';
 
 /** What is bound to make an output of its sums. */
-function bindingsOf({ bias, residual }: LinearShape): Binding[] {
+function inputsOf({ bias, residual }: Pick<LinearShape, 'bias' | 'residual'>): Binding[] {
   return [
     { name: SLICES, access: 'read', type: VECTORS },
     ...(bias ? [{ name: 'bias', access: 'read', type: VECTORS } as const] : []),
     ...(residual ? [{ name: 'residual', access: 'read', type: VECTORS } as const] : []),
-    { name: 'out', access: 'read_write', type: VECTORS },
   ];
+}
+
+const OUT: Binding = { name: 'out', access: 'read_write', type: VECTORS };
+
+/** The sums of all slices, in their order. */
+function sumText(slices: number, at: (slice: number) => string): string {
+  return Array.from({ length: slices }, (_, s) => `${SLICES}[${at(s)}]`).join(' + ');
 }
 
 /** Statements that add to `value`, four sums of slices in their order, what an output has besides. `to`: its place in `out`. */
@@ -48,11 +54,7 @@ function outputText(
   slices: number,
   { value, row, at, to }: Readonly<Record<'value' | 'row' | 'at' | 'to', string>>,
 ): string {
-  const sums = Array.from(
-    { length: slices },
-    (_, s) => `${SLICES}[(${s * rows}u + ${row}) * ${n / 4}u + ${at}]`,
-  );
-  return `${value} = ${sums.join(' + ')};
+  return `${value} = ${sumText(slices, (s) => `(${s * rows}u + ${row}) * ${n / 4}u + ${at}`)};
   ${bias ? `${value} += bias[${at}];` : ''}
   ${residual ? `${value} += residual[${to}];` : ''}`;
 }
@@ -60,7 +62,7 @@ function outputText(
 /** One thread for four outputs of a row. */
 export function slicesStage(shape: LinearShape, slices: number): Stage {
   const { n, outStride, outOffset, rowKind } = shape;
-  const bindings = bindingsOf(shape);
+  const bindings = [...inputsOf(shape), OUT];
   return {
     label: `slices ${slices} [${n}]`,
     wgsl: `${declareBindings(bindings)}
@@ -79,6 +81,36 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       out[1] = facts[rowKind];
       out[2] = 1;
     },
+  };
+}
+
+/** What a product that leaves its result in slices tells the kernel that reads it there. */
+export interface Sliced {
+  readonly slices: number;
+  /** That each slice has room for. */
+  readonly rows: number;
+  readonly bias: boolean;
+}
+
+/** Whether slices are of whole rows, as whoever reads them there takes them to be. */
+export function leavesSlices({ n, outStride, outOffset, residual }: LinearShape): boolean {
+  return outOffset === 0 && outStride === n && !residual;
+}
+
+/**
+ * `fn NAME(row, at)`: four outputs, put together as slicesStage would, and what it binds. `row`: the row's first vector in a slice;
+ * `slice`: vectors from a slice to the next.
+ */
+export function slicedText(
+  name: string,
+  { slices, bias }: Sliced,
+  slice: string,
+): { readonly bindings: readonly Binding[]; readonly wgsl: string } {
+  return {
+    bindings: inputsOf({ bias, residual: false }),
+    wgsl: `fn ${name}(row: u32, at: u32) -> vec4<f32> {
+  return ${sumText(slices, (s) => `row + at + ${s}u * ${slice}`)}${bias ? ' + bias[at]' : ''};
+}`,
   };
 }
 
@@ -107,7 +139,8 @@ export function normedSlicesStage(
   const vectors = n / 4;
   const threads = summing * Math.min(Math.floor(most / summing), Math.ceil(vectors / summing));
   const bindings: Binding[] = [
-    ...bindingsOf(shape),
+    ...inputsOf(shape),
+    OUT,
     { name: 'outNorm', access: 'read', type: VECTORS },
     { name: HALVES, access: 'read_write', type: 'array<vec4<f16>>' },
   ];

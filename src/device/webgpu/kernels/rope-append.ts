@@ -14,13 +14,15 @@ import { tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { STORE_THREADS, STORE_WGSL, type StoreText, storeArrays, storeText } from './kv-store.js';
+import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 /**
  * Roles: step, qkv, tables, headNorms (q then k, with norms), rope (fine then coarse, with rope), out, keys, values:
- * with the uniform no more than any WebGPU device binds.
+ * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sliced`), these, and the bias if
+ * there is one, take the place of qkv.
  */
-export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
+export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows } = shape;
   const p = new Params();
   const text = {
@@ -51,10 +53,19 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     : null;
   const storeKey = storeBoth ?? storeText(keys, keyNumbers, 'turned');
   const storeValue = storeBoth ?? storeText(values, valueNumbers, 'turned');
+  const given =
+    sliced === null
+      ? null
+      : slicedText('qkv_at', sliced, p.u32((sliced.rows * (heads + 2 * kvHeads) * headDim) / 4));
+  /** Vector `lid` of a head of the row. */
+  const fetch = (head: string): string =>
+    given === null
+      ? `qkv[(before + ${head}) * vectors + lid]`
+      : `qkv_at(before * vectors, (${head}) * vectors + lid)`;
   const bindings: Binding[] = [
     p.binding,
     STEP_BINDING,
-    { name: 'qkv', access: 'read', type: 'array<vec4<f32>>' },
+    ...(given?.bindings ?? [{ name: 'qkv', access: 'read', type: 'array<vec4<f32>>' } as const]),
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
   if (normEps !== null) bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
@@ -149,7 +160,7 @@ export function ropeAppendKernel(shape: RopeAppendShape): Kernel {
     : `for (var i = 0u; i < count; i++) {
     let head = first + i;
     var v = ahead;
-    if (active_ && i + 1u < count) { ahead = qkv[(before + head + 1u) * vectors + lid]; }`;
+    if (active_ && i + 1u < count) { ahead = ${fetch('head + 1u')}; }`;
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
@@ -159,6 +170,7 @@ ${rope === null ? '' : `var<workgroup> whole: ${vectorTurn === null ? 'array<f32
 ${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs)}
 ${turn?.functions ?? ''}
+${given?.wgsl ?? ''}
 ${storeKey.declarations}
 ${alike ? '' : storeValue.declarations}
 @compute @workgroup_size(${STORE_THREADS})
@@ -175,7 +187,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   // On its way while the token's place in the cache is looked up.
   let before = row * (heads + 2u * kv_heads);
   var ahead = vec4<f32>(0.0);
-  if (active_) { ahead = qkv[(before + ${single ? 'wid.x' : 'first'}) * vectors + lid]; }
+  if (active_) { ahead = ${fetch(single ? 'wid.x' : 'first')}; }
   let token = step_token(row);
   ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
@@ -194,7 +206,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
         wgsl,
         bindings,
         params: p.words,
