@@ -2,7 +2,7 @@
 
 import type { NodeOf } from '../graph.js';
 import type { Fusable } from './fusion.js';
-import { chooseVariant, type LinearShape } from './kernel.js';
+import { type Capabilities, chooseVariant, type LinearShape } from './kernel.js';
 import { linearVariants } from './kernels/registry.js';
 import type { Shard } from './matrix.js';
 import { type Bucket, matrix, type Resources, strideOf } from './resources.js';
@@ -53,12 +53,36 @@ function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, buck
   };
 }
 
-/** The products of a linear: one for each shard of its weight. */
+/** A product of a linear, and the part of the weight that it is of. */
+interface Work {
+  readonly shape: LinearShape;
+  readonly shard: Shard;
+}
+
+/** By rows, what the products of a linear are: nodes ask for their neighbours' again and again. */
+const known = new WeakMap<Capabilities, WeakMap<NodeOf<'linear'>, Map<number, readonly Work[]>>>();
+
+/** The products of a linear: one for each shard of its weight. The same ones whenever they are asked for. */
 export function linearWork(
   node: NodeOf<'linear'>,
   bucket: Bucket,
   r: Pick<Resources, 'capabilities' | 'fusions'>,
-): { readonly shape: LinearShape; readonly shard: Shard }[] {
+): readonly Work[] {
+  const nodes = known.get(r.capabilities) ?? new WeakMap<NodeOf<'linear'>, Map<number, readonly Work[]>>();
+  known.set(r.capabilities, nodes);
+  const byRows = nodes.get(node) ?? new Map<number, readonly Work[]>();
+  nodes.set(node, byRows);
+  const rows = bucket[node.x.rows];
+  const works = byRows.get(rows) ?? makeWork(node, bucket, r);
+  byRows.set(rows, works);
+  return works;
+}
+
+function makeWork(
+  node: NodeOf<'linear'>,
+  bucket: Bucket,
+  r: Pick<Resources, 'capabilities' | 'fusions'>,
+): Work[] {
   const fusion = fusionOf(node, bucket, r);
   return matrix(node.weight).shards.map((shard) => ({
     shape: linearShape(node, shard, fusion, bucket),
