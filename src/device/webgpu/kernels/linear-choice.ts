@@ -119,7 +119,7 @@ export function linearName({ family, config: c }: LinearChoice): string {
     case 'dots':
       return `dots l${c.across} p${c.pieces} r${c.each} s${c.subgroups} k${c.splits} c${c.chunks} q${c.planes}`;
     case 'matrices':
-      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.slices === undefined ? '' : ` z${c.slices}`}`;
+      return `matrix t${c.bm}x${c.bn}x${c.bk} s${c.sm}.${c.sn}.${c.sk} d${c.depth} b${c.buffers}${c.rowsFirst ? ' rows' : ''}${c.paired ? ' p' : ''}${c.slices === undefined ? '' : ` z${c.slices}`}`;
   }
 }
 

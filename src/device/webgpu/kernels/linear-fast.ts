@@ -249,11 +249,17 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
     } else if (rows <= 32) {
       const eight = { ...base, bm: 32, bn: 32, bk: 256, sm: 1, sn: 1, sk: 8, depth: 2 };
       const broad = { ...base, bm: 32, bn: 128, bk: 64, sm: 1, sn: 2, sk: 4, depth: 2 };
+      // A second slot of x would take more registers than two workgroups have.
+      const paired = { ...broad, depth: 1, paired: true };
+      const lean = { ...paired, sn: 4, sk: 2 };
       if (narrow) list.push({ ...eight, slices: 4 });
-      else if (k >= 4096 && n <= 4096) list.push({ ...broad, slices: 8 }, { ...broad, slices: 4 });
-      else if (k >= 4096 && !wide)
+      else if (k >= 4096 && n <= 4096)
+        list.push({ ...lean, slices: 8 }, { ...broad, slices: 8 }, { ...broad, slices: 4 });
+      else if (k >= 4096 && !wide) {
+        list.push({ ...lean, slices: 8 });
         list.push({ ...base, bm: 32, bn: 64, bk: 64, sm: 1, sn: 1, sk: 4, depth: 2, slices: 4 });
-      if (wide) list.push(broad);
+      }
+      if (wide) list.push(paired, broad);
       if (deep || n <= 4096) list.push(eight);
       if (!wide) list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 1, sk: 8, depth: 2 });
       list.push({ ...base, bm: 32, bn: 64, bk: 128, sm: 1, sn: 2, sk: 4, depth: 2 });

@@ -22,6 +22,11 @@ export interface MatrixGemmConfig {
   readonly slices?: number;
   /** Neighbouring workgroups share their weights, not their x: for many rows, and weights that no cache holds. */
   readonly rowsFirst?: boolean;
+  /**
+   * Codes of two steps are fetched at once: a thread has 16 bytes of a row, twice as many side by side are fetched together, and each
+   * step takes half of the columns of all of them. What loads cost where rows lie far apart is the lines that they touch.
+   */
+  readonly paired?: boolean;
   readonly workgroupBytes: number;
 }
 
@@ -97,11 +102,24 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
   if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;
   if (c.depth !== 1 && c.depth % 2 !== 0) return false;
+  if (c.paired && c.depth > 2) return false;
   const { slices = 1 } = c;
   if (spec.k % (c.bk * slices) !== 0) return false;
   if (slices > 1 && !slicesFit(spec)) return false;
+  if (c.paired && !pairedFits(spec, c)) return false;
   const layout = matrixGemmLayout(spec, c);
   return layout !== null && layout.bytes <= c.workgroupBytes;
+}
+
+/** Whether threads have whole words of both steps, and there are whole pairs of these. */
+function pairedFits(
+  spec: LinearSpec,
+  { bn, bk, sm, sn, sk, subgroupSize, buffers, slices = 1 }: MatrixGemmConfig,
+): boolean {
+  const { weight, k } = spec;
+  const { cols } = weightUnit(weight);
+  if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8) || buffers !== 1) return false;
+  return k % (2 * bk * slices) === 0 && (2 * bn * bk) % (cols * sm * sn * sk * subgroupSize) === 0;
 }
 
 /**
@@ -111,6 +129,6 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
 export function matrixGemmOrder(spec: LinearSpec, c: MatrixGemmConfig): string {
   const { m, n, k } = c.matrix;
   const first = spec.residual !== null && matrixGemmLayout(spec, c)?.direct === true ? ' residual first' : '';
-  const { sk, bk, slices = 1 } = c;
-  return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${slices === 1 ? '' : ` z${slices}`}${first}`;
+  const { sk, bk, slices = 1, paired = false } = c;
+  return `${m}.${n}.${k}${sk === 1 ? '' : ` k${bk}/${sk}`}${paired ? ` pairs${bk}` : ''}${slices === 1 ? '' : ` z${slices}`}${first}`;
 }

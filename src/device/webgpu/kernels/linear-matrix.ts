@@ -4,7 +4,8 @@
  * A workgroup makes a `bm × bn` tile of the output. Along K it stages `bm × bk` of x and `bn × bk` of W in workgroup
  * memory, W dequantised on the way, so a code is unpacked once per tile and not once per row. Rows there are padded
  * by 16 bytes, so that the eight rows of a matrix load fall into different banks. What the next steps need is on its
- * way from memory into registers while the matrices of this one multiply.
+ * way from memory into registers while the matrices of this one multiply; codes may be fetched for two steps at once (`paired`), for
+ * what such a kernel waits for is the pipe of loads and stores, and a load costs it the lines that it touches.
  *
  * Subgroups share the tile as `sm × sn`, and with `sk` > 1 they also take parts of each step along K: for few rows
  * the tile is small and the stream of weights is what matters, so many subgroups load and few results are summed.
@@ -36,7 +37,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const layout = matrixGemmLayout(spec, c);
   if (layout === null || !matrixGemmFits(spec, c)) throw new RangeError(`no GEMM for ${spec.n} × ${spec.k}`);
   const { component, stride } = layout;
-  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1 } = c;
+  const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1, paired = false } = c;
   const { weight, n, k, rows } = spec;
   const affine = weight.kind === 'affine' ? weight : null;
   const unit = weightUnit(spec.weight);
@@ -48,11 +49,13 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   /** Components of an element of the tiles. */
   const wide = 4;
   const bindings = linearBindings(spec);
-  const wUnits = (bn * bk) / unit.cols;
+  /** Steps whose codes are fetched at once, of which each takes a part of a unit's columns. */
+  const span = paired ? 2 : 1;
+  const wUnits = (span * bn * bk) / unit.cols;
   const wPer = Math.ceil(wUnits / threads);
   const xUnits = (bm * bk) / 8;
   const xPer = Math.ceil(xUnits / threads);
-  const unitsAcross = bk / unit.cols;
+  const unitsAcross = (span * bk) / unit.cols;
   const wordsPerRow =
     affine === null
       ? weight.kind === 'float' && weight.dtype === 'f32'
@@ -63,6 +66,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
   const steps = k / bk / slices;
+  /** Eights of columns that a step has of a unit, of a pair of steps. */
+  const eights = unit.cols / 2 / 8;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -105,8 +110,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let subN = sub / ${sk}u % ${sn}u;
   let subM = sub / ${sk * sn}u;`);
 
-  // Where this thread's units come from and go to.
-  for (const i of count(wPer)) {
+  // Where this thread's units come from and go to: as far from the first one as threads reach, where nothing lies between.
+  const rowsApart = threads / unitsAcross;
+  const even =
+    features % featuresPerTile === 0 &&
+    Number.isInteger(rowsApart) &&
+    (spec.glu === null || rowsApart % (2 * matrix.n) === 0);
+  const featuresApart = spec.glu === null ? rowsApart : rowsApart / 2;
+  const own = even ? count(1) : count(wPer);
+  const place = (name: string, i: number, each: number): string =>
+    even ? `${name}0${i === 0 ? '' : ` + ${i * each}u`}` : `${name}${i}`;
+  const codesAt = (i: number): string => place('wb', i, featuresApart * loadsPerRow);
+  const tileAt = (i: number): string => place('wt', i, (rowsApart * stride) / 4);
+  /** Metas of a row in a step, where that is whole groups. */
+  const metasAdvance = affine === null ? 0 : (span * bk) / affine.groupSize;
+  const metaAt = (i: number, s: string): string => {
+    const { groupSize } = affine!;
+    const start = place('mb', i, (featuresApart * k) / groupSize);
+    if (Number.isInteger(metasAdvance)) return `${start} + ${s} * ${metasAdvance}u`;
+    return `${start} + (${s} * ${span * bk}u + ${even ? 'wu0' : `wu${i}`} % ${unitsAcross}u * ${unit.cols}u) / ${groupSize}u`;
+  };
+  for (const i of own) {
     emit(`  let wu${i} = lid + ${i * threads}u;`);
     emit(`  let wr${i} = wu${i} / ${unitsAcross}u;`);
     const feature =
@@ -115,20 +139,28 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         : `min(n0 + wr${i} / ${2 * matrix.n}u * ${matrix.n}u + wr${i} % ${matrix.n}u, ${features - 1}u) + ((wr${i} / ${matrix.n}u) & 1u) * ${features}u`;
     emit(`  let wf${i} = ${feature};`);
     emit(`  let wb${i} = wf${i} * ${loadsPerRow}u + wu${i} % ${unitsAcross}u * ${unit.loads}u;`);
-    if (affine !== null) emit(`  let mb${i} = wf${i} * ${k / affine.groupSize}u;`);
-    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / 4u;`);
+    if (affine !== null) {
+      const group = Number.isInteger(metasAdvance)
+        ? ` + wu${i} % ${unitsAcross}u * ${unit.cols}u / ${affine.groupSize}u`
+        : '';
+      emit(`  let mb${i} = wf${i} * ${k / affine.groupSize}u${group};`);
+    }
+    emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols / span}u) / 4u;`);
   }
   for (const i of count(xPer)) {
     emit(`  let xu${i} = lid + ${i * threads}u;`);
     emit(`  let xr${i} = xu${i} / ${bk / 8}u;`);
     const perLoad = spec.x === 'f32' ? 4 : 8;
+    // Of a pair of steps, those columns that the units' halves are.
+    const piece = `xu${i} % ${bk / 8}u`;
+    const column = paired ? `(${piece} / ${eights}u * ${2 * eights}u + ${piece} % ${eights}u)` : piece;
     emit(
-      `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + xu${i} % ${bk / 8}u * ${8 / perLoad}u;`,
+      `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + ${column} * ${8 / perLoad}u;`,
     );
     emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }
   for (const d of count(depth)) {
-    for (const i of count(wPer)) {
+    for (const i of paired && d > 0 ? [] : count(wPer)) {
       for (const l of count(unit.loads)) emit(`  var w${d}_${i}_${l}: ${vector};`);
       if (affine !== null) emit(`  var m${d}_${i}: u32;`);
     }
@@ -137,43 +169,57 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         emit(`  var x${d}_${i}_${l}: ${spec.x === 'f32' ? 'vec4<f32>' : 'vec4<u32>'};`);
   }
 
-  /** Fetches the units of a step into registers. */
-  const load = (slot: number, step: string): void => {
+  /** A step of this slice, of all steps. */
+  const inSlice = (step: string, all: number): string => (slices === 1 ? step : `wid.z * ${all}u + ${step}`);
+  /** Fetches the weights of a step, or of a pair of steps, into registers. */
+  const loadWeights = (slot: number, step: string): void => {
     emit('  {');
-    emit(`    let s = ${slices === 1 ? step : `wid.z * ${steps}u + ${step}`};`);
+    emit(`    let s = ${inSlice(step, steps / span)};`);
+    const advance = unitsAcross * unit.loads;
     for (const i of count(wPer)) {
-      const advance = (bk / unit.cols) * unit.loads;
       for (const l of count(unit.loads))
-        emit(`    w${slot}_${i}_${l} = codes[wb${i} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
-      if (affine !== null)
-        emit(
-          `    m${slot}_${i} = metas[mb${i} + (s * ${bk}u + wu${i} % ${unitsAcross}u * ${unit.cols}u) / ${affine.groupSize}u];`,
-        );
-    }
-    for (const i of count(xPer)) {
-      const advance = bk / (spec.x === 'f32' ? 4 : 8);
-      for (const l of count(xLoads))
-        emit(`    x${slot}_${i}_${l} = x[xb${i} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
+        emit(`    w${slot}_${i}_${l} = codes[${codesAt(i)} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
+      if (affine !== null) emit(`    m${slot}_${i} = metas[${metaAt(i, 's')}];`);
     }
     emit('  }');
   };
+  /** Fetches x of a step; of the first or second step of a pair. */
+  const loadX = (slot: number, step: string, half = 0): void => {
+    emit('  {');
+    emit(`    let s = ${inSlice(step, steps / span)};`);
+    const perLoad = spec.x === 'f32' ? 4 : 8;
+    const advance = (span * bk) / perLoad;
+    for (const i of count(xPer))
+      for (const l of count(xLoads)) {
+        const more = (half * eights * 8) / perLoad + l;
+        emit(`    x${slot}_${i}_${l} = x[xb${i} + s * ${advance}u${more > 0 ? ` + ${more}u` : ''}];`);
+      }
+    emit('  }');
+  };
+  const load = (slot: number, step: string): void => {
+    loadWeights(slot, step);
+    loadX(slot, step);
+  };
 
-  /** Dequantises a slot into a copy of the tiles. */
-  const store = (slot: number, buffer: number): void => {
+  /** Dequantises a slot into a copy of the tiles; of a pair of steps, the words of one. */
+  const store = (slot: number, buffer: number, half = 0): void => {
+    /** Where the weights are, for a pair has one slot. */
+    const ws = paired ? 0 : slot;
     const wBase = (wFrom + buffer * bn * stride) / 4;
     const xBase = (buffer * bm * stride) / 4;
     for (const i of count(wPer)) {
       const guarded = (i + 1) * threads > wUnits;
       emit(guarded ? `  if (wu${i} < ${wUnits}u) {` : '  {');
-      const words = count(unit.loads).flatMap((l) =>
+      const all = count(unit.loads).flatMap((l) =>
         unit.vector === 1
-          ? [`w${slot}_${i}_${l}`]
-          : count(unit.vector).map((v) => `w${slot}_${i}_${l}.${'xyzw'[v]}`),
+          ? [`w${ws}_${i}_${l}`]
+          : count(unit.vector).map((v) => `w${ws}_${i}_${l}.${'xyzw'[v]}`),
       );
-      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${slot}_${i}`);
+      const words = paired ? all.slice(2 * half, 2 * half + 2) : all;
+      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${ws}_${i}`);
       for (const text of prepare) emit(`    ${text}`);
       quads.forEach((quad, q) => {
-        emit(`    ${TILES}[wt${i} + ${wBase + q}u] = ${quad};`);
+        emit(`    ${TILES}[${tileAt(i)} + ${wBase + q}u] = ${quad};`);
       });
       emit('  }');
     }
@@ -213,8 +259,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   };
 
   lines.push(...matrixGemmStart(spec, c, layout));
-  for (const d of count(depth)) load(d, `${Math.min(d, steps - 1)}u`);
-  if (buffers === 1) {
+  if (paired) {
+    // x of a step is fetched one step ahead, or two; the codes of a pair as soon as those before are unpacked.
+    const pairs = steps / 2;
+    loadWeights(0, '0u');
+    for (const d of count(depth)) loadX(d, '0u', d);
+    emit(`  for (var t = 0u; t < ${pairs}u; t++) {`);
+    emit(`  let next = min(t + 1u, ${pairs - 1}u);`);
+    for (const half of [0, 1]) {
+      const slot = half % depth;
+      emit('  workgroupBarrier();');
+      store(slot, 0, half);
+      emit('  workgroupBarrier();');
+      if (half === 1) loadWeights(0, 'next');
+      if (depth === 1) loadX(0, half === 0 ? 't' : 'next', 1 - half);
+      else loadX(slot, 'next', half);
+      multiply(0);
+    }
+    emit('  }');
+  } else if (buffers === 1) {
+    for (const d of count(depth)) load(d, `${Math.min(d, steps - 1)}u`);
     emit(`  for (var t = 0u; t < ${steps}u; t += ${depth}u) {`);
     for (const d of count(depth)) {
       if (d > 0 && steps % depth !== 0) emit(`  if (t + ${d}u < ${steps}u) {`);
@@ -228,6 +292,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  }');
   } else {
     const unroll = depth === 1 ? 2 : depth;
+    for (const d of count(depth)) load(d, `${Math.min(d, steps - 1)}u`);
     store(0, 0);
     load(0, `${Math.min(depth, steps - 1)}u`);
     emit('  workgroupBarrier();');
@@ -251,7 +316,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   const tiles = Math.ceil(features / featuresPerTile);
   const rowTiles = Math.ceil(rows / bm);
   return {
-    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${slices === 1 ? '' : `z${slices}`}`,
+    label: `matrix-${weightName(weight)}-${n}x${k}-m${rows}-t${bm}x${bn}x${bk}-s${sm}${sn}${sk}-b${buffers}d${depth}${rowsFirst ? '-rows' : ''}${paired ? 'p' : ''}${slices === 1 ? '' : `z${slices}`}`,
     wgsl: lines.join('\n'),
     bindings,
     writes: ['out'],
