@@ -141,7 +141,7 @@ describe('launches of large products', () => {
     const all = launchesOf(program, 32);
     expect([...all].filter(([label]) => /slices|norm/.test(label))).toEqual([
       ['rms-norm to halves [4096]', 2],
-      ['rope-append 32/8×128 of 4 slices', 2],
+      ['rope-append 32/8×128 of 8 slices', 2],
       ['slices 8, rms-norm to halves [4096]', 3],
       // Of the last layer, and of the vocabulary.
       ['slices 8 [4096]', 2],

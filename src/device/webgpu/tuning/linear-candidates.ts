@@ -257,7 +257,7 @@ type GemmSize = readonly [
   sk: number,
   depth: number,
   buffers: 1 | 2,
-  more?: Pick<MatrixGemmConfig, 'rowsFirst' | 'slices'>,
+  more?: Pick<MatrixGemmConfig, 'rowsFirst' | 'slices' | 'paired'>,
 ];
 /** Up to 64 rows, the stream of weights is what matters: small tiles, shares along K, loads on their way. */
 const GEMM_SMALL: readonly GemmSize[] = [
@@ -284,6 +284,11 @@ const GEMM_SMALL: readonly GemmSize[] = [
   [32, 64, 64, 2, 1, 2, 2, 1, { slices: 4 }],
   [32, 128, 64, 1, 2, 4, 2, 1, { slices: 2 }],
   [32, 128, 64, 1, 2, 4, 2, 1, { slices: 4 }],
+  // Codes of two steps at once.
+  [32, 128, 64, 1, 2, 4, 1, 1, { paired: true }],
+  [32, 128, 64, 1, 4, 2, 1, 1, { paired: true }],
+  [32, 128, 64, 1, 4, 2, 1, 1, { paired: true, slices: 4 }],
+  [32, 128, 64, 1, 4, 2, 1, 1, { paired: true, slices: 8 }],
   [64, 32, 128, 2, 1, 4, 2, 1],
   [64, 64, 128, 1, 2, 2, 1, 1],
   [64, 64, 64, 2, 2, 2, 2, 1],
