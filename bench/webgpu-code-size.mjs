@@ -1,5 +1,5 @@
 // Bytes of machine code of kernels, as NVIDIA's driver keeps them: each is compiled in a process of its own, whose cache of shaders
-// is a folder of its own. An empty kernel has 6 KB.
+// is a folder of its own. An empty kernel has 6 KB. Entries are compressed (zstd) and hold more than the code: read them against each other.
 //
 //   node bench/webgpu-step.mjs --shapes llama-8b --rows 8 --short --texts texts.json
 //   node bench/webgpu-code-size.mjs texts.json […] [--match 'dots|attend']
