@@ -8,7 +8,10 @@
 /** What `rolledBound` reads, as a parameter of the kernel's main function. */
 export const GROUPS_PARAMETER = '@builtin(num_workgroups) groups: vec3<u32>';
 
-/** The number of turns as text, u32: one that no compiler knows. `groups` (`GROUPS_PARAMETER`) is in scope. */
+/**
+ * The number of turns as text, u32: one that no compiler knows. What it may be at most they see, and a compiler that writes out loops of up to
+ * so many turns (NVIDIA's: eight) does that here too, with an end after each. `groups` (`GROUPS_PARAMETER`) is in scope.
+ */
 export function rolledBound(count: number): string {
   return `(${count}u * min(groups.z, 1u))`;
 }
