@@ -94,7 +94,7 @@ describe('q, k and v in slices of K', () => {
     const { products, appends, variation } = resolved(32);
     expect(products).toHaveLength(1);
     expect(products[0]!.kernel.stages).toHaveLength(2);
-    expect(appends[0]!.kernel.stages[0]!.label).toBe('rope-append 32/8×128 of 4 slices');
+    expect(appends[0]!.kernel.stages[0]!.label).toBe('rope-append 32/8×128 of 8 slices');
     expect(products[0]!.kernel.scratch!.scratchSlices).toBe(4 * 32 * N * 4);
     // Buckets of other rows have slices elsewhere, or none.
     expect(new Set([variation, resolved(17).variation, resolved(512).variation]).size).toBe(3);
