@@ -95,7 +95,7 @@ describe('q, k and v in slices of K', () => {
     expect(products).toHaveLength(1);
     expect(products[0]!.kernel.stages).toHaveLength(2);
     expect(appends[0]!.kernel.stages[0]!.label).toBe('rope-append 32/8×128 of 8 slices');
-    expect(products[0]!.kernel.scratch!.scratchSlices).toBe(4 * 32 * N * 4);
+    expect(products[0]!.kernel.scratch!.scratchSlices).toBe(8 * 32 * N * 4);
     // Buckets of other rows have slices elsewhere, or none.
     expect(new Set([variation, resolved(17).variation, resolved(512).variation]).size).toBe(3);
     expect(resolved(64).variation).toBe(resolved(512).variation);
