@@ -1,9 +1,10 @@
 // Decode attention over quantised KV: every fast kernel against float64, then its time.
 //
 //   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
-//     [--bytes] [--pairs FROM,TO] [--configs FROM,TO]   check the kernel on matrices of bytes alone, and a part of its cases
+//     [--bytes] [--pairs FROM,TO]                       check the kernel on matrices of bytes alone, and a part of its cases
 //     [--model HEADS,KV_HEADS,DIM]                      what is timed; Llama-8B's if omitted
 //   node bench/webgpu-kv.mjs --only quads               attention by quads: checked, then timed against the others in turns
+//   node bench/webgpu-kv.mjs --only bytes [--turns FROM,TO] [--rounds N]   the same on matrices of bytes, every launch by itself
 //     [--one] [--slices]                                time one row as well, and every reduce of every kernel
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
@@ -326,8 +327,9 @@ function reference(c, keys, values, q, row, head, sequence = row) {
 const found = features.matrices.find((x) => x.component === 'i8' && x.M === 16 && x.N === 16 && x.K === 32);
 const matrix = found && { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' };
 const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, matrix, ...config });
-/** The kernel of a config: on matrices of bytes if it says how many keys are staged. */
-const isBytes = (config) => config.keyTokens !== undefined;
+/** The kernel of a config: on matrices of bytes if it says so. */
+const isBytes = (config) => config.bytes === true;
+const BYTES = { bytes: true };
 /** By quads if it says so. */
 const isQuads = (config) => config.quads === true;
 const fits = (shape, config) =>
@@ -336,15 +338,15 @@ const fits = (shape, config) =>
     : isBytes(config)
       ? found !== undefined && bytesFits(shape, configOf(config), features.workgroupBytes)
       : decodeFits(shape, configOf(config), features.workgroupBytes);
-const stageOf = (shape, config) =>
-  isQuads(config)
-    ? quadsStage(shape, lanes)
-    : (isBytes(config) ? bytesStage : decodeStage)(shape, configOf(config));
+const stagesOf = (shape, config) =>
+  isBytes(config)
+    ? [bytesStage(shape)]
+    : [isQuads(config) ? quadsStage(shape, lanes) : decodeStage(shape, configOf(config))];
 const label = (c) =>
   Object.entries(c)
     .map(
       ([k, v]) =>
-        `${{ threads: 't', keyTokens: 'bytes k', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd' }[k] ?? k}${v === true ? '' : v}`,
+        `${{ threads: 't', unroll: 'u', valueUnroll: 'v', keyDims: 'kd', valueDims: 'vd' }[k] ?? k}${v === true ? '' : v}`,
     )
     .join(' ');
 
@@ -367,7 +369,7 @@ async function check(shape, positions, config, sharp, slices = 4) {
     const { plain, given } = queriesOf(c, sharp);
     const buffers = buffersOf(c, given);
     const all = { ...buffers, keys: keys.buffer, values: values.buffer };
-    const stages = [stageOf(c.shape, config), reduceStage(c.shape, slices)];
+    const stages = [...stagesOf(c.shape, config), reduceStage(c.shape, slices)];
     const launches = [];
     for (const stage of stages) launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
     bench.run(launches);
@@ -418,9 +420,7 @@ if (only.includes('check')) {
   for (const [key, value] of [...bytes, [affine(2), affine(2)]].slice(
     ...option('--pairs', '0,99').split(',').map(Number),
   ))
-    for (const more of [{ keyTokens: 16 }, { keyTokens: 32 }].slice(
-      ...option('--configs', '0,99').split(',').map(Number),
-    ))
+    for (const more of [BYTES])
       for (const shape of [
         shapeOf(8, 2, 128, key, value),
         shapeOf(6, 2, 128, key, value, { window: 300 }),
@@ -551,18 +551,15 @@ async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
     for (const slices of isBytes(config) || slicesAll ? reduces : reduces.slice(0, 1)) {
       const row = { name, config: label(config), slices };
       try {
-        const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
-        const second = await bench.compile(text(reduceStage(c.shape, slices), c.facts));
-        const on = (kernel) => pools.map((p) => bench.launch(kernel, { ...c.buffers, ...p }));
-        alone ??= await bench.time(on(first), timing);
-        const a = on(first);
-        const b = on(second);
-        const both = await bench.time(
-          pools.flatMap((_, i) => [a[i], b[i]]),
-          timing,
-        );
-        row.us = both.us * 2;
-        row.firstUs = alone.us;
+        const kernels = [];
+        for (const stage of [...stagesOf(c.shape, config), reduceStage(c.shape, slices)])
+          kernels.push(await bench.compile(text(stage, c.facts)));
+        const on = (list) =>
+          pools.flatMap((p) => list.map((kernel) => bench.launch(kernel, { ...c.buffers, ...p })));
+        alone ??= await bench.time(on(kernels.slice(0, -1)), timing);
+        const both = await bench.time(on(kernels), timing);
+        row.us = both.us * kernels.length;
+        row.firstUs = alone.us * (kernels.length - 1);
         row.spread = both.spread;
         row.gbs = bytes / row.us / 1000;
         row.share = row.gbs / report.ceilings.readGBs;
@@ -604,16 +601,18 @@ async function timeTurns(name, shape, positions, configs, rounds) {
     if (!fits(c.shape, config)) continue;
     const buffers = buffersOf(c, queriesOf(c, 1).given);
     try {
-      const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
-      const second = await bench.compile(text(reduceStage(c.shape, 4), c.facts));
-      const launches = (kernel) => pools.map((p) => bench.launch(kernel, { ...buffers, ...p }));
-      const [a, b] = [launches(first), launches(second)];
+      const kernels = [];
+      for (const stage of [...stagesOf(c.shape, config), reduceStage(c.shape, 4)])
+        kernels.push(await bench.compile(text(stage, c.facts)));
+      const on = (list) =>
+        pools.flatMap((p) => list.map((kernel) => bench.launch(kernel, { ...buffers, ...p })));
       cases.push({
         config,
-        alone: a,
-        both: pools.flatMap((_, i) => [a[i], b[i]]),
+        launches: kernels.length,
+        each: kernels.map((kernel) => on([kernel])),
+        both: on(kernels),
         times: [],
-        firsts: [],
+        firsts: kernels.map(() => []),
         buffers,
       });
     } catch (error) {
@@ -623,8 +622,8 @@ async function timeTurns(name, shape, positions, configs, rounds) {
   const quiet = { ...timing, samples: 3, warmMs: quick ? 0 : 40 };
   for (let r = 0; r < rounds; r++)
     for (const c of cases) {
-      c.firsts.push((await bench.time(c.alone, quiet)).us);
-      c.times.push((await bench.time(c.both, quiet)).us * 2);
+      for (const [i, each] of c.each.entries()) c.firsts[i].push((await bench.time(each, quiet)).us);
+      c.times.push((await bench.time(c.both, quiet)).us * c.launches);
     }
   const median = (list) => list.sort((x, y) => x - y)[list.length >> 1];
   const one = { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: 1, blocks: 1 };
@@ -634,12 +633,12 @@ async function timeTurns(name, shape, positions, configs, rounds) {
   }, 0);
   const bytes = positions.reduce((n, p) => n + p + 1, 0) * tokenBytes;
   for (const c of cases) {
-    const row = { name, config: label(c.config), us: median(c.times), firstUs: median(c.firsts) };
+    const row = { name, config: label(c.config), us: median(c.times), launches: c.firsts.map(median) };
     row.gbs = bytes / row.us / 1000;
     row.share = row.gbs / report.ceilings.readGBs;
     report.times.push(row);
     console.log(
-      `${name.padEnd(24)} ${row.config.padEnd(30)} ${row.us.toFixed(1).padStart(7)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  alone ${row.firstUs.toFixed(1).padStart(7)} µs  (${c.times.map((t) => t.toFixed(1)).join(' ')})`,
+      `${name.padEnd(24)} ${row.config.padEnd(30)} ${row.us.toFixed(1).padStart(7)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  launches ${row.launches.map((us) => us.toFixed(1)).join(' + ')} µs  (${c.times.map((t) => t.toFixed(1)).join(' ')})`,
     );
     for (const b of Object.values(c.buffers)) b.destroy();
   }
@@ -672,7 +671,7 @@ if (only.includes('quads')) {
       ])
     for (const [name, format, other] of [
       ['affine8', affine(8), { threads: 128, unroll: 4, valueUnroll: 8, split: 512 }],
-      ['affine4', affine(4), { keyTokens: 16 }],
+      ['affine4', affine(4), BYTES],
     ])
       if (left() > 5)
         await timeTurns(
@@ -682,6 +681,55 @@ if (only.includes('quads')) {
           [other, QUADS],
           quick ? 1 : 3,
         );
+}
+
+/** Attention on matrices of bytes beside what there is else for the formats. */
+const WIDE = { threads: 128, unroll: 4, valueUnroll: 8, split: 512 };
+if (only.includes('bytes')) {
+  const contexts = quick ? [70, 5] : [1500, 700, 256, 255, 1];
+  for (const [key, value] of [
+    [affine(4), affine(4)],
+    [turbo(3), turbo(4)],
+    [turbo(2), turbo(3)],
+    [affine(8), affine(8)],
+    [affine(4, 128), turbo(4)],
+    [turbo(4), affine(3)],
+  ]) {
+    await check(shapeOf(8, 2, 128, key, value), contexts, BYTES, 8);
+    await check(shapeOf(6, 2, 128, key, value, { window: 300 }), contexts, BYTES, 2);
+    await check(shapeOf(3, 3, 128, key, value, { softcap: 2 }), contexts, BYTES, 2);
+  }
+  const worst = Math.max(...report.checks.map((r) => (r.good ? r.error : Number.POSITIVE_INFINITY)));
+  console.log(`bytes: ${report.checks.length} checks, worst error ${worst.toExponential(1)}`);
+  await measureRead('before');
+  const turns = (
+    quick
+      ? [[2, 300]]
+      : [
+          [4, 20000],
+          [32, 4000],
+          [4, 8000],
+        ]
+  ).flatMap(([rows, context]) =>
+    [
+      ['affine4', affine(4), affine(4), [WIDE, BYTES]],
+      ['turbo3.5', turbo(3), turbo(4), [{ ...WIDE, valueUnroll: 4 }, BYTES]],
+      ['affine8', affine(8), affine(8), [QUADS, BYTES]],
+      ['turbo4', turbo(4), turbo(4), [BYTES]],
+      ['affine2', affine(2), affine(2), [WIDE, BYTES]],
+    ].map((format) => [rows, context, ...format]),
+  );
+  for (const [rows, context, name, key, value, configs] of turns.slice(
+    ...option('--turns', '0,99').split(',').map(Number),
+  ))
+    if (left() > 5)
+      await timeTurns(
+        `${name} ${rows} × ${context}`,
+        shapeOf(32, 8, 128, key, value),
+        rowsAt(rows, context),
+        configs,
+        quick ? 1 : Number(option('--rounds', '3')),
+      );
 }
 
 const formats = {
@@ -695,7 +743,7 @@ const model = option('--model', quick ? '4,2,64' : '32,8,128')
   .split(',')
   .map(Number);
 const common = [{ threads: 128, unroll: 4, valueUnroll: 8, split: 512 }];
-const onBytes = [{ keyTokens: 16 }, { keyTokens: 32 }];
+const onBytes = [BYTES];
 /** Runs of planes of V by one lane, or by two. */
 const runs = [32, 16].map((valueDims) => ({
   threads: 128,

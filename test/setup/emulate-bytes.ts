@@ -1,7 +1,7 @@
 /**
  * Subgroup matrices of bytes, and subgroups of 32, for devices that have neither: the text of a kernel (attend-bytes.ts)
  * is rewritten so that a lane keeps its part of a matrix in an array, a row's half, and lanes exchange through workgroup
- * memory, vectors of four f32, or of four i32 where their name begins with `part`. Slow, and exact: all sums of matrices
+ * memory, f32, or i32 where their name begins with `part`. Slow, and exact: all sums of matrices
  * are integers.
  */
 export function emulateBytes(wgsl: string): string {
@@ -21,18 +21,18 @@ export function emulateBytes(wgsl: string): string {
     .replace(/subgroupMatrixStore<(\w+)>\(&area, /g, 'store_$1(lane, ')
     .replace(/subgroupMatrixMultiplyAccumulate/g, 'emulated_mma');
   return `${text}
-var<workgroup> exchanged: array<vec4<u32>, ${threads}>;
-fn emulatedXor(own: u32, v: vec4<u32>, mask: u32) -> vec4<u32> {
+var<workgroup> exchanged: array<u32, ${threads}>;
+fn emulatedXor(own: u32, v: u32, mask: u32) -> u32 {
   workgroupBarrier();
   exchanged[own] = v;
   workgroupBarrier();
   return exchanged[own ^ mask];
 }
-fn emulatedXorF(own: u32, v: vec4<f32>, mask: u32) -> vec4<f32> {
-  return bitcast<vec4<f32>>(emulatedXor(own, bitcast<vec4<u32>>(v), mask));
+fn emulatedXorF(own: u32, v: f32, mask: u32) -> f32 {
+  return bitcast<f32>(emulatedXor(own, bitcast<u32>(v), mask));
 }
-fn emulatedXorI(own: u32, v: vec4<i32>, mask: u32) -> vec4<i32> {
-  return bitcast<vec4<i32>>(emulatedXor(own, bitcast<vec4<u32>>(v), mask));
+fn emulatedXorI(own: u32, v: i32, mask: u32) -> i32 {
+  return bitcast<i32>(emulatedXor(own, bitcast<u32>(v), mask));
 }
 fn byte_of(at: u32) -> i32 { return (bitcast<i32>(area[at / 16u][at / 4u % 4u]) << (24u - at % 4u * 8u)) >> 24u; }
 fn load_Left(lane: u32, offset: u32, stride: u32) -> Left {
@@ -48,9 +48,6 @@ fn load_Right(lane: u32, offset: u32, stride: u32) -> Right {
   return m;
 }
 fn put_word(at: u32, value: i32) { area[at / 4u][at % 4u] = bitcast<u32>(value); }
-fn store_col_major(lane: u32, offset: u32, s: Sum, stride: u32) {
-  for (var j = 0u; j < 8u; j++) { put_word(offset * 4u + (lane % 2u * 8u + j) * stride * 4u + lane / 2u, s[j]); }
-}
 fn store_row_major(lane: u32, offset: u32, s: Sum, stride: u32) {
   for (var j = 0u; j < 8u; j++) { put_word(offset * 4u + lane / 2u * stride * 4u + lane % 2u * 8u + j, s[j]); }
 }

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { KvFormat } from '../../src/device/kv.js';
 import { StepInputs } from '../../src/device/step.js';
+import { turboRotation, unrotate } from '../../src/device/turboquant/rotation.js';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { AttendShape } from '../../src/device/webgpu/kernels/attend.js';
 import { bytesStage } from '../../src/device/webgpu/kernels/attend-bytes.js';
@@ -21,7 +22,6 @@ import { openTestDevice } from '../setup/swiftshader.js';
 const CONFIG: BytesConfig = {
   matrix: { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' },
   subgroupSize: 32,
-  keyTokens: 16,
 };
 const D = 128;
 const POSITIONS = [300, 4];
@@ -33,7 +33,6 @@ interface Case {
   readonly heads?: number;
   readonly kvHeads?: number;
   readonly more?: Partial<AttendShape>;
-  readonly config?: Partial<BytesConfig>;
   readonly blockTokens?: number;
 }
 
@@ -49,12 +48,16 @@ const CASES: readonly Case[] = [
   { name: 'affine 3 and 6 in groups of 128', key: affine(3, 128), value: affine(6, 128), heads: 2 },
   { name: 'affine 4 and 2, a soft cap', key: affine(4), value: affine(2), more: { softcap: 3 } },
   { name: 'affine 2 and 5, MHA, blocks of 64', key: affine(2), value: affine(5), heads: 2, blockTokens: 64 },
+  { name: 'affine 4 in groups of 128', key: affine(4, 128), value: affine(4) },
+  { name: 'TurboQuant 3.5', key: turbo(3), value: turbo(4) },
   {
-    name: 'affine 4 in groups of 128, keys two blocks at once',
-    key: affine(4, 128),
-    value: affine(4),
-    config: { keyTokens: 32 },
+    name: 'TurboQuant 4 and 2, an odd number of KV heads',
+    key: turbo(4),
+    value: turbo(2),
+    heads: 9,
+    kvHeads: 3,
   },
+  { name: 'affine 4 and TurboQuant 3, a window', key: affine(4), value: turbo(3), more: { window: 290 } },
 ];
 
 function shapeOf(
@@ -86,12 +89,13 @@ it('attention on matrices of bytes takes what its rows and its memory hold', () 
   const fits = (key: KvFormat, value: KvFormat, heads = 4, memory = 16384): boolean =>
     bytesFits(shapeOf(key, value, heads, 1, 8, 8, 16), CONFIG, memory);
   expect(fits(affine(4), affine(3, 128))).toBe(true);
-  for (const other of [affine(4, 32), turbo(4), F16]) {
+  expect(fits(turbo(3), turbo(4))).toBe(true);
+  for (const other of [affine(4, 32), turbo(8), F16]) {
     expect(fits(other, affine(4))).toBe(false);
     expect(fits(affine(4), other)).toBe(false);
   }
   expect(fits(affine(4), affine(4), 5)).toBe(false);
-  expect(fits(affine(4), affine(4), 4, 3800)).toBe(false);
+  expect(fits(affine(4), affine(4), 4, 1400)).toBe(false);
 });
 
 /** Where there are no such matrices they are loops: what is tested then is the arithmetic of places. */
@@ -107,20 +111,11 @@ describe('attention on matrices of bytes', () => {
 
   it.each(CASES)(
     '$name',
-    async ({
-      key,
-      value,
-      heads = 6,
-      kvHeads = 2,
-      more = {},
-      config: given = {},
-      blockTokens: block = 16,
-    }) => {
-      const config = { ...CONFIG, ...given };
+    async ({ key, value, heads = 6, kvHeads = 2, more = {}, blockTokens: block = 16 }) => {
       const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / block);
       const blocks = POSITIONS.length * maxBlocks;
       const shape = { ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks, block), ...more };
-      expect(bytesFits(shape, config, 16384)).toBe(true);
+      expect(bytesFits(shape, CONFIG, 16384)).toBe(true);
       const random = new Random(7);
       const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
       const place = { headDim: D, kvHeads, blockTokens: block, blocks };
@@ -168,9 +163,9 @@ describe('attention on matrices of bytes', () => {
       };
       const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
       const encoder = raw.createCommandEncoder();
-      const bytes = bytesStage(shape, config);
       const { matrices } = device.capabilities;
       const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 16 && m.k === 32);
+      const bytes = bytesStage(shape);
       const wgsl = real ? bytes.wgsl : emulateBytes(bytes.wgsl);
       for (const stage of [{ ...bytes, wgsl }, reduceStage(shape)]) {
         const workgroups: [number, number, number] = [0, 0, 0];
@@ -199,18 +194,21 @@ describe('attention on matrices of bytes', () => {
       const got = new Float32Array(staging.getMappedRange()).slice();
       for (const buffer of [...Object.values(roles), staging]) buffer.destroy();
 
+      // Centroids are bytes.
+      const bound = key.kind === 'turboquant' || value.kind === 'turboquant' ? 2e-3 : 5e-4;
       POSITIONS.forEach((position, s) => {
         for (let head = 0; head < heads; head++) {
           const at = (s * heads + head) * D;
-          const want = attend(s, position, head);
+          const sums = attend(s, position, head);
+          const want = value.kind === 'turboquant' ? [...unrotate(turboRotation(D, 'value'), sums)] : sums;
           const difference = want.map((v, d) => v - got[at + d]!);
           expect(Math.hypot(...difference) / Math.hypot(...want), `row ${s}, head ${head}`).toBeLessThan(
-            5e-4,
+            bound,
           );
         }
       });
 
-      /** In float64. */
+      /** In float64; of TurboQuant's values as they lie, rotated. */
       function attend(slot: number, position: number, head: number): number[] {
         const kv = Math.floor(head / (heads / kvHeads));
         const sum = new Array<number>(D).fill(0);

@@ -1,58 +1,74 @@
-/** Attention on matrices of bytes: its sizes, the shapes that it takes, and both sides of a cache as its lanes read them. */
+/**
+ * Attention on matrices of bytes: its sizes, what it leaves between its passes, and both sides of a cache as its lanes read
+ * them.
+ */
 
-import { type AffineKv, affineGroups } from '../../kv.js';
+import { type AffineKv, affineGroups, type TurboKv } from '../../kv.js';
 import type { MatrixConfig } from '../kernel.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { type WordWidth, wordType, wordWidth } from './attend-words.js';
+import { byteCentre, byteUnit, hasBytes, PLANE_DIMS } from './attend-planes.js';
+import { count, type WordWidth, wordOf, wordType, wordWidth } from './attend-words.js';
 import { sideOf } from './kv-rows.js';
-import { rolledBound } from './rolled.js';
 
 export interface BytesConfig {
   /** 16 × 16 × 32, i8 to i32. */
   readonly matrix: MatrixConfig;
   /** Lanes of a subgroup: 32. */
   readonly subgroupSize: number;
-  /** Positions of K that are staged at once. */
-  readonly keyTokens: 16 | 32;
 }
 
 /** Integers of two planes of bytes reach so far. */
 export const MOST = 32512;
+/**
+ * A number of at most MOST, added to this: the low 16 bits of the sum's are the number as an integer and 128, which makes the
+ * high byte a rounded one. `ROUNDED_BITS` are those of an integer of zero, without the 128.
+ */
+export const ROUNDING = '12583040.0';
+export const ROUNDED_BITS = 0x4b400000;
 export const ROWS = 16;
 export const LANES = 32;
 export const HEAD_DIM = 128;
 /** Heads of a group, with those that are not there. */
 export const HEADS = 4;
-/** Positions of a turn: each lane has one. */
-export const TURN = 32;
-/** Dims that a lane unpacks at once; those of 8 bits are two loads. */
-export const PIECE = 32;
+/** Positions of a turn, of keys and of values; and of keys that are staged at once. */
+export const KEY_TURN = 32;
+export const VALUE_TURN = 64;
+export const KEYS = 16;
+/** Dims that a lane unpacks at once. */
+export const PIECE = PLANE_DIMS;
+/** Dims of values that are summed at once. */
+export const VALUE_DIMS = 64;
+export const HALVES = HEAD_DIM / VALUE_DIMS;
 
-// Strides in vectors of 16 bytes: of a staged key, of a position's sums, of a dim of values, of weights, of the end's sums.
-export const KEY = HEAD_DIM / 16 + 1;
-export const SUMS = 5;
-export const VALUE = TURN / 16 + 1;
-export const OUT = 9;
-/** Values are staged half of the dims at a time; the weights lie behind them. */
-export const HALF_ROWS = HEAD_DIM / 2;
-export const WEIGHTS_AT = HALF_ROWS * VALUE;
-
+/**
+ * Vectors of 16 bytes from row to row of what is staged: 64 bytes of queries, keys or values, or 16 sums, and one vector
+ * more, which keeps rows off each other's banks.
+ */
+export const STRIDE = 5;
+/** The same of sums, whose rows are written two numbers a lane, and read so. */
+export const SUM_STRIDE = 6;
 /** Vectors of workgroup memory, which everything goes through in turn. */
-export function areaOf(c: BytesConfig): number {
-  return Math.max(c.keyTokens * KEY, TURN * SUMS, ROWS * KEY, WEIGHTS_AT + ROWS * VALUE, ROWS * OUT);
-}
+export const AREA = ROWS * Math.max(STRIDE, SUM_STRIDE);
 
-function bytesOf(shape: AttendShape, c: BytesConfig): number {
-  return areaOf(c) * 16 + (ATTENTION_SPLIT / shape.blockTokens) * 4;
-}
+const SPLIT_QUADS = ATTENTION_SPLIT / 4;
+/**
+ * What a (item, KV head) leaves, in vectors: of every head, for every four positions of a turn that are `KEYS` apart, their
+ * scores, and in the same place then their weights, as two words for either affine group; and behind them a pair of floats
+ * for every (head, group).
+ */
+export const PAIRS_AT = HEADS * SPLIT_QUADS;
+export const UNIT = PAIRS_AT + HEADS;
 
 export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: number): boolean {
   const { key, value, headDim, blockTokens } = shape;
   const { matrix, subgroupSize } = c;
+  const taken = [key, value].every(
+    (format) =>
+      hasBytes(format) && (format.kind !== 'affine' || 2 * HEADS * affineGroups(format, HEAD_DIM) <= ROWS),
+  );
   return (
-    key.kind === 'affine' &&
-    value.kind === 'affine' &&
+    taken &&
     headDim === HEAD_DIM &&
     shape.heads / shape.kvHeads <= HEADS &&
     matrix.m === ROWS &&
@@ -61,115 +77,84 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
     matrix.component === 'i8' &&
     matrix.result === 'i32' &&
     subgroupSize === LANES &&
-    2 * HEADS * Math.max(affineGroups(key, HEAD_DIM), affineGroups(value, HEAD_DIM)) <= ROWS &&
-    blockTokens % 16 === 0 &&
-    bytesOf(shape, c) <= workgroupBytes
+    blockTokens % KEYS === 0 &&
+    ATTENTION_SPLIT % blockTokens === 0 &&
+    AREA * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 8 <= workgroupBytes
   );
 }
 
 /** Bytes of `scratchScores` for one item. */
 export function itemScoreBytes(shape: AttendShape): number {
-  return shape.kvHeads * ATTENTION_SPLIT * HEADS * 4;
+  return shape.kvHeads * UNIT * 16;
 }
 
-/**
- * Keys, or values, with the dims of a lane's piece. Positions come in tiles of TURN; a tile is in one block, or its halves
- * are. A vector is its index in the buffer; those of a lane's own position, offset `lane`, stand at `lane` modulo 16.
- */
+/** Keys, or values, of `PIECE` dims a lane. */
 export interface BytesSide {
-  readonly format: AffineKv;
+  readonly format: AffineKv | TurboKv;
   readonly groups: number;
-  /** Dims, and words, of a piece; words of a vector. */
-  readonly dims: number;
+  /** Words of a piece, in loads of `width` words. */
   readonly words: number;
-  readonly vectorWords: number;
+  readonly loads: number;
   readonly width: WordWidth;
   readonly type: string;
-  /** What `vector` reads, of the tile at position `base` of the split. */
-  readonly tile: (base: string) => string;
-  /** The vector of position 0 of a tile, for those of either half of it; and the vector `offset` positions into it. */
-  readonly half: (tile: string, half: number) => string;
-  readonly vector: (tile: string, offset: string) => string;
-  /** What holds scales and biases of the vector of a lane's own position, and the word of a group in that. */
-  readonly metaType: string;
-  readonly meta: (vector: string) => string;
-  readonly metaWord: (meta: string, group: number) => string;
+  /** Loads from vector to vector. */
+  readonly stride: number;
+  /** What a byte less its centre stands for, and the centre. */
+  readonly unit: number;
+  readonly centre: number;
+  /** The vector of position `t` of the split. */
+  readonly vector: (t: string) => string;
+  /** Statements that load what goes with two positions from `t` on, which is even, as variables `NAME_0` …. */
+  readonly loadMetas: (name: string, t: string) => string;
+  /**
+   * Scale and bias, or norm and nothing, of position j of those and a group, as vec2<f32>. Where a load has what goes with
+   * four, the upper half is an odd lane's.
+   */
+  readonly meta: (name: string, j: number, group: number) => string;
 }
 
-/** Errors: RangeError, for a side that is not affine. */
+/** Errors: RangeError, for a side that is not stored as integers of up to 8 bits. */
 export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSide {
   const { kvHeads, blockTokens, rows } = shape;
   const { format, layout, headDim } = sideOf(name, shape);
-  if (format.kind !== 'affine') throw new RangeError('attend bytes: not affine');
-  const groups = affineGroups(format, headDim);
-  const dims = name === 'keys' && format.bits === 8 ? 16 : PIECE;
-  const words = (layout.words * dims) / headDim;
+  if (!hasBytes(format)) throw new RangeError('attend bytes: not bytes');
+  const words = (layout.words * PIECE) / headDim;
   const width = wordWidth(words);
-  const first = name === 'keys' ? rows.keyBase : rows.valueBase;
-  const at = (t: string): string =>
-    `((entries[(${t}) / ${blockTokens}u]${first === 0 ? '' : ` - ${first}u`}) * ${kvHeads}u + kv) * ${blockTokens}u + (${t}) % ${blockTokens}u`;
-  const whole = blockTokens % TURN === 0;
+  const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
+  const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
+  const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
+  const turbo = format.kind === 'turboquant';
+  const vector = (t: string): string => `(entries[(${t}) / ${blockTokens}u].x + ${t}${less(base * kvHeads)})`;
+  const metaAt = (t: string): string =>
+    turbo
+      ? `(entries[(${t}) / ${blockTokens}u].y + ${t}${less(base * layout.metaHeads)})`
+      : `${vector(t)} * ${groups}u`;
+  const metaWords = 2 * groups;
+  const shared = metaWords < width;
+  const word = (prefix: string, i: number): string =>
+    shared ? `${prefix}_own.${'xy'[i]}` : wordOf(prefix, width, i);
   return {
     format,
     groups,
-    dims,
     words,
-    vectorWords: layout.words,
+    loads: words / width,
     width,
     type: wordType(width),
-    tile: (base) =>
-      whole ? at(base) : `vec2<u32>(${at(base)}, ${at(`${base} + ${TURN / 2}u`)} - ${TURN / 2}u)`,
-    half: (tile, half) => (whole ? tile : `${tile}.${'xy'[half]}`),
-    vector: (tile, offset) =>
-      whole ? `${tile} + ${offset}` : `select(${tile}.x, ${tile}.y, ${offset} >= ${TURN / 2}u) + ${offset}`,
-    ...metasOf(name, groups, width, layout.metaAt),
+    stride: layout.words / width,
+    unit: byteUnit(format, headDim),
+    centre: byteCentre(format),
+    vector,
+    loadMetas: (prefix, t) =>
+      [
+        `let ${prefix}_at = (${layout.metaAt}u + ${metaAt(t)}) / ${width}u;`,
+        ...count(Math.max(1, metaWords / width)).map(
+          (i) => `let ${prefix}_${i} = ${name}[${prefix}_at + ${i}u];`,
+        ),
+        ...(shared ? [`let ${prefix}_own = select(${prefix}_0.xy, ${prefix}_0.zw, (lane & 1u) != 0u);`] : []),
+      ].join('\n'),
+    meta: (prefix, j, group) =>
+      turbo
+        ? `vec2<f32>(unpack2x16float(${word(prefix, j)} >> odd).x, 0.0)`
+        : `unpack2x16float(${word(prefix, j * groups + group)})`,
   };
-}
-
-/** As few loads as there can be: a lane takes what is bound at once, which may be another's as well. */
-function metasOf(
-  name: string,
-  groups: number,
-  width: WordWidth,
-  metaAt: number,
-): Pick<BytesSide, 'metaType' | 'meta' | 'metaWord'> {
-  const at = `${metaAt / width}u`;
-  if (groups === 1)
-    return {
-      metaType: 'u32',
-      meta: (v) =>
-        width === 1
-          ? `${name}[${at} + ${v}]`
-          : `${name}[${at} + ((${v}) >> ${width / 2}u)][lane & ${width - 1}u]`,
-      metaWord: (meta) => meta,
-    };
-  const part = (meta: string, g: number): string => `${meta}.${'xyzw'[g]}`;
-  if (width < 4)
-    return {
-      metaType: 'vec2<u32>',
-      meta: (v) =>
-        width === 2
-          ? `${name}[${at} + ${v}]`
-          : `vec2<u32>(${name}[${at} + (${v}) * 2u], ${name}[${at} + (${v}) * 2u + 1u])`,
-      metaWord: part,
-    };
-  return {
-    metaType: 'vec4<u32>',
-    meta: (v) => `${name}[${at} + ((${v}) >> 1u)]`,
-    metaWord: (meta, g) => `select(${part(meta, g)}, ${part(meta, g + 2)}, (lane & 1u) != 0u)`,
-  };
-}
-
-/**
- * Statement that joins variables, vectors of four, over all lanes: of lanes 16 apart, then 8, down to neighbours. One text for
- * all five levels, where `subgroupAdd` and `subgroupMax` have theirs for every number.
- */
-export function overLanes(sums: readonly string[], maxima: readonly string[] = []): string {
-  const other = (name: string): string => `subgroupShuffleXor(${name}, ${LANES / 2}u >> level)`;
-  return `  for (var level = 0u; level < ${rolledBound(Math.log2(LANES))}; level++) {
-${[
-  ...sums.map((name) => `    ${name} += ${other(name)};`),
-  ...maxima.map((name) => `    ${name} = max(${name}, ${other(name)});`),
-].join('\n')}
-  }`;
 }

@@ -1,232 +1,183 @@
-/** Attention on matrices of bytes, second pass: the softmax, weights as integers, values turned, and the sums of both. */
+/** Attention on matrices of bytes: values turned, and the sums of them by weights, to `scratchSums`. */
 
-import { f32Literal } from '../kernel.js';
-import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import {
   type BytesSide,
-  HALF_ROWS,
-  HEAD_DIM,
+  HALVES,
   HEADS,
-  MOST,
-  OUT,
-  overLanes,
+  KEYS,
+  PAIRS_AT,
   PIECE,
-  TURN,
-  VALUE,
-  WEIGHTS_AT,
+  ROWS,
+  STRIDE,
+  VALUE_DIMS,
+  VALUE_TURN,
 } from './attend-bytes-plan.js';
-import { byteCentre, bytesText, turnBytes } from './attend-planes.js';
+import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
-import { rolledBound } from './rolled.js';
+import { planarCodes } from './kv-layout.js';
+import { memoryLoop } from './rolled.js';
 
-const PIECES = HEAD_DIM / PIECE;
+/** Lanes that share four positions; dims of a piece that are staged at once, as rows of a tile. */
+const PIECES = VALUE_DIMS / PIECE;
+const STORES = ROWS / PIECES;
+const TILES = PIECE / STORES;
 
-/** Tiles whose scores and scales are on their way at once in the softmax. */
-const AHEAD = 4;
-
-/**
- * The sum of the weights goes to `scratchTops` with the greatest score. Leaves vectors over heads: `top`, the greatest; for
- * affine group G `offsetG`, the sums of biases, and `unitG` and `whole_valueG`, which make weights integers and undo it.
- */
-export function byteSoftmax(shape: AttendShape, side: BytesSide, seen: (t: string) => string): string[] {
-  const { heads, kvHeads } = shape;
-  const { format, groups } = side;
-  const group = heads / kvHeads;
+export function byteSums(shape: AttendShape, side: BytesSide): string[] {
+  const { groups, loads, stride } = side;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  emit(overLanes([], ['top']));
-  for (const g of count(groups)) emit(`  var peak${g} = vec4<f32>(); var offset${g} = vec4<f32>();`);
-  emit(`  var sum = vec4<f32>();
-  for (var base = 0u; base < ${rolledBound(ATTENTION_SPLIT)}; base += ${AHEAD * TURN}u) {
-    if (base > reach) { break; }`);
-  for (const t of count(AHEAD))
-    emit(`    let tile${t} = ${side.tile(`base + ${t * TURN}u`)};
-    var s${t} = scratchScores[scores_at + base + lane + ${t * TURN}u];
-    let metas${t} = ${side.meta(side.vector(`tile${t}`, 'lane'))};`);
-  for (const t of count(AHEAD))
-    for (const g of count(groups)) emit(`    var m${t}_${g} = ${side.metaWord(`metas${t}`, g)};`);
-  // A tile a turn: the others move up.
-  emit(`    for (var t = 0u; t < ${rolledBound(AHEAD)}; t++) {
-      let seen = ${seen(`(base + t * ${TURN}u + lane)`)};
-      let e = select(vec4<f32>(), exp(s0 - top), seen);
-      sum += e;`);
-  for (const g of count(groups))
-    emit(`      let affine${g} = unpack2x16float(m0_${g});
-      peak${g} = max(peak${g}, abs(select(vec4<f32>(), e * affine${g}.x, seen)));
-      offset${g} += select(vec4<f32>(), e * dot(affine${g}, vec2<f32>(${f32Literal(byteCentre(format))}, 1.0)), seen);`);
-  for (const t of count(AHEAD - 1)) {
-    emit(`      s${t} = s${t + 1};`);
-    for (const g of count(groups)) emit(`      m${t}_${g} = m${t + 1}_${g};`);
-  }
-  emit('    }\n  }');
-  const [peaks, offsets] = ['peak', 'offset'].map((name) => count(groups).map((g) => `${name}${g}`));
-  emit(overLanes(['sum', ...offsets!], peaks!));
-  for (const g of count(groups))
-    emit(`  let unit${g} = select(vec4<f32>(), vec4<f32>(${MOST}.0) / peak${g}, peak${g} > vec4<f32>());
-  let whole_value${g} = peak${g} * ${f32Literal(1 / MOST)};`);
-  const own = (v: string): string =>
-    `select(select(${v}.x, ${v}.y, lane == 1u), select(${v}.z, ${v}.w, lane == 3u), lane >= 2u)`;
-  emit(
-    `  if (lane < ${group}u) { scratchTops[item_at * ${heads}u + kv * ${group}u + lane] = vec2<f32>(${own('top')}, ${own('sum')}); }`,
-  );
-  return lines;
-}
-
-/** Weighted values, from here to `scratchSums`. */
-export function byteSums(shape: AttendShape, side: BytesSide, seen: (t: string) => string): string[] {
-  const { headDim } = shape;
-  const { groups, words, width } = side;
-  const split = ATTENTION_SPLIT;
-  const lines: string[] = [];
-  const emit = (text: string): void => {
-    lines.push(text);
-  };
-  const loads = words / width;
-  const stride = side.vectorWords / width;
-  const load = (tile: string, base: string): void => {
-    emit(
-      `    { let a = (${side.vector(tile, `lane / ${PIECES}u * 4u`)}) * ${stride}u + lane % ${PIECES}u * ${loads}u;`,
-    );
-    for (const u of count(4))
-      for (const i of count(loads)) emit(`      v${u}_${i} = values[a + ${u * stride + i}u];`);
-    emit(`      score = scratchScores[scores_at + ${base} + lane];
-      metas = ${side.meta(side.vector(tile, 'lane'))};
-    }`);
-  };
-  for (const u of count(4)) for (const i of count(loads)) emit(`  var v${u}_${i}: ${side.type};`);
-  emit(`  var score: vec4<f32>;
-  var metas: ${side.metaType};
-  tile = ${side.tile('0u')};`);
-  load('tile', '0u');
-  for (const b of count(headDim / 16)) emit(`  var o${b} = Sum();`);
-  emit(`  let into = lane % ${PIECES}u * ${2 * VALUE}u + lane / ${4 * PIECES}u;`);
-  emit(`  for (var base = 0u; base < ${rolledBound(split)}; base += ${TURN}u) {
-    if (base > reach) { break; }
-    let ahead = base + ${TURN}u;
-    tile = ${side.tile(`min(ahead, ${split - TURN}u)`)};
-    let seen = ${seen('base + lane')};
-    let e = select(vec4<f32>(), exp(score - top), seen);`);
-  for (const g of count(groups))
-    emit(`    let w${g} = vec4<i32>(round(select(vec4<f32>(), e * unpack2x16float(${side.metaWord('metas', g)}).x, seen) * unit${g}));
-    let high${g} = (w${g} + vec4<i32>(128)) >> vec4<u32>(8u);`);
-  const parts = count(4).map((i) => {
-    const g = i >> 1;
-    if (g >= groups) return '0u';
-    return i & 1 ? `bytes_(w${g} - high${g} * 256)` : `bytes_(high${g})`;
-  });
-  // Four bytes of a position to a byte of four positions, through the place where values will be staged.
-  emit('  workgroupBarrier();');
-  emit(`    area[lane % 4u * 8u + lane / 4u] = vec4<u32>(${parts.join(', ')});`);
-  emit('  workgroupBarrier();');
-  for (const u of count(4)) emit(`    let from${u} = area[${u * 8}u + lane / 4u][lane % 4u];`);
-  emit(turnBytes('turned', ['from0', 'from1', 'from2', 'from3']));
-  emit('  workgroupBarrier();');
-  for (const b of count(4))
-    emit(
-      `    area[lane % 4u * ${4 * VALUE}u + lane / 16u + ${WEIGHTS_AT + b * VALUE}u][lane / 4u % 4u] = turned${b};`,
-    );
-  const turned = turnedHalves(side, headDim);
-  lines.push(...turned.before);
-  for (const half of [0, 1] as const) {
-    if (half === 1) emit('  workgroupBarrier();');
-    emit('    {');
-    lines.push(...turned.halves[half]);
+  const slots = VALUE_TURN / 4 / 8;
+  const load = (base: string): void => {
+    emit(`    { let t = ${base} + lane / ${PIECES}u;
+      let piece = (half * ${PIECES}u + lane % ${PIECES}u) * ${loads}u;`);
+    // One address for the positions of a block.
+    const inBlock = Math.min(shape.blockTokens, VALUE_TURN);
+    for (const u of count(4)) {
+      const within = (u * KEYS) % inBlock;
+      const block = u * KEYS - within;
+      if (within === 0) emit(`      let a${u} = ${side.vector(`(t + ${block}u)`)} * ${stride}u + piece;`);
+      for (const i of count(loads))
+        emit(`      v${u}_${i} = values[a${block / KEYS} + ${within * stride + i}u];`);
+    }
+    // A lane has words of one head, eight lanes' side by side.
+    for (const s of count(slots))
+      emit(
+        `      { let w = scratchScores[weights_at + ${base} / 4u + ${s * 8}u]; w${s} = ${groups === 1 ? 'w.xy' : 'select(w.xy, w.zw, half == 1u)'}; }`,
+      );
     emit('    }');
-    emit('  workgroupBarrier();');
-    if (half === 0)
-      emit(`    let weights = subgroupMatrixLoad<Left, row_major>(&area, ${WEIGHTS_AT}u, ${VALUE}u);`);
-    else {
-      emit('    if (ahead <= reach) {');
-      load('tile', 'ahead');
+  };
+  const halves = memoryLoop('half', 'part', 1, `${HALVES - 1}u`);
+  // Other lanes' weights are read from here on.
+  emit(`  storageBarrier();
+  let weights_at = unit_at + lane / 8u * ${PAIRS_AT / HEADS}u + lane % 8u;
+  ${halves.head}`);
+  for (const u of count(4)) for (const i of count(loads)) emit(`  var v${u}_${i}: ${side.type};`);
+  for (const s of count(slots)) emit(`  var w${s}: vec2<u32>;`);
+  load('0u');
+  for (const i of count(TILES)) emit(`  var o${i} = Sum();`);
+  const loop = memoryLoop('base', 'turn', VALUE_TURN, 'reach');
+  emit(`  let into = lane % ${PIECES}u * ${4 * STRIDE}u + lane / ${4 * PIECES}u;
+  let component = lane / ${PIECES}u % 4u;
+  ${loop.head}
+    workgroupBarrier();`);
+  for (const p of [0, 1])
+    for (const s of count(slots))
+      emit(
+        `    area[(${p * HEADS}u + lane / 8u) * ${STRIDE}u + lane % 8u / 2u][lane % 2u * 2u + ${s}u] = w${s}.${'xy'[p]};`,
+      );
+  emit('    workgroupBarrier();');
+  // The lower half of the rows is not used, and may be anything.
+  for (const k of count(VALUE_TURN / 32))
+    emit(`    let weights${k} = subgroupMatrixLoad<Left, row_major>(&area, ${k * 2}u, ${STRIDE}u);`);
+  const tiles = turnedTiles(shape, side);
+  for (const text of tiles.before) emit(text);
+  const fetchAt = planarCodes(side.format) ? 1 : 0;
+  for (const i of count(TILES)) {
+    emit('    workgroupBarrier();\n    {');
+    emit(tiles.stores[i]!);
+    emit('    }');
+    emit('    workgroupBarrier();');
+    // The next ones are fetched when these have left registers for them.
+    if (i === fetchAt) {
+      emit(`    if (base + ${VALUE_TURN}u <= reach) {`);
+      load(`(base + ${VALUE_TURN}u)`);
       emit('    }');
     }
-    for (const b of count(HALF_ROWS / 16)) {
-      const o = `o${half * (HALF_ROWS / 16) + b}`;
+    for (const k of count(VALUE_TURN / 32))
       emit(
-        `    ${o} = subgroupMatrixMultiplyAccumulate(weights, subgroupMatrixLoad<Right, col_major>(&area, ${b * 16 * VALUE}u, ${VALUE}u), ${o});`,
+        `    o${i} = subgroupMatrixMultiplyAccumulate(weights${k}, subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${STRIDE}u), o${i});`,
       );
-    }
   }
-  emit('  }');
-  lines.push(...endText(shape, groups));
+  emit(`  ${loop.tail}`);
+  lines.push(...endText(shape, side));
+  emit(`  ${halves.tail}`);
   return lines;
 }
 
 /**
- * Stores of a lane's pieces of four positions, `v0` … `v3`, four positions to a word, from `into` on: either half of the
- * dims, and what comes before both.
+ * Statements that store a lane's pieces of four positions, `v0` … `v3`, four positions to a word: of tile i eight dims of
+ * the piece, `dimOf` says which; and what comes before them all.
  */
-function turnedHalves(
+function turnedTiles(
+  { headDim }: AttendShape,
   { format, words, width }: BytesSide,
-  headDim: number,
-): { readonly before: string[]; readonly halves: readonly [string[], string[]] } {
-  const word = (u: number) => (i: number) => wordOf(`v${u}`, width, i);
+): { readonly before: string[]; readonly stores: string[] } {
+  const raw = (u: number) => (i: number) => wordOf(`v${u}`, width, i);
   const { bits } = format;
   // Turned as they are stored where that can be, so that a word of several codes for each byte is turned once.
-  const direct = [2, 4, 8].includes(bits);
-  const made = direct ? [] : count(4).map((u) => bytesText(format, headDim, PIECE, `x${u}`, word(u)));
-  const storesOf = (half: number): string[] => {
-    const lines: string[] = [];
-    let i = 0;
-    const store = (value: string): void => {
-      const row = Math.floor(i / 2) * 8 + (i % 2);
-      lines.push(`      area[into + ${row * VALUE}u][lane / ${PIECES}u % 4u] = ${value};`);
-      i++;
-    };
-    for (const w of count(direct ? words / 2 : 4)) {
-      const name = `y${w}_`;
-      const of = (u: number): string =>
-        direct ? word(u)((half * words) / 2 + w) : made[u]!.words[half * 4 + w]!.name;
-      lines.push(turnBytes(name, [of(0), of(1), of(2), of(3)]));
-      for (const b of count(4)) {
-        if (!direct) store(`${name}${b}`);
-        else
-          for (const f of count(8 / bits))
-            store(
-              bits === 8
-                ? `${name}${b} ^ 0x80808080u`
-                : `(${name}${b} >> ${f * bits}u) & 0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`,
-            );
-      }
+  const direct = format.kind === 'affine' && [2, 4, 8].includes(bits);
+  const before: string[] = [];
+  if (direct)
+    for (const w of count(words))
+      before.push(turnBytes(`y${w}_`, [raw(0)(w), raw(1)(w), raw(2)(w), raw(3)(w)]));
+  else {
+    // Two positions at a time, whose bytes take fewer registers once they are paired.
+    for (const pair of [0, 1]) {
+      const [x, y] = [0, 1].map((i) =>
+        bytesText(format, headDim, PIECE, `x${2 * pair + i}`, raw(2 * pair + i)),
+      ) as [ReturnType<typeof bytesText>, ReturnType<typeof bytesText>];
+      before.push(x.text, y.text);
+      x.words.forEach(({ name }, w) => {
+        before.push(pairBytes(`y${w}_${'tu'[pair]}`, name, y.words[w]!.name));
+      });
     }
-    return lines;
-  };
-  return { before: made.map(({ text }) => text), halves: [storesOf(0), storesOf(1)] };
+    for (const w of count(PIECE / 4)) before.push(joinBytes(`y${w}_`));
+  }
+  const store = (i: number, value: string): string =>
+    `    area[into + ${((i % 4) + Math.floor(i / 4) * 8) * STRIDE}u][component] = ${value};`;
+  const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
+  const stores = count(TILES).map((tile) => {
+    const values: string[] = [];
+    if (direct) {
+      const codes = 32 / bits;
+      for (let w = Math.floor((tile * STORES) / codes); w * codes < (tile + 1) * STORES; w++) {
+        for (const c of count(codes)) {
+          const byte = `y${w}_${Math.floor((c * bits) / 8)}`;
+          if (Math.floor((w * codes + c) / STORES) === tile)
+            values.push(bits === 8 ? `${byte} ^ 0x80808080u` : `(${byte} >> ${(c * bits) % 8}u) & ${mask}`);
+        }
+      }
+    } else for (const w of [2 * tile, 2 * tile + 1]) values.push(...count(4).map((b) => `y${w}_${b}`));
+    return values.map((value, i) => store(i, value)).join('\n');
+  });
+  return { before, stores };
 }
 
-/** The sums through `area` and out, two blocks of columns a turn, for which the others move up; a lane has a column. */
-function endText({ heads, kvHeads, headDim }: AttendShape, groups: number): string[] {
+/** Expression of the dim of a piece that row `i` of its eight has in a tile. */
+function dimOf({ format }: BytesSide, tile: number, i: string): string {
+  return format.kind === 'turboquant'
+    ? `${i} % 4u * 8u + ${i} / 4u + ${2 * tile}u`
+    : `${i} + ${tile * STORES}u`;
+}
+
+/** The sums through `area` and out: a lane has a column of a tile, and half of the heads. */
+function endText({ heads, kvHeads, headDim }: AttendShape, side: BytesSide): string[] {
   const group = heads / kvHeads;
-  const blocks = headDim / 16;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  // A lane's columns are all of one affine group.
-  const upper = `lane / 2u % 4u >= ${headDim / 2 / PIECE}u`;
-  const own = (name: string): string => (groups === 1 ? `${name}0` : `select(${name}0, ${name}1, ${upper})`);
-  emit(`  let whole_value = ${own('whole_value')};
-  let offset = ${own('offset')};
-  let sums_at = lane / 4u${groups === 1 ? '' : ` + select(0u, ${2 * HEADS * OUT}u, ${upper})`};
-  for (var turn = 0u; turn < ${rolledBound(blocks / 2)}; turn++) {
-    workgroupBarrier();`);
-  for (const i of [0, 1]) emit(`    subgroupMatrixStore<row_major>(&area, ${i * 4}u, o${i}, ${OUT}u);`);
-  emit('    workgroupBarrier();');
-  for (const b of count(blocks - 2)) emit(`    o${b} = o${b + 2};`);
-  const halfTurns = HALF_ROWS / 32;
-  emit(`    let row = turn % ${halfTurns}u * 32u + lane;
-    let dim = row / 2u % 4u * ${PIECE}u + turn / ${halfTurns}u * 16u + row / 8u * 2u + row % 2u;
-    let to = (item_at * ${heads}u + kv * ${group}u) * ${headDim}u + dim;`);
-  for (const h of count(group)) {
-    const sum = (plane: number): string =>
-      `f32(bitcast<i32>(area[sums_at + ${(plane * HEADS + h) * OUT}u][lane % 4u]))`;
-    emit(
-      `    scratchSums[to + ${h * headDim}u] = fma(${sum(0)}, 256.0, ${sum(1)}) * whole_value.${'xyzw'[h]} + offset.${'xyzw'[h]};`,
-    );
+  emit(`  let column = lane % 16u;
+  let own_row = column % 4u + column / 8u * 4u;
+  let first_head = lane / 16u * 2u;
+  let pairs0 = bitcast<vec4<f32>>(scratchScores[unit_at + ${PAIRS_AT}u + first_head]);
+  let pairs1 = bitcast<vec4<f32>>(scratchScores[unit_at + ${PAIRS_AT + 1}u + first_head]);
+  let pair0 = ${side.groups === 1 ? 'pairs0.xy' : 'select(pairs0.xy, pairs0.zw, half == 1u)'};
+  let pair1 = ${side.groups === 1 ? 'pairs1.xy' : 'select(pairs1.xy, pairs1.zw, half == 1u)'};
+  let sums_at = (item_at * ${heads}u + kv * ${group}u + first_head) * ${headDim}u + half * ${VALUE_DIMS}u + column / 4u % 2u * ${PIECE}u;`);
+  for (const tile of count(TILES)) {
+    emit(`  workgroupBarrier();
+  subgroupMatrixStore<row_major>(&area, 0u, o${tile}, ${STRIDE}u);
+  workgroupBarrier();`);
+    for (const h of [0, 1]) {
+      const sum = (plane: number): string =>
+        `f32(bitcast<i32>(area[(first_head + ${plane * HEADS + h}u) * ${STRIDE}u + column / 4u][column % 4u]))`;
+      const write = `scratchSums[sums_at + ${h * headDim}u + ${dimOf(side, tile, 'own_row')}] = fma(${sum(0)}, 256.0, ${sum(1)}) * pair${h}.x + pair${h}.y;`;
+      emit(group === HEADS ? `  ${write}` : `  if (first_head + ${h}u < ${group}u) { ${write} }`);
+    }
   }
-  emit('  }');
   return lines;
 }

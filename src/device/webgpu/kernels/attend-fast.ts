@@ -5,7 +5,7 @@ import type { Capabilities, Kernel, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { bytesStage } from './attend-bytes.js';
-import { type BytesConfig, bytesFits, itemScoreBytes } from './attend-bytes-plan.js';
+import { bytesFits, itemScoreBytes } from './attend-bytes-plan.js';
 import { decodeStage } from './attend-decode.js';
 import { type DecodeConfig, decodeFits } from './attend-decode-plan.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
@@ -121,31 +121,37 @@ interface ManyKernel {
 /** From so many workgroups on. Measured on an H200. */
 const MANY_WORKGROUPS = 1200;
 /**
- * Affine codes of up to so many bits meet integers on matrices of bytes, and of more by quads of lanes; codebooks do
- * neither. Measured on an H200.
+ * Codes of up to so many bits meet integers on matrices of bytes, and affine ones of more by quads of lanes. Measured on an
+ * H200.
  */
 const BYTES_BITS = 4;
-/** Most memory for scores between the passes: more than the partial sums of a GQA group of four leave items for. */
-const SCORES_BYTES = 256 * 1024 * 1024;
+/** TurboQuant's only with so many heads in a group: making bytes of planes is what costs, and the other kernel does less for fewer heads. */
+const PLANES_GROUP = 3;
+/** Most memory for scores: more than the partial sums of a GQA group of four leave items for. */
+const SCORES_BYTES = 260 * 1024 * 1024;
 
 function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel | null {
   const { key, value, maxItems } = shape;
   const { workgroupBytes, bindingBytes, matrices } = capabilities;
   const lanes = fixedLanes(capabilities);
-  if (lanes === 0 || key.kind !== 'affine' || value.kind !== 'affine') return null;
+  if (lanes === 0 || key.kind === 'float' || value.kind === 'float') return null;
   if (Math.max(key.bits, value.bits) > BYTES_BITS)
-    return capabilities.packedDots && quadsFits(shape, lanes, workgroupBytes)
+    return key.kind === 'affine' &&
+      value.kind === 'affine' &&
+      capabilities.packedDots &&
+      quadsFits(shape, lanes, workgroupBytes)
       ? { stage: () => quadsStage(shape, lanes), itemBytes: 0 }
       : null;
+  if ((planarCodes(key) || planarCodes(value)) && shape.heads / shape.kvHeads < PLANES_GROUP) return null;
   const matrix = matrices.find(
     (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 16 && m.k === 32,
   );
   if (matrix === undefined) return null;
-  const config: BytesConfig = { matrix, subgroupSize: lanes, keyTokens: 16 };
   const itemBytes = itemScoreBytes(shape);
   const fits =
-    bytesFits(shape, config, workgroupBytes) && maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes);
-  return fits ? { stage: () => bytesStage(shape, config), itemBytes } : null;
+    bytesFits(shape, { matrix, subgroupSize: lanes }, workgroupBytes) &&
+    maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes);
+  return fits ? { stage: () => bytesStage(shape), itemBytes } : null;
 }
 
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */

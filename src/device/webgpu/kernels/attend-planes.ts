@@ -197,11 +197,18 @@ function bitFunction(table: readonly boolean[], planes: readonly string[]): stri
  * 0 to 3.
  */
 export function turnBytes(name: string, [a, b, c, d]: readonly [string, string, string, string]): string {
-  return `let ${name}t0 = (${a} & 0x00ff00ffu) | ((${b} << 8u) & 0xff00ff00u);
-let ${name}t1 = ((${a} >> 8u) & 0x00ff00ffu) | (${b} & 0xff00ff00u);
-let ${name}u0 = (${c} & 0x00ff00ffu) | ((${d} << 8u) & 0xff00ff00u);
-let ${name}u1 = ((${c} >> 8u) & 0x00ff00ffu) | (${d} & 0xff00ff00u);
-let ${name}0 = (${name}t0 & 0xffffu) | (${name}u0 << 16u);
+  return [pairBytes(`${name}t`, a, b), pairBytes(`${name}u`, c, d), joinBytes(name)].join('\n');
+}
+
+/** The half of it that two tokens make: their bytes 0 and 2 in `NAME0`, 1 and 3 in `NAME1`. */
+export function pairBytes(name: string, a: string, b: string): string {
+  return `let ${name}0 = (${a} & 0x00ff00ffu) | ((${b} << 8u) & 0xff00ff00u);
+let ${name}1 = ((${a} >> 8u) & 0x00ff00ffu) | (${b} & 0xff00ff00u);`;
+}
+
+/** And what joins the pairs `NAMEt` and `NAMEu`. */
+export function joinBytes(name: string): string {
+  return `let ${name}0 = (${name}t0 & 0xffffu) | (${name}u0 << 16u);
 let ${name}1 = (${name}t1 & 0xffffu) | (${name}u1 << 16u);
 let ${name}2 = (${name}t0 >> 16u) | (${name}u0 & 0xffff0000u);
 let ${name}3 = (${name}t1 >> 16u) | (${name}u1 & 0xffff0000u);`;

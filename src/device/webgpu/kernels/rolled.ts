@@ -9,9 +9,32 @@
 export const GROUPS_PARAMETER = '@builtin(num_workgroups) groups: vec3<u32>';
 
 /**
- * The number of turns as text, u32: one that no compiler knows. What it may be at most they see, and a compiler that writes out loops of up to
- * so many turns (NVIDIA's: eight) does that here too, with an end after each. `groups` (`GROUPS_PARAMETER`) is in scope.
+ * The number of turns as text, u32: one that no compiler knows. What it may be at most they see, and a compiler that writes
+ * out loops of up to so many turns (NVIDIA's: eight) does that here too, with an end after each. `groups`
+ * (`GROUPS_PARAMETER`) is in scope.
  */
 export function rolledBound(count: number): string {
   return `(${count}u * min(groups.z, 1u))`;
+}
+
+/**
+ * A loop over `name`, u32, from 0 as long as it is not above `last`, by `step`, that stays a loop even where there are
+ * products of matrices in it. NVIDIA's compiler writes those out eight times whatever the bounds are, and other loops within
+ * them; one whose count it has to read from memory every turn it leaves alone. For workgroups of a single subgroup, to which
+ * the barriers in it cost nothing. `counter` is a u32 of workgroup memory; `lane` is in scope.
+ */
+export function memoryLoop(
+  name: string,
+  counter: string,
+  step: number,
+  last: string,
+): { readonly head: string; readonly tail: string } {
+  return {
+    head: `${counter} = 0u;
+  loop {
+    let ${name} = workgroupUniformLoad(&${counter});
+    if (${name} > ${last}) { break; }`,
+    tail: `if (lane == 0u) { ${counter} = ${name} + ${step}u; }
+  }`,
+  };
 }
