@@ -3,9 +3,10 @@
 //   node bench/webgpu-kv.mjs [--only check,time,prefill] [--seconds 300] [--json FILE] [--quick]
 //     [--bytes] [--pairs FROM,TO]                       check the kernel on matrices of bytes alone, and a part of its cases
 //     [--model HEADS,KV_HEADS,DIM]                      what is timed; Llama-8B's if omitted
-//   node bench/webgpu-kv.mjs --only quads               attention by quads: checked, then timed against the others in turns
-//   node bench/webgpu-kv.mjs --only bytes [--turns FROM,TO] [--rounds N]   the same on matrices of bytes, every launch by itself
 //     [--one] [--slices]                                time one row as well, and every reduce of every kernel
+//   node bench/webgpu-kv.mjs --only quads               attention by quads: checked, then timed against the others in turns
+//   node bench/webgpu-kv.mjs --only bytes               the same on matrices of bytes
+//     [--turns FROM,TO] [--rounds N]                    a part of what is timed; rounds of turns
 //
 // Needs a build (npm run build). A cache is filled with hashed words, which the host decodes again on its own.
 
@@ -330,6 +331,8 @@ const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, matrix, 
 /** The kernel of a config: on matrices of bytes if it says so. */
 const isBytes = (config) => config.bytes === true;
 const BYTES = { bytes: true };
+/** A size of the common kernel: two splits an item. */
+const WIDE = { threads: 128, unroll: 4, valueUnroll: 8, split: 512 };
 /** By quads if it says so. */
 const isQuads = (config) => config.quads === true;
 const fits = (shape, config) =>
@@ -338,10 +341,12 @@ const fits = (shape, config) =>
     : isBytes(config)
       ? found !== undefined && bytesFits(shape, configOf(config), features.workgroupBytes)
       : decodeFits(shape, configOf(config), features.workgroupBytes);
-const stagesOf = (shape, config) =>
-  isBytes(config)
-    ? [bytesStage(shape)]
-    : [isQuads(config) ? quadsStage(shape, lanes) : decodeStage(shape, configOf(config))];
+const stageOf = (shape, config) =>
+  isQuads(config)
+    ? quadsStage(shape, lanes)
+    : isBytes(config)
+      ? bytesStage(shape)
+      : decodeStage(shape, configOf(config));
 const label = (c) =>
   Object.entries(c)
     .map(
@@ -369,7 +374,7 @@ async function check(shape, positions, config, sharp, slices = 4) {
     const { plain, given } = queriesOf(c, sharp);
     const buffers = buffersOf(c, given);
     const all = { ...buffers, keys: keys.buffer, values: values.buffer };
-    const stages = [...stagesOf(c.shape, config), reduceStage(c.shape, slices)];
+    const stages = [stageOf(c.shape, config), reduceStage(c.shape, slices)];
     const launches = [];
     for (const stage of stages) launches.push(bench.launch(await bench.compile(text(stage, c.facts)), all));
     bench.run(launches);
@@ -420,14 +425,13 @@ if (only.includes('check')) {
   for (const [key, value] of [...bytes, [affine(2), affine(2)]].slice(
     ...option('--pairs', '0,99').split(',').map(Number),
   ))
-    for (const more of [BYTES])
-      for (const shape of [
-        shapeOf(8, 2, 128, key, value),
-        shapeOf(6, 2, 128, key, value, { window: 300 }),
-        shapeOf(4, 4, 128, key, value, { softcap: 2 }),
-      ])
-        for (const sharp of quick ? [2] : [2, 8])
-          await check(shape, quick ? [600, 5] : [1500, 700, 255, 256, 1], more, sharp);
+    for (const shape of [
+      shapeOf(8, 2, 128, key, value),
+      shapeOf(6, 2, 128, key, value, { window: 300 }),
+      shapeOf(4, 4, 128, key, value, { softcap: 2 }),
+    ])
+      for (const sharp of quick ? [2] : [2, 8])
+        await check(shape, quick ? [600, 5] : [1500, 700, 255, 256, 1], BYTES, sharp);
   for (const [key, value] of args.includes('--bytes') ? [] : pairs) {
     await check(shapeOf(8, 2, 128, key, value), context, config, 2);
     if (quick) continue;
@@ -445,7 +449,7 @@ if (only.includes('check')) {
     for (const more of [
       { threads: 128, unroll: 2, valueUnroll: 2, ahead: true },
       { threads: 256, unroll: 2, valueUnroll: 4, dot: false },
-      { threads: 128, unroll: 4, valueUnroll: 8, split: 512 },
+      WIDE,
     ])
       await check(shapeOf(32, 8, 128, key, value), context, more, 2);
     for (const shape of [{}, { window: 300 }, { softcap: 2 }])
@@ -551,15 +555,18 @@ async function timeCase(name, shape, positions, configs, reduces = [4, 8, 16]) {
     for (const slices of isBytes(config) || slicesAll ? reduces : reduces.slice(0, 1)) {
       const row = { name, config: label(config), slices };
       try {
-        const kernels = [];
-        for (const stage of [...stagesOf(c.shape, config), reduceStage(c.shape, slices)])
-          kernels.push(await bench.compile(text(stage, c.facts)));
-        const on = (list) =>
-          pools.flatMap((p) => list.map((kernel) => bench.launch(kernel, { ...c.buffers, ...p })));
-        alone ??= await bench.time(on(kernels.slice(0, -1)), timing);
-        const both = await bench.time(on(kernels), timing);
-        row.us = both.us * kernels.length;
-        row.firstUs = alone.us * (kernels.length - 1);
+        const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
+        const second = await bench.compile(text(reduceStage(c.shape, slices), c.facts));
+        const on = (kernel) => pools.map((p) => bench.launch(kernel, { ...c.buffers, ...p }));
+        alone ??= await bench.time(on(first), timing);
+        const a = on(first);
+        const b = on(second);
+        const both = await bench.time(
+          pools.flatMap((_, i) => [a[i], b[i]]),
+          timing,
+        );
+        row.us = both.us * 2;
+        row.firstUs = alone.us;
         row.spread = both.spread;
         row.gbs = bytes / row.us / 1000;
         row.share = row.gbs / report.ceilings.readGBs;
@@ -601,18 +608,16 @@ async function timeTurns(name, shape, positions, configs, rounds) {
     if (!fits(c.shape, config)) continue;
     const buffers = buffersOf(c, queriesOf(c, 1).given);
     try {
-      const kernels = [];
-      for (const stage of [...stagesOf(c.shape, config), reduceStage(c.shape, 4)])
-        kernels.push(await bench.compile(text(stage, c.facts)));
-      const on = (list) =>
-        pools.flatMap((p) => list.map((kernel) => bench.launch(kernel, { ...buffers, ...p })));
+      const first = await bench.compile(text(stageOf(c.shape, config), c.facts));
+      const second = await bench.compile(text(reduceStage(c.shape, 4), c.facts));
+      const launches = (kernel) => pools.map((p) => bench.launch(kernel, { ...buffers, ...p }));
+      const [a, b] = [launches(first), launches(second)];
       cases.push({
         config,
-        launches: kernels.length,
-        each: kernels.map((kernel) => on([kernel])),
-        both: on(kernels),
+        alone: a,
+        both: pools.flatMap((_, i) => [a[i], b[i]]),
         times: [],
-        firsts: kernels.map(() => []),
+        firsts: [],
         buffers,
       });
     } catch (error) {
@@ -622,8 +627,8 @@ async function timeTurns(name, shape, positions, configs, rounds) {
   const quiet = { ...timing, samples: 3, warmMs: quick ? 0 : 40 };
   for (let r = 0; r < rounds; r++)
     for (const c of cases) {
-      for (const [i, each] of c.each.entries()) c.firsts[i].push((await bench.time(each, quiet)).us);
-      c.times.push((await bench.time(c.both, quiet)).us * c.launches);
+      c.firsts.push((await bench.time(c.alone, quiet)).us);
+      c.times.push((await bench.time(c.both, quiet)).us * 2);
     }
   const median = (list) => list.sort((x, y) => x - y)[list.length >> 1];
   const one = { headDim: shape.headDim, kvHeads: shape.kvHeads, blockTokens: 1, blocks: 1 };
@@ -633,12 +638,12 @@ async function timeTurns(name, shape, positions, configs, rounds) {
   }, 0);
   const bytes = positions.reduce((n, p) => n + p + 1, 0) * tokenBytes;
   for (const c of cases) {
-    const row = { name, config: label(c.config), us: median(c.times), launches: c.firsts.map(median) };
+    const row = { name, config: label(c.config), us: median(c.times), firstUs: median(c.firsts) };
     row.gbs = bytes / row.us / 1000;
     row.share = row.gbs / report.ceilings.readGBs;
     report.times.push(row);
     console.log(
-      `${name.padEnd(24)} ${row.config.padEnd(30)} ${row.us.toFixed(1).padStart(7)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  launches ${row.launches.map((us) => us.toFixed(1)).join(' + ')} µs  (${c.times.map((t) => t.toFixed(1)).join(' ')})`,
+      `${name.padEnd(24)} ${row.config.padEnd(30)} ${row.us.toFixed(1).padStart(7)} µs ${row.gbs.toFixed(0).padStart(6)} GB/s ${(row.share * 100).toFixed(1).padStart(5)} %  alone ${row.firstUs.toFixed(1).padStart(7)} µs  (${c.times.map((t) => t.toFixed(1)).join(' ')})`,
     );
     for (const b of Object.values(c.buffers)) b.destroy();
   }
@@ -670,7 +675,7 @@ if (only.includes('quads')) {
         [32, 4000],
       ])
     for (const [name, format, other] of [
-      ['affine8', affine(8), { threads: 128, unroll: 4, valueUnroll: 8, split: 512 }],
+      ['affine8', affine(8), WIDE],
       ['affine4', affine(4), BYTES],
     ])
       if (left() > 5)
@@ -684,7 +689,6 @@ if (only.includes('quads')) {
 }
 
 /** Attention on matrices of bytes beside what there is else for the formats. */
-const WIDE = { threads: 128, unroll: 4, valueUnroll: 8, split: 512 };
 if (only.includes('bytes')) {
   const contexts = quick ? [70, 5] : [1500, 700, 256, 255, 1];
   for (const [key, value] of [
@@ -742,16 +746,10 @@ const formats = {
 const model = option('--model', quick ? '4,2,64' : '32,8,128')
   .split(',')
   .map(Number);
-const common = [{ threads: 128, unroll: 4, valueUnroll: 8, split: 512 }];
+const common = [WIDE];
 const onBytes = [BYTES];
 /** Runs of planes of V by one lane, or by two. */
-const runs = [32, 16].map((valueDims) => ({
-  threads: 128,
-  unroll: 4,
-  valueUnroll: 8,
-  split: 512,
-  valueDims,
-}));
+const runs = [32, 16].map((valueDims) => ({ ...WIDE, valueDims }));
 const own = {
   f16: [
     { threads: 64, unroll: 4, valueUnroll: 4 },

@@ -57,7 +57,7 @@ export function overLanes(
 }
 
 /** Of the vector of a lane's own head. */
-export const ofHead = (v: string): string =>
+const ofHead = (v: string): string =>
   `select(select(${v}.x, ${v}.y, head == 1u), select(${v}.z, ${v}.w, head == 3u), head >= 2u)`;
 
 /**
