@@ -325,9 +325,15 @@ function reference(c, keys, values, q, row, head, sequence = row) {
   return out.map((x) => x / total);
 }
 
-const found = features.matrices.find((x) => x.component === 'i8' && x.M === 16 && x.N === 16 && x.K === 32);
-const matrix = found && { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' };
-const configOf = (config) => ({ subgroupSize: lanes, f16: features.f16, matrix, ...config });
+const found = features.matrices.find((x) => x.component === 'i8' && x.M === 16 && x.N === 8 && x.K === 32);
+const matrix = found && { m: 16, n: 8, k: 32, component: 'i8', result: 'i32' };
+const configOf = (config) => ({
+  subgroupSize: lanes,
+  storageBuffers: bench.device.limits.maxStorageBuffersPerShaderStage,
+  f16: features.f16,
+  matrix,
+  ...config,
+});
 /** The kernel of a config: on matrices of bytes if it says so. */
 const isBytes = (config) => config.bytes === true;
 const BYTES = { bytes: true };

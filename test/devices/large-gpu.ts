@@ -12,7 +12,7 @@ export const LARGE: Capabilities = {
   subgroupMaxSize: 32,
   packedDots: true,
   minLanes: 16,
-  matrices: [halves(16), halves(8), { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' }],
+  matrices: [halves(16), halves(8), { m: 16, n: 8, k: 32, component: 'i8', result: 'i32' }],
   workgroupBytes: 49152,
   workgroupThreads: 1024,
   bindingBytes: 2 ** 31 - 4,

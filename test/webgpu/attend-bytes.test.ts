@@ -20,8 +20,9 @@ import { emulateBytes } from '../setup/emulate-bytes.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const CONFIG: BytesConfig = {
-  matrix: { m: 16, n: 16, k: 32, component: 'i8', result: 'i32' },
+  matrix: { m: 16, n: 8, k: 32, component: 'i8', result: 'i32' },
   subgroupSize: 32,
+  storageBuffers: 10,
 };
 const D = 128;
 const POSITIONS = [300, 4];
@@ -50,6 +51,15 @@ const CASES: readonly Case[] = [
   { name: 'affine 3 and 6 in groups of 128', key: affine(3, 128), value: affine(6, 128), heads: 2 },
   { name: 'affine 4 and 2, a soft cap', key: affine(4), value: affine(2), more: { softcap: 3 } },
   { name: 'affine 2 and 5, MHA, blocks of 64', key: affine(2), value: affine(5), heads: 2, blockTokens: 64 },
+  { name: 'affine 6 and 8, blocks of 32', key: affine(6), value: affine(8), heads: 8, blockTokens: 32 },
+  {
+    name: 'affine 5 and 4, blocks of 64',
+    key: affine(5),
+    value: affine(4),
+    heads: 3,
+    kvHeads: 1,
+    blockTokens: 64,
+  },
   { name: 'affine 4 in groups of 128', key: affine(4, 128), value: affine(4) },
   { name: 'TurboQuant 3.5', key: turbo(3), value: turbo(4) },
   {
@@ -169,7 +179,7 @@ describe('attention on matrices of bytes', () => {
       const staging = raw.createBuffer({ size: q.byteLength, usage: 1 | 8 });
       const encoder = raw.createCommandEncoder();
       const { matrices } = device.capabilities;
-      const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 16 && m.k === 32);
+      const real = matrices.some((m) => m.component === 'i8' && m.m === 16 && m.n === 8 && m.k === 32);
       const bytes = bytesStage(shape);
       const wgsl = real ? bytes.wgsl : emulateBytes(bytes.wgsl);
       for (const stage of [{ ...bytes, wgsl }, reduceStage(shape)]) {

@@ -87,8 +87,10 @@ export interface StepFacts {
 export type Workgroups = [x: number, y: number, z: number];
 
 export interface Binding {
-  /** The role; also the name of the WGSL variable. Roles that begin with `scratch` are the variant's own. */
+  /** The role; also the name of the WGSL variable, but for `variable`. Roles that begin with `scratch` are the variant's own. */
   readonly name: string;
+  /** Of a role that is only read, and bound before: the variable that has it as another type. */
+  readonly variable?: string;
   readonly access: 'read' | 'read_write' | 'uniform';
   /** WGSL store type, e.g. `array<vec4<f32>>`. */
   readonly type: string;
@@ -171,9 +173,9 @@ export interface LinearShape {
 /** `var` lines for the bindings, in order. */
 export function declareBindings(bindings: readonly Binding[]): string {
   return bindings
-    .map(({ name, access, type }, i) => {
+    .map(({ name, variable = name, access, type }, i) => {
       const space = access === 'uniform' ? 'uniform' : `storage, ${access}`;
-      return `@group(0) @binding(${i}) var<${space}> ${name}: ${type};`;
+      return `@group(0) @binding(${i}) var<${space}> ${variable}: ${type};`;
     })
     .join('\n');
 }

@@ -1,145 +1,144 @@
 /** Attention on matrices of bytes: queries as integers in matrices, and the scores of every position. */
 
 import { f32Literal } from '../kernel.js';
-import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import {
+  AT_ONCE,
   type BytesSide,
-  HEAD_DIM,
+  entryText,
   HEADS,
-  KEY_TURN,
-  KEYS,
+  KEY_STRIDE,
   LANES,
   MOST,
   PIECE,
+  PIECES,
+  QUERY_STRIDE,
   ROUNDED_BITS,
   ROUNDING,
-  STRIDE,
+  ROWS,
   SUM_STRIDE,
-  VALUE_TURN,
+  startOf,
+  TURN,
+  type Turn,
 } from './attend-bytes-plan.js';
 import { bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
 import { planarCodes } from './kv-layout.js';
 import { memoryLoop } from './rolled.js';
 
-/** Lanes that share a key, and keys that a load of all lanes has. */
-const KEY_LANES = HEAD_DIM / PIECE;
-const AT_ONCE = LANES / KEY_LANES;
 /** Words of a piece that are staged at once: matrices have half of the dims. */
 const STAGED = 4;
+const HALVES = 2;
+/** Matrices of half of the dims. */
+const HALF_STEPS = 2;
+/** Blocks of positions of a turn, and loads of a block. */
+const BLOCKS = TURN / ROWS;
+const LOADS = ROWS / AT_ONCE;
 const SCALE = Math.LOG2E;
 
 /**
  * Statements that make, of four numbers of at most MOST and ROUNDING each, `NAME0` … `NAME3` as bits, the words `NAMEhigh` and
  * `NAMElow` of their upper and lower bytes.
  */
-export function planesText(name: string): string {
+function planesText(name: string): string {
   return `let ${name}e = (${name}0 & 0xffffu) | (${name}2 << 16u);
 let ${name}o = (${name}1 & 0xffffu) | (${name}3 << 16u);
 let ${name}low = ((${name}e & 0x00ff00ffu) | ((${name}o << 8u) & 0xff00ff00u)) ^ 0x80808080u;
 let ${name}high = ((${name}e >> 8u) & 0x00ff00ffu) | (${name}o & 0xff00ff00u);`;
 }
 
-/** Statement that joins numbers over all lanes, or over those whose numbers differ in `bits` alone. */
-export function overLanes(
-  name: string,
-  how: 'sum' | 'max',
-  bits: readonly number[] = [16, 8, 4, 2, 1],
-): string {
-  return bits
-    .map((bit) =>
-      how === 'sum'
-        ? `  ${name} += subgroupShuffleXor(${name}, ${bit}u);`
-        : `  ${name} = max(${name}, subgroupShuffleXor(${name}, ${bit}u));`,
-    )
-    .join('\n');
+/** Lanes of a head, when queries become integers: one for every half of a piece. */
+const HEAD_LANES = LANES / HEADS;
+
+/** Statements that load a lane's part of the queries: the dims of one head that make a vector of staged words. */
+export function queryLoads({ heads, kvHeads, headDim }: AttendShape, { format }: BytesSide): string[] {
+  const group = heads / kvHeads;
+  const { vectors, half } = queryWords(format, headDim);
+  return [
+    `  let own_head = lane / ${HEAD_LANES}u;
+  let q_at = ((item.x * ${heads}u + kv * ${group}u + ${group === HEADS ? 'own_head' : `min(own_head, ${group - 1}u)`}) * ${headDim}u + lane % ${PIECES}u * ${PIECE}u) / 4u + lane / ${PIECES}u % ${HALVES}u * ${half}u;`,
+    ...vectors.map((at, i) => `  let q${i} = q[q_at + ${at}u];`),
+  ];
 }
 
-/** Of the vector of a lane's own head. */
-const ofHead = (v: string): string =>
-  `select(select(${v}.x, ${v}.y, head == 1u), select(${v}.z, ${v}.w, head == 3u), head >= 2u)`;
+/**
+ * Where the dims of a vector of staged words stand in a piece, in vectors of four dims: those of the first half, how far the
+ * second is behind it, and the places of a word's four dims.
+ */
+function queryWords(
+  format: BytesSide['format'],
+  headDim: number,
+): {
+  readonly vectors: readonly number[];
+  readonly half: number;
+  readonly place: (word: number, element: number) => string;
+} {
+  const { words } = bytesText(format, headDim, PIECE, 'x', () => '0u');
+  const dims = words.slice(0, STAGED).map((w) => w.dims);
+  const vectors = [...new Set(dims.flat().map((d) => d >> 2))].sort((a, b) => a - b);
+  return {
+    vectors,
+    half: (words[STAGED]!.dims[0] - words[0]!.dims[0]) / 4,
+    place: (word, element) => {
+      const d = dims[word]![element]!;
+      return `n${vectors.indexOf(d >> 2)}.${'xyzw'[d & 3]}`;
+    },
+  };
+}
 
 /**
- * Leaves matrices `left0` …, a lane's `head`, `end`, what an integer score of it is multiplied with, and `wholeG`, the sum of
- * its integer queries of affine group G. A lane makes a word of four dims of each head, in the order in which keys are
- * staged.
+ * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, `end`, what an integer score is multiplied with, and
+ * `wholeG`, the sum of their integer queries of affine group G.
  */
 export function byteQueries(shape: AttendShape, { format, groups, unit }: BytesSide): string[] {
-  const { heads, kvHeads, headDim } = shape;
-  const group = heads / kvHeads;
+  const group = shape.heads / shape.kvHeads;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const { words: pattern } = bytesText(format, headDim, PIECE, 'x', () => '0u');
-  const run = pattern[0]!.dims[1] - pattern[0]!.dims[0];
-  emit(
-    `  let head = lane / 8u % 2u * 2u + lane / 16u;
-  let word = lane / 16u * ${STAGED}u + lane % ${STAGED}u;
-  let d = lane / ${STAGED}u % ${KEY_LANES}u * ${PIECE}u + word / ${run}u * ${4 * run}u + word % ${run}u;
-  let q_at = (item.x * ${heads}u + kv * ${group}u) * ${headDim}u + d;`,
-  );
-  const dim = (h: number, e: number): string => `q[q_at + ${h * headDim + e * run}u]`;
-  for (const h of count(group))
-    emit(`  let q${h} = vec4<f32>(${count(4)
-      .map((e) => dim(h, e))
-      .join(', ')});
-  let a${h} = max(abs(q${h}.xy), abs(q${h}.zw)); var most${h} = max(a${h}.x, a${h}.y);`);
-  for (const h of count(group)) {
-    emit(overLanes(`most${h}`, 'max'));
-    emit(`  var part${h} = 0;
-  var high${h} = 0u; var low${h} = 0u;
-  { let n = bitcast<vec4<u32>>(q${h} * select(0.0, ${MOST}.0 / most${h}, most${h} > 1.0e-30) + ${ROUNDING});
-    let n0 = n.x; let n1 = n.y; let n2 = n.z; let n3 = n.w;
-${planesText('n')}
-    high${h} = nhigh; low${h} = nlow;
-    part${h} = bitcast<i32>(n.x + n.y + n.z + n.w - ${(4 * (ROUNDED_BITS + 128)) >>> 0}u); }`);
+  const { vectors, place } = queryWords(format, shape.headDim);
+  const parts = vectors.map((_, i) => `q${i}`);
+  const most = parts.map((q) => `abs(${q})`).reduce((a, b) => `max(${a}, ${b})`);
+  emit(`  let mosts = ${most};
+  var most = max(max(mosts.x, mosts.y), max(mosts.z, mosts.w));`);
+  for (const bit of [1, 2, 4]) emit(`  most = max(most, subgroupShuffleXor(most, ${bit}u));`);
+  const here = group === HEADS ? '' : ` && own_head < ${group}u`;
+  emit(`  let to_integers = select(0.0, ${MOST}.0 / most, most > 1.0e-30${here});`);
+  parts.forEach((q, i) => {
+    emit(`  let n${i} = bitcast<vec4<u32>>(${q} * to_integers + ${ROUNDING});`);
+  });
+  emit(`  let all_n = ${parts.map((_, i) => `n${i}`).join(' + ')};
+  var part = bitcast<i32>(all_n.x + all_n.y + all_n.z + all_n.w - ${(16 * (ROUNDED_BITS + 128)) >>> 0}u);`);
+  for (const bit of groups === 1 ? [1, 2, 4] : [1, 4]) emit(`  part += subgroupShuffleXor(part, ${bit}u);`);
+  // Integers of what is infinite are none: the row is to be NaN, and is told so by bits, whatever a driver takes NaN for.
+  emit(`  let beyond = (bitcast<u32>(most) & 0x7f800000u) == 0x7f800000u;
+  let most_end = bitcast<f32>(select(bitcast<u32>(most * ${f32Literal((shape.scale * unit) / MOST)}), 0x7fc00000u, beyond));`);
+  // Lanes of the first of a lane's two heads, and of an affine group of it.
+  emit(`  let first_lane = lane % 2u * ${2 * HEAD_LANES}u;
+  let end = vec2<f32>(subgroupShuffle(most_end, first_lane), subgroupShuffle(most_end, first_lane + ${HEAD_LANES}u));`);
+  for (const g of count(groups)) {
+    const from = (head: number): string =>
+      `f32(subgroupShuffle(part, first_lane + ${head * HEAD_LANES + g * (PIECES / 2)}u))`;
+    emit(`  let whole${g} = vec2<f32>(${from(0)}, ${from(1)});`);
   }
-  const own = count(HEADS).map((h) => (h < group ? `most${h}` : '0.0'));
-  emit(`  let mosts = vec4<f32>(${own.join(', ')});
-  let end = ${ofHead('mosts')} * ${f32Literal((shape.scale * unit) / MOST)};`);
-  // Lanes of an affine group differ in all bits but one.
-  const apart = groups === 1 ? 0 : LANES / 4;
-  for (const h of count(group))
+  // Column (head, plane), all dims.
+  for (const w of count(STAGED)) {
+    count(4).forEach((e) => {
+      emit(`  let n${w}_${e} = ${place(w, e)};`);
+    });
+    emit(planesText(`n${w}_`));
+  }
+  for (const [p, plane] of ['high', 'low'].entries())
     emit(
-      overLanes(
-        `part${h}`,
-        'sum',
-        [16, 8, 4, 2, 1].filter((bit) => bit !== apart),
-      ),
+      `  area[own_head * ${2 * QUERY_STRIDE}u + lane % ${HEAD_LANES}u + ${p * QUERY_STRIDE}u] = vec4<u32>(${count(
+        STAGED,
+      )
+        .map((w) => `n${w}_${plane}`)
+        .join(', ')});`,
     );
-  const parts = count(HEADS).map((h) => (h < group ? `part${h}` : '0'));
-  emit(`  let parts = vec4<i32>(${parts.join(', ')}); let part_own = ${ofHead('parts')};`);
-  if (groups === 1) emit('  let whole0 = f32(part_own);');
-  else {
-    for (const h of count(group)) emit(`  let part_${h} = subgroupShuffleXor(part${h}, ${apart}u);`);
-    const others = count(HEADS).map((h) => (h < group ? `part_${h}` : '0'));
-    emit(`  let others = vec4<i32>(${others.join(', ')}); let part_other = ${ofHead('others')};
-  let upper = (lane & ${apart}u) != 0u;
-  let whole0 = f32(select(part_own, part_other, upper)); let whole1 = f32(select(part_other, part_own, upper));`);
-  }
-  // Half of the dims at a time: row (group, plane, head), 64 bytes.
-  for (const half of [0, 1]) {
-    emit('  workgroupBarrier();');
-    emit(`  if (lane / 16u == ${half}u) {
-    let to = lane % 16u / 4u;`);
-    for (const g of count(2))
-      for (const p of [0, 1])
-        for (const h of count(HEADS)) {
-          const word = `${p === 0 ? 'high' : 'low'}${h}`;
-          const value =
-            g >= groups || h >= group
-              ? '0u'
-              : groups === 1
-                ? word
-                : `select(0u, ${word}, d / ${HEAD_DIM / groups}u == ${g}u)`;
-          emit(`    area[to + ${((g * 2 + p) * HEADS + h) * STRIDE}u][lane % 4u] = ${value};`);
-        }
-    emit('  }\n  workgroupBarrier();');
-    for (const k of [0, 1])
-      emit(`  let left${half * 2 + k} = subgroupMatrixLoad<Left, row_major>(&area, ${k * 2}u, ${STRIDE}u);`);
-  }
+  emit('  workgroupBarrier();');
+  for (const k of count(HALVES * HALF_STEPS))
+    emit(`  let right${k} = subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${QUERY_STRIDE}u);`);
   return lines;
 }
 
@@ -149,107 +148,148 @@ export function seenText(shape: AttendShape, t: string, type: string): string {
   return shape.window === null ? `(${seen})` : `((${seen}) & (${t} + ${type}(first) >= ${type}(low)))`;
 }
 
+/** Whether blocks of a turn take turns in the same registers: keys of more than 4 words a piece would take too many. */
+const sharesRegisters = ({ words }: BytesSide): boolean => words > 4;
+const register = (keys: BytesSide, b: number): string => `k${sharesRegisters(keys) ? 0 : b}`;
+
+/** Statements that load keys of block `b` of a turn; of all loads of a piece, or of one. */
+function keyLoads(keys: BytesSide, b: number, at: Turn, only?: number): string {
+  const { loads, stride } = keys;
+  const index = `${keys.vector('t', at)} * ${stride}u + lane % ${PIECES}u * ${loads}u`;
+  const lines = [
+    `    { let t = ${startOf(at)} + key + ${b * ROWS}u;
+      let a = ${index};`,
+  ];
+  for (const u of count(LOADS))
+    for (const i of only === undefined ? count(loads) : [only])
+      lines.push(`      ${register(keys, b)}_${u}_${i} = keys[a + ${u * AT_ONCE * stride + i}u];`);
+  return [...lines, '    }'].join('\n');
+}
+
+/** What goes with keys and values of a lane's position of block `b`. */
+function metaLoads(keys: BytesSide, values: BytesSide, b: number, at: Turn): string {
+  return `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u;
+      ${keys.loadMeta(`km${b}`, 'mine', at)}
+      ${values.loadMeta(`vm${b}`, 'mine', at)} }`;
+}
+
+/** Declares what a turn of keys needs, and loads the first. */
+export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
+  // Of eight lanes, four have a row and four the fourth behind it, which is on other banks.
+  const lines = [
+    `  ${entryText(shape, 'zero')}
+  let key = lane / ${2 * PIECES}u + lane / ${PIECES}u % 2u * ${AT_ONCE / 2}u;`,
+  ];
+  const shared = sharesRegisters(keys);
+  for (const b of count(BLOCKS)) {
+    if (b === 0 || !shared)
+      for (const u of count(LOADS))
+        for (const i of count(keys.loads)) lines.push(`  var k${b}_${u}_${i}: ${keys.type};`);
+    lines.push(`  var km${b}: ${keys.metaType};`, `  var vm${b}: ${values.metaType};`);
+    if (b === 0 || !shared) lines.push(keyLoads(keys, b, 'zero'));
+    lines.push(metaLoads(keys, values, b, 'zero'));
+  }
+  return lines;
+}
+
 /**
- * A lane ends up with the scores, times log₂ e, of its head at two positions of every block of keys, `own` and the next: in
- * `scratchScores`, and the greatest of its own in `top`; in `peakG` the logarithm of the greatest weight, scaled as the
- * values of affine group G are.
+ * A lane ends up with the scores, times log₂ e, of its two heads at its position of every block: in `scratchScores`, and the
+ * greatest of its own in `top`; in `peakG` the logarithm of the greatest weights, scaled as the values of affine group G
+ * are.
  */
 export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { headDim, softcap } = shape;
-  const { format, groups, loads, stride, width } = keys;
-  const split = ATTENTION_SPLIT;
+  const { format, groups, width } = keys;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const blocks = KEY_TURN / KEYS;
   const planar = planarCodes(format);
-  const turns = KEYS / AT_ONCE;
-  const load = (b: number, base: string): void => {
-    emit(`    { let t = ${base} + lane / ${KEY_LANES}u + ${b * KEYS}u;
-      let a = ${keys.vector('t')} * ${stride}u + lane % ${KEY_LANES}u * ${loads}u;`);
-    for (const u of count(turns))
-      for (const i of count(loads)) emit(`      k${b}_${u}_${i} = keys[a + ${u * AT_ONCE * stride + i}u];`);
-    emit('    }');
-  };
-  emit(`  let own = lane % 8u * 2u;
-  let to = lane / ${KEY_LANES}u * ${STRIDE}u + lane % ${KEY_LANES}u;
-  let end_turn = reach | ${VALUE_TURN - 1}u;`);
-  for (const b of count(blocks))
-    for (const u of count(turns)) for (const i of count(loads)) emit(`  var k${b}_${u}_${i}: ${keys.type};`);
-  for (const b of count(blocks)) load(b, '0u');
-  emit(`  var top = ${LOWEST};`);
-  for (const g of count(values.groups)) emit(`  var peak${g} = ${LOWEST};`);
-  const loop = memoryLoop('base', 'turn', KEY_TURN, 'end_turn');
+  emit(`  let to = key * ${KEY_STRIDE}u + lane % ${PIECES}u;
+  let end_turn = reach | ${TURN - 1}u;
+  var top = vec2<f32>(${LOWEST});`);
+  for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
+  const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
   emit(`  ${loop.head}`);
-  for (const b of count(blocks)) {
-    emit(`    let mine${b} = base + own + ${b * KEYS}u;
-    var s${b} = Sum();`);
-    const made = count(turns).map((u) =>
-      bytesText(format, headDim, PIECE, `x${b}_${u}`, (i) => wordOf(`k${b}_${u}`, width, i)),
+  // The last turn fetches its own again: a branch around loads costs a move for every register that is not loaded.
+  emit(`    let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
+    ${entryText(shape, 'next')}`);
+  if (sharesRegisters(keys)) emit(`    ${entryText(shape, 'base')}`);
+  for (const b of count(BLOCKS)) {
+    /** Loads what these registers have next. */
+    const refill = (only?: number): void => {
+      if (!sharesRegisters(keys)) emit(keyLoads(keys, b, 'next', only));
+      else if (b < BLOCKS - 1) emit(keyLoads(keys, b + 1, 'base', only));
+      else emit(keyLoads(keys, 0, 'next', only));
+    };
+    const made = count(LOADS).map((u) =>
+      bytesText(
+        format,
+        headDim,
+        PIECE,
+        `x${b}_${u}`,
+        (i) => wordOf(`${register(keys, b)}_${u}`, width, i),
+        '0u',
+        keys.mask,
+      ),
     );
     for (const { text } of made) emit(text);
-    const more = (): void => {
-      emit(`    if (base + ${KEY_TURN}u <= reach) {`);
-      load(b, `(base + ${KEY_TURN}u)`);
-      emit('    }');
-    };
     // The next keys are fetched when these take no more registers: planes are unpacked at once, other codes as they are stored.
-    if (planar) more();
-    for (const half of [0, 1]) {
+    if (planar) refill();
+    for (const g of count(groups)) emit(`    var s${b}_${g} = Sum();`);
+    for (const half of count(HALVES)) {
       emit('    workgroupBarrier();');
-      for (const u of count(turns)) {
+      for (const u of count(LOADS)) {
         const words = made[u]!.words.slice(half * STAGED, (half + 1) * STAGED).map((w) => w.name);
-        emit(`    area[to + ${u * AT_ONCE * STRIDE}u] = vec4<u32>(${words.join(', ')});`);
+        emit(`    area[to + ${u * AT_ONCE * KEY_STRIDE}u] = vec4<u32>(${words.join(', ')});`);
       }
       emit('    workgroupBarrier();');
-      if (half === 1 && !planar) more();
-      for (const k of [0, 1])
+      if (format.kind === 'affine' && format.bits === 8) refill(half);
+      else if (half === 1 && !planar) refill();
+      for (const k of count(HALF_STEPS)) {
+        // A matrix has half of the words of two pieces, which an affine group has.
+        const s = `s${b}_${groups === 1 ? 0 : k}`;
         emit(
-          `    s${b} = subgroupMatrixMultiplyAccumulate(left${half * 2 + k}, subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${STRIDE}u), s${b});`,
+          `    ${s} = subgroupMatrixMultiplyAccumulate(subgroupMatrixLoad<Left, row_major>(&area, ${k * 2}u, ${KEY_STRIDE}u), right${half * HALF_STEPS + k}, ${s});`,
         );
-      // When half of the words are stored, there are registers for what goes with the sums.
-      if (half === 0) {
-        emit(keys.loadMetas(`km${b}`, `mine${b}`));
-        emit(values.loadMetas(`vm${b}`, `mine${b}`));
       }
     }
+    emit('    workgroupBarrier();');
+    for (const g of count(groups))
+      emit(
+        `    subgroupMatrixStore<row_major>(&area, ${g * ROWS * SUM_STRIDE}u, s${b}_${g}, ${SUM_STRIDE}u);`,
+      );
     emit(`    workgroupBarrier();
-    subgroupMatrixStore<row_major>(&area, 0u, s${b}, ${SUM_STRIDE}u);
-    workgroupBarrier();
     var sc${b}: vec2<f32>;
     {`);
     for (const g of count(groups)) {
-      for (const p of [0, 1])
-        emit(`      let at${g}_${p} = (${(g * 2 + p) * HEADS}u + head) * ${SUM_STRIDE}u + own / 4u;
-      let sum${g}_${p} = bitcast<vec2<i32>>(vec2<u32>(area[at${g}_${p}][own % 4u], area[at${g}_${p}][own % 4u + 1u]));`);
-      emit(`      let all${g} = vec2<f32>(sum${g}_0 * 256 + sum${g}_1);`);
-      for (const j of count(2)) emit(`      let a${g}_${j} = ${keys.meta(`km${b}`, j, g)};`);
-      emit(`      let scale${g} = vec2<f32>(a${g}_0.x, a${g}_1.x);`);
+      emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${g * ROWS * SUM_STRIDE}u]);
+      let all${g} = vec2<f32>(sum${g}.xz * 256 + sum${g}.yw);
+      let a${g} = ${keys.meta(`km${b}`, g)};`);
       if (format.kind === 'affine')
         emit(
-          `      let bias${g} = vec2<f32>(a${g}_0.y, a${g}_1.y)${keys.centre === 0 ? '' : ` + scale${g} * ${f32Literal(keys.centre)}`};`,
+          `      let bias${g} = a${g}.y${keys.centre === 0 ? '' : ` + a${g}.x * ${f32Literal(keys.centre)}`};`,
         );
     }
+    for (const g of count(values.groups)) emit(`      let scale${g} = ${values.meta(`vm${b}`, g)}.x;`);
+    emit(metaLoads(keys, values, b, 'next'));
     const sum = count(groups)
-      .map((g) => `scale${g} * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
+      .map((g) => `a${g}.x * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
       .join(' + ');
     if (softcap === null) emit(`      var score = (${sum}) * (end * ${f32Literal(SCALE)});`);
     else
       emit(`      var score = (${sum}) * end;
       { let e = exp(clamp(2.0 * score / ${f32Literal(softcap)}, vec2<f32>(-80.0), vec2<f32>(80.0))); score = ${f32Literal(softcap * SCALE)} * (1.0 - 2.0 / (e + 1.0)); }`);
-    emit(`      let seen = ${seenText(shape, `vec2<u32>(mine${b}, mine${b} + 1u)`, 'vec2<u32>')};
+    emit(`      let seen = ${seenText(shape, `(base + lane / 2u + ${b * ROWS}u)`, 'u32')};
       score = select(vec2<f32>(${LOWEST}), score, seen);
-      top = max(top, max(score.x, score.y));`);
-    for (const g of count(values.groups)) {
-      const scales = count(2).map((j) => `${values.meta(`vm${b}`, j, g)}.x`);
-      emit(`      { let logs = select(vec2<f32>(${LOWEST}), score + log2(abs(vec2<f32>(${scales.join(', ')}))), seen);
-      peak${g} = max(peak${g}, max(logs.x, logs.y)); }`);
-    }
+      top = max(top, score);`);
+    for (const g of count(values.groups))
+      emit(
+        `      peak${g} = max(peak${g}, select(vec2<f32>(${LOWEST}), score + log2(abs(scale${g})), seen));`,
+      );
     emit(`      sc${b} = score;\n    }`);
   }
-  const scores = [0, 1].flatMap((e) => count(blocks).map((b) => `sc${b}.${'xy'[e]}`));
-  emit(`    scratchScores[unit_at + head * ${split / 4}u + base / 4u + lane % 8u] = bitcast<vec4<u32>>(vec4<f32>(${scores.join(', ')}));
+  emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(vec4<f32>(sc0, sc1));
   ${loop.tail}`);
   return lines;
 }

@@ -4,18 +4,28 @@
  */
 
 import { type AffineKv, affineGroups, type TurboKv } from '../../kv.js';
-import type { MatrixConfig } from '../kernel.js';
+import type { Binding, MatrixConfig } from '../kernel.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { byteCentre, byteUnit, hasBytes, PLANE_DIMS } from './attend-planes.js';
-import { count, type WordWidth, wordOf, wordType, wordWidth } from './attend-words.js';
+import {
+  byteCentre,
+  byteUnit,
+  hasBytes,
+  literalMask,
+  type Masks,
+  OPAQUE_MASKS,
+  PLANE_DIMS,
+} from './attend-planes.js';
+import { type WordWidth, wordType, wordWidth } from './attend-words.js';
 import { sideOf } from './kv-rows.js';
 
 export interface BytesConfig {
-  /** 16 × 16 × 32, i8 to i32. */
+  /** 16 × 8 × 32, i8 to i32. */
   readonly matrix: MatrixConfig;
   /** Lanes of a subgroup: 32. */
   readonly subgroupSize: number;
+  /** Storage buffers that a kernel may bind. */
+  readonly storageBuffers: number;
 }
 
 /** Integers of two planes of bytes reach so far. */
@@ -26,66 +36,85 @@ export const MOST = 32512;
  */
 export const ROUNDING = '12583040.0';
 export const ROUNDED_BITS = 0x4b400000;
+/** Of a matrix on the left, positions or dims; of one on the right, planes of heads; and what is summed over. */
 export const ROWS = 16;
+export const COLUMNS = 8;
+export const DEPTH = 32;
 export const LANES = 32;
 export const HEAD_DIM = 128;
 /** Heads of a group, with those that are not there. */
-export const HEADS = 4;
-/** Positions of a turn, of keys and of values; and of keys that are staged at once. */
-export const KEY_TURN = 32;
-export const VALUE_TURN = 64;
-export const KEYS = 16;
-/** Dims that a lane unpacks at once. */
+export const HEADS = COLUMNS / 2;
+/** Positions of a turn, of keys and of values. */
+export const TURN = DEPTH;
+/** Dims that a lane unpacks at once, lanes that share a vector, and vectors that a load of all lanes has. */
 export const PIECE = PLANE_DIMS;
-/** Dims of values that are summed at once. */
-export const VALUE_DIMS = 64;
-export const HALVES = HEAD_DIM / VALUE_DIMS;
+export const PIECES = HEAD_DIM / PIECE;
+export const AT_ONCE = LANES / PIECES;
 
 /**
- * Vectors of 16 bytes from row to row of what is staged: 64 bytes of queries, keys or values, or 16 sums, and one vector
- * more, which keeps rows off each other's banks.
+ * Vectors of 16 bytes from row to row of what is staged: half of a key, all dims of a plane of queries, the positions of a turn
+ * of a dim's values or of a plane of weights. One more than they need, which keeps rows off each other's banks.
  */
-export const STRIDE = 5;
-/** The same of sums, whose rows are written two numbers a lane, and read so. */
-export const SUM_STRIDE = 6;
+export const KEY_STRIDE = 5;
+export const QUERY_STRIDE = 9;
+export const VALUE_STRIDE = 3;
+export const WEIGHT_STRIDE = VALUE_STRIDE;
+/** The same of sums, which are read whole. */
+export const SUM_STRIDE = 2;
+/** Tiles of values that are staged at once: one of either half of the dims. */
+export const TILES = 2;
 /** Vectors of workgroup memory, which everything goes through in turn. */
-export const AREA = ROWS * Math.max(STRIDE, SUM_STRIDE);
+export const AREA = Math.max(
+  ROWS * KEY_STRIDE,
+  COLUMNS * QUERY_STRIDE,
+  TILES * ROWS * Math.max(VALUE_STRIDE, SUM_STRIDE),
+);
 
-const SPLIT_QUADS = ATTENTION_SPLIT / 4;
-/**
- * What a (item, KV head) leaves, in vectors: of every head, for every four positions of a turn that are `KEYS` apart, their
- * scores, and in the same place then their weights, as two words for either affine group; and behind them a pair of floats
- * for every (head, group).
- */
-export const PAIRS_AT = HEADS * SPLIT_QUADS;
-export const UNIT = PAIRS_AT + HEADS;
+/** What a (item, KV head) leaves, in vectors: for every turn, of every lane, two heads' scores at two positions. */
+export const UNIT = (ATTENTION_SPLIT / TURN) * LANES;
+
+/** Storage buffers of the kernel: keys and values are bound twice. */
+const BUFFERS = 10;
 
 export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: number): boolean {
   const { key, value, headDim, blockTokens } = shape;
-  const { matrix, subgroupSize } = c;
+  const { matrix, subgroupSize, storageBuffers } = c;
   const taken = [key, value].every(
-    (format) =>
-      hasBytes(format) && (format.kind !== 'affine' || 2 * HEADS * affineGroups(format, HEAD_DIM) <= ROWS),
+    (format) => hasBytes(format) && (format.kind !== 'affine' || affineGroups(format, HEAD_DIM) <= TILES),
   );
   return (
     taken &&
     headDim === HEAD_DIM &&
     shape.heads / shape.kvHeads <= HEADS &&
     matrix.m === ROWS &&
-    matrix.n === 16 &&
-    matrix.k === 32 &&
+    matrix.n === COLUMNS &&
+    matrix.k === DEPTH &&
     matrix.component === 'i8' &&
     matrix.result === 'i32' &&
     subgroupSize === LANES &&
-    blockTokens % KEYS === 0 &&
+    storageBuffers >= BUFFERS &&
+    blockTokens % ROWS === 0 &&
     ATTENTION_SPLIT % blockTokens === 0 &&
-    AREA * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 8 <= workgroupBytes
+    AREA * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 4 <= workgroupBytes
   );
 }
 
 /** Bytes of `scratchScores` for one item. */
 export function itemScoreBytes(shape: AttendShape): number {
   return shape.kvHeads * UNIT * 16;
+}
+
+/** Of which turn: the name of its first position, a variable of the kernel or `zero`. */
+export type Turn = 'zero' | 'base' | 'next';
+/** Its first position. */
+export const startOf = (at: Turn): string => (at === 'zero' ? '0u' : at);
+
+/** Whether the positions of a turn are in one block, whose entry is read once. */
+const inOneBlock = (blockTokens: number): boolean => blockTokens % TURN === 0;
+
+/** Statement that reads the entry of a turn's block, where all of it is in one. */
+export function entryText({ blockTokens }: AttendShape, at: Turn): string {
+  return inOneBlock(blockTokens) ? `let entry_${at} = entries[${startOf(at)} / ${blockTokens}u];` : '';
 }
 
 /** Keys, or values, of `PIECE` dims a lane. */
@@ -102,15 +131,17 @@ export interface BytesSide {
   /** What a byte less its centre stands for, and the centre. */
   readonly unit: number;
   readonly centre: number;
-  /** The vector of position `t` of the split. */
-  readonly vector: (t: string) => string;
-  /** Statements that load what goes with two positions from `t` on, which is even, as variables `NAME_0` …. */
-  readonly loadMetas: (name: string, t: string) => string;
-  /**
-   * Scale and bias, or norm and nothing, of position j of those and a group, as vec2<f32>. Where a load has what goes with
-   * four, the upper half is an odd lane's.
-   */
-  readonly meta: (name: string, j: number, group: number) => string;
+  /** How its words are mixed. */
+  readonly mask: Masks;
+  /** The vector of position `t` of the split, of the turn `at`. */
+  readonly vector: (t: string, at: Turn) => string;
+  /** What goes with a vector, a word for each group, and the binding that reads it. */
+  readonly metaType: string;
+  readonly metas: Binding;
+  /** Statement that loads what goes with position `t` of a turn into variable NAME. */
+  readonly loadMeta: (name: string, t: string, at: Turn) => string;
+  /** Scale and bias, or norm and nothing, of a group, as vec2<f32>. */
+  readonly meta: (name: string, group: number) => string;
 }
 
 /** Errors: RangeError, for a side that is not stored as integers of up to 8 bits. */
@@ -124,15 +155,12 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
   const turbo = format.kind === 'turboquant';
-  const vector = (t: string): string => `(entries[(${t}) / ${blockTokens}u].x + ${t}${less(base * kvHeads)})`;
-  const metaAt = (t: string): string =>
-    turbo
-      ? `(entries[(${t}) / ${blockTokens}u].y + ${t}${less(base * layout.metaHeads)})`
-      : `${vector(t)} * ${groups}u`;
-  const metaWords = 2 * groups;
-  const shared = metaWords < width;
-  const word = (prefix: string, i: number): string =>
-    shared ? `${prefix}_own.${'xy'[i]}` : wordOf(prefix, width, i);
+  const entry = (t: string, at: Turn): string =>
+    inOneBlock(blockTokens) ? `entry_${at}` : `entries[(${t}) / ${blockTokens}u]`;
+  const vector = (t: string, at: Turn): string => `(${entry(t, at)}.x + ${t}${less(base * kvHeads)})`;
+  const metaType = groups === 1 ? 'u32' : 'vec2<u32>';
+  const metaAt = (t: string, at: Turn): string =>
+    `${layout.metaAt / groups}u + ${turbo ? `(${entry(t, at)}.y + ${t}${less(base * layout.metaHeads)})` : vector(t, at)}`;
   return {
     format,
     groups,
@@ -143,18 +171,15 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     stride: layout.words / width,
     unit: byteUnit(format, headDim),
     centre: byteCentre(format),
+    // Bytes are mixed little, and the masks' registers would be too many.
+    mask: format.bits === 8 ? literalMask : OPAQUE_MASKS.mask,
     vector,
-    loadMetas: (prefix, t) =>
-      [
-        `let ${prefix}_at = (${layout.metaAt}u + ${metaAt(t)}) / ${width}u;`,
-        ...count(Math.max(1, metaWords / width)).map(
-          (i) => `let ${prefix}_${i} = ${name}[${prefix}_at + ${i}u];`,
-        ),
-        ...(shared ? [`let ${prefix}_own = select(${prefix}_0.xy, ${prefix}_0.zw, (lane & 1u) != 0u);`] : []),
-      ].join('\n'),
-    meta: (prefix, j, group) =>
+    metaType,
+    metas: { name, variable: `${name}_metas`, access: 'read', type: `array<${metaType}>` },
+    loadMeta: (prefix, t, turn) => `${prefix} = ${name}_metas[${metaAt(t, turn)}];`,
+    meta: (prefix, group) =>
       turbo
-        ? `vec2<f32>(unpack2x16float(${word(prefix, j)} >> odd).x, 0.0)`
-        : `unpack2x16float(${word(prefix, j * groups + group)})`,
+        ? `vec2<f32>(unpack2x16float(${prefix} >> odd).x, 0.0)`
+        : `unpack2x16float(${prefix}${groups === 1 ? '' : `.${'xy'[group]}`})`,
   };
 }

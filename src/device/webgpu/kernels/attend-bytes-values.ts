@@ -1,182 +1,231 @@
 /** Attention on matrices of bytes: values turned, and the sums of them by weights, to `scratchSums`. */
 
+import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import {
+  AT_ONCE,
   type BytesSide,
-  HALVES,
+  entryText,
   HEADS,
-  KEYS,
-  PAIRS_AT,
   PIECE,
+  PIECES,
   ROWS,
-  STRIDE,
-  VALUE_DIMS,
-  VALUE_TURN,
+  SUM_STRIDE,
+  startOf,
+  TILES,
+  TURN,
+  type Turn,
+  VALUE_STRIDE,
 } from './attend-bytes-plan.js';
+import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
 import { planarCodes } from './kv-layout.js';
 import { memoryLoop } from './rolled.js';
 
-/** Lanes that share four positions; dims of a piece that are staged at once, as rows of a tile. */
-const PIECES = VALUE_DIMS / PIECE;
-const STORES = ROWS / PIECES;
-const TILES = PIECE / STORES;
+/** Dims of a lane's piece that are staged at once. */
+const STORES = (TILES * ROWS) / PIECES;
+const ROUNDS = PIECE / STORES;
 
-export function byteSums(shape: AttendShape, side: BytesSide): string[] {
-  const { groups, loads, stride } = side;
+/** Registers of a piece: those of all its loads, or of one after the other. */
+const kept = (values: BytesSide): number => (directBits(values) ? 1 : values.loads);
+
+/** Whether words are turned as they are stored, so that a word of several codes for each byte is turned once. */
+const directBits = ({ format }: BytesSide): boolean =>
+  format.kind === 'affine' && [2, 4, 8].includes(format.bits);
+
+/** Statements that load a lane's pieces of the four positions of a word, `AT_ONCE` apart: loads `which` of each. */
+function valueLoads(
+  { blockTokens }: AttendShape,
+  values: BytesSide,
+  at: Turn,
+  which: readonly number[],
+): string {
+  const { loads, stride } = values;
+  const index = (t: string): string => `${values.vector(t, at)} * ${stride}u + piece`;
+  const lines = [
+    `    { let t = ${startOf(at)} + lane / ${PIECES}u;
+      let piece = lane % ${PIECES}u * ${loads}u;
+      let a0 = ${index('t')};`,
+  ];
+  // One address for the positions of a block.
+  const same = blockTokens > ROWS;
+  if (!same) lines.push(`      let a1 = ${index(`(t + ${ROWS}u)`)};`);
+  for (const u of count(4))
+    for (const i of which) {
+      const far = u >= 2;
+      const from = (u % 2) * AT_ONCE + (far && same ? ROWS : 0);
+      lines.push(
+        `      v${u}_${i % kept(values)} = values[a${far && !same ? 1 : 0} + ${from * stride + i}u];`,
+      );
+    }
+  return [...lines, '    }'].join('\n');
+}
+
+/** Declares what a turn of values needs, and loads the first. */
+export function firstValues(shape: AttendShape, values: BytesSide): string[] {
+  const own = count(kept(values));
+  const lines = count(4).flatMap((u) => own.map((i) => `  var v${u}_${i}: ${values.type};`));
+  return [...lines, valueLoads(shape, values, 'zero', own)];
+}
+
+export function byteSums(shape: AttendShape, values: BytesSide): string[] {
+  const { groups, loads } = values;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const slots = VALUE_TURN / 4 / 8;
-  const load = (base: string): void => {
-    emit(`    { let t = ${base} + lane / ${PIECES}u;
-      let piece = (half * ${PIECES}u + lane % ${PIECES}u) * ${loads}u;`);
-    // One address for the positions of a block.
-    const inBlock = Math.min(shape.blockTokens, VALUE_TURN);
-    for (const u of count(4)) {
-      const within = (u * KEYS) % inBlock;
-      const block = u * KEYS - within;
-      if (within === 0) emit(`      let a${u} = ${side.vector(`(t + ${block}u)`)} * ${stride}u + piece;`);
-      for (const i of count(loads))
-        emit(`      v${u}_${i} = values[a${block / KEYS} + ${within * stride + i}u];`);
-    }
-    // A lane has words of one head, eight lanes' side by side.
-    for (const s of count(slots))
+  for (const i of count(ROUNDS * TILES)) emit(`  var o${i} = Sum();`);
+  // Rows of the upper tile change places by fours, which keeps them off the banks of the lower.
+  emit(`  let upper = lane / 2u % 2u;
+  let row = upper * ${ROWS}u + lane % 2u * 2u;
+  let column = lane / ${4 * PIECES}u;
+  let even = (row + upper * 4u) * ${VALUE_STRIDE}u + column;
+  let odd_rows = (row + 4u - upper * 4u) * ${VALUE_STRIDE}u + column;
+  let component = lane / ${PIECES}u % 4u;`);
+  const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
+  emit(`  ${loop.head}`);
+  emit(`    let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
+    ${entryText(shape, 'next')}`);
+  if (kept(values) < loads) emit(`    ${entryText(shape, 'base')}`);
+  lines.push(...byteWeights(shape, values));
+  const rounds = turnedRounds(shape, values);
+  for (const [r, { before, stores, free }] of rounds.entries()) {
+    for (const text of before) emit(text);
+    emit('    workgroupBarrier();');
+    stores.forEach((value, i) => {
+      const at = Math.floor(i / 2);
+      const rows = (i % 2) + (at - (at % 2)) * 4;
       emit(
-        `      { let w = scratchScores[weights_at + ${base} / 4u + ${s * 8}u]; w${s} = ${groups === 1 ? 'w.xy' : 'select(w.xy, w.zw, half == 1u)'}; }`,
+        `    area[${at % 2 === 0 ? 'even' : 'odd_rows'} + ${rows * VALUE_STRIDE}u][component] = ${value};`,
       );
-    emit('    }');
-  };
-  const halves = memoryLoop('half', 'part', 1, `${HALVES - 1}u`);
-  // Other lanes' weights are read from here on.
-  emit(`  storageBarrier();
-  let weights_at = unit_at + lane / 8u * ${PAIRS_AT / HEADS}u + lane % 8u;
-  ${halves.head}`);
-  for (const u of count(4)) for (const i of count(loads)) emit(`  var v${u}_${i}: ${side.type};`);
-  for (const s of count(slots)) emit(`  var w${s}: vec2<u32>;`);
-  load('0u');
-  for (const i of count(TILES)) emit(`  var o${i} = Sum();`);
-  const loop = memoryLoop('base', 'turn', VALUE_TURN, 'reach');
-  emit(`  let into = lane % ${PIECES}u * ${4 * STRIDE}u + lane / ${4 * PIECES}u;
-  let component = lane / ${PIECES}u % 4u;
-  ${loop.head}
-    workgroupBarrier();`);
-  for (const p of [0, 1])
-    for (const s of count(slots))
-      emit(
-        `    area[(${p * HEADS}u + lane / 8u) * ${STRIDE}u + lane % 8u / 2u][lane % 2u * 2u + ${s}u] = w${s}.${'xy'[p]};`,
-      );
-  emit('    workgroupBarrier();');
-  // The lower half of the rows is not used, and may be anything.
-  for (const k of count(VALUE_TURN / 32))
-    emit(`    let weights${k} = subgroupMatrixLoad<Left, row_major>(&area, ${k * 2}u, ${STRIDE}u);`);
-  const tiles = turnedTiles(shape, side);
-  for (const text of tiles.before) emit(text);
-  const fetchAt = planarCodes(side.format) ? 1 : 0;
-  for (const i of count(TILES)) {
-    emit('    workgroupBarrier();\n    {');
-    emit(tiles.stores[i]!);
-    emit('    }');
+    });
     emit('    workgroupBarrier();');
     // The next ones are fetched when these have left registers for them.
-    if (i === fetchAt) {
-      emit(`    if (base + ${VALUE_TURN}u <= reach) {`);
-      load(`(base + ${VALUE_TURN}u)`);
-      emit('    }');
-    }
-    for (const k of count(VALUE_TURN / 32))
+    if (free.length > 0) {
+      const later = free.map((i) => i + kept(values));
+      const wraps = later[0]! >= loads;
       emit(
-        `    o${i} = subgroupMatrixMultiplyAccumulate(weights${k}, subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${STRIDE}u), o${i});`,
+        valueLoads(shape, values, wraps ? 'next' : 'base', wraps ? free.map((i) => i % kept(values)) : later),
       );
+    }
+    if (r === ROUNDS - 1) emit(scoreLoads(values, 'next'));
+    for (const t of count(TILES)) {
+      const o = `o${r * TILES + t}`;
+      emit(
+        `    ${o} = subgroupMatrixMultiplyAccumulate(subgroupMatrixLoad<Left, row_major>(&area, ${t * ROWS * VALUE_STRIDE}u, ${VALUE_STRIDE}u), weights${groups === 1 ? 0 : t}, ${o});`,
+      );
+    }
   }
   emit(`  ${loop.tail}`);
-  lines.push(...endText(shape, side));
-  emit(`  ${halves.tail}`);
+  lines.push(...lastWeights(shape, values), ...endText(shape, values));
   return lines;
 }
 
+/** Dims of a tile's row, of as many rounds, that lie side by side: of the rounds for which words are there together. */
+export const dimsTogether = (values: BytesSide): 2 | 4 => (kept(values) < values.loads ? 2 : 4);
+
 /**
- * Statements that store a lane's pieces of four positions, `v0` … `v3`, four positions to a word: of tile i eight dims of
- * the piece, `dimOf` says which; and what comes before them all.
+ * The dim of a piece that is the i-th stored in a round. Rounds have dims side by side, so that a lane's sums are. Planes make
+ * words of every eighth dim, and a round has two such words.
  */
-function turnedTiles(
-  { headDim }: AttendShape,
-  { format, words, width }: BytesSide,
-): { readonly before: string[]; readonly stores: string[] } {
+function dimOf(values: BytesSide, round: number, i: number): number {
+  const together = dimsTogether(values);
+  const first = planarCodes(values.format) ? (i % 4) * 8 + Math.floor(i / 4) * 4 : i * together;
+  return Math.floor(round / together) * STORES * together + first + (round % together);
+}
+
+interface Round {
+  /** Statements that come before the stores. */
+  readonly before: string[];
+  /** Words of four positions of the dims of a piece that are staged. */
+  readonly stores: string[];
+  /** Loads of a piece whose words are in registers of their own by then. */
+  readonly free: number[];
+}
+
+function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
+  const { format, words, loads, width, mask: masks } = values;
   const raw = (u: number) => (i: number) => wordOf(`v${u}`, width, i);
   const { bits } = format;
-  // Turned as they are stored where that can be, so that a word of several codes for each byte is turned once.
-  const direct = format.kind === 'affine' && [2, 4, 8].includes(bits);
-  const before: string[] = [];
-  if (direct)
-    for (const w of count(words))
-      before.push(turnBytes(`y${w}_`, [raw(0)(w), raw(1)(w), raw(2)(w), raw(3)(w)]));
-  else {
-    // Two positions at a time, whose bytes take fewer registers once they are paired.
-    for (const pair of [0, 1]) {
-      const [x, y] = [0, 1].map((i) =>
-        bytesText(format, headDim, PIECE, `x${2 * pair + i}`, raw(2 * pair + i)),
-      ) as [ReturnType<typeof bytesText>, ReturnType<typeof bytesText>];
-      before.push(x.text, y.text);
-      x.words.forEach(({ name }, w) => {
-        before.push(pairBytes(`y${w}_${'tu'[pair]}`, name, y.words[w]!.name));
-      });
-    }
-    for (const w of count(PIECE / 4)) before.push(joinBytes(`y${w}_`));
+  if (directBits(values)) {
+    const codes = 32 / bits;
+    const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
+    /** The round in which a load's words are turned, all at once. */
+    const byLoad = count(loads).map((i) => Math.floor((i * width * codes) / STORES));
+    return count(ROUNDS).map((r) => ({
+      before: count(words)
+        .filter((w) => byLoad[Math.floor(w / width)] === r)
+        .map((w) => {
+          const [a, b, c, d] = count(4).map((u) => raw(u)(w % width)) as [string, string, string, string];
+          return turnBytes(`y${w}_`, [a, b, c, d], masks);
+        }),
+      stores: count(STORES).map((i) => {
+        const d = dimOf(values, r, i);
+        const c = d % codes;
+        const byte = `y${Math.floor(d / codes)}_${Math.floor((c * bits) / 8)}`;
+        return bits === 8 ? `${byte} ^ 0x80808080u` : `(${byte} >> ${(c * bits) % 8}u) & ${mask}`;
+      }),
+      free: count(loads).filter((i) => byLoad[i] === r),
+    }));
   }
-  const store = (i: number, value: string): string =>
-    `    area[into + ${((i % 4) + Math.floor(i / 4) * 8) * STRIDE}u][component] = ${value};`;
-  const mask = `0x${((2 ** bits - 1) * 0x01010101).toString(16)}u`;
-  const stores = count(TILES).map((tile) => {
-    const values: string[] = [];
-    if (direct) {
-      const codes = 32 / bits;
-      for (let w = Math.floor((tile * STORES) / codes); w * codes < (tile + 1) * STORES; w++) {
-        for (const c of count(codes)) {
-          const byte = `y${w}_${Math.floor((c * bits) / 8)}`;
-          if (Math.floor((w * codes + c) / STORES) === tile)
-            values.push(bits === 8 ? `${byte} ^ 0x80808080u` : `(${byte} >> ${(c * bits) % 8}u) & ${mask}`);
-        }
-      }
-    } else for (const w of [2 * tile, 2 * tile + 1]) values.push(...count(4).map((b) => `y${w}_${b}`));
-    return values.map((value, i) => store(i, value)).join('\n');
-  });
-  return { before, stores };
+  const before: string[] = [];
+  const wordOfDim = new Map<number, string>();
+  // Two positions at a time, whose bytes take fewer registers once they are paired.
+  for (const pair of [0, 1]) {
+    const [x, y] = [0, 1].map((i) =>
+      bytesText(format, headDim, PIECE, `x${2 * pair + i}`, raw(2 * pair + i), '0u', masks),
+    ) as [ReturnType<typeof bytesText>, ReturnType<typeof bytesText>];
+    before.push(x.text, y.text);
+    x.words.forEach(({ name }, w) => {
+      before.push(pairBytes(`y${w}_${'tu'[pair]}`, name, y.words[w]!.name, masks));
+    });
+    x.words.forEach(({ dims }, w) => {
+      for (const [b, d] of dims.entries()) wordOfDim.set(d, `y${w}_${b}`);
+    });
+  }
+  for (const w of count(PIECE / 4)) before.push(joinBytes(`y${w}_`, masks));
+  const freeAt = planarCodes(format) ? 1 : 0;
+  return count(ROUNDS).map((r) => ({
+    before: r === 0 ? before : [],
+    stores: count(STORES).map((i) => wordOfDim.get(dimOf(values, r, i))!),
+    free: r === freeAt ? count(loads) : [],
+  }));
 }
 
-/** Expression of the dim of a piece that row `i` of its eight has in a tile. */
-function dimOf({ format }: BytesSide, tile: number, i: string): string {
-  return format.kind === 'turboquant'
-    ? `${i} % 4u * 8u + ${i} / 4u + ${2 * tile}u`
-    : `${i} + ${tile * STORES}u`;
-}
-
-/** The sums through `area` and out: a lane has a column of a tile, and half of the heads. */
-function endText({ heads, kvHeads, headDim }: AttendShape, side: BytesSide): string[] {
+/** The sums through `area` and out: a lane has a dim of each tile, and two heads. */
+function endText({ heads, kvHeads, headDim }: AttendShape, values: BytesSide): string[] {
+  const { format, groups, unit } = values;
   const group = heads / kvHeads;
+  const together = dimsTogether(values);
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  emit(`  let column = lane % 16u;
-  let own_row = column % 4u + column / 8u * 4u;
-  let first_head = lane / 16u * 2u;
-  let pairs0 = bitcast<vec4<f32>>(scratchScores[unit_at + ${PAIRS_AT}u + first_head]);
-  let pairs1 = bitcast<vec4<f32>>(scratchScores[unit_at + ${PAIRS_AT + 1}u + first_head]);
-  let pair0 = ${side.groups === 1 ? 'pairs0.xy' : 'select(pairs0.xy, pairs0.zw, half == 1u)'};
-  let pair1 = ${side.groups === 1 ? 'pairs1.xy' : 'select(pairs1.xy, pairs1.zw, half == 1u)'};
-  let sums_at = (item_at * ${heads}u + kv * ${group}u + first_head) * ${headDim}u + half * ${VALUE_DIMS}u + column / 4u % 2u * ${PIECE}u;`);
-  for (const tile of count(TILES)) {
-    emit(`  workgroupBarrier();
-  subgroupMatrixStore<row_major>(&area, 0u, o${tile}, ${STRIDE}u);
-  workgroupBarrier();`);
-    for (const h of [0, 1]) {
-      const sum = (plane: number): string =>
-        `f32(bitcast<i32>(area[(first_head + ${plane * HEADS + h}u) * ${STRIDE}u + column / 4u][column % 4u]))`;
-      const write = `scratchSums[sums_at + ${h * headDim}u + ${dimOf(side, tile, 'own_row')}] = fma(${sum(0)}, 256.0, ${sum(1)}) * pair${h}.x + pair${h}.y;`;
-      emit(group === HEADS ? `  ${write}` : `  if (first_head + ${h}u < ${group}u) { ${write} }`);
+  emit(`  let first_head = lane % 2u * 2u;
+  let sums_at = (item_at * ${heads}u + kv * ${group}u + first_head) * ${headDim / together}u + lane / 4u % 2u * ${PIECE / together}u;
+  let i0 = lane / 2u % 2u + lane / 8u * 2u;
+  let i1 = i0 ^ 2u;`);
+  for (const g of count(groups)) emit(`  let undo${g} = ${f32Literal(unit)} / integer${g};`);
+  for (const r of count(ROUNDS)) {
+    emit('  workgroupBarrier();');
+    for (const t of count(TILES))
+      emit(
+        `  subgroupMatrixStore<row_major>(&area, ${t * ROWS * SUM_STRIDE}u, o${r * TILES + t}, ${SUM_STRIDE}u);`,
+      );
+    emit('  workgroupBarrier();');
+    for (const t of count(TILES)) {
+      const g = groups === 1 ? 0 : t;
+      emit(`  let sum${r}_${t} = bitcast<vec4<i32>>(area[lane + ${t * ROWS * SUM_STRIDE}u]);
+  let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g} + offset${g};`);
+      if (r % together < together - 1) continue;
+      const first = planarCodes(format) ? `i${t} % 4u * 2u + i${t} / 4u` : `i${t}`;
+      const at = ((t * PIECES) / TILES) * PIECE + dimOf(values, r - together + 1, 0);
+      for (const h of [0, 1]) {
+        const dims = count(together).map((e) => `value${r - together + 1 + e}_${t}.${'xy'[h]}`);
+        const write = `scratchSums[sums_at + ${(at + h * headDim) / together}u + ${first}] = vec${together}<f32>(${dims.join(', ')});`;
+        emit(group === HEADS ? `  ${write}` : `  if (first_head + ${h}u < ${group}u) { ${write} }`);
+      }
     }
   }
   return lines;

@@ -1,89 +1,132 @@
-/** Attention on matrices of bytes: the softmax, and its weights as integers. */
+/** Attention on matrices of bytes: the softmax, and its weights as integers in matrices. */
 
 import { f32Literal } from '../kernel.js';
-import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { overLanes, planesText, seenText } from './attend-bytes-keys.js';
+import { seenText } from './attend-bytes-keys.js';
 import {
   type BytesSide,
+  COLUMNS,
   HEADS,
-  KEY_TURN,
-  KEYS,
   MOST,
-  PAIRS_AT,
   ROUNDING,
-  VALUE_TURN,
+  ROWS,
+  startOf,
+  TURN,
+  type Turn,
+  WEIGHT_STRIDE,
 } from './attend-bytes-plan.js';
 import { count } from './attend-words.js';
-import { rolledBound } from './rolled.js';
 
-/** Bits of the number of a lane that say which positions it has; the others are its head's. */
-const OWN = [4, 2, 1];
 /** Logarithm of the least weight that is told from none. */
 const LEAST = -100;
-const BLOCKS = VALUE_TURN / KEYS;
+const BLOCKS = TURN / ROWS;
+
+/** Statements that join what lanes of the same heads have. */
+function overPositions(name: string, how: 'sum' | 'max'): string {
+  return [16, 8, 4, 2]
+    .map((bit) =>
+      how === 'sum'
+        ? `  ${name} += subgroupShuffleXor(${name}, ${bit}u);`
+        : `  ${name} = max(${name}, subgroupShuffleXor(${name}, ${bit}u));`,
+    )
+    .join('\n');
+}
+
+/** Statements that load a lane's scores of a turn, and what goes with its values. */
+export function scoreLoads(values: BytesSide, at: Turn): string {
+  const metas = count(BLOCKS).map(
+    (b) =>
+      `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u; ${values.loadMeta(`wm${b}`, 'mine', at)} }`,
+  );
+  return [`    scores = scratchScores[unit_at + ${startOf(at)} + lane];`, ...metas].join('\n');
+}
 
 /**
- * From scores to weights where those were, scaled as the values of each affine group are; what goes with them, the number that
- * undoes the integers and the sum of biases; and the sum of weights, with the greatest score, to `scratchTops`.
+ * What comes before the turns of weights: of a lane's two heads the greatest score, `top`, and what makes integers of weights
+ * that are scaled as the values of affine group G are, `integerG`; what the turns add up, `sum` of weights and `offsetG` of
+ * biases; and what the first turn needs.
+ */
+export function firstWeights(values: BytesSide): string[] {
+  const { groups } = values;
+  const lines = [overPositions('top', 'max'), '  var sum = vec2<f32>();'];
+  for (const g of count(groups))
+    lines.push(
+      overPositions(`peak${g}`, 'max'),
+      `  let integer${g} = ${MOST}.0 / exp2(max(peak${g} - top, vec2<f32>(${LEAST}.0)));
+  var offset${g} = vec2<f32>();`,
+    );
+  lines.push('  var scores: vec4<u32>;');
+  for (const b of count(BLOCKS)) lines.push(`  var wm${b}: ${values.metaType};`);
+  lines.push(
+    scoreLoads(values, 'zero'),
+    `  let kept_from = 8u - lane / 16u * 8u;
+  let weight_at = (lane % 2u * ${COLUMNS / 2}u + lane / 16u) * ${WEIGHT_STRIDE}u + lane / 8u % 2u;
+  let weight_word = lane / 2u % 4u;`,
+  );
+  return lines;
+}
+
+/**
+ * The weights of a turn as matrices `weightsG`. A lane has two positions, 16 apart, of two heads; a word of a matrix has four, 8
+ * apart, whose other two the lane half a subgroup away has: the lower one makes the word of high bytes, the upper one that of
+ * low ones.
  */
 export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
-  const { heads, kvHeads } = shape;
-  const { groups, format, centre, unit } = values;
-  const group = heads / kvHeads;
+  const { groups, format, centre } = values;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
-  emit(overLanes('top', 'max', OWN));
-  emit('  var sum = 0.0;');
+  const across = (text: (b: number) => string): string => `vec2<f32>(${count(BLOCKS).map(text).join(', ')})`;
+  emit(`    { let sc = bitcast<vec4<f32>>(scores);
+    let mine = base + lane / 2u;
+    let seen = ${seenText(shape, `vec2<u32>(mine, mine + ${ROWS}u)`, 'vec2<u32>')};`);
   for (const g of count(groups)) {
-    emit(overLanes(`peak${g}`, 'max', OWN));
-    emit(`  let greatest${g} = exp2(max(peak${g} - top, ${LEAST}.0));
-  let integer${g} = ${MOST}.0 / greatest${g};
-  var offset${g} = 0.0;`);
-  }
-  emit(`  for (var base = 0u; base <= end_turn; base += ${rolledBound(VALUE_TURN)}) {
-    let at = unit_at + head * ${ATTENTION_SPLIT / 4}u + base / 4u + lane % 8u;
-    let older = bitcast<vec4<f32>>(scratchScores[at]);
-    let newer = bitcast<vec4<f32>>(scratchScores[at + ${KEY_TURN / 4}u]);
-    let score0 = vec4<f32>(older.xy, newer.xy);
-    let score1 = vec4<f32>(older.zw, newer.zw);`);
-  for (const b of count(BLOCKS))
-    emit(`    let mine${b} = base + own + ${b * KEYS}u;
-    ${values.loadMetas(`vm${b}`, `mine${b}`)}`);
-  const across = (text: (b: number) => string): string => `vec4<f32>(${count(BLOCKS).map(text).join(', ')})`;
-  for (const e of [0, 1]) {
-    const positions = count(BLOCKS).map((b) => `mine${b} + ${e}u`);
-    emit(`    { let seen = ${seenText(shape, `vec4<u32>(${positions.join(', ')})`, 'vec4<u32>')};
-    let e = exp2(score${e} - top);
-    sum += (e.x + e.y) + (e.z + e.w);`);
-    for (const g of count(groups)) {
-      for (const b of count(BLOCKS))
-        emit(`    let a${g}_${b} = select(vec2<f32>(), ${values.meta(`vm${b}`, e, g)}, seen.${'xyzw'[b]});`);
-      emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
-      if (format.kind === 'affine') {
-        const bias = across((b) => `a${g}_${b}.y`);
-        emit(
-          `    offset${g} += dot(e, ${centre === 0 ? bias : `${bias} + scale${g} * ${f32Literal(centre)}`});`,
-        );
-      }
-      emit(`    let n${g}_ = bitcast<vec4<u32>>(e * scale${g} * integer${g} + ${ROUNDING});`);
-      for (const b of count(BLOCKS)) emit(`    let n${g}_${b} = n${g}_.${'xyzw'[b]};`);
-      emit(planesText(`n${g}_`));
+    for (const b of count(BLOCKS))
+      emit(`    let a${g}_${b} = select(vec2<f32>(), ${values.meta(`wm${b}`, g)}, seen.${'xy'[b]});`);
+    emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
+    if (format.kind === 'affine') {
+      const bias = across((b) => `a${g}_${b}.y`);
+      emit(`    let bias${g} = ${centre === 0 ? bias : `${bias} + scale${g} * ${f32Literal(centre)}`};`);
     }
-    const words = count(2).flatMap((g) => (g < groups ? [`n${g}_high`, `n${g}_low`] : ['0u', '0u']));
-    emit(`    scratchScores[at + ${(e * KEY_TURN) / 4}u] = vec4<u32>(${words.join(', ')}); }`);
   }
-  emit('  }');
-  emit(overLanes('sum', 'sum', OWN));
-  for (const g of count(groups)) if (format.kind === 'affine') emit(overLanes(`offset${g}`, 'sum', OWN));
-  const pairs = count(2).flatMap((g) =>
-    g < groups ? [`greatest${g} * ${f32Literal(unit / MOST)}`, `offset${g}`] : ['0.0', '0.0'],
-  );
-  emit(`  if ((lane & ${OWN.reduce((a, b) => a | b)}u) == 0u) {
-    scratchScores[unit_at + ${PAIRS_AT}u + head] = bitcast<vec4<u32>>(vec4<f32>(${pairs.join(', ')}));
-    ${group < HEADS ? `if (head < ${group}u) { ` : ''}scratchTops[item_at * ${heads}u + kv * ${group}u + head] = vec2<f32>(top * ${f32Literal(Math.LN2)}, sum);${group < HEADS ? ' }' : ''}
-  }`);
+  for (const h of [0, 1]) {
+    const own = 'xy'[h];
+    emit(`    let e${h} = exp2(sc.${h === 0 ? 'xz' : 'yw'} - top.${own});
+    sum.${own} += e${h}.x + e${h}.y;`);
+    for (const g of count(groups)) {
+      if (format.kind === 'affine') emit(`    offset${g}.${own} += dot(e${h}, bias${g});`);
+      const n = `n${h}_${g}`;
+      emit(`    let ${n} = bitcast<vec2<u32>>(e${h} * scale${g} * integer${g}.${own} + ${ROUNDING});
+    let ${n}_planes = ((${n}.x & 0xffffu) | (${n}.y << 16u)) ^ 0x00800080u;
+    let ${n}_kept = (${n}_planes >> kept_from) & 0x00ff00ffu;
+    let part${h}_${g} = (${n}_planes >> (8u - kept_from)) & 0x00ff00ffu;
+    let ${n}_word = (${n}_kept << (8u - kept_from)) | (subgroupShuffleXor(part${h}_${g}, 16u) << kept_from);`);
+    }
+  }
+  emit('    workgroupBarrier();');
+  for (const h of [0, 1])
+    for (const g of count(groups))
+      emit(`    area[weight_at + ${(g * COLUMNS + 2 * h) * WEIGHT_STRIDE}u][weight_word] = n${h}_${g}_word;`);
+  emit('    }\n    workgroupBarrier();');
+  for (const g of count(groups))
+    emit(
+      `    let weights${g} = subgroupMatrixLoad<Right, col_major>(&area, ${g * COLUMNS * WEIGHT_STRIDE}u, ${WEIGHT_STRIDE}u);`,
+    );
+  return lines;
+}
+
+/** What the turns added up, over all positions; and the sums of weights, with the greatest scores, to `scratchTops`. */
+export function lastWeights({ heads, kvHeads }: AttendShape, { groups, format }: BytesSide): string[] {
+  const group = heads / kvHeads;
+  const lines = [overPositions('sum', 'sum')];
+  if (format.kind === 'affine') for (const g of count(groups)) lines.push(overPositions(`offset${g}`, 'sum'));
+  lines.push('  if (lane < 2u) {');
+  for (const h of [0, 1]) {
+    const own = 'xy'[h];
+    const write = `scratchTops[item_at * ${heads}u + kv * ${group}u + lane * 2u + ${h}u] = vec2<f32>(top.${own} * ${f32Literal(Math.LN2)}, sum.${own});`;
+    lines.push(group === HEADS ? `    ${write}` : `    if (lane * 2u + ${h}u < ${group}u) { ${write} }`);
+  }
+  lines.push('  }');
   return lines;
 }

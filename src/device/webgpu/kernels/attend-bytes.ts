@@ -4,19 +4,19 @@
  * The same cut as attend-decode.ts: one workgroup a (row, split, KV head), all query heads of the GQA group, the same
  * partials. But a workgroup is one subgroup, for it waits for itself alone, and what counts is how many of them a GPU keeps
  * going: on an H200 twenty, if a lane has no more than 96 registers and all have 2 KB of workgroup memory. One register more,
- * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 61 µs for 49 (docs/performance.md, "Attention over
- * quantised KV"). So what comes next is fetched when what is there has left registers for it, and scores and weights rest
- * in memory of their own (`scratchScores`) between the passes: scores (attend-bytes-keys.ts), weights
- * (attend-bytes-weights.ts), and sums of values, half of the dims at a time (attend-bytes-values.ts).
+ * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 50 µs for 38 (docs/performance.md, "Attention over
+ * quantised KV"). So what comes next is fetched when what is there has left registers for it, and scores rest in memory
+ * (`scratchScores`) between the passes, where each lane finds its own: scores (attend-bytes-keys.ts), and then, turn by turn,
+ * weights of the softmax (attend-bytes-weights.ts) and sums of values (attend-bytes-values.ts).
  *
- * A matrix has 16 rows and a GQA group fewer, so the rows hold more than heads: queries are integers of 16 bits in two
- * planes of bytes, and so are the weights of the softmax, and every affine group has its own rows of queries, zero
- * elsewhere. So codes meet exact integers, all sums are exact, and scales and biases are applied to the sums.
+ * Positions, or dims of values, are the 16 rows of matrices on the left; queries, or weights, the 8 columns of matrices on the
+ * right: integers of 16 bits in two planes of bytes, of four heads. So codes meet exact integers, all sums are exact, and
+ * scales and biases are applied to the sums, of every affine group by itself. A lane has two heads at every other lane's
+ * positions: one vector of sums.
  *
  * Keys are staged as bytes, token by token; values turned, dim by dim, four tokens to a word: matrices of bytes are
- * loaded fast only where the bytes that are summed lie together. A lane has the scores, then the weights, of positions of
- * one head, and bytes of four of them, 16 apart, are a word of the matrix of weights: so lanes side by side read values side
- * by side.
+ * loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
+ * once more as what it is (`keys_metas`), one load a position.
  *
  * Loops with products of matrices are kept loops (rolled.ts), for a layer's kernels do not fit into an instruction cache
  * together, and a workgroup waits for every KB of them.
@@ -25,10 +25,12 @@
 import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { byteQueries, byteScores } from './attend-bytes-keys.js';
-import { AREA, bytesSide, LANES, UNIT } from './attend-bytes-plan.js';
-import { byteSums } from './attend-bytes-values.js';
-import { byteWeights } from './attend-bytes-weights.js';
+import { byteQueries, byteScores, firstKeys, queryLoads } from './attend-bytes-keys.js';
+import { AREA, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
+import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
+import { firstWeights } from './attend-bytes-weights.js';
+import { OPAQUE_MASKS } from './attend-planes.js';
+import { planarCodes } from './kv-layout.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -40,30 +42,32 @@ export function bytesStage(shape: AttendShape): Stage {
   const values = bytesSide(shape, 'values');
   const bindings: Binding[] = [
     STEP_BINDING,
-    { name: 'q', access: 'read', type: 'array<f32>' },
+    { name: 'q', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'keys', access: 'read', type: `array<${keys.type}>` },
     { name: 'values', access: 'read', type: `array<${values.type}>` },
+    keys.metas,
+    values.metas,
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    { name: 'scratchSums', access: 'read_write', type: 'array<f32>' },
+    { name: 'scratchSums', access: 'read_write', type: `array<vec${dimsTogether(values)}<f32>>` },
     { name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' },
     { name: 'scratchScores', access: 'read_write', type: 'array<vec4<u32>>' },
   ];
   const low = window === null ? '' : `let low = max(last, ${window - 1}u) - ${window - 1}u;`;
   const { metaHeads } = sideOf(key.kind === 'turboquant' ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
+  const late = planarCodes(shape.value);
   const lines = [
     `enable subgroups;
 enable chromium_experimental_subgroup_matrix;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 ${declareBindings(bindings)}
 ${STEP_WGSL}
-alias Left = subgroup_matrix_left<i8, 32, 16>;
-alias Right = subgroup_matrix_right<i8, 16, 32>;
-alias Sum = subgroup_matrix_result<i32, 16, 16>;
+alias Left = subgroup_matrix_left<i8, ${DEPTH}, ${ROWS}>;
+alias Right = subgroup_matrix_right<i8, ${COLUMNS}, ${DEPTH}>;
+alias Sum = subgroup_matrix_result<i32, ${COLUMNS}, ${ROWS}>;
 var<workgroup> area: array<vec4<u32>, ${AREA}>;
 var<workgroup> entries: array<vec2<u32>, ${blocks}>;
 var<workgroup> turn: u32;
-var<workgroup> part: u32;
 @compute @workgroup_size(${LANES})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lane: u32) {
@@ -77,18 +81,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   let reach = min(last - first, ${split - 1}u);
   let unit_at = (item_at * ${kvHeads}u + kv) * ${UNIT}u;
   let odd = (kv & 1u) * 16u;
+  ${[keys, values].some(({ mask }) => mask === OPAQUE_MASKS.mask) ? OPAQUE_MASKS.text : ''}
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}
   ${low}
   ${low === '' ? '' : `if (first + ${split - 1}u < low) { return; }`}
   // What stands here makes the vector's index of a position when it is added, modulo 2³², and that of its norms.
-  for (var i = lane; i < ${blocks}u; i += ${LANES}u) {
-    let block = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)];
-    entries[i] = vec2<u32>((block * ${kvHeads}u + kv - i) * ${blockTokens}u, (block * ${metaHeads}u + kv / 2u - i) * ${blockTokens}u);
+  if (lane < ${blocks}u) {
+    let block = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(lane, reach / ${blockTokens}u)];
+    entries[lane] = vec2<u32>((block * ${kvHeads}u + kv - lane) * ${blockTokens}u, (block * ${metaHeads}u + kv / 2u - lane) * ${blockTokens}u);
   }
   workgroupBarrier();`,
+    ...queryLoads(shape, keys),
+    ...firstKeys(shape, keys, values),
     ...byteQueries(shape, keys),
     ...byteScores(shape, keys, values),
-    ...byteWeights(shape, values),
+    ...(late ? [] : firstValues(shape, values)),
+    ...firstWeights(values),
+    ...(late ? firstValues(shape, values) : []),
     ...byteSums(shape, values),
     '}',
   ];

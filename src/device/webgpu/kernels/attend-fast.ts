@@ -91,8 +91,9 @@ export function decodeBands(
   const end = configs.findIndex(({ below }) => below === MANY);
   if (end < 0) return [];
   const bands = configs.slice(0, end + 1);
-  if (manyKernel(capabilities, shape) === null) return bands;
-  return splits > 1 ? [] : bands.filter((_, i) => i === 0 || bands[i - 1]!.below < MANY_WORKGROUPS);
+  const many = manyKernel(capabilities, shape);
+  if (many === null) return bands;
+  return splits > 1 ? [] : bands.filter((_, i) => i === 0 || bands[i - 1]!.below < many.from);
 }
 
 /** Kind of attention and what its bands depend on, as text: nothing of the cache's size. */
@@ -113,45 +114,54 @@ function configsOf(capabilities: Capabilities, shape: AttendShape, splits = 1): 
 
 /** What many workgroups, (item, KV head), of one split run in place of the kernel above. */
 interface ManyKernel {
+  /** From so many workgroups on. */
+  readonly from: number;
   readonly stage: () => Stage;
   /** Bytes of scores that an item leaves between its passes. */
   readonly itemBytes: number;
 }
 
-/** From so many workgroups on. Measured on an H200. */
+/** From so many workgroups on; and matrices of bytes, for short codes of groups that fill them, from fewer. Measured on an H200. */
 const MANY_WORKGROUPS = 1200;
+const FEWER_WORKGROUPS = 400;
+const SHORT_BITS = 4;
 /**
- * Codes of up to so many bits meet integers on matrices of bytes, and affine ones of more by quads of lanes. Measured on an
- * H200.
+ * Heads of a group that fill matrices: with fewer, the kernel above is faster for longer, and quads of lanes are for codes of 6
+ * bits, for which the registers of the matrices' kernel are too many. Measured on an H200.
  */
-const BYTES_BITS = 4;
-/** TurboQuant's only with so many heads in a group: making bytes of planes is what costs, and the other kernel does less for fewer heads. */
-const PLANES_GROUP = 3;
+const FULL_GROUP = 3;
 /** Most memory for scores: more than the partial sums of a GQA group of four leave items for. */
 const SCORES_BYTES = 260 * 1024 * 1024;
 
 function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel | null {
   const { key, value, maxItems } = shape;
-  const { workgroupBytes, bindingBytes, matrices } = capabilities;
+  const { workgroupBytes, bindingBytes, storageBuffers, matrices } = capabilities;
   const lanes = fixedLanes(capabilities);
   if (lanes === 0 || key.kind === 'float' || value.kind === 'float') return null;
-  if (Math.max(key.bits, value.bits) > BYTES_BITS)
-    return key.kind === 'affine' &&
-      value.kind === 'affine' &&
-      capabilities.packedDots &&
-      quadsFits(shape, lanes, workgroupBytes)
-      ? { stage: () => quadsStage(shape, lanes), itemBytes: 0 }
-      : null;
-  if ((planarCodes(key) || planarCodes(value)) && shape.heads / shape.kvHeads < PLANES_GROUP) return null;
   const matrix = matrices.find(
-    (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 16 && m.k === 32,
+    (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 8 && m.k === 32,
   );
-  if (matrix === undefined) return null;
+  const bits = Math.max(key.bits, value.bits);
+  const full = shape.heads / shape.kvHeads >= FULL_GROUP;
+  const byQuads =
+    key.kind === 'affine' &&
+    value.kind === 'affine' &&
+    bits > SHORT_BITS &&
+    capabilities.packedDots &&
+    quadsFits(shape, lanes, workgroupBytes);
   const itemBytes = itemScoreBytes(shape);
-  const fits =
-    bytesFits(shape, { matrix, subgroupSize: lanes }, workgroupBytes) &&
-    maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes);
-  return fits ? { stage: () => bytesStage(shape), itemBytes } : null;
+  if (
+    matrix !== undefined &&
+    !(byQuads && bits === 6 && !full) &&
+    bytesFits(shape, { matrix, subgroupSize: lanes, storageBuffers }, workgroupBytes) &&
+    maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes)
+  )
+    return {
+      from: full && bits <= SHORT_BITS ? FEWER_WORKGROUPS : MANY_WORKGROUPS,
+      stage: () => bytesStage(shape),
+      itemBytes,
+    };
+  return byQuads ? { from: MANY_WORKGROUPS, stage: () => quadsStage(shape, lanes), itemBytes: 0 } : null;
 }
 
 /** Splits of a row, per KV head, from which on items are wide; infinite where the kernel of the shape has no such. */
@@ -167,7 +177,7 @@ const decode: Variant<AttendShape> = {
   supports: (capabilities, shape) => configsOf(capabilities, shape).length > 0,
   build: (capabilities, shape) => {
     const many = manyKernel(capabilities, shape);
-    const most = many === null ? MANY : MANY_WORKGROUPS;
+    const most = many === null ? MANY : many.from;
     /** The stage for so many workgroups, of items so wide. */
     const within = (stage: Stage, splits: number, from: number, below: number): Stage => ({
       ...stage,
