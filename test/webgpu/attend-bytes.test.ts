@@ -110,6 +110,10 @@ it('attention on matrices of bytes takes what its rows and its memory hold', () 
   }
   expect(fits(affine(4), affine(4), 5)).toBe(false);
   expect(fits(affine(4), affine(4), 4, 1400)).toBe(false);
+  const shape = shapeOf(affine(4), affine(4), 4, 1, 8, 8, 16);
+  const storageBuffers = bytesStage(shape).bindings.length;
+  expect(bytesFits(shape, { ...CONFIG, storageBuffers }, 16384)).toBe(true);
+  expect(bytesFits(shape, { ...CONFIG, storageBuffers: storageBuffers - 1 }, 16384)).toBe(false);
 });
 
 /** Where there are no such matrices they are loops: what is tested then is the arithmetic of places. */

@@ -41,7 +41,7 @@ export const ROWS = 16;
 export const COLUMNS = 8;
 export const DEPTH = 32;
 export const LANES = 32;
-export const HEAD_DIM = 128;
+const HEAD_DIM = 128;
 /** Heads of a group, with those that are not there. */
 export const HEADS = COLUMNS / 2;
 /** Positions of a turn, of keys and of values. */

@@ -4,15 +4,15 @@
  * The same cut as attend-decode.ts: one workgroup a (row, split, KV head), all query heads of the GQA group, the same
  * partials. But a workgroup is one subgroup, for it waits for itself alone, and what counts is how many of them a GPU keeps
  * going: on an H200 twenty, if a lane has no more than 96 registers and all have 2 KB of workgroup memory. One register more,
- * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 50 µs for 38 (docs/performance.md, "Attention over
+ * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 50 µs for 37 (docs/performance.md, "Attention over
  * quantised KV"). So what comes next is fetched when what is there has left registers for it, and scores rest in memory
  * (`scratchScores`) between the passes, where each lane finds its own: scores (attend-bytes-keys.ts), and then, turn by turn,
  * weights of the softmax (attend-bytes-weights.ts) and sums of values (attend-bytes-values.ts).
  *
  * Positions, or dims of values, are the 16 rows of matrices on the left; queries, or weights, the 8 columns of matrices on the
  * right: integers of 16 bits in two planes of bytes, of four heads. So codes meet exact integers, all sums are exact, and
- * scales and biases are applied to the sums, of every affine group by itself. A lane has two heads at every other lane's
- * positions: one vector of sums.
+ * scales and biases are applied to the sums, of every affine group by itself. Two lanes share a position, or a dim: each reads
+ * the sums of two heads there as one vector.
  *
  * Keys are staged as bytes, token by token; values turned, dim by dim, four tokens to a word: matrices of bytes are
  * loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
@@ -55,6 +55,7 @@ export function bytesStage(shape: AttendShape): Stage {
   const low = window === null ? '' : `let low = max(last, ${window - 1}u) - ${window - 1}u;`;
   const { metaHeads } = sideOf(key.kind === 'turboquant' ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
+  // Planes take more registers: the first values are fetched when scores are joined, not while they are.
   const late = planarCodes(shape.value);
   const lines = [
     `enable subgroups;

@@ -222,6 +222,7 @@ export type Masks = (bits: number) => string;
 /** Bits of a where a mask has them, else of b. */
 const mixed = (a: string, b: string, mask: string): string => `((${a} & ${mask}) | (${b} & ~${mask}))`;
 
+/** Written as it is. */
 export const literalMask: Masks = (bits) => `0x${fieldMask(bits).toString(16)}u`;
 
 /** Every other field of so many bits of a word. */
