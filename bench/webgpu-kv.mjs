@@ -26,6 +26,7 @@ const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
 const { kvLayout, kvTables, planarCodes } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
+const { codeNumbers } = await load('webgpu/kernels/plane-codes.js');
 const { kvFormatName } = await load('kv.js');
 const { turboCodebook } = await load('turboquant/codebooks.js');
 const { turboRotation, unrotate } = await load('turboquant/rotation.js');
@@ -112,14 +113,15 @@ class Side {
     const { headDim } = place;
     if (planarCodes(format)) {
       const { bits } = format;
+      const numbers = codeNumbers(headDim, bits);
       return count(headDim).map((d) => {
         const length = Math.min(32, headDim - (d & ~31));
-        let code = 0;
+        let number = 0;
         for (let b = 0; b < bits; b++) {
-          const at = (d & ~31) * bits + b * length + (d & 31);
-          code |= ((this.word(first + (at >> 5)) >>> (at & 31)) & 1) << b;
+          const at = (d & ~31) * bits + b * length + (d & 3) * (length / 4) + ((d & 31) >> 2);
+          number |= ((this.word(first + (at >> 5)) >>> (at & 31)) & 1) << b;
         }
-        return code;
+        return numbers.indexOf(number);
       });
     }
     const { bits } = format;

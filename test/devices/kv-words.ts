@@ -1,6 +1,7 @@
 import type { AffineKv, KvFormat, TurboKv } from '../../src/device/kv.js';
 import { turboCodebook } from '../../src/device/turboquant/codebooks.js';
 import { type KvPlace, kvLayout, kvTables } from '../../src/device/webgpu/kernels/kv-layout.js';
+import { codeNumbers } from '../../src/device/webgpu/kernels/plane-codes.js';
 import { fromF16Bits, type Random } from './numbers.js';
 
 export interface KvWords {
@@ -9,12 +10,19 @@ export interface KvWords {
   readonly vector: (block: number, kv: number, token: number) => number[];
 }
 
-/** Where bit b of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
+/** The numbers that codes are stored by. */
+export function storedCodes(format: AffineKv | TurboKv, headDim: number): readonly number[] {
+  return format.kind === 'turboquant' && format.bits < 8
+    ? codeNumbers(headDim, format.bits)
+    : Array.from({ length: 2 ** format.bits }, (_, code) => code);
+}
+
+/** Where bit b of the number of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
 export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
   const { bits } = format;
   if (format.kind === 'turboquant' && bits < 8) {
     const length = Math.min(32, headDim - (d & ~31));
-    return (d & ~31) * bits + b * length + (d & 31);
+    return (d & ~31) * bits + b * length + (d & 3) * (length / 4) + ((d & 31) >> 2);
   }
   if (bits !== 3) return d * bits + b;
   const pair = (d % 32) >> 1;
@@ -35,6 +43,7 @@ export function randomKvWords(
   const words = new Uint32Array(layout.bytes / 4);
   for (let i = 0; i < words.length; i++) words[i] = Math.floor(random.uniform() * 2 ** 32);
   const bits = format.kind === 'float' ? 0 : format.bits;
+  const numbers = format.kind === 'float' ? [] : storedCodes(format, headDim);
   const [kept, set] =
     format.kind === 'float'
       ? [0x83ff_83ff, 0x3800_3800]
@@ -52,8 +61,9 @@ export function randomKvWords(
       const first = row * layout.words;
       return Array.from({ length: headDim }, (_, d) => {
         if (format.kind === 'float') return (d & 1 ? high : low)(words[first + (d >> 1)]!);
-        let code = 0;
-        for (let b = 0; b < bits; b++) code |= bit(first, codeBit(format, headDim, d, b)) << b;
+        let number = 0;
+        for (let b = 0; b < bits; b++) number |= bit(first, codeBit(format, headDim, d, b)) << b;
+        const code = numbers.indexOf(number);
         if (format.kind === 'affine') {
           const w = words[layout.metaAt + row * layout.groups + Math.floor(d / format.groupSize)]!;
           return code * low(w) + high(w);

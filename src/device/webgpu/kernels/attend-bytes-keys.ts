@@ -152,15 +152,27 @@ export function seenText(shape: AttendShape, t: string, type: string): string {
 const sharesRegisters = ({ words }: BytesSide): boolean => words > 4;
 const register = (keys: BytesSide, b: number): string => `k${sharesRegisters(keys) ? 0 : b}`;
 
-/** Statements that load keys of block `b` of a turn; of all loads of a piece, or of one. */
+/** Lanes that share a key, and keys of a block that a lane has. */
+const sharers = ({ paired }: BytesSide): number => (paired ? PIECES / 2 : PIECES);
+const keysOf = ({ paired }: BytesSide): number => (paired ? 1 : LOADS);
+
+/** Word i of a lane's piece `u` of block `b`, of one key or of two. */
+function keyWord(keys: BytesSide, b: number, u: number, i: number): string {
+  const { paired, words, width } = keys;
+  return paired
+    ? wordOf(`${register(keys, b)}_0`, width, u * words + i)
+    : wordOf(`${register(keys, b)}_${u}`, width, i);
+}
+
+/** Statements that load keys of block `b` of a turn; of all loads of a key, or of one. */
 function keyLoads(keys: BytesSide, b: number, at: Turn, only?: number): string {
   const { loads, stride } = keys;
-  const index = `${keys.vector('t', at)} * ${stride}u + lane % ${PIECES}u * ${loads}u`;
+  const index = `${keys.vector('t', at)} * ${stride}u + lane % ${sharers(keys)}u * ${loads}u`;
   const lines = [
     `    { let t = ${startOf(at)} + key + ${b * ROWS}u;
       let a = ${index};`,
   ];
-  for (const u of count(LOADS))
+  for (const u of count(keysOf(keys)))
     for (const i of only === undefined ? count(loads) : [only])
       lines.push(`      ${register(keys, b)}_${u}_${i} = keys[a + ${u * AT_ONCE * stride + i}u];`);
   return [...lines, '    }'].join('\n');
@@ -175,15 +187,18 @@ function metaLoads(keys: BytesSide, values: BytesSide, b: number, at: Turn): str
 
 /** Declares what a turn of keys needs, and loads the first. */
 export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
-  // Of eight lanes, four have a row and four the fourth behind it, which is on other banks.
+  // Of eight lanes, four have a row and four the fourth behind it, which is on other banks; or two each of rows 0, 1, 4 and 5.
+  const key = keys.paired
+    ? '((lane / 2u) & 9u) + lane / 4u % 2u * 4u + lane / 8u % 2u * 2u'
+    : `lane / ${2 * PIECES}u + lane / ${PIECES}u % 2u * ${AT_ONCE / 2}u`;
   const lines = [
     `  ${entryText(shape, 'zero')}
-  let key = lane / ${2 * PIECES}u + lane / ${PIECES}u % 2u * ${AT_ONCE / 2}u;`,
+  let key = ${key};`,
   ];
   const shared = sharesRegisters(keys);
   for (const b of count(BLOCKS)) {
     if (b === 0 || !shared)
-      for (const u of count(LOADS))
+      for (const u of count(keysOf(keys)))
         for (const i of count(keys.loads)) lines.push(`  var k${b}_${u}_${i}: ${keys.type};`);
     lines.push(`  var km${b}: ${keys.metaType};`, `  var vm${b}: ${values.metaType};`);
     if (b === 0 || !shared) lines.push(keyLoads(keys, b, 'zero'));
@@ -199,13 +214,14 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
  */
 export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { headDim, softcap } = shape;
-  const { format, groups, width } = keys;
+  const { format, groups } = keys;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
   const planar = planarCodes(format);
-  emit(`  let to = key * ${KEY_STRIDE}u + lane % ${PIECES}u;
+  const apart = keys.paired ? 1 : AT_ONCE * KEY_STRIDE;
+  emit(`  let to = key * ${KEY_STRIDE}u + lane % ${sharers(keys)}u${keys.paired ? ' * 2u' : ''};
   let end_turn = reach | ${TURN - 1}u;
   var top = vec2<f32>(${LOWEST});`);
   for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
@@ -223,15 +239,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
       else emit(keyLoads(keys, 0, 'next', only));
     };
     const made = count(LOADS).map((u) =>
-      bytesText(
-        format,
-        headDim,
-        PIECE,
-        `x${b}_${u}`,
-        (i) => wordOf(`${register(keys, b)}_${u}`, width, i),
-        '0u',
-        keys.mask,
-      ),
+      bytesText(format, headDim, PIECE, `x${b}_${u}`, (i) => keyWord(keys, b, u, i), '0u', keys.mask),
     );
     for (const { text } of made) emit(text);
     // The next keys are fetched when these take no more registers: planes are unpacked at once, other codes as they are stored.
@@ -241,7 +249,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
       emit('    workgroupBarrier();');
       for (const u of count(LOADS)) {
         const words = made[u]!.words.slice(half * STAGED, (half + 1) * STAGED).map((w) => w.name);
-        emit(`    area[to + ${u * AT_ONCE * KEY_STRIDE}u] = vec4<u32>(${words.join(', ')});`);
+        emit(`    area[to + ${u * apart}u] = vec4<u32>(${words.join(', ')});`);
       }
       emit('    workgroupBarrier();');
       if (format.kind === 'affine' && format.bits === 8) refill(half);

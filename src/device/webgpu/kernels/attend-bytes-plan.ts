@@ -121,13 +121,16 @@ export function entryText({ blockTokens }: AttendShape, at: Turn): string {
 export interface BytesSide {
   readonly format: AffineKv | TurboKv;
   readonly groups: number;
-  /** Words of a piece, in loads of `width` words. */
+  /** Words of a piece. */
   readonly words: number;
+  /** Loads that a lane makes of a vector, of `width` words. */
   readonly loads: number;
   readonly width: WordWidth;
   readonly type: string;
   /** Loads from vector to vector. */
   readonly stride: number;
+  /** Lanes take two pieces of a key, in place of one of two keys: a piece has an odd number of words, which only two load in pairs. */
+  readonly paired: boolean;
   /** What a byte less its centre stands for, and the centre. */
   readonly unit: number;
   readonly centre: number;
@@ -150,7 +153,8 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const { format, layout, headDim } = sideOf(name, shape);
   if (!hasBytes(format)) throw new RangeError('attend bytes: not bytes');
   const words = (layout.words * PIECE) / headDim;
-  const width = wordWidth(words);
+  const paired = name === 'keys' && words % 2 === 1;
+  const width = wordWidth(paired ? 2 * words : words);
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
@@ -165,10 +169,11 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     format,
     groups,
     words,
-    loads: words / width,
+    loads: (paired ? 2 * words : words) / width,
     width,
     type: wordType(width),
     stride: layout.words / width,
+    paired,
     unit: byteUnit(format, headDim),
     centre: byteCentre(format),
     // Bytes are mixed little, and the masks' registers would be too many.

@@ -126,13 +126,11 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
 export const dimsTogether = (values: BytesSide): 2 | 4 => (kept(values) < values.loads ? 2 : 4);
 
 /**
- * The dim of a piece that is the i-th stored in a round. Rounds have dims side by side, so that a lane's sums are. Planes make
- * words of every eighth dim, and a round has two such words.
+ * The dim of a piece that is the i-th stored in a round. Rounds have dims side by side, so that a lane's sums are.
  */
 function dimOf(values: BytesSide, round: number, i: number): number {
   const together = dimsTogether(values);
-  const first = planarCodes(values.format) ? (i % 4) * 8 + Math.floor(i / 4) * 4 : i * together;
-  return Math.floor(round / together) * STORES * together + first + (round % together);
+  return Math.floor(round / together) * STORES * together + i * together + (round % together);
 }
 
 interface Round {
@@ -169,6 +167,21 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
       free: count(loads).filter((i) => byLoad[i] === r),
     }));
   }
+  if (planarCodes(format)) {
+    // Planes are turned as they are stored: a byte of each has the bits of every fourth dim, of which a round makes bytes.
+    const turned = count(bits).map((b) => {
+      const [a, c, d, e] = count(4).map((u) => raw(u)(b)) as [string, string, string, string];
+      return turnBytes(`y${b}_`, [a, c, d, e], masks);
+    });
+    return count(ROUNDS).map((r) => {
+      const made = bytesText(format, headDim, PIECE, `x${r}`, (b) => `y${b}_${r}`, '0u', masks);
+      return {
+        before: r === 0 ? [...turned, made.text] : [made.text],
+        stores: made.words.map(({ name }) => name),
+        free: r === 0 ? count(loads) : [],
+      };
+    });
+  }
   const before: string[] = [];
   const wordOfDim = new Map<number, string>();
   // Two positions at a time, whose bytes take fewer registers once they are paired.
@@ -185,17 +198,16 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
     });
   }
   for (const w of count(PIECE / 4)) before.push(joinBytes(`y${w}_`, masks));
-  const freeAt = planarCodes(format) ? 1 : 0;
   return count(ROUNDS).map((r) => ({
     before: r === 0 ? before : [],
     stores: count(STORES).map((i) => wordOfDim.get(dimOf(values, r, i))!),
-    free: r === freeAt ? count(loads) : [],
+    free: r === 0 ? count(loads) : [],
   }));
 }
 
 /** The sums through `area` and out: a lane has a dim of each tile, and two heads. */
 function endText({ heads, kvHeads, headDim }: AttendShape, values: BytesSide): string[] {
-  const { format, groups, unit } = values;
+  const { groups, unit } = values;
   const group = heads / kvHeads;
   const together = dimsTogether(values);
   const lines: string[] = [];
@@ -219,11 +231,10 @@ function endText({ heads, kvHeads, headDim }: AttendShape, values: BytesSide): s
       emit(`  let sum${r}_${t} = bitcast<vec4<i32>>(area[lane + ${t * ROWS * SUM_STRIDE}u]);
   let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g} + offset${g};`);
       if (r % together < together - 1) continue;
-      const first = planarCodes(format) ? `i${t} % 4u * 2u + i${t} / 4u` : `i${t}`;
       const at = ((t * PIECES) / TILES) * PIECE + dimOf(values, r - together + 1, 0);
       for (const h of [0, 1]) {
         const dims = count(together).map((e) => `value${r - together + 1 + e}_${t}.${'xy'[h]}`);
-        const write = `scratchSums[sums_at + ${(at + h * headDim) / together}u + ${first}] = vec${together}<f32>(${dims.join(', ')});`;
+        const write = `scratchSums[sums_at + ${(at + h * headDim) / together}u + i${t}] = vec${together}<f32>(${dims.join(', ')});`;
         emit(group === HEADS ? `  ${write}` : `  if (first_head + ${h}u < ${group}u) { ${write} }`);
       }
     }

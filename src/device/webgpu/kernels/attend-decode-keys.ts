@@ -4,7 +4,7 @@ import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
 import { type HeadShares, leftAfter } from './attend-decode-queries.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
-import { byteCentre, bytesText, hasBytes } from './attend-planes.js';
+import { byteCentre, bytesText, hasBytes, OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
 
@@ -35,7 +35,15 @@ function score(frame: DecodeFrame, shares: HeadShares, piece: string, base: stri
   emit(`    let c = ${base} + lid / ${lanes}u;`);
   if (dot && hasBytes(format)) {
     for (const g of count(padded)) emit(`    var s${g} = 0;${g < group ? ` var l${g} = 0;` : ''}`);
-    const made = bytesText(format, headDim, dims, 'e', (i) => wordOf(piece, width, i));
+    const made = bytesText(
+      format,
+      headDim,
+      dims,
+      'e',
+      (i) => wordOf(piece, width, i),
+      '0u',
+      OPAQUE_MASKS.mask,
+    );
     emit(made.text);
     made.words.forEach(({ name }, b) => {
       for (const g of count(group))

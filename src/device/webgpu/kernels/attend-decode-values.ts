@@ -3,7 +3,7 @@
 import { f32Literal } from '../kernel.js';
 import { type DecodeFrame, eachOf, entryText } from './attend-decode-frame.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
-import { byteUnit, halvedDim } from './attend-planes.js';
+import { byteUnit } from './attend-planes.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count, isUnseen, LOWEST } from './attend-words.js';
 import { rolledBound } from './rolled.js';
@@ -208,8 +208,7 @@ export function decodeEnd(frame: DecodeFrame): string[] {
   let text = `var value = ${unit === 1 ? total : `(${total}) * ${f32Literal(unit)}`};`;
   if (values.format.kind === 'affine')
     text += `\n    value += offsets[i % ${vectors}u / ${vectors / valueGroups}u * ${group}u + i / ${vectors}u];`;
-  const to = !values.halved ? 'i' : vec === 1 ? halvedDim('i') : `(${halvedDim(`i * ${vec}u`)}) / ${vec}u`;
-  text += `\n    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${vectors}u + ${to}] = value;`;
+  text += `\n    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${vectors}u + i] = value;`;
   emit(eachOf('i', group * vectors, threads, text));
   return lines;
 }

@@ -3,14 +3,14 @@
  *
  * Affine codes lie in their words already, shifted. TurboQuant's codes of up to 4 bits are stored as bit planes
  * (kv-layout.ts), for then 32 of them turn into 32 integer centroids at once: every bit of a centroid is a function of
- * the bits of its code, so eight expressions make eight planes of bits, and three rounds of exchanges between words
- * make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
+ * the bits of its code (plane-codes.ts), so eight functions make eight planes of bits, and three rounds of exchanges between
+ * words make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
  * ahead, prefill on TurboQuant 3.5 is 0.93 of that on f16 in place of 0.80, and single rows take what they took.
  */
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
-import { turboCodebook } from '../../turboquant/codebooks.js';
 import { count } from './attend-words.js';
+import { centroidRows, centroidUnit } from './plane-codes.js';
 
 export interface ByteWord {
   /** Name of a u32 of four signed bytes. */
@@ -33,18 +33,12 @@ export function byteCentre(format: KvFormat): number {
 
 /** What a byte of 1 stands for, before scale or norm. */
 export function byteUnit(format: KvFormat, headDim: number): number {
-  return format.kind === 'turboquant' && format.bits <= 4 ? unitOf(headDim, format.bits) : 1;
-}
-
-function unitOf(headDim: number, bits: number): number {
-  const { centroids } = turboCodebook(headDim, bits);
-  return centroids[centroids.length - 1]! / 127;
+  return format.kind === 'turboquant' && format.bits <= 4 ? centroidUnit(headDim, format.bits) : 1;
 }
 
 /**
  * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. Of planes a lane may
- * make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which. Those dims do not lie side by side; they are
- * numbered as if they did, see `halvedDim`.
+ * make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which.
  */
 export function bytesText(
   format: AffineKv | TurboKv,
@@ -67,18 +61,16 @@ export function bytesText(
   const halved = dims < PLANE_DIMS;
   const own = halved ? 4 : 8;
   for (let chunk = 0; chunk * PLANE_DIMS < dims; chunk++) {
-    const planes = centroidPlanes(headDim, format.bits, (b) => word(chunk * format.bits + b));
-    let rows = count(8).map((b) => `${name}p${chunk}_${b}`);
-    rows.forEach((row, b) => {
-      lines.push(`let ${row} = ${planes[b]};`);
-    });
+    const made = centroidRows(headDim, format.bits, `${name}p${chunk}`, (b) => word(chunk * format.bits + b));
+    lines.push(made.text);
+    let rows = made.rows;
     if (halved) {
       // The rounds may come in any order: the one that leaves a lane half of the rows goes first.
       lines.push(`let ${name}h${chunk} = select(0u, 4u, ${half} != 0u);`);
       const kept = count(4).map((b) => `${name}k${chunk}_${b}`);
       for (const b of count(4))
         lines.push(
-          `let ${kept[b]} = ((${rows[b]} >> ${name}h${chunk}) & 0x0f0f0f0fu) | ((${rows[b + 4]} << (4u - ${name}h${chunk})) & 0xf0f0f0f0u);`,
+          `let ${kept[b]} = ${mixed(`(${rows[b]} >> ${name}h${chunk})`, `(${rows[b + 4]} << (4u - ${name}h${chunk}))`, mask(4))};`,
         );
       rows = kept;
     }
@@ -94,16 +86,11 @@ export function bytesText(
       rows = next;
     }
     rows.forEach((row, k) => {
-      const d = chunk * PLANE_DIMS + k;
-      words.push({ name: row, dims: [d, d + own, d + 2 * own, d + 3 * own] });
+      const d = chunk * PLANE_DIMS + 4 * k;
+      words.push({ name: row, dims: [d, d + 1, d + 2, d + 3] });
     });
   }
   return { text: lines.join('\n'), words };
-}
-
-/** Expression of the dim that stands at `at` where lanes make halves of runs. */
-export function halvedDim(at: string): string {
-  return `${at} / 32u * 32u + ${at} % 16u / 4u * 8u + ${at} % 32u / 16u * 4u + ${at} % 4u`;
 }
 
 interface Bytes {
@@ -154,37 +141,6 @@ export function codeField(bits: number, d: number, word: (i: number) => string):
   const low = `(${word(at >> 5)} >> ${shift}u)`;
   const whole = shift + bits <= 32 ? low : `(${low} | (${word((at >> 5) + 1)} << ${32 - shift}u))`;
   return `(${whole} & ${2 ** bits - 1}u)`;
-}
-
-/** Expressions of the eight planes of integer centroids, lowest bit first, from the planes of their codes. */
-function centroidPlanes(headDim: number, bits: number, plane: (bit: number) => string): string[] {
-  const { centroids } = turboCodebook(headDim, bits);
-  const unit = unitOf(headDim, bits);
-  const bytes = Array.from(centroids, (c) => Math.round(c / unit) & 255);
-  const planes = count(bits).map(plane);
-  return count(8).map((b) =>
-    bitFunction(
-      bytes.map((v) => ((v >> b) & 1) === 1),
-      planes,
-    ),
-  );
-}
-
-/** The function of bits whose value for code i is `table[i]`; at most three bits a term, which a GPU does at once. */
-function bitFunction(table: readonly boolean[], planes: readonly string[]): string {
-  if (table.every((v) => v === table[0])) return table[0] ? '0xffffffffu' : '0u';
-  if (planes.length === 1) return table[1] ? planes[0]! : `~${planes[0]}`;
-  const half = table.length / 2;
-  const top = planes.at(-1)!;
-  const rest = planes.slice(0, -1);
-  const [zero, one] = [table.slice(0, half), table.slice(half)];
-  if (zero.every((v, i) => v === one[i])) return bitFunction(zero, rest);
-  if (zero.every((v, i) => v !== one[i])) return `(${bitFunction(zero, rest)} ^ ${top})`;
-  const [low, high] = [bitFunction(zero, rest), bitFunction(one, rest)];
-  const terms: string[] = [];
-  if (high !== '0u') terms.push(high === '0xffffffffu' ? top : `(${top} & ${high})`);
-  if (low !== '0u') terms.push(low === '0xffffffffu' ? `~${top}` : `(~${top} & ${low})`);
-  return `(${terms.join(' | ')})`;
 }
 
 /**

@@ -12,7 +12,7 @@
  */
 
 import type { KvFormat } from '../../kv.js';
-import { bytesText, codeField, hasBytes } from './attend-planes.js';
+import { bytesText, codeField, hasBytes, OPAQUE_MASKS } from './attend-planes.js';
 import { count } from './attend-words.js';
 
 export interface Pair {
@@ -83,7 +83,7 @@ export function unpackPairs(
     bit === to ? w : bit > to ? `(${w} >> ${bit - to}u)` : `(${w} << ${to - bit}u)`;
   if (format.kind === 'turboquant') {
     if (hasBytes(format)) {
-      const { text, words } = bytesText(format, headDim, dims, name, word, half);
+      const { text, words } = bytesText(format, headDim, dims, name, word, half, OPAQUE_MASKS.mask);
       for (const w of words)
         for (const i of [0, 1])
           out.push({

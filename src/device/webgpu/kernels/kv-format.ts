@@ -117,12 +117,17 @@ function codesText({ name, format, headDim }: KvSideSpec): string {
   if (format.kind === 'float') return '';
   if (planarCodes(format)) {
     const { bits } = format;
-    const lines =
-      headDim % 32 === 0 ? ['let length = 8u;'] : [`let length = min(8u, ${headDim / 4}u - vec / 8u * 8u);`];
-    lines.push(`let plane_at = vec / 8u * ${8 * bits}u + vec % 8u;`, 'codes = vec4<u32>();');
+    const whole = headDim % 32 === 0;
+    const lines = [
+      ...(whole ? [] : [`let length = min(8u, ${headDim / 4}u - vec / 8u * 8u);`]),
+      `let run = first + vec / 8u * ${bits}u;`,
+      'codes = vec4<u32>();',
+    ];
     for (let b = 0; b < bits; b++)
       lines.push(
-        `{ let at = plane_at + ${b}u * length; codes |= ((vec4<u32>(${name}[first + at / 8u] >> (at % 8u * 4u)) >> vec4<u32>(0u, 1u, 2u, 3u)) & vec4<u32>(1u)) << vec4<u32>(${b}u); }`,
+        whole
+          ? `codes |= ((vec4<u32>(${name}[run + ${b}u] >> (vec % 8u)) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(1u)) << vec4<u32>(${b}u);`
+          : `for (var e = 0u; e < 4u; e++) { let at = (${4 * b}u + e) * length + vec % 8u; codes[e] |= ((${name}[run + at / 32u] >> (at % 32u)) & 1u) << ${b}u; }`,
       );
     return lines.join('\n  ');
   }

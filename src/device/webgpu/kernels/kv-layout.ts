@@ -4,18 +4,22 @@
  * - the codes (or floats) of all vectors, `[blocks, kvHeads, blockTokens]` times `words`;
  * - what goes with them. Affine: `[blocks, kvHeads, blockTokens, groups]`, scale in the low half, bias in the high
  *   one. TurboQuant: the norms `[blocks, ⌈kvHeads / 2⌉, blockTokens]`, the even head's in the low half;
- * - TurboQuant's tables: signs `[headDim]`, base matrix `[m, m]`, centroids `[2^bits]`, midpoints `[2^bits − 1]`, f32.
+ * - TurboQuant's tables: signs `[headDim]`, base matrix `[m, m]`, centroids `[2^bits]` by the numbers of their codes, midpoints
+ *   `[2^bits − 1]`, f32.
  *
  * Affine codes of 2, 4, 5, 6 and 8 bits, and TurboQuant's of 8, are a stream, least significant bit first. Affine codes of
  * 3 bits go in pairs of six bits: 32 codes fill three words, five pairs each from bit 0 up, and the sixteenth pair takes
  * the top two bits of the three.
- * TurboQuant's codes of 2, 3 and 4 bits are bit planes: word b of 32 codes holds bit b of each, for 32 centroids are made
- * of them at once (attend-planes.ts). A last run of 8, 16 or 24 codes has planes of as many bits, one after the other.
+ * TurboQuant's codes of 2, 3 and 4 bits are stored by numbers (plane-codes.ts), and these as bit planes: word b of 32 codes holds
+ * bit b of each, for 32 centroids are made of them at once (attend-planes.ts). Byte e of it has codes e, e + 4, e + 8 …, so that
+ * a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or 24 codes has planes of as many bits, one
+ * after the other, and a quarter of a plane in place of a byte.
  */
 
 import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
 import { turboCodebook } from '../../turboquant/codebooks.js';
 import { type KvSide, turboRotation } from '../../turboquant/rotation.js';
+import { codeNumbers } from './plane-codes.js';
 
 export interface KvPlace {
   readonly headDim: number;
@@ -61,7 +65,11 @@ export function kvTables(format: KvFormat, headDim: number, side: KvSide): Float
   const { centroids, midpoints } = turboCodebook(headDim, format.bits);
   const out = new Float32Array(headDim + matrix.length + centroids.length + midpoints.length);
   let at = 0;
-  for (const part of [signs, matrix, centroids, midpoints]) {
+  const numbered = new Float32Array(centroids.length);
+  centroids.forEach((centroid, code) => {
+    numbered[planarCodes(format) ? codeNumbers(headDim, format.bits)[code]! : code] = centroid;
+  });
+  for (const part of [signs, matrix, numbered, midpoints]) {
     out.set(part, at);
     at += part.length;
   }

@@ -7,6 +7,7 @@ import type { KvFormat } from '../../kv.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
 import { planarCodes, tableOffsets } from './kv-layout.js';
 import { rotateText } from './kv-rotate.js';
+import { codeNumbers } from './plane-codes.js';
 import { rolledBound } from './rolled.js';
 
 /** Threads of a workgroup: enough for the widest head, 256. */
@@ -171,8 +172,9 @@ var<private> ${name}_norms: vec4<f32>;`,
           let middle = vec4<f32>(${each((e) => word(`${offsets.midpoints}u + code.${e} + half - 1u`)).join(', ')});
           code += select(vec4<u32>(), vec4<u32>(half), middle < y);
         }
+        ${planar ? numberText(codeNumbers(headDim, bits)) : ''}
         ${each((e) => `like += y.${e} * ${word(`${offsets.centroids}u + code.${e}`)};`).join('\n        ')}
-        ${planar ? spreadCodes(bits) : each((e, i) => `codes_[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
+        ${planar ? spreadCodes() : each((e, i) => `codes_[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
       } else {
         ${planar ? 'codes_[lid] = 0u;' : 'for (var e = 0u; e < 4u; e++) { codes_[lid * 4u + e] = 0u; }'}
       }
@@ -190,37 +192,47 @@ var<private> ${name}_norms: vec4<f32>;`,
 
 const each = (text: (e: string, i: number) => string): string[] => ['x', 'y', 'z', 'w'].map(text);
 
-/** Bit b of code e to bit `4 b + e` of an entry of `codes_`. */
-function spreadCodes(bits: number): string {
-  const planes = Array.from(
-    { length: bits },
-    (_, b) => `((code & vec4<u32>(${2 ** b}u)) << vec4<u32>(${3 * b}u))`,
-  );
-  return `let planes = ${planes.join(' | ')};
-        codes_[lid] = ${each((e, i) => `(planes.${e} << ${i}u)`).join(' | ')};`;
+/** The numbers of codes in place of the codes. */
+function numberText(numbers: readonly number[]): string {
+  const word = (from: number): string =>
+    `${numbers.slice(from, from + 8).reduce((sum, number, i) => sum + number * 16 ** i, 0)}u`;
+  const words = (from: number): string => `vec4<u32>(${word(from)})`;
+  const table = numbers.length <= 8 ? words(0) : `select(${words(0)}, ${words(8)}, code > vec4<u32>(7u))`;
+  return `code = (${table} >> ((code & vec4<u32>(7u)) * 4u)) & vec4<u32>(15u);`;
+}
+
+/** Bit b of code e to bit `8 e + b` of an entry of `codes_`. */
+function spreadCodes(): string {
+  return `codes_[lid] = ${each((e, i) => `(code.${e} << ${8 * i}u)`).join(' | ')};`;
 }
 
 /**
  * `NAME_word(j, groups)`: word j of the codes in `codes_`, which are zero beyond the vector's end. For planes of bits an entry
- * holds four codes: bit b of code e at `4 b + e`.
+ * holds four codes, a byte each.
  */
 function wordText(name: string, format: KvFormat, headDim: number): string {
   if (format.kind === 'float') return '';
   const head = `fn ${name}_word(j: u32, groups: vec3<u32>) -> u32 {`;
   if (planarCodes(format)) {
     const { bits } = format;
-    const planes = headDim % 32 === 0 ? '8u' : `min(8u, ${headDim / 4}u - run * 8u)`;
-    // Eight runs of four bits; of a plane that is shorter, and of those after it.
-    return `${head}
+    if (headDim % 32 === 0)
+      // Word b of a run: of every entry, bit b of its bytes.
+      return `${head}
+  let run = j / ${bits}u * 8u;
   var word = 0u;
-  for (var k = 0u; k < ${rolledBound(8)}; k++) {
-    let at = j * 8u + k;
-    let run = at / ${8 * bits}u;
-    let length = ${planes};
-    let plane = (at - run * ${8 * bits}u) / length;
-    if (plane < ${bits}u) {
-      word |= ((codes_[run * 8u + (at - run * ${8 * bits}u) % length] >> (4u * plane)) & 15u) << (4u * k);
-    }
+  for (var k = 0u; k < ${rolledBound(8)}; k++) { word |= ((codes_[run + k] >> (j % ${bits}u)) & 0x01010101u) << k; }
+  return word;
+}`;
+    // The planes of a last run are shorter: bit by bit.
+    return `${head}
+  let run = j / ${bits}u * 8u;
+  let length = min(8u, ${headDim / 4}u - run);
+  var word = 0u;
+  for (var i = 0u; i < ${rolledBound(32)}; i++) {
+    let at = j % ${bits}u * 32u + i;
+    let plane = at / (4u * length);
+    let e = at / length % 4u;
+    if (plane < ${bits}u) { word |= ((codes_[run + at % length] >> (8u * e + plane)) & 1u) << i; }
   }
   return word;
 }`;
