@@ -10,7 +10,7 @@ import { handedBytesStage, leavesBytes } from '../../src/device/webgpu/kernels/a
 import { reduceStage } from '../../src/device/webgpu/kernels/attend-reduce.js';
 import { allRows } from '../../src/device/webgpu/kernels/kv-rows.js';
 import { bytesScratch, HANDED_BYTES } from '../../src/device/webgpu/kernels/linear-bytes.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots.js';
+import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
 import type { BytesLayout } from '../../src/device/webgpu/shapes.js';
 import { StepPacker } from '../../src/device/webgpu/step-buffer.js';

@@ -4,13 +4,15 @@ import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { AttendShape } from '../../src/device/webgpu/kernels/attend.js';
 import { reduceStage } from '../../src/device/webgpu/kernels/attend-reduce.js';
 import { allRows } from '../../src/device/webgpu/kernels/kv-rows.js';
+import { reduceSlices } from '../../src/device/webgpu/kernels/registry.js';
 import { F16 } from '../devices/kv-cases.js';
+import { LARGE } from '../devices/large-gpu.js';
 import { Random } from '../devices/numbers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const HEADS = 3;
-/** Partials of each row; four slices of 41 are of 11, 11, 11 and 8, and of 2 two are of none. */
+/** Partials of each row; four slices of 41 are of 11, 11, 11 and 8, and of 2 two are of none; seven are of 6, the last of 5. */
 const SPLITS = [1, 2, 7, 8, 9, 17, 41];
 
 let device: WebGpuDevice;
@@ -27,6 +29,8 @@ it.each([
   [4, 64],
   [1, 128],
   [4, 128],
+  [7, 64],
+  [8, 128],
 ])('merges partials in %i slices, %i dims', async (slices, headDim) => {
   const random = new Random(5);
   const rows = SPLITS.length;
@@ -103,4 +107,13 @@ it.each([
     }
     first += splits;
   });
+});
+
+it('cuts few rows into more slices, where a workgroup may have the threads, and none where the order counts', () => {
+  expect([1, 4, 5, 32].map((rows) => reduceSlices(LARGE, rows, 128))).toEqual([10, 10, 4, 4]);
+  expect(reduceSlices({ ...LARGE, workgroupThreads: 320 }, 1, 128)).toBe(10);
+  expect(reduceSlices({ ...LARGE, workgroupThreads: 319 }, 1, 128)).toBe(4);
+  expect(reduceSlices({ ...LARGE, workgroupThreads: 320 }, 1, 256)).toBe(4);
+  expect(reduceSlices({ ...LARGE, deterministic: true }, 1, 128)).toBe(1);
+  expect(reduceSlices({ ...LARGE, precision: 'reference' }, 1, 128)).toBe(1);
 });

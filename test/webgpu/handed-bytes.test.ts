@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { Capabilities, LinearShape } from '../../src/device/webgpu/kernel.js';
 import { linearFits, linearKernel } from '../../src/device/webgpu/kernels/linear-choice.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots.js';
+import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import { formHanded } from '../../src/device/webgpu/kernels/linear-handed.js';
 import type { GpuMatrix } from '../../src/device/webgpu/matrix.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';

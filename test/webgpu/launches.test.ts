@@ -117,8 +117,8 @@ describe('launches of large products', () => {
   });
 
   // Gate and up leave the bytes that the product behind them reads, where a workgroup makes a whole piece of them.
-  it.each([2, 4, 8])('of %i rows make bytes of x with a norm alone: others are left theirs', (rows) => {
-    expect(glueOf(program, 2, rows).sort()).toEqual(
+  it('of 8 rows make bytes of x with a norm alone: others are left theirs', () => {
+    expect(glueOf(program, 2, 8).sort()).toEqual(
       [
         'rms-norm to bytes [4096]',
         'dots 6144x4096',
@@ -128,12 +128,32 @@ describe('launches of large products', () => {
         'dots 4096x14336',
       ].sort(),
     );
-    // Attention leaves them as it merges. Steps with tiles have a launch for that, and the merge into f32.
+  });
+
+  it.each([2, 4, 8])('of %i rows have bytes left by attention as it merges', (rows) => {
+    // Steps with tiles have a launch for that, and the merge into f32.
     const merges = [...launchesOf(program, rows)].filter(([label]) => /reduce|tiles to bytes/.test(label));
     expect(merges).toEqual([
       ['attend reduce 32/8×128 to bytes', 2],
       ['attend reduce 32/8×128', 2],
       ['attend tiles to bytes [4096]', 2],
+    ]);
+  });
+
+  it.each([2, 4])('of %i rows norm between two products without a launch', (rows) => {
+    const labels = program.describe(rows, rows).map((label) => label.replace(/-q4g64-(\d+x\d+)-\S+/, ' $1'));
+    const layer = (first: readonly string[], last: string): string[] => [
+      ...first,
+      'dots 4096x4096 to bytes of a norm',
+      'dots 28672x4096 of sums of squares to bytes',
+      last,
+    ];
+    expect(labels.filter((label) => /^(dots|rms-norm)/.test(label))).toEqual([
+      ...layer(['rms-norm to bytes [4096]', 'dots 6144x4096'], 'dots 4096x14336 to bytes of a norm'),
+      ...layer(['dots 6144x4096 of sums of squares'], 'dots 4096x14336'),
+      // Of rows that have an output, and the vocabulary.
+      'rms-norm to bytes [4096]',
+      'dots 4096x4096',
     ]);
   });
 

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { LinearShape } from '../../src/device/webgpu/kernel.js';
 import { linearFits, linearKernel, linearOrder } from '../../src/device/webgpu/kernels/linear-choice.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots.js';
+import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import { Random } from '../devices/numbers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';

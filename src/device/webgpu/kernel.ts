@@ -125,6 +125,12 @@ export interface Variant<Shape> {
 export type Handed = 'halves' | BytesLayout;
 
 /**
+ * In what form a result goes through a norm to the product behind that: as halves, normed; or as bytes of it times the weights of the
+ * norm, with so many sums of squares of each row, by which that product norms what it makes (kernels/linear-dots-norm.ts).
+ */
+export type NormHanded = 'halves' | { readonly bytes: BytesLayout; readonly tiles: number };
+
+/**
  * `out[:, outOffset : outOffset + n'] = act(norm(x) · Wᵀ + bias) (+ residual)`, for one shard of a weight.
  *
  * Roles: `x` f32 `[rows, xStride]`, `codes`, `metas` (affine), `bias` f32 `[n]`, `residual` f32 as `out`, `norm` f32
@@ -154,11 +160,11 @@ export interface LinearShape {
   readonly xHanded?: Handed | null;
   readonly outHanded?: Handed | null;
   /**
-   * The result is left twice: as it is, and normed by the weights `outNorm` as halves, where the product behind the norm looks for
-   * them; that one finds x normed, and has no launch for it (linear-handed.ts).
+   * The result is left twice: as it is, and for the product behind a norm of it, by the weights `outNorm`, where that one looks for
+   * what it reads; it then has no launch for that (linear-handed.ts).
    */
-  readonly outNorm?: { readonly eps: number } | null;
-  readonly xNormed?: boolean;
+  readonly outNorm?: { readonly eps: number; readonly form: NormHanded } | null;
+  readonly xNormed?: NormHanded | null;
   /** The result is left as the sums of slices of K, for the rope-append behind it to put together (linear-slices.ts). */
   readonly outSliced?: boolean;
   /** x is merged of what attention left of it, where it is one row: heads, head_dim, and splits at most. */

@@ -2,7 +2,14 @@
 
 import type { NodeOf } from '../graph.js';
 import type { Giver } from './fusion.js';
-import { chooseVariant, type Handed, type Kernel, type LinearShape, type StepFacts } from './kernel.js';
+import {
+  chooseVariant,
+  type Handed,
+  type Kernel,
+  type LinearShape,
+  type NormHanded,
+  type StepFacts,
+} from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { leavesBytes } from './kernels/attend-out.js';
 import { chooseLinear } from './kernels/linear-fast.js';
@@ -37,12 +44,12 @@ export function handsOn(
   return formOfAll(works.map(({ shape }) => formHanded(capabilities, first.shape, shape, choiceOf)));
 }
 
-/** The norm behind a linear that leaves its result normed as well, for the linear behind that; null where it does not. */
+/** The norm behind a linear that leaves its result for the linear behind that as well, and in what form; null where it does not. */
 export function normsOn(
   giver: NodeOf<'linear'> | undefined,
   bucket: Bucket,
   r: Pick<Resources, 'capabilities' | 'fusions'>,
-): NodeOf<'rms-norm'> | null {
+): { readonly norm: NodeOf<'rms-norm'>; readonly form: NormHanded } | null {
   const { capabilities, fusions } = r;
   const taker = giver && fusions.normTakers.get(giver);
   if (giver === undefined || taker === undefined) return null;
@@ -51,10 +58,14 @@ export function normsOn(
   const [first, ...more] = linearWork(giver, bucket, r);
   if (first === undefined || more.length > 0) return null;
   const choiceOf = (shape: LinearShape) => chooseLinear(capabilities, shape);
-  const takes = linearWork(taker, bucket, r).every(({ shape }) =>
-    normHanded(capabilities, first.shape, shape, choiceOf),
+  const form = formOfAll(
+    linearWork(taker, bucket, r).map(({ shape }) => normHanded(capabilities, first.shape, shape, choiceOf)),
   );
-  return takes ? fusionOf(taker, bucket, r).norm : null;
+  const { norm } = fusionOf(taker, bucket, r);
+  if (form === null || norm === null) return null;
+  // Bytes are left where a product has those that it makes of its own x; so it must have been handed that elsewhere.
+  if (form !== 'halves' && handsOn(r.fusions.givers.get(giver), bucket, r) === null) return null;
+  return { norm, form };
 }
 
 /**
@@ -70,8 +81,8 @@ export function mergeOf(
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
   const layer = r.pool?.spec.layers[attend.layer];
   if (layer === undefined || r.pool?.spec.young != null || layer.value.kind === 'turboquant') return null;
-  if (r.maxItems === 0 || reduceSlices(r.capabilities) !== MERGED_SPLITS) return null;
   const { heads, headDim } = attend.shape;
+  if (r.maxItems === 0 || reduceSlices(r.capabilities, 1, headDim) < MERGED_SPLITS) return null;
   const merge = { heads, headDim, splits: MERGED_SPLITS };
   const takes = linearWork(node, bucket, r).every(
     ({ shape }) =>
@@ -108,7 +119,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
   const handed = {
     xHanded: handsOn(r.fusions.givers.get(node), bucket, r),
     outHanded: handsOn(node, bucket, r),
-    xNormed: normsOn(r.fusions.normGivers.get(node), bucket, r) !== null,
+    xNormed: normsOn(r.fusions.normGivers.get(node), bucket, r)?.form ?? null,
     outSliced: slicesLeft(node, bucket, r) !== null,
   };
   const normed = normsOn(node, bucket, r);
@@ -116,7 +127,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
   if (appending !== null) return [resolveAppending(node, norm, appending, r)];
   const merge = mergeOf(node, bucket, r);
   return linearWork(node, bucket, r).map(({ shape: plain, shard }) => {
-    const shape = { ...plain, ...handed, outNorm: normed && { eps: normed.eps } };
+    const shape = { ...plain, ...handed, outNorm: normed && { eps: normed.norm.eps, form: normed.form } };
     const build = (of: LinearShape): Kernel =>
       need(chooseVariant(linearVariants, r.capabilities, of), 'linear').build(r.capabilities, of);
     const kernel =
@@ -126,7 +137,7 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
       x: r.tensor((norm ?? node).x),
       out: r.tensor((glu ?? node).out),
       ...(norm === null ? {} : { norm: vector(norm.weight) }),
-      ...(normed === null ? {} : { outNorm: vector(normed.weight) }),
+      ...(normed === null ? {} : { outNorm: vector(normed.norm.weight) }),
       ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
     });
   });

@@ -208,9 +208,9 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
     if (shape.rows.only === 'young') continue;
-    const slices = reduceSlices(r.capabilities);
+    const slices = reduceSlices(r.capabilities, bucket[node.out.rows], shape.headDim);
     const reduceTo = (form: LeftBytes | null): Kernel =>
-      once(r, `reduce ${JSON.stringify(form)}`, shape, () => ({
+      once(r, `reduce ${slices} ${JSON.stringify(form)}`, shape, () => ({
         stages: [reduceStage(shape, slices, form)],
       }));
     let reduce = reduceTo(null);

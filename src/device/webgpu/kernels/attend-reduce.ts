@@ -34,6 +34,9 @@ export function mergeText(
 const AHEAD = 8;
 const TURN = 2;
 
+/** Threads of a slice. */
+export const reduceLanes = (headDim: number): number => Math.ceil(headDim / 4 / 32) * 32;
+
 /**
  * Merges the partials of items. One workgroup a (token, head), a thread for four dims and one of `slices` runs of the
  * partials; one slice merges them strictly in order. Rows of both kinds come here, and rows of quantised blocks alone
@@ -42,7 +45,7 @@ const TURN = 2;
 export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | null = null): Stage {
   const { heads, kvHeads, headDim, window, rows } = shape;
   const vectors = headDim / 4;
-  const lanes = Math.ceil(vectors / 32) * 32;
+  const lanes = reduceLanes(headDim);
   const threads = lanes * slices;
   const p = new Params();
   const text = {

@@ -25,6 +25,9 @@ export interface BytesRoles {
 export const OWN_BYTES: BytesRoles = { bytes: 'scratchBytes', terms: 'scratchTerms' };
 export const HANDED_BYTES: BytesRoles = { bytes: HANDED, terms: 'scratchHandedTerms' };
 
+/** What a product calls those that it leaves for the next one's own, while it reads bytes itself. */
+export const NORMED_BYTES: BytesRoles = { bytes: 'normedBytes', terms: 'normedTerms' };
+
 /** Vectors of 16 bytes that a piece takes. */
 export function vectorsOf({ pieces, planes }: Pick<BytesLayout, 'pieces' | 'planes'>): number {
   return 2 * pieces * planes;

@@ -4,10 +4,12 @@
  */
 
 import { kvFormatName } from '../../kv.js';
-import type { Capabilities, Kernel, LinearShape, MatrixConfig, Stage } from '../kernel.js';
+import type { Capabilities, Kernel, LinearShape, MatrixConfig, NormHanded, Stage } from '../kernel.js';
 import type { BytesLayout, RopeAppendShape } from '../shapes.js';
-import { bytesScratch, HANDED_BYTES, OWN_BYTES } from './linear-bytes.js';
-import { type DotsConfig, dotsFits, dotsKernel, dotsLayout, dotsOrder } from './linear-dots.js';
+import { bytesScratch, HANDED_BYTES, NORMED_BYTES, OWN_BYTES } from './linear-bytes.js';
+import { dotsKernel } from './linear-dots.js';
+import { SQUARES } from './linear-dots-norm.js';
+import { type DotsConfig, type DotsEnds, dotsFits, dotsLayout, dotsOrder } from './linear-dots-plan.js';
 import { bytesStage } from './linear-dots-x.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import { gemvKernel } from './linear-gemv.js';
@@ -124,8 +126,23 @@ export function linearName({ family, config: c }: LinearChoice): string {
 }
 
 /** The bytes that the next product wants the result as, or null. */
-function leftBytes({ outHanded = null }: LinearShape): BytesLayout | null {
+function leftBytes({ outHanded = null, outNorm = null }: LinearShape): BytesLayout | null {
+  if (outNorm !== null && outNorm.form !== 'halves') return outNorm.form.bytes;
   return outHanded === 'halves' ? null : outHanded;
+}
+
+function dotsEnds(shape: LinearShape): DotsEnds {
+  const { outNorm = null, xNormed = null } = shape;
+  return {
+    left: leftBytes(shape),
+    leftNormed: outNorm !== null,
+    xTiles: tilesOf(xNormed),
+  };
+}
+
+/** Sums of squares of a row that go with what is left for a norm. */
+function tilesOf(form: NormHanded | null = null): number {
+  return form === null || form === 'halves' ? 0 : form.tiles;
 }
 
 /** Whether the kernel exists for the shape on such a device, and leaves the result as the shape says. */
@@ -136,7 +153,7 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
   if (shape.append !== undefined && family !== 'gemv') return false;
   if (leftBytes(shape) !== null && family !== 'dots') return false;
   if (shape.outHanded === 'halves' && family !== 'matrices') return false;
-  if ((shape.outNorm != null || shape.outSliced === true) && family !== 'matrices') return false;
+  if ((shape.outNorm?.form === 'halves' || shape.outSliced === true) && family !== 'matrices') return false;
   switch (family) {
     case 'gemv':
       return config.subgroups * config.subgroupSize <= workgroupThreads && gemvFits(gemvSpec(shape), config);
@@ -152,7 +169,8 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
       return (
         capabilities.packedDots &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
-        dotsFits(gemvSpec(shape), config, leftBytes(shape))
+        dotsFits(gemvSpec(shape), config, dotsEnds(shape)) &&
+        (shape.outNorm == null || storageOf(shape, config) <= capabilities.storageBuffers)
       );
     case 'matrices':
       return (
@@ -196,14 +214,14 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
   if (choice.family === 'matrices') {
     const { config } = choice;
     const spec = gemmSpec(capabilities, shape);
-    const { xStride: stride, norm, outNorm = null, xNormed = false, outSliced = false } = shape;
+    const { xStride: stride, norm, outNorm = null, xNormed = null, outSliced = false } = shape;
     const [xHanded, outHanded] = [shape.xHanded === 'halves', shape.outHanded === 'halves'];
     return once(capabilities, { spec, config, stride, norm, xHanded, outNorm, xNormed, outSliced }, () => {
       const gemm = gemmOf(shape, spec, config, capabilities.workgroupThreads);
       if (spec.x === 'f32') return gemm;
       const from = xHanded ? HANDED : HALVES;
       const reading = gemm.stages.map(renamed({ x: from, ...(outHanded ? { out: HANDED } : {}) }));
-      const made = xHanded || xNormed ? [] : [halvesStage(shape, config.subgroupSize)];
+      const made = xHanded || xNormed !== null ? [] : [halvesStage(shape, config.subgroupSize)];
       const left = outHanded ? HANDED : outNorm === null ? null : HALVES;
       const scratch: Record<string, number> = { ...gemm.scratch, [from]: halvesBytes(shape.rows, shape.k) };
       if (left !== null) scratch[left] = Math.max(scratch[left] ?? 0, halvesBytes(shape.rows, outCols(spec)));
@@ -211,8 +229,8 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
     });
   }
   const spec = gemvSpec(shape);
-  const { rowKind, xHanded = null, outHanded = null } = shape;
-  return once(capabilities, { spec, ...choice, rowKind, xHanded, outHanded }, () =>
+  const { rowKind, xHanded = null, outHanded = null, outNorm = null, xNormed = null } = shape;
+  return once(capabilities, { spec, ...choice, rowKind, xHanded, outHanded, outNorm, xNormed }, () =>
     choice.family === 'dots'
       ? dotsOf(capabilities, shape, choice.config)
       : kernelOf(shape, decodeKernel(spec, choice), 1, 0),
@@ -223,19 +241,35 @@ export function linearKernel(capabilities: Capabilities, shape: LinearShape, cho
 function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConfig): Kernel {
   const spec = gemvSpec(shape);
   const layout = dotsLayout(spec, config);
-  const left = leftBytes(shape);
+  const ends = dotsEnds(shape);
+  const { left, leftNormed, xTiles } = ends;
   const given = shape.xHanded != null;
   const roles = given ? HANDED_BYTES : OWN_BYTES;
-  const product = kernelOf(shape, dotsKernel(spec, config, left), 1, 0);
-  const reading = renamed({ [OWN_BYTES.bytes]: roles.bytes, [OWN_BYTES.terms]: roles.terms });
-  const made = given ? [] : [bytesStage(shape, layout, config.subgroupSize, capabilities.workgroupThreads)];
+  const product = kernelOf(shape, dotsKernel(spec, config, ends), 1, 0);
+  const reading = renamed({
+    [OWN_BYTES.bytes]: roles.bytes,
+    [OWN_BYTES.terms]: roles.terms,
+    [NORMED_BYTES.bytes]: OWN_BYTES.bytes,
+    [NORMED_BYTES.terms]: OWN_BYTES.terms,
+  });
+  const made =
+    given || xTiles > 0
+      ? []
+      : [bytesStage(shape, layout, config.subgroupSize, capabilities.workgroupThreads)];
+  const sums = Math.max(xTiles, tilesOf(shape.outNorm?.form));
   return {
     stages: [...made, ...product.stages.map(reading)],
     scratch: {
       ...bytesScratch(layout, roles),
-      ...(left === null ? {} : bytesScratch(left, HANDED_BYTES)),
+      ...(left === null ? {} : bytesScratch(left, leftNormed ? OWN_BYTES : HANDED_BYTES)),
+      ...(sums === 0 ? {} : { [SQUARES]: sums * shape.rows * 4 }),
     },
   };
+}
+
+/** Storage buffers of a product of dots. */
+function storageOf(shape: LinearShape, config: DotsConfig): number {
+  return dotsKernel(gemvSpec(shape), config, dotsEnds(shape)).bindings.length;
 }
 
 /** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together, if nobody else does. `threads`: of a workgroup at most. */

@@ -15,19 +15,30 @@
  * the rules (linear-fast.ts) ask for it there alone.
  *
  * Where the next product is of dots too, and a workgroup makes whole pieces of what that one reads, the result may be left as
- * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit.
+ * its bytes: values go through workgroup memory and are made bytes as the stage before would make them, bit for bit. Where a norm stands
+ * between them, the result is left both ways (linear-dots-norm.ts).
  */
 
 import type { BytesLayout } from '../shapes.js';
 import {
   BYTES_TEXT,
   HANDED_BYTES,
+  NORMED_BYTES,
   OWN_BYTES,
   unitsOf,
   unitsText,
   unitValues,
   vectorsOf,
 } from './linear-bytes.js';
+import { inverseText, SQUARES, squaresText } from './linear-dots-norm.js';
+import {
+  type DotsConfig,
+  type DotsEnds,
+  dotsFits,
+  NO_ENDS,
+  planDots,
+  threadsOf,
+} from './linear-dots-plan.js';
 import {
   activationText,
   declareBindings,
@@ -39,97 +50,6 @@ import {
 } from './linear-spec.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
-export interface DotsConfig {
-  /** Lanes of a subgroup: must be the device's one and only size. */
-  readonly subgroupSize: number;
-  /** Lanes side by side along K: a power of two. */
-  readonly across: number;
-  /** Pieces of 32 columns that a lane takes of a weight row at a time; they share a scale of x. */
-  readonly pieces: 1 | 2;
-  /** Weight rows of a lane. */
-  readonly each: number;
-  readonly subgroups: number;
-  /** Subgroups that share the rows along K. Divides `subgroups`. */
-  readonly splits: number;
-  /** Turns in which x is staged in workgroup memory; 0: read where it lies. */
-  readonly chunks: number;
-  /** Bytes that x is rounded to. */
-  readonly planes: 1 | 2;
-  readonly workgroupBytes: number;
-}
-
-interface Plan {
-  /** What it wants x as. */
-  readonly x: BytesLayout;
-  /** Turns of a subgroup along K, and of a chunk. */
-  readonly turns: number;
-  readonly perChunk: number;
-  /** Weight rows of a subgroup. */
-  readonly ofSubgroup: number;
-  /** Outputs of a row that a workgroup makes. */
-  readonly ownFeatures: number;
-  readonly bytes: number;
-}
-
-/** @param left what the result is left as, or null where it is f32 */
-function planDots(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null): Plan | null {
-  const { weight, rows, k } = spec;
-  if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8)) return null;
-  const { across, pieces, planes, each, subgroups, splits, chunks, subgroupSize: lanes } = c;
-  const steps = k / (32 * pieces * across);
-  const turns = steps / splits;
-  const perChunk = turns / Math.max(1, chunks);
-  if (!Number.isInteger(perChunk)) return null;
-  const chunkSteps = steps / Math.max(1, chunks);
-  const ofSubgroup = (lanes / across) * each;
-  const staged = chunks === 0 ? 0 : rows * chunkSteps * across * (vectorsOf(c) * 16 + 8);
-  const sums = splits === 1 ? 0 : subgroups * ofSubgroup * rows * 4;
-  const ownFeatures = ((subgroups / splits) * ofSubgroup) / (spec.glu === null ? 1 : 2);
-  const made = left === null ? 0 : rows * ownFeatures * 4;
-  return {
-    x: { rows, k, bits: weight.bits, pieces, planes, across, chunkSteps },
-    turns,
-    perChunk,
-    ofSubgroup,
-    ownFeatures,
-    bytes: staged + sums + made,
-  };
-}
-
-/** Rows for which sums stay in registers. */
-const MOST_ROWS = 16;
-
-/** Whether the kernel exists for this spec, and can leave the result as bytes where that is wanted. */
-export function dotsFits(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null = null): boolean {
-  const { weight, rows, k } = spec;
-  if (weight.kind !== 'affine' || weight.meta === 'f32') return false;
-  if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
-  if (spec.merge !== undefined || spec.append !== undefined) return false;
-  if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || c.each % 2 !== 0)) return false;
-  const powers = [c.across, c.subgroupSize].every((size) => size >= 1 && (size & (size - 1)) === 0);
-  if (!powers || c.across > c.subgroupSize || c.subgroups % c.splits !== 0) return false;
-  if (weight.groupSize % (32 * c.pieces) !== 0 || k % weight.groupSize !== 0 || spec.xStride % 4 !== 0)
-    return false;
-  const plan = planDots(spec, c, left);
-  if (plan === null || rows < 1 || rows > MOST_ROWS || plan.bytes > c.workgroupBytes) return false;
-  if (left === null) return true;
-  if (left.rows !== rows || left.k !== outCols(spec) || spec.outOffset !== 0 || spec.residual !== null)
-    return false;
-  return plan.ownFeatures % (32 * left.pieces) === 0;
-}
-
-/** What its sums depend on: which columns a lane has, in which turn, and to what x was rounded. */
-export function dotsOrder({ across, pieces, splits, planes }: DotsConfig): string {
-  return `l${across} p${pieces} k${splits} q${planes}`;
-}
-
-/** The bytes that the product reads in place of x. */
-export function dotsLayout(spec: LinearSpec, c: DotsConfig): BytesLayout {
-  const plan = planDots(spec, c, null);
-  if (plan === null) throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
-  return plan.x;
-}
-
 const BINDINGS = [
   'codes',
   'metas',
@@ -140,12 +60,17 @@ const BINDINGS = [
   OWN_BYTES.terms,
   HANDED_BYTES.bytes,
   HANDED_BYTES.terms,
+  NORMED_BYTES.bytes,
+  NORMED_BYTES.terms,
+  'outNorm',
+  SQUARES,
 ] as const;
 
-/** The product. The norm of the spec is in the bytes already. @param left what the next one wants the result as, or null */
-export function dotsKernel(spec: LinearSpec, c: DotsConfig, left: BytesLayout | null): KernelText {
-  const plan = planDots(spec, c, left);
-  if (plan === null || !dotsFits(spec, c, left) || spec.weight.kind !== 'affine')
+/** The product. The norm of the spec is in the bytes already, all of it or its weights. */
+export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): KernelText {
+  const { left, leftNormed, xTiles } = ends;
+  const plan = planDots(spec, c, ends);
+  if (plan === null || !dotsFits(spec, c, ends) || spec.weight.kind !== 'affine')
     throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
   const { weight, rows, n, k } = spec;
   const { subgroupSize: lanes, across, pieces, each, subgroups, splits, chunks, planes } = c;
@@ -177,10 +102,24 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig, left: BytesLayout | 
     [OWN_BYTES.terms]: 'vec2<f32>',
     [HANDED_BYTES.bytes]: 'u32',
     [HANDED_BYTES.terms]: 'vec2<f32>',
+    [NORMED_BYTES.bytes]: 'u32',
+    [NORMED_BYTES.terms]: 'vec2<f32>',
+    outNorm: 'vec4<f32>',
+    [SQUARES]: 'f32',
   };
-  const handed: readonly string[] = [HANDED_BYTES.bytes, HANDED_BYTES.terms];
-  const writes = left === null ? ['out'] : handed;
-  const absent = new Set(left === null ? handed : ['out']);
+  const roles = leftNormed ? NORMED_BYTES : HANDED_BYTES;
+  const handed: readonly string[] = left === null ? [] : [roles.bytes, roles.terms];
+  const writes = [
+    ...(left === null || leftNormed ? ['out'] : []),
+    ...handed,
+    ...(leftNormed ? [SQUARES] : []),
+  ];
+  const absent = new Set<string>(
+    BINDINGS.filter((name) => name === 'out' || /^(scratchHanded|normed)/.test(name)),
+  );
+  for (const name of writes) absent.delete(name);
+  if (!leftNormed) absent.add('outNorm');
+  if (!leftNormed && xTiles === 0) absent.add(SQUARES);
   if (!spec.bias) absent.add('bias');
   if (spec.residual === null) absent.add('residual');
   const bindings = BINDINGS.filter((name) => !absent.has(name));
@@ -191,6 +130,11 @@ ${declareBindings(bindings, writes, types)}`);
 var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
   if (splits > 1) emit(`var<workgroup> sums: array<f32, ${subgroups * ofSubgroup * rows}>;`);
   if (left !== null) emit(`var<workgroup> made: array<f32, ${rows * ownFeatures}>;\n${BYTES_TEXT}`);
+  const inverse =
+    xTiles === 0 || spec.norm === null
+      ? null
+      : inverseText({ rows, k, eps: spec.norm.eps, tiles: xTiles, subgroups, lanes });
+  if (inverse !== null) emit(inverse.declarations);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(local_invocation_index) lid: u32) {
@@ -218,6 +162,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
     emit('    }');
   };
   load('0u');
+  if (inverse !== null) emit(inverse.load);
   emit(
     chunks > 1
       ? `  for (var chunk = 0u; chunk < ${rolledBound(chunks)}; chunk++) {`
@@ -232,7 +177,9 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
   emit(perChunk === 1 ? '  {\n  const t = 0u;' : `  for (var t = 0u; t < ${rolledBound(perChunk)}; t++) {`);
   multiply();
   emit('  }\n  }');
+  if (inverse !== null) emit(inverse.sum);
   const kept = sumOverLanes();
+  if (inverse !== null && splits === 1) emit('  workgroupBarrier();');
   if (splits === 1) finishInRegisters();
   else finishTogether();
   if (left !== null) leaveBytes(left);
@@ -286,18 +233,18 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
   /** An output from its sums, `value` and with glu `up`. */
   function store(feature: string, row: string): string {
     const text: string[] = [];
+    if (inverse !== null)
+      text.push(`{ let inverse = inverse_(${row}); value *= inverse;${gated ? ' up *= inverse;' : ''} }`);
     if (spec.bias) text.push(`value += bias[${feature}];`);
     if (gated) {
       if (spec.bias) text.push(`up += bias[${feature} + ${features}u];`);
       text.push(`value = ${activationText(spec.glu!, 'value')} * up;`);
     }
-    if (left !== null) {
-      text.push(`made[${row} * ${ownFeatures}u + ${feature} - tile * ${ownFeatures}u] = value;`);
-      return text.join(' ');
-    }
+    const keep = `made[${row} * ${ownFeatures}u + ${feature} - tile * ${ownFeatures}u] = value;`;
+    if (left !== null && !leftNormed) return [...text, keep].join(' ');
     text.push(`let to = ${row} * ${spec.outStride}u + ${spec.outOffset}u + ${feature};`);
     if (spec.residual !== null) text.push('value += residual[to];');
-    text.push('out[to] = value;');
+    text.push('out[to] = value;', ...(leftNormed ? [keep] : []));
     return text.join(' ');
   }
 
@@ -367,25 +314,37 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
   /** The values that the workgroup made, as the next product reads them. */
   function leaveBytes(layout: BytesLayout): void {
     const units = unitsOf(layout, lanes).own;
-    const perRow = ownFeatures / 8 / units;
+    const perRow = threadsOf(plan!, layout, c);
     emit(`  workgroupBarrier();
   for (var base = 0u; base < ${perRow * rows}u; base += ${threads}u) {
     let thread = min(base + lid, ${perRow * rows - 1}u);
     let row = thread / ${perRow}u;
     let item = tile * ${perRow}u + thread % ${perRow}u;
     let here = base + lid < ${perRow * rows}u && item < ${features / 8 / units}u;`);
-    for (const { name, vector } of unitValues(units)) {
+    const values = unitValues(units);
+    for (const { name, vector } of values) {
       const value = (e: number): string => `made[thread * ${8 * units}u + ${4 * vector + e}u]`;
-      emit(`    let ${name} = vec4<f32>(${[0, 1, 2, 3].map(value).join(', ')});`);
+      const text = `vec4<f32>(${[0, 1, 2, 3].map(value).join(', ')})`;
+      if (!leftNormed) emit(`    let ${name} = ${text};`);
+      else
+        emit(`    let whole_of_${name} = ${text};
+    let ${name} = whole_of_${name} * outNorm[item * ${2 * units}u + ${vector}u];`);
     }
-    emit(unitsText(layout, HANDED_BYTES, lanes));
+    emit(unitsText(layout, roles, lanes));
+    if (leftNormed)
+      emit(
+        squaresText(
+          values.map(({ name }) => `whole_of_${name}`),
+          { tiles: features / ownFeatures, perRow },
+        ),
+      );
     emit('  }');
   }
 
   const tiles = Math.ceil(features / ownFeatures);
   const wide = Math.min(tiles, 32768);
   return {
-    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}${left === null ? '' : ' to bytes'}`,
+    label: `dots-${weightName(weight)}-${n}x${k}-b${rows}-l${across}p${pieces}r${each}s${subgroups}k${splits}c${chunks}q${planes}${xTiles === 0 ? '' : ' of sums of squares'}${left === null ? '' : leftNormed ? ' to bytes of a norm' : ' to bytes'}`,
     wgsl: lines.join('\n'),
     bindings,
     writes,

@@ -4,7 +4,16 @@ import type { Capabilities, Handed, LinearShape } from '../kernel.js';
 import { TunedChoices } from '../tuning/tuned-choices.js';
 import { type LinearChoice, linearFits, linearKernel, linearKey } from './linear-choice.js';
 import { chooseLinear, ruleForLinear } from './linear-fast.js';
-import { type ChoiceOf, formHanded, formOfAll, formTaken, keepsTaking, normHanded } from './linear-handed.js';
+import {
+  type ChoiceOf,
+  formHanded,
+  formOfAll,
+  formTaken,
+  keepsNormed,
+  keepsNorming,
+  keepsTaking,
+  normHanded,
+} from './linear-handed.js';
 
 const base = {
   rowKind: 'tokens',
@@ -123,7 +132,8 @@ describe('a norm between two products', () => {
     return [down, up];
   };
   const normed = (down: LinearShape, up: LinearShape, capabilities = LARGE): boolean =>
-    normHanded(capabilities, down, up, choicesOn(capabilities));
+    normHanded(capabilities, down, up, choicesOn(capabilities)) === 'halves';
+  const halves = ({ norm }: LinearShape) => ({ eps: norm!.eps, form: 'halves' }) as const;
 
   it.each([
     ['a small model', 1024, 3072, [17, 32]],
@@ -138,8 +148,8 @@ describe('a norm between two products', () => {
     [4096, 14_336, 8],
   ])('of rows of %i leaves the second a launch less, of the same text', (hidden, inner, slices) => {
     const [down, up] = behind(32, hidden, inner);
-    const given = { ...down, outNorm: up.norm };
-    const taken = { ...up, xNormed: true };
+    const given = { ...down, outNorm: halves(up) };
+    const taken = { ...up, xNormed: 'halves' } as const;
     expect(ruleForLinear(LARGE, given)).toEqual(ruleForLinear(LARGE, down));
     expect(ruleForLinear(LARGE, taken)).toEqual(ruleForLinear(LARGE, up));
     expect([linearKey(given), linearKey(taken)]).toEqual([linearKey(down), linearKey(up)]);
@@ -183,9 +193,9 @@ describe('a norm between two products', () => {
     expect(normed(down, up, { ...LARGE, f16: false })).toBe(false);
     expect(normed(down, up, { ...LARGE, deterministic: true })).toBe(false);
     expect(normed(down, up, { ...LARGE, precision: 'reference' })).toBe(false);
-    expect(normHanded(LARGE, down, up, (shape) => (shape === up ? null : ruleForLinear(LARGE, shape)))).toBe(
-      false,
-    );
+    expect(
+      normHanded(LARGE, down, up, (shape) => (shape === up ? null : ruleForLinear(LARGE, shape))),
+    ).toBeNull();
   });
 
   it('goes into no kernel but that of slices', () => {
@@ -195,7 +205,7 @@ describe('a norm between two products', () => {
     const fits = (slices: number): boolean =>
       linearFits(
         LARGE,
-        { ...down, outNorm: up.norm },
+        { ...down, outNorm: halves(up) },
         {
           family: 'matrices',
           config: { ...rule.config, slices },
@@ -206,7 +216,7 @@ describe('a norm between two products', () => {
     const other = ruleForLinear(LARGE, few)!;
     expect(other.family).not.toBe('matrices');
     expect(linearFits(LARGE, few, other)).toBe(true);
-    expect(linearFits(LARGE, { ...few, outNorm: up.norm }, other)).toBe(false);
+    expect(linearFits(LARGE, { ...few, outNorm: halves(up) }, other)).toBe(false);
   });
 });
 
@@ -342,5 +352,118 @@ describe('bytes that one product of dots hands to the next', () => {
     expect(formOfAll([layout, null])).toBeNull();
     expect(formOfAll(['halves', 'halves'])).toBe('halves');
     expect(formOfAll([])).toBeNull();
+  });
+});
+
+describe('a norm between two products of dots', () => {
+  const { attention, mlp } = {
+    /** The output projection, and gate and up. */
+    attention: (rows: number): [LinearShape, LinearShape] => {
+      const [up, down] = large(rows);
+      return [{ ...down, k: 4096, xStride: 4096 }, up];
+    },
+    /** Down, and q, k and v of the next layer. */
+    mlp: (rows: number): [LinearShape, LinearShape] => {
+      const [up, down] = large(rows);
+      return [down, { ...up, n: 6144, outStride: 6144, glu: null }];
+    },
+  };
+  const formOf = (giver: LinearShape, taker: LinearShape, capabilities = LARGE) =>
+    normHanded(capabilities, giver, taker, choicesOn(capabilities));
+
+  it.each([
+    ['behind attention', attention],
+    ['between layers', mlp],
+  ] as const)('has no launch %s, of a few rows of a large model', (_, pairOf) => {
+    const forms = [1, 2, 3, 4, 5, 8].map((rows) => formOf(...pairOf(rows)));
+    expect(forms.map((form) => form !== null)).toEqual([false, true, true, true, false, false]);
+    for (const [i, rows] of [2, 3, 4].entries())
+      expect(forms[i + 1]).toMatchObject({ bytes: { rows, k: 4096, pieces: 1 }, tiles: 128 });
+  });
+
+  it('leaves the result twice, and sums of squares, by which the second norms what it makes', () => {
+    for (const pairOf of [attention, mlp]) {
+      const [giver, taker] = pairOf(4);
+      const form = formOf(giver, taker)!;
+      const given = { ...giver, xHanded: form === 'halves' ? form : form.bytes };
+      const [first, plain] = [
+        built({ ...given, outNorm: { eps: 1e-6, form } }),
+        built({ ...taker, xNormed: form }),
+      ];
+      expect(first.stages).toHaveLength(1);
+      expect(first.stages[0]!.bindings.map(({ name, access }) => `${name} ${access}`)).toEqual([
+        'codes read',
+        'metas read',
+        'out read_write',
+        'residual read',
+        'scratchHanded read',
+        'scratchHandedTerms read',
+        'scratchBytes read_write',
+        'scratchTerms read_write',
+        'outNorm read',
+        'scratchSquares read_write',
+      ]);
+      expect(first.scratch).toMatchObject({
+        scratchBytes: 4 * 4096,
+        scratchTerms: 4 * (4096 / 32) * 8,
+        scratchSquares: 4 * 128 * 4,
+      });
+      expect(plain.stages).toHaveLength(1);
+      const reads = plain.stages[0]!.bindings.filter(({ access }) => access === 'read');
+      expect(reads.map(({ name }) => name)).toEqual(
+        expect.arrayContaining(['scratchBytes', 'scratchTerms', 'scratchSquares']),
+      );
+      expect(plain.scratch!.scratchSquares).toBe(4 * 128 * 4);
+      expect(built(taker).stages.map(({ label }) => label)[0]).toBe('rms-norm to bytes [4096]');
+    }
+  });
+
+  it('keeps its launch where there is no room, or what is left is not what the second reads', () => {
+    const [giver, taker] = mlp(4);
+    expect(formOf(giver, taker)).not.toBeNull();
+    expect(formOf({ ...giver, bias: true }, { ...taker }, { ...LARGE, storageBuffers: 11 })).not.toBeNull();
+    // Ten storage buffers, or eleven.
+    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, storageBuffers: 10 })).not.toBeNull();
+    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, storageBuffers: 9 })).toBeNull();
+    expect(formOf({ ...giver, bias: true }, { ...taker }, { ...LARGE, storageBuffers: 10 })).toBeNull();
+    expect(formOf(giver, { ...taker, norm: null })).toBeNull();
+    expect(formOf(giver, { ...taker, k: 2048 })).toBeNull();
+    expect(formOf(giver, { ...taker, rowKind: 'outputs' })).toBeNull();
+    expect(formOf({ ...giver, outOffset: 64 }, taker)).toBeNull();
+    expect(formOf({ ...giver }, { ...taker }, { ...LARGE, deterministic: true })).toBeNull();
+    // Pieces of 64 columns are not whole in 32 features, nor are those of a product of another kind.
+    const wide: ChoiceOf = (shape) => {
+      const rule = ruleForLinear(LARGE, shape)!;
+      return shape !== taker || rule.family !== 'dots'
+        ? rule
+        : { family: 'dots', config: { ...rule.config, pieces: 2 } };
+    };
+    expect(normHanded(LARGE, giver, taker, wide)).toBeNull();
+  });
+
+  it('goes on being left by any two choices that each would keep what rules choose', () => {
+    const [giver, taker] = mlp(4);
+    const form = formOf(giver, taker)!;
+    const dots = (shape: LinearShape, sizes: object): LinearChoice => {
+      const rule = ruleForLinear(LARGE, shape);
+      if (rule?.family !== 'dots') throw new Error('dots are wanted');
+      return { family: 'dots', config: { ...rule.config, ...sizes } };
+    };
+    const givers = [{}, { subgroups: 28 }, { across: 8, each: 4 }].map((sizes) => dots(giver, sizes));
+    const takers = [{}, { across: 8 }, { splits: 4 }].map((sizes) => dots(taker, sizes));
+    for (const choice of givers) expect(keepsNorming(LARGE, giver, form, choice)).toBe(true);
+    for (const choice of takers) expect(keepsNormed(form, choice)).toBe(true);
+    for (const first of givers)
+      for (const second of takers)
+        expect(normHanded(LARGE, giver, taker, (shape) => (shape === giver ? first : second))).not.toBeNull();
+    expect(keepsNorming(LARGE, giver, form, dots(giver, { subgroups: 7 }))).toBe(false);
+    expect(keepsNormed(form, dots(taker, { pieces: 2 }))).toBe(false);
+    const gemv = {
+      family: 'gemv',
+      config: { subgroupSize: 32, subgroups: 8, rowsPerSubgroup: 2, splits: 1, workgroupBytes: 49152 },
+    } as const;
+    expect([keepsNorming(LARGE, giver, form, gemv), keepsNormed(form, gemv)]).toEqual([false, false]);
+    // Halves, where they are taken, are no reason to choose anything.
+    expect([keepsNorming(LARGE, giver, 'halves', gemv), keepsNormed('halves', gemv)]).toEqual([true, true]);
   });
 });

@@ -4,9 +4,9 @@
  * glu, to one of dots. The bits are the same.
  */
 
-import type { Capabilities, Handed, LinearShape } from '../kernel.js';
+import type { Capabilities, Handed, LinearShape, NormHanded } from '../kernel.js';
 import { gemvSpec, type LinearChoice, linearFits, matrixOf, specOf } from './linear-choice.js';
-import { dotsLayout } from './linear-dots.js';
+import { dotsLayout, dotsTiles } from './linear-dots-plan.js';
 import { outCols } from './linear-spec.js';
 
 /** The choice for a product, or null where a portable kernel takes it. */
@@ -39,24 +39,33 @@ export function formHanded(
 }
 
 /**
- * Whether a product whose result goes through a norm to the next one leaves it normed, as the halves that this reads: where it has a launch
- * that sees whole rows anyway, to put slices of K together.
+ * In what form a product whose result goes through a norm to the next one leaves it for that, or null where it does not: normed, as the
+ * halves that the next one reads, where it has a launch that sees whole rows anyway, to put slices of K together; as bytes with sums of
+ * squares, where both are products of dots and workgroups of the first make whole pieces of what the second reads.
  */
 export function normHanded(
   capabilities: Capabilities,
   shape: LinearShape,
   next: LinearShape,
   choiceOf: ChoiceOf,
-): boolean {
+): NormHanded | null {
   const { k, norm } = next;
-  if (norm === null || shape.glu !== null || shape.n !== k || shape.rowKind !== next.rowKind) return false;
-  if (choiceOf(next)?.family !== 'matrices' || matrixOf(capabilities)?.component !== 'f16') return false;
-  const choice = choiceOf(shape);
-  return choice !== null && linearFits(capabilities, { ...shape, outNorm: norm }, choice);
+  if (norm === null || shape.glu !== null || shape.n !== k || shape.rowKind !== next.rowKind) return null;
+  const [choice, taker] = [choiceOf(shape), choiceOf(next)];
+  if (choice === null || taker === null) return null;
+  const left = (form: NormHanded): NormHanded | null =>
+    linearFits(capabilities, { ...shape, outNorm: { eps: norm.eps, form } }, choice) &&
+    linearFits(capabilities, { ...next, xNormed: form }, taker)
+      ? form
+      : null;
+  if (taker.family === 'matrices' && matrixOf(capabilities)?.component === 'f16') return left('halves');
+  if (taker.family !== 'dots' || choice.family !== 'dots') return null;
+  const bytes = dotsLayout(gemvSpec(next), taker.config);
+  return left({ bytes, tiles: dotsTiles(gemvSpec(shape), choice.config) });
 }
 
 /** The form that several products take all, or null. */
-export function formOfAll(forms: readonly (Handed | null)[]): Handed | null {
+export function formOfAll<Form extends Handed | NormHanded>(forms: readonly (Form | null)[]): Form | null {
   const [first = null, ...more] = forms;
   const text = JSON.stringify(first);
   return more.every((form) => JSON.stringify(form) === text) ? first : null;
@@ -75,4 +84,19 @@ export function keepsTaking(
   const taken = formTaken(capabilities, shape, shape.k, choice);
   if (taken === null || taken === 'halves' || form === 'halves') return taken === form;
   return taken.pieces <= form.pieces;
+}
+
+/** The same of what lies behind a norm as bytes. Halves are left to whoever takes them. */
+export function keepsNormed(form: NormHanded, choice: LinearChoice): boolean {
+  return form === 'halves' || (choice.family === 'dots' && choice.config.pieces <= form.bytes.pieces);
+}
+
+/** Whether a product with this choice still leaves such bytes. */
+export function keepsNorming(
+  capabilities: Capabilities,
+  shape: LinearShape,
+  form: NormHanded,
+  choice: LinearChoice,
+): boolean {
+  return form === 'halves' || linearFits(capabilities, { ...shape, outNorm: { eps: 1, form } }, choice);
 }

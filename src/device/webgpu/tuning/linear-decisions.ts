@@ -3,15 +3,15 @@
 import type { Graph, NodeOf } from '../../graph.js';
 import { ROPE_FINE } from '../../rope.js';
 import type { Fusions } from '../fusion.js';
-import type { Capabilities, Handed, Kernel, LinearShape } from '../kernel.js';
+import type { Capabilities, Handed, Kernel, LinearShape, NormHanded } from '../kernel.js';
 import { type LinearChoice, linearFits, linearKernel, linearKey } from '../kernels/linear-choice.js';
 import { constantLengths } from '../kernels/linear-gemv-append.js';
-import { keepsTaking } from '../kernels/linear-handed.js';
+import { keepsNormed, keepsNorming, keepsTaking } from '../kernels/linear-handed.js';
 import type { GpuKvPool } from '../kv-pool.js';
 import { linearWork } from '../linear-work.js';
 import type { Shard } from '../matrix.js';
 import { type AppendingWork, appendingWork } from '../resolve-append.js';
-import { handsOn } from '../resolve-linear.js';
+import { handsOn, normsOn } from '../resolve-linear.js';
 import type { Bucket, Resources } from '../resources.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { compareResults, factsOf, type TuningBench } from './bench.js';
@@ -30,6 +30,9 @@ interface Tie {
   readonly merges: boolean;
   readonly takes: Handed | null;
   readonly gives: Handed | null;
+  /** As much through a norm. */
+  readonly normTaken: NormHanded | null;
+  readonly normGiven: NormHanded | null;
 }
 
 interface Work {
@@ -45,6 +48,8 @@ function tieOf(node: NodeOf<'linear'>, bucket: Bucket, r: Pick<Resources, 'capab
     merges: bucket[node.x.rows] === 1 && giver?.op === 'attend',
     takes: handsOn(giver, bucket, r),
     gives: handsOn(node, bucket, r),
+    normTaken: normsOn(r.fusions.normGivers.get(node), bucket, r)?.form ?? null,
+    normGiven: normsOn(node, bucket, r)?.form ?? null,
   };
 }
 
@@ -52,12 +57,14 @@ function tieOf(node: NodeOf<'linear'>, bucket: Bucket, r: Pick<Resources, 'capab
 function keeps(
   capabilities: Capabilities,
   shape: LinearShape,
-  { merges, takes, gives }: Tie,
+  { merges, takes, gives, normTaken, normGiven }: Tie,
   choice: LinearChoice,
   rule: LinearChoice,
 ): boolean {
   if (merges && rule.family === 'gemv' && choice.family !== 'gemv') return false;
   if (takes !== null && !keepsTaking(capabilities, shape, takes, choice)) return false;
+  if (normTaken !== null && !keepsNormed(normTaken, choice)) return false;
+  if (normGiven !== null && !keepsNorming(capabilities, shape, normGiven, choice)) return false;
   return gives === null || linearFits(capabilities, { ...shape, outHanded: gives }, choice);
 }
 
