@@ -80,7 +80,11 @@ function cheapest(headDim: number, bits: number): Planar {
       of[number] = bytes[i]!;
     });
     const tables = count(BYTE).map((b) => of.map((byte) => ((byte >> b) & 1) === 1));
-    const operations = tables.reduce((sum, table) => sum + operationsOf(table), 0);
+    let operations = 0;
+    for (const table of tables) {
+      operations += operationsOf(table);
+      if (best !== null && operations >= best.operations) break;
+    }
     if (best === null || operations < best.operations) best = { planar: { numbers, tables }, operations };
   }
   return best!.planar;
@@ -121,7 +125,17 @@ function variables(table: Table): number[] {
   );
 }
 
+/** By the values of functions as bits: a search comes by the same ones again and again. */
+const operationsKnown = new Map<number, number>();
+
 function operationsOf(table: Table): number {
+  const key = table.reduce((bits, value, i) => (value ? bits | (1 << i) : bits), 1 << table.length);
+  const operations = operationsKnown.get(key) ?? countOperations(table);
+  operationsKnown.set(key, operations);
+  return operations;
+}
+
+function countOperations(table: Table): number {
   const used = variables(table);
   if (used.length === 0) return 0;
   if (used.length === 1) return table[1 << used[0]!] ? 0 : 1;
@@ -193,47 +207,51 @@ function expression(table: Table, planes: readonly string[]): string {
     );
     return sum | (table[at] ? 1 << i : 0);
   }, 0);
-  return shortest()[bits]!.text.replace(/[abc]/g, (name) => planes[inputs['abc'.indexOf(name)]!]!);
-}
-
-interface Form {
-  /** Operators of two words; a complement, which is free, counts a little. */
-  readonly cost: number;
-  readonly text: string;
+  return shortest()[bits]!.replace(/[abc]/g, (name) => planes[inputs['abc'.indexOf(name)]!]!);
 }
 
 const COMPLEMENT = 1 / 16;
 
-let forms: Form[] | null = null;
+let forms: readonly string[] | null = null;
 
 /**
  * The shortest expression of every function of three words `a`, `b` and `c`, by its values for 0 to 7 as bits. None is the
  * complement of an expression: a compiler does not make one operation of that and what it stands in.
  */
-function shortest(): readonly Form[] {
+function shortest(): readonly string[] {
   if (forms !== null) return forms;
-  const best: (Form | undefined)[] = new Array(256).fill(undefined);
-  const take = (bits: number, cost: number, text: string): boolean => {
-    if ((best[bits]?.cost ?? Infinity) <= cost) return false;
-    best[bits] = { cost, text };
-    return true;
+  const costs = new Float64Array(256).fill(Number.POSITIVE_INFINITY);
+  const texts: string[] = new Array(256).fill('');
+  const made: { operator: string; left: number; right: number }[] = [];
+  const start = (bits: number, cost: number, text: string): void => {
+    costs[bits] = cost;
+    texts[bits] = text;
   };
-  take(0, 0, '0u');
-  take(255, 0, '0xffffffffu');
-  for (const [name, bits] of Object.entries({ a: 0xaa, b: 0xcc, c: 0xf0 })) {
-    take(bits, 0, name);
-    take(255 - bits, COMPLEMENT, `~${name}`);
+  start(0, 0, '0u');
+  start(255, 0, '0xffffffffu');
+  for (const [i, name] of ['a', 'b', 'c'].entries()) {
+    const bits = [0xaa, 0xcc, 0xf0][i]!;
+    start(bits, 0, name);
+    start(255 - bits, COMPLEMENT, `~${name}`);
   }
   for (let more = true; more; ) {
     more = false;
-    for (const [f, left] of best.entries())
-      for (const [g, right] of best.entries()) {
-        if (left === undefined || right === undefined || g >= f) continue;
-        const cost = left.cost + right.cost + 1;
-        for (const [operator, bits] of Object.entries({ '&': f & g, '^': f ^ g, '|': f | g }))
-          if (take(bits, cost, `(${left.text} ${operator} ${right.text})`)) more = true;
+    for (let left = 1; left < 255; left++)
+      for (let right = 1; right < left; right++) {
+        const cost = costs[left]! + costs[right]! + 1;
+        for (const operator of ['&', '^', '|']) {
+          const bits = operator === '&' ? left & right : operator === '^' ? left ^ right : left | right;
+          if (cost >= costs[bits]!) continue;
+          costs[bits] = cost;
+          made[bits] = { operator, left, right };
+          more = true;
+        }
       }
   }
-  forms = best.map((form) => form!);
+  const text = (bits: number): string => {
+    const of = made[bits];
+    return of === undefined ? texts[bits]! : `(${text(of.left)} ${of.operator} ${text(of.right)})`;
+  };
+  forms = count(256).map(text);
   return forms;
 }
