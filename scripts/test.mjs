@@ -4,7 +4,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -32,6 +32,14 @@ const suites = {
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
 };
 
+/** In this project a test that is skipped is a failure. */
+const ENDS = {
+  failed: 'failed',
+  pending: 'did not run to its end',
+  skipped: 'was skipped',
+  todo: 'is not written',
+};
+
 const wanted = process.argv.slice(2);
 for (const name of wanted) {
   if (!(name in suites)) {
@@ -50,25 +58,34 @@ const scratch = mkdtempSync(join(tmpdir(), 'kvant-test-'));
 const rows = [];
 let passed = 0;
 let failed = 0;
+const complaints = [];
 for (const [name, suite] of chosen) {
   const started = performance.now();
   let run = runSuite(name, suite);
   if (run.died) {
-    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library). A suite whose worker died without one failing test is run once more.
-    console.error(`\n${name}: a test process died; the suite is run a second time.\n`);
+    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library). A suite whose worker
+    // died without one failing test is run once more.
+    console.error(`\n${name}: a test process died; the suite is run a second time.`);
+    console.error(`${run.complaints.join('\n')}\n`);
     run = runSuite(name, suite);
   }
   const seconds = (performance.now() - started) / 1000;
   passed += run.good;
   failed += run.bad;
+  complaints.push(...run.complaints.map((what) => `${name}: ${what}`));
   rows.push({ suite: name, passed: run.good, failed: run.bad, seconds: Number(seconds.toFixed(1)) });
 }
 rmSync(scratch, { recursive: true, force: true });
 console.table(rows);
+// Once more at the end: whoever reads a log from its tail finds what is wrong.
+for (const what of complaints) console.log(what);
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 ? 0 : 1;
 
-/** `died`: a worker ended on its own, no test failed. */
+/**
+ * `died`: a worker ended on its own and no test failed; the tests that it left are pending in the report. `complaints`:
+ * what failed, by name.
+ */
 function runSuite(name, suite) {
   const report = join(scratch, `${name}.json`);
   rmSync(report, { force: true });
@@ -88,14 +105,26 @@ function runSuite(name, suite) {
   );
   const result = readReport(report);
   const good = result?.numPassedTests ?? 0;
-  const skipped = (result?.numPendingTests ?? 0) + (result?.numTodoTests ?? 0);
-  if (skipped > 0)
-    console.error(`${name}: ${skipped} tests were skipped; in this project that is a failure.`);
-  let bad = (result?.numFailedTests ?? 0) + skipped;
-  const died = bad === 0 && run.status !== 0;
-  // A file that did not load, an unhandled error, a skipped test or an empty suite counts as a failure.
-  if (bad === 0 && (run.status !== 0 || good === 0)) bad = 1;
-  return { good, bad, died };
+  const died =
+    run.status !== 0 && (result?.numFailedTests ?? 0) === 0 && (result?.numFailedTestSuites ?? 0) === 0;
+  const complaints = complaintsOf(result);
+  // An unhandled error or an empty suite counts as a failure too.
+  if (complaints.length === 0 && (run.status !== 0 || good === 0))
+    complaints.push(
+      good === 0 ? 'no test ran' : `no test failed, but the run ended with ${run.status ?? run.signal}`,
+    );
+  return { good, bad: complaints.length, died, complaints };
+}
+
+/** One line for each test that did not pass, a skipped one among them, and for each file that did not load. */
+function complaintsOf(result) {
+  return (result?.testResults ?? []).flatMap(({ name, status, assertionResults }) => {
+    const file = relative(root, name);
+    const tests = assertionResults
+      .filter((test) => test.status !== 'passed')
+      .map((test) => `${file}: "${test.fullName}" ${ENDS[test.status] ?? test.status}`);
+    return tests.length === 0 && status === 'failed' ? [`${file} could not be run`] : tests;
+  });
 }
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */

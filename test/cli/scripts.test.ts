@@ -1,8 +1,8 @@
 /** What the scripts of the repository say and return where something is missing or fails. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { delimiter, join, resolve } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
 let folder: string;
@@ -57,4 +57,51 @@ it('the test command refuses a suite that does not exist, and counts that as a f
   });
   expect({ status, last: lastLine(stdout) }).toEqual({ status: 2, last: '0 passed, 1 failed' });
   expect(stderr).toContain('unit, devices-cpu');
+});
+
+/** Runs the test command in a project of its own, whose suite `unit` is one file. */
+function suite(body: string) {
+  for (const name of ['scripts', 'src', 'dist']) mkdirSync(join(folder, name));
+  copyFileSync('scripts/test.mjs', join(folder, 'scripts/test.mjs'));
+  symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
+  writeFileSync(
+    join(folder, 'src/a.test.mjs'),
+    `import { existsSync, writeFileSync } from 'node:fs';\nimport { expect, it } from 'vitest';\n${body}\n`,
+  );
+  const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, 'scripts/test.mjs'), 'unit'], {
+    encoding: 'utf8',
+    // Not those of the run that this test is part of.
+    env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('VITEST'))),
+  });
+  return { status, last: lastLine(stdout), stdout, stderr };
+}
+
+const GOOD = "it('adds', () => expect(1 + 1).toBe(2));";
+/** Long enough that what passed before is told; SwiftShader aborts in the same way. */
+const DIES = 'await new Promise((resolve) => setTimeout(resolve, 500)); process.abort();';
+
+it('the test command runs a suite again whose process died in the middle of a test', () => {
+  const once = `it('works', async () => { if (existsSync('died')) return; writeFileSync('died', ''); ${DIES} });`;
+  const { status, last, stderr } = suite(`${GOOD}\n${once}`);
+  expect({ status, last }).toEqual({ status: 0, last: '2 passed, 0 failed' });
+  expect(stderr).toContain('a test process died');
+  expect(stderr).toContain('src/a.test.mjs: "works" did not run to its end');
+});
+
+it('the test command fails where the process dies again', () => {
+  const { status, last, stdout } = suite(`${GOOD}\nit('dies', async () => { ${DIES} });`);
+  expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
+  expect(stdout).toContain('unit: src/a.test.mjs: "dies" did not run to its end\n1 passed');
+});
+
+it.each([
+  ['a test that fails', "it('no', () => expect(1).toBe(2));", '"no" failed'],
+  ['a test that is skipped', "it.skip('later', () => {});", '"later" was skipped'],
+  ['a file that throws', "throw new Error('no');", 'could not be run'],
+])('the test command names %s at its end, and runs nothing twice', (_, body, name) => {
+  const { status, last, stdout, stderr } = suite(`${GOOD}\n${body}`);
+  const passed = name === 'could not be run' ? 0 : 1;
+  expect({ status, last }).toEqual({ status: 1, last: `${passed} passed, 1 failed` });
+  expect(stdout.trimEnd().split('\n').at(-2)).toContain(name);
+  expect(stderr).not.toContain('a second time');
 });

@@ -125,8 +125,11 @@ describe('the threads of the CPU device', () => {
   it.each([0, 1])('fails the steps under way when thread %i is killed', async (thread) => {
     const rig = await rigOf(2);
     const long = rig.program(OP_ADD, 20_000);
+    const x = rig.set.memory(0).f32(rig.x, ROWS * COLS);
+    x.fill(1);
     const steps = [rig.run(long), rig.run(long)];
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    // Until the first is under way, and no longer: a busy machine may be late by more than both take.
+    while (x[0] === 1) await new Promise((resolve) => setImmediate(resolve));
     await rig.pool.workers[thread]!.terminate();
     for (const step of await Promise.allSettled(steps)) expect(step.status).toBe('rejected');
     expect((await rig.pool.lost).code).toBe('device-lost');
