@@ -5,6 +5,7 @@ import type { LinearShape } from '../../src/device/webgpu/kernel.js';
 import type { Random } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { randomMatrix } from '../devices/sources.js';
+import { uploadTo } from './raw-buffers.js';
 
 /** As models have most of their weights. */
 export const Q4 = { kind: 'affine', bits: 4, groupSize: 64, meta: 'f16' } as const;
@@ -30,12 +31,6 @@ export const shapeOf = (
   ...more,
 });
 
-export function uploadTo(raw: GPUDevice, data: Float32Array | Uint32Array): GPUBuffer {
-  const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-  raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-  return buffer;
-}
-
 /** Buffers by role, `out` empty, and `expected`, `[rows][outStride]`. */
 export async function linearInputs(
   device: WebGpuDevice,
@@ -59,12 +54,11 @@ export async function linearInputs(
   const product = shape.glu === null ? both : reference.glu(both, rows, n / 2, shape.glu);
   const expected = product.map((v, i) => v + (shape.residual ? residual[i]! : 0));
   const shard = loaded.shards[0]!;
-  const upload = (data: Float32Array | Uint32Array): GPUBuffer => uploadTo(raw, data);
   const roles: Record<string, GPUBuffer> = {
-    x: upload(x),
-    residual: upload(residual),
-    norm: upload(gain),
-    step: upload(new Uint32Array([rows, rows, 1, 0])),
+    x: uploadTo(raw, x),
+    residual: uploadTo(raw, residual),
+    norm: uploadTo(raw, gain),
+    step: uploadTo(raw, new Uint32Array([rows, rows, 1, 0])),
     codes: shard.codes,
     metas: shard.metas ?? shard.codes,
     out: raw.createBuffer({ size: rows * width * 4, usage: 128 | 4 | 8 }),

@@ -17,6 +17,7 @@ import { affine, F16, turbo } from '../devices/kv-cases.js';
 import { randomKvWords } from '../devices/kv-words.js';
 import { Random } from '../devices/numbers.js';
 import { emulateBytes } from '../setup/emulate-bytes.js';
+import { uploadTo } from '../setup/raw-buffers.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const CONFIG: BytesConfig = {
@@ -163,18 +164,13 @@ describe('attention on matrices of bytes', () => {
       const stepWords = packer.pack(inputs);
       expect(packer.facts.items).toBe(3);
 
-      const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-        const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-        raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-        return buffer;
-      };
       const scratch = (size: number): GPUBuffer => raw.createBuffer({ size, usage: 128 });
       const roles: Record<string, GPUBuffer> = {
-        step: upload(packer.words.slice(0, stepWords)),
-        q: upload(q),
-        keys: upload(keys.words),
-        values: upload(values.words),
-        tables: upload(tables),
+        step: uploadTo(raw, packer.words.slice(0, stepWords)),
+        q: uploadTo(raw, q),
+        keys: uploadTo(raw, keys.words),
+        values: uploadTo(raw, values.words),
+        tables: uploadTo(raw, tables),
         out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
         scratchSums: scratch(8 * heads * D * 4),
         scratchTops: scratch(8 * heads * 8),

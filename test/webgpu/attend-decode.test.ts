@@ -14,6 +14,7 @@ import { StepPacker } from '../../src/device/webgpu/step-buffer.js';
 import { affine, F16, turbo } from '../devices/kv-cases.js';
 import { randomKvWords } from '../devices/kv-words.js';
 import { Random } from '../devices/numbers.js';
+import { uploadTo } from '../setup/raw-buffers.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const POSITIONS = [300, 4, 255, 511];
@@ -175,19 +176,14 @@ it.each(CASES)('$name', async ({ key, value, group, kvHeads = 2, config: sizes, 
   const packer = new StepPacker(limits, { slots: n, positions: CONTEXT }, ITEMS, true);
   const stepWords = packer.pack(inputs);
 
-  const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-    raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-    return buffer;
-  };
   const sumBytes = ITEMS * heads * headDim * 4;
   const topBytes = ITEMS * heads * 8;
   const roles: Record<string, GPUBuffer> = {
-    step: upload(packer.words.slice(0, stepWords)),
-    q: upload(q),
-    keys: upload(keys.words),
-    values: upload(values.words),
-    tables: upload(tables),
+    step: uploadTo(raw, packer.words.slice(0, stepWords)),
+    q: uploadTo(raw, q),
+    keys: uploadTo(raw, keys.words),
+    values: uploadTo(raw, values.words),
+    tables: uploadTo(raw, tables),
     scratchSums: raw.createBuffer({ size: sumBytes, usage: 128 | 4 }),
     scratchTops: raw.createBuffer({ size: topBytes, usage: 128 | 4 }),
   };

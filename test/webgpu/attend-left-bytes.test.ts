@@ -23,6 +23,7 @@ import * as reference from '../devices/reference.js';
 import { stepOf } from '../devices/run.js';
 import { randomMatrix } from '../devices/sources.js';
 import { emulateSubgroups } from '../setup/emulate-subgroups.js';
+import { emptyOn, uploadTo } from '../setup/raw-buffers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
@@ -72,13 +73,6 @@ describe('bytes that the merge leaves', () => {
     } as const,
     true,
   ) as readonly Case[];
-
-  const bufferOf = (bytes: number): GPUBuffer => raw.createBuffer({ size: bytes, usage: 128 | 8 | 4 });
-  const upload = (data: Float32Array | Uint32Array, usage = 128 | 8): GPUBuffer => {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage });
-    raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-    return buffer;
-  };
 
   it.each(CASES)(
     'are those of a launch: $rows rows, $headDim dims, $value, $bits bits, pieces $pieces, planes $planes, $slices slices, $lanes lanes',
@@ -134,22 +128,23 @@ describe('bytes that the merge leaves', () => {
         tops.fill(Number.NaN, firstOf(LOST) * HEADS * 2, (firstOf(LOST) + itemsOf(LOST)) * HEADS * 2);
 
       const place = { headDim, kvHeads: 2, blockTokens: BLOCK, blocks: 1 };
-      const out = bufferOf(rows * k * 4);
+      const out = emptyOn(raw, rows * k * 4);
       const roles = {
-        step: upload(packer.words.slice(0, words)),
-        scratchSums: upload(sums),
-        scratchTops: upload(tops),
-        values: upload(randomKvWords(kv, 'value', place, random).words),
+        step: uploadTo(raw, packer.words.slice(0, words)),
+        scratchSums: uploadTo(raw, sums),
+        scratchTops: uploadTo(raw, tops),
+        values: uploadTo(raw, randomKvWords(kv, 'value', place, random).words),
         out,
       };
       const run = (stage: Stage, to: Record<string, GPUBuffer>): Promise<Float32Array> => {
-        const params = stage.params === undefined ? {} : { params: upload(stage.params, 64 | 8) };
+        const params = stage.params === undefined ? {} : { params: uploadTo(raw, stage.params, 64 | 8) };
         const ours: Stage = { ...stage, workgroups: (_, size) => stage.workgroups(packer.facts, size) };
         const text = c.lanes === 'own' || !stage.wgsl.includes('subgroup') ? undefined : emulateSubgroups;
         return runKernel(raw, { stages: [ours] }, rows, { ...roles, ...to, ...params }, text);
       };
       const sizes = bytesScratch(layout, HANDED_BYTES);
-      const handed = () => Object.fromEntries(Object.entries(sizes).map(([n, size]) => [n, bufferOf(size)]));
+      const handed = () =>
+        Object.fromEntries(Object.entries(sizes).map(([n, size]) => [n, emptyOn(raw, size)]));
       const [apart, together] = [handed(), handed()];
       const floats = await run(reduceStage(shape, c.slices), {});
       const base = { k, xStride: k, rowKind: 'tokens' } as const;

@@ -12,6 +12,7 @@ import { affine, F16, turbo } from '../devices/kv-cases.js';
 import { randomKvWords } from '../devices/kv-words.js';
 import { Random } from '../devices/numbers.js';
 import { emulateLanes } from '../setup/emulate-lanes.js';
+import { uploadTo } from '../setup/raw-buffers.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const POSITIONS = [300, 4];
@@ -215,11 +216,6 @@ describe('attention by quads', () => {
       const stepWords = packer.pack(inputs);
       expect(packer.facts.items).toBe(3);
 
-      const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-        const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-        raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-        return buffer;
-      };
       /** With NaN in scales of whatever no row may see. */
       const stored = (side: typeof keys, format: KvFormat): Uint32Array => {
         if (spoilt !== true || format.kind !== 'affine') return side.words;
@@ -241,11 +237,14 @@ describe('attention by quads', () => {
       };
       const scratch = (size: number): GPUBuffer => raw.createBuffer({ size, usage: 128 | 4 });
       const roles: Record<string, GPUBuffer> = {
-        step: upload(packer.words.slice(0, stepWords)),
-        q: upload(q),
-        keys: upload(stored(keys, key)),
-        values: upload(stored(values, value)),
-        tables: upload(tables.map((block, i) => (i < maxBlocks ? block + (young ?? 0) : block))),
+        step: uploadTo(raw, packer.words.slice(0, stepWords)),
+        q: uploadTo(raw, q),
+        keys: uploadTo(raw, stored(keys, key)),
+        values: uploadTo(raw, stored(values, value)),
+        tables: uploadTo(
+          raw,
+          tables.map((block, i) => (i < maxBlocks ? block + (young ?? 0) : block)),
+        ),
         out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
         scratchSums: scratch(8 * heads * headDim * 4),
         scratchTops: scratch(8 * heads * 8),

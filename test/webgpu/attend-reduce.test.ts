@@ -8,6 +8,7 @@ import { reduceSlices } from '../../src/device/webgpu/kernels/registry.js';
 import { F16 } from '../devices/kv-cases.js';
 import { LARGE } from '../devices/large-gpu.js';
 import { Random } from '../devices/numbers.js';
+import { uploadTo } from '../setup/raw-buffers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
@@ -60,11 +61,6 @@ it.each([
     step.set([r, first, splits, 0], (3 + r) * 4);
     first += splits;
   });
-  const upload = (data: Float32Array | Uint32Array, usage = 128 | 8): GPUBuffer => {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage });
-    raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-    return buffer;
-  };
   const stage = reduceStage(shape, slices);
   const got = await runKernel(
     raw,
@@ -82,10 +78,10 @@ it.each([
     },
     rows,
     {
-      step: upload(step),
-      scratchSums: upload(sums),
-      scratchTops: upload(tops),
-      params: upload(stage.params!, 64 | 8),
+      step: uploadTo(raw, step),
+      scratchSums: uploadTo(raw, sums),
+      scratchTops: uploadTo(raw, tops),
+      params: uploadTo(raw, stage.params!, 64 | 8),
       out: raw.createBuffer({ size: rows * HEADS * headDim * 4, usage: 128 | 4 }),
     },
   );

@@ -6,7 +6,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { Capabilities, LinearShape } from '../../src/device/webgpu/kernel.js';
 import { linearFits, linearKernel } from '../../src/device/webgpu/kernels/linear-choice.js';
-import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import { formHanded } from '../../src/device/webgpu/kernels/linear-handed.js';
 import type { GpuMatrix } from '../../src/device/webgpu/matrix.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
@@ -15,17 +14,18 @@ import { Random, worstRow } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { record, rowsStep, withProgram } from '../devices/run.js';
 import { randomMatrix, vectorSource } from '../devices/sources.js';
+import { type DotsSizes, dotsBound, dotsChoice } from '../setup/dots-sizes.js';
 import { emulateSubgroups } from '../setup/emulate-subgroups.js';
+import { emptyOn, uploadTo, wordsOf } from '../setup/raw-buffers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const EPS = 1e-5;
 const HIDDEN = 256;
-type Sizes = Omit<DotsConfig, 'subgroupSize' | 'workgroupBytes'>;
 /** For subgroups of four. 32 features of a workgroup by values in registers, and by sums that subgroups share. */
-const UP: Sizes = { across: 2, pieces: 1, each: 2, subgroups: 16, splits: 1, chunks: 1, planes: 2 };
-const SHARED: Sizes = { ...UP, subgroups: 32, splits: 2, chunks: 0 };
-const DOWN: Sizes = { across: 2, pieces: 1, each: 1, subgroups: 4, splits: 1, chunks: 1, planes: 2 };
+const UP: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 16, splits: 1, chunks: 1, planes: 2 };
+const SHARED: DotsSizes = { ...UP, subgroups: 32, splits: 2, chunks: 0 };
+const DOWN: DotsSizes = { across: 2, pieces: 1, each: 1, subgroups: 4, splits: 1, chunks: 1, planes: 2 };
 
 interface Case {
   readonly name: string;
@@ -35,8 +35,8 @@ interface Case {
   readonly glu: 'silu' | 'gelu';
   readonly bias: boolean;
   readonly bits: 4 | 8;
-  readonly up: Sizes;
-  readonly down: Sizes;
+  readonly up: DotsSizes;
+  readonly down: DotsSizes;
   /** Of subgroups, if not as the device has them. */
   readonly lanes?: 32;
 }
@@ -108,8 +108,6 @@ const OF_32: Case[] = [
     down: { across: 4, pieces: 1, each: 2, subgroups: 4, splits: 2, chunks: 2, planes: 2 },
   },
 ];
-/** What one byte loses of the products of a glu: some are far larger than most. */
-const boundOf = (planes: 1 | 2): number => (planes === 1 ? 2e-2 : 2e-4);
 
 describe('bytes handed on', () => {
   let device: WebGpuDevice;
@@ -122,31 +120,6 @@ describe('bytes handed on', () => {
   afterAll(async () => {
     await device[Symbol.asyncDispose]();
   });
-
-  const bufferOf = (bytes: number): GPUBuffer => raw.createBuffer({ size: bytes, usage: 128 | 8 | 4 });
-  const upload = (data: Float32Array): GPUBuffer => {
-    const buffer = bufferOf(data.byteLength);
-    raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-    return buffer;
-  };
-  async function wordsOf(buffer: GPUBuffer): Promise<Uint32Array> {
-    const staging = raw.createBuffer({ size: buffer.size, usage: 1 | 8 });
-    const encoder = raw.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, 0, staging, 0, buffer.size);
-    raw.queue.submit([encoder.finish()]);
-    await staging.mapAsync(1);
-    const words = new Uint32Array(staging.getMappedRange()).slice();
-    staging.destroy();
-    return words;
-  }
-  /** Of as many lanes in all, however many a subgroup of the device has, or of so many. */
-  const choiceOf = (sizes: Sizes, given?: number) => {
-    const { workgroupBytes, subgroupMaxSize } = plainly;
-    const subgroupSize = given ?? subgroupMaxSize;
-    const fewer = Math.max(sizes.splits, (sizes.subgroups * 4) / subgroupMaxSize);
-    const subgroups = given === undefined ? fewer : sizes.subgroups;
-    return { family: 'dots', config: { ...sizes, subgroups, subgroupSize, workgroupBytes } } as const;
-  };
 
   /** Both products, and what they make apart and hand in hand of x, and of a bias, of which one number may be another. */
   async function both(
@@ -198,7 +171,7 @@ describe('bytes handed on', () => {
       outStride: HIDDEN,
       residual: true,
     };
-    const choices = [choiceOf(c.up, c.lanes), choiceOf(c.down, c.lanes)] as const;
+    const choices = [dotsChoice(plainly, c.up, c.lanes), dotsChoice(plainly, c.down, c.lanes)] as const;
     expect([linearFits(plainly, up, choices[0]), linearFits(plainly, down, choices[1])]).toEqual([
       true,
       true,
@@ -213,14 +186,19 @@ describe('bytes handed on', () => {
     if (given.x !== undefined) x[given.x[0]] = given.x[1];
     if (given.bias !== undefined) bias[given.bias[0]] = given.bias[1];
     const made = { bytes: rows * inner * form.planes, terms: ((rows * inner) / (32 * form.pieces)) * 8 };
-    const shared = { x: upload(x), norm: upload(gain), bias: upload(bias), residual: upload(residual) };
+    const shared = {
+      x: uploadTo(raw, x),
+      norm: uploadTo(raw, gain),
+      bias: uploadTo(raw, bias),
+      residual: uploadTo(raw, residual),
+    };
     const [wideRoles, narrowRoles] = [wide, narrow].map(({ shards: [shard] }) => ({
       codes: shard!.codes,
       metas: shard!.metas!,
     }));
-    const own = { scratchBytes: bufferOf(made.bytes), scratchTerms: bufferOf(made.terms) };
-    const handed = { scratchHanded: bufferOf(made.bytes), scratchHandedTerms: bufferOf(made.terms) };
-    const [gated, out] = [bufferOf(rows * inner * 4), bufferOf(rows * HIDDEN * 4)];
+    const own = { scratchBytes: emptyOn(raw, made.bytes), scratchTerms: emptyOn(raw, made.terms) };
+    const handed = { scratchHanded: emptyOn(raw, made.bytes), scratchHandedTerms: emptyOn(raw, made.terms) };
+    const [gated, out] = [emptyOn(raw, rows * inner * 4), emptyOn(raw, rows * HIDDEN * 4)];
     const run = (shape: LinearShape, at: 0 | 1, roles: Record<string, GPUBuffer>) =>
       runKernel(
         raw,
@@ -234,7 +212,7 @@ describe('bytes handed on', () => {
     await run({ ...up, outHanded: form }, 0, { ...shared, ...wideRoles, ...handed, out });
     const together = await run({ ...down, xHanded: form }, 1, { ...shared, ...narrowRoles, ...handed, out });
     const bytesOf = async (roles: Record<string, GPUBuffer>) => {
-      const [bytes, terms] = await Promise.all(Object.values(roles).map(wordsOf));
+      const [bytes, terms] = await Promise.all(Object.values(roles).map((buffer) => wordsOf(raw, buffer)));
       return { bytes: bytes!, terms: new Float32Array(terms!.buffer) };
     };
     const [wanted, got] = [await bytesOf(own), await bytesOf(handed)];
@@ -254,7 +232,7 @@ describe('bytes handed on', () => {
     expect(got.bytes).toEqual(wanted.bytes);
     expect(new Uint32Array(got.terms.buffer)).toEqual(new Uint32Array(wanted.terms.buffer));
     expect(new Uint32Array(together.buffer)).toEqual(new Uint32Array(apart.buffer));
-    expect(worstRow(together, expected, c.rows, HIDDEN)).toBeLessThan(boundOf(form.planes));
+    expect(worstRow(together, expected, c.rows, HIDDEN)).toBeLessThan(dotsBound(form.planes));
   });
 
   it('of a row that went wrong say so, and its neighbours are as they were', async () => {
@@ -309,8 +287,12 @@ describe('bytes handed on', () => {
       glu: 'silu',
     };
     const layout = { rows: 2, k: 256, bits: 4, pieces: 1, planes: 1, across: 2, chunkSteps: 4 } as const;
-    const fits = (more: object, sizes: Partial<Sizes> = {}): boolean =>
-      linearFits(plainly, { ...shape, outHanded: { ...layout, ...more } }, choiceOf({ ...UP, ...sizes }));
+    const fits = (more: object, sizes: Partial<DotsSizes> = {}): boolean =>
+      linearFits(
+        plainly,
+        { ...shape, outHanded: { ...layout, ...more } },
+        dotsChoice(plainly, { ...UP, ...sizes }),
+      );
     expect(fits({})).toBe(true);
     expect(fits({ pieces: 2 })).toBe(false);
     expect(fits({ pieces: 2 }, { subgroups: 32 })).toBe(true);
@@ -350,7 +332,7 @@ describe('bytes handed on', () => {
         linear: ({ glu, rows }) => {
           if (rows > 8) return undefined;
           const planes = rows > 2 ? 1 : 2;
-          return choiceOf({ ...(glu === null ? DOWN : UP), planes });
+          return dotsChoice(plainly, { ...(glu === null ? DOWN : UP), planes });
         },
         decode: () => undefined,
       },

@@ -4,6 +4,7 @@ import type { LinearShape } from '../../src/device/webgpu/kernel.js';
 import { linearFits, linearKernel, linearOrder } from '../../src/device/webgpu/kernels/linear-choice.js';
 import type { DotsConfig } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import { Random } from '../devices/numbers.js';
+import { uploadTo } from '../setup/raw-buffers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
@@ -111,11 +112,6 @@ describe('products of a few rows by dots of bytes', () => {
   afterAll(async () => {
     await device[Symbol.asyncDispose]();
   });
-  const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-    raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-    return buffer;
-  };
   const choiceOf = (sizes: Partial<Sizes>) => {
     const { subgroupMaxSize: subgroupSize, workgroupBytes } = device.capabilities;
     return { family: 'dots', config: { ...SIZES, ...sizes, subgroupSize, workgroupBytes } } as const;
@@ -146,12 +142,12 @@ describe('products of a few rows by dots of bytes', () => {
     const bias = random.normals(n);
     const residual = random.normals(rows * outStride);
     const roles: Record<string, GPUBuffer> = {
-      x: upload(x),
-      codes: upload(codes),
-      metas: upload(metas),
-      norm: upload(gain),
-      bias: upload(bias),
-      residual: upload(residual),
+      x: uploadTo(raw, x),
+      codes: uploadTo(raw, codes),
+      metas: uploadTo(raw, metas),
+      norm: uploadTo(raw, gain),
+      bias: uploadTo(raw, bias),
+      residual: uploadTo(raw, residual),
       out: raw.createBuffer({ size: rows * outStride * 4, usage: 128 | 4 }),
     };
     const got = await runKernel(raw, linearKernel(device.capabilities, shape, choice), rows, roles);
@@ -227,9 +223,12 @@ describe('products of a few rows by dots of bytes', () => {
     const shape: LinearShape = { ...SHAPE, rows: 2, k: 1024, xStride: 1024 };
     const random = new Random(5);
     const roles: Record<string, GPUBuffer> = {
-      x: upload(random.normals(2 * 1024)),
-      codes: upload(Uint32Array.from({ length: 64 * 128 }, () => random.uniform() * 2 ** 32)),
-      metas: upload(new Uint32Array(64 * 16).fill(0xa4002400)),
+      x: uploadTo(raw, random.normals(2 * 1024)),
+      codes: uploadTo(
+        raw,
+        Uint32Array.from({ length: 64 * 128 }, () => random.uniform() * 2 ** 32),
+      ),
+      metas: uploadTo(raw, new Uint32Array(64 * 16).fill(0xa4002400)),
       out: raw.createBuffer({ size: 2 * 64 * 4, usage: 128 | 4 }),
     };
     const kinds: readonly Partial<Sizes>[] = [

@@ -7,7 +7,7 @@ import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { Capabilities, LinearShape } from '../../src/device/webgpu/kernel.js';
 import { HANDED_BYTES } from '../../src/device/webgpu/kernels/linear-bytes.js';
 import { gemvSpec, linearFits, linearKernel } from '../../src/device/webgpu/kernels/linear-choice.js';
-import { type DotsConfig, dotsLayout } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
+import { dotsLayout } from '../../src/device/webgpu/kernels/linear-dots-plan.js';
 import { bytesStage } from '../../src/device/webgpu/kernels/linear-dots-x.js';
 import { normHanded } from '../../src/device/webgpu/kernels/linear-handed.js';
 import type { GpuMatrix } from '../../src/device/webgpu/matrix.js';
@@ -17,17 +17,18 @@ import { Random, worstRow } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { record, rowsStep, withProgram } from '../devices/run.js';
 import { randomMatrix, vectorSource } from '../devices/sources.js';
+import { type DotsSizes, dotsBound, dotsChoice } from '../setup/dots-sizes.js';
 import { emulateSubgroups } from '../setup/emulate-subgroups.js';
+import { emptyOn, uploadTo } from '../setup/raw-buffers.js';
 import { runKernel } from '../setup/run-kernel.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 
 const EPS = 1e-5;
 const INNER = 512;
-type Sizes = Omit<DotsConfig, 'subgroupSize' | 'workgroupBytes'>;
 /** For subgroups of four. 32 features of a workgroup, by values in registers and by sums that subgroups share. */
-const ALONE: Sizes = { across: 2, pieces: 1, each: 2, subgroups: 8, splits: 1, chunks: 1, planes: 2 };
-const SHARED: Sizes = { ...ALONE, subgroups: 16, splits: 2, chunks: 0 };
-const TAKER: Sizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
+const ALONE: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 8, splits: 1, chunks: 1, planes: 2 };
+const SHARED: DotsSizes = { ...ALONE, subgroups: 16, splits: 2, chunks: 0 };
+const TAKER: DotsSizes = { across: 2, pieces: 1, each: 2, subgroups: 4, splits: 1, chunks: 0, planes: 2 };
 
 interface Case {
   readonly name: string;
@@ -37,8 +38,8 @@ interface Case {
   readonly glu: 'silu' | null;
   /** Of the second product. */
   readonly bias: boolean;
-  readonly giver: Sizes;
-  readonly taker: Sizes;
+  readonly giver: DotsSizes;
+  readonly taker: DotsSizes;
   /** Of subgroups, if not as the device has them. */
   readonly lanes?: 32;
 }
@@ -98,7 +99,6 @@ const OF_32: Case[] = [
     taker: { across: 4, pieces: 1, each: 2, subgroups: 2, splits: 2, chunks: 0, planes: 2 },
   },
 ];
-const boundOf = (planes: 1 | 2): number => (planes === 1 ? 2e-2 : 2e-4);
 
 describe('bytes handed on through a norm', () => {
   let device: WebGpuDevice;
@@ -111,21 +111,6 @@ describe('bytes handed on through a norm', () => {
   afterAll(async () => {
     await device[Symbol.asyncDispose]();
   });
-
-  const bufferOf = (bytes: number): GPUBuffer => raw.createBuffer({ size: bytes, usage: 128 | 8 | 4 });
-  const upload = (data: Float32Array): GPUBuffer => {
-    const buffer = bufferOf(data.byteLength);
-    raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-    return buffer;
-  };
-  /** Of as many lanes in all, however many a subgroup of the device has, or of so many. */
-  const choiceOf = (sizes: Sizes, given?: number) => {
-    const { workgroupBytes, subgroupMaxSize } = plainly;
-    const fewer = Math.max(sizes.splits, (sizes.subgroups * 4) / subgroupMaxSize);
-    const subgroups = given === undefined ? fewer : sizes.subgroups;
-    const subgroupSize = given ?? subgroupMaxSize;
-    return { family: 'dots', config: { ...sizes, subgroups, subgroupSize, workgroupBytes } } as const;
-  };
 
   /** Both products of x and a residual, whose numbers at some places may be others. */
   async function both(c: Case, spoilt: readonly (readonly [at: number, value: number])[] = []) {
@@ -166,7 +151,7 @@ describe('bytes handed on through a norm', () => {
       norm: { eps: EPS },
       glu,
     };
-    const choices = [choiceOf(c.giver, c.lanes), choiceOf(c.taker, c.lanes)] as const;
+    const choices = [dotsChoice(plainly, c.giver, c.lanes), dotsChoice(plainly, c.taker, c.lanes)] as const;
     const form = normHanded(plainly, giver, taker, (shape) => choices[shape === giver ? 0 : 1]);
     if (form === null || form === 'halves') throw new Error(`${c.name} hands no bytes on`);
 
@@ -182,22 +167,22 @@ describe('bytes handed on through a norm', () => {
     for (const [at, value] of spoilt) residual[at] = value;
     const layout = dotsLayout(gemvSpec(giver), choices[0].config);
     const handed = {
-      [HANDED_BYTES.bytes]: bufferOf(rows * INNER * layout.planes),
-      [HANDED_BYTES.terms]: bufferOf(((rows * INNER) / (32 * layout.pieces)) * 8),
+      [HANDED_BYTES.bytes]: emptyOn(raw, rows * INNER * layout.planes),
+      [HANDED_BYTES.terms]: emptyOn(raw, ((rows * INNER) / (32 * layout.pieces)) * 8),
     };
     const left = {
-      scratchBytes: bufferOf(rows * hidden * form.bytes.planes),
-      scratchTerms: bufferOf(((rows * hidden) / (32 * form.bytes.pieces)) * 8),
-      scratchSquares: bufferOf(form.tiles * rows * 4),
+      scratchBytes: emptyOn(raw, rows * hidden * form.bytes.planes),
+      scratchTerms: emptyOn(raw, ((rows * hidden) / (32 * form.bytes.pieces)) * 8),
+      scratchSquares: emptyOn(raw, form.tiles * rows * 4),
     };
     const shared = {
-      x: upload(x),
-      residual: upload(residual),
-      outNorm: upload(gain),
-      bias: upload(bias),
-      plain: bufferOf(rows * hidden * 4),
-      stream: bufferOf(rows * hidden * 4),
-      out: bufferOf(rows * features * 4),
+      x: uploadTo(raw, x),
+      residual: uploadTo(raw, residual),
+      outNorm: uploadTo(raw, gain),
+      bias: uploadTo(raw, bias),
+      plain: emptyOn(raw, rows * hidden * 4),
+      stream: emptyOn(raw, rows * hidden * 4),
+      out: emptyOn(raw, rows * features * 4),
     };
     const codesOf = ({ shards: [shard] }: GpuMatrix) => ({ codes: shard!.codes, metas: shard!.metas! });
     const emulated = c.lanes === undefined ? undefined : emulateSubgroups;
@@ -244,7 +229,7 @@ describe('bytes handed on through a norm', () => {
         all.slice(row * features, (row + 1) * features);
       const own = of(results);
       expect(worstRow(own, of(expected), 1, features), `row ${row}`).toBeLessThan(
-        boundOf(c.taker.planes) + boundOf(c.giver.planes),
+        dotsBound(c.taker.planes) + dotsBound(c.giver.planes),
       );
     }
   });
@@ -280,12 +265,16 @@ describe('bytes handed on through a norm', () => {
       norm: null,
       glu: null,
     };
-    const fits = (bytes: object, sizes: Partial<Sizes> = {}, more: Partial<LinearShape> = {}): boolean => {
+    const fits = (
+      bytes: object,
+      sizes: Partial<DotsSizes> = {},
+      more: Partial<LinearShape> = {},
+    ): boolean => {
       const form = { bytes: { ...layout, ...bytes }, tiles: 8 };
       return linearFits(
         plainly,
         { ...shape, ...more, outNorm: { eps: EPS, form } },
-        choiceOf({ ...ALONE, ...sizes }, 4),
+        dotsChoice(plainly, { ...ALONE, ...sizes }, 4),
       );
     };
     expect(fits({})).toBe(true);
@@ -326,7 +315,7 @@ describe('bytes handed on through a norm', () => {
           if (rows > 8) return undefined;
           const planes = rows > 2 ? 1 : 2;
           // Gate and up leave whole pieces too.
-          return choiceOf({ ...(glu === null ? SHARED : { ...ALONE, subgroups: 16 }), planes });
+          return dotsChoice(plainly, { ...(glu === null ? SHARED : { ...ALONE, subgroups: 16 }), planes });
         },
         decode: () => undefined,
       },

@@ -4,6 +4,7 @@ import { randomKvWords } from '../../../../test/devices/kv-words.js';
 import { LARGE } from '../../../../test/devices/large-gpu.js';
 import { Random } from '../../../../test/devices/numbers.js';
 import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { KvFormat } from '../../kv.js';
 import { StepInputs } from '../../step.js';
@@ -156,16 +157,19 @@ describe('what attention leaves as halves', () => {
       ];
       const bytes = q.byteLength;
       const roles: Record<string, GPUBuffer> = {
-        step: upload(packer.words.slice(0, words)),
-        q: upload(q),
-        tables: upload(tables),
+        step: uploadTo(raw, packer.words.slice(0, words)),
+        q: uploadTo(raw, q),
+        tables: uploadTo(raw, tables),
         out: raw.createBuffer({ size: bytes, usage: 128 | 4 }),
         scratchHanded: raw.createBuffer({ size: bytes, usage: 128 | 4 }),
       };
       for (const scratch of [attendScratch(whole), ...built.map((kernel) => kernel.scratch ?? {})])
         for (const [name, size] of Object.entries(scratch))
           roles[name] ??= raw.createBuffer({ size, usage: 128 });
-      const own = caches.map(({ keys, values }) => ({ keys: upload(keys), values: upload(values) }));
+      const own = caches.map(({ keys, values }) => ({
+        keys: uploadTo(raw, keys),
+        values: uploadTo(raw, values),
+      }));
       raw.pushErrorScope('validation');
       const encoder = raw.createCommandEncoder();
       for (const { index, stage } of launches) {
@@ -184,7 +188,7 @@ describe('what attention leaves as halves', () => {
           compute: { module },
         });
         const entries = stage.bindings.map(({ name }, binding) => {
-          const params = name === 'params' ? upload(stage.params!, 64 | 8) : undefined;
+          const params = name === 'params' ? uploadTo(raw, stage.params!, 64 | 8) : undefined;
           const buffer = params ?? own[index]![name as 'keys'] ?? roles[name]!;
           return { binding, resource: { buffer } };
         });
@@ -205,12 +209,6 @@ describe('what attention leaves as halves', () => {
       return got;
     }
   });
-
-  function upload(data: Uint32Array | Float32Array, usage = 128 | 8): GPUBuffer {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage });
-    raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-    return buffer;
-  }
 });
 
 /** Random values of a format; of f32, normal and so large. */

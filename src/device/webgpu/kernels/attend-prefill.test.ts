@@ -3,6 +3,7 @@ import { affine, turbo } from '../../../../test/devices/kv-cases.js';
 import { randomKvWords } from '../../../../test/devices/kv-words.js';
 import { Random } from '../../../../test/devices/numbers.js';
 import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { StepInputs } from '../../step.js';
 import type { WebGpuDevice } from '../device.js';
@@ -161,18 +162,13 @@ describe('attention on matrices, emulated', () => {
       prefillStage(shape, config, true),
       mergePartsStage(shape, rows, rowBlocks),
     ];
-    const upload = (data: Uint32Array | Float32Array): GPUBuffer => {
-      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-      raw.queue.writeBuffer(buffer, 0, data as Uint32Array<ArrayBuffer>);
-      return buffer;
-    };
     const out = raw.createBuffer({ size: q.byteLength, usage: 128 | 4 });
     const roles: Record<string, GPUBuffer> = {
-      step: upload(packer.words.slice(0, words)),
-      q: upload(q),
-      keys: upload(keys.words),
-      values: upload(values.words),
-      tables: upload(tables),
+      step: uploadTo(raw, packer.words.slice(0, words)),
+      q: uploadTo(raw, q),
+      keys: uploadTo(raw, keys.words),
+      values: uploadTo(raw, values.words),
+      tables: uploadTo(raw, tables),
       out,
     };
     for (const [name, size] of Object.entries(partScratch(shape, rows)))

@@ -7,7 +7,7 @@ import { kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, LinearShape, MatrixConfig, NormHanded, Stage } from '../kernel.js';
 import type { BytesLayout, RopeAppendShape } from '../shapes.js';
 import { bytesScratch, HANDED_BYTES, NORMED_BYTES, OWN_BYTES } from './linear-bytes.js';
-import { dotsKernel } from './linear-dots.js';
+import { dotsKernel, dotsRoles } from './linear-dots.js';
 import { SQUARES } from './linear-dots-norm.js';
 import { type DotsConfig, type DotsEnds, dotsFits, dotsLayout, dotsOrder } from './linear-dots-plan.js';
 import { bytesStage } from './linear-dots-x.js';
@@ -170,7 +170,8 @@ export function linearFits(capabilities: Capabilities, shape: LinearShape, choic
         capabilities.packedDots &&
         config.subgroups * config.subgroupSize <= workgroupThreads &&
         dotsFits(gemvSpec(shape), config, dotsEnds(shape)) &&
-        (shape.outNorm == null || storageOf(shape, config) <= capabilities.storageBuffers)
+        (shape.outNorm == null ||
+          dotsRoles(gemvSpec(shape), dotsEnds(shape)).bindings.length <= capabilities.storageBuffers)
       );
     case 'matrices':
       return (
@@ -265,11 +266,6 @@ function dotsOf(capabilities: Capabilities, shape: LinearShape, config: DotsConf
       ...(sums === 0 ? {} : { [SQUARES]: sums * shape.rows * 4 }),
     },
   };
-}
-
-/** Storage buffers of a product of dots. */
-function storageOf(shape: LinearShape, config: DotsConfig): number {
-  return dotsKernel(gemvSpec(shape), config, dotsEnds(shape)).bindings.length;
 }
 
 /** The GEMM alone, of x as the spec says: where K is cut into slices, with the launch that puts these together, if nobody else does. `threads`: of a workgroup at most. */

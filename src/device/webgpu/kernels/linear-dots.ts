@@ -50,21 +50,39 @@ import {
 } from './linear-spec.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
-const BINDINGS = [
-  'codes',
-  'metas',
-  'out',
-  'bias',
-  'residual',
-  OWN_BYTES.bytes,
-  OWN_BYTES.terms,
-  HANDED_BYTES.bytes,
-  HANDED_BYTES.terms,
-  NORMED_BYTES.bytes,
-  NORMED_BYTES.terms,
-  'outNorm',
-  SQUARES,
-] as const;
+/** WGSL types of what it binds, in order. */
+const TYPES: Readonly<Record<string, string>> = {
+  codes: 'vec4<u32>',
+  metas: 'u32',
+  out: 'f32',
+  bias: 'f32',
+  residual: 'f32',
+  [OWN_BYTES.bytes]: 'vec4<u32>',
+  [OWN_BYTES.terms]: 'vec2<f32>',
+  [HANDED_BYTES.bytes]: 'u32',
+  [HANDED_BYTES.terms]: 'vec2<f32>',
+  [NORMED_BYTES.bytes]: 'u32',
+  [NORMED_BYTES.terms]: 'vec2<f32>',
+  outNorm: 'vec4<f32>',
+  [SQUARES]: 'f32',
+};
+
+/** What the product binds, in order, and what of that it writes. */
+export function dotsRoles(
+  { bias, residual }: Pick<LinearSpec, 'bias' | 'residual'>,
+  { left, leftNormed, xTiles }: DotsEnds,
+): { readonly bindings: readonly string[]; readonly writes: readonly string[] } {
+  const writes: string[] = [];
+  if (left === null || leftNormed) writes.push('out');
+  if (left !== null) writes.push(...Object.values(leftNormed ? NORMED_BYTES : HANDED_BYTES));
+  if (leftNormed) writes.push(SQUARES);
+  const bound = new Set(['codes', 'metas', ...Object.values(OWN_BYTES), ...writes]);
+  if (bias) bound.add('bias');
+  if (residual !== null) bound.add('residual');
+  if (leftNormed) bound.add('outNorm');
+  if (xTiles > 0) bound.add(SQUARES);
+  return { bindings: Object.keys(TYPES).filter((name) => bound.has(name)), writes };
+}
 
 /** The product. The norm of the spec is in the bytes already, all of it or its weights. */
 export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): KernelText {
@@ -92,39 +110,9 @@ export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const types = {
-    codes: 'vec4<u32>',
-    metas: 'u32',
-    out: 'f32',
-    bias: 'f32',
-    residual: 'f32',
-    [OWN_BYTES.bytes]: 'vec4<u32>',
-    [OWN_BYTES.terms]: 'vec2<f32>',
-    [HANDED_BYTES.bytes]: 'u32',
-    [HANDED_BYTES.terms]: 'vec2<f32>',
-    [NORMED_BYTES.bytes]: 'u32',
-    [NORMED_BYTES.terms]: 'vec2<f32>',
-    outNorm: 'vec4<f32>',
-    [SQUARES]: 'f32',
-  };
-  const roles = leftNormed ? NORMED_BYTES : HANDED_BYTES;
-  const handed: readonly string[] = left === null ? [] : [roles.bytes, roles.terms];
-  const writes = [
-    ...(left === null || leftNormed ? ['out'] : []),
-    ...handed,
-    ...(leftNormed ? [SQUARES] : []),
-  ];
-  const absent = new Set<string>(
-    BINDINGS.filter((name) => name === 'out' || /^(scratchHanded|normed)/.test(name)),
-  );
-  for (const name of writes) absent.delete(name);
-  if (!leftNormed) absent.add('outNorm');
-  if (!leftNormed && xTiles === 0) absent.add(SQUARES);
-  if (!spec.bias) absent.add('bias');
-  if (spec.residual === null) absent.add('residual');
-  const bindings = BINDINGS.filter((name) => !absent.has(name));
+  const { bindings, writes } = dotsRoles(spec, ends);
   emit(`enable subgroups;
-${declareBindings(bindings, writes, types)}`);
+${declareBindings(bindings, writes, TYPES)}`);
   if (chunks > 0)
     emit(`var<workgroup> staged: array<vec4<u32>, ${stagedVectors}>;
 var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
@@ -330,7 +318,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
         emit(`    let whole_of_${name} = ${text};
     let ${name} = whole_of_${name} * outNorm[item * ${2 * units}u + ${vector}u];`);
     }
-    emit(unitsText(layout, roles, lanes));
+    emit(unitsText(layout, leftNormed ? NORMED_BYTES : HANDED_BYTES, lanes));
     if (leftNormed)
       emit(
         squaresText(
@@ -348,7 +336,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
     wgsl: lines.join('\n'),
     bindings,
     writes,
-    types,
+    types: TYPES,
     workgroups: [wide, Math.ceil(tiles / wide), 1],
     threads,
     workgroupBytes: plan.bytes,

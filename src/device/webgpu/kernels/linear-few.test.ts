@@ -3,6 +3,7 @@ import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
 import { randomMatrix } from '../../../../test/devices/sources.js';
 import { emulateFew } from '../../../../test/setup/emulate-halves.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
@@ -75,16 +76,11 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
       ? reference.glu(product, rows, width, 'silu')
       : product.map((v, i) => v + residual[i]!);
 
-    const upload = (data: Float32Array): GPUBuffer => {
-      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-      raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-      return buffer;
-    };
     const out = raw.createBuffer({ size: rows * width * 4, usage: 128 | 4 | 8 });
     const roles: Record<string, GPUBuffer> = {
-      x: upload(x),
-      residual: upload(residual),
-      norm: upload(gain),
+      x: uploadTo(raw, x),
+      residual: uploadTo(raw, residual),
+      norm: uploadTo(raw, gain),
       codes: shard.codes,
       metas: shard.metas!,
       out,

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';
@@ -37,13 +38,8 @@ describe('the stage that makes halves of x', () => {
     };
     const stage = halvesStage(shape, device.capabilities.subgroupMinSize);
     const bindings = stage.bindings.map((b) => ({ ...b, name: b.name === HALVES ? 'out' : b.name }));
-    const upload = (data: Float32Array): GPUBuffer => {
-      const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-      raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-      return buffer;
-    };
     const out = raw.createBuffer({ size: ROWS * k * 4, usage: 128 | 4 });
-    const roles = { x: upload(x), norm: upload(gain), out };
+    const roles = { x: uploadTo(raw, x), norm: uploadTo(raw, gain), out };
     const widened = (wgsl: string): string => wgsl.replace('enable f16;', '').replace(/\bf16\b/g, 'f32');
     const got = await runKernel(raw, { stages: [{ ...stage, bindings }] }, ROWS, roles, widened);
     for (const buffer of Object.values(roles)) buffer.destroy();

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
-import { shapeOf, uploadTo } from '../../../../test/setup/linear-inputs.js';
+import { shapeOf } from '../../../../test/setup/linear-inputs.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { WebGpuDevice } from '../device.js';

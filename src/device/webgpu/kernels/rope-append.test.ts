@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { affine, F16, F32, turbo } from '../../../../test/devices/kv-cases.js';
 import { Random, relativeError } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
-import { uploadTo } from '../../../../test/setup/linear-inputs.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { KvFormat } from '../../kv.js';

@@ -3,6 +3,7 @@ import { F32 } from '../../../../test/devices/kv-cases.js';
 import { Random, relativeError } from '../../../../test/devices/numbers.js';
 import * as reference from '../../../../test/devices/reference.js';
 import { randomMatrix } from '../../../../test/devices/sources.js';
+import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { makeRopeTable, type RopeStyle } from '../../rope.js';
@@ -38,11 +39,6 @@ describe('candidates of a product that appends', () => {
     await device[Symbol.asyncDispose]();
   });
 
-  const upload = (data: Float32Array | Uint32Array): GPUBuffer => {
-    const buffer = raw.createBuffer({ size: data.byteLength, usage: 128 | 8 });
-    raw.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
-    return buffer;
-  };
   const empty = (floats: number): GPUBuffer => raw.createBuffer({ size: floats * 4, usage: 128 | 4 | 8 });
   async function floatsOf(buffer: GPUBuffer): Promise<Float32Array> {
     const staging = raw.createBuffer({ size: buffer.size, usage: 1 | 8 });
@@ -116,13 +112,13 @@ describe('candidates of a product that appends', () => {
     step.set([0, 0, POSITION, 0], 12);
     const cache = BLOCKS * KV_HEADS * BLOCK * HEAD_DIM;
     const roles = {
-      x: upload(x),
+      x: uploadTo(raw, x),
       codes: shard.codes,
       metas: shard.metas!,
-      step: upload(step),
-      constants: upload(Float32Array.from(constants)),
-      tables: upload(Uint32Array.from(TABLE)),
-      rope: upload(Float32Array.from([...rope.fine, ...rope.coarse])),
+      step: uploadTo(raw, step),
+      constants: uploadTo(raw, Float32Array.from(constants)),
+      tables: uploadTo(raw, Uint32Array.from(TABLE)),
+      rope: uploadTo(raw, Float32Array.from([...rope.fine, ...rope.coarse])),
       out: empty(HEADS * HEAD_DIM),
       keys: empty(cache),
       values: empty(cache),
