@@ -11,9 +11,9 @@ export function headNormText(squares: string, headDim: string, eps: string, gamm
       v = v * scale * ${gamma};`;
 }
 
-/** Statement that shows `v`, elements `4 quad …` of the head, to the others. */
-export function shownText(quad: string): string {
-  return `for (var e = 0u; e < 4u; e++) { whole[${quad} * 4u + e] = v[e]; }`;
+/** Statement that shows `v`, elements `4 quad …` of the head, to the others, in `whole` or what is named in place of it. */
+export function shownText(quad: string, whole = 'whole'): string {
+  return `for (var e = 0u; e < 4u; e++) { ${whole}[${quad} * 4u + e] = v[e]; }`;
 }
 
 /**
@@ -36,6 +36,7 @@ export function vectorTurnText(
   pairs: string,
   position: string,
   turns: string,
+  whole = 'whole',
 ): { readonly angles: string; readonly turned: string } {
   return {
     angles: `let half = ${pairs} / 4u;
@@ -49,11 +50,11 @@ export function vectorTurnText(
   let cx = vec4<f32>(coarse0.xz, coarse1.xz); let cy = vec4<f32>(coarse0.yw, coarse1.yw);
   let cosines = cx * fx - cy * fy;
   let sines = cy * fx + cx * fy;`,
-    turned: `whole[lid] = v;
+    turned: `${whole}[lid] = v;
     workgroupBarrier();
     if (${turns} && lid < 2u * half) {
-      let a = whole[low];
-      let b = whole[low + half];
+      let a = ${whole}[low];
+      let b = ${whole}[low + half];
       v = select(a * cosines - b * sines, a * sines + b * cosines, second);
     }
     workgroupBarrier();`,
@@ -64,16 +65,16 @@ export function vectorTurnText(
  * `angle_parts(pair, position)`: what is read of the two tables, see rope.ts; `angle_from(parts)`: cos and sin; `angle_of(pair,
  * position)`: both; `pair_of(i)`; `rotated(i, angle)`: element i of `whole` after rotation.
  */
-export function rotationWgsl(style: RopeStyle, pairs: string): string {
+export function rotationWgsl(style: RopeStyle, pairs: string, whole = 'whole'): string {
   const [pair, parts] =
     style === 'half'
       ? [
           `i % ${pairs}`,
-          `let pairs = ${pairs}; let pair = i % pairs; let second = i >= pairs; let a = whole[pair]; let b = whole[pair + pairs];`,
+          `let pairs = ${pairs}; let pair = i % pairs; let second = i >= pairs; let a = ${whole}[pair]; let b = ${whole}[pair + pairs];`,
         ]
       : [
           'i / 2u',
-          'let pair = i / 2u; let second = i % 2u == 1u; let a = whole[2u * pair]; let b = whole[2u * pair + 1u];',
+          `let pair = i / 2u; let second = i % 2u == 1u; let a = ${whole}[2u * pair]; let b = ${whole}[2u * pair + 1u];`,
         ];
   return `fn angle_parts(pair: u32, position: u32) -> vec4<f32> {
   let pairs = ${pairs};

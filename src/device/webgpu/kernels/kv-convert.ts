@@ -8,7 +8,7 @@ import type { FloatKv, KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
 import { cacheType, KV_WGSL, type KvSideSpec, readerText, sideNumbers } from './kv-format.js';
 import { kvLayout } from './kv-layout.js';
-import { STORE_THREADS, STORE_WGSL, storeArrays, storeText } from './kv-store.js';
+import { storeArrays, storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 export interface ConvertShape {
@@ -33,6 +33,9 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
   const shared = { kvHeads: p.u32(kvHeads), blockTokens: p.u32(blockTokens) };
   const place = { headDim, kvHeads, blockTokens };
   const bindings: Binding[] = [{ name: 'pairs', access: 'read', type: 'array<u32>' }];
+  const formats = [shape.key, shape.value];
+  const plan = storePlan(formats, headDim);
+  const lanes = storeLanes(plan);
   const sideText = (name: 'keys' | 'values') => {
     const format = name === 'keys' ? shape.key : shape.value;
     const blocks = name === 'keys' ? shape.keyBlocks : shape.valueBlocks;
@@ -45,42 +48,36 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
       { name: source, format: young, headDim, layout: kvLayout(young, { ...place, blocks: 0 }) },
       { ...shared, metaAt: '0u', tablesAt: '0u' },
     );
-    return { reader, store: storeText(side, sideNumbers(p, side, shared), 'turned'), from: from ?? 0 };
+    return { reader, store: storeText(side, sideNumbers(p, side, shared), plan), from: from ?? 0 };
   };
   const keys = sideText('keys');
   const values = sideText('values');
-  const heads = {
-    keys: Math.ceil(kvHeads / keys.store.heads),
-    values: Math.ceil(kvHeads / values.store.heads),
-  };
-  const formats = [shape.key, shape.value];
+  // A workgroup has a head, or two.
+  const units = Math.ceil(kvHeads / plan.heads);
   bindings.push(p.binding);
-  const branch = ({ reader, store, from }: ReturnType<typeof sideText>, first: string): string => `
-    let start = (${first}) * ${store.heads}u;
-    let count = min(${store.heads}u, ${kvHeads}u - start);
-    for (var i = 0u; i < count; i++) {
-      let kv = start + i;
-      var v = vec4<f32>(0.0);
-      if (lid < ${headDim / 4}u) { v = ${reader.four(`pairs[wid.z * 2u] - ${from}u`, 'kv', 'token_at', 'lid')}; }
-      ${store.store}
-      ${store.finish === '' ? '' : `if (i + 1u == count) { ${store.finish} }`}
-    }`;
+  const branch = ({ reader, store, from }: ReturnType<typeof sideText>, unit: string): string => `
+    ${plan.heads === 1 ? `let kv = ${unit};` : `let kv = (${unit}) * 2u + half_;\n    let here = kv < ${kvHeads}u;`}
+    ${store.fetch}
+    var v = vec4<f32>(0.0);
+    if (${plan.heads === 1 ? '' : 'here && '}lid < ${headDim / 4}u) { v = ${reader.four(`pairs[wid.z * 2u] - ${from}u`, 'kv', 'token_at', 'lid')}; }
+    ${store.store}`;
   const wgsl = `${declareBindings(bindings)}
 ${KV_WGSL}
-${STORE_WGSL}
-${storeArrays(formats)}
-${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
+${storeWgsl(plan)}
+${storeArrays(plan, formats)}
 ${keys.reader.declarations}
 ${values.reader.declarations}
 ${keys.store.declarations}
 ${values.store.declarations}
-@compute @workgroup_size(${STORE_THREADS})
+@compute @workgroup_size(${plan.threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
-        @builtin(local_invocation_index) lid: u32) {
+        ${lanes.parameter}) {
+  ${lanes.text}
+  ${storeVariables(plan, formats)}
   let token_at = wid.y;
   let block = pairs[wid.z * 2u + 1u];
-  if (wid.x < ${heads.keys}u) {${branch(keys, 'wid.x')}
-  } else {${branch(values, `wid.x - ${heads.keys}u`)}
+  if (wid.x < ${units}u) {${branch(keys, 'wid.x')}
+  } else {${branch(values, `wid.x - ${units}u`)}
   }
 }`;
   return {
@@ -88,7 +85,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     wgsl,
     bindings,
     params: p.words,
-    units: heads.keys + heads.values,
+    units: 2 * units,
     workgroups: () => {},
   };
 }

@@ -1,7 +1,7 @@
 /**
  * Norm and rotate q and k, append k and v to the cache, give q; TurboQuant keys have q turned like the keys, once, here.
- * One workgroup a (token, head), or two KV heads where they share a word: a head fits into 64 threads of four elements
- * each.
+ * One workgroup a (token, head), or two heads side by side where those of K or V share a word: a head fits into 64 threads of
+ * four elements each.
  */
 
 import { kvFormatName } from '../../kv.js';
@@ -11,9 +11,19 @@ import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText, vectorTurnText } from './head-turn.js';
 import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
-import { rotateText } from './kv-rotate.js';
+import { rotateOneText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
-import { STORE_THREADS, STORE_WGSL, type StoreText, storeArrays, storeText } from './kv-store.js';
+import {
+  ownArray,
+  type StoreText,
+  signsText,
+  storeArrays,
+  storeLanes,
+  storePlan,
+  storeText,
+  storeVariables,
+  storeWgsl,
+} from './kv-store.js';
 import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -39,6 +49,9 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const shared = { kvHeads: text.kvHeads, blockTokens: `${shape.blockTokens}u` };
   const keyNumbers = sideNumbers(p, keys, shared);
   const valueNumbers = sideNumbers(p, values, shared);
+  const formats = [shape.key, shape.value];
+  const plan = storePlan(formats, headDim);
+  const whole = `whole${plan.own}`;
   // Of one format they have one text.
   const alike = shape.key.kind !== 'turboquant' && kvFormatName(shape.key) === kvFormatName(shape.value);
   const of = (value: string, key: string): string => (value === key ? key : `select(${key}, ${value}, is_v)`);
@@ -46,13 +59,13 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     ? storeText(
         { ...keys, name: 'cache' },
         { ...keyNumbers, metaAt: of(valueNumbers.metaAt, keyNumbers.metaAt) },
-        'turned',
+        plan,
         (at, value) =>
           `{ let to = ${at}; let word = ${value}; if (is_v) { values[to] = word; } else { keys[to] = word; } }`,
       )
     : null;
-  const storeKey = storeBoth ?? storeText(keys, keyNumbers, 'turned');
-  const storeValue = storeBoth ?? storeText(values, valueNumbers, 'turned');
+  const storeKey = storeBoth ?? storeText(keys, keyNumbers, plan);
+  const storeValue = storeBoth ?? storeText(values, valueNumbers, plan);
   const given =
     sliced === null
       ? null
@@ -71,7 +84,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   if (normEps !== null) bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
   const vectorTurn =
     rope !== null && rope.style === 'half' && rope.dims % 8 === 0
-      ? vectorTurnText(text.pairs, 'token.z', '!is_v')
+      ? vectorTurnText(text.pairs, 'token.z', '!is_v', whole)
       : null;
   if (rope !== null)
     bindings.push({
@@ -95,23 +108,21 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ? ''
       : (vectorTurn?.turned ??
         `
-    ${shownText('lid')}
+    ${shownText('lid', whole)}
     workgroupBarrier();
     if (!is_v && active_) {
       ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
     workgroupBarrier();`);
   const turboKeys = shape.key.kind === 'turboquant' ? shape.key : null;
-  const sign = (i: string): string => tableWord(keys, keyNumbers, i);
   const turn =
     turboKeys === null
       ? null
-      : rotateText({
+      : rotateOneText({
           name: 'queries',
           headDim,
-          rows: 1,
-          threads: STORE_THREADS,
-          array: 'turned',
+          value: 'v * signs',
+          array: `turned${plan.own}`,
           matrix: (i) =>
             tableWord(keys, keyNumbers, `${tableOffsets(turboKeys.bits, headDim).matrix}u + ${i}`),
           inverse: false,
@@ -119,63 +130,57 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const turnQuery =
     turn === null
       ? ''
-      : `if (active_) { turned[lid] = v * vec4<f32>(${[0, 1, 2, 3].map((e) => sign(`lid * 4u + ${e}u`)).join(', ')}); }
-      ${turn.transform}
-      if (active_) { v = ${turn.cell('lid')}; }`;
-  const formats = [shape.key, shape.value];
-  const apart = ({ store, finish }: StoreText, base: string, before: string, where: string): string =>
+      : `${turn.transform}
+      v = ${turn.value};`;
+  const apart = ({ store }: StoreText, base: string, before: string, where: string): string =>
     `else ${where}{
       let kv = head - heads${before};
       let block = entry - ${base};
       ${store}
-      ${finish === '' ? '' : `if (i + 1u == count) { ${finish} }`}
     }`;
   const [keyBase, valueBase] = [`${rows.keyBase}u`, `${rows.valueBase}u`];
   const stores = alike
     ? [apart(storeKey, of(valueBase, keyBase), ' - select(0u, kv_heads, is_v)', '')]
     : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
-  // A workgroup of a head is that head.
-  const single = storeKey.heads === 1 && storeValue.heads === 1;
-  const units = single
-    ? `let is_q = wid.x < heads;
-  let is_v = wid.x >= heads + kv_heads;`
-    : `let key_units = (kv_heads + ${storeKey.heads - 1}u) / ${storeKey.heads}u;
-  let is_q = wid.x < heads;
-  let is_v = wid.x >= heads + key_units;
-  var first = wid.x;
-  var count = 1u;
-  if (is_v) {
-    let unit = wid.x - heads - key_units;
-    first = heads + kv_heads + unit * ${storeValue.heads}u;
-    count = min(${storeValue.heads}u, kv_heads - unit * ${storeValue.heads}u);
-  } else if (!is_q) {
-    let unit = wid.x - heads;
-    first = heads + unit * ${storeKey.heads}u;
-    count = min(${storeKey.heads}u, kv_heads - unit * ${storeKey.heads}u);
-  }`;
-  const next = single
-    ? `{
-    let head = wid.x;
-    var v = ahead;`
-    : `for (var i = 0u; i < count; i++) {
-    let head = first + i;
-    var v = ahead;
-    if (active_ && i + 1u < count) { ahead = ${fetch('head + 1u')}; }`;
+  const lanes = storeLanes(plan);
+  const units =
+    plan.heads === 1
+      ? `let is_q = wid.x < heads;
+  let is_v = wid.x >= heads + kv_heads;
+  let head = wid.x;
+  let active_ = lid < vectors;`
+      : `let q_units = (heads + 1u) / 2u;
+  let kv_units = (kv_heads + 1u) / 2u;
+  let is_q = wid.x < q_units;
+  let is_v = wid.x >= q_units + kv_units;
+  var of_kind = wid.x * 2u + half_;
+  var head = of_kind;
+  if (!is_q) {
+    of_kind -= 2u * (q_units + select(0u, kv_units, is_v));
+    head = heads + select(0u, kv_heads, is_v) + of_kind;
+  }
+  let here = of_kind < select(kv_heads, heads, is_q);
+  let active_ = here && lid < vectors;`;
+  const tables = [
+    storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
+    storeKey.fetch === ''
+      ? ''
+      : `if (is_q) { signs = ${signsText(keys, keyNumbers)}; } else if (!is_v) { ${storeKey.fetch} }`,
+  ].filter(Boolean);
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
-${STORE_WGSL}
-${storeArrays(formats)}
-${rope === null ? '' : `var<workgroup> whole: ${vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>'};`}
-${formats.some((f) => f.kind === 'turboquant') ? 'var<workgroup> turned: array<vec4<f32>, 64>;' : ''}
-${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs)}
-${turn?.functions ?? ''}
+${storeWgsl(plan)}
+${storeArrays(plan, formats)}
+${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>')}
+${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
 ${given?.wgsl ?? ''}
 ${storeKey.declarations}
 ${alike ? '' : storeValue.declarations}
-@compute @workgroup_size(${STORE_THREADS})
+@compute @workgroup_size(${plan.threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
-        @builtin(local_invocation_index) lid: u32) {
+        ${lanes.parameter}) {
+  ${lanes.text}
   let heads = ${text.heads};
   let kv_heads = ${text.kvHeads};
   let vectors = ${text.vectors};
@@ -183,26 +188,24 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   if (row >= step[0].x) { return; }
   // Queries first, then keys, then values.
   ${units}
-  let active_ = lid < vectors;
   // On its way while the token's place in the cache is looked up.
   let before = row * (heads + 2u * kv_heads);
-  var ahead = vec4<f32>(0.0);
-  if (active_) { ahead = ${fetch(single ? 'wid.x' : 'first')}; }
+  var v = vec4<f32>(0.0);
+  if (active_) { v = ${fetch('head')}; }
+  ${tables.length === 0 ? '' : `${storeVariables(plan, formats)}\n  ${tables.join('\n  ')}`}
   let token = step_token(row);
   ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
   let token_at = token.z % ${shape.blockTokens}u;
   ${vectorTurn?.angles ?? ''}
-  ${next}
-    ${norm}
-    ${rotate}
-    if (is_q) {
-      ${turnQuery}
-      if (active_) { out[(row * heads + head) * vectors + lid] = v; }
-    } ${stores.join(' ')}
-  }
+  ${norm}
+  ${rotate}
+  if (is_q) {
+    ${turnQuery}
+    if (active_) { out[(row * heads + head) * vectors + lid] = v; }
+  } ${stores.join(' ')}
 }`;
-  const workgroups = heads + Math.ceil(kvHeads / storeKey.heads) + Math.ceil(kvHeads / storeValue.heads);
+  const workgroups = Math.ceil(heads / plan.heads) + 2 * Math.ceil(kvHeads / plan.heads);
   return {
     stages: [
       {
