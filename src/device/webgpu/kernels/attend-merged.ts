@@ -4,11 +4,11 @@
  */
 
 import type { StepFacts } from '../kernel.js';
-import { mergeText } from './attend-reduce.js';
+import { mergeAllText } from './attend-reduce.js';
 import { dividedText } from './attend-words.js';
 import type { MergedAttention } from './linear-spec.js';
 
-/** Splits up to which the launch merges them one by one, in slices of one: so many slices has it (registry.ts). */
+/** Splits up to which the launch merges them all at once, as slices of one: so many slices has it (registry.ts). */
 export const MERGED_SPLITS = 4;
 
 /** Whether the product of a step merges. */
@@ -19,7 +19,6 @@ export function mergesPartials({ tokens, itemRows, items, itemSplits }: StepFact
 /** WGSL: `merged_(quad)`, four numbers of the row. Reads step, scratchSums and scratchTops. */
 export function mergedText({ heads, headDim, splits }: MergedAttention): string {
   const vectors = headDim / 4;
-  const merge = mergeText('total', 'total_top', 'total_sum', 'value', 'tops.x', 'tops.y');
   const others = Array.from({ length: splits - 1 }, (_, i) => i + 1);
   const place = (split: string): string => `(row.y + ${split}) * ${heads}u + head`;
   return `fn merged_(quad: u32) -> vec4<f32> {
@@ -36,12 +35,17 @@ export function mergedText({ heads, headDim, splits }: MergedAttention): string 
         `let at${i} = ${place(`min(${i}u, row.z - 1u)`)}; let tops${i} = scratchTops[at${i}]; let value${i} = scratchSums[at${i} * ${vectors}u + dim];`,
     )
     .join('\n  ')}
-  ${others
-    .map(
-      (i) =>
-        `if (${i}u < row.z) { let tops = tops${i}; let value = value${i}; { ${merge.vector} } { ${merge.scalars} } }`,
-    )
-    .join('\n  ')}
+  ${mergeAllText(
+    'total',
+    'total_top',
+    'total_sum',
+    others.map((i) => ({
+      vector: `value${i}`,
+      top: `tops${i}.x`,
+      sum: `tops${i}.y`,
+      counts: `${i}u < row.z`,
+    })),
+  )}
   return ${dividedText('total', 'total_sum', 'vec4<f32>(0.0)')};
 }`;
 }

@@ -7,7 +7,7 @@ import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
 import { dividedText, LOWEST } from './attend-words.js';
 import { cacheType, sideNumbers, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
-import { rotateText } from './kv-rotate.js';
+import { rotateOneText, rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
@@ -30,7 +30,36 @@ export function mergeText(
   };
 }
 
-/** Partials that a thread has on their way at once, and those of a turn in which they are merged: the others move up. */
+/**
+ * Statements that add partials to the running a, all of them at once: no factor waits for another, where merging them one by one
+ * has two exponentials after each other for each.
+ */
+export function mergeAllText(
+  a: string,
+  aTop: string,
+  aSum: string,
+  others: readonly {
+    readonly vector: string;
+    readonly top: string;
+    readonly sum: string;
+    /** Whether it counts; if not, it is one of the others once more. */
+    readonly counts?: string;
+  }[],
+): string {
+  const greatest = others.reduce((m, { top }) => `max(${m}, ${top})`, aTop);
+  return [
+    `let now = ${greatest}; let own = exp(${aTop} - now);`,
+    `${a} *= own; ${aSum} *= own; ${aTop} = now;`,
+    ...others.map(
+      ({ vector, top, sum, counts }) =>
+        `{ let f = ${counts === undefined ? `exp(${top} - now)` : `select(0.0, exp(${top} - now), ${counts})`}; ${a} = fma(${vector}, vec4<f32>(f), ${a}); ${aSum} = fma(${sum}, f, ${aSum}); }`,
+    ),
+  ].join('\n');
+}
+
+/**
+ * Partials that a thread has on their way at once, and, where they are merged in order, those of a turn: the others move up.
+ */
 const AHEAD = 8;
 const TURN = 2;
 
@@ -70,11 +99,10 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
   const turn =
     turbo === null
       ? null
-      : rotateText({
+      : rotateOneText({
           name: 'sums',
           headDim,
-          rows: 1,
-          threads,
+          value: 'total',
           array: 'turned',
           matrix: (i) => word(`${tableOffsets(turbo.bits, headDim).matrix}u + ${i}`),
           inverse: true,
@@ -93,18 +121,41 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
   const merge = (u: number): string =>
     mergeText('total', 'total_top', 'total_sum', `value${u}`, `tops${u}.x`, `tops${u}.y`).both;
   const moveUp = (u: number): string => `tops${u} = tops${u + TURN}; value${u} = value${u + TURN};`;
-  const across = mergeText(
+  // A single slice keeps the order that kernels of tiles have.
+  const inOrder = `let some = min(end - i, ${rolledBound(AHEAD)});
+    for (var u = 0u; u < some; u += ${TURN}u) {
+      { ${merge(0)} }
+      if (u + 1u < some) { ${merge(1)} }
+      ${count(AHEAD - TURN)
+        .map(moveUp)
+        .join(' ')}
+    }`;
+  const atOnce = `let some = end - i;
+    ${mergeAllText(
+      'total',
+      'total_top',
+      'total_sum',
+      count(AHEAD).map((u) => ({
+        vector: `value${u}`,
+        top: `tops${u}.x`,
+        sum: `tops${u}.y`,
+        ...(u === 0 ? {} : { counts: `${u}u < some` }),
+      })),
+    )}`;
+  const across = mergeAllText(
     'total',
     'total_top',
     'total_sum',
-    `parts[s * ${lanes}u + lane]`,
-    'tops[s].x',
-    'tops[s].y',
+    count(slices - 1).map((s) => ({
+      vector: `parts[${(s + 1) * lanes}u + lane]`,
+      top: `tops[${s + 1}].x`,
+      sum: `tops[${s + 1}].y`,
+    })),
   );
   const wgsl = `${bytes === null ? out.enable : 'enable subgroups;\n'}${declareBindings(bindings)}
 ${bytes === null ? out.helper : bytes.helper}
 ${STEP_WGSL}
-${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${vectors}>;\n${turn.functions}`}
+${turn === null ? '' : `var<workgroup> turned: array<vec4<f32>, ${vectors}>;`}
 ${
   slices === 1
     ? ''
@@ -120,6 +171,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   let head = wid.x;
   let lane = lid % ${lanes}u;
   let dim = min(lane, ${vectors - 1}u);
+  ${turn === null ? '' : `let signs = vec4<f32>(${[0, 1, 2, 3].map((e) => word(`dim * 4u + ${e}u`)).join(', ')});`}
   var total = vec4<f32>(0.0);
   var total_top = ${LOWEST};
   var total_sum = 0.0;
@@ -135,14 +187,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   for (; i < end; i += ${AHEAD}u) {
     let at = (row.y + i) * heads + head;
     ${count(AHEAD).map(load).join('\n    ')}
-    let some = min(end - i, ${rolledBound(AHEAD)});
-    for (var u = 0u; u < some; u += ${TURN}u) {
-      { ${merge(0)} }
-      if (u + 1u < some) { ${merge(1)} }
-      ${count(AHEAD - TURN)
-        .map(moveUp)
-        .join(' ')}
-    }
+    ${slices === 1 ? inOrder : atOnce}
   }
   ${
     slices === 1
@@ -150,18 +195,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
       : `parts[lid] = total;
   if (lane == 0u) { tops[lid / ${lanes}u] = vec2<f32>(total_top, total_sum); }
   workgroupBarrier();
-  for (var s = 1u; s < ${rolledBound(slices)} && lid < ${lanes}u; s++) { ${across.both} }`
+  if (lid < ${lanes}u) { ${across} }`
   }
   ${
     turn === null
       ? ''
       : `${rows.only === null ? '{' : `if (tables[row.w * ${text.maxBlocks}] < ${rows.border}u) {`}
-    if (lid < ${vectors}u) { turned[lid] = total; }
-    ${slices === 1 ? '' : 'workgroupBarrier();'}
     ${turn.transform}
-    if (lid < ${vectors}u) {
-      total = ${turn.cell('lid')} * vec4<f32>(${[0, 1, 2, 3].map((e) => word(`lid * 4u + ${e}u`)).join(', ')});
-    }
+    total = ${turn.value} * signs;
   }`
   }
   if (lid < ${vectors}u) {
