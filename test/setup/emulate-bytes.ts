@@ -1,6 +1,6 @@
 /** Of what lanes exchange, by its name in the kernel. */
 function typeOf(name: string): string {
-  if (name.startsWith('most')) return 'float';
+  if (name.startsWith('most') || /norm$|_log$/.test(name)) return 'float';
   if (name === 'part') return 'integer';
   return name.startsWith('part') ? 'word' : 'pair';
 }

@@ -10,6 +10,7 @@ import {
   KEY_STRIDE,
   LANES,
   MOST,
+  ofPosition,
   PIECE,
   PIECES,
   QUERY_STRIDE,
@@ -178,11 +179,11 @@ function keyLoads(keys: BytesSide, b: number, at: Turn, only?: number): string {
   return [...lines, '    }'].join('\n');
 }
 
-/** What goes with keys and values of a lane's position of block `b`. */
-function metaLoads(keys: BytesSide, values: BytesSide, b: number, at: Turn): string {
-  return `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u;
-      ${keys.loadMeta(`km${b}`, 'mine', at)}
-      ${values.loadMeta(`vm${b}`, 'mine', at)} }`;
+/** Statements that fetch what goes with keys, or values, of a lane's position of block `b`; or once of a turn, of position `lane`. */
+function metaLoads(side: BytesSide, name: string, b: number, at: Turn): string {
+  if (!side.handedOn)
+    return `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u; ${side.loadMeta(`${name}${b}`, 'mine', at)} }`;
+  return b > 0 ? '' : `    { let mine = ${startOf(at)} + lane; ${side.loadMeta(`${name}0`, 'mine', at)} }`;
 }
 
 /** Declares what a turn of keys needs, and loads the first. */
@@ -200,9 +201,13 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
     if (b === 0 || !shared)
       for (const u of count(keysOf(keys)))
         for (const i of count(keys.loads)) lines.push(`  var k${b}_${u}_${i}: ${keys.type};`);
-    lines.push(`  var km${b}: ${keys.metaType};`, `  var vm${b}: ${values.metaType};`);
+    for (const [side, name] of [
+      [keys, 'km'],
+      [values, 'vm'],
+    ] as const)
+      if (b === 0 || !side.handedOn) lines.push(`  var ${name}${b}: ${side.metaType};`);
     if (b === 0 || !shared) lines.push(keyLoads(keys, b, 'zero'));
-    lines.push(metaLoads(keys, values, b, 'zero'));
+    lines.push(metaLoads(keys, 'km', b, 'zero'), metaLoads(values, 'vm', b, 'zero'));
   }
   return lines;
 }
@@ -226,11 +231,14 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   var top = vec2<f32>(${LOWEST});`);
   for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
   const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
-  emit(`  ${loop.head}`);
+  emit(`  ${loop.head}
+    ${loop.exit}`);
   // The last turn fetches its own again: a branch around loads costs a move for every register that is not loaded.
   emit(`    let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
     ${entryText(shape, 'next')}`);
   if (sharesRegisters(keys)) emit(`    ${entryText(shape, 'base')}`);
+  if (keys.handedOn) emit(`    let key_norm = ${keys.meta('km0', 0)}.x;`);
+  if (values.handedOn) emit(`    let value_log = log2(abs(${values.meta('vm0', 0)}.x));`);
   for (const b of count(BLOCKS)) {
     /** Loads what these registers have next. */
     const refill = (only?: number): void => {
@@ -273,14 +281,21 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     for (const g of count(groups)) {
       emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${g * ROWS * SUM_STRIDE}u]);
       let all${g} = vec2<f32>(sum${g}.xz * 256 + sum${g}.yw);
-      let a${g} = ${keys.meta(`km${b}`, g)};`);
+      let a${g} = ${keys.handedOn ? `vec2<f32>(${ofPosition('key_norm', b)}, 0.0)` : keys.meta(`km${b}`, g)};`);
       if (format.kind === 'affine')
         emit(
           `      let bias${g} = a${g}.y${keys.centre === 0 ? '' : ` + a${g}.x * ${f32Literal(keys.centre)}`};`,
         );
     }
-    for (const g of count(values.groups)) emit(`      let scale${g} = ${values.meta(`vm${b}`, g)}.x;`);
-    emit(metaLoads(keys, values, b, 'next'));
+    for (const g of count(values.groups))
+      emit(
+        `      let scale_log${g} = ${values.handedOn ? ofPosition('value_log', b) : `log2(abs(${values.meta(`vm${b}`, g)}.x))`};`,
+      );
+    for (const [side, name] of [
+      [keys, 'km'],
+      [values, 'vm'],
+    ] as const)
+      emit(metaLoads(side, name, b, 'next'));
     const sum = count(groups)
       .map((g) => `a${g}.x * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
       .join(' + ');
@@ -291,10 +306,8 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     emit(`      let seen = ${seenText(shape, `(base + lane / 2u + ${b * ROWS}u)`, 'u32')};
       score = select(vec2<f32>(${LOWEST}), score, seen);
       top = max(top, score);`);
-    for (const g of count(values.groups))
-      emit(
-        `      peak${g} = max(peak${g}, select(vec2<f32>(${LOWEST}), score + log2(abs(scale${g})), seen));`,
-      );
+    // What goes with a position that is not seen is of a token that was there before, or zero: never NaN.
+    for (const g of count(values.groups)) emit(`      peak${g} = max(peak${g}, score + scale_log${g});`);
     emit(`      sc${b} = score;\n    }`);
   }
   emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(vec4<f32>(sc0, sc1));

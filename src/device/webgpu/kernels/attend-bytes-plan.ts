@@ -117,6 +117,10 @@ export function entryText({ blockTokens }: AttendShape, at: Turn): string {
   return inOneBlock(blockTokens) ? `let entry_${at} = entries[${startOf(at)} / ${blockTokens}u];` : '';
 }
 
+/** What the lane of a position has, for the lanes that share position `lane / 2` of a block. */
+export const ofPosition = (value: string, block: number): string =>
+  `subgroupShuffle(${value}, lane / 2u + ${block * ROWS}u)`;
+
 /** Keys, or values, of `PIECE` dims a lane. */
 export interface BytesSide {
   readonly format: AffineKv | TurboKv;
@@ -143,6 +147,8 @@ export interface BytesSide {
   readonly metas: Binding;
   /** Statement that loads what goes with position `t` of a turn into variable NAME. */
   readonly loadMeta: (name: string, t: string, at: Turn) => string;
+  /** It is a word: a lane fetches that of one position of a turn, and others have it from there (`ofPosition`). */
+  readonly handedOn: boolean;
   /** Scale and bias, or norm and nothing, of a group, as vec2<f32>. */
   readonly meta: (name: string, group: number) => string;
 }
@@ -180,6 +186,7 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     mask: format.bits === 8 ? literalMask : OPAQUE_MASKS.mask,
     vector,
     metaType,
+    handedOn: turbo,
     metas: { name, variable: `${name}_metas`, access: 'read', type: `array<${metaType}>` },
     loadMeta: (prefix, t, turn) => `${prefix} = ${name}_metas[${metaAt(t, turn)}];`,
     meta: (prefix, group) =>

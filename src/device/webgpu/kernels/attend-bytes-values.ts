@@ -27,6 +27,12 @@ import { memoryLoop } from './rolled.js';
 const STORES = (TILES * ROWS) / PIECES;
 const ROUNDS = PIECE / STORES;
 
+/**
+ * Rounds of a turn that come in the next. NVIDIA's compiler puts loads off to the end of a turn, wherever they stand: what the
+ * next one begins with would wait for memory. Of other codes it takes more registers than there are.
+ */
+const behind = ({ format }: BytesSide): number => (planarCodes(format) ? 1 : 0);
+
 /** Registers of a piece: those of all its loads, or of one after the other. */
 const kept = (values: BytesSide): number => (directBits(values) ? 1 : values.loads);
 
@@ -83,14 +89,31 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
   let even = (row + upper * 4u) * ${VALUE_STRIDE}u + column;
   let odd_rows = (row + 4u - upper * 4u) * ${VALUE_STRIDE}u + column;
   let component = lane / ${PIECES}u % 4u;`);
+  const rounds = turnedRounds(shape, values);
+  const first = ROUNDS - behind(values);
+  const carried = [...new Set(rounds.slice(first).flatMap(({ reads }) => reads))];
+  for (const name of carried) emit(`  var kept_${name}: u32;`);
   const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
   emit(`  ${loop.head}`);
-  emit(`    let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
+  if (first < ROUNDS) {
+    emit('    {');
+    for (const name of carried) emit(`    let ${name} = kept_${name};`);
+    for (let r = first; r < ROUNDS; r++) round(r);
+    emit('    }');
+  }
+  emit(`    ${loop.exit}
+    let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
     ${entryText(shape, 'next')}`);
   if (kept(values) < loads) emit(`    ${entryText(shape, 'base')}`);
   lines.push(...byteWeights(shape, values));
-  const rounds = turnedRounds(shape, values);
-  for (const [r, { before, stores, free }] of rounds.entries()) {
+  for (let r = 0; r < first; r++) round(r);
+  for (const name of carried) emit(`    kept_${name} = ${name};`);
+  emit(`  ${loop.tail}`);
+  lines.push(...lastWeights(shape, values), ...endText(shape, values));
+  return lines;
+
+  function round(r: number): void {
+    const { before, stores, free } = rounds[r]!;
     for (const text of before) emit(text);
     emit('    workgroupBarrier();');
     stores.forEach((value, i) => {
@@ -109,7 +132,7 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
         valueLoads(shape, values, wraps ? 'next' : 'base', wraps ? free.map((i) => i % kept(values)) : later),
       );
     }
-    if (r === ROUNDS - 1) emit(scoreLoads(values, 'next'));
+    if (r === first - 1) emit(scoreLoads(values, 'next'));
     for (const t of count(TILES)) {
       const o = `o${r * TILES + t}`;
       emit(
@@ -117,9 +140,6 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
       );
     }
   }
-  emit(`  ${loop.tail}`);
-  lines.push(...lastWeights(shape, values), ...endText(shape, values));
-  return lines;
 }
 
 /** Dims of a tile's row, of as many rounds, that lie side by side: of the rounds for which words are there together. */
@@ -134,6 +154,8 @@ function dimOf(values: BytesSide, round: number, i: number): number {
 }
 
 interface Round {
+  /** Words of earlier rounds that it reads. */
+  readonly reads: string[];
   /** Statements that come before the stores. */
   readonly before: string[];
   /** Words of four positions of the dims of a piece that are staged. */
@@ -152,6 +174,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
     /** The round in which a load's words are turned, all at once. */
     const byLoad = count(loads).map((i) => Math.floor((i * width * codes) / STORES));
     return count(ROUNDS).map((r) => ({
+      reads: [],
       before: count(words)
         .filter((w) => byLoad[Math.floor(w / width)] === r)
         .map((w) => {
@@ -176,6 +199,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
     return count(ROUNDS).map((r) => {
       const made = bytesText(format, headDim, PIECE, `x${r}`, (b) => `y${b}_${r}`, '0u', masks);
       return {
+        reads: count(bits).map((b) => `y${b}_${r}`),
         before: r === 0 ? [...turned, made.text] : [made.text],
         stores: made.words.map(({ name }) => name),
         free: r === 0 ? count(loads) : [],
@@ -199,6 +223,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
   }
   for (const w of count(PIECE / 4)) before.push(joinBytes(`y${w}_`, masks));
   return count(ROUNDS).map((r) => ({
+    reads: [],
     before: r === 0 ? before : [],
     stores: count(STORES).map((i) => wordOfDim.get(dimOf(values, r, i))!),
     free: r === 0 ? count(loads) : [],

@@ -8,6 +8,7 @@ import {
   COLUMNS,
   HEADS,
   MOST,
+  ofPosition,
   ROUNDING,
   ROWS,
   startOf,
@@ -34,10 +35,12 @@ function overPositions(name: string, how: 'sum' | 'max'): string {
 
 /** Statements that load a lane's scores of a turn, and what goes with its values. */
 export function scoreLoads(values: BytesSide, at: Turn): string {
-  const metas = count(BLOCKS).map(
-    (b) =>
-      `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u; ${values.loadMeta(`wm${b}`, 'mine', at)} }`,
-  );
+  const metas = values.handedOn
+    ? [`    { let mine = ${startOf(at)} + lane; ${values.loadMeta('wm0', 'mine', at)} }`]
+    : count(BLOCKS).map(
+        (b) =>
+          `    { let mine = ${startOf(at)} + lane / 2u + ${b * ROWS}u; ${values.loadMeta(`wm${b}`, 'mine', at)} }`,
+      );
   return [`    scores = scratchScores[unit_at + ${startOf(at)} + lane];`, ...metas].join('\n');
 }
 
@@ -56,10 +59,13 @@ export function firstWeights(values: BytesSide): string[] {
   var offset${g} = vec2<f32>();`,
     );
   lines.push('  var scores: vec4<u32>;');
-  for (const b of count(BLOCKS)) lines.push(`  var wm${b}: ${values.metaType};`);
+  for (const g of count(groups)) lines.push(`  var weights${g}: Right;`);
+  for (const b of count(values.handedOn ? 1 : BLOCKS)) lines.push(`  var wm${b}: ${values.metaType};`);
   lines.push(
     scoreLoads(values, 'zero'),
     `  let kept_from = 8u - lane / 16u * 8u;
+  let kept_to = 256u >> kept_from;
+  let given_to = 1u << kept_from;
   let weight_at = (lane % 2u * ${COLUMNS / 2}u + lane / 16u) * ${WEIGHT_STRIDE}u + lane / 8u % 2u;
   let weight_word = lane / 2u % 4u;`,
   );
@@ -81,9 +87,12 @@ export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
   emit(`    { let sc = bitcast<vec4<f32>>(scores);
     let mine = base + lane / 2u;
     let seen = ${seenText(shape, `vec2<u32>(mine, mine + ${ROWS}u)`, 'vec2<u32>')};`);
+  if (values.handedOn) emit(`    let norm = ${values.meta('wm0', 0)}.x;`);
   for (const g of count(groups)) {
-    for (const b of count(BLOCKS))
-      emit(`    let a${g}_${b} = select(vec2<f32>(), ${values.meta(`wm${b}`, g)}, seen.${'xy'[b]});`);
+    for (const b of count(BLOCKS)) {
+      const meta = values.handedOn ? `vec2<f32>(${ofPosition('norm', b)}, 0.0)` : values.meta(`wm${b}`, g);
+      emit(`    let a${g}_${b} = select(vec2<f32>(), ${meta}, seen.${'xy'[b]});`);
+    }
     emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
     if (format.kind === 'affine') {
       const bias = across((b) => `a${g}_${b}.y`);
@@ -101,7 +110,7 @@ export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
     let ${n}_planes = ((${n}.x & 0xffffu) | (${n}.y << 16u)) ^ 0x00800080u;
     let ${n}_kept = (${n}_planes >> kept_from) & 0x00ff00ffu;
     let part${h}_${g} = (${n}_planes >> (8u - kept_from)) & 0x00ff00ffu;
-    let ${n}_word = (${n}_kept << (8u - kept_from)) | (subgroupShuffleXor(part${h}_${g}, 16u) << kept_from);`);
+    let ${n}_word = ${n}_kept * kept_to + subgroupShuffleXor(part${h}_${g}, 16u) * given_to;`);
     }
   }
   emit('    workgroupBarrier();');
@@ -111,7 +120,7 @@ export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
   emit('    }\n    workgroupBarrier();');
   for (const g of count(groups))
     emit(
-      `    let weights${g} = subgroupMatrixLoad<Right, col_major>(&area, ${g * COLUMNS * WEIGHT_STRIDE}u, ${WEIGHT_STRIDE}u);`,
+      `    weights${g} = subgroupMatrixLoad<Right, col_major>(&area, ${g * COLUMNS * WEIGHT_STRIDE}u, ${WEIGHT_STRIDE}u);`,
     );
   return lines;
 }
