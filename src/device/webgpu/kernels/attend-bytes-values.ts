@@ -29,7 +29,7 @@ const ROUNDS = PIECE / STORES;
 
 /**
  * Rounds of a turn that come in the next. NVIDIA's compiler puts loads off to the end of a turn, wherever they stand: what the
- * next one begins with would wait for memory. Of other codes it takes more registers than there are.
+ * next one begins with would wait for memory. Affine 4 takes more registers with it than there are (docs/performance.md).
  */
 const behind = ({ format }: BytesSide): number => (planarCodes(format) ? 1 : 0);
 

@@ -8,7 +8,7 @@ import type { FloatKv, KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
 import { cacheType, KV_WGSL, type KvSideSpec, readerText, sideNumbers } from './kv-format.js';
 import { kvLayout } from './kv-layout.js';
-import { storeArrays, storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
+import { storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 export interface ConvertShape {
@@ -63,8 +63,7 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
     ${store.store}`;
   const wgsl = `${declareBindings(bindings)}
 ${KV_WGSL}
-${storeWgsl(plan)}
-${storeArrays(plan, formats)}
+${storeWgsl(plan, formats)}
 ${keys.reader.declarations}
 ${values.reader.declarations}
 ${keys.store.declarations}

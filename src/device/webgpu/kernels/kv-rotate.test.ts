@@ -72,6 +72,7 @@ ${body}`,
 fn main(${GROUPS_PARAMETER}, @builtin(local_invocation_index) lid: u32) {
   var v = vec4<f32>();
   if (lid < ${vectors}u) { v = x[lid]; }
+  // Never: the layout has what the text reads, and a rotation without a base matrix reads none.
   if (groups.x == 2u) { out[0] = vec4<f32>(base[0]); }
   ${statements}
 }`;

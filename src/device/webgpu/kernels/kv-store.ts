@@ -54,10 +54,10 @@ export function storeLanes({ heads, lanes }: StorePlan): {
 }
 
 /**
- * `total_` sums a value over a head, in one order; `finite_` is the rule for what is not finite. `groups`, here and in what
- * `storeText` writes, is the number of workgroups (rolled.ts).
+ * What storing these formats declares. `total_` sums a value over a head, in one order; `finite_` is the rule for what is not finite.
+ * `groups`, here and in what `storeText` writes, is the number of workgroups (rolled.ts).
  */
-export function storeWgsl(plan: StorePlan): string {
+export function storeWgsl(plan: StorePlan, formats: readonly KvFormat[]): string {
   const { heads, lanes, own } = plan;
   return `${heads === 1 ? '' : 'var<private> half_: u32;'}
 ${ownArray(plan, 'part_', `array<f32, ${lanes}>`)}
@@ -76,11 +76,12 @@ fn finite_(v: vec4<f32>) -> vec4<f32> {
   let nan = (bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
   return clamp(select(v, vec4<f32>(0.0), nan), vec4<f32>(-65504.0), vec4<f32>(65504.0));
 }
-`;
+
+${arraysText(plan, formats)}`;
 }
 
-/** Workgroup arrays that storing these formats needs, and what reads them. */
-export function storeArrays(plan: StorePlan, formats: readonly KvFormat[]): string {
+/** Their arrays of workgroup memory, and the sum over one of them. */
+function arraysText(plan: StorePlan, formats: readonly KvFormat[]): string {
   const { lanes, own } = plan;
   const lines: string[] = [];
   if (formats.some((f) => f.kind !== 'float' && !planarCodes(f)))

@@ -17,7 +17,6 @@ import {
   ownArray,
   type StoreText,
   signsText,
-  storeArrays,
   storeLanes,
   storePlan,
   storeText,
@@ -170,8 +169,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 ${KV_WGSL}
-${storeWgsl(plan)}
-${storeArrays(plan, formats)}
+${storeWgsl(plan, formats)}
 ${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>')}
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
 ${given?.wgsl ?? ''}
