@@ -18,6 +18,7 @@ import {
   ROUNDING,
   ROWS,
   SUM_STRIDE,
+  SUMS_AT,
   startOf,
   TURN,
   type Turn,
@@ -226,6 +227,8 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   };
   const planar = planarCodes(format);
   const apart = keys.paired ? 1 : AT_ONCE * KEY_STRIDE;
+  const apartSums = groups === 1;
+  const sumsAt = (g: number): number => (apartSums ? SUMS_AT : g * ROWS * SUM_STRIDE);
   emit(`  let to = key * ${KEY_STRIDE}u + lane % ${sharers(keys)}u${keys.paired ? ' * 2u' : ''};
   let end_turn = reach | ${TURN - 1}u;
   var top = vec2<f32>(${LOWEST});`);
@@ -254,7 +257,8 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     if (planar) refill();
     for (const g of count(groups)) emit(`    var s${b}_${g} = Sum();`);
     for (const half of count(HALVES)) {
-      emit('    workgroupBarrier();');
+      // Where sums have a place of their own, what was staged last has been read since they were stored.
+      if (half > 0 || !apartSums) emit('    workgroupBarrier();');
       for (const u of count(LOADS)) {
         const words = made[u]!.words.slice(half * STAGED, (half + 1) * STAGED).map((w) => w.name);
         emit(`    area[to + ${u * apart}u] = vec4<u32>(${words.join(', ')});`);
@@ -270,16 +274,14 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
         );
       }
     }
-    emit('    workgroupBarrier();');
+    if (!apartSums) emit('    workgroupBarrier();');
     for (const g of count(groups))
-      emit(
-        `    subgroupMatrixStore<row_major>(&area, ${g * ROWS * SUM_STRIDE}u, s${b}_${g}, ${SUM_STRIDE}u);`,
-      );
+      emit(`    subgroupMatrixStore<row_major>(&area, ${sumsAt(g)}u, s${b}_${g}, ${SUM_STRIDE}u);`);
     emit(`    workgroupBarrier();
     var sc${b}: vec2<f32>;
     {`);
     for (const g of count(groups)) {
-      emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${g * ROWS * SUM_STRIDE}u]);
+      emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${sumsAt(g)}u]);
       let all${g} = vec2<f32>(sum${g}.xz * 256 + sum${g}.yw);
       let a${g} = ${keys.handedOn ? `vec2<f32>(${ofPosition('key_norm', b)}, 0.0)` : keys.meta(`km${b}`, g)};`);
       if (format.kind === 'affine')

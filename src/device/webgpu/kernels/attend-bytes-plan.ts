@@ -63,9 +63,11 @@ export const WEIGHT_STRIDE = VALUE_STRIDE;
 export const SUM_STRIDE = 2;
 /** Tiles of values that are staged at once: one of either half of the dims. */
 export const TILES = 2;
+/** Where the sums of keys are, if there is one group of them: behind what is staged, for a barrier less. */
+export const SUMS_AT = ROWS * KEY_STRIDE;
 /** Vectors of workgroup memory, which everything goes through in turn. */
 export const AREA = Math.max(
-  ROWS * KEY_STRIDE,
+  SUMS_AT + ROWS * SUM_STRIDE,
   COLUMNS * QUERY_STRIDE,
   TILES * ROWS * Math.max(VALUE_STRIDE, SUM_STRIDE),
 );
