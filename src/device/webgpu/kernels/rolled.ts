@@ -21,7 +21,7 @@ export function rolledBound(count: number): string {
  * A loop over `name`, u32, from 0 as long as it is not above `last`, by `step`, that stays a loop even where there are
  * products of matrices in it. NVIDIA's compiler writes those out eight times whatever the bounds are, and other loops within
  * them; one whose count it has to read from memory every turn it leaves alone. For workgroups of a single subgroup, to which
- * the barriers in it cost nothing. `counter` is a u32 of workgroup memory; `lane` is in scope. What stands between `head` and
+ * the barriers in it cost little. `counter` is a u32 of workgroup memory; `lane` is in scope. What stands between `head` and
  * `exit` runs once more than the rest.
  */
 export function memoryLoop(
