@@ -180,6 +180,13 @@ function keyLoads(keys: BytesSide, b: number, at: Turn, only?: number): string {
   return [...lines, '    }'].join('\n');
 }
 
+/** Variables of what goes with keys and with values, less the block's number. */
+const metaNames = (keys: BytesSide, values: BytesSide) =>
+  [
+    [keys, 'km'],
+    [values, 'vm'],
+  ] as const;
+
 /** Statements that fetch what goes with keys, or values, of a lane's position of block `b`; or once of a turn, of position `lane`. */
 function metaLoads(side: BytesSide, name: string, b: number, at: Turn): string {
   if (!side.handedOn)
@@ -202,13 +209,10 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
     if (b === 0 || !shared)
       for (const u of count(keysOf(keys)))
         for (const i of count(keys.loads)) lines.push(`  var k${b}_${u}_${i}: ${keys.type};`);
-    for (const [side, name] of [
-      [keys, 'km'],
-      [values, 'vm'],
-    ] as const)
+    for (const [side, name] of metaNames(keys, values))
       if (b === 0 || !side.handedOn) lines.push(`  var ${name}${b}: ${side.metaType};`);
     if (b === 0 || !shared) lines.push(keyLoads(keys, b, 'zero'));
-    lines.push(metaLoads(keys, 'km', b, 'zero'), metaLoads(values, 'vm', b, 'zero'));
+    for (const [side, name] of metaNames(keys, values)) lines.push(metaLoads(side, name, b, 'zero'));
   }
   return lines;
 }
@@ -257,7 +261,8 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     if (planar) refill();
     for (const g of count(groups)) emit(`    var s${b}_${g} = Sum();`);
     for (const half of count(HALVES)) {
-      // Where sums have a place of their own, what was staged last has been read since they were stored.
+      // Where sums have a place of their own, the barrier behind their stores ends the reads of what was staged before; in the
+      // first turn the loop's head does.
       if (half > 0 || !apartSums) emit('    workgroupBarrier();');
       for (const u of count(LOADS)) {
         const words = made[u]!.words.slice(half * STAGED, (half + 1) * STAGED).map((w) => w.name);
@@ -293,11 +298,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
       emit(
         `      let scale_log${g} = ${values.handedOn ? ofPosition('value_log', b) : `log2(abs(${values.meta(`vm${b}`, g)}.x))`};`,
       );
-    for (const [side, name] of [
-      [keys, 'km'],
-      [values, 'vm'],
-    ] as const)
-      emit(metaLoads(side, name, b, 'next'));
+    for (const [side, name] of metaNames(keys, values)) emit(metaLoads(side, name, b, 'next'));
     const sum = count(groups)
       .map((g) => `a${g}.x * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
       .join(' + ');

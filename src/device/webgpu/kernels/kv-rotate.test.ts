@@ -1,9 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random } from '../../../../test/devices/numbers.js';
-import { emptyOn, uploadTo, wordsOf } from '../../../../test/setup/raw-buffers.js';
+import { emptyOn, uploadTo } from '../../../../test/setup/raw-buffers.js';
+import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import { turboRotation } from '../../turboquant/rotation.js';
 import type { WebGpuDevice } from '../device.js';
+import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { rotateOneText, rotateText } from './kv-rotate.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -39,32 +41,23 @@ describe('the rotation of one vector', () => {
   });
 
   async function run(headDim: number, x: Float32Array, body: string): Promise<Float32Array> {
-    const { matrix } = turboRotation(headDim, 'key');
-    const module = raw.createShaderModule({
-      code: `@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> base: array<f32>;
-@group(0) @binding(2) var<storage, read_write> out: array<vec4<f32>>;
+    const bindings: Binding[] = [
+      { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
+      { name: 'base', access: 'read', type: 'array<f32>' },
+      { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' },
+    ];
+    const stage: Stage = {
+      label: 'rotate',
+      wgsl: `${declareBindings(bindings)}
 var<workgroup> turned: array<vec4<f32>, ${headDim / 4}>;
 ${body}`,
-    });
-    const pipeline = await raw.createComputePipelineAsync({ layout: 'auto', compute: { module } });
-    const out = emptyOn(raw, headDim * 4);
-    const buffers = [uploadTo(raw, x), uploadTo(raw, matrix), out];
-    const encoder = raw.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    pass.setPipeline(pipeline);
-    pass.setBindGroup(
-      0,
-      raw.createBindGroup({
-        layout: pipeline.getBindGroupLayout(0),
-        entries: buffers.map((buffer, binding) => ({ binding, resource: { buffer } })),
-      }),
-    );
-    pass.dispatchWorkgroups(1);
-    pass.end();
-    raw.queue.submit([encoder.finish()]);
-    const got = new Float32Array((await wordsOf(raw, out)).buffer);
-    for (const buffer of buffers) buffer.destroy();
+      bindings,
+      workgroups: (_, out) => out.fill(1),
+    };
+    const { matrix } = turboRotation(headDim, 'key');
+    const roles = { x: uploadTo(raw, x), base: uploadTo(raw, matrix), out: emptyOn(raw, headDim * 4) };
+    const got = await runKernel(raw, { stages: [stage] }, 1, roles);
+    for (const buffer of Object.values(roles)) buffer.destroy();
     return got;
   }
 
