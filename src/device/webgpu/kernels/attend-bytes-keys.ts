@@ -12,6 +12,7 @@ import {
   MOST,
   ofPosition,
   PIECE,
+  PIECE_STRIDE,
   PIECES,
   QUERY_STRIDE,
   ROUNDED_BITS,
@@ -92,7 +93,8 @@ function queryWords(
  * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, `end`, what an integer score is multiplied with, and
  * `wholeG`, the sum of their integer queries of affine group G.
  */
-export function byteQueries(shape: AttendShape, { format, groups, unit }: BytesSide): string[] {
+export function byteQueries(shape: AttendShape, keys: BytesSide): string[] {
+  const { format, groups, unit, ownKey } = keys;
   const group = shape.heads / shape.kvHeads;
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -130,11 +132,13 @@ export function byteQueries(shape: AttendShape, { format, groups, unit }: BytesS
     });
     emit(planesText(`n${w}_`));
   }
+  // As staged keys have them: pieces side by side, or their halves.
+  const at = ownKey
+    ? `lane % ${PIECES}u * ${HALVES}u + lane / ${PIECES}u % ${HALVES}u`
+    : `lane % ${HEAD_LANES}u`;
   for (const [p, plane] of ['high', 'low'].entries())
     emit(
-      `  area[own_head * ${2 * QUERY_STRIDE}u + lane % ${HEAD_LANES}u + ${p * QUERY_STRIDE}u] = vec4<u32>(${count(
-        STAGED,
-      )
+      `  area[own_head * ${2 * QUERY_STRIDE}u + ${at} + ${p * QUERY_STRIDE}u] = vec4<u32>(${count(STAGED)
         .map((w) => `n${w}_${plane}`)
         .join(', ')});`,
     );
@@ -152,6 +156,17 @@ export function seenText(shape: AttendShape, t: string, type: string): string {
 
 /** Whether blocks of a turn take turns in the same registers: keys of more than 4 words a piece would take too many. */
 const sharesRegisters = ({ words }: BytesSide): boolean => words > 4;
+
+/** Statement that loads all of a lane's own key, that of position `lane` of a turn. */
+function ownKeyLoads(keys: BytesSide, at: Turn): string {
+  const { loads, stride } = keys;
+  return [
+    `    { let t = ${startOf(at)} + lane;
+      let a = ${keys.vector('t', at)} * ${stride}u;`,
+    ...count(loads).map((i) => `      k_${i} = keys[a + ${i}u];`),
+    '    }',
+  ].join('\n');
+}
 const register = (keys: BytesSide, b: number): string => `k${sharesRegisters(keys) ? 0 : b}`;
 
 /** Lanes that share a key, and keys of a block that a lane has. */
@@ -205,13 +220,18 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
   let key = ${key};`,
   ];
   const shared = sharesRegisters(keys);
+  if (keys.ownKey) {
+    lines[0] = `  ${entryText(shape, 'zero')}`;
+    for (const i of count(keys.loads)) lines.push(`  var k_${i}: ${keys.type};`);
+    lines.push(ownKeyLoads(keys, 'zero'));
+  }
   for (const b of count(BLOCKS)) {
-    if (b === 0 || !shared)
+    if (!keys.ownKey && (b === 0 || !shared))
       for (const u of count(keysOf(keys)))
         for (const i of count(keys.loads)) lines.push(`  var k${b}_${u}_${i}: ${keys.type};`);
     for (const [side, name] of metaNames(keys, values))
       if (b === 0 || !side.handedOn) lines.push(`  var ${name}${b}: ${side.metaType};`);
-    if (b === 0 || !shared) lines.push(keyLoads(keys, b, 'zero'));
+    if (!keys.ownKey && (b === 0 || !shared)) lines.push(keyLoads(keys, b, 'zero'));
     for (const [side, name] of metaNames(keys, values)) lines.push(metaLoads(side, name, b, 'zero'));
   }
   return lines;
@@ -231,10 +251,12 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   };
   const planar = planarCodes(format);
   const apart = keys.paired ? 1 : AT_ONCE * KEY_STRIDE;
-  const apartSums = groups === 1;
-  const sumsAt = (g: number): number => (apartSums ? SUMS_AT : g * ROWS * SUM_STRIDE);
-  emit(`  let to = key * ${KEY_STRIDE}u + lane % ${sharers(keys)}u${keys.paired ? ' * 2u' : ''};
-  let end_turn = reach | ${TURN - 1}u;
+  const apartSums = groups === 1 && !keys.ownKey;
+  const sumsAt = (b: number, g: number): number =>
+    apartSums ? SUMS_AT : ((keys.ownKey ? b * groups : 0) + g) * ROWS * SUM_STRIDE;
+  if (keys.ownKey) emit(`  let to = lane * ${PIECE_STRIDE}u;`);
+  else emit(`  let to = key * ${KEY_STRIDE}u + lane % ${sharers(keys)}u${keys.paired ? ' * 2u' : ''};`);
+  emit(`  let end_turn = reach | ${TURN - 1}u;
   var top = vec2<f32>(${LOWEST});`);
   for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
   const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
@@ -246,7 +268,56 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   if (sharesRegisters(keys)) emit(`    ${entryText(shape, 'base')}`);
   if (keys.handedOn) emit(`    let key_norm = ${keys.meta('km0', 0)}.x;`);
   if (values.handedOn) emit(`    let value_log = log2(abs(${values.meta('vm0', 0)}.x));`);
+  if (keys.ownKey) turnSums();
   for (const b of count(BLOCKS)) {
+    if (!keys.ownKey) blockSums(b);
+    score(b);
+  }
+  emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(vec4<f32>(sc0, sc1));
+  ${loop.tail}`);
+  return lines;
+
+  /** Sums of a turn to memory, of keys that lanes have to themselves, piece by piece. */
+  function turnSums(): void {
+    for (const b of count(BLOCKS)) for (const g of count(groups)) emit(`    var s${b}_${g} = Sum();`);
+    for (const c of count(PIECES)) {
+      const { text, words } = bytesText(
+        format,
+        headDim,
+        PIECE,
+        `x${c}`,
+        (i) => wordOf('k', keys.width, c * keys.words + i),
+        '0u',
+        keys.mask,
+      );
+      emit(text);
+      if (c === PIECES - 1) emit(ownKeyLoads(keys, 'next'));
+      // In the first piece the loop's head is between the reads of what was there before and these stores.
+      if (c > 0) emit('    workgroupBarrier();');
+      for (const half of count(HALVES))
+        emit(
+          `    area[to + ${half}u] = vec4<u32>(${words
+            .slice(half * STAGED, (half + 1) * STAGED)
+            .map((w) => w.name)
+            .join(', ')});`,
+        );
+      emit('    workgroupBarrier();');
+      for (const b of count(BLOCKS)) {
+        const s = `s${b}_${Math.floor((c * groups) / PIECES)}`;
+        emit(
+          `    ${s} = subgroupMatrixMultiplyAccumulate(subgroupMatrixLoad<Left, row_major>(&area, ${b * ROWS * PIECE_STRIDE}u, ${PIECE_STRIDE}u), right${c}, ${s});`,
+        );
+      }
+    }
+    emit('    workgroupBarrier();');
+    for (const b of count(BLOCKS))
+      for (const g of count(groups))
+        emit(`    subgroupMatrixStore<row_major>(&area, ${sumsAt(b, g)}u, s${b}_${g}, ${SUM_STRIDE}u);`);
+    emit('    workgroupBarrier();');
+  }
+
+  /** Sums of a block to memory, of keys whose pieces lanes share. */
+  function blockSums(b: number): void {
     /** Loads what these registers have next. */
     const refill = (only?: number): void => {
       if (!sharesRegisters(keys)) emit(keyLoads(keys, b, 'next', only));
@@ -281,12 +352,15 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     }
     if (!apartSums) emit('    workgroupBarrier();');
     for (const g of count(groups))
-      emit(`    subgroupMatrixStore<row_major>(&area, ${sumsAt(g)}u, s${b}_${g}, ${SUM_STRIDE}u);`);
-    emit(`    workgroupBarrier();
-    var sc${b}: vec2<f32>;
+      emit(`    subgroupMatrixStore<row_major>(&area, ${sumsAt(b, g)}u, s${b}_${g}, ${SUM_STRIDE}u);`);
+    emit('    workgroupBarrier();');
+  }
+
+  function score(b: number): void {
+    emit(`    var sc${b}: vec2<f32>;
     {`);
     for (const g of count(groups)) {
-      emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${sumsAt(g)}u]);
+      emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${sumsAt(b, g)}u]);
       let all${g} = vec2<f32>(sum${g}.xz * 256 + sum${g}.yw);
       let a${g} = ${keys.handedOn ? `vec2<f32>(${ofPosition('key_norm', b)}, 0.0)` : keys.meta(`km${b}`, g)};`);
       if (format.kind === 'affine')
@@ -313,7 +387,4 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     for (const g of count(values.groups)) emit(`      peak${g} = max(peak${g}, score + scale_log${g});`);
     emit(`      sc${b} = score;\n    }`);
   }
-  emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(vec4<f32>(sc0, sc1));
-  ${loop.tail}`);
-  return lines;
 }

@@ -59,6 +59,8 @@ export const KEY_STRIDE = 5;
 export const QUERY_STRIDE = 9;
 export const VALUE_STRIDE = 3;
 export const WEIGHT_STRIDE = VALUE_STRIDE;
+/** The same of keys where a row has one piece of them. */
+export const PIECE_STRIDE = 3;
 /** The same of sums, which are read whole. */
 export const SUM_STRIDE = 2;
 /** Tiles of values that are staged at once: one of either half of the dims. */
@@ -66,14 +68,19 @@ export const TILES = 2;
 /** Where the sums of keys are, if there is one group of them: behind what is staged, for a barrier less. */
 export const SUMS_AT = ROWS * KEY_STRIDE;
 /** Vectors of workgroup memory, which everything goes through in turn. */
-export const AREA = Math.max(
-  SUMS_AT + ROWS * SUM_STRIDE,
-  COLUMNS * QUERY_STRIDE,
-  TILES * ROWS * Math.max(VALUE_STRIDE, SUM_STRIDE),
-);
+export function areaVectors({ ownKey, groups }: BytesSide): number {
+  return Math.max(
+    ownKey ? TURN * Math.max(PIECE_STRIDE, groups * SUM_STRIDE) : SUMS_AT + ROWS * SUM_STRIDE,
+    COLUMNS * QUERY_STRIDE,
+    TILES * ROWS * Math.max(VALUE_STRIDE, SUM_STRIDE),
+  );
+}
 
 /** What a (item, KV head) leaves, in vectors: for every turn, of every lane, two heads' scores at two positions. */
 export const UNIT = (ATTENTION_SPLIT / TURN) * LANES;
+
+/** Words of a piece of a key of which a lane takes all: three, which no wide load fits, and four times three, which do. */
+const WHOLE_WORDS = 3;
 
 /** Storage buffers of the kernel: keys and values are bound twice. */
 const BUFFERS = 10;
@@ -97,7 +104,7 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
     storageBuffers >= BUFFERS &&
     blockTokens % ROWS === 0 &&
     ATTENTION_SPLIT % blockTokens === 0 &&
-    AREA * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 4 <= workgroupBytes
+    areaVectors(bytesSide(shape, 'keys')) * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 4 <= workgroupBytes
   );
 }
 
@@ -137,6 +144,8 @@ export interface BytesSide {
   readonly stride: number;
   /** Lanes take two pieces of a key, in place of one of two keys: a piece has an odd number of words, which only two load in pairs. */
   readonly paired: boolean;
+  /** A lane takes all pieces of the key of a position of a turn: loads are as wide as can be, and few. */
+  readonly ownKey: boolean;
   /** What a byte less its centre stands for, and the centre. */
   readonly unit: number;
   readonly centre: number;
@@ -161,8 +170,10 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const { format, layout, headDim } = sideOf(name, shape);
   if (!hasBytes(format)) throw new RangeError('attend bytes: not bytes');
   const words = (layout.words * PIECE) / headDim;
-  const paired = name === 'keys' && words % 2 === 1;
-  const width = wordWidth(paired ? 2 * words : words);
+  const ownKey = name === 'keys' && words === WHOLE_WORDS;
+  const paired = name === 'keys' && words % 2 === 1 && !ownKey;
+  const together = words * (ownKey ? PIECES : paired ? 2 : 1);
+  const width = wordWidth(together);
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
@@ -177,11 +188,12 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     format,
     groups,
     words,
-    loads: (paired ? 2 * words : words) / width,
+    loads: together / width,
     width,
     type: wordType(width),
     stride: layout.words / width,
     paired,
+    ownKey,
     unit: byteUnit(format, headDim),
     centre: byteCentre(format),
     // Bytes are mixed little, and the masks' registers would be too many.

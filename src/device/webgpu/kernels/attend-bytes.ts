@@ -26,7 +26,7 @@ import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { byteQueries, byteScores, firstKeys, queryLoads } from './attend-bytes-keys.js';
-import { AREA, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
+import { areaVectors, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
 import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
@@ -66,7 +66,7 @@ ${STEP_WGSL}
 alias Left = subgroup_matrix_left<i8, ${DEPTH}, ${ROWS}>;
 alias Right = subgroup_matrix_right<i8, ${COLUMNS}, ${DEPTH}>;
 alias Sum = subgroup_matrix_result<i32, ${COLUMNS}, ${ROWS}>;
-var<workgroup> area: array<vec4<u32>, ${AREA}>;
+var<workgroup> area: array<vec4<u32>, ${areaVectors(keys)}>;
 var<workgroup> entries: array<vec2<u32>, ${blocks}>;
 var<workgroup> turn: u32;
 @compute @workgroup_size(${LANES})
