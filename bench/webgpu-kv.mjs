@@ -24,7 +24,7 @@ const { quadsFits } = await load('webgpu/kernels/attend-quads-plan.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
 const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
-const { kvLayout, kvTables, planarCodes } = await load('webgpu/kernels/kv-layout.js');
+const { kvLayout, kvTables, codesInRuns } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { codeNumbers } = await load('webgpu/kernels/plane-codes.js');
 const { kvFormatName } = await load('kv.js');
@@ -111,14 +111,19 @@ class Side {
   #codes(first) {
     const { format, place } = this;
     const { headDim } = place;
-    if (planarCodes(format)) {
+    if (codesInRuns(format)) {
       const { bits } = format;
       const numbers = codeNumbers(headDim, bits);
       return count(headDim).map((d) => {
         const length = Math.min(32, headDim - (d & ~31));
         let number = 0;
         for (let b = 0; b < bits; b++) {
-          const at = (d & ~31) * bits + b * length + (d & 3) * (length / 4) + ((d & 31) >> 2);
+          const field = (d & 3) * 8 + ((d >> 2) & 1) * 4;
+          const word = (d & 31) >> 3;
+          const run = (d >> 5) * 96;
+          const inField = word < 3 ? run + word * 32 + field + b : run + b * 32 + field + 3;
+          const at =
+            bits === 3 ? inField : (d & ~31) * bits + b * length + (d & 3) * (length / 4) + ((d & 31) >> 2);
           number |= ((this.word(first + (at >> 5)) >>> (at & 31)) & 1) << b;
         }
         return numbers.indexOf(number);

@@ -20,6 +20,12 @@ export function storedCodes(format: AffineKv | TurboKv, headDim: number): readon
 /** Where bit b of the number of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
 export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
   const { bits } = format;
+  if (format.kind === 'turboquant' && bits === 3) {
+    const run = (d >> 5) * 3;
+    const word = (d & 31) >> 3;
+    const field = (d & 3) * 8 + ((d >> 2) & 1) * 4;
+    return word < 3 ? (run + word) * 32 + field + b : (run + b) * 32 + field + 3;
+  }
   if (format.kind === 'turboquant' && bits < 8) {
     const length = Math.min(32, headDim - (d & ~31));
     return (d & ~31) * bits + b * length + (d & 3) * (length / 4) + ((d & 31) >> 2);

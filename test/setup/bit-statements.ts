@@ -5,7 +5,7 @@ export function runBitStatements(
 ): ReadonlyMap<string, number> {
   const values = new Map(Object.entries(words));
   for (const [, name, expression] of text.matchAll(/let (\w+) = (.*);/g)) {
-    const body = expression!.replace(/\b(0x[0-9a-f]+|0)u\b/g, '$1');
+    const body = expression!.replace(/\b(0x[0-9a-f]+|\d+)u\b/g, '$1').replaceAll('>>', '>>>');
     const result = new Function(...values.keys(), `return (${body}) >>> 0;`)(...values.values()) as number;
     values.set(name!, result);
   }

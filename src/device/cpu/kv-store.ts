@@ -13,7 +13,7 @@ import {
   kvTokenBytes,
   type TurboKv,
 } from '../kv.js';
-import { turboCodebook } from '../turboquant/codebooks.js';
+import { greatestInteger, turboCodebook } from '../turboquant/codebooks.js';
 import { type KvSide, type Rotation, turboRotation } from '../turboquant/rotation.js';
 import { f32Word } from './command.js';
 import {
@@ -207,7 +207,7 @@ function integerCentroids({ bits }: TurboKv, side: KvSide, headDim: number): Int
   const most = bits < 8 || side === 'value' ? 32767 : 8191;
   const largest =
     bits < 8
-      ? 127
+      ? greatestInteger(bits)
       : side === 'value'
         ? 2047
         : Math.min(32767, Math.floor((2 ** 31 / (1.1 * most * Math.sqrt(headDim))) * top));

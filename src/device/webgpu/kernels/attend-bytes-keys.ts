@@ -26,8 +26,8 @@ import {
 } from './attend-bytes-plan.js';
 import { bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
-import { planarCodes } from './kv-layout.js';
-import { memoryLoop } from './rolled.js';
+import { codesInRuns } from './kv-layout.js';
+import { barrierLoop } from './rolled.js';
 
 /** Words of a piece that are staged at once: matrices have half of the dims. */
 const STAGED = 4;
@@ -249,7 +249,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   const emit = (text: string): void => {
     lines.push(text);
   };
-  const planar = planarCodes(format);
+  const planar = codesInRuns(format);
   const apart = keys.paired ? 1 : AT_ONCE * KEY_STRIDE;
   const apartSums = groups === 1 && !keys.ownKey;
   const sumsAt = (b: number, g: number): number =>
@@ -259,7 +259,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   emit(`  let end_turn = reach | ${TURN - 1}u;
   var top = vec2<f32>(${LOWEST});`);
   for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
-  const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
+  const loop = barrierLoop('base', TURN, 'end_turn');
   emit(`  ${loop.head}
     ${loop.exit}`);
   // The last turn fetches its own again: a branch around loads costs a move for every register that is not loaded.

@@ -104,7 +104,7 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
     storageBuffers >= BUFFERS &&
     blockTokens % ROWS === 0 &&
     ATTENTION_SPLIT % blockTokens === 0 &&
-    areaVectors(bytesSide(shape, 'keys')) * 16 + (ATTENTION_SPLIT / blockTokens) * 8 + 4 <= workgroupBytes
+    areaVectors(bytesSide(shape, 'keys')) * 16 + (ATTENTION_SPLIT / blockTokens) * 8 <= workgroupBytes
   );
 }
 

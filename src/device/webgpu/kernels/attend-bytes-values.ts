@@ -20,8 +20,8 @@ import {
 import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
-import { planarCodes } from './kv-layout.js';
-import { memoryLoop } from './rolled.js';
+import { codesInRuns } from './kv-layout.js';
+import { barrierLoop } from './rolled.js';
 
 /** Dims of a lane's piece that are staged at once. */
 const STORES = (TILES * ROWS) / PIECES;
@@ -31,7 +31,7 @@ const ROUNDS = PIECE / STORES;
  * Rounds of a turn that come in the next. NVIDIA's compiler puts loads off to the end of a turn, wherever they stand: what the
  * next one begins with would wait for memory. Affine 4 takes more registers with it than there are (docs/performance.md).
  */
-const behind = ({ format }: BytesSide): number => (planarCodes(format) ? 1 : 0);
+const behind = ({ format }: BytesSide): number => (codesInRuns(format) ? 1 : 0);
 
 /** Registers of a piece: those of all its loads, or of one after the other. */
 const kept = (values: BytesSide): number => (directBits(values) ? 1 : values.loads);
@@ -93,7 +93,7 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
   const first = ROUNDS - behind(values);
   const carried = [...new Set(rounds.slice(first).flatMap(({ reads }) => reads))];
   for (const name of carried) emit(`  var kept_${name}: u32;`);
-  const loop = memoryLoop('base', 'turn', TURN, 'end_turn');
+  const loop = barrierLoop('base', TURN, 'end_turn');
   emit(`  ${loop.head}`);
   if (first < ROUNDS) {
     emit('    {');
@@ -190,7 +190,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
       free: count(loads).filter((i) => byLoad[i] === r),
     }));
   }
-  if (planarCodes(format)) {
+  if (codesInRuns(format)) {
     // Planes are turned as they are stored: a byte of each has the bits of every fourth dim, of which a round makes bytes.
     const turned = count(bits).map((b) => {
       const [a, c, d, e] = count(4).map((u) => raw(u)(b)) as [string, string, string, string];

@@ -30,7 +30,7 @@ import { areaVectors, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './att
 import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
-import { planarCodes } from './kv-layout.js';
+import { codesInRuns } from './kv-layout.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -56,7 +56,7 @@ export function bytesStage(shape: AttendShape): Stage {
   const { metaHeads } = sideOf(key.kind === 'turboquant' ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
   // Planes take more registers: the first values are fetched when scores are joined, not while they are.
-  const late = planarCodes(shape.value);
+  const late = codesInRuns(shape.value);
   const lines = [
     `enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -68,7 +68,6 @@ alias Right = subgroup_matrix_right<i8, ${COLUMNS}, ${DEPTH}>;
 alias Sum = subgroup_matrix_result<i32, ${COLUMNS}, ${ROWS}>;
 var<workgroup> area: array<vec4<u32>, ${areaVectors(keys)}>;
 var<workgroup> entries: array<vec2<u32>, ${blocks}>;
-var<workgroup> turn: u32;
 @compute @workgroup_size(${LANES})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lane: u32) {

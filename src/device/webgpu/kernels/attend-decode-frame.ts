@@ -7,7 +7,7 @@ import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
 import type { KvSideSpec } from './kv-format.js';
-import { planarCodes } from './kv-layout.js';
+import { codesInRuns } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 /** Keys, or values, with what a lane takes of a vector. */
@@ -72,7 +72,7 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
   const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, oldest, reach)`);
   /** Of planes a piece of V is a few hundred operations; of all else some hundred at most. */
   const body = (side: DecodeSide, pieces: number): number => {
-    const shares = side.name === 'values' && planarCodes(side.format) ? 4 : 2;
+    const shares = side.name === 'values' && codesInRuns(side.format) ? 4 : 2;
     return pieces % shares === 0 ? pieces / shares : pieces % 2 === 0 ? pieces / 2 : pieces;
   };
   const walk = (prefix: string, side: DecodeSide, pieces: number): DecodeWalk => ({
@@ -175,7 +175,7 @@ function decodeSide(
   const { kvHeads, blockTokens, rows, headDim } = shape;
   const side = sideOf(name, shape);
   const { format, layout } = side;
-  const halved = planarCodes(format) && dims < PLANE_DIMS;
+  const halved = codesInRuns(format) && dims < PLANE_DIMS;
   const words = (layout.words * (halved ? PLANE_DIMS : dims)) / headDim;
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;

@@ -6,7 +6,7 @@ import type { AttendShape } from './attend.js';
 import { hasBytes, PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, bookEntries } from './attend-unpack.js';
 import type { KvSideSpec } from './kv-format.js';
-import { planarCodes } from './kv-layout.js';
+import { codesInRuns } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface DecodeConfig {
@@ -64,7 +64,7 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
     config.valueDims ??
     (value.kind === 'float'
       ? 8
-      : planarCodes(value)
+      : codesInRuns(value)
         ? PLANE_DIMS / (group <= 4 ? 1 : 2)
         : Math.max(leastDims(value), group <= 4 ? 16 : 8));
   const valueLanes = headDim / valueDims;
@@ -106,7 +106,7 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   const whole = (side: KvSideSpec, dims: number): boolean => {
     const { format, layout, name } = side;
     // Of V two lanes may share a run of planes.
-    if (name === 'values' && planarCodes(format) && dims === PLANE_DIMS / 2)
+    if (name === 'values' && codesInRuns(format) && dims === PLANE_DIMS / 2)
       return headDim % PLANE_DIMS === 0;
     const words = (layout.words * dims) / headDim;
     if (!Number.isInteger(words)) return false;

@@ -26,7 +26,7 @@ import { decodeQueries, headShares } from './attend-decode-queries.js';
 import { decodeEnd, decodeSums, decodeValueMeta, decodeValueNorms } from './attend-decode-values.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, fillBook } from './attend-unpack.js';
-import { planarCodes, tableOffsets } from './kv-layout.js';
+import { codesInRuns, tableOffsets } from './kv-layout.js';
 import { rowsSkipped } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
@@ -94,7 +94,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     emit('  let oldest = max(low, first) - first;');
   }
   emit(frame.entries.text);
-  if ([keys, values].some(({ format }) => planarCodes(format))) emit(OPAQUE_MASKS.text);
+  if ([keys, values].some(({ format }) => codesInRuns(format))) emit(OPAQUE_MASKS.text);
   for (const { name, format, layout, word } of [keys, values]) {
     if (format.kind !== 'turboquant' || bookEntries(format) === 0) continue;
     const { centroids } = tableOffsets(format.bits, headDim);

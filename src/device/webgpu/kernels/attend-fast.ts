@@ -14,7 +14,7 @@ import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-p
 import { quadsStage } from './attend-quads.js';
 import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
-import { planarCodes } from './kv-layout.js';
+import { codesInRuns } from './kv-layout.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 
@@ -38,7 +38,7 @@ const CODE_SIZES: readonly Size[] = [
   [MANY, 128, 4, 8],
   [MANY, 64, 4, 4],
 ];
-/** Most pieces of V on their way where codes are planes of bits: a piece is 300 operations, which hide the next one's load. */
+/** Most pieces of V on their way where codes are laid in runs: a piece is 300 operations, which hide the next one's load. */
 const PLANE_PIECES = 4;
 /** For wide items; and workgroups, had they one split each, from which on items are wide. */
 const WIDE_SIZES: readonly Size[] = [
@@ -67,7 +67,7 @@ export function decodeBands(
   const float = shape.key.kind === 'float' && shape.value.kind === 'float';
   const sizes = splits > 1 ? WIDE_SIZES : float ? FLOAT_SIZES : CODE_SIZES;
   const split = splits * ATTENTION_SPLIT;
-  const most = planarCodes(shape.value) ? PLANE_PIECES : MANY;
+  const most = codesInRuns(shape.value) ? PLANE_PIECES : MANY;
   const products = capabilities.packedDots ? {} : { dot: false };
   const configs = sizes
     .map(([below, threads, unroll, valueUnroll]) => ({
@@ -121,9 +121,13 @@ interface ManyKernel {
   readonly itemBytes: number;
 }
 
-/** From so many workgroups on; and matrices of bytes, for short codes of groups that fill them, from fewer. Measured on an H200. */
+/**
+ * From so many workgroups on; and matrices of bytes, for short codes of groups that fill them, from fewer, of TurboQuant from
+ * fewer still, for its codes are most to unpack in the kernel above. Measured on an H200.
+ */
 const MANY_WORKGROUPS = 1200;
 const FEWER_WORKGROUPS = 400;
+const TURBO_WORKGROUPS = 270;
 const SHORT_BITS = 4;
 /**
  * Heads of a group that fill matrices: with fewer, the kernel above is faster for longer, and quads of lanes are for codes of 6
@@ -157,7 +161,12 @@ function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel 
     maxItems * itemBytes <= Math.min(SCORES_BYTES, bindingBytes)
   )
     return {
-      from: full && bits <= SHORT_BITS ? FEWER_WORKGROUPS : MANY_WORKGROUPS,
+      from:
+        !full || bits > SHORT_BITS
+          ? MANY_WORKGROUPS
+          : codesInRuns(key) && codesInRuns(value)
+            ? TURBO_WORKGROUPS
+            : FEWER_WORKGROUPS,
       stage: () => bytesStage(shape),
       itemBytes,
     };

@@ -1,15 +1,16 @@
 /**
  * Stored codes as bytes, four to a word, for products of integers; no tables, and a word for every four elements.
  *
- * Affine codes lie in their words already, shifted. TurboQuant's codes of up to 4 bits are stored as bit planes
- * (kv-layout.ts), for then 32 of them turn into 32 integer centroids at once: every bit of a centroid is a function of
- * the bits of its code (plane-codes.ts), so eight functions make eight planes of bits, and three rounds of exchanges between
- * words make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
+ * Affine codes lie in their words already, shifted. TurboQuant's codes of 3 bits are numbers of which centroids are computed, four
+ * at once (code-fields.ts). Those of 2 and 4 bits are stored as bit planes (kv-layout.ts), for then 32 of them turn into 32 integer
+ * centroids at once: every bit of a centroid is a function of the bits of its code (plane-codes.ts), so eight functions make
+ * eight planes of bits, and three rounds of exchanges between words make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
  * ahead, prefill on TurboQuant 3.5 is 0.93 of that on f16 in place of 0.80, and single rows take what they took.
  */
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
 import { count } from './attend-words.js';
+import { CHOICE_MASK, FIELD_BITS, fieldWords } from './code-fields.js';
 import { centroidRows, centroidUnit } from './plane-codes.js';
 
 export interface ByteWord {
@@ -37,8 +38,8 @@ export function byteUnit(format: KvFormat, headDim: number): number {
 }
 
 /**
- * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. Of planes a lane may
- * make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which.
+ * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. Of TurboQuant's codes a
+ * lane may make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which.
  */
 export function bytesText(
   format: AffineKv | TurboKv,
@@ -61,6 +62,21 @@ export function bytesText(
   const halved = dims < PLANE_DIMS;
   const own = halved ? 4 : 8;
   for (let chunk = 0; chunk * PLANE_DIMS < dims; chunk++) {
+    if (format.bits === FIELD_BITS) {
+      const made = fieldWords(
+        `${name}f${chunk}`,
+        (i) => word(chunk * format.bits + i),
+        (a, b, field) => mixed(a, b, mask(field)),
+        (a, b) => mixed(a, b, mask('choice')),
+        halved ? half : undefined,
+      );
+      lines.push(made.text);
+      made.words.forEach((own, k) => {
+        const d = chunk * PLANE_DIMS + 4 * k;
+        words.push({ name: own, dims: [d, d + 1, d + 2, d + 3] });
+      });
+      continue;
+    }
     const made = centroidRows(headDim, format.bits, `${name}p${chunk}`, (b) => word(chunk * format.bits + b));
     lines.push(made.text);
     let rows = made.rows;
@@ -172,14 +188,18 @@ let ${name}2 = ${join(`(${name}t0 >> 16u)`, `${name}u0`)};
 let ${name}3 = ${join(`(${name}t1 >> 16u)`, `${name}u1`)};`;
 }
 
-/** Expression of the mask of every other field of so many bits, the lowest among them. */
-export type Masks = (bits: number) => string;
+/**
+ * Expression of the mask of every other field of so many bits, the lowest among them; or of that which chooses bits of a centroid
+ * (code-fields.ts).
+ */
+export type Masks = (bits: number | 'choice') => string;
 
 /** Bits of a where a mask has them, else of b. */
 const mixed = (a: string, b: string, mask: string): string => `((${a} & ${mask}) | (${b} & ~${mask}))`;
 
 /** Written as it is. */
-export const literalMask: Masks = (bits) => `0x${fieldMask(bits).toString(16)}u`;
+export const literalMask: Masks = (bits) =>
+  bits === 'choice' ? CHOICE_MASK : `0x${fieldMask(bits).toString(16)}u`;
 
 /** Every other field of so many bits of a word. */
 function fieldMask(bits: number): number {
@@ -187,7 +207,7 @@ function fieldMask(bits: number): number {
 }
 
 /** Fields that bytes are exchanged by. */
-const FIELDS = [1, 2, 4, 8, 16];
+const FIELDS = [1, 2, 4, 8, 16, 'choice'] as const;
 
 /**
  * Masks that no compiler knows, as variables, and the statements that declare them, for which `groups` (rolled.ts) is in scope:

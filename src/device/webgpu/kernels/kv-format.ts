@@ -2,7 +2,8 @@
 
 import type { KvFormat } from '../../kv.js';
 import type { Params } from '../kernel.js';
-import { type KvLayout, planarCodes, tableOffsets } from './kv-layout.js';
+import { FIELD_BITS } from './code-fields.js';
+import { codesInRuns, type KvLayout, tableOffsets } from './kv-layout.js';
 
 /** One side, keys or values, of a layer, as a kernel sees it. */
 export interface KvSideSpec<Name extends string = string> {
@@ -115,8 +116,17 @@ ${start}
 /** Statements that fill `codes` with codes `4 vec …` of the vector whose words begin at `first`. */
 function codesText({ name, format, headDim }: KvSideSpec): string {
   if (format.kind === 'float') return '';
-  if (planarCodes(format)) {
+  if (codesInRuns(format)) {
     const { bits } = format;
+    if (bits === FIELD_BITS)
+      return `let run = first + vec / 8u * 3u;
+  let own = vec % 8u;
+  let at = vec4<u32>(0u, 8u, 16u, 24u) + own % 2u * 4u;
+  if (own < 6u) { codes = (vec4<u32>(${name}[run + own / 2u]) >> at) & vec4<u32>(7u); } else {
+    codes = (vec4<u32>(${name}[run]) >> (at + 3u)) & vec4<u32>(1u);
+    codes |= ((vec4<u32>(${name}[run + 1u]) >> (at + 3u)) & vec4<u32>(1u)) << vec4<u32>(1u);
+    codes |= ((vec4<u32>(${name}[run + 2u]) >> (at + 3u)) & vec4<u32>(1u)) << vec4<u32>(2u);
+  }`;
     const whole = headDim % 32 === 0;
     const lines = [
       ...(whole ? [] : [`let length = min(8u, ${headDim / 4}u - vec / 8u * 8u);`]),

@@ -10,10 +10,15 @@
  * Affine codes of 2, 4, 5, 6 and 8 bits, and TurboQuant's of 8, are a stream, least significant bit first. Affine codes of
  * 3 bits go in pairs of six bits: 32 codes fill three words, five pairs each from bit 0 up, and the sixteenth pair takes
  * the top two bits of the three.
- * TurboQuant's codes of 2, 3 and 4 bits are stored by numbers (plane-codes.ts), and these as bit planes: word b of 32 codes holds
- * bit b of each, for 32 centroids are made of them at once (attend-planes.ts). Byte e of it has codes e, e + 4, e + 8 …, so that
- * a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or 24 codes has planes of as many bits, one
- * after the other, and a quarter of a plane in place of a byte.
+ * TurboQuant's codes of 2, 3 and 4 bits are stored by numbers, in runs of 32, of which as many centroids are made at once
+ * (attend-planes.ts):
+ *
+ * - of 2 and 4 bits (plane-codes.ts) as bit planes: word b of a run holds bit b of each. Byte e of it has codes e, e + 4, e + 8 …,
+ *   so that a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or 24 codes has planes of as many
+ *   bits, one after the other, and a quarter of a plane in place of a byte;
+ * - of 3 bits (code-fields.ts) in fields of four: byte e of word i has codes 8 i + e, below, and 8 i + 4 + e, and above each, in its
+ *   field's top bit, bit i of code 24 + e or 28 + e. A last run of 8, 16 or 24 codes has a word for every eight, and zeros in
+ *   those bits.
  */
 
 import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
@@ -67,7 +72,7 @@ export function kvTables(format: KvFormat, headDim: number, side: KvSide): Float
   let at = 0;
   const numbered = new Float32Array(centroids.length);
   centroids.forEach((centroid, code) => {
-    numbered[planarCodes(format) ? codeNumbers(headDim, format.bits)[code]! : code] = centroid;
+    numbered[codesInRuns(format) ? codeNumbers(headDim, format.bits)[code]! : code] = centroid;
   });
   for (const part of [signs, matrix, numbered, midpoints]) {
     out.set(part, at);
@@ -91,7 +96,7 @@ export function tableOffsets(
   return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
 }
 
-/** Codes are laid as planes of bits. */
-export function planarCodes(format: KvFormat): boolean {
+/** Codes are numbers, laid in runs of 32. */
+export function codesInRuns(format: KvFormat): boolean {
   return format.kind === 'turboquant' && format.bits <= 4;
 }

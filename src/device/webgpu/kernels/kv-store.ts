@@ -4,8 +4,9 @@
  */
 
 import type { KvFormat } from '../../kv.js';
+import { FIELD_BITS } from './code-fields.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
-import { planarCodes, tableOffsets } from './kv-layout.js';
+import { codesInRuns, tableOffsets } from './kv-layout.js';
 import { rotateOneText } from './kv-rotate.js';
 import { codeNumbers } from './plane-codes.js';
 import { rolledBound } from './rolled.js';
@@ -84,7 +85,7 @@ ${arraysText(plan, formats)}`;
 function arraysText(plan: StorePlan, formats: readonly KvFormat[]): string {
   const { lanes, own } = plan;
   const lines: string[] = [];
-  if (formats.some((f) => f.kind !== 'float' && !planarCodes(f)))
+  if (formats.some((f) => f.kind !== 'float' && !codesInRuns(f)))
     lines.push(ownArray(plan, 'codes_', 'array<u32, 256>'));
   if (formats.some((f) => f.kind === 'affine'))
     lines.push(
@@ -108,7 +109,7 @@ fn sum_(value: f32, lid: u32) -> f32 {
   return (all.x + all.y) + (all.z + all.w);
 }`,
     );
-  if (formats.some(planarCodes))
+  if (formats.some(codesInRuns))
     lines.push(ownArray(plan, 'eights_', `array<array<vec4<u32>, 2>, ${lanes / 8}>`));
   return lines.join('\n');
 }
@@ -212,7 +213,7 @@ export function storeText(
     };
   }
   const bits = format.bits;
-  const planar = planarCodes(format);
+  const planar = codesInRuns(format);
   const corrects = name === 'keys' && !format.plainKeys;
   const offsets = tableOffsets(bits, headDim);
   const word = (i: string): string => tableWord(side, n, i);
@@ -288,14 +289,24 @@ function spreadCodes(own: string): string {
 }
 
 /**
- * `NAME_word(j, groups)`: word j of the codes in `codes_`, which are zero beyond the vector's end. Planes of bits are made of
+ * `NAME_word(j, groups)`: word j of the codes in `codes_`, which are zero beyond the vector's end. Runs are made of
  * `eights_`, whose entries hold four codes, a byte each: of a run, eight.
  */
 function wordText(name: string, format: KvFormat, headDim: number, own: string): string {
   if (format.kind === 'float') return '';
   const head = `fn ${name}_word(j: u32, groups: vec3<u32>) -> u32 {`;
-  if (planarCodes(format)) {
+  if (codesInRuns(format)) {
     const { bits } = format;
+    if (bits === FIELD_BITS)
+      // Two entries in fields of four bits, and bit j of the last two in their fourth ones.
+      return `${head}
+  let own = j % 3u;
+  let first = own * 2u;
+  let low = eights_${own}[j / 3u][first / 4u][first % 4u];
+  let high = eights_${own}[j / 3u][first / 4u][first % 4u + 1u];
+  let last = (eights_${own}[j / 3u][1].zw >> vec2<u32>(own)) & vec2<u32>(0x01010101u);
+  return low | (high << 4u) | (last.x << 3u) | (last.y << 7u);
+}`;
     if (headDim % 32 === 0)
       // Word b of a run: of every entry, bit b of its bytes.
       return `${head}

@@ -1,12 +1,13 @@
 /**
- * TurboQuant's codes of up to 4 bits as planes of bits, and integer centroids from them: every bit of a centroid is a function
+ * TurboQuant's codes of 2 and 4 bits as planes of bits, and integer centroids from them: every bit of a centroid is a function
  * of the bits of its code (bit-functions.ts). Codes are stored by numbers of their own, under which most of a centroid's bits are bits
  * of the number, or cheap to make.
  */
 
-import { turboCodebook } from '../../turboquant/codebooks.js';
+import { greatestInteger, turboCodebook } from '../../turboquant/codebooks.js';
 import { count } from './attend-words.js';
 import { type BitTable, functionText, operationsOf } from './bit-functions.js';
+import { FIELD_BITS, FIELD_NUMBERS } from './code-fields.js';
 
 /** Bits of an integer centroid. */
 const BYTE = 8;
@@ -20,15 +21,15 @@ interface Planar {
 
 const made = new Map<string, Planar>();
 
-/** What a 1 of an integer centroid stands for: the greatest is 127. */
+/** What a 1 of an integer centroid stands for. */
 export function centroidUnit(headDim: number, bits: number): number {
   const { centroids } = turboCodebook(headDim, bits);
-  return centroids[centroids.length - 1]! / 127;
+  return centroids[centroids.length - 1]! / greatestInteger(bits);
 }
 
-/** The numbers that codes of `bits` bits are stored by, of the lowest centroid's first. */
+/** The numbers that codes of 2, 3 or 4 bits are stored by, of the lowest centroid's first. */
 export function codeNumbers(headDim: number, bits: number): readonly number[] {
-  return planar(headDim, bits).numbers;
+  return bits === FIELD_BITS ? FIELD_NUMBERS : planar(headDim, bits).numbers;
 }
 
 /**

@@ -20,22 +20,21 @@ export function rolledBound(count: number): string {
 /**
  * A loop over `name`, u32, from 0 as long as it is not above `last`, by `step`, that stays a loop even where there are
  * products of matrices in it. NVIDIA's compiler writes those out eight times whatever the bounds are, and other loops within
- * them; one whose count it has to read from memory every turn it leaves alone. For workgroups of a single subgroup, to which
- * the barriers in it cost little. `counter` is a u32 of workgroup memory; `lane` is in scope. What stands between `head` and
- * `exit` runs once more than the rest.
+ * them; one with a barrier before its end is tested it leaves alone. For workgroups of a single subgroup, to which that barrier
+ * costs little. What stands between `head` and `exit` runs once more than the rest.
  */
-export function memoryLoop(
+export function barrierLoop(
   name: string,
-  counter: string,
   step: number,
   last: string,
 ): { readonly head: string; readonly exit: string; readonly tail: string } {
   return {
-    head: `${counter} = 0u;
+    head: `{ var ${name}_next = 0u;
   loop {
-    let ${name} = workgroupUniformLoad(&${counter});`,
+    let ${name} = ${name}_next;
+    workgroupBarrier();`,
     exit: `if (${name} > ${last}) { break; }`,
-    tail: `if (lane == 0u) { ${counter} = ${name} + ${step}u; }
-  }`,
+    tail: `${name}_next = ${name} + ${step}u;
+  } }`,
   };
 }
