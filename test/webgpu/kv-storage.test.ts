@@ -70,7 +70,7 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
         slots: 1,
         maxBlocksPerSlot: 2,
       });
-      expect(pool.storage).toBe('webgpu-3');
+      expect(pool.storage).toBe('webgpu-4');
       const { graph, tensors } = record((ops) => {
         const qkv = ops.input('tokens', row);
         const shape = { layer: 0, heads: KV_HEADS, kvHeads: KV_HEADS, headDim, norm: null, rope: null };
