@@ -215,13 +215,10 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
   const key = keys.paired
     ? '((lane / 2u) & 9u) + lane / 4u % 2u * 4u + lane / 8u % 2u * 2u'
     : `lane / ${2 * PIECES}u + lane / ${PIECES}u % 2u * ${AT_ONCE / 2}u`;
-  const lines = [
-    `  ${entryText(shape, 'zero')}
-  let key = ${key};`,
-  ];
+  const lines = [`  ${entryText(shape, 'zero')}`];
   const shared = sharesRegisters(keys);
-  if (keys.ownKey) {
-    lines[0] = `  ${entryText(shape, 'zero')}`;
+  if (!keys.ownKey) lines.push(`  let key = ${key};`);
+  else {
     for (const i of count(keys.loads)) lines.push(`  var k_${i}: ${keys.type};`);
     lines.push(ownKeyLoads(keys, 'zero'));
   }

@@ -80,7 +80,7 @@ export function areaVectors({ ownKey, groups }: BytesSide): number {
 export const UNIT = (ATTENTION_SPLIT / TURN) * LANES;
 
 /** Words of a piece of a key of which a lane takes all: three, which no wide load fits, and four times three, which do. */
-const WHOLE_WORDS = 3;
+const OWN_WORDS = 3;
 
 /** Storage buffers of the kernel: keys and values are bound twice. */
 const BUFFERS = 10;
@@ -170,7 +170,7 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const { format, layout, headDim } = sideOf(name, shape);
   if (!hasBytes(format)) throw new RangeError('attend bytes: not bytes');
   const words = (layout.words * PIECE) / headDim;
-  const ownKey = name === 'keys' && words === WHOLE_WORDS;
+  const ownKey = name === 'keys' && words === OWN_WORDS;
   const paired = name === 'keys' && words % 2 === 1 && !ownKey;
   const together = words * (ownKey ? PIECES : paired ? 2 : 1);
   const width = wordWidth(together);

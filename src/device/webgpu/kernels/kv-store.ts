@@ -213,7 +213,7 @@ export function storeText(
     };
   }
   const bits = format.bits;
-  const planar = codesInRuns(format);
+  const inRuns = codesInRuns(format);
   const corrects = name === 'keys' && !format.plainKeys;
   const offsets = tableOffsets(bits, headDim);
   const word = (i: string): string => tableWord(side, n, i);
@@ -248,11 +248,11 @@ export function storeText(
           let middle = vec4<f32>(${each((e) => `book_[at.${e}]`).join(', ')});
           code += select(vec4<u32>(), vec4<u32>(half), middle < y);
         }
-        ${planar ? numberText(codeNumbers(headDim, bits)) : ''}
+        ${inRuns ? numberText(codeNumbers(headDim, bits)) : ''}
         ${each((e) => `like += y.${e} * book_[code.${e}];`).join('\n        ')}
-        ${planar ? spreadCodes(own) : each((e, i) => `codes_${own}[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
+        ${inRuns ? spreadCodes(own) : each((e, i) => `codes_${own}[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
       } else {
-        ${planar ? `eights_${own}[lid / 8u][lid / 4u % 2u][lid % 4u] = 0u;` : `for (var e = 0u; e < 4u; e++) { codes_${own}[lid * 4u + e] = 0u; }`}
+        ${inRuns ? `eights_${own}[lid / 8u][lid / 4u % 2u][lid % 4u] = 0u;` : `for (var e = 0u; e < 4u; e++) { codes_${own}[lid * 4u + e] = 0u; }`}
       }
       ${corrects ? 'let likeness = sum_(like, lid);\n      let norm = select(0.0, length / likeness, length > 0.0);' : 'let norm = length;'}
       if (lid == 0u) { norms_[half_] = select(0.0, norm, here); }
