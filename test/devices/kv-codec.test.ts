@@ -134,7 +134,7 @@ describe('codebooks', () => {
         const upper = [...centroids.subarray(centroids.length / 2)];
         // Half a unit by which it was rounded, and what its neighbours' rounding moves the cell.
         // Of 3 bits the integers are the same for every width, and off by more where it is small.
-        const units = bits === 8 ? 0 : bits === 3 ? 1 + 90 / dim : 0.75;
+        const units = bits === 8 ? 0 : bits === 3 ? 0.2 + 12.5 / dim : 0.75;
         const rounding = (units * upper[upper.length - 1]!) / (bits === 3 ? 111 : 127);
         upper.forEach((value, i) => {
           // f32 and the test's own table of integrals are off by less.

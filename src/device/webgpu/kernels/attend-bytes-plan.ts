@@ -65,7 +65,7 @@ export const PIECE_STRIDE = 3;
 export const SUM_STRIDE = 2;
 /** Tiles of values that are staged at once: one of either half of the dims. */
 export const TILES = 2;
-/** Where the sums of keys are, if there is one group of them: behind what is staged, for a barrier less. */
+/** Where the sums of keys that lanes share are, if there is one group of them: behind what is staged, for a barrier less. */
 export const SUMS_AT = ROWS * KEY_STRIDE;
 /** Vectors of workgroup memory, which everything goes through in turn. */
 export function areaVectors({ ownKey, groups }: BytesSide): number {
