@@ -163,7 +163,7 @@ export interface KvPool {
    * makes it.
    */
   prepare(use: 'copy' | 'transfer'): Promise<void>;
-  /** Names how vectors lie within a block: `cpu-2`. What is read under one name means nothing under another. */
+  /** Names how vectors lie within a block: `cpu-3`. What is read under one name means nothing under another. */
   readonly storage: string;
   dispose(): void;
 }

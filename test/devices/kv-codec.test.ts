@@ -5,7 +5,12 @@
  */
 import { describe, expect, it } from 'vitest';
 import type { KvFormat } from '../../src/device/kv.js';
-import { hasTurboCodebook, turboCodebook } from '../../src/device/turboquant/codebooks.js';
+import {
+  computesSixteen,
+  greatestInteger,
+  hasTurboCodebook,
+  turboCodebook,
+} from '../../src/device/turboquant/codebooks.js';
 import { encodeVector, storeVector } from './kv-codec.js';
 import { Random } from './numbers.js';
 
@@ -71,8 +76,25 @@ function bounds(upper: readonly number[], i: number): [number, number] {
   return [low, i === upper.length - 1 ? 1 : (upper[i]! + upper[i + 1]!) / 2];
 }
 
-function optimum(dim: number, bits: number): number {
-  const marginal = new Marginal(dim);
+/** `∫ (t − c(t))² f dt · D`, of the centroids as they are: half of it, and what mirrored ones make of the other half. */
+function errorOf(marginal: Marginal, centroids: Float32Array, midpoints: Float32Array): number {
+  const half = (sign: 1 | -1): number => {
+    const numbers = Array.from(centroids, (_, i) => (sign === 1 ? i : centroids.length - 1 - i));
+    let less = 0;
+    numbers.forEach((code, i) => {
+      const edge = (at: number): number => sign * midpoints[sign === 1 ? at : midpoints.length - 1 - at]!;
+      const high = i === midpoints.length ? 1 : edge(i);
+      if (high <= 0) return;
+      const { mass, mean } = marginal.cell(i === 0 ? 0 : Math.max(0, edge(i - 1)), high);
+      const value = sign * centroids[code]!;
+      less += mass * value * (2 * mean - value);
+    });
+    return less;
+  };
+  return 1 - (marginal.dim * (half(1) + half(-1))) / 2;
+}
+
+function optimum(dim: number, bits: number, marginal = new Marginal(dim)): number {
   if (bits > 4) return (dim / 12) * marginal.cubeRootIntegral() ** 3 * 4 ** -bits;
   const half = 2 ** (bits - 1);
   let upper = Array.from({ length: half }, (_, i) => ((i + 0.5) / half) * (3 / Math.sqrt(dim)));
@@ -118,10 +140,38 @@ describe('codebooks', () => {
     for (let dim = 8; dim <= 256; dim += 8) {
       for (const bits of [2, 3, 4]) {
         const { centroids } = turboCodebook(dim, bits);
-        const unit = centroids[centroids.length - 1]! / (bits === 3 ? 111 : 127);
+        const unit = centroids[centroids.length - 1]! / greatestInteger(dim, bits);
+        expect(Math.max(...centroids.map(Math.abs)) / unit).toBeLessThan(127.01);
         for (const value of centroids) {
           expect(Math.abs(value / unit - Math.round(value / unit))).toBeLessThan(1e-4);
         }
+      }
+    }
+  });
+
+  it('are the same integers of 3 bits for every width, and of 4 bits at 128 ones that kernels compute', () => {
+    const integers = (dim: number, bits: number): number[] => {
+      const { centroids } = turboCodebook(dim, bits);
+      return Array.from(centroids, (c) => Math.round((c / centroids.at(-1)!) * greatestInteger(dim, bits)));
+    };
+    for (let dim = 8; dim <= 256; dim += 8)
+      expect(integers(dim, 3)).toEqual([-111, -69, -39, -13, 13, 39, 69, 111]);
+    expect(integers(128, 4)).toEqual([-87, -66, -50, -39, -29, -21, -12, -4, 3, 11, 20, 28, 38, 49, 65, 86]);
+    const { centroids, midpoints } = turboCodebook(128, 4);
+    midpoints.forEach((middle, i) => {
+      expect(middle).toBe(Math.fround((centroids[i]! + centroids[i + 1]!) / 2));
+      expect(middle).toBeGreaterThan(centroids[i]!);
+    });
+  });
+
+  it('have errors close to the optimum: 0.25 %, or 1.9 % of 4 bits at head_dim 128', () => {
+    for (let dim = 64; dim <= 256; dim += 8) {
+      const marginal = new Marginal(dim);
+      for (const bits of [2, 3, 4]) {
+        const { centroids, midpoints } = turboCodebook(dim, bits);
+        const more = errorOf(marginal, centroids, midpoints) / optimum(dim, bits, marginal) - 1;
+        expect(more).toBeGreaterThan(-1e-5);
+        expect(more).toBeLessThan(computesSixteen(dim, bits) ? 0.019 : 0.0025);
       }
     }
   });
@@ -130,6 +180,7 @@ describe('codebooks', () => {
     for (let dim = 8; dim <= 256; dim += 8) {
       const marginal = new Marginal(dim);
       for (const bits of [2, 3, 4, 8]) {
+        if (computesSixteen(dim, bits)) continue;
         const { centroids, midpoints } = turboCodebook(dim, bits);
         const upper = [...centroids.subarray(centroids.length / 2)];
         // Half a unit by which it was rounded, and what its neighbours' rounding moves the cell.
@@ -158,8 +209,9 @@ describe('codebooks', () => {
 describe.each(DIMS)('TurboQuant at head_dim %i', (dim) => {
   it.each([2, 3, 4, 8] as const)('stores unit vectors at %i bits with the least error', (bits) => {
     const d = optimum(dim, bits);
-    const random = new Random(dim * 10 + bits);
-    const count = 1500;
+    const random = new Random(dim * 10 + bits + Number(process.env.S ?? 0));
+    // Of 4 bits at 128 the error is 1.85 % above the optimum (see above), and chance must not take it past the bound.
+    const count = computesSixteen(dim, bits) ? Number(process.env.N ?? 40000) : 1500;
     let plain = 0;
     let corrected = 0;
     for (let i = 0; i < count; i++) {
@@ -168,6 +220,7 @@ describe.each(DIMS)('TurboQuant at head_dim %i', (dim) => {
       corrected += squaredError(storeVector({ kind: 'turboquant', bits }, 'key', x), x) / count;
     }
     const bound = bits === 8 ? 0.1 : 0.02;
+    if (computesSixteen(dim, bits)) console.log(count, plain / d - 1, corrected / (d / (1 - d)) - 1);
     expect(Math.abs(plain / d - 1)).toBeLessThan(bound);
     expect(Math.abs(corrected / (d / (1 - d)) - 1)).toBeLessThan(bits === 8 ? 0.1 : 0.03);
   });

@@ -1,5 +1,5 @@
 import type { AffineKv, KvFormat, TurboKv } from '../../src/device/kv.js';
-import { turboCodebook } from '../../src/device/turboquant/codebooks.js';
+import { computesSixteen, turboCodebook } from '../../src/device/turboquant/codebooks.js';
 import { type KvPlace, kvLayout, kvTables } from '../../src/device/webgpu/kernels/kv-layout.js';
 import { codeNumbers } from '../../src/device/webgpu/kernels/plane-codes.js';
 import { fromF16Bits, type Random } from './numbers.js';
@@ -20,6 +20,8 @@ export function storedCodes(format: AffineKv | TurboKv, headDim: number): readon
 /** Where bit b of the number of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
 export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
   const { bits } = format;
+  if (format.kind === 'turboquant' && computesSixteen(headDim, bits))
+    return (d >> 3) * 32 + (d & 3) * 8 + ((d >> 2) & 1) * 4 + b;
   if (format.kind === 'turboquant' && bits === 3) {
     const run = (d >> 5) * 3;
     const word = (d & 31) >> 3;
@@ -35,6 +37,23 @@ export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, 
   const field = (d & 1) * 3 + b;
   const word = Math.floor(d / 32) * 3 + (pair < 15 ? Math.floor(pair / 5) : field >> 1);
   return word * 32 + (pair < 15 ? (pair % 5) * 6 + field : 30 + (field & 1));
+}
+
+/** The same, from the first bit of the side on, of the vector that is `row` among all: values may lie turned. */
+export function sideBit(
+  format: AffineKv | TurboKv,
+  which: 'key' | 'value',
+  headDim: number,
+  words: number,
+  row: number,
+  d: number,
+  b: number,
+): number {
+  if (which === 'key' || format.kind !== 'turboquant' || !computesSixteen(headDim, format.bits))
+    return row * words * 32 + codeBit(format, headDim, d, b);
+  const place = row % 16;
+  const word = (row - place) * words + (place & 3) * (headDim / 2) + (d >> 1);
+  return word * 32 + (place >> 2) * 8 + (d & 1) * 4 + b;
 }
 
 /** A side of a WebGPU cache with random codes and sane scales, biases and norms; or random halves. */
@@ -57,7 +76,7 @@ export function randomKvWords(
   const from = format.kind === 'float' ? 0 : layout.metaAt;
   for (let i = from; i < layout.tablesAt; i++) words[i] = ((words[i]! & kept) | set) >>> 0;
   words.set(new Uint32Array(kvTables(format, headDim, which).buffer), layout.tablesAt);
-  const bit = (first: number, at: number): number => (words[first + (at >> 5)]! >>> (at & 31)) & 1;
+  const bit = (at: number): number => (words[at >> 5]! >>> (at & 31)) & 1;
   const low = (w: number): number => fromF16Bits(w & 0xffff);
   const high = (w: number): number => fromF16Bits(w >>> 16);
   return {
@@ -68,7 +87,8 @@ export function randomKvWords(
       return Array.from({ length: headDim }, (_, d) => {
         if (format.kind === 'float') return (d & 1 ? high : low)(words[first + (d >> 1)]!);
         let number = 0;
-        for (let b = 0; b < bits; b++) number |= bit(first, codeBit(format, headDim, d, b)) << b;
+        for (let b = 0; b < bits; b++)
+          number |= bit(sideBit(format, which, headDim, layout.words, row, d, b)) << b;
         const code = numbers.indexOf(number);
         if (format.kind === 'affine') {
           const w = words[layout.metaAt + row * layout.groups + Math.floor(d / format.groupSize)]!;

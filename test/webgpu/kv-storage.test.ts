@@ -9,18 +9,19 @@ import { kvPlanes } from '../../src/device/kv-block.js';
 import { devices } from '../devices/devices.js';
 import { affine, turbo } from '../devices/kv-cases.js';
 import { encodeVector } from '../devices/kv-codec.js';
-import { codeBit, storedCodes } from '../devices/kv-words.js';
+import { sideBit, storedCodes } from '../devices/kv-words.js';
 import { Random } from '../devices/numbers.js';
 import { LIMITS, record, stepOf } from '../devices/run.js';
 
 const TOKENS = 16;
 const KV_HEADS = 2;
-/** Runs of 32 codes alone, and with a shorter one behind. */
+/** Runs of 32 codes alone, and with a shorter one behind; and values that lie turned. */
 const CASES: readonly (readonly [format: KvFormat, headDim: number])[] = [
   [turbo(2), 64],
   [turbo(3), 80],
   [turbo(4), 64],
   [turbo(4), 80],
+  [turbo(4), 128],
   [turbo(8), 64],
   [affine(2), 64],
   [affine(3), 64],
@@ -70,7 +71,7 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
         slots: 1,
         maxBlocksPerSlot: 2,
       });
-      expect(pool.storage).toBe('webgpu-4');
+      expect(pool.storage).toBe('webgpu-5');
       const { graph, tensors } = record((ops) => {
         const qkv = ops.input('tokens', row);
         const shape = { layer: 0, heads: KV_HEADS, kvHeads: KV_HEADS, headDim, norm: null, rope: null };
@@ -92,11 +93,11 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
         const wanted = new Uint32Array(stored.length);
         vectors[plane.side].forEach((vector, i) => {
           const [token, head] = [Math.floor(i / KV_HEADS), i % KV_HEADS];
-          const first = (head * TOKENS + token) * words;
+          const row = head * TOKENS + token;
           encodeVector(format, plane.side, vector).codes.forEach((code, d) => {
             for (let b = 0; b < format.bits; b++) {
-              const at = codeBit(format, headDim, d, b);
-              wanted[first + (at >> 5)]! |= ((numbers[code]! >> b) & 1) << (at & 31);
+              const at = sideBit(format, plane.side, headDim, words, row, d, b);
+              wanted[at >> 5]! |= ((numbers[code]! >> b) & 1) << (at & 31);
             }
           });
         });

@@ -16,7 +16,7 @@ export interface CpuKvLayer {
 }
 
 export class CpuKvPool implements KvPool {
-  readonly storage = 'cpu-2';
+  readonly storage = 'cpu-3';
   readonly spec: KvPoolSpec;
   readonly layers: readonly CpuKvLayer[];
   /** `[slots]` in the first memory: the token each slot sampled last. */

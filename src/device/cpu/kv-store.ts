@@ -207,7 +207,7 @@ function integerCentroids({ bits }: TurboKv, side: KvSide, headDim: number): Int
   const most = bits < 8 || side === 'value' ? 32767 : 8191;
   const largest =
     bits < 8
-      ? greatestInteger(bits)
+      ? greatestInteger(headDim, bits)
       : side === 'value'
         ? 2047
         : Math.min(32767, Math.floor((2 ** 31 / (1.1 * most * Math.sqrt(headDim))) * top));

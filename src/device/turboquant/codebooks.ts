@@ -21,15 +21,35 @@ const GREATEST = 127;
  */
 const EIGHT_LEVELS: readonly number[] = [13, 39, 69, 111];
 
+/**
+ * So they are of 4 bits at head_dim 128: 1.85 % of the squared error, of which the first 0.1 % any integers cost. They are symmetric
+ * about −1/2.
+ */
+const SIXTEEN_LEVELS: readonly number[] = [3, 11, 20, 28, 38, 49, 65, 86];
+
+/** Their greatest centroid, of the optimum's: for the least squared error. */
+const SIXTEEN_TOP = 1.00407;
+
+/** The integer centroids above zero that kernels compute, ascending; null where they are those nearest to the optimum. */
+function computedLevels(headDim: number, bits: number): readonly number[] | null {
+  if (bits === 3) return EIGHT_LEVELS;
+  return computesSixteen(headDim, bits) ? SIXTEEN_LEVELS : null;
+}
+
+/** Whether codes are of 4 bits with centroids that kernels compute of their numbers (code-fields.ts). */
+export function computesSixteen(headDim: number, bits: number): boolean {
+  return bits === 4 && headDim === 128;
+}
+
 /** The integer of the greatest centroid, of up to 4 bits. */
-export function greatestInteger(bits: number): number {
-  return bits === 3 ? EIGHT_LEVELS[EIGHT_LEVELS.length - 1]! : GREATEST;
+export function greatestInteger(headDim: number, bits: number): number {
+  return computedLevels(headDim, bits)?.at(-1) ?? GREATEST;
 }
 
 export interface Codebook {
-  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`. */
+  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`, but for 4 bits at head_dim 128. */
   readonly centroids: Float32Array;
-  /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0. */
+  /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0, but for those. */
   readonly midpoints: Float32Array;
 }
 
@@ -70,13 +90,15 @@ function readCodebook(headDim: number, bits: number): Codebook {
   const skipped = TURBO_BITS.slice(0, at).reduce((sum, b) => sum + 2 ** (b - 1), 0);
   const half = 2 ** (bits - 1);
   const centroids = new Float32Array(2 * half);
-  const unit = view.getFloat32((skipped + half - 1) * 4, true) / greatestInteger(bits);
+  const levels = computedLevels(headDim, bits);
+  const below = computesSixteen(headDim, bits) ? 1 : 0;
+  const top = view.getFloat32((skipped + half - 1) * 4, true);
+  const unit = (top * (below === 1 ? SIXTEEN_TOP : 1)) / greatestInteger(headDim, bits);
   for (let i = 0; i < half; i++) {
     const optimum = view.getFloat32((skipped + i) * 4, true);
-    const integer = bits === 3 ? EIGHT_LEVELS[i]! : Math.round(optimum / unit);
-    const value = bits < 8 ? Math.fround(integer * unit) : optimum;
-    centroids[half + i] = value;
-    centroids[half - 1 - i] = -value;
+    const integer = levels?.[i] ?? Math.round(optimum / unit);
+    centroids[half + i] = bits < 8 ? Math.fround(integer * unit) : optimum;
+    centroids[half - 1 - i] = bits < 8 ? -Math.fround((integer + below) * unit) : -optimum;
   }
   const midpoints = Float32Array.from(
     { length: 2 * half - 1 },

@@ -42,7 +42,7 @@ export interface LayerCache {
 }
 
 export class GpuKvPool implements KvPool {
-  readonly storage = 'webgpu-4';
+  readonly storage = 'webgpu-5';
   readonly spec: KvPoolSpec;
   readonly layers: readonly LayerCache[];
   /** u32 `[slots, maxBlocksPerSlot]`. */

@@ -92,6 +92,17 @@ fn step_token(i: u32) -> vec4<u32> { return step[${HEADER}u + i]; }
 fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${OUTPUT}u + part]; }
 `;
 
+/**
+ * WGSL: leaves a workgroup that has no item or no row of items, and declares `item`, the record of item `item_at`, or `row`, that
+ * of row `wid.y`. Where records begin, which is never 0, is in the condition, so that it is fetched with what else is: a workgroup
+ * begins with loads that wait for each other.
+ */
+const recordText = (name: string, at: string, count: string, from: string): string => `let records = ${from};
+  if ((${at} >= ${count}) | (records == 0u)) { return; }
+  let ${name} = step[records + ${at}];`;
+export const ITEM_TEXT = recordText('item', 'item_at', 'step[0].w', 'step[2].x');
+export const ITEM_ROW_TEXT = recordText('row', 'wid.y', 'step[1].x', 'step[2].y');
+
 /** WGSL expression: rows of the kind in this step. */
 export function rowCount(kind: RowKind): string {
   return kind === 'tokens' ? 'step[0].x' : 'step[0].y';

@@ -2,6 +2,7 @@
 
 import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
+import { OWN_SUMS, ownEnds, ownPositions } from './attend-bytes-own.js';
 import {
   AT_ONCE,
   type BytesSide,
@@ -20,6 +21,7 @@ import {
   ROWS,
   SUM_STRIDE,
   SUMS_AT,
+  scalesLate,
   startOf,
   TURN,
   type Turn,
@@ -38,6 +40,10 @@ const HALF_STEPS = 2;
 const BLOCKS = TURN / ROWS;
 const LOADS = ROWS / AT_ONCE;
 const SCALE = Math.LOG2E;
+/** The least norm above zero that an f16 holds. */
+const LEAST_NORM = f32Literal(2 ** -24);
+/** Scores of one less are zero by any other measure. */
+const LEAST_END = '1.0e-20';
 
 /**
  * Statements that make, of four numbers of at most MOST and ROUNDING each, `NAME0` … `NAME3` as bits, the words `NAMEhigh` and
@@ -93,7 +99,7 @@ function queryWords(
  * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, `end`, what an integer score is multiplied with, and
  * `wholeG`, the sum of their integer queries of affine group G.
  */
-export function byteQueries(shape: AttendShape, keys: BytesSide): string[] {
+export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { format, groups, unit, ownKey } = keys;
   const group = shape.heads / shape.kvHeads;
   const lines: string[] = [];
@@ -114,17 +120,14 @@ export function byteQueries(shape: AttendShape, keys: BytesSide): string[] {
   emit(`  let all_n = ${parts.map((_, i) => `n${i}`).join(' + ')};
   var part = bitcast<i32>(all_n.x + all_n.y + all_n.z + all_n.w - ${(16 * (ROUNDED_BITS + 128)) >>> 0}u);`);
   for (const bit of groups === 1 ? [1, 2, 4] : [1, 4]) emit(`  part += subgroupShuffleXor(part, ${bit}u);`);
+  const scaled = `most * ${f32Literal((shape.scale * unit * (shape.softcap === null ? SCALE : 1)) / MOST)}`;
+  // What is not seen is to stay far below all scores, times this.
+  const least = scalesLate(shape) ? `max(${scaled}, ${LEAST_END})` : scaled;
   // Integers of what is infinite are none: the row is to be NaN, and is told so by bits, whatever a driver takes NaN for.
   emit(`  let beyond = (bitcast<u32>(most) & 0x7f800000u) == 0x7f800000u;
-  let most_end = bitcast<f32>(select(bitcast<u32>(most * ${f32Literal((shape.scale * unit) / MOST)}), 0x7fc00000u, beyond));`);
-  // Lanes of the first of a lane's two heads, and of an affine group of it.
-  emit(`  let first_lane = lane % 2u * ${2 * HEAD_LANES}u;
-  let end = vec2<f32>(subgroupShuffle(most_end, first_lane), subgroupShuffle(most_end, first_lane + ${HEAD_LANES}u));`);
-  for (const g of count(groups)) {
-    const from = (head: number): string =>
-      `f32(subgroupShuffle(part, first_lane + ${head * HEAD_LANES + g * (PIECES / 2)}u))`;
-    emit(`  let whole${g} = vec2<f32>(${from(0)}, ${from(1)});`);
-  }
+  let most_end = bitcast<f32>(select(bitcast<u32>(${least}), 0x7fc00000u, beyond));`);
+  if (ownPositions(keys, values)) emit(ownEnds(HEAD_LANES));
+  else ends();
   // Column (head, plane), all dims.
   for (const w of count(STAGED)) {
     count(4).forEach((e) => {
@@ -146,12 +149,17 @@ export function byteQueries(shape: AttendShape, keys: BytesSide): string[] {
   for (const k of count(HALVES * HALF_STEPS))
     emit(`  let right${k} = subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${QUERY_STRIDE}u);`);
   return lines;
-}
 
-/** Which of the positions `t`, of a type, a row sees. */
-export function seenText(shape: AttendShape, t: string, type: string): string {
-  const seen = `${t} + ${type}(first) <= ${type}(last)`;
-  return shape.window === null ? `(${seen})` : `((${seen}) & (${t} + ${type}(first) >= ${type}(low)))`;
+  function ends(): void {
+    // Lanes of the first of a lane's two heads, and of an affine group of it.
+    emit(`  let first_lane = lane % 2u * ${2 * HEAD_LANES}u;
+  let end = vec2<f32>(subgroupShuffle(most_end, first_lane), subgroupShuffle(most_end, first_lane + ${HEAD_LANES}u));`);
+    for (const g of count(groups)) {
+      const from = (head: number): string =>
+        `f32(subgroupShuffle(part, first_lane + ${head * HEAD_LANES + g * (PIECES / 2)}u))`;
+      emit(`  let whole${g} = vec2<f32>(${from(0)}, ${from(1)});`);
+    }
+  }
 }
 
 /** Whether blocks of a turn take turns in the same registers: keys of more than 4 words a piece would take too many. */
@@ -162,7 +170,7 @@ function ownKeyLoads(keys: BytesSide, at: Turn): string {
   const { loads, stride } = keys;
   return [
     `    { let t = ${startOf(at)} + lane;
-      let a = ${keys.vector('t', at)} * ${stride}u;`,
+      let a = ${keys.vector('t', at, true)} * ${stride}u;`,
     ...count(loads).map((i) => `      k_${i} = keys[a + ${i}u];`),
     '    }',
   ].join('\n');
@@ -235,9 +243,9 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
 }
 
 /**
- * A lane ends up with the scores, times log₂ e, of its two heads at its position of every block: in `scratchScores`, and the
- * greatest of its own in `top`; in `peakG` the logarithm of the greatest weights, scaled as the values of affine group G
- * are.
+ * A lane ends up with the scores, times log₂ e (and not yet `end`, where `scalesLate`), of its two heads at its position of every
+ * block: in `scratchScores`. And with the greatest of its own in `top`, in `peakG` the logarithm of the greatest weights, scaled as
+ * the values of affine group G are; of TurboQuant's values these alone, in `top`.
  */
 export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { headDim, softcap } = shape;
@@ -247,15 +255,22 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     lines.push(text);
   };
   const planar = codesInRuns(format);
+  const late = scalesLate(shape);
+  const final = late ? 'score * end' : 'score';
   const apart = keys.paired ? 1 : AT_ONCE * KEY_STRIDE;
   const apartSums = groups === 1 && !keys.ownKey;
   const sumsAt = (b: number, g: number): number =>
     apartSums ? SUMS_AT : ((keys.ownKey ? b * groups : 0) + g) * ROWS * SUM_STRIDE;
   if (keys.ownKey) emit(`  let to = lane * ${PIECE_STRIDE}u;`);
   else emit(`  let to = key * ${KEY_STRIDE}u + lane % ${sharers(keys)}u${keys.paired ? ' * 2u' : ''};`);
+  // Of turns, the last whose position of the lane's row in the first block is seen, and the first.
+  const alone = ownPositions(keys, values);
+  const row = alone ? 'lane' : 'lane / 2u';
+  emit(`  let own_last = i32(last - first) - i32(${row});`);
+  if (shape.window !== null) emit(`  let own_first = i32(low - first) - i32(${row});`);
   emit(`  let end_turn = reach | ${TURN - 1}u;
-  var top = vec2<f32>(${LOWEST});`);
-  for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
+  var top = ${alone ? 'vec4' : 'vec2'}<f32>(${LOWEST});`);
+  if (!values.handedOn) for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
   const loop = barrierLoop('base', TURN, 'end_turn');
   emit(`  ${loop.head}
     ${loop.exit}`);
@@ -264,13 +279,15 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     ${entryText(shape, 'next')}`);
   if (sharesRegisters(keys)) emit(`    ${entryText(shape, 'base')}`);
   if (keys.handedOn) emit(`    let key_norm = ${keys.meta('km0', 0)}.x;`);
-  if (values.handedOn) emit(`    let value_log = log2(abs(${values.meta('vm0', 0)}.x));`);
+  if (values.handedOn) emit(`    let value_log = log2(max(${values.meta('vm0', 0)}.x, ${LEAST_NORM}));`);
   if (keys.ownKey) turnSums();
-  for (const b of count(BLOCKS)) {
-    if (!keys.ownKey) blockSums(b);
-    score(b);
-  }
-  emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(vec4<f32>(sc0, sc1));
+  if (alone) ownScore();
+  else
+    for (const b of count(BLOCKS)) {
+      if (!keys.ownKey) blockSums(b);
+      score(b);
+    }
+  emit(`    scratchScores[unit_at + base + lane] = bitcast<vec4<u32>>(${alone ? 'score' : 'vec4<f32>(sc0, sc1)'});
   ${loop.tail}`);
   return lines;
 
@@ -373,15 +390,29 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     const sum = count(groups)
       .map((g) => `a${g}.x * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
       .join(' + ');
-    if (softcap === null) emit(`      var score = (${sum}) * (end * ${f32Literal(SCALE)});`);
+    seenScore(sum, 'vec2<f32>', b === 0 ? 'i32(base)' : `i32(base + ${b * ROWS}u)`);
+    emit(`      top = max(top, ${values.handedOn ? `${final} + scale_log0` : 'score'});`);
+    // What goes with a position that is not seen is of a token that was there before, or zero: never NaN.
+    if (!values.handedOn)
+      for (const g of count(values.groups)) emit(`      peak${g} = max(peak${g}, ${final} + scale_log${g});`);
+    emit(`      sc${b} = score;\n    }`);
+  }
+
+  /** The scores of a lane's own position. */
+  function ownScore(): void {
+    emit(OWN_SUMS);
+    for (const [side, name] of metaNames(keys, values)) emit(metaLoads(side, name, 0, 'next'));
+    seenScore('key_norm * all', 'vec4<f32>', 'i32(base)');
+    emit(`      top = max(top, ${final} + value_log);`);
+  }
+
+  /** Declares `score`, of heads as `type` has them, of an integer score: at `turn`, where a lane's position is if it is seen. */
+  function seenScore(sum: string, type: string, turn: string): void {
+    if (softcap === null) emit(`      var score = ${late ? sum : `(${sum}) * end`};`);
     else
       emit(`      var score = (${sum}) * end;
-      { let e = exp(clamp(2.0 * score / ${f32Literal(softcap)}, vec2<f32>(-80.0), vec2<f32>(80.0))); score = ${f32Literal(softcap * SCALE)} * (1.0 - 2.0 / (e + 1.0)); }`);
-    emit(`      let seen = ${seenText(shape, `(base + lane / 2u + ${b * ROWS}u)`, 'u32')};
-      score = select(vec2<f32>(${LOWEST}), score, seen);
-      top = max(top, score);`);
-    // What goes with a position that is not seen is of a token that was there before, or zero: never NaN.
-    for (const g of count(values.groups)) emit(`      peak${g} = max(peak${g}, score + scale_log${g});`);
-    emit(`      sc${b} = score;\n    }`);
+      { let e = exp(clamp(2.0 * score / ${f32Literal(softcap)}, ${type}(-80.0), ${type}(80.0))); score = ${f32Literal(softcap * SCALE)} * (1.0 - 2.0 / (e + 1.0)); }`);
+    emit(`      let seen = ${turn} <= own_last${shape.window === null ? '' : ` && ${turn} >= own_first`};
+      score = select(${type}(${LOWEST}), score, seen);`);
   }
 }

@@ -17,6 +17,7 @@ import {
   PLANE_DIMS,
 } from './attend-planes.js';
 import { type WordWidth, wordType, wordWidth } from './attend-words.js';
+import { liesTurned } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface BytesConfig {
@@ -102,10 +103,18 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
     matrix.result === 'i32' &&
     subgroupSize === LANES &&
     storageBuffers >= BUFFERS &&
-    blockTokens % ROWS === 0 &&
+    (blockTokens === ROWS || inOneBlock(blockTokens)) &&
     ATTENTION_SPLIT % blockTokens === 0 &&
     areaVectors(bytesSide(shape, 'keys')) * 16 + (ATTENTION_SPLIT / blockTokens) * 8 <= workgroupBytes
   );
+}
+
+/**
+ * Whether scores are scaled where they become exponents, not before: one multiplication less. Scales of TurboQuant are of heads
+ * alone.
+ */
+export function scalesLate(shape: AttendShape): boolean {
+  return shape.key.kind === 'turboquant' && shape.softcap === null;
 }
 
 /** Bytes of `scratchScores` for one item. */
@@ -118,12 +127,13 @@ export type Turn = 'zero' | 'base' | 'next';
 /** Its first position. */
 export const startOf = (at: Turn): string => (at === 'zero' ? '0u' : at);
 
-/** Whether the positions of a turn are in one block, whose entry is read once. */
+/** Whether the positions of a turn are in one block; else a block has half of them. */
 const inOneBlock = (blockTokens: number): boolean => blockTokens % TURN === 0;
 
-/** Statement that reads the entry of a turn's block, where all of it is in one. */
+/** Statement that reads the entry of a turn's block, or that of the block of a lane's position, one of a turn each. */
 export function entryText({ blockTokens }: AttendShape, at: Turn): string {
-  return inOneBlock(blockTokens) ? `let entry_${at} = entries[${startOf(at)} / ${blockTokens}u];` : '';
+  const half = inOneBlock(blockTokens) ? '' : ` + lane / ${ROWS}u`;
+  return `let entry_${at} = entries[${startOf(at)} / ${blockTokens}u${half}];`;
 }
 
 /** What the lane of a position has, for the lanes that share position `lane / 2` of a block. */
@@ -151,14 +161,16 @@ export interface BytesSide {
   readonly centre: number;
   /** How its words are mixed. */
   readonly mask: Masks;
-  /** The vector of position `t` of the split, of the turn `at`. */
-  readonly vector: (t: string, at: Turn) => string;
+  /** Words have four positions of a dim each (kv-layout.ts). */
+  readonly turned: boolean;
+  /** The vector of position `t` of the split, of the turn `at`; `byLane`: in the block of the lane's own position. */
+  readonly vector: (t: string, at: Turn, byLane?: boolean) => string;
   /** What goes with a vector, a word for each group, and the binding that reads it. */
   readonly metaType: string;
   readonly metas: Binding;
   /** Statement that loads what goes with position `t` of a turn into variable NAME. */
   readonly loadMeta: (name: string, t: string, at: Turn) => string;
-  /** It is a word: a lane fetches that of one position of a turn, and others have it from there (`ofPosition`). */
+  /** It is a word: a lane fetches that of its own position of a turn, and others have it from there (`ofPosition`). */
   readonly handedOn: boolean;
   /** Scale and bias, or norm and nothing, of a group, as vec2<f32>. */
   readonly meta: (name: string, group: number) => string;
@@ -167,7 +179,8 @@ export interface BytesSide {
 /** Errors: RangeError, for a side that is not stored as integers of up to 8 bits. */
 export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSide {
   const { kvHeads, blockTokens, rows } = shape;
-  const { format, layout, headDim } = sideOf(name, shape);
+  const side = sideOf(name, shape);
+  const { format, layout, headDim } = side;
   if (!hasBytes(format)) throw new RangeError('attend bytes: not bytes');
   const words = (layout.words * PIECE) / headDim;
   const ownKey = name === 'keys' && words === OWN_WORDS;
@@ -178,12 +191,13 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
   const turbo = format.kind === 'turboquant';
-  const entry = (t: string, at: Turn): string =>
-    inOneBlock(blockTokens) ? `entry_${at}` : `entries[(${t}) / ${blockTokens}u]`;
-  const vector = (t: string, at: Turn): string => `(${entry(t, at)}.x + ${t}${less(base * kvHeads)})`;
+  const entry = (t: string, at: Turn, byLane: boolean): string =>
+    byLane || inOneBlock(blockTokens) ? `entry_${at}` : `entries[(${t}) / ${blockTokens}u]`;
+  const vector = (t: string, at: Turn, byLane = false): string =>
+    `(${entry(t, at, byLane)}.x + ${t}${less(base * kvHeads)})`;
   const metaType = groups === 1 ? 'u32' : 'vec2<u32>';
   const metaAt = (t: string, at: Turn): string =>
-    `${layout.metaAt / groups}u + ${turbo ? `(${entry(t, at)}.y + ${t}${less(base * layout.metaHeads)})` : vector(t, at)}`;
+    `${layout.metaAt / groups}u + ${turbo ? `(${entry(t, at, true)}.y + ${t}${less(base * layout.metaHeads)})` : vector(t, at)}`;
   return {
     format,
     groups,
@@ -198,6 +212,7 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     centre: byteCentre(format),
     // Bytes are mixed little, and the masks' registers would be too many.
     mask: format.bits === 8 ? literalMask : OPAQUE_MASKS.mask,
+    turned: liesTurned(side),
     vector,
     metaType,
     handedOn: turbo,

@@ -7,6 +7,7 @@ import {
   type BytesSide,
   entryText,
   HEADS,
+  MOST,
   PIECE,
   PIECES,
   ROWS,
@@ -17,6 +18,7 @@ import {
   type Turn,
   VALUE_STRIDE,
 } from './attend-bytes-plan.js';
+import { firstTurned, TURNED_PLACE, turnedEnd, turnedLoads, turnedRounds } from './attend-bytes-turned.js';
 import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
@@ -70,26 +72,29 @@ function valueLoads(
 
 /** Declares what a turn of values needs, and loads the first. */
 export function firstValues(shape: AttendShape, values: BytesSide): string[] {
+  if (values.turned) return firstTurned(values);
   const own = count(kept(values));
   const lines = count(4).flatMap((u) => own.map((i) => `  var v${u}_${i}: ${values.type};`));
   return [...lines, valueLoads(shape, values, 'zero', own)];
 }
 
-export function byteSums(shape: AttendShape, values: BytesSide): string[] {
+export function byteSums(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { groups, loads } = values;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
   for (const i of count(ROUNDS * TILES)) emit(`  var o${i} = Sum();`);
+  if (values.turned) emit(TURNED_PLACE);
   // Rows of the upper tile change places by fours, which keeps them off the banks of the lower.
-  emit(`  let upper = lane / 2u % 2u;
+  else
+    emit(`  let upper = lane / 2u % 2u;
   let row = upper * ${ROWS}u + lane % 2u * 2u;
   let column = lane / ${4 * PIECES}u;
   let even = (row + upper * 4u) * ${VALUE_STRIDE}u + column;
   let odd_rows = (row + 4u - upper * 4u) * ${VALUE_STRIDE}u + column;
   let component = lane / ${PIECES}u % 4u;`);
-  const rounds = turnedRounds(shape, values);
+  const rounds = values.turned ? wholeRounds(values) : bytesRounds(shape, values);
   const first = ROUNDS - behind(values);
   const carried = [...new Set(rounds.slice(first).flatMap(({ reads }) => reads))];
   for (const name of carried) emit(`  var kept_${name}: u32;`);
@@ -105,33 +110,21 @@ export function byteSums(shape: AttendShape, values: BytesSide): string[] {
     let next = min(base + ${TURN}u, end_turn - ${TURN - 1}u);
     ${entryText(shape, 'next')}`);
   if (kept(values) < loads) emit(`    ${entryText(shape, 'base')}`);
-  lines.push(...byteWeights(shape, values));
+  lines.push(...byteWeights(shape, keys, values));
   for (let r = 0; r < first; r++) round(r);
   for (const name of carried) emit(`    kept_${name} = ${name};`);
   emit(`  ${loop.tail}`);
-  lines.push(...lastWeights(shape, values), ...endText(shape, values));
+  lines.push(...lastWeights(shape, keys, values), ...endText(shape, values));
   return lines;
 
   function round(r: number): void {
-    const { before, stores, free } = rounds[r]!;
+    const { before, stores, next } = rounds[r]!;
     for (const text of before) emit(text);
     emit('    workgroupBarrier();');
-    stores.forEach((value, i) => {
-      const at = Math.floor(i / 2);
-      const rows = (i % 2) + (at - (at % 2)) * 4;
-      emit(
-        `    area[${at % 2 === 0 ? 'even' : 'odd_rows'} + ${rows * VALUE_STRIDE}u][component] = ${value};`,
-      );
-    });
+    for (const text of stores) emit(text);
     emit('    workgroupBarrier();');
     // The next ones are fetched when these have left registers for them.
-    if (free.length > 0) {
-      const later = free.map((i) => i + kept(values));
-      const wraps = later[0]! >= loads;
-      emit(
-        valueLoads(shape, values, wraps ? 'next' : 'base', wraps ? free.map((i) => i % kept(values)) : later),
-      );
-    }
+    if (next !== null) emit(next);
     if (r === first - 1) emit(scoreLoads(values, 'next'));
     for (const t of count(TILES)) {
       const o = `o${r * TILES + t}`;
@@ -155,16 +148,47 @@ function dimOf(values: BytesSide, round: number, i: number): number {
 
 interface Round {
   /** Words of earlier rounds that it reads. */
-  readonly reads: string[];
-  /** Statements that come before the stores. */
-  readonly before: string[];
-  /** Words of four positions of the dims of a piece that are staged. */
-  readonly stores: string[];
-  /** Loads of a piece whose words are in registers of their own by then. */
-  readonly free: number[];
+  readonly reads: readonly string[];
+  /** Statements that come before the stores, and the stores. */
+  readonly before: readonly string[];
+  readonly stores: readonly string[];
+  /** Statements that load what takes the place of words that are in registers of their own by then; null without. */
+  readonly next: string | null;
 }
 
-function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
+const wholeRounds = (values: BytesSide): Round[] =>
+  turnedRounds(values).map(({ free, ...round }) => ({
+    ...round,
+    next: free ? turnedLoads(values, 'next') : null,
+  }));
+
+function bytesRounds(shape: AttendShape, values: BytesSide): Round[] {
+  return piecedRounds(shape, values).map(({ staged, free, ...round }) => {
+    const later = free.map((i) => i + kept(values));
+    const wraps = free.length > 0 && later[0]! >= values.loads;
+    const which = wraps ? free.map((i) => i % kept(values)) : later;
+    return {
+      ...round,
+      stores: staged.map((value, i) => {
+        const at = Math.floor(i / 2);
+        const rows = (i % 2) + (at - (at % 2)) * 4;
+        return `    area[${at % 2 === 0 ? 'even' : 'odd_rows'} + ${rows * VALUE_STRIDE}u][component] = ${value};`;
+      }),
+      next: free.length === 0 ? null : valueLoads(shape, values, wraps ? 'next' : 'base', which),
+    };
+  });
+}
+
+interface PiecedRound {
+  readonly reads: readonly string[];
+  readonly before: readonly string[];
+  /** Words of four positions of the dims of a piece. */
+  readonly staged: readonly string[];
+  /** Loads of a piece whose words are in registers of their own by then. */
+  readonly free: readonly number[];
+}
+
+function piecedRounds({ headDim }: AttendShape, values: BytesSide): PiecedRound[] {
   const { format, words, loads, width, mask: masks } = values;
   const raw = (u: number) => (i: number) => wordOf(`v${u}`, width, i);
   const { bits } = format;
@@ -181,7 +205,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
           const [a, b, c, d] = count(4).map((u) => raw(u)(w % width)) as [string, string, string, string];
           return turnBytes(`y${w}_`, [a, b, c, d], masks);
         }),
-      stores: count(STORES).map((i) => {
+      staged: count(STORES).map((i) => {
         const d = dimOf(values, r, i);
         const c = d % codes;
         const byte = `y${Math.floor(d / codes)}_${Math.floor((c * bits) / 8)}`;
@@ -201,7 +225,7 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
       return {
         reads: count(bits).map((b) => `y${b}_${r}`),
         before: r === 0 ? [...turned, made.text] : [made.text],
-        stores: made.words.map(({ name }) => name),
+        staged: made.words.map(({ name }) => name),
         free: r === 0 ? count(loads) : [],
       };
     });
@@ -225,13 +249,15 @@ function turnedRounds({ headDim }: AttendShape, values: BytesSide): Round[] {
   return count(ROUNDS).map((r) => ({
     reads: [],
     before: r === 0 ? before : [],
-    stores: count(STORES).map((i) => wordOfDim.get(dimOf(values, r, i))!),
+    staged: count(STORES).map((i) => wordOfDim.get(dimOf(values, r, i))!),
     free: r === 0 ? count(loads) : [],
   }));
 }
 
 /** The sums through `area` and out: a lane has a dim of each tile, and two heads. */
-function endText({ heads, kvHeads, headDim }: AttendShape, values: BytesSide): string[] {
+function endText(shape: AttendShape, values: BytesSide): string[] {
+  if (values.turned) return turnedEnd(shape, values);
+  const { heads, kvHeads, headDim } = shape;
   const { groups, unit } = values;
   const group = heads / kvHeads;
   const together = dimsTogether(values);
@@ -243,7 +269,10 @@ function endText({ heads, kvHeads, headDim }: AttendShape, values: BytesSide): s
   let sums_at = (item_at * ${heads}u + kv * ${group}u + first_head) * ${headDim / together}u + lane / 4u % 2u * ${PIECE / together}u;
   let i0 = lane / 2u % 2u + lane / 8u * 2u;
   let i1 = i0 ^ 2u;`);
-  for (const g of count(groups)) emit(`  let undo${g} = ${f32Literal(unit)} / integer${g};`);
+  for (const g of count(groups))
+    emit(
+      `  let undo${g} = ${values.handedOn ? f32Literal(unit / MOST) : `${f32Literal(unit)} / integer${g}`};`,
+    );
   for (const r of count(ROUNDS)) {
     emit('  workgroupBarrier();');
     for (const t of count(TILES))

@@ -2,7 +2,7 @@
 
 import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
-import { seenText } from './attend-bytes-keys.js';
+import { OWN_FIRST, ownLast, ownPositions, ownWeights } from './attend-bytes-own.js';
 import {
   type BytesSide,
   COLUMNS,
@@ -11,11 +11,13 @@ import {
   ofPosition,
   ROUNDING,
   ROWS,
+  scalesLate,
   startOf,
   TURN,
   type Turn,
   WEIGHT_STRIDE,
 } from './attend-bytes-plan.js';
+import { TURNED_LANES, turnedWeights } from './attend-bytes-turned.js';
 import { count } from './attend-words.js';
 
 /** Logarithm of the least weight that is told from none. */
@@ -46,27 +48,45 @@ export function scoreLoads(values: BytesSide, at: Turn): string {
 
 /**
  * What comes before the turns of weights: of a lane's two heads the greatest score, `top`, and what makes integers of weights
- * that are scaled as the values of affine group G are, `integerG`; what the turns add up, `sum` of weights and `offsetG` of
+ * that are scaled as the values of affine group G are, `integerG`. TurboQuant's have one scale, so they are taken relative to the
+ * greatest of them, and an integer of MOST is 1. And what the turns add up, `sum` of weights and `offsetG` of
  * biases; and what the first turn needs.
  */
-export function firstWeights(values: BytesSide): string[] {
+export function firstWeights(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { groups } = values;
-  const lines = [overPositions('top', 'max'), '  var sum = vec2<f32>();'];
-  for (const g of count(groups))
-    lines.push(
-      overPositions(`peak${g}`, 'max'),
-      `  let integer${g} = ${MOST}.0 / exp2(max(peak${g} - top, vec2<f32>(${LEAST}.0)));
-  var offset${g} = vec2<f32>();`,
-    );
+  if (ownPositions(keys, values))
+    return [
+      OWN_FIRST,
+      '  var scores: vec4<u32>;\n  var weights0: Right;',
+      `  var wm0: ${values.metaType};`,
+      scoreLoads(values, 'zero'),
+    ];
+  const lines = [
+    overPositions('top', 'max'),
+    ...(scalesLate(shape) && !values.handedOn ? ['  top *= end;'] : []),
+    '  var sum = vec2<f32>();',
+  ];
+  for (const g of count(groups)) {
+    if (!values.handedOn)
+      lines.push(
+        overPositions(`peak${g}`, 'max'),
+        `  let integer${g} = ${MOST}.0 / exp2(max(peak${g} - top, vec2<f32>(${LEAST}.0)));`,
+      );
+    lines.push(`  var offset${g} = vec2<f32>();`);
+  }
   lines.push('  var scores: vec4<u32>;');
   for (const g of count(groups)) lines.push(`  var weights${g}: Right;`);
   for (const b of count(values.handedOn ? 1 : BLOCKS)) lines.push(`  var wm${b}: ${values.metaType};`);
   lines.push(
     scoreLoads(values, 'zero'),
-    `  let kept_from = 8u - lane / 16u * 8u;
+    ...(values.turned
+      ? [TURNED_LANES]
+      : [
+          `  let kept_from = 8u - lane / 16u * 8u;
   let kept_to = 256u >> kept_from;
-  let given_to = 1u << kept_from;
-  let weight_at = (lane % 2u * ${COLUMNS / 2}u + lane / 16u) * ${WEIGHT_STRIDE}u + lane / 8u % 2u;
+  let given_to = 1u << kept_from;`,
+        ]),
+    `  let weight_at = (lane % 2u * ${COLUMNS / 2}u + lane / 16u) * ${WEIGHT_STRIDE}u + lane / 8u % 2u;
   let weight_word = lane / 2u % 4u;`,
   );
   return lines;
@@ -75,44 +95,19 @@ export function firstWeights(values: BytesSide): string[] {
 /**
  * The weights of a turn as matrices `weightsG`. A lane has two positions, 16 apart, of two heads; a word of a matrix has four, 8
  * apart, whose other two the lane half a subgroup away has: the lower one makes the word of high bytes, the upper one that of
- * low ones.
+ * low ones. Words of turned values have four positions of a block (`turnedWeights`).
  */
-export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
-  const { groups, format, centre } = values;
+export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
+  const { groups, format, centre, turned } = values;
   const lines: string[] = [];
   const emit = (text: string): void => {
     lines.push(text);
   };
   const across = (text: (b: number) => string): string => `vec2<f32>(${count(BLOCKS).map(text).join(', ')})`;
-  emit(`    { let sc = bitcast<vec4<f32>>(scores);
-    let mine = base + lane / 2u;
-    let seen = ${seenText(shape, `vec2<u32>(mine, mine + ${ROWS}u)`, 'vec2<u32>')};`);
-  if (values.handedOn) emit(`    let norm = ${values.meta('wm0', 0)}.x;`);
-  for (const g of count(groups)) {
-    for (const b of count(BLOCKS)) {
-      const meta = values.handedOn ? `vec2<f32>(${ofPosition('norm', b)}, 0.0)` : values.meta(`wm${b}`, g);
-      emit(`    let a${g}_${b} = select(vec2<f32>(), ${meta}, seen.${'xy'[b]});`);
-    }
-    emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
-    if (format.kind === 'affine') {
-      const bias = across((b) => `a${g}_${b}.y`);
-      emit(`    let bias${g} = ${centre === 0 ? bias : `${bias} + scale${g} * ${f32Literal(centre)}`};`);
-    }
-  }
-  for (const h of [0, 1]) {
-    const own = 'xy'[h];
-    emit(`    let e${h} = exp2(sc.${h === 0 ? 'xz' : 'yw'} - top.${own});
-    sum.${own} += e${h}.x + e${h}.y;`);
-    for (const g of count(groups)) {
-      if (format.kind === 'affine') emit(`    offset${g}.${own} += dot(e${h}, bias${g});`);
-      const n = `n${h}_${g}`;
-      emit(`    let ${n} = bitcast<vec2<u32>>(e${h} * scale${g} * integer${g}.${own} + ${ROUNDING});
-    let ${n}_planes = ((${n}.x & 0xffffu) | (${n}.y << 16u)) ^ 0x00800080u;
-    let ${n}_kept = (${n}_planes >> kept_from) & 0x00ff00ffu;
-    let part${h}_${g} = (${n}_planes >> (8u - kept_from)) & 0x00ff00ffu;
-    let ${n}_word = ${n}_kept * kept_to + subgroupShuffleXor(part${h}_${g}, 16u) * given_to;`);
-    }
-  }
+  // What is not seen has no weight: its scale and its bias are of a token that was there before, or zero, and never NaN.
+  emit('    { let sc = bitcast<vec4<f32>>(scores);');
+  if (ownPositions(keys, values)) emit(ownWeights(values, scalesLate(shape)));
+  else handed();
   emit('    workgroupBarrier();');
   for (const h of [0, 1])
     for (const g of count(groups))
@@ -123,10 +118,45 @@ export function byteWeights(shape: AttendShape, values: BytesSide): string[] {
       `    weights${g} = subgroupMatrixLoad<Right, col_major>(&area, ${g * COLUMNS * WEIGHT_STRIDE}u, ${WEIGHT_STRIDE}u);`,
     );
   return lines;
+
+  function handed(): void {
+    if (values.handedOn) emit(`    let norm = ${values.meta('wm0', 0)}.x * ${MOST}.0;`);
+    for (const g of count(groups)) {
+      for (const b of count(BLOCKS)) {
+        const meta = values.handedOn ? `vec2<f32>(${ofPosition('norm', b)}, 0.0)` : values.meta(`wm${b}`, g);
+        emit(`    let a${g}_${b} = ${meta};`);
+      }
+      emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
+      if (format.kind === 'affine') {
+        const bias = across((b) => `a${g}_${b}.y`);
+        emit(`    let bias${g} = ${centre === 0 ? bias : `${bias} + scale${g} * ${f32Literal(centre)}`};`);
+      }
+    }
+    for (const h of [0, 1]) {
+      const own = 'xy'[h];
+      emit(`    let e${h} = exp2(sc.${h === 0 ? 'xz' : 'yw'}${scalesLate(shape) ? ` * end.${own}` : ''} - top.${own});
+    sum.${own} += e${h}.x + e${h}.y;`);
+      for (const g of count(groups)) {
+        if (format.kind === 'affine') emit(`    offset${g}.${own} += dot(e${h}, bias${g});`);
+        const n = `n${h}_${g}`;
+        const integer = values.handedOn ? '' : ` * integer${g}.${own}`;
+        emit(`    let ${n} = bitcast<vec2<u32>>(e${h} * scale${g}${integer} + ${ROUNDING});`);
+        if (turned) continue;
+        emit(`    let ${n}_planes = ((${n}.x & 0xffffu) | (${n}.y << 16u)) ^ 0x00800080u;
+    let ${n}_kept = (${n}_planes >> kept_from) & 0x00ff00ffu;
+    let part${h}_${g} = (${n}_planes >> (8u - kept_from)) & 0x00ff00ffu;
+    let ${n}_word = ${n}_kept * kept_to + subgroupShuffleXor(part${h}_${g}, 16u) * given_to;`);
+      }
+    }
+    if (turned) emit(turnedWeights(values));
+  }
 }
 
 /** What the turns added up, over all positions; and the sums of weights, with the greatest scores, to `scratchTops`. */
-export function lastWeights({ heads, kvHeads }: AttendShape, { groups, format }: BytesSide): string[] {
+export function lastWeights(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
+  const { heads, kvHeads } = shape;
+  const { groups, format } = values;
+  if (ownPositions(keys, values)) return ownLast(shape, f32Literal(Math.LN2));
   const group = heads / kvHeads;
   const lines = [overPositions('sum', 'sum')];
   if (format.kind === 'affine') for (const g of count(groups)) lines.push(overPositions(`offset${g}`, 'sum'));

@@ -23,7 +23,7 @@
  */
 
 import { type Binding, declareBindings, type Stage } from '../kernel.js';
-import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { byteQueries, byteScores, firstKeys, queryLoads } from './attend-bytes-keys.js';
 import { areaVectors, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
@@ -56,7 +56,7 @@ export function bytesStage(shape: AttendShape): Stage {
   const { metaHeads } = sideOf(key.kind === 'turboquant' ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
   // Planes take more registers: the first values are fetched when scores are joined, not while they are.
-  const late = codesInRuns(shape.value);
+  const late = codesInRuns(shape.value) && !values.turned;
   const lines = [
     `enable subgroups;
 enable chromium_experimental_subgroup_matrix;
@@ -73,8 +73,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * groups.x;
-  if (item_at >= step[0].w) { return; }
-  let item = step[step[2].x + item_at];
+  ${ITEM_TEXT}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;
@@ -85,20 +84,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}
   ${low}
   ${low === '' ? '' : `if (first + ${split - 1}u < low) { return; }`}
+  ${values.turned ? queryLoads(shape, keys).join('\n') : ''}
   // What stands here makes the vector's index of a position when it is added, modulo 2³², and that of its norms.
   if (lane < ${blocks}u) {
     let block = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(lane, reach / ${blockTokens}u)];
     entries[lane] = vec2<u32>((block * ${kvHeads}u + kv - lane) * ${blockTokens}u, (block * ${metaHeads}u + kv / 2u - lane) * ${blockTokens}u);
   }
   workgroupBarrier();`,
-    ...queryLoads(shape, keys),
+    // On its way while blocks are looked up, or, where that was slower, with the first keys.
+    ...(values.turned ? [] : queryLoads(shape, keys)),
     ...firstKeys(shape, keys, values),
-    ...byteQueries(shape, keys),
+    ...byteQueries(shape, keys, values),
     ...byteScores(shape, keys, values),
     ...(late ? [] : firstValues(shape, values)),
-    ...firstWeights(values),
+    ...firstWeights(shape, keys, values),
     ...(late ? firstValues(shape, values) : []),
-    ...byteSums(shape, values),
+    ...byteSums(shape, keys, values),
     '}',
   ];
   return {

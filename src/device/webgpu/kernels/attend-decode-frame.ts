@@ -7,12 +7,14 @@ import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
 import type { KvSideSpec } from './kv-format.js';
-import { codesInRuns } from './kv-layout.js';
+import { codesInRuns, liesTurned, TURNED_TOKENS } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 /** Keys, or values, with what a lane takes of a vector. */
 export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   readonly quantised: boolean;
+  /** Four positions of a pair of dims lie in a word, and a lane's piece is some dims of four positions. */
+  readonly turned: boolean;
   /** Dims, and words, of a lane; lanes that share a vector; vectors that the workgroup takes at once. */
   readonly dims: number;
   readonly words: number;
@@ -24,12 +26,14 @@ export interface DecodeSide extends KvSideSpec<'keys' | 'values'> {
   readonly loads: number;
   readonly width: WordWidth;
   readonly type: string;
+  /** The position, or the first, of a lane's piece, of those that the workgroup takes from `base` on. */
+  readonly positionOf: (base: string) => string;
   /** Index of the vector of position `c` of the split, of whose block `entry` is. */
   readonly row: string;
   /** Word that holds the norms of position `c`, of this head and its neighbour. */
   readonly normAt: string;
   readonly word: (at: string) => string;
-  /** A lane's pairs from variables `PREFIX_0` …, and statements before them. */
+  /** A lane's pairs from variables `PREFIX_0` …, and statements before them; not of turned values. */
   readonly pairs: (prefix: string) => { readonly text: string; readonly pairs: Pair[] };
 }
 
@@ -67,10 +71,10 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
   const { group } = plan;
   const low = shape.window === null ? null : `max(last, ${shape.window - 1}u) - ${shape.window - 1}u`;
   const vec = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
-  const keys = decodeSide(shape, 'keys', threads, lanes, plan.keyDims);
-  const values = decodeSide(shape, 'values', threads, lanes, plan.valueDims);
+  const keys = decodeSide(shape, 'keys', threads, lanes, plan.keyDims, 1);
+  const values = decodeSide(shape, 'values', threads, lanes, plan.valueDims, plan.valueTokens);
   const seenAt = (c: string): string => (low === null ? `min(${c}, reach)` : `clamp(${c}, oldest, reach)`);
-  /** Of planes a piece of V is a few hundred operations; of all else some hundred at most. */
+  /** Of codes in runs a piece of V is a few hundred operations; of all else some hundred at most. */
   const body = (side: DecodeSide, pieces: number): number => {
     const shares = side.name === 'values' && codesInRuns(side.format) ? 4 : 2;
     return pieces % shares === 0 ? pieces / shares : pieces % 2 === 0 ? pieces / 2 : pieces;
@@ -86,7 +90,7 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
     atOnce: side.atOnce,
     ahead,
     load: (name, u, base) =>
-      loadText(shape, side, `${name}${u}`, seenAt(`${base} + ${u * side.atOnce}u + lid / ${side.lanes}u`)),
+      loadText(shape, side, `${name}${u}`, seenAt(side.positionOf(`${base} + ${u * side.atOnce}u`))),
   });
   return {
     ...plan,
@@ -114,13 +118,19 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
 
 /** A lane's part of the vector of position `c` into `NAME_0` …, and for keys what goes with it into `NAMEm`. */
 function loadText(shape: AttendShape, side: DecodeSide, name: string, c: string): string[] {
-  const { format, layout, quantised, halved, width, loads, lanes, dims } = side;
+  const { format, layout, quantised, turned, halved, width, loads, lanes, dims, words } = side;
   const lane = `lid % ${lanes}u${halved ? ' / 2u' : ''}`;
   // Floats of a lane of K come in pieces that lie apart, so that the lanes of a key read side by side.
   const apart = side.name === 'keys' && !quantised;
+  // Of turned values the lanes of a tile read it from end to end. Any position of it gives its address: where one is seen, all are in
+  // its block.
+  const tile = (layout.words * TURNED_TOKENS) / words;
+  const first = turned
+    ? `row / ${TURNED_TOKENS}u * ${tile}u + lid % ${tile}u`
+    : `row * ${layout.words / width}u + ${apart ? lane : `${lane} * ${loads}u`}`;
   const lines = [
     `    { let c = ${c}; ${entryText(shape)} let row = ${side.row};`,
-    `      let a = row * ${layout.words / width}u + ${apart ? lane : `${lane} * ${loads}u`};`,
+    `      let a = ${first};`,
     ...count(loads).map((i) => `      ${name}_${i} = ${side.name}[a + ${apart ? i * lanes : i}u];`),
   ];
   if (side.name === 'keys' && format.kind !== 'float') {
@@ -171,12 +181,14 @@ function decodeSide(
   threads: number,
   subgroupSize: number,
   dims: number,
+  tokens: number,
 ): DecodeSide {
   const { kvHeads, blockTokens, rows, headDim } = shape;
   const side = sideOf(name, shape);
   const { format, layout } = side;
-  const halved = codesInRuns(format) && dims < PLANE_DIMS;
-  const words = (layout.words * (halved ? PLANE_DIMS : dims)) / headDim;
+  const turned = liesTurned(side);
+  const halved = codesInRuns(format) && !turned && dims < PLANE_DIMS;
+  const words = (layout.words * tokens * (halved ? PLANE_DIMS : dims)) / headDim;
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
@@ -185,14 +197,19 @@ function decodeSide(
   return {
     ...side,
     quantised: format.kind !== 'float',
+    turned,
     dims,
     words,
     lanes,
-    atOnce: threads / lanes,
+    atOnce: (threads / lanes) * tokens,
     halved,
     loads: Math.ceil(words / width),
     width,
     type: wordType(width),
+    positionOf: (base) =>
+      turned
+        ? `${base} + lid / ${(lanes * TURNED_TOKENS) / tokens}u * ${TURNED_TOKENS}u + lid / ${lanes}u % ${TURNED_TOKENS / tokens}u`
+        : `${base} + lid / ${lanes}u`,
     row: `(entry${turbo ? '.x' : ''} + c${less(base * kvHeads)})`,
     normAt: `${layout.metaAt}u + (entry.y + c${less(base * layout.metaHeads)})`,
     word: (at) => wordAt(name, width, at),

@@ -4,9 +4,9 @@ import { affineGroups, type KvFormat } from '../../kv.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { hasBytes, PLANE_DIMS } from './attend-planes.js';
-import { bookCopies, bookEntries } from './attend-unpack.js';
+import { bookCopies, bookEntries, TURNED_DIMS } from './attend-unpack.js';
 import type { KvSideSpec } from './kv-format.js';
-import { codesInRuns } from './kv-layout.js';
+import { codesInRuns, liesTurned, TURNED_POSITIONS, TURNED_TOKENS } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface DecodeConfig {
@@ -36,6 +36,8 @@ export interface DecodePlan {
   readonly keyLanes: number;
   readonly valueDims: number;
   readonly valueLanes: number;
+  /** Positions of a lane's piece of V: several of turned values. */
+  readonly valueTokens: number;
   readonly valueUnroll: number;
   readonly split: number;
   /** Affine groups of V. */
@@ -52,21 +54,27 @@ function leastDims(format: KvFormat): number {
   return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
 }
 
+/** Dims of a lane's piece of turned values: it is four words, one load. */
+const TURNED_PIECE = 4 * TURNED_DIMS;
+
 export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
   const { key, value, headDim } = shape;
   const group = shape.heads / shape.kvHeads;
   const dot = hasBytes(key) && config.dot !== false;
+  const turned = liesTurned({ name: 'values', format: value, headDim });
   const keyDims =
     config.keyDims ??
     (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
-  // A lane has as many sums as dims times heads: of planes, whole runs of four heads, and halves of more.
+  // A lane has as many sums as dims times heads: of runs, whole ones of four heads, and halves of more.
   const valueDims =
     config.valueDims ??
     (value.kind === 'float'
       ? 8
-      : codesInRuns(value)
-        ? PLANE_DIMS / (group <= 4 ? 1 : 2)
-        : Math.max(leastDims(value), group <= 4 ? 16 : 8));
+      : turned
+        ? TURNED_PIECE
+        : codesInRuns(value)
+          ? PLANE_DIMS / (group <= 4 ? 1 : 2)
+          : Math.max(leastDims(value), group <= 4 ? 16 : 8));
   const valueLanes = headDim / valueDims;
   const split = config.split ?? ATTENTION_SPLIT;
   const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
@@ -88,6 +96,7 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
     keyLanes: headDim / keyDims,
     valueDims,
     valueLanes,
+    valueTokens: turned ? TURNED_POSITIONS.length : 1,
     valueUnroll: config.valueUnroll ?? config.unroll,
     split,
     valueGroups,
@@ -102,9 +111,12 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
   const { headDim } = shape;
   const { subgroupSize: lanes, threads, unroll } = config;
   const plan = planDecode(shape, config);
-  const { keyDims, keyLanes, valueDims, valueLanes, valueUnroll, split, group, bytes } = plan;
+  const { keyDims, keyLanes, valueDims, valueLanes, valueTokens, valueUnroll, split, group, bytes } = plan;
+  const valuesAtOnce = (threads / valueLanes) * valueTokens;
   const whole = (side: KvSideSpec, dims: number): boolean => {
     const { format, layout, name } = side;
+    // Of turned values all lanes have to have whole tiles.
+    if (liesTurned(side)) return dims === TURNED_PIECE && valuesAtOnce % TURNED_TOKENS === 0;
     // Of V two lanes may share a run of planes.
     if (name === 'values' && codesInRuns(format) && dims === PLANE_DIMS / 2)
       return headDim % PLANE_DIMS === 0;
@@ -127,7 +139,7 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
     threads % lanes === 0 &&
     split % shape.blockTokens === 0 &&
     split % ((threads / keyLanes) * unroll) === 0 &&
-    split % ((threads / valueLanes) * valueUnroll) === 0 &&
+    split % (valuesAtOnce * valueUnroll) === 0 &&
     split % lanes === 0 &&
     bytes <= workgroupBytes
   );

@@ -4,8 +4,9 @@ import { f32Literal } from '../kernel.js';
 import { type DecodeFrame, eachOf, entryText } from './attend-decode-frame.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteUnit } from './attend-planes.js';
-import { bookEntries, centreOf } from './attend-unpack.js';
-import { count, isUnseen, LOWEST } from './attend-words.js';
+import { bookEntries, centreOf, turnedPairs } from './attend-unpack.js';
+import { count, isUnseen, LOWEST, wordOf } from './attend-words.js';
+import { TURNED_POSITIONS } from './kv-layout.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';
 
@@ -125,6 +126,11 @@ function decodeSoftmax(frame: DecodeFrame): string[] {
  * their way meanwhile.
  */
 export function decodeSums(frame: DecodeFrame): string[] {
+  return frame.values.turned ? turnedSums(frame) : pairSums(frame);
+}
+
+/** A pair of a piece is two dims of one position. */
+function pairSums(frame: DecodeFrame): string[] {
   const { shape, group, valueGroups, copies, vec, values, valueWalk } = frame;
   const { format, dims, lanes } = values;
   const lines: string[] = [];
@@ -137,7 +143,7 @@ export function decodeSums(frame: DecodeFrame): string[] {
   if (bookEntries(format) > 0) emit(`  let copy = lane % ${copies}u;`);
   if (values.halved) emit('  let half = lid % 2u;');
   const use = (u: number, base: string): string[] => [
-    `    let c = ${base} + lid / ${lanes}u;`,
+    `    let c = ${values.positionOf(base)};`,
     ...(apart ? [`    let scale = unpack2x16float(value_meta[c * ${valueGroups}u + group_at]).x;`] : []),
     ...count(group / vec).map(
       (i) => `    let w${i} = cells[c * ${group / vec}u + ${i}u]${apart ? ' * scale' : ''};`,
@@ -150,7 +156,7 @@ export function decodeSums(frame: DecodeFrame): string[] {
         ...count(group).map((g) => `    a${g}_${p} = fma(vec2<f32>(${weight(g)}), e${p}, a${g}_${p});`),
       ]),
   ];
-  const weight = (g: number): string => (vec === 1 ? `w${g}` : `w${Math.floor(g / vec)}.${'xyzw'[g % vec]}`);
+  const weight = (g: number): string => weightOf(vec, g);
   lines.push(...walkText(valueWalk, decodeSoftmax(frame), use));
   const order = values.pairs('v').pairs;
   for (const g of count(group))
@@ -160,6 +166,37 @@ export function decodeSums(frame: DecodeFrame): string[] {
       });
   return lines;
 }
+
+/** A pair is two positions of one dim: both of it go to the same sum. */
+function turnedSums(frame: DecodeFrame): string[] {
+  const { group, vec, values, valueWalk } = frame;
+  const vectors = group / vec;
+  const use = (u: number, base: string): string[] => {
+    const { text, pairs } = turnedPairs(`v${u}`, values.words, (i) => wordOf(`v${u}`, values.width, i));
+    return [
+      `    let c = ${values.positionOf(base)};`,
+      ...TURNED_POSITIONS.flatMap((t) =>
+        count(vectors).map((i) => `    let t${t}w${i} = cells[(c + ${t}u) * ${vectors}u + ${i}u];`),
+      ),
+      text,
+      ...pairs.flatMap(({ value, dim, positions: [s, t] }, p) => [
+        `    let e${p} = vec2<f32>(${value});`,
+        ...count(group).map(
+          (g) =>
+            `    o${g}_${dim} = fma(t${s}${weightOf(vec, g)}, e${p}.x, fma(t${t}${weightOf(vec, g)}, e${p}.y, o${g}_${dim}));`,
+        ),
+      ]),
+    ];
+  };
+  return [
+    ...count(group).flatMap((g) => count(values.dims).map((d) => `  var o${g}_${d} = 0.0;`)),
+    ...walkText(valueWalk, decodeSoftmax(frame), use),
+  ];
+}
+
+/** The weight of a head in variables `w0` …, of so many heads each. */
+const weightOf = (vec: 1 | 2 | 4, g: number): string =>
+  vec === 1 ? `w${g}` : `w${Math.floor(g / vec)}.${'xyzw'[g % vec]}`;
 
 /** Sum over the threads that walked other positions: in a subgroup by halving, as with the scores; then across. */
 export function decodeEnd(frame: DecodeFrame): string[] {

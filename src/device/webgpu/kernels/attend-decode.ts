@@ -17,7 +17,7 @@
 
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
-import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { decodeFrame } from './attend-decode-frame.js';
 import { decodeScores } from './attend-decode-keys.js';
@@ -79,8 +79,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * groups.x;
-  if (item_at >= step[0].w) { return; }
-  let item = step[step[2].x + item_at];
+  ${ITEM_TEXT}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;

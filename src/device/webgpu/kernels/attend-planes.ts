@@ -10,7 +10,7 @@
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
 import { count } from './attend-words.js';
-import { CHOICE_MASK, FIELD_BITS, fieldWords } from './code-fields.js';
+import { CHOICE_MASK, fieldWords, inFields, SIXTEEN_MASK, sixteenWords } from './code-fields.js';
 import { centroidRows, centroidUnit } from './plane-codes.js';
 
 export interface ByteWord {
@@ -62,7 +62,21 @@ export function bytesText(
   const halved = dims < PLANE_DIMS;
   const own = halved ? 4 : 8;
   for (let chunk = 0; chunk * PLANE_DIMS < dims; chunk++) {
-    if (format.bits === FIELD_BITS) {
+    if (inFields(headDim, format.bits) && format.bits === 4) {
+      const first = halved ? [0, 1] : [0, 1, 2, 3];
+      for (const i of first) {
+        const own = `${name}f${chunk}_${i}_`;
+        const at = (w: number): string => word(chunk * format.bits + w);
+        if (halved) lines.push(`let ${own} = select(${at(i)}, ${at(i + 2)}, ${half} != 0u);`);
+        lines.push(sixteenCentroids(own, halved ? own : at(i), mask));
+        for (const high of [0, 1]) {
+          const d = chunk * PLANE_DIMS + 8 * i + 4 * high;
+          words.push({ name: `${own}${high}`, dims: [d, d + 1, d + 2, d + 3] });
+        }
+      }
+      continue;
+    }
+    if (inFields(headDim, format.bits)) {
       const made = fieldWords(
         `${name}f${chunk}`,
         (i) => word(chunk * format.bits + i),
@@ -107,6 +121,11 @@ export function bytesText(
     });
   }
   return { text: lines.join('\n'), words };
+}
+
+/** Of 4 bits in fields: words `NAME0` and `NAME1` of the lower and the upper codes of a word. */
+export function sixteenCentroids(name: string, word: string, mask: Masks = literalMask): string {
+  return sixteenWords(name, word, (a) => `(${a} & ${mask('sixteen')})`);
 }
 
 interface Bytes {
@@ -192,14 +211,14 @@ let ${name}3 = ${join(`(${name}t1 >> 16u)`, `${name}u1`)};`;
  * Expression of the mask of every other field of so many bits, the lowest among them; or of that which chooses bits of a centroid
  * (code-fields.ts).
  */
-export type Masks = (bits: number | 'choice') => string;
+export type Masks = (bits: number | 'choice' | 'sixteen') => string;
 
 /** Bits of a where a mask has them, else of b. */
-const mixed = (a: string, b: string, mask: string): string => `((${a} & ${mask}) | (${b} & ~${mask}))`;
+export const mixed = (a: string, b: string, mask: string): string => `((${a} & ${mask}) | (${b} & ~${mask}))`;
 
 /** Written as it is. */
 export const literalMask: Masks = (bits) =>
-  bits === 'choice' ? CHOICE_MASK : `0x${fieldMask(bits).toString(16)}u`;
+  bits === 'choice' ? CHOICE_MASK : bits === 'sixteen' ? SIXTEEN_MASK : `0x${fieldMask(bits).toString(16)}u`;
 
 /** Every other field of so many bits of a word. */
 function fieldMask(bits: number): number {
@@ -207,7 +226,7 @@ function fieldMask(bits: number): number {
 }
 
 /** Fields that bytes are exchanged by. */
-const FIELDS = [1, 2, 4, 8, 16, 'choice'] as const;
+const FIELDS = [1, 2, 4, 8, 16, 'choice', 'sixteen'] as const;
 
 /**
  * Masks that no compiler knows, as variables, and the statements that declare them, for which `groups` (rolled.ts) is in scope:

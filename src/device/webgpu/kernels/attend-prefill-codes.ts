@@ -13,15 +13,15 @@ import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count, wordOf, wordType, wordWidth } from './attend-words.js';
 import type { KvSideSpec } from './kv-format.js';
 
-/** Dims of a piece. */
-const PIECE = 32;
+/** Elements of a piece. */
+export const PIECE = 32;
 
 /** What `stage` calls for norms: one rounding, as if by f32, for a norm is a half and what is left of it. */
-const TURBO_TEXT =
+export const TURBO_TEXT =
   'fn turbo_(n: vec2<f16>, norm: vec2<f16>, rest: vec2<f16>) -> vec2<f16> { return fma(n, norm, n * rest); }';
 
 /** The format, and how many pieces each thread has; null where codes are read in another way. */
-function piecesOf(
+export function piecesOf(
   shape: AttendShape,
   c: PrefillConfig,
   { format }: KvSideSpec,
@@ -74,20 +74,6 @@ export function codedTiles(
     ];
   };
 
-  /** Two elements of a word of bytes as halves, by their bits: 0x6400 is 1024, and counts from there. */
-  const half = (word: string, odd: number): string => {
-    const w = odd === 0 ? word : `(${word} >> 8u)`;
-    if (format.kind === 'affine') {
-      // Codes of 8 bits come less 128.
-      const bits =
-        byteCentre(format) === 0
-          ? `(${w} & 0x00ff00ffu) | 0x64006400u`
-          : `(${w} & 0x00ff00ffu) ^ 0x64806480u`;
-      return `clamp(fma(bitcast<vec2<f16>>(${bits}) - vec2<f16>(1024.0h), scale, bias), vec2<f16>(-65504.0h), vec2<f16>(65504.0h))`;
-    }
-    const n = `fma(bitcast<vec2<f16>>((${w} & 0x00ff00ffu) ^ 0x64806480u), vec2<f16>(0.0078125h), vec2<f16>(-9.0h))`;
-    return `turbo_(${n}, scale, rest)`;
-  };
   const staged = (i: number): string[] => {
     const made = bytesText(format, headDim, PIECE, `x${i}`, (w) => wordOf(`${name}_code${i}`, width, w));
     return [
@@ -95,11 +81,11 @@ export function codedTiles(
       `    let to = ${token} * ${stride / 8}u + u / ${keys}u * ${PIECE / 8}u; let pair = unpack2x16float(${name}_meta${i});`,
       format.kind === 'affine'
         ? '    let scale = vec2<f16>(f16(pair.x)); let bias = vec2<f16>(f16(pair.y));'
-        : `    let norm = select(pair.x, pair.y, (kv & 1u) == 1u) * ${f32Literal(128 * byteUnit(format, headDim))}; let most = f16(norm); let scale = vec2<f16>(most); let rest = vec2<f16>(f16(norm - f32(most)));`,
-      ...count(PIECE / 8).map((v) => {
-        const four = [0, 1].flatMap((h) => [0, 1].map((odd) => half(made.words[2 * v + h]!.name, odd)));
-        return `    staged[to + ${v}u] = vec4<u32>(${four.map((h) => `bitcast<u32>(${h})`).join(', ')});`;
-      }),
+        : `    ${normText(format, headDim)}`,
+      ...count(PIECE / 8).map(
+        (v) =>
+          `    staged[to + ${v}u] = ${halvesText(format, made.words[2 * v]!.name, made.words[2 * v + 1]!.name)};`,
+      ),
       '  }',
     ];
   };
@@ -115,10 +101,39 @@ export function codedTiles(
     ]),
     fetch: (base) => count(each).flatMap((i) => fetched(i, base)),
     stage: () => count(each).flatMap(staged),
-    dimOf: (at) => {
-      const w = `(${at}) % ${PIECE}u / 4u`;
-      const e = `((((${at}) & 1u) << 1u) | (((${at}) >> 1u) & 1u))`;
-      return `((${at}) / ${PIECE}u * ${PIECE}u + ${w} / ${run}u * ${4 * run}u + ${w} % ${run}u + ${e} * ${run}u)`;
-    },
+    dimOf: stagedDim(run),
+  };
+}
+
+/** Statements that make `scale` and `rest` of a norm, one of the halves of `pair`, for bytes of 128ths. */
+export function normText(format: TurboKv, headDim: number): string {
+  return `let norm = select(pair.x, pair.y, (kv & 1u) == 1u) * ${f32Literal(128 * byteUnit(format, headDim))}; let most = f16(norm); let scale = vec2<f16>(most); let rest = vec2<f16>(f16(norm - f32(most)));`;
+}
+
+/** Expression of eight halves to stage, of two words of four bytes. */
+export function halvesText(format: AffineKv | TurboKv, low: string, high: string): string {
+  const four = [low, high].flatMap((word) => [0, 1].map((odd) => half(format, word, odd)));
+  return `vec4<u32>(${four.map((h) => `bitcast<u32>(${h})`).join(', ')})`;
+}
+
+/** Two elements of a word of bytes as halves, by their bits: 0x6400 is 1024, and counts from there. */
+function half(format: AffineKv | TurboKv, word: string, odd: number): string {
+  const w = odd === 0 ? word : `(${word} >> 8u)`;
+  if (format.kind === 'affine') {
+    // Codes of 8 bits come less 128.
+    const bits =
+      byteCentre(format) === 0 ? `(${w} & 0x00ff00ffu) | 0x64006400u` : `(${w} & 0x00ff00ffu) ^ 0x64806480u`;
+    return `clamp(fma(bitcast<vec2<f16>>(${bits}) - vec2<f16>(1024.0h), scale, bias), vec2<f16>(-65504.0h), vec2<f16>(65504.0h))`;
+  }
+  const n = `fma(bitcast<vec2<f16>>((${w} & 0x00ff00ffu) ^ 0x64806480u), vec2<f16>(0.0078125h), vec2<f16>(-9.0h))`;
+  return `turbo_(${n}, scale, rest)`;
+}
+
+/** The dim that a column of a staged vector holds, where the bytes of a word are so many dims apart. */
+export function stagedDim(run: number): (at: string) => string {
+  return (at) => {
+    const w = `(${at}) % ${PIECE}u / 4u`;
+    const e = `((((${at}) & 1u) << 1u) | (((${at}) >> 1u) & 1u))`;
+    return `((${at}) / ${PIECE}u * ${PIECE}u + ${w} / ${run}u * ${4 * run}u + ${w} % ${run}u + ${e} * ${run}u)`;
   };
 }

@@ -3,8 +3,10 @@
 import type { AttendShape } from './attend.js';
 import { codedTiles } from './attend-prefill-codes.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
+import { turnedTiles } from './attend-prefill-turned.js';
 import { count } from './attend-words.js';
 import { cacheType, type KvSideSpec, readerText } from './kv-format.js';
+import { liesTurned } from './kv-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface TileSide {
@@ -45,7 +47,8 @@ export function tileSide(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'v
   };
   const side = sideOf(name, shape);
   if (side.format.kind === 'float') return halfTiles(shape, c, name, places);
-  return codedTiles(shape, c, side, places) ?? wordTiles(shape, c, side, places);
+  const coded = liesTurned(side) ? turnedTiles : codedTiles;
+  return coded(shape, c, side, places) ?? wordTiles(shape, c, side, places);
 }
 
 /** Pieces of eight dims, thread by thread. */

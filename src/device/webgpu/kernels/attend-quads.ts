@@ -25,7 +25,7 @@
 
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
-import { ATTENTION_SPLIT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { quadsQueries, quadsScores } from './attend-quads-keys.js';
 import { planQuads, quadsLoads, SETS } from './attend-quads-plan.js';
@@ -65,8 +65,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         @builtin(local_invocation_index) lane: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * nwg.x;
-  if (item_at >= step[0].w) { return; }
-  let item = step[step[2].x + item_at];
+  ${ITEM_TEXT}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;

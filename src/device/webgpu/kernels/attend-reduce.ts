@@ -1,7 +1,7 @@
 /** The merge of the partials that a row's splits left, and what it ends with: turned back, divided, written. */
 
 import { type Binding, declareBindings, Params, type Stage, spread } from '../kernel.js';
-import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
 import { dividedText, LOWEST } from './attend-words.js';
@@ -166,8 +166,7 @@ var<workgroup> tops: array<vec2<f32>, ${slices}>;`
 fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let heads = ${text.heads};
-  if (wid.y >= step[1].x) { return; }
-  let row = step[step[2].y + wid.y];
+  ${ITEM_ROW_TEXT}
   let head = wid.x;
   let lane = lid % ${lanes}u;
   let dim = min(lane, ${vectors - 1}u);

@@ -12,8 +12,9 @@
  */
 
 import type { KvFormat } from '../../kv.js';
-import { bytesText, codeField, hasBytes, OPAQUE_MASKS } from './attend-planes.js';
+import { bytesText, codeField, hasBytes, OPAQUE_MASKS, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { TURNED_POSITIONS } from './kv-layout.js';
 
 export interface Pair {
   /** Expression of an `H`, or of two f32. */
@@ -85,11 +86,8 @@ export function unpackPairs(
     if (hasBytes(format)) {
       const { text, words } = bytesText(format, headDim, dims, name, word, half, OPAQUE_MASKS.mask);
       for (const w of words)
-        for (const i of [0, 1])
-          out.push({
-            value: `(halves_((${moved(`(${w.name} ^ 0x80808080u)`, 8 * i, 0)} & 0x00ff00ffu) | 0x64006400u) - H(1152.0))`,
-            dims: [w.dims[i]!, w.dims[i + 2]!],
-          });
+        for (const i of [0, 1] as const)
+          out.push({ value: bytePair(w.name, i), dims: [w.dims[i]!, w.dims[i + 2]!] });
       return { text, pairs: out };
     }
     const log = Math.log2(copies);
@@ -154,4 +152,43 @@ export function unpackPairs(
       return pairs;
     }
   }
+}
+
+/** Bytes i and i + 2 of a word of four signed ones, as an `H`. */
+function bytePair(word: string, i: 0 | 1): string {
+  const centred = `(${word} ^ 0x80808080u)`;
+  const low = i === 0 ? centred : `(${centred} >> 8u)`;
+  return `(halves_((${low} & 0x00ff00ffu) | 0x64006400u) - H(1152.0))`;
+}
+
+/** Dims of a word of turned values (kv-layout.ts). */
+export const TURNED_DIMS = 2;
+
+export interface TurnedPair {
+  /** Expression of an `H`. */
+  readonly value: string;
+  readonly dim: number;
+  /** The positions it holds, from the word's first on. */
+  readonly positions: readonly [number, number];
+}
+
+/** As `unpackPairs`, of so many words of turned values: a pair is two positions of one dim. */
+export function turnedPairs(
+  name: string,
+  words: number,
+  word: (i: number) => string,
+): { readonly text: string; readonly pairs: TurnedPair[] } {
+  const own = count(words).map((w) => `${name}s${w}_`);
+  return {
+    text: own.map((made, w) => sixteenCentroids(made, word(w), OPAQUE_MASKS.mask)).join('\n'),
+    pairs: own.flatMap((made, w) =>
+      count(TURNED_DIMS).flatMap((high) =>
+        ([0, 1] as const).map((i) => ({
+          value: bytePair(`${made}${high}`, i),
+          dim: TURNED_DIMS * w + high,
+          positions: [TURNED_POSITIONS[i], TURNED_POSITIONS[i + 2]!] as const,
+        })),
+      ),
+    ),
+  };
 }

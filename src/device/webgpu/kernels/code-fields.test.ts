@@ -2,7 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { runBitStatements } from '../../../../test/setup/bit-statements.js';
 import { turboCodebook } from '../../turboquant/codebooks.js';
 import { count } from './attend-words.js';
-import { CHOICE_MASK, FIELD_NUMBERS, fieldCentroid, fieldWords } from './code-fields.js';
+import {
+  CHOICE_MASK,
+  fieldCentroid,
+  fieldNumbers,
+  fieldWords,
+  SIXTEEN_MASK,
+  sixteenWords,
+} from './code-fields.js';
 import { centroidUnit, codeNumbers } from './plane-codes.js';
 
 const masks = new Map([
@@ -13,16 +20,41 @@ const mixed = (a: string, b: string, mask: string): string => `((${a} & ${mask})
 
 describe('codes in fields of four bits', () => {
   it('have numbers, each of one code, of ascending centroids', () => {
-    expect([...FIELD_NUMBERS].sort((a, b) => a - b)).toEqual(count(8));
-    expect(FIELD_NUMBERS.map(fieldCentroid)).toEqual([-111, -69, -39, -13, 13, 39, 69, 111]);
+    for (const [bits, wanted] of [
+      [3, [-111, -69, -39, -13, 13, 39, 69, 111]],
+      [4, [-87, -66, -50, -39, -29, -21, -12, -4, 3, 11, 20, 28, 38, 49, 65, 86]],
+    ] as const) {
+      expect([...fieldNumbers(bits)].sort((a, b) => a - b)).toEqual(count(2 ** bits));
+      expect(fieldNumbers(bits).map((n) => fieldCentroid(bits, n))).toEqual(wanted);
+    }
   });
 
-  it.each([16, 64, 80, 128, 256])('are those of the codebook: head_dim %i', (headDim) => {
-    const { centroids } = turboCodebook(headDim, 3);
-    const unit = centroidUnit(headDim, 3);
-    codeNumbers(headDim, 3).forEach((number, code) => {
-      expect(Math.abs(fieldCentroid(number) * unit - centroids[code]!)).toBeLessThan(1e-7);
+  it.each([
+    [3, 16],
+    [3, 64],
+    [3, 80],
+    [3, 128],
+    [3, 256],
+    [4, 128],
+  ])('are those of the codebook: %i bits × %i', (bits, headDim) => {
+    const { centroids } = turboCodebook(headDim, bits);
+    const unit = centroidUnit(headDim, bits);
+    codeNumbers(headDim, bits).forEach((number, code) => {
+      expect(Math.abs(fieldCentroid(bits, number) * unit - centroids[code]!)).toBeLessThan(1e-7);
     });
+  });
+
+  it('make the centroids of a word of sixteen, of whatever lies beside them', () => {
+    const text = sixteenWords('x', 'w', (a) => `(${a} & ${SIXTEEN_MASK})`);
+    for (const other of count(16))
+      for (const step of [1, 3, 5, 7]) {
+        const numbers = count(8).map((i) => (other + i * step) % 16);
+        const word = numbers.reduce((sum, number, i) => sum + number * 2 ** ((i & 3) * 8 + (i >> 2) * 4), 0);
+        const values = runBitStatements(text, { w: word });
+        expect(count(8).map((i) => ((values.get(`x${i >> 2}`)! >>> (8 * (i & 3))) << 24) >> 24)).toEqual(
+          numbers.map((n) => fieldCentroid(4, n)),
+        );
+      }
   });
 
   it('make the centroids of a run of 32', () => {
@@ -47,7 +79,7 @@ describe('codes in fields of four bits', () => {
       made.words.forEach((name, k) => {
         const word = values.get(name)!;
         expect(count(4).map((e) => ((word >>> (8 * e)) << 24) >> 24)).toEqual(
-          count(4).map((e) => fieldCentroid(numbers[4 * k + e]!)),
+          count(4).map((e) => fieldCentroid(3, numbers[4 * k + e]!)),
         );
       });
       for (const half of [0, 1]) {

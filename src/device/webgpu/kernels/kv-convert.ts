@@ -6,7 +6,15 @@
 import type { AttentionShape } from '../../graph.js';
 import type { FloatKv, KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
-import { cacheType, KV_WGSL, type KvSideSpec, readerText, sideNumbers } from './kv-format.js';
+import {
+  cacheType,
+  KV_WGSL,
+  type KvSideSpec,
+  readerText,
+  sideNumbers,
+  sideType,
+  storedSide,
+} from './kv-format.js';
 import { kvLayout } from './kv-layout.js';
 import { storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { GROUPS_PARAMETER } from './rolled.js';
@@ -40,8 +48,13 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
     const format = name === 'keys' ? shape.key : shape.value;
     const blocks = name === 'keys' ? shape.keyBlocks : shape.valueBlocks;
     const from = name === 'keys' ? shape.youngKeys : shape.youngValues;
-    const side: KvSideSpec = { name, format, headDim, layout: kvLayout(format, { ...place, blocks }) };
-    bindings.push({ name, access: 'read_write', type: cacheType(format) });
+    const side: KvSideSpec = storedSide({
+      name,
+      format,
+      headDim,
+      layout: kvLayout(format, { ...place, blocks }),
+    });
+    bindings.push({ name, access: 'read_write', type: sideType(side) });
     const source = from === null ? name : name === 'keys' ? 'youngKeys' : 'youngValues';
     if (from !== null) bindings.push({ name: source, access: 'read', type: cacheType(young) });
     const reader = readerText(

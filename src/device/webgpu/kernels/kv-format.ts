@@ -2,8 +2,15 @@
 
 import type { KvFormat } from '../../kv.js';
 import type { Params } from '../kernel.js';
-import { FIELD_BITS } from './code-fields.js';
-import { codesInRuns, type KvLayout, tableOffsets } from './kv-layout.js';
+import { inFields } from './code-fields.js';
+import {
+  codesInRuns,
+  type KvLayout,
+  liesTurned,
+  TURNED_TOKENS,
+  tableOffsets,
+  turnedShift,
+} from './kv-layout.js';
 
 /** One side, keys or values, of a layer, as a kernel sees it. */
 export interface KvSideSpec<Name extends string = string> {
@@ -12,6 +19,18 @@ export interface KvSideSpec<Name extends string = string> {
   readonly format: KvFormat;
   readonly headDim: number;
   readonly layout: KvLayout;
+  /** Its words are bound as atomic ones: several workgroups change bytes of a word. */
+  readonly atomic?: boolean;
+}
+
+/** A side as kernels see it that store vectors. */
+export function storedSide<Name extends string>(side: KvSideSpec<Name>): KvSideSpec<Name> {
+  return liesTurned(side) ? { ...side, atomic: true } : side;
+}
+
+/** Store type of a side's buffer. */
+export function sideType({ format, atomic = false }: KvSideSpec): string {
+  return atomic ? 'array<atomic<u32>>' : cacheType(format);
 }
 
 /** Expressions of the numbers that a side's texts need; layers differ in them and share the text. */
@@ -47,7 +66,8 @@ export function cacheElement(format: KvFormat): string {
 
 /** Expression: word i of a side's tables, as f32. */
 export function tableWord(side: KvSideSpec, numbers: KvSideNumbers, i: string): string {
-  return `bitcast<f32>(${side.name}[${numbers.tablesAt} + ${i}])`;
+  const word = `${side.name}[${numbers.tablesAt} + ${i}]`;
+  return `bitcast<f32>(${side.atomic === true ? `atomicLoad(&${word})` : word})`;
 }
 
 /** Expression: word of the meta plane of a (block, KV head, token, group). */
@@ -114,11 +134,20 @@ ${start}
 }
 
 /** Statements that fill `codes` with codes `4 vec …` of the vector whose words begin at `first`. */
-function codesText({ name, format, headDim }: KvSideSpec): string {
+function codesText(side: KvSideSpec): string {
+  const { name, format, headDim } = side;
   if (format.kind === 'float') return '';
+  if (liesTurned(side))
+    return `let own = vector % ${TURNED_TOKENS}u;
+  let at = (vector - own) * ${side.layout.words}u + own % 4u * ${headDim / 2}u + vec * 2u;
+  let pairs = vec2<u32>(${name}[at], ${name}[at + 1u]) >> vec2<u32>(${turnedShift('own')});
+  codes = (pairs.xxyy >> vec4<u32>(0u, 4u, 0u, 4u)) & vec4<u32>(15u);`;
   if (codesInRuns(format)) {
     const { bits } = format;
-    if (bits === FIELD_BITS)
+    if (inFields(headDim, bits) && bits === 4)
+      return `let at = vec4<u32>(0u, 8u, 16u, 24u) + vec % 2u * 4u;
+  codes = (vec4<u32>(${name}[first + vec / 2u]) >> at) & vec4<u32>(15u);`;
+    if (inFields(headDim, bits))
       return `let run = first + vec / 8u * 3u;
   let own = vec % 8u;
   let at = vec4<u32>(0u, 8u, 16u, 24u) + own % 2u * 4u;

@@ -13,16 +13,20 @@
  * TurboQuant's codes of 2, 3 and 4 bits are stored by numbers, in runs of 32, of which as many centroids are made at once
  * (attend-planes.ts):
  *
- * - of 2 and 4 bits (plane-codes.ts) as bit planes: word b of a run holds bit b of each. Byte e of it has codes e, e + 4, e + 8 …,
+ * - of 2 bits, and of 4 but at head_dim 128 (plane-codes.ts), as bit planes: word b of a run holds bit b of each. Byte e of it has codes e, e + 4, e + 8 …,
  *   so that a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or 24 codes has planes of as many
  *   bits, one after the other, and a quarter of a plane in place of a byte;
  * - of 3 bits (code-fields.ts) in fields of four: byte e of word i has codes 8 i + e, below, and 8 i + 4 + e, and above each, in its
  *   field's top bit, bit i of code 24 + e or 28 + e. A last run of 8, 16 or 24 codes has a word for every eight, and zeros in
- *   those bits.
+ *   those bits;
+ * - keys of 4 bits at head_dim 128 (code-fields.ts) in such fields too, eight to each of four words. Values of 4 bits there lie
+ *   turned, for it is positions that they are summed over: of 16 positions, `[4, headDim / 2]` words, of which word (p, i) has dims
+ *   2 i, below, and 2 i + 1 of positions p, p + 4, p + 8 and p + 12, a byte each. So a word has four tokens, and what stores one
+ *   changes its byte alone (kv-store.ts).
  */
 
 import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
-import { turboCodebook } from '../../turboquant/codebooks.js';
+import { computesSixteen, turboCodebook } from '../../turboquant/codebooks.js';
 import { type KvSide, turboRotation } from '../../turboquant/rotation.js';
 import { codeNumbers } from './plane-codes.js';
 
@@ -95,6 +99,25 @@ export function tableOffsets(
   const centroids = headDim + matrix.length;
   return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
 }
+
+/** Positions that words of turned values share out: so many vectors, side by side. */
+export const TURNED_TOKENS = 16;
+
+/** Of the positions of a word of turned values, by its bytes from the lowest on: how far behind the first. */
+export const TURNED_POSITIONS = [0, 4, 8, 12] as const;
+
+/** Whether a side is values whose words have four positions of a pair of dims. */
+export function liesTurned(side: {
+  readonly name: string;
+  readonly format: KvFormat;
+  readonly headDim: number;
+}): boolean {
+  const { name, format, headDim } = side;
+  return name === 'values' && format.kind === 'turboquant' && computesSixteen(headDim, format.bits);
+}
+
+/** WGSL: of position `t`, as text, u32, the bits below its byte in a word of turned values. */
+export const turnedShift = (t: string): string => `((${t} & 12u) * 2u)`;
 
 /** Codes are numbers, laid in runs of 32. */
 export function codesInRuns(format: KvFormat): boolean {

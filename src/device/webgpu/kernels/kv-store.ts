@@ -4,9 +4,9 @@
  */
 
 import type { KvFormat } from '../../kv.js';
-import { FIELD_BITS } from './code-fields.js';
+import { inFields } from './code-fields.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
-import { codesInRuns, tableOffsets } from './kv-layout.js';
+import { codesInRuns, liesTurned, TURNED_TOKENS, tableOffsets, turnedShift } from './kv-layout.js';
 import { rotateOneText } from './kv-rotate.js';
 import { codeNumbers } from './plane-codes.js';
 import { rolledBound } from './rolled.js';
@@ -174,7 +174,9 @@ export function storeText(
     const store = `if (${here}lid < ${vectors}u) { ${floatStoreText(side, format, n, 'lid', put)} }`;
     return { declarations: '', fetch: '', store };
   }
-  const pack = `workgroupBarrier();
+  const pack = liesTurned(side)
+    ? turnedText(side, vector, here, own)
+    : `workgroupBarrier();
       for (var j = lid; ${here}j < ${layout.words}u; j += ${lanes}u) {
         ${put(`${vector} * ${layout.words}u + j`, `${name}_word(j, groups)`)}
       }`;
@@ -259,10 +261,39 @@ export function storeText(
       ${pack}
       if (lid == 0u && half_ == 0u) {
         let halves = to_half(vec4<f32>(norms_[0], norms_[1], 0.0, 0.0));
-        ${name}[${metaWord(side, n, 'block', 'kv', 'token_at')}] = halves.x | (halves.y << 16u);
+        ${wordSet(side, metaWord(side, n, 'block', 'kv', 'token_at'), 'halves.x | (halves.y << 16u)')}
       }
     }`,
   };
+}
+
+/** Statement that stores a word of a side's buffer. */
+function wordSet({ name, atomic = false }: KvSideSpec, at: string, value: string): string {
+  return atomic ? `atomicStore(&${name}[${at}], ${value});` : `${name}[${at}] = ${value};`;
+}
+
+/**
+ * Statements that store turned values: thread `lid` the bytes of its four dims, in two words, whose other bytes are other
+ * positions', which other workgroups may be storing.
+ */
+function turnedText(
+  { name, headDim, layout }: KvSideSpec,
+  vector: string,
+  here: string,
+  own: string,
+): string {
+  return `workgroupBarrier();
+      if (${here}lid < ${headDim / 4}u) {
+        let place = token_at % ${TURNED_TOKENS}u;
+        let shift = ${turnedShift('place')};
+        let to = (${vector} - place) * ${layout.words}u + place % 4u * ${headDim / 2}u + lid * 2u;
+        let four = eights_${own}[lid / 8u][lid / 4u % 2u][lid % 4u];
+        let pair = vec2<u32>(four | (four >> 4u), (four >> 16u) | (four >> 20u)) & vec2<u32>(255u);
+        atomicAnd(&${name}[to], ~(255u << shift));
+        atomicOr(&${name}[to], pair.x << shift);
+        atomicAnd(&${name}[to + 1u], ~(255u << shift));
+        atomicOr(&${name}[to + 1u], pair.y << shift);
+      }`;
 }
 
 /** Expression of the signs of thread `lid`: of the vector's four dims, of the first for those that have none. */
@@ -297,7 +328,14 @@ function wordText(name: string, format: KvFormat, headDim: number, own: string):
   const head = `fn ${name}_word(j: u32, groups: vec3<u32>) -> u32 {`;
   if (codesInRuns(format)) {
     const { bits } = format;
-    if (bits === FIELD_BITS)
+    if (liesTurned({ name, format, headDim })) return '';
+    if (inFields(headDim, bits) && bits === 4)
+      // Two entries side by side.
+      return `${head}
+  let first = j % 4u * 2u;
+  return eights_${own}[j / 4u][first / 4u][first % 4u] | (eights_${own}[j / 4u][first / 4u][first % 4u + 1u] << 4u);
+}`;
+    if (inFields(headDim, bits))
       // Two entries in fields of four bits, and bit j of the last two in their fourth ones.
       return `${head}
   let own = j % 3u;

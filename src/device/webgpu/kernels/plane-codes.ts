@@ -1,5 +1,5 @@
 /**
- * TurboQuant's codes of 2 and 4 bits as planes of bits, and integer centroids from them: every bit of a centroid is a function
+ * TurboQuant's codes of 2 bits, and of 4 but at head_dim 128, as planes of bits, and integer centroids from them: every bit of a centroid is a function
  * of the bits of its code (bit-functions.ts). Codes are stored by numbers of their own, under which most of a centroid's bits are bits
  * of the number, or cheap to make.
  */
@@ -7,7 +7,7 @@
 import { greatestInteger, turboCodebook } from '../../turboquant/codebooks.js';
 import { count } from './attend-words.js';
 import { type BitTable, functionText, operationsOf } from './bit-functions.js';
-import { FIELD_BITS, FIELD_NUMBERS } from './code-fields.js';
+import { fieldNumbers, inFields } from './code-fields.js';
 
 /** Bits of an integer centroid. */
 const BYTE = 8;
@@ -24,12 +24,12 @@ const made = new Map<string, Planar>();
 /** What a 1 of an integer centroid stands for. */
 export function centroidUnit(headDim: number, bits: number): number {
   const { centroids } = turboCodebook(headDim, bits);
-  return centroids[centroids.length - 1]! / greatestInteger(bits);
+  return centroids[centroids.length - 1]! / greatestInteger(headDim, bits);
 }
 
 /** The numbers that codes of 2, 3 or 4 bits are stored by, of the lowest centroid's first. */
 export function codeNumbers(headDim: number, bits: number): readonly number[] {
-  return bits === FIELD_BITS ? FIELD_NUMBERS : planar(headDim, bits).numbers;
+  return inFields(headDim, bits) ? fieldNumbers(bits) : planar(headDim, bits).numbers;
 }
 
 /**

@@ -9,7 +9,7 @@ import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText, vectorTurnText } from './head-turn.js';
-import { cacheType, KV_WGSL, sideNumbers, tableWord } from './kv-format.js';
+import { KV_WGSL, sideNumbers, sideType, storedSide, tableWord } from './kv-format.js';
 import { tableOffsets } from './kv-layout.js';
 import { rotateOneText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
@@ -43,8 +43,8 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     headDim: p.f32(headDim),
     eps: p.f32(normEps ?? 0),
   };
-  const keys = sideOf('keys', shape);
-  const values = sideOf('values', shape);
+  const keys = storedSide(sideOf('keys', shape));
+  const values = storedSide(sideOf('values', shape));
   const shared = { kvHeads: text.kvHeads, blockTokens: `${shape.blockTokens}u` };
   const keyNumbers = sideNumbers(p, keys, shared);
   const valueNumbers = sideNumbers(p, values, shared);
@@ -92,8 +92,8 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       type: vectorTurn === null ? 'array<vec2<f32>>' : 'array<vec4<f32>>',
     });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
-  bindings.push({ name: 'keys', access: 'read_write', type: cacheType(shape.key) });
-  bindings.push({ name: 'values', access: 'read_write', type: cacheType(shape.value) });
+  bindings.push({ name: 'keys', access: 'read_write', type: sideType(keys) });
+  bindings.push({ name: 'values', access: 'read_write', type: sideType(values) });
   const norm =
     normEps === null
       ? ''

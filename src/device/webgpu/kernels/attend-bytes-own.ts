@@ -1,0 +1,75 @@
+/**
+ * Attention on matrices of bytes: lanes that have a position of a turn to themselves, with all four heads, in scores and in
+ * weights: TurboQuant's keys of 3 bits, of which a lane takes whole ones, and values that lie turned. What goes with a vector need
+ * not be handed to other lanes, which is what costs: loads, stores and shuffles share a pipe, and a kernel takes about what that
+ * takes and what integers take, one after the other.
+ *
+ * A lane has the two heads of `own_pair` first, then the others: so lanes four apart read sums from other banks, and each
+ * has first what it keeps of weights.
+ */
+
+import type { AttendShape } from './attend.js';
+import { type BytesSide, COLUMNS, HEADS, MOST, ROUNDING, WEIGHT_STRIDE } from './attend-bytes-plan.js';
+import { turnedWords } from './attend-bytes-turned.js';
+
+/** Whether lanes have positions to themselves. */
+export function ownPositions(keys: BytesSide, values: BytesSide): boolean {
+  return keys.ownKey && keys.handedOn && values.turned;
+}
+
+/** Declares `own_pair`, and `end` of a lane's heads, of what the lanes of each head have in `most_end`. */
+export function ownEnds(headLanes: number): string {
+  const from = (slot: string): string => `subgroupShuffle(most_end, ${slot})`;
+  return `  let own_pair = lane / 4u % 2u;
+  let own_from = own_pair * ${2 * headLanes}u;
+  let end = vec4<f32>(${from('own_from')}, ${from(`own_from + ${headLanes}u`)}, ${from(`own_from ^ ${2 * headLanes}u`)}, ${from(`(own_from ^ ${2 * headLanes}u) + ${headLanes}u`)});`;
+}
+
+/** Statement that declares `all`, the integer scores of a lane's position, of sums that lie there in rows of all heads. */
+export const OWN_SUMS = `      let sums_first = bitcast<vec4<i32>>(area[lane * 2u + own_pair]);
+      let sums_second = bitcast<vec4<i32>>(area[(lane * 2u + own_pair) ^ 1u]);
+      let all = vec4<f32>(vec4<i32>(sums_first.xz, sums_second.xz) * 256 + vec4<i32>(sums_first.yw, sums_second.yw));`;
+
+/** Statements that leave in the first two of `name` those of the pair over all positions. */
+function overLanes(name: string, join: (a: string, b: string) => string): string {
+  const lines = [`  var ${name}_pair = ${join(`${name}.xy`, `subgroupShuffleXor(${name}.zw, 4u)`)};`];
+  for (const bit of [16, 8, 2, 1])
+    lines.push(`  ${name}_pair = ${join(`${name}_pair`, `subgroupShuffleXor(${name}_pair, ${bit}u)`)};`);
+  return lines.join('\n');
+}
+
+/** What comes before the turns: `top` of all heads over all positions, `sum`, and the lanes of an exchange. */
+export const OWN_FIRST = `${overLanes('top', (a, b) => `max(${a}, ${b})`)}
+  top = vec4<f32>(top_pair, subgroupShuffleXor(top_pair, 4u));
+  var sum = vec4<f32>();
+  let later_fours = own_pair == 1u;
+  let later_eights = (lane & 8u) != 0u;
+  let weight_at = (own_pair * ${COLUMNS / 2}u + lane / 8u % 2u) * ${WEIGHT_STRIDE}u + lane / 16u;
+  let weight_word = lane % 4u;`;
+
+/** Statements that make words `n0_0_word` and `n1_0_word` of weights. `scaled`: scores times `end`, if they are not yet. */
+export function ownWeights(values: BytesSide, scaled: boolean): string {
+  return `    let norm = ${values.meta('wm0', 0)}.x * ${MOST}.0;
+    let e = exp2(sc${scaled ? ' * end' : ''} - top);
+    sum += e;
+    let n = bitcast<vec4<u32>>(e * norm + ${ROUNDING});
+    let kept = ((n.x & 0xffffu) | (n.y << 16u)) ^ 0x00800080u;
+    let given = ((n.z & 0xffffu) | (n.w << 16u)) ^ 0x00800080u;
+    let others = subgroupShuffleXor(given, 4u);
+    let left = select(kept, others, later_fours);
+    let right = select(others, kept, later_fours);
+${turnedWords(values, 'later_eights', 8)}`;
+}
+
+/** The sums of weights, with the greatest of them, to `scratchTops`; `ln2`, as text. */
+export function ownLast({ heads, kvHeads }: AttendShape, ln2: string): string[] {
+  const group = heads / kvHeads;
+  const lines = [overLanes('sum', (a, b) => `${a} + ${b}`), '  if ((lane & 27u) == 0u) {'];
+  for (const h of [0, 1]) {
+    const own = 'xy'[h];
+    const write = `scratchTops[item_at * ${heads}u + kv * ${group}u + own_pair * 2u + ${h}u] = vec2<f32>(top.${own} * ${ln2}, sum_pair.${own});`;
+    lines.push(group === HEADS ? `    ${write}` : `    if (own_pair * 2u + ${h}u < ${group}u) { ${write} }`);
+  }
+  lines.push('  }');
+  return lines;
+}
