@@ -24,9 +24,10 @@ const { quadsFits } = await load('webgpu/kernels/attend-quads-plan.js');
 const { reduceStage, turnStage } = await load('webgpu/kernels/attend-reduce.js');
 const { prefillStage } = await load('webgpu/kernels/attend-prefill.js');
 const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
-const { kvLayout, kvTables, codesInRuns } = await load('webgpu/kernels/kv-layout.js');
+const { kvLayout, kvTables, codesInRuns, liesTurned } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { codeNumbers } = await load('webgpu/kernels/plane-codes.js');
+const { inFields } = await load('webgpu/kernels/code-fields.js');
 const { kvFormatName } = await load('kv.js');
 const { turboCodebook } = await load('turboquant/codebooks.js');
 const { turboRotation, unrotate } = await load('turboquant/rotation.js');
@@ -107,13 +108,27 @@ class Side {
     return this.format.kind === 'float' || i >= this.layout.metaAt ? ((h & this.and) | this.or) >>> 0 : h;
   }
 
-  /** Codes of a vector, from the layout as it is documented. */
-  #codes(first) {
-    const { format, place } = this;
+  /** Codes of the vector that is `row` among all, from the layout as it is documented. */
+  #codes(row) {
+    const { format, place, layout } = this;
     const { headDim } = place;
+    const first = row * layout.words;
+    if (liesTurned({ name: this.which === 'value' ? 'values' : 'keys', format, headDim })) {
+      const numbers = codeNumbers(headDim, format.bits);
+      // Of 16 vectors: four rows of words, of which each has four of them, a byte each, and two dims in that.
+      const own = row % 16;
+      const at = (row - own) * layout.words + (own % 4) * (headDim / 2);
+      return count(headDim).map((d) =>
+        numbers.indexOf((this.word(at + (d >> 1)) >>> ((own >> 2) * 8 + (d & 1) * 4)) & 15),
+      );
+    }
     if (codesInRuns(format)) {
       const { bits } = format;
       const numbers = codeNumbers(headDim, bits);
+      if (inFields(headDim, bits) && bits === 4)
+        return count(headDim).map((d) =>
+          numbers.indexOf((this.word(first + (d >> 3)) >>> ((d & 3) * 8 + ((d >> 2) & 1) * 4)) & 15),
+        );
       return count(headDim).map((d) => {
         const length = Math.min(32, headDim - (d & ~31));
         let number = 0;
@@ -165,7 +180,7 @@ class Side {
         return new Float32Array(bits.buffer)[0];
       });
     }
-    const codes = this.#codes(first);
+    const codes = this.#codes(row);
     if (format.kind === 'affine') {
       return Float64Array.from(codes, (c, d) => {
         const w = this.word(layout.metaAt + row * layout.groups + Math.floor(d / format.groupSize));

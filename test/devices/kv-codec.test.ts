@@ -209,18 +209,18 @@ describe('codebooks', () => {
 describe.each(DIMS)('TurboQuant at head_dim %i', (dim) => {
   it.each([2, 3, 4, 8] as const)('stores unit vectors at %i bits with the least error', (bits) => {
     const d = optimum(dim, bits);
-    const random = new Random(dim * 10 + bits + Number(process.env.S ?? 0));
-    // Of 4 bits at 128 the error is 1.85 % above the optimum (see above), and chance must not take it past the bound.
-    const count = computesSixteen(dim, bits) ? Number(process.env.N ?? 40000) : 1500;
+    const random = new Random(dim * 10 + bits);
+    // Of 4 bits at 128 the error is 1.85 % above the optimum (see above), and the mean of so many is off by 0.05 %.
+    const values = computesSixteen(dim, bits) ? 30000 : 1500;
+    const keys = 1500;
     let plain = 0;
     let corrected = 0;
-    for (let i = 0; i < count; i++) {
+    for (let i = 0; i < values; i++) {
       const x = unitVector(random, dim);
-      plain += squaredError(storeVector({ kind: 'turboquant', bits }, 'value', x), x) / count;
-      corrected += squaredError(storeVector({ kind: 'turboquant', bits }, 'key', x), x) / count;
+      plain += squaredError(storeVector({ kind: 'turboquant', bits }, 'value', x), x) / values;
+      if (i < keys) corrected += squaredError(storeVector({ kind: 'turboquant', bits }, 'key', x), x) / keys;
     }
     const bound = bits === 8 ? 0.1 : 0.02;
-    if (computesSixteen(dim, bits)) console.log(count, plain / d - 1, corrected / (d / (1 - d)) - 1);
     expect(Math.abs(plain / d - 1)).toBeLessThan(bound);
     expect(Math.abs(corrected / (d / (1 - d)) - 1)).toBeLessThan(bits === 8 ? 0.1 : 0.03);
   });

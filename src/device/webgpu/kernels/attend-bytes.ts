@@ -25,8 +25,9 @@
 import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { ATTENTION_SPLIT, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
-import { byteQueries, byteScores, firstKeys, queryLoads } from './attend-bytes-keys.js';
+import { byteScores, firstKeys } from './attend-bytes-keys.js';
 import { areaVectors, bytesSide, COLUMNS, DEPTH, LANES, ROWS, UNIT } from './attend-bytes-plan.js';
+import { byteQueries, queryLoads } from './attend-bytes-queries.js';
 import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
