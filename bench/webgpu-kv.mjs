@@ -27,7 +27,6 @@ const { prefillFits } = await load('webgpu/kernels/attend-prefill-plan.js');
 const { kvLayout, kvTables, codesInRuns, liesTurned } = await load('webgpu/kernels/kv-layout.js');
 const { allRows } = await load('webgpu/kernels/kv-rows.js');
 const { codeNumbers } = await load('webgpu/kernels/plane-codes.js');
-const { inFields } = await load('webgpu/kernels/code-fields.js');
 const { kvFormatName } = await load('kv.js');
 const { turboCodebook } = await load('turboquant/codebooks.js');
 const { turboRotation, unrotate } = await load('turboquant/rotation.js');
@@ -114,7 +113,7 @@ class Side {
     const { headDim } = place;
     const first = row * layout.words;
     if (liesTurned({ name: this.which === 'value' ? 'values' : 'keys', format, headDim })) {
-      const numbers = codeNumbers(headDim, format.bits);
+      const numbers = codeNumbers(headDim, format.bits, this.which);
       // Of 16 vectors: four rows of words, of which each has four of them, a byte each, and two dims in that.
       const own = row % 16;
       const at = (row - own) * layout.words + (own % 4) * (headDim / 2);
@@ -124,11 +123,7 @@ class Side {
     }
     if (codesInRuns(format)) {
       const { bits } = format;
-      const numbers = codeNumbers(headDim, bits);
-      if (inFields(headDim, bits) && bits === 4)
-        return count(headDim).map((d) =>
-          numbers.indexOf((this.word(first + (d >> 3)) >>> ((d & 3) * 8 + ((d >> 2) & 1) * 4)) & 15),
-        );
+      const numbers = codeNumbers(headDim, bits, this.which);
       return count(headDim).map((d) => {
         const length = Math.min(32, headDim - (d & ~31));
         let number = 0;
@@ -189,7 +184,7 @@ class Side {
     }
     const w = this.word(layout.metaAt + (block * layout.metaHeads + (kv >> 1)) * blockTokens + t);
     const norm = f16(kv & 1 ? w >>> 16 : w);
-    const { centroids } = turboCodebook(headDim, format.bits);
+    const { centroids } = turboCodebook(headDim, format.bits, this.which);
     return unrotate(
       turboRotation(headDim, this.which),
       Float64Array.from(codes, (c) => centroids[c] * norm),

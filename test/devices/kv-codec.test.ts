@@ -11,6 +11,7 @@ import {
   hasTurboCodebook,
   turboCodebook,
 } from '../../src/device/turboquant/codebooks.js';
+import type { KvSide } from '../../src/device/turboquant/rotation.js';
 import { encodeVector, storeVector } from './kv-codec.js';
 import { Random } from './numbers.js';
 
@@ -128,50 +129,61 @@ describe('the optimum', () => {
   });
 });
 
+const SIDES = ['key', 'value'] as const;
+
 describe('codebooks', () => {
   it('are there for every multiple of 8 up to 256 and nothing else', () => {
     const there = Array.from({ length: 600 }, (_, i) => i).filter(hasTurboCodebook);
     expect(there).toEqual(Array.from({ length: 32 }, (_, i) => 8 * (i + 1)));
-    expect(() => turboCodebook(100, 4)).toThrow(/no codebook/);
-    expect(() => turboCodebook(128, 5)).toThrow(/no codebook/);
+    expect(() => turboCodebook(100, 4, 'key')).toThrow(/no codebook/);
+    expect(() => turboCodebook(128, 5, 'value')).toThrow(/no codebook/);
   });
 
   it('are whole multiples of a unit that fit 8 bits, up to 4 bits', () => {
     for (let dim = 8; dim <= 256; dim += 8) {
-      for (const bits of [2, 3, 4]) {
-        const { centroids } = turboCodebook(dim, bits);
-        const unit = centroids[centroids.length - 1]! / greatestInteger(dim, bits);
-        expect(Math.max(...centroids.map(Math.abs)) / unit).toBeLessThan(127.01);
-        for (const value of centroids) {
-          expect(Math.abs(value / unit - Math.round(value / unit))).toBeLessThan(1e-4);
+      for (const bits of [2, 3, 4])
+        for (const side of SIDES) {
+          const { centroids } = turboCodebook(dim, bits, side);
+          const unit = centroids[centroids.length - 1]! / greatestInteger(dim, bits, side);
+          expect(Math.max(...centroids.map(Math.abs)) / unit).toBeLessThan(127.01);
+          for (const value of centroids) {
+            expect(Math.abs(value / unit - Math.round(value / unit))).toBeLessThan(1e-4);
+          }
         }
-      }
     }
   });
 
-  it('are the same integers of 3 bits for every width, and of 4 bits at 128 ones that kernels compute', () => {
-    const integers = (dim: number, bits: number): number[] => {
-      const { centroids } = turboCodebook(dim, bits);
-      return Array.from(centroids, (c) => Math.round((c / centroids.at(-1)!) * greatestInteger(dim, bits)));
+  it('are the same integers of 3 bits for every width, and of values of 4 bits at 128 ones that kernels compute', () => {
+    const integers = (dim: number, bits: number, side: KvSide): number[] => {
+      const { centroids } = turboCodebook(dim, bits, side);
+      return Array.from(centroids, (c) =>
+        Math.round((c / centroids.at(-1)!) * greatestInteger(dim, bits, side)),
+      );
     };
     for (let dim = 8; dim <= 256; dim += 8)
-      expect(integers(dim, 3)).toEqual([-111, -69, -39, -13, 13, 39, 69, 111]);
-    expect(integers(128, 4)).toEqual([-87, -66, -50, -39, -29, -21, -12, -4, 3, 11, 20, 28, 38, 49, 65, 86]);
-    const { centroids, midpoints } = turboCodebook(128, 4);
+      for (const side of SIDES)
+        expect(integers(dim, 3, side)).toEqual([-111, -69, -39, -13, 13, 39, 69, 111]);
+    expect(integers(128, 4, 'value')).toEqual([
+      -87, -66, -50, -39, -29, -21, -12, -4, 3, 11, 20, 28, 38, 49, 65, 86,
+    ]);
+    const { centroids, midpoints } = turboCodebook(128, 4, 'value');
     midpoints.forEach((middle, i) => {
       expect(middle).toBe(Math.fround((centroids[i]! + centroids[i + 1]!) / 2));
       expect(middle).toBeGreaterThan(centroids[i]!);
     });
   });
 
-  it('have errors close to the optimum: 0.25 %, or 1.9 % of 4 bits at head_dim 128', () => {
+  it('have errors close to the optimum: 0.25 %, or 1.9 % of values of 4 bits at head_dim 128', () => {
     for (let dim = 64; dim <= 256; dim += 8) {
       const marginal = new Marginal(dim);
       for (const bits of [2, 3, 4]) {
-        const { centroids, midpoints } = turboCodebook(dim, bits);
-        const more = errorOf(marginal, centroids, midpoints) / optimum(dim, bits, marginal) - 1;
-        expect(more).toBeGreaterThan(-1e-5);
-        expect(more).toBeLessThan(computesSixteen(dim, bits) ? 0.019 : 0.0025);
+        const least = optimum(dim, bits, marginal);
+        for (const side of SIDES) {
+          const { centroids, midpoints } = turboCodebook(dim, bits, side);
+          const more = errorOf(marginal, centroids, midpoints) / least - 1;
+          expect(more).toBeGreaterThan(-1e-5);
+          expect(more).toBeLessThan(computesSixteen(dim, bits, side) ? 0.019 : 0.0025);
+        }
       }
     }
   });
@@ -180,8 +192,10 @@ describe('codebooks', () => {
     for (let dim = 8; dim <= 256; dim += 8) {
       const marginal = new Marginal(dim);
       for (const bits of [2, 3, 4, 8]) {
-        if (computesSixteen(dim, bits)) continue;
-        const { centroids, midpoints } = turboCodebook(dim, bits);
+        // Those of values are the same, but for those above.
+        const { centroids, midpoints } = turboCodebook(dim, bits, 'key');
+        if (!computesSixteen(dim, bits, 'value'))
+          expect(turboCodebook(dim, bits, 'value').centroids).toEqual(centroids);
         const upper = [...centroids.subarray(centroids.length / 2)];
         // Half a unit by which it was rounded, and what its neighbours' rounding moves the cell.
         // Of 3 bits the integers are the same for every width, and off by more where it is small.
@@ -211,7 +225,7 @@ describe.each(DIMS)('TurboQuant at head_dim %i', (dim) => {
     const d = optimum(dim, bits);
     const random = new Random(dim * 10 + bits);
     // Of 4 bits at 128 the error is 1.85 % above the optimum (see above), and the mean of so many is off by 0.05 %.
-    const values = computesSixteen(dim, bits) ? 30000 : 1500;
+    const values = computesSixteen(dim, bits, 'value') ? 30000 : 1500;
     const keys = 1500;
     let plain = 0;
     let corrected = 0;

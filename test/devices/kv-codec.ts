@@ -96,7 +96,7 @@ function affine(x: Float64Array, bits: number, groupSize: number) {
 
 function turbo(x: Float64Array, bits: number, side: KvSide, corrects: boolean) {
   const headDim = x.length;
-  const { centroids, midpoints } = turboCodebook(headDim, bits);
+  const { centroids, midpoints } = turboCodebook(headDim, bits, side);
   const rotation = turboRotation(headDim, side);
   const length = Math.sqrt(x.reduce((sum, value) => sum + value * value, 0));
   const unit = length === 0 ? x : x.map((value) => value / length);

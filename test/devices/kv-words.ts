@@ -11,17 +11,19 @@ export interface KvWords {
 }
 
 /** The numbers that codes are stored by. */
-export function storedCodes(format: AffineKv | TurboKv, headDim: number): readonly number[] {
+export function storedCodes(
+  format: AffineKv | TurboKv,
+  headDim: number,
+  which: 'key' | 'value',
+): readonly number[] {
   return format.kind === 'turboquant' && format.bits < 8
-    ? codeNumbers(headDim, format.bits)
+    ? codeNumbers(headDim, format.bits, which)
     : Array.from({ length: 2 ** format.bits }, (_, code) => code);
 }
 
 /** Where bit b of the number of the code of element d lies in the bits of a vector's words, by what kv-layout.ts says. */
 export function codeBit(format: AffineKv | TurboKv, headDim: number, d: number, b: number): number {
   const { bits } = format;
-  if (format.kind === 'turboquant' && computesSixteen(headDim, bits))
-    return (d >> 3) * 32 + (d & 3) * 8 + ((d >> 2) & 1) * 4 + b;
   if (format.kind === 'turboquant' && bits === 3) {
     const run = (d >> 5) * 3;
     const word = (d & 31) >> 3;
@@ -49,7 +51,7 @@ export function sideBit(
   d: number,
   b: number,
 ): number {
-  if (which === 'key' || format.kind !== 'turboquant' || !computesSixteen(headDim, format.bits))
+  if (format.kind !== 'turboquant' || !computesSixteen(headDim, format.bits, which))
     return row * words * 32 + codeBit(format, headDim, d, b);
   const place = row % 16;
   const word = (row - place) * words + (place & 3) * (headDim / 2) + (d >> 1);
@@ -68,7 +70,7 @@ export function randomKvWords(
   const words = new Uint32Array(layout.bytes / 4);
   for (let i = 0; i < words.length; i++) words[i] = Math.floor(random.uniform() * 2 ** 32);
   const bits = format.kind === 'float' ? 0 : format.bits;
-  const numbers = format.kind === 'float' ? [] : storedCodes(format, headDim);
+  const numbers = format.kind === 'float' ? [] : storedCodes(format, headDim, which);
   const [kept, set] =
     format.kind === 'float'
       ? [0x83ff_83ff, 0x3800_3800]
@@ -95,7 +97,7 @@ export function randomKvWords(
           return code * low(w) + high(w);
         }
         const w = words[layout.metaAt + (block * layout.metaHeads + (kv >> 1)) * blockTokens + token]!;
-        return turboCodebook(headDim, bits).centroids[code]! * (kv & 1 ? high(w) : low(w));
+        return turboCodebook(headDim, bits, which).centroids[code]! * (kv & 1 ? high(w) : low(w));
       });
     },
   };

@@ -2,7 +2,7 @@
 function typeOf(name: string): string {
   if (name.startsWith('most') || /norm$|_log$/.test(name)) return 'float';
   if (name === 'part') return 'integer';
-  return name.startsWith('part') ? 'word' : 'pair';
+  return name.startsWith('part') || name === 'given' || name === 'handed' ? 'word' : 'pair';
 }
 
 /**

@@ -72,6 +72,15 @@ const CASES: readonly Case[] = [
   { name: 'affine 4 in groups of 128', key: affine(4, 128), value: affine(4) },
   { name: 'TurboQuant 3.5', key: turbo(3), value: turbo(4) },
   {
+    name: 'TurboQuant 3.5, a window, a soft cap, blocks of 32',
+    key: turbo(3),
+    value: turbo(4),
+    more: { window: 100, softcap: 3 },
+    heads: 4,
+    kvHeads: 1,
+    blockTokens: 32,
+  },
+  {
     name: 'TurboQuant 4 and 2, an odd number of KV heads',
     key: turbo(4),
     value: turbo(2),

@@ -87,10 +87,10 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
 
       if (format.kind === 'float') throw new Error('no codes');
       const words = kvCodeBytes(format, headDim) / 4;
-      const numbers = storedCodes(format, headDim);
       for (const plane of kvPlanes(pool.spec, false).filter(({ part }) => part === 'codes')) {
         const stored = new Uint32Array(bytes!.slice(plane.at, plane.at + plane.bytes).buffer);
         const wanted = new Uint32Array(stored.length);
+        const numbers = storedCodes(format, headDim, plane.side);
         vectors[plane.side].forEach((vector, i) => {
           const [token, head] = [Math.floor(i / KV_HEADS), i % KV_HEADS];
           const row = head * TOKENS + token;

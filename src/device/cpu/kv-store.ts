@@ -171,7 +171,7 @@ function writeSide(
   put(
     SIDE_CODEBOOK,
     tables(`codebook ${side} ${headDim} ${format.bits}`, BOOK_BYTES, (view) =>
-      writeBook(view, format.bits, headDim, book.integers),
+      writeBook(view, format.bits, side, headDim, book.integers),
     ),
   );
 }
@@ -202,12 +202,12 @@ interface IntegerCentroids {
  * unit vector does, whatever its direction (Cauchy–Schwarz).
  */
 function integerCentroids({ bits }: TurboKv, side: KvSide, headDim: number): IntegerCentroids {
-  const { centroids } = turboCodebook(headDim, bits);
+  const { centroids } = turboCodebook(headDim, bits, side);
   const top = centroids[centroids.length - 1]!;
   const most = bits < 8 || side === 'value' ? 32767 : 8191;
   const largest =
     bits < 8
-      ? greatestInteger(headDim, bits)
+      ? greatestInteger(headDim, bits, side)
       : side === 'value'
         ? 2047
         : Math.min(32767, Math.floor((2 ** 31 / (1.1 * most * Math.sqrt(headDim))) * top));
@@ -220,8 +220,8 @@ function integerCentroids({ bits }: TurboKv, side: KvSide, headDim: number): Int
   };
 }
 
-function writeBook(view: DataView, bits: number, headDim: number, integers: Int32Array): void {
-  const { centroids, midpoints } = turboCodebook(headDim, bits);
+function writeBook(view: DataView, bits: number, side: KvSide, headDim: number, integers: Int32Array): void {
+  const { centroids, midpoints } = turboCodebook(headDim, bits, side);
   midpoints.forEach((m, i) => {
     view.setFloat32(BOOK_MIDPOINTS + i * 4, m, true);
   });

@@ -9,6 +9,7 @@
 import { KvantError } from '../../errors.js';
 import { TURBO_BITS } from '../kv.js';
 import { CODEBOOK_TABLES } from './codebook-tables.js';
+import type { KvSide } from './rotation.js';
 
 /**
  * Up to 4 bits the centroids are whole multiples of a unit, and kernels hold them exactly in 8 bits. It costs less than 0.5 % of
@@ -22,8 +23,8 @@ const GREATEST = 127;
 const EIGHT_LEVELS: readonly number[] = [13, 39, 69, 111];
 
 /**
- * So they are of 4 bits at head_dim 128: 1.85 % of the squared error, of which the first 0.1 % any integers cost. They are symmetric
- * about −1/2.
+ * So they are of values of 4 bits at head_dim 128: 1.85 % of the squared error, of which the first 0.1 % any integers cost. They are
+ * symmetric about −1/2.
  */
 const SIXTEEN_LEVELS: readonly number[] = [3, 11, 20, 28, 38, 49, 65, 86];
 
@@ -31,23 +32,23 @@ const SIXTEEN_LEVELS: readonly number[] = [3, 11, 20, 28, 38, 49, 65, 86];
 const SIXTEEN_TOP = 1.00407;
 
 /** The integer centroids above zero that kernels compute, ascending; null where they are those nearest to the optimum. */
-function computedLevels(headDim: number, bits: number): readonly number[] | null {
+function computedLevels(headDim: number, bits: number, side: KvSide): readonly number[] | null {
   if (bits === 3) return EIGHT_LEVELS;
-  return computesSixteen(headDim, bits) ? SIXTEEN_LEVELS : null;
+  return computesSixteen(headDim, bits, side) ? SIXTEEN_LEVELS : null;
 }
 
 /** Whether codes are of 4 bits with centroids that kernels compute of their numbers (code-fields.ts). */
-export function computesSixteen(headDim: number, bits: number): boolean {
-  return bits === 4 && headDim === 128;
+export function computesSixteen(headDim: number, bits: number, side: KvSide): boolean {
+  return bits === 4 && headDim === 128 && side === 'value';
 }
 
 /** The integer of the greatest centroid, of up to 4 bits. */
-export function greatestInteger(headDim: number, bits: number): number {
-  return computedLevels(headDim, bits)?.at(-1) ?? GREATEST;
+export function greatestInteger(headDim: number, bits: number, side: KvSide): number {
+  return computedLevels(headDim, bits, side)?.at(-1) ?? GREATEST;
 }
 
 export interface Codebook {
-  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`, but for 4 bits at head_dim 128. */
+  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`, but for values of 4 bits at head_dim 128. */
   readonly centroids: Float32Array;
   /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0, but for those. */
   readonly midpoints: Float32Array;
@@ -61,17 +62,17 @@ export function hasTurboCodebook(headDim: number): boolean {
 }
 
 /** Errors: `head-dim-unsupported` (internal: the layer policy asks for no codebook that is not there). */
-export function turboCodebook(headDim: number, bits: number): Codebook {
-  const name = `${headDim} ${bits}`;
+export function turboCodebook(headDim: number, bits: number, side: KvSide): Codebook {
+  const name = `${headDim} ${bits} ${side}`;
   let codebook = made.get(name);
   if (codebook === undefined) {
-    codebook = readCodebook(headDim, bits);
+    codebook = readCodebook(headDim, bits, side);
     made.set(name, codebook);
   }
   return codebook;
 }
 
-function readCodebook(headDim: number, bits: number): Codebook {
+function readCodebook(headDim: number, bits: number, side: KvSide): Codebook {
   const table = CODEBOOK_TABLES[headDim];
   const at = (TURBO_BITS as readonly number[]).indexOf(bits);
   if (table === undefined || at < 0)
@@ -90,10 +91,10 @@ function readCodebook(headDim: number, bits: number): Codebook {
   const skipped = TURBO_BITS.slice(0, at).reduce((sum, b) => sum + 2 ** (b - 1), 0);
   const half = 2 ** (bits - 1);
   const centroids = new Float32Array(2 * half);
-  const levels = computedLevels(headDim, bits);
-  const below = computesSixteen(headDim, bits) ? 1 : 0;
+  const levels = computedLevels(headDim, bits, side);
+  const below = computesSixteen(headDim, bits, side) ? 1 : 0;
   const top = view.getFloat32((skipped + half - 1) * 4, true);
-  const unit = (top * (below === 1 ? SIXTEEN_TOP : 1)) / greatestInteger(headDim, bits);
+  const unit = (top * (below === 1 ? SIXTEEN_TOP : 1)) / greatestInteger(headDim, bits, side);
   for (let i = 0; i < half; i++) {
     const optimum = view.getFloat32((skipped + i) * 4, true);
     const integer = levels?.[i] ?? Math.round(optimum / unit);

@@ -32,7 +32,10 @@ export const OWN_SUMS = `      let sums_first = bitcast<vec4<i32>>(area[lane * 2
 
 /** Statements that leave in the first two of `name` those of the pair over all positions. */
 function overLanes(name: string, join: (a: string, b: string) => string): string {
-  const lines = [`  var ${name}_pair = ${join(`${name}.xy`, `subgroupShuffleXor(${name}.zw, 4u)`)};`];
+  const lines = [
+    `  let ${name}_others = ${name}.zw;
+  var ${name}_pair = ${join(`${name}.xy`, `subgroupShuffleXor(${name}_others, 4u)`)};`,
+  ];
   for (const bit of [16, 8, 2, 1])
     lines.push(`  ${name}_pair = ${join(`${name}_pair`, `subgroupShuffleXor(${name}_pair, ${bit}u)`)};`);
   return lines.join('\n');

@@ -208,7 +208,7 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
     stride: layout.words / width,
     paired,
     ownKey,
-    unit: byteUnit(format, headDim),
+    unit: byteUnit(format, headDim, name === 'keys' ? 'key' : 'value'),
     centre: byteCentre(format),
     // Bytes are mixed little, and the masks' registers would be too many.
     mask: format.bits === 8 ? literalMask : OPAQUE_MASKS.mask,

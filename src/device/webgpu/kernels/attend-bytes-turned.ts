@@ -99,7 +99,8 @@ export function turnedWeights(values: BytesSide): string {
   };
   return `    ${both(0)}
     ${both(1)}
-    let others = subgroupShuffleXor(select(both1, both0, later_eights), 8u);
+    let given = select(both1, both0, later_eights);
+    let others = subgroupShuffleXor(given, 8u);
     let left = select(both0, others, later_eights);
     let right = select(others, both1, later_eights);
 ${turnedWords(values, 'later_sixteens', 16)}`;
@@ -112,7 +113,8 @@ ${turnedWords(values, 'later_sixteens', 16)}`;
 export function turnedWords({ mask }: BytesSide, later: string, bit: number): string {
   return `    let low_bytes = ${mixed('left', '(right << 8u)', mask(8))};
     let high_bytes = ${mixed('(left >> 8u)', 'right', mask(8))};
-    let across = subgroupShuffleXor(select(low_bytes, high_bytes, ${later}), ${bit}u);
+    let handed = select(low_bytes, high_bytes, ${later});
+    let across = subgroupShuffleXor(handed, ${bit}u);
     let front = select(high_bytes, across, ${later});
     let back = select(across, low_bytes, ${later});
     let n0_0_word = ${mixed('front', '(back << 16u)', mask(16))};

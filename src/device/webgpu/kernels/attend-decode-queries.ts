@@ -110,7 +110,7 @@ export function decodeQueries(frame: DecodeFrame, shares: HeadShares): string[] 
     live /= 2;
     first += ` + select(0u, ${live}u, (kl & ${step}u) != 0u)`;
   }
-  const unit = shape.scale * byteUnit(keys.format, headDim);
+  const unit = shape.scale * byteUnit(keys.format, headDim, 'key');
   for (const e of count(each)) {
     emit(`  let head${e} = ${first} + ${e}u;`);
     if (dot) {

@@ -238,7 +238,7 @@ export function decodeEnd(frame: DecodeFrame): string[] {
   }
   emit('  workgroupBarrier();');
   const vectors = headDim / vec;
-  const unit = byteUnit(values.format, headDim);
+  const unit = byteUnit(values.format, headDim, 'value');
   const total = count(partGroups)
     .map((s) => `cells[${s * group * vectors}u + i]`)
     .join(' + ');

@@ -9,8 +9,9 @@
  */
 
 import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
+import type { KvSide } from '../../turboquant/rotation.js';
 import { count } from './attend-words.js';
-import { CHOICE_MASK, fieldWords, inFields, SIXTEEN_MASK, sixteenWords } from './code-fields.js';
+import { CHOICE_MASK, FIELD_BITS, fieldWords, SIXTEEN_MASK, sixteenWords } from './code-fields.js';
 import { centroidRows, centroidUnit } from './plane-codes.js';
 
 export interface ByteWord {
@@ -33,8 +34,8 @@ export function byteCentre(format: KvFormat): number {
 }
 
 /** What a byte of 1 stands for, before scale or norm. */
-export function byteUnit(format: KvFormat, headDim: number): number {
-  return format.kind === 'turboquant' && format.bits <= 4 ? centroidUnit(headDim, format.bits) : 1;
+export function byteUnit(format: KvFormat, headDim: number, side: KvSide): number {
+  return format.kind === 'turboquant' && format.bits <= 4 ? centroidUnit(headDim, format.bits, side) : 1;
 }
 
 /**
@@ -62,21 +63,7 @@ export function bytesText(
   const halved = dims < PLANE_DIMS;
   const own = halved ? 4 : 8;
   for (let chunk = 0; chunk * PLANE_DIMS < dims; chunk++) {
-    if (inFields(headDim, format.bits) && format.bits === 4) {
-      const first = halved ? [0, 1] : [0, 1, 2, 3];
-      for (const i of first) {
-        const own = `${name}f${chunk}_${i}_`;
-        const at = (w: number): string => word(chunk * format.bits + w);
-        if (halved) lines.push(`let ${own} = select(${at(i)}, ${at(i + 2)}, ${half} != 0u);`);
-        lines.push(sixteenCentroids(own, halved ? own : at(i), mask));
-        for (const high of [0, 1]) {
-          const d = chunk * PLANE_DIMS + 8 * i + 4 * high;
-          words.push({ name: `${own}${high}`, dims: [d, d + 1, d + 2, d + 3] });
-        }
-      }
-      continue;
-    }
-    if (inFields(headDim, format.bits)) {
+    if (format.bits === FIELD_BITS) {
       const made = fieldWords(
         `${name}f${chunk}`,
         (i) => word(chunk * format.bits + i),

@@ -5,6 +5,7 @@
  */
 
 import type { AffineKv, TurboKv } from '../../kv.js';
+import type { KvSide } from '../../turboquant/rotation.js';
 import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
@@ -81,7 +82,7 @@ export function codedTiles(
       `    let to = ${token} * ${stride / 8}u + u / ${keys}u * ${PIECE / 8}u; let pair = unpack2x16float(${name}_meta${i});`,
       format.kind === 'affine'
         ? '    let scale = vec2<f16>(f16(pair.x)); let bias = vec2<f16>(f16(pair.y));'
-        : `    ${normText(format, headDim)}`,
+        : `    ${normText(format, headDim, name === 'keys' ? 'key' : 'value')}`,
       ...count(PIECE / 8).map(
         (v) =>
           `    staged[to + ${v}u] = ${halvesText(format, made.words[2 * v]!.name, made.words[2 * v + 1]!.name)};`,
@@ -106,8 +107,8 @@ export function codedTiles(
 }
 
 /** Statements that make `scale` and `rest` of a norm, one of the halves of `pair`, for bytes of 128ths. */
-export function normText(format: TurboKv, headDim: number): string {
-  return `let norm = select(pair.x, pair.y, (kv & 1u) == 1u) * ${f32Literal(128 * byteUnit(format, headDim))}; let most = f16(norm); let scale = vec2<f16>(most); let rest = vec2<f16>(f16(norm - f32(most)));`;
+export function normText(format: TurboKv, headDim: number, side: KvSide): string {
+  return `let norm = select(pair.x, pair.y, (kv & 1u) == 1u) * ${f32Literal(128 * byteUnit(format, headDim, side))}; let most = f16(norm); let scale = vec2<f16>(most); let rest = vec2<f16>(f16(norm - f32(most)));`;
 }
 
 /** Expression of eight halves to stage, of two words of four bytes. */

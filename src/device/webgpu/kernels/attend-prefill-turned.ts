@@ -56,7 +56,7 @@ export function turnedTiles(
       turnBytes(`x${i}_`, raw),
       ...TURNED_POSITIONS.flatMap((more, b) => [
         // Lower codes are the even dims, four to a word.
-        `    { let pair = unpack2x16float(${name}_meta${i}[${b}]); ${normText(format, headDim)}`,
+        `    { let pair = unpack2x16float(${name}_meta${i}[${b}]); ${normText(format, headDim, 'value')}`,
         sixteenCentroids(`c${b}_`, `x${i}_${b}`),
         `    staged[to + ${(more * stride) / 8}u] = ${halvesText(format, `c${b}_0`, `c${b}_1`)}; }`,
       ]),

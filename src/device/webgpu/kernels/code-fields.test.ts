@@ -37,9 +37,9 @@ describe('codes in fields of four bits', () => {
     [3, 256],
     [4, 128],
   ])('are those of the codebook: %i bits × %i', (bits, headDim) => {
-    const { centroids } = turboCodebook(headDim, bits);
-    const unit = centroidUnit(headDim, bits);
-    codeNumbers(headDim, bits).forEach((number, code) => {
+    const { centroids } = turboCodebook(headDim, bits, 'value');
+    const unit = centroidUnit(headDim, bits, 'value');
+    codeNumbers(headDim, bits, 'value').forEach((number, code) => {
       expect(Math.abs(fieldCentroid(bits, number) * unit - centroids[code]!)).toBeLessThan(1e-7);
     });
   });

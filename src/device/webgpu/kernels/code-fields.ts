@@ -1,5 +1,5 @@
 /**
- * TurboQuant's codes of 3 bits, and of 4 at head_dim 128, as numbers in fields of four bits, and integer centroids computed of
+ * TurboQuant's codes of 3 bits, and of values' 4 at head_dim 128, as numbers in fields of four bits, and integer centroids computed of
  * them, four to a word. Of a run of 32 codes of 3 bits three words have eight each, and the field's fourth bit is one of the last
  * eight's.
  *
@@ -9,18 +9,12 @@
  * squared error (codebooks.ts).
  */
 
-import { computesSixteen } from '../../turboquant/codebooks.js';
 import { count } from './attend-words.js';
 
-const FIELD_BITS = 3;
+export const FIELD_BITS = 3;
 /** Words of a run, and codes of a word. */
 const WORDS = 3;
 const CODES = 8;
-
-/** Whether codes are numbers in fields. */
-export function inFields(headDim: number, bits: number): boolean {
-  return bits === FIELD_BITS || computesSixteen(headDim, bits);
-}
 
 /** Number n of a centroid: `(33 n + 12)` where the mask has bits, else `(10 n + 173)`, modulo 256. */
 const TIMES = [33, 10] as const;

@@ -2,7 +2,7 @@
 
 import type { KvFormat } from '../../kv.js';
 import type { Params } from '../kernel.js';
-import { inFields } from './code-fields.js';
+import { FIELD_BITS } from './code-fields.js';
 import {
   codesInRuns,
   type KvLayout,
@@ -144,10 +144,7 @@ function codesText(side: KvSideSpec): string {
   codes = (pairs.xxyy >> vec4<u32>(0u, 4u, 0u, 4u)) & vec4<u32>(15u);`;
   if (codesInRuns(format)) {
     const { bits } = format;
-    if (inFields(headDim, bits) && bits === 4)
-      return `let at = vec4<u32>(0u, 8u, 16u, 24u) + vec % 2u * 4u;
-  codes = (vec4<u32>(${name}[first + vec / 2u]) >> at) & vec4<u32>(15u);`;
-    if (inFields(headDim, bits))
+    if (bits === FIELD_BITS)
       return `let run = first + vec / 8u * 3u;
   let own = vec % 8u;
   let at = vec4<u32>(0u, 8u, 16u, 24u) + own % 2u * 4u;

@@ -13,16 +13,16 @@
  * TurboQuant's codes of 2, 3 and 4 bits are stored by numbers, in runs of 32, of which as many centroids are made at once
  * (attend-planes.ts):
  *
- * - of 2 bits, and of 4 but at head_dim 128 (plane-codes.ts), as bit planes: word b of a run holds bit b of each. Byte e of it has codes e, e + 4, e + 8 …,
- *   so that a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or 24 codes has planes of as many
- *   bits, one after the other, and a quarter of a plane in place of a byte;
+ * - of 2 and 4 bits (plane-codes.ts), but for values of 4 at head_dim 128, as bit planes: word b of a run holds bit b of each. Byte e
+ *   of it has codes e, e + 4, e + 8 …, so that a word of centroids as bytes has four that lie side by side. A last run of 8, 16 or
+ *   24 codes has planes of as many bits, one after the other, and a quarter of a plane in place of a byte;
  * - of 3 bits (code-fields.ts) in fields of four: byte e of word i has codes 8 i + e, below, and 8 i + 4 + e, and above each, in its
  *   field's top bit, bit i of code 24 + e or 28 + e. A last run of 8, 16 or 24 codes has a word for every eight, and zeros in
- *   those bits;
- * - keys of 4 bits at head_dim 128 (code-fields.ts) in such fields too, eight to each of four words. Values of 4 bits there lie
- *   turned, for it is positions that they are summed over: of 16 positions, `[4, headDim / 2]` words, of which word (p, i) has dims
- *   2 i, below, and 2 i + 1 of positions p, p + 4, p + 8 and p + 12, a byte each. So a word has four tokens, and what stores one
- *   changes its byte alone (kv-store.ts).
+ *   those bits.
+ *
+ * Values of 4 bits at head_dim 128 (code-fields.ts) lie turned, for it is positions that they are summed over: of 16 positions,
+ * `[4, headDim / 2]` words, of which word (p, i) has dims 2 i, below, and 2 i + 1 of positions p, p + 4, p + 8 and p + 12, a byte
+ * each. So a word has four tokens, and what stores one changes its byte alone (kv-store.ts).
  */
 
 import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
@@ -71,12 +71,12 @@ export function kvLayout(format: KvFormat, place: KvPlace): KvLayout {
 export function kvTables(format: KvFormat, headDim: number, side: KvSide): Float32Array {
   if (format.kind !== 'turboquant') return new Float32Array(0);
   const { signs, matrix } = turboRotation(headDim, side);
-  const { centroids, midpoints } = turboCodebook(headDim, format.bits);
+  const { centroids, midpoints } = turboCodebook(headDim, format.bits, side);
   const out = new Float32Array(headDim + matrix.length + centroids.length + midpoints.length);
   let at = 0;
   const numbered = new Float32Array(centroids.length);
   centroids.forEach((centroid, code) => {
-    numbered[codesInRuns(format) ? codeNumbers(headDim, format.bits)[code]! : code] = centroid;
+    numbered[codesInRuns(format) ? codeNumbers(headDim, format.bits, side)[code]! : code] = centroid;
   });
   for (const part of [signs, matrix, numbered, midpoints]) {
     out.set(part, at);
@@ -113,7 +113,7 @@ export function liesTurned(side: {
   readonly headDim: number;
 }): boolean {
   const { name, format, headDim } = side;
-  return name === 'values' && format.kind === 'turboquant' && computesSixteen(headDim, format.bits);
+  return name === 'values' && format.kind === 'turboquant' && computesSixteen(headDim, format.bits, 'value');
 }
 
 /** WGSL: of position `t`, as text, u32, the bits below its byte in a word of turned values. */

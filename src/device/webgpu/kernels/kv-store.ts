@@ -4,7 +4,7 @@
  */
 
 import type { KvFormat } from '../../kv.js';
-import { inFields } from './code-fields.js';
+import { FIELD_BITS } from './code-fields.js';
 import { type KvSideNumbers, type KvSideSpec, metaWord, tableWord } from './kv-format.js';
 import { codesInRuns, liesTurned, TURNED_TOKENS, tableOffsets, turnedShift } from './kv-layout.js';
 import { rotateOneText } from './kv-rotate.js';
@@ -250,7 +250,7 @@ export function storeText(
           let middle = vec4<f32>(${each((e) => `book_[at.${e}]`).join(', ')});
           code += select(vec4<u32>(), vec4<u32>(half), middle < y);
         }
-        ${inRuns ? numberText(codeNumbers(headDim, bits)) : ''}
+        ${inRuns ? numberText(codeNumbers(headDim, bits, name === 'keys' ? 'key' : 'value')) : ''}
         ${each((e) => `like += y.${e} * book_[code.${e}];`).join('\n        ')}
         ${inRuns ? spreadCodes(own) : each((e, i) => `codes_${own}[lid * 4u + ${i}u] = code.${e};`).join('\n        ')}
       } else {
@@ -329,13 +329,7 @@ function wordText(name: string, format: KvFormat, headDim: number, own: string):
   if (codesInRuns(format)) {
     const { bits } = format;
     if (liesTurned({ name, format, headDim })) return '';
-    if (inFields(headDim, bits) && bits === 4)
-      // Two entries side by side.
-      return `${head}
-  let first = j % 4u * 2u;
-  return eights_${own}[j / 4u][first / 4u][first % 4u] | (eights_${own}[j / 4u][first / 4u][first % 4u + 1u] << 4u);
-}`;
-    if (inFields(headDim, bits))
+    if (bits === FIELD_BITS)
       // Two entries in fields of four bits, and bit j of the last two in their fourth ones.
       return `${head}
   let own = j % 3u;

@@ -1,13 +1,14 @@
 /**
- * TurboQuant's codes of 2 bits, and of 4 but at head_dim 128, as planes of bits, and integer centroids from them: every bit of a centroid is a function
+ * TurboQuant's codes of 2 and 4 bits, but for values of 4 at head_dim 128, as planes of bits, and integer centroids from them: every bit of a centroid is a function
  * of the bits of its code (bit-functions.ts). Codes are stored by numbers of their own, under which most of a centroid's bits are bits
  * of the number, or cheap to make.
  */
 
-import { greatestInteger, turboCodebook } from '../../turboquant/codebooks.js';
+import { computesSixteen, greatestInteger, turboCodebook } from '../../turboquant/codebooks.js';
+import type { KvSide } from '../../turboquant/rotation.js';
 import { count } from './attend-words.js';
 import { type BitTable, functionText, operationsOf } from './bit-functions.js';
-import { fieldNumbers, inFields } from './code-fields.js';
+import { FIELD_BITS, fieldNumbers } from './code-fields.js';
 
 /** Bits of an integer centroid. */
 const BYTE = 8;
@@ -22,14 +23,16 @@ interface Planar {
 const made = new Map<string, Planar>();
 
 /** What a 1 of an integer centroid stands for. */
-export function centroidUnit(headDim: number, bits: number): number {
-  const { centroids } = turboCodebook(headDim, bits);
-  return centroids[centroids.length - 1]! / greatestInteger(headDim, bits);
+export function centroidUnit(headDim: number, bits: number, side: KvSide): number {
+  const { centroids } = turboCodebook(headDim, bits, side);
+  return centroids[centroids.length - 1]! / greatestInteger(headDim, bits, side);
 }
 
 /** The numbers that codes of 2, 3 or 4 bits are stored by, of the lowest centroid's first. */
-export function codeNumbers(headDim: number, bits: number): readonly number[] {
-  return inFields(headDim, bits) ? fieldNumbers(bits) : planar(headDim, bits).numbers;
+export function codeNumbers(headDim: number, bits: number, side: KvSide): readonly number[] {
+  return bits === FIELD_BITS || computesSixteen(headDim, bits, side)
+    ? fieldNumbers(bits)
+    : planar(headDim, bits).numbers;
 }
 
 /**
@@ -60,8 +63,8 @@ function planar(headDim: number, bits: number): Planar {
 
 /** Of numberings by bits of the centroids themselves, and of the codes' own, the one whose functions take fewest operations. */
 function cheapest(headDim: number, bits: number): Planar {
-  const unit = centroidUnit(headDim, bits);
-  const bytes = Array.from(turboCodebook(headDim, bits).centroids, (c) => Math.round(c / unit) & 255);
+  const unit = centroidUnit(headDim, bits, 'key');
+  const bytes = Array.from(turboCodebook(headDim, bits, 'key').centroids, (c) => Math.round(c / unit) & 255);
   let best: { readonly planar: Planar; readonly operations: number } | null = null;
   for (const numbers of numberings(bytes, bits)) {
     const of: number[] = [];
