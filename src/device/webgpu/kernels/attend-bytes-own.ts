@@ -1,8 +1,7 @@
 /**
  * Attention on matrices of bytes: lanes that have a position of a turn to themselves, with all four heads, in scores and in
- * weights: TurboQuant's keys of 3 bits, of which a lane takes whole ones, and values that lie turned. What goes with a vector need
- * not be handed to other lanes, which is what costs: loads, stores and shuffles share a pipe, and a kernel takes about what that
- * takes and what integers take, one after the other.
+ * weights: TurboQuant's keys of 3 bits, of which a lane takes whole ones, and values that lie turned. So what goes with a vector
+ * need not be handed to other lanes.
  *
  * A lane has the two heads of `own_pair` first, then the others: so lanes four apart read sums from other banks, and each
  * has first what it keeps of weights.
@@ -30,7 +29,7 @@ export const OWN_SUMS = `      let sums_first = bitcast<vec4<i32>>(area[lane * 2
       let sums_second = bitcast<vec4<i32>>(area[(lane * 2u + own_pair) ^ 1u]);
       let all = vec4<f32>(vec4<i32>(sums_first.xz, sums_second.xz) * 256 + vec4<i32>(sums_first.yw, sums_second.yw));`;
 
-/** Statements that leave in the first two of `name` those of the pair over all positions. */
+/** Statements that declare `NAME_pair`, what all positions have of the pair that a lane has first. */
 function overLanes(name: string, join: (a: string, b: string) => string): string {
   const lines = [
     `  let ${name}_others = ${name}.zw;

@@ -12,10 +12,10 @@
  * Positions, or dims of values, are the 16 rows of matrices on the left; queries, or weights, the 8 columns of matrices on the
  * right: integers of 16 bits in two planes of bytes, of four heads. So codes meet exact integers, all sums are exact, and
  * scales and biases are applied to the sums, of every affine group by itself. Two lanes share a position, or a dim: each reads
- * the sums of two heads there as one vector.
+ * the sums of two heads there as one vector; or a lane has a position to itself (attend-bytes-own.ts).
  *
- * Keys are staged as bytes, token by token; values turned, dim by dim, four tokens to a word: matrices of bytes are
- * loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
+ * Keys are staged as bytes, token by token; values turned, dim by dim, four tokens to a word, which they are made here or as they
+ * are stored (attend-bytes-turned.ts): matrices of bytes are loaded fast only where the bytes that are summed lie together, and from workgroup memory. What goes with the codes is bound
  * once more as what it is (`keys_metas`), one load a position.
  *
  * Loops with products of matrices are kept loops (rolled.ts), for a layer's kernels do not fit into an instruction cache

@@ -1,6 +1,7 @@
 /**
  * WGSL that stores a K or V vector: held by the threads of a workgroup, four elements each, quantised in workgroup
- * memory and written word by word, each word by one thread. What is written depends on the vector alone.
+ * memory and written word by word, each word by one thread; values that lie turned byte by byte, for their words are of several
+ * vectors. What is written depends on the vector alone.
  */
 
 import type { KvFormat } from '../../kv.js';
