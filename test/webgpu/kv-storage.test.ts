@@ -79,9 +79,12 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
         return qkv;
       });
       const program = await device.compile(graph, LIMITS, pool);
-      program.write(tensors, data);
       pool.setBlocks(0, 0, Uint32Array.of(3));
-      await program.submit(stepOf([TOKENS], [0], [0]));
+      // Over what was there: nothing of it stays.
+      for (const stored of [data.map((value) => -value), data]) {
+        program.write(tensors, stored);
+        await program.submit(stepOf([TOKENS], [0], [0]));
+      }
       const [bytes] = await pool.read(Uint32Array.of(3));
       await program.dispose();
 

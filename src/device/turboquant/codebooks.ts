@@ -28,7 +28,7 @@ const EIGHT_LEVELS: readonly number[] = [13, 39, 69, 111];
  */
 const SIXTEEN_LEVELS: readonly number[] = [3, 11, 20, 28, 38, 49, 65, 86];
 
-/** Their greatest centroid, of the optimum's: for the least squared error. */
+/** Their greatest centroid as a multiple of the optimum's: for the least squared error. */
 const SIXTEEN_TOP = 1.00407;
 
 /** The integer centroids above zero that kernels compute, ascending; null where they are those nearest to the optimum. */
@@ -48,9 +48,9 @@ export function greatestInteger(headDim: number, bits: number, side: KvSide): nu
 }
 
 export interface Codebook {
-  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`, but for values of 4 bits at head_dim 128. */
+  /** `[2^bits]`, ascending; `centroids[2^bits − 1 − i] = −centroids[i]`, or for values of 4 bits at head_dim 128 a unit less. */
   readonly centroids: Float32Array;
-  /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0, but for those. */
+  /** `[2^bits − 1]`: half-way between neighbours, rounded to f32. The middle one is 0, for those half a unit below. */
   readonly midpoints: Float32Array;
 }
 

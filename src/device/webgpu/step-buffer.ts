@@ -94,8 +94,8 @@ fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${O
 
 /**
  * WGSL: leaves a workgroup that has no item or no row of items, and declares `item`, the record of item `item_at`, or `row`, that
- * of row `wid.y`. Where records begin, which is never 0, is in the condition, so that it is fetched with what else is: a workgroup
- * begins with loads that wait for each other.
+ * of row `wid.y`. Where records begin, which is never 0, is in the condition: compilers put loads off behind the return otherwise,
+ * and a workgroup begins with loads that wait for each other as it is.
  */
 const recordText = (name: string, at: string, count: string, from: string): string => `let records = ${from};
   if ((${at} >= ${count}) | (records == 0u)) { return; }

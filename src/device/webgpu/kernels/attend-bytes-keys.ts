@@ -114,8 +114,9 @@ export function firstKeys(shape: AttendShape, keys: BytesSide, values: BytesSide
 
 /**
  * A lane ends up with the scores, times log₂ e (and not yet `end`, where `scalesLate`), of its two heads at its position of every
- * block: in `scratchScores`. And with the greatest of its own in `top`, in `peakG` the logarithm of the greatest weights, scaled as
- * the values of affine group G are; of TurboQuant's values these alone, in `top`.
+ * block, or of four at its own (attend-bytes-own.ts): in `scratchScores`. And with the greatest of them in `top`, and in `peakG` the
+ * logarithm of the greatest weights scaled as the values of affine group G are. TurboQuant's values have no `peakG`: `top` is that of
+ * the greatest weights, norm and all.
  */
 export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { headDim, softcap } = shape;

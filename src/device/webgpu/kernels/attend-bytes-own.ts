@@ -40,7 +40,7 @@ function overLanes(name: string, join: (a: string, b: string) => string): string
   return lines.join('\n');
 }
 
-/** What comes before the turns: `top` of all heads over all positions, `sum`, and the lanes of an exchange. */
+/** What comes before the turns: `top`, the greatest weights' logarithms, of all heads over all positions, `sum`, and the lanes of an exchange. */
 export const OWN_FIRST = `${overLanes('top', (a, b) => `max(${a}, ${b})`)}
   top = vec4<f32>(top_pair, subgroupShuffleXor(top_pair, 4u));
   var sum = vec4<f32>();
@@ -49,9 +49,17 @@ export const OWN_FIRST = `${overLanes('top', (a, b) => `max(${a}, ${b})`)}
   let weight_at = (own_pair * ${COLUMNS / 2}u + lane / 8u % 2u) * ${WEIGHT_STRIDE}u + lane / 16u;
   let weight_word = lane % 4u;`;
 
+/**
+ * What goes with the values of a position, `none` where it is behind a window, for that may be anything. What is beyond the last
+ * position is of a token that was there before, or zero: never NaN, and with a weight of zero it adds nothing.
+ */
+export function ofSeen({ window }: AttendShape, value: string, none: string, turn: string): string {
+  return window === null ? value : `select(${none}, ${value}, ${turn} >= own_first)`;
+}
+
 /** Statements that make words `n0_0_word` and `n1_0_word` of weights. `scaled`: scores times `end`, if they are not yet. */
-export function ownWeights(values: BytesSide, scaled: boolean): string {
-  return `    let norm = ${values.meta('wm0', 0)}.x * ${MOST}.0;
+export function ownWeights(shape: AttendShape, values: BytesSide, scaled: boolean): string {
+  return `    let norm = ${ofSeen(shape, `${values.meta('wm0', 0)}.x * ${MOST}.0`, '0.0', 'i32(base)')};
     let e = exp2(sc${scaled ? ' * end' : ''} - top);
     sum += e;
     let n = bitcast<vec4<u32>>(e * norm + ${ROUNDING});
@@ -63,7 +71,7 @@ export function ownWeights(values: BytesSide, scaled: boolean): string {
 ${turnedWords(values, 'later_eights', 8)}`;
 }
 
-/** The sums of weights, with the greatest of them, to `scratchTops`; `ln2`, as text. */
+/** The sums of weights, relative to the greatest of them, norm and all, which is to `scratchTops` what a greatest score is; `ln2`, as text. */
 export function ownLast({ heads, kvHeads }: AttendShape, ln2: string): string[] {
   const group = heads / kvHeads;
   const lines = [overLanes('sum', (a, b) => `${a} + ${b}`), '  if ((lane & 27u) == 0u) {'];

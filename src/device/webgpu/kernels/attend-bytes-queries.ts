@@ -79,8 +79,8 @@ function queryWords(
 }
 
 /**
- * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, `end`, what an integer score is multiplied with, and
- * `wholeG`, the sum of their integer queries of affine group G.
+ * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, or for four (attend-bytes-own.ts), `end`, what an integer score
+ * is multiplied with; and for two `wholeG`, the sum of their integer queries of affine group G.
  */
 export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { format, groups, unit, ownKey } = keys;

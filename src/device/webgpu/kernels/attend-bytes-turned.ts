@@ -21,7 +21,7 @@ import { mixed, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
 import { TURNED_TOKENS } from './kv-layout.js';
 
-/** Lanes that have the same positions, each other dims, and dims of a lane: those of a vector of 16 bytes. */
+/** Lanes that share positions; and dims that each has of them, those of a vector of 16 bytes. */
 const SHARERS = 16;
 const DIMS = 8;
 /** Words of such a vector, of two dims: a round each. */

@@ -2,7 +2,7 @@
 
 import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
-import { OWN_FIRST, ownLast, ownPositions, ownWeights } from './attend-bytes-own.js';
+import { OWN_FIRST, ofSeen, ownLast, ownPositions, ownWeights } from './attend-bytes-own.js';
 import {
   type BytesSide,
   COLUMNS,
@@ -104,9 +104,8 @@ export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
     lines.push(text);
   };
   const across = (text: (b: number) => string): string => `vec2<f32>(${count(BLOCKS).map(text).join(', ')})`;
-  // What is not seen has no weight: its scale and its bias are of a token that was there before, or zero, and never NaN.
   emit('    { let sc = bitcast<vec4<f32>>(scores);');
-  if (ownPositions(keys, values)) emit(ownWeights(values, scalesLate(shape)));
+  if (ownPositions(keys, values)) emit(ownWeights(shape, values, scalesLate(shape)));
   else handed();
   emit('    workgroupBarrier();');
   for (const h of [0, 1])
@@ -124,7 +123,9 @@ export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
     for (const g of count(groups)) {
       for (const b of count(BLOCKS)) {
         const meta = values.handedOn ? `vec2<f32>(${ofPosition('norm', b)}, 0.0)` : values.meta(`wm${b}`, g);
-        emit(`    let a${g}_${b} = ${meta};`);
+        emit(
+          `    let a${g}_${b} = ${ofSeen(shape, meta, 'vec2<f32>()', b === 0 ? 'i32(base)' : `i32(base + ${b * ROWS}u)`)};`,
+        );
       }
       emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
       if (format.kind === 'affine') {

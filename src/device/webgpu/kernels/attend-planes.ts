@@ -2,7 +2,7 @@
  * Stored codes as bytes, four to a word, for products of integers; no tables, and a word for every four elements.
  *
  * Affine codes lie in their words already, shifted. TurboQuant's codes of 3 bits are numbers of which centroids are computed, four
- * at once (code-fields.ts). Those of 2 and 4 bits are stored as bit planes (kv-layout.ts), for then 32 of them turn into 32 integer
+ * at once (code-fields.ts). Those of 2 and 4 bits are stored as bit planes (kv-layout.ts; values of 4 at head_dim 128 are not), for then 32 of them turn into 32 integer
  * centroids at once: every bit of a centroid is a function of the bits of its code (plane-codes.ts), so eight functions make
  * eight planes of bits, and three rounds of exchanges between words make bytes of those. Measured on an H200 against codes in words and centroids in tables: together with fetching a tile
  * ahead, prefill on TurboQuant 3.5 is 0.93 of that on f16 in place of 0.80, and single rows take what they took.
@@ -39,7 +39,7 @@ export function byteUnit(format: KvFormat, headDim: number, side: KvSide): numbe
 }
 
 /**
- * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold. Of TurboQuant's codes a
+ * Statements that make `NAME_0` … of the words of `dims` consecutive elements, and what those hold; not of values that lie turned. Of TurboQuant's codes a
  * lane may make half of a run, 16 dims, of all its words: `half`, 0 or 1, says which.
  */
 export function bytesText(

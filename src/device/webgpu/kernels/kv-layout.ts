@@ -119,7 +119,7 @@ export function liesTurned(side: {
 /** WGSL: of position `t`, as text, u32, the bits below its byte in a word of turned values. */
 export const turnedShift = (t: string): string => `((${t} & 12u) * 2u)`;
 
-/** Codes are numbers, laid in runs of 32. */
+/** Codes are numbers, laid in runs of 32 if they do not lie turned. */
 export function codesInRuns(format: KvFormat): boolean {
   return format.kind === 'turboquant' && format.bits <= 4;
 }

@@ -275,7 +275,7 @@ function wordSet({ name, atomic = false }: KvSideSpec, at: string, value: string
 
 /**
  * Statements that store turned values: thread `lid` the bytes of its four dims, in two words, whose other bytes are other
- * positions', which other workgroups may be storing.
+ * positions', which other workgroups may be storing. The barrier is for the norms, which one thread stores behind it.
  */
 function turnedText(
   { name, headDim, layout }: KvSideSpec,

@@ -63,6 +63,7 @@ function planar(headDim: number, bits: number): Planar {
 
 /** Of numberings by bits of the centroids themselves, and of the codes' own, the one whose functions take fewest operations. */
 function cheapest(headDim: number, bits: number): Planar {
+  // Planes are of those that have the nearest to the optimum, which keys have whatever values do.
   const unit = centroidUnit(headDim, bits, 'key');
   const bytes = Array.from(turboCodebook(headDim, bits, 'key').centroids, (c) => Math.round(c / unit) & 255);
   let best: { readonly planar: Planar; readonly operations: number } | null = null;
