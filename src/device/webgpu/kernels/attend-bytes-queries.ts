@@ -80,7 +80,7 @@ function queryWords(
 
 /**
  * Leaves matrices `right0` …, and for a lane's two heads, as vec2<f32>, or for four (attend-bytes-own.ts), `end`, what an integer score
- * is multiplied with; and for two `wholeG`, the sum of their integer queries of affine group G.
+ * is multiplied with; of affine keys also `wholeG`, the sum of the two's integer queries of group G.
  */
 export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSide): string[] {
   const { format, groups, unit, ownKey } = keys;
@@ -100,9 +100,7 @@ export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSi
   parts.forEach((q, i) => {
     emit(`  let n${i} = bitcast<vec4<u32>>(${q} * to_integers + ${ROUNDING});`);
   });
-  emit(`  let all_n = ${parts.map((_, i) => `n${i}`).join(' + ')};
-  var part = bitcast<i32>(all_n.x + all_n.y + all_n.z + all_n.w - ${(16 * (ROUNDED_BITS + 128)) >>> 0}u);`);
-  for (const bit of groups === 1 ? [1, 2, 4] : [1, 4]) emit(`  part += subgroupShuffleXor(part, ${bit}u);`);
+  if (format.kind === 'affine') sums();
   const scaled = `most * ${f32Literal((shape.scale * unit * (shape.softcap === null ? SCALE : 1)) / MOST)}`;
   // What is not seen is to stay far below all scores, times this.
   const least = scalesLate(shape) ? `max(${scaled}, ${LEAST_END})` : scaled;
@@ -133,10 +131,17 @@ export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSi
     emit(`  let right${k} = subgroupMatrixLoad<Right, col_major>(&area, ${k * 2}u, ${QUERY_STRIDE}u);`);
   return lines;
 
+  function sums(): void {
+    emit(`  let all_n = ${parts.map((_, i) => `n${i}`).join(' + ')};
+  var part = bitcast<i32>(all_n.x + all_n.y + all_n.z + all_n.w - ${(16 * (ROUNDED_BITS + 128)) >>> 0}u);`);
+    for (const bit of groups === 1 ? [1, 2, 4] : [1, 4]) emit(`  part += subgroupShuffleXor(part, ${bit}u);`);
+  }
+
   function ends(): void {
     // Lanes of the first of a lane's two heads, and of an affine group of it.
     emit(`  let first_lane = lane % 2u * ${2 * HEAD_LANES}u;
   let end = vec2<f32>(subgroupShuffle(most_end, first_lane), subgroupShuffle(most_end, first_lane + ${HEAD_LANES}u));`);
+    if (format.kind !== 'affine') return;
     for (const g of count(groups)) {
       const from = (head: number): string =>
         `f32(subgroupShuffle(part, first_lane + ${head * HEAD_LANES + g * (PIECES / 2)}u))`;

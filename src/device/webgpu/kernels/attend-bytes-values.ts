@@ -283,7 +283,7 @@ function endText(shape: AttendShape, values: BytesSide): string[] {
     for (const t of count(TILES)) {
       const g = groups === 1 ? 0 : t;
       emit(`  let sum${r}_${t} = bitcast<vec4<i32>>(area[lane + ${t * ROWS * SUM_STRIDE}u]);
-  let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g} + offset${g};`);
+  let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g}${values.format.kind === 'affine' ? ` + offset${g}` : ''};`);
       if (r % together < together - 1) continue;
       const at = ((t * PIECES) / TILES) * PIECE + dimOf(values, r - together + 1, 0);
       for (const h of [0, 1]) {

@@ -72,7 +72,7 @@ export function firstWeights(shape: AttendShape, keys: BytesSide, values: BytesS
         overPositions(`peak${g}`, 'max'),
         `  let integer${g} = ${MOST}.0 / exp2(max(peak${g} - top, vec2<f32>(${LEAST}.0)));`,
       );
-    lines.push(`  var offset${g} = vec2<f32>();`);
+    if (values.format.kind === 'affine') lines.push(`  var offset${g} = vec2<f32>();`);
   }
   lines.push('  var scores: vec4<u32>;');
   for (const g of count(groups)) lines.push(`  var weights${g}: Right;`);

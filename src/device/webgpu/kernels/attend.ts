@@ -17,7 +17,7 @@ import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import type { KvRows } from '../shapes.js';
-import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
 import { dividedText, isUnseen, LOWEST } from './attend-words.js';
@@ -179,8 +179,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     mode === 'items'
       ? `
   let item_at = wid.x + wid.y * groups.x;
-  if (item_at >= step[0].w) { return; }
-  let item = step[step[2].x + item_at];
+  ${ITEM_TEXT}
   let first_token = item.x;
   let slot = item.z;
   let last = item.w;
