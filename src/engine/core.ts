@@ -12,6 +12,7 @@ import { INVALID_TOKEN } from '../device/device.js';
 import { hasRecords, readRecord } from '../device/sampling.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
+import { noTokenLeft } from '../sampling/draws-left.js';
 import type { Constrain } from './constraint.js';
 import { asKvantError, invalidLogits, shuttingDown, startedTooLate } from './core-errors.js';
 import type { CoreOptions } from './core-options.js';
@@ -290,7 +291,7 @@ export class EngineCore {
       if (sequence.phase !== 'running') continue; // the extra token of a row that ended
       const id = ids[row]!;
       if (id === INVALID_TOKEN) {
-        this.#finish(sequence, 'error', invalidLogits());
+        this.#finish(sequence, 'error', this.#nothingDrawn(sequence));
         continue;
       }
       const record = recorded && sequence.row.recorded ? readRecord(ids, flight.draws, row) : null;
@@ -301,6 +302,13 @@ export class EngineCore {
     this.#requeueYielding();
     this.#options.onStep?.(flight.step, flight.rows);
     this.#flights.recycle(flight);
+  }
+
+  /** Why a row had nothing to draw from: its request forbids all that could come next, or the model gave no numbers. */
+  #nothingDrawn(sequence: Sequence): KvantError {
+    const { row, request, ids } = sequence;
+    const asked = row.forbidsAll(sequence.history(), ids.length, this.#options.vocabSize);
+    return asked ? noTokenLeft(request.sampling) : invalidLogits();
   }
 
   #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {

@@ -6,6 +6,7 @@
 
 import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
+import { checkDraws } from '../sampling/draws-left.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
 import { tokenRules } from '../sampling/token-rules.js';
@@ -225,6 +226,8 @@ export class Engine implements AsyncDisposable {
       const chooses = asked.bestOf > asked.n;
       const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
       const rules = tokenRules(sampling, this.#text.words);
+      const { eosTokenIds, vocabSize } = this.info.model;
+      checkDraws(sampling, rules, eosTokenIds, vocabSize);
       const { ids, continuation } = makePrompt();
       const stream = new GenerationStream({
         ...setup,

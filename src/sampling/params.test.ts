@@ -107,6 +107,7 @@ describe('resolveSampling', () => {
     ['mirostatTau', 0],
     ['mirostatEta', 2],
     ['repetitionPenalty', 0],
+    ['repetitionPenalty', 1e-300],
     ['repetitionPenalty', Number.POSITIVE_INFINITY],
     ['repetitionContextSize', -2],
     ['frequencyPenalty', 2.1],

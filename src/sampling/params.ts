@@ -191,7 +191,10 @@ export function inWireNames(error: KvantError): KvantError {
   const { where, kind, code, message, fix, retryAfter } = error;
   if (where === undefined || !Object.hasOwn(FIELDS, where)) return error;
   const { wire } = FIELDS[where as SamplingField];
-  const spell = (text: string): string => text.replaceAll(`\`${where}\``, `\`${wire}\``);
+  const spell = (text: string): string =>
+    text.replace(/`(\w+)`/g, (shown, name: string) =>
+      Object.hasOwn(FIELDS, name) ? `\`${FIELDS[name as SamplingField].wire}\`` : shown,
+    );
   return new KvantError(code, spell(message), {
     kind,
     where: wire,

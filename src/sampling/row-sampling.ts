@@ -2,6 +2,7 @@
 
 import { FEATURE, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
 import type { SamplingInputs } from '../device/sampling-inputs.js';
+import { suppressedIds } from './draws-left.js';
 import type { SamplingParams } from './options.js';
 import type { TokenRules } from './token-rules.js';
 
@@ -68,6 +69,23 @@ export class RowSampling {
       breakers,
       mu,
     };
+  }
+
+  /**
+   * Whether the request leaves nothing to draw after these tokens, `generated` of which were drawn: what is suppressed, what may
+   * not end the answer yet and what would complete a banned sequence are all `vocabSize` ids.
+   */
+  forbidsAll(history: Int32Array, generated: number, vocabSize: number): boolean {
+    const ids = suppressedIds(this.#rules);
+    if (generated < this.#params.minTokens) for (const id of this.#withheld) ids.add(id);
+    for (const sequence of this.#rules.banned) {
+      const from = history.length - sequence.length + 1;
+      if (from >= 0 && sequence.subarray(0, -1).every((id, i) => history[from + i] === id))
+        ids.add(sequence[sequence.length - 1]!);
+    }
+    let known = 0;
+    for (const id of ids) if (id < vocabSize) known++;
+    return known >= vocabSize;
   }
 
   fill(inputs: SamplingInputs, row: number, draw: DrawState): void {

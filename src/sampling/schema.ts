@@ -98,7 +98,8 @@ export const FIELDS: Readonly<Record<SamplingField, FieldRule>> = {
   mirostat: field('mirostat', oneOf(0, 2), '2 (mirostat 2), or 0 for off'),
   mirostatTau: field('mirostat_tau', above(0, 100), 'a number above 0, at most 100'),
   mirostatEta: number('mirostat_eta', 0, 1),
-  repetitionPenalty: field('repetition_penalty', above(0, 100), 'a number above 0, at most 100; 1 is off'),
+  // Logits are divided by it, as f32: by far less they would be infinite.
+  repetitionPenalty: number('repetition_penalty', 0.01, 100, '; 1 is off'),
   repetitionContextSize: integer(
     'repetition_context_size',
     -1,

@@ -49,10 +49,11 @@ export function tokenRules(
       `\`badWords\` takes words of up to ${MAX_SEQUENCE} tokens, ${MAX_SEQUENCE_TOKENS} in all; these have ${tokens}.`,
       { kind: 'invalid-request', where: 'badWords', fix: 'Send fewer or shorter words.' },
     );
-  const ids = [...biases.keys()].sort((a, b) => a - b);
+  // Sorted as numbers by the engine itself: a request may suppress a whole vocabulary.
+  const biasIds = Uint32Array.from(biases.keys()).sort();
   return {
-    biasIds: Uint32Array.from(ids),
-    biasValues: Float32Array.from(ids, (id) => biases.get(id)!),
+    biasIds,
+    biasValues: Float32Array.from(biasIds, (id) => biases.get(id)!),
     banned,
     breakers: dry === null ? NO_BREAKERS : breakersOf(dry.breakers, text?.breakers ?? null),
   };
