@@ -6,7 +6,8 @@ import { KvantError } from '../errors.js';
 export type JsonObject = { readonly [key: string]: unknown };
 
 export function isJsonObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  // A boxed number is a float: see lossless-json.ts.
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Number);
 }
 
 /** The text of a file of a model folder, or `undefined` where there is none. */

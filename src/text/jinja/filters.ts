@@ -56,6 +56,7 @@ export const TESTS: ReadonlyMap<string, Test> = new Map<string, Test>([
   ['==', (a, b) => equal(a, b)],
   ['ne', (a, b) => !equal(a, b)],
   ['!=', (a, b) => !equal(a, b)],
+  ['float', (value) => value?.type === 'FloatValue'],
 ]);
 
 function equal(a: Value | undefined, b: Value | undefined): boolean {

@@ -14,6 +14,7 @@
  * what the model was trained on costs quality, and no one sees why.
  */
 import { Template } from '@huggingface/jinja';
+import { bigArithmetic, bigFilter, bigSign, bigTest } from './big-integers.js';
 import { FILTERS, type FilterContext, TESTS } from './filters.js';
 import { contains, joinStrings, modulo } from './operators.js';
 import { pythonEquals, pythonStr } from './python-values.js';
@@ -32,6 +33,7 @@ import {
   readArguments,
   type Scope,
   StringValue,
+  toValue,
   type Value,
 } from './values.js';
 
@@ -53,7 +55,7 @@ export class PythonTemplate {
   }
 
   /**
-   * @param variables what the template sees, plain JSON values
+   * @param variables what the template sees, plain values: see `toValue`
    * @param now the time that `strftime_now` tells
    * @throws TemplateRaised where the template refuses its input, Error where it cannot go on
    */
@@ -77,10 +79,7 @@ export class PythonTemplate {
     globals.setVariable('dict', new FunctionValue((args) => new ObjectValue(readArguments(args).keywords)));
     // A scope of its own, so that a variable may carry the name of a global.
     const scope = new Environment(globals);
-    for (const [name, value] of Object.entries(variables)) {
-      scope.variables.delete(name);
-      scope.set(name, value);
-    }
+    for (const [name, value] of Object.entries(variables)) scope.setVariable(name, toValue(value));
     return String(new PythonInterpreter(scope, this.#roles).run(this.#template.parsed).value);
   }
 }
@@ -142,6 +141,15 @@ interface BinaryNode extends Node {
   readonly left: Node;
   readonly right: Node;
 }
+interface UnaryNode extends Node {
+  readonly operator: { readonly value: string };
+  readonly argument: Node;
+}
+interface TestNode extends Node {
+  readonly operand: Node;
+  readonly negate: boolean;
+  readonly test: { readonly value: string };
+}
 interface FilterNode extends Node {
   readonly operand: Node;
   readonly filter: Node & {
@@ -186,6 +194,10 @@ class PythonInterpreter extends Interpreter {
         return this.#binary(node as BinaryNode, environment);
       case 'FilterExpression':
         return this.#filter(node as FilterNode, environment);
+      case 'UnaryExpression':
+        return this.#unary(node as UnaryNode, environment);
+      case 'TestExpression':
+        return this.#test(node as TestNode, environment);
       case KNOWN:
         return (node as KnownNode).known;
       default:
@@ -205,10 +217,14 @@ class PythonInterpreter extends Interpreter {
 
   #binary(node: BinaryNode, environment: Scope): Value {
     const operator = node.operator.value;
-    if (!['==', '!=', '~', 'in', 'not in', '%', '+'].includes(operator))
-      return super.evaluate(node, environment);
+    // These two may not need their right side.
+    if (operator === 'and' || operator === 'or') return super.evaluate(node, environment);
     const left = this.evaluate(node.left, environment);
     const right = this.evaluate(node.right, environment);
+    const big = bigArithmetic(operator, left, right);
+    if (big !== undefined) return big;
+    const engine = (): Value =>
+      super.evaluate({ ...node, left: knownNode(left), right: knownNode(right) } as Node, environment);
     switch (operator) {
       case '==':
         return new BooleanValue(pythonEquals(left, right));
@@ -218,22 +234,40 @@ class PythonInterpreter extends Interpreter {
         return new StringValue(pythonStr(left) + pythonStr(right));
       case '%':
         return modulo(left, right);
-      case '+': {
-        if (left.type === 'StringValue' || right.type === 'StringValue') return joinStrings(left, right);
-        const known = { ...node, left: knownNode(left), right: knownNode(right) };
-        return super.evaluate(known, environment);
-      }
-      default:
+      case 'in':
+      case 'not in':
         return new BooleanValue(contains(right, left) === (operator === 'in'));
+      case '+':
+        if (left.type === 'StringValue' || right.type === 'StringValue') return joinStrings(left, right);
+        return engine();
+      default:
+        return engine();
     }
+  }
+
+  #unary(node: UnaryNode, environment: Scope): Value {
+    const argument = this.evaluate(node.argument, environment);
+    const known = { ...node, argument: knownNode(argument) };
+    return bigSign(node.operator.value, argument) ?? super.evaluate(known, environment);
+  }
+
+  #test(node: TestNode, environment: Scope): Value {
+    const operand = this.evaluate(node.operand, environment);
+    const name = node.test.value;
+    const holds = bigTest(name, operand) ?? TESTS.get(name)?.(operand);
+    if (holds !== undefined) return new BooleanValue(holds !== node.negate);
+    return super.evaluate({ ...node, operand: knownNode(operand) } as Node, environment);
   }
 
   #filter(node: FilterNode, environment: Scope): Value {
     const called = node.filter.type === 'CallExpression';
     const name = called ? (node.filter.callee as { value?: unknown } | undefined)?.value : node.filter.value;
     const filter = typeof name === 'string' ? FILTERS.get(name) : undefined;
-    if (filter === undefined) return super.evaluate(node, environment);
     const operand = this.evaluate(node.operand, environment);
+    if (filter === undefined) {
+      const big = typeof name === 'string' ? bigFilter(name, operand) : undefined;
+      return big ?? super.evaluate({ ...node, operand: knownNode(operand) } as Node, environment);
+    }
     const positional: Value[] = [];
     const keywords = new Map<string, Value>();
     for (const arg of called ? (node.filter.args ?? []) : []) {

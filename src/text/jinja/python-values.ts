@@ -40,9 +40,17 @@ export function pythonFloat(value: number): string {
   return /[.e]/.test(text) ? text : `${text}.0`;
 }
 
-/** An integer; beyond 2^53 JavaScript has only the float that JSON gave it, as Python shows one. */
-function pythonInteger(value: number): string {
-  return Number.isSafeInteger(value) ? String(value) : pythonFloat(value);
+/** An integer with all its digits: a number writes from 1e21 on with an exponent. */
+function pythonInteger(value: unknown): string {
+  if (typeof value === 'bigint' || Number.isSafeInteger(value)) return String(value);
+  return Number.isInteger(value) ? String(BigInt(value as number)) : pythonFloat(Number(value));
+}
+
+/** A float as `json` writes it. */
+function jsonFloat(value: number): string {
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value > 0 ? 'Infinity' : '-Infinity';
+  return pythonFloat(value);
 }
 
 /** `str(value)`: what `{{ value }}` prints. */
@@ -58,7 +66,7 @@ export function pythonRepr(value: TemplateValue): string {
     case 'StringValue':
       return quote(String(value.value));
     case 'IntegerValue':
-      return pythonInteger(Number(value.value));
+      return pythonInteger(value.value);
     case 'FloatValue':
       return pythonFloat(Number(value.value));
     case 'BooleanValue':
@@ -136,9 +144,9 @@ export function pythonJson(value: TemplateValue, options: PythonJsonOptions = {}
       case 'StringValue':
         return string(String(item.value));
       case 'IntegerValue':
-        return pythonInteger(Number(item.value));
+        return pythonInteger(item.value);
       case 'FloatValue':
-        return pythonFloat(Number(item.value));
+        return jsonFloat(Number(item.value));
       case 'BooleanValue':
         return item.value === true ? 'true' : 'false';
       case 'NullValue':
@@ -172,22 +180,39 @@ export function pythonJson(value: TemplateValue, options: PythonJsonOptions = {}
 }
 
 function jsonString(text: string, ascii: boolean): string {
-  const quoted = JSON.stringify(text);
+  const quoted = ascii || !/\p{Surrogate}/u.test(text) ? JSON.stringify(text) : quoteWithSurrogates(text);
   // U+007F is ASCII, but Python escapes it with the rest.
   return ascii
     ? quoted.replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
     : quoted;
 }
 
+/** Half a surrogate pair stays as it is, where JSON.stringify would escape it. */
+function quoteWithSurrogates(text: string): string {
+  const parts = text.split(/(\p{Surrogate})/u);
+  return `"${parts.map((part, i) => (i % 2 === 1 ? part : JSON.stringify(part).slice(1, -1))).join('')}"`;
+}
+
+/** The value of a number or boolean, which Python takes for one; undefined for anything else. */
+export function numberOf(value: TemplateValue): number | bigint | undefined {
+  switch (value.type) {
+    case 'IntegerValue':
+    case 'FloatValue':
+      return value.value as number | bigint;
+    case 'BooleanValue':
+      return value.value === true ? 1 : 0;
+    default:
+      return undefined;
+  }
+}
+
 /** `a == b`: containers by content, numbers by value, and no other conversions. */
 export function pythonEquals(a: TemplateValue, b: TemplateValue): boolean {
-  const number = (value: TemplateValue): number | undefined =>
-    value.type === 'IntegerValue' || value.type === 'FloatValue' || value.type === 'BooleanValue'
-      ? Number(value.value)
-      : undefined;
-  const x = number(a);
-  const y = number(b);
-  if (x !== undefined || y !== undefined) return x === y;
+  const x = numberOf(a);
+  const y = numberOf(b);
+  // Between a number and a bigint only this comparison goes by value.
+  // biome-ignore lint/suspicious/noDoubleEquals: see above.
+  if (x !== undefined || y !== undefined) return x !== undefined && y !== undefined && x == y;
   if (a.type !== b.type) return false;
   switch (a.type) {
     case 'StringValue':

@@ -1,5 +1,6 @@
 /** The template engine's runtime values, as far as kvant makes and reads them. */
 import { Environment as LibraryEnvironment, Interpreter as LibraryInterpreter } from '@huggingface/jinja';
+import { orderedEntries, wholeFloatValue } from '../lossless-json.js';
 import type { TemplateValue } from './python-values.js';
 
 /** A node of the syntax tree. */
@@ -34,17 +35,67 @@ const maker = new Environment();
 const classOf = <T>(name: string, sample: unknown): ValueClass<T> =>
   maker.set(name, sample).constructor as ValueClass<T>;
 export const StringValue = classOf<string>('string', '');
-export const IntegerValue = classOf<number>('integer', 0);
+/** A bigint where a number would not hold it exactly: see {@link integerValue}. */
+export const IntegerValue = classOf<number | bigint>('integer', 0);
 export const FloatValue = classOf<number>('float', 0.5);
 export const BooleanValue = classOf<boolean>('boolean', true);
 export const ArrayValue = classOf<readonly Value[]>('array', []);
 export const ObjectValue = classOf<ReadonlyMap<string, Value>>('object', {});
+const NullValue = classOf<null>('null', null);
 export const UndefinedValue = classOf<undefined>('undefined', undefined);
 export const FunctionValue = classOf<(args: Value[], scope: Scope) => Value>('function', () => null);
 
-/** A plain JSON value as the engine's. */
+/** An integer, held exactly. */
+export function integerValue(value: number | bigint): Value {
+  const small = Number(value);
+  return new IntegerValue(Number.isSafeInteger(small) ? small : BigInt(value));
+}
+
+/** From here on JavaScript writes a whole number with an exponent, and Python reads it as a float. */
+const FIRST_WRITTEN_AS_FLOAT = 1e21;
+
+/**
+ * A plain value as the engine's: what Python would have, had it read the value's JSON.
+ *
+ * A whole number is an integer, a bigint too; a float is any other number and what lossless-json.ts makes of `1.0`.
+ * As with `JSON.stringify`, members that are undefined are left out and `toJSON` is asked.
+ */
 export function toValue(plain: unknown): Value {
-  return new Environment().set('value', plain);
+  switch (typeof plain) {
+    case 'number':
+      return Number.isInteger(plain) && Math.abs(plain) < FIRST_WRITTEN_AS_FLOAT
+        ? integerValue(plain)
+        : new FloatValue(plain);
+    case 'bigint':
+      return integerValue(plain);
+    case 'string':
+      return new StringValue(plain);
+    case 'boolean':
+      return new BooleanValue(plain);
+    case 'object':
+      return plain === null ? new NullValue(null) : objectValue(plain);
+    default:
+      return new Environment().set('value', plain);
+  }
+}
+
+function objectValue(plain: object): Value {
+  const float = wholeFloatValue(plain);
+  if (float !== undefined) return new FloatValue(float);
+  if (Array.isArray(plain)) {
+    const items: Value[] = [];
+    for (const item of plain as unknown[]) items.push(toValue(item));
+    return new ArrayValue(items);
+  }
+  const { toJSON } = plain as { toJSON?: unknown };
+  if (typeof toJSON === 'function') return toValue((toJSON as () => unknown).call(plain));
+  const members = new Map<string, Value>();
+  const entries =
+    plain instanceof Map
+      ? (plain as Map<string, unknown>)
+      : orderedEntries(plain as Readonly<Record<string, unknown>>);
+  for (const [key, value] of entries) if (value !== undefined) members.set(String(key), toValue(value));
+  return new ObjectValue(members);
 }
 
 /** The value of a mapping's key, undefined where it has none or is no mapping. */
