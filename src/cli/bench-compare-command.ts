@@ -1,5 +1,4 @@
 /** `kvant bench compare`: our cases beside a peer's figures and beside what the device could do at best. */
-import { writeFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { EngineInfo } from '../engine/types.js';
 import type { BenchResult } from './bench-cases.js';
@@ -17,6 +16,7 @@ import type { Ceilings } from './bench-floor-measure.js';
 import { peerOf, readPeerFile, requireMatch } from './bench-peer.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import { versions } from './versions.js';
 
@@ -66,8 +66,9 @@ Examples:
   );
   command.action(async (model: string | undefined, flags: BenchCompareFlags) => {
     const report = await compare(model, flags);
-    if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(report, null, 1)}\n`);
-    if (flags.plot !== undefined) await writeFile(flags.plot, await plot(report));
+    if (flags.out !== undefined)
+      await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
+    if (flags.plot !== undefined) await writeOutput('--plot', flags.plot, await plot(report));
     process.stdout.write(flags.json ? `${JSON.stringify(report)}\n` : compareText(report));
   });
 }
@@ -77,6 +78,7 @@ async function compare(model: string | undefined, flags: BenchCompareFlags): Pro
   const { rows, prompt, generate } = flags;
   const peer = flags.peer === undefined ? [] : await readPeerFile(flags.peer);
   if (flags.peer !== undefined) requireMatch(peer, rows, prompt);
+  await checkOutputs(flags);
   const bar = new ProgressBar();
   return untilInterrupted(async (signal) => {
     try {

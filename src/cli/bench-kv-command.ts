@@ -1,5 +1,4 @@
 /** `kvant bench kv`: what each format of the KV cache costs in speed, beside float KV and the device's read bandwidth. */
-import { writeFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import type { DeviceKind } from '../device/device.js';
 import type { Workbench } from '../engine/workbench.js';
@@ -9,6 +8,7 @@ import type { LaneSize } from './bench-kv-lane.js';
 import type { BenchKvReport, Samples } from './bench-kv-report.js';
 import type { EvalFormat } from './eval-kv-formats.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import { versions } from './versions.js';
 
@@ -68,7 +68,8 @@ Examples:
   );
   command.action(async (model: string | undefined, flags: BenchKvFlags) => {
     const report = await bench(model, flags);
-    if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(report, null, 1)}\n`);
+    if (flags.out !== undefined)
+      await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
     if (flags.json) {
       process.stdout.write(`${JSON.stringify(report)}\n`);
       return;
@@ -98,6 +99,7 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
     (named ?? DEFAULT_FORMATS[device].split(',')).map(evalFormat);
   if (named !== null) formatsOn('cpu');
 
+  await checkOutputs(flags);
   const { Workbench } = await import('../engine/workbench.js');
   const bar = new ProgressBar();
   const { untilInterrupted } = await import('./interrupt.js');

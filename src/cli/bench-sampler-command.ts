@@ -1,5 +1,4 @@
 /** `kvant bench sampler`: what penalties, filters and log-probabilities cost a step, beside greedy rows. */
-import { writeFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import type { DeviceInfo, DeviceKind } from '../device/device.js';
 import type { Engine } from '../engine/engine.js';
@@ -9,6 +8,7 @@ import { type BenchCase, measure, warmUp } from './bench-cases.js';
 import { casesFor, GREEDY, type SamplerCase } from './bench-sampler-cases.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 
 interface BenchSamplerFlags extends EngineFlags {
@@ -99,7 +99,8 @@ Examples:
   );
   command.action(async (model: string | undefined, flags: BenchSamplerFlags) => {
     const report = await bench(model, flags);
-    if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(report, null, 1)}\n`);
+    if (flags.out !== undefined)
+      await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
     process.stdout.write(flags.json ? `${JSON.stringify(report)}\n` : samplerTable(report));
   });
 }
@@ -123,6 +124,7 @@ async function bench(model: string | undefined, flags: BenchSamplerFlags): Promi
     const cases = casesFor(1).filter(({ name }) => name === GREEDY || name === 'DRY');
     series.push({ rows: 1, prompt: dryWindow, monotonous: true, cases });
   }
+  await checkOutputs(flags);
   const { loadEngine, loadShape } = await import('./load.js');
   return untilInterrupted(async () => {
     await using engine =

@@ -1,10 +1,10 @@
 /** `kvant eval`: how many questions of a set a model answers rightly. */
-import { writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { KvantError } from '../errors.js';
 import { addEvalKvCommand } from './eval-kv-command.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import type { Question, SetResult } from './question-sets.js';
 
@@ -51,6 +51,7 @@ export function addEvalCommand(program: Command): void {
       );
       sets.push([basename(path).replace(/\.jsonl$/, ''), all.slice(0, flags.limit)]);
     }
+    await checkOutputs(flags);
     const { loadEngine } = await import('./load.js');
     await using engine = await loadEngine(model, options);
     const bar = new ProgressBar();
@@ -73,7 +74,8 @@ export function addEvalCommand(program: Command): void {
       date: new Date().toISOString().slice(0, 10),
       sets: results,
     };
-    if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(report, null, 1)}\n`);
+    if (flags.out !== undefined)
+      await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
     if (flags.json) {
       process.stdout.write(`${JSON.stringify(report)}\n`);
       return;

@@ -1,5 +1,4 @@
 /** `kvant eval kv`: what each format of the KV cache costs in quality, against float KV. */
-import { mkdir, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Command } from 'commander';
 import type { EngineOptions } from '../engine/types.js';
@@ -9,6 +8,7 @@ import type { QuestionSet, SetScore } from './eval-kv-questions.js';
 import type { EvalKvReport, TextsInfo } from './eval-kv-report.js';
 import type { ScoredText } from './eval-kv-texts.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import { versions } from './versions.js';
 
@@ -78,6 +78,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
     ...judged.filter(({ name }) => name !== flags.baseline),
   ] as const satisfies readonly EvalFormat[];
 
+  await checkOutputs(flags);
   const { readQuestions } = await import('./question-sets.js');
   const { limit, maxPrompt } = flags;
   const sets = await Promise.all(
@@ -159,12 +160,11 @@ async function ask(
 
 async function deliver(report: EvalKvReport, flags: EvalKvFlags): Promise<void> {
   const { isIdentical, klPlot, recallPlot, reportTable } = await import('./eval-kv-report.js');
-  if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(report, null, 1)}\n`);
+  if (flags.out !== undefined) await writeOutput('--out', flags.out, `${JSON.stringify(report, null, 1)}\n`);
   if (flags.plots !== undefined) {
-    await mkdir(flags.plots, { recursive: true });
-    await writeFile(join(flags.plots, 'kv-kl.svg'), klPlot(report));
+    await writeOutput('--plots', join(flags.plots, 'kv-kl.svg'), klPlot(report));
     const recall = recallPlot(report);
-    if (recall !== null) await writeFile(join(flags.plots, 'kv-recall.svg'), recall);
+    if (recall !== null) await writeOutput('--plots', join(flags.plots, 'kv-recall.svg'), recall);
   }
   if (flags.json) process.stdout.write(`${JSON.stringify(report)}\n`);
   else process.stdout.write(`${heading(report)}\n${reportTable(report)}`);

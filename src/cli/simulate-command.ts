@@ -1,10 +1,11 @@
 /** `kvant simulate`: the scheduler over a trace of arrivals, without a model. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Arrival } from '../engine/scheduling/arrivals.js';
 import type { Machine } from '../engine/scheduling/simulator.js';
 import { KvantError } from '../errors.js';
 import { integer, integers, number } from './flag-numbers.js';
+import { checkOutputs, writeOutput } from './output.js';
 
 interface SimulateFlags {
   readonly load?: number;
@@ -123,6 +124,7 @@ async function runSimulation(trace: string | undefined, flags: SimulateFlags): P
     import('./simulate-report.js'),
     import('../engine/scheduling/ttft-bound.js'),
   ]);
+  await checkOutputs(flags);
   const kind = flags.machine === 'cpu' ? 'cpu' : 'webgpu';
   const { maxRows, maxQueue } = flags;
   const limits = {
@@ -170,7 +172,7 @@ async function runSimulation(trace: string | undefined, flags: SimulateFlags): P
   const found = report.simulationReport(simulation, most, bound);
   if (flags.plot !== undefined) {
     const title = `${arrivals.length} requests, ${found.offered.toPrecision(3)}/s of ${found.capacity.toPrecision(3)}/s`;
-    await writeFile(flags.plot, report.simulationPlot(simulation, title));
+    await writeOutput('--plot', flags.plot, report.simulationPlot(simulation, title));
   }
   process.stdout.write(flags.json ? `${JSON.stringify(found)}\n` : report.reportText(found));
 }

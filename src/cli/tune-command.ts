@@ -1,5 +1,4 @@
 /** `kvant tune`: measures ahead of time which kernels this GPU runs fastest for a model, and keeps that for `--autotune`. */
-import { writeFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import type { TuneReport } from '../device/webgpu/tuning/session.js';
 import { KvantError } from '../errors.js';
@@ -7,6 +6,7 @@ import { addShapeFlags, requireTarget, type ShapeFlags } from './bench-engine.js
 import { addEngineFlags, type EngineFlags, engineOptions, integers, number } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { kvOptions } from './kv-flags.js';
+import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import type { TuneCeilings } from './tune-report.js';
 
@@ -66,6 +66,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
       'With --deterministic and --precision reference every sum has one order and one kernel.',
       { kind: 'invalid-request', where: '--deterministic', fix: 'Leave it out: there is nothing to tune.' },
     );
+  await checkOutputs(flags);
   const { shapes, vocab, rows } = flags;
   const options = engineOptions(flags);
   const [{ Workbench }, { tuneDevice }, { engineLimits }, { hostConfig }] = await Promise.all([
@@ -147,7 +148,7 @@ async function print(
     ms: report?.ms ?? 0,
     decisions,
   };
-  if (flags.out !== undefined) await writeFile(flags.out, `${JSON.stringify(result, null, 1)}\n`);
+  if (flags.out !== undefined) await writeOutput('--out', flags.out, `${JSON.stringify(result, null, 1)}\n`);
   if (flags.json) {
     process.stdout.write(`${JSON.stringify(result)}\n`);
     return;

@@ -7,10 +7,11 @@
  */
 
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { makeFolder } from '../make-folder.js';
 
 /** Of the layout of the file. */
 const FORMAT = 1;
@@ -87,7 +88,7 @@ export class ChoiceFile<Entry> {
   /** Adds to what is there, in the place of entries of the same names. */
   async add(entries: Readonly<Record<string, Entry>>): Promise<void> {
     try {
-      await mkdir(this.#folder, { recursive: true });
+      await makeFolder(this.#folder);
       await locked(`${this.path}.lock`, async () => {
         await this.#replace({ ...(await this.read()), ...entries });
       });

@@ -93,6 +93,7 @@ export class Engine implements AsyncDisposable {
     checkOptions(options);
     const thread = threadFor(options, internals);
     try {
+      await checkFolders(options);
       const path = await locateModel(model, options);
       onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
       const text = (): Promise<ModelText> => loadText(path, options);
@@ -116,6 +117,7 @@ export class Engine implements AsyncDisposable {
     internals: EngineInternals = {},
   ): Promise<Engine> {
     checkOptions(options);
+    await checkFolders(options);
     const { vocab, standInText = false } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
     const text = (): Promise<ModelText> => shapeText(name, vocab, standInText);
@@ -260,6 +262,13 @@ async function shapeText(name: string, vocab: number | undefined, standIn: boole
   if (!standIn) return ModelText.none();
   const { shapeConfig } = await import('../models/shapes.js');
   return ModelText.standIn(shapeConfig(name, vocab === undefined ? {} : { vocab }).vocabSize);
+}
+
+/** What is written to is found fit for it before anything is fetched or loaded. Errors: `prefix-cache-dir-unusable`. */
+async function checkFolders({ prefixCacheDir }: EngineOptions): Promise<void> {
+  if (prefixCacheDir === undefined) return;
+  const { checkDiskFolder } = await import('../kv/disk/disk-folder.js');
+  await checkDiskFolder(prefixCacheDir);
 }
 
 /** The thread starts while the model is looked for; null where none is wanted. */

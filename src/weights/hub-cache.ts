@@ -3,8 +3,9 @@
  * (symbolic links into the blobs) and `refs/<revision>` (the commit a branch or tag stood at).
  */
 
-import { mkdir, readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
+import { makeFolder } from '../make-folder.js';
 import { absentShard, chooseShards, readIndex } from './shards.js';
 
 export const COMMIT = /^[0-9a-f]{40}$/;
@@ -46,7 +47,7 @@ export class HubCache {
   async setRef(revision: string, commit: string): Promise<void> {
     if ((await this.commitOf(revision)) === commit) return;
     const path = join(this.folder, 'refs', revision);
-    await mkdir(dirname(path), { recursive: true });
+    await makeFolder(dirname(path));
     const temp = `${path}.${process.pid}.tmp`;
     await writeFile(temp, commit);
     await rename(temp, path);
@@ -80,7 +81,7 @@ export class HubCache {
    */
   async link(commit: string, path: string, hash: string): Promise<void> {
     const pointer = join(this.snapshot(commit), path);
-    await mkdir(dirname(pointer), { recursive: true });
+    await makeFolder(dirname(pointer));
     const target = this.blob(hash);
     const temp = `${pointer}.${process.pid}.tmp`;
     await rm(temp, { force: true });

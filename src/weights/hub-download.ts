@@ -1,9 +1,11 @@
 /** Fetching one file of the hub into the cache: resumed where it stopped, checked by its hash before it counts. */
 
 import { createHash, type Hash } from 'node:crypto';
-import { type FileHandle, mkdir, open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { KvantError } from '../errors.js';
+import { makeFolder } from '../make-folder.js';
+import { systemReason } from '../system-errors.js';
 import { withFileLock } from './file-lock.js';
 import { exists, type HubCache } from './hub-cache.js';
 import type { HubConfig } from './hub-config.js';
@@ -55,7 +57,7 @@ export async function downloadBlob(
   const blob = cache.blob(file.hash);
   try {
     if (await exists(blob)) return;
-    await mkdir(dirname(blob), { recursive: true });
+    await makeFolder(dirname(blob));
     await withFileLock(`${blob}.lock`, options.signal, async () => {
       // Another process may have fetched it while this one waited.
       if (await exists(blob)) return;
@@ -222,7 +224,8 @@ export function cacheError(error: unknown, folder: string, signal?: AbortSignal)
     });
   }
   if ((error as NodeJS.ErrnoException).syscall === undefined) return error;
-  return new KvantError('hub-cache', `the cache ${folder} cannot be written (${code})`, {
+  const reason = systemReason(error, 'the folder above takes none');
+  return new KvantError('hub-cache', `the cache ${folder} cannot be written: ${reason}`, {
     kind: 'invalid-request',
     where: folder,
     fix: 'Check its permissions, or set HF_HOME to a folder of yours.',

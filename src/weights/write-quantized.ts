@@ -5,10 +5,12 @@
  * leaves nothing that could pass for a model.
  */
 
-import { copyFile, mkdir, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { copyFile, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type MatrixSource, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
+import { makeFolder } from '../make-folder.js';
+import { systemReason } from '../system-errors.js';
 import { type AffineSpec, affineNames } from './affine.js';
 import type { Checkpoint, CheckpointTensor } from './checkpoint.js';
 import { floatDtype, tensorDtype } from './dtypes.js';
@@ -302,11 +304,14 @@ function quantizedConfig(config: JsonObject, plan: Plan, options: AffineSpec): J
 async function prepareFolder(folder: string): Promise<boolean> {
   const entries = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
-    throw outputExists(folder, error.code === 'ENOTDIR' ? 'is a file' : `cannot be read (${error.code})`);
+    throw outputExists(
+      folder,
+      error.code === 'ENOTDIR' ? 'is a file' : `cannot be read: ${systemReason(error)}`,
+    );
   });
   if (entries !== undefined && entries.length > 0) throw outputExists(folder, 'is not empty');
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolder(folder);
   } catch (error) {
     throw diskError(error, folder);
   }
@@ -343,7 +348,7 @@ async function copySmallFiles(from: string, to: string): Promise<string[]> {
   ];
   for (const path of candidates) {
     if (path === 'config.json' || !(isSmallModelFile(path) || LICENCES.test(path))) continue;
-    await mkdir(join(to, dirname(path)), { recursive: true });
+    await makeFolder(join(to, dirname(path)));
     await copyFile(join(from, path), join(to, tempName(path)));
     copied.push(path);
   }
@@ -390,7 +395,8 @@ function diskError(error: unknown, folder: string): unknown {
   const code = (error as NodeJS.ErrnoException).code;
   if (code === 'ENOSPC' || code === 'EDQUOT') return diskFull(folder, 'it ran out while writing', error);
   if (code === undefined) return error;
-  return new KvantError('quantize-write', `writing to ${folder} failed (${code})`, {
+  const reason = systemReason(error, 'the folder above takes none');
+  return new KvantError('quantize-write', `writing to ${folder} failed: ${reason}`, {
     kind: 'invalid-request',
     where: folder,
     fix: 'Check that the folder may be written to.',

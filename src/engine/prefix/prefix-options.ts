@@ -31,8 +31,9 @@ export async function openPrefixes(
     return { identity: identify(weights.kind === 'folder' ? weights.path : weights.name), ...limits };
 
   // Most engines keep nothing on disk: its modules come when one does.
-  const [{ DiskTier }, { weightsFingerprint }] = await Promise.all([
+  const [{ DiskTier }, { othersWrite }, { weightsFingerprint }] = await Promise.all([
     import('../../kv/disk/disk-tier.js'),
+    import('../../kv/disk/disk-folder.js'),
     import('../../weights/fingerprint.js'),
   ]);
   await pool.prepare('transfer');
@@ -48,6 +49,7 @@ export async function openPrefixes(
     signature: await signature(identity, device, pool),
     onFault: (fault) => onLog(faultEntry(fault, prefixCacheDir)),
   });
+  if (await othersWrite(prefixCacheDir)) onLog(openFolderEntry(prefixCacheDir));
   const { files, bytes, foreign } = disk.stats();
   onLog({
     level: 'info',
@@ -68,6 +70,15 @@ async function signature(identity: string, { info }: Device, { storage }: KvPool
   // A CPU's name says how many threads there are, which does not matter.
   const device = { name: kind === 'cpu' ? null : name, features, attentionSplit };
   return JSON.stringify({ kvant: version, storage, device, blocks: JSON.parse(identity) as unknown });
+}
+
+function openFolderEntry(folder: string): LogEntry {
+  return {
+    level: 'warn',
+    message:
+      'other users may write to the folder of the prefix cache, and what is in it is trusted: chmod go-w',
+    fields: { folder },
+  };
 }
 
 function faultEntry({ what, code }: DiskFault, folder: string): LogEntry {

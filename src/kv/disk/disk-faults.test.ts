@@ -15,13 +15,13 @@ const FILE = blockFileBytes(TOKENS, BYTES);
 type Hook<A extends unknown[], R> = (call: (...args: A) => Promise<R>, ...args: A) => Promise<R>;
 
 interface Hooks {
-  open?: Hook<[path: string, flags: 'r' | 'wx'], DiskFile>;
+  open?: Hook<[path: string, flags: 'r' | 'wx', mode?: number], DiskFile>;
   read?: Hook<[Uint8Array, number, number, number], { bytesRead: number }>;
   write?: Hook<[Uint8Array, number, number, number], { bytesWritten: number }>;
   sync?: Hook<[], void>;
   rename?: Hook<[string, string], void>;
   unlink?: Hook<[string], void>;
-  mkdir?: Hook<[string, { readonly recursive: true }], unknown>;
+  mkdir?: Hook<[string, { readonly mode: number }], unknown>;
   readdir?: Hook<[string], string[]>;
 }
 
@@ -52,10 +52,10 @@ function faultyFs(hooks: Hooks): DiskFs {
   });
   const open = through(
     () => hooks.open,
-    (path, flags) => real.open(path, flags),
+    (path, flags, mode) => real.open(path, flags, mode),
   );
   return {
-    open: async (path, flags) => fileOf(await open(path, flags)),
+    open: async (path, flags, mode) => fileOf(await open(path, flags, mode)),
     mkdir: through(
       () => hooks.mkdir,
       (path, options) => real.mkdir(path, options),

@@ -14,21 +14,25 @@ export interface DiskFile {
   close(): Promise<void>;
 }
 
+export interface DiskStat {
+  readonly size: number;
+  readonly mtimeMs: number;
+  isDirectory(): boolean;
+}
+
 export interface DiskFs {
-  /** `r`: to read and be dated. `wx`: made anew. */
-  open(path: string, flags: 'r' | 'wx'): Promise<DiskFile>;
-  mkdir(path: string, options: { readonly recursive: true }): Promise<unknown>;
+  /** `r`: to read and be dated. `wx`: made anew, with the permissions `mode`. */
+  open(path: string, flags: 'r' | 'wx', mode?: number): Promise<DiskFile>;
+  mkdir(path: string, options: { readonly mode: number }): Promise<unknown>;
   readdir(path: string): Promise<string[]>;
-  stat(path: string): Promise<{ readonly size: number; readonly mtimeMs: number; isFile(): boolean }>;
+  stat(path: string): Promise<DiskStat>;
   rename(from: string, to: string): Promise<void>;
   unlink(path: string): Promise<void>;
 }
 
-/** The code of a system error: `ENOSPC`, or `unknown`. */
-export function systemCode(error: unknown): string {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === 'string' ? code : 'unknown';
-}
+/** Prompts are in these files, as ids: they are for the user who made them, and for nobody else. */
+export const FILE_MODE = 0o600;
+export const FOLDER_MODE = 0o700;
 
 /** Reads from the beginning until `to` is full or the file ends; gives the bytes read. */
 export async function readFully(file: DiskFile, to: Uint8Array): Promise<number> {

@@ -10,7 +10,8 @@
 import { createHash, randomInt } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { type DiskFs, systemCode } from './disk-fs.js';
+import { systemCode } from '../../system-errors.js';
+import type { DiskFs } from './disk-fs.js';
 
 export interface DiskEntry {
   readonly signature: string;

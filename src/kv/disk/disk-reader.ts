@@ -1,8 +1,9 @@
 /** Reads blocks from files, a few at a time, as long as it does not take too long, and trusts none that is not whole. */
 
+import { systemCode } from '../../system-errors.js';
 import type { DiskCounts } from './disk-counts.js';
 import { blockFileBytes, decodeBlock } from './disk-format.js';
-import { type DiskFile, type DiskFs, readFully, systemCode } from './disk-fs.js';
+import { type DiskFile, type DiskFs, readFully } from './disk-fs.js';
 import type { DiskEntry, DiskIndex } from './disk-index.js';
 import type { Outage } from './outage.js';
 

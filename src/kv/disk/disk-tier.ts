@@ -11,10 +11,11 @@
 import { createHash } from 'node:crypto';
 import * as nodeFs from 'node:fs/promises';
 import { join } from 'node:path';
-import { KvantError } from '../../errors.js';
+import { systemCode } from '../../system-errors.js';
 import { DiskCounts } from './disk-counts.js';
+import { makeDiskFolder } from './disk-folder.js';
 import { blockFileBytes, hasMagic, MAGIC } from './disk-format.js';
-import { type DiskFs, readFully, systemCode, writeFully } from './disk-fs.js';
+import { type DiskFs, FILE_MODE, readFully, writeFully } from './disk-fs.js';
 import { ABOUT, type DiskEntry, DiskIndex } from './disk-index.js';
 import { type DiskBlock, DiskReader } from './disk-reader.js';
 import { type DiskWrite, DiskWriter } from './disk-writer.js';
@@ -79,14 +80,8 @@ export class DiskTier {
     const { folder, signature, fs = nodeFs } = options;
     const tier = new DiskTier(options);
     const own = join(folder, tier.#signature);
-    try {
-      await fs.mkdir(own, { recursive: true });
-    } catch (error) {
-      const code = systemCode(error);
-      // Full, or not to be written to: what is there can be read.
-      if (!['ENOSPC', 'EDQUOT', 'EROFS', 'EIO'].includes(code)) throw unusable(folder, code, error);
-      tier.#writeOutage.fail(code);
-    }
+    const trouble = await makeDiskFolder(folder, own, fs);
+    if (trouble !== null) tier.#writeOutage.fail(trouble);
     await tier.#about(join(own, ABOUT), signature);
     await tier.#scan();
     return tier;
@@ -297,7 +292,7 @@ export class DiskTier {
   /** Says what the folder is for. Whoever looks into it is helped; nobody depends on it. */
   async #about(path: string, signature: string): Promise<void> {
     try {
-      const file = await this.#fs.open(path, 'wx');
+      const file = await this.#fs.open(path, 'wx', FILE_MODE);
       try {
         await writeFully(file, [new TextEncoder().encode(`${signature}\n`)]);
       } finally {
@@ -307,13 +302,4 @@ export class DiskTier {
       // It is there, or there is no room for it.
     }
   }
-}
-
-function unusable(folder: string, code: string, cause: unknown): KvantError {
-  return new KvantError('prefix-cache-dir-unusable', `The folder ${folder} cannot be used (${code}).`, {
-    kind: 'invalid-request',
-    where: 'prefixCacheDir',
-    fix: 'Name a folder that this user may write to, or leave the option out.',
-    cause,
-  });
 }

@@ -1,8 +1,10 @@
 /** Writes blocks behind, one file at a time, from a queue of bounded bytes. */
 
+import { makeFolder } from '../../make-folder.js';
+import { systemCode } from '../../system-errors.js';
 import type { DiskCounts } from './disk-counts.js';
 import { blockFileBytes, encodeHead } from './disk-format.js';
-import { type DiskFile, type DiskFs, systemCode, writeFully } from './disk-fs.js';
+import { type DiskFile, type DiskFs, FILE_MODE, FOLDER_MODE, writeFully } from './disk-fs.js';
 import type { DiskIndex } from './disk-index.js';
 import type { Outage } from './outage.js';
 
@@ -131,9 +133,9 @@ export class DiskWriter {
     const { key, data, depth } = block;
     const bytes = sizeOf(block);
     await makeRoom(bytes);
-    await fs.mkdir(index.folderOf(signature, key), { recursive: true });
+    await makeFolder(index.folderOf(signature, key), FOLDER_MODE, fs);
     const temporary = index.temporaryPathOf(signature, key);
-    let file: DiskFile | null = await fs.open(temporary, 'wx');
+    let file: DiskFile | null = await fs.open(temporary, 'wx', FILE_MODE);
     try {
       await writeFully(file, [encodeHead({ signature, ...block }, data), data]);
       // Of a chain the beginning is to be the last that goes.
