@@ -4,6 +4,7 @@
  * `code` is stable and may be matched by a program, `message` says what happened, `fix` says what to do about
  * it. `status` is the HTTP status the server answers with; the CLI maps it to an exit code.
  */
+import { shownEnds } from './printable.js';
 
 /** What kind of fault it is; decides the HTTP status and the exit code. */
 export type ErrorKind =
@@ -24,6 +25,10 @@ const STATUS: Record<ErrorKind, number> = {
   device: 503,
   internal: 500,
 };
+
+/** An error is for people: whatever it was made of, it is printable and no longer than one reads. */
+const LONGEST_TEXT = 1000;
+const readable = (text: string): string => shownEnds(text, LONGEST_TEXT, true);
 
 export interface KvantErrorOptions {
   /** What the caller can do about it, in one sentence. */
@@ -46,11 +51,11 @@ export class KvantError extends Error {
   readonly retryAfter: number | undefined;
 
   constructor(code: string, message: string, options: KvantErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    super(readable(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
-    this.fix = options.fix;
+    this.fix = options.fix === undefined ? undefined : readable(options.fix);
     this.kind = options.kind ?? 'internal';
-    this.where = options.where;
+    this.where = options.where === undefined ? undefined : readable(options.where);
     this.retryAfter = options.retryAfter;
   }
 

@@ -2,31 +2,46 @@
 import { createRequire } from 'node:module';
 import type { Logger } from 'pino';
 import type { LogLevel } from '../engine/types.js';
+import { printable, shown } from '../printable.js';
 import { CLI_LOG_LEVELS, type CliLogLevel } from './flags.js';
+import { LogSink, type SinkStream } from './log-sink.js';
 
 /** What loading an engine asks of a log. */
 export type LoadLog = Pick<Logger, LogLevel | 'isLevelEnabled'>;
 
 export function createLogger(
   level: CliLogLevel,
-  stream: NodeJS.WriteStream & { readonly fd: number } = process.stderr,
+  stream: SinkStream & { readonly isTTY?: boolean } = process.stderr,
+  bound?: number,
 ): Logger {
   const pino = createRequire(import.meta.url)('pino') as typeof import('pino').pino;
-  if (!stream.isTTY) {
-    const destination = pino.destination({ dest: stream.fd, sync: true });
-    // Nobody reads the log any more: no reason to end.
-    destination.on('error', () => {});
-    return pino({ level, base: null }, destination);
-  }
   const labels = pino.levels.labels;
-  return pino(
-    { level, base: null },
-    {
-      write(line: string) {
-        stream.write(`${readable(JSON.parse(line) as Record<string, unknown>, labels)}\n`);
-      },
-    },
+  // pino escapes what JSON must; a terminal that shows the lines asks for more.
+  const asLine = (line: string): string => {
+    const entry = line.length > LONGEST_LINE ? shorten(line) : line.trimEnd();
+    return printable(stream.isTTY ? readable(JSON.parse(entry) as Record<string, unknown>, labels) : entry);
+  };
+  const sink = new LogSink(
+    stream,
+    (dropped) => `${asLine(JSON.stringify({ level: WARN, time: Date.now(), dropped, msg: DROPPED }))}\n`,
+    bound,
   );
+  return pino({ level, base: null }, { write: (line: string) => sink.write(`${asLine(line)}\n`) });
+}
+
+const WARN = 40;
+const DROPPED = 'log lines were dropped: nobody read them';
+const LONGEST_LINE = 32_768;
+const LONGEST_STRING = 2000;
+
+/** The same entry with long texts cut. What is long for another reason keeps its message alone. */
+function shorten(line: string): string {
+  const entry = JSON.stringify(JSON.parse(line), (_, value: unknown) =>
+    typeof value === 'string' ? shown(value, LONGEST_STRING) : value,
+  );
+  if (entry.length <= LONGEST_LINE) return entry;
+  const { level, time, msg } = JSON.parse(entry) as Record<string, unknown>;
+  return JSON.stringify({ level, time, cut: `an entry of ${line.length} characters`, msg });
 }
 
 /** A log for commands that mostly have nothing to say: pino is loaded for the first entry that is written. */

@@ -14,6 +14,7 @@ import {
   number,
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
+import { neverBlock, written } from './log-sink.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 import { requireTarget, type ShapeFlags } from './shape-flags.js';
 
@@ -90,9 +91,16 @@ Examples:
 KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
   );
   command.action(async (model: string | undefined, flags: ServeFlags) => {
+    const outputs = [process.stdout, process.stderr];
+    for (const output of outputs) neverBlock(output);
     await runServer(model, flags);
+    // What nobody reads must not keep the process.
+    if (!(await written(outputs, LAST_WORDS_MS))) process.exit(EXIT.ok);
   });
 }
+
+/** How long the last lines may take to be written. */
+const LAST_WORDS_MS = 1000;
 
 const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|::1)$/;
 

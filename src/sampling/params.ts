@@ -4,6 +4,7 @@
  */
 
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 import type { DryParams, SamplingOptions, SamplingParams } from './options.js';
 import { ALIASES, FIELD_NAMES, FIELDS, MAX_TOP_LOGPROBS, type SamplingField, UNSUPPORTED } from './schema.js';
 import { drawSeed } from './seed.js';
@@ -279,9 +280,10 @@ function unknownField(name: string): KvantError {
   const camel = camelCase(name);
   const known = Object.hasOwn(FIELDS, camel);
   const fix = known ? `Write \`${camel}\`.` : 'Check the spelling, or leave it out.';
-  return new KvantError('unknown-parameter', `\`${name}\` is not a parameter.`, {
+  const where = shown(name);
+  return new KvantError('unknown-parameter', `\`${where}\` is not a parameter.`, {
     kind: 'invalid-request',
-    where: name,
+    where,
     fix,
   });
 }
@@ -302,5 +304,5 @@ function show(value: unknown): string {
   } catch {
     text = typeof value;
   }
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+  return shown(text, 80);
 }

@@ -6,6 +6,7 @@ import { type Context, Hono } from 'hono';
 import { cors } from 'hono/cors';
 import { type Logger, pino } from 'pino';
 import { KvantError } from '../errors.js';
+import { printable, shown } from '../printable.js';
 import { cacheBody } from './cache-format.js';
 import { ApiKeys, type Caller, readPriority } from './caller.js';
 import {
@@ -74,7 +75,8 @@ export function createApp(options: AppOptions): Hono<Variables> {
   /** An error that no completion request's record tells of. */
   const refuse = (c: Context<Variables>, error: KvantError): Response => {
     const status = statusOf(error);
-    log.info({ method: c.req.method, path: c.req.path, status, code: error.code }, error.message);
+    const fields = { method: c.req.method, path: shown(c.req.path), status, code: error.code };
+    log.info(fields, printable(error.message));
     return errorResponse(error);
   };
 
@@ -129,7 +131,7 @@ export function createApp(options: AppOptions): Hono<Variables> {
     if (allowed !== undefined) {
       const response = refuse(
         c,
-        new KvantError('method-not-allowed', `${path} does not take ${method}.`, {
+        new KvantError('method-not-allowed', `${path} does not take ${shown(method)}.`, {
           kind: 'invalid-request',
           fix: `Use ${allowed}.`,
         }),
@@ -140,7 +142,7 @@ export function createApp(options: AppOptions): Hono<Variables> {
     const routes = Object.entries(ROUTES).map(([p, m]) => `${m} ${p}`);
     return refuse(
       c,
-      new KvantError('route-not-found', `There is no ${method} ${path}.`, {
+      new KvantError('route-not-found', `There is no ${shown(method)} ${shown(path)}.`, {
         kind: 'not-found',
         fix: `Routes: ${routes.join(', ')}.`,
       }),

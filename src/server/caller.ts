@@ -1,6 +1,7 @@
 /** Who sends a request, and how urgent it is: from its headers. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 
 /** What a request takes from its headers. */
 export interface Caller {
@@ -18,7 +19,7 @@ export function readPriority(header: string | undefined): number | undefined {
   if (Object.hasOwn(LEVELS, text)) return LEVELS[text];
   const value = Number(text);
   if (text !== '' && Number.isInteger(value) && Math.abs(value) <= 10) return value;
-  throw new KvantError('invalid-parameter', `The header X-Priority is "${header}".`, {
+  throw new KvantError('invalid-parameter', `The header X-Priority is "${shown(header)}".`, {
     kind: 'invalid-request',
     where: 'X-Priority',
     fix: 'Send high, normal, low, or a whole number from -10 to 10.',

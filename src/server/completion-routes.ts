@@ -1,6 +1,7 @@
 /** `POST /v1/chat/completions` and `POST /v1/completions`. */
 import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 import { inWireNames } from '../sampling/params.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
@@ -76,7 +77,7 @@ export function servedModel(engine: EnginePort, asked: string | undefined): stri
   const { name } = engine.info;
   const short = name.split(/[\\/]/).filter(Boolean).pop() ?? name;
   if (asked === undefined || asked === name || asked === short) return name;
-  throw new KvantError('model-not-found', `The model "${asked}" is not served here.`, {
+  throw new KvantError('model-not-found', `The model "${shown(asked)}" is not served here.`, {
     kind: 'not-found',
     where: 'model',
     fix: `Ask for "${name}", or leave \`model\` out.`,

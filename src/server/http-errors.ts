@@ -1,5 +1,6 @@
 /** Errors in the shape OpenAI's clients expect. `fix` is an addition that they ignore. */
 import { KvantError } from '../errors.js';
+import { printable, shown } from '../printable.js';
 
 export interface ErrorBody {
   readonly error: {
@@ -45,14 +46,15 @@ export const statusOf = (error: KvantError): number => STATUS[error.code] ?? err
 
 export function errorBody(error: KvantError): ErrorBody {
   const status = statusOf(error);
-  const message = /[.!?…]$/.test(error.message) ? error.message : `${error.message}.`;
+  const message = printable(/[.!?…]$/.test(error.message) ? error.message : `${error.message}.`);
+  const fix = error.fix === undefined ? undefined : printable(error.fix);
   return {
     error: {
-      message: error.fix === undefined ? message : `${message} ${error.fix}`,
+      message: fix === undefined ? message : `${message} ${fix}`,
       type: status === 401 ? 'authentication_error' : status >= 500 ? 'server_error' : TYPES[error.kind],
-      param: error.where ?? null,
+      param: error.where === undefined ? null : shown(error.where),
       code: error.code.replaceAll('-', '_'),
-      ...(error.fix === undefined ? {} : { fix: error.fix }),
+      ...(fix === undefined ? {} : { fix }),
     },
   };
 }

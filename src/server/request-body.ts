@@ -1,6 +1,7 @@
 /** Reads request bodies and tells what is wrong with them, field by field. */
 import type { z } from 'zod';
 import { KvantError } from '../errors.js';
+import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 
 export type Body = Readonly<Record<string, unknown>>;
 
@@ -13,7 +14,7 @@ export async function readJsonObject(request: Request, limit: number): Promise<B
   } catch (cause) {
     throw new KvantError('invalid-json', 'The body is not JSON.', {
       kind: 'invalid-request',
-      fix: text.length === 0 ? 'Send a JSON object.' : `Check it near: ${text.slice(0, 60)}`,
+      fix: text.length === 0 ? 'Send a JSON object.' : `Check it near: ${shown(text.slice(0, 60))}`,
       cause,
     });
   }
@@ -62,8 +63,9 @@ export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.outpu
   const result = schema.safeParse(body);
   if (result.success) return result.data;
   const issue = result.error.issues[0];
-  const where = issue === undefined || issue.path.length === 0 ? 'body' : issue.path.join('.');
-  throw new KvantError('invalid-parameter', `\`${where}\`: ${issue?.message ?? 'invalid'}.`, {
+  const where = issue === undefined || issue.path.length === 0 ? 'body' : shown(issue.path.join('.'));
+  const what = shownEnds(issue?.message ?? 'invalid', 2 * SHOWN_CHARACTERS);
+  throw new KvantError('invalid-parameter', `\`${where}\`: ${what}.`, {
     kind: 'invalid-request',
     where,
     fix: `Correct \`${where}\` or leave it out.`,
@@ -74,9 +76,10 @@ export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.outpu
 export function refuseUnknown(body: Body, known: ReadonlySet<string>): void {
   for (const name of Object.keys(body)) {
     if (known.has(name) || body[name] === undefined || body[name] === null) continue;
-    throw new KvantError('unknown-parameter', `\`${name}\` is not a parameter of this route.`, {
+    const where = shown(name);
+    throw new KvantError('unknown-parameter', `\`${where}\` is not a parameter of this route.`, {
       kind: 'invalid-request',
-      where: name,
+      where,
       fix: 'Check the spelling, or leave it out.',
     });
   }

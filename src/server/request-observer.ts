@@ -2,11 +2,12 @@
 import type { Logger } from 'pino';
 import type { ChatRequest, Delta, GenerateRequest, GenerationResult } from '../engine/types.js';
 import type { KvantError } from '../errors.js';
+import { printable, shown } from '../printable.js';
 import type { RouteKind } from './completion-format.js';
 import { statusOf } from './http-errors.js';
 import type { ServerMetrics } from './metrics.js';
 
-const SHOWN_TEXT = 200;
+const SHOWN_ENTRIES = 20;
 const SHOWN_DEPTH = 8;
 
 export class RequestObserver {
@@ -86,12 +87,12 @@ export class RequestObserver {
       route: this.#kind,
       status,
       code: error.code,
-      where: error.where,
+      where: error.where === undefined ? undefined : shown(error.where),
       ms: round(performance.now() - this.#startedAt),
     };
     if (status >= 500 && error.kind !== 'overloaded')
-      this.#log.error({ ...fields, err: error.cause ?? error }, error.message);
-    else this.#log.info(fields, error.message);
+      this.#log.error({ ...fields, err: error.cause ?? error }, printable(error.message));
+    else this.#log.info(fields, printable(error.message));
   }
 
   /** The response is over, whatever became of it: if nobody said so before, the client went away. */
@@ -117,17 +118,20 @@ const round = (value: number | undefined): number | undefined =>
 
 /** A copy fit for a log: long strings cut, with what was left out; no deeper than a log is read. */
 function shorten(value: unknown, depth = 0): unknown {
-  if (typeof value === 'string' && value.length > SHOWN_TEXT) {
-    return `${value.slice(0, SHOWN_TEXT)}… (${value.length} characters)`;
-  }
+  if (typeof value === 'string') return shown(value);
   if (Array.isArray(value)) {
     if (depth >= SHOWN_DEPTH) return '[…]';
-    const head = value.slice(0, 20).map((v) => shorten(v, depth + 1));
-    return value.length > 20 ? [...head, `… ${value.length} in all`] : head;
+    const head = value.slice(0, SHOWN_ENTRIES).map((v) => shorten(v, depth + 1));
+    return value.length > SHOWN_ENTRIES ? [...head, `… ${value.length} in all`] : head;
   }
   if (typeof value === 'object' && value !== null) {
     if (depth >= SHOWN_DEPTH) return '{…}';
-    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, shorten(v, depth + 1)]));
+    const names = Object.keys(value);
+    const head = names
+      .slice(0, 2 * SHOWN_ENTRIES)
+      .map((name) => [shown(name), shorten((value as Record<string, unknown>)[name], depth + 1)]);
+    if (names.length > head.length) head.push(['…', `${names.length} in all`]);
+    return Object.fromEntries(head);
   }
   return value;
 }

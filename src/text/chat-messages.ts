@@ -1,4 +1,5 @@
 import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
 import { pythonJson } from './jinja/python-values.js';
 import { toValue } from './jinja/values.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
@@ -85,13 +86,14 @@ function checkPart(part: unknown, where: string): void {
   if (isJsonObject(part) && part.type === 'text' && typeof part.text === 'string') return;
   const type = isJsonObject(part) && typeof part.type === 'string' ? part.type : undefined;
   if (type !== undefined && MEDIA.test(type)) {
-    throw new KvantError('unsupported-content', `${where} is of type "${type}": this model reads text only`, {
+    const message = `${where} is of type "${shown(type)}": this model reads text only`;
+    throw new KvantError('unsupported-content', message, {
       kind: 'unsupported',
       where,
       fix: 'Leave the part out, or describe it in text.',
     });
   }
-  const what = type === undefined ? 'is no content part' : `has the unknown type "${type}"`;
+  const what = type === undefined ? 'is no content part' : `has the unknown type "${shown(type)}"`;
   throw invalid(where, `${where} ${what}`, 'Send {"type": "text", "text": "…"}.');
 }
 

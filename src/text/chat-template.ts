@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
+import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
@@ -117,7 +118,7 @@ export class ChatTemplate {
       return template.render(variables, options.now ?? new Date());
     } catch (cause) {
       const raised = cause instanceof TemplateRaised;
-      const reason = (cause as Error).message;
+      const reason = shownEnds((cause as Error).message, 2 * SHOWN_CHARACTERS);
       throw new KvantError(
         raised ? 'chat-template-raised' : 'chat-template-failed',
         raised
@@ -139,7 +140,7 @@ export class ChatTemplate {
     const name = options.name ?? (withTools ? 'tool_use' : 'default');
     const chosen = this.#templates.get(name);
     if (chosen !== undefined) return chosen;
-    throw new KvantError('chat-template-missing', `The model has no chat template named "${name}"`, {
+    throw new KvantError('chat-template-missing', `The model has no chat template named "${shown(name)}"`, {
       kind: 'invalid-request',
       fix: `Name one of: ${this.names.join(', ')}.`,
     });
@@ -220,9 +221,10 @@ function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] |
 function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   for (const name of Object.keys(kwargs)) {
     if (!RESERVED.includes(name) && /^[A-Za-z_]\w*$/.test(name)) continue;
-    throw new KvantError('invalid-template-kwargs', `The chat template cannot be given "${name}"`, {
+    const named = shown(name);
+    throw new KvantError('invalid-template-kwargs', `The chat template cannot be given "${named}"`, {
       kind: 'invalid-request',
-      where: `chat_template_kwargs.${name}`,
+      where: `chat_template_kwargs.${named}`,
       fix: RESERVED.includes(name)
         ? 'Use the request field of that name.'
         : 'Variables have names of letters, digits and underscores.',
