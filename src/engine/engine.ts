@@ -6,6 +6,7 @@
 
 import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
+import { checkOptionNames } from '../option-names.js';
 import { checkDraws } from '../sampling/draws-left.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
@@ -19,6 +20,7 @@ import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import type { ModelText } from './model-text.js';
+import { CLOSE_OPTIONS, RENDER_OPTIONS, SHAPE_OPTIONS, TOKENIZE_OPTIONS } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
 import { takeThread } from './thread.js';
 import type {
@@ -39,6 +41,11 @@ const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', '
 
 /** What chat templating takes beside the messages. */
 export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
+
+export interface TokenizeOptions {
+  /** Let the tokenizer add its BOS and the like. Default true. */
+  readonly addSpecialTokens?: boolean;
+}
 
 export interface ShapeOptions extends EngineOptions {
   /** Rows of the vocabulary. Default: the model's. */
@@ -88,9 +95,9 @@ export class Engine implements AsyncDisposable {
     options: EngineOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
+    checkOptions(options);
     const { signal, onProgress } = options;
     signal?.throwIfAborted();
-    checkOptions(options);
     const thread = threadFor(options, internals);
     try {
       await checkFolders(options);
@@ -116,7 +123,7 @@ export class Engine implements AsyncDisposable {
     options: ShapeOptions = {},
     internals: EngineInternals = {},
   ): Promise<Engine> {
-    checkOptions(options);
+    checkOptions(options, SHAPE_OPTIONS, 'Engine.loadShape');
     await checkFolders(options);
     const { vocab, standInText = false } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
@@ -153,18 +160,20 @@ export class Engine implements AsyncDisposable {
   /** Answers a conversation, through the model's chat template. */
   chat(request: ChatRequest): Generation {
     return this.#request(request, CHAT_FIELDS, () => {
-      const rendered = this.renderChat(request.messages, request);
+      const rendered = this.#text.render(request.messages, request);
       return { ids: this.#text.encode(rendered, false), continuation: false };
     });
   }
 
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */
   renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
+    checkOptionNames(options, RENDER_OPTIONS, 'renderChat');
     return this.#text.render(messages, options);
   }
 
   /** Ids of a text. A rendered conversation holds its special tokens already: pass `addSpecialTokens: false`. */
-  tokenize(text: string, options: { readonly addSpecialTokens?: boolean } = {}): number[] {
+  tokenize(text: string, options: TokenizeOptions = {}): number[] {
+    checkOptionNames(options, TOKENIZE_OPTIONS, 'tokenize');
     return [...this.#text.encode(text, options.addSpecialTokens ?? true)];
   }
 
@@ -194,7 +203,8 @@ export class Engine implements AsyncDisposable {
   }
 
   /** Frees everything. Later requests are refused. Without `drain` also ends what an earlier close still waits for. */
-  close(options: CloseOptions = {}): Promise<void> {
+  async close(options: CloseOptions = {}): Promise<void> {
+    checkOptionNames(options, CLOSE_OPTIONS, 'close');
     return this.#client.close(options.drain ?? false);
   }
 

@@ -4,7 +4,10 @@ import { AUTOTUNE_MODES, type DeviceKind, PRECISIONS } from '../device/device.js
 import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import { rowBlocks, widestWindow } from '../kv/retention.js';
+import { checkOptionNames } from '../option-names.js';
 import type { HostConfig } from './messages.js';
+import { ENGINE_OPTIONS, HUB_OPTIONS } from './option-lists.js';
+import { isSignal } from './request-check.js';
 import type { SchedulerConfig } from './scheduling/step-plan.js';
 import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
 
@@ -58,20 +61,27 @@ export function schedulerConfig(
 }
 
 const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatchTokens'] as const;
+const BOOLEANS = ['deterministic', 'allowSoftwareGpu', 'prefixCache', 'worker'] as const;
+const FUNCTIONS = ['onProgress', 'onLog'] as const;
+const HUB_TEXTS = ['token', 'cacheDir', 'endpoint', 'revision'] as const;
 
 /**
- * What can be told without the model: before it is fetched and loaded.
- * Errors: `invalid-option`, naming it; `kv-format-unknown`, `kv-options-invalid`.
+ * What can be told without the model: before it is fetched and loaded. `of` is whose options they are, `known` their names.
+ * Errors: `unknown-option`, `invalid-option`, naming it; `kv-format-unknown`, `kv-options-invalid`.
  */
-export function checkOptions(config: EngineOptions): void {
+export function checkOptions(
+  config: EngineOptions,
+  known: Readonly<Record<string, true>> = ENGINE_OPTIONS,
+  of = 'Engine.load',
+): void {
+  checkOptionNames(config, known, of);
+  checkKinds(config);
   for (const name of WHOLE_NUMBERS) {
     const value = config[name];
     if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
       throw invalidOption(name, value, 'a whole number above 0');
   }
   const { prefixCache, prefixCacheBytes: cap, prefixCacheDir: folder, prefixCacheDiskBytes: disk } = config;
-  if (prefixCache !== undefined && typeof prefixCache !== 'boolean')
-    throw invalidOption('prefixCache', prefixCache, 'true or false');
   if (cap !== undefined && !(Number.isSafeInteger(cap) && cap >= 0))
     throw invalidOption('prefixCacheBytes', cap, 'a whole number');
   if (folder !== undefined && (typeof folder !== 'string' || folder === ''))
@@ -102,15 +112,40 @@ export function checkOptions(config: EngineOptions): void {
     throw invalidOption('quantize', quantize, '4 or 8');
 }
 
+/** Options of which only the kind of value can be wrong. A text such as "false" would count as true. */
+function checkKinds(config: EngineOptions): void {
+  for (const name of BOOLEANS) checkKind(name, config[name], 'boolean', 'true or false');
+  for (const name of FUNCTIONS) checkKind(name, config[name], 'function', 'a function');
+  const { name, signal, hub } = config;
+  if (name !== undefined && (typeof name !== 'string' || name === ''))
+    throw invalidOption('name', name, 'a string that is not empty');
+  if (signal !== undefined && !isSignal(signal)) throw invalidOption('signal', signal, 'an AbortSignal');
+  if (hub === undefined) return;
+  checkOptionNames(hub, HUB_OPTIONS, '`hub`');
+  for (const text of HUB_TEXTS) checkKind(`hub.${text}`, hub[text], 'string', 'a string');
+  checkKind('hub.offline', hub.offline, 'boolean', 'true or false');
+}
+
+function checkKind(name: string, value: unknown, kind: string, takes: string): void {
+  if (value !== undefined && typeof value !== kind) throw invalidOption(name, value, takes);
+}
+
 function checkOneOf(name: string, value: string | undefined, known: readonly string[]): void {
   if (value !== undefined && !known.includes(value))
     throw invalidOption(name, value, `one of ${known.join(', ')}`);
 }
 
 function invalidOption(name: string, value: unknown, takes: string): KvantError {
-  return new KvantError('invalid-option', `\`${name}\` is ${String(value)}; it takes ${takes}.`, {
+  return new KvantError('invalid-option', `\`${name}\` is ${shown(value)}; it takes ${takes}.`, {
     kind: 'invalid-request',
     where: name,
     fix: `Give ${takes}, or leave it out.`,
   });
+}
+
+/** As far as one would read it in a message. */
+function shown(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
+  const text = String(value);
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

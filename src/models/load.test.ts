@@ -253,6 +253,25 @@ describe('loadModel', () => {
     expect(formats.get('model.layers.0.mlp.down_proj.weight')).toBe('float');
   });
 
+  it('does not quantise what is quantised already, or cannot be', async () => {
+    const quantize = { bits: 8, groupSize: 64 } as const;
+    for (const name of ['mlx-qwen3-4bit', 'mlx-llama-8bit', 'mlx-qwen3-mixed'])
+      expect(await failure(join(FIXTURES, name), { quantize }, untouched()), name).toMatchObject({
+        code: 'weights-already-quantized',
+        where: 'quantize',
+        status: 400,
+        message: expect.stringMatching(/ [2-8] bits/),
+        fix: expect.stringContaining('without'),
+      });
+    // Rows of 64 and 96 values: no group of 128 divides them.
+    const wide = { bits: 4, groupSize: 128 } as const;
+    expect(await failure(join(FIXTURES, 'llama-untied'), { quantize: wide }, untouched())).toMatchObject({
+      code: 'quantize-nothing',
+      where: 'quantize',
+      status: 400,
+    });
+  });
+
   it('builds graphs with and without sampling and kept logits', async () => {
     const model = await load(join(FIXTURES, 'qwen3-tied'));
     const plain = model.buildGraph();

@@ -40,7 +40,7 @@ export interface LayerKvFormat {
 }
 
 export interface LoadModelOptions {
-  /** Quantise float matrices on the way in. Those that are quantised already stay as they are. */
+  /** Quantise float matrices on the way in. Refused where any is quantised already, or none can be. */
   readonly quantize?: Quantization;
   /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
@@ -177,7 +177,7 @@ export interface ResolvedWeights {
 /**
  * Finds every tensor of the layout and checks that there are no others. Reads headers only.
  *
- * @throws KvantError as {@link loadModel}
+ * @throws KvantError as {@link loadModel}; with `quantize` also `weights-already-quantized` and `quantize-nothing`
  */
 export function resolveWeights(
   source: WeightSource,
@@ -201,6 +201,8 @@ export function resolveWeights(
   for (const pattern of layout.harmless) source.ignore(pattern);
   const extra = source.unusedNames();
   if (extra.length > 0) throw extraTensors(extra);
+  if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isAffine)))
+    throw noneDivides(quantize);
   return { matrices, vectors };
 }
 
@@ -212,9 +214,31 @@ export function sourceBytes(source: MatrixSource): number {
 }
 
 function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
+  if (source.format.kind === 'affine') throw alreadyQuantized(source.name, source.format.bits);
   // A row that groups do not divide stays float: rare, small, and exact.
-  if (source.format.kind === 'affine' || !isQuantizable(source.cols, spec)) return source;
-  return quantizedSource(source, spec);
+  return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : source;
+}
+
+const isAffine = ({ format }: MatrixSource): boolean => format.kind === 'affine';
+
+function alreadyQuantized(name: string, bits: number): KvantError {
+  return new KvantError(
+    'weights-already-quantized',
+    `The checkpoint is quantised already: ${name} has ${bits} bits.`,
+    {
+      kind: 'invalid-request',
+      where: 'quantize',
+      fix: 'Load it without `quantize` (--quantize), or take the unquantised checkpoint.',
+    },
+  );
+}
+
+function noneDivides({ groupSize }: Quantization): KvantError {
+  return new KvantError('quantize-nothing', `No matrix of the model has rows of groups of ${groupSize}.`, {
+    kind: 'invalid-request',
+    where: 'quantize',
+    fix: 'Load it without `quantize` (--quantize).',
+  });
 }
 
 function checkPresent(source: WeightSource, layout: WeightLayout): void {

@@ -151,7 +151,7 @@ describe('resolveSampling', () => {
   it('refuses unknown and misspelt fields, but takes those the caller names', () => {
     expect(refusal(() => resolveSampling({ top_p: 0.5 } as SamplingOptions))).toMatchObject({
       where: 'top_p',
-      fix: 'Write `topP`.',
+      fix: 'Did you mean `topP`?',
     });
     for (const name of ['response_format', 'frequency_penalty', 'constructor'])
       expect(refusal(() => resolveSampling({ [name]: 1 } as SamplingOptions))).toMatchObject({

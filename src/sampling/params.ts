@@ -3,6 +3,7 @@
  * and what it takes. A parameter that kvant does not have is refused unless its value asks for nothing.
  */
 
+import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import type { DryParams, SamplingOptions, SamplingParams } from './options.js';
@@ -150,7 +151,7 @@ export function checkSampling(request: SamplingOptions, others: readonly string[
     if (given[name] === undefined || Object.hasOwn(FIELDS, name) || others.includes(name)) continue;
     // Looked at above, but only as the library spells it: another spelling must not pass in silence.
     if (Object.hasOwn(UNSUPPORTED, snakeCase(name)) && camelCase(name) === name) continue;
-    throw unknownField(name);
+    throw unknownField(name, others);
   }
   for (const name of FIELD_NAMES) {
     const value = given[name];
@@ -276,10 +277,10 @@ function refuseUnsupported(given: Given, spell: (wire: string) => string): void 
   }
 }
 
-function unknownField(name: string): KvantError {
-  const camel = camelCase(name);
-  const known = Object.hasOwn(FIELDS, camel);
-  const fix = known ? `Write \`${camel}\`.` : 'Check the spelling, or leave it out.';
+function unknownField(name: string, others: readonly string[]): KvantError {
+  const alias = Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined;
+  const meant = alias ?? closestName(name, [...FIELD_NAMES, ...others]);
+  const fix = meant === undefined ? 'Check the spelling, or leave it out.' : `Did you mean \`${meant}\`?`;
   const where = shown(name);
   return new KvantError('unknown-parameter', `\`${where}\` is not a parameter.`, {
     kind: 'invalid-request',

@@ -20,6 +20,7 @@ import type { EnginePort } from './engine-port.js';
 import { asKvantError, errorResponse, statusOf } from './http-errors.js';
 import { ServerMetrics } from './metrics.js';
 import { RequestObserver } from './request-observer.js';
+import { checkAppOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
 
 export interface AppOptions {
@@ -55,11 +56,14 @@ const ROUTES = {
 } as const;
 
 /**
+ * Errors: `unknown-option`, `invalid-option`, naming it.
+ *
  * @example
  * const app = createApp({ engine });
  * const response = await app.request('/v1/models');
  */
 export function createApp(options: AppOptions): Hono<Variables> {
+  checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics();
   const context: CompletionContext = {

@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { serve } from '@hono/node-server';
 import { KvantError } from '../errors.js';
 import { type AppOptions, createApp } from './app.js';
+import { checkListenOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
 
 export interface ListenOptions extends AppOptions {
@@ -34,17 +35,16 @@ const FAREWELL_MS = 1000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * Errors: `address-in-use`, `address-not-available`.
+ * Errors: `address-in-use`, `address-not-available`; `unknown-option`, `invalid-option`, naming it.
  *
  * @example
  * const server = await listen({ engine, port: 8080 });
  * console.log(server.url);
  */
 export async function listen(options: ListenOptions): Promise<RunningServer> {
-  const host = options.host ?? '127.0.0.1';
-  const wanted = options.port ?? 8080;
-  const shutdown = options.shutdown ?? new Shutdown();
-  const { fetch } = createApp({ ...options, shutdown });
+  checkListenOptions(options);
+  const { host = '127.0.0.1', port: wanted = 8080, shutdown = new Shutdown(), ...app } = options;
+  const { fetch } = createApp({ ...app, shutdown });
   const server = await new Promise<Server>((resolve, reject) => {
     const starting = serve(
       { fetch, hostname: host, port: wanted, overrideGlobalObjects: false, serverOptions: SOCKETS },

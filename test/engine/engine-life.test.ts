@@ -81,6 +81,31 @@ describe('an engine’s life', () => {
     expect((await refusal(Engine.load('/nowhere/at/all', { kvFormat: 'f12' }))).where).toBe('kvFormat');
   });
 
+  it('refuses options that it does not have, wherever there are options', async () => {
+    const unknown = { code: 'unknown-option', status: 400 };
+    const misspelt = { maxRow: 4 } as never;
+    const meant = { ...unknown, where: 'maxRow', fix: 'Did you mean `maxRows`?' };
+    expect(await refusal(Engine.load('/nowhere/at/all', misspelt))).toMatchObject(meant);
+    expect(await refusal(Engine.loadShape('demo', misspelt))).toMatchObject(meant);
+    const { engine } = await loadOracle();
+    const where = (name: string): object => ({ ...unknown, where: name });
+    expect(() => engine.tokenize('a', { addSpecial: false } as never)).toThrow(
+      expect.objectContaining(where('addSpecial')),
+    );
+    const messages = [{ role: 'user', content: 'Hi' }];
+    expect(() => engine.renderChat(messages, { tool: [] } as never)).toThrow(
+      expect.objectContaining(where('tool')),
+    );
+    expect(await refusal(engine.close({ drained: true } as never))).toMatchObject(where('drained'));
+    const request = { prompt: [1], max_tokens: 1 } as never;
+    expect(await refusal(engine.generate(request).accepted)).toMatchObject({
+      code: 'unknown-parameter',
+      where: 'max_tokens',
+      fix: 'Did you mean `maxTokens`?',
+    });
+    await engine.close();
+  });
+
   it('closing with drain finishes what there is; afterwards it says so', async () => {
     const { engine } = await loadOracle();
     const running = engine.generate({ prompt: [1], maxTokens: 50, temperature: 0, ignoreEos: true });

@@ -1,0 +1,39 @@
+import { describe, expect, it } from 'vitest';
+import { createApp, type EnginePort, listen } from './index.js';
+
+// What is wrong is found before the engine is asked anything.
+const engine = {} as EnginePort;
+
+describe('options of the server', () => {
+  it('are refused if there are none of that name', async () => {
+    expect(() => createApp({ engine, apikey: 'k' } as never)).toThrow(
+      expect.objectContaining({ code: 'unknown-option', where: 'apikey', fix: 'Did you mean `apiKey`?' }),
+    );
+    await expect(listen({ engine, ports: 0 } as never)).rejects.toMatchObject({
+      code: 'unknown-option',
+      where: 'ports',
+      fix: 'Did you mean `port`?',
+    });
+    // An application has no socket.
+    expect(() => createApp({ engine, port: 0 } as never)).toThrow(expect.objectContaining({ where: 'port' }));
+  });
+
+  it('are refused if they are of another kind', async () => {
+    for (const [options, where] of [
+      [{ engine: undefined }, 'engine'],
+      [{ apiKey: 5 }, 'apiKey'],
+      [{ apiKey: ['k', null] }, 'apiKey'],
+      [{ bodyLimit: '1MiB' }, 'bodyLimit'],
+      [{ corsOrigin: true }, 'corsOrigin'],
+      [{ keepAliveMs: 0 }, 'keepAliveMs'],
+      [{ reasoningFormat: 'hidden' }, 'reasoningFormat'],
+      [{ port: '8080' }, 'port'],
+      [{ port: 70_000 }, 'port'],
+      [{ host: '' }, 'host'],
+    ] as const)
+      await expect(listen({ engine, ...options } as never), where).rejects.toMatchObject({
+        code: 'invalid-option',
+        where,
+      });
+  });
+});

@@ -1,0 +1,62 @@
+/** The options of the server, checked before it listens: what is misspelt or of another kind is not ignored. */
+import { KvantError } from '../errors.js';
+import { checkOptionNames, type OptionNames } from '../option-names.js';
+import type { AppOptions } from './app.js';
+import { REASONING_FORMATS } from './completion-routes.js';
+import type { ListenOptions } from './listen.js';
+
+const APP_OPTIONS: OptionNames<AppOptions> = {
+  engine: true,
+  log: true,
+  apiKey: true,
+  bodyLimit: true,
+  corsOrigin: true,
+  keepAliveMs: true,
+  reasoningFormat: true,
+  shutdown: true,
+};
+
+const LISTEN_OPTIONS: OptionNames<ListenOptions> = { ...APP_OPTIONS, host: true, port: true };
+
+/** Errors: `unknown-option`, `invalid-option`, naming it. */
+export function checkAppOptions(options: AppOptions): void {
+  checkOptionNames(options, APP_OPTIONS, 'createApp');
+  checkValues(options);
+}
+
+/** Errors: `unknown-option`, `invalid-option`, naming it. */
+export function checkListenOptions(options: ListenOptions): void {
+  checkOptionNames(options, LISTEN_OPTIONS, 'listen');
+  const { host, port } = options;
+  if (host !== undefined && (typeof host !== 'string' || host === '')) throw invalid('host', 'an address');
+  if (port !== undefined && !isWhole(port, 0, 65_535)) throw invalid('port', 'a port from 0 to 65535');
+  checkValues(options);
+}
+
+function checkValues(options: AppOptions): void {
+  const { engine, apiKey, bodyLimit, corsOrigin, keepAliveMs, reasoningFormat } = options;
+  if (typeof engine !== 'object' || engine === null) throw invalid('engine', 'an Engine');
+  // An empty key lets nobody in.
+  if (apiKey !== undefined && ![apiKey].flat().every((key) => typeof key === 'string'))
+    throw invalid('apiKey', 'a string, or a list of them');
+  if (bodyLimit !== undefined && !isWhole(bodyLimit, 1, Number.MAX_SAFE_INTEGER))
+    throw invalid('bodyLimit', 'a whole number of bytes above 0');
+  if (corsOrigin !== undefined && !isText(corsOrigin)) throw invalid('corsOrigin', 'an origin, or *');
+  if (keepAliveMs !== undefined && !(typeof keepAliveMs === 'number' && keepAliveMs > 0))
+    throw invalid('keepAliveMs', 'a number of milliseconds above 0');
+  if (reasoningFormat !== undefined && !REASONING_FORMATS.includes(reasoningFormat))
+    throw invalid('reasoningFormat', `one of ${REASONING_FORMATS.join(', ')}`);
+}
+
+const isText = (value: unknown): boolean => typeof value === 'string' && value !== '';
+const isWhole = (value: unknown, from: number, to: number): boolean =>
+  Number.isSafeInteger(value) && (value as number) >= from && (value as number) <= to;
+
+/** The value is not shown: it may be a secret. */
+function invalid(name: string, takes: string): KvantError {
+  return new KvantError('invalid-option', `\`${name}\` takes ${takes}.`, {
+    kind: 'invalid-request',
+    where: name,
+    fix: `Give ${takes}.`,
+  });
+}
