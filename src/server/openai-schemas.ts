@@ -5,6 +5,7 @@ import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../sampling/params.js';
+import { anyObject, listOf, prompts } from './first-fault.js';
 import { type Body, parseFields, refuseUnknown } from './request-body.js';
 
 /** Accepted, and without any effect by their nature: labels and hints to a billing or caching service. */
@@ -34,14 +35,13 @@ const common = {
 
 const message = z.looseObject({
   role: z.enum(['system', 'developer', 'user', 'assistant', 'tool']),
-  content: z.union([z.string(), z.array(z.looseObject({ type: z.string() })), z.null()]).optional(),
+  content: z.union([z.string(), listOf(z.looseObject({ type: z.string() })), z.null()]).optional(),
 });
 
 const chatSchema = z.object({
   ...common,
-  messages: z.array(message).min(1, 'takes at least one message'),
-  tools: z
-    .array(z.looseObject({ type: z.string() }))
+  messages: listOf(message).refine((list) => list.length > 0, 'takes at least one message'),
+  tools: listOf(z.looseObject({ type: z.string() }))
     .optional()
     .nullable(),
   tool_choice: z
@@ -57,18 +57,14 @@ const chatSchema = z.object({
     .optional()
     .nullable(),
   reasoning_effort: z.never('is not supported; use chat_template_kwargs').optional().nullable(),
-  chat_template_kwargs: z.record(z.string(), z.unknown()).optional().nullable(),
+  chat_template_kwargs: anyObject.optional().nullable(),
   enable_thinking: z.boolean().optional().nullable(),
   add_generation_prompt: z.boolean().optional().nullable(),
 });
 
-const tokenIds = z.array(z.int().min(0)).min(1);
 const completionSchema = z.object({
   ...common,
-  prompt: z.union(
-    [z.string(), tokenIds, z.array(z.string()).min(1).max(128), z.array(tokenIds).min(1).max(128)],
-    'takes a string, token ids, or a list of either',
-  ),
+  prompt: prompts,
   echo: z.literal(false, 'echo is not supported').optional().nullable(),
   suffix: z.literal('', 'suffix is not supported').optional().nullable(),
   add_special_tokens: z.boolean().optional().nullable(),
@@ -143,7 +139,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
   const stream = streamChoice(fields);
   refuseBestOfStream(stream, sampling);
   const { prompt } = fields;
-  const prompts: (string | number[])[] =
+  const each: (string | number[])[] =
     typeof prompt === 'string'
       ? [prompt]
       : typeof prompt[0] === 'number'
@@ -152,7 +148,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
   return {
     ...stream,
     // OpenAI's default of this route is 16.
-    requests: prompts.map((p) => ({
+    requests: each.map((p) => ({
       maxTokens: 16,
       ...sampling,
       ...queueOptions(fields),
