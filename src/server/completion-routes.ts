@@ -11,7 +11,7 @@ import { CompletionStream } from './completion-stream.js';
 import type { EnginePort } from './engine-port.js';
 import { asKvantError } from './http-errors.js';
 import { LogprobsWriter } from './logprobs-format.js';
-import { parseChat, parseCompletion, type StreamChoice } from './openai-schemas.js';
+import { parseChat, parseCompletion, type StreamChoice, TEMPLATE_FIELDS } from './openai-schemas.js';
 import { type Body, readJsonObject } from './request-body.js';
 import type { RequestObserver } from './request-observer.js';
 import { type Shutdown, stopping } from './shutdown.js';
@@ -100,7 +100,8 @@ async function respond(
   let streaming = false;
   try {
     if (shutdown.draining) throw stopping();
-    const asked = parse(await readJsonObject(raw, context.bodyLimit));
+    const lossless = kind === 'chat' ? TEMPLATE_FIELDS : [];
+    const asked = parse(await readJsonObject(raw, context.bodyLimit, lossless));
     const { stream, requests } = asked;
     const envelope = makeEnvelope(kind, servedModel(engine, asked.model), asked.includeUsage);
     for (const index of requests.keys())

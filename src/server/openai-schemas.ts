@@ -80,6 +80,9 @@ function refuseBestOfStream({ stream }: StreamChoice, { n, bestOf }: SamplingOpt
   });
 }
 
+/** Members of a chat's body that its template prints: they are read losslessly, and passed on as they came. */
+export const TEMPLATE_FIELDS = ['messages', 'tools', 'chat_template_kwargs'] as const;
+
 const known = (schema: z.ZodObject): ReadonlySet<string> =>
   new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS, ...LABELS]);
 const CHAT_FIELDS = known(chatSchema);
@@ -106,14 +109,18 @@ export interface ParsedCompletion extends StreamChoice {
 export function parseChat(body: Body): ParsedChat {
   const fields = parseFields(chatSchema, body);
   refuseUnknown(body, CHAT_FIELDS);
+  // What was checked, but as it came: the checks rebuild objects, and the order of their keys shows in the prompt.
+  const given = body as Pick<ChatRequest, 'messages' | 'tools'> & {
+    readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
+  };
   const templateOptions = {
     ...(fields.enable_thinking == null ? {} : { enable_thinking: fields.enable_thinking }),
-    ...fields.chat_template_kwargs,
+    ...given.chat_template_kwargs,
   };
   // The `developer` role is OpenAI's newer name of `system`; templates know only the latter.
-  const messages = fields.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
-  const given = fields.tool_choice === 'none' ? [] : (fields.tools ?? []);
-  const tools = given.length === 0 ? undefined : given;
+  const messages = given.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
+  const offered = fields.tool_choice === 'none' ? [] : (given.tools ?? []);
+  const tools = offered.length === 0 ? undefined : offered;
   const stream = streamChoice(fields);
   const sampling = samplingFromWire(body);
   refuseBestOfStream(stream, sampling);

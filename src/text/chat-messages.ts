@@ -1,8 +1,10 @@
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
+import { checkDepth } from './depth.js';
 import { pythonJson } from './jinja/python-values.js';
 import { toValue } from './jinja/values.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
+import { parseLossless } from './lossless-json.js';
 
 /** A piece of a message's content. */
 export interface TextPart {
@@ -104,21 +106,12 @@ function checkToolCalls(calls: unknown, where: string): boolean {
     throw invalid(where, `${where} must be a list`, 'Send the calls as the model made them.');
   calls.forEach((call: unknown, i) => {
     const body = isJsonObject(call) ? (call.function ?? call) : undefined;
-    if (!isJsonObject(body) || typeof body.name !== 'string') {
-      throw invalid(
-        `${where}[${i}]`,
-        `${where}[${i}] names no function`,
-        'Send {"type": "function", "function": {"name": "…", "arguments": "{}"}}.',
-      );
-    }
-    const args = body.arguments;
-    if (args !== undefined && args !== null && typeof args !== 'string' && !isJsonObject(args)) {
-      throw invalid(
-        `${where}[${i}].function.arguments`,
-        `${where}[${i}].function.arguments must be a JSON text or an object`,
-        'Send the arguments as the model made them.',
-      );
-    }
+    if (isJsonObject(body) && typeof body.name === 'string') return;
+    throw invalid(
+      `${where}[${i}]`,
+      `${where}[${i}] names no function`,
+      'Send {"type": "function", "function": {"name": "…", "arguments": "{}"}}.',
+    );
   });
   return calls.length > 0;
 }
@@ -140,9 +133,13 @@ export interface TemplateAbilities {
   readonly developerRole: boolean;
 }
 
-/** The messages as the template is given them. */
+/**
+ * The messages as the template is given them.
+ *
+ * @throws KvantError `invalid-messages` for a call in the history whose arguments are no JSON object
+ */
 export function adaptMessages(messages: readonly JsonObject[], abilities: TemplateAbilities): JsonObject[] {
-  return messages.map((message) => {
+  return messages.map((message, m) => {
     const adapted: Record<string, unknown> = { ...message };
     const reasoning = reasoningOf(message);
     if (reasoning !== undefined) {
@@ -160,31 +157,49 @@ export function adaptMessages(messages: readonly JsonObject[], abilities: Templa
       // Clients send back `null` and `[]` as they got them; templates ask whether the field is there.
       delete adapted.tool_calls;
     } else {
-      adapted.tool_calls = message.tool_calls.map((call: JsonObject) => adaptCall(call, abilities));
+      adapted.tool_calls = message.tool_calls.map((call: JsonObject, c) =>
+        adaptCall(call, abilities, `messages[${m}].tool_calls[${c}]`),
+      );
     }
     return adapted;
   });
 }
 
-function adaptCall(call: JsonObject, abilities: TemplateAbilities): JsonObject {
-  if (isJsonObject(call.function)) return { ...call, function: adaptCall(call.function, abilities) };
-  const args = call.arguments;
-  if (typeof args === 'string' && !abilities.argumentText && abilities.argumentObject) {
-    const parsed = parseObject(args);
-    return parsed === undefined ? call : { ...call, arguments: parsed };
-  }
-  if (isJsonObject(args) && !abilities.argumentObject && abilities.argumentText) {
-    return { ...call, arguments: pythonJson(toValue(args)) };
-  }
-  return call;
+function adaptCall(call: JsonObject, abilities: TemplateAbilities, where: string): JsonObject {
+  if (isJsonObject(call.function))
+    return { ...call, function: adaptCall(call.function, abilities, `${where}.function`) };
+  const read = readArguments(call.arguments, `${where}.arguments`);
+  const { argumentText, argumentObject } = abilities;
+  // As they came, unless the template reads the other form only.
+  const asText =
+    typeof call.arguments === 'string' ? argumentText || !argumentObject : argumentText && !argumentObject;
+  return { ...call, arguments: asText ? (read.text ?? pythonJson(toValue(read.object))) : read.object };
 }
 
-/** A model may have written broken JSON; it is shown its own words then. */
-function parseObject(text: string): JsonObject | undefined {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isJsonObject(value) ? value : undefined;
-  } catch {
-    return undefined;
+/** The arguments of a call, and the text in which they came. Nothing, in any spelling, is no arguments. */
+function readArguments(
+  given: unknown,
+  where: string,
+): { readonly object: JsonObject; readonly text?: string } {
+  const refuse = (what: string): never => {
+    throw invalid(
+      where,
+      `${where} ${what}`,
+      'Send a JSON object, or its text: {"city": "Rome"}. A call without arguments has {}.',
+    );
+  };
+  let value = given;
+  if (typeof given === 'string') {
+    try {
+      value = given.trim() === '' ? null : parseLossless(given, { constants: true });
+    } catch (error) {
+      return refuse(`is not JSON: ${(error as Error).message}`);
+    }
   }
+  // PHP writes an empty object as an empty list.
+  if (value === undefined || value === null || (Array.isArray(value) && value.length === 0))
+    return { object: {}, text: '{}' };
+  if (!isJsonObject(value)) return refuse('must be a JSON object, as text or as it is');
+  checkDepth(value, where);
+  return typeof given === 'string' ? { object: value, text: given } : { object: value };
 }

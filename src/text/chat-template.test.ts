@@ -25,6 +25,13 @@ interface Fixture {
 
 const fixture = JSON.parse(await readFile('test/fixtures/text/chat-templates.json', 'utf8')) as Fixture;
 
+const jsonPrompts = JSON.parse(await readFile('test/fixtures/text/json-prompts.json', 'utf8')) as {
+  readonly calls: {
+    readonly template: string;
+    readonly cases: readonly { readonly arguments: string; readonly rendered: string }[];
+  };
+};
+
 function optionsOf(sample: Case): RenderOptions {
   return { tools: sample.tools, kwargs: sample.kwargs, addGenerationPrompt: sample.addGenerationPrompt };
 }
@@ -138,10 +145,59 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     expect(iterates.render([user, call(text)])).toBe('a=1;b=[True];');
     expect(readsText.render([user, call(text)])).toBe(text);
     expect(readsText.render([user, call(JSON.parse(text))])).toBe('{"a": 1, "b": [true]}');
-    expect(wantsObject.render([user, call('{broken')])).toBe('"{broken"');
     const wantsText = new ChatTemplate(source("{{ '(' + c.function.arguments + ')' }}"));
     expect(wantsText.render([user, call(text)])).toBe(`(${text})`);
     expect(wantsText.render([user, call({ a: 1, b: ['é', null] })])).toBe('({"a": 1, "b": ["é", null]})');
+  });
+
+  it('takes nothing for no arguments, in every spelling', () => {
+    const source = (write: string) =>
+      `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`;
+    const templates = [
+      source('{{ c.function.arguments | tojson }}'),
+      source("{{ '' + c.function.arguments }}"),
+      source(
+        '{{ c.function.arguments if c.function.arguments is string else c.function.arguments | tojson }}',
+      ),
+      source('{% for k, v in c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %}{{ "{}" }}'),
+    ].map((text) => new ChatTemplate(text));
+    for (const none of ['', ' \n', null, undefined, {}, '{}', 'null', [], '[]']) {
+      for (const template of templates) expect(template.render([user, call(none)]), String(none)).toBe('{}');
+    }
+    const flat = new ChatTemplate(
+      '{% for m in messages %}{% for c in m.tool_calls or [] %}{% set c = c.function or c %}{{ c.arguments | tojson }}{% endfor %}{% endfor %}',
+    );
+    expect(flat.render([{ role: 'assistant', tool_calls: [{ name: 'f', arguments: '' }] }])).toBe('{}');
+  });
+
+  it.each(jsonPrompts.calls.cases)('gives the arguments $arguments as Python reads them', (sample) => {
+    const template = new ChatTemplate(jsonPrompts.calls.template);
+    expect(template.render([user, call(sample.arguments)])).toBe(sample.rendered);
+  });
+
+  it.each([
+    '{broken',
+    "{'a': 1}",
+    'city=Rome',
+    '{"a": 1',
+    '{"a": 1}}',
+    '{"a": True}',
+    '{"a": 01}',
+    '[1]',
+    '"{}"',
+    '3',
+  ])('refuses the arguments %s, naming the message', (args) => {
+    for (const write of ['{{ c.function.arguments | tojson }}', "{{ '' + c.function.arguments }}", 'x']) {
+      const template = new ChatTemplate(
+        `{% for m in messages %}{% for c in m.tool_calls or [] %}${write}{% endfor %}{% endfor %}`,
+      );
+      expect(failure(() => template.render([user, call('{}'), call(args)]))).toMatchObject({
+        code: 'invalid-messages',
+        status: 400,
+        where: 'messages[2].tool_calls[0].function.arguments',
+        message: expect.stringContaining('messages[2]') as string,
+      });
+    }
   });
 
   it('gives developer messages as system messages where the template does not know them', () => {
@@ -222,6 +278,32 @@ describe('ChatTemplate input checks', () => {
     expect(failure(() => template.render(messages, { kwargs: { 'a b': 1 } }))).toMatchObject({
       code: 'invalid-template-kwargs',
     });
+  });
+
+  it('refuses what is nested without end, and takes what Python takes', () => {
+    const nested = (levels: number): unknown =>
+      JSON.parse('{"a":['.repeat(levels / 2) + ']}'.repeat(levels / 2));
+    const dump = new ChatTemplate('{{ tools | tojson }}{{ messages[0].extra }}{{ v }}');
+    const messages = (extra: unknown) => [{ role: 'user', content: 'x', extra }];
+    const around: { self?: unknown } = {};
+    around.self = around;
+    for (const deep of [nested(1002), nested(100_000), around]) {
+      for (const [where, render] of [
+        ['tools', () => dump.render(messages(1), { tools: [{ parameters: deep }] })],
+        ['messages', () => dump.render(messages(deep))],
+        ['chat_template_kwargs', () => dump.render(messages(1), { kwargs: { v: deep } })],
+      ] as const)
+        expect(failure(render)).toMatchObject({ code: 'nested-too-deeply', status: 400, where });
+    }
+    const text = '{"a":['.repeat(1000) + ']}'.repeat(1000);
+    expect(
+      failure(() => dump.render([{ role: 'assistant', tool_calls: [{ name: 'f', arguments: text }] }])),
+    ).toMatchObject({ where: 'messages[0].tool_calls[0].arguments' });
+    const deep = nested(990);
+    const written = JSON.stringify(deep).replaceAll(':', ': ');
+    expect(dump.render(messages(deep), { tools: [{ parameters: deep }], kwargs: { v: deep } })).toBe(
+      `[{"parameters": ${written}}]${written.replaceAll('"', "'").repeat(2)}`,
+    );
   });
 
   it('reports a template that cannot go on', () => {

@@ -3,11 +3,13 @@ import { join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
+import { checkDepth } from './depth.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
+import { toolForTemplate } from './tool-schemas.js';
 
 export interface RenderOptions {
-  /** Function tools in OpenAI's form; what the template does with them is its own. */
+  /** Function tools in OpenAI's form; what the template does with them is its own. `$schema` and the like it does not see. */
   readonly tools?: readonly unknown[] | undefined;
   /** End with the header of an assistant turn, for the model to go on from. Default true. */
   readonly addGenerationPrompt?: boolean | undefined;
@@ -101,11 +103,12 @@ export class ChatTemplate {
    * Renders a conversation.
    *
    * @param messages `[{role, content, …}]`, checked here
-   * @throws KvantError `invalid-messages`, `unsupported-content`, `invalid-tools`, `invalid-template-kwargs`,
+   * @throws KvantError `invalid-messages`, `unsupported-content`, `invalid-tools`, `invalid-template-kwargs`, `nested-too-deeply`,
    *   `chat-template-raised` (the template refuses the conversation), `chat-template-failed`
    */
   render(messages: unknown, options: RenderOptions = {}): string {
     const { template, abilities } = this.#choose(options);
+    checkDepth(messages, 'messages');
     const variables = {
       ...this.#special,
       documents: null,
@@ -215,7 +218,8 @@ function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] |
       fix: 'Send [{"type": "function", "function": {"name": "…", "parameters": {…}}}].',
     });
   }
-  return tools;
+  checkDepth(tools, 'tools');
+  return (tools as readonly JsonObject[]).map(toolForTemplate);
 }
 
 function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
@@ -230,6 +234,7 @@ function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record
         : 'Variables have names of letters, digits and underscores.',
     });
   }
+  checkDepth(kwargs, 'chat_template_kwargs');
   return kwargs;
 }
 

@@ -222,7 +222,26 @@ describe('the server at its edges', () => {
     const tool = `{"type":"function","function":{"name":"f","parameters":${nested}}}`;
     const response = await send(`{"messages":[{"role":"user","content":"Hi"}],"tools":[${tool}]}`);
     expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { code: 'nested_too_deeply', param: 'tools' } });
     expect((await fetch(`${serving.url}/health`)).status).toBe(200);
+  });
+
+  it('takes replayed calls without arguments, and names the message whose arguments are no JSON', async () => {
+    const replay = (args: unknown): Promise<Response> => {
+      const call = { id: 'c', type: 'function', function: { name: 'f', arguments: args } };
+      const messages = [
+        { role: 'user', content: 'Hi' },
+        { role: 'assistant', content: null, tool_calls: [call] },
+        { role: 'tool', tool_call_id: 'c', content: '1' },
+      ];
+      return send(JSON.stringify({ messages, max_tokens: 1 }));
+    };
+    for (const args of ['', null, '{}']) expect((await replay(args)).status, String(args)).toBe(200);
+    const response = await replay('{"city": ');
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({
+      error: { code: 'invalid_messages', param: 'messages[1].tool_calls[0].function.arguments' },
+    });
   });
 
   it('counts what it does in /metrics', async () => {
