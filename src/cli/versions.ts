@@ -1,6 +1,6 @@
 /** What a result was made with. */
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { dawnVersion } from '../device/webgpu/node.js';
 
 export function kvantVersion(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
@@ -14,10 +14,6 @@ export function versions(): Record<string, string> {
 }
 
 function webgpuVersion(): Record<string, string> {
-  try {
-    const { version } = createRequire(import.meta.url)('webgpu/package.json') as { version: string };
-    return { webgpu: version };
-  } catch {
-    return {};
-  }
+  const webgpu = dawnVersion();
+  return webgpu === '' ? {} : { webgpu };
 }

@@ -133,7 +133,7 @@ export class EngineClient {
     const transport = this.#transport!;
     try {
       // A thread that crashed says nothing any more; one whose device was lost still does.
-      if (this.#fault?.code === 'engine-crashed') return;
+      if (this.#fault !== null) return;
       transport.post({ type: 'close', drain });
       await this.#closed.promise;
     } finally {

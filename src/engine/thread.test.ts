@@ -21,6 +21,21 @@ describe('a thread that ends before anybody listens to it', () => {
     expect(error).toMatchObject({ code: 'engine-crashed', message: expect.stringContaining(what) });
   });
 
+  it.each([
+    ['its script', new URL('file:///nowhere/engine/worker.js')],
+    ['a file that its script imports', script("import 'file:///nowhere/engine/host.js';")],
+  ])('%s is not there: that is said, with what to do', async (_, missing) => {
+    const worker = await takeThread(missing);
+    const error = await new Promise<KvantError>((resolve) => {
+      workerTransport({ onMessage: () => {}, onCrash: resolve }, worker);
+    });
+    expect(error).toMatchObject({
+      code: 'package-incomplete',
+      message: expect.stringContaining('/nowhere/engine/'),
+      fix: expect.stringContaining('mark kvant as external'),
+    });
+  });
+
   it('says so once where it is listened to', async () => {
     const worker = await takeThread(script("throw new Error('later')"));
     let told = 0;

@@ -25,7 +25,7 @@ export function endOf(worker: Worker): ThreadEnd | null {
 /** For commands that are about to load an engine: the next one finds its thread running. It keeps no process alive. */
 export function startThreadEarly(): void {
   if (early !== null) return;
-  const started = start();
+  const started = (async () => start(engineScript()))();
   early = started;
   const forget = (): void => {
     if (early === started) early = null;
@@ -38,18 +38,26 @@ export function startThreadEarly(): void {
   }, forget);
 }
 
-/** A thread for one engine, which ends it. `script` is run in place of the engine's own. */
-export async function takeThread(script?: URL): Promise<Worker> {
+/**
+ * A thread for one engine, which ends it. `script` is run in place of the engine's own.
+ * Throws at once, before a model is fetched: `bundled`, `package-incomplete`.
+ */
+export function takeThread(script?: URL): Promise<Worker> {
   if (script !== undefined) return start(script);
   const waiting = early;
   early = null;
-  if (waiting === null) return start();
-  const worker = await waiting;
-  worker.ref();
-  return worker;
+  if (waiting === null) return start(engineScript());
+  return waiting.then((worker) => {
+    worker.ref();
+    return worker;
+  });
 }
 
-async function start(script = workerUrl('./worker.js', import.meta.url)): Promise<Worker> {
+function engineScript(): URL {
+  return workerUrl('./worker.js', import.meta.url);
+}
+
+async function start(script: URL): Promise<Worker> {
   const { Worker } = await import('node:worker_threads');
   // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
   const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));

@@ -2,6 +2,7 @@
 
 import type { Worker } from 'node:worker_threads';
 import { KvantError } from '../errors.js';
+import { missingModule } from '../worker-url.js';
 import type { EngineInternals } from './engine-internals.js';
 import type { FromHost, ToHost } from './messages.js';
 import { endOf } from './thread.js';
@@ -29,11 +30,13 @@ export function workerTransport(
   let crash: KvantError | null = null;
   const crashed = (what: string, cause?: unknown): void => {
     if (ending || crash !== null) return;
-    crash = new KvantError('engine-crashed', `The engine's thread ended: ${what}.`, {
-      kind: 'device',
-      fix: 'Load the engine again; if it happens again, report it with the log.',
-      ...(cause === undefined ? {} : { cause }),
-    });
+    crash =
+      missingModule(cause) ??
+      new KvantError('engine-crashed', `The engine's thread ended: ${what}.`, {
+        kind: 'device',
+        fix: 'Load the engine again; if it happens again, report it with the log.',
+        ...(cause === undefined ? {} : { cause }),
+      });
     events.onCrash(crash);
   };
   worker.on('message', events.onMessage);

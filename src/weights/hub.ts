@@ -116,9 +116,7 @@ async function fetchModel(
   cache: HubCache,
   options: ResolveOptions,
 ): Promise<ResolvedModel> {
-  const hub = await (options.importHub ?? importHub)().catch((cause) => {
-    throw packageMissing(cause);
-  });
+  const hub = await loadHubLibrary(options);
   const hubFetch = createHubFetch(config, { id, revision, ...options });
   const common = { hubUrl: config.endpoint, fetch: hubFetch };
   const { sha: commit } = await hub.modelInfo({ ...common, name: id, revision, additionalFields: ['sha'] });
@@ -187,8 +185,16 @@ async function fetchModel(
   return { folder: cache.snapshot(commit), from: 'hub', id, commit };
 }
 
-async function importHub(): Promise<HubLibrary> {
-  return await import('@huggingface/hub');
+/** Optional: a bundler leaves it to be looked for when it is wanted, and may not find it (esbuild: for the `try`). */
+async function loadHubLibrary({ importHub }: ResolveOptions): Promise<HubLibrary> {
+  try {
+    if (importHub !== undefined) return await importHub();
+    return await import(
+      /* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ '@huggingface/hub'
+    );
+  } catch (cause) {
+    throw packageMissing(cause);
+  }
 }
 
 interface ListedEntry {

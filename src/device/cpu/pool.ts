@@ -8,7 +8,7 @@
  */
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
 import type { KvantError } from '../../errors.js';
-import { workerUrl } from '../../worker-url.js';
+import { missingModule, workerUrl } from '../../worker-url.js';
 import { ENTRY_EXIT, ENTRY_MESSAGE, ENTRY_STEP } from './descriptor.js';
 import { deviceLost, invalidStep } from './errors.js';
 import type { Kernels } from './kernels.js';
@@ -59,6 +59,7 @@ export class ThreadPool {
     this.#memories = memories.map((m) => m.memory);
     this.#control = memories[0]!.i32(CONTROL, 1024);
     this.#byMessage = options.byMessage ?? typeof Atomics.waitAsync !== 'function';
+    const script = workerUrl('./pool-worker.js', import.meta.url);
     const ports: MessagePort[] = [];
     this.workers = Array.from({ length: threads }, (_, thread) => {
       const { port1, port2 } = new MessageChannel();
@@ -73,7 +74,7 @@ export class ThreadPool {
         post: this.#byMessage,
         port: port2,
       };
-      const worker = new Worker(workerUrl('./pool-worker.js', import.meta.url), {
+      const worker = new Worker(script, {
         workerData: data,
         transferList: [port2],
       });
@@ -85,7 +86,7 @@ export class ThreadPool {
           );
       });
       worker.on('error', (error) =>
-        this.#fail(deviceLost(`Thread ${thread} of the CPU device failed.`, error)),
+        this.#fail(missingModule(error) ?? deviceLost(`Thread ${thread} of the CPU device failed.`, error)),
       );
       worker.on('exit', () => {
         if (!this.#closing) this.#fail(deviceLost(`Thread ${thread} of the CPU device ended.`));

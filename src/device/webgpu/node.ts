@@ -43,7 +43,10 @@ export async function createNodeGpu(): Promise<GPU> {
   preloadVulkan();
   let dawn: { create(flags: string[]): GPU };
   try {
-    dawn = (await import('webgpu')) as { create(flags: string[]): GPU };
+    // Optional: a bundler leaves it to be looked for when it is wanted, and may not find it (esbuild: for the `try`).
+    dawn = (await import(
+      /* webpackIgnore: true */ /* turbopackIgnore: true */ /* @vite-ignore */ 'webgpu'
+    )) as { create(flags: string[]): GPU };
   } catch (cause) {
     throw new KvantError('webgpu-missing', 'The optional package "webgpu" could not be loaded.', {
       kind: 'device',
@@ -60,11 +63,16 @@ export async function createNodeGpu(): Promise<GPU> {
 /** The version of the package that brings Dawn; empty if it does not say. */
 export function dawnVersion(): string {
   try {
-    const { version } = createRequire(import.meta.url)('webgpu/package.json') as { version?: unknown };
+    const { version } = loadFrom(createRequire(import.meta.url)) as { version?: unknown };
     return String(version ?? '');
   } catch {
     return '';
   }
+}
+
+/** Apart from where the `require` is made: a bundler would see through that, and complain where the package is not. */
+function loadFrom(load: (path: string) => unknown): unknown {
+  return load('webgpu/package.json');
 }
 
 /**
