@@ -29,6 +29,7 @@ const suites = {
   engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1 },
   cli: { paths: ['test/cli/'], workers: 1 },
+  package: { paths: ['test/package/'], workers: 1 },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
 };
 

@@ -28,6 +28,11 @@ export function workerUrl(relative: string, from: string | undefined): URL {
   return url;
 }
 
+/** `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none. */
+export function threadFlags(): { execArgv?: [] } {
+  return process.execArgv.some((flag) => flag.startsWith('--input-type')) ? { execArgv: [] } : {};
+}
+
 /** `package-incomplete`, if that is what ended a thread: its script, or a file that the script imports, is not there. */
 export function missingModule(cause: unknown): KvantError | null {
   const { code, message } = (cause ?? {}) as { readonly code?: unknown; readonly message?: unknown };

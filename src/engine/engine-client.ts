@@ -13,6 +13,7 @@ import {
   type PackedEvents,
   unpackTokens,
 } from './messages.js';
+import { closed, opened } from './open-engines.js';
 import type { CoreRequest } from './sequence.js';
 import { ToldOnce } from './told-once.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
@@ -31,6 +32,8 @@ export class EngineClient {
   /** The last news of the host while the text side is still being loaded, which is told of first. */
   #early: LoadProgress | null = null;
   #textLoaded = false;
+  #loaded = false;
+  #held = true;
   #fault: KvantError | null = null;
   #closing: Promise<void> | null = null;
   #lastId = 0;
@@ -73,7 +76,11 @@ export class EngineClient {
       transport.post({ type: 'text', text: { tokenTable, eosIds } });
       client.#textLoaded = true;
       if (client.#early !== null) options.onProgress?.(client.#early);
-      return { client, info: await client.#ready.promise, text };
+      const info = await client.#ready.promise;
+      client.#loaded = true;
+      opened(client);
+      client.#holdProcess();
+      return { client, info, text };
     } catch (error) {
       transport.post({ type: 'close', drain: false });
       await Promise.race([client.#closed.promise.catch(() => {}), client.failed]);
@@ -95,6 +102,7 @@ export class EngineClient {
       return;
     }
     this.#streams.set(request.id, stream);
+    this.#holdProcess();
     this.#transport!.post({ type: 'add', request });
   }
 
@@ -116,6 +124,7 @@ export class EngineClient {
     const query = this.nextId();
     const answer = await new Promise<EngineStats | KvantError>((resolve) => {
       this.#queries.set(query, resolve);
+      this.#holdProcess();
       this.#transport!.post({ type, query });
     });
     if (answer instanceof Error) throw answer;
@@ -126,6 +135,7 @@ export class EngineClient {
     // Somebody has no more patience with those who drain.
     if (this.#closing !== null && !drain) this.#transport!.post({ type: 'close', drain });
     this.#closing ??= this.#close(drain);
+    this.#holdProcess();
     return this.#closing;
   }
 
@@ -139,6 +149,7 @@ export class EngineClient {
     } finally {
       this.#endAll(shuttingDown());
       await transport.end();
+      closed(this);
     }
   }
 
@@ -202,16 +213,27 @@ export class EngineClient {
       if (!stream.open) this.#streams.delete(event.request);
       this.#told.tell(stream);
     }
+    this.#holdProcess();
   }
 
   #refuse(request: number, error: KvantError): void {
     this.#streams.get(request)?.refuse(error);
     this.#streams.delete(request);
+    this.#holdProcess();
   }
 
   #answer(query: number, stats: EngineStats | KvantError): void {
     this.#queries.get(query)?.(stats);
     this.#queries.delete(query);
+    this.#holdProcess();
+  }
+
+  /** The process does not end while there is anything to wait for; an idle engine is no reason to stay. */
+  #holdProcess(): void {
+    const busy = !this.#loaded || this.#closing !== null || this.#streams.size > 0 || this.#queries.size > 0;
+    if (busy === this.#held) return;
+    this.#held = busy;
+    this.#transport!.hold(busy);
   }
 
   /** The thread is gone: open requests end with the error, later ones are refused with it. */

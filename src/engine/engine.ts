@@ -90,6 +90,9 @@ export class Engine implements AsyncDisposable {
    * Loads a model: a folder, or a hub id (`org/name[@revision]`).
    * Errors: whatever the hub, the checkpoint, the tokenizer, the device and the sizes of the KV cache refuse.
    */
+  static load(model: string, options?: EngineOptions): Promise<Engine>;
+  /** @internal */
+  static load(model: string, options: EngineOptions, internals: EngineInternals): Promise<Engine>;
   static async load(
     model: string,
     options: EngineOptions = {},
@@ -118,6 +121,9 @@ export class Engine implements AsyncDisposable {
    * Made-up weights in the sizes of a known model, without a tokenizer: prompts are ids. For benchmarks.
    * Errors: `shape-unknown`, and as `load`.
    */
+  static loadShape(name: string, options?: ShapeOptions): Promise<Engine>;
+  /** @internal */
+  static loadShape(name: string, options: ShapeOptions, internals: EngineInternals): Promise<Engine>;
   static async loadShape(
     name: string,
     options: ShapeOptions = {},

@@ -4,7 +4,7 @@
  */
 
 import type { Worker } from 'node:worker_threads';
-import { workerUrl } from '../worker-url.js';
+import { threadFlags, workerUrl } from '../worker-url.js';
 
 let early: Promise<Worker> | null = null;
 
@@ -59,9 +59,7 @@ function engineScript(): URL {
 
 async function start(script: URL): Promise<Worker> {
   const { Worker } = await import('node:worker_threads');
-  // `node --input-type=module -e …`: a thread that runs a file refuses this flag, so it inherits none.
-  const evaluated = process.execArgv.some((flag) => flag.startsWith('--input-type'));
-  const worker = new Worker(script, evaluated ? { execArgv: [] } : {});
+  const worker = new Worker(script, threadFlags());
   worker.on('error', (cause) =>
     ends.set(worker, { what: cause instanceof Error ? cause.message : String(cause), cause }),
   );

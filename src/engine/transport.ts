@@ -9,6 +9,8 @@ import { endOf } from './thread.js';
 
 export interface Transport {
   post(message: ToHost): void;
+  /** Whether the thread keeps the process alive; at first it does. */
+  hold(busy: boolean): void;
   /** Frees the thread. Only after `closed` or `failed`, or to abandon everything. */
   end(): Promise<void>;
 }
@@ -46,6 +48,7 @@ export function workerTransport(
   if (over !== null) queueMicrotask(() => crashed(over.what, over.cause));
   return {
     post: (message) => worker.postMessage(message),
+    hold: (busy) => (busy ? worker.ref() : worker.unref()),
     end: async () => {
       ending = true;
       await worker.terminate();
@@ -63,6 +66,8 @@ export async function inProcessTransport(
   const host = new EngineHost((message) => queueMicrotask(() => events.onMessage(message)), makeDevice);
   return {
     post: (message) => queueMicrotask(() => host.receive(message)),
+    // The device has something under way while a request has.
+    hold: () => {},
     end: async () => {},
   };
 }

@@ -6,9 +6,9 @@
  * be had). A thread that traps or dies poisons the memories: the others give up, the steps under way and all later ones
  * fail with `device-lost`, and nothing hangs.
  */
-import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
+import { isMainThread, MessageChannel, type MessagePort, Worker } from 'node:worker_threads';
 import type { KvantError } from '../../errors.js';
-import { missingModule, workerUrl } from '../../worker-url.js';
+import { missingModule, threadFlags, workerUrl } from '../../worker-url.js';
 import { ENTRY_EXIT, ENTRY_MESSAGE, ENTRY_STEP } from './descriptor.js';
 import { deviceLost, invalidStep } from './errors.js';
 import type { Kernels } from './kernels.js';
@@ -75,6 +75,7 @@ export class ThreadPool {
         port: port2,
       };
       const worker = new Worker(script, {
+        ...threadFlags(),
         workerData: data,
         transferList: [port2],
       });
@@ -166,6 +167,7 @@ export class ThreadPool {
     control[entry + 2] = inbox;
     control[entry + 3] = result;
     this.#waiters[index] = waiter;
+    if (this.pending === 0) this.#holdProcess(true);
     this.#submitted++;
     Atomics.store(control, SUBMITTED / 4, this.#submitted | 0);
     Atomics.notify(control, SUBMITTED / 4);
@@ -183,7 +185,17 @@ export class ThreadPool {
       this.#settled++;
       waiter?.retired();
     }
+    if (this.pending === 0) this.#holdProcess(false);
     this.#arm();
+  }
+
+  /** A program ends though its device still has threads, if nothing is under way on them. A thread stays for its engine. */
+  #holdProcess(busy: boolean): void {
+    if (!isMainThread) return;
+    for (const worker of this.workers) {
+      if (busy) worker.ref();
+      else worker.unref();
+    }
   }
 
   /** Sees to it that `#settle` is called when a step retires. */

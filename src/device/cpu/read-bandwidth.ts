@@ -1,6 +1,6 @@
 /** How fast this machine's threads read memory together: the bound that decoding from a large KV cache runs against. */
 import { Worker } from 'node:worker_threads';
-import { workerUrl } from '../../worker-url.js';
+import { threadFlags, workerUrl } from '../../worker-url.js';
 import { loadKernels } from './kernels.js';
 
 const PAGE = 65536;
@@ -56,7 +56,10 @@ export async function measureReadBandwidth(options: ReadBandwidthOptions): Promi
 /** Resolves with the seconds of each round. */
 function runReader(data: ReaderData): Promise<number[]> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(workerUrl('./read-bandwidth-worker.js', import.meta.url), { workerData: data });
+    const worker = new Worker(workerUrl('./read-bandwidth-worker.js', import.meta.url), {
+      ...threadFlags(),
+      workerData: data,
+    });
     worker.once('message', resolve);
     worker.once('error', reject);
   });
