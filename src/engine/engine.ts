@@ -303,7 +303,8 @@ async function loadText(path: string, { onProgress, onLog }: EngineOptions): Pro
   // Loaded when the thread has its work: tokenizer and templates come with many modules.
   const { ModelText } = await import('./model-text.js');
   const text = await ModelText.load(path);
-  const { ignored } = text;
+  const { ignored, notices } = text;
+  for (const notice of notices) onLog?.({ level: 'warn', ...notice });
   if (ignored.length > 0)
     onLog?.({ level: 'info', message: 'generation_config keys left out', fields: { keys: ignored } });
   onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });

@@ -6,18 +6,18 @@ import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvSizing } from '../kv/sizing.js';
-import type { ModelConfig } from '../models/config.js';
-import { familyOf, parseModelConfig } from '../models/families.js';
+import { familyOf } from '../models/families.js';
 import {
   loadModel,
   type Model,
   type Quantization,
+  type ResolvedWeights,
   resolveWeights,
   sourceBytes,
-  type WeightSource,
 } from '../models/load.js';
+import { type OpenModel, openModel } from '../models/open.js';
+import type { Notice } from '../notice.js';
 import type { TokenTable } from '../text/token-bytes.js';
-import { Checkpoint } from '../weights/checkpoint.js';
 import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
@@ -49,11 +49,6 @@ export interface LoadedHost {
   close(drain: boolean): Promise<void>;
 }
 
-export interface OpenWeights extends AsyncDisposable {
-  readonly source: WeightSource;
-  readonly config: ModelConfig;
-}
-
 /**
  * Weights are loaded while the text side is still on its way. Errors: whatever checkpoint, model, device and KV sizing
  * refuse, and what `text` rejects with.
@@ -76,7 +71,13 @@ export async function loadHost(
     const { cache } = familyOf(weights.config).layout(weights.config);
     const kv = planCache(config, cache, device.info, weights.config.maxPositions);
     const quantize = quantization(config);
-    const planned = sizeCache(config, kv, device.info, weights.config, weightBytes(weights, quantize));
+    const resolved = resolveWeights(
+      weights.source,
+      familyOf(weights.config).layout(weights.config),
+      quantize,
+    );
+    tellNotices(weights.notices, resolved.left, onLog);
+    const planned = sizeCache(config, kv, device.info, weights.config, weightBytes(resolved));
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const model = await loadModel(weights.source, weights.config, device, {
       ...(quantize === undefined ? {} : { quantize }),
@@ -136,9 +137,9 @@ export async function loadHost(
 }
 
 async function openBoth(
-  openingWeights: Promise<OpenWeights>,
+  openingWeights: Promise<OpenModel>,
   openingDevice: Promise<ChosenDevice>,
-): Promise<{ readonly weights: OpenWeights; readonly chosen: ChosenDevice }> {
+): Promise<{ readonly weights: OpenModel; readonly chosen: ChosenDevice }> {
   const [weights, chosen] = await Promise.allSettled([openingWeights, openingDevice]);
   if (weights.status === 'fulfilled' && chosen.status === 'fulfilled')
     return { weights: weights.value, chosen: chosen.value };
@@ -166,7 +167,7 @@ async function freeAll(undo: (() => unknown)[]): Promise<void> {
   if (errors.length > 0) throw errors[0];
 }
 
-export async function openWeights(config: HostConfig): Promise<OpenWeights> {
+export async function openWeights(config: HostConfig): Promise<OpenModel> {
   const { weights } = config;
   if (weights.kind === 'shape') {
     const { name, vocab } = weights;
@@ -174,29 +175,33 @@ export async function openWeights(config: HostConfig): Promise<OpenWeights> {
     return {
       source: new RandomWeights(),
       config: shapeConfig(name, vocab === undefined ? {} : { vocab }),
+      notices: [],
       [Symbol.asyncDispose]: async () => {},
     };
   }
-  const checkpoint = await Checkpoint.open(weights.path);
-  try {
-    return {
-      source: checkpoint,
-      config: parseModelConfig(checkpoint.config, `${weights.path}/config.json`),
-      [Symbol.asyncDispose]: () => checkpoint.close(),
-    };
-  } catch (error) {
-    await checkpoint.close();
-    throw error;
-  }
+  return await openModel(weights.path);
 }
 
 export function quantization(config: HostConfig): Quantization | undefined {
   return config.quantize === undefined ? undefined : { bits: config.quantize, groupSize: QUANTIZE_GROUP };
 }
 
-function weightBytes(weights: OpenWeights, quantize: Quantization | undefined): number {
-  const { source, config } = weights;
-  const { matrices } = resolveWeights(source, familyOf(config).layout(config), quantize);
+/** Names shown of those that are left. */
+const SHOWN_NAMES = 5;
+
+/** What is odd about the model and was read all the same. */
+function tellNotices(
+  notices: readonly Notice[],
+  left: readonly string[],
+  onLog: (entry: LogEntry) => void,
+): void {
+  for (const notice of notices) onLog({ level: 'warn', ...notice });
+  if (left.length === 0) return;
+  const message = 'the checkpoint holds tensors that the model has no use for; they are left out';
+  onLog({ level: 'warn', message, fields: { count: left.length, tensors: left.slice(0, SHOWN_NAMES) } });
+}
+
+function weightBytes({ matrices }: ResolvedWeights): number {
   let bytes = 0;
   for (const { parts } of matrices) for (const part of parts) bytes += sourceBytes(part);
   return bytes;

@@ -1,6 +1,7 @@
 /** The text side of a model: tokenizer, chat template, generation_config. It stays on the caller's thread. */
 
 import { KvantError } from '../errors.js';
+import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate } from '../text/chat-template.js';
@@ -20,23 +21,32 @@ export class ModelText {
   readonly defaults: SamplingOptions;
   /** Keys of generation_config.json that nothing is made of. */
   readonly ignored: readonly string[];
+  /** What of it is broken. */
+  readonly notices: readonly Notice[];
   /** For biases, bans and breakers given as texts; null without a tokenizer. */
   readonly words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null;
   readonly #parts: Parts | null;
 
-  private constructor(parts: Parts | null, defaults: SamplingOptions, ignored: readonly string[] = []) {
+  private constructor(
+    parts: Parts | null,
+    defaults: SamplingOptions,
+    ignored: readonly string[] = [],
+    notices: readonly Notice[] = [],
+  ) {
     this.#parts = parts;
     this.words = parts === null ? null : wordsOf(parts.tokenizer);
     this.defaults = defaults;
     this.ignored = ignored;
+    this.notices = notices;
   }
 
   /** Errors: those of the tokenizer, the template and generation_config.json. */
   static async load(folder: string): Promise<ModelText> {
     const tokenizer = await Tokenizer.load(folder);
     const template = await ChatTemplate.find(folder);
-    const { defaults, eosTokenIds, ignored } = await loadGenerationConfig(folder, tokenizer);
-    return new ModelText({ tokenizer, template, eosIds: eosTokenIds }, samplingDefaults(defaults), ignored);
+    const { defaults, eosTokenIds, ignored, notices } = await loadGenerationConfig(folder, tokenizer);
+    const parts = { tokenizer, template, eosIds: eosTokenIds };
+    return new ModelText(parts, samplingDefaults(defaults), ignored, notices);
   }
 
   /** For made-up weights that are to read and write text: see stand-in.ts. No id ends an answer. */

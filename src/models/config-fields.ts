@@ -1,19 +1,29 @@
 /**
  * Reading config.json by hand: each getter checks one field and says what is wrong with it. Where a field has had
- * several names the first one that is there counts; `null` counts as absent.
+ * several names the first one that is there counts; `null` counts as absent. What transformers reads, this reads.
  */
 
 import { KvantError } from '../errors.js';
+import type { Notice } from '../notice.js';
+import { readTokenIds } from '../text/token-ids.js';
 import type { JsonObject } from '../weights/folder-files.js';
 
 export class ConfigFields {
   /** Names the object in errors: `config.json` or `config.json: rope_parameters`. */
   readonly where: string;
+  /** What was odd and was read all the same, in the objects within as well. */
+  readonly notices: Notice[];
   readonly #json: JsonObject;
 
-  constructor(json: JsonObject, where: string) {
+  constructor(json: JsonObject, where: string, notices: Notice[] = []) {
     this.#json = json;
     this.where = where;
+    this.notices = notices;
+  }
+
+  /** True if every field that is there is `null`. */
+  get empty(): boolean {
+    return !this.has(...Object.keys(this.#json));
   }
 
   /** True if the field is there, even as `null`. */
@@ -35,7 +45,7 @@ export class ConfigFields {
     return value;
   }
 
-  /** A finite number above 0. */
+  /** A finite number above 0, or its text: in YAML, which some configs come from, `1e-5` is a string. */
   positive(names: string | readonly string[], fallback?: number): number {
     return this.positiveOrNull(names) ?? fallback ?? this.#missing(names);
   }
@@ -44,9 +54,16 @@ export class ConfigFields {
     const found = this.#find(asList(names));
     if (found === undefined) return null;
     const [name, value] = found;
-    if (typeof value !== 'number' || !Number.isFinite(value) || value <= 0)
-      throw this.odd(name, value, 'a number above 0');
-    return value;
+    const number = asNumber(value);
+    if (!(number > 0 && number < Number.POSITIVE_INFINITY)) throw this.odd(name, value, 'a number above 0');
+    return number;
+  }
+
+  /** As {@link positive}, or 0. */
+  atLeastZero(name: string, fallback: number): number {
+    const found = this.#find([name]);
+    if (found === undefined) return fallback;
+    return asNumber(found[1]) === 0 ? 0 : this.positive(name);
   }
 
   flag(name: string, fallback: boolean): boolean {
@@ -63,35 +80,41 @@ export class ConfigFields {
     return found[1];
   }
 
+  /** A list of strings; one alone is a list of one. */
   texts(name: string): readonly string[] | null {
     const found = this.#find([name]);
     if (found === undefined) return null;
-    const value = found[1];
+    const value = typeof found[1] === 'string' ? [found[1]] : found[1];
     if (!Array.isArray(value) || !value.every((item) => typeof item === 'string'))
       throw this.odd(name, value, 'a list of strings');
     return value;
   }
 
-  /** Token ids: one, or a list of them. */
+  /** Token ids: one, or a list of them. Where there is none some tools write -1. */
   ids(name: string): readonly number[] {
     const found = this.#find([name]);
     if (found === undefined) return [];
-    const list: unknown[] = Array.isArray(found[1]) ? found[1] : [found[1]];
-    if (!list.every((id) => Number.isSafeInteger(id) && (id as number) >= 0))
-      throw this.odd(name, found[1], 'a token id or a list of them');
-    return list as number[];
+    const ids = readTokenIds(found[1]);
+    if (ids === undefined) throw this.odd(name, found[1], 'a token id or a list of them');
+    return ids;
   }
 
+  /** An object; `false` is none. */
   object(name: string): ConfigFields | null {
     const found = this.#find([name]);
-    if (found === undefined) return null;
+    if (found === undefined || found[1] === false) return null;
     const value = found[1];
     if (typeof value !== 'object' || Array.isArray(value)) throw this.odd(name, value, 'an object');
-    return new ConfigFields(value as JsonObject, `${this.where}: ${name}`);
+    return new ConfigFields(value as JsonObject, `${this.where}: ${name}`, this.notices);
+  }
+
+  /** Says that something odd was read all the same. */
+  notice(message: string, fields: Readonly<Record<string, unknown>>): void {
+    this.notices.push({ message, fields });
   }
 
   odd(name: string, value: unknown, wanted: string): KvantError {
-    const shown = JSON.stringify(value) ?? String(value);
+    const shown = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
     const short = shown.length > 80 ? `${shown.slice(0, 77)}…` : shown;
     return new KvantError('model-config', `${this.where}: "${name}" is ${short}; ${wanted} is needed`, {
       kind: 'model',
@@ -124,6 +147,12 @@ export class ConfigFields {
       fix: 'Fetch config.json again: it should be the one published with the weights.',
     });
   }
+}
+
+/** NaN for what is no number. */
+function asNumber(value: unknown): number {
+  if (typeof value === 'string' && value.trim() !== '') return Number(value);
+  return typeof value === 'number' ? value : Number.NaN;
 }
 
 function asList(names: string | readonly string[]): readonly string[] {

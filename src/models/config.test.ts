@@ -60,7 +60,35 @@ describe('parseModelConfig', () => {
   it('finds the family by architecture, whatever its case, or by model type', () => {
     expect(parse({ architectures: ['LLaMAForCausalLM'] }).family).toBe('llama');
     expect(parse({ architectures: null, model_type: 'qwen3' }).family).toBe('qwen3');
-    expect(parse({ architectures: ['MistralForCausalLM'], model_type: 'llama' }).family).toBe('mistral');
+    expect(parse({ architectures: 'MistralForCausalLM' }).family).toBe('mistral');
+    expect(parse({ architectures: ['MistralForCausalLM'], model_type: 'made-up' }).family).toBe('mistral');
+  });
+
+  it('goes by the model type where it knows it, as transformers does, and says so', () => {
+    const both = parse({ architectures: ['MistralForCausalLM'], model_type: 'llama' });
+    expect(both.family).toBe('llama');
+    expect(both.notices).toMatchObject([
+      { fields: { architecture: 'MistralForCausalLM', modelType: 'llama' } },
+    ]);
+    expect(parse({ architectures: ['MyLlamaForCausalLM'], model_type: 'llama' }).notices).toHaveLength(1);
+    expect(parse({ model_type: 'llama' }).notices).toEqual([]);
+  });
+
+  it.each(['LlamaForSequenceClassification', 'Qwen2ForRewardModel', 'LlamaForTokenClassification'])(
+    'does not read %s as a model that writes',
+    (name) => {
+      expect(failure({ architectures: [name], model_type: 'llama' }).code).toBe('model-architecture-unknown');
+    },
+  );
+
+  it('reads numbers written as text, and token ids that stand for none', () => {
+    expect(parse({ rms_norm_eps: '1e-5', rope_theta: '500000' })).toMatchObject({
+      rmsNormEps: 1e-5,
+      rope: { theta: 500_000 },
+    });
+    expect(parse({ rms_norm_eps: 0 }).rmsNormEps).toBe(0);
+    expect(parse({ eos_token_id: -1, bos_token_id: -1 })).toMatchObject({ eosTokenIds: [], bosTokenIds: [] });
+    expect(parse({ eos_token_id: [2, -1, null, '5'] }).eosTokenIds).toEqual([2, 5]);
   });
 
   it('names the nearest architecture and lists all where it knows none', () => {
@@ -96,6 +124,8 @@ describe('parseModelConfig', () => {
     const qwen = { architectures: ['Qwen2ForCausalLM'], sliding_window: 32, max_window_layers: 1 };
     expect(parse(qwen).windows).toEqual([null, null]);
     expect(parse({ ...qwen, use_sliding_window: true }).windows).toEqual([null, 32]);
+    expect(parse({ ...qwen, use_sliding_window: true, sliding_window: null }).windows).toEqual([null, null]);
+    expect(parse({ layer_types: ['attention', 'full_attention'] }).windows).toEqual([null, null]);
     const types = ['sliding_attention', 'full_attention'];
     expect(parse({ ...qwen, use_sliding_window: true, layer_types: types }).windows).toEqual([32, null]);
     expect(failure({ ...qwen, layer_types: types }).where).toBe('sliding_window');
@@ -123,10 +153,16 @@ describe('parseModelConfig', () => {
     ['num_attention_heads', 3],
     ['num_key_value_heads', 3],
     ['head_dim', 15],
-    ['rms_norm_eps', 0],
+    ['rms_norm_eps', -1],
+    ['rms_norm_eps', ''],
+    ['rms_norm_eps', Number.NaN],
+    ['rope_theta', Number.POSITIVE_INFINITY],
+    ['rope_theta', '10k'],
     ['tie_word_embeddings', 'yes'],
-    ['architectures', 'LlamaForCausalLM'],
-    ['eos_token_id', -1],
+    ['architectures', 7],
+    ['eos_token_id', 1.5],
+    ['eos_token_id', '</s>'],
+    ['eos_token_id', true],
     ['rope_scaling', [1]],
   ])('refuses %s: %j', (name, value) => {
     expect(failure({ [name]: value })).toMatchObject({ code: 'model-config', where: name });

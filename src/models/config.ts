@@ -6,6 +6,7 @@
 import type { Activation } from '../device/graph.js';
 import { FLOAT_DTYPES, type FloatDtype } from '../device/weights.js';
 import { KvantError } from '../errors.js';
+import type { Notice } from '../notice.js';
 import type { ConfigFields } from './config-fields.js';
 import { parseRope, type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
 
@@ -38,6 +39,8 @@ export interface ModelConfig {
   readonly dtype: FloatDtype | null;
   readonly bosTokenIds: readonly number[];
   readonly eosTokenIds: readonly number[];
+  /** What is odd about the config, for the log. */
+  readonly notices: readonly Notice[];
 }
 
 /** How a family reads the fields that families do not share. */
@@ -111,7 +114,7 @@ export function readDecoderConfig(
     kvHeads,
     headDim,
     activation: readActivation(fields),
-    rmsNormEps: fields.positive('rms_norm_eps', 1e-6),
+    rmsNormEps: fields.atLeastZero('rms_norm_eps', 1e-6),
     maxPositions: ropeMaxPositions(rope, statedPositions),
     rope,
     bias: traits.bias(fields),
@@ -121,6 +124,7 @@ export function readDecoderConfig(
     dtype: readDtype(fields),
     bosTokenIds: fields.ids('bos_token_id'),
     eosTokenIds: fields.ids('eos_token_id'),
+    notices: fields.notices,
   };
 }
 
@@ -151,7 +155,7 @@ function readWindows(fields: ConfigFields, layers: number, traits: DecoderTraits
     throw fields.odd('layer_types', types, `one entry for each of the ${layers} layers`);
   return Array.from({ length: layers }, (_, layer) => {
     const type = types?.[layer];
-    if (type === 'full_attention') return null;
+    if (type === 'full_attention' || type === 'attention') return null;
     if (type === undefined) return window !== null && traits.slides(fields, layer) ? window : null;
     if (type !== 'sliding_attention')
       throw fields.unsupported(
@@ -173,7 +177,7 @@ function readDtype(fields: ConfigFields): FloatDtype | null {
 }
 
 /**
- * The names a config goes by: its architectures, then its model type.
+ * The names a config goes by: the first of its architectures, and its model type.
  *
  * @throws KvantError `model-config` if it names neither
  */

@@ -85,9 +85,9 @@ export function decoderLayout(config: ModelConfig): WeightLayout {
   return { matrices, vectors, cache, groups: headGroup + 1, harmless: harmlessTensors(config) };
 }
 
-/** Frequencies that old checkpoints carry as buffers, and the copy of the embedding that a tied one may. */
+/** Frequencies and masks that old checkpoints carry as buffers, and the copy of the embedding that a tied one may. */
 function harmlessTensors(config: ModelConfig): RegExp[] {
-  const patterns = [/\.rotary_emb\.(inv_freq|cos_cached|sin_cached)$/];
+  const patterns = [/(^|\.)rotary_emb\./, /(^|\.)inv_freq$/, /\.self_attn\.(masked_)?bias$/];
   if (config.tied) patterns.push(/^lm_head\.(weight|scales|biases)$/);
   return patterns;
 }

@@ -36,9 +36,22 @@ export function familyOf(config: ModelConfig): Family {
 export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelConfig {
   const fields = new ConfigFields(json, where);
   const { architecture, modelType } = statedArchitecture(fields);
-  const family = architecture === null ? byModelType(modelType) : byArchitecture(architecture);
+  // As transformers does it: the type decides, whatever the class was called that wrote the weights.
+  const named = architecture === null ? undefined : byArchitecture(architecture);
+  const byType = byModelType(modelType);
+  const family = named === undefined && hasOtherHead(architecture) ? undefined : (byType ?? named);
   if (family === undefined) throw unknownArchitecture(architecture ?? (modelType as string), where);
+  if (architecture !== null && named !== family)
+    fields.notice('config.json names another architecture than its model type, which is read', {
+      architecture,
+      modelType,
+    });
   return family.readConfig(fields, architecture ?? (family.architectures[0] as string));
+}
+
+/** A classifier, a reward model and the like: without a head it would be read as a model that writes. */
+function hasOtherHead(architecture: string | null): boolean {
+  return /For(?!CausalLM$)[A-Z]\w*$/.test(architecture ?? '');
 }
 
 function byArchitecture(name: string): Family | undefined {

@@ -16,7 +16,7 @@ export interface Family {
   readonly name: string;
   /** Values of `architectures` in config.json that it reads. Compared without regard to case. */
   readonly architectures: readonly string[];
-  /** Values of `model_type` that it reads where a config has no `architectures`. */
+  /** Values of `model_type` that it reads. They go before `architectures`. */
   readonly modelTypes: readonly string[];
   readConfig(fields: ConfigFields, architecture: string): ModelConfig;
   layout(config: ModelConfig): WeightLayout;

@@ -27,7 +27,9 @@ export interface WeightSource {
   has(name: string): boolean;
   matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
   vector(name: string, expectedLength: number): VectorSource;
-  ignore(pattern: RegExp): void;
+  /** What a header says of a tensor; undefined where there is none, or it is made up. */
+  info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined;
+  /** The tensors that nobody asked for. */
   unusedNames(): readonly string[];
 }
 
@@ -172,10 +174,12 @@ export interface ResolvedWeights {
     readonly group: number;
     readonly source: VectorSource;
   }[];
+  /** Tensors of something else than this model: they stay where they are. */
+  readonly left: readonly string[];
 }
 
 /**
- * Finds every tensor of the layout and checks that there are no others. Reads headers only.
+ * Finds every tensor of the layout, and checks that no other belongs to what they compute. Reads headers only.
  *
  * @throws KvantError as {@link loadModel}; with `quantize` also `weights-already-quantized` and `quantize-nothing`
  */
@@ -198,12 +202,27 @@ export function resolveWeights(
     group,
     source: source.vector(name, length),
   }));
-  for (const pattern of layout.harmless) source.ignore(pattern);
-  const extra = source.unusedNames();
+  const left = source
+    .unusedNames()
+    .filter((name) => !isBuffer(source, name) && !layout.harmless.some((pattern) => pattern.test(name)));
+  const extra = left.filter((name) => isApplied(name, layout));
   if (extra.length > 0) throw extraTensors(extra);
   if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isAffine)))
     throw noneDivides(quantize);
-  return { matrices, vectors };
+  return { matrices, vectors, left };
+}
+
+/** Masks, indices and empty tensors: nothing that was learnt. */
+function isBuffer(source: WeightSource, name: string): boolean {
+  const found = source.info(name);
+  return found !== undefined && (found.shape.includes(0) || /^(BOOL|[IU]\d+)$/.test(found.dtype));
+}
+
+/** A part of what is computed, such as a bias that config.json does not speak of: without it the result is another. */
+function isApplied(name: string, layout: WeightLayout): boolean {
+  const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
+  if (layer !== undefined) return Number(layer) < layout.cache.length;
+  return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
 }
 
 /** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */

@@ -5,9 +5,14 @@ import type { ConfigFields } from './config-fields.js';
 import { decoderLayout, recordDecoder } from './decoder.js';
 import type { Family } from './family.js';
 
+/** What it means where a config leaves the field out; `null` means no window. */
+const DEFAULT_WINDOW = 4096;
+
 /** `sliding_window` counts only beside `use_sliding_window`; published configs state it either way. */
 export function qwenWindow(fields: ConfigFields): number | null {
-  return fields.flag('use_sliding_window', false) ? fields.count('sliding_window', 4096) : null;
+  if (!fields.flag('use_sliding_window', false)) return null;
+  if (!fields.states('sliding_window')) return DEFAULT_WINDOW;
+  return fields.has('sliding_window') ? fields.count('sliding_window') : null;
 }
 
 /** Layers from `max_window_layers` up slide. */

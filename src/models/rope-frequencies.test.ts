@@ -60,10 +60,20 @@ describe('parseRope', () => {
     expect(parse({}, more)).toEqual({ type: 'default', theta: 1e6 });
   });
 
-  it('refuses rotations by type of layer, and a factor without a type', () => {
+  it('refuses rotations by type of layer', () => {
     const rope_parameters = { full_attention: { rope_type: 'default', rope_theta: 1e6 } };
     expect(() => parse({}, { rope_parameters })).toThrow(/differs by type of layer/);
-    expect(() => parse({ factor: 4 })).toThrow(/name of a scaling/);
+  });
+
+  it('says that a factor without a type counts for nothing, as in transformers', () => {
+    for (const scaling of [{ factor: 4 }, { type: 'default', factor: 4 }]) {
+      const fields = new ConfigFields({ rope_scaling: scaling }, 'test');
+      expect(parseRope(fields, 1024, 10_000)).toEqual({ type: 'default', theta: 10_000 });
+      expect(fields.notices).toMatchObject([{ fields: { factor: 4, where: 'test: rope_scaling' } }]);
+    }
+    const plain = new ConfigFields({ rope_scaling: { type: 'default', factor: 1 } }, 'test');
+    expect(parseRope(plain, 1024, 10_000).type).toBe('default');
+    expect(plain.notices).toEqual([]);
   });
 
   it('misses the fields a scaling needs', () => {

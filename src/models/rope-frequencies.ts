@@ -125,7 +125,7 @@ function yarnScale(factor: number, mscale: number): number {
 export function parseRope(config: ConfigFields, maxPositions: number, defaultTheta: number): RopeParameters {
   const parameters = config.object('rope_parameters');
   const scaling = config.object('rope_scaling');
-  const nested = scaling?.has('rope_type', 'type', 'factor') ? scaling : parameters;
+  const nested = scaling !== null && !scaling.empty ? scaling : parameters;
   refuseOtherRotations(config, parameters, scaling);
   const theta =
     nested?.positiveOrNull('rope_theta') ??
@@ -134,12 +134,11 @@ export function parseRope(config: ConfigFields, maxPositions: number, defaultThe
     defaultTheta;
   if (nested === null) return { type: 'default', theta };
   const type = nested.text(['rope_type', 'type']) ?? 'default';
-  if (type === 'default' && nested.has('factor'))
-    throw nested.odd(
-      'rope_type',
-      nested.text(['rope_type', 'type']),
-      'the name of a scaling ("factor" is given)',
-    );
+  if (type === 'default' && (nested.positiveOrNull('factor') ?? 1) !== 1)
+    nested.notice('the factor of the rotation counts for nothing: config.json names no way of scaling', {
+      where: nested.where,
+      factor: nested.positiveOrNull('factor'),
+    });
   if (type === 'default' || type === 'dynamic') return { type, theta };
   if (type !== 'linear' && type !== 'llama3' && type !== 'yarn')
     throw nested.unsupported(
@@ -161,10 +160,11 @@ export function parseRope(config: ConfigFields, maxPositions: number, defaultThe
     return { type, theta, factor, lowFreqFactor, highFreqFactor, originalMaxPositions };
   }
   const factor = nested.positive('factor', maxPositions / originalMaxPositions);
-  const mscale = nested.positiveOrNull('mscale');
-  const mscaleAllDim = nested.positiveOrNull('mscale_all_dim');
+  // 0 is as good as none.
+  const mscale = nested.atLeastZero('mscale', 0);
+  const mscaleAllDim = nested.atLeastZero('mscale_all_dim', 0);
   const implied =
-    mscale !== null && mscaleAllDim !== null
+    mscale !== 0 && mscaleAllDim !== 0
       ? yarnScale(factor, mscale) / yarnScale(factor, mscaleAllDim)
       : yarnScale(factor, 1);
   return {

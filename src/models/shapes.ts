@@ -151,7 +151,7 @@ export class RandomWeights implements WeightSource {
     return { name, length, read: async () => new Float32Array(length).fill(value) };
   }
 
-  ignore(): void {}
+  info(): undefined {}
 
   unusedNames(): readonly string[] {
     return [];

@@ -1,6 +1,8 @@
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
+import type { Notice } from '../notice.js';
 import { isJsonObject, type JsonObject, readJsonObject } from './json-file.js';
+import { readTokenIds } from './token-ids.js';
 
 /** How a model wants to be sampled where a request does not say; a field that no file names is absent. */
 export interface GenerationDefaults {
@@ -23,26 +25,40 @@ export interface GenerationConfig {
   readonly eosTokenIds: readonly number[];
   /** Keys of `generation_config.json` that ask for something which kvant leaves out, as the file has them. */
   readonly ignored: readonly string[];
+  /** What of `generation_config.json` is broken, and so left out. */
+  readonly notices: readonly Notice[];
 }
 
-/** What is needed of a tokenizer: the id of its `eos_token`. */
+/** What is needed of a tokenizer: the ids of its `eos_token`, and of a token by its text. */
 export interface EosSource {
   idOfSpecial(role: 'eos_token'): number | undefined;
+  idOf(token: string): number | undefined;
 }
 
-const CODE = 'generation-config-broken';
+const FILE = 'generation_config.json';
 
 /**
- * Reads the sampling defaults and EOS ids of a model folder: `generation_config.json` (may be missing), the EOS
- * ids of `config.json` and the tokenizer's `eos_token`. Models name their several EOS tokens in different files,
- * so the union counts.
+ * Reads the sampling defaults and EOS ids of a model folder: `generation_config.json` (may be missing, or broken: what it says
+ * are only defaults), the EOS ids of `config.json` and the tokenizer's `eos_token`. Models name their several EOS tokens in
+ * different files, so the union counts.
  *
- * @throws KvantError `generation-config-broken`, `config-broken`
+ * @throws KvantError `config-broken`
  */
 export async function loadGenerationConfig(folder: string, tokenizer?: EosSource): Promise<GenerationConfig> {
-  const generation = await readJsonObject(folder, 'generation_config.json', CODE);
+  const notices: Notice[] = [];
+  const generation = await readJsonObject(folder, FILE, 'generation-config-broken').catch(
+    (error: unknown) => {
+      if (!(error instanceof KvantError)) throw error;
+      notices.push({
+        message: 'generation_config.json cannot be read; the model is used without it',
+        fields: { reason: error.message, fix: error.fix },
+      });
+      return undefined;
+    },
+  );
   const config = await readJsonObject(folder, 'config.json', 'config-broken');
-  return readGenerationConfig(generation, config, tokenizer, folder);
+  const read = readGenerationConfig(generation, config, tokenizer, folder);
+  return { ...read, notices: [...notices, ...read.notices] };
 }
 
 /** As {@link loadGenerationConfig}, from parsed files. */
@@ -52,18 +68,25 @@ export function readGenerationConfig(
   tokenizer?: EosSource,
   folder = '',
 ): GenerationConfig {
-  const where = join(folder, 'generation_config.json');
-  const configWhere = join(folder, 'config.json');
+  const notices: Notice[] = [];
+  const leftOut: LeaveOut = (field, value, wanted) => {
+    notices.push({
+      message: 'generation_config.json holds a value that makes no sense; it is left out',
+      fields: { field, value, wanted },
+    });
+  };
+  const where = join(folder, 'config.json');
   const inner = config?.text_config;
   const ids = new Set<number>([
-    ...eosIds(generation?.eos_token_id, where, CODE),
-    ...eosIds(config?.eos_token_id, configWhere, 'config-broken'),
-    ...eosIds(isJsonObject(inner) ? inner.eos_token_id : undefined, configWhere, 'config-broken'),
+    ...generationEosIds(generation?.eos_token_id, tokenizer, leftOut),
+    ...configEosIds(config?.eos_token_id, tokenizer, where),
+    ...configEosIds(isJsonObject(inner) ? inner.eos_token_id : undefined, tokenizer, where),
   ]);
   const own = tokenizer?.idOfSpecial('eos_token');
   if (own !== undefined) ids.add(own);
   return {
-    defaults: readDefaults(generation ?? {}, where),
+    defaults: readDefaults(generation ?? {}, leftOut),
+    notices,
     eosTokenIds: [...ids].sort((a, b) => a - b),
     ignored: Object.entries(generation ?? {}).flatMap(([key, value]) =>
       asksForMore(key, value) ? [key] : [],
@@ -71,21 +94,34 @@ export function readGenerationConfig(
   };
 }
 
-function broken(code: string, where: string, field: string, value: unknown, wanted: string): KvantError {
-  const file = where.split(/[\\/]/).at(-1);
-  return new KvantError(code, `${file}: ${field} must be ${wanted}, not ${JSON.stringify(value)}`, {
+type LeaveOut = (field: string, value: unknown, wanted: string) => void;
+
+const WANTED_IDS = 'a token id or a list of them';
+
+/** Ids, or texts of tokens. */
+function eosIds(value: unknown, tokenizer: EosSource | undefined): number[] | undefined {
+  const list: unknown[] = Array.isArray(value) ? value : [value];
+  return readTokenIds(list.map((item) => (typeof item === 'string' && tokenizer?.idOf(item)) || item));
+}
+
+function generationEosIds(
+  value: unknown,
+  tokenizer: EosSource | undefined,
+  leftOut: LeaveOut,
+): readonly number[] {
+  const ids = eosIds(value, tokenizer);
+  if (ids === undefined) leftOut('eos_token_id', value, WANTED_IDS);
+  return ids ?? [];
+}
+
+function configEosIds(value: unknown, tokenizer: EosSource | undefined, where: string): readonly number[] {
+  const ids = eosIds(value, tokenizer);
+  if (ids !== undefined) return ids;
+  const shown = JSON.stringify(value);
+  throw new KvantError('config-broken', `config.json: eos_token_id must be ${WANTED_IDS}, not ${shown}`, {
     kind: 'model',
     where,
     fix: 'Correct the file, or fetch the model again.',
-  });
-}
-
-function eosIds(value: unknown, where: string, code: string): number[] {
-  if (value === undefined || value === null) return [];
-  const list: unknown[] = Array.isArray(value) ? value : [value];
-  return list.map((id) => {
-    if (typeof id === 'number' && Number.isInteger(id) && id >= 0) return id;
-    throw broken(code, where, 'eos_token_id', value, 'a token id or a list of them');
   });
 }
 
@@ -93,7 +129,7 @@ function eosIds(value: unknown, where: string, code: string): number[] {
 const FIELDS = {
   temperature: ['temperature', (x: number) => x >= 0, 'a number of at least 0'],
   // Some files write -1 for "all".
-  topK: ['top_k', (x: number) => Number.isInteger(x) && x >= -1, 'an integer of at least 0'],
+  topK: ['top_k', (x: number) => Number.isInteger(x), 'an integer of at least 0'],
   topP: ['top_p', (x: number) => x > 0 && x <= 1, 'a number above 0 and at most 1'],
   minP: ['min_p', (x: number) => x >= 0 && x <= 1, 'a number from 0 to 1'],
   typicalP: ['typical_p', (x: number) => x > 0 && x <= 1, 'a number above 0 and at most 1'],
@@ -139,16 +175,18 @@ function asksForMore(key: string, value: unknown): boolean {
   return !(Array.isArray(value) && value.length === 0);
 }
 
-function readDefaults(source: JsonObject, where: string): GenerationDefaults {
+function readDefaults(source: JsonObject, leftOut: LeaveOut): GenerationDefaults {
   const found: Partial<Record<keyof typeof FIELDS, number>> = {};
   for (const name of Object.keys(FIELDS) as (keyof typeof FIELDS)[]) {
     const [field, inRange, wanted] = FIELDS[name];
     const value = source[field];
     if (value === undefined || value === null) continue;
-    if (typeof value !== 'number' || !inRange(value)) throw broken(CODE, where, field, value, wanted);
-    found[name] = name === 'topK' ? Math.max(0, value) : value;
+    if (typeof value !== 'number' || !inRange(value) || !Number.isFinite(value))
+      leftOut(field, value, wanted);
+    else found[name] = name === 'topK' ? Math.max(0, value) : value;
   }
-  const doSample = source.do_sample ?? true;
-  if (typeof doSample !== 'boolean') throw broken(CODE, where, 'do_sample', doSample, 'true or false');
+  const stated = source.do_sample ?? true;
+  if (typeof stated !== 'boolean') leftOut('do_sample', stated, 'true or false');
+  const doSample = stated !== false;
   return doSample ? { doSample, ...found } : { ...found, doSample, temperature: 0 };
 }

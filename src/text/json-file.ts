@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { KvantError } from '../errors.js';
+import { parseLenientJson } from '../lenient-json.js';
 
 /** A parsed JSON object; its values are checked where they are used. */
 export type JsonObject = { readonly [key: string]: unknown };
@@ -36,8 +37,7 @@ export async function readTextFile(folder: string, name: string): Promise<string
 export function parseJsonObject(text: string, path: string, code: string): JsonObject {
   let value: unknown;
   try {
-    // Some editors leave a byte-order mark; JSON.parse does not take it.
-    value = JSON.parse(text.charCodeAt(0) === 0xfeff ? text.slice(1) : text);
+    value = parseLenientJson(text);
   } catch (cause) {
     const truncated = text.trim().length === 0 || /end of JSON input|Unterminated/.test(String(cause));
     const pointer = text.startsWith('version https://git-lfs');

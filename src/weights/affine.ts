@@ -50,9 +50,10 @@ export function isGroupSize(size: unknown): size is GroupSize {
 export function parseQuantization(config: JsonObject, where = 'config.json'): QuantizationConfig | undefined {
   const text = isRecord(config.text_config) ? config.text_config : {};
   const section = config.quantization ?? text.quantization;
-  if (section !== undefined && section !== null) return parseSection(section, 'quantization', where);
+  if (section !== undefined && section !== null && !isEmpty(section))
+    return parseSection(section, 'quantization', where);
   const foreign = config.quantization_config ?? text.quantization_config;
-  if (foreign === undefined || foreign === null) return undefined;
+  if (foreign === undefined || foreign === null || isEmpty(foreign)) return undefined;
   if (isRecord(foreign) && typeof foreign.quant_method === 'string') {
     throw unsupported(`the quantisation method ${JSON.stringify(foreign.quant_method)}`, where);
   }
@@ -237,6 +238,10 @@ export function resolveAffine(
     );
   }
   return { rows, cols, format: { kind: 'affine', bits, groupSize, dtype: dtype as 'f32' | 'f16' | 'bf16' } };
+}
+
+function isEmpty(section: unknown): boolean {
+  return isRecord(section) && Object.keys(section).length === 0;
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -1,5 +1,5 @@
-import { chmodSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import {
@@ -49,7 +49,7 @@ describe('Checkpoint', () => {
     expect(checkpoint.info('b.weight')).toBeUndefined();
     expect([...(await checkpoint.vector('n.weight', 8).read())]).toEqual(range(8, 100));
     expect(checkpoint.unusedNames()).toEqual(['a.weight']);
-    checkpoint.ignore(/^a\./);
+    checkpoint.matrix('a.weight');
     expect(checkpoint.unusedNames()).toEqual([]);
   });
 
@@ -130,6 +130,94 @@ describe('Checkpoint', () => {
     expect(checkpoint.names()).toEqual(['n.weight']);
     const error = await openError({ 'adapter_model.safetensors': safetensors({ lora: norm }) });
     expect(error).toMatchObject({ code: 'weights-none', message: expect.stringMatching(/adapter/) });
+  });
+
+  it('finds a tensor in another shard than the index says', async () => {
+    using folder = folderWith({
+      'a.safetensors': safetensors({ a: norm }),
+      'b.safetensors': safetensors({ b: norm, c: f32([8], range(8)) }),
+      [INDEX_NAME]: index({ a: 'a.safetensors', b: 'b.safetensors', c: 'a.safetensors' }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect([...(await checkpoint.vector('c').read())]).toEqual(range(8));
+  });
+
+  it.each(['./', '.\\', '/somewhere/else/', 'C:\\models\\x\\', '$FOLDER/', '$FOLDER/../$NAME/'])(
+    'takes the path %s in an index for the file in the folder',
+    async (given) => {
+      using folder = folderWith({ 'a.safetensors': safetensors({ a: norm }) });
+      const prefix = given.replace('$FOLDER', folder.path).replace('$NAME', basename(folder.path));
+      const text = JSON.stringify(index({ a: `${prefix}a.safetensors` }));
+      writeFileSync(join(folder.path, INDEX_NAME), text);
+      await using checkpoint = await Checkpoint.open(folder.path);
+      expect(checkpoint.names()).toEqual(['a']);
+    },
+  );
+
+  it('opens shards in a folder of their own', async () => {
+    using folder = folderWith({ [INDEX_NAME]: index({ a: './shards/a.safetensors' }) });
+    mkdirSync(join(folder.path, 'shards'));
+    writeFileSync(join(folder.path, 'shards/a.safetensors'), safetensors({ a: norm }));
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect(checkpoint.info('a')?.file).toBe('shards/a.safetensors');
+  });
+
+  it.each([
+    JSON.stringify(index({ n: 'model-00001-of-00002.safetensors' })),
+    '{',
+    '{"weight_map": {}}',
+    '[]',
+    '',
+  ])('goes by a whole model.safetensors, whatever an index left beside it says: %s', async (left) => {
+    using folder = folderWith({
+      'model.safetensors': safetensors({ n: norm }),
+      'model-00001-of-00002.safetensors': safetensors({ n: f32([8], range(8)) }),
+      [INDEX_NAME]: left,
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect([...(await checkpoint.vector('n').read())]).toEqual(range(8, 100));
+  });
+
+  it('goes by an index that names model.safetensors among others', async () => {
+    using folder = folderWith({
+      'model.safetensors': safetensors({ n: norm }),
+      'more.safetensors': safetensors({ m: norm }),
+      [INDEX_NAME]: index({ n: 'model.safetensors', m: 'more.safetensors' }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect(checkpoint.names()).toEqual(['n', 'm']);
+  });
+
+  it('narrows f64 to f32', async () => {
+    const values = [Math.PI, -1e-3, 2 ** -30, 65504.123456789, 0, 1, 2, 3];
+    const data = (shape: number[]): TestTensor => ({
+      dtype: 'F64',
+      shape,
+      data: bytesOf(Float64Array.from(values)),
+    });
+    using folder = folderWith({ 'model.safetensors': safetensors({ m: data([2, 4]), v: data([8]) }) });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    const narrowed = [...Float32Array.from(values)];
+    expect([...(await checkpoint.vector('v').read())]).toEqual(narrowed);
+    const source = checkpoint.matrix('m');
+    expect(source.format).toEqual({ kind: 'float', dtype: 'f32' });
+    const { data: row } = await source.readRows(1, 2, new ArrayBuffer(64));
+    expect([...new Float32Array(row.buffer, row.byteOffset, 4)]).toEqual(narrowed.slice(4));
+  });
+
+  it('tells whether two tensors hold the same', async () => {
+    const long = Array.from({ length: 300_000 }, (_, i) => i);
+    using folder = folderWith({
+      'a.safetensors': safetensors({ a: f32([300_000], long), shaped: f32([3, 100_000], long) }),
+      'b.safetensors': safetensors({
+        b: f32([300_000], long),
+        other: f32([300_000], long.with(-1, 0)),
+        words: u32([300_000], long),
+      }),
+    });
+    await using checkpoint = await Checkpoint.open(folder.path);
+    expect(await checkpoint.equal('a', 'b')).toBe(true);
+    for (const name of ['other', 'shaped', 'words']) expect(await checkpoint.equal('a', name)).toBe(false);
   });
 
   it('lets the index decide between two holders of one name', async () => {
@@ -281,25 +369,17 @@ describe('errors', () => {
         'model-00003-of-00003.safetensors': safetensors({ c: f32([1], [1]) }),
       },
     ],
-    [
-      'a tensor in another shard',
-      'weights-index',
-      /but b\.safetensors does/,
-      {
-        'a.safetensors': safetensors({ a: norm }),
-        'b.safetensors': safetensors({ b: norm, c: norm }),
-        [INDEX_NAME]: index({ a: 'a.safetensors', b: 'b.safetensors', c: 'a.safetensors' }),
-      },
-    ],
     ['a broken index', 'model-file-broken', /not JSON/, { [INDEX_NAME]: '{"weight_map": ' }],
     ['an index without a map', 'weights-index', /no weight_map/, { [INDEX_NAME]: {} }],
     ['an empty index', 'weights-index', /empty/, { [INDEX_NAME]: index({}) }],
-    [
-      'a way out of the folder',
-      'weights-index',
-      /no file name/,
-      { [INDEX_NAME]: index({ a: '../x.safetensors' }) },
-    ],
+    ...['../x.safetensors', 'a/../../x.safetensors', '..\\x.safetensors', 'shards/', '.', ''].map(
+      (way): [string, string, RegExp, Record<string, object>] => [
+        `an index that names ${JSON.stringify(way)}`,
+        'weights-index',
+        /no file of the folder/,
+        { [INDEX_NAME]: index({ a: way }) },
+      ],
+    ),
     ['a broken config', 'model-file-broken', /config\.json/, { 'config.json': '{,}' }],
     [
       'a truncated shard',

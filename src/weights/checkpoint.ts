@@ -18,7 +18,7 @@ import { affineNames, parseQuantization, type QuantizationConfig, resolveAffine 
 import { decodeFloats, floatDtype } from './dtypes.js';
 import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
 import { SafetensorsFile, type TensorInfo } from './safetensors.js';
-import { findShards, INDEX_NAME, indexError, readIndex, shardMissing } from './shards.js';
+import { findWeights, INDEX_NAME, shardMissing } from './shards.js';
 
 /** What a model expects of a matrix; given, it is checked. */
 export interface ExpectedShape {
@@ -67,7 +67,7 @@ export class Checkpoint {
   }
 
   /**
-   * Opens a folder: `model.safetensors.index.json` with its shards, or `model.safetensors`, or every
+   * Opens a folder: `model.safetensors`, or `model.safetensors.index.json` with its shards, or every
    * `model*.safetensors`, or every `*.safetensors` there.
    *
    * @throws KvantError `model-folder-missing`, `weights-none`, `weights-pickle`, `weights-gguf`, `weights-index`,
@@ -77,8 +77,7 @@ export class Checkpoint {
   static async open(folder: string): Promise<Checkpoint> {
     await requireFolder(folder);
     const config = (await readOptionalJsonFile(folder, 'config.json')) ?? {};
-    const index = await readIndex(folder);
-    const names = index === undefined ? await findShards(folder) : [...new Set(index.values())].sort();
+    const { files: names, index } = await findWeights(folder);
     const files: SafetensorsFile[] = [];
     try {
       for (const name of names) files.push(await openShard(folder, name, index !== undefined));
@@ -131,11 +130,12 @@ export class Checkpoint {
         biases as Entry,
       ]);
     }
-    const dtype = floatDtype(tensor.dtype);
+    const dtype = tensor.dtype === 'F64' ? 'f32' : floatDtype(tensor.dtype);
     if (dtype === undefined) throw dtypeError(tensor);
     if (tensor.shape.length !== 2) throw shapeError(name, tensor.shape, 'a matrix');
     const [rows, cols] = tensor.shape as [number, number];
     checkShape(name, [rows, cols], expected);
+    if (tensor.dtype === 'F64') return new DoubleMatrix(name, rows, cols, { file, tensor });
     return new StoredMatrix(name, rows, cols, { kind: 'float', dtype }, [{ file, tensor }]);
   }
 
@@ -145,7 +145,8 @@ export class Checkpoint {
    */
   vector(name: string, expectedLength?: number): VectorSource {
     const { file, tensor } = this.#take(name);
-    const dtype = floatDtype(tensor.dtype);
+    const double = tensor.dtype === 'F64';
+    const dtype = double ? 'f32' : floatDtype(tensor.dtype);
     if (dtype === undefined) throw dtypeError(tensor);
     const length = tensor.shape[0] ?? 0;
     if (tensor.shape.length !== 1) throw shapeError(name, tensor.shape, 'a vector');
@@ -156,6 +157,7 @@ export class Checkpoint {
       name,
       length,
       async read(): Promise<Float32Array> {
+        if (double) return Float32Array.from(await readDoubles({ file, tensor }, 0, length));
         const values = new Float32Array(length);
         // f32 is read in place; a half needs room of its own while it is widened.
         const bytes = dtype === 'f32' ? new Uint8Array(values.buffer) : new Uint8Array(tensor.byteLength);
@@ -175,9 +177,24 @@ export class Checkpoint {
     await file.readInto(tensor, offset, target);
   }
 
-  /** Counts tensors as known though they are not read, such as the rotary frequencies old checkpoints carry. */
-  ignore(pattern: RegExp): void {
-    for (const name of this.#entries.keys()) if (pattern.test(name)) this.#used.add(name);
+  /**
+   * Whether two tensors hold the same: dtype, shape and every byte, and so do their scales and biases where they have any.
+   * Reads both up to the first difference.
+   */
+  async equal(a: string, b: string): Promise<boolean> {
+    const [first, second] = [affineNames(a), affineNames(b)];
+    const pairs = [
+      [a, b],
+      [first.scales, second.scales],
+      [first.biases, second.biases],
+    ] as const;
+    for (const [one, other] of pairs) {
+      const left = this.#entries.get(one);
+      const right = this.#entries.get(other);
+      if (left === undefined && right === undefined) continue;
+      if (left === undefined || right === undefined || !(await equalBytes(left, right))) return false;
+    }
+    return true;
   }
 
   /** The tensors that nobody asked for: with a model loaded, the checkpoint's extra tensors. */
@@ -258,6 +275,55 @@ class StoredMatrix implements MatrixSource {
   }
 }
 
+/** A matrix of f64, which no device computes in: read as f32. */
+class DoubleMatrix implements MatrixSource {
+  readonly name: string;
+  readonly rows: number;
+  readonly cols: number;
+  readonly format: MatrixFormat = { kind: 'float', dtype: 'f32' };
+  readonly #entry: Entry;
+
+  constructor(name: string, rows: number, cols: number, entry: Entry) {
+    this.name = name;
+    this.rows = rows;
+    this.cols = cols;
+    this.#entry = entry;
+  }
+
+  async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
+    checkRows(this, start, end);
+    const count = (end - start) * this.cols;
+    const values = await readDoubles(this.#entry, start * this.cols, count);
+    const given = room !== undefined && room.byteLength >= count * 4;
+    const narrowed = new Float32Array(given ? room : new ArrayBuffer(count * 4), 0, count);
+    narrowed.set(values);
+    return { data: new Uint8Array(narrowed.buffer, 0, count * 4) };
+  }
+}
+
+async function readDoubles({ file, tensor }: Entry, first: number, count: number): Promise<Float64Array> {
+  const values = new Float64Array(count);
+  await file.readInto(tensor, first * 8, new Uint8Array(values.buffer));
+  return values;
+}
+
+/** Bytes compared at a time; tensors that differ mostly do so in the first few. */
+const COMPARED_BYTES = 1 << 20;
+
+async function equalBytes(a: Entry, b: Entry): Promise<boolean> {
+  const { byteLength, dtype, shape } = a.tensor;
+  if (b.tensor.dtype !== dtype || String(b.tensor.shape) !== String(shape)) return false;
+  const left = Buffer.allocUnsafe(Math.min(COMPARED_BYTES, byteLength));
+  const right = Buffer.allocUnsafe(left.length);
+  for (let at = 0; at < byteLength; at += left.length) {
+    const size = Math.min(left.length, byteLength - at);
+    const pieces = [left.subarray(0, size), right.subarray(0, size)] as const;
+    await Promise.all([a.file.readInto(a.tensor, at, pieces[0]), b.file.readInto(b.tensor, at, pieces[1])]);
+    if (!pieces[0].equals(pieces[1])) return false;
+  }
+  return true;
+}
+
 /** @throws RangeError where `[start, end)` is no range of the matrix's rows */
 export function checkRows(source: MatrixSource, start: number, end: number): void {
   if (Number.isInteger(start) && Number.isInteger(end) && 0 <= start && start <= end && end <= source.rows)
@@ -278,7 +344,7 @@ function collect(
   folder: string,
   names: readonly string[],
   files: readonly SafetensorsFile[],
-  index: Map<string, string> | undefined,
+  index: ReadonlyMap<string, string> | undefined,
 ): Map<string, Entry> {
   const entries = new Map<string, Entry>();
   const homes = new Map<string, string>();
@@ -304,16 +370,8 @@ function collect(
       homes.set(name, names[i] as string);
     }
   }
-  for (const [name, shard] of index ?? []) {
-    const home = homes.get(name);
-    // Published indexes name tensors that were left out of the shards (a tied head, rotary frequencies); whoever
-    // needs one says that it is missing.
-    if (home === undefined || home === shard) continue;
-    throw indexError(
-      join(folder, INDEX_NAME),
-      `it says that ${shard} holds ${JSON.stringify(name)}, but ${home} does`,
-    );
-  }
+  // Published indexes name tensors that were left out of the shards (a tied head, rotary frequencies), or that another shard
+  // holds. What counts is where they are; whoever needs one that is nowhere says that it is missing.
   return entries;
 }
 
@@ -337,7 +395,7 @@ function shapeError(name: string, shape: readonly number[], expected: string): K
 function dtypeError(tensor: TensorInfo): KvantError {
   return new KvantError(
     'weights-tensor-dtype',
-    `${JSON.stringify(tensor.name)} is ${tensor.dtype}; the model needs F32, F16 or BF16`,
+    `${JSON.stringify(tensor.name)} is ${tensor.dtype}; the model needs F32, F16, BF16 or F64`,
     { kind: 'model', where: tensor.name, fix: 'Convert the checkpoint to BF16, F16 or F32.' },
   );
 }

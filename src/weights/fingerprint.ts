@@ -7,6 +7,7 @@
 import { createHash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { findWeights } from './shards.js';
 
 const SAMPLES = 16;
 const SAMPLE_BYTES = 4096;
@@ -19,7 +20,9 @@ export async function weightsFingerprint(folder: string): Promise<string> {
   const hash = createHash('sha256');
   const config = await readFile(join(folder, 'config.json')).catch(() => Buffer.alloc(0));
   hash.update(`config ${config.length}\n`).update(config);
-  const names = (await readdir(folder)).filter((name) => name.endsWith('.safetensors')).sort();
+  const beside = (await readdir(folder)).filter((name) => name.endsWith('.safetensors'));
+  const { files } = await findWeights(folder);
+  const names = [...new Set([...beside, ...files])].sort();
   const sample = Buffer.alloc(SAMPLE_BYTES);
   for (const name of names) {
     const file = await open(join(folder, name), 'r');

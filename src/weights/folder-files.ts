@@ -5,6 +5,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { KvantError } from '../errors.js';
+import { parseLenientJson } from '../lenient-json.js';
 
 export type JsonObject = { readonly [key: string]: unknown };
 
@@ -91,8 +92,7 @@ export async function readOptionalTextFile(folder: string, name: string): Promis
 export function parseJsonObject(text: string, path: string): JsonObject {
   let value: unknown;
   try {
-    // Some editors leave a byte-order mark; JSON.parse does not take it.
-    value = JSON.parse(text.charCodeAt(0) === 0xfeff ? text.slice(1) : text);
+    value = parseLenientJson(text);
   } catch (cause) {
     const lfs = text.startsWith('version https://git-lfs');
     const what = lfs

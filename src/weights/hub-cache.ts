@@ -6,7 +6,7 @@
 import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { makeFolder } from '../make-folder.js';
-import { absentShard, chooseShards, readIndex } from './shards.js';
+import { absentShard, chooseShards, findWeights } from './shards.js';
 
 export const COMMIT = /^[0-9a-f]{40}$/;
 
@@ -62,8 +62,8 @@ export class HubCache {
     const folder = this.snapshot(commit);
     if (!(await exists(join(folder, 'config.json')))) return undefined;
     // A broken index is for the loader to report, not a reason to fetch or not to fetch.
-    const index = await readIndex(folder).catch(() => undefined);
-    const shards = index === undefined ? chooseShards(await readdir(folder)) : [...new Set(index.values())];
+    const found = await findWeights(folder).catch(() => undefined);
+    const shards = found?.files ?? chooseShards(await readdir(folder));
     if (shards.length === 0 || absentShard(shards) !== undefined) return undefined;
     for (const shard of shards) if (!(await exists(join(folder, shard)))) return undefined;
     return folder;

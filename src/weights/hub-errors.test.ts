@@ -158,7 +158,7 @@ describe('errors', () => {
       'weights-shard-missing',
       {
         'config.json': text('{}'),
-        'model.safetensors': shard2,
+        'model-00001-of-00001.safetensors': shard2,
         [INDEX_NAME]: text('{"weight_map":{"b":"x.safetensors"}}'),
       },
     ],

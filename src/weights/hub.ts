@@ -14,7 +14,7 @@ import { HubCache } from './hub-cache.js';
 import { type Environment, type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
 import { createHubFetch } from './hub-fetch.js';
-import { chooseShards, INDEX_NAME, noWeights, readIndex } from './shards.js';
+import { chooseShards, INDEX_NAME, indexedFiles, noWeights, SINGLE_NAME } from './shards.js';
 
 export interface HubProgress {
   /** The file being fetched. */
@@ -224,7 +224,8 @@ function selectFiles(
 ): { small: HubFile[]; weights: HubFile[] } {
   const names = [...listed.keys()];
   const shards = chooseShards(names.filter((name) => !name.includes('/')));
-  if (shards.length === 0)
+  // An index may name files in folders of their own.
+  if (shards.length === 0 && !listed.has(INDEX_NAME))
     throw noWeights(id, [...names.filter(isPickleName), ...names.filter(isGgufName), ...names]);
   if (!listed.has('config.json')) {
     throw new KvantError('model-file-missing', `${id} has no config.json`, {
@@ -238,15 +239,14 @@ function selectFiles(
   return { small: pick(small), weights: pick(shards) };
 }
 
-/** The shards that the index names; a repository may hold other copies of the weights beside them. */
+/** A whole file, or the shards that the index names; a repository may hold other copies of the weights beside them. */
 async function indexedShards(
   id: string,
   folder: string,
   listed: ReadonlyMap<string, HubFile>,
 ): Promise<HubFile[] | undefined> {
-  const index = await readIndex(folder);
-  if (index === undefined) return undefined;
-  return [...new Set(index.values())].sort().map((name) => {
+  const found = await indexedFiles(folder, listed.has(SINGLE_NAME));
+  return found?.files.map((name) => {
     const file = listed.get(name);
     if (file !== undefined) return file;
     throw new KvantError(

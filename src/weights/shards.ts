@@ -1,9 +1,9 @@
 /**
- * Which files of a folder or repository hold a model's weights: by the index, by their names where there is none.
+ * Which files of a folder or repository hold a model's weights: a whole one, else by the index, else by their names.
  */
 
-import { readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, stat } from 'node:fs/promises';
+import { basename, isAbsolute, join, posix, relative, resolve } from 'node:path';
 import { KvantError } from '../errors.js';
 import { readOptionalJsonFile } from './folder-files.js';
 import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
@@ -24,12 +24,12 @@ export async function readIndex(folder: string): Promise<Map<string, string> | u
     throw indexError(path, 'it has no weight_map');
   }
   const index = new Map<string, string>();
-  for (const [name, shard] of Object.entries(weightMap)) {
-    // A shard is a file beside the index, never a way out of the folder.
-    if (typeof shard !== 'string' || !/^[^/\\]+$/.test(shard) || shard === '.' || shard === '..') {
+  for (const [name, given] of Object.entries(weightMap)) {
+    const shard = typeof given === 'string' ? shardPath(folder, given) : undefined;
+    if (shard === undefined) {
       throw indexError(
         path,
-        `${JSON.stringify(name)} is mapped to ${JSON.stringify(shard)}, which is no file name`,
+        `${JSON.stringify(name)} is mapped to ${JSON.stringify(given)}, which is no file of the folder`,
       );
     }
     if (isPickleName(shard)) throw pickleError(join(folder, shard));
@@ -37,6 +37,58 @@ export async function readIndex(folder: string): Promise<Map<string, string> | u
   }
   if (index.size === 0) throw indexError(path, 'its weight_map is empty');
   return index;
+}
+
+/**
+ * A shard's path within the folder, with `/`. Never a way out of it: a path of the machine that wrote the index is taken for
+ * the file of that name beside it.
+ */
+function shardPath(folder: string, given: string): string | undefined {
+  const slashed = given.replaceAll('\\', '/');
+  if (slashed.includes('\0') || slashed.endsWith('/')) return undefined;
+  if (isAbsolute(given) || /^([A-Za-z]:)?\//.test(slashed)) {
+    const within = relative(resolve(folder), resolve(given)).replaceAll('\\', '/');
+    return isWithin(within) ? within : basename(slashed) || undefined;
+  }
+  const plain = posix.normalize(slashed);
+  return isWithin(plain) ? plain : undefined;
+}
+
+function isWithin(path: string): boolean {
+  return path !== '' && path !== '.' && !/^\.\.(\/|$)/.test(path) && !/^([A-Za-z]:)?\//.test(path);
+}
+
+/** Files that hold a model's weights, and which of them each tensor is said to be in. */
+export interface WeightFiles {
+  readonly files: readonly string[];
+  readonly index: ReadonlyMap<string, string> | undefined;
+}
+
+/**
+ * The files by a whole `model.safetensors`, which goes before an index that does not name it: that is left over from other
+ * files, whatever it says. Else by the index.
+ *
+ * @param whole whether `model.safetensors` is there
+ * @returns undefined where there is neither
+ * @throws KvantError as {@link readIndex}
+ */
+export async function indexedFiles(folder: string, whole: boolean): Promise<WeightFiles | undefined> {
+  const index = await readIndex(folder).catch((error: unknown) => {
+    if (whole) return undefined;
+    throw error;
+  });
+  const files = index === undefined ? [] : [...new Set(index.values())].sort();
+  if (whole && !files.includes(SINGLE_NAME)) return { files: [SINGLE_NAME], index: undefined };
+  return index === undefined ? undefined : { files, index };
+}
+
+/**
+ * The weight files of a folder. What the index names may be missing.
+ * @throws KvantError `weights-none`, `weights-pickle`, `weights-gguf`, `weights-shard-missing`, and those of {@link readIndex}
+ */
+export async function findWeights(folder: string): Promise<WeightFiles> {
+  const whole = (await stat(join(folder, SINGLE_NAME)).catch(() => undefined))?.isFile() === true;
+  return (await indexedFiles(folder, whole)) ?? { files: await findShards(folder), index: undefined };
 }
 
 /**
@@ -71,7 +123,7 @@ export function absentShard(shards: readonly string[]): string | undefined {
  * The weight files of a folder without an index.
  * @throws KvantError `weights-none`, `weights-pickle`, `weights-gguf`, `weights-shard-missing`
  */
-export async function findShards(folder: string): Promise<string[]> {
+async function findShards(folder: string): Promise<string[]> {
   const names = await readdir(folder);
   const shards = chooseShards(names);
   if (shards.length === 0) throw noWeights(folder, names.sort());

@@ -30,7 +30,7 @@ it('reads every piece into one of two rooms', async () => {
     has: (name) => checkpoint.has(name),
     matrix: (name, expected) => watched(checkpoint.matrix(name, expected)),
     vector: (name, length) => checkpoint.vector(name, length),
-    ignore: (pattern) => checkpoint.ignore(pattern),
+    info: (name) => checkpoint.info(name),
     unusedNames: () => checkpoint.unusedNames(),
   };
   const model = await loadModel(source, parseModelConfig(checkpoint.config), device);

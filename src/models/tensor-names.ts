@@ -1,0 +1,105 @@
+/**
+ * Checkpoints whose tensors go by other names. A family states its weights as `model.layers.0.…` and `lm_head.weight`; the bare
+ * decoder is published without `model.`, and wrappers put names of their own before it. transformers reads the first.
+ */
+
+import type { WeightSource } from './load.js';
+
+const MODEL = 'model.';
+const HEAD = 'lm_head.';
+export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
+export const HEAD_WEIGHT = 'lm_head.weight';
+
+/** A source that can say what it holds. */
+export interface NamedWeights extends WeightSource {
+  names(): readonly string[];
+  /** The checkpoint's own name for a tensor. */
+  stored(name: string): string;
+  /** The same weights, in which `name` is what `other` is. */
+  withAlias(name: string, other: string): NamedWeights;
+}
+
+/** What a checkpoint is before it is renamed. */
+type PlainWeights = Omit<NamedWeights, 'stored' | 'withAlias'>;
+
+/**
+ * Shows a checkpoint under the names that families use.
+ *
+ * @example renamed(checkpoint).has('model.layers.0.mlp.up_proj.weight') // though the file calls it layers.0.mlp.…
+ */
+export function renamed(source: PlainWeights): NamedWeights {
+  const names = source.names();
+  const prefix = decoderPrefix(names);
+  const head = prefix === undefined ? undefined : headPrefix(names, prefix);
+  const aliases = new Map<string, string>();
+  if (prefix !== undefined && prefix !== MODEL)
+    for (const name of names)
+      if (name.startsWith(prefix) && !name.startsWith(head ?? HEAD))
+        aliases.set(MODEL + name.slice(prefix.length), name);
+  if (head !== undefined && head !== HEAD)
+    for (const name of names) if (name.startsWith(head)) aliases.set(HEAD + name.slice(head.length), name);
+  return new RenamedWeights(source, aliases);
+}
+
+/** What stands before `layers.0.` and the norm: undefined where nothing does, or several things. */
+function decoderPrefix(names: readonly string[]): string | undefined {
+  const all = new Set(names);
+  if (all.has(`${MODEL}norm.weight`)) return MODEL;
+  const found = new Set<string>();
+  for (const name of names) {
+    const prefix = /^(.*?)layers\.0\./.exec(name)?.[1];
+    if (prefix !== undefined && all.has(`${prefix}norm.weight`)) found.add(prefix);
+  }
+  const [only] = found;
+  return found.size === 1 ? only : undefined;
+}
+
+/** What the head's tensors begin with: beside the decoder, or within it. */
+function headPrefix(names: readonly string[], prefix: string): string | undefined {
+  const beside = prefix.replace(/model\.$/, '');
+  return [HEAD, beside + HEAD, prefix + HEAD].find((head) => names.some((name) => name.startsWith(head)));
+}
+
+class RenamedWeights implements NamedWeights {
+  readonly #source: PlainWeights;
+  readonly #aliases: ReadonlyMap<string, string>;
+  readonly #shown: ReadonlyMap<string, string>;
+
+  constructor(source: PlainWeights, aliases: ReadonlyMap<string, string>) {
+    this.#source = source;
+    this.#aliases = aliases;
+    this.#shown = new Map([...aliases].map(([name, at]) => [at, name]));
+  }
+
+  names(): readonly string[] {
+    return this.#source.names().map((name) => this.#shown.get(name) ?? name);
+  }
+
+  has(name: string): boolean {
+    return this.#source.has(this.stored(name));
+  }
+
+  stored(name: string): string {
+    return this.#aliases.get(name) ?? name;
+  }
+
+  withAlias(name: string, other: string): NamedWeights {
+    return new RenamedWeights(this.#source, new Map([...this.#aliases, [name, this.stored(other)]]));
+  }
+
+  info(name: string): ReturnType<WeightSource['info']> {
+    return this.#source.info(this.stored(name));
+  }
+
+  matrix(...[name, expected]: Parameters<WeightSource['matrix']>): ReturnType<WeightSource['matrix']> {
+    return this.#source.matrix(this.stored(name), expected);
+  }
+
+  vector(...[name, length]: Parameters<WeightSource['vector']>): ReturnType<WeightSource['vector']> {
+    return this.#source.vector(this.stored(name), length);
+  }
+
+  unusedNames(): readonly string[] {
+    return this.#source.unusedNames().map((name) => this.#shown.get(name) ?? name);
+  }
+}
