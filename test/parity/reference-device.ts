@@ -132,8 +132,11 @@ async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions
   const segments: Segment[] = [];
   let at = 0;
   for (const [i, part] of parts.entries()) {
-    for (let row = 0; row < part.rows; row++)
-      await readRow(part, row, values.subarray((at + row) * cols, (at + row + 1) * cols));
+    const piece = part.format.kind === 'float' ? FLOAT_ROWS : 1;
+    for (let row = 0; row < part.rows; row += piece) {
+      const end = Math.min(row + piece, part.rows);
+      await readRows(part, row, end, values.subarray((at + row) * cols, (at + end) * cols));
+    }
     const source = options.bias?.[i];
     if (source != null) bias?.set(await source.read(), at);
     const groupSize = part.format.kind === 'affine' ? part.format.groupSize : 0;
@@ -144,8 +147,11 @@ async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions
   return new ReferenceMatrix(rows, cols, values, bias, segments);
 }
 
-async function readRow(source: MatrixSource, row: number, out: Float32Array): Promise<void> {
-  const { data, scales, biases } = await source.readRows(row, row + 1);
+/** Rows read at once. Of a quantised matrix it is one, as a row is unpacked at a time. */
+const FLOAT_ROWS = 50;
+
+async function readRows(source: MatrixSource, row: number, end: number, out: Float32Array): Promise<void> {
+  const { data, scales, biases } = await source.readRows(row, end);
   const { format } = source;
   if (format.kind === 'float') {
     decodeFloats(data, format.dtype, out);
