@@ -6,29 +6,29 @@ import type { QueuePlace } from './scheduling/queue-place.js';
 import type { CoreRequest, Sequence } from './sequence.js';
 import type { EngineLimits } from './types.js';
 
+/** Engine options that a longer context needs to be larger; none where it is the model, or the device, that has no more. */
+export type ContextRaise = readonly ('maxContext' | 'kvMemory')[];
+
 /** What is wrong with a request, before it costs anything. */
 export function admissionError(
   request: CoreRequest,
   limits: EngineLimits,
   vocabSize: number,
+  raise: ContextRaise,
 ): KvantError | null {
-  const { prompt, sampling } = request;
+  const { prompt, sampling, continuation } = request;
   const { maxContext, maxRows, maxQueue } = limits;
+  // A conversation is not continued: its template ends where an answer begins.
+  const field = continuation ? 'prompt' : 'messages';
   if (prompt.length === 0)
-    return invalid('prompt-empty', 'The prompt has no tokens.', 'prompt', 'Send at least one token.');
-  if (prompt.length >= maxContext)
-    return invalid(
-      'prompt-too-long',
-      `The prompt has ${prompt.length} tokens; a sequence may have ${maxContext}, the answer included.`,
-      'prompt',
-      `Shorten the prompt to at most ${maxContext - 1} tokens, or start with a larger maxContext.`,
-    );
+    return invalid('prompt-empty', 'The prompt has no tokens.', field, 'Send at least one token.');
+  if (prompt.length >= maxContext) return contextExceeded(prompt.length, maxContext, field, raise);
   const unknown = prompt.find((id) => id < 0 || id >= vocabSize);
   if (unknown !== undefined)
     return invalid(
       'prompt-token-unknown',
       `The prompt holds the id ${unknown}; the model knows 0 to ${vocabSize - 1}.`,
-      'prompt',
+      field,
       'Send ids made by the model’s own tokenizer.',
     );
   if (sampling.bestOf > maxRows + maxQueue)
@@ -39,6 +39,27 @@ export function admissionError(
       'Ask for fewer choices.',
     );
   return null;
+}
+
+/**
+ * For a prompt of so many tokens, or a conversation that its template made so long. Clients tell this error by its code, and some by the
+ * beginning of its message, which is OpenAI's.
+ */
+export function contextExceeded(
+  tokens: number,
+  maxContext: number,
+  field: 'prompt' | 'messages',
+  raise: ContextRaise,
+): KvantError {
+  const got = field === 'prompt' ? 'the prompt has' : 'the messages have';
+  const larger =
+    raise.length === 0 ? '' : `, or start the engine with a larger ${raise.join(' and a larger ')}`;
+  return invalid(
+    'context-length-exceeded',
+    `This model's maximum context length is ${maxContext} tokens, the answer included. However, ${got} ${tokens} tokens.`,
+    field,
+    `Shorten the ${field} to at most ${maxContext - 1} tokens${larger}.`,
+  );
 }
 
 /** Whether the queue is too full for so many more sequences. `rows`: free ones. */

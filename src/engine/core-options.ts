@@ -2,6 +2,7 @@ import type { Device, Program } from '../device/device.js';
 import type { KvPool } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { TokenTable } from '../text/token-bytes.js';
+import type { ContextRaise } from './core-errors.js';
 import type { PrefixOptions } from './prefix/prefixes.js';
 import type { SchedulerConfig } from './scheduling/scheduler.js';
 import type { ChoiceEvent } from './sequence.js';
@@ -16,6 +17,8 @@ export interface CoreOptions {
   readonly eosIds: readonly number[];
   readonly vocabSize: number;
   readonly limits: EngineLimits;
+  /** Options that a longer context would take, for those who send too much. Default: none would help. */
+  readonly contextRaise?: ContextRaise;
   readonly scheduler: SchedulerConfig;
   /** Tokens that each layer sees, null for all; needed where `scheduler.window` says that all layers slide. */
   readonly windows?: readonly (number | null)[];

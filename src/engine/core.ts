@@ -90,7 +90,7 @@ export class EngineCore {
 
   /**
    * Takes a request in: one sequence for each choice, all or none.
-   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
+   * Errors: `prompt-empty`, `context-length-exceeded`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
    * `sampling-unsupported`, `engine-closed`, and the device's fault once it has one.
    */
   add(request: CoreRequest, constrain: Constrain | null = null): void {

@@ -13,7 +13,10 @@ import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import { type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
 
-type EnrolmentOptions = Pick<CoreOptions, 'device' | 'eosIds' | 'limits' | 'tokenTable' | 'vocabSize'>;
+type EnrolmentOptions = Pick<
+  CoreOptions,
+  'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
+>;
 
 export class Enrolment {
   readonly #options: EnrolmentOptions;
@@ -32,7 +35,7 @@ export class Enrolment {
 
   /**
    * The sequences of a request. `waiting`: how many wait already; `rows`: how many need not wait.
-   * Errors: `prompt-empty`, `prompt-too-long`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
+   * Errors: `prompt-empty`, `context-length-exceeded`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
    * `sampling-unsupported`.
    */
   enrol(
@@ -43,9 +46,9 @@ export class Enrolment {
     arrival: number,
   ): Sequence[] {
     const { prompt, sampling, place = ORDINARY_PLACE, continuation } = request;
-    const { limits, vocabSize, device, tokenTable: table } = this.#options;
+    const { limits, contextRaise = [], vocabSize, device, tokenTable: table } = this.#options;
     const refused =
-      admissionError(request, limits, vocabSize) ??
+      admissionError(request, limits, vocabSize, contextRaise) ??
       queueError(place, sampling.bestOf, waiting, rows, limits, this.#pacing);
     if (refused !== null) throw refused;
     const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);

@@ -7,10 +7,18 @@ import { KvantError } from '../errors.js';
 import { readKvOptions } from '../kv/options.js';
 import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
 import { rowBlocks, widestWindow } from '../kv/retention.js';
-import { type KvSizing, kvSequenceBytes, reachOf, sizeKvPool, youngBlockBytes } from '../kv/sizing.js';
+import {
+  type KvSizing,
+  type KvSizingRequest,
+  kvSequenceBytes,
+  reachOf,
+  sizeKvPool,
+  youngBlockBytes,
+} from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
 import type { Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
+import type { ContextRaise } from './core-errors.js';
 import { DEFAULT_BLOCK_TOKENS, DEFAULT_MAX_ROWS, engineLimits } from './host-options.js';
 import type { HostConfig } from './messages.js';
 import type { EngineLimits } from './types.js';
@@ -44,29 +52,66 @@ export function sizeCache(
   model: ModelConfig,
   weightBytes: number,
 ): KvSizing {
-  const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
-  const maxRows = config.maxRows ?? DEFAULT_MAX_ROWS;
+  const { blockTokens, rowBlocks: most, ...request } = sizingOf(config, kv, device, model);
   const context = config.maxContext ?? model.maxPositions;
-  const most = mostRowBlocks(config, kv, device.kind);
   const sequence = kvSequenceBytes(kv.layers, blockTokens, context, kv.young, most);
   const wanted =
-    config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * maxRows;
-  const left =
-    device.memoryBytes === undefined
-      ? Number.POSITIVE_INFINITY
-      : (device.memoryBytes - weightBytes) * CACHE_SHARE[device.kind];
-  return sizeKvPool({
+    config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
+  const available = Math.min(wanted, memoryLeft(device, weightBytes));
+  return sizeKvPool({ ...request, blockTokens, rowBlocks: most, available });
+}
+
+/**
+ * What of the options would have to be larger for sequences to be longer than they are in the cache that was planned and then
+ * `opened`; nothing where the model or the device has no more.
+ */
+export function contextRaise(
+  config: HostConfig,
+  kv: KvPlan,
+  device: DeviceInfo,
+  model: ModelConfig,
+  weightBytes: number,
+  planned: KvSizing,
+  opened: KvSizing,
+): ContextRaise {
+  if (opened.maxContext >= model.maxPositions) return [];
+  const request = sizingOf(config, kv, device, model);
+  const { blockTokens, rowBlocks: most } = request;
+  const available = memoryLeft(device, weightBytes);
+  // A pool that was made smaller than planned is all that there was room for.
+  const longest =
+    opened === planned
+      ? sizeKvPool({ ...request, maxContext: undefined, maxRows: 1, available }).maxContext
+      : reachOf(opened.blocks, most, model.maxPositions, blockTokens);
+  const asked = config.maxContext === undefined ? [] : (['maxContext'] as const);
+  if (longest > opened.maxContext) return asked;
+  return config.kvMemory === undefined ? [] : [...asked, 'kvMemory'];
+}
+
+/** What is asked of the cache, but for the memory that there is. */
+function sizingOf(
+  config: HostConfig,
+  kv: KvPlan,
+  device: DeviceInfo,
+  model: ModelConfig,
+): Omit<KvSizingRequest, 'available'> & { readonly rowBlocks: number } {
+  return {
     layers: kv.layers,
     young: kv.young,
-    blockTokens,
-    rowBlocks: most,
+    blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
+    rowBlocks: mostRowBlocks(config, kv, device.kind),
     modelContext: model.maxPositions,
     maxContext: config.maxContext,
-    maxRows,
+    maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
     kvMemory: config.kvMemory,
-    available: Math.max(0, Math.min(wanted, left)),
     ...(device.kind === 'webgpu' ? { maxPlaneBytes: WEBGPU_BINDING_BYTES } : {}),
-  });
+  };
+}
+
+/** Bytes that the cache may have beside the weights, as far as is known. */
+function memoryLeft({ memoryBytes, kind }: DeviceInfo, weightBytes: number): number {
+  if (memoryBytes === undefined) return Number.POSITIVE_INFINITY;
+  return Math.max(0, (memoryBytes - weightBytes) * CACHE_SHARE[kind]);
 }
 
 /** Most blocks that a row holds at once. */

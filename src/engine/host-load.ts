@@ -21,7 +21,7 @@ import type { TokenTable } from '../text/token-bytes.js';
 import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
-import { openCache, planCache, sizeCache } from './host-cache.js';
+import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
@@ -77,7 +77,8 @@ export async function loadHost(
       quantize,
     );
     tellNotices(weights.notices, resolved.left, onLog);
-    const planned = sizeCache(config, kv, device.info, weights.config, weightBytes(resolved));
+    const bytes = weightBytes(resolved);
+    const planned = sizeCache(config, kv, device.info, weights.config, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const model = await loadModel(weights.source, weights.config, device, {
       ...(quantize === undefined ? {} : { quantize }),
@@ -114,6 +115,7 @@ export async function loadHost(
       eosIds: info.eosIds,
       vocabSize: weights.config.vocabSize,
       limits,
+      contextRaise: contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing),
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.windows),
       windows: kv.windows,
       prefixes,

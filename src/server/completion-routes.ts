@@ -2,7 +2,6 @@
 import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
-import { inWireNames } from '../sampling/params.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import type { Caller } from './caller.js';
@@ -16,6 +15,7 @@ import { type Body, readJsonObject } from './request-body.js';
 import type { RequestObserver } from './request-observer.js';
 import { type Shutdown, stopping } from './shutdown.js';
 import { SSE_HEADERS, sseStream } from './sse.js';
+import { wireError } from './wire-names.js';
 
 export const REASONING_FORMATS = ['auto', 'none'] as const;
 /** `auto`: a `<think>` block is delivered as `reasoning_content`; `none`: it stays in the content. */
@@ -104,6 +104,7 @@ async function respond(
     const asked = parse(await readJsonObject(raw, context.bodyLimit, lossless));
     const { stream, requests } = asked;
     const envelope = makeEnvelope(kind, servedModel(engine, asked.model), asked.includeUsage);
+    refuseTooMany(engine, requests);
     for (const index of requests.keys())
       generations.push(asked.start(index, { requestId: envelope.id, signal: raw.signal }));
     observer.started(envelope.id, stream, requests[0]);
@@ -148,12 +149,32 @@ async function respond(
     );
   } catch (error) {
     cancel();
-    const known = inWireNames(asKvantError(error));
+    const known = wireError(asKvantError(error));
     observer.failed(known);
     throw known;
   } finally {
     if (!streaming) untrack();
   }
+}
+
+/**
+ * More sequences than rows and queue hold together never fit: to come again later would not help. One request's own choices the
+ * engine counts itself.
+ */
+function refuseTooMany(engine: EnginePort, requests: Asked['requests']): void {
+  if (requests.length < 2) return;
+  const { maxRows, maxQueue } = engine.info.limits;
+  const all = requests.reduce((sum, { n, bestOf }) => sum + (bestOf ?? n ?? 1), 0);
+  if (all <= maxRows + maxQueue) return;
+  throw new KvantError(
+    'invalid-parameter',
+    `The request is for ${all} answers, ${requests.length} prompts together; rows and queue take ${maxRows + maxQueue}.`,
+    {
+      kind: 'invalid-request',
+      where: 'prompt',
+      fix: 'Send fewer prompts, or ask for fewer choices of each.',
+    },
+  );
 }
 
 /** Makes the writer of a choice; null ones if the request asked for no log-probabilities. */

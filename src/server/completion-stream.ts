@@ -14,6 +14,7 @@ import type { LogprobsWriter } from './logprobs-format.js';
 import type { RequestObserver } from './request-observer.js';
 import { stopping } from './shutdown.js';
 import { dataEvent, type EventSource } from './sse.js';
+import { wireError } from './wire-names.js';
 
 export interface CompletionStreamOptions {
   readonly envelope: Envelope;
@@ -77,7 +78,7 @@ export class CompletionStream implements EventSource {
       if (this.#results !== null) this.#end(this.#results);
     } catch (error) {
       this.#over = true;
-      const known = asKvantError(error);
+      const known = wireError(asKvantError(error));
       this.#options.observer.failed(known);
       this.#text += dataEvent(JSON.stringify(errorBody(known))) + DONE;
     }

@@ -135,7 +135,7 @@ describe('EngineCore', () => {
       return 'taken';
     };
     expect(code(() => harness.add([]))).toBe('prompt-empty');
-    expect(code(() => harness.add(randomPrompt(seeded(3), 40)))).toBe('prompt-too-long');
+    expect(code(() => harness.add(randomPrompt(seeded(3), 40)))).toBe('context-length-exceeded');
     expect(code(() => harness.add([1, VOCAB]))).toBe('prompt-token-unknown');
     expect(code(() => harness.add([1, -1]))).toBe('prompt-token-unknown');
     expect(code(() => harness.add([1], { n: 4 }))).toBe('invalid-parameter');

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
-import type { LoadProgress, LogEntry } from '../../src/engine/types.js';
+import type { EngineOptions, LoadProgress, LogEntry } from '../../src/engine/types.js';
+import type { KvantError } from '../../src/errors.js';
 import { loadOracle, MODEL, model, refusal } from './engine-harness.js';
 import { OracleDevice, oracle } from './oracle-device.js';
 
@@ -79,6 +80,50 @@ describe('an engine’s life', () => {
     // Before the model is looked for, let alone fetched.
     expect((await refusal(Engine.load('/nowhere/at/all', { maxRows: 0 }))).where).toBe('maxRows');
     expect((await refusal(Engine.load('/nowhere/at/all', { kvFormat: 'f12' }))).where).toBe('kvFormat');
+  });
+
+  it('says how much too long a prompt is, and offers only what would help', async () => {
+    const whole = { maxContext: undefined } as unknown as EngineOptions;
+    const tooLong = async (options: EngineOptions): Promise<[KvantError, KvantError]> => {
+      const { engine } = await loadOracle(options);
+      const content = 'a lot '.repeat(9000);
+      const errors = [
+        await refusal(engine.generate({ prompt: Array.from({ length: 9000 }, () => 1) }).accepted),
+        await refusal(engine.chat({ messages: [{ role: 'user', content }] }).accepted),
+      ] as const;
+      await engine.close();
+      return [...errors];
+    };
+    const [prompt, chat] = await tooLong({ maxContext: 512 });
+    expect(prompt).toMatchObject({ code: 'context-length-exceeded', status: 400, where: 'prompt' });
+    expect(prompt.message).toBe(
+      "This model's maximum context length is 512 tokens, the answer included. However, the prompt has 9000 tokens.",
+    );
+    expect(prompt.fix).toBe(
+      'Shorten the prompt to at most 511 tokens, or start the engine with a larger maxContext.',
+    );
+    expect(chat).toMatchObject({ code: 'context-length-exceeded', status: 400, where: 'messages' });
+    expect(chat.message).toMatch(/However, the messages have \d{4,} tokens\.$/);
+    // The model was made for no more.
+    const [full] = await tooLong(whole);
+    expect(full.fix).toBe('Shorten the prompt to at most 8191 tokens.');
+    const { engine } = await loadOracle(whole);
+    const perToken = engine.info.kv.bytesPerToken;
+    await engine.close();
+    const kvMemory = 256 * perToken;
+    const [small] = await tooLong({ ...whole, kvMemory });
+    expect(small.fix).toBe(
+      'Shorten the prompt to at most 255 tokens, or start the engine with a larger kvMemory.',
+    );
+    const [both] = await tooLong({ maxContext: 256, kvMemory });
+    expect(both.fix).toMatch(/start the engine with a larger maxContext and a larger kvMemory\.$/);
+    // What is offered is taken.
+    const [less] = await tooLong({ maxContext: 128, kvMemory });
+    expect(less.fix).toMatch(/start the engine with a larger maxContext\.$/);
+    await (await loadOracle({ maxContext: 129, kvMemory })).engine.close();
+    expect(await refusal(loadOracle({ maxContext: 257, kvMemory }))).toMatchObject({
+      code: 'kv-memory-too-small',
+    });
   });
 
   it('refuses options that it does not have, wherever there are options', async () => {

@@ -218,7 +218,11 @@ describe('Engine', () => {
   it('a refused request streams nothing: all three ways to look at it say why', async () => {
     const long = engine.generate({ prompt: Array.from({ length: 512 }, () => 1) });
     for (const promise of [long.accepted, long.result, read(long)]) {
-      expect(await refusal(promise)).toMatchObject({ code: 'prompt-too-long', status: 400, where: 'prompt' });
+      expect(await refusal(promise)).toMatchObject({
+        code: 'context-length-exceeded',
+        status: 400,
+        where: 'prompt',
+      });
     }
     const cases = [
       [engine.generate({ prompt: [1], temperature: Number.NaN }), 'temperature'],

@@ -119,6 +119,25 @@ describe('the server at its edges', () => {
     );
   });
 
+  it('refuses with 400 what rows and queue can never hold, however many prompts it is spread over', async () => {
+    const many = { prompt: ['a', 'b', 'c'], n: 2, max_tokens: 1 };
+    for (const [body, param] of [
+      [many, 'prompt'],
+      [{ ...many, n: 1, best_of: 2 }, 'prompt'],
+      [{ ...many, prompt: ['a', 'b', 'c', 'd', 'e'], n: 1 }, 'prompt'],
+      [{ ...many, prompt: 'a', n: 5 }, 'n'],
+      [{ ...many, prompt: 'a', n: 1, best_of: 5 }, 'best_of'],
+    ] as const) {
+      const response = await send(body, '/v1/completions');
+      expect(response.status).toBe(400);
+      const { error } = (await response.json()) as { error: { param: string; message: string } };
+      expect(error.param).toBe(param);
+      expect(error.message).toMatch(/rows and queue take 4/);
+    }
+    const most = await send({ ...many, prompt: ['a', 'b'] }, '/v1/completions');
+    expect(((await most.json()) as { choices: unknown[] }).choices).toHaveLength(4);
+  });
+
   it('frees the row of a client that vanishes, streaming or not', async () => {
     for (const stream of [true, false]) {
       const socket = rawPost(serving.url, { ...story, stream });

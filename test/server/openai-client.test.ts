@@ -192,8 +192,17 @@ describe('the openai client against the running server', () => {
     });
     expect(await refused({ model: 'gpt-9' })).toBeInstanceOf(NotFoundError);
     const long = await refused({ messages: question('word '.repeat(5000)), stream: true });
-    expect(long).toMatchObject({ status: 400 });
-    expect(long.message).toMatch(/4096/);
+    expect(long).toMatchObject({ status: 400, code: 'context_length_exceeded', param: 'messages' });
+    expect(long.type).toBe('invalid_request_error');
+    // What is asked for and what there is, in the words that clients look for.
+    expect(long.message).toMatch(/maximum context length is 4096 tokens.* the messages have \d{4,} tokens\./);
+    const prompt = client.completions.create({ model, prompt: 'word '.repeat(5000) });
+    await expect(prompt).rejects.toMatchObject({
+      status: 400,
+      code: 'context_length_exceeded',
+      param: 'prompt',
+      message: expect.stringMatching(/ the prompt has \d{4,} tokens\./),
+    });
   });
 
   it('serves 32 clients of mixed lengths while a third of them go away', { timeout: 180_000 }, async () => {

@@ -1,0 +1,32 @@
+import { describe, expect, it } from 'vitest';
+import { KvantError } from '../errors.js';
+import { wireError } from './wire-names.js';
+
+describe('names of fields in errors', () => {
+  it('are those of the body', () => {
+    const error = new KvantError('queue-timeout', 'Over: `queueTimeoutMs`.', {
+      kind: 'overloaded',
+      where: 'queueTimeoutMs',
+      fix: 'Allow more.',
+      retryAfter: 3,
+    });
+    expect(wireError(error)).toMatchObject({
+      code: 'queue-timeout',
+      message: 'Over: `queue_timeout`.',
+      where: 'queue_timeout',
+      fix: 'Allow more.',
+      retryAfter: 3,
+      status: 429,
+      cause: error,
+    });
+    const sampling = new KvantError('invalid-parameter', '`topK` no.', { where: 'topK' });
+    expect(wireError(sampling)).toMatchObject({ where: 'top_k', message: '`top_k` no.' });
+  });
+
+  it('stay where they are the same, or there is none', () => {
+    for (const where of ['messages[0].content', 'constructor', undefined]) {
+      const error = new KvantError('x', 'y', where === undefined ? {} : { where });
+      expect(wireError(error)).toBe(error);
+    }
+  });
+});

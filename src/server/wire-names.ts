@@ -1,0 +1,26 @@
+/** Errors of the engine, in the names that a request's body has for its fields. */
+import { KvantError } from '../errors.js';
+import { inWireNames } from '../sampling/params.js';
+
+/** Fields of a request that are not about sampling. */
+const WIRE: Readonly<Record<string, string>> = {
+  queueTimeoutMs: 'queue_timeout',
+  cacheSalt: 'cache_salt',
+  addSpecialTokens: 'add_special_tokens',
+  addGenerationPrompt: 'add_generation_prompt',
+  templateOptions: 'chat_template_kwargs',
+};
+
+export function wireError(error: KvantError): KvantError {
+  const { where, kind, code, message, fix, retryAfter } = error;
+  if (where === undefined || !Object.hasOwn(WIRE, where)) return inWireNames(error);
+  const name = WIRE[where]!;
+  const spell = (text: string): string => text.replaceAll(`\`${where}\``, `\`${name}\``);
+  return new KvantError(code, spell(message), {
+    kind,
+    where: name,
+    ...(fix === undefined ? {} : { fix: spell(fix) }),
+    ...(retryAfter === undefined ? {} : { retryAfter }),
+    cause: error,
+  });
+}
