@@ -27,6 +27,9 @@ export class Detokenizer {
   #held = 0;
   /** Leading bytes that may still be dropped; 0 once the text has begun. */
   #leading: number;
+  /** The next token is the first of a text, which has bytes of its own. */
+  #first: boolean;
+  readonly #firstDiffers: boolean;
 
   constructor(table: TokenTable, options: DetokenizerOptions = {}) {
     this.#table = table;
@@ -34,6 +37,8 @@ export class Detokenizer {
     this.#skipSpecial = options.skipSpecialTokens ?? true;
     this.#leadingCount = options.continuation === true ? 0 : table.leadingCount;
     this.#leading = this.#leadingCount;
+    this.#firstDiffers = table.first !== undefined && options.continuation !== true;
+    this.#first = this.#firstDiffers;
   }
 
   /** Takes the next id; returns the text that is certain now, often that of this token, sometimes none. */
@@ -42,6 +47,11 @@ export class Detokenizer {
     // Ids beyond the tokenizer exist where the model's vocabulary is padded: they have no text.
     if (!(id >= 0 && id < table.size)) return '';
     if (this.#skipSpecial && (table.flags[id]! & TOKEN_SPECIAL) !== 0) return '';
+    if (this.#first) {
+      const { data, offsets } = table.first!;
+      this.#first = false;
+      return this.#pushBytes(data, offsets[id]!, offsets[id + 1]!);
+    }
     if (this.#held === 0 && this.#leading === 0) {
       let text = this.#texts[id];
       if (text === undefined) {
@@ -50,7 +60,7 @@ export class Detokenizer {
       }
       if (text !== null) return text;
     }
-    return this.#pushBytes(table.offsets[id]!, table.offsets[id + 1]!);
+    return this.#pushBytes(table.data, table.offsets[id]!, table.offsets[id + 1]!);
   }
 
   /** Ends the sequence: an unfinished character becomes U+FFFD. The detokenizer then begins a new sequence. */
@@ -58,6 +68,7 @@ export class Detokenizer {
     const text = this.#held === 0 ? '' : decodeUtf8(this.#scratch.slice(0, this.#held));
     this.#held = 0;
     this.#leading = this.#leadingCount;
+    this.#first = this.#firstDiffers;
     return text;
   }
 
@@ -66,8 +77,8 @@ export class Detokenizer {
     return this.#held > 0;
   }
 
-  #pushBytes(start: number, end: number): string {
-    const { data, leadingByte } = this.#table;
+  #pushBytes(data: Uint8Array, start: number, end: number): string {
+    const { leadingByte } = this.#table;
     let from = start;
     while (this.#leading > 0 && from < end) {
       if (data[from] !== leadingByte) {

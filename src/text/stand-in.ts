@@ -4,8 +4,8 @@
  * what such a model says is as long as what others say.
  */
 import { ChatTemplate } from './chat-template.js';
+import { byteAlphabet } from './encoding/byte-alphabet.js';
 import type { JsonObject } from './json-file.js';
-import { byteAlphabet } from './token-bytes.js';
 import { Tokenizer } from './tokenizer.js';
 
 const WHERE = 'the stand-in tokenizer';

@@ -40,12 +40,12 @@ describe('byte-level tokens', () => {
     expect(bytesOf(sequence(BYTE_LEVEL), 'Ġ')).toEqual([0x20]);
   });
 
-  it('takes added tokens, and tokens outside the alphabet, as text', () => {
+  it('takes tokens outside the alphabet as text, and added tokens no other way', () => {
     const table = tokenizer(BYTE_LEVEL, { a: 0, 'a b': 1 }, [
-      { id: 3, content: 'Ġé', special: false },
+      { id: 3, content: 'Ġ日', special: false },
     ]).tokenTable;
     expect([...tokenBytes(table, 1)]).toEqual([0x61, 0x20, 0x62]);
-    expect(new TextDecoder().decode(tokenBytes(table, 3).slice())).toBe('Ġé');
+    expect(new TextDecoder().decode(tokenBytes(table, 3).slice())).toBe('Ġ日');
     expect(tokenBytes(table, 2)).toHaveLength(0);
     expect([...table.flags]).toEqual([TOKEN_KNOWN, TOKEN_KNOWN, 0, TOKEN_KNOWN]);
     expect(tokenBytes(table, 4)).toHaveLength(0);
@@ -67,13 +67,15 @@ describe('sentencepiece-style tokens', () => {
   });
 
   it('reads the Metaspace decoder in its old and new form', () => {
-    const leading = (decoder: JsonObject): number => tokenizer(decoder, { a: 0 }).tokenTable.leadingCount;
+    const first = (decoder: JsonObject): string =>
+      tokenizer(decoder, { '\u2581\u2581a\u2581b': 0 }).decode([0, 0]);
     expect(textOf({ type: 'Metaspace' }, 'a\u2581b')).toBe('a b');
     expect(textOf({ type: 'Metaspace', replacement: '_' }, 'a_b\u2581')).toBe('a b\u2581');
-    expect(leading({ type: 'Metaspace' })).toBe(1);
-    expect(leading({ type: 'Metaspace', prepend_scheme: 'first' })).toBe(1);
-    expect(leading({ type: 'Metaspace', prepend_scheme: 'never' })).toBe(0);
-    expect(leading({ type: 'Metaspace', add_prefix_space: false })).toBe(0);
+    // The first token loses all its marks.
+    expect(first({ type: 'Metaspace' })).toBe('ab  a b');
+    expect(first({ type: 'Metaspace', prepend_scheme: 'first' })).toBe('ab  a b');
+    expect(first({ type: 'Metaspace', prepend_scheme: 'never' })).toBe('  a b  a b');
+    expect(first({ type: 'Metaspace', add_prefix_space: false })).toBe('  a b  a b');
   });
 
   it('strips per token before the tokens are joined', () => {
@@ -92,14 +94,24 @@ describe('sentencepiece-style tokens', () => {
   });
 });
 
+describe('word pieces', () => {
+  it('join with their prefix, else with a space, and clean up', () => {
+    const decoder = { type: 'WordPiece', prefix: '##', cleanup: true };
+    const made = tokenizer(decoder, { '##ing': 0, walk: 1, '.': 2, "'s": 3 });
+    expect(made.decode([1, 0, 2, 1, 3])).toBe("walking. walk's");
+    expect(made.decode([0, 1])).toBe('##ing walk');
+    const plain = tokenizer({ ...decoder, cleanup: false }, { walk: 0, '.': 1 });
+    expect(plain.decode([0, 1])).toBe('walk .');
+  });
+});
+
 describe('decoders that have no bytes per token', () => {
   it.each([
     ['none', null],
-    ['WordPiece', { type: 'WordPiece', prefix: '##' }],
     ['BPEDecoder', { type: 'BPEDecoder', suffix: '</w>' }],
     ['CTC', { type: 'CTC' }],
     ['an unknown step', sequence(REPLACE, { type: 'Nope' })],
-    ['ByteLevel among others', sequence(REPLACE, BYTE_LEVEL)],
+    ['ByteLevel in the joined text', sequence({ type: 'Fuse' }, BYTE_LEVEL)],
     ['a replacement in the joined text', sequence({ type: 'Fuse' }, REPLACE)],
     [
       'a strip at the end of the text',

@@ -1,26 +1,16 @@
 import { KvantError } from '../errors.js';
+import type { AddedTokenEntry, EncoderDefinition } from './encoding/encoder.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
 
-/** An entry of `added_tokens`: matched in the text before the model sees it. */
-export interface AddedTokenDefinition extends JsonObject {
-  readonly id: number;
-  readonly content: string;
-  readonly special: boolean;
-}
-
-/** What kvant needs of `tokenizer.json`, checked; everything else is passed on untouched. */
-export interface TokenizerDefinition {
-  readonly modelType: 'BPE' | 'Unigram';
+/** What kvant needs of `tokenizer.json`, checked. */
+export interface TokenizerDefinition extends EncoderDefinition {
   /** Token text by id, without the added tokens; ids without a token are holes. */
   readonly vocab: readonly (string | undefined)[];
-  readonly addedTokens: readonly AddedTokenDefinition[];
   readonly decoder: JsonObject | null;
-  /** The whole document with absent optional parts set to null, for the encoding library. */
-  readonly document: JsonObject;
 }
 
 const UNSUPPORTED_FIX =
-  'kvant reads BPE and Unigram tokenizers in the tokenizer.json format, as Llama, Mistral and Qwen publish them.';
+  'kvant reads BPE, Unigram and WordPiece tokenizers in the tokenizer.json format, as Llama, Mistral and Qwen publish them.';
 
 function broken(where: string, what: string): KvantError {
   return new KvantError('tokenizer-broken', `The tokenizer is broken: ${what}`, {
@@ -45,19 +35,22 @@ export function readTokenizerDefinition(
   const model = json.model;
   if (!isJsonObject(model)) throw broken(where, '"model" is missing');
   const modelType = modelTypeOf(model);
-  if (modelType !== 'BPE' && modelType !== 'Unigram') {
+  if (modelType !== 'BPE' && modelType !== 'Unigram' && modelType !== 'WordPiece') {
     throw new KvantError('tokenizer-unsupported', `Tokenizer model "${modelType}" is not supported`, {
       kind: 'unsupported',
       where,
       fix: UNSUPPORTED_FIX,
     });
   }
-  const vocab = modelType === 'BPE' ? recordVocab(model, where) : listVocab(model, where);
+  const vocab = modelType === 'Unigram' ? listVocab(model, where) : recordVocab(model, where);
   if (modelType === 'BPE' && !Array.isArray(model.merges)) {
     throw broken(where, '"model.merges" must be a list');
   }
-  const decoder = json.decoder ?? null;
-  if (decoder !== null && !isJsonObject(decoder)) throw broken(where, '"decoder" must be an object');
+  const part = (name: string): JsonObject | null => {
+    const value = json[name] ?? null;
+    if (value !== null && !isJsonObject(value)) throw broken(where, `"${name}" must be an object`);
+    return value;
+  };
 
   const addedTokens = readAddedTokens(json.added_tokens, where);
   for (const token of configAddedTokens(config)) {
@@ -65,9 +58,16 @@ export function readTokenizerDefinition(
     if (!known) addedTokens.push(token);
   }
 
-  const parts = { normalizer: null, post_processor: null, ...json, decoder, added_tokens: addedTokens };
-  const document = { ...parts, pre_tokenizer: preTokenizer(json, model, vocab) };
-  return { modelType, vocab, addedTokens, decoder, document };
+  return {
+    modelType,
+    model,
+    vocab,
+    addedTokens,
+    normalizer: part('normalizer'),
+    preTokenizer: preTokenizer(part('pre_tokenizer'), modelType, model, vocab),
+    postProcessor: part('post_processor'),
+    decoder: part('decoder'),
+  };
 }
 
 const MARK = '\u2581';
@@ -80,12 +80,13 @@ const crosses = (text: string): boolean => /[^\u2581]\u2581/.test(text);
  * vocabulary lies across a cut.
  */
 function preTokenizer(
-  json: JsonObject,
+  step: JsonObject | null,
+  modelType: string,
   model: JsonObject,
   vocab: readonly (string | undefined)[],
 ): JsonObject | null {
-  const own = json.pre_tokenizer;
-  const step = isJsonObject(own) ? own : null;
+  // Unigram adds up scores: from another start they would round, and ties fall, in another way.
+  if (modelType !== 'BPE') return step;
   const whole = step === null || (step.type === 'Metaspace' && step.split === false);
   if (!whole || model.ignore_merges === true || !vocab.includes(MARK)) return step;
   if (step !== null && step.replacement !== MARK) return step;
@@ -138,7 +139,7 @@ function listVocab(model: JsonObject, where: string): (string | undefined)[] {
   });
 }
 
-function readAddedTokens(source: unknown, where: string): AddedTokenDefinition[] {
+function readAddedTokens(source: unknown, where: string): AddedTokenEntry[] {
   if (source === undefined || source === null) return [];
   if (!Array.isArray(source)) throw broken(where, '"added_tokens" must be a list');
   return source.map((entry: unknown, i) => {
@@ -149,7 +150,7 @@ function readAddedTokens(source: unknown, where: string): AddedTokenDefinition[]
   });
 }
 
-function configAddedTokens(config: JsonObject): AddedTokenDefinition[] {
+function configAddedTokens(config: JsonObject): AddedTokenEntry[] {
   const source = config.added_tokens_decoder;
   if (!isJsonObject(source)) return [];
   return Object.entries(source).flatMap(([key, entry]) => {

@@ -151,9 +151,16 @@ describe('Tokenizer errors', () => {
     ['no merges', { model: { type: 'BPE', vocab: { a: 0 } } }, 'tokenizer-broken'],
     ['a bad unigram entry', { model: { type: 'Unigram', vocab: [['a']] } }, 'tokenizer-broken'],
     ['a bad added token', { added_tokens: [{ id: 'x' }] }, 'tokenizer-broken'],
-    ['another model', { model: { type: 'WordPiece', vocab: { a: 0 } } }, 'tokenizer-unsupported'],
+    ['another model', { model: { type: 'WordLevel', vocab: { a: 0 } } }, 'tokenizer-unsupported'],
+    [
+      'a merge of unknown tokens',
+      { model: { type: 'BPE', vocab: { a: 0 }, merges: ['a b'] } },
+      'tokenizer-broken',
+    ],
+    ['an unknown post-processor', { post_processor: { type: 'Nope' } }, 'tokenizer-unsupported'],
+    ['a normalizer that is no object', { normalizer: 'NFC' }, 'tokenizer-broken'],
     ['an unknown pre-tokenizer', { pre_tokenizer: { type: 'Nope' } }, 'tokenizer-unsupported'],
-    ['a decoder without bytes per token', { decoder: { type: 'WordPiece' } }, 'tokenizer-unsupported'],
+    ['a decoder without bytes per token', { decoder: { type: 'CTC' } }, 'tokenizer-unsupported'],
     ['an unknown normalizer', { normalizer: { type: 'Nope' } }, 'tokenizer-unsupported'],
   ])('refuses %s', async (_what, change, code) => {
     await write(minimal(change));

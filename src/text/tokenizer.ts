@@ -1,7 +1,8 @@
 import { join } from 'node:path';
-import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers';
 import { KvantError } from '../errors.js';
 import { Detokenizer, type DetokenizerOptions } from './detokenizer.js';
+import { BrokenDefinition } from './encoding/broken-definition.js';
+import { Encoder } from './encoding/encoder.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { buildTokenTable, type TokenTable } from './token-bytes.js';
 import { readTokenizerDefinition, type TokenizerDefinition } from './tokenizer-definition.js';
@@ -31,7 +32,7 @@ export class Tokenizer {
   /** The parsed tokenizer_config.json (an empty object where there is none). */
   readonly config: JsonObject;
 
-  readonly #library: LibraryTokenizer;
+  readonly #encoder: Encoder;
   readonly #definition: TokenizerDefinition;
   readonly #ids: ReadonlyMap<string, number>;
   readonly #tokens: readonly (string | undefined)[];
@@ -44,14 +45,22 @@ export class Tokenizer {
     this.#where = where;
     this.config = config;
     try {
-      this.#library = new LibraryTokenizer(definition.document, config);
+      this.#encoder = new Encoder(definition);
     } catch (cause) {
-      throw new KvantError('tokenizer-unsupported', `Cannot use the tokenizer: ${(cause as Error).message}`, {
-        kind: 'unsupported',
-        where,
-        fix: 'The tokenizer uses a part that kvant does not know. Check that the file is whole, or use another model.',
-        cause,
-      });
+      const broken = cause instanceof BrokenDefinition;
+      const reason = (cause as Error).message;
+      throw new KvantError(
+        broken ? 'tokenizer-broken' : 'tokenizer-unsupported',
+        broken ? `The tokenizer is broken: ${reason}` : `Cannot use the tokenizer: ${reason}`,
+        {
+          kind: broken ? 'model' : 'unsupported',
+          where,
+          fix: broken
+            ? 'Fetch the model again; if it was converted, convert it again with a current version of the tool.'
+            : 'The tokenizer uses a part that kvant does not know. Check that the file is whole, or use another model.',
+          cause,
+        },
+      );
     }
 
     const tokens = [...definition.vocab];
@@ -121,15 +130,14 @@ export class Tokenizer {
 
   #encode(text: string, addSpecial: boolean): readonly (number | undefined)[] {
     try {
-      return this.#library.encode(text, { add_special_tokens: addSpecial }).ids;
+      return this.#encoder.encode(text, addSpecial);
     } catch (cause) {
-      // Among others a Unigram model with a word of 100,000 characters, which exhausts the stack.
       throw new KvantError(
         'tokenizer-failed',
         `The tokenizer cannot take this text of ${text.length} characters: ${(cause as Error).message}`,
         {
           kind: 'invalid-request',
-          fix: 'Send less text, or break up very long words.',
+          fix: 'Leave out the characters that the model does not know.',
           cause,
         },
       );
@@ -165,7 +173,12 @@ export class Tokenizer {
    * @throws KvantError `tokenizer-unsupported` for a decoder that has no bytes per token
    */
   get tokenTable(): TokenTable {
-    this.#table ??= buildTokenTable(this.#definition, this.specialIds, this.#where);
+    this.#table ??= buildTokenTable(
+      this.#definition,
+      this.specialIds,
+      (token) => this.#encoder.normalizedContent(token),
+      this.#where,
+    );
     return this.#table;
   }
 }
