@@ -1,6 +1,7 @@
 /** Errors in the shape OpenAI's clients expect. `fix` is an addition that they ignore. */
 import { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
+import { ACCEPTED_ENCODINGS } from './body-text.js';
 
 export interface ErrorBody {
   readonly error: {
@@ -35,6 +36,8 @@ export function asKvantError(error: unknown): KvantError {
 /** Statuses that the kind of an error does not tell. */
 const STATUS: Readonly<Record<string, number>> = {
   'body-too-large': 413,
+  'unsupported-encoding': 415,
+  'unsupported-charset': 415,
   'invalid-api-key': 401,
   'method-not-allowed': 405,
   'shutting-down': 503,
@@ -65,6 +68,7 @@ export function errorResponse(error: KvantError): Response {
   const headers = new Headers({ 'content-type': 'application/json' });
   if (status === 429 || status === 503)
     headers.set('retry-after', String(Math.max(1, Math.ceil(error.retryAfter ?? 1))));
+  if (error.code === 'unsupported-encoding') headers.set('accept-encoding', ACCEPTED_ENCODINGS);
   if (status === 401) headers.set('www-authenticate', 'Bearer');
   // A client must not wait for the next answer on a connection that is about to close.
   if (error.code === 'shutting-down') headers.set('connection', 'close');

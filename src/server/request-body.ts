@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { mayBeLossy, parseLossless } from '../text/lossless-json.js';
+import { readText } from './body-text.js';
 
 export type Body = Readonly<Record<string, unknown>>;
 
@@ -10,7 +11,7 @@ export type Body = Readonly<Record<string, unknown>>;
  * The body. `lossless`: members that a chat template prints; there `1.0` is not `1`, an integer has all its digits, and keys keep
  * their order (text/lossless-json.ts).
  *
- * Errors: `body-too-large` (413), `body-incomplete`, `invalid-json`, `invalid-body` (400).
+ * Errors: those of `readText`; `invalid-json`, `invalid-body` (400).
  */
 export async function readJsonObject(
   request: Request,
@@ -61,37 +62,6 @@ function readLossless(text: string): Body {
 function withMembers(body: Body, from: Body, names: readonly string[]): Body {
   const taken = names.filter((name) => Object.hasOwn(from, name)).map((name) => [name, from[name]]);
   return { ...body, ...Object.fromEntries(taken) };
-}
-
-/** The body, of which no more than `limit` bytes are ever held. */
-async function readText(request: Request, limit: number): Promise<string> {
-  const tooLarge = (): KvantError =>
-    new KvantError('body-too-large', `The body is larger than ${limit} bytes.`, {
-      kind: 'invalid-request',
-      fix: 'Send less, or start the server with a larger --body-limit.',
-    });
-  const told = Number(request.headers.get('content-length') ?? Number.NaN);
-  if (told > limit) throw tooLarge();
-  const decoder = new TextDecoder();
-  let text = '';
-  let size = 0;
-  try {
-    // Read at once, it need not be made into a stream; the connection brings no more than was told.
-    if (told >= 0) return await request.text();
-    for await (const chunk of request.body ?? []) {
-      size += chunk.byteLength;
-      if (size > limit) throw tooLarge();
-      text += decoder.decode(chunk, { stream: true });
-    }
-  } catch (cause) {
-    if (cause instanceof KvantError) throw cause;
-    throw new KvantError('body-incomplete', 'The body broke off.', {
-      kind: 'invalid-request',
-      fix: 'Send all of it.',
-      cause,
-    });
-  }
-  return text + decoder.decode();
 }
 
 /** Checks the part of the body that a schema names. Errors: `invalid-parameter` (400), `where` naming the field. */

@@ -1,4 +1,5 @@
 import { connect, type Socket } from 'node:net';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { listen } from '../../src/server/index.js';
@@ -101,6 +102,33 @@ describe('the server at its edges', () => {
       code: 'invalid_parameter',
     });
     expect(String(body.error.message)).toMatch(/0 to 1/);
+  });
+
+  it('takes compressed bodies within the limit, and says what it takes', async () => {
+    const chat = JSON.stringify({ messages: question('What is the capital of Japan?'), temperature: 0 });
+    const encoded = (bytes: Uint8Array<ArrayBuffer>, encoding: string): Promise<Response> =>
+      fetch(`${serving.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { ...key, 'content-encoding': encoding },
+        body: bytes,
+      });
+    for (const [encoding, bytes] of [
+      ['gzip', gzipSync(chat)],
+      ['deflate', deflateSync(chat)],
+      ['br', brotliCompressSync(chat)],
+    ] as const)
+      expect(await (await encoded(bytes, encoding)).text(), encoding).toContain('Tokyo');
+    const bomb = gzipSync(JSON.stringify({ messages: question('x'.repeat(50_000_000)) }));
+    expect(bomb.length).toBeLessThan(100_000);
+    expect((await encoded(bomb, 'gzip')).status).toBe(413);
+    const unknown = await encoded(gzipSync(chat), 'zstd');
+    expect([unknown.status, unknown.headers.get('accept-encoding')]).toEqual([415, 'gzip, deflate, br']);
+    expect((await encoded(Buffer.from(chat), 'gzip')).status).toBe(400);
+    const latin = Buffer.from(chat.replace('Japan', 'Perú'), 'latin1');
+    expect(await (await encoded(latin, 'identity')).json()).toMatchObject({
+      error: { code: 'invalid_encoding', type: 'invalid_request_error' },
+    });
+    expect((await fetch(`${serving.url}/health`)).status).toBe(200);
   });
 
   it('refuses with 429 and Retry-After when rows and queue are full, and recovers', async () => {
