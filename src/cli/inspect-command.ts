@@ -1,7 +1,7 @@
 /** `kvant inspect`: what a model is, how its cache would be kept, and what fits in memory. Reads no weights. */
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { ModelSummary } from '../models/inspect.js';
+import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
 import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
@@ -88,8 +88,11 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
   });
-  const blocks = rowBlocks(summary.window ?? 0, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]);
-  const kept = Math.min(summary.maxContext, blocks * DEFAULT_BLOCK_TOKENS);
+  const kept = (window: number | null): number =>
+    Math.min(
+      summary.maxContext,
+      rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
+    );
   const generation = await loadGenerationConfig(folder);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);
@@ -111,8 +114,8 @@ interface MemoryFit {
   /** What is left for the KV cache; 0 if not even the weights fit. */
   readonly kvBytes: number;
   readonly kvTokens: number;
-  /** Tokens of a sequence of full context that are kept at once. */
-  readonly sequenceTokens: number;
+  /** Bytes of KV that a sequence of full context keeps at once. */
+  readonly sequenceBytes: number;
   /** Sequences of the model's full context that fit. */
   readonly fullContexts: number;
 }
@@ -121,22 +124,31 @@ function memoryFit(
   summary: ModelSummary,
   device: 'cpu' | 'webgpu',
   memoryBytes: number,
-  sequenceTokens: number,
+  kept: (window: number | null) => number,
 ): MemoryFit {
   const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
   const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
   const addressable = device === 'webgpu' ? Math.floor(GPU_PLANE_BYTES / widest) : Number.POSITIVE_INFINITY;
-  const kvTokens = Math.min(addressable, Math.floor(left / summary.kvBytesPerToken));
-  const kvBytes = kvTokens * summary.kvBytesPerToken;
+  const sequenceBytes = sequenceBytesOf(summary, kept);
+  // What grows with the sequence, beside the windows of one row.
+  const [first, ...others] = summary.groups as [CacheGroupSummary, ...CacheGroupSummary[]];
+  const windows = others.reduce((sum, { window, bytesPerToken }) => sum + kept(window) * bytesPerToken, 0);
+  const kvTokens = Math.min(addressable, Math.max(0, Math.floor((left - windows) / first.bytesPerToken)));
+  const kvBytes = kvTokens * first.bytesPerToken + (kvTokens > 0 ? windows : 0);
   return {
     memoryBytes,
     weightBytes: summary.weightBytes,
     reservedBytes: RESERVE,
     kvBytes,
     kvTokens,
-    sequenceTokens,
-    fullContexts: Math.floor(kvTokens / sequenceTokens),
+    sequenceBytes,
+    fullContexts: Math.floor(kvBytes / sequenceBytes),
   };
+}
+
+/** Bytes of KV that a sequence of full context keeps at once. */
+function sequenceBytesOf({ groups }: ModelSummary, kept: (window: number | null) => number): number {
+  return groups.reduce((sum, { window, bytesPerToken }) => sum + kept(window) * bytesPerToken, 0);
 }
 
 function describe(
@@ -145,7 +157,7 @@ function describe(
   s: ModelSummary,
   generation: GenerationConfig,
   fit: MemoryFit | null,
-  kept: number,
+  kept: (window: number | null) => number,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
   const plan = new Map<string, number[]>();
@@ -171,11 +183,16 @@ function describe(
     ),
     row(
       'KV cache',
-      `${s.kvBytesPerToken} B a token, ${formatBytes(s.kvBytesPerToken * kept)} at full context`,
+      `${s.kvBytesPerToken} B a token, ${formatBytes(sequenceBytesOf(s, kept))} at full context`,
     ),
-    ...(kept < s.maxContext
-      ? [row('', `behind ${s.window} tokens it is given back: a sequence keeps ${kept} at most`)]
-      : []),
+    ...s.groups
+      .filter(({ window }) => kept(window) < s.maxContext)
+      .map(({ window, layers }) =>
+        row(
+          '',
+          `${layers.length} layers: behind ${window} tokens it is given back: a sequence keeps ${kept(window)} at most`,
+        ),
+      ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
     ...(s.young === null
       ? []

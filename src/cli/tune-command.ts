@@ -100,7 +100,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
           inFlight: 1,
         },
         {
-          pool,
+          caches: pool,
           mode: flags.order === 'same' ? 'safe' : 'full',
           rows,
           again: flags.again,

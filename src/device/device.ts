@@ -31,7 +31,7 @@
 
 import type { KvantError } from '../errors.js';
 import type { Graph, Tensor } from './graph.js';
-import type { KvPool, KvPoolSpec } from './kv.js';
+import type { KvCaches, KvPool, KvPoolSpec } from './kv.js';
 import type { SamplerRows } from './sampling.js';
 import type { StepInputs } from './step.js';
 import type { Matrix, MatrixFormat, MatrixSource, Vector, VectorSource } from './weights.js';
@@ -148,6 +148,7 @@ export interface Device extends AsyncDisposable {
   loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix>;
   loadVector(source: VectorSource, group?: number): Promise<Vector>;
   createKvPool(spec: KvPoolSpec): KvPool;
-  compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program>;
+  /** `caches`: where the layers' K and V are; a pool alone holds all of them. */
+  compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program>;
   stats(): DeviceStats;
 }

@@ -168,6 +168,39 @@ export interface KvPool {
   dispose(): void;
 }
 
+/**
+ * The caches of a model: one pool for each cache group, and where each layer's K and V are. Layers of a group share a
+ * block table; groups have tables, blocks and free lists of their own, and blocks of one size in tokens.
+ */
+export interface KvCaches<P extends KvPool = KvPool> {
+  /** At least one; all with the same `slots`, `blockTokens` and `maxBlocksPerSlot`. */
+  readonly pools: readonly P[];
+  /** One entry for each layer of the model: its pool, by index, and its place among that pool's layers. */
+  readonly layers: readonly { readonly group: number; readonly index: number }[];
+}
+
+/** A pool alone holds all layers, in order. */
+export function kvCaches<P extends KvPool>(of: P | KvCaches<P> | null): KvCaches<P> | null {
+  if (of === null || 'pools' in of) return of;
+  return { pools: [of], layers: of.spec.layers.map((_, index) => ({ group: 0, index })) };
+}
+
+/** The pool that holds a layer, and the layer's place in it; null where there is none. */
+export function kvPoolOf<P extends KvPool>(
+  caches: KvCaches<P> | null,
+  layer: number,
+): { readonly pool: P; readonly index: number } | null {
+  const place = caches?.layers[layer];
+  const pool = place === undefined ? undefined : caches?.pools[place.group];
+  return pool === undefined || place === undefined ? null : { pool, index: place.index };
+}
+
+/** Positions that a slot's tables reach. */
+export function kvReach({ pools }: KvCaches): number {
+  const { maxBlocksPerSlot, blockTokens } = pools[0]!.spec;
+  return maxBlocksPerSlot * blockTokens;
+}
+
 /** Bytes of one block over all layers. */
 export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number): number {
   let bytes = 0;

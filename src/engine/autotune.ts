@@ -2,7 +2,7 @@
 
 import type { AutotuneMode, Device, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import type { KvPool } from '../device/kv.js';
+import type { KvCaches } from '../device/kv.js';
 import type { TuningEntry, TuningStore } from '../device/webgpu/tuning/decision.js';
 import type { TuneDeviceOptions, TuneReport } from '../device/webgpu/tuning/session.js';
 import type { HostConfig } from './messages.js';
@@ -26,14 +26,14 @@ export async function autotune(
   device: Device,
   graph: Graph,
   limits: ProgramLimits,
-  pool: KvPool,
+  caches: KvCaches,
   { onProgress, onLog, signal }: AutotuneCallbacks,
 ): Promise<TuningInfo | null> {
   const mode = config.autotune ?? 'off';
   if (mode === 'off') return null;
   const report = await tuneDevice(device, graph, limits, {
     mode,
-    pool,
+    caches,
     budgetMs: config.autotuneMs ?? DEFAULT_AUTOTUNE_MS,
     onProgress: (done, total, key) =>
       onProgress({ phase: 'tune', done, total, unit: 'kernels', ...(key === '' ? {} : { item: key }) }),

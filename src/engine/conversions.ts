@@ -19,7 +19,7 @@ export class Conversions {
   readonly #prefixes: Prefixes | null;
   readonly #onDone: (sequence: Sequence, error: KvantError | null) => void;
 
-  /** `onDone` is told of each conversion when its blocks are free again. */
+  /** `pool`: of the cache group that has young blocks. `onDone` is told of each conversion when its blocks are free again. */
   constructor(
     pool: KvPool,
     prefixes: Prefixes | null,
@@ -40,13 +40,13 @@ export class Conversions {
     for (let i = 0; i < plan.count; i++) {
       const work = plan.work[i]!;
       const sequence = running[work.index]!;
-      sequence.table!.reserve(work.reserve);
+      sequence.tables![0]!.reserve(work.reserve);
       if (work.converts) this.#convert(sequence);
     }
   }
 
   #convert(sequence: Sequence): void {
-    const table = sequence.table!;
+    const table = sequence.tables![0]!;
     const { prefix } = sequence;
     const known = this.#prefixes?.converted(sequence) ?? [];
     const conversion = table.mature(known);

@@ -1,5 +1,5 @@
 import type { Device, Program } from '../device/device.js';
-import type { KvPool } from '../device/kv.js';
+import type { KvCaches } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ContextRaise } from './core-errors.js';
@@ -12,7 +12,7 @@ import type { EngineLimits } from './types.js';
 export interface CoreOptions {
   readonly device: Device;
   readonly program: Program;
-  readonly pool: KvPool;
+  readonly caches: KvCaches;
   readonly tokenTable: TokenTable;
   readonly eosIds: readonly number[];
   readonly vocabSize: number;
@@ -20,8 +20,6 @@ export interface CoreOptions {
   /** Options that a longer context would take, for those who send too much. Default: none would help. */
   readonly contextRaise?: ContextRaise;
   readonly scheduler: SchedulerConfig;
-  /** Tokens that each layer sees, null for all; needed where `scheduler.window` says that all layers slide. */
-  readonly windows?: readonly (number | null)[];
   /** Null or absent: no prefixes are cached. */
   readonly prefixes?: PrefixOptions | null;
   /** All that one step (or a cancellation) brought, at once. The array is not used again. */

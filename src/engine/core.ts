@@ -367,7 +367,7 @@ export class EngineCore {
   #freeRow(sequence: Sequence): void {
     // After a fault the program goes as a whole, and what it holds with it.
     const works = this.#fault === null;
-    if (sequence.row.features !== 0 && works) this.#rows.release(sequence.table!.slot);
+    if (sequence.row.features !== 0 && works) this.#rows.release(sequence.slot);
     this.#memory.release(sequence, works);
   }
 

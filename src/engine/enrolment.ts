@@ -59,7 +59,7 @@ export class Enrolment {
     const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
-    const entry = { arrival, share, young: this.#memory.startsYoung };
+    const entry = { arrival, share, young: this.#memory.startsYoung, groups: this.#memory.groups };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation });
       return new Sequence(request, choice, draws, output, row, constraint, entry);

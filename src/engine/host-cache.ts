@@ -2,17 +2,19 @@
 
 import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import { type KvPool, kvBlockBytes } from '../device/kv.js';
+import { type KvCaches, type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
+import { placesOf } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
 import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
-import { rowBlocks, widestWindow } from '../kv/retention.js';
+import { rowBlocks } from '../kv/retention.js';
 import {
-  type KvSizing,
-  type KvSizingRequest,
+  type KvCacheRequest,
+  type KvCacheSizing,
+  type KvSizingGroup,
   kvSequenceBytes,
   reachOf,
-  sizeKvPool,
+  sizeKvCache,
   youngBlockBytes,
 } from '../kv/sizing.js';
 import type { ModelConfig } from '../models/config.js';
@@ -51,14 +53,14 @@ export function sizeCache(
   device: DeviceInfo,
   model: ModelConfig,
   weightBytes: number,
-): KvSizing {
-  const { blockTokens, rowBlocks: most, ...request } = sizingOf(config, kv, device, model);
+): KvCacheSizing {
+  const { blockTokens, groups, ...request } = sizingOf(config, kv, device, model);
   const context = config.maxContext ?? model.maxPositions;
-  const sequence = kvSequenceBytes(kv.layers, blockTokens, context, kv.young, most);
+  const sequence = kvSequenceBytes(groups, blockTokens, context, kv.young);
   const wanted =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
-  return sizeKvPool({ ...request, blockTokens, rowBlocks: most, available });
+  return sizeKvCache({ ...request, blockTokens, groups, available });
 }
 
 /**
@@ -71,18 +73,18 @@ export function contextRaise(
   device: DeviceInfo,
   model: ModelConfig,
   weightBytes: number,
-  planned: KvSizing,
-  opened: KvSizing,
+  planned: KvCacheSizing,
+  opened: KvCacheSizing,
 ): ContextRaise {
   if (opened.maxContext >= model.maxPositions) return [];
   const request = sizingOf(config, kv, device, model);
-  const { blockTokens, rowBlocks: most } = request;
+  const { blockTokens, groups } = request;
   const available = memoryLeft(device, weightBytes);
   // A pool that was made smaller than planned is all that there was room for.
   const longest =
     opened === planned
-      ? sizeKvPool({ ...request, maxContext: undefined, maxRows: 1, available }).maxContext
-      : reachOf(opened.blocks, most, model.maxPositions, blockTokens);
+      ? sizeKvCache({ ...request, maxContext: undefined, maxRows: 1, available }).maxContext
+      : reachOf(opened.blocks[0]!, groups[0]!.rowBlocks, model.maxPositions, blockTokens);
   const asked = config.maxContext === undefined ? [] : (['maxContext'] as const);
   if (longest > opened.maxContext) return asked;
   return config.kvMemory === undefined ? [] : [...asked, 'kvMemory'];
@@ -94,12 +96,11 @@ function sizingOf(
   kv: KvPlan,
   device: DeviceInfo,
   model: ModelConfig,
-): Omit<KvSizingRequest, 'available'> & { readonly rowBlocks: number } {
+): Omit<KvCacheRequest, 'available'> {
   return {
-    layers: kv.layers,
+    groups: sizingGroups(config, kv, device.kind),
     young: kv.young,
     blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
-    rowBlocks: mostRowBlocks(config, kv, device.kind),
     modelContext: model.maxPositions,
     maxContext: config.maxContext,
     maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
@@ -114,22 +115,26 @@ function memoryLeft({ memoryBytes, kind }: DeviceInfo, weightBytes: number): num
   return Math.max(0, (memoryBytes - weightBytes) * CACHE_SHARE[kind]);
 }
 
-/** Most blocks that a row holds at once. */
-function mostRowBlocks(config: HostConfig, { windows }: KvPlan, device: DeviceKind): number {
+/** The cache groups with their layers' formats, and what a row holds of each at once. */
+function sizingGroups(config: HostConfig, { groups, layers }: KvPlan, device: DeviceKind): KvSizingGroup[] {
   const { maxBatchTokens } = engineLimits(config, device, 0);
-  return rowBlocks(widestWindow(windows), config.blockTokens ?? DEFAULT_BLOCK_TOKENS, maxBatchTokens);
+  const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+  return groups.map(({ window, layers: own }) => ({
+    layers: own.map((layer) => layers[layer]!),
+    rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
+  }));
 }
 
 export interface OpenCache {
-  readonly sizing: KvSizing;
+  readonly sizing: KvCacheSizing;
   readonly limits: EngineLimits;
-  readonly pool: KvPool;
+  readonly caches: KvCaches;
   readonly program: Program;
 }
 
 /**
- * Makes the pool and the program. A GPU does not say how much memory it has: where nobody fixed the size, a pool
- * that finds no room is made half as large until it does. `beforeCompile` is given what is about to be compiled.
+ * Makes the pools and the program. A GPU does not say how much memory it has: where nobody fixed the size, pools
+ * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled.
  * Errors: `device-out-of-memory`.
  */
 export async function openCache(
@@ -137,45 +142,69 @@ export async function openCache(
   model: Model,
   device: Device,
   kv: KvPlan,
-  planned: KvSizing,
-  beforeCompile: (graph: Graph, limits: ProgramLimits, pool: KvPool) => Promise<void> = async () => {},
+  planned: KvCacheSizing,
+  beforeCompile: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void> = async () => {},
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+  const groups = sizingGroups(config, kv, device.info.kind);
   let sizing = planned;
   for (;;) {
     const limits = engineLimits(config, device.info.kind, sizing.maxContext);
-    let pool: KvPool | null = null;
+    const pools: KvPool[] = [];
     try {
-      pool = device.createKvPool({
-        layers: model.kvLayers,
-        blocks: sizing.blocks,
-        blockTokens,
-        slots: limits.maxRows,
-        maxBlocksPerSlot: sizing.blocksPerSequence,
-        ...(kv.young === null ? {} : { young: { blocks: sizing.youngBlocks, dtype: kv.young.dtype } }),
+      groups.forEach(({ layers }, group) => {
+        const young = group > 0 || kv.young === null ? null : kv.young;
+        pools.push(
+          device.createKvPool({
+            layers,
+            blocks: sizing.blocks[group]!,
+            blockTokens,
+            slots: limits.maxRows,
+            maxBlocksPerSlot: sizing.blocksPerSequence,
+            ...(young === null ? {} : { young: { blocks: sizing.youngBlocks, dtype: young.dtype } }),
+          }),
+        );
       });
-      return { sizing, limits, pool, program: await compile(model, device, pool, limits, beforeCompile) };
+      const caches: KvCaches = { pools, layers: placesOf(kv.groups) };
+      const program = await compile(model, device, caches, limits, beforeCompile);
+      return { sizing, limits, caches, program };
     } catch (error) {
-      pool?.dispose();
-      const smaller = halved(sizing, kv, blockTokens, mostRowBlocks(config, kv, device.info.kind));
+      for (const pool of pools) pool.dispose();
+      const smaller = halved(sizing, groups, kv, blockTokens);
       const full = error instanceof KvantError && error.code === 'device-out-of-memory';
       const enough = smaller.maxContext >= (config.maxContext ?? (kv.young?.start ?? 0) + 1);
-      if (!full || config.kvMemory !== undefined || smaller.blocks < 1 || !enough) throw error;
+      if (!full || config.kvMemory !== undefined || smaller.blocks.some((blocks) => blocks < 1) || !enough)
+        throw error;
       sizing = smaller;
     }
   }
 }
 
-function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number, most: number): KvSizing {
-  const blocks = Math.floor(sizing.blocks / 2);
+function halved(
+  sizing: KvCacheSizing,
+  groups: readonly KvSizingGroup[],
+  { young }: KvPlan,
+  blockTokens: number,
+): KvCacheSizing {
+  const { layers, rowBlocks: most } = groups[0]!;
+  const whole = Math.ceil(sizing.maxContext / blockTokens);
+  const blocks = sizing.blocks.map((count, group) => {
+    const half = Math.floor(count / 2);
+    // Of what slides there is always enough for one row.
+    return group === 0 ? half : Math.max(Math.min(whole, groups[group]!.rowBlocks), half);
+  });
   const youngBlocks = Math.max(sizing.youngPerSequence, Math.floor(sizing.youngBlocks / 2));
   const youngBytes = young === null ? 0 : youngBlocks * youngBlockBytes(layers, young.dtype, blockTokens);
-  const maxContext = reachOf(blocks, most, sizing.maxContext, blockTokens);
+  const maxContext = reachOf(blocks[0]!, most, sizing.maxContext, blockTokens);
+  const bytes = groups.reduce(
+    (sum, group, i) => sum + blocks[i]! * kvBlockBytes(group.layers, blockTokens),
+    youngBytes,
+  );
   return {
     ...sizing,
     blocks,
     youngBlocks,
-    bytes: blocks * kvBlockBytes(layers, blockTokens) + youngBytes,
+    bytes,
     maxContext,
     blocksPerSequence: Math.ceil(maxContext / blockTokens),
     limitedBy: 'device-memory',
@@ -185,9 +214,9 @@ function halved(sizing: KvSizing, { layers, young }: KvPlan, blockTokens: number
 async function compile(
   model: Model,
   device: Device,
-  pool: KvPool,
+  caches: KvCaches,
   limits: EngineLimits,
-  before: (graph: Graph, limits: ProgramLimits, pool: KvPool) => Promise<void>,
+  before: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void>,
 ): Promise<Program> {
   const { graph } = model.buildGraph();
   const most: ProgramLimits = {
@@ -197,6 +226,6 @@ async function compile(
     maxContext: limits.maxContext,
     inFlight: STEPS_IN_FLIGHT,
   };
-  await before(graph, most, pool);
-  return device.compile(graph, most, pool);
+  await before(graph, most, caches);
+  return device.compile(graph, most, caches);
 }

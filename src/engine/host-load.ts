@@ -2,10 +2,11 @@
 
 import type { Device, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import { type KvPool, kvBlockBytes } from '../device/kv.js';
+import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import type { KvantError } from '../errors.js';
+import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
-import type { KvSizing } from '../kv/sizing.js';
+import type { KvCacheSizing } from '../kv/sizing.js';
 import { familyOf } from '../models/families.js';
 import {
   loadModel,
@@ -80,24 +81,33 @@ export async function loadHost(
     const bytes = weightBytes(resolved);
     const planned = sizeCache(config, kv, device.info, weights.config, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
+    const places = placesOf(kv.groups);
     const model = await loadModel(weights.source, weights.config, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
-      kvTokens: planned.blocks * blockTokens,
+      kvTokens: (layer) => planned.blocks[places[layer]!.group]! * blockTokens,
       ...(kv.young === null
         ? {}
-        : { kvYoung: { dtype: kv.young.dtype, tokens: planned.youngBlocks * blockTokens } }),
+        : {
+            kvYoung: {
+              dtype: kv.young.dtype,
+              tokens: planned.youngBlocks * blockTokens,
+              layers: kv.groups[0]!.layers,
+            },
+          }),
       maxContext: planned.maxContext,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
       ...(signal === undefined ? {} : { signal }),
     });
     signal?.throwIfAborted();
     let tuning: TuningInfo | null = null;
-    const tuneFor = async (graph: Graph, most: ProgramLimits, pool: KvPool): Promise<void> => {
-      tuning = await autotune(config, device, graph, most, pool, { onProgress, onLog, signal });
+    const tuneFor = async (graph: Graph, most: ProgramLimits, caches: KvCaches): Promise<void> => {
+      tuning = await autotune(config, device, graph, most, caches, { onProgress, onLog, signal });
     };
-    const { sizing, limits, pool, program } = await openCache(config, model, device, kv, planned, tuneFor);
-    undo.push(() => pool.dispose());
+    const { sizing, limits, caches, program } = await openCache(config, model, device, kv, planned, tuneFor);
+    undo.push(() => {
+      for (const pool of caches.pools) pool.dispose();
+    });
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
 
@@ -105,19 +115,18 @@ export async function loadHost(
     const info = describe(config, eosIds, model, chosen, kv, sizing, limits, tuning);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
-      ? await openPrefixes(config, weights.config, device, kv, pool, onLog)
+      ? await openPrefixes(config, weights.config, device, kv, caches, onLog)
       : null;
     const core = new EngineCore({
       device,
       program,
-      pool,
+      caches,
       tokenTable: tokenTable ?? emptyTable(),
       eosIds: info.eosIds,
       vocabSize: weights.config.vocabSize,
       limits,
       contextRaise: contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing),
-      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.windows),
-      windows: kv.windows,
+      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.groups),
       prefixes,
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
@@ -242,7 +251,7 @@ function describe(
   model: Model,
   chosen: ChosenDevice,
   kv: KvPlan,
-  sizing: KvSizing,
+  sizing: KvCacheSizing,
   limits: EngineLimits,
   tuning: TuningInfo | null,
 ): HostInfo {
@@ -261,7 +270,16 @@ function describe(
     kv: {
       layers: kv.info,
       blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
-      blocks: sizing.blocks,
+      blocks: sizing.blocks.reduce((sum, blocks) => sum + blocks, 0),
+      groups: kv.groups.map(({ window, layers: own }, group) => ({
+        window,
+        layers: own,
+        blocks: sizing.blocks[group]!,
+        bytesPerToken: kvBlockBytes(
+          own.map((layer) => kv.layers[layer]!),
+          1,
+        ),
+      })),
       bytes: sizing.bytes,
       bytesPerToken: kvBlockBytes(kv.layers, 1),
       young: kv.young === null ? null : { ...kv.young, blocks: sizing.youngBlocks },
@@ -270,7 +288,7 @@ function describe(
   };
 }
 
-function poolIsSmall(sizing: KvSizing, limits: EngineLimits): LogEntry {
+function poolIsSmall(sizing: KvCacheSizing, limits: EngineLimits): LogEntry {
   return {
     level: 'info',
     message: 'the KV cache holds fewer tokens than all rows could use; rows may wait for blocks',

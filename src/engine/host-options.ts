@@ -2,8 +2,9 @@
 
 import { AUTOTUNE_MODES, type DeviceKind, PRECISIONS } from '../device/device.js';
 import { KvantError } from '../errors.js';
+import type { CacheGroup } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
-import { rowBlocks, widestWindow } from '../kv/retention.js';
+import { rowBlocks } from '../kv/retention.js';
 import { checkOptionNames } from '../option-names.js';
 import type { HostConfig } from './messages.js';
 import { ENGINE_OPTIONS, HUB_OPTIONS } from './option-lists.js';
@@ -42,9 +43,8 @@ export function schedulerConfig(
   device: DeviceKind,
   blockTokens: number,
   youngTokens: number,
-  windows: readonly (number | null)[] = [],
+  groups: readonly CacheGroup[] = [{ window: null, layers: [] }],
 ): SchedulerConfig {
-  const window = widestWindow(windows);
   const { minChunk, chunkTokens } = CHUNKS[device];
   return {
     maxBatchTokens,
@@ -53,8 +53,10 @@ export function schedulerConfig(
     minChunk: Math.min(minChunk, maxBatchTokens),
     chunkTokens: Math.min(chunkTokens, maxBatchTokens),
     youngTokens,
-    window,
-    rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
+    groups: groups.map(({ window }) => ({
+      window: window ?? 0,
+      rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
+    })),
     ageingMs: AGEING_MS,
     targetItl: targetItlMs,
   };

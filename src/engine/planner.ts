@@ -1,6 +1,6 @@
 /** Keeps what the scheduler plans with up to date, and has it plan. Plan and state are made once. */
 
-import type { RowMemory } from './row-memory.js';
+import type { MemoryState, RowMemory } from './row-memory.js';
 import type { Pacing } from './scheduling/pacing.js';
 import {
   carry,
@@ -20,7 +20,7 @@ interface Lists {
 
 export class Planner {
   readonly plan = new StepPlan();
-  readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] };
+  readonly #state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] } & MemoryState;
   readonly #config: SchedulerConfig;
   readonly #memory: RowMemory;
   readonly #pacing: Pacing;
@@ -37,9 +37,9 @@ export class Planner {
       running: lists.running,
       waiting: lists.waiting,
       freeSlots: 0,
-      freeBlocks: 0,
-      leavingBlocks: 0,
-      queuedBlocks: 0,
+      freeBlocks: [],
+      leavingBlocks: [],
+      queuedBlocks: [],
       freeYoung: 0,
       leavingYoung: 0,
       queuedYoung: 0,

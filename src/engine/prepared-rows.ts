@@ -19,10 +19,10 @@ export class PreparedRows {
 
   /** Resolves when the row can draw, with the error if it cannot. It has no work meanwhile. */
   async prepare(sequence: Sequence): Promise<KvantError | null> {
-    const { request, row, table } = sequence;
+    const { request, row } = sequence;
     sequence.preparing = true;
     try {
-      await this.#rows.sync(table!.slot, row.spec(sequence.mu), sequence.history(), request.prompt.length);
+      await this.#rows.sync(sequence.slot, row.spec(sequence.mu), sequence.history(), request.prompt.length);
       if (sequence.phase === 'running' && sequence.constraint !== null) {
         // A row that comes back has been told already.
         if (sequence.ids.length === 0) this.constrain(sequence, null);
@@ -56,8 +56,9 @@ export class PreparedRows {
     this.#rows.release(slot);
   }
 
-  #setMask({ rule, table }: Sequence): void {
-    if (typeof rule === 'object' && rule !== null) this.#rows.setMask(table!.slot, rule);
+  #setMask(sequence: Sequence): void {
+    const { rule } = sequence;
+    if (typeof rule === 'object' && rule !== null) this.#rows.setMask(sequence.slot, rule);
   }
 }
 

@@ -71,6 +71,8 @@ export interface SequenceEntry {
   readonly share: number;
   /** It starts in young blocks. */
   readonly young: boolean;
+  /** Cache groups there are. */
+  readonly groups: number;
 }
 
 export class Sequence implements RunningView, WaitingView, DrawState {
@@ -89,7 +91,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   deadline: number;
 
   phase: SequencePhase = 'waiting';
-  table: BlockTable | null = null;
+  /** Its block tables, one a cache group, while it has a row. */
+  tables: readonly BlockTable[] | null = null;
+  readonly #blocks: number[] = [];
+  readonly #front: number[] = [];
   length: number;
   computed = 0;
   drawsLeft: number;
@@ -110,6 +115,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   rule: ConstraintRule = null;
 
   readonly #startsYoung: boolean;
+  readonly #groups: number;
   startedAt = 0;
   firstTokenAt = 0;
 
@@ -120,9 +126,10 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    { arrival, share, young }: SequenceEntry,
+    { arrival, share, young, groups }: SequenceEntry,
   ) {
     this.#startsYoung = young;
+    this.#groups = groups;
     const { priority, startWithinMs } = request.place ?? ORDINARY_PLACE;
     this.priority = priority;
     this.share = share;
@@ -141,16 +148,36 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     this.seedHigh = high;
   }
 
-  /** Blocks that it need not be given: those in its table; while it waits, those of its prefix that are in use anyway. Those of `front` count. */
-  get blocks(): number {
-    if (this.table !== null) return this.table.length;
-    return this.prefix === null ? 0 : this.prefix.takes.length - this.prefix.cold;
+  /**
+   * By cache group: blocks that it need not be given: those in its table; while it waits, those of its prefix that are in use
+   * anyway. Those of `front` count. The array is used again.
+   */
+  get blocks(): readonly number[] {
+    const { tables, prefix } = this;
+    for (let group = 0; group < this.#groups; group++)
+      this.#blocks[group] =
+        tables !== null
+          ? tables[group]!.length
+          : prefix === null
+            ? 0
+            : prefix.takes.chains[group]!.length - prefix.cold[group]!;
+    return this.#blocks;
   }
 
-  /** Blocks at its beginning that no layer will read: those it gave back, or those its prefix begins behind. */
-  get front(): number {
-    if (this.table !== null) return this.table.front;
-    return this.prefix === null ? 0 : this.prefix.takes.first;
+  /**
+   * By cache group: blocks at its beginning that no layer will read: those it gave back, or those its prefix begins behind. The
+   * array is used again.
+   */
+  get front(): readonly number[] {
+    const { tables, prefix } = this;
+    for (let group = 0; group < this.#groups; group++)
+      this.#front[group] = tables !== null ? tables[group]!.front : (prefix?.takes.chains[group]!.first ?? 0);
+    return this.#front;
+  }
+
+  /** Its state slot, while it has a row. */
+  get slot(): number {
+    return this.tables![0]!.slot;
   }
 
   /** Tokens it has, those under way included: where the next one is drawn. */
@@ -171,12 +198,12 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get young(): boolean {
-    if (this.table !== null) return this.table.young;
+    if (this.tables !== null) return this.tables[0]!.young;
     return this.prefix === null ? this.#startsYoung : this.prefix.takes === this.prefix.young;
   }
 
   get reserved(): number {
-    return this.table?.reserved ?? 0;
+    return this.tables?.[0]!.reserved ?? 0;
   }
 
   /** Ids that steps under way will bring. */

@@ -46,18 +46,19 @@ export function fillStep(
   for (let i = 0; i < plan.count; i++) {
     const work = plan.work[i]!;
     const sequence = running[work.index]!;
-    const table = sequence.table!;
-    table.grow(work.newBlocks);
+    const tables = sequence.tables!;
+    for (let group = 0; group < tables.length; group++) tables[group]!.grow(work.newBlocks[group]!);
     // Admitted with this plan: the blocks are its own, but it has no work before its state is there.
     if (sequence.preparing) continue;
 
     const start = inputs.tokenCount;
     const at = inputs.sequenceCount++;
-    inputs.seqSlot[at] = table.slot;
+    const { slot } = sequence;
+    inputs.seqSlot[at] = slot;
     inputs.seqStart[at] = start;
     inputs.seqLength[at] = work.tokens;
     inputs.seqPosition[at] = sequence.computed;
-    fillTokens(inputs.tokens, start, sequence, table.slot, work.tokens);
+    fillTokens(inputs.tokens, start, sequence, slot, work.tokens);
     inputs.tokenCount += work.tokens;
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
@@ -70,7 +71,7 @@ export function fillStep(
     }
 
     if (work.draws) {
-      fillOutput(inputs, sequence, table.slot, start + work.tokens - 1);
+      fillOutput(inputs, sequence, slot, start + work.tokens - 1);
       sequence.length++;
       sequence.drawsLeft--;
       flight.drawn[flight.draws++] = sequence;

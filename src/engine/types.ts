@@ -257,6 +257,16 @@ export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   cancel(): void;
 }
 
+/** One cache group: layers with a pool of blocks of their own. */
+export interface KvGroupInfo {
+  /** Tokens that its layers see, blocks behind them are given back; null where all are kept. */
+  readonly window: number | null;
+  readonly layers: readonly number[];
+  readonly blocks: number;
+  /** Bytes of one token in all its layers. */
+  readonly bytesPerToken: number;
+}
+
 export interface EngineInfo {
   /** The name it is served under. */
   readonly name: string;
@@ -280,7 +290,10 @@ export interface EngineInfo {
   readonly tuning: TuningInfo | null;
   readonly kv: {
     readonly layers: readonly KvLayerInfo[];
+    /** Layers that keep the same positions share blocks: those that see all first, then those of each window. */
+    readonly groups: readonly KvGroupInfo[];
     readonly blockTokens: number;
+    /** Of all groups. */
     readonly blocks: number;
     readonly bytes: number;
     readonly bytesPerToken: number;

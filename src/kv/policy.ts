@@ -5,6 +5,7 @@ import { type FloatKv, type KvFormat, type KvLayerSpec, kvFormatName, kvTokenByt
 import { hasTurboCodebook } from '../device/turboquant/codebooks.js';
 import { KvantError } from '../errors.js';
 import { isFloat, type KvChoice } from './formats.js';
+import { type CacheGroup, cacheGroups } from './groups.js';
 import type { KvRequest } from './options.js';
 
 /** What a layer caches, its format left open. */
@@ -19,7 +20,7 @@ export interface KvLayerShape {
 /** How the KV cache of one layer is kept. */
 export interface KvLayerInfo {
   readonly layer: number;
-  /** `sliding`: attention looks back so far only. Where all layers do, blocks behind the widest window are given back. */
+  /** `sliding`: attention looks back so far only, and blocks behind the window are given back. */
   readonly kind: 'full' | 'sliding';
   /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. */
   readonly key: string;
@@ -40,8 +41,8 @@ export interface KvYoungPlan {
 export interface KvPlan {
   readonly layers: readonly KvLayerSpec[];
   readonly info: readonly KvLayerInfo[];
-  /** Tokens that each layer sees, null for all. */
-  readonly windows: readonly (number | null)[];
+  /** Layers that share blocks, the full ones first (groups.ts). */
+  readonly groups: readonly CacheGroup[];
   /** Null: every token is stored in its layers' formats from the first on. */
   readonly young: KvYoungPlan | null;
 }
@@ -101,7 +102,7 @@ export function planKvLayers(
   return {
     layers: specs,
     info,
-    windows: layers.map(({ window }) => window),
+    groups: cacheGroups(layers.map(({ window }) => window)),
     young: young ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
 }

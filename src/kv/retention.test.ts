@@ -1,14 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { WindowHolder } from './prefix/holders.js';
-import { ALL_BLOCKS, rowBlocks, widestWindow } from './retention.js';
+import { ALL_BLOCKS, rowBlocks } from './retention.js';
 
 describe('what rows keep', () => {
-  it('is everything as soon as one layer sees everything', () => {
-    expect(widestWindow([])).toBe(0);
-    expect(widestWindow([null, null])).toBe(0);
-    expect(widestWindow([64, null])).toBe(0);
-    expect(widestWindow([64, 128, 64])).toBe(128);
-    expect(rowBlocks(0, 16, 256)).toBe(ALL_BLOCKS);
+  it('is everything of a full group', () => {
+    expect(rowBlocks(null, 16, 256)).toBe(ALL_BLOCKS);
   });
 
   it('has room for the window of one step and the chunks of two, wherever blocks begin', () => {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { readKvOptions } from './options.js';
 import { planKvLayers } from './policy.js';
-import { type KvSizingRequest, kvSequenceBytes, sizeKvPool } from './sizing.js';
+import { ALL_BLOCKS } from './retention.js';
+import { type KvSizingRequest, kvSequenceBytes, sizeKvCache, sizeKvPool } from './sizing.js';
 
 // Two layers, 2 KV heads of 64, f16: 2 · (2 vectors · 2 heads · 64 · 2 bytes) = 1024 bytes a token.
 const shape = { kvHeads: 2, headDim: 64, window: null, group: 0 };
@@ -79,8 +80,8 @@ describe('sizeKvPool where rows give blocks back', () => {
   });
 
   it('counts a sequence by what it holds at once', () => {
-    expect(kvSequenceBytes(layers, 16, 1000, null, 12)).toBe(12 * 16 * 1024);
-    expect(kvSequenceBytes(layers, 16, 100, null, 12)).toBe(7 * 16 * 1024);
+    expect(kvSequenceBytes([{ layers, rowBlocks: 12 }], 16, 1000)).toBe(12 * 16 * 1024);
+    expect(kvSequenceBytes([{ layers, rowBlocks: 12 }], 16, 100)).toBe(7 * 16 * 1024);
   });
 });
 
@@ -134,7 +135,53 @@ describe('sizeKvPool with young blocks', () => {
   });
 
   it('is what a sequence is said to need', () => {
-    expect(kvSequenceBytes(plan.layers, 16, 1000, plan.young)).toBe(63 * old + 7 * young);
-    expect(kvSequenceBytes(plan.layers, 16, 1000)).toBe(63 * old);
+    expect(kvSequenceBytes([{ layers: plan.layers, rowBlocks: ALL_BLOCKS }], 16, 1000, plan.young)).toBe(
+      63 * old + 7 * young,
+    );
+    expect(kvSequenceBytes([{ layers: plan.layers, rowBlocks: ALL_BLOCKS }], 16, 1000)).toBe(63 * old);
+  });
+});
+
+describe('sizeKvCache', () => {
+  // A full layer of 512 bytes a token, and two sliding ones of 1024 together, of which a row holds 12 blocks.
+  const full = { layers: layers.slice(0, 1), rowBlocks: ALL_BLOCKS };
+  const sliding = { layers, rowBlocks: 12 };
+  const { layers: _, ...rest } = base;
+  const request = { ...rest, groups: [full, sliding] };
+  const [a, b] = [16 * 512, 16 * 1024];
+
+  it('is that of one pool where there is one group', () => {
+    const { blocks, ...one } = sizeKvPool({ ...base, kvMemory: 1_000_000 });
+    const sizing = sizeKvCache({ ...rest, kvMemory: 1_000_000, groups: [{ layers, rowBlocks: ALL_BLOCKS }] });
+    expect(sizing).toEqual({ ...one, blocks: [blocks] });
+  });
+
+  it('gives every row what it holds of the windows, and the full group whole sequences', () => {
+    expect(sizeKvCache(request)).toMatchObject({
+      blocks: [63 * 4, 12 * 4],
+      bytes: 63 * 4 * a + 12 * 4 * b,
+      maxContext: 1000,
+      limitedBy: 'nothing',
+    });
+    expect(kvSequenceBytes(request.groups, 16, 1000)).toBe(63 * a + 12 * b);
+  });
+
+  it('leaves the full group what the windows do not take, and at least half', () => {
+    const memory = 48 * b + 100 * a + 5;
+    expect(sizeKvCache({ ...request, kvMemory: memory })).toMatchObject({
+      blocks: [100, 48],
+      limitedBy: 'kv-memory',
+      bytes: 48 * b + 100 * a,
+    });
+    const short = sizeKvCache({ ...request, kvMemory: 60 * b });
+    expect(short.blocks[1]).toBe(30);
+    expect(short.blocks[0]).toBe(60);
+    expect(short.bytes).toBeLessThanOrEqual(60 * b);
+  });
+
+  it('says what a sequence needs of both', () => {
+    expect(() => sizeKvCache({ ...request, maxContext: 1000, kvMemory: 12 * b + 10 * a })).toThrow(
+      new RegExp(`1000 tokens needs ${63 * a + 12 * b} bytes.*there are ${12 * b + 10 * a}`),
+    );
   });
 });

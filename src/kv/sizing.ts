@@ -23,6 +23,8 @@ export interface KvSizingRequest {
   readonly available: number | undefined;
   /** Most bytes of one layer's keys, or of its values, that the device can address, where that is known. */
   readonly maxPlaneBytes?: number;
+  /** Bytes of other groups' pools, taken off what there is already. For errors. */
+  readonly besides?: number;
 }
 
 export interface KvSizing {
@@ -93,8 +95,10 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const least = young === null ? 1 : young.start + 1;
   if (blocks * blockTokens < least || (blocks < perSequence && maxContext !== undefined)) {
     const tokens = maxContext ?? Math.min(context, Math.max(least, blockTokens));
-    const need = Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes + youngPer * youngBytes;
-    const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes));
+    const { besides = 0 } = request;
+    const need =
+      Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes + youngPer * youngBytes + besides;
+    const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes)) + besides;
     throw new KvantError(
       'kv-memory-too-small',
       `A sequence of ${tokens} tokens needs ${need} bytes of KV cache${young === null ? '' : `, the ${young.start} it keeps as floats at first included`}; there are ${has}.`,
@@ -149,15 +153,74 @@ export function youngBlockBytes(
   return kvBlockBytes(floatLayers(layers, dtype), blockTokens);
 }
 
+/** A cache group as sizing sees it. */
+export interface KvSizingGroup {
+  readonly layers: readonly KvLayerSpec[];
+  /** Most blocks that a row holds at once (retention.ts). */
+  readonly rowBlocks: number;
+}
+
+export interface KvCacheRequest extends Omit<KvSizingRequest, 'layers' | 'rowBlocks' | 'besides'> {
+  /** The first one decides how long a sequence may be. */
+  readonly groups: readonly KvSizingGroup[];
+}
+
+export interface KvCacheSizing extends Omit<KvSizing, 'blocks'> {
+  /** Blocks of each group's pool. */
+  readonly blocks: readonly number[];
+}
+
+/**
+ * Sizes the pools of all groups. Sliding groups first get what `maxRows` rows hold of them at once, less where memory is
+ * short, but always what one row holds; the first group has the rest, and says how long a sequence may be.
+ * Errors: as of `sizeKvPool`.
+ */
+export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
+  const { groups, blockTokens, modelContext, maxContext, maxRows, kvMemory, available } = request;
+  const [first, ...others] = groups as [KvSizingGroup, ...KvSizingGroup[]];
+  const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
+  const whole = Math.ceil((maxContext ?? modelContext) / blockTokens);
+  const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
+  const each = others.map(({ layers, rowBlocks }) => {
+    const bytes = kvBlockBytes(layers, blockTokens);
+    const least = Math.min(whole, rowBlocks);
+    const wanted = Math.min(least * maxRows, Math.floor(plane / widestPlane(layers, blockTokens)));
+    return { bytes, least, wanted };
+  });
+  const wantedBytes = each.reduce((sum, { bytes, wanted }) => sum + bytes * wanted, 0);
+  // Half of what there is at most: the first group decides how long a sequence may be.
+  const share = Math.min(1, memory / 2 / Math.max(1, wantedBytes));
+  const blocks = each.map(({ least, wanted }) => Math.max(least, Math.floor(wanted * share)));
+  const besides = each.reduce((sum, { bytes }, i) => sum + bytes * blocks[i]!, 0);
+  const rest = (bytes: number | undefined): number | undefined =>
+    bytes === undefined ? undefined : Math.max(0, bytes - besides);
+  const sizing = sizeKvPool({
+    ...request,
+    ...first,
+    kvMemory: rest(kvMemory),
+    available: rest(available),
+    besides,
+  });
+  const short = share < 1 && sizing.limitedBy === 'nothing';
+  return {
+    ...sizing,
+    blocks: [sizing.blocks, ...blocks],
+    bytes: sizing.bytes + besides,
+    limitedBy: short ? (kvMemory !== undefined ? 'kv-memory' : 'device-memory') : sizing.limitedBy,
+  };
+}
+
 /** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the young ones it starts in. */
 export function kvSequenceBytes(
-  layers: readonly KvLayerSpec[],
+  groups: readonly KvSizingGroup[],
   blockTokens: number,
   tokens: number,
   young: KvYoungPlan | null = null,
-  rowBlocks: number = ALL_BLOCKS,
 ): number {
-  const main = Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * kvBlockBytes(layers, blockTokens);
-  if (young === null) return main;
-  return main + Math.ceil(young.start / blockTokens) * youngBlockBytes(layers, young.dtype, blockTokens);
+  let bytes = 0;
+  for (const { layers, rowBlocks } of groups)
+    bytes += Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * kvBlockBytes(layers, blockTokens);
+  if (young === null) return bytes;
+  const { layers } = groups[0]!;
+  return bytes + Math.ceil(young.start / blockTokens) * youngBlockBytes(layers, young.dtype, blockTokens);
 }

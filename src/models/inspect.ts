@@ -3,7 +3,6 @@
 import type { MatrixFormat } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
-import { widestWindow } from '../kv/retention.js';
 import { youngBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelConfig } from './config.js';
@@ -38,6 +37,14 @@ export interface CacheSummary {
   readonly reason?: string;
 }
 
+export interface CacheGroupSummary {
+  /** Tokens that its layers see: KV behind them is given back; null where all is kept. */
+  readonly window: number | null;
+  readonly layers: readonly number[];
+  /** Bytes of KV that one token takes in its layers. */
+  readonly bytesPerToken: number;
+}
+
 export interface ModelSummary {
   readonly architecture: string;
   readonly family: string;
@@ -57,8 +64,8 @@ export interface ModelSummary {
   readonly cache: readonly CacheSummary[];
   /** Bytes of KV that one token takes in all layers. */
   readonly kvBytesPerToken: number;
-  /** Tokens that the widest window shows where all layers slide, so that KV behind it is given back; null where it is kept. */
-  readonly window: number | null;
+  /** Layers that keep the same positions, and so share blocks. */
+  readonly groups: readonly CacheGroupSummary[];
   /** Sequences of fewer than `start` tokens are kept as floats in every layer; null if none are. */
   readonly young: { readonly start: number; readonly dtype: string; readonly bytesPerToken: number } | null;
 }
@@ -121,7 +128,11 @@ export function inspectModel(
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
-    window: widestWindow(plan.windows) || null,
+    groups: plan.groups.map(({ window, layers: own }) => ({
+      window,
+      layers: own,
+      bytesPerToken: own.reduce((sum, layer) => sum + cache[layer]!.bytesPerToken, 0),
+    })),
     young:
       plan.young === null
         ? null

@@ -308,15 +308,15 @@ describe('inspectModel', () => {
 
   it('tells the cache of each layer', async () => {
     await using checkpoint = await Checkpoint.open(join(FIXTURES, 'qwen2-tied-sharded'));
-    const { cache, kvBytesPerToken, window } = inspectModel(checkpoint, parseModelConfig(checkpoint.config));
+    const { cache, kvBytesPerToken, groups } = inspectModel(checkpoint, parseModelConfig(checkpoint.config));
     expect(cache.map(({ kind, window }) => [kind, window])).toEqual([
       ['full', null],
       ['sliding', 32],
       ['sliding', 32],
     ]);
     expect(kvBytesPerToken).toBe(3 * 2 * 2 * 16 * 2);
-    expect(window).toBeNull();
+    expect(groups.map(({ window }) => window)).toEqual([null, 32]);
     await using sliding = await Checkpoint.open(join(FIXTURES, 'mistral-window'));
-    expect(inspectModel(sliding, parseModelConfig(sliding.config)).window).toBe(64);
+    expect(inspectModel(sliding, parseModelConfig(sliding.config)).groups).toMatchObject([{ window: 64 }]);
   });
 });

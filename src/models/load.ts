@@ -46,10 +46,14 @@ export interface LoadModelOptions {
   readonly quantize?: Quantization;
   /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
-  /** Positions the KV pool will hold over all sequences, so that layers are placed with room for them. */
-  readonly kvTokens?: number;
-  /** Positions that it will hold as floats beside them, in every layer. */
-  readonly kvYoung?: { readonly tokens: number; readonly dtype: 'f32' | 'f16' };
+  /** Positions that a layer's cache will hold over all sequences, so that layers are placed with room for them. */
+  readonly kvTokens?: number | ((layer: number) => number);
+  /** Positions that some layers' caches will hold as floats beside them. */
+  readonly kvYoung?: {
+    readonly tokens: number;
+    readonly dtype: 'f32' | 'f16';
+    readonly layers: readonly number[];
+  };
   /** Longest context in tokens; the model's own if omitted. */
   readonly maxContext?: number;
   /** Called as weights arrive: bytes so far, bytes in all, and the tensor at hand. */
@@ -313,18 +317,25 @@ function placementGroups(
   kvLayers: readonly KvLayerSpec[],
   { kvTokens = 0, kvYoung }: Pick<LoadModelOptions, 'kvTokens' | 'kvYoung'>,
 ): PlacementGroup[] {
-  const youngBytes = ({ kvHeads, headDim }: KvLayerSpec): number => {
-    if (kvYoung === undefined) return 0;
+  const youngBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
+    if (kvYoung?.layers.includes(index) !== true) return 0;
     const float = { kind: 'float', dtype: kvYoung.dtype } as const;
     return kvYoung.tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
   };
+  const tokens = (layer: number): number => (typeof kvTokens === 'number' ? kvTokens : kvTokens(layer));
+  const layerBytes = new Map(
+    kvLayers.map((layer, index) => [
+      layer,
+      tokens(index) * kvLayerTokenBytes(layer) + youngBytes(layer, index),
+    ]),
+  );
   return Array.from({ length: layout.groups }, (_, group) => ({
     matrices: matrices
       .filter(({ spec }) => spec.group === group)
       .flatMap(({ parts }) => parts.map(({ rows, cols, format }) => ({ rows, cols, format }))),
     kvBytes: kvLayers
       .filter((layer) => layer.group === group)
-      .reduce((sum, layer) => sum + kvTokens * kvLayerTokenBytes(layer) + youngBytes(layer), 0),
+      .reduce((sum, layer) => sum + layerBytes.get(layer)!, 0),
   }));
 }
 

@@ -1,4 +1,5 @@
 /** An EngineCore on the oracle device, and a way to ask it things. */
+import { kvCaches } from '../../src/device/kv.js';
 import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
@@ -119,7 +120,7 @@ export class Harness {
     const core = new EngineCore({
       device,
       program,
-      pool,
+      caches: kvCaches(pool)!,
       tokenTable: letterTable(VOCAB),
       eosIds,
       vocabSize: VOCAB,
@@ -132,12 +133,15 @@ export class Harness {
         youngTokens: young?.tokens ?? 0,
         ageingMs: 2000,
         chunkTokens: 16,
-        window,
-        rowBlocks: rowBlocks(window, blockTokens, limits.maxBatchTokens),
+        groups: [
+          {
+            window,
+            rowBlocks: rowBlocks(window === 0 ? null : window, blockTokens, limits.maxBatchTokens),
+          },
+        ],
         targetItl: limits.targetItlMs,
       },
       onEvents: (events) => harness.#receive(events),
-      ...(window === 0 ? {} : { windows: [window] }),
       ...(onStep === undefined ? {} : { onStep }),
       prefixes: prefixes === undefined ? null : { identity: 'oracle', ...prefixes },
     });

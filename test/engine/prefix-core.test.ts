@@ -240,7 +240,7 @@ describe('cached prefixes in the core', () => {
       const harness = await start({
         blocks: 40,
         maxContext: 160,
-        prefixes: limit === undefined ? {} : { limits: { blocks: limit, young: 0 } },
+        prefixes: limit === undefined ? {} : { limits: [{ blocks: limit, young: 0 }] },
       });
       const random = seeded(8);
       for (let i = 0; i < 30; i++) {

@@ -22,10 +22,11 @@ interface Row {
   yielding: boolean;
   length: number;
   computed: number;
-  blocks: number;
+  /** By cache group. */
+  blocks: number[];
   /** Of those, given back. */
-  front: number;
-  /** Its blocks are young; what it has of the main pool is `reserved`. */
+  front: number[];
+  /** Its blocks of group 0 are young; what it has of the main pool is `reserved`. */
   young: boolean;
   reserved: number;
   drawsLeft: number;
@@ -61,7 +62,8 @@ interface World {
 
 export interface Setup extends SchedulerConfig {
   readonly maxRows: number;
-  readonly blocks: number;
+  /** Of each group's pool. */
+  readonly blocks: readonly number[];
   readonly youngBlocks: number;
   readonly depth: number;
   /** What steps cost, as measured. */
@@ -119,8 +121,8 @@ export function explore(
       yielding: false,
       length: prompt,
       computed: 0,
-      blocks: 0,
-      front: 0,
+      blocks: setup.groups.map(() => 0),
+      front: setup.groups.map(() => 0),
       young: setup.youngTokens > 0,
       reserved: 0,
       drawsLeft: draws,
@@ -177,9 +179,15 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const running = world.order.map((index) => world.rows[index]!);
   const waiting = world.queue.map((index) => world.rows[index]!);
   const leaving = world.rows.filter((row) => row.status === 'leaving');
+  const groups = setup.groups.map((_, group) => group);
   const main = (rows: readonly Row[]) =>
-    rows.reduce((n, row) => n + (row.young ? row.reserved : row.blocks - row.front), 0);
-  const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks : 0), 0);
+    groups.map((group) =>
+      rows.reduce(
+        (n, row) => n + (row.young && group === 0 ? row.reserved : row.blocks[group]! - row.front[group]!),
+        0,
+      ),
+    );
+  const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks[0]! : 0), 0);
   const held = [...running, ...leaving];
   const soon = [...leaving, ...running.filter((row) => row.yielding)];
   const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
@@ -202,13 +210,15 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     })),
     waiting: waiting.map(({ length, priority }) => ({
       ...newcomer(length),
+      blocks: groups.map(() => 0),
+      front: groups.map(() => 0),
       priority,
       young: setup.youngTokens > 0,
     })),
     freeSlots: setup.maxRows - running.length - leaving.length,
-    freeBlocks: setup.blocks - main(held),
+    freeBlocks: main(held).map((blocks, group) => setup.blocks[group]! - blocks),
     leavingBlocks: main(soon),
-    queuedBlocks: 0,
+    queuedBlocks: groups.map(() => 0),
     freeYoung: setup.youngBlocks - young(held) - converting,
     leavingYoung: young(soon) + converting,
     queuedYoung: 0,
@@ -228,7 +238,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   };
   if (plan.admitted > state.freeSlots) fail('too many admitted');
   let tokens = 0;
-  let newMain = 0;
+  const newMain = groups.map(() => 0);
   let newYoung = 0;
   let cut = false;
   let converted = 0;
@@ -248,38 +258,48 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     if (work.draws !== (work.tokens === pending)) fail('draws at the wrong time');
     worked.add(work.index);
     tokens += work.tokens;
-    newMain += work.reserve + (row.young ? 0 : work.newBlocks);
-    newYoung += row.young ? work.newBlocks : 0;
+    for (const group of groups)
+      newMain[group]! +=
+        group > 0 ? work.newBlocks[group]! : work.reserve + (row.young ? 0 : work.newBlocks[0]!);
+    newYoung += row.young ? work.newBlocks[0]! : 0;
     row.reserved += work.reserve;
     if (work.converts) {
       if (!row.young || row.computed !== setup.youngTokens) fail('converts at the wrong time');
       if (named(world, world.rows.indexOf(row))) fail('converts under a step');
-      if (row.reserved < row.blocks || work.newBlocks > 0) fail('converts to blocks it has not');
-      converted += row.blocks;
-      Object.assign(row, { young: false, blocks: row.reserved, reserved: 0 });
+      if (row.reserved < row.blocks[0]! || work.newBlocks[0]! > 0) fail('converts to blocks it has not');
+      converted += row.blocks[0]!;
+      row.blocks[0] = row.reserved;
+      Object.assign(row, { young: false, reserved: 0 });
       walked.conversions++;
     } else if (!row.young && work.reserve > 0) fail('sets aside what it has no use for');
-    row.blocks += work.newBlocks;
+    for (const group of groups) row.blocks[group]! += work.newBlocks[group]!;
     row.computed += work.tokens;
     if (row.young && row.computed > setup.youngTokens) fail('writes floats where it should be converted');
     cut ||= row.young && row.computed === setup.youngTokens;
     // A row with a window may be at the end of its blocks.
-    cut ||= setup.window > 0 && row.computed + setup.blockTokens > row.blocks * setup.blockTokens;
+    cut ||= groups.some(
+      (group) =>
+        setup.groups[group]!.window > 0 &&
+        row.computed + setup.blockTokens > row.blocks[group]! * setup.blockTokens,
+    );
     row.age = 0;
-    if (row.blocks * setup.blockTokens < row.computed) fail('writes where it has no block');
+    if (groups.some((group) => row.blocks[group]! * setup.blockTokens < row.computed))
+      fail('writes where it has no block');
     if (work.draws) {
       row.length++;
       row.drawsLeft--;
       row.coming++;
     }
     flight.push({ row: world.rows.indexOf(row), draws: work.draws, reached: row.computed });
-    if (row.blocks - row.front > setup.rowBlocks + 1) fail('holds more than a row may');
+    if (groups.some((group) => row.blocks[group]! - row.front[group]! > setup.groups[group]!.rowBlocks + 1))
+      fail('holds more than a row may');
   }
   if (tokens !== plan.tokens || tokens > setup.maxBatchTokens) fail('over budget');
   const unlimited = setup.targetItl === 0;
   if (unlimited && plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
     fail('draws nothing, yet has room');
-  if (newMain > state.freeBlocks || newYoung > state.freeYoung) fail('more blocks than there are');
+  if (groups.some((group) => newMain[group]! > state.freeBlocks[group]!) || newYoung > state.freeYoung)
+    fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
   const waits = (row: Row): boolean =>
     row.young && row.computed === setup.youngTokens && named(world, world.rows.indexOf(row));
@@ -287,9 +307,13 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
     const atLimit = (row: Row): boolean =>
-      setup.window > 0 &&
-      row.computed === row.blocks * setup.blockTokens &&
-      (row.blocks - row.front >= setup.rowBlocks || newMain + plan.anchorBlocks >= state.freeBlocks);
+      groups.some(
+        (group) =>
+          setup.groups[group]!.window > 0 &&
+          row.computed === row.blocks[group]! * setup.blockTokens &&
+          (row.blocks[group]! - row.front[group]! >= setup.groups[group]!.rowBlocks ||
+            newMain[group]! + plan.anchorBlocks[group]! >= state.freeBlocks[group]!),
+      );
     const idle = (row: Row, i: number): boolean =>
       !worked.has(i) && could(row) && plan.victim !== i && !atLimit(row);
     if (running.some((row, i) => idle(row, i) && (unlimited || row.length - row.computed === 1)))
@@ -312,7 +336,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   if (plan.count === 0) return victim !== undefined && requeue(world, setup.youngTokens);
   for (const [i, row] of running.entries()) {
     if (worked.has(i) || !could(row)) continue;
-    if (row.computed === row.blocks * setup.blockTokens) continue; // waits for a block
+    // Waits for a block.
+    if (groups.some((group) => row.computed === row.blocks[group]! * setup.blockTokens)) continue;
     if (row.young && row.computed === setup.youngTokens) continue; // waits for those it is converted to
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.
@@ -337,8 +362,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   return true;
 }
 
-/** Blocks that no token from `computed` on sees. */
-function behindWindow(computed: number, { window, blockTokens }: Setup): number {
+/** Blocks of a sliding group that no token from `computed` on sees. */
+function behindWindow(computed: number, window: number, blockTokens: number): number {
   return Math.floor(Math.max(0, computed - window + 1) / blockTokens);
 }
 
@@ -352,8 +377,8 @@ function requeue(world: World, youngTokens: number): boolean {
     Object.assign(row, {
       status: 'waiting',
       yielding: false,
-      blocks: 0,
-      front: 0,
+      blocks: row.blocks.map(() => 0),
+      front: row.front.map(() => 0),
       reserved: 0,
       young,
       computed: 0,
@@ -387,11 +412,13 @@ function retirements(world: World, setup: Setup): World[] {
       if (((stops >> bit) & 1) === 1) row.stopped = true;
       if (row.delivered === row.draws) row.stopped = true;
     });
-    if (setup.window > 0)
+    setup.groups.forEach(({ window }, group) => {
+      if (window === 0) return;
       for (const work of reached) {
         const row = next.rows[work.row]!;
-        row.front = Math.max(row.front, behindWindow(work.reached, setup));
+        row.front[group] = Math.max(row.front[group]!, behindWindow(work.reached, window, setup.blockTokens));
       }
+    });
     for (const [index, row] of next.rows.entries()) {
       if (row.status === 'running' && row.stopped) {
         row.status = 'leaving';
@@ -400,8 +427,8 @@ function retirements(world: World, setup: Setup): World[] {
       }
       if (row.status === 'leaving' && !named(next, index)) {
         row.status = 'done';
-        row.blocks = 0;
-        row.front = 0;
+        row.blocks.fill(0);
+        row.front.fill(0);
         row.reserved = 0;
         if (row.coming !== 0) throw new Error('freed while ids are coming');
       }

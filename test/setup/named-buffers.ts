@@ -2,6 +2,7 @@
 
 import type { Tensor } from '../../src/device/graph.js';
 import type { KvFormat } from '../../src/device/kv.js';
+import { kvCaches } from '../../src/device/kv.js';
 import { findFusions } from '../../src/device/webgpu/fusion.js';
 import type { Capabilities } from '../../src/device/webgpu/kernel.js';
 import type { GpuKvPool } from '../../src/device/webgpu/kv-pool.js';
@@ -44,7 +45,7 @@ export function resourcesOf(
   const tensors = new Map<Tensor, GPUBuffer>();
   return {
     capabilities,
-    pool,
+    caches: kvCaches(pool),
     maxContext: 64,
     maxItems: 0,
     maxOutputs: 64,

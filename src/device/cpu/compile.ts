@@ -6,6 +6,7 @@
 import { KvantError } from '../../errors.js';
 import type { Precision, ProgramLimits } from '../device.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
+import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, commandWords, writeCommands } from './command.js';
@@ -26,7 +27,7 @@ import {
 } from './commands.js';
 import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
 import { type Fusions, findFusions } from './fusion.js';
-import { type Homes, homesOf, poolOf } from './homes.js';
+import { cacheOf, type Homes, homesOf } from './homes.js';
 import type { CpuKvPool } from './kv-pool.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
@@ -56,7 +57,7 @@ export interface CompileOptions {
   readonly set: MemorySet;
   readonly graph: Graph;
   readonly limits: ProgramLimits;
-  readonly pool: CpuKvPool | null;
+  readonly caches: KvCaches<CpuKvPool> | null;
   readonly threads: number;
   readonly precision: Precision;
 }
@@ -99,11 +100,11 @@ class Compiler {
   constructor(options: CompileOptions) {
     this.#options = options;
     this.#layout = stepLayout(options.limits);
-    this.#homes = homesOf(options.set, options.graph, options.pool);
+    this.#homes = homesOf(options.set, options.graph, options.caches);
   }
 
   get #slots(): number {
-    return this.#options.pool?.spec.slots ?? SLOTS_WITHOUT_POOL;
+    return this.#options.caches?.pools[0]?.spec.slots ?? SLOTS_WITHOUT_POOL;
   }
 
   release(): void {
@@ -111,7 +112,7 @@ class Compiler {
   }
 
   compile(): Compiled {
-    const { set, graph, limits, pool } = this.#options;
+    const { set, graph, limits, caches } = this.#options;
     const first = set.memory(0);
     const homes = this.#homes.ofNode;
     this.#fusions = findFusions(
@@ -162,7 +163,7 @@ class Compiler {
       return { memory: memory.index, commands: at, count: commands.length, carries };
     });
     const slots = this.#slots;
-    let last = pool?.lastTokens.at;
+    let last = caches?.pools[0]?.lastTokens.at;
     if (last === undefined) {
       last = this.#allocate(first, slots * 4);
       first.u32(last, slots).fill(0);
@@ -224,8 +225,8 @@ class Compiler {
       } else if (node.op === 'rope-append') {
         bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
       } else if (node.op === 'attend') {
-        const own = poolOf(this.#options.pool, node).spec.layers[node.layer]!;
-        bytes = attentionScratchBytes(node, own, limits.maxContext, threads);
+        const { formats } = cacheOf(this.#options.caches, node);
+        bytes = attentionScratchBytes(node, formats, limits.maxContext, threads);
       } else if (node.op === 'sample') {
         bytes = sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       }
@@ -359,9 +360,8 @@ class Compiler {
   }
 
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
-    const pool = poolOf(this.#options.pool, node);
-    const { memory, store } = pool.layers[node.layer]!;
-    return { store, tables: pool.tables(memory), spec: pool.spec };
+    const { layer, tables, spec } = cacheOf(this.#options.caches, node);
+    return { store: layer.store, tables, spec };
   }
 
   /** A rope table in a memory. */

@@ -13,7 +13,7 @@ import type {
   Vector,
 } from '../device.js';
 import type { Graph } from '../graph.js';
-import type { KvPool, KvPoolSpec } from '../kv.js';
+import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../kv.js';
 import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
 import { ATTENTION_SPLIT } from './commands.js';
@@ -136,20 +136,21 @@ export class CpuDevice implements Device {
     return new CpuKvPool(this.#set, this.#threads, spec);
   }
 
-  async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
+  async compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {
     this.#staging.clear();
     await this.#threads.ready();
-    if (pool !== null && !(pool instanceof CpuKvPool)) throw foreign('KV pool');
+    const own = kvCaches(caches);
+    if (!isOurs(own)) throw foreign('KV pool');
     const compiled = compile({
       set: this.#set,
       graph,
       limits,
-      pool,
+      caches: own,
       threads: this.#threads.threads,
       precision: this.#precision,
     });
     this.#plans++;
-    const program = new CpuProgram(this.#set, this.#threads, compiled, limits, pool, () =>
+    const program = new CpuProgram(this.#set, this.#threads, compiled, limits, own, () =>
       this.#programs.delete(program),
     );
     this.#programs.add(program);
@@ -165,6 +166,10 @@ export class CpuDevice implements Device {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#threads.dispose();
   }
+}
+
+function isOurs(caches: KvCaches | null): caches is KvCaches<CpuKvPool> | null {
+  return caches === null || caches.pools.every((pool) => pool instanceof CpuKvPool);
 }
 
 /** Bytes the machine has, or the process may take. */

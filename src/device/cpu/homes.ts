@@ -1,8 +1,9 @@
 /** Which memory each op runs in, and so where each tensor is made. */
 import { KvantError } from '../../errors.js';
 import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
+import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf } from '../kv.js';
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
-import type { CpuKvPool } from './kv-pool.js';
+import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
 import { ownMatrix, ownVector } from './resident.js';
 
@@ -13,15 +14,15 @@ export interface Homes {
 }
 
 /** An op runs where its weights or its cache are; one that has neither, where its first input was made. */
-export function homesOf(set: MemorySet, graph: Graph, pool: CpuKvPool | null): Homes {
+export function homesOf(set: MemorySet, graph: Graph, caches: KvCaches<CpuKvPool> | null): Homes {
   const ofNode: DeviceMemory[] = [];
   const ofTensor = new Map<Tensor, DeviceMemory>();
   graph.nodes.forEach((node, index) => {
-    let home = fixedHome(set, node, pool);
+    let home = fixedHome(set, node, caches);
     if (home === null && node.op === 'input') {
       // Where it is first read.
       const reader = graph.nodes.slice(index + 1).find((later) => nodeInputs(later).includes(node.out));
-      if (reader !== undefined) home = fixedHome(set, reader, pool);
+      if (reader !== undefined) home = fixedHome(set, reader, caches);
     } else if (home === null) home = ofTensor.get(nodeInputs(node)[0]!) ?? null;
     home ??= set.memory(0);
     ofNode.push(home);
@@ -31,7 +32,7 @@ export function homesOf(set: MemorySet, graph: Graph, pool: CpuKvPool | null): H
   return { ofNode, ofTensor };
 }
 
-function fixedHome(set: MemorySet, node: Node, pool: CpuKvPool | null): DeviceMemory | null {
+function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | null): DeviceMemory | null {
   switch (node.op) {
     case 'embed':
       return ownMatrix(set, node.table).memory;
@@ -41,23 +42,38 @@ function fixedHome(set: MemorySet, node: Node, pool: CpuKvPool | null): DeviceMe
       return ownMatrix(set, node.weight).memory;
     case 'rope-append':
     case 'attend':
-      return poolOf(pool, node).layers[node.layer]!.memory;
+      return cacheOf(caches, node).layer.memory;
     default:
       return null;
   }
 }
 
-/** The pool that a node's layer is in. Throws where it does not fit. */
-export function poolOf(pool: CpuKvPool | null, node: NodeOf<'rope-append' | 'attend'>): CpuKvPool {
-  const layer = pool?.spec.layers[node.layer];
+/** A node's layer: where its K and V are, and the block tables beside them. */
+export interface NodeCache {
+  readonly layer: CpuKvLayer;
+  readonly formats: KvLayerSpec;
+  readonly spec: KvPoolSpec;
+  /** Address of its group's block tables. */
+  readonly tables: number;
+}
+
+/** The cache of a node's layer. Throws where it does not fit. */
+export function cacheOf(
+  caches: KvCaches<CpuKvPool> | null,
+  node: NodeOf<'rope-append' | 'attend'>,
+): NodeCache {
+  const place = kvPoolOf(caches, node.layer);
+  const formats = place?.pool.spec.layers[place.index];
   const { kvHeads, headDim } = node.shape;
-  if (pool === null || layer === undefined || layer.kvHeads !== kvHeads || layer.headDim !== headDim) {
-    const got = layer === undefined ? 'none' : `${layer.kvHeads} heads of ${layer.headDim}`;
+  if (place === null || formats === undefined || formats.kvHeads !== kvHeads || formats.headDim !== headDim) {
+    const got = formats === undefined ? 'none' : `${formats.kvHeads} heads of ${formats.headDim}`;
     throw new KvantError(
       'shape-mismatch',
       `${node.op}: layer ${node.layer} wants ${kvHeads} KV heads of ${headDim}, the pool has ${got}.`,
       { where: node.op, fix: 'Compile the graph with the KV pool that was made for its model.' },
     );
   }
-  return pool;
+  const { pool, index } = place;
+  const layer = pool.layers[index]!;
+  return { layer, formats, spec: pool.spec, tables: pool.tables(layer.memory) };
 }

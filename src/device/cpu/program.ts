@@ -1,11 +1,11 @@
 import { KvantError } from '../../errors.js';
 import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { Tensor } from '../graph.js';
+import { type KvCaches, kvReach } from '../kv.js';
 import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
-import type { CpuKvPool } from './kv-pool.js';
 import type { Allocation, MemorySet } from './memory.js';
 import { STEP_WANTS } from './opcodes.js';
 import type { ThreadPool, Waiter } from './pool.js';
@@ -24,7 +24,7 @@ export class CpuProgram implements Program {
   readonly #set: MemorySet;
   readonly #threads: ThreadPool;
   readonly #limits: ProgramLimits;
-  readonly #pool: CpuKvPool | null;
+  readonly #caches: KvCaches | null;
   readonly #compiled: Compiled;
   readonly #slots: readonly StepSlot[];
   readonly #owned: readonly Allocation[];
@@ -39,7 +39,7 @@ export class CpuProgram implements Program {
     threads: ThreadPool,
     compiled: Compiled,
     limits: ProgramLimits,
-    pool: CpuKvPool | null,
+    caches: KvCaches | null,
     onDisposed: () => void,
   ) {
     this.#onDisposed = onDisposed;
@@ -47,7 +47,7 @@ export class CpuProgram implements Program {
     this.#threads = threads;
     this.#compiled = compiled;
     this.#limits = limits;
-    this.#pool = pool;
+    this.#caches = caches;
     const sampler = compiled.sampler === null ? null : new CpuSamplerRows(set, compiled.sampler);
     this.sampler = sampler;
     const first = set.memory(0);
@@ -129,9 +129,8 @@ export class CpuProgram implements Program {
         `A step of ${step.tokenCount} tokens, ${step.sequenceCount} sequences and ${step.outputCount} outputs; the limits are ${maxTokens}, ${maxSequences} and ${maxOutputs}.`,
       );
     }
-    const spec = this.#pool?.spec;
-    const context =
-      spec === undefined ? maxContext : Math.min(maxContext, spec.maxBlocksPerSlot * spec.blockTokens);
+    const caches = this.#caches;
+    const context = caches === null ? maxContext : Math.min(maxContext, kvReach(caches));
     let tokens = 0;
     for (let s = 0; s < step.sequenceCount; s++) {
       if (step.seqStart[s] !== tokens)

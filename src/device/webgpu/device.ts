@@ -12,14 +12,14 @@ import type {
   ProgramLimits,
 } from '../device.js';
 import type { Graph } from '../graph.js';
-import type { KvPool, KvPoolSpec } from '../kv.js';
+import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../kv.js';
 import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
 import { adapterName, featureNames, readCapabilities, requestDevice } from './adapter.js';
 import { Allocator } from './allocator.js';
 import { deviceLost, Faults, fromGpuError, internalFault } from './faults.js';
 import type { Capabilities } from './kernel.js';
-import { GpuKvPool } from './kv-pool.js';
+import { areGpuCaches, GpuKvPool } from './kv-pool.js';
 import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
 import { Pipelines } from './pipelines.js';
 import { WebGpuProgram } from './program.js';
@@ -155,10 +155,11 @@ export class WebGpuDevice implements Device {
     );
   }
 
-  async compile(graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
+  async compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {
     this.#alive();
     this.#target.staging.clear();
-    if (pool !== null && !(pool instanceof GpuKvPool)) {
+    const own = kvCaches(caches);
+    if (!areGpuCaches(own)) {
       throw internalFault('A KV pool of another device was given to a WebGPU program', 'compile');
     }
     const program = await WebGpuProgram.create(
@@ -174,7 +175,7 @@ export class WebGpuDevice implements Device {
       },
       graph,
       limits,
-      pool,
+      own,
     );
     this.#programs.add(program);
     return program;

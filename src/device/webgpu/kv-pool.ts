@@ -6,7 +6,7 @@
  */
 
 import { KvantError } from '../../errors.js';
-import { type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '../kv.js';
+import { type KvCaches, type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { hasTurboCodebook } from '../turboquant/codebooks.js';
 import type { Allocator } from './allocator.js';
@@ -196,6 +196,11 @@ export class GpuKvPool implements KvPool {
     this.#mover ??= new KvMover(this.#host, this.spec, this.layers);
     return this.#mover;
   }
+}
+
+/** Whether all pools are of this device. */
+export function areGpuCaches(caches: KvCaches | null): caches is KvCaches<GpuKvPool> | null {
+  return caches === null || caches.pools.every((pool) => pool instanceof GpuKvPool);
 }
 
 function checkSpec(spec: KvPoolSpec): void {

@@ -1,7 +1,7 @@
 /** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and young ones. */
 
 import { KvantError } from '../../errors.js';
-import type { KvFormat } from '../kv.js';
+import { type KvFormat, kvPoolOf } from '../kv.js';
 import { allRows } from './kernels/kv-rows.js';
 import type { GpuKvPool, SideCache } from './kv-pool.js';
 import type { Resources } from './resources.js';
@@ -18,14 +18,14 @@ export interface CacheKind {
 
 /** One kind where all rows are stored alike, else the quantised and the young ones. */
 export function cacheOf(
-  r: Pick<Resources, 'pool'>,
+  r: Pick<Resources, 'caches'>,
   index: number,
   shape: { readonly kvHeads: number; readonly headDim: number },
 ): { readonly pool: GpuKvPool; readonly kinds: readonly CacheKind[] } {
-  const pool = r.pool;
-  const layer = pool?.spec.layers[index];
-  const cache = pool?.layers[index];
-  if (pool === null || layer === undefined || cache === undefined) {
+  const place = kvPoolOf(r.caches, index);
+  const layer = place?.pool.spec.layers[place.index];
+  const cache = place?.pool.layers[place.index];
+  if (place === null || layer === undefined || cache === undefined) {
     throw mismatch(`layer ${index} has no cache in the pool`);
   }
   if (layer.kvHeads !== shape.kvHeads || layer.headDim !== shape.headDim) {
@@ -33,6 +33,7 @@ export function cacheOf(
       `layer ${index} attends with ${shape.kvHeads}×${shape.headDim}, its cache is ${layer.kvHeads}×${layer.headDim}`,
     );
   }
+  const { pool } = place;
   const { key, value } = layer;
   const { keys, values } = cache;
   const { blocks: border, young } = pool.spec;

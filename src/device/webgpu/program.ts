@@ -9,6 +9,7 @@
 import { KvantError } from '../../errors.js';
 import type { Program, ProgramLimits } from '../device.js';
 import type { Graph, Tensor } from '../graph.js';
+import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
@@ -46,7 +47,7 @@ export class WebGpuProgram implements Program {
   readonly #host: ProgramHost;
   readonly #graph: Graph;
   readonly #limits: ProgramLimits;
-  readonly #pool: GpuKvPool | null;
+  readonly #caches: KvCaches<GpuKvPool> | null;
   readonly #samples: boolean;
   readonly #packer: StepPacker;
   readonly #ring: ReadbackRing;
@@ -65,16 +66,16 @@ export class WebGpuProgram implements Program {
     host: ProgramHost,
     graph: Graph,
     limits: ProgramLimits,
-    pool: GpuKvPool | null,
+    caches: KvCaches<GpuKvPool> | null,
   ): Promise<WebGpuProgram> {
-    const program = new WebGpuProgram(host, graph, limits, pool);
+    const program = new WebGpuProgram(host, graph, limits, caches);
     try {
       // Every node for every bucket, so that no plan needs a buffer that is not made here.
       const buffers = program.#buffers;
       buffers.addScratch(program.#plans.resolveAll((words) => buffers.params(words)));
       // Whoever learns that there is no room gives the pool back: nothing may be under way on it then.
       await host.allocator.settle();
-      await pool?.compiled();
+      for (const pool of caches?.pools ?? []) await pool.compiled();
     } catch (error) {
       program.#free();
       throw error;
@@ -82,17 +83,21 @@ export class WebGpuProgram implements Program {
     return program;
   }
 
-  private constructor(host: ProgramHost, graph: Graph, limits: ProgramLimits, pool: GpuKvPool | null) {
+  private constructor(
+    host: ProgramHost,
+    graph: Graph,
+    limits: ProgramLimits,
+    caches: KvCaches<GpuKvPool> | null,
+  ) {
     this.#host = host;
     this.#graph = graph;
     this.#limits = limits;
-    this.#pool = pool;
+    this.#caches = caches;
     const sample = graph.nodes.find((n) => n.op === 'sample');
     this.#samples = sample !== undefined;
     const bounds: StepBounds = {
-      slots: pool?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
-      positions:
-        pool === null ? Number.POSITIVE_INFINITY : pool.spec.maxBlocksPerSlot * pool.spec.blockTokens,
+      slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
+      positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');
@@ -108,14 +113,14 @@ export class WebGpuProgram implements Program {
       const usage = USAGE.STORAGE | USAGE.COPY_DST;
       this.#resources = {
         capabilities: host.capabilities,
-        pool,
+        caches,
         maxContext: limits.maxContext,
         maxItems,
         maxOutputs: limits.maxOutputs,
         fusions,
         step: buffers.create('step', this.#packer.bytes, usage),
         ids: buffers.create('ids', idBytes, usage | USAGE.COPY_SRC),
-        lastToken: pool?.lastToken ?? buffers.create('last tokens', bounds.slots * 4, usage),
+        lastToken: caches?.pools[0]?.lastToken ?? buffers.create('last tokens', bounds.slots * 4, usage),
         tensor: (tensor) => buffers.tensor(tensor),
         rope: (table) => buffers.rope(table),
         joined: (label, parts) => buffers.joined(label, parts),
@@ -276,7 +281,7 @@ export class WebGpuProgram implements Program {
    * Only while nothing else has run: the steps leave a token at the first place of the pool's first slot.
    */
   async #runOnce(plan: Plan): Promise<void> {
-    if (this.#used || this.#pool?.used === true || !plan.isCold(this.#warm)) return;
+    if (this.#used || this.#caches?.pools.some(({ used }) => used) || !plan.isCold(this.#warm)) return;
     const { device } = this.#host;
     for (const inputs of warmSteps(this.#limits)) {
       const words = this.#packer.pack(inputs);
@@ -300,7 +305,7 @@ export class WebGpuProgram implements Program {
 
   #use(): void {
     this.#used = true;
-    if (this.#pool !== null) this.#pool.used = true;
+    for (const pool of this.#caches?.pools ?? []) pool.used = true;
   }
 
   /** After the result is there and before the caller has it: notes the tokens that state has taken in. */

@@ -32,7 +32,7 @@ interface AppendKind {
   readonly values: GPUBuffer;
 }
 
-function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'pool'>): AppendKind[] {
+function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
   return kinds.map(({ key, value, rows, keys, values }) => ({
@@ -99,7 +99,7 @@ export interface AppendingWork {
 export function appendingWork(
   node: NodeOf<'linear'>,
   bucket: Bucket,
-  r: Pick<Resources, 'pool' | 'capabilities' | 'fusions'>,
+  r: Pick<Resources, 'caches' | 'capabilities' | 'fusions'>,
 ): AppendingWork | null {
   const append = r.fusions.appendOf.get(node);
   if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.givers.get(node)?.op === 'attend')
@@ -150,7 +150,7 @@ export function resolveAppending(
 export function slicesLeft(
   node: NodeOf<'linear'>,
   bucket: Bucket,
-  r: Pick<Resources, 'pool' | 'capabilities' | 'fusions'>,
+  r: Pick<Resources, 'caches' | 'capabilities' | 'fusions'>,
 ): { readonly sliced: Sliced; readonly bias: GPUBuffer | null } | null {
   const append = r.fusions.appendOf.get(node);
   if (append === undefined || appendingWork(node, bucket, r) !== null) return null;

@@ -1,6 +1,7 @@
 /** From a linear to its products: what is folded into them, and what they hand on in another form than f32. */
 
 import type { NodeOf } from '../graph.js';
+import { kvPoolOf } from '../kv.js';
 import type { Giver } from './fusion.js';
 import {
   chooseVariant,
@@ -79,8 +80,9 @@ export function mergeOf(
 ): NonNullable<LinearShape['merge']> | null {
   const attend = r.fusions.givers.get(node);
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
-  const layer = r.pool?.spec.layers[attend.layer];
-  if (layer === undefined || r.pool?.spec.young != null || layer.value.kind === 'turboquant') return null;
+  const place = kvPoolOf(r.caches, attend.layer);
+  const layer = place?.pool.spec.layers[place.index];
+  if (layer === undefined || place?.pool.spec.young != null || layer.value.kind === 'turboquant') return null;
   const { heads, headDim } = attend.shape;
   if (r.maxItems === 0 || reduceSlices(r.capabilities, 1, headDim) < MERGED_SPLITS) return null;
   const merge = { heads, headDim, splits: MERGED_SPLITS };

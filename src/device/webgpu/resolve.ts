@@ -121,12 +121,12 @@ interface AttendKind {
 /** The shapes of an attention, one for each kind of rows. */
 export function attendShapes(
   node: NodeOf<'attend'>,
-  r: Pick<Resources, 'pool' | 'maxItems'>,
+  r: Pick<Resources, 'caches' | 'maxItems'>,
 ): readonly AttendShape[] {
   return attendKinds(node, r).map(({ shape }) => shape);
 }
 
-function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'pool' | 'maxItems'>): AttendKind[] {
+function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxItems'>): AttendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   return kinds.map(({ key, value, rows, keys, values }) => ({
     shape: {

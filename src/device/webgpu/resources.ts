@@ -3,6 +3,7 @@
 import type { KvantError } from '../../errors.js';
 import type { Matrix, Vector } from '../device.js';
 import type { RowKind, Tensor } from '../graph.js';
+import type { KvCaches } from '../kv.js';
 import type { RopeTable } from '../rope.js';
 import { internalFault } from './faults.js';
 import type { Fusions } from './fusion.js';
@@ -25,7 +26,7 @@ export interface Part {
 /** What a program has for its nodes. */
 export interface Resources {
   readonly capabilities: Capabilities;
-  readonly pool: GpuKvPool | null;
+  readonly caches: KvCaches<GpuKvPool> | null;
   readonly maxContext: number;
   readonly maxItems: number;
   readonly maxOutputs: number;

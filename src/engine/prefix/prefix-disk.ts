@@ -6,23 +6,17 @@
  * computed; so is every one as long as the disk has been slower than that.
  */
 
-import type { KvPool } from '../../device/kv.js';
-import type { BlockPool } from '../../kv/block-pool.js';
 import { diskKeys } from '../../kv/disk/disk-key.js';
 import type { DiskTier } from '../../kv/disk/disk-tier.js';
 import { farthestBorder, Restore, type RestoreHost } from '../../kv/disk/restore.js';
 import { WriteBehind } from '../../kv/disk/write-behind.js';
 import type { ChainKeys, TokenSource } from '../../kv/prefix/chain-keys.js';
-import type { PrefixCache } from '../../kv/prefix/prefix-cache.js';
+import { agreedBorder } from '../../kv/prefix/holders.js';
+import type { PrefixLimits } from '../../kv/prefix/prefix-limits.js';
+import type { GroupMemory } from '../group-memory.js';
 import type { Sequence } from '../sequence.js';
 import type { PrefixDiskStats } from '../types.js';
-
-/** One kind of blocks: those of the main pool, or young ones. */
-export interface DiskSide {
-  readonly cache: PrefixCache;
-  readonly pool: BlockPool;
-  readonly blockBytes: number;
-}
+import type { FoundChains, GroupCaches } from './group-caches.js';
 
 /** Sequences restored at once, and how often one is. */
 const AT_ONCE = 2;
@@ -39,15 +33,20 @@ const DRAIN_MS = 5000;
 interface Running {
   readonly sequence: Sequence;
   readonly young: boolean;
-  /** Blocks that its chain will have. */
+  /** Blocks that its chains will have. */
   readonly end: number;
-  readonly restore: Restore;
+  /** One a cache group. */
+  readonly restores: readonly Restore[];
 }
 
 export class PrefixDisk {
   readonly #tier: DiskTier;
-  readonly #sides: readonly [main: RestoreHost, young: RestoreHost | null];
-  readonly #writers: readonly [main: WriteBehind, young: WriteBehind | null];
+  /** By cache group. */
+  readonly #main: readonly RestoreHost[];
+  /** The same with young blocks in group 0; null where there are none. */
+  readonly #young: readonly RestoreHost[] | null;
+  readonly #writers: readonly WriteBehind[];
+  readonly #youngWriter: WriteBehind | null;
   readonly #youngTokens: number;
   readonly #blockTokens: number;
   readonly #tokenMs: () => number;
@@ -58,35 +57,44 @@ export class PrefixDisk {
   #clears = 0;
   #closed: Promise<void> | null = null;
 
-  /** `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need not wait any more. */
+  /**
+   * `blockBytes`: of each group. `tokenMs`: what it takes to compute a token, 0 if unknown. `onRestored`: a held sequence need
+   * not wait any more.
+   */
   constructor(
     tier: DiskTier,
-    device: KvPool,
-    main: DiskSide,
-    young: DiskSide | null,
+    groups: readonly GroupMemory[],
+    main: GroupCaches,
+    young: GroupCaches | null,
+    blockBytes: readonly PrefixLimits[],
     youngTokens: number,
     tokenMs: () => number,
     onRestored: () => void,
   ) {
     this.#tier = tier;
     this.#youngTokens = youngTokens;
-    this.#blockTokens = device.spec.blockTokens;
     this.#tokenMs = tokenMs;
     this.#onRestored = onRestored;
-    const { slots } = device.spec;
-    const side = (of: DiskSide, isYoung: boolean): RestoreHost => ({
-      ...of,
-      device,
-      firstId: isYoung ? device.spec.blocks : 0,
-      tier,
-      young: isYoung,
-      reserve: Math.min(RESERVE * slots, Math.floor(of.pool.size * RESERVE_PART)),
-    });
-    this.#sides = [side(main, false), young === null ? null : side(young, true)];
-    this.#writers = [
-      new WriteBehind(this.#sides[0]),
-      this.#sides[1] === null ? null : new WriteBehind(this.#sides[1]),
-    ];
+    const host = (group: number, isYoung: boolean): RestoreHost => {
+      const { caches, pools } = isYoung ? young! : main;
+      const device = groups[group]!.pool;
+      const pool = pools[group]!;
+      return {
+        cache: caches[group]!,
+        pool,
+        device,
+        firstId: isYoung ? device.spec.blocks : 0,
+        blockBytes: isYoung ? blockBytes[group]!.young : blockBytes[group]!.blocks,
+        tier,
+        kind: { group, young: isYoung },
+        reserve: Math.min(RESERVE * device.spec.slots, Math.floor(pool.size * RESERVE_PART)),
+      };
+    };
+    this.#main = groups.map((_, group) => host(group, false));
+    this.#young = young === null ? null : [host(0, true), ...this.#main.slice(1)];
+    this.#blockTokens = groups[0]!.pool.spec.blockTokens;
+    this.#writers = this.#main.map((of) => new WriteBehind(of));
+    this.#youngWriter = this.#young === null ? null : new WriteBehind(this.#young[0]!);
   }
 
   /** Sequences being restored. */
@@ -95,15 +103,23 @@ export class PrefixDisk {
   }
 
   /** A block is new in a cache. */
-  published(young: boolean, block: number, keys: ChainKeys, at: number, tokens: TokenSource): void {
-    this.#writers[young ? 1 : 0]?.published(block, keys, at, tokens);
+  published(
+    group: number,
+    young: boolean,
+    block: number,
+    keys: ChainKeys,
+    at: number,
+    tokens: TokenSource,
+  ): void {
+    const writer = young ? this.#youngWriter : this.#writers[group];
+    writer?.published(block, keys, at, tokens);
   }
 
   /** A waiting sequence has been looked up in memory: whether it should wait for what is read, or is to be read. */
   look(sequence: Sequence): boolean {
     const prefix = sequence.prefix!;
     for (const running of this.#running) {
-      if (running.restore.dropped) continue;
+      if (running.restores.some(({ dropped }) => dropped)) continue;
       if (running.sequence === sequence || this.#awaits(sequence, running)) return true;
     }
     if (prefix.restores >= TURNS || this.#closed !== null || Date.now() < this.#slowUntil) return false;
@@ -118,22 +134,23 @@ export class PrefixDisk {
   }
 
   /** Blocks of one kind that sequences hold while they are restored, and those that are soon free since they were dropped. */
-  blocks(ofYoung: boolean): { held: number; leaving: number } {
+  blocks(group: number, ofYoung: boolean): { held: number; leaving: number } {
     let held = 0;
     let leaving = 0;
-    for (const { young, restore } of this.#running) {
-      if (young !== ofYoung) continue;
-      held += restore.held;
-      leaving += restore.leaving;
+    for (const { young, restores } of this.#running) {
+      // Young are the blocks of group 0 alone.
+      if (group === 0 && young !== ofYoung) continue;
+      held += restores[group]!.held;
+      leaving += restores[group]!.leaving;
     }
     return { held, leaving };
   }
 
   /** Those that compute need blocks: what is being restored gives back what it holds, and is computed. */
   drop(): void {
-    for (const { sequence, restore } of this.#running) {
+    for (const { sequence, restores } of this.#running) {
       sequence.prefix!.restores = TURNS;
-      restore.drop();
+      for (const restore of restores) restore.drop();
     }
   }
 
@@ -150,7 +167,7 @@ export class PrefixDisk {
   }
 
   stats(): PrefixDiskStats {
-    const left = this.#writers.reduce((sum, writer) => sum + (writer?.dropped ?? 0), 0);
+    const left = this.#allWriters().reduce((sum, writer) => sum + writer.dropped, 0);
     const tier = this.#tier.stats();
     return {
       ...tier,
@@ -165,34 +182,46 @@ export class PrefixDisk {
     const late = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, DRAIN_MS);
     });
-    await Promise.race([Promise.all(this.#writers.map((writer) => writer?.flush())), late]);
+    await Promise.race([Promise.all(this.#allWriters().map((writer) => writer.flush())), late]);
     clearTimeout(timer);
-    for (const writer of this.#writers) writer?.stop();
+    for (const writer of this.#allWriters()) writer.stop();
     await this.#tier.close(0);
-    for (const writer of this.#writers) await writer?.idle();
+    for (const writer of this.#allWriters()) await writer.idle();
   }
 
-  /** Of which kind the sequence can have blocks from disk, and how long its chain would be. */
+  #allWriters(): readonly WriteBehind[] {
+    return this.#youngWriter === null ? this.#writers : [...this.#writers, this.#youngWriter];
+  }
+
+  /** Of which kind the sequence can have blocks from disk, and how long its chains would be. */
   #find(sequence: Sequence): { young: boolean; end: number } | null {
     const prefix = sequence.prefix!;
     const N = this.#youngTokens;
     // One token is left to be computed.
     const limit = sequence.length - 1;
-    const [host] = this.#sides;
-    if (host.cache.gaps) {
-      const border = farthestBorder(host, prefix.keys, sequence, Math.floor(limit / this.#blockTokens));
-      return border > prefix.main.length ? { young: false, end: border } : null;
-    }
-    const end = (young: boolean, have: number, tokens: number): number =>
-      have + this.#tier.find(diskKeys(prefix.keys, have, Math.floor(tokens / this.#blockTokens), young));
     if (N === 0 || limit >= N) {
-      const all = end(false, prefix.main.length, limit);
+      const end = this.#end(this.#main, prefix.main, sequence, limit);
       // Fewer than N tokens of the main pool are of no use.
-      if (all > prefix.main.length && all * this.#blockTokens >= N) return { young: false, end: all };
+      if (end > prefix.main.length && end * this.#blockTokens >= N) return { young: false, end };
     }
-    if (N === 0 || prefix.takes === prefix.main) return null;
-    const all = end(true, prefix.young.length, Math.min(limit, N - 1));
-    return all > prefix.young.length ? { young: true, end: all } : null;
+    if (this.#young === null || prefix.takes === prefix.main) return null;
+    const end = this.#end(this.#young, prefix.young, sequence, Math.min(limit, N - 1));
+    return end > prefix.young.length ? { young: true, end } : null;
+  }
+
+  /** The longest border, in blocks, that all groups could go on at with what is on disk besides. */
+  #end(hosts: readonly RestoreHost[], found: FoundChains, sequence: Sequence, tokens: number): number {
+    const { keys } = sequence.prefix!;
+    const most = Math.floor(tokens / this.#blockTokens);
+    const full = hosts[0]!;
+    let end = most;
+    if (!full.cache.gaps) {
+      const have = hosts.length > 1 ? found.reach.length : found.length;
+      end = have + this.#tier.find(diskKeys(keys, have, most, full.kind));
+    }
+    return agreedBorder(hosts.length, end, (group, least) =>
+      hosts[group]!.cache.gaps ? farthestBorder(hosts[group]!, keys, sequence, least) : least,
+    );
   }
 
   #start(sequence: Sequence, young: boolean, end: number): void {
@@ -201,12 +230,13 @@ export class PrefixDisk {
     const started = performance.now();
     const clears = this.#clears;
     const wanted = (): boolean => sequence.phase === 'waiting' && clears === this.#clears;
-    const restore = new Restore(this.#sides[young ? 1 : 0]!, prefix.keys, sequence, end, wanted);
-    const running: Running = { sequence, young, end, restore };
+    const hosts = (young ? this.#young : this.#main)!;
+    const restores = hosts.map((host) => new Restore(host, prefix.keys, sequence, end, wanted));
+    const running: Running = { sequence, young, end, restores };
     this.#running.push(running);
     // A plan is being made: what there is stays as it is told until it is carried out.
     void Promise.resolve()
-      .then(() => restore.run())
+      .then(() => this.#run(restores))
       // The device has failed; the steps tell of it.
       .catch(() => 0)
       .then((blocks) => {
@@ -219,10 +249,17 @@ export class PrefixDisk {
       });
   }
 
+  /** One group after the other. Gives the blocks of the group that brought in most. */
+  async #run(restores: readonly Restore[]): Promise<number> {
+    let most = 0;
+    for (const restore of restores) most = Math.max(most, await restore.run());
+    return most;
+  }
+
   /** Another sequence is having the block read that comes next for this one; with gaps, those up to a border of both. */
   #awaits({ prefix, length }: Sequence, { sequence, young, end }: Running): boolean {
     const own = prefix!;
-    if (this.#sides[0].cache.gaps) {
+    if (this.#main.some(({ cache }) => cache.gaps)) {
       if (own.main.length >= end || end * this.#blockTokens >= length) return false;
       return own.keys.sameAt(end - 1, sequence.prefix!.keys);
     }

@@ -23,6 +23,8 @@ export function prefixIdentity(
     device: { kind, precision, deterministic },
     layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
     young: kv.young,
+    // A block holds the layers of its group.
+    ...(kv.groups.length > 1 ? { groups: kv.groups } : {}),
     blockTokens,
   });
 }

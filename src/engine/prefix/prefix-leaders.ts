@@ -60,11 +60,11 @@ export class PrefixLeaders {
     // In the main pool less than N tokens are of no use, and a row that does not get there enters nothing.
     if (N === 0 || reaches > N) {
       const at = Math.max(own.main.length, Math.ceil(N / this.#blockTokens) - 1);
-      if (at >= (row.young ? 0 : other.published) && this.#share(own, other, at, limit)) return true;
+      if (at >= (row.young ? 0 : other.published[0]!) && this.#share(own, other, at, limit)) return true;
     }
     if (N === 0 || own.takes === own.main || !row.young) return false;
     const at = own.young.length;
-    return at >= other.published && this.#share(own, other, at, Math.min(limit, N - 1));
+    return at >= other.published[0]! && this.#share(own, other, at, Math.min(limit, N - 1));
   }
 
   /** Two sequences have one block in common, within the first `limit` tokens. */
@@ -76,7 +76,7 @@ export class PrefixLeaders {
   #leads(row: Sequence, generation: number): boolean {
     const prefix = row.prefix!;
     if (prefix.overtaken || prefix.tainted || prefix.generation !== generation) return false;
-    return row.young || (prefix.published + 1) * this.#blockTokens <= reach(row);
+    return row.young || (prefix.published[0]! + 1) * this.#blockTokens <= reach(row);
   }
 }
 

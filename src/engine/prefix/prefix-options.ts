@@ -2,7 +2,7 @@
 
 import { readFile } from 'node:fs/promises';
 import type { Device } from '../../device/device.js';
-import type { KvPool } from '../../device/kv.js';
+import type { KvCaches, KvPool } from '../../device/kv.js';
 import type { DiskFault } from '../../kv/disk/disk-tier.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
@@ -19,14 +19,22 @@ export async function openPrefixes(
   model: ModelConfig,
   device: Device,
   kv: KvPlan,
-  pool: KvPool,
+  { pools }: KvCaches,
   onLog: (entry: LogEntry) => void,
 ): Promise<PrefixOptions> {
   const { weights, quantize, prefixCacheBytes, prefixCacheDir } = config;
-  const { blockTokens } = pool.spec;
+  const { blockTokens } = pools[0]!.spec;
   const identify = (of: string): string => prefixIdentity(of, model, quantize, device.info, kv, blockTokens);
-  await pool.prepare('copy');
-  const limits = prefixCacheBytes === undefined ? {} : { limits: prefixLimits(pool.spec, prefixCacheBytes) };
+  await pools[0]!.prepare('copy');
+  const limits =
+    prefixCacheBytes === undefined
+      ? {}
+      : {
+          limits: prefixLimits(
+            pools.map(({ spec }) => spec),
+            prefixCacheBytes,
+          ),
+        };
   if (prefixCacheDir === undefined)
     return { identity: identify(weights.kind === 'folder' ? weights.path : weights.name), ...limits };
 
@@ -36,7 +44,7 @@ export async function openPrefixes(
     import('../../kv/disk/disk-folder.js'),
     import('../../weights/fingerprint.js'),
   ]);
-  await pool.prepare('transfer');
+  for (const pool of pools) await pool.prepare('transfer');
   // A folder may hold other weights tomorrow.
   const identity = identify(
     weights.kind === 'folder'
@@ -46,7 +54,7 @@ export async function openPrefixes(
   const disk = await DiskTier.open({
     folder: prefixCacheDir,
     maxBytes: config.prefixCacheDiskBytes ?? DEFAULT_DISK_BYTES,
-    signature: await signature(identity, device, pool),
+    signature: await signature(identity, device, pools[0]!),
     onFault: (fault) => onLog(faultEntry(fault, prefixCacheDir)),
   });
   if (await othersWrite(prefixCacheDir)) onLog(openFolderEntry(prefixCacheDir));

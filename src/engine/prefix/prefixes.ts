@@ -9,20 +9,20 @@
  * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and young ones who takes fewer.
  */
 
-import type { KvPool } from '../../device/kv.js';
 import type { KvantError } from '../../errors.js';
 import type { BlockPool } from '../../kv/block-pool.js';
 import type { DiskTier } from '../../kv/disk/disk-tier.js';
 import { ChainKeys, chainRoot } from '../../kv/prefix/chain-keys.js';
-import type { Holders } from '../../kv/prefix/holders.js';
 import { PrefixCache, ROOT } from '../../kv/prefix/prefix-cache.js';
+import type { KeyWords } from '../../kv/prefix/prefix-index.js';
 import { type PrefixLimits, prefixBlockBytes } from '../../kv/prefix/prefix-limits.js';
-import { ALL_BLOCKS } from '../../kv/retention.js';
 import { asKvantError } from '../core-errors.js';
+import type { GroupMemory } from '../group-memory.js';
 import type { StepPlan } from '../scheduling/scheduler.js';
 import type { Sequence } from '../sequence.js';
 import type { Flight } from '../step-filler.js';
 import type { PrefixCacheStats } from '../types.js';
+import { type FoundChains, GroupCaches } from './group-caches.js';
 import { PrefixDisk } from './prefix-disk.js';
 import { PrefixLeaders } from './prefix-leaders.js';
 import { SequencePrefix } from './sequence-prefix.js';
@@ -30,32 +30,28 @@ import { SequencePrefix } from './sequence-prefix.js';
 export interface PrefixOptions {
   /** All that the bytes of a block depend on besides its tokens: model, adapter, formats. */
   readonly identity: string;
-  /** Most blocks that are kept while no sequence holds them. Default: all. */
-  readonly limits?: PrefixLimits | undefined;
-  /** Who says what rows hold, where they give back what no layer reads any more. */
-  readonly holders?: Holders | undefined;
-  /** Most blocks that a row holds at once; default: as many as it has tokens for. */
-  readonly rowBlocks?: number | undefined;
+  /** By cache group: most blocks that are kept while no sequence holds them. Default: all. */
+  readonly limits?: readonly PrefixLimits[] | undefined;
   /** Keeps blocks beyond the life of the process. */
   readonly disk?: DiskTier | null | undefined;
 }
 
 export class Prefixes {
-  readonly main: PrefixCache;
-  readonly young: PrefixCache | null;
+  readonly main: GroupCaches;
+  /** The same with young blocks in group 0; null where there are none. */
+  readonly young: GroupCaches | null;
   /** Null where nothing is kept on disk. */
   readonly disk: PrefixDisk | null;
   /** Copies under way. */
   copying = 0;
-  readonly #pool: KvPool;
-  readonly #blocks: BlockPool;
-  readonly #youngBlocks: BlockPool | null;
+  readonly #groups: readonly GroupMemory[];
+  readonly #blockTokens: number;
   readonly #youngTokens: number;
-  readonly #rowBlocks: number;
   readonly #identity: string;
   /** Of sequences without a salt. */
   readonly #root: Uint32Array;
-  readonly #blockBytes: PrefixLimits;
+  /** By cache group. */
+  readonly #blockBytes: readonly PrefixLimits[];
   readonly #onCopied: (sequence: Sequence, error: KvantError | null) => void;
   readonly #leaders: PrefixLeaders;
   readonly #copies: Sequence[] = [];
@@ -71,44 +67,53 @@ export class Prefixes {
    */
   constructor(
     options: PrefixOptions,
-    pool: KvPool,
-    blocks: BlockPool,
-    young: BlockPool | null,
+    groups: readonly GroupMemory[],
     youngTokens: number,
     onCopied: (sequence: Sequence, error: KvantError | null) => void,
     onRestored: () => void,
     tokenMs: () => number,
   ) {
-    const { blockTokens } = pool.spec;
-    this.#pool = pool;
-    this.#blocks = blocks;
-    this.#youngBlocks = young;
+    const { blockTokens } = groups[0]!.pool.spec;
+    this.#groups = groups;
+    this.#blockTokens = blockTokens;
     this.#youngTokens = youngTokens;
-    this.#rowBlocks = options.rowBlocks ?? ALL_BLOCKS;
     this.#leaders = new PrefixLeaders(blockTokens, youngTokens);
     this.#identity = options.identity;
     this.#root = chainRoot(options.identity);
-    this.#blockBytes = prefixBlockBytes(pool.spec);
+    this.#blockBytes = groups.map(({ pool }) => prefixBlockBytes(pool.spec));
     this.#onCopied = onCopied;
-    const { limits, disk, holders } = options;
-    const cache = (of: BlockPool, isYoung: boolean): PrefixCache =>
-      new PrefixCache({
-        pool: of,
+    const { limits, disk } = options;
+    const cache = (group: number, isYoung: boolean): PrefixCache => {
+      const { blocks, young, holder } = groups[group]!;
+      return new PrefixCache({
+        pool: isYoung ? young! : blocks,
         blockTokens,
-        limit: isYoung ? limits?.young : limits?.blocks,
-        holders,
-        ...(disk == null ? {} : { onPublish: (...args) => this.disk?.published(isYoung, ...args) }),
+        limit: isYoung ? limits?.[group]?.young : limits?.[group]?.blocks,
+        holder,
+        // Behind a full block that is gone no group can go on.
+        ...(group === 0 && !isYoung && groups.length > 1 && holder.keepsAll
+          ? { onEvict: (keys) => this.#dropBehind(keys) }
+          : {}),
+        ...(disk == null ? {} : { onPublish: (...args) => this.disk?.published(group, isYoung, ...args) }),
       });
-    this.main = cache(blocks, false);
-    this.young = young === null ? null : cache(young, true);
+    };
+    const main = groups.map((_, group) => cache(group, false));
+    const pools = groups.map(({ blocks }) => blocks);
+    this.main = new GroupCaches(main, pools);
+    const youngPool = groups[0]!.young;
+    this.young =
+      youngPool === null
+        ? null
+        : new GroupCaches([cache(0, true), ...main.slice(1)], [youngPool, ...pools.slice(1)]);
     this.disk =
       disk == null
         ? null
         : new PrefixDisk(
             disk,
-            pool,
-            { cache: this.main, pool: blocks, blockBytes: this.#blockBytes.blocks },
-            young === null ? null : { cache: this.young!, pool: young, blockBytes: this.#blockBytes.young },
+            groups,
+            this.main,
+            this.young,
+            this.#blockBytes,
             youngTokens,
             tokenMs,
             onRestored,
@@ -118,11 +123,12 @@ export class Prefixes {
   /** Makes the choices of a request known, before they wait; makes the keys of their prompt once. */
   open(choices: readonly Sequence[]): void {
     const { cacheSalt, prompt } = choices[0]!.request;
-    const { blockTokens } = this.#pool.spec;
+    const blockTokens = this.#blockTokens;
     const root = cacheSalt === undefined ? this.#root : chainRoot(this.#identity, cacheSalt);
     const keys = new ChainKeys(root, blockTokens);
     keys.extend(choices[0]!, Math.floor(prompt.length / blockTokens));
-    for (const sequence of choices) sequence.prefix = new SequencePrefix(keys.fork(), this.young !== null);
+    for (const sequence of choices)
+      sequence.prefix = new SequencePrefix(keys.fork(), this.young !== null, this.#groups.length);
   }
 
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
@@ -154,25 +160,30 @@ export class Prefixes {
     } else this.#resumedTokens += tokens;
     sequence.computed = tokens;
     prefix.stored = tokens;
-    prefix.published = takes.length;
+    prefix.published.fill(takes.length);
     if (takes.length === 0) return;
-    this.#cache(young).take(takes);
-    sequence.table!.adopt(takes.blocks, young, takes.first);
+    this.#caches(young).take(takes);
+    sequence.tables!.forEach((table, group) => {
+      const chain = takes.chains[group]!;
+      table.adopt(chain.blocks, young && group === 0, chain.first);
+    });
     if (prefix.part < 0) return;
-    this.#blocksOf(young).retain(prefix.part);
+    this.#poolOf(young).retain(prefix.part);
     this.#copies.push(sequence);
   }
 
   /** Has the device copy the blocks that sequences go on in: their tables have grown, the step that names them comes next. */
   copyParts(): void {
     if (this.#copies.length === 0) return;
+    const { pool } = this.#groups[0]!;
     const sequences = this.#copies.splice(0);
     const from = new Uint32Array(sequences.length);
     const to = new Uint32Array(sequences.length);
-    sequences.forEach(({ prefix, table }, i) => {
+    sequences.forEach(({ prefix, tables }, i) => {
       const { part, takes } = prefix!;
-      from[i] = table!.young ? this.#pool.spec.blocks + part : part;
-      to[i] = table!.at(takes.length)!;
+      const table = tables![0]!;
+      from[i] = table.young ? pool.spec.blocks + part : part;
+      to[i] = table.at(takes.length)!;
     });
     this.copying++;
     const done = (error: KvantError | null): void => {
@@ -180,7 +191,7 @@ export class Prefixes {
       for (const sequence of sequences) this.#onCopied(sequence, error);
     };
     try {
-      this.#pool.copy(from, to).then(
+      pool.copy(from, to).then(
         () => done(null),
         (error) => done(asKvantError(error)),
       );
@@ -188,7 +199,7 @@ export class Prefixes {
       queueMicrotask(() => done(asKvantError(error)));
     }
     // Whoever has them next writes to them in a later step, and the device copies before that.
-    for (const { prefix, table } of sequences) this.#blocksOf(table!.young).release(prefix!.part);
+    for (const { prefix, young } of sequences) this.#poolOf(young).release(prefix!.part);
   }
 
   /**
@@ -198,13 +209,15 @@ export class Prefixes {
   converted(sequence: Sequence): readonly number[] {
     const prefix = sequence.prefix!;
     if (!this.#enters(prefix)) return [];
-    const { main, keys } = prefix;
-    const full = Math.floor(this.#youngTokens / this.#pool.spec.blockTokens);
+    const { keys } = prefix;
+    const chain = prefix.main.chains[0]!;
+    const full = Math.floor(this.#youngTokens / this.#blockTokens);
     keys.extend(sequence, full);
-    main.clear();
-    this.main.find(main, keys, sequence, full);
-    this.main.take(main);
-    return main.blocks;
+    chain.clear();
+    const cache = this.main.caches[0]!;
+    cache.find(chain, keys, sequence, full);
+    cache.take(chain);
+    return chain.blocks;
   }
 
   /** A step has retired: what it filled can be entered. */
@@ -215,64 +228,79 @@ export class Prefixes {
   #stored(sequence: Sequence, tokens: number): void {
     const prefix = sequence.prefix!;
     prefix.stored = tokens;
-    if (sequence.phase !== 'running' || prefix.overtaken || !this.#enters(prefix)) return;
+    if (sequence.phase !== 'running' || !this.#enters(prefix)) return;
     const full = this.#full(sequence);
-    if (full <= prefix.published) return;
+    for (let group = 0; group < this.#groups.length; group++)
+      if (full > prefix.published[group]!) this.#enter(sequence, group, full);
+  }
+
+  /** Enters blocks of one group, up to `full`. */
+  #enter(sequence: Sequence, group: number, full: number): void {
+    const prefix = sequence.prefix!;
+    const table = sequence.tables![group]!;
+    const { gaps } = this.#caches(sequence.young).caches[group]!;
+    if (!gaps && prefix.overtaken) return;
     prefix.keys.extend(sequence, full);
-    for (; prefix.published < full; prefix.published++) {
-      const at = prefix.published;
+    const { published } = prefix;
+    for (; published[group]! < full; published[group]!++) {
+      const at = published[group]!;
       // What it gave back is entered already, or never will be.
-      if (at < sequence.front) continue;
+      if (at < table.front) continue;
       // With gaps nothing depends on what is before: it goes on with what is its own.
-      if (this.#publish(sequence, at) === sequence.table!.poolId(at) || this.main.gaps) continue;
+      if (this.#publish(sequence, group, at) === table.poolId(at) || gaps) continue;
       prefix.overtaken = true;
       return;
     }
   }
 
   /**
-   * A row has given blocks back, for want of a window that shows them. Where its prompt ends the history of a conversation ends: the
-   * next turn may go on from there and not from what was written since, as templates strip thoughts. So of all it gave
-   * back, what is needed there is the last to be evicted.
+   * A row has given blocks of a group back, for want of a window that shows them. Where its prompt ends the history of a conversation
+   * ends: the next turn may go on from there and not from what was written since, as templates strip thoughts. So of all it
+   * gave back, what is needed there is the last to be evicted.
    */
-  keepHistory(sequence: Sequence): void {
+  keepHistory(sequence: Sequence, group: number): void {
     const prefix = sequence.prefix!;
-    const { blockTokens } = this.#pool.spec;
-    const end = Math.floor(sequence.request.prompt.length / blockTokens);
-    if (end === 0 || prefix.published < end || !this.#enters(prefix)) return;
+    const end = Math.floor(sequence.request.prompt.length / this.#blockTokens);
+    if (end === 0 || prefix.published[group]! < end || !this.#enters(prefix)) return;
+    const cache = this.main.caches[group]!;
+    const pool = this.main.pools[group]!;
     // The last tokens of a prompt open the answer, and may be others in the history: so the border before as well.
-    for (let at = this.main.firstHeld(end - 1); at < Math.min(end, sequence.front); at++) {
-      const block = this.main.block(prefix.keys, at, sequence);
-      if (block < 0 || this.#blocks.references(block) > 1) continue;
-      this.#blocks.retain(block);
-      this.#blocks.release(block);
+    for (let at = cache.firstHeld(end - 1); at < Math.min(end, sequence.tables![group]!.front); at++) {
+      const block = cache.block(prefix.keys, at, sequence);
+      if (block < 0 || pool.references(block) > 1) continue;
+      pool.retain(block);
+      pool.release(block);
     }
   }
 
-  /** A sequence is about to clear its table, and no step under way names it: enters all it has. */
+  /** A sequence is about to clear its tables, and no step under way names it: enters all it has. */
   leave(sequence: Sequence): void {
     const prefix = sequence.prefix!;
-    const table = sequence.table!;
     if (!this.#enters(prefix)) return;
     const full = this.#full(sequence);
     prefix.keys.extend(sequence, full);
+    for (let group = 0; group < this.#groups.length; group++) this.#leaveGroup(sequence, group, full);
+  }
+
+  #leaveGroup(sequence: Sequence, group: number, full: number): void {
+    const prefix = sequence.prefix!;
+    const table = sequence.tables![group]!;
+    const cache = this.#caches(table.young).caches[group]!;
     // With gaps others may have entered what it computed too, all along.
-    for (let at = this.main.gaps ? table.front : prefix.published; at < full; at++) {
-      const there = this.#publish(sequence, at);
+    for (let at = cache.gaps ? table.front : prefix.published[group]!; at < full; at++) {
+      const there = this.#publish(sequence, group, at);
       if (there < 0) return;
       // It lets go of what it computed in vain, and of the index's own in its stead: in order, as if it had used that.
       if (there !== table.poolId(at)) table.exchange(at, there);
     }
-    const rest = this.#known(sequence) - full * this.#pool.spec.blockTokens;
-    if (rest > 0 && full > 0)
-      this.#cache(table.young).publishPart(
-        table.poolId(full),
-        table.poolId(full - 1),
-        prefix.keys,
-        full,
-        sequence,
-        rest,
-      );
+    const rest = this.#known(sequence) - full * this.#blockTokens;
+    // A part of a block is of use only where there is one group.
+    if (this.#groups.length > 1 || rest <= 0 || full === 0) return;
+    cache.publishPart(table.poolId(full), table.poolId(full - 1), prefix.keys, full, sequence, rest);
+  }
+
+  #dropBehind(keys: KeyWords): void {
+    for (const cache of this.main.caches) if (cache.gaps) cache.drop(keys);
   }
 
   /** Forgets all, on disk too; running rows keep what they have, and enter no more. */
@@ -284,31 +312,44 @@ export class Prefixes {
   /** Forgets what is in memory. */
   forget(): void {
     this.#generation++;
-    this.main.clear();
-    this.young?.clear();
+    for (const { cache } of this.#sides()) cache.clear();
   }
 
   stats(): PrefixCacheStats {
-    const each = this.#blockBytes;
-    const bytes = (blocks: number, young: number): number => blocks * each.blocks + young * each.young;
-    const { main, young } = this;
+    const total = { evictions: 0, blocks: 0, bytes: 0, idleBytes: 0, maxBytes: 0 };
+    for (const { cache, pool, bytes } of this.#sides()) {
+      total.evictions += cache.evicted;
+      total.blocks += cache.size;
+      total.bytes += cache.size * bytes;
+      total.idleBytes += pool.cold * bytes;
+      total.maxBytes += cache.limit * bytes;
+    }
     return {
       lookups: this.#lookups,
       hits: this.#hits,
       hitTokens: this.#hitTokens,
       resumedTokens: this.#resumedTokens,
-      evictions: main.evicted + (young?.evicted ?? 0),
-      blocks: main.size + (young?.size ?? 0),
-      bytes: bytes(main.size, young?.size ?? 0),
-      idleBytes: bytes(this.#blocks.cold, this.#youngBlocks?.cold ?? 0),
-      maxBytes: bytes(main.limit, young?.limit ?? 0),
+      ...total,
       ...(this.disk === null ? {} : { disk: this.disk.stats() }),
     };
   }
 
+  /** Every cache there is, with the pool it is of and the bytes of a block. */
+  #sides(): { cache: PrefixCache; pool: BlockPool; bytes: number }[] {
+    const { main, young } = this;
+    const sides = main.caches.map((cache, group) => ({
+      cache,
+      pool: main.pools[group]!,
+      bytes: this.#blockBytes[group]!.blocks,
+    }));
+    if (young !== null)
+      sides.push({ cache: young.caches[0]!, pool: young.pools[0]!, bytes: this.#blockBytes[0]!.young });
+    return sides;
+  }
+
   #look(sequence: Sequence, rows: number): void {
     const prefix = sequence.prefix!;
-    const { blockTokens } = this.#pool.spec;
+    const blockTokens = this.#blockTokens;
     const version = this.main.version + (this.young?.version ?? 0);
     // One token is left to be computed: the next one is drawn from it.
     const limit = sequence.length - 1;
@@ -325,31 +366,33 @@ export class Prefixes {
     this.#take(sequence, rows, true, this.#youngLimit(limit));
   }
 
-  /** What it would start with if it took the chain of one kind. */
+  /** What it would start with if it took the chains of one kind. */
   #take(sequence: Sequence, rows: number, young: boolean, limit: number): void {
     const prefix = sequence.prefix!;
-    const cache = this.#cache(young);
-    const pool = this.#blocksOf(young);
-    const { blockTokens } = this.#pool.spec;
-    const chain = young ? prefix.young : prefix.main;
-    prefix.takes = chain;
-    prefix.cold = cache.coldIn(chain);
-    prefix.tokens = chain.length * blockTokens;
-    prefix.published = chain.length;
+    const caches = this.#caches(young);
+    const blockTokens = this.#blockTokens;
+    const found: FoundChains = young ? prefix.young : prefix.main;
+    prefix.takes = found;
+    for (let group = 0; group < found.chains.length; group++)
+      prefix.cold[group] = caches.caches[group]!.coldIn(found.chains[group]!);
+    prefix.tokens = found.length * blockTokens;
+    prefix.published.fill(found.length);
     prefix.part = -1;
-    const part = cache.findPart(chain, sequence, limit - prefix.tokens);
+    const part = caches.findPart(found, sequence, limit - prefix.tokens);
     if (part >= 0) {
       // It is held besides the copy until that is made: there must be room for both.
+      const chain = found.chains[0]!;
+      const pool = this.#poolOf(young);
       const cold = pool.references(part) === 1 ? 1 : 0;
       const needs =
-        Math.min(Math.ceil(sequence.length / blockTokens) - chain.first, this.#rowBlocks) -
+        Math.min(Math.ceil(sequence.length / blockTokens) - chain.first, this.#groups[0]!.rowBlocks) -
         chain.blocks.length +
-        prefix.cold +
+        prefix.cold[0]! +
         cold;
       if (pool.available >= needs + rows) {
         prefix.part = part;
-        prefix.cold += cold;
-        prefix.tokens += cache.agreed;
+        prefix.cold[0]! += cold;
+        prefix.tokens += caches.agreed;
       }
     }
     sequence.computed = prefix.tokens;
@@ -363,10 +406,12 @@ export class Prefixes {
     return generation === this.#generation && !tainted && !converting;
   }
 
-  #publish(sequence: Sequence, at: number): number {
-    const { prefix, table } = sequence;
-    const parent = at === 0 ? ROOT : table!.poolId(at - 1);
-    return this.#cache(table!.young).publish(table!.poolId(at), parent, prefix!.keys, at, sequence);
+  #publish(sequence: Sequence, group: number, at: number): number {
+    const { prefix, tables, young } = sequence;
+    const table = tables![group]!;
+    const parent = at === 0 ? ROOT : table.poolId(at - 1);
+    const cache = this.#caches(young).caches[group]!;
+    return cache.publish(table.poolId(at), parent, prefix!.keys, at, sequence);
   }
 
   /** Tokens at its beginning that are stored, and known to the host. */
@@ -375,14 +420,15 @@ export class Prefixes {
   }
 
   #full(sequence: Sequence): number {
-    return Math.floor(this.#known(sequence) / this.#pool.spec.blockTokens);
+    return Math.floor(this.#known(sequence) / this.#blockTokens);
   }
 
-  #cache(young: boolean): PrefixCache {
+  #caches(young: boolean): GroupCaches {
     return young ? this.young! : this.main;
   }
 
-  #blocksOf(young: boolean): BlockPool {
-    return young ? this.#youngBlocks! : this.#blocks;
+  /** The pool of group 0 that has the blocks of one kind. */
+  #poolOf(young: boolean): BlockPool {
+    return this.#caches(young).pools[0]!;
   }
 }

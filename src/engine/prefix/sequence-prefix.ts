@@ -1,24 +1,24 @@
 /** What the prefix cache has of one sequence, and what it has got of the cache. */
 
 import type { ChainKeys } from '../../kv/prefix/chain-keys.js';
-import { FoundChain } from '../../kv/prefix/prefix-cache.js';
+import { FoundChains } from './group-caches.js';
 
 export class SequencePrefix {
   readonly keys: ChainKeys;
-  /** Blocks of the main pool that hold its beginning, and young ones. */
-  readonly main = new FoundChain();
-  readonly young = new FoundChain();
+  /** Blocks of the main pools that hold its beginning; and the same with young ones in group 0. */
+  readonly main: FoundChains;
+  readonly young: FoundChains;
 
   // While it waits: what it would start with if it came in now.
-  /** The one of the two chains it would take. */
-  takes: FoundChain;
+  /** The one of the two that it would take. */
+  takes: FoundChains;
   /** Version of the caches that the chains are of, and the sequence's tokens then. */
   version = -1;
   length = 0;
   /** Tokens it would not compute. */
   tokens = 0;
-  /** Blocks of those that nobody holds: to the scheduler they are still to be had, so it must be told of them. */
-  cold = 0;
+  /** By cache group: blocks of those that nobody holds: to the scheduler they are still to be had, so it must be told of them. */
+  readonly cold: number[];
   /** A block of whose tokens only the first few are the sequence's own, to be copied behind the chain; −1 for none. */
   part = -1;
   /** A running row is about to enter what it would compute itself, or it is read from disk. */
@@ -30,9 +30,9 @@ export class SequencePrefix {
   // While it runs.
   /** Tokens that retired steps have stored. */
   stored = 0;
-  /** Blocks at the start of its table that are those of the index. */
-  published = 0;
-  /** Another row has entered what it computed too: until it ends, it enters no more. */
+  /** By cache group: blocks at the start of its table that are those of the index, or that it has entered. */
+  readonly published: number[];
+  /** Another row has entered what it computed too: until it ends, it enters no more into group 0. */
   overtaken = false;
   /** Its blocks are being converted. */
   converting = false;
@@ -44,10 +44,14 @@ export class SequencePrefix {
   /** Prompt tokens that the cache had when it first came in; −1 before. */
   cached = -1;
 
-  /** `keys`: of its prompt. */
-  constructor(keys: ChainKeys, startsYoung: boolean) {
+  /** `keys`: of its prompt. `groups`: cache groups there are. */
+  constructor(keys: ChainKeys, startsYoung: boolean, groups: number) {
     this.keys = keys;
+    this.main = new FoundChains(groups);
+    this.young = new FoundChains(groups);
     this.takes = startsYoung ? this.young : this.main;
+    this.cold = Array.from({ length: groups }, () => 0);
+    this.published = Array.from({ length: groups }, () => 0);
   }
 
   /** Back in the queue: it is looked up anew. */
@@ -55,16 +59,16 @@ export class SequencePrefix {
     this.version = -1;
     this.restores = 0;
     this.tokens = 0;
-    this.cold = 0;
+    this.cold.fill(0);
     this.stored = 0;
-    this.published = 0;
+    this.published.fill(0);
     this.overtaken = false;
   }
 
-  /** Its blocks become those of the main pool, so many of them such as the index has. */
+  /** Its blocks of group 0 become those of the main pool, so many of them such as the index has. */
   mature(known: number): void {
     this.converting = true;
-    this.published = known;
+    this.published[0] = known;
     this.overtaken = false;
   }
 }

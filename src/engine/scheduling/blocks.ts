@@ -1,6 +1,18 @@
-/** What sequences need of the two pools, for their next token and to come in. */
+/**
+ * What sequences need of each cache group, for their next token and to come in.
+ *
+ * Only group 0 can have float-start blocks: where a sequence is `young`, its blocks of group 0 are those, and what it has of
+ * the group's main pool is `reserved`. All other groups know one kind of block.
+ */
 
-import type { RunningView, SchedulerConfig, SchedulerState, StepPlan, WaitingView } from './step-plan.js';
+import type {
+  RunningView,
+  SchedulerConfig,
+  SchedulerGroup,
+  SchedulerState,
+  StepPlan,
+  WaitingView,
+} from './step-plan.js';
 
 /** Has work for the next step. One that is to be converted first waits for its steps under way. */
 export function ready(row: RunningView, state: SchedulerState, config: SchedulerConfig): boolean {
@@ -12,76 +24,97 @@ export function converts(row: RunningView, config: SchedulerConfig): boolean {
   return row.young && row.computed >= config.youngTokens;
 }
 
-/** Blocks of the main pool that a row lacks for its next token. */
-export function mainNeed(row: RunningView, config: SchedulerConfig): number {
-  if (row.young && !converts(row, config)) return 0;
-  const has = row.young ? row.reserved : row.blocks;
+/** Blocks of a group's main pool that a row lacks for its next token. */
+export function mainNeed(row: RunningView, config: SchedulerConfig, group: number): number {
+  const young = group === 0 && row.young;
+  if (young && !converts(row, config)) return 0;
+  const has = young ? row.reserved : row.blocks[group]!;
   return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - has);
 }
 
 /** Young blocks that a row lacks for its next token. */
 export function youngNeed(row: RunningView, config: SchedulerConfig): number {
   if (!row.young || converts(row, config)) return 0;
-  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks);
+  return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks[0]!);
 }
 
 /**
- * Blocks of the main pool that a waiting sequence lacks for all its tokens, or for as many as it ever holds at once. It needs
- * none while it can stay young.
+ * Blocks of a group's main pool that a waiting sequence lacks for all its tokens, or for as many as it ever holds at once.
+ * It needs none while it can stay young.
  */
-export function mainToEnter(next: WaitingView, config: SchedulerConfig): number {
+export function mainToEnter(next: WaitingView, config: SchedulerConfig, group: number): number {
   const { length, young } = next;
-  if (!young) return lacking(next, config);
+  if (!young || group > 0) return lacking(next, config, group);
   return length <= config.youngTokens ? 0 : blocksFor(length, config.blockTokens);
 }
 
-/** Blocks that a row with a window will take for the rest of its prompt. One without has them all. */
-export function owed(row: RunningView, config: SchedulerConfig): number {
-  if (config.window === 0 || row.drawsLeft === 0 || row.length - row.computed < 2) return 0;
-  return lacking(row, config);
+/** Blocks that a row will take of a sliding group for the rest of its prompt. Of a full group it has them all. */
+export function owed(row: RunningView, config: SchedulerConfig, group: number): number {
+  if (!slides(config.groups[group]!) || row.drawsLeft === 0 || row.length - row.computed < 2) return 0;
+  return lacking(row, config, group);
 }
 
-function lacking(
-  { length, blocks, front }: { readonly length: number; readonly blocks: number; readonly front: number },
-  { blockTokens, rowBlocks }: SchedulerConfig,
-): number {
-  return Math.max(0, Math.min(blocksFor(length, blockTokens) - front, rowBlocks) - (blocks - front));
+/** Whether rows give a group's blocks back behind a window, and take them as they go. */
+export function slides({ window }: SchedulerGroup): boolean {
+  return window > 0;
 }
 
-/** Tokens that a row may take with so many more blocks, without holding more than a row may. */
+type Holding = Pick<WaitingView, 'length' | 'computed' | 'blocks' | 'front'>;
+
+function lacking({ length, blocks, front }: Holding, config: SchedulerConfig, group: number): number {
+  const { rowBlocks } = config.groups[group]!;
+  const before = front[group]!;
+  const most = Math.min(blocksFor(length, config.blockTokens) - before, rowBlocks);
+  return Math.max(0, most - (blocks[group]! - before));
+}
+
+/** Tokens that a row may take with so many more blocks of a group, without holding more than a row may. */
 export function tokensWithin(
-  { computed, front, blocks }: { readonly computed: number; readonly front: number; readonly blocks: number },
+  { computed, front, blocks }: Holding,
   more: number,
-  { blockTokens, rowBlocks }: SchedulerConfig,
+  config: SchedulerConfig,
+  group: number,
 ): number {
-  return (Math.min(front + rowBlocks, blocks + more) * blockTokens - computed) | 0;
+  const { rowBlocks } = config.groups[group]!;
+  const end = Math.min(front[group]! + rowBlocks, blocks[group]! + more);
+  return (end * config.blockTokens - computed) | 0;
 }
 
 /** Blocks behind the window of a row's next token that it gives back when its steps under way have retired. */
-export function givesBackSoon(row: RunningView, state: SchedulerState, config: SchedulerConfig): boolean {
-  if (config.window === 0 || row.lastStep <= state.retired) return false;
-  return row.computed - (config.window - 1) >= (row.front + 1) * config.blockTokens;
+export function givesBackSoon(
+  row: RunningView,
+  state: SchedulerState,
+  config: SchedulerConfig,
+  group: number,
+): boolean {
+  const { window } = config.groups[group]!;
+  if (window === 0 || row.lastStep <= state.retired) return false;
+  return row.computed - (window - 1) >= (row.front[group]! + 1) * config.blockTokens;
 }
 
 /** Young blocks that a waiting sequence lacks for what it holds while it is young. */
 export function youngToEnter({ length, blocks, young }: WaitingView, config: SchedulerConfig): number {
   if (!young) return 0;
-  return Math.max(0, blocksFor(Math.min(length, config.youngTokens), config.blockTokens) - blocks);
+  return Math.max(0, blocksFor(Math.min(length, config.youngTokens), config.blockTokens) - blocks[0]!);
 }
 
-/** Whether a sequence may come in: there must be blocks for all its tokens, and one for each row that may grow. */
+/**
+ * Whether a sequence may come in: in every group there must be blocks for all its tokens, and one for each row that may
+ * grow.
+ */
 export function hasRoom(
   next: WaitingView,
   config: SchedulerConfig,
-  { blocksLeft, youngLeft, owed: promised }: StepPlan,
+  plan: StepPlan,
   rows: number,
   youngRows: number,
 ): boolean {
-  const main = mainToEnter(next, config);
+  for (let group = 0; group < config.groups.length; group++) {
+    const main = mainToEnter(next, config, group);
+    if (main > 0 && plan.blocksLeft[group]! < main + rows + plan.owed[group]!) return false;
+  }
   const young = youngToEnter(next, config);
-  return (
-    (main === 0 || blocksLeft >= main + rows + promised) && (young === 0 || youngLeft >= young + youngRows)
-  );
+  return young === 0 || plan.youngLeft >= young + youngRows;
 }
 
 export function countYoung(state: SchedulerState, config: SchedulerConfig): number {

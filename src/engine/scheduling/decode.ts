@@ -8,7 +8,7 @@ export function listRows(state: SchedulerState, config: SchedulerConfig, plan: S
   const { running } = state;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
-    plan.owed += owed(row, config);
+    for (let group = 0; group < config.groups.length; group++) plan.owed[group]! += owed(row, config, group);
     if (index === plan.victim || !ready(row, state, config)) continue;
     if (row.length - row.computed === 1) plan.rows[plan.rowCount++] = index;
     else plan.prompts[plan.promptCount++] = index;
@@ -34,23 +34,35 @@ export function planDecode(
   for (; at < plan.rowCount && plan.tokens < budget; at++) {
     const index = plan.rows[at]!;
     const row = state.running[index]!;
-    const main = mainNeed(row, config);
     const young = youngNeed(row, config);
-    if (index === plan.anchor) plan.anchorBlocks = 0;
-    if (main > Math.max(0, plan.blocksLeft - plan.anchorBlocks) || young > plan.youngLeft) {
+    if (index === plan.anchor) plan.anchorBlocks.fill(0);
+    if (young > plan.youngLeft || !hasBlocks(row, config, plan)) {
       plan.stalled++;
       continue;
     }
-    plan.blocksLeft -= main;
     plan.youngLeft -= young;
-    const change = converts(row, config);
-    const work = plan.add(index, 1, change ? 0 : main + young, 1);
-    if (change) {
-      work.converts = true;
-      work.reserve = main;
+    const work = plan.add(index, 1, 1);
+    for (let group = 0; group < config.groups.length; group++) {
+      const main = mainNeed(row, config, group);
+      plan.blocksLeft[group]! -= main;
+      work.newBlocks[group] = main;
     }
+    if (converts(row, config)) {
+      work.converts = true;
+      work.reserve = work.newBlocks[0]!;
+      work.newBlocks[0] = 0;
+    } else work.newBlocks[0]! += young;
   }
   return at;
+}
+
+/** Every group has blocks left for the row's next token. */
+function hasBlocks(row: RunningView, config: SchedulerConfig, plan: StepPlan): boolean {
+  for (let group = 0; group < config.groups.length; group++) {
+    const left = Math.max(0, plan.blocksLeft[group]! - plan.anchorBlocks[group]!);
+    if (mainNeed(row, config, group) > left) return false;
+  }
+  return true;
 }
 
 /** By insertion, as the lists are short and nearly in order; stable, and makes nothing. */

@@ -15,7 +15,7 @@
  */
 
 import { countWaiting, mayEnter, nextWaiting } from './admission.js';
-import { blocksFor, converts, mainToEnter, tokensWithin, youngToEnter } from './blocks.js';
+import { blocksFor, converts, mainToEnter, slides, tokensWithin, youngToEnter } from './blocks.js';
 import type {
   PlannedWork,
   RunningView,
@@ -145,23 +145,34 @@ function admit(state: SchedulerState, config: SchedulerConfig, plan: StepPlan, e
     const at = nextWaiting(state, config, plan);
     if (at < 0 || !mayEnter(state, config, plan, at)) return;
     const next = state.waiting[at]!;
-    const main = mainToEnter(next, config);
-    const own = youngToEnter(next, config);
-    plan.blocksLeft -= main;
-    plan.youngLeft -= own;
     const index = state.running.length + plan.admitted;
     const pending = next.length - next.computed;
     const work = planChunk(config, plan, index, pending, newcomersReach(next, config), end);
-    work.newBlocks = next.young ? own : main;
-    if (config.window > 0)
-      work.newBlocks = blocksFor(next.computed + work.tokens, config.blockTokens) - next.blocks;
-    work.reserve = next.young ? main : 0;
-    if (next.young) plan.youngAdmitted++;
+    for (let group = 0; group < config.groups.length; group++) {
+      const main = mainToEnter(next, config, group);
+      plan.blocksLeft[group]! -= main;
+      work.newBlocks[group] = main;
+    }
+    if (next.young) {
+      const own = youngToEnter(next, config);
+      plan.youngLeft -= own;
+      work.reserve = work.newBlocks[0]!;
+      work.newBlocks[0] = own;
+      plan.youngAdmitted++;
+    }
+    takeAsItGoes(next, config, work);
     plan.admits[plan.admitted++] = at;
   }
 }
 
-/** All its blocks are its own since it came in, but where it has a window: then it takes them as it goes. */
+/** Of a sliding group a newcomer is given the blocks that its chunk reaches into. */
+function takeAsItGoes(next: WaitingView, config: SchedulerConfig, work: PlannedWork): void {
+  const reach = blocksFor(next.computed + work.tokens, config.blockTokens);
+  for (let group = 0; group < config.groups.length; group++)
+    if (slides(config.groups[group]!)) work.newBlocks[group] = reach - next.blocks[group]!;
+}
+
+/** All its blocks are its own since it came in, but those of sliding groups: it takes them as it goes. */
 function planRow(
   state: SchedulerState,
   config: SchedulerConfig,
@@ -170,20 +181,23 @@ function planRow(
   end: number,
 ): void {
   const row = state.running[index]!;
-  const reach = rowsReach(row, config, plan, index, row.blocks);
+  const reach = rowsReach(row, config, plan, index, null);
   if (reach <= 0) return;
   const work = planChunk(config, plan, index, row.length - row.computed, reach, end);
   work.converts = converts(row, config);
   takeBlocks(row, config, plan, work);
 }
 
-/** A row with a window is given the blocks that its chunk reaches into. */
+/** Of a sliding group a row is given the blocks that its chunk reaches into. */
 function takeBlocks(row: RunningView, config: SchedulerConfig, plan: StepPlan, work: PlannedWork): void {
-  if (config.window === 0) return;
-  const more = Math.max(0, blocksFor(row.computed + work.tokens, config.blockTokens) - row.blocks);
-  plan.blocksLeft -= more - work.newBlocks;
-  work.newBlocks = more;
-  if (work.index === plan.anchor) plan.anchorBlocks = 0;
+  const reach = blocksFor(row.computed + work.tokens, config.blockTokens);
+  for (let group = 0; group < config.groups.length; group++) {
+    if (!slides(config.groups[group]!)) continue;
+    const more = Math.max(0, reach - row.blocks[group]!);
+    plan.blocksLeft[group]! -= more - work.newBlocks[group]!;
+    work.newBlocks[group] = more;
+    if (work.index === plan.anchor) plan.anchorBlocks[group] = 0;
+  }
 }
 
 /** At most half of what is left, but not less than `minChunk`; not beyond `until`. */
@@ -197,7 +211,7 @@ function planChunk(
 ): PlannedWork {
   const left = end - plan.tokens;
   const half = Math.max(config.minChunk, (left + 1) >> 1);
-  return plan.add(index, Math.min(pending, left, half, until), 0, pending);
+  return plan.add(index, Math.min(pending, left, half, until), pending);
 }
 
 /** What is left goes to the prompts that the plan has already, in their order. */
@@ -218,7 +232,7 @@ function spendRest(
     const next = row === undefined ? waiting[plan.admits[work.index - running.length]!]! : null;
     if (row !== undefined) {
       pending = row.length - row.computed;
-      until = rowsReach(row, config, plan, work.index, row.blocks + work.newBlocks);
+      until = rowsReach(row, config, plan, work.index, work);
     } else {
       pending = next!.length - next!.computed;
       until = newcomersReach(next!, config);
@@ -227,8 +241,7 @@ function spendRest(
     work.tokens += more;
     plan.tokens += more;
     if (row !== undefined) takeBlocks(row, config, plan, work);
-    else if (config.window > 0)
-      work.newBlocks = blocksFor(next!.computed + work.tokens, config.blockTokens) - next!.blocks;
+    else takeAsItGoes(next!, config, work);
     if (work.tokens === pending) {
       work.draws = true;
       plan.draws++;
@@ -236,25 +249,35 @@ function spendRest(
   }
 }
 
-/** Tokens that a row may take: before it has to be converted, or with the blocks it `has` and those that are left. */
+/**
+ * Tokens that a row may take: before it has to be converted, and with the blocks of sliding groups that it has, that `work` gives
+ * it and that are left.
+ */
 function rowsReach(
   row: RunningView,
   config: SchedulerConfig,
   plan: StepPlan,
   index: number,
-  has: number,
+  work: PlannedWork | null,
 ): number {
-  if (config.window > 0) {
-    const left = plan.blocksLeft - (index === plan.anchor ? 0 : plan.anchorBlocks);
-    return tokensWithin(row, has - row.blocks + Math.max(0, left), config);
+  let reach = row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+  for (let group = 0; group < config.groups.length; group++) {
+    if (!slides(config.groups[group]!)) continue;
+    const left = plan.blocksLeft[group]! - (index === plan.anchor ? 0 : plan.anchorBlocks[group]!);
+    const more = (work?.newBlocks[group] ?? 0) + Math.max(0, left);
+    reach = Math.min(reach, tokensWithin(row, more, config, group));
   }
-  return row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+  return reach;
 }
 
 /** Tokens that a newcomer may take, which has the blocks it lacked. */
 function newcomersReach(next: WaitingView, config: SchedulerConfig): number {
-  if (config.window > 0) return tokensWithin(next, config.rowBlocks, config);
-  return next.young ? config.youngTokens - next.computed : next.length - next.computed;
+  let reach = next.young ? config.youngTokens - next.computed : next.length - next.computed;
+  for (let group = 0; group < config.groups.length; group++) {
+    const kind = config.groups[group]!;
+    if (slides(kind)) reach = Math.min(reach, tokensWithin(next, kind.rowBlocks, config, group));
+  }
+  return reach;
 }
 
 /** What prompts in rows and the newcomer could take at once. */

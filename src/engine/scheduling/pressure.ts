@@ -1,10 +1,10 @@
 /**
- * More blocks needed than there are: who gives way. What only a cache holds counts as free. Beyond that, waiting
+ * More blocks of a cache group needed than there are: who gives way. What only a cache holds counts as free. Beyond that, waiting
  * sequences drop what they hold; then one running row gives its blocks up and is computed again later.
  *
  * The running rows are ranked: by level, then by tokens computed, then by age. The level is the priority less the
  * age in steps of `ageingMs`; it does not change while the sequence lives, so that two rows cannot take each other's blocks
- * in turn. The row of the highest rank, the anchor, never gives way, and the pool holds at least one sequence of full length,
+ * in turn. The row of the highest rank, the anchor, never gives way, and every group holds at least one sequence of full length,
  * so somebody always comes to an end; newcomers sink as time passes, so sooner or later everybody is the anchor.
  */
 
@@ -14,39 +14,60 @@ import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './s
 /** Sets `dropHeld`, or `victim`, if the rows need more blocks than are free and none are about to be; and the `anchor`. */
 export function relievePressure(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   const { running } = state;
-  let main = 0;
   let young = 0;
-  let mainSoon = state.leavingBlocks > 0;
   let youngSoon = state.leavingYoung > 0;
   let anchor = -1;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
     if (row.drawsLeft === 0) {
       // It ends with the steps under way, and its blocks come back.
-      mainSoon ||= !row.young || row.reserved > 0;
       youngSoon ||= row.young;
       continue;
     }
-    mainSoon ||= givesBackSoon(row, state, config);
     if (anchor < 0 || outranks(row, running[anchor]!, config)) anchor = index;
-    if (ready(row, state, config)) {
-      main += mainNeed(row, config);
-      young += youngNeed(row, config);
-    }
+    if (ready(row, state, config)) young += youngNeed(row, config);
   }
-  if (main > state.freeBlocks) {
+  for (let group = 0; group < config.groups.length; group++) {
+    const needed = neededBlocks(state, config, group);
+    if (needed <= state.freeBlocks[group]!) continue;
     plan.anchor = anchor;
     const row = running[anchor]!;
-    plan.anchorBlocks = ready(row, state, config) ? mainNeed(row, config) : 0;
-    if (!mainSoon) {
-      if (state.queuedBlocks > 0) plan.dropHeld = true;
-      else plan.victim = mainVictim(state, config, anchor, main);
-      if (plan.dropHeld || plan.victim >= 0) return;
-    }
+    plan.anchorBlocks[group] = ready(row, state, config) ? mainNeed(row, config, group) : 0;
+    if (areFreedSoon(state, config, group)) continue;
+    if (state.queuedBlocks[group]! > 0) plan.dropHeld = true;
+    else plan.victim = mainVictim(state, config, anchor, needed, group);
+    if (plan.dropHeld || plan.victim >= 0) return;
   }
   if (young <= state.freeYoung || youngSoon) return;
   if (state.queuedYoung > 0) plan.dropHeld = true;
   else plan.victim = youngVictim(state, config, anchor);
+}
+
+/** Blocks of a group's main pool that the rows lack for their next tokens. */
+function neededBlocks(state: SchedulerState, config: SchedulerConfig, group: number): number {
+  let needed = 0;
+  for (let index = 0; index < state.running.length; index++) {
+    const row = state.running[index]!;
+    if (row.drawsLeft > 0 && ready(row, state, config)) needed += mainNeed(row, config, group);
+  }
+  return needed;
+}
+
+/** Steps under way will bring blocks of a group's main pool back. */
+function areFreedSoon(state: SchedulerState, config: SchedulerConfig, group: number): boolean {
+  if (state.leavingBlocks[group]! > 0) return true;
+  for (let index = 0; index < state.running.length; index++) {
+    const row = state.running[index]!;
+    // A row without draws ends with the steps under way.
+    if (row.drawsLeft === 0 ? hasMain(row, group) : givesBackSoon(row, state, config, group)) return true;
+  }
+  return false;
+}
+
+/** Holds blocks of a group's main pool. */
+function hasMain(row: RunningView, group: number): boolean {
+  if (group === 0 && row.young) return row.reserved > 0;
+  return row.blocks[group]! > row.front[group]!;
 }
 
 /** `a` has a higher rank than `b`, an older row. */
@@ -83,9 +104,16 @@ function isAbove(
 }
 
 /**
- * The lowest row with blocks of the main pool. A lower one that has none and needs some waits: it takes none by force.
+ * The lowest row with blocks of a group's main pool. A lower one that has none and needs some waits: it takes none by
+ * force.
  */
-function mainVictim(state: SchedulerState, config: SchedulerConfig, anchor: number, needed: number): number {
+function mainVictim(
+  state: SchedulerState,
+  config: SchedulerConfig,
+  anchor: number,
+  needed: number,
+  group: number,
+): number {
   const { running } = state;
   let rest = needed;
   for (
@@ -95,9 +123,9 @@ function mainVictim(state: SchedulerState, config: SchedulerConfig, anchor: numb
   ) {
     const row = running[index]!;
     if (row.held) continue;
-    if (!row.young || row.reserved > 0) return index;
-    if (ready(row, state, config)) rest -= mainNeed(row, config);
-    if (rest <= state.freeBlocks) return -1;
+    if (hasMain(row, group)) return index;
+    if (ready(row, state, config)) rest -= mainNeed(row, config, group);
+    if (rest <= state.freeBlocks[group]!) return -1;
   }
   return -1;
 }

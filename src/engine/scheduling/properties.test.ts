@@ -26,8 +26,7 @@ function drawConfig(draw: Draw): SchedulerConfig {
     youngTokens: draw(2) * 40,
     ageingMs: 1000,
     targetItl: draw(3) * 20,
-    window: 0,
-    rowBlocks: ALL_BLOCKS,
+    groups: [{ window: 0, rowBlocks: ALL_BLOCKS }],
   };
 }
 
@@ -45,8 +44,8 @@ function drawRow(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig, step
     length,
     computed,
     young,
-    blocks: blocksFor(young ? Math.min(whole, youngTokens) : whole, blockTokens),
-    front: 0,
+    blocks: [blocksFor(young ? Math.min(whole, youngTokens) : whole, blockTokens)],
+    front: [0],
     reserved: enters,
     drawsLeft: draw(8) === 0 ? 0 : 1 + draw(50),
     held: draw(8) === 0,
@@ -65,8 +64,8 @@ function drawWaiting(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig):
     length,
     computed,
     young,
-    blocks: blocksFor(computed, blockTokens),
-    front: 0,
+    blocks: [blocksFor(computed, blockTokens)],
+    front: [0],
     held: draw(5) === 0,
     priority: draw(3) - 1,
     share: draw(3),
@@ -85,9 +84,9 @@ function drawState(draw: Draw, config: SchedulerConfig): SchedulerState {
     running: Array.from({ length: draw(9) }, () => drawRow(draw, config, step)),
     waiting: Array.from({ length: draw(9) }, () => drawWaiting(draw, config)),
     freeSlots: draw(5),
-    freeBlocks: draw(scarce ? 6 : 200),
-    leavingBlocks: draw(4) === 0 ? draw(4) : 0,
-    queuedBlocks: draw(4) === 0 ? draw(4) : 0,
+    freeBlocks: [draw(scarce ? 6 : 200)],
+    leavingBlocks: [draw(4) === 0 ? draw(4) : 0],
+    queuedBlocks: [draw(4) === 0 ? draw(4) : 0],
     freeYoung: draw(scarce ? 4 : 100),
     leavingYoung: draw(4) === 0 ? draw(4) : 0,
     queuedYoung: draw(4) === 0 ? draw(4) : 0,
@@ -167,7 +166,7 @@ describe('every plan', () => {
         // What it writes has a block.
         const has = work.converts
           ? (one as RunningView).reserved + work.reserve
-          : one.blocks + work.newBlocks;
+          : one.blocks[0]! + work.newBlocks[0]!;
         expect(has * config.blockTokens).toBeGreaterThanOrEqual(after);
       }
       expect(tokens).toBe(plan.tokens);
@@ -187,15 +186,15 @@ describe('every plan', () => {
       let young = 0;
       for (const { index, newBlocks, reserve, converts } of workOf(plan)) {
         const one = all[index]!;
-        main += reserve + (one.young && !converts ? 0 : newBlocks);
-        young += one.young ? newBlocks : 0;
+        main += reserve + (one.young && !converts ? 0 : newBlocks[0]!);
+        young += one.young ? newBlocks[0]! : 0;
       }
-      expect(main).toBeLessThanOrEqual(state.freeBlocks);
+      expect(main).toBeLessThanOrEqual(state.freeBlocks[0]!);
       expect(young).toBeLessThanOrEqual(state.freeYoung);
       // Those that run keep a block each to grow by.
       const entered = workOf(plan).filter(({ index }) => index >= state.running.length);
-      if (entered.some(({ newBlocks }) => newBlocks > 0) && config.youngTokens === 0)
-        expect(main).toBeLessThanOrEqual(state.freeBlocks - Math.min(1, state.running.length));
+      if (entered.some(({ newBlocks }) => newBlocks[0]! > 0) && config.youngTokens === 0)
+        expect(main).toBeLessThanOrEqual(state.freeBlocks[0]! - Math.min(1, state.running.length));
     });
   });
 
@@ -234,7 +233,7 @@ describe('every plan', () => {
       if (plan.dropHeld) {
         seen.drops++;
         expect(plan.count).toBe(0);
-        expect(state.queuedBlocks + state.queuedYoung).toBeGreaterThan(0);
+        expect(state.queuedBlocks[0]! + state.queuedYoung).toBeGreaterThan(0);
       }
       const victim = state.running[plan.victim];
       if (victim === undefined) return;
@@ -294,7 +293,9 @@ describe('every plan', () => {
       const first = firstOf(state, config);
       if (first === undefined || state.freeSlots === 0 || state.running.length > 0 || first.young) return;
       // Alone, it comes in if the pool has what it lacks.
-      expect(blocksFor(first.length, config.blockTokens) - first.blocks).toBeGreaterThan(state.freeBlocks);
+      expect(blocksFor(first.length, config.blockTokens) - first.blocks[0]!).toBeGreaterThan(
+        state.freeBlocks[0]!,
+      );
     });
   });
 });

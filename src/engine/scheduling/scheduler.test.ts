@@ -16,8 +16,8 @@ describe('schedule', () => {
   const decoding = (lastStep = 0) => ({
     length: 21,
     computed: 20,
-    blocks: 2,
-    front: 0,
+    blocks: [2],
+    front: [0],
     young: false,
     reserved: 0,
     drawsLeft: 80,
@@ -31,7 +31,7 @@ describe('schedule', () => {
     ...decoding(),
     length,
     computed,
-    blocks: Math.ceil(length / 16),
+    blocks: [Math.ceil(length / 16)],
   });
   const idle = {
     step: 1,
@@ -39,9 +39,9 @@ describe('schedule', () => {
     running: [],
     waiting: [],
     freeSlots: 8,
-    freeBlocks: 1000,
-    leavingBlocks: 0,
-    queuedBlocks: 0,
+    freeBlocks: [1000],
+    leavingBlocks: [0],
+    queuedBlocks: [0],
     freeYoung: 0,
     leavingYoung: 0,
     queuedYoung: 0,
@@ -149,18 +149,18 @@ describe('schedule', () => {
   });
 
   it('begins where a prefix ends, with the blocks that are missing', () => {
-    const waiting = [{ ...newcomer(100), computed: 64, blocks: 4 }];
+    const waiting = [{ ...newcomer(100), computed: 64, blocks: [4] }];
     schedule({ ...idle, waiting }, config, plan);
-    expect(plan.work[0]).toMatchObject({ index: 0, tokens: 36, newBlocks: 3, draws: true });
+    expect(plan.work[0]).toMatchObject({ index: 0, tokens: 36, newBlocks: [3], draws: true });
   });
 
   it('passes over those that are held, and has prefixes dropped where they keep everybody out', () => {
     const waiting = [{ ...newcomer(10), held: true }, newcomer(20)];
     schedule({ ...idle, waiting }, config, plan);
     expect([...plan.admits.slice(0, plan.admitted)]).toEqual([1]);
-    schedule({ ...idle, waiting, freeBlocks: 1, queuedBlocks: 5 }, config, plan);
+    schedule({ ...idle, waiting, freeBlocks: [1], queuedBlocks: [5] }, config, plan);
     expect(plan).toMatchObject({ dropHeld: true, count: 0 });
-    schedule({ ...idle, waiting, freeBlocks: 1 }, config, plan);
+    schedule({ ...idle, waiting, freeBlocks: [1] }, config, plan);
     expect(plan).toMatchObject({ dropHeld: false, count: 0 });
   });
 
@@ -171,37 +171,49 @@ describe('schedule', () => {
 
   it('admits only what leaves the running rows a block each', () => {
     const waiting = [newcomer(32)];
-    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 3 }, config, plan);
+    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: [3] }, config, plan);
     expect(plan.admitted).toBe(0);
-    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: 4 }, config, plan);
+    schedule({ ...idle, running: [decoding(), decoding()], waiting, freeBlocks: [4] }, config, plan);
     expect(plan.admitted).toBe(1);
     // Nothing runs: the whole pool is its own.
-    schedule({ ...idle, waiting, freeBlocks: 2 }, config, plan);
+    schedule({ ...idle, waiting, freeBlocks: [2] }, config, plan);
     expect(plan.admitted).toBe(1);
   });
 
   describe('with young tokens', () => {
     const early = { ...config, youngTokens: 40 };
     const fresh = (length: number) => ({ ...newcomer(length), young: true });
-    const young = { ...decoding(), young: true, length: 41, computed: 40, blocks: 3, lastStep: 4 };
+    const young = { ...decoding(), young: true, length: 41, computed: 40, blocks: [3], lastStep: 4 };
     const more = { ...idle, freeYoung: 10 };
     const first = () => plan.work[0]!;
 
     it('cuts chunks where a sequence is converted', () => {
       schedule({ ...more, waiting: [fresh(100)] }, early, plan);
       // Young blocks for 40 tokens, and those of the main pool for all of them.
-      expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 7, converts: false, draws: false });
-      const running = [{ ...prefilling(100, 24), young: true, blocks: 3, reserved: 7 }];
+      expect(first()).toMatchObject({
+        tokens: 40,
+        newBlocks: [3],
+        reserve: 7,
+        converts: false,
+        draws: false,
+      });
+      const running = [{ ...prefilling(100, 24), young: true, blocks: [3], reserved: 7 }];
       schedule({ ...more, running }, early, plan);
-      expect(first()).toMatchObject({ tokens: 16, newBlocks: 0, reserve: 0, converts: false, draws: false });
+      expect(first()).toMatchObject({
+        tokens: 16,
+        newBlocks: [0],
+        reserve: 0,
+        converts: false,
+        draws: false,
+      });
       schedule({ ...more, running: [{ ...running[0]!, computed: 40 }] }, early, plan);
-      expect(first()).toMatchObject({ tokens: 60, newBlocks: 0, reserve: 0, converts: true, draws: true });
+      expect(first()).toMatchObject({ tokens: 60, newBlocks: [0], reserve: 0, converts: true, draws: true });
     });
 
     it('a short prompt needs no blocks of the main pool', () => {
-      schedule({ ...more, freeBlocks: 0, waiting: [fresh(40)] }, early, plan);
-      expect(first()).toMatchObject({ tokens: 40, newBlocks: 3, reserve: 0, draws: true });
-      schedule({ ...more, freeBlocks: 2, waiting: [fresh(41)] }, early, plan);
+      schedule({ ...more, freeBlocks: [0], waiting: [fresh(40)] }, early, plan);
+      expect(first()).toMatchObject({ tokens: 40, newBlocks: [3], reserve: 0, draws: true });
+      schedule({ ...more, freeBlocks: [2], waiting: [fresh(41)] }, early, plan);
       expect(plan.admitted).toBe(0);
       schedule({ ...more, freeYoung: 2, waiting: [fresh(40)] }, early, plan);
       expect(plan.admitted).toBe(0);
@@ -211,32 +223,32 @@ describe('schedule', () => {
       schedule({ ...more, running: [young], retired: 3 }, early, plan);
       expect(plan.count).toBe(0);
       schedule({ ...more, running: [young], retired: 4 }, early, plan);
-      expect(first()).toMatchObject({ tokens: 1, newBlocks: 0, reserve: 3, converts: true });
+      expect(first()).toMatchObject({ tokens: 1, newBlocks: [0], reserve: 3, converts: true });
       schedule({ ...more, running: [{ ...young, reserved: 2 }], retired: 4 }, early, plan);
       expect(first()).toMatchObject({ reserve: 1, converts: true });
     });
 
     it('takes what the row of least progress has of the main pool, never what the one of most has', () => {
       const old = decoding();
-      const state = { ...more, freeBlocks: 2, retired: 9 };
+      const state = { ...more, freeBlocks: [2], retired: 9 };
       schedule({ ...state, running: [old, young, decoding()] }, early, plan);
       expect(plan.victim).toBe(2);
-      const behind = { ...young, computed: 20, blocks: 2 };
+      const behind = { ...young, computed: 20, blocks: [2] };
       schedule({ ...state, running: [old, young, behind] }, early, plan);
       expect(plan.victim).toBe(0);
       schedule(
-        { ...state, running: [{ ...old, computed: 60, length: 61, blocks: 4 }, young, behind] },
+        { ...state, running: [{ ...old, computed: 60, length: 61, blocks: [4] }, young, behind] },
         early,
         plan,
       );
       expect(plan.victim).toBe(-1);
       expect(plan.stalled).toBe(1);
-      schedule({ ...state, running: [old, young], leavingBlocks: 4 }, early, plan);
+      schedule({ ...state, running: [old, young], leavingBlocks: [4] }, early, plan);
       expect(plan.victim).toBe(-1);
     });
 
     it('takes young blocks of the newest young row', () => {
-      const growing = { ...young, length: 17, computed: 16, blocks: 1 };
+      const growing = { ...young, length: 17, computed: 16, blocks: [1] };
       const state = { ...more, freeYoung: 0, retired: 9 };
       schedule({ ...state, running: [growing, growing, decoding()] }, early, plan);
       expect(plan.victim).toBe(1);
@@ -246,12 +258,12 @@ describe('schedule', () => {
   });
 
   it('takes the newest row’s blocks when an older one has none left, once', () => {
-    const full = { ...decoding(), length: 33, computed: 32, blocks: 2 };
+    const full = { ...decoding(), length: 33, computed: 32, blocks: [2] };
     const state = {
       ...idle,
       running: [full, decoding(), decoding()],
       waiting: [newcomer(5)],
-      freeBlocks: 0,
+      freeBlocks: [0],
     };
     schedule(state, config, plan);
     expect(plan.victim).toBe(2);
@@ -259,7 +271,7 @@ describe('schedule', () => {
     expect(plan).toMatchObject({ stalled: 1, admitted: 0 });
     // While those blocks are on their way nobody else has to go.
     const giving = { ...decoding(), held: true };
-    schedule({ ...state, running: [full, decoding(), giving], leavingBlocks: 2 }, config, plan);
+    schedule({ ...state, running: [full, decoding(), giving], leavingBlocks: [2] }, config, plan);
     expect(plan.victim).toBe(-1);
     // The oldest never gives way, nor does anybody while a row is about to end.
     schedule({ ...state, running: [full] }, config, plan);

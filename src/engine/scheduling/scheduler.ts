@@ -12,6 +12,7 @@
  *   running row; who is next, admission.ts says. It then grows by one block at a time.
  * - A row that finds no block takes those of the row of the lowest rank (pressure.ts): that one waits again and is
  *   computed again later (its tokens are known, so nothing is drawn twice).
+ * - All of this counts in each cache group apart: a row has work only where every group has blocks for it.
  *
  * With `youngTokens`, a sequence starts young: its first tokens go into blocks of another pool, which keep them as
  * floats. Its chunks are cut where it holds exactly so many. There it waits until no step under way names it, and
@@ -37,8 +38,9 @@ export { carry, type RunningView, type SchedulerConfig, type SchedulerState, Ste
 
 /** Plans one step. `plan.count` is 0 if nothing can run. */
 export function schedule(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
-  plan.clear();
-  plan.blocksLeft = state.freeBlocks;
+  plan.clear(config.groups.length);
+  for (let group = 0; group < config.groups.length; group++)
+    plan.blocksLeft[group] = state.freeBlocks[group]!;
   plan.youngLeft = state.freeYoung;
   expire(state, plan);
   relievePressure(state, config, plan);
@@ -68,6 +70,12 @@ function prefillReserve(state: SchedulerState, config: SchedulerConfig, plan: St
 /** Nothing runs, and nobody can come in for what others that wait hold. */
 function dropIfStuck(state: SchedulerState, plan: StepPlan): void {
   const { running, freeSlots, queuedBlocks, queuedYoung, leavingBlocks, leavingYoung } = state;
-  if (running.length > 0 || freeSlots === 0 || leavingBlocks + leavingYoung > 0) return;
-  plan.dropHeld = queuedBlocks + queuedYoung > 0;
+  if (running.length > 0 || freeSlots === 0 || sum(leavingBlocks) + leavingYoung > 0) return;
+  plan.dropHeld = sum(queuedBlocks) + queuedYoung > 0;
+}
+
+function sum(blocks: ArrayLike<number>): number {
+  let total = 0;
+  for (let group = 0; group < blocks.length; group++) total += blocks[group]!;
+  return total;
 }

@@ -67,8 +67,8 @@ class SimulatedSequence implements RunningView, WaitingView {
   deadline: number;
   length: number;
   computed = 0;
-  blocks = 0;
-  readonly front = 0;
+  readonly blocks = [0];
+  readonly front = [0];
   drawsLeft: number;
   lastStep = -1;
   readonly joinedAt: number;
@@ -130,9 +130,9 @@ class Simulator {
       running: this.#running,
       waiting: this.#waiting,
       freeSlots: 0,
-      freeBlocks: 0,
-      leavingBlocks: 0,
-      queuedBlocks: 0,
+      freeBlocks: [0],
+      leavingBlocks: [0],
+      queuedBlocks: [0],
       freeYoung: 0,
       leavingYoung: 0,
       queuedYoung: 0,
@@ -179,7 +179,7 @@ class Simulator {
       state.step = this.#step;
       state.now = this.#now;
       state.freeSlots = this.#options.maxRows - this.#running.length;
-      state.freeBlocks = this.#blocks;
+      state.freeBlocks = [this.#blocks];
       state.retired = this.#step - 1;
       state.served = this.#pacing.served;
       schedule(state, scheduler, plan);
@@ -237,8 +237,8 @@ class Simulator {
   #work({ index, tokens, newBlocks, draws }: PlannedWork): void {
     const sequence = this.#running[index]!;
     const { result } = sequence;
-    sequence.blocks += newBlocks;
-    this.#blocks -= newBlocks;
+    sequence.blocks[0]! += newBlocks[0]!;
+    this.#blocks -= newBlocks[0]!;
     sequence.computed += tokens;
     sequence.lastStep = this.#step;
     if (!draws) return;
@@ -272,8 +272,8 @@ class Simulator {
 
   #free(sequence: SimulatedSequence): void {
     this.#running.splice(this.#running.indexOf(sequence), 1);
-    this.#blocks += sequence.blocks;
-    sequence.blocks = 0;
+    this.#blocks += sequence.blocks[0]!;
+    sequence.blocks[0] = 0;
   }
 
   #endTooLate(): void {

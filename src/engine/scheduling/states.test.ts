@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { LATENCY } from '../../../test/engine/scheduler-views.js';
 import { explore, walked } from '../../../test/engine/scheduler-world.js';
+import { ALL_BLOCKS } from '../../kv/retention.js';
 
 describe('schedule, over its small state space', () => {
   const shapes = [
@@ -22,7 +23,7 @@ describe('schedule, over its small state space', () => {
           for (const a of shapes) {
             for (const b of shapes) {
               for (const c of shapes) {
-                const setup = { maxBatchTokens, maxRows, blocks, depth, blockTokens: 2 };
+                const setup = { maxBatchTokens, maxRows, blocks: [blocks], depth, blockTokens: 2 };
                 const none = { youngTokens: 0, youngBlocks: 0 };
                 states += explore({ ...setup, ...none, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
                   a,
@@ -56,7 +57,7 @@ describe('schedule with priorities and a target, over its small state space', ()
         for (const a of shapes) {
           for (const b of shapes) {
             for (const c of maxRows === 3 ? shapes.slice(2) : shapes) {
-              const setup = { maxBatchTokens: 6, maxRows, blocks: 5, depth: 2, blockTokens: 2, costs };
+              const setup = { maxBatchTokens: 6, maxRows, blocks: [5], depth: 2, blockTokens: 2, costs };
               const rest = {
                 ...LATENCY,
                 youngTokens: 0,
@@ -98,10 +99,13 @@ describe('schedule with windows, over its small state space', () => {
           for (const maxRows of [2, 3]) {
             for (const a of shapes) {
               for (const b of shapes) {
-                const setup = { maxBatchTokens, maxRows, blocks, depth: 2, blockTokens: 2 };
+                const setup = { maxBatchTokens, maxRows, blocks: [blocks], depth: 2, blockTokens: 2 };
                 const rest = { youngTokens: 0, youngBlocks: 0, prefillReserve: 1, minChunk: 1 };
                 const requests = maxRows === 3 ? [a, b, [4, 2] as const] : [a, b];
-                states += explore({ ...setup, ...rest, ...LATENCY, window, rowBlocks }, requests);
+                states += explore(
+                  { ...setup, ...rest, ...LATENCY, groups: [{ window, rowBlocks }] },
+                  requests,
+                );
               }
             }
           }
@@ -109,6 +113,70 @@ describe('schedule with windows, over its small state space', () => {
       }
       expect(states).toBeGreaterThan(1000);
       if (window === 5) expect(walked.victims).toBeGreaterThan(0);
+    });
+  }
+});
+
+describe('schedule with several cache groups, over its small state space', () => {
+  const shapes = [
+    [1, 5],
+    [3, 4],
+    [7, 1],
+    [5, 3],
+  ] as const;
+  const full = { window: 0, rowBlocks: ALL_BLOCKS };
+  const none = { youngTokens: 0, youngBlocks: 0 };
+  // Blocks of 2 tokens; sequences of up to 8. What is scarce has room for one row of full length and little more.
+  for (const [name, groups, blocks, young, victims] of [
+    ['full scarce, sliding plentiful', [full, { window: 3, rowBlocks: 4 }], [5, 20], none, true],
+    ['full plentiful, sliding scarce', [full, { window: 5, rowBlocks: 5 }], [20, 5], none, true],
+    ['both scarce', [full, { window: 3, rowBlocks: 4 }], [5, 5], none, true],
+    [
+      'two windows, the narrow one scarce',
+      [full, { window: 1, rowBlocks: 3 }, { window: 5, rowBlocks: 5 }],
+      [20, 3, 20],
+      none,
+      false,
+    ],
+    [
+      'two windows, the wide one scarce',
+      [full, { window: 1, rowBlocks: 3 }, { window: 5, rowBlocks: 5 }],
+      [20, 20, 5],
+      none,
+      true,
+    ],
+    [
+      'young blocks, sliding scarce',
+      [full, { window: 3, rowBlocks: 4 }],
+      [20, 5],
+      { youngTokens: 3, youngBlocks: 6 },
+      false,
+    ],
+    [
+      'young blocks scarce beside a sliding group',
+      [full, { window: 3, rowBlocks: 4 }],
+      [5, 20],
+      { youngTokens: 3, youngBlocks: 2 },
+      false,
+    ],
+  ] as const) {
+    it(`${name}: keeps its limits, and every request ends`, () => {
+      let states = 0;
+      walked.victims = 0;
+      for (const [maxBatchTokens, maxRows] of [
+        [5, 2],
+        [2, 3],
+      ] as const) {
+        for (const a of shapes) {
+          for (const b of shapes) {
+            const setup = { maxBatchTokens, maxRows, blocks, depth: 2, blockTokens: 2, ...young };
+            const requests = maxRows === 3 ? [a, b, [4, 2] as const] : [a, b];
+            states += explore({ ...setup, ...LATENCY, groups, prefillReserve: 1, minChunk: 1 }, requests);
+          }
+        }
+      }
+      expect(states).toBeGreaterThan(1000);
+      if (victims) expect(walked.victims).toBeGreaterThan(0);
     });
   }
 });
@@ -138,7 +206,14 @@ describe('schedule with young blocks, over its small state space', () => {
           for (const a of shapes) {
             for (const b of shapes) {
               for (const c of maxRows === 3 ? shapes : shapes.slice(0, 1)) {
-                const setup = { maxBatchTokens, maxRows, blocks, youngBlocks, youngTokens, depth: 2 };
+                const setup = {
+                  maxBatchTokens,
+                  maxRows,
+                  blocks: [blocks],
+                  youngBlocks,
+                  youngTokens,
+                  depth: 2,
+                };
                 states += explore({ ...setup, blockTokens: 2, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
                   a,
                   b,

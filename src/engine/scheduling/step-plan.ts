@@ -6,11 +6,11 @@ export interface RunningView {
   readonly length: number;
   /** Tokens whose K and V are stored, or will be by the steps under way. */
   readonly computed: number;
-  /** Blocks in its table, those that it has given back included. */
-  readonly blocks: number;
-  /** Blocks at the start of its table that it has given back, as no layer reads them any more. */
-  readonly front: number;
-  /** Its blocks are young ones. */
+  /** By cache group: blocks in its table, those that it has given back included. */
+  readonly blocks: ArrayLike<number>;
+  /** By cache group: blocks at the start of its table that it has given back, as no layer of the group reads them any more. */
+  readonly front: ArrayLike<number>;
+  /** Its blocks of group 0 are young ones. */
   readonly young: boolean;
   /** While it is young: blocks of the main pool that it has already. */
   readonly reserved: number;
@@ -34,14 +34,14 @@ export interface WaitingView {
   /** Tokens whose K and V are in cached blocks (of a prefix); fewer than `length`. Its work starts there. */
   readonly computed: number;
   /**
-   * Blocks, of the main pool or young ones if it is young, that need not be found for it: it holds them, or they are cached and
-   * others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not count here. Those
-   * of `front` count.
+   * By cache group: blocks, of the main pool or young ones if it is young, that need not be found for it: it holds them, or they
+   * are cached and others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not
+   * count here. Those of `front` count.
    */
-  readonly blocks: number;
-  /** Blocks before those, that it need not have as no layer will read them. */
-  readonly front: number;
-  /** It starts in young blocks. */
+  readonly blocks: ArrayLike<number>;
+  /** By cache group: blocks before those, that it need not have as no layer of the group will read them. */
+  readonly front: ArrayLike<number>;
+  /** It starts in young blocks of group 0. */
   readonly young: boolean;
   /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
   readonly held: boolean;
@@ -74,12 +74,12 @@ export interface SchedulerState {
   readonly running: readonly RunningView[];
   readonly waiting: readonly WaitingView[];
   readonly freeSlots: number;
-  /** Free blocks, and those that only a cache holds: they are free as soon as they are needed. */
-  readonly freeBlocks: number;
-  /** Blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
-  readonly leavingBlocks: number;
-  /** Blocks that nobody but waiting sequences holds: free if they are made to drop what they hold. */
-  readonly queuedBlocks: number;
+  /** By cache group: free blocks, and those that only a cache holds: they are free as soon as they are needed. */
+  readonly freeBlocks: ArrayLike<number>;
+  /** By cache group: blocks of sequences that have ended or give way and wait for their last step to retire: soon free. */
+  readonly leavingBlocks: ArrayLike<number>;
+  /** By cache group: blocks that nobody but waiting sequences holds: free if they are made to drop what they hold. */
+  readonly queuedBlocks: ArrayLike<number>;
   readonly freeYoung: number;
   /** Young blocks that are soon free: as above, or being converted. */
   readonly leavingYoung: number;
@@ -97,7 +97,17 @@ export interface SchedulerState {
   readonly chunkSteps: number;
 }
 
+/** What rows hold of a cache group. */
+export interface SchedulerGroup {
+  /** Tokens that its layers see: blocks behind them are given back; 0: they see all, and none are. */
+  readonly window: number;
+  /** Most blocks that a row holds at once. */
+  readonly rowBlocks: number;
+}
+
 export interface SchedulerConfig {
+  /** The cache groups, at least one. Only the first one has young blocks, and it sees all where it has. */
+  readonly groups: readonly SchedulerGroup[];
   readonly maxBatchTokens: number;
   readonly blockTokens: number;
   /** Tokens of a step that decoding rows leave to waiting prompts. */
@@ -110,10 +120,6 @@ export interface SchedulerConfig {
   readonly targetItl: number;
   /** Tokens at which a sequence is converted; 0: none is ever young. */
   readonly youngTokens: number;
-  /** Tokens that the widest window shows, where all layers slide: blocks behind it are given back; 0: none are. */
-  readonly window: number;
-  /** Most blocks of the main pool that a row with a window holds at once. */
-  readonly rowBlocks: number;
   /** Milliseconds of waiting that weigh as much as one step of priority. */
   readonly ageingMs: number;
 }
@@ -123,9 +129,9 @@ export interface PlannedWork {
   /** Index into `running`; from `running.length` on, of `StepPlan.admits`. */
   index: number;
   tokens: number;
-  /** Blocks to append to its table before the step, of the kind it has. */
-  newBlocks: number;
-  /** Blocks of the main pool to set aside for it before the step: what it is, or will be, converted to. */
+  /** By cache group: blocks to append to its table before the step, of the kind it has. */
+  readonly newBlocks: number[];
+  /** Blocks of group 0's main pool to set aside for it before the step: what it is, or will be, converted to. */
   reserve: number;
   /** It is converted before the step. */
   converts: boolean;
@@ -171,21 +177,25 @@ export class StepPlan {
   promptTokens = 0;
   onCredit = false;
   youngAdmitted = 0;
-  /** Blocks that the plan has not handed out. */
-  blocksLeft = 0;
+  /** By cache group: blocks that the plan has not handed out. */
+  readonly blocksLeft: number[] = [];
   youngLeft = 0;
-  /** Blocks that prompts in rows will still take: whoever comes in leaves them. */
-  owed = 0;
-  /** Blocks of the main pool, of those, that only row `anchor` may take. */
+  /** By cache group: blocks that prompts in rows will still take: whoever comes in leaves them. */
+  readonly owed: number[] = [];
+  /** Blocks of each group's main pool, of those left, that only row `anchor` may take. */
   anchor = -1;
-  anchorBlocks = 0;
+  readonly anchorBlocks: number[] = [];
 
-  clear(): void {
+  /** Empties the plan. `groups`: how many cache groups there are. */
+  clear(groups: number): void {
+    for (let group = 0; group < groups; group++) {
+      this.blocksLeft[group] = 0;
+      this.owed[group] = 0;
+      this.anchorBlocks[group] = 0;
+    }
     this.victim = -1;
     this.dropHeld = false;
     this.anchor = -1;
-    this.anchorBlocks = 0;
-    this.owed = 0;
     this.rowCount = 0;
     this.promptCount = 0;
     this.promptTokens = 0;
@@ -203,16 +213,17 @@ export class StepPlan {
     this.stalled = 0;
   }
 
-  add(index: number, tokens: number, newBlocks: number, pending: number): PlannedWork {
+  /** Work that takes no blocks yet. */
+  add(index: number, tokens: number, pending: number): PlannedWork {
     let work = this.work[this.count];
     if (work === undefined) {
-      work = { index: 0, tokens: 0, newBlocks: 0, reserve: 0, converts: false, draws: false };
+      work = { index: 0, tokens: 0, newBlocks: [], reserve: 0, converts: false, draws: false };
       this.work.push(work);
     }
     this.count++;
     work.index = index;
     work.tokens = tokens;
-    work.newBlocks = newBlocks;
+    for (let group = 0; group < this.blocksLeft.length; group++) work.newBlocks[group] = 0;
     work.reserve = 0;
     work.converts = false;
     work.draws = tokens === pending;

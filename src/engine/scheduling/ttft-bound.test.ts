@@ -13,8 +13,8 @@ type Row = { -readonly [K in keyof RunningView]: RunningView[K] };
 const row = (length: number, computed: number): Row => ({
   length,
   computed,
-  blocks: Math.ceil(length / 16),
-  front: 0,
+  blocks: [Math.ceil(length / 16)],
+  front: [0],
   young: false,
   reserved: 0,
   drawsLeft: 100_000,
@@ -33,7 +33,7 @@ function play(
   prompt: number,
 ): { steps: number; chunks: number[]; longestPause: number } {
   const running = Array.from({ length: decoding }, () => row(21, 20));
-  const next = { ...row(prompt, 0), blocks: 0, deadline: Number.POSITIVE_INFINITY };
+  const next = { ...row(prompt, 0), blocks: [0], deadline: Number.POSITIVE_INFINITY };
   const waiting = [next];
   const state: { -readonly [K in keyof SchedulerState]: SchedulerState[K] } = {
     step: 0,
@@ -41,9 +41,9 @@ function play(
     running,
     waiting,
     freeSlots: 1,
-    freeBlocks: 100_000,
-    leavingBlocks: 0,
-    queuedBlocks: 0,
+    freeBlocks: [100_000],
+    leavingBlocks: [0],
+    queuedBlocks: [0],
     freeYoung: 0,
     leavingYoung: 0,
     queuedYoung: 0,
@@ -69,7 +69,7 @@ function play(
       const one = running[index]!;
       one.computed += tokens;
       one.lastStep = state.step;
-      one.blocks = Math.max(one.blocks, Math.ceil((one.length + 1) / 16));
+      one.blocks = [Math.max(one.blocks[0]!, Math.ceil((one.length + 1) / 16))];
       if (draws) one.length++;
       if (index < decoding) continue;
       chunks.push(tokens);

@@ -2,14 +2,20 @@
 
 import { type ChainKeys, KEY_WORDS } from '../prefix/chain-keys.js';
 
-/** The block's key in the chain; of a young block, whose chain has the same one, with the last word's bits turned. */
-export function diskKey(keys: ChainKeys, at: number, young: boolean): string {
+/** Which of the caches of a model a block is of: the cache group, and whether it is a young block. */
+export interface BlockKind {
+  readonly group: number;
+  readonly young: boolean;
+}
+
+/** The block's key in the chain, with the last word changed by its kind: blocks of all kinds have the same one in the chain. */
+export function diskKey(keys: ChainKeys, at: number, { group, young }: BlockKind): string {
   const key = keys.hex(at);
-  if (!young) return key;
-  const last = ~keys.word(at, KEY_WORDS - 1) >>> 0;
+  if (!young && group === 0) return key;
+  const last = (keys.word(at, KEY_WORDS - 1) ^ group ^ (young ? -1 : 0)) >>> 0;
   return key.slice(0, -8) + last.toString(16).padStart(8, '0');
 }
 
-export function* diskKeys(keys: ChainKeys, from: number, to: number, young: boolean): Generator<string> {
-  for (let at = from; at < to; at++) yield diskKey(keys, at, young);
+export function* diskKeys(keys: ChainKeys, from: number, to: number, kind: BlockKind): Generator<string> {
+  for (let at = from; at < to; at++) yield diskKey(keys, at, kind);
 }

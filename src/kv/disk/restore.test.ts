@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { KvPool } from '../../device/kv.js';
 import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from '../prefix/chain-keys.js';
-import { Holders } from '../prefix/holders.js';
+import { WindowHolder } from '../prefix/holders.js';
 import { FoundChain, PrefixCache, ROOT } from '../prefix/prefix-cache.js';
 import { DiskTier } from './disk-tier.js';
 import { Restore, type RestoreHost } from './restore.js';
@@ -58,12 +58,12 @@ async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20, window: numb
   const pool = new BlockPool(blocks);
   const store = new Store();
   const device = store as unknown as KvPool;
-  const common = { device, firstId: FIRST, blockBytes: BYTES, tier, young: false };
+  const common = { device, firstId: FIRST, blockBytes: BYTES, tier, kind: { group: 0, young: false } };
   const told: { writer: WriteBehind | null } = { writer: null };
   const cache = new PrefixCache({
     pool,
     blockTokens: B,
-    holders: window === null ? undefined : Holders.of([window], B),
+    holder: window === null ? undefined : new WindowHolder(window, B),
     onPublish: (...args) => told.writer?.published(...args),
   });
   const writer = new WriteBehind({ ...common, cache });

@@ -9,7 +9,7 @@ import type { KvPool } from '../../device/kv.js';
 import type { BlockPool } from '../block-pool.js';
 import type { ChainKeys, TokenSource } from '../prefix/chain-keys.js';
 import { FoundChain, type PrefixCache } from '../prefix/prefix-cache.js';
-import { diskKey, diskKeys } from './disk-key.js';
+import { type BlockKind, diskKey, diskKeys } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
 
 export interface RestoreHost {
@@ -20,8 +20,8 @@ export interface RestoreHost {
   readonly firstId: number;
   readonly blockBytes: number;
   readonly tier: DiskTier;
-  /** Blocks are young ones. */
-  readonly young: boolean;
+  /** Which of the caches it is. */
+  readonly kind: BlockKind;
   /** Blocks that are left to those who compute. */
   readonly reserve: number;
 }
@@ -32,12 +32,12 @@ const RANGE_MS = 1000;
 
 /** Where chains may have gaps: the longest border, in blocks, that a sequence could go on at with what is on disk. */
 export function farthestBorder(
-  { cache, tier, young }: Pick<RestoreHost, 'cache' | 'tier' | 'young'>,
+  { cache, tier, kind }: Pick<RestoreHost, 'cache' | 'tier' | 'kind'>,
   keys: ChainKeys,
   tokens: TokenSource,
   most: number,
 ): number {
-  return cache.longest(keys, tokens, most, (at) => tier.readable(diskKey(keys, at, young)));
+  return cache.longest(keys, tokens, most, (at) => tier.readable(diskKey(keys, at, kind)));
 }
 
 /** How many numbers from `list[from]` on follow one another. */
@@ -120,12 +120,12 @@ export class Restore {
 
   /** Holds what the cache has of the beginning. Gives the blocks behind it that are on disk. */
   #holdFound(): number[] {
-    const { cache, tier, young } = this.#host;
+    const { cache, tier, kind } = this.#host;
     const chain = new FoundChain();
     cache.find(chain, this.#keys, this.#tokens, this.#most);
     cache.take(chain);
     this.#held.push(...chain.blocks);
-    const count = tier.find(diskKeys(this.#keys, chain.length, this.#most, young));
+    const count = tier.find(diskKeys(this.#keys, chain.length, this.#most, kind));
     return Array.from({ length: count }, (_, i) => chain.length + i);
   }
 
@@ -161,10 +161,10 @@ export class Restore {
   }
 
   #blocks(at: number, count: number): { key: string; tokens: Uint32Array }[] {
-    const { cache, young } = this.#host;
+    const { cache, kind } = this.#host;
     const { blockTokens } = cache;
     return Array.from({ length: count }, (_, i) => ({
-      key: diskKey(this.#keys, at + i, young),
+      key: diskKey(this.#keys, at + i, kind),
       tokens: Uint32Array.from(
         { length: blockTokens },
         (_, t) => this.#tokens.tokenAt((at + i) * blockTokens + t)!,

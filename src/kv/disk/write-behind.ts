@@ -7,7 +7,7 @@ import type { KvPool } from '../../device/kv.js';
 import type { ChainKeys, TokenSource } from '../prefix/chain-keys.js';
 import type { PrefixCache } from '../prefix/prefix-cache.js';
 import { blockFileBytes } from './disk-format.js';
-import { diskKey } from './disk-key.js';
+import { type BlockKind, diskKey } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
 
 export interface WriteBehindHost {
@@ -17,8 +17,8 @@ export interface WriteBehindHost {
   readonly firstId: number;
   readonly blockBytes: number;
   readonly tier: DiskTier;
-  /** Blocks are young ones. */
-  readonly young: boolean;
+  /** Which of the caches it is. */
+  readonly kind: BlockKind;
 }
 
 interface Published {
@@ -52,9 +52,9 @@ export class WriteBehind {
 
   /** Block `at` of a chain is new in the cache. */
   published(block: number, keys: ChainKeys, at: number, tokens: TokenSource): void {
-    const { tier, cache, young } = this.#host;
+    const { tier, cache, kind } = this.#host;
     if (this.#closed) return;
-    const key = diskKey(keys, at, young);
+    const key = diskKey(keys, at, kind);
     if (tier.has(key)) return;
     if (this.#waiting.length >= WAITING) {
       this.dropped++;

@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
-import { type ChainView, FullHolder, Holders, type LayerHolder, WindowHolder } from './holders.js';
+import {
+  agreedBorder,
+  type ChainView,
+  FullHolder,
+  holderOf,
+  type LayerHolder,
+  WindowHolder,
+} from './holders.js';
 
 const keys = new ChainKeys(chainRoot('m'), 16);
 const view = (blocks: Iterable<number>): ChainView => {
@@ -65,16 +72,42 @@ describe('what layers need at a border', () => {
   });
 });
 
-describe('Holders', () => {
-  it('restore where every kind of layer agrees', () => {
-    const both = Holders.of([null, 64, 64, null], 16);
-    expect(both.longest(view(range(0, 12)), 20)).toBe(12);
-    expect(both.longest(view(range(8, 12)), 20)).toBe(0);
-    expect([both.firstHeld(1000), both.keepsAll]).toEqual([0, true]);
-    const windows = Holders.of([64, 32, 64], 16);
-    expect(windows.longest(view([...range(0, 6), ...range(9, 12)]), 20)).toBe(6);
-    expect([windows.firstHeld(160), windows.keepsAll]).toEqual([6, false]);
-    expect(Holders.of([32], 16).firstHeld(160)).toBe(8);
+/** The border that holders agree on, each over blocks of its own. */
+const agree = (groups: readonly (readonly [LayerHolder, ChainView])[], most: number): number =>
+  agreedBorder(groups.length, most, (group, least) => groups[group]![0].longest(groups[group]![1], least));
+
+describe('groups', () => {
+  it('restore where all of them agree', () => {
+    const [full, wide, narrow] = [holderOf(null, 16), holderOf(64, 16), holderOf(32, 16)];
+    const all = view(range(0, 12));
+    expect(
+      agree(
+        [
+          [full, all],
+          [wide, view(range(8, 12))],
+        ],
+        20,
+      ),
+    ).toBe(12);
+    expect(
+      agree(
+        [
+          [full, view(range(0, 10))],
+          [wide, view(range(8, 12))],
+        ],
+        20,
+      ),
+    ).toBe(0);
+    expect(
+      agree(
+        [
+          [wide, view([...range(0, 6), ...range(9, 12)])],
+          [narrow, view([...range(0, 6), ...range(9, 12)])],
+        ],
+        20,
+      ),
+    ).toBe(6);
+    expect([full.keepsAll, wide.keepsAll, narrow.firstHeld(160)]).toEqual([true, false, 8]);
   });
 
   it('take in recurrent state: snapshots, known by the key of the block before the border', () => {
@@ -94,11 +127,42 @@ describe('Holders', () => {
       firstHeld: (tokens) => Math.floor(tokens / 16),
     };
     const there = (blocks: Iterable<number>): ChainView => ({ ...view(blocks), keys: own });
-    expect(new Holders([recurrent]).longest(there([]), 10)).toBe(8);
-    expect(new Holders([recurrent, new FullHolder()]).longest(there(range(0, 10)), 10)).toBe(8);
-    expect(new Holders([recurrent, new FullHolder()]).longest(there(range(0, 6)), 10)).toBe(4);
-    expect(new Holders([new FullHolder(), recurrent]).longest(there(range(0, 3)), 10)).toBe(0);
-    expect(new Holders([recurrent, new WindowHolder(17, 16)]).longest(there([2, 3, 9]), 10)).toBe(4);
-    expect(new Holders([recurrent, new WindowHolder(17, 16)]).firstHeld(64)).toBe(3);
+    expect(agree([[recurrent, there([])]], 10)).toBe(8);
+    expect(
+      agree(
+        [
+          [recurrent, there(range(0, 10))],
+          [new FullHolder(), there(range(0, 10))],
+        ],
+        10,
+      ),
+    ).toBe(8);
+    expect(
+      agree(
+        [
+          [recurrent, there(range(0, 6))],
+          [new FullHolder(), there(range(0, 6))],
+        ],
+        10,
+      ),
+    ).toBe(4);
+    expect(
+      agree(
+        [
+          [new FullHolder(), there(range(0, 3))],
+          [recurrent, there(range(0, 3))],
+        ],
+        10,
+      ),
+    ).toBe(0);
+    expect(
+      agree(
+        [
+          [recurrent, there([2, 3, 9])],
+          [new WindowHolder(17, 16), there([2, 3, 9])],
+        ],
+        10,
+      ),
+    ).toBe(4);
   });
 });

@@ -9,7 +9,7 @@
  * - recurrent state reads no positions: its holder knows of snapshots, by the chain key of the block before the border, and
  *   needs no blocks. It brings the snapshot into the sequence's state slot itself.
  *
- * A prefix is restored at the longest border that all holders agree on.
+ * A prefix is restored at the longest border that the holders of all cache groups agree on.
  */
 
 import type { ChainKeys } from './chain-keys.js';
@@ -77,48 +77,29 @@ export class WindowHolder implements LayerHolder {
   }
 }
 
-/** What all layers of a model agree on. */
-export class Holders implements LayerHolder {
-  readonly keepsAll: boolean;
-  readonly bordersOnly: boolean;
-  readonly #holders: readonly LayerHolder[];
+/** The holder of a cache group's layers. `window`: tokens that they see, null for all. */
+export function holderOf(window: number | null, blockTokens: number): LayerHolder {
+  return window === null ? new FullHolder() : new WindowHolder(window, blockTokens);
+}
 
-  constructor(holders: readonly LayerHolder[]) {
-    this.#holders = holders;
-    this.keepsAll = holders.some((holder) => holder.keepsAll);
-    this.bordersOnly = holders.some((holder) => holder.bordersOnly);
-  }
-
-  get version(): number {
-    let version = 0;
-    for (const holder of this.#holders) version += holder.version;
-    return version;
-  }
-
-  /** One holder for each kind of layer: `windows` in tokens, null for layers that see all. */
-  static of(windows: readonly (number | null)[], blockTokens: number): Holders {
-    const kinds = [...new Set(windows)];
-    return new Holders(
-      kinds.map((window) => (window === null ? new FullHolder() : new WindowHolder(window, blockTokens))),
-    );
-  }
-
-  longest(chain: ChainView, most: number): number {
-    let border = most;
-    for (let agreed = 0; agreed < this.#holders.length; ) {
-      agreed = 0;
-      for (const holder of this.#holders) {
-        const own = holder.longest(chain, border);
-        if (own === border) agreed++;
-        border = own;
-      }
+/**
+ * The longest border that all groups agree on, in blocks and at most `most`.
+ *
+ * @param longest the longest border, at most the one given, that a group can go on at
+ */
+export function agreedBorder(
+  groups: number,
+  most: number,
+  longest: (group: number, most: number) => number,
+): number {
+  let border = most;
+  for (let agreed = 0; agreed < groups; ) {
+    agreed = 0;
+    for (let group = 0; group < groups; group++) {
+      const own = longest(group, border);
+      if (own === border) agreed++;
+      border = own;
     }
-    return border;
   }
-
-  firstHeld(tokens: number): number {
-    let first = Number.POSITIVE_INFINITY;
-    for (const holder of this.#holders) first = Math.min(first, holder.firstHeld(tokens));
-    return Number.isFinite(first) ? first : 0;
-  }
+  return border;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
-import { FullHolder, Holders, type LayerHolder, WindowHolder } from './holders.js';
+import { FullHolder, type LayerHolder, WindowHolder } from './holders.js';
 import { FoundChain, PrefixCache, ROOT } from './prefix-cache.js';
 
 const B = 16;
@@ -432,55 +432,51 @@ describe('PrefixCache of layers that do not all see everything', () => {
     firstHeld: (tokens) => Math.floor(tokens / B),
   });
   const tokens = text(6 * B + 9);
-  const open = (holders: Holders) => {
+  const open = (holder: LayerHolder) => {
     const pool = new BlockPool(32);
-    return { pool, cache: new PrefixCache({ pool, blockTokens: B, holders }) };
+    return { pool, cache: new PrefixCache({ pool, blockTokens: B, holder }) };
   };
 
-  it('beside layers that see all, blocks are found up to the last snapshot, and evicted from the end', () => {
-    const keys = keysOf(tokens);
-    const snapshots = new Set([keys.hex(1), keys.hex(3)]);
-    const all = open(new Holders([new FullHolder(), recurrent(snapshots)]));
-    expect(all.cache.gaps).toBe(false);
-    new Row(all, tokens).end();
-    const chain = look(all.cache, tokens);
-    expect([chain.first, chain.length, chain.serials.length]).toEqual([0, 4, 4]);
-    // Nobody goes on inside a block.
-    expect(all.cache.findPart(chain, tokensOf(tokens), B)).toBe(-1);
-    snapshots.delete(keys.hex(3));
-    all.cache.find(chain, keys, tokensOf(tokens), 6);
-    expect(chain.length).toBe(2);
-    snapshots.add(keys.hex(5));
-    all.cache.find(chain, keys, tokensOf(tokens), 6);
-    expect(chain.length).toBe(6);
-  });
-
-  it('beside windows, or alone, it takes what those need', () => {
+  it('recurrent ones go on where there is a snapshot, and need no blocks', () => {
     const keys = keysOf(tokens);
     const snapshots = new Set([keys.hex(1), keys.hex(4)]);
-    const sliding = open(new Holders([new WindowHolder(20, B), recurrent(snapshots)]));
-    expect(sliding.cache.gaps).toBe(true);
-    new Row(sliding, tokens).end();
-    expect(look(sliding.cache, tokens)).toMatchObject({ first: 3, length: 5 });
-    const own = recurrent(snapshots);
-    const alone = open(new Holders([own]));
+    const holder = recurrent(snapshots);
+    const alone = open(holder);
+    expect(alone.cache.gaps).toBe(true);
     const chain = look(alone.cache, tokens);
     expect([chain.first, chain.length, chain.blocks]).toEqual([5, 5, []]);
     expect(alone.cache.coldIn(chain)).toBe(0);
+    // Nobody goes on inside a block.
+    expect(alone.cache.findPart(chain, tokensOf(tokens), B)).toBe(-1);
     // A snapshot is new: it is looked for anew.
     const { version } = alone.cache;
     snapshots.add(keys.hex(5));
-    own.version++;
+    holder.version++;
     expect(alone.cache.version).toBeGreaterThan(version);
     alone.cache.find(chain, keys, tokensOf(tokens), 6);
     expect(chain.length).toBe(6);
   });
 
-  it('beside windows that see less than all that is kept, those change nothing', () => {
-    const all = open(Holders.of([null, 20, 40], B));
-    new Row(all, tokens).end();
-    expect(look(all.cache, tokens)).toMatchObject({ first: 0, length: 6 });
-    all.pool.release(all.pool.allocate());
-    expect(all.cache.findPart(look(all.cache, tokens), tokensOf(tokens), 8)).toBeGreaterThanOrEqual(0);
+  it('those that see everything have no gaps', () => {
+    expect(open(new FullHolder()).cache.gaps).toBe(false);
+  });
+
+  it('drops the block of a key, unless a sequence holds it', () => {
+    const keys = keysOf(tokens);
+    const sliding = open(new WindowHolder(40, B));
+    new Row(sliding, tokens).end();
+    const block = sliding.cache.block(keys, 4, tokensOf(tokens));
+    expect(block).toBeGreaterThanOrEqual(0);
+    const key = { word: (_: number, i: number) => keys.word(4, i) };
+    sliding.pool.retain(block);
+    sliding.cache.drop(key);
+    expect(sliding.cache.block(keys, 4, tokensOf(tokens))).toBe(block);
+    sliding.pool.release(block);
+    const { free } = sliding.pool;
+    sliding.cache.drop(key);
+    expect(sliding.cache.block(keys, 4, tokensOf(tokens))).toBe(-1);
+    expect(sliding.pool.free).toBe(free + 1);
+    sliding.cache.drop(key);
+    expect(sliding.pool.free).toBe(free + 1);
   });
 });

@@ -7,14 +7,15 @@
  * Who holds a block of a chain holds the chain up to it, and lets go of the last block first. So a cold block has cold
  * blocks behind it only, and they are colder: the coldest block is always the end of a chain, and it alone is evicted.
  *
- * A chain is found up to the longest border at which all layers can go on (holders.ts). Where none of them sees everything, a
- * sequence holds only what its layers still read, and any block may be evicted: chains have gaps then, or have lost their front.
+ * It is of one cache group (groups.ts). A chain is found up to the longest border at which the group's layers can go on
+ * (holders.ts). Where they do not see everything, a sequence holds only what they still read, and any block may be evicted: chains
+ * have gaps then, or have lost their front.
  */
 
 import type { BlockPool, Keeper } from '../block-pool.js';
 import type { ChainKeys, TokenSource } from './chain-keys.js';
-import type { Holders } from './holders.js';
-import { type KeyHash, PrefixIndex, ROOT } from './prefix-index.js';
+import type { LayerHolder } from './holders.js';
+import { type KeyHash, type KeyWords, PrefixIndex, ROOT } from './prefix-index.js';
 
 export { ROOT };
 
@@ -32,6 +33,15 @@ export class FoundChain {
   looked = -1;
   most = -1;
   holders = 0;
+
+  /** Becomes the first `border` blocks of another chain, which begins at 0. */
+  copyOf(other: FoundChain, border: number): void {
+    this.clear();
+    for (let at = 0; at < border; at++) {
+      this.blocks.push(other.blocks[at]!);
+      this.serials.push(other.serials[at]!);
+    }
+  }
 
   /** Blocks up to the border that it goes to. */
   get length(): number {
@@ -63,8 +73,10 @@ export interface PrefixCacheOptions {
   readonly onPublish?:
     | ((block: number, keys: ChainKeys, at: number, tokens: TokenSource) => void)
     | undefined;
-  /** Who says from where on a sequence can go on. Default: layers that see everything. */
-  readonly holders?: Holders | undefined;
+  /** Says from where on a sequence can go on. Default: layers that see everything. */
+  readonly holder?: LayerHolder | undefined;
+  /** Told of a full block before it is evicted, by its key: blocks of other groups may be of no use without it. */
+  readonly onEvict?: ((keys: KeyWords) => void) | undefined;
   /** For tests: see PrefixIndex. */
   readonly hash?: KeyHash | undefined;
 }
@@ -80,7 +92,8 @@ export class PrefixCache implements Keeper {
   readonly #index: PrefixIndex;
   readonly #onPublish: PrefixCacheOptions['onPublish'];
   /** Null where all layers see everything. */
-  readonly #holders: Holders | null;
+  readonly #holder: LayerHolder | null;
+  readonly #onEvict: PrefixCacheOptions['onEvict'];
   /** Chains may have gaps: what its blocks hold is of use without those before them. */
   readonly gaps: boolean;
   /** The blocks entered last, in turn. */
@@ -88,10 +101,11 @@ export class PrefixCache implements Keeper {
   /** Tokens that are worth the copy of a block. */
   readonly #leastPart: number;
 
-  constructor({ pool, blockTokens, limit, onPublish, holders, hash }: PrefixCacheOptions) {
+  constructor({ pool, blockTokens, limit, onPublish, onEvict, holder, hash }: PrefixCacheOptions) {
     this.#pool = pool;
-    this.#holders = holders ?? null;
-    this.gaps = holders !== undefined && !holders.keepsAll;
+    this.#holder = holder === undefined || holder.keepsAll ? null : holder;
+    this.gaps = this.#holder !== null;
+    this.#onEvict = onEvict;
     this.blockTokens = blockTokens;
     this.limit = Math.min(limit ?? pool.size, pool.size);
     this.#index = new PrefixIndex(pool.size, blockTokens, hash, this.gaps);
@@ -112,22 +126,22 @@ export class PrefixCache implements Keeper {
 
   /** Another number whenever `find` or `findPart` might answer otherwise. */
   get version(): number {
-    return this.inserted + this.evicted + this.#cleared + (this.#holders?.version ?? 0);
+    return this.inserted + this.evicted + this.#cleared + (this.#holder?.version ?? 0);
   }
 
   /** First block of a chain that is needed to go on at a border, in blocks. */
   firstHeld(border: number): number {
-    return this.#holders?.firstHeld(border * this.blockTokens) ?? 0;
+    return this.#holder?.firstHeld(border * this.blockTokens) ?? 0;
   }
 
   /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
   find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
     if (this.gaps) {
       if (!this.#isCurrent(chain, keys, blocks))
-        this.#fill(chain, keys, tokens, this.longest(keys, tokens, blocks));
+        this.fill(chain, keys, tokens, this.longest(keys, tokens, blocks));
       chain.looked = this.inserted;
       chain.most = blocks;
-      chain.holders = this.#holders!.version;
+      chain.holders = this.#holder!.version;
       return;
     }
     const { blocks: found, serials } = chain;
@@ -142,10 +156,6 @@ export class PrefixCache implements Keeper {
       found.push(block);
       serials.push(this.#index.serial(block));
     }
-    if (this.#holders === null) return;
-    const there = found.length;
-    found.length = this.#holders.longest({ keys, has: (at) => at < there }, there);
-    serials.length = found.length;
   }
 
   /** With gaps: the longest border, in blocks, with what is here and what `elsewhere` has besides. */
@@ -155,7 +165,7 @@ export class PrefixCache implements Keeper {
     most: number,
     elsewhere: (at: number) => boolean = () => false,
   ): number {
-    return this.#holders!.longest(
+    return this.#holder!.longest(
       { keys, has: (at) => this.block(keys, at, tokens) >= 0 || elsewhere(at) },
       most,
     );
@@ -168,7 +178,7 @@ export class PrefixCache implements Keeper {
 
   /** With gaps: a look would find what it found last time. All of that is there, and nothing of the chain is new. */
   #isCurrent(chain: FoundChain, keys: ChainKeys, most: number): boolean {
-    if (chain.looked < 0 || chain.most !== most || chain.holders !== this.#holders!.version) return false;
+    if (chain.looked < 0 || chain.most !== most || chain.holders !== this.#holder!.version) return false;
     if (this.inserted - chain.looked > NEWEST) return false;
     for (let i = chain.looked; i < this.inserted; i++)
       if (this.#index.isOf(this.#newest[i % NEWEST]!, keys)) return false;
@@ -177,7 +187,8 @@ export class PrefixCache implements Keeper {
     return true;
   }
 
-  #fill(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, border: number): void {
+  /** With gaps: what a sequence needs at a border that `longest` gave. */
+  fill(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, border: number): void {
     chain.clear();
     chain.first = Math.min(border, this.firstHeld(border));
     for (let at = chain.first; at < border; at++) {
@@ -192,7 +203,7 @@ export class PrefixCache implements Keeper {
    * tokens: −1 if there is none, or a layer cannot go on there. It is to be copied. `agreed` says how many tokens of it are the sequence's.
    */
   findPart(chain: FoundChain, tokens: TokenSource, limit: number): number {
-    if (this.#holders?.bordersOnly) return -1;
+    if (this.#holder?.bordersOnly) return -1;
     return this.#index.findPart(chain.last, chain.length, tokens, this.#leastPart, limit);
   }
 
@@ -257,8 +268,18 @@ export class PrefixCache implements Keeper {
   }
 
   evict(block: number): void {
+    if (this.#onEvict !== undefined && this.#index.filled(block) === this.blockTokens)
+      this.#onEvict(this.#index.keyOf(block));
     this.#index.remove(block);
     this.evicted++;
+  }
+
+  /** With gaps: frees the block of a key, if it is here and no sequence holds it. */
+  drop(keys: KeyWords): void {
+    const block = this.#index.findKey(keys);
+    if (block < 0 || this.#pool.references(block) > 1) return;
+    this.evict(block);
+    this.#pool.unkeep(block);
   }
 
   /** Forgets everything: blocks that no sequence holds are free. */

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from './chain-keys.js';
-import { Holders } from './holders.js';
+import { WindowHolder } from './holders.js';
 import { FoundChain, PrefixCache, ROOT } from './prefix-cache.js';
 
 const B = 16;
@@ -12,8 +12,8 @@ const root = chainRoot('m');
 
 function make(blocks: number, limit?: number, hash?: () => number): { pool: BlockPool; cache: PrefixCache } {
   const pool = new BlockPool(blocks);
-  const holders = Holders.of([WINDOW], B);
-  return { pool, cache: new PrefixCache({ pool, blockTokens: B, limit, holders, hash }) };
+  const holder = new WindowHolder(WINDOW, B);
+  return { pool, cache: new PrefixCache({ pool, blockTokens: B, limit, holder, hash }) };
 }
 
 const text = (length: number, seed = 0): number[] =>

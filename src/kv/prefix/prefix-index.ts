@@ -23,7 +23,12 @@ const GONE = -2;
 const CHILDREN_TRIED = 16;
 
 /** Where the hash table looks first. A function of the key that tests may replace by a bad one. */
-export type KeyHash = (keys: ChainKeys, block: number) => number;
+export type KeyHash = (keys: KeyWords, block: number) => number;
+
+/** Keys by their words: those of a chain, or of one block (as number 0). */
+export interface KeyWords {
+  word(block: number, i: number): number;
+}
 
 export class PrefixIndex {
   readonly blockTokens: number;
@@ -106,6 +111,18 @@ export class PrefixIndex {
       )
         return block;
     return NONE;
+  }
+
+  /** The key of a full block of the index, as that of block 0. Good until the block is taken out. */
+  keyOf(block: number): KeyWords {
+    return { word: (_, i) => this.#keys[block * KEY_WORDS + i]! };
+  }
+
+  /** With gaps: the full block of a key, −1 if there is none. Its tokens are not compared: 128 bits say which they are. */
+  findKey(keys: KeyWords): number {
+    let block = this.#buckets[this.#bucket(keys, 0)]!;
+    while (block !== NONE && !this.#sameKey(block, keys, 0)) block = this.#next[block]!;
+    return block;
   }
 
   /** A block of the index is one of a chain, as its key has it. */
@@ -216,11 +233,11 @@ export class PrefixIndex {
     this.#next[before] = next;
   }
 
-  #bucket(keys: ChainKeys, at: number): number {
+  #bucket(keys: KeyWords, at: number): number {
     return this.#hash(keys, at) & (this.#buckets.length - 1);
   }
 
-  #sameKey(block: number, keys: ChainKeys, at: number): boolean {
+  #sameKey(block: number, keys: KeyWords, at: number): boolean {
     const first = block * KEY_WORDS;
     for (let i = 0; i < KEY_WORDS; i++) if (this.#keys[first + i] !== keys.word(at, i)) return false;
     return true;

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { KvPoolSpec } from '../../device/kv.js';
-import { prefixBlockBytes, prefixLimits } from './prefix-limits.js';
+import { type PrefixLimits, prefixBlockBytes, prefixLimits } from './prefix-limits.js';
 
 const float = { kind: 'float', dtype: 'f16' } as const;
 const coded = { kind: 'affine', bits: 8, groupSize: 64 } as const;
@@ -25,11 +25,18 @@ it('counts what a block takes as it is stored', () => {
 
 it('keeps within the bytes, both kinds in proportion', () => {
   const all = 100 * 16 * 904 + 20 * 16 * 2048;
-  expect(prefixLimits(spec, all)).toEqual({ blocks: 100, young: 20 });
-  expect(prefixLimits(spec, 2 * all)).toEqual({ blocks: 100, young: 20 });
-  expect(prefixLimits(spec, all / 2)).toEqual({ blocks: 50, young: 10 });
-  expect(prefixLimits(spec, 0)).toEqual({ blocks: 0, young: 0 });
-  const { blocks, young } = prefixLimits(spec, 123_456);
+  expect(prefixLimits([spec], all)).toEqual([{ blocks: 100, young: 20 }]);
+  expect(prefixLimits([spec], 2 * all)).toEqual([{ blocks: 100, young: 20 }]);
+  expect(prefixLimits([spec], all / 2)).toEqual([{ blocks: 50, young: 10 }]);
+  expect(prefixLimits([spec], 0)).toEqual([{ blocks: 0, young: 0 }]);
+  const [{ blocks, young }] = prefixLimits([spec], 123_456) as [PrefixLimits];
   expect(blocks * 16 * 904 + young * 16 * 2048).toBeLessThanOrEqual(123_456);
-  expect(prefixLimits({ ...spec, young: null }, 16 * 904 * 7 + 1)).toEqual({ blocks: 7, young: 0 });
+  expect(prefixLimits([{ ...spec, young: null }], 16 * 904 * 7 + 1)).toEqual([{ blocks: 7, young: 0 }]);
+  // A second group of half the bytes a block, and as many blocks: two thirds and one third.
+  const half: KvPoolSpec = { ...spec, young: null, layers: [spec.layers[1]!] };
+  const bytes = 100 * 16 * 904 + 100 * 16 * 512;
+  expect(prefixLimits([{ ...spec, young: null }, half], bytes / 4)).toEqual([
+    { blocks: 25, young: 0 },
+    { blocks: 25, young: 0 },
+  ]);
 });

@@ -16,14 +16,16 @@ export function prefixBlockBytes({ layers, blockTokens, young }: KvPoolSpec): Pr
   };
 }
 
-/** As many blocks of either kind as fit into so many bytes, in the proportion that the pool has them. */
-export function prefixLimits(spec: KvPoolSpec, maxBytes: number): PrefixLimits {
-  const each = prefixBlockBytes(spec);
-  const main = each.blocks * spec.blocks;
-  const young = each.young * (spec.young?.blocks ?? 0);
-  const share = Math.min(1, maxBytes / Math.max(1, main + young));
-  return {
-    blocks: Math.floor(spec.blocks * share),
-    young: Math.floor((spec.young?.blocks ?? 0) * share),
-  };
+/** As many blocks of each group and kind as fit into so many bytes, in the proportion that the pools have them. */
+export function prefixLimits(pools: readonly KvPoolSpec[], maxBytes: number): readonly PrefixLimits[] {
+  let bytes = 0;
+  for (const spec of pools) {
+    const each = prefixBlockBytes(spec);
+    bytes += each.blocks * spec.blocks + each.young * (spec.young?.blocks ?? 0);
+  }
+  const share = Math.min(1, maxBytes / Math.max(1, bytes));
+  return pools.map(({ blocks, young }) => ({
+    blocks: Math.floor(blocks * share),
+    young: Math.floor((young?.blocks ?? 0) * share),
+  }));
 }

@@ -4,6 +4,7 @@ import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import { LIMITS, record, stepOf, withProgram } from '../../../../test/devices/run.js';
 import { randomMatrix, vectorSource } from '../../../../test/devices/sources.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import { kvCaches } from '../../kv.js';
 import { makeRopeTable } from '../../rope.js';
 import type { WebGpuDevice } from '../device.js';
 import { findFusions } from '../fusion.js';
@@ -82,7 +83,7 @@ describe('products that append, as decisions', () => {
     const before = await run(short);
     expect(before.labels.map((label) => label.split(',')[0])).toEqual(['q k v appended', 'q k v appended']);
 
-    const safe = (await device.tune(graph, LIMITS, { mode: 'safe', rows: [1], pool: short })).decisions;
+    const safe = (await device.tune(graph, LIMITS, { mode: 'safe', rows: [1], caches: short })).decisions;
     expect(safe.map(({ key }) => /append .*$/.exec(key)?.[0])).toEqual([
       'append 4/2x64 norm half64 f16 f16',
       'append 4/2x64 half64 f16 f16',
@@ -100,7 +101,7 @@ describe('products that append, as decisions', () => {
       graph,
       findFusions(graph),
       [bucket],
-      short,
+      kvCaches(short),
       device.capabilities,
       new TunedChoices(),
       () => {
@@ -117,7 +118,7 @@ describe('products that append, as decisions', () => {
       }),
     );
     const store = { read: async () => entries, add: async () => {} };
-    const options = { mode: 'full', rows: [1], pool: long, store, budgetMs: 0 } as const;
+    const options = { mode: 'full', rows: [1], caches: long, store, budgetMs: 0 } as const;
     const told = (await device.tune(graph, LIMITS, options)).decisions;
     expect(told.map(({ by, rule, choice }) => [by, choice === rule])).toEqual([
       ['cache', false],

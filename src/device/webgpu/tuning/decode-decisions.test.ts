@@ -6,6 +6,7 @@ import { worstRow } from '../../../../test/devices/numbers.js';
 import { LIMITS, record } from '../../../../test/devices/run.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { Graph } from '../../graph.js';
+import { kvCaches } from '../../kv.js';
 import { Allocator } from '../allocator.js';
 import type { WebGpuDevice } from '../device.js';
 import type { GpuKvPool } from '../kv-pool.js';
@@ -50,7 +51,7 @@ describe('decode attention as decisions', () => {
   function decisionsOf(pool: GpuKvPool, bench?: TuningBench, window: number | null = null): Decision[] {
     return decodeDecisions(
       graphOf({ ...CASE, window }),
-      pool,
+      kvCaches(pool)!,
       device.capabilities,
       new TunedChoices(),
       () => bench!,
@@ -141,7 +142,7 @@ describe('decode attention as decisions', () => {
       const report = await own.tune(graphOf(CASE), LIMITS, {
         mode: 'full',
         rows: [],
-        pool: other,
+        caches: other,
         store,
         budgetMs: 0,
       });

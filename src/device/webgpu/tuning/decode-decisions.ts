@@ -6,7 +6,7 @@
  */
 
 import type { Graph } from '../../graph.js';
-import { kvTokenBytes } from '../../kv.js';
+import { type KvCaches, kvTokenBytes } from '../../kv.js';
 import { StepInputs } from '../../step.js';
 import type { Capabilities, Kernel } from '../kernel.js';
 import type { AttendShape } from '../kernels/attend.js';
@@ -94,7 +94,7 @@ const CACHE_BYTES = 128 * 1024 * 1024;
 
 export function decodeDecisions(
   graph: Graph,
-  pool: GpuKvPool,
+  caches: KvCaches<GpuKvPool>,
   capabilities: Capabilities,
   tuned: TunedChoices,
   bench: () => TuningBench,
@@ -102,7 +102,7 @@ export function decodeDecisions(
   const decisions = new Map<string, Decision>();
   for (const node of graph.nodes) {
     if (node.op !== 'attend') continue;
-    for (const shape of attendShapes(node, { pool, maxItems: 1 })) {
+    for (const shape of attendShapes(node, { caches, maxItems: 1 })) {
       if (shape.window !== null) continue;
       for (const splits of [1, WIDE_SPLITS]) {
         const bands = decodeBands(capabilities, shape, splits);

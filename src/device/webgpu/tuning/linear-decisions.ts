@@ -1,6 +1,7 @@
 /** The products of a program as decisions: each shape, format and number of rows once, on the model's own weights. */
 
 import type { Graph, NodeOf } from '../../graph.js';
+import type { KvCaches } from '../../kv.js';
 import { ROPE_FINE } from '../../rope.js';
 import type { Fusions } from '../fusion.js';
 import type { Capabilities, Handed, Kernel, LinearShape, NormHanded } from '../kernel.js';
@@ -78,14 +79,14 @@ function ofAnyContext({ shape, shard }: AppendingWork): {
 
 /**
  * @param buckets rows of steps, as plans are made for
- * @param pool that programs attend over: without it no product is taken for one that appends
+ * @param caches that programs attend over: without them no product is taken for one that appends
  * @param capabilities of the device, without anything tuned
  */
 export function linearDecisions(
   graph: Graph,
   fusions: Fusions,
   buckets: readonly Bucket[],
-  pool: GpuKvPool | null,
+  caches: KvCaches<GpuKvPool> | null,
   capabilities: Capabilities,
   tuned: TunedChoices,
   bench: () => TuningBench,
@@ -94,7 +95,8 @@ export function linearDecisions(
   for (const bucket of buckets) {
     for (const node of graph.nodes) {
       if (node.op !== 'linear' || bucket[node.x.rows] === 0) continue;
-      const appending = pool === null ? null : appendingWork(node, bucket, { pool, capabilities, fusions });
+      const appending =
+        caches === null ? null : appendingWork(node, bucket, { caches, capabilities, fusions });
       // It is another kernel, with a choice of its own: what is best for the product alone says nothing about it.
       const all =
         appending === null ? linearWork(node, bucket, { capabilities, fusions }) : [ofAnyContext(appending)];

@@ -2,11 +2,11 @@
 
 import type { AutotuneMode, ProgramLimits } from '../../device.js';
 import type { Graph } from '../../graph.js';
-import type { KvPool } from '../../kv.js';
+import { type KvCaches, type KvPool, kvCaches } from '../../kv.js';
 import type { Allocator } from '../allocator.js';
 import { findFusions } from '../fusion.js';
 import type { Capabilities } from '../kernel.js';
-import { GpuKvPool } from '../kv-pool.js';
+import { areGpuCaches } from '../kv-pool.js';
 import { bucketOf, buckets } from '../plans.js';
 import type { Bucket } from '../resources.js';
 import { TuningBench } from './bench.js';
@@ -22,8 +22,8 @@ export interface TuneDeviceOptions {
   readonly budgetMs?: number | undefined;
   /** Rows of steps to tune for. Default: those of every plan. */
   readonly rows?: readonly number[] | undefined;
-  /** The pool that programs will attend over: without it attention is not tuned. */
-  readonly pool?: KvPool | null | undefined;
+  /** The caches that programs will attend over: without them attention is not tuned. */
+  readonly caches?: KvPool | KvCaches | null | undefined;
   /** Choices of earlier runs, and where new ones are kept. */
   readonly store?: TuningStore | undefined;
   /** Measure also what the store knows. */
@@ -102,7 +102,7 @@ function decisionsOf(
   { capabilities, tuned }: TuningHost,
   graph: Graph,
   limits: ProgramLimits,
-  { rows, pool }: TuneDeviceOptions,
+  { rows, caches = null }: TuneDeviceOptions,
   bench: () => TuningBench,
 ): Decision[] {
   const { maxTokens, maxOutputs } = limits;
@@ -116,7 +116,8 @@ function decisionsOf(
     ...wanted(maxOutputs).map((outputs) => ({ tokens: 0, outputs })),
   ];
   const fusions = findFusions(graph);
-  const own = pool instanceof GpuKvPool ? pool : null;
+  const all = kvCaches(caches);
+  const own = areGpuCaches(all) ? all : null;
   const linear = linearDecisions(graph, fusions, of, own, capabilities, tuned, bench);
   const decode = own === null ? [] : decodeDecisions(graph, own, capabilities, tuned, bench);
   // Few rows first: every answer is made of such steps.

@@ -1,0 +1,27 @@
+/** What the engine has of one cache group: the device's pool, who owns which of its blocks, and how long rows keep them. */
+
+import type { KvPool } from '../device/kv.js';
+import { BlockPool } from '../kv/block-pool.js';
+import { holderOf, type LayerHolder } from '../kv/prefix/holders.js';
+import type { SchedulerGroup } from './scheduling/step-plan.js';
+
+export interface GroupMemory {
+  readonly pool: KvPool;
+  readonly blocks: BlockPool;
+  /** Null where sequences are never young: in all groups but the first one. */
+  readonly young: BlockPool | null;
+  readonly holder: LayerHolder;
+  /** Most blocks that a row holds at once. */
+  readonly rowBlocks: number;
+}
+
+export function groupMemory(pool: KvPool, { window, rowBlocks }: SchedulerGroup): GroupMemory {
+  const { blocks, young, blockTokens } = pool.spec;
+  return {
+    pool,
+    blocks: new BlockPool(blocks),
+    young: young ? new BlockPool(young.blocks) : null,
+    holder: holderOf(window === 0 ? null : window, blockTokens),
+    rowBlocks,
+  };
+}
