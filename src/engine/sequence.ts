@@ -171,7 +171,8 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   get front(): readonly number[] {
     const { tables, prefix } = this;
     for (let group = 0; group < this.#groups; group++)
-      this.#front[group] = tables !== null ? tables[group]!.front : (prefix?.takes.chains[group]!.first ?? 0);
+      this.#front[group] =
+        tables !== null ? tables[group]!.front : prefix === null ? 0 : prefix.takes.chains[group]!.first;
     return this.#front;
   }
 
@@ -203,7 +204,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get reserved(): number {
-    return this.tables?.[0]!.reserved ?? 0;
+    return this.tables === null ? 0 : this.tables[0]!.reserved;
   }
 
   /** Ids that steps under way will bring. */

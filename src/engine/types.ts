@@ -337,9 +337,11 @@ export interface EngineStats {
   readonly decoding: number;
   readonly maxRows: number;
   readonly slotsUsed: number;
-  /** Blocks that sequences hold. What only the prefix cache keeps is as good as free. */
+  /** Blocks that sequences hold, of all cache groups. What only the prefix cache keeps is as good as free. */
   readonly blocksUsed: number;
   readonly blocksTotal: number;
+  /** The same for each cache group, in the order of `info.kv.groups`. */
+  readonly cacheGroups: readonly { readonly blocksUsed: number; readonly blocksTotal: number }[];
   /** Blocks of sequences that are not quantised yet; 0 of 0 without `quantizedKvStart`. */
   readonly youngBlocksUsed: number;
   readonly youngBlocksTotal: number;

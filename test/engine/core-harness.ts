@@ -1,5 +1,5 @@
 /** An EngineCore on the oracle device, and a way to ask it things. */
-import { kvCaches } from '../../src/device/kv.js';
+import type { KvCaches, KvPoolSpec } from '../../src/device/kv.js';
 import { Ops } from '../../src/device/ops.js';
 import type { Constrain } from '../../src/engine/constraint.js';
 import { EngineCore, STEPS_IN_FLIGHT } from '../../src/engine/core.js';
@@ -53,6 +53,8 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   readonly onStep?: () => void;
   /** Tokens that every layer sees, where all of them slide. */
   readonly window?: number;
+  /** Cache groups behind the first one: what a token sees of them, and the blocks of their pools. */
+  readonly slides?: readonly { readonly window: number; readonly blocks: number }[];
   /** Cache prefixes. */
   readonly prefixes?: Partial<PrefixOptions>;
 }
@@ -83,6 +85,7 @@ export class Harness {
       young,
       prefixes,
       window = 0,
+      slides = [],
     } = options;
     const limits: EngineLimits = {
       maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
@@ -95,8 +98,9 @@ export class Harness {
       vocab: VOCAB,
       ...(poison === undefined ? {} : { poison }),
       ...(window === 0 ? {} : { window }),
+      slides: slides.map((group) => group.window),
     });
-    const pool = device.createKvPool({
+    const spec: KvPoolSpec = {
       // As many bytes as a token has in the oracle's store.
       layers: [{ kvHeads: 1, headDim: 1, key: F16, value: F16, group: 0 }],
       blocks,
@@ -104,7 +108,14 @@ export class Harness {
       slots: limits.maxRows,
       maxBlocksPerSlot: Math.ceil(limits.maxContext / blockTokens),
       young: young === undefined ? null : { blocks: young.blocks, dtype: 'f16' },
-    });
+    };
+    const caches: KvCaches = {
+      pools: [
+        device.createKvPool(spec),
+        ...slides.map((group) => device.createKvPool({ ...spec, blocks: group.blocks, young: null })),
+      ],
+      layers: [{ group: 0, index: 0 }, ...slides.map((_, i) => ({ group: i + 1, index: 0 }))],
+    };
     const program = await device.compile(
       new Ops().finish(),
       {
@@ -114,13 +125,13 @@ export class Harness {
         maxContext: limits.maxContext,
         inFlight: STEPS_IN_FLIGHT,
       },
-      pool,
+      caches,
     );
     let harness!: Harness;
     const core = new EngineCore({
       device,
       program,
-      caches: kvCaches(pool)!,
+      caches,
       tokenTable: letterTable(VOCAB),
       eosIds,
       vocabSize: VOCAB,
@@ -138,6 +149,10 @@ export class Harness {
             window,
             rowBlocks: rowBlocks(window === 0 ? null : window, blockTokens, limits.maxBatchTokens),
           },
+          ...slides.map((group) => ({
+            window: group.window,
+            rowBlocks: rowBlocks(group.window, blockTokens, limits.maxBatchTokens),
+          })),
         ],
         targetItl: limits.targetItlMs,
       },

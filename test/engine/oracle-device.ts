@@ -22,7 +22,7 @@ import type {
 } from '../../src/device/device.js';
 import { INVALID_TOKEN } from '../../src/device/device.js';
 import type { Graph } from '../../src/device/graph.js';
-import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import { randomWord } from '../../src/device/random.js';
 import { FEATURE, RECORD_WORDS } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
@@ -38,6 +38,8 @@ export interface OracleOptions {
   readonly poison?: number;
   /** Tokens that a token sees, itself included: what lies before is not read. */
   readonly window?: number;
+  /** Of the cache groups behind the first one: tokens that a token sees of them. What it sees decides what is drawn too. */
+  readonly slides?: readonly number[];
   /** Blocks there is memory for. */
   readonly maxBlocks?: number;
 }
@@ -95,7 +97,10 @@ export function oracle(
     const position = prompt.length + ids.length;
     const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
     if (options.window !== undefined) hash = [...prompt, ...ids].slice(-options.window).reduce(mix, 1);
-    const id = draw(youngTokens > 0 && position > youngTokens ? late : hash, key, options.vocab);
+    let seen = youngTokens > 0 && position > youngTokens ? late : hash;
+    for (const width of options.slides ?? [])
+      seen = mix(seen, [...prompt, ...ids].slice(-width).reduce(mix, 1));
+    const id = draw(seen, key, options.vocab);
     ids.push(id);
     if (eos.includes(id)) break;
     hash = mix(hash, id);
@@ -309,14 +314,15 @@ export class OracleDevice implements Device {
     };
   }
 
-  async compile(_graph: Graph, limits: ProgramLimits, pool: KvPool | null): Promise<Program> {
-    const lastToken = new Int32Array(pool!.spec.slots).fill(-1);
+  async compile(_graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {
+    const pools = kvCaches(caches)!.pools as readonly OraclePool[];
+    const lastToken = new Int32Array(pools[0]!.spec.slots).fill(-1);
     return {
       sampler: this.rows,
       prepare: async () => {
         this.prepared++;
       },
-      submit: (inputs) => this.#submit(inputs, limits, pool as OraclePool, lastToken),
+      submit: (inputs) => this.#submit(inputs, limits, pools, lastToken),
       write: () => {},
       read: () => Promise.reject(new Error('the oracle keeps no tensors')),
       dispose: async () => {
@@ -332,7 +338,7 @@ export class OracleDevice implements Device {
   #submit(
     inputs: StepInputs,
     limits: ProgramLimits,
-    pool: OraclePool,
+    pools: readonly OraclePool[],
     lastToken: Int32Array,
   ): Promise<Uint32Array> {
     if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
@@ -360,14 +366,15 @@ export class OracleDevice implements Device {
       this.settled++;
       if (this.#lostWith !== null) throw this.#lostWith;
       if (failure !== undefined) throw failure;
-      return this.#run(copy, pool, lastToken);
+      return this.#run(copy, pools, lastToken);
     });
     this.#tail = done.catch(() => {});
     return done;
   }
 
-  #run(inputs: StepInputs, pool: OraclePool, lastToken: Int32Array): Uint32Array {
-    const { vocab, poison } = this.options;
+  #run(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): Uint32Array {
+    const { vocab, poison, slides = [] } = this.options;
+    const pool = pools[0]!;
     const hashes = new Float64Array(inputs.tokenCount);
     const sequenceOf = new Uint32Array(inputs.tokenCount);
     for (let s = 0; s < inputs.sequenceCount; s++) {
@@ -377,7 +384,7 @@ export class OracleDevice implements Device {
       for (let i = 0; i < inputs.seqLength[s]!; i++) {
         const token = inputs.tokens[start + i]!;
         sequenceOf[start + i] = s;
-        pool.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
+        for (const each of pools) each.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
       }
       const { window } = this.options;
       let hash = 1;
@@ -400,6 +407,15 @@ export class OracleDevice implements Device {
         poisoned ||= poison !== undefined && (token === poison || token === quantised(poison));
         if (p >= position) hashes[start + p - position] = poisoned ? -1 : hash;
       }
+      slides.forEach((width, i) => {
+        const sliding = pools[i + 1]!;
+        for (let at = 0; at < inputs.seqLength[s]!; at++) {
+          let own = 1;
+          for (let p = Math.max(0, position + at - width + 1); p <= position + at; p++)
+            own = mix(own, sliding.store[sliding.at(slot, p)]!);
+          if (hashes[start + at]! >= 0) hashes[start + at] = mix(hashes[start + at]!, own);
+        }
+      });
     }
     const features = inputs.sampling.features.subarray(0, inputs.outputCount);
     const recorded = features.some((bits) => bits & (FEATURE.LOGPROBS | FEATURE.MIROSTAT));

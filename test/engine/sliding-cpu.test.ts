@@ -266,15 +266,23 @@ describe('a tiny Mistral with a window of 64', () => {
 
 describe('a model with layers of both kinds', () => {
   const MIXED = 'qwen2-tied-sharded';
+  const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
+
   it.each([
     {},
     { kvBits: 8 },
     { kvFormat: 'turbo3.5', kvSkipLayers: [] },
     { kvBits: 4, kvSkipLayers: [], quantizedKvStart: 70 },
-  ])('keeps every position, and hits as far as all layers do: %j', async (kv) => {
-    const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
+  ])('gives back what slides, and hits as far as all layers do: %j', async (kv) => {
     await using off = await Asker.open(MIXED, { kv, prefixCache: false, maxContext: 256 });
-    expect(new Set(off.info.kv.layers.map(({ kind }) => kind))).toEqual(new Set(['full', 'sliding']));
+    const { groups, bytesPerToken } = off.info.kv;
+    expect(groups.map(({ window }) => window)).toEqual([null, 32]);
+    expect(groups.flatMap(({ layers }) => layers).sort()).toEqual(
+      off.info.kv.layers.map(({ layer }) => layer),
+    );
+    expect(groups.reduce((sum, group) => sum + group.bytesPerToken, 0)).toBe(bytesPerToken);
+    // A row's window and the chunks of two steps, whatever its context.
+    expect(groups[1]!.blocks).toBeLessThanOrEqual(4 * rowBlocks(32, 16, BATCH));
     const cold = await off.inTurn(prompts);
     await using on = await Asker.open(MIXED, { kv, maxContext: 256, maxRows: 16 });
     expect(ids(await on.inTurn(prompts))).toEqual(ids(cold));
@@ -282,5 +290,21 @@ describe('a model with layers of both kinds', () => {
     expect(ids(again)).toEqual(ids(cold));
     for (const [i, { cached }] of again.entries())
       expect(cached).toBeGreaterThanOrEqual(Math.floor((prompts[i]!.length - 1) / 16) * 16);
+    // All at once, in a pool that is short of blocks.
+    await using short = await Asker.open(MIXED, { kv, maxContext: 256, maxRows: 8, kvMemory: 400_000 });
+    expect(ids(await Promise.all(prompts.map((prompt) => short.ask(prompt))))).toEqual(ids(cold));
+  });
+
+  it('says the same as one that keeps every position of every layer', async () => {
+    await using device = await createCpuDevice({ threads: 1 });
+    const model = await loadFolder(join(MODEL_FIXTURES, MIXED), device, {
+      maxContext: 256,
+      kvFormat: { kind: 'float', dtype: 'f16' },
+    });
+    await using runner = await Runner.create(device, model, { context: 256, chunk: 64 });
+    const expected: number[][] = [];
+    for (const prompt of prompts) expected.push((await runner.generate(prompt, DRAWS)).tokens);
+    await using engine = await Asker.open(MIXED, { kv: { kvFormat: 'f16' }, maxContext: 256 });
+    expect(ids(await engine.inTurn(prompts))).toEqual(expected);
   });
 });

@@ -1,7 +1,7 @@
 /** A device that looks on: it passes everything to the real one and checks what the engine may not do. */
 import type { Device, Program, ProgramLimits } from '../../src/device/device.js';
 import type { Graph } from '../../src/device/graph.js';
-import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
+import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import type { StepInputs } from '../../src/device/step.js';
 
 interface Watched {
@@ -43,8 +43,12 @@ export class Watch {
       loadMatrix: (parts, options) => device.loadMatrix(parts, options),
       loadVector: (source, group) => device.loadVector(source, group),
       createKvPool: (spec) => this.#wrapPool(device.createKvPool(spec), spec),
-      compile: async (graph: Graph, limits: ProgramLimits, pool: KvPool | null) =>
-        this.#wrapProgram(await device.compile(graph, limits, (pool as WrappedPool).inner)),
+      compile: async (graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null) => {
+        // It knows the blocks of one group.
+        const { pools, layers } = kvCaches(caches)!;
+        const inner = pools.map((pool) => (pool as WrappedPool).inner);
+        return this.#wrapProgram(await device.compile(graph, limits, { pools: inner, layers }));
+      },
       stats: () => device.stats(),
       [Symbol.asyncDispose]: () => device[Symbol.asyncDispose](),
     };

@@ -47,6 +47,7 @@ export class ScriptedEngine implements EnginePort {
       youngBlocksUsed: 0,
       youngBlocksTotal: 0,
       conversions: 0,
+      cacheGroups: [],
       blocksTotal: 5,
       steps: 6,
       stepsInFlight: 0,

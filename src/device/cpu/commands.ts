@@ -40,6 +40,7 @@ export interface LayerPlace {
   /** Address of its description (kv-layout.ts). */
   readonly store: number;
   readonly tables: number;
+  readonly formats: KvLayerSpec;
   readonly spec: KvPoolSpec;
 }
 
@@ -215,7 +216,7 @@ export function attendCommands(
   outputsOnly: boolean,
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
-  const own = layer.spec.layers[node.layer]!;
+  const own = layer.formats;
   const { maxRows, stride, partialStride } = attentionScratch(node, own, maxContext);
   const words = [
     q,

@@ -360,8 +360,8 @@ class Compiler {
   }
 
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
-    const { layer, tables, spec } = cacheOf(this.#options.caches, node);
-    return { store: layer.store, tables, spec };
+    const { layer, ...cache } = cacheOf(this.#options.caches, node);
+    return { store: layer.store, ...cache };
   }
 
   /** A rope table in a memory. */
