@@ -4,6 +4,7 @@
  */
 import type { Matrix, Vector } from '../device/device.js';
 import type { Graph, NodeOf, Tensor } from '../device/graph.js';
+import type { RopeTable } from '../device/rope.js';
 import { Ops } from '../device/ops.js';
 import type { MatrixFormat } from '../device/weights.js';
 import type { KvLayerInfo } from '../kv/policy.js';
@@ -67,13 +68,15 @@ export function countModel(
   const vectors = new Map<string, Vector>(
     layout.vectors.map(({ key, length }) => [key, { kind: 'vector', length }]),
   );
+  const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, 1)]));
   const ops = new Ops();
   const weights = {
     matrix: (key: string): Matrix => matrices.get(key) as Matrix,
     vector: (key: string): Vector => vectors.get(key) as Vector,
+    rope: (key: string): RopeTable => ropes.get(key) as RopeTable,
   };
   // The least there is to do: behind the last attention only the rows whose logits are wanted.
-  ops.sample(family.record(ops, config, weights, ropeTable(config, 1), { selectEarly: true }));
+  ops.sample(family.record(ops, config, weights, { selectEarly: true }));
   const graph = ops.finish();
   const products = new Set(linears(graph).map(({ weight }) => weight));
   return {

@@ -38,7 +38,7 @@ export class BenchLane implements AsyncDisposable {
     this.#device = bench.device;
     this.#model = bench.model;
     this.#pool = pool;
-    this.#rope = ropeTable(bench.model.config, size.context);
+    this.#rope = ropeTable(bench.model.layout.ropes[0]!, size.context);
   }
 
   get poolBytes(): number {

@@ -26,6 +26,22 @@ export class ConfigFields {
     return !this.has(...Object.keys(this.#json));
   }
 
+  /** The fields as they were read. */
+  get json(): JsonObject {
+    return this.#json;
+  }
+
+  /** The same fields, with others where they are absent or `null`. */
+  withDefaults(defaults: JsonObject): ConfigFields {
+    const stated = Object.entries(this.#json).filter(([, value]) => value !== null);
+    return new ConfigFields({ ...defaults, ...Object.fromEntries(stated) }, this.where);
+  }
+
+  /** The same fields but for one. */
+  replacing(name: string, value: unknown): ConfigFields {
+    return new ConfigFields({ ...this.#json, [name]: value }, this.where);
+  }
+
   /** True if the field is there, even as `null`. */
   states(name: string): boolean {
     return Object.hasOwn(this.#json, name);

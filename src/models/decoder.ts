@@ -15,18 +15,47 @@ import type { Ops } from '../device/ops.js';
 import type { RopeTable } from '../device/rope.js';
 import type { ModelConfig } from './config.js';
 import type { RecordOptions } from './family.js';
-import type { CacheLayer, MatrixPart, MatrixSpec, VectorSpec, WeightLayout } from './layout.js';
+import type { CacheLayer, MatrixPart, MatrixSpec, RopeSpec, VectorSpec, WeightLayout } from './layout.js';
 
 /** The loaded weights, by the keys of the layout. */
 export interface Weights {
   matrix(key: string): Matrix;
   vector(key: string): Vector;
+  rope(key: string): RopeTable;
 }
 
 /** Where the checkpoint keeps the decoder: names start `model.` in all families so far. */
 const PREFIX = 'model.';
 
-export function decoderLayout(config: ModelConfig): WeightLayout {
+/** A norm of a layer: what the graph calls it, and what the checkpoint does. */
+export interface LayerNorm {
+  readonly key: string;
+  /** Below `layers.N.`, without `.weight`. */
+  readonly tensor: string;
+}
+
+/** What families that record their own graph have in other ways. */
+export interface DecoderParts {
+  /** Norms of a layer over the hidden size. Default: before attention and before the MLP, as Llama has them. */
+  readonly norms?: readonly LayerNorm[];
+  /** Added to every norm's weights. Default: nothing. */
+  readonly addToNorms?: number;
+  /** Default: one for all layers, by the config's. */
+  readonly ropes?: readonly RopeSpec[];
+}
+
+const PRE_NORMS: readonly LayerNorm[] = [
+  { key: 'input-norm', tensor: 'input_layernorm' },
+  { key: 'mlp-norm', tensor: 'post_attention_layernorm' },
+];
+
+/** Key of the rotation where all layers share one. */
+export const ROPE = 'rope';
+
+export function decoderLayout(config: ModelConfig, parts: DecoderParts = {}): WeightLayout {
+  const { norms = PRE_NORMS, addToNorms = 0 } = parts;
+  const { ropes = [{ key: ROPE, parameters: config.rope, dims: config.headDim }] } = parts;
+  const add = addToNorms === 0 ? {} : { add: addToNorms };
   const { hiddenSize, intermediateSize, heads, kvHeads, headDim, vocabSize, bias } = config;
   const matrices: MatrixSpec[] = [];
   const vectors: VectorSpec[] = [];
@@ -46,33 +75,32 @@ export function decoderLayout(config: ModelConfig): WeightLayout {
     const at = `${PREFIX}layers.${layer}`;
     const attention = `${at}.self_attn`;
     const mlp = `${at}.mlp`;
-    const add = (kind: 'attention' | 'mlp', name: string, cols: number, parts: MatrixPart[]): void => {
-      matrices.push({ key: key(layer, name), kind, parts, cols, use: 'linear', group });
+    const matrix = (kind: 'attention' | 'mlp', name: string, cols: number, stacked: MatrixPart[]): void => {
+      matrices.push({ key: key(layer, name), kind, parts: stacked, cols, use: 'linear', group });
     };
-    add('attention', 'qkv', hiddenSize, [
+    matrix('attention', 'qkv', hiddenSize, [
       part(`${attention}.q_proj`, heads * headDim, bias.qkv),
       part(`${attention}.k_proj`, kvHeads * headDim, bias.qkv),
       part(`${attention}.v_proj`, kvHeads * headDim, bias.qkv),
     ]);
-    add('attention', 'output', heads * headDim, [part(`${attention}.o_proj`, hiddenSize, bias.output)]);
-    add('mlp', 'gate-up', hiddenSize, [
+    matrix('attention', 'output', heads * headDim, [part(`${attention}.o_proj`, hiddenSize, bias.output)]);
+    matrix('mlp', 'gate-up', hiddenSize, [
       part(`${mlp}.gate_proj`, intermediateSize, bias.mlp),
       part(`${mlp}.up_proj`, intermediateSize, bias.mlp),
     ]);
-    add('mlp', 'down', intermediateSize, [part(`${mlp}.down_proj`, hiddenSize, bias.mlp)]);
+    matrix('mlp', 'down', intermediateSize, [part(`${mlp}.down_proj`, hiddenSize, bias.mlp)]);
 
     const norm = (name: string, tensor: string, length: number): void => {
-      vectors.push({ key: key(layer, name), name: `${tensor}.weight`, length, group });
+      vectors.push({ key: key(layer, name), name: `${tensor}.weight`, length, group, ...add });
     };
-    norm('input-norm', `${at}.input_layernorm`, hiddenSize);
-    norm('mlp-norm', `${at}.post_attention_layernorm`, hiddenSize);
+    for (const { key: name, tensor } of norms) norm(name, `${at}.${tensor}`, hiddenSize);
     if (config.qkNorm) {
       norm('q-norm', `${attention}.q_norm`, headDim);
       norm('k-norm', `${attention}.k_norm`, headDim);
     }
     cache.push({ heads, kvHeads, headDim, window: config.windows[layer] ?? null, group });
   }
-  vectors.push({ key: 'norm', name: `${PREFIX}norm.weight`, length: hiddenSize, group: headGroup });
+  vectors.push({ key: 'norm', name: `${PREFIX}norm.weight`, length: hiddenSize, group: headGroup, ...add });
   if (!config.tied)
     matrices.push({
       key: 'head',
@@ -82,7 +110,7 @@ export function decoderLayout(config: ModelConfig): WeightLayout {
       use: 'linear',
       group: headGroup,
     });
-  return { matrices, vectors, cache, groups: headGroup + 1, harmless: harmlessTensors(config) };
+  return { matrices, vectors, ropes, cache, groups: headGroup + 1, harmless: harmlessTensors(config) };
 }
 
 /** Frequencies and masks that old checkpoints carry as buffers, and the copy of the embedding that a tied one may. */
@@ -100,11 +128,11 @@ export function recordDecoder(
   ops: Ops,
   config: ModelConfig,
   weights: Weights,
-  rope: RopeTable,
   { selectEarly }: RecordOptions,
 ): Tensor {
   const { heads, kvHeads, headDim, rmsNormEps: eps } = config;
   const shape = { heads, kvHeads, headDim };
+  const rope = weights.rope(ROPE);
   let x = ops.embed(weights.matrix('embedding'));
   for (let layer = 0; layer < config.layers; layer++) {
     const matrix = (name: string): Matrix => weights.matrix(key(layer, name));
@@ -129,7 +157,8 @@ export function recordDecoder(
   return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
 }
 
-function key(layer: number, name: string): string {
+/** Key of a layer's weight. */
+export function key(layer: number, name: string): string {
   return `layers.${layer}.${name}`;
 }
 

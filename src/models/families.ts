@@ -5,12 +5,14 @@ import type { JsonObject } from '../weights/folder-files.js';
 import { type ModelConfig, statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
 import type { Family } from './family.js';
+import { gemma3 } from './gemma3.js';
 import { llama } from './llama.js';
 import { mistral } from './mistral.js';
 import { qwen2 } from './qwen2.js';
 import { qwen3 } from './qwen3.js';
 
-const FAMILIES: readonly Family[] = [llama, mistral, qwen2, qwen3];
+/** A family is handed the config that it read itself. */
+const FAMILIES = [llama, mistral, qwen2, qwen3, gemma3] as const as readonly Family[];
 
 /** Names of all architectures that can be loaded, sorted. */
 export function knownArchitectures(): string[] {

@@ -4,6 +4,7 @@
  */
 
 import type { AttentionShape } from '../device/graph.js';
+import type { RopeParameters } from './rope-frequencies.js';
 
 /** One tensor of a checkpoint that becomes rows of a device matrix. */
 export interface MatrixPart {
@@ -36,6 +37,16 @@ export interface VectorSpec {
   readonly name: string;
   readonly length: number;
   readonly group: number;
+  /** Added to every value when it is loaded: 1 where a checkpoint stores w for a norm that multiplies by 1 + w. */
+  readonly add?: number;
+}
+
+/** A rotary embedding of the model. Layers name it by its key. */
+export interface RopeSpec {
+  readonly key: string;
+  readonly parameters: RopeParameters;
+  /** Leading elements of a head that rotate. */
+  readonly dims: number;
 }
 
 /** One layer's part of the KV cache, its format left open. */
@@ -48,6 +59,8 @@ export interface CacheLayer extends AttentionShape {
 export interface WeightLayout {
   readonly matrices: readonly MatrixSpec[];
   readonly vectors: readonly VectorSpec[];
+  /** At least one where layers rotate. */
+  readonly ropes: readonly RopeSpec[];
   readonly cache: readonly CacheLayer[];
   /** Placement groups: embedding, each layer with its KV, head. */
   readonly groups: number;

@@ -21,6 +21,6 @@ export const llama: Family = {
   architectures: ['LlamaForCausalLM'],
   modelTypes: ['llama'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: decoderLayout,
+  layout: (config) => decoderLayout(config),
   record: recordDecoder,
 };

@@ -19,7 +19,15 @@ import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { ModelConfig } from './config.js';
 import { familyOf } from './families.js';
 import type { Family } from './family.js';
-import { type CacheLayer, type MatrixSpec, matrixRows, parameterCount, type WeightLayout } from './layout.js';
+import type { Weights } from './decoder.js';
+import {
+  type CacheLayer,
+  type MatrixSpec,
+  matrixRows,
+  parameterCount,
+  type RopeSpec,
+  type WeightLayout,
+} from './layout.js';
 import { ropeFrequencies } from './rope-frequencies.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
@@ -112,7 +120,8 @@ export async function loadModel(
 
   device.place(placementGroups(layout, resolved.matrices, kvLayers, options));
   const { weights, bytes } = await loadWeights(device, resolved, options);
-  const rope = ropeTable(config, maxContext);
+  const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext)]));
+  const all: Weights = { ...weights, rope: (key) => get(ropes, key) };
   return {
     config,
     family,
@@ -125,7 +134,7 @@ export async function loadModel(
       const ops = new Ops();
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
-      const logits = family.record(ops, config, weights, rope, { selectEarly });
+      const logits = family.record(ops, config, all, { selectEarly });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
       return { graph: ops.finish(), logits };
@@ -158,10 +167,10 @@ export function resolveContext(config: ModelConfig, asked: number | undefined): 
   return asked;
 }
 
-/** The rotation tables of a model up to a context. */
-export function ropeTable(config: ModelConfig, maxContext: number): RopeTable {
-  const { frequencies, attentionFactor } = ropeFrequencies(config.rope, config.headDim);
-  return makeRopeTable({ dims: config.headDim, style: 'half', frequencies, attentionFactor, maxContext });
+/** The table of a rotation up to a context. */
+export function ropeTable({ parameters, dims }: Pick<RopeSpec, 'parameters' | 'dims'>, maxContext: number): RopeTable {
+  const { frequencies, attentionFactor } = ropeFrequencies(parameters, dims);
+  return makeRopeTable({ dims, style: 'half', frequencies, attentionFactor, maxContext });
 }
 
 /** A matrix with the sources of its parts. */
@@ -201,10 +210,10 @@ export function resolveWeights(
     }),
     biases: spec.parts.map(({ bias, rows }) => (bias === null ? null : source.vector(bias, rows))),
   }));
-  const vectors = layout.vectors.map(({ key, name, length, group }) => ({
+  const vectors = layout.vectors.map(({ key, name, length, group, add = 0 }) => ({
     key,
     group,
-    source: source.vector(name, length),
+    source: added(source.vector(name, length), add),
   }));
   const left = source
     .unusedNames()
@@ -227,6 +236,13 @@ function isApplied(name: string, layout: WeightLayout): boolean {
   const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
   if (layer !== undefined) return Number(layer) < layout.cache.length;
   return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
+}
+
+/** The same vector with a number added to every value. */
+function added(source: VectorSource, add: number): VectorSource {
+  if (add === 0) return source;
+  const { name, length } = source;
+  return { name, length, read: async () => (await source.read()).map((value) => value + add) };
 }
 
 /** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */

@@ -24,6 +24,6 @@ export const mistral: Family = {
   architectures: ['MistralForCausalLM'],
   modelTypes: ['mistral'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: decoderLayout,
+  layout: (config) => decoderLayout(config),
   record: recordDecoder,
 };

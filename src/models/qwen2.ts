@@ -34,6 +34,6 @@ export const qwen2: Family = {
   architectures: ['Qwen2ForCausalLM'],
   modelTypes: ['qwen2'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: decoderLayout,
+  layout: (config) => decoderLayout(config),
   record: recordDecoder,
 };

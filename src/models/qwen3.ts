@@ -22,6 +22,6 @@ export const qwen3: Family = {
   architectures: ['Qwen3ForCausalLM'],
   modelTypes: ['qwen3'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: decoderLayout,
+  layout: (config) => decoderLayout(config),
   record: recordDecoder,
 };

@@ -1,0 +1,164 @@
+/**
+ * Gemma 3, the text model. Beside a Llama:
+ *
+ * - four norms a layer, before and after attention and the MLP, all of which multiply by 1 + w;
+ * - q and k normed per head;
+ * - most layers slide, every sixth one sees all, and each kind has a rotation of its own;
+ * - the embedding is scaled by √hidden, the scores by `query_pre_attn_scalar^−½`.
+ *
+ * Source: the model code of transformers (models/gemma3).
+ */
+
+import type { Matrix, Vector } from '../device/device.js';
+import type { Tensor } from '../device/graph.js';
+import type { Ops } from '../device/ops.js';
+import { type DecoderTraits, type ModelConfig, readDecoderConfig } from './config.js';
+import type { ConfigFields } from './config-fields.js';
+import { decoderLayout, key, type LayerNorm, type Weights } from './decoder.js';
+import type { Family, RecordOptions } from './family.js';
+import type { RopeSpec, WeightLayout } from './layout.js';
+import { parseRope, type RopeParameters } from './rope-frequencies.js';
+
+export interface Gemma3Config extends ModelConfig {
+  /** Rotation of the layers that slide; `rope` is that of the others. */
+  readonly slidingRope: RopeParameters;
+  /** Multiplies the scores. */
+  readonly attentionScale: number;
+  /** Scores become `cap · tanh(score / cap)`; null: they stay. */
+  readonly attentionCap: number | null;
+}
+
+/** Layers from one that sees all to the next, where a config does not list them. */
+const PATTERN = 6;
+
+/** What published configs leave out. */
+const DEFAULTS = {
+  vocab_size: 262_208,
+  hidden_size: 2304,
+  intermediate_size: 9216,
+  num_hidden_layers: 26,
+  num_attention_heads: 8,
+  num_key_value_heads: 4,
+  tie_word_embeddings: true,
+  hidden_activation: 'gelu_pytorch_tanh',
+  sliding_window: 4096,
+};
+
+const TRAITS: DecoderTraits = {
+  family: 'gemma3',
+  bias: (fields) => {
+    const attention = fields.flag('attention_bias', false);
+    return { qkv: attention, output: attention, mlp: false };
+  },
+  qkNorm: true,
+  window: (fields) => fields.count('sliding_window'),
+  slides: (fields, layer) => {
+    const pattern = fields.count(['sliding_window_pattern', '_sliding_window_pattern'], PATTERN);
+    return (layer + 1) % pattern !== 0;
+  },
+  defaults: { maxPositions: 131_072, ropeTheta: 1e6, headDim: 256 },
+};
+
+const NORMS: readonly LayerNorm[] = [
+  { key: 'input-norm', tensor: 'input_layernorm' },
+  { key: 'attention-norm', tensor: 'post_attention_layernorm' },
+  { key: 'mlp-norm', tensor: 'pre_feedforward_layernorm' },
+  { key: 'output-norm', tensor: 'post_feedforward_layernorm' },
+];
+
+const FULL_ROPE = 'full';
+const SLIDING_ROPE = 'sliding';
+
+function readConfig(stated: ConfigFields, architecture: string): Gemma3Config {
+  // `hidden_act` may be there too, and does not count.
+  const fields = stated.withDefaults(DEFAULTS).replacing('hidden_act', null);
+  refuseUnknown(fields);
+  const positions = fields.count('max_position_embeddings', TRAITS.defaults.maxPositions);
+  const { full, sliding } = readRopes(fields, positions);
+  const config = readDecoderConfig(full, architecture, TRAITS);
+  return {
+    ...config,
+    // The stretched length is what is published.
+    maxPositions: positions,
+    slidingRope: sliding,
+    attentionScale: fields.positive('query_pre_attn_scalar', 256) ** -0.5,
+    attentionCap: fields.positiveOrNull('attn_logit_softcapping'),
+  };
+}
+
+function refuseUnknown(fields: ConfigFields): void {
+  const cap = fields.positiveOrNull('final_logit_softcapping');
+  if (cap !== null)
+    throw fields.unsupported(
+      'final_logit_softcapping',
+      `a cap of ${cap} on the logits`,
+      'Use a Gemma 3 as published: it has none.',
+    );
+  if (fields.flag('use_bidirectional_attention', false))
+    throw fields.unsupported(
+      'use_bidirectional_attention',
+      'attention that looks ahead',
+      'Use a Gemma 3 that writes text; this one makes embeddings.',
+    );
+}
+
+/** The fields with the rotation of full layers as that of all, and the rotation of those that slide. */
+function readRopes(fields: ConfigFields, positions: number): { full: ConfigFields; sliding: RopeParameters } {
+  const parameters = fields.object('rope_parameters');
+  const of = (name: string): ConfigFields =>
+    fields.replacing('rope_parameters', parameters?.object(name)?.json ?? null);
+  if (parameters?.has('full_attention', 'sliding_attention'))
+    return {
+      full: of('full_attention'),
+      sliding: parseRope(of('sliding_attention'), positions, 10_000),
+    };
+  const theta = fields.positive('rope_local_base_freq', 10_000);
+  return { full: fields, sliding: { type: 'default', theta } };
+}
+
+function layout(config: Gemma3Config): WeightLayout {
+  const ropes: RopeSpec[] = [
+    { key: FULL_ROPE, parameters: config.rope, dims: config.headDim },
+    { key: SLIDING_ROPE, parameters: config.slidingRope, dims: config.headDim },
+  ];
+  return decoderLayout(config, { norms: NORMS, addToNorms: 1, ropes });
+}
+
+/** Returns logits `[outputs, vocab]`. */
+function record(ops: Ops, config: Gemma3Config, weights: Weights, { selectEarly }: RecordOptions): Tensor {
+  const { heads, kvHeads, headDim, rmsNormEps: eps, attentionScale: scale, attentionCap: softcap } = config;
+  const shape = { heads, kvHeads, headDim };
+  let x = ops.embed(weights.matrix('embedding'), Math.sqrt(config.hiddenSize));
+  for (let layer = 0; layer < config.layers; layer++) {
+    const matrix = (name: string): Matrix => weights.matrix(key(layer, name));
+    const vector = (name: string): Vector => weights.vector(key(layer, name));
+    const window = config.windows[layer] ?? null;
+    const rope = weights.rope(window === null ? FULL_ROPE : SLIDING_ROPE);
+    const norm = { q: vector('q-norm'), k: vector('k-norm'), eps };
+
+    const qkv = ops.linear(ops.rmsNorm(x, vector('input-norm'), eps), matrix('qkv'));
+    const q = ops.ropeAppend(qkv, { layer, ...shape, norm, rope });
+    let attended = ops.attend(q, { layer, ...shape, window, scale, softcap });
+    if (selectEarly && layer === config.layers - 1) {
+      attended = ops.selectOutputs(attended);
+      x = ops.selectOutputs(x);
+    }
+    x = ops.add(x, ops.rmsNorm(ops.linear(attended, matrix('output')), vector('attention-norm'), eps));
+
+    const gateUp = ops.linear(ops.rmsNorm(x, vector('mlp-norm'), eps), matrix('gate-up'));
+    const down = ops.linear(ops.glu(gateUp, config.activation), matrix('down'));
+    x = ops.add(x, ops.rmsNorm(down, vector('output-norm'), eps));
+  }
+  const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
+  const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
+  return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+}
+
+export const gemma3: Family<Gemma3Config> = {
+  name: 'gemma3',
+  architectures: ['Gemma3ForCausalLM'],
+  modelTypes: ['gemma3_text'],
+  readConfig,
+  layout,
+  record,
+};
