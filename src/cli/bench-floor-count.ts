@@ -4,8 +4,8 @@
  */
 import type { Matrix, Vector } from '../device/device.js';
 import type { Graph, NodeOf, Tensor } from '../device/graph.js';
-import type { RopeTable } from '../device/rope.js';
 import { Ops } from '../device/ops.js';
+import type { RopeTable } from '../device/rope.js';
 import type { MatrixFormat } from '../device/weights.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { ModelConfig } from '../models/config.js';

@@ -34,12 +34,12 @@ export class ConfigFields {
   /** The same fields, with others where they are absent or `null`. */
   withDefaults(defaults: JsonObject): ConfigFields {
     const stated = Object.entries(this.#json).filter(([, value]) => value !== null);
-    return new ConfigFields({ ...defaults, ...Object.fromEntries(stated) }, this.where);
+    return new ConfigFields({ ...defaults, ...Object.fromEntries(stated) }, this.where, this.notices);
   }
 
   /** The same fields but for one. */
   replacing(name: string, value: unknown): ConfigFields {
-    return new ConfigFields({ ...this.#json, [name]: value }, this.where);
+    return new ConfigFields({ ...this.#json, [name]: value }, this.where, this.notices);
   }
 
   /** True if the field is there, even as `null`. */

@@ -17,9 +17,9 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { ModelConfig } from './config.js';
+import type { Weights } from './decoder.js';
 import { familyOf } from './families.js';
 import type { Family } from './family.js';
-import type { Weights } from './decoder.js';
 import {
   type CacheLayer,
   type MatrixSpec,
@@ -168,7 +168,10 @@ export function resolveContext(config: ModelConfig, asked: number | undefined): 
 }
 
 /** The table of a rotation up to a context. */
-export function ropeTable({ parameters, dims }: Pick<RopeSpec, 'parameters' | 'dims'>, maxContext: number): RopeTable {
+export function ropeTable(
+  { parameters, dims }: Pick<RopeSpec, 'parameters' | 'dims'>,
+  maxContext: number,
+): RopeTable {
   const { frequencies, attentionFactor } = ropeFrequencies(parameters, dims);
   return makeRopeTable({ dims, style: 'half', frequencies, attentionFactor, maxContext });
 }

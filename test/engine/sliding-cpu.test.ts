@@ -264,8 +264,10 @@ describe('a tiny Mistral with a window of 64', () => {
   });
 });
 
-describe('a model with layers of both kinds', () => {
-  const MIXED = 'qwen2-tied-sharded';
+describe.each([
+  ['qwen2-tied-sharded', 32],
+  ['gemma3-list', 32],
+])('%s, which has layers of both kinds', (MIXED, window) => {
   const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
 
   it.each([
@@ -276,13 +278,13 @@ describe('a model with layers of both kinds', () => {
   ])('gives back what slides, and hits as far as all layers do: %j', async (kv) => {
     await using off = await Asker.open(MIXED, { kv, prefixCache: false, maxContext: 256 });
     const { groups, bytesPerToken } = off.info.kv;
-    expect(groups.map(({ window }) => window)).toEqual([null, 32]);
+    expect(groups.map(({ window }) => window)).toEqual([null, window]);
     expect(groups.flatMap(({ layers }) => layers).sort()).toEqual(
       off.info.kv.layers.map(({ layer }) => layer),
     );
     expect(groups.reduce((sum, group) => sum + group.bytesPerToken, 0)).toBe(bytesPerToken);
     // A row's window and the chunks of two steps, whatever its context.
-    expect(groups[1]!.blocks).toBeLessThanOrEqual(4 * rowBlocks(32, 16, BATCH));
+    expect(groups[1]!.blocks).toBeLessThanOrEqual(4 * rowBlocks(window, 16, BATCH));
     const cold = await off.inTurn(prompts);
     await using on = await Asker.open(MIXED, { kv, maxContext: 256, maxRows: 16 });
     expect(ids(await on.inTurn(prompts))).toEqual(ids(cold));

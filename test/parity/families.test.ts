@@ -75,6 +75,10 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['qwen2-tied-sharded', 'all layers slide', (c) => ({ ...c, windows: c.windows.map(() => 32) })],
   ['llama-odd-f32-sharded', 'silu', (c) => ({ ...c, activation: 'silu' })],
   ['qwen3-tied', 'another epsilon', (c) => ({ ...c, rmsNormEps: 1e-2 })],
+  ['gemma3-list', 'one rotation for all layers', (c) => ({ ...c, slidingRope: c.rope }) as ModelConfig],
+  ['gemma3-list', 'scores scaled by head_dim', (c) => ({ ...c, attentionScale: 32 ** -0.5 }) as ModelConfig],
+  ['gemma3-pattern', 'full layers not stretched', unscaled],
+  ['gemma3-pattern', 'all layers slide', (c) => ({ ...c, windows: c.windows.map(() => 32) })],
 ];
 
 describe('the fixtures', () => {

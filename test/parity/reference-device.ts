@@ -231,6 +231,14 @@ class ReferenceProgram implements Program {
         case 'glu':
           set(node.out, reference.glu(value(node.x), rowsOf(node.x), node.out.cols, node.activation));
           break;
+        case 'add': {
+          const b = value(node.b);
+          set(
+            node.out,
+            value(node.a).map((x, i) => x + b[i]!),
+          );
+          break;
+        }
         case 'select-outputs': {
           const x = value(node.x);
           const { cols } = node.x;
