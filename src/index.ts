@@ -1,11 +1,21 @@
 /** kvant as a library: load a model, ask it things. The HTTP server is `kvant/server`. */
 
-export { AUTOTUNE_MODES, type AutotuneMode, type DeviceInfo, type DeviceStats } from './device/device.js';
-export { Engine, type RenderChatOptions, type ShapeOptions } from './engine/engine.js';
+export {
+  AUTOTUNE_MODES,
+  type AutotuneMode,
+  DEVICE_KINDS,
+  type DeviceInfo,
+  type DeviceKind,
+  type DeviceStats,
+  PRECISIONS,
+  type Precision,
+} from './device/device.js';
+export { Engine, type RenderChatOptions, type ShapeOptions, type TokenizeOptions } from './engine/engine.js';
 export {
   type ChatRequest,
   type ChoiceResult,
   type CloseOptions,
+  type CommonRequest,
   DEVICE_CHOICES,
   type Delta,
   type DeviceChoice,
@@ -21,15 +31,21 @@ export {
   type GenerationResult,
   type HubAccess,
   type KvLayerInfo,
+  LOAD_PHASES,
   LOG_LEVELS,
   type LoadPhase,
   type LoadProgress,
   type LogEntry,
   type LogLevel,
   type PrefixCacheStats,
+  type PrefixDiskStats,
   type Timings,
+  type TokenLogprobs,
   type TuningInfo,
   type Usage,
 } from './engine/types.js';
-export { type ErrorKind, KvantError } from './errors.js';
+export { type ErrorKind, KvantError, type KvantErrorOptions } from './errors.js';
+export type { DiskCounts } from './kv/disk/disk-counts.js';
+export type { DiskStats } from './kv/disk/disk-tier.js';
+export { KV_SCHEMES, type KvOptions, type KvScheme } from './kv/options.js';
 export { LOGPROBS_MODES, type LogprobsMode, type SamplingOptions } from './sampling/options.js';

@@ -106,7 +106,8 @@ export interface EngineOptions extends KvOptions {
   readonly signal?: AbortSignal;
 }
 
-interface CommonRequest extends SamplingOptions {
+/** What every request may say. */
+export interface CommonRequest extends SamplingOptions {
   /** Ends the request with `cancelled`. */
   readonly signal?: AbortSignal;
   /** Shown in logs; has no other meaning. */

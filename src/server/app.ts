@@ -42,7 +42,7 @@ export interface AppOptions {
 }
 
 /** What is known of a request when its route is reached. */
-interface Variables {
+export interface AppVariables {
   Variables: { share?: string };
 }
 
@@ -62,7 +62,7 @@ const ROUTES = {
  * const app = createApp({ engine });
  * const response = await app.request('/v1/models');
  */
-export function createApp(options: AppOptions): Hono<Variables> {
+export function createApp(options: AppOptions): Hono<AppVariables> {
   checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics();
@@ -75,9 +75,9 @@ export function createApp(options: AppOptions): Hono<Variables> {
     observe: (kind) => new RequestObserver(kind, log, metrics),
   };
   const created = Math.floor(Date.now() / 1000);
-  const app = new Hono<Variables>();
+  const app = new Hono<AppVariables>();
   /** An error that no completion request's record tells of. */
-  const refuse = (c: Context<Variables>, error: KvantError): Response => {
+  const refuse = (c: Context<AppVariables>, error: KvantError): Response => {
     const status = statusOf(error);
     const fields = { method: c.req.method, path: shown(c.req.path), status, code: error.code };
     log.info(fields, printable(error.message));
@@ -109,7 +109,7 @@ export function createApp(options: AppOptions): Hono<Variables> {
       return next();
     });
   }
-  const callerOf = (c: Context<Variables>): Caller => {
+  const callerOf = (c: Context<AppVariables>): Caller => {
     const share = c.get('share');
     const priority = readPriority(c.req.header('x-priority'));
     return { ...(share === undefined ? {} : { share }), ...(priority === undefined ? {} : { priority }) };

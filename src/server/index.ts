@@ -3,8 +3,11 @@
  *
  * @module
  */
-export { type AppOptions, createApp } from './app.js';
-export type { ReasoningFormat } from './completion-routes.js';
+
+// What the server's own types name, for programs that import nothing else.
+export type * from '../index.js';
+export { type AppOptions, type AppVariables, createApp } from './app.js';
+export { REASONING_FORMATS, type ReasoningFormat } from './completion-routes.js';
 export type { EnginePort } from './engine-port.js';
 export { checkAddress, type ListenOptions, listen, type RunningServer } from './listen.js';
 export { Shutdown } from './shutdown.js';
