@@ -122,14 +122,22 @@ function walk(program: ts.Program, entry: string): Walk {
 }
 
 describe('the types of the package', () => {
+  let declared: (path: string) => string | undefined;
   let walks: Map<string, Walk>;
   beforeAll(() => {
-    const program = read(declarations());
+    declared = declarations();
+    const program = read(declared);
     walks = new Map(ENTRIES.map((entry) => [entry, walk(program, entry)]));
   }, 180_000);
 
   it.each(ENTRIES)('everything that %s names is exported there', (entry) => {
     expect(walks.get(entry)!.missing).toEqual([]);
+  });
+
+  it('hooks for tests are no part of them', () => {
+    const text = declared(join(dist, 'engine/engine.d.ts'));
+    expect(text).toMatch(/static load\(model: string/);
+    expect(text).not.toMatch(/internals/i);
   });
 
   it.each(ENTRIES)(
