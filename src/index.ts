@@ -30,6 +30,7 @@ export {
   type Generation,
   type GenerationResult,
   type HubAccess,
+  type KvGroupInfo,
   type KvLayerInfo,
   LOAD_PHASES,
   LOG_LEVELS,
