@@ -2,6 +2,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { ReasoningFormat, RunningServer } from '../server/index.js';
+import { addConnectionFlags, type ConnectionFlags, connectionOptions } from './connection-flags.js';
 import { EXIT } from './exit.js';
 import {
   addEngineFlags,
@@ -18,7 +19,7 @@ import { neverBlock, written } from './log-sink.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 import { requireTarget, type ShapeFlags } from './shape-flags.js';
 
-interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags {
+interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: readonly string[];
@@ -26,7 +27,6 @@ interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags {
   readonly maxQueue?: number;
   readonly queueTimeout?: number;
   readonly bodyLimit?: number;
-  readonly cors?: string;
   readonly reasoningFormat: ReasoningFormat;
   readonly grace: number;
   readonly logLevel: CliLogLevel;
@@ -60,7 +60,6 @@ export function addServeCommand(program: Command): void {
       'largest request body (default: 64 bytes a token of the context, 1MiB to 16MiB)',
       bytes,
     )
-    .option('--cors <origin>', 'origin that browsers may call from; * for any')
     .addOption(
       new Option(
         '--reasoning-format <name>',
@@ -71,6 +70,8 @@ export function addServeCommand(program: Command): void {
     )
     .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0, 86_400), 30)
     .addOption(logLevelFlag('info'));
+  command.optionsGroup('Who may connect, and how slow they may be:');
+  addConnectionFlags(command);
   command.optionsGroup('Sampling, where a request does not say:');
   addSamplingFlags(command, 'defaults');
   command.optionsGroup('Options:');
@@ -102,8 +103,6 @@ KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
 /** How long the last lines may take to be written. */
 const LAST_WORDS_MS = 1000;
 
-const LOOPBACK = /^(localhost|127\.\d+\.\d+\.\d+|::1)$/;
-
 /** An empty key would look like a lock and be none. */
 function apiKey(text: string, before: readonly string[] = []): string[] {
   if (text.trim() === '') throw new InvalidArgumentError('The key is empty.');
@@ -113,11 +112,22 @@ function apiKey(text: string, before: readonly string[] = []): string[] {
 async function runServer(model: string | undefined, flags: ServeFlags): Promise<void> {
   requireTarget(model, flags, 'kvant serve');
   const options = engineOptions(flags);
-  const [{ loadEngine, loadShape }, { createLogger }, { checkAddress, listen }] = await Promise.all([
+  const [
+    { loadEngine, loadShape },
+    { createLogger },
+    { checkAddress, listen },
+    { PageGuard },
+    { isLocalOnly },
+  ] = await Promise.all([
     import('./load.js'),
     import('./log.js'),
     import('../server/index.js'),
+    import('../server/page-guard.js'),
+    import('../server/authority.js'),
   ]);
+  const { cors = [], allowHost = [] } = flags;
+  // What is spelled wrongly is to be known before a model is loaded.
+  new PageGuard({ origins: cors, hosts: allowHost, hasKey: false });
   const log = createLogger(flags.logLevel);
   await checkAddress(flags.host, flags.port);
   const all = {
@@ -146,7 +156,7 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
       reasoningFormat: flags.reasoningFormat,
       ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
       ...(flags.bodyLimit === undefined ? {} : { bodyLimit: flags.bodyLimit }),
-      ...(flags.cors === undefined ? {} : { corsOrigin: flags.cors }),
+      ...connectionOptions(flags),
     });
   } catch (error) {
     await engine.close();
@@ -167,7 +177,7 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
   void engine.failed.then((error) =>
     log.fatal({ code: error.code, fix: error.fix }, `the engine has failed: ${error.message}`),
   );
-  if (flags.apiKey === undefined && !LOOPBACK.test(flags.host))
+  if (flags.apiKey === undefined && !isLocalOnly(flags.host))
     log.warn({ host: flags.host }, 'anybody on the network may use this server: there is no --api-key');
   const authorization = flags.apiKey === undefined ? '' : " -H 'authorization: Bearer KEY'";
   const body = info.model.hasChatTemplate

@@ -19,6 +19,8 @@ import {
 import type { EnginePort } from './engine-port.js';
 import { asKvantError, errorResponse, statusOf } from './http-errors.js';
 import { ServerMetrics } from './metrics.js';
+import type { Origins } from './origins.js';
+import { PageGuard } from './page-guard.js';
 import { RequestObserver } from './request-observer.js';
 import { checkAppOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
@@ -31,8 +33,12 @@ export interface AppOptions {
   readonly apiKey?: string | readonly string[];
   /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
   readonly bodyLimit?: number;
-  /** Origin that browsers may call from, `*` for any. Default: none. */
-  readonly corsOrigin?: string;
+  /** Origins of web pages that may use the server, `*` for any; see {@link Origins}. Default: none but its own. */
+  readonly corsOrigin?: string | readonly string[];
+  /** Names that requests may ask for (`Host`) besides loopback names and addresses; `*` for any. */
+  readonly allowedHosts?: readonly string[];
+  /** What the socket listens on, where requests come straight from it. Default: the names they ask for are not looked at. */
+  readonly address?: string;
   /** Silence on a stream after which a comment is sent. Default 10 s. */
   readonly keepAliveMs?: number;
   /** What becomes of a `<think>` block at the start of a chat answer. Default `auto`. */
@@ -84,7 +90,28 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
     return errorResponse(error);
   };
 
-  if (options.corsOrigin !== undefined) app.use(cors({ origin: options.corsOrigin }));
+  const origins = [options.corsOrigin ?? []].flat();
+  const guard = new PageGuard({
+    origins,
+    hosts: options.allowedHosts ?? [],
+    hasKey: options.apiKey !== undefined,
+    ...(options.address === undefined ? {} : { address: options.address }),
+  });
+  app.use(async (c, next) => {
+    try {
+      guard.check(c.req.raw);
+    } catch (error) {
+      return refuse(c, asKvantError(error));
+    }
+    // A browser that is about to go from the open web to a local network asks first.
+    if (c.req.header('access-control-request-private-network') === 'true' && origins.length > 0)
+      c.res.headers.set('access-control-allow-private-network', 'true');
+    return next();
+  });
+  if (origins.length > 0)
+    app.use(
+      cors({ origin: (origin) => guard.corsOrigin(origin), exposeHeaders: ['x-request-id', 'retry-after'] }),
+    );
   app.get('/health', async () => {
     const fault = await engine.stats().then(
       (stats) => stats.fault,

@@ -38,11 +38,22 @@ const STATUS: Readonly<Record<string, number>> = {
   'body-too-large': 413,
   'unsupported-encoding': 415,
   'unsupported-charset': 415,
+  'expectation-failed': 417,
+  'headers-too-large': 431,
+  'request-timeout': 408,
+  'too-many-connections': 503,
   'invalid-api-key': 401,
+  'host-not-allowed': 403,
+  'origin-not-allowed': 403,
   'method-not-allowed': 405,
   'shutting-down': 503,
   'engine-closed': 503,
   'queue-timeout': 503,
+};
+
+const TYPE_OF_STATUS: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
 };
 
 export const statusOf = (error: KvantError): number => STATUS[error.code] ?? error.status;
@@ -54,7 +65,7 @@ export function errorBody(error: KvantError): ErrorBody {
   return {
     error: {
       message: fix === undefined ? message : `${message} ${fix}`,
-      type: status === 401 ? 'authentication_error' : status >= 500 ? 'server_error' : TYPES[error.kind],
+      type: TYPE_OF_STATUS[status] ?? (status >= 500 ? 'server_error' : TYPES[error.kind]),
       param: error.where === undefined ? null : shown(error.where),
       code: error.code.replaceAll('-', '_'),
       ...(fix === undefined ? {} : { fix }),
@@ -62,15 +73,25 @@ export function errorBody(error: KvantError): ErrorBody {
   };
 }
 
+/** What an error's answer says besides its body: its type, and when to come again. */
+export function errorHeaders(error: KvantError): Record<string, string> {
+  const status = statusOf(error);
+  return {
+    'content-type': 'application/json',
+    ...(status === 429 || status === 503
+      ? { 'retry-after': String(Math.max(1, Math.ceil(error.retryAfter ?? 1))) }
+      : {}),
+    ...(error.code === 'unsupported-encoding' ? { 'accept-encoding': ACCEPTED_ENCODINGS } : {}),
+    ...(status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
+    // A client must not wait for the next answer on a connection that is about to close.
+    ...(error.code === 'shutting-down' ? { connection: 'close' } : {}),
+  };
+}
+
 /** The response for an error: its status, its body, and when to come again. */
 export function errorResponse(error: KvantError): Response {
-  const status = statusOf(error);
-  const headers = new Headers({ 'content-type': 'application/json' });
-  if (status === 429 || status === 503)
-    headers.set('retry-after', String(Math.max(1, Math.ceil(error.retryAfter ?? 1))));
-  if (error.code === 'unsupported-encoding') headers.set('accept-encoding', ACCEPTED_ENCODINGS);
-  if (status === 401) headers.set('www-authenticate', 'Bearer');
-  // A client must not wait for the next answer on a connection that is about to close.
-  if (error.code === 'shutting-down') headers.set('connection', 'close');
-  return new Response(JSON.stringify(errorBody(error)), { status, headers });
+  return new Response(JSON.stringify(errorBody(error)), {
+    status: statusOf(error),
+    headers: errorHeaders(error),
+  });
 }

@@ -2,13 +2,14 @@
 
 import type { Server } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
-import { serve } from '@hono/node-server';
 import { KvantError } from '../errors.js';
 import { type AppOptions, createApp } from './app.js';
+import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
+import { createHttpServer } from './http-server.js';
 import { checkListenOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
 
-export interface ListenOptions extends AppOptions {
+export interface ListenOptions extends AppOptions, Partial<ConnectionLimits> {
   /** Default 127.0.0.1. */
   readonly host?: string;
   /** Default 8080; 0 takes any free port. */
@@ -25,11 +26,6 @@ export interface RunningServer {
   close(graceMs?: number): Promise<void>;
 }
 
-/**
- * A client that vanished without a word is found out by probes of its connection. One that keeps its connection for
- * the next request is not cut off sooner than usual clients and proxies let go of theirs.
- */
-const SOCKETS = { keepAlive: true, keepAliveInitialDelay: 30_000, keepAliveTimeout: 75_000 };
 /** What responses have to say that they end, before their connections are cut. */
 const FAREWELL_MS = 1000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -43,20 +39,20 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  */
 export async function listen(options: ListenOptions): Promise<RunningServer> {
   checkListenOptions(options);
-  const { host = '127.0.0.1', port: wanted = 8080, shutdown = new Shutdown(), ...app } = options;
-  const { fetch } = createApp({ ...app, shutdown });
-  const server = await new Promise<Server>((resolve, reject) => {
-    const starting = serve(
-      { fetch, hostname: host, port: wanted, overrideGlobalObjects: false, serverOptions: SOCKETS },
-      () => {
-        starting.off('error', refused);
-        resolve(starting);
-      },
-    ) as Server;
+  const { host = '127.0.0.1', port: wanted = 8080, shutdown = new Shutdown(), ...rest } = options;
+  const [limits, app] = connectionLimits(rest);
+  const { fetch } = createApp({ address: host, ...app, shutdown });
+  const { log } = app;
+  const server = createHttpServer({ fetch, hostname: host, limits, ...(log === undefined ? {} : { log }) });
+  await new Promise<void>((resolve, reject) => {
     const refused = (error: NodeJS.ErrnoException): void => reject(listenError(error, host, wanted));
-    starting.once('error', refused);
+    server.once('error', refused);
+    server.listen(wanted, host, () => {
+      server.off('error', refused);
+      resolve();
+    });
   });
-  server.on('error', (err) => options.log?.error({ err }, 'server error'));
+  server.on('error', (err) => log?.error({ err }, 'server error'));
   const { port } = server.address() as AddressInfo;
   let closed: Promise<void> | null = null;
   return {
@@ -67,6 +63,19 @@ export async function listen(options: ListenOptions): Promise<RunningServer> {
       return closed;
     },
   };
+}
+
+/** Takes the limits of connections out of the options: those given, and else the defaults. */
+function connectionLimits<T extends object>(
+  options: T & Partial<ConnectionLimits>,
+): [ConnectionLimits, Omit<T, keyof ConnectionLimits>] {
+  const limits = { ...CONNECTION_LIMITS };
+  const rest: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(options)) {
+    if (!Object.hasOwn(limits, name)) rest[name] = value;
+    else if (value !== undefined) limits[name as keyof ConnectionLimits] = Math.ceil(value as number);
+  }
+  return [limits, rest as Omit<T, keyof ConnectionLimits>];
 }
 
 /** Whether one could listen there, to be known before a model is loaded. Errors: as `listen`. */

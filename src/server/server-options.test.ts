@@ -30,6 +30,11 @@ describe('options of the server', () => {
       [{ port: '8080' }, 'port'],
       [{ port: 70_000 }, 'port'],
       [{ host: '' }, 'host'],
+      [{ corsOrigin: ['https://a.example', 5] }, 'corsOrigin'],
+      [{ allowedHosts: 'a.example' }, 'allowedHosts'],
+      [{ address: 5 }, 'address'],
+      [{ maxConnections: '5' }, 'maxConnections'],
+      [{ writeTimeoutMs: -1 }, 'writeTimeoutMs'],
     ] as const)
       await expect(listen({ engine, ...options } as never), where).rejects.toMatchObject({
         code: 'invalid-option',

@@ -3,6 +3,7 @@ import { KvantError } from '../errors.js';
 import { checkOptionNames, type OptionNames } from '../option-names.js';
 import type { AppOptions } from './app.js';
 import { REASONING_FORMATS } from './completion-routes.js';
+import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
 import type { ListenOptions } from './listen.js';
 
 const APP_OPTIONS: OptionNames<AppOptions> = {
@@ -11,12 +12,22 @@ const APP_OPTIONS: OptionNames<AppOptions> = {
   apiKey: true,
   bodyLimit: true,
   corsOrigin: true,
+  allowedHosts: true,
+  address: true,
   keepAliveMs: true,
   reasoningFormat: true,
   shutdown: true,
 };
 
-const LISTEN_OPTIONS: OptionNames<ListenOptions> = { ...APP_OPTIONS, host: true, port: true };
+const LIMIT_NAMES = Object.keys(CONNECTION_LIMITS) as (keyof ConnectionLimits)[];
+const LISTEN_OPTIONS: OptionNames<ListenOptions> = {
+  ...APP_OPTIONS,
+  ...(Object.fromEntries(LIMIT_NAMES.map((name) => [name, true])) as OptionNames<ConnectionLimits>),
+  host: true,
+  port: true,
+};
+/** What a timer takes, in milliseconds; far more than there can be connections. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** Errors: `unknown-option`, `invalid-option`, naming it. */
 export function checkAppOptions(options: AppOptions): void {
@@ -30,18 +41,28 @@ export function checkListenOptions(options: ListenOptions): void {
   const { host, port } = options;
   if (host !== undefined && (typeof host !== 'string' || host === '')) throw invalid('host', 'an address');
   if (port !== undefined && !isWhole(port, 0, 65_535)) throw invalid('port', 'a port from 0 to 65535');
+  for (const name of LIMIT_NAMES) {
+    const value: unknown = options[name];
+    if (value === undefined || (typeof value === 'number' && value >= 0 && value <= LONGEST_TIMER)) continue;
+    throw invalid(name, 'a number of 0 or more, 0 for no limit');
+  }
   checkValues(options);
 }
 
 function checkValues(options: AppOptions): void {
-  const { engine, apiKey, bodyLimit, corsOrigin, keepAliveMs, reasoningFormat } = options;
+  const { engine, apiKey, bodyLimit, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } =
+    options;
   if (typeof engine !== 'object' || engine === null) throw invalid('engine', 'an Engine');
   // An empty key lets nobody in.
   if (apiKey !== undefined && ![apiKey].flat().every((key) => typeof key === 'string'))
     throw invalid('apiKey', 'a string, or a list of them');
   if (bodyLimit !== undefined && !isWhole(bodyLimit, 1, Number.MAX_SAFE_INTEGER))
     throw invalid('bodyLimit', 'a whole number of bytes above 0');
-  if (corsOrigin !== undefined && !isText(corsOrigin)) throw invalid('corsOrigin', 'an origin, or *');
+  if (corsOrigin !== undefined && ![corsOrigin].flat().every(isText))
+    throw invalid('corsOrigin', 'an origin, a list of them, or *');
+  if (allowedHosts !== undefined && !(Array.isArray(allowedHosts) && allowedHosts.every(isText)))
+    throw invalid('allowedHosts', 'a list of names');
+  if (address !== undefined && !isText(address)) throw invalid('address', 'an address');
   if (keepAliveMs !== undefined && !(typeof keepAliveMs === 'number' && keepAliveMs > 0))
     throw invalid('keepAliveMs', 'a number of milliseconds above 0');
   if (reasoningFormat !== undefined && !REASONING_FORMATS.includes(reasoningFormat))
