@@ -61,7 +61,7 @@ function checkValues(options: AppOptions): void {
   if (corsOrigin !== undefined && ![corsOrigin].flat().every(isText))
     throw invalid('corsOrigin', 'an origin, a list of them, or *');
   if (allowedHosts !== undefined && !(Array.isArray(allowedHosts) && allowedHosts.every(isText)))
-    throw invalid('allowedHosts', 'a list of names');
+    throw invalid('allowedHosts', 'a list of names of hosts');
   if (address !== undefined && !isText(address)) throw invalid('address', 'an address');
   if (keepAliveMs !== undefined && !(typeof keepAliveMs === 'number' && keepAliveMs > 0))
     throw invalid('keepAliveMs', 'a number of milliseconds above 0');
