@@ -164,6 +164,56 @@ describe('loadModel refuses, before any weight is read,', () => {
   });
 });
 
+/** A copy of a fixture with the bytes of one element of a tensor changed. */
+async function poisoned(name: string, tensor: string, element: number, bytes: Uint8Array): Promise<string> {
+  let at = 0;
+  const folder = await altered(name, (header) => {
+    at = entry(header, tensor).data_offsets[0] + element * bytes.length;
+  });
+  const path = join(folder, 'model.safetensors');
+  const file = await readFile(path);
+  file.set(bytes, 8 + Number(file.readBigUInt64LE(0)) + at);
+  await writeFile(path, file);
+  return folder;
+}
+
+describe('loadModel finds weights that are no numbers, by name:', () => {
+  const NAN = Uint8Array.of(0xc0, 0x7f);
+  const INFINITY = Uint8Array.of(0x80, 0xff);
+  it.each([
+    ['NaN in a matrix', 'llama-untied', 'model.layers.1.mlp.down_proj.weight', 96 * 3 + 95, NAN, 3],
+    ['an infinity in a matrix', 'llama-untied', 'model.layers.0.self_attn.q_proj.weight', 0, INFINITY, 0],
+    ['NaN in the embedding', 'llama-untied', 'model.embed_tokens.weight', 258 * 64 + 63, NAN, 258],
+    ['NaN in the head', 'llama-untied', 'lm_head.weight', 64, NAN, 1],
+    ['NaN in a norm', 'llama-untied', 'model.norm.weight', 5, NAN, 5],
+    ['NaN in a bias', 'llama-bias', 'model.layers.0.self_attn.k_proj.bias', 7, NAN, 7],
+    [
+      'an infinity in f16',
+      'llama-tied-f16',
+      'model.layers.1.mlp.up_proj.weight',
+      64,
+      Uint8Array.of(0, 0x7c),
+      1,
+    ],
+    ['NaN in a scale', 'mlx-qwen3-4bit', 'model.layers.0.mlp.up_proj.scales', 2, NAN, 2],
+  ])('%s', async (_, name, tensor, element, bytes, row) => {
+    const error = await failure(await poisoned(name, tensor, element, bytes));
+    const weight = tensor.replace(/\.scales$/, '.weight');
+    expect(error).toMatchObject({ code: 'weights-not-finite', kind: 'model', where: weight });
+    expect(error.message).toContain(`row ${row})`);
+    expect(error.fix).toBeDefined();
+  });
+
+  it('NaN in a matrix that is quantised on load', async () => {
+    const tensor = 'model.layers.1.mlp.up_proj.weight';
+    const folder = await poisoned('llama-untied', tensor, 64, NAN);
+    expect(await failure(folder, { quantize: { bits: 4, groupSize: 64 } })).toMatchObject({
+      code: 'weights-not-finite',
+      where: tensor,
+    });
+  });
+});
+
 describe('loadModel', () => {
   it('lets pass what is known to be harmless', async () => {
     const folder = await altered('llama-llama3', (header) => {

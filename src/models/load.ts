@@ -15,6 +15,7 @@ import { makeRopeTable, type RopeTable } from '../device/rope.js';
 import { type MatrixSource, rowDataBytes, rowScaleBytes, type VectorSource } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
+import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { ModelConfig } from './config.js';
 import type { Weights } from './decoder.js';
@@ -100,8 +101,8 @@ export interface Model {
 /**
  * Loads a model. The source may be closed afterwards.
  *
- * @throws KvantError `context-too-long`; `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype` and
- * `weights-tensor-extra`, each naming the tensor; `device-out-of-memory`
+ * @throws KvantError `context-too-long`; `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`,
+ * `weights-tensor-extra` and, once it is read, `weights-not-finite`, each naming the tensor; `device-out-of-memory`
  * @example
  * await using checkpoint = await Checkpoint.open(folder);
  * const model = await loadModel(checkpoint, parseModelConfig(checkpoint.config), device);
@@ -209,14 +210,16 @@ export function resolveWeights(
     spec,
     parts: spec.parts.map(({ name, rows }) => {
       const matrix = source.matrix(name, { rows, cols: spec.cols });
-      return quantize === undefined ? matrix : quantized(matrix, quantize);
+      return quantize === undefined ? finiteMatrix(matrix) : quantized(matrix, quantize);
     }),
-    biases: spec.parts.map(({ bias, rows }) => (bias === null ? null : source.vector(bias, rows))),
+    biases: spec.parts.map(({ bias, rows }) =>
+      bias === null ? null : finiteVector(source.vector(bias, rows)),
+    ),
   }));
   const vectors = layout.vectors.map(({ key, name, length, group, add = 0 }) => ({
     key,
     group,
-    source: added(source.vector(name, length), add),
+    source: added(finiteVector(source.vector(name, length)), add),
   }));
   const left = source
     .unusedNames()
@@ -258,7 +261,7 @@ export function sourceBytes(source: MatrixSource): number {
 function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
   if (source.format.kind === 'affine') throw alreadyQuantized(source.name, source.format.bits);
   // A row that groups do not divide stays float: rare, small, and exact.
-  return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : source;
+  return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : finiteMatrix(source);
 }
 
 const isAffine = ({ format }: MatrixSource): boolean => format.kind === 'affine';

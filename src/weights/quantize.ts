@@ -15,6 +15,7 @@ import { KvantError } from '../errors.js';
 import { type AffineSpec, packCodes } from './affine.js';
 import { checkRows } from './checkpoint.js';
 import { decodeFloats, encodeFloats } from './dtypes.js';
+import { notFinite } from './finite.js';
 
 const SMALLEST_SCALE = Math.fround(1e-7);
 /** Adding and taking away 1.5 · 2^52 in f64 rounds to an integer, ties to even. */
@@ -164,12 +165,4 @@ class QuantizedMatrix implements MatrixSource {
     if (this.#buffer === undefined || this.#buffer.byteLength < bytes) this.#buffer = new ArrayBuffer(bytes);
     return this.#buffer;
   }
-}
-
-function notFinite(name: string, row: number): KvantError {
-  return new KvantError('weights-not-finite', `row ${row} of ${name} holds an infinity or NaN`, {
-    kind: 'model',
-    where: name,
-    fix: 'The checkpoint is damaged: fetch it again, or load it without --quantize.',
-  });
 }
