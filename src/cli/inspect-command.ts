@@ -57,17 +57,15 @@ Examples:
 
 async function inspect(model: string, flags: InspectFlags, signal: AbortSignal): Promise<void> {
   const [
-    { parseModelConfig },
+    { openModel },
     { inspectModel },
-    { Checkpoint },
     { resolveModel },
     { loadGenerationConfig },
     { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
     { rowBlocks },
   ] = await Promise.all([
-    import('../models/families.js'),
+    import('../models/open.js'),
     import('../models/inspect.js'),
-    import('../weights/checkpoint.js'),
     import('../weights/hub.js'),
     import('../text/generation-config.js'),
     import('../engine/host-options.js'),
@@ -80,9 +78,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     onProgress: (p) =>
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
-  await using checkpoint = await Checkpoint.open(folder);
-  const config = parseModelConfig(checkpoint.config, `${folder}/config.json`);
-  const summary = inspectModel(checkpoint, config, {
+  await using opened = await openModel(folder);
+  const summary = inspectModel(opened.source, opened.config, {
     kv: kvOptions(flags),
     ...(flags.quantize === undefined
       ? {}
@@ -94,17 +91,19 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
     );
   const generation = await loadGenerationConfig(folder);
+  const notices = [...opened.notices, ...generation.notices].map(({ message }) => message);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);
   if (flags.json) {
     const { defaults, ignored } = generation;
     const sampling = { ...defaults, ignored };
     process.stdout.write(
-      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit })}\n`,
+      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, notices })}\n`,
     );
     return;
   }
   process.stdout.write(`${describe(model, folder, summary, generation, fit, kept)}\n`);
+  for (const notice of notices) process.stdout.write(`${'note'.padEnd(14)}${notice}\n`);
 }
 
 interface MemoryFit {

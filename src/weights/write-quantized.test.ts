@@ -80,6 +80,30 @@ describe('writeQuantized', () => {
     });
   });
 
+  it('keeps a head of its own though config.json calls it tied, and writes that it is not', async () => {
+    const wave = (shift: number) =>
+      f32(
+        [4, 64],
+        Array.from({ length: 256 }, (_, i) => Math.sin(i + shift)),
+      );
+    for (const [head, tied] of [
+      [wave(0), true],
+      [wave(1), false],
+    ] as const) {
+      using folder = folderWith({
+        'model.safetensors': safetensors({ 'model.embed_tokens.weight': wave(0), 'lm_head.weight': head }),
+        'config.json': { tie_word_embeddings: true },
+      });
+      const out = join(folder.path, 'out');
+      const { dropped } = await quantize(folder.path, out, { bits: 4, groupSize: 64 });
+      expect(dropped).toEqual(tied ? ['lm_head.weight'] : []);
+      const config = JSON.parse(readFileSync(join(out, 'config.json'), 'utf8'));
+      expect(config.tie_word_embeddings).toBe(tied);
+      await using checkpoint = await Checkpoint.open(out);
+      expect(checkpoint.has('lm_head.scales')).toBe(!tied);
+    }
+  });
+
   it('cuts shards with an index, and reports its progress to the last byte', async () => {
     using folder = folderWith({});
     const whole = join(folder.path, 'whole');

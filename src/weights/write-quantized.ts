@@ -68,6 +68,9 @@ const TOWERS =
   /(^|\.)(visual|vision_tower|vision_model|vision_encoder|vision_embed_tokens|audio_tower|audio_encoder|multi_modal_projector|mm_projector|vision_projector|connector)\./;
 /** Routers of mixtures of experts: a wrong choice of expert costs more than their bits. */
 const ROUTERS = /\.(gate|router|shared_expert_gate)\.weight$/;
+const HEAD = /(^|\.)lm_head\.weight$/;
+const EMBEDDING = /(^|\.)embed_tokens\.weight$/;
+const ROTATION = /\.rotary_emb\.inv_freq$/;
 const LICENCES = /^(LICEN[CS]E|NOTICE|USE_POLICY|README|MODEL_CARD)([.-].*)?$/i;
 
 /**
@@ -110,7 +113,7 @@ export async function writeQuantized(
       fix: 'Give the unquantised checkpoint: quantising twice only adds errors.',
     });
   }
-  const plan = makePlan(checkpoint, options);
+  const plan = makePlan(checkpoint, await tiedHead(checkpoint), options);
   const created = await prepareFolder(outFolder);
   try {
     await checkSpace(outFolder, plan, options.freeBytes ?? freeBytes);
@@ -134,14 +137,27 @@ interface Plan {
   readonly dropped: readonly string[];
   readonly shards: readonly (readonly OutputTensor[])[];
   readonly bytes: number;
+  readonly head: Head;
 }
 
-function makePlan(checkpoint: Checkpoint, options: WriteQuantizedOptions): Plan {
+/** What the head is: `copy` where the embedding says it all, `own` where config.json calls it tied and it is not. */
+type Head = 'copy' | 'own' | 'as stated';
+
+async function tiedHead(checkpoint: Checkpoint): Promise<Head> {
+  const names = checkpoint.names();
+  const head = names.find((name) => HEAD.test(name));
+  const embedding = names.find((name) => EMBEDDING.test(name));
+  if (checkpoint.config.tie_word_embeddings !== true || head === undefined || embedding === undefined)
+    return 'as stated';
+  return (await checkpoint.equal(head, embedding)) ? 'copy' : 'own';
+}
+
+function makePlan(checkpoint: Checkpoint, head: Head, options: WriteQuantizedOptions): Plan {
   const units: Unit[] = [];
   const dropped: string[] = [];
   for (const name of checkpoint.names()) {
     const tensor = checkpoint.info(name)!;
-    if (isUnread(name, checkpoint.config)) dropped.push(name);
+    if (ROTATION.test(name) || (head === 'copy' && HEAD.test(name))) dropped.push(name);
     else units.push(planTensor(checkpoint, tensor, quantizationOf(tensor, options)));
   }
   if (!units.some((unit) => unit.spec !== undefined)) {
@@ -160,12 +176,7 @@ function makePlan(checkpoint: Checkpoint, options: WriteQuantizedOptions): Plan 
     options.maxShardBytes ?? MAX_SHARD_BYTES,
   );
   const bytes = units.flatMap((unit) => unit.outputs).reduce((sum, tensor) => sum + tensorBytes(tensor), 0);
-  return { units, dropped, shards, bytes };
-}
-
-function isUnread(name: string, config: JsonObject): boolean {
-  if (/\.rotary_emb\.inv_freq$/.test(name)) return true;
-  return name === 'lm_head.weight' && config.tie_word_embeddings === true;
+  return { units, dropped, shards, bytes, head };
 }
 
 function planTensor(checkpoint: Checkpoint, tensor: CheckpointTensor, spec: AffineSpec | undefined): Unit {
@@ -298,7 +309,9 @@ function quantizedConfig(config: JsonObject, plan: Plan, options: AffineSpec): J
     if (spec === undefined || (spec.bits === options.bits && spec.groupSize === options.groupSize)) continue;
     section[affineNames(tensor.name).path] = { group_size: spec.groupSize, bits: spec.bits, mode: 'affine' };
   }
-  return { ...config, quantization: section, quantization_config: section };
+  // Other readers believe what config.json says, and would take the embedding.
+  const head = plan.head === 'own' ? { tie_word_embeddings: false } : {};
+  return { ...config, ...head, quantization: section, quantization_config: section };
 }
 
 async function prepareFolder(folder: string): Promise<boolean> {
