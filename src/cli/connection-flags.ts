@@ -49,7 +49,7 @@ export function addConnectionFlags(command: Command): void {
     )
     .option(
       '--write-timeout <seconds>',
-      'how long a client may take nothing of its answer (default: 60)',
+      'how long a client may leave its answer where it is (default: 60)',
       seconds,
     )
     .option(

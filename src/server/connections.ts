@@ -22,7 +22,7 @@ export interface ConnectionLimits {
   readonly bodyTimeoutMs: number;
   /** For a whole request to arrive. Default 300 s. */
   readonly requestTimeoutMs: number;
-  /** In which a client must take something of what is sent to it. Default 60 s. */
+  /** In which a client must take something of what is sent to it, of much at least 100 bytes a second. Default 60 s. */
   readonly writeTimeoutMs: number;
   /** For which a connection is kept for the next request. Default 75 s, a bit longer than usual clients and proxies do. */
   readonly keepAliveTimeoutMs: number;
@@ -42,6 +42,8 @@ export const CONNECTION_LIMITS: ConnectionLimits = {
 const TURNED_AWAY = { most: 128, ms: 1000 };
 /** What a refused client still sends is taken for so long: to close at once could lose the answer on its way. */
 const LINGER_MS = 500;
+/** Bytes a millisecond. What is slower holds memory for hours. */
+const LEAST_TAKEN = 0.1;
 const CHECK_MS = { least: 25, most: 5000 };
 
 interface RequestFlight extends Flight {
@@ -58,7 +60,7 @@ interface Connection {
   refused: boolean;
   /** When something last moved, and where the counts stood. */
   read: { at: number; bytes: number };
-  written: { at: number; left: number };
+  written: { at: number; bytes: number };
 }
 
 export class Connections {
@@ -130,7 +132,7 @@ export class Connections {
       turnedAway: this.#oneTooMany(address),
       refused: false,
       read: { at: now, bytes: 0 },
-      written: { at: now, left: 0 },
+      written: { at: now, bytes: 0 },
     };
     if (connection.turnedAway !== null) {
       if (this.#turnedAway >= TURNED_AWAY.most) {
@@ -172,13 +174,12 @@ export class Connections {
     const { bodyTimeoutMs, writeTimeoutMs } = this.#limits;
     for (const connection of this.#all.values()) {
       const { socket, written, read, flights } = connection;
-      const left = unsentOf(socket);
-      if (left === 0 || left !== written.left) connection.written = { at: now, left };
+      const taken = takenOf(socket);
+      if (socket.writableLength === 0 || taken - written.bytes >= LEAST_TAKEN * writeTimeoutMs)
+        connection.written = { at: now, bytes: taken };
       else if (writeTimeoutMs > 0 && now - written.at >= writeTimeoutMs) {
-        this.#log?.info(
-          { client: socket.remoteAddress, unsent: left },
-          'a client took nothing of its answer',
-        );
+        const fields = { client: socket.remoteAddress, unsent: socket.writableLength };
+        this.#log?.info(fields, 'a client did not take its answer');
         socket.destroy();
         continue;
       }
@@ -213,11 +214,14 @@ function endWith(socket: Socket, text: string): void {
   socket.once('close', () => clearTimeout(timer));
 }
 
-/** Bytes that wait to be sent, as exactly as can be known: a stream counts a chunk until all of it has gone. */
-function unsentOf(socket: Socket): number {
-  if (socket.writableLength === 0) return 0;
-  const { _handle: handle } = socket as { readonly _handle?: { readonly writeQueueSize?: number } };
-  return socket.writableLength + (handle?.writeQueueSize ?? 0);
+/** Bytes that the system has taken, to send them: of a chunk that is under way, those that have gone. */
+function takenOf(socket: Socket): number {
+  const { _handle: handle } = socket as {
+    readonly _handle?: { readonly bytesWritten?: number; readonly writeQueueSize?: number };
+  };
+  // Without the handle's counts a chunk counts once all of it has gone.
+  if (handle?.bytesWritten === undefined) return socket.bytesWritten - socket.writableLength;
+  return handle.bytesWritten - (handle.writeQueueSize ?? 0);
 }
 
 /** Whose connections are counted together: an address of IPv4; of IPv6 the 64 bits that one host may have to itself. */

@@ -98,12 +98,17 @@ function isForeignFetch({ method, headers }: Request, site: string): boolean {
 
 function foreign(origin: string | null): KvantError {
   const page = origin === null ? 'of another site' : `of the origin "${shown(origin)}"`;
-  const value = origin === null || /[\s,]/.test(origin) ? 'ORIGIN' : shown(origin);
+  const value = origin === null || /[\s,]/.test(origin) ? 'ORIGIN' : suggested(origin);
   return new KvantError('origin-not-allowed', `A web page ${page} may not use this server.`, {
     kind: 'invalid-request',
     where: 'Origin',
     fix: `Start it with --cors ${value} to allow its pages.`,
   });
+}
+
+/** The origins of an editor's panels are new every time: their scheme is what one allows. */
+function suggested(origin: string): string {
+  return /^vscode-webview:\/\//i.test(origin) ? 'vscode-webview://' : shown(origin);
 }
 
 /** Errors: `invalid-option`. */

@@ -11,6 +11,11 @@ const RAW = /[\p{Cc}\p{Cf}\p{Cs}]/u;
 const LONGEST = 1500;
 
 const messages = question('Hi');
+const called = (name: string, args: string): object => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: [{ id: '1', type: 'function', function: { name, arguments: args } }],
+});
 /** Where a text of the client may stand, and where the error names it. */
 const PLACES: readonly (readonly [string, string, (text: string) => object])[] = [
   ['the model', 'chat', (text) => ({ messages, model: text })],
@@ -38,6 +43,17 @@ const PLACES: readonly (readonly [string, string, (text: string) => object])[] =
   ['a token id', 'chat', (text) => ({ messages, logit_bias: { [text]: 1 } })],
   ['tool_choice', 'chat', (text) => ({ messages, tool_choice: text })],
   ['a prompt of another type', 'text', (text) => ({ prompt: { [text]: 1 } })],
+  [
+    'the name of a tool',
+    'chat',
+    (text) => ({ messages, tools: [{ type: 'function', function: { name: text } }], tool_choice: text }),
+  ],
+  ['the arguments of a call', 'chat', (text) => ({ messages: [...messages, called('f', text)] })],
+  ['the role of a replayed call', 'chat', (text) => ({ messages: [{ ...called('f', '{}'), role: text }] })],
+  ['an unknown field of camels', 'chat', (text) => ({ messages, [`maxTokens${text}`]: 1 })],
+  ['a bad word', 'text', (text) => ({ prompt: 'a', bad_words: { [text]: text } })],
+  ['a stop string', 'text', (text) => ({ prompt: 'a', stop: [{ [text]: text }] })],
+  ['a salt', 'text', (text) => ({ prompt: 'a', cache_salt: { [text]: text } })],
   ['modalities', 'chat', (text) => ({ messages, modalities: [text] })],
 ];
 
@@ -48,7 +64,7 @@ describe.each(['debug', 'info'] as const)('text of clients, logged at %s', (leve
   let app: ReturnType<typeof createApp>;
   beforeAll(async () => {
     serving = await serveDemo();
-    app = createApp({ engine: serving.engine, log });
+    app = createApp({ engine: serving.engine, log, bodyLimit: 2 ** 22 });
   });
   afterAll(() => serving.close());
 
@@ -97,9 +113,29 @@ describe.each(['debug', 'info'] as const)('text of clients, logged at %s', (leve
         },
       ],
       ['/v1/completions', { method: 'POST', body: `{"prompt": "${ESCAPES}${HUGE}` }],
+      [
+        '/v1/completions',
+        { method: 'POST', body: '{}', headers: { 'content-encoding': `a\u009b${HUGE.slice(0, 9000)}` } },
+      ],
+      [
+        '/v1/completions',
+        {
+          method: 'POST',
+          body: '{}',
+          headers: { 'content-type': `text/plain; charset="a\u009b${HUGE.slice(0, 9000)}"` },
+        },
+      ],
+      ['/v1/models', { headers: { origin: `http://a\u009b${HUGE.slice(0, 9000)}` } }],
+      [
+        '/v1/models',
+        {
+          headers: { 'content-length': '5', authorization: `Bearer \u009b${HUGE.slice(0, 9000)}` },
+          method: 'PUT',
+        },
+      ],
     ] as const) {
       const { status, said } = await tried(path, init);
-      expect([400, 404, 405]).toContain(status);
+      expect([400, 403, 404, 405, 415]).toContain(status);
       for (const json of said) {
         expect(json.length).toBeLessThan(LONGEST);
         for (const found of textsOf(JSON.parse(json))) expect(found).not.toMatch(RAW);

@@ -215,6 +215,8 @@ describe('the Origin', () => {
       expect(errorOf(body)).toMatchObject({ code: 'origin_not_allowed', type: 'permission_error' });
       expect(errorOf(body).fix).toContain('--cors https://evil.example');
     }
+    const panel = await ask({ headers: ['host: localhost', 'origin: vscode-webview://0a1b'] });
+    expect(errorOf(panel.body).fix).toContain('--cors vscode-webview:// to');
     expect(await originStatus('http://localhost', 'localhost, x')).toBe(400);
     const two = ['host: localhost', 'origin: http://localhost', 'origin: https://evil.example'];
     expect((await ask({ headers: two })).status).toBe(403);
