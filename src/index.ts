@@ -42,6 +42,8 @@ export {
   type PrefixDiskStats,
   type Timings,
   type TokenLogprobs,
+  type ToolCall,
+  type ToolCallDelta,
   type TuningInfo,
   type Usage,
 } from './engine/types.js';
@@ -50,3 +52,4 @@ export type { DiskCounts } from './kv/disk/disk-counts.js';
 export type { DiskStats } from './kv/disk/disk-tier.js';
 export { KV_SCHEMES, type KvOptions, type KvScheme } from './kv/options.js';
 export { LOGPROBS_MODES, type LogprobsMode, type SamplingOptions } from './sampling/options.js';
+export { parseJson } from './text/lossless-json.js';

@@ -32,6 +32,7 @@ export const intoEngine =
       temperature: 0,
       maxTokens,
       ignoreEos: true,
+      parseReasoning: false,
     });
     const pieces: number[] = [];
     let tokens = 0;

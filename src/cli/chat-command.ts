@@ -62,7 +62,7 @@ async function chat(model: string, flags: ChatFlags): Promise<void> {
       running = new AbortController();
       const asked = [...messages, { role: 'user', content: text }];
       const answer = await answerTo(engine, asked, flags, running.signal);
-      if (answer !== null) messages = [...asked, { role: 'assistant', content: answer }];
+      if (answer !== null) messages = [...asked, answer];
       running = null;
     }
     reader.prompt();
@@ -76,7 +76,7 @@ async function answerTo(
   messages: readonly EngineChatMessage[],
   flags: ChatFlags,
   signal: AbortSignal,
-): Promise<string | null> {
+): Promise<EngineChatMessage | null> {
   try {
     const generation = engine.chat({
       ...samplingOptions(flags),
@@ -84,12 +84,18 @@ async function answerTo(
       signal,
       templateOptions: flags.thinking === false ? { enable_thinking: false } : {},
     });
+    let thinks = false;
     for await (const delta of generation) {
+      if (delta.reasoning !== undefined) process.stdout.write(styleText('dim', delta.reasoning));
+      if (thinks && delta.text !== '') process.stdout.write('\n\n');
+      thinks = (thinks || delta.reasoning !== undefined) && delta.text === '';
       process.stdout.write(delta.text);
       if (delta.error !== undefined) throw delta.error;
     }
     process.stdout.write('\n');
-    return (await generation.result).text;
+    const { text, reasoning } = await generation.result;
+    const thoughts = reasoning === '' ? {} : { reasoning_content: reasoning };
+    return { role: 'assistant', content: text, ...thoughts };
   } catch (error) {
     if (!(error instanceof KvantError)) throw error;
     process.stdout.write(`${styleText('red', error.message)} ${error.fix ?? ''}\n`);

@@ -13,7 +13,7 @@ import {
   integer,
   logLevelFlag,
 } from './flags.js';
-import { parseJson, readConversation, readText, readTools } from './input.js';
+import { parseLosslessJson, readConversation, readText, readTools } from './input.js';
 import { untilInterrupted } from './interrupt.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
@@ -57,7 +57,7 @@ export function addGenerateCommand(program: Command): void {
       'with --json: log-probabilities, and n alternatives for each token',
       integer(0, 20),
     )
-    .option('--json', 'print {text, tokenIds, finishReason, usage, timings} as JSON')
+    .option('--json', 'print {text, reasoning, toolCalls, tokenIds, finishReason, usage, timings} as JSON')
     .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
   addEngineFlags(command);
@@ -106,11 +106,16 @@ async function print(generation: Generation, flags: GenerateFlags, device: strin
     }
     process.stdout.write('\n');
   }
-  const { text, tokenIds, finishReason, usage, timings, seed, choices } = await generation.result;
+  const { text, reasoning, toolCalls, tokenIds, finishReason, usage, timings, seed, choices } =
+    await generation.result;
   if (choices[0]?.error !== undefined) throw choices[0].error;
   if (flags.json) {
     const { logprobs } = choices[0] ?? {};
-    const result = { text, tokenIds, finishReason, usage, timings, seed, logprobs };
+    const parts = {
+      ...(reasoning === '' ? {} : { reasoning }),
+      ...(toolCalls.length === 0 ? {} : { toolCalls }),
+    };
+    const result = { text, ...parts, tokenIds, finishReason, usage, timings, seed, logprobs };
     process.stdout.write(`${JSON.stringify(result)}\n`);
   } else if (process.stderr.isTTY) {
     const rate = timings.decodeTokensPerSecond.toFixed(1);
@@ -140,6 +145,8 @@ async function readRequest(
   }
   refuseWithoutTemplate(flags);
   const templateOptions = readTemplateOptions(flags);
+  // As text all is shown as the model writes it; in JSON thoughts and calls have fields of their own.
+  const parts = { parseReasoning: flags.json === true, parseToolCalls: flags.json === true };
   const tools = flags.tools === undefined ? undefined : await readTools(flags.tools);
   if (flags.messages !== undefined) {
     const conversation = await readConversation(flags.messages);
@@ -147,7 +154,13 @@ async function readRequest(
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
     const messages = [...system, ...conversation.messages];
     return (engine, sampling) =>
-      engine.chat({ ...sampling, messages, ...(all === undefined ? {} : { tools: all }), templateOptions });
+      engine.chat({
+        ...sampling,
+        ...parts,
+        messages,
+        ...(all === undefined ? {} : { tools: all }),
+        templateOptions,
+      });
   }
   const prompt =
     flags.promptFile !== undefined
@@ -163,7 +176,13 @@ async function readRequest(
     }
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
     const messages = [...system, { role: 'user', content: prompt }];
-    return engine.chat({ ...sampling, messages, ...(tools === undefined ? {} : { tools }), templateOptions });
+    return engine.chat({
+      ...sampling,
+      ...parts,
+      messages,
+      ...(tools === undefined ? {} : { tools }),
+      templateOptions,
+    });
   };
 }
 
@@ -188,7 +207,7 @@ function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat t
 
 function readTemplateOptions(flags: GenerateFlags): Record<string, unknown> {
   const given =
-    flags.templateOptions === undefined ? {} : parseJson(flags.templateOptions, '--template-options');
+    flags.templateOptions === undefined ? {} : parseLosslessJson(flags.templateOptions, '--template-options');
   if (typeof given !== 'object' || given === null || Array.isArray(given)) {
     throw new KvantError('invalid-flags', '--template-options takes a JSON object.', {
       kind: 'invalid-request',

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { parseLossless } from '../text/lossless-json.js';
 
 export interface Conversation {
   readonly messages: readonly EngineChatMessage[];
@@ -28,7 +29,7 @@ export async function readText(path: string): Promise<string> {
  * Errors: `file-not-readable`, `invalid-json`, `invalid-conversation`.
  */
 export async function readConversation(path: string): Promise<Conversation> {
-  const value = parseJson(await readText(path), path);
+  const value = parseLosslessJson(await readText(path), path);
   const body = Array.isArray(value) ? { messages: value } : value;
   if (typeof body === 'object' && body !== null && 'messages' in body && Array.isArray(body.messages)) {
     const tools = 'tools' in body && Array.isArray(body.tools) ? body.tools : undefined;
@@ -43,7 +44,7 @@ export async function readConversation(path: string): Promise<Conversation> {
 
 /** A JSON file with a list of tools in OpenAI's form. */
 export async function readTools(path: string): Promise<readonly unknown[]> {
-  const value = parseJson(await readText(path), path);
+  const value = parseLosslessJson(await readText(path), path);
   if (Array.isArray(value)) return value;
   throw new KvantError('invalid-tools', `${path} is not a list of tools.`, {
     kind: 'invalid-request',
@@ -54,8 +55,17 @@ export async function readTools(path: string): Promise<readonly unknown[]> {
 
 /** Errors: `invalid-json`, naming the place. */
 export function parseJson(source: string, where: string): unknown {
+  return readJson(source, where, JSON.parse);
+}
+
+/** For what a chat template prints. Errors: `invalid-json`, naming the place. */
+export function parseLosslessJson(source: string, where: string): unknown {
+  return readJson(source, where, parseLossless);
+}
+
+function readJson(source: string, where: string, parse: (text: string) => unknown): unknown {
   try {
-    return JSON.parse(source);
+    return parse(source);
   } catch (cause) {
     throw new KvantError('invalid-json', `${where} is not JSON: ${(cause as Error).message}.`, {
       kind: 'invalid-request',

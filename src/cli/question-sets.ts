@@ -8,7 +8,7 @@
 import type { Engine } from '../engine/engine.js';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
-import { parseJson, readText } from './input.js';
+import { parseJson, parseLosslessJson, readText } from './input.js';
 
 export interface Question {
   readonly id: string;
@@ -56,12 +56,14 @@ export async function readQuestions(path: string): Promise<Question[]> {
     if (typeof value !== 'object' || value === null || !Array.isArray(value.messages)) {
       throw invalid(`${path}:${i + 1}`, 'has no messages');
     }
-    const tools = Array.isArray(value.tools) ? value.tools : undefined;
+    // The prompt is made of what stands there.
+    const prompt = parseLosslessJson(line, path) as Record<string, unknown>;
+    const tools = Array.isArray(prompt.tools) ? prompt.tools : undefined;
     const judge =
       tools !== undefined ? 'tool-call' : typeof value.bucket === 'string' ? 'contains' : 'equals';
     return {
       id: String(value.id ?? i),
-      messages: value.messages as EngineChatMessage[],
+      messages: prompt.messages as EngineChatMessage[],
       expected: value.expected,
       group: String(value.bucket ?? value.type ?? 'all'),
       judge,
@@ -111,6 +113,8 @@ export async function askEach(
       const { text, usage } = await engine.chat({
         messages: question.messages,
         ...(question.tools === undefined ? {} : { tools: question.tools }),
+        parseReasoning: false,
+        parseToolCalls: false,
         temperature: 0,
         maxTokens: question.judge === 'contains' ? 48 : 96,
       }).result;

@@ -11,6 +11,7 @@ import { checkDraws } from '../sampling/draws-left.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
 import { tokenRules } from '../sampling/token-rules.js';
+import { type AnswerParser, answerParsers } from '../text/answer-parser.js';
 import { asKvantError } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
@@ -37,7 +38,16 @@ import { epochNow } from './yield.js';
 
 const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs', 'cacheSalt'];
 const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
-const CHAT_FIELDS = [...COMMON_FIELDS, 'messages', 'tools', 'templateOptions', 'addGenerationPrompt'];
+const CHAT_FIELDS = [
+  ...COMMON_FIELDS,
+  'messages',
+  'tools',
+  'templateOptions',
+  'addGenerationPrompt',
+  'parseReasoning',
+  'parseToolCalls',
+  'parallelToolCalls',
+];
 
 /** What chat templating takes beside the messages. */
 export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
@@ -57,6 +67,8 @@ export interface ShapeOptions extends EngineOptions {
 interface Prompt {
   readonly ids: Int32Array;
   readonly continuation: boolean;
+  /** Takes the answer of each choice apart; absent: all is text. */
+  readonly makeParser?: () => AnswerParser;
 }
 
 /**
@@ -163,11 +175,18 @@ export class Engine implements AsyncDisposable {
     });
   }
 
-  /** Answers a conversation, through the model's chat template. */
+  /**
+   * Answers a conversation, through the model's chat template. Thoughts and tool calls come apart from the text.
+   *
+   * @example
+   * const { text, toolCalls } = await engine.chat({ messages, tools }).result;
+   * messages.push({ role: 'assistant', content: text, tool_calls: toolCalls });
+   */
   chat(request: ChatRequest): Generation {
     return this.#request(request, CHAT_FIELDS, () => {
       const rendered = this.#text.render(request.messages, request);
-      return { ids: this.#text.encode(rendered, false), continuation: false };
+      const makeParser = answerParsers(request, rendered, this.#text.toolFormat(request));
+      return { ids: this.#text.encode(rendered, false), continuation: false, makeParser };
     });
   }
 
@@ -246,12 +265,13 @@ export class Engine implements AsyncDisposable {
       const rules = tokenRules(sampling, this.#text.words);
       const { eosTokenIds, vocabSize } = this.info.model;
       checkDraws(sampling, rules, eosTokenIds, vocabSize);
-      const { ids, continuation } = makePrompt();
+      const { ids, continuation, makeParser } = makePrompt();
       const stream = new GenerationStream({
         ...setup,
         promptTokenIds: [...ids],
         seed: sampling.seed,
         choices: sampling.bestOf,
+        ...(makeParser === undefined ? {} : { makeParser }),
         ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
       if (signal?.aborted === true) stream.end('cancelled', null);

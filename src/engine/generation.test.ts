@@ -1,15 +1,27 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../errors.js';
+import {
+  type AnswerParser,
+  type AnswerRequest,
+  addToolCalls,
+  answerParsers,
+  type ToolCall,
+} from '../text/answer-parser.js';
+import { toolFormatOf } from '../text/formats/formats.js';
 import { GenerationStream } from './generation.js';
 import type { WireEvent } from './messages.js';
 import type { Delta } from './types.js';
 
-function start(choices = 1): { stream: GenerationStream; wakes: () => number } {
+function start(
+  choices = 1,
+  makeParser?: () => AnswerParser,
+): { stream: GenerationStream; wakes: () => number } {
   const stream = new GenerationStream({
     requestId: 'r',
     promptTokenIds: [1, 2],
     seed: 0,
     choices,
+    ...(makeParser === undefined ? {} : { makeParser }),
     receivedAt: 0,
     signal: undefined,
     onCancel: () => stream.end('cancelled', null),
@@ -30,6 +42,83 @@ const end = (choice: number): WireEvent => ({
   error: null,
   times: null,
   cached: 0,
+});
+
+describe('a chat that thinks and calls tools', () => {
+  const tools = [{}];
+  const say = (stream: GenerationStream, text: string, cut = 3): void => {
+    for (let i = 0; i < text.length; i += cut) stream.receiveToken(0, i, text.slice(i, i + cut));
+  };
+  const answer =
+    '<think>\nWhere?\n</think>\n\nI look. <tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n<tool_call>{"name": "now"}</tool_call>';
+  const called = [
+    { type: 'function', function: { name: 'weather', arguments: '{"city": "Rome"}' } },
+    { type: 'function', function: { name: 'now', arguments: '{}' } },
+  ];
+  const chat = (request: AnswerRequest, choices = 1) =>
+    start(choices, answerParsers(request, '<|assistant|>', toolFormatOf('')));
+
+  it('delivers them apart from the text, in the deltas and in the result', async () => {
+    for (const cut of [1, 3, 1000]) {
+      for (const eager of [true, false]) {
+        const { stream } = chat({ tools });
+        const deltas: Delta[] = [];
+        const take = (): void => {
+          for (let delta = stream.take(); delta !== null; delta = stream.take()) deltas.push(delta);
+        };
+        for (let i = 0; i < answer.length; i += cut) {
+          say(stream, answer.slice(i, i + cut), cut);
+          if (eager) take();
+        }
+        stream.receive({ ...end(0), text: '' });
+        take();
+        const { text, reasoning, toolCalls, choices } = await stream.result;
+        expect({ text, reasoning }).toEqual({ text: 'I look.', reasoning: 'Where?' });
+        expect(toolCalls).toEqual(
+          called.map((call) => ({ id: expect.stringMatching(/^call_\w{24}$/), ...call })),
+        );
+        expect(new Set(toolCalls.map(({ id }) => id)).size).toBe(2);
+        expect(choices[0]).toMatchObject({ text, reasoning, toolCalls });
+        expect(deltas.map((delta) => delta.text).join('')).toBe(text);
+        expect(deltas.map((delta) => delta.reasoning ?? '').join('')).toBe(reasoning);
+        const put: ToolCall[] = [];
+        for (const delta of deltas) addToolCalls(put, delta.toolCalls ?? []);
+        expect(put).toEqual(toolCalls);
+        if (!eager) expect(deltas).toHaveLength(1);
+      }
+    }
+  });
+
+  it('leaves in the text what nobody asks for', async () => {
+    for (const [request, expected] of [
+      [
+        { tools, parseToolCalls: false },
+        { reasoning: 'Where?', text: answer.slice(answer.indexOf('I look')) },
+      ],
+      [{}, { reasoning: 'Where?', text: answer.slice(answer.indexOf('I look')) }],
+      [{ parseReasoning: false }, { reasoning: '', text: answer }],
+    ] as const) {
+      const { stream } = chat(request);
+      say(stream, answer);
+      stream.receive({ ...end(0), text: '' });
+      expect(await stream.result).toMatchObject({ ...expected, toolCalls: [] });
+    }
+    const { stream } = chat({ tools, parallelToolCalls: false });
+    say(stream, answer);
+    stream.receive({ ...end(0), text: '' });
+    expect((await stream.result).toolCalls).toMatchObject([called[0]]);
+  });
+
+  it('gives what was held back when it is cancelled', async () => {
+    const { stream } = chat({ tools });
+    say(stream, 'a <tool_call>{"name": "f", ');
+    stream.cancel();
+    expect(await stream.result).toMatchObject({
+      text: 'a <tool_call>{"name": "f", ',
+      toolCalls: [],
+      finishReason: 'cancelled',
+    });
+  });
 });
 
 describe('a reader that takes without waiting', () => {

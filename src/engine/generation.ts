@@ -5,6 +5,14 @@
  */
 
 import { deserializeError, type KvantError } from '../errors.js';
+import {
+  type AnswerParser,
+  type AnswerPiece,
+  addToolCalls,
+  joinToolCalls,
+  type ToolCall,
+  type ToolCallDelta,
+} from '../text/answer-parser.js';
 import { onAbort } from './abort.js';
 import type { WireEvent } from './messages.js';
 import type { ChoiceTimes } from './sequence.js';
@@ -22,10 +30,16 @@ interface Choice {
   readonly ids: number[];
   /** One for each id, empty if they were not asked for. */
   readonly logprobs: TokenLogprobs[];
-  /** Only ever appended to, so that it stays cheap however long it grows; read at the end. */
+  /** Takes thoughts and tool calls out of the text; null where all is text. */
+  readonly parser: AnswerParser | null;
+  /** Only ever appended to, so that they stay cheap however long they grow; read at the end. */
   text: string;
-  /** Text the reader does not have. */
+  reasoning: string;
+  readonly toolCalls: ToolCall[];
+  /** What the reader does not have. */
   newText: string;
+  newReasoning: string;
+  newToolCalls: readonly ToolCallDelta[];
   /** How many ids the reader has. */
   idsTaken: number;
   finish: FinishReason | null;
@@ -44,6 +58,8 @@ export interface GenerationSetup {
   readonly keep?: number;
   /** False: log-probabilities are for choosing the best only. */
   readonly showLogprobs?: boolean;
+  /** Makes a parser for each choice. Absent: all is text. */
+  readonly makeParser?: () => AnswerParser;
   readonly receivedAt: number;
   readonly signal: AbortSignal | undefined;
   /** Asks the engine to end the request. */
@@ -79,8 +95,13 @@ export class GenerationStream implements Generation {
     this.#choices = Array.from({ length: setup.choices }, () => ({
       ids: [],
       logprobs: [],
+      parser: setup.makeParser?.() ?? null,
       text: '',
+      reasoning: '',
+      toolCalls: [],
       newText: '',
+      newReasoning: '',
+      newToolCalls: NO_CALLS,
       idsTaken: 0,
       finish: null,
       finishTaken: false,
@@ -193,8 +214,7 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(id);
     if (logprobs !== null) choice.logprobs.push(logprobs);
-    choice.text += text;
-    choice.newText += text;
+    say(choice, text);
     this.#stale = true;
   }
 
@@ -204,9 +224,9 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(...event.ids);
     if (event.logprobs !== null) choice.logprobs.push(...event.logprobs);
-    choice.text += event.text;
-    choice.newText += event.text;
+    say(choice, event.text);
     if (event.finish !== null) {
+      endText(choice);
       choice.finish = event.finish;
       choice.error = event.error === null ? null : deserializeError(event.error);
       choice.times = event.times;
@@ -226,6 +246,7 @@ export class GenerationStream implements Generation {
     if (!this.open) return;
     for (const choice of this.#choices) {
       if (choice.finish !== null) continue;
+      endText(choice);
       choice.finish = finish;
       choice.error = error;
       this.#open--;
@@ -252,7 +273,7 @@ export class GenerationStream implements Generation {
     this.#release();
     const showLogprobs = this.#setup.showLogprobs !== false;
     const choices = this.#shown().map((choice, index) => toResult(choice, index, showLogprobs));
-    const { text, tokenIds, finishReason } = choices[0]!;
+    const { text, reasoning, toolCalls, tokenIds, finishReason } = choices[0]!;
     const promptTokens = this.promptTokenIds.length;
     // Of several choices one computed what the others found.
     const found = this.#choices.flatMap(({ cached }) => (cached === null ? [] : [cached]));
@@ -260,6 +281,8 @@ export class GenerationStream implements Generation {
     const completionTokens = this.#choices.reduce((sum, choice) => sum + choice.ids.length, 0);
     this.#finished.resolve({
       text,
+      reasoning,
+      toolCalls,
       tokenIds,
       finishReason,
       choices,
@@ -288,10 +311,37 @@ export class GenerationStream implements Generation {
   }
 }
 
+const NO_CALLS: readonly ToolCallDelta[] = [];
+
+/** More of a choice's answer. */
+function say(choice: Choice, text: string): void {
+  if (choice.parser !== null) addPiece(choice, choice.parser.push(text));
+  else {
+    choice.text += text;
+    choice.newText += text;
+  }
+}
+
+/** The answer is over: what the parser held back is no longer in doubt. */
+function endText(choice: Choice): void {
+  if (choice.parser !== null) addPiece(choice, choice.parser.end());
+}
+
+function addPiece(choice: Choice, { text, reasoning, toolCalls }: AnswerPiece): void {
+  choice.text += text;
+  choice.newText += text;
+  choice.reasoning += reasoning;
+  choice.newReasoning += reasoning;
+  if (toolCalls.length === 0) return;
+  addToolCalls(choice.toolCalls, toolCalls);
+  choice.newToolCalls = joinToolCalls(choice.newToolCalls, toolCalls);
+}
+
 /** All that is new about a choice since the last time, null if nothing is. */
 function take(index: number, choice: Choice, showLogprobs: boolean): Delta | null {
-  const { ids, idsTaken, newText, finish, logprobs, error } = choice;
+  const { ids, idsTaken, newText, newReasoning, newToolCalls, finish, logprobs, error } = choice;
   const done = finish !== null && !choice.finishTaken;
+  // Nothing is said without an id, but at the end.
   if (ids.length === idsTaken && newText === '' && !done) return null;
   const plain = {
     choice: index,
@@ -300,15 +350,19 @@ function take(index: number, choice: Choice, showLogprobs: boolean): Delta | nul
     finishReason: finish,
   };
   const delta: Delta =
-    logprobs.length === 0 && error === null
+    logprobs.length === 0 && error === null && newReasoning === '' && newToolCalls.length === 0
       ? plain
       : {
           ...plain,
+          ...(newReasoning === '' ? {} : { reasoning: newReasoning }),
+          ...(newToolCalls.length === 0 ? {} : { toolCalls: newToolCalls }),
           ...(showLogprobs && logprobs.length > 0 ? { logprobs: logprobs.slice(idsTaken) } : {}),
           ...(error === null ? {} : { error }),
         };
   choice.idsTaken = ids.length;
   choice.newText = '';
+  choice.newReasoning = '';
+  choice.newToolCalls = NO_CALLS;
   choice.finishTaken = finish !== null;
   return delta;
 }
@@ -317,6 +371,8 @@ function toResult(choice: Choice, index: number, showLogprobs: boolean): ChoiceR
   return {
     index,
     text: choice.text,
+    reasoning: choice.reasoning,
+    toolCalls: [...choice.toolCalls],
     tokenIds: [...choice.ids],
     ...(showLogprobs && choice.logprobs.length > 0 ? { logprobs: [...choice.logprobs] } : {}),
     finishReason: choice.finish ?? 'error',

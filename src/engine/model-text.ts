@@ -5,6 +5,8 @@ import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate } from '../text/chat-template.js';
+import { toolFormatOf } from '../text/formats/formats.js';
+import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
 import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
@@ -102,6 +104,11 @@ export class ModelText {
       addGenerationPrompt: options.addGenerationPrompt,
       kwargs: options.templateOptions,
     });
+  }
+
+  /** In which the model writes tool calls. */
+  toolFormat({ tools }: Pick<ChatRequest, 'tools'>): ToolFormat {
+    return this.#parts?.template?.toolFormat({ tools }) ?? toolFormatOf('');
   }
 
   #require(): Parts {

@@ -20,6 +20,7 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
     string,
     unknown
   >;
+  const { parseReasoning, parseToolCalls, parallelToolCalls } = given as Record<string, unknown>;
   const { priority, share, queueTimeoutMs } = given as Record<string, unknown>;
   if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
   if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');
@@ -30,7 +31,14 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
     throw takes('priority', `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`);
   if (queueTimeoutMs !== undefined && !(typeof queueTimeoutMs === 'number' && queueTimeoutMs > 0))
     throw takes('queueTimeoutMs', 'a number of milliseconds above 0');
-  for (const [name, value] of Object.entries({ addSpecialTokens, addGenerationPrompt }))
+  const switches = {
+    addSpecialTokens,
+    addGenerationPrompt,
+    parseReasoning,
+    parseToolCalls,
+    parallelToolCalls,
+  };
+  for (const [name, value] of Object.entries(switches))
     if (value !== undefined && typeof value !== 'boolean') throw takes(name, 'true or false');
 }
 

@@ -9,6 +9,7 @@ import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
+import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
 /** `auto` takes a real GPU if there is one, else the CPU. */
@@ -144,6 +145,12 @@ export interface ChatRequest extends CommonRequest {
   readonly templateOptions?: Readonly<Record<string, unknown>>;
   /** Open the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
+  /** Deliver a `<think>` block at the start of an answer as `reasoning`; false: it is text. Default true. */
+  readonly parseReasoning?: boolean;
+  /** With `tools`: deliver the calls in an answer as `toolCalls`; false: they are text. Default true. */
+  readonly parseToolCalls?: boolean;
+  /** False leaves out everything after the first call of an answer. Default true. */
+  readonly parallelToolCalls?: boolean;
 }
 
 /**
@@ -168,8 +175,12 @@ export interface TokenLogprobs {
 export interface Delta {
   /** Index of the choice, `0 … n − 1`. */
   readonly choice: number;
-  /** May be empty: text that could still become a stop string or half a character is held back. */
+  /** May be empty: text that could still become a stop string, a tool call or half a character is held back. */
   readonly text: string;
+  /** Of a chat: more of what the model thought. Absent where there is nothing new. */
+  readonly reasoning?: string;
+  /** Of a chat with tools: calls that begin, and more of their arguments. Absent where there is nothing new. */
+  readonly toolCalls?: readonly ToolCallDelta[];
   /** New ids, an EOS id included. */
   readonly tokenIds: readonly number[];
   /** One for each id, where the request asked for `logprobs`. */
@@ -209,6 +220,10 @@ export interface Timings {
 export interface ChoiceResult {
   readonly index: number;
   readonly text: string;
+  /** Of a chat: what the model thought, empty if nothing. */
+  readonly reasoning: string;
+  /** Of a chat with tools: the calls that the model made, empty if none. Ready to go back as `tool_calls` of a message. */
+  readonly toolCalls: readonly ToolCall[];
   readonly tokenIds: readonly number[];
   /** One for each id, where the request asked for `logprobs`. */
   readonly logprobs?: readonly TokenLogprobs[];
@@ -217,8 +232,10 @@ export interface ChoiceResult {
 }
 
 export interface GenerationResult {
-  /** Of the first choice, as are `tokenIds` and `finishReason`. */
+  /** Of the first choice, as are all fields down to `finishReason`. */
   readonly text: string;
+  readonly reasoning: string;
+  readonly toolCalls: readonly ToolCall[];
   readonly tokenIds: readonly number[];
   readonly finishReason: FinishReason;
   readonly choices: readonly ChoiceResult[];
@@ -399,4 +416,4 @@ export interface CloseOptions {
   readonly drain?: boolean;
 }
 
-export type { DeviceKind, KvLayerInfo, KvOptions, LogprobsMode, SamplingOptions };
+export type { DeviceKind, KvLayerInfo, KvOptions, LogprobsMode, SamplingOptions, ToolCall, ToolCallDelta };

@@ -50,24 +50,20 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
       type: 'function',
       function: { name: 'f', arguments: '{"a": "\n"}' },
     } as const;
-    const piece = { reasoning: 'hm', content: NASTY, calls: [call, call] };
+    const toolCalls = [
+      { index: 3, ...call },
+      { index: 4, function: { arguments: '{' } },
+    ];
+    const piece = { choice: 0, reasoning: 'hm', text: NASTY, toolCalls, tokenIds: [], finishReason: null };
     const delta = (of: object) => ({ index: 0, delta: of, logprobs: null, finish_reason: null });
-    expect(answerChunks(chat, 0, piece, 3, null)).toBe(
+    expect(answerChunks(chat, 0, piece, null)).toBe(
       written([
         chunk(chat, delta({ reasoning_content: 'hm' })),
         chunk(chat, delta({ content: NASTY })),
-        chunk(
-          chat,
-          delta({
-            tool_calls: [
-              { index: 3, ...call },
-              { index: 4, ...call },
-            ],
-          }),
-        ),
+        chunk(chat, delta({ tool_calls: toolCalls })),
       ]),
     );
-    expect(answerChunks(chat, 0, { reasoning: '', content: '', calls: [] }, 0, null)).toBe('');
+    expect(answerChunks(chat, 0, { choice: 0, text: '', tokenIds: [1], finishReason: null }, null)).toBe('');
     const last = { index: 1, delta: {}, logprobs: null };
     expect(finishChunk(chat, 1, 'length', 0, null)).toBe(
       written([chunk(chat, { ...last, finish_reason: 'length' })]),

@@ -1,6 +1,5 @@
 /** What the two completion routes answer with: whole objects and chunks, in OpenAI's shapes. */
-import type { ChoiceResult, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
-import type { AnswerPiece, ToolCall } from './answer-parser.js';
+import type { ChoiceResult, Delta, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
 import type { LogprobsWriter } from './logprobs-format.js';
 import { dataEvent } from './sse.js';
 
@@ -49,17 +48,16 @@ export interface KvantExtra {
 const extra = ([first]: readonly GenerationResult[]): KvantExtra | undefined =>
   first === undefined ? undefined : { seed: first.seed, timings: first.timings };
 
-/** `parse` takes the text of a chat choice apart; `logprobs` makes a writer, null if none were asked for. */
+/** `logprobs` makes a writer, null if none were asked for. */
 export function wholeBody(
   envelope: Envelope,
   results: readonly GenerationResult[],
-  parse: (text: string) => AnswerPiece,
   logprobs: () => LogprobsWriter | null = () => null,
 ): object {
   const choices = results.flatMap((result, p) =>
     result.choices.map((choice) => {
       const index = p * result.choices.length + choice.index;
-      const body = envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index, parse);
+      const body = envelope.kind === 'text' ? textChoice(choice, index) : chatChoice(choice, index);
       return { ...body, logprobs: logprobs()?.push(choice).take() ?? null };
     }),
   );
@@ -78,20 +76,15 @@ function textChoice({ text, finishReason }: ChoiceResult, index: number): object
   return { index, text, finish_reason: finishName(finishReason, 0) };
 }
 
-function chatChoice(
-  { text, finishReason }: ChoiceResult,
-  index: number,
-  parse: (text: string) => AnswerPiece,
-): object {
-  const { reasoning, content, calls } = parse(text);
+function chatChoice({ text, reasoning, toolCalls, finishReason }: ChoiceResult, index: number): object {
   const message = {
     role: 'assistant',
-    content: content === '' && calls.length > 0 ? null : content,
+    content: text === '' && toolCalls.length > 0 ? null : text,
     refusal: null,
     ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
-    ...(calls.length === 0 ? {} : { tool_calls: calls }),
+    ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
   };
-  return { index, message, finish_reason: finishName(finishReason, calls.length) };
+  return { index, message, finish_reason: finishName(finishReason, toolCalls.length) };
 }
 
 /** The first chunk of a chat choice: it names the role. */
@@ -110,25 +103,21 @@ export function textChunk(
   return choiceChunk(envelope, index, body, finish === null ? null : finishName(finish, 0), logprobs);
 }
 
-/** The chunks of one piece of a chat answer. `firstCall`: how many calls the choice has made before. */
+/** The chunks of what is new about a chat answer. */
 export function answerChunks(
   envelope: Envelope,
   index: number,
-  { reasoning, content, calls }: AnswerPiece,
-  firstCall: number,
+  { reasoning, text, toolCalls }: Delta,
   logprobs: LogprobsWriter | null,
 ): string {
-  let text = '';
+  let chunks = '';
   const add = (delta: string): void => {
-    text += choiceChunk(envelope, index, `"delta":${delta}`, null, logprobs);
+    chunks += choiceChunk(envelope, index, `"delta":${delta}`, null, logprobs);
   };
-  if (reasoning !== '') add(`{"reasoning_content":${JSON.stringify(reasoning)}}`);
-  if (content !== '') add(`{"content":${JSON.stringify(content)}}`);
-  if (calls.length > 0) {
-    const tool_calls = calls.map((call: ToolCall, i) => ({ index: firstCall + i, ...call }));
-    add(JSON.stringify({ tool_calls }));
-  }
-  return text;
+  if (reasoning !== undefined) add(`{"reasoning_content":${JSON.stringify(reasoning)}}`);
+  if (text !== '') add(`{"content":${JSON.stringify(text)}}`);
+  if (toolCalls !== undefined) add(JSON.stringify({ tool_calls: toolCalls }));
+  return chunks;
 }
 
 /** The last chunk of a chat choice: it says why the answer ended. */

@@ -2,8 +2,6 @@
 import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
-import { ReasoningSplitter } from '../text/reasoning.js';
-import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import type { Caller } from './caller.js';
 import { makeEnvelope, type RouteKind, wholeBody } from './completion-format.js';
 import { CompletionStream } from './completion-stream.js';
@@ -31,11 +29,10 @@ export interface CompletionContext {
   observe(kind: RouteKind): RequestObserver;
 }
 
-/** What a request's body asks for: how to start it, and how to take its answers apart. */
+/** What a request's body asks for, and how to start it. */
 interface Asked extends StreamChoice {
   readonly requests: readonly (ChatRequest | GenerateRequest)[];
   readonly start: (index: number, more: { requestId: string; signal: AbortSignal }) => Generation;
-  readonly toolCalls: AnswerParserOptions['toolCalls'];
 }
 
 /** `caller`: asked when the request is read; what the body says of itself goes before it. */
@@ -46,7 +43,8 @@ export function chatCompletions(
 ): Promise<Response> {
   return respond(context, raw, 'chat', (body) => {
     const { request, ...parsed } = parseChat(body);
-    const asked = { ...caller(), ...request };
+    const parseReasoning = context.reasoningFormat !== 'none';
+    const asked = { ...caller(), ...request, parseReasoning };
     return {
       ...parsed,
       requests: [asked],
@@ -66,7 +64,6 @@ export function completions(
     return {
       ...parsed,
       requests,
-      toolCalls: 'off',
       start: (index, more) => context.engine.generate({ ...requests[index]!, ...more }),
     };
   });
@@ -110,11 +107,6 @@ async function respond(
     observer.started(envelope.id, stream, requests[0]);
     // A refusal must come before anything streams.
     await Promise.all(generations.map((g) => g.accepted));
-    const parts: AnswerParserOptions = {
-      reasoning:
-        kind === 'text' || context.reasoningFormat === 'none' ? 'off' : thinking(engine, generations),
-      toolCalls: asked.toolCalls,
-    };
     const logprobs = logprobsWriters(engine, kind, requests[0]);
     const headers = { 'x-request-id': envelope.id };
     if (stream) {
@@ -129,7 +121,6 @@ async function respond(
         envelope,
         generations,
         choices: requests[0]?.n ?? 1,
-        parts,
         makeLogprobs: logprobs,
         observer,
         gone: () => gone || raw.signal.aborted,
@@ -143,10 +134,7 @@ async function respond(
     if (raw.signal.aborted) observer.ended();
     for (const result of results) throwIfFailed(result);
     observer.finished(results);
-    return Response.json(
-      wholeBody(envelope, results, (text) => AnswerParser.parse(text, parts), logprobs),
-      { headers },
-    );
+    return Response.json(wholeBody(envelope, results, logprobs), { headers });
   } catch (error) {
     cancel();
     const known = wireError(asKvantError(error));
@@ -187,12 +175,6 @@ function logprobsWriters(
   const eos = request.ignoreEos === true ? [] : engine.info.model.eosTokenIds;
   const endIds = new Set([...eos, ...(request.stopTokenIds ?? [])]);
   return () => new LogprobsWriter({ kind, bytesOf: (id) => engine.tokenBytes(id), endIds });
-}
-
-/** Whether the prompt, as the template made it, has begun a block of thoughts. */
-function thinking(engine: EnginePort, generations: readonly Generation[]): 'open' | 'closed' {
-  const promptEnd = engine.detokenize(generations[0]?.promptTokenIds.slice(-16) ?? []);
-  return ReasoningSplitter.opensIn(promptEnd) ? 'open' : 'closed';
 }
 
 /** Nobody but the server itself cancels a request whose client is still there. */

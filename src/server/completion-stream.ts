@@ -1,6 +1,5 @@
 /** The events of a streamed response, made of what its generations bring when somebody asks. */
 import type { Delta, Generation, GenerationResult } from '../engine/types.js';
-import { AnswerParser, type AnswerParserOptions } from './answer-parser.js';
 import {
   answerChunks,
   type Envelope,
@@ -21,7 +20,6 @@ export interface CompletionStreamOptions {
   readonly generations: readonly Generation[];
   /** Of each generation. */
   readonly choices: number;
-  readonly parts: AnswerParserOptions;
   /** Null ones if the request asked for no log-probabilities. */
   readonly makeLogprobs: () => LogprobsWriter | null;
   readonly observer: RequestObserver;
@@ -33,8 +31,8 @@ const DONE = dataEvent('[DONE]');
 
 export class CompletionStream implements EventSource {
   readonly #options: CompletionStreamOptions;
-  /** One for each choice; none for plain completions. */
-  readonly #parsers: readonly AnswerParser[];
+  /** Of a chat: how many tool calls each choice has made. */
+  readonly #calls: number[];
   readonly #logprobs: readonly (LogprobsWriter | null)[];
   #results: readonly GenerationResult[] | null = null;
   #failure: unknown = null;
@@ -45,10 +43,10 @@ export class CompletionStream implements EventSource {
   #over = false;
 
   constructor(options: CompletionStreamOptions) {
-    const { envelope, generations, choices, parts, makeLogprobs } = options;
+    const { generations, choices, makeLogprobs } = options;
     this.#options = options;
     const all = Array.from({ length: choices * generations.length });
-    this.#parsers = envelope.kind === 'chat' ? all.map(() => new AnswerParser(parts)) : [];
+    this.#calls = all.map(() => 0);
     this.#logprobs = all.map(makeLogprobs);
     Promise.all(generations.map(({ result }) => result)).then(
       (results) => {
@@ -94,8 +92,9 @@ export class CompletionStream implements EventSource {
 
   #begin(): void {
     this.#begun = true;
-    for (let index = 0; index < this.#parsers.length; index++)
-      this.#text += roleChunk(this.#options.envelope, index);
+    const { envelope } = this.#options;
+    if (envelope.kind !== 'chat') return;
+    for (const index of this.#calls.keys()) this.#text += roleChunk(envelope, index);
   }
 
   #take(): void {
@@ -118,18 +117,19 @@ export class CompletionStream implements EventSource {
 
   #chunks(index: number, delta: Delta): string {
     const { envelope } = this.#options;
-    const { text, finishReason } = delta;
+    const { text, toolCalls = [], finishReason } = delta;
     const logprobs = this.#logprobs[index] ?? null;
     logprobs?.push(delta);
-    if (text === '' && finishReason === null) return '';
-    const parser = this.#parsers[index];
-    if (parser === undefined) return textChunk(envelope, index, text, finishReason, logprobs);
-    let calls = parser.calls;
-    const pushed = answerChunks(envelope, index, parser.push(text), calls, logprobs);
-    if (finishReason === null) return pushed;
-    calls = parser.calls;
-    const rest = answerChunks(envelope, index, parser.end(), calls, logprobs);
-    return pushed + rest + finishChunk(envelope, index, finishReason, parser.calls, logprobs);
+    if (envelope.kind === 'text')
+      return text === '' && finishReason === null
+        ? ''
+        : textChunk(envelope, index, text, finishReason, logprobs);
+    const calls = Math.max(this.#calls[index]!, ...toolCalls.map((call) => call.index + 1));
+    this.#calls[index] = calls;
+    const chunks = answerChunks(envelope, index, delta, logprobs);
+    return finishReason === null
+      ? chunks
+      : chunks + finishChunk(envelope, index, finishReason, calls, logprobs);
   }
 
   #end(results: readonly GenerationResult[]): void {

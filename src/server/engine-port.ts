@@ -8,8 +8,6 @@ export interface EnginePort {
   clearPrefixCache(): Promise<EngineStats>;
   generate(request: GenerateRequest): Generation;
   chat(request: ChatRequest): Generation;
-  /** Text of ids. */
-  detokenize(ids: readonly number[]): string;
   /** The bytes that an id adds to the text. */
   tokenBytes(id: number): Uint8Array;
 }

@@ -96,8 +96,6 @@ export interface StreamChoice {
 
 export interface ParsedChat extends StreamChoice {
   readonly request: ChatRequest;
-  /** Which tool calls the answer may hold: none without tools, one if the client wants no parallel calls. */
-  readonly toolCalls: 'off' | 'one' | 'many';
 }
 
 export interface ParsedCompletion extends StreamChoice {
@@ -126,13 +124,13 @@ export function parseChat(body: Body): ParsedChat {
   refuseBestOfStream(stream, sampling);
   return {
     ...stream,
-    toolCalls: tools === undefined ? 'off' : fields.parallel_tool_calls === false ? 'one' : 'many',
     request: {
       ...sampling,
       ...queueOptions(fields),
       ...salt(fields),
       messages,
       ...(tools === undefined ? {} : { tools }),
+      ...(fields.parallel_tool_calls == null ? {} : { parallelToolCalls: fields.parallel_tool_calls }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
       ...(fields.add_generation_prompt == null ? {} : { addGenerationPrompt: fields.add_generation_prompt }),
     },

@@ -4,6 +4,8 @@ import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
 import { checkDepth } from './depth.js';
+import { toolFormatOf } from './formats/formats.js';
+import type { ToolFormat } from './formats/tool-format.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { toolForTemplate } from './tool-schemas.js';
@@ -27,6 +29,7 @@ const RESERVED = ['messages', 'tools', 'add_generation_prompt'];
 interface NamedTemplate {
   readonly template: PythonTemplate;
   readonly abilities: TemplateAbilities;
+  readonly toolFormat: ToolFormat;
 }
 
 /**
@@ -53,7 +56,8 @@ export class ChatTemplate {
     this.#templates = new Map(
       [...named].map(([name, source]) => {
         const template = compile(source, where);
-        return [name, { template, abilities: probe(template, source, special) }];
+        const abilities = probe(template, source, special);
+        return [name, { template, abilities, toolFormat: toolFormatOf(source) }];
       }),
     );
   }
@@ -135,6 +139,11 @@ export class ChatTemplate {
         },
       );
     }
+  }
+
+  /** In which the template has the model write tool calls. */
+  toolFormat(options: Pick<RenderOptions, 'tools' | 'name'> = {}): ToolFormat {
+    return this.#choose(options).toolFormat;
   }
 
   #choose(options: RenderOptions): NamedTemplate {

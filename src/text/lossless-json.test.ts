@@ -3,6 +3,7 @@ import {
   mayBeLossy,
   objectOf,
   orderedEntries,
+  parseJson,
   parseLossless,
   wholeFloat,
   wholeFloatValue,
@@ -166,6 +167,19 @@ describe('parseLossless', () => {
     expect(() => parseLossless('['.repeat(depth))).toThrow(SyntaxError);
     const long = JSON.stringify({ text: 'a "word"\\\n'.repeat(100_000) });
     expect(parseLossless(long)).toEqual(JSON.parse(long));
+  });
+});
+
+describe('parseJson', () => {
+  it('reads losslessly, and says what is wrong', () => {
+    expect(parseJson('{"a": 9007199254740993}')).toEqual({ a: 9007199254740993n });
+    expect(() => parseJson('{"a": }')).toThrow(
+      expect.objectContaining({
+        code: 'invalid-json',
+        status: 400,
+        message: expect.stringContaining('position 6') as string,
+      }),
+    );
   });
 });
 

@@ -13,6 +13,7 @@
  * Nothing here recurses: the depth of a text costs no stack. Packages that read numbers losslessly lose the order of keys,
  * recurse, and read a long string character by character.
  */
+import { KvantError } from '../errors.js';
 
 /** Objects whose keys JavaScript would sort carry the order in which they were written under this key. */
 const KEY_ORDER = Symbol('key order');
@@ -39,6 +40,27 @@ export interface LosslessOptions {
  */
 export function parseLossless(text: string, options: LosslessOptions = {}): unknown {
   return new Reader(text, options.constants === true).read();
+}
+
+/**
+ * JSON for a chat template: messages, tools, template options.
+ *
+ * Integers that a number would spoil are bigints; `1.0` stays a float (a boxed number); keys keep their order in the prompt.
+ *
+ * @throws KvantError `invalid-json`
+ * @example
+ * const tools = parseJson(await readFile('tools.json', 'utf8')) as unknown[];
+ */
+export function parseJson(text: string): unknown {
+  try {
+    return parseLossless(text);
+  } catch (cause) {
+    throw new KvantError('invalid-json', `This is not JSON: ${(cause as Error).message}.`, {
+      kind: 'invalid-request',
+      fix: 'Check it with a JSON linter.',
+      cause,
+    });
+  }
 }
 
 /**

@@ -16,16 +16,29 @@ const answer = engine.chat({
 let text = '';
 for await (const delta of answer) text += delta.text;
 const { finishReason } = await answer.result;
+const tools = [{ type: 'function', function: { name: 'get_time', description: 'Tells the time in a city', parameters: {
+  type: 'object', properties: { city: { type: 'string' } }, required: ['city'] } } }];
+const messages = [{ role: 'user', content: 'What time is it in Rome?' }];
+const asked = await engine.chat({ messages, tools, temperature: 0, maxTokens: 60 }).result;
+messages.push({ role: 'assistant', content: asked.text, tool_calls: asked.toolCalls },
+  { role: 'tool', tool_call_id: asked.toolCalls[0].id, content: '10:00' });
+const told = await engine.chat({ messages, tools, temperature: 0, maxTokens: 60 }).result;
 await server.close();
 await engine.close();
-console.log(JSON.stringify([data[0].id, text, finishReason, Request.name, process.getActiveResourcesInfo()]));
+const called = asked.toolCalls.map((call) => call.function);
+console.log(JSON.stringify([data[0].id, text, finishReason, Request.name, process.getActiveResourcesInfo(), asked.text, called, told.finishReason]));
 `;
 
 describe('kvant as a library', () => {
   it('serves and answers in a program of one line, then lets it end', async () => {
     const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', PROGRAM]);
-    const [id, text, finish, request, resources] = JSON.parse(stdout);
+    const [id, text, finish, request, resources, beside, called, toldFinish] = JSON.parse(stdout);
     expect([id, text, finish]).toEqual(['models/demo-text', 'The capital of Japan is Tokyo.', 'stop']);
+    expect([beside, called, toldFinish]).toEqual([
+      '',
+      [{ name: 'get_time', arguments: '{"city": "Rome"}' }],
+      'stop',
+    ]);
     // The host's globals are its own.
     expect(request).toBe('Request');
     expect(resources.filter((r: string) => !/Pipe|TTY|Immediate/.test(r))).toEqual([]);

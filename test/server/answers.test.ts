@@ -8,7 +8,7 @@ interface Message {
   role?: string;
   content?: string | null;
   reasoning_content?: string;
-  tool_calls?: { index?: number; id: string; type: string; function: { name: string; arguments: string } }[];
+  tool_calls?: { index?: number; id: string; type: string; function: { name?: string; arguments: string } }[];
 }
 interface Choice {
   index: number;
@@ -64,8 +64,15 @@ describe('chat answers', () => {
           message.reasoning_content = (message.reasoning_content ?? '') + delta.reasoning_content;
         for (const c of delta.tool_calls ?? []) {
           message.tool_calls ??= [];
-          expect(c.index).toBe(message.tool_calls.length);
-          message.tool_calls.push(c);
+          const known = message.tool_calls[c.index!];
+          if (known === undefined) {
+            expect(c.index).toBe(message.tool_calls.length);
+            message.tool_calls.push(c);
+          } else {
+            expect(Object.keys(c)).toEqual(['index', 'function']);
+            expect(Object.keys(c.function)).toEqual(['arguments']);
+            known.function.arguments += c.function.arguments;
+          }
         }
       }
     }
@@ -138,6 +145,48 @@ describe('chat answers', () => {
       calls: [rome],
       finish: 'length',
     });
+  });
+
+  it('streams the arguments of a call as they come', async () => {
+    engine.script = { choices: [['Hm.', ` ${call('Ro')}`.slice(0, -16), 'me', '"', '}}\n</tool', '_call>']] };
+    const events = await chunks(await post({ tools, stream: true }));
+    const deltas = events.flatMap(({ choices: [choice] }) => choice?.delta.tool_calls ?? []);
+    expect(deltas).toEqual([
+      {
+        index: 0,
+        id: expect.stringMatching(/^call_/) as string,
+        type: 'function',
+        function: { name: 'weather', arguments: '{"city": "Ro' },
+      },
+      ...['me', '"', '}'].map((text) => ({ index: 0, function: { arguments: text } })),
+    ]);
+    expect(events.at(-1)!.choices[0]!.finish_reason).toBe('tool_calls');
+  });
+
+  it('delivers arguments that were cut off, and says so', async () => {
+    const cut = call('Rome').slice(0, -16);
+    expect(await answer(cut, { tools }, { finish: 'length' })).toEqual({
+      content: '',
+      calls: [{ name: 'weather', arguments: '{"city": "Rome' }],
+      finish: 'length',
+    });
+  });
+
+  it('takes other spellings of a call for one', async () => {
+    const spelled = (json: string): string => `<tool_call>${json}</tool_call>`;
+    for (const text of [
+      spelled('{"name": "weather", "parameters": {"city": "Rome"}}'),
+      spelled('{"name": "weather", "arguments": "{\\"city\\": \\"Rome\\"}"}'),
+      spelled('{"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}'),
+      spelled('[{"name": "weather", "arguments": {"city": "Rome"}}]'),
+    ])
+      expect(await answer(text, { tools })).toEqual({ content: '', calls: [rome], finish: 'tool_calls' });
+    for (const empty of ['null', '""', '{}'])
+      expect(await answer(spelled(`{"name": "now", "arguments": ${empty}}`), { tools })).toEqual({
+        content: '',
+        calls: [{ name: 'now', arguments: '{}' }],
+        finish: 'tool_calls',
+      });
   });
 
   it('delivers one call at most without parallel calls', async () => {

@@ -9,6 +9,8 @@ import type {
 } from '../../src/engine/types.js';
 import type { KvantError } from '../../src/errors.js';
 import type { EnginePort } from '../../src/server/index.js';
+import { type AnswerParser, answerParsers } from '../../src/text/answer-parser.js';
+import { toolFormatOf } from '../../src/text/formats/formats.js';
 
 export interface Script {
   /** The pieces in which each choice says its text. */
@@ -67,23 +69,20 @@ export class ScriptedEngine implements EnginePort {
     return this.stats();
   }
 
-  detokenize(): string {
-    return this.script.prompt ?? '<|assistant|>\n';
-  }
-
   tokenBytes(id: number): Uint8Array {
     return new TextEncoder().encode(`<${id}>`);
   }
 
   chat(request: ChatRequest): GenerationStream {
-    return this.#say(request);
+    const prompt = this.script.prompt ?? '<|assistant|>\n';
+    return this.#say(request, answerParsers(request, prompt, toolFormatOf('')));
   }
 
   generate(request: GenerateRequest): GenerationStream {
     return this.#say(request);
   }
 
-  #say(request: ChatRequest | GenerateRequest): GenerationStream {
+  #say(request: ChatRequest | GenerateRequest, makeParser?: () => AnswerParser): GenerationStream {
     this.requests.push(request);
     const { choices, finish = 'stop', endless = false } = this.script;
     const stream: GenerationStream = new GenerationStream({
@@ -91,6 +90,7 @@ export class ScriptedEngine implements EnginePort {
       promptTokenIds: [1, 2, 3],
       seed: 1,
       choices: choices.length,
+      ...(makeParser === undefined ? {} : { makeParser }),
       receivedAt: 0,
       signal: request.signal,
       onCancel: () => {

@@ -1,0 +1,153 @@
+/** Takes a chat answer apart as it comes: thoughts, text and tool calls, each delivered in its own field. */
+import type { ToolCallParser, ToolFormat } from './formats/tool-format.js';
+import { ReasoningSplitter } from './reasoning.js';
+
+/** A call that the model wants made, in the form in which a conversation hands it back. */
+export interface ToolCall {
+  /** Made up by kvant, unlike any other; the tool's answer names it as `tool_call_id`. */
+  readonly id: string;
+  readonly type: 'function';
+  readonly function: {
+    readonly name: string;
+    /** JSON text, as the model wrote it: of an object, unless the model made a mistake or was cut off. */
+    readonly arguments: string;
+  };
+}
+
+/** What is new about a call. */
+export interface ToolCallDelta {
+  /** Which call of the answer, from 0. */
+  readonly index: number;
+  /** With the first delta of a call, as are `type` and the name. */
+  readonly id?: string;
+  readonly type?: 'function';
+  readonly function: {
+    readonly name?: string;
+    /** The next characters of the JSON text. */
+    readonly arguments: string;
+  };
+}
+
+/** What one piece of an answer adds. Texts may be empty. */
+export interface AnswerPiece {
+  readonly reasoning: string;
+  readonly text: string;
+  readonly toolCalls: readonly ToolCallDelta[];
+}
+
+export interface AnswerParserOptions {
+  /** Deliver a `<think>` block apart; `open` if the prompt has begun it already. */
+  readonly reasoning: 'off' | 'closed' | 'open';
+  /** Look for tool calls of this format; null: for none. */
+  readonly toolFormat: ToolFormat | null;
+  /** Leave out everything after the first call. Default false. */
+  readonly oneCall?: boolean;
+}
+
+/** The fields of a chat request that say how its answer is taken apart. */
+export interface AnswerRequest {
+  readonly tools?: readonly unknown[];
+  readonly parseReasoning?: boolean;
+  readonly parseToolCalls?: boolean;
+  readonly parallelToolCalls?: boolean;
+}
+
+/**
+ * Makes the parsers of a request's choices.
+ *
+ * @param prompt the rendered prompt, or its end: it may have begun a block of thoughts
+ * @param format in which the model writes calls
+ */
+export function answerParsers(
+  request: AnswerRequest,
+  prompt: string,
+  format: ToolFormat,
+): () => AnswerParser {
+  const { tools = [], parseReasoning = true, parseToolCalls = true, parallelToolCalls = true } = request;
+  const options: AnswerParserOptions = {
+    reasoning: parseReasoning ? (ReasoningSplitter.opensIn(prompt) ? 'open' : 'closed') : 'off',
+    toolFormat: parseToolCalls && tools.length > 0 ? format : null,
+    oneCall: !parallelToolCalls,
+  };
+  return () => new AnswerParser(options);
+}
+
+const NO_CALLS: readonly ToolCallDelta[] = [];
+
+/** One for each choice. */
+export class AnswerParser {
+  readonly #reasoning: ReasoningSplitter | null;
+  readonly #tools: ToolCallParser | null;
+  readonly #oneCall: boolean;
+  #calls = 0;
+  /** The one call that is wanted is over. */
+  #over = false;
+
+  constructor({ reasoning, toolFormat, oneCall = false }: AnswerParserOptions) {
+    this.#reasoning = reasoning === 'off' ? null : new ReasoningSplitter({ open: reasoning === 'open' });
+    this.#tools = toolFormat === null ? null : toolFormat.parser();
+    this.#oneCall = oneCall;
+  }
+
+  push(text: string): AnswerPiece {
+    if (this.#reasoning === null) return this.#content('', text, false);
+    const { reasoning, content } = this.#reasoning.push(text);
+    return this.#content(reasoning, content, false);
+  }
+
+  /** The answer is over: what was held back. */
+  end(): AnswerPiece {
+    const { reasoning, content } = this.#reasoning?.end() ?? { reasoning: '', content: '' };
+    return this.#content(reasoning, content, true);
+  }
+
+  #content(reasoning: string, given: string, last: boolean): AnswerPiece {
+    if (this.#tools === null) return { reasoning, text: given, toolCalls: NO_CALLS };
+    const pieces = this.#tools.push(given);
+    if (last) pieces.push(...this.#tools.end());
+    let text = '';
+    const toolCalls: ToolCallDelta[] = [];
+    for (const piece of pieces) {
+      if (piece.type !== 'arguments') this.#over ||= this.#oneCall && this.#calls > 0;
+      if (this.#over) break;
+      if (piece.type === 'text') text += piece.text;
+      else if (piece.type === 'arguments')
+        toolCalls.push({ index: this.#calls - 1, function: { arguments: piece.text } });
+      else toolCalls.push(firstDelta(this.#calls++, piece.name, piece.arguments));
+    }
+    return { reasoning, text, toolCalls };
+  }
+}
+
+function firstDelta(index: number, name: string, given: string): ToolCallDelta {
+  const id = `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`;
+  return { index, id, type: 'function', function: { name, arguments: given } };
+}
+
+/** Adds deltas to calls that are being put together; `calls` and the arguments in it grow. */
+export function addToolCalls(calls: ToolCall[], deltas: readonly ToolCallDelta[]): void {
+  for (const { index, id = '', function: fn } of deltas) {
+    const known = calls[index];
+    const name = known?.function.name ?? fn.name ?? '';
+    const whole = (known?.function.arguments ?? '') + fn.arguments;
+    calls[index] = { id: known?.id ?? id, type: 'function', function: { name, arguments: whole } };
+  }
+}
+
+/** One list of deltas for two: what is new about the same call is joined. */
+export function joinToolCalls(
+  deltas: readonly ToolCallDelta[],
+  more: readonly ToolCallDelta[],
+): readonly ToolCallDelta[] {
+  if (deltas.length === 0) return more;
+  const joined = [...deltas];
+  for (const delta of more) {
+    const last = joined.at(-1)!;
+    if (last.index !== delta.index) joined.push(delta);
+    else {
+      const text = last.function.arguments + delta.function.arguments;
+      joined[joined.length - 1] = { ...last, function: { ...last.function, arguments: text } };
+    }
+  }
+  return joined;
+}
