@@ -34,6 +34,7 @@ import type {
   GenerateRequest,
   Generation,
 } from './types.js';
+import { UnreadNotices } from './unread-notices.js';
 import { epochNow } from './yield.js';
 
 const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs', 'cacheSalt'];
@@ -85,13 +86,15 @@ export class Engine implements AsyncDisposable {
   readonly #client: EngineClient;
   readonly #text: ModelText;
   readonly #queueTimeoutMs: number;
+  readonly #unread: UnreadNotices;
 
   private constructor(
     client: EngineClient,
     text: ModelText,
     info: EngineInfo,
-    { queueTimeoutMs = Number.POSITIVE_INFINITY }: EngineOptions,
+    { queueTimeoutMs = Number.POSITIVE_INFINITY, onLog }: EngineOptions,
   ) {
+    this.#unread = new UnreadNotices(onLog);
     this.#queueTimeoutMs = queueTimeoutMs;
     this.#client = client;
     this.#text = text;
@@ -184,7 +187,7 @@ export class Engine implements AsyncDisposable {
    */
   chat(request: ChatRequest): Generation {
     return this.#request(request, CHAT_FIELDS, () => {
-      const rendered = this.#text.render(request.messages, request);
+      const rendered = this.#render(request.messages, request);
       const makeParser = answerParsers(request, rendered, this.#text.toolFormat(request));
       return { ids: this.#text.encode(rendered, false), continuation: false, makeParser };
     });
@@ -193,7 +196,7 @@ export class Engine implements AsyncDisposable {
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */
   renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
     checkOptionNames(options, RENDER_OPTIONS, 'renderChat');
-    return this.#text.render(messages, options);
+    return this.#render(messages, options);
   }
 
   /** Ids of a text. A rendered conversation holds its special tokens already: pass `addSpecialTokens: false`. */
@@ -235,6 +238,12 @@ export class Engine implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  #render(messages: readonly EngineChatMessage[], options: RenderChatOptions): string {
+    const rendered = this.#text.render(messages, options);
+    this.#unread.tell(this.#text.unread(messages, options));
+    return rendered;
   }
 
   #request(

@@ -4,13 +4,15 @@ import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
-import { ChatTemplate } from '../text/chat-template.js';
+import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-template.js';
 import { toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
 import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
+
+type ChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
 
 interface Parts {
   readonly tokenizer: Tokenizer;
@@ -88,10 +90,7 @@ export class ModelText {
     return table === null ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
-  render(
-    messages: readonly EngineChatMessage[],
-    options: Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>,
-  ): string {
+  render(messages: readonly EngineChatMessage[], options: ChatOptions): string {
     const { template } = this.#require();
     if (template === undefined)
       throw new KvantError('chat-template-missing', 'The model has no chat template.', {
@@ -99,11 +98,13 @@ export class ModelText {
         where: 'messages',
         fix: 'It is a base model: send it a raw prompt, or use its chat-tuned sibling.',
       });
-    return template.render(messages, {
-      tools: options.tools,
-      addGenerationPrompt: options.addGenerationPrompt,
-      kwargs: options.templateOptions,
-    });
+    template.checkTools(forTemplate(options));
+    return template.render(messages, forTemplate(options));
+  }
+
+  /** What of a conversation that was rendered the template makes nothing of. */
+  unread(messages: readonly EngineChatMessage[], options: ChatOptions): readonly Unread[] {
+    return this.#parts?.template?.unread(messages, forTemplate(options)) ?? [];
   }
 
   /** In which the model writes tool calls. */
@@ -120,6 +121,12 @@ export class ModelText {
     });
   }
 }
+
+const forTemplate = (options: ChatOptions): RenderOptions => ({
+  tools: options.tools,
+  addGenerationPrompt: options.addGenerationPrompt,
+  kwargs: options.templateOptions,
+});
 
 function wordsOf(tokenizer: Tokenizer): { speller: Speller; breakers: BreakerFinder } {
   const { tokenTable } = tokenizer;

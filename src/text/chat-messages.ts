@@ -1,3 +1,4 @@
+import { didYouMean } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { checkDepth } from './depth.js';
@@ -12,10 +13,16 @@ export interface TextPart {
   readonly text: string;
 }
 
+/** What OpenAI's models say in place of an answer; the template is given it as text. */
+export interface RefusalPart {
+  readonly type: 'refusal';
+  readonly refusal: string;
+}
+
 /** A message in the form of OpenAI's chat API; further fields are passed to the template as they are. */
 export interface ChatMessage {
   readonly role: string;
-  readonly content?: string | readonly TextPart[] | null | undefined;
+  readonly content?: string | readonly (TextPart | RefusalPart)[] | null | undefined;
   readonly reasoning_content?: string | null | undefined;
   readonly tool_calls?: readonly ChatToolCall[] | null | undefined;
   readonly tool_call_id?: string | undefined;
@@ -59,21 +66,21 @@ function checkMessage(message: unknown, where: string): JsonObject {
   if (typeof role !== 'string' || role === '') {
     throw invalid(`${where}.role`, `${where}.role must be a string`, 'Use system, user, assistant or tool.');
   }
-  const hasCalls = checkToolCalls(message.tool_calls, `${where}.tool_calls`);
+  checkFields(message, where);
+  checkToolCalls(message.tool_calls, `${where}.tool_calls`);
   const content = message.content;
   if (Array.isArray(content)) {
     content.forEach((part: unknown, i) => {
-      checkPart(part, `${where}.content[${i}]`);
+      checkPart(part, role, `${where}.content[${i}]`);
     });
   } else if (content === undefined || content === null) {
-    const mayBeEmpty = role === 'assistant' && (hasCalls || reasoningOf(message) !== undefined);
-    if (!mayBeEmpty) {
-      throw invalid(
-        `${where}.content`,
-        `${where}.content is missing`,
-        'Give a string; only an assistant message with tool calls goes without.',
-      );
-    }
+    // Clients send answers back as they got them: of a model that said nothing, or called tools, the content is null.
+    if (role === 'assistant') return message;
+    throw invalid(
+      `${where}.content`,
+      `${where}.content is missing`,
+      'Give a string; only a message of the assistant goes without.',
+    );
   } else if (typeof content !== 'string') {
     throw invalid(
       `${where}.content`,
@@ -84,9 +91,34 @@ function checkMessage(message: unknown, where: string): JsonObject {
   return message;
 }
 
-function checkPart(part: unknown, where: string): void {
-  if (isJsonObject(part) && part.type === 'text' && typeof part.text === 'string') return;
-  const type = isJsonObject(part) && typeof part.type === 'string' ? part.type : undefined;
+const isText = (value: unknown): boolean => typeof value === 'string';
+
+/** Fields that clients send back as they got them, or that templates read; null says nothing, in any of them. */
+const FIELDS: Readonly<Record<string, readonly [accepts: (value: unknown) => boolean, takes: string]>> = {
+  name: [isText, 'a string'],
+  tool_call_id: [isText, 'a string'],
+  refusal: [isText, 'a string'],
+  reasoning_content: [isText, 'a string'],
+  reasoning: [isText, 'a string'],
+  thinking: [isText, 'a string'],
+  annotations: [Array.isArray, 'a list'],
+  audio: [isJsonObject, 'an object'],
+  function_call: [isJsonObject, 'an object'],
+};
+
+function checkFields(message: JsonObject, where: string): void {
+  for (const [name, [accepts, takes]] of Object.entries(FIELDS)) {
+    const value = message[name];
+    if (value === undefined || value === null || accepts(value)) continue;
+    throw invalid(`${where}.${name}`, `${where}.${name} must be ${takes}`, `Send ${takes}, or leave it out.`);
+  }
+}
+
+/** Fields of a part that tell a cache where to begin or end: kvant's finds that by itself. */
+const HINTS = ['cache_control', 'prompt_cache_breakpoint'];
+
+function checkPart(part: unknown, role: string, where: string): void {
+  const type = isJsonObject(part) && isText(part.type) ? (part.type as string) : undefined;
   if (type !== undefined && MEDIA.test(type)) {
     const message = `${where} is of type "${shown(type)}": this model reads text only`;
     throw new KvantError('unsupported-content', message, {
@@ -95,30 +127,76 @@ function checkPart(part: unknown, where: string): void {
       fix: 'Leave the part out, or describe it in text.',
     });
   }
-  const what = type === undefined ? 'is no content part' : `has the unknown type "${shown(type)}"`;
-  throw invalid(where, `${where} ${what}`, 'Send {"type": "text", "text": "…"}.');
+  const key = type === 'refusal' && role === 'assistant' ? 'refusal' : 'text';
+  if (!isJsonObject(part) || type !== key || typeof part[key] !== 'string') {
+    const what =
+      type === key
+        ? `has no ${key}`
+        : type === undefined
+          ? 'is no content part'
+          : `has the unknown type "${shown(type)}"`;
+    throw invalid(where, `${where} ${what}`, 'Send {"type": "text", "text": "…"}.');
+  }
+  const known = ['type', key, ...HINTS];
+  for (const name of Object.keys(part)) {
+    if (known.includes(name) || part[name] === undefined || part[name] === null) continue;
+    const named = `${where}.${shown(name)}`;
+    throw invalid(
+      named,
+      `${named} is no field of a part of type "${key}"`,
+      didYouMean(name, known).trim() || 'Check the spelling, or leave it out.',
+    );
+  }
 }
 
-/** @returns whether there are any */
-function checkToolCalls(calls: unknown, where: string): boolean {
-  if (calls === undefined || calls === null) return false;
+function checkToolCalls(calls: unknown, where: string): void {
+  if (calls === undefined || calls === null) return;
   if (!Array.isArray(calls))
     throw invalid(where, `${where} must be a list`, 'Send the calls as the model made them.');
   calls.forEach((call: unknown, i) => {
     const body = isJsonObject(call) ? (call.function ?? call) : undefined;
-    if (isJsonObject(body) && typeof body.name === 'string') return;
+    if (isJsonObject(call) && isJsonObject(body) && typeof body.name === 'string') {
+      for (const name of ['id', 'type'] as const)
+        if (call[name] !== undefined && call[name] !== null && !isText(call[name]))
+          throw invalid(
+            `${where}[${i}].${name}`,
+            `${where}[${i}].${name} must be a string`,
+            'Send the calls as the model made them.',
+          );
+      return;
+    }
     throw invalid(
       `${where}[${i}]`,
       `${where}[${i}] names no function`,
       'Send {"type": "function", "function": {"name": "…", "arguments": "{}"}}.',
     );
   });
-  return calls.length > 0;
 }
 
-/** The reasoning of an assistant message; clients and servers disagree on its name. */
+/** Names of an assistant's thoughts; clients, servers and templates disagree on it. */
+export const REASONING_FIELDS = ['reasoning_content', 'thinking', 'reasoning'] as const;
+
 export function reasoningOf(message: JsonObject): unknown {
   return message.reasoning_content ?? message.thinking ?? message.reasoning ?? undefined;
+}
+
+/** Fields whose meaning is in their place: no template need read them. */
+const STRUCTURE = new Set(['role', 'content', 'tool_call_id']);
+
+/** The fields of messages that say something, each with where it occurs first. */
+export function fieldsOf(messages: readonly JsonObject[]): Map<string, string> {
+  const found = new Map<string, string>();
+  for (const [m, message] of messages.entries())
+    for (const name of Object.keys(message)) {
+      if (found.has(name) || STRUCTURE.has(name) || saysNothing(message[name])) continue;
+      found.set(name, `messages[${m}].${name}`);
+    }
+  return found;
+}
+
+function saysNothing(value: unknown): boolean {
+  if (value === undefined || value === null || value === '' || value === false) return true;
+  return Array.isArray(value) ? value.length === 0 : isJsonObject(value) && Object.keys(value).length === 0;
 }
 
 /** What a template is able to read; the rest is put into a form that it can. */
@@ -131,6 +209,8 @@ export interface TemplateAbilities {
   readonly argumentObject: boolean;
   /** The template knows the role `developer`. */
   readonly developerRole: boolean;
+  /** A call without content is told from one with an empty content, or shown alike; else `null` shows as a word. */
+  readonly nullContent: boolean;
 }
 
 /**
@@ -141,20 +221,28 @@ export interface TemplateAbilities {
 export function adaptMessages(messages: readonly JsonObject[], abilities: TemplateAbilities): JsonObject[] {
   return messages.map((message, m) => {
     const adapted: Record<string, unknown> = { ...message };
+    // Clients send back what they got, null in fields that said nothing; templates ask whether a field is there.
+    for (const name of Object.keys(adapted))
+      if (name !== 'content' && (adapted[name] === null || adapted[name] === undefined)) delete adapted[name];
     const reasoning = reasoningOf(message);
-    if (reasoning !== undefined) {
-      adapted.thinking ??= reasoning;
-      adapted.reasoning_content = reasoning;
-    }
+    if (reasoning !== undefined) for (const name of REASONING_FIELDS) adapted[name] ??= reasoning;
     if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
-    const content = message.content;
+    const content: unknown = Array.isArray(message.content)
+      ? (message.content as (TextPart | RefusalPart)[]).map(textPart)
+      : message.content;
+    adapted.content = content;
+    if (content === undefined) delete adapted.content;
+    else if (content === null) {
+      const called = hasCalls(message) || isJsonObject(message.function_call);
+      if (!called || !abilities.nullContent) adapted.content = '';
+    }
     if (Array.isArray(content) && abilities.content === 'string') {
       adapted.content = content.map((part: TextPart) => part.text).join('\n');
     } else if (typeof content === 'string' && abilities.content === 'parts') {
       adapted.content = [{ type: 'text', text: content }];
     }
-    if (!Array.isArray(message.tool_calls) || message.tool_calls.length === 0) {
-      // Clients send back `null` and `[]` as they got them; templates ask whether the field is there.
+    if (!hasCalls(message)) {
+      // The same of an empty list.
       delete adapted.tool_calls;
     } else {
       adapted.tool_calls = message.tool_calls.map((call: JsonObject, c) =>
@@ -164,6 +252,15 @@ export function adaptMessages(messages: readonly JsonObject[], abilities: Templa
     return adapted;
   });
 }
+
+function hasCalls(message: JsonObject): message is JsonObject & { readonly tool_calls: JsonObject[] } {
+  return Array.isArray(message.tool_calls) && message.tool_calls.length > 0;
+}
+
+const textPart = (part: TextPart | RefusalPart): TextPart => ({
+  type: 'text',
+  text: part.type === 'text' ? part.text : part.refusal,
+});
 
 function adaptCall(call: JsonObject, abilities: TemplateAbilities, where: string): JsonObject {
   if (isJsonObject(call.function))

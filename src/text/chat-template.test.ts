@@ -209,10 +209,114 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
   });
 
   it('finds reasoning under the names clients give it', () => {
-    const template = new ChatTemplate('{{ messages[0].reasoning_content }}');
-    for (const name of ['reasoning_content', 'reasoning', 'thinking']) {
-      expect(template.render([{ role: 'assistant', content: '', [name]: 'why' }])).toBe('why');
+    const names = ['reasoning_content', 'reasoning', 'thinking'];
+    for (const read of names) {
+      const template = new ChatTemplate(`{{ messages[0].${read} }}`);
+      for (const name of names)
+        expect(template.render([{ role: 'assistant', content: '', [name]: 'why' }])).toBe('why');
     }
+  });
+
+  it('takes an answer without content, as text that is empty where a call does not stand in for it', () => {
+    const write = new ChatTemplate('{% for m in messages %}[{{ m.content }}]{% endfor %}');
+    for (const content of [null, undefined, '', []])
+      for (const more of [
+        {},
+        { tool_calls: null },
+        { tool_calls: [] },
+        { refusal: null },
+        { audio: { id: 'a' } },
+      ])
+        expect(write.render([user, { role: 'assistant', content, ...more }])).toMatch(/\[\]$/);
+    // A template that asks, as DeepSeek's do, sees that there is none; one that prints what it finds sees nothing.
+    const calls =
+      '{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}';
+    const asks = new ChatTemplate(
+      `${calls}{% if m.content is none %}none{% else %}{{ m.content }}{% endif %};{% endfor %}`,
+    );
+    expect(asks.render([user, { ...call('{}'), content: null }])).toMatch(/none;$/);
+    const prints = new ChatTemplate(`${calls}<{{ m.content }}>{% endfor %}`);
+    expect(prints.render([user, { ...call('{}'), content: null }])).toMatch(/<>$/);
+  });
+
+  it('leaves out fields that are null, and passes on the others', () => {
+    const keys = new ChatTemplate('{{ messages[0] | tojson }}');
+    const nulls = {
+      refusal: null,
+      annotations: null,
+      audio: null,
+      function_call: null,
+      tool_calls: null,
+      name: null,
+    };
+    expect(keys.render([{ role: 'assistant', content: 'x', ...nulls, reasoning_content: null }])).toBe(
+      '{"role": "assistant", "content": "x"}',
+    );
+    const said = { refusal: 'no', annotations: [{ a: 1 }], audio: { id: 'a' }, name: 'n', extra: 1 };
+    expect(keys.render([{ role: 'assistant', content: 'x', ...said, tool_calls: [] }])).toBe(
+      '{"role": "assistant", "content": "x", "refusal": "no", "annotations": [{"a": 1}], "audio": {"id": "a"}, "name": "n", "extra": 1}',
+    );
+  });
+
+  it('reads refusals as text, and no hints to caches', () => {
+    const content = [
+      { type: 'text', text: 'a', cache_control: { type: 'ephemeral' } },
+      { type: 'refusal', refusal: 'b' },
+    ];
+    const parts = new ChatTemplate('{% for p in messages[0].content %}{{ p | tojson }}{% endfor %}');
+    expect(parts.render([{ role: 'assistant', content }])).toBe(
+      '{"type": "text", "text": "a"}{"type": "text", "text": "b"}',
+    );
+    const text = new ChatTemplate('{{ messages[0].content }}');
+    expect(text.render([{ role: 'assistant', content }])).toBe('a\nb');
+  });
+
+  it('tells what of a conversation the template does not read', () => {
+    const template = new ChatTemplate(
+      '{% for m in messages %}{{ m.content }}{{ m.refusal }}{{ m.tool_calls }}{% endfor %}{{ enable_thinking }}{{ tools }}',
+    );
+    const messages = [
+      { role: 'user', content: 'x', name: 'Ann' },
+      { role: 'assistant', content: null, refusal: 'r', annotations: [{}], audio: null, tool_calls: [] },
+      { role: 'tool', content: 'x', tool_call_id: 'c', name: 'f' },
+      { role: 'assistant', content: 'x', reasoning: 'why', annotations: [], function_call: {}, extra: 0 },
+    ];
+    const options = {
+      kwargs: { enable_thinking: false, documents: [] },
+      addGenerationPrompt: false,
+      tools: [{ type: 'function', function: { name: 'f', strict: true } }],
+    };
+    expect(template.unread(messages, options).map(({ kind, where }) => `${kind} ${where}`)).toEqual([
+      'field messages[0].name',
+      'field messages[1].annotations',
+      'field messages[3].reasoning',
+      'field messages[3].extra',
+      'variable chat_template_kwargs.documents',
+      'variable add_generation_prompt',
+      'strict tools',
+    ]);
+    expect(template.unread([user])).toEqual([]);
+    // Thoughts reach the template under each of their names.
+    const thinks = new ChatTemplate('{{ messages[0].thinking }}{{ messages[0].content }}');
+    expect(thinks.unread([{ role: 'assistant', content: 'x', reasoning_content: 'why' }])).toEqual([]);
+  });
+
+  it('refuses tools that the template would not show', () => {
+    const tools = [{ type: 'function', function: { name: 'f' } }];
+    const blind = new ChatTemplate('{{ messages[0].content }}');
+    expect(failure(() => blind.checkTools({ tools }))).toMatchObject({
+      code: 'tools-unsupported',
+      status: 400,
+      where: 'tools',
+    });
+    blind.checkTools({ tools: [] });
+    blind.checkTools({});
+    new ChatTemplate('{{ messages[0].content }}{{ tools | tojson }}').checkTools({ tools });
+    const named = new Map([
+      ['default', '{{ messages[0].content }}'],
+      ['tool_use', '{{ messages[0].content }}{{ tools | tojson }}'],
+    ]);
+    new ChatTemplate(named).checkTools({ tools });
   });
 
   it('does not change the messages it is given', () => {
@@ -236,6 +340,32 @@ describe('ChatTemplate input checks', () => {
     ['a number', [{ role: 'user', content: 5 }], 'messages[0].content'],
     ['an unknown part', [{ role: 'user', content: [{ type: 'nope' }] }], 'messages[0].content[0]'],
     ['a part without text', [{ role: 'user', content: [{ type: 'text' }] }], 'messages[0].content[0]'],
+    [
+      'a field of a part',
+      [{ role: 'user', content: [{ type: 'text', text: 'x', txt: 1 }] }],
+      'messages[0].content[0].txt',
+    ],
+    [
+      'a refusal of a user',
+      [{ role: 'user', content: [{ type: 'refusal', refusal: 'x' }] }],
+      'messages[0].content[0]',
+    ],
+    ['a name that is none', [{ role: 'user', content: 'x', name: 5 }], 'messages[0].name'],
+    ['an id that is none', [{ role: 'tool', content: 'x', tool_call_id: 5 }], 'messages[0].tool_call_id'],
+    ['a refusal that is none', [{ role: 'assistant', content: 'x', refusal: true }], 'messages[0].refusal'],
+    ['thoughts that are none', [{ role: 'assistant', content: 'x', reasoning: {} }], 'messages[0].reasoning'],
+    [
+      'notes that are none',
+      [{ role: 'assistant', content: 'x', annotations: {} }],
+      'messages[0].annotations',
+    ],
+    ['sound that is none', [{ role: 'assistant', content: 'x', audio: 'a' }], 'messages[0].audio'],
+    ['an old call that is none', [{ role: 'assistant', function_call: 'f' }], 'messages[0].function_call'],
+    [
+      'a call with an id that is none',
+      [{ role: 'assistant', tool_calls: [{ id: 5, function: { name: 'f' } }] }],
+      'messages[0].tool_calls[0].id',
+    ],
     ['tool calls that are no list', [{ role: 'assistant', tool_calls: {} }], 'messages[0].tool_calls'],
     ['a nameless call', [{ role: 'assistant', tool_calls: [{ function: {} }] }], 'messages[0].tool_calls[0]'],
     [

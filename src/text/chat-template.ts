@@ -2,12 +2,20 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
-import { adaptMessages, checkMessages, type TemplateAbilities } from './chat-messages.js';
+import {
+  adaptMessages,
+  checkMessages,
+  fieldsOf,
+  REASONING_FIELDS,
+  type TemplateAbilities,
+} from './chat-messages.js';
 import { checkDepth } from './depth.js';
 import { toolFormatOf } from './formats/formats.js';
 import type { ToolFormat } from './formats/tool-format.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
+import { type Attempt, TemplateReads } from './template-reads.js';
+import { asksStrict, checkToolList, toolObjects } from './tool-check.js';
 import { toolForTemplate } from './tool-schemas.js';
 
 export interface RenderOptions {
@@ -30,6 +38,7 @@ interface NamedTemplate {
   readonly template: PythonTemplate;
   readonly abilities: TemplateAbilities;
   readonly toolFormat: ToolFormat;
+  readonly reads: TemplateReads;
 }
 
 /**
@@ -56,8 +65,12 @@ export class ChatTemplate {
     this.#templates = new Map(
       [...named].map(([name, source]) => {
         const template = compile(source, where);
-        const abilities = probe(template, source, special);
-        return [name, { template, abilities, toolFormat: toolFormatOf(source) }];
+        const attempt = trial(template, special);
+        const reads = new TemplateReads(source, attempt);
+        return [
+          name,
+          { template, abilities: probe(attempt, source), reads, toolFormat: toolFormatOf(source) },
+        ];
       }),
     );
   }
@@ -118,7 +131,7 @@ export class ChatTemplate {
       documents: null,
       ...checkKwargs(options.kwargs ?? {}),
       messages: adaptMessages(checkMessages(messages), abilities),
-      tools: checkTools(options.tools),
+      tools: readTools(options.tools),
       add_generation_prompt: options.addGenerationPrompt ?? true,
     };
     try {
@@ -146,6 +159,43 @@ export class ChatTemplate {
     return this.#choose(options).toolFormat;
   }
 
+  /**
+   * Refuses tools that are none, and all tools where the template would not show them.
+   *
+   * @throws KvantError `invalid-tools`, `unsupported-tool`, `tools-unsupported`
+   */
+  checkTools(options: RenderOptions): void {
+    const { tools = [], kwargs = {} } = options;
+    if (checkToolList(tools).length === 0 || this.#choose(options).reads.tools(kwargs)) return;
+    throw new KvantError('tools-unsupported', "The model's chat template takes no tools", {
+      kind: 'unsupported',
+      where: 'tools',
+      fix: 'Leave them out: the model would not see them. Or use a model that was trained to call tools.',
+    });
+  }
+
+  /**
+   * What of a conversation that {@link render} takes the template makes nothing of: fields of messages and variables, and the
+   * promise of `strict`. Whoever sent it should know.
+   */
+  unread(messages: readonly JsonObject[], options: RenderOptions = {}): readonly Unread[] {
+    const { reads } = this.#choose(options);
+    const found: Unread[] = [];
+    for (const [name, where] of fieldsOf(messages)) {
+      const names = isReasoning(name) ? REASONING_FIELDS : [name];
+      if (!names.some((one) => reads.field(one))) found.push({ kind: 'field', name, where });
+    }
+    const { kwargs = {}, addGenerationPrompt, tools = [] } = options;
+    for (const name of Object.keys(kwargs))
+      if (!reads.variable(name))
+        found.push({ kind: 'variable', name, where: `chat_template_kwargs.${name}` });
+    if (addGenerationPrompt === false && !reads.variable('add_generation_prompt'))
+      found.push({ kind: 'variable', name: 'add_generation_prompt', where: 'add_generation_prompt' });
+    if (asksStrict(tools.filter(isJsonObject)))
+      found.push({ kind: 'strict', name: 'strict', where: 'tools' });
+    return found;
+  }
+
   #choose(options: RenderOptions): NamedTemplate {
     const withTools =
       options.tools !== undefined && options.tools.length > 0 && this.#templates.has('tool_use');
@@ -158,6 +208,15 @@ export class ChatTemplate {
     });
   }
 }
+
+/** Something of a request that has no effect. */
+export interface Unread {
+  readonly kind: 'field' | 'variable' | 'strict';
+  readonly name: string;
+  readonly where: string;
+}
+
+const isReasoning = (name: string): boolean => (REASONING_FIELDS as readonly string[]).includes(name);
 
 function compile(source: string, where: string): PythonTemplate {
   try {
@@ -175,36 +234,37 @@ function compile(source: string, where: string): PythonTemplate {
 const SAMPLE = 'a-sample-text';
 const ARGUMENT = 'a-sample-argument';
 
-/** Tries what the template can read, with conversations whose result shows it. */
-function probe(
-  template: PythonTemplate,
-  source: string,
-  special: Readonly<Record<string, string>>,
-): TemplateAbilities {
-  const attempt = (messages: readonly JsonObject[]): string | undefined => {
-    const variables = { ...special, documents: null, messages, tools: null, add_generation_prompt: true };
+/** Renders what is only a try, at a time that is always the same. */
+function trial(template: PythonTemplate, special: Readonly<Record<string, string>>): Attempt {
+  const usual = { ...special, documents: null, tools: null, add_generation_prompt: true };
+  return (variables) => {
     try {
-      return template.render(variables, new Date(0));
+      return template.render({ ...usual, ...variables }, new Date(0));
     } catch {
       return undefined;
     }
   };
+}
+
+/** Tries what the template can read, with conversations whose result shows it. */
+function probe(attempt: Attempt, source: string): TemplateAbilities {
   const shows = (messages: readonly JsonObject[], text: string): boolean =>
-    attempt(messages)?.includes(text) === true;
+    attempt({ messages })?.includes(text) === true;
   const user = { role: 'user', content: SAMPLE };
   const userInParts = { role: 'user', content: [{ type: 'text', text: SAMPLE }] };
-  const call = (args: unknown): JsonObject[] => [
+  const call = (args: unknown, content: string | null = ''): JsonObject[] => [
     user,
     {
       role: 'assistant',
-      content: '',
+      content,
       // Some templates insist on an id of nine characters.
       tool_calls: [{ id: '123456789', type: 'function', function: { name: 'f', arguments: args } }],
     },
   ];
-  const plain = attempt([user]);
+  const plain = attempt({ messages: [user] });
   const string = plain?.includes(SAMPLE) === true;
-  const parts = attempt([userInParts]);
+  const parts = attempt({ messages: [userInParts] });
+  const [empty, absent] = ['', null].map((content) => attempt({ messages: call({ k: ARGUMENT }, content) }));
   // The sample is quoted once where the arguments are written as they came, more often where they are escaped.
   const argument = `"${ARGUMENT}"`;
   return {
@@ -212,23 +272,16 @@ function probe(
     argumentText: shows(call(`{"k": ${argument}}`), argument),
     argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
     developerRole: source.includes('developer'),
+    nullContent: absent !== undefined && (!absent.includes('None') || empty?.includes('None') === true),
   };
 }
 
-function checkTools(tools: readonly unknown[] | undefined): readonly unknown[] | null {
+function readTools(tools: readonly unknown[] | undefined): readonly unknown[] | null {
   // Templates announce tools as soon as there is a list of them.
   if (tools === undefined || (Array.isArray(tools) && tools.length === 0)) return null;
-  const bad = Array.isArray(tools) ? tools.findIndex((tool) => !isJsonObject(tool)) : 0;
-  if (bad >= 0) {
-    const where = Array.isArray(tools) ? `tools[${bad}]` : 'tools';
-    throw new KvantError('invalid-tools', `${where} must be ${where === 'tools' ? 'a list' : 'an object'}`, {
-      kind: 'invalid-request',
-      where,
-      fix: 'Send [{"type": "function", "function": {"name": "…", "parameters": {…}}}].',
-    });
-  }
+  const objects = toolObjects(tools);
   checkDepth(tools, 'tools');
-  return (tools as readonly JsonObject[]).map(toolForTemplate);
+  return objects.map(toolForTemplate);
 }
 
 function checkKwargs(kwargs: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {

@@ -126,6 +126,44 @@ describe('an engine’s life', () => {
     });
   });
 
+  it('tells once what its chat template makes nothing of, and refuses tools that it would not show', async () => {
+    const logs: LogEntry[] = [];
+    const onLog = (entry: LogEntry): void => void logs.push(entry);
+    const warned = (): unknown[] =>
+      logs.filter(({ level }) => level === 'warn').map(({ fields }) => fields.where);
+    const { engine } = await loadOracle({ onLog });
+    const messages = [
+      { role: 'user', content: 'Hi' },
+      { role: 'assistant', content: null, refusal: 'No.', annotations: [], audio: null, function_call: null },
+      { role: 'user', content: 'Why?' },
+    ];
+    const templateOptions = { reasoning_effort: 'low' };
+    for (let i = 0; i < 3; i++) engine.renderChat(messages, { templateOptions });
+    expect(warned()).toEqual(['messages[1].refusal', 'chat_template_kwargs.reasoning_effort']);
+    const tools = [{ type: 'function', function: { name: 'f', parameters: {} } }];
+    expect(engine.renderChat(messages, { tools })).toContain('"name": "f"');
+    expect(await refusal(engine.chat({ messages, tools: [{ type: 'zzz' }] }).accepted)).toMatchObject({
+      code: 'unsupported-tool',
+      where: 'tools[0].type',
+    });
+    await engine.close();
+
+    const folder = await mkdtemp(join(tmpdir(), 'kvant-no-tools-'));
+    await cp(MODEL, folder, { recursive: true });
+    const blind = '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}';
+    await writeFile(join(folder, 'chat_template.jinja'), blind);
+    const without = await Engine.load(
+      folder,
+      { worker: false, maxContext: 512 },
+      { makeDevice: async () => ({ device: new OracleDevice(model), reason: 'a test' }) },
+    );
+    const refused = await refusal(without.chat({ messages, tools }).accepted);
+    expect(refused).toMatchObject({ code: 'tools-unsupported', status: 400, where: 'tools' });
+    expect(without.renderChat(messages)).toBe('user: Hi\nassistant: \nuser: Why?\n');
+    await without.close();
+    await rm(folder, { recursive: true });
+  });
+
   it('refuses options that it does not have, wherever there are options', async () => {
     const unknown = { code: 'unknown-option', status: 400 };
     const misspelt = { maxRow: 4 } as never;

@@ -1,0 +1,72 @@
+/** Tools as clients send them: what no template could make a tool of is refused, naming the field. */
+import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
+import { isJsonObject, type JsonObject } from './json-file.js';
+
+const EXAMPLE = '{"type": "function", "function": {"name": "…", "parameters": {…}}}';
+
+/**
+ * A list of function tools in OpenAI's form, or of bare functions (`{name, parameters}`) as other APIs have them. Further fields are
+ * the template's business.
+ *
+ * @throws KvantError `invalid-tools` naming the field; `unsupported-tool` for tools that are no functions
+ */
+export function checkToolList(tools: unknown): readonly JsonObject[] {
+  const objects = toolObjects(tools);
+  for (const [i, tool] of objects.entries()) checkTool(tool, `tools[${i}]`);
+  return objects;
+}
+
+/**
+ * A list of objects, whatever they are.
+ *
+ * @throws KvantError `invalid-tools` naming the entry
+ */
+export function toolObjects(tools: unknown): readonly JsonObject[] {
+  if (!Array.isArray(tools)) throw invalid('tools', 'must be a list', `Send [${EXAMPLE}].`);
+  const bad = tools.findIndex((tool) => !isJsonObject(tool));
+  if (bad >= 0) throw invalid(`tools[${bad}]`, 'must be an object', `Send ${EXAMPLE}.`);
+  return tools as JsonObject[];
+}
+
+function checkTool(tool: JsonObject, where: string): void {
+  const { type } = tool;
+  if (type !== undefined && typeof type !== 'string')
+    throw invalid(`${where}.type`, 'must be a string', 'Send "type": "function".');
+  if (type !== undefined && type !== 'function') throw unsupported(type, `${where}.type`);
+  if (type === undefined && tool.function === undefined) checkFunction(tool, where);
+  else if (isJsonObject(tool.function)) checkFunction(tool.function, `${where}.function`);
+  else throw invalid(`${where}.function`, 'must be an object', `Send ${EXAMPLE}.`);
+}
+
+function checkFunction(body: JsonObject, where: string): void {
+  const { name, description, strict } = body;
+  if (typeof name !== 'string' || name === '')
+    throw invalid(`${where}.name`, 'must be a string that is not empty', 'Give the function a name.');
+  if (description !== undefined && description !== null && typeof description !== 'string')
+    throw invalid(`${where}.description`, 'must be a string', 'Say in words what the function does.');
+  if (strict !== undefined && strict !== null && typeof strict !== 'boolean')
+    throw invalid(`${where}.strict`, 'must be true or false', 'Send a boolean, or leave it out.');
+  for (const key of ['parameters', 'input_schema', 'inputSchema']) {
+    const schema = body[key];
+    if (schema === undefined || schema === null || isJsonObject(schema)) continue;
+    throw invalid(`${where}.${key}`, 'must be an object', 'Send a JSON schema, or leave it out.');
+  }
+}
+
+/** Whether arguments that fit the schema are asked for: `strict` on any of the tools. */
+export function asksStrict(tools: readonly JsonObject[]): boolean {
+  return tools.some((tool) => (isJsonObject(tool.function) ? tool.function : tool).strict === true);
+}
+
+function invalid(where: string, what: string, fix: string): KvantError {
+  return new KvantError('invalid-tools', `${where} ${what}`, { kind: 'invalid-request', where, fix });
+}
+
+function unsupported(type: string, where: string): KvantError {
+  return new KvantError('unsupported-tool', `${where} is "${shown(type)}": only functions are supported`, {
+    kind: 'unsupported',
+    where,
+    fix: `Send ${EXAMPLE}, or leave the tool out.`,
+  });
+}
