@@ -86,6 +86,8 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   const refuse = (c: Context<AppVariables>, error: KvantError): Response => {
     const status = statusOf(error);
     const fields = { method: c.req.method, path: shown(c.req.path), status, code: error.code };
+    // A browser keeps the answer from the page: whoever runs the server has to read what would allow it.
+    if (status === 403) Object.assign(fields, { fix: error.fix });
     log.info(fields, printable(error.message));
     return errorResponse(error);
   };

@@ -38,7 +38,7 @@ it('serves on when nobody reads its output, tells how many lines are missing, an
     );
   await expect.poll(healthy, { timeout: 60_000 }).toBe(true);
   // Far more than a pipe and the bound hold together.
-  await flood(port, 5000);
+  await flood(port, 3500);
   expect(await healthy()).toBe(true);
   let text = '';
   const read = (part: string): void => {
@@ -55,9 +55,9 @@ it('serves on when nobody reads its output, tells how many lines are missing, an
     .map((line) => JSON.parse(line) as { msg: string; dropped?: number });
   const told = lines.findIndex(({ dropped }) => dropped !== undefined);
   const refused = lines.slice(0, told).filter(({ msg }) => msg.startsWith('There is no GET /xxx'));
-  expect(refused.length + lines[told]!.dropped!).toBe(5000);
+  expect(refused.length + lines[told]!.dropped!).toBe(3500);
   child.stderr.pause();
-  await flood(port, 5000);
+  await flood(port, 3500);
   child.kill('SIGTERM');
   expect(await ended).toEqual([0, null]);
   child.stderr.destroy();

@@ -57,10 +57,10 @@ const PLACES: readonly (readonly [string, string, (text: string) => object])[] =
   ['modalities', 'chat', (text) => ({ messages, modalities: [text] })],
 ];
 
-describe.each(['debug', 'info'] as const)('text of clients, logged at %s', (level) => {
+describe('text of clients', () => {
   let serving: Serving;
   const lines: Record<string, unknown>[] = [];
-  const log: Logger = pino({ level, base: null }, { write: (line) => lines.push(JSON.parse(line)) });
+  const log: Logger = pino({ level: 'debug', base: null }, { write: (line) => lines.push(JSON.parse(line)) });
   let app: ReturnType<typeof createApp>;
   beforeAll(async () => {
     serving = await serveDemo();

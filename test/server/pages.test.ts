@@ -10,11 +10,14 @@ const BODY = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }] });
 
 let server: RunningServer;
 let engine: ScriptedEngine;
+let logged: Record<string, unknown>[];
 afterEach(() => server.close(0));
 
 async function start(options: Partial<ListenOptions> = {}): Promise<void> {
   engine = new ScriptedEngine();
-  server = await listen({ engine, log: pino({ level: 'silent' }), port: 0, ...options });
+  logged = [];
+  const log = pino({ level: 'info' }, { write: (line) => logged.push(JSON.parse(line)) });
+  server = await listen({ engine, log, port: 0, ...options });
 }
 
 interface Asked {
@@ -222,6 +225,7 @@ describe('the Origin', () => {
     expect((await ask({ headers: two })).status).toBe(403);
     expect((await ask({ headers: two.toReversed() })).status).toBe(403);
     expect(engine.requests).toEqual([]);
+    expect(logged.at(-1)).toMatchObject({ status: 403, fix: expect.stringContaining('--cors') });
   });
 
   it('is refused where a key is wanted too', async () => {
