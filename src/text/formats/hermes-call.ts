@@ -41,6 +41,8 @@ export class OpenCall {
   #argumentsStart = -1;
   #argumentsEnd = -1;
   #brokenAt = -1;
+  /** Where the first JSON value of the body ends, 0 if it has not. */
+  #valueEnd = 0;
   #begun = false;
   /** Up to here the arguments were given out, and what was read since: so that nobody looks into `body` for each token. */
   #given = 0;
@@ -134,6 +136,15 @@ export class OpenCall {
     return sound + (broken.endsWith('}') ? broken.slice(0, -1).trimEnd() : broken);
   }
 
+  /**
+   * Of a call that has begun, and is over: the calls that stand behind it between the same tags. What is no call there, such as one
+   * bracket too many, means nothing.
+   */
+  further(end: number): readonly Call[] {
+    const rest = this.#valueEnd > 0 ? this.body.slice(this.#valueEnd, end).trim() : '';
+    return rest === '' ? [] : (severalCalls(rest) ?? []);
+  }
+
   #give(end: number): string {
     if (end <= this.#given) return '';
     const text = this.#pending.slice(0, end - this.#given);
@@ -157,7 +168,10 @@ export class OpenCall {
       else if (this.#key === 'name' && this.#name === '') this.#name = stringAt(this.#stringStart, at + 1);
     }
     // Whole JSON: what closing tags it holds are within strings.
-    if (json.depth === 0 && depth === 1) this.#doubtfulEnd = 0;
+    if (json.depth === 0 && depth === 1) {
+      this.#doubtfulEnd = 0;
+      this.#valueEnd = at + 1;
+    }
     if (this.#argumentsStart < 0) {
       const opens = char === '{' && depth === 1 && json.depth === 2;
       if (!opens || this.#key !== 'arguments' || this.#name === '') return;
@@ -178,17 +192,41 @@ export class OpenCall {
 
 /**
  * The calls of a body that is whole, null if it is none: `{"name", "arguments"}`, with `parameters` for `arguments`, within a
- * `function`, or a list of such. Arguments may be left out, null, empty, or a text that holds the object.
+ * `function`, a list of such, or several one after another. Arguments may be left out, null, empty, or a text that holds the object.
  */
 export function callsOf(body: string): readonly Call[] | null {
   const value = parse(body);
-  if (!Array.isArray(value)) {
-    const call = callOf(body, value);
-    return call === null ? null : [call];
-  }
-  const items = partsOf(body);
-  const calls = value.map((item: unknown, i) => callOf(items[i]!.text, item));
+  if (value === undefined) return severalCalls(body);
+  const texts = Array.isArray(value) ? partsOf(body).map(({ text }) => text) : [body];
+  const calls = (Array.isArray(value) ? (value as unknown[]) : [value]).map((item, i) =>
+    callOf(texts[i]!, item),
+  );
   return calls.length > 0 && calls.every((call) => call !== null) ? calls : null;
+}
+
+/** Calls one after another, a comma, semicolon or nothing between them. */
+function severalCalls(body: string): readonly Call[] | null {
+  const calls: Call[] = [];
+  let tracker = new JsonTracker();
+  let from = 0;
+  for (let i = 0; i < body.length; i++) {
+    const char = body[i]!;
+    if (from === i && /[\s,;]/.test(char)) {
+      from = i + 1;
+      continue;
+    }
+    const { depth } = tracker;
+    tracker.push(char);
+    if (tracker.broken) return null;
+    if (depth !== 1 || tracker.depth !== 0) continue;
+    const text = body.slice(from, i + 1);
+    const call = callOf(text, parse(text));
+    if (call === null) return null;
+    calls.push(call);
+    from = i + 1;
+    tracker = new JsonTracker();
+  }
+  return from === body.length && calls.length > 0 ? calls : null;
 }
 
 function callOf(json: string, call: unknown): Call | null {

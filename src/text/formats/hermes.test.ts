@@ -203,6 +203,15 @@ const SPELLINGS: readonly (readonly [string, readonly { name: string; arguments:
     [f('{"a": 1e2}'), { name: 'g', arguments: '{}' }],
   ],
   ['[{"function": {"name": "f", "parameters": {"a": [1, {}]}}}]', [f('{"a": [1, {}]}')]],
+  ['{"name": "f", "arguments": {"a": 1}}\n{"name": "g"}', [f('{"a": 1}'), { name: 'g', arguments: '{}' }]],
+  [
+    '{"name": "f", "arguments": {"a": 1}}, {"name": "f", "arguments": {"a": 2}};\n{"name": "f", "parameters": {"a": 3.0}}',
+    [f('{"a": 1}'), f('{"a": 2}'), f('{"a": 3.0}')],
+  ],
+  ['{"name": "f"} {"name": "f", "arguments": {"a": 1}}', [f('{}'), f('{"a": 1}')]],
+  ['{"name": "f"} {"nome": "g"}', null],
+  ['{"name": "f"}}', null],
+  ['{"name": "f", "arguments": {"a": 1}}}', [f('{"a": 1}')]],
   ['[]', null],
   ['[[{"name": "f"}]]', null],
   ['[{"name": "f"}, {"nome": "g"}]', null],
@@ -272,6 +281,8 @@ describe('tool calls', () => {
     const long = `{"a": "${'x'.repeat(200_000)}"}`;
     const written = call(`{"name": "f", "arguments": ${long}}`);
     expect(parse(written.match(/.{1,4}/gs) ?? [])).toEqual([f(long)]);
+    expect(parse([call('{"name": "f"}'.repeat(20_000))])).toHaveLength(20_000);
+    expect(parse([call('{"name": "f", "arguments": {}}'.repeat(20_000))])).toHaveLength(20_000);
     for (const text of [hostile, `${hostile}\n`, '<'.repeat(500_000), ' '.repeat(500_000)]) {
       expect(parse([text])).toEqual([text]);
       expect(parse(text.match(/.{1,16}/gs) ?? [])).toEqual([text]);

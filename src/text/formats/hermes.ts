@@ -88,8 +88,11 @@ class HermesParser implements ToolCallParser {
   #close(call: OpenCall, end: number, out: ToolPiece[]): void {
     this.#call = null;
     const inside = end - CLOSE.length;
-    if (call.begun) this.#arguments(call, call.rest(inside), out);
-    else if (!this.#deliver(call.body.slice(0, inside), out)) this.#text(OPEN + call.body.slice(0, end), out);
+    if (call.begun) {
+      this.#arguments(call, call.rest(inside), out);
+      for (const further of call.further(inside)) this.#calls(out, further);
+    } else if (!this.#deliver(call.body.slice(0, inside), out))
+      this.#text(OPEN + call.body.slice(0, end), out);
     this.#announced = false;
   }
 
