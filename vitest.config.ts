@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-// `npm test` runs everything; `--project` picks a suite. Suites run in forks so that a device
+// `npm test -- SUITE` runs one of the suites that scripts/test.mjs lists. They run in forks so that a device
 // (threads, shared memory, Dawn) never outlives the file that made it.
 export default defineConfig({
   test: {

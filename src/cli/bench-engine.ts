@@ -1,8 +1,9 @@
 /** The engine that a benchmark of whole cases runs on: a model, or a named shape with random weights. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import { shapeNames } from '../models/shapes.js';
 import { type EngineFlags, engineOptions, integer } from './flags.js';
+import { Option } from './option.js';
 import type { ShapeFlags } from './shape-flags.js';
 
 export { requireTarget, type ShapeFlags } from './shape-flags.js';

@@ -1,5 +1,5 @@
 /** `kvant bench kv`: what each format of the KV cache costs in speed, beside float KV and the device's read bandwidth. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import type { DeviceKind } from '../device/device.js';
 import type { Workbench } from '../engine/workbench.js';
 import { KvantError } from '../errors.js';
@@ -8,6 +8,7 @@ import type { LaneSize } from './bench-kv-lane.js';
 import type { BenchKvReport, Samples } from './bench-kv-report.js';
 import type { EvalFormat } from './eval-kv-formats.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
+import { Option } from './option.js';
 import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import { versions } from './versions.js';

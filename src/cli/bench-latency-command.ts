@@ -1,9 +1,10 @@
 /** `kvant bench latency`: prompts beside decoding rows, and aborts. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import type { LatencyResult } from './bench-latency.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
+import { Option } from './option.js';
 
 interface BenchLatencyFlags extends EngineFlags {
   readonly shapes?: string;

@@ -1,5 +1,5 @@
 /** `kvant bench sampler`: what penalties, filters and log-probabilities cost a step, beside greedy rows. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import type { DeviceInfo, DeviceKind } from '../device/device.js';
 import type { Engine } from '../engine/engine.js';
 import { KvantError } from '../errors.js';
@@ -8,6 +8,7 @@ import { type BenchCase, measure, warmUp } from './bench-cases.js';
 import { casesFor, GREEDY, type SamplerCase } from './bench-sampler-cases.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { Option } from './option.js';
 import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 

@@ -1,5 +1,7 @@
 /** How the CLI ends: what went wrong on stderr, with what to do about it, and an exit code a script can rely on. */
+
 import { styleText } from 'node:util';
+import { isOn } from '../env-flag.js';
 import { KvantError } from '../errors.js';
 
 /** 0: done. 1: it failed. 2: it was asked wrongly. 130: interrupted. */
@@ -41,7 +43,7 @@ export function reportError(error: unknown, json: boolean): void {
       `${styleText('red', 'error')} ${error.message} ${styleText('dim', `[${error.code}]`)}\n`,
     );
     if (error.fix !== undefined) process.stderr.write(`${styleText('green', 'fix')}   ${error.fix}\n`);
-    if (process.env.KVANT_DEBUG) process.stderr.write(`${error.stack ?? ''}\n`);
+    if (isOn(process.env.KVANT_DEBUG)) process.stderr.write(`${error.stack ?? ''}\n`);
     return;
   }
   const stack = error instanceof Error ? (error.stack ?? error.message) : String(error);

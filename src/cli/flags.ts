@@ -1,10 +1,11 @@
 /** Flags that several commands share, with their parsers. Every parser names the flag and what it takes. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { AUTOTUNE_MODES, type AutotuneMode } from '../device/device.js';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { bytes, integer, number } from './flag-numbers.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
+import { Option } from './option.js';
 
 export { bytes, integer, integers, number } from './flag-numbers.js';
 

@@ -30,6 +30,7 @@ interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly bestOf?: number;
   readonly logprobs?: number;
   readonly json?: boolean;
+  readonly quiet?: boolean;
   readonly logLevel: CliLogLevel;
 }
 
@@ -57,6 +58,7 @@ export function addGenerateCommand(program: Command): void {
       'with --json: log-probabilities, and n alternatives for each token',
       integer(0, 20),
     )
+    .option('--quiet', 'no line of rates on stderr behind the answer')
     .option('--json', 'print {text, reasoning, toolCalls, tokenIds, finishReason, usage, timings} as JSON')
     .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
@@ -117,11 +119,10 @@ async function print(generation: Generation, flags: GenerateFlags, device: strin
     };
     const result = { text, ...parts, tokenIds, finishReason, usage, timings, seed, logprobs };
     process.stdout.write(`${JSON.stringify(result)}\n`);
-  } else if (process.stderr.isTTY) {
+  } else if (!flags.quiet) {
     const rate = timings.decodeTokensPerSecond.toFixed(1);
-    process.stderr.write(
-      `\x1b[2m${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${device}\x1b[22m\n`,
-    );
+    const line = `${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${device}`;
+    process.stderr.write(process.stderr.isTTY ? `\x1b[2m${line}\x1b[22m\n` : `${line}\n`);
   }
   if (finishReason === 'cancelled') process.exitCode = EXIT.interrupted;
 }

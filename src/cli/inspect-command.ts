@@ -1,11 +1,12 @@
 /** `kvant inspect`: what a model is, how its cache would be kept, and what fits in memory. Reads no weights. */
 import { freemem, totalmem } from 'node:os';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
 import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
+import { Option } from './option.js';
 import { formatBytes, ProgressBar } from './progress.js';
 
 interface InspectFlags extends HubFlags, KvFlags {

@@ -1,9 +1,10 @@
 /** Flags that say how the KV cache is stored, for every command that loads or plans one. */
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import { KvantError } from '../errors.js';
 import { KV_FORMAT_NAMES, parseKvChoice } from '../kv/formats.js';
 import { KV_SCHEMES, type KvOptions, type KvScheme } from '../kv/options.js';
 import { integer, number } from './flag-numbers.js';
+import { Option } from './option.js';
 
 export interface KvFlags {
   readonly kvFormat?: string;

@@ -1,7 +1,8 @@
 /** `kvant quantize`: writes a quantised copy of a checkpoint. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import { addHubFlags, type HubFlags, hubOptions } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
+import { Option } from './option.js';
 import { formatBytes, ProgressBar } from './progress.js';
 
 interface QuantizeFlags extends HubFlags {

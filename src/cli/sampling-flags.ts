@@ -1,7 +1,8 @@
 /** Flags of every command that samples, and what they say as sampling options. */
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { SamplingOptions } from '../sampling/options.js';
 import { integer, integers, number } from './flag-numbers.js';
+import { Option } from './option.js';
 
 /** Flags whose names and values are those of the options. */
 const PLAIN = [

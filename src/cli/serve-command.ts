@@ -1,5 +1,5 @@
 /** `kvant serve`: the OpenAI-compatible server. */
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { ReasoningFormat, RunningServer } from '../server/index.js';
 import { addConnectionFlags, type ConnectionFlags, connectionOptions } from './connection-flags.js';
@@ -16,6 +16,7 @@ import {
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
 import { neverBlock, written } from './log-sink.js';
+import { Option } from './option.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 import { requireTarget, type ShapeFlags } from './shape-flags.js';
 

@@ -1,10 +1,11 @@
 /** `kvant simulate`: the scheduler over a trace of arrivals, without a model. */
 import { readFile } from 'node:fs/promises';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { Arrival } from '../engine/scheduling/arrivals.js';
 import type { Machine } from '../engine/scheduling/simulator.js';
 import { KvantError } from '../errors.js';
 import { integer, integers, number } from './flag-numbers.js';
+import { Option } from './option.js';
 import { checkOutputs, writeOutput } from './output.js';
 
 interface SimulateFlags {

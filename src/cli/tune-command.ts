@@ -1,11 +1,12 @@
 /** `kvant tune`: measures ahead of time which kernels this GPU runs fastest for a model, and keeps that for `--autotune`. */
-import { type Command, Option } from 'commander';
+import type { Command } from 'commander';
 import type { TuneReport } from '../device/webgpu/tuning/session.js';
 import { KvantError } from '../errors.js';
 import { addShapeFlags, requireTarget, type ShapeFlags } from './bench-engine.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integers, number } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { kvOptions } from './kv-flags.js';
+import { Option } from './option.js';
 import { checkOutputs, writeOutput } from './output.js';
 import { ProgressBar } from './progress.js';
 import type { TuneCeilings } from './tune-report.js';

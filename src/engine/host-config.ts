@@ -1,3 +1,4 @@
+import { isOn } from '../env-flag.js';
 import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
 import type { EngineOptions } from './types.js';
@@ -27,7 +28,7 @@ export function hostConfig(weights: WeightOrigin, options: EngineOptions): HostC
     maxQueue: options.maxQueue,
     targetItlMs: options.targetItlMs,
     blockTokens: options.blockTokens,
-    resourceDebug: environment.KVANT_RESOURCE_DEBUG === '1',
+    resourceDebug: isOn(environment.KVANT_RESOURCE_DEBUG),
   };
 }
 

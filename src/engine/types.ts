@@ -79,7 +79,7 @@ export interface EngineOptions extends KvOptions {
   readonly maxQueue?: number;
   /**
    * Milliseconds that a step with generating rows may take: what prompts get of it shrinks accordingly, to no less than one
-   * smallest chunk. 0: prompts take what the step holds. Default 200 on the CPU, 50 on a GPU.
+   * smallest chunk. 0: prompts take what the step holds. Default 200 on the CPU, 100 on a GPU.
    */
   readonly targetItlMs?: number;
   /** Milliseconds that a request which does not say waits at most for its first step. Default: any time. */

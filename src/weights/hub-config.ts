@@ -6,6 +6,7 @@
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { isOn } from '../env-flag.js';
 import { KvantError } from '../errors.js';
 
 export interface HubConfig {
@@ -71,10 +72,6 @@ export async function hubConfig(env: Environment = process.env): Promise<HubConf
 function value(text: string | undefined): string | undefined {
   const trimmed = text?.trim();
   return trimmed === '' ? undefined : trimmed;
-}
-
-function isOn(text: string | undefined): boolean {
-  return /^(1|true|yes|on)$/i.test(text?.trim() ?? '');
 }
 
 function expand(path: string | undefined): string | undefined {

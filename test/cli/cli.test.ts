@@ -109,8 +109,14 @@ describe('the kvant command', () => {
     const path = join(folder, 'line.jsonl');
     await writeFile(path, `${line}\n`);
     const args = ['--messages', path, '--temperature', '0', '--max-tokens', '90'];
-    const { stdout, code } = await kvant(['generate', demo, ...cpu, ...args]);
+    const { stdout, code, stderr } = await kvant(['generate', demo, ...cpu, ...args]);
     expect([code, stdout.trimEnd()]).toEqual([0, JSON.parse(line!).reference]);
+    // Rates go to stderr, also where that is no terminal, unless they are not wanted.
+    const rates = /^\d+ \+ \d+ tokens, first after \d+ ms, [\d.]+ tok\/s, stop, on /m;
+    expect(stderr).toMatch(rates);
+    const quiet = await kvant(['generate', demo, ...cpu, ...args, '--quiet']);
+    expect([quiet.code, quiet.stdout]).toEqual([0, stdout]);
+    expect(quiet.stderr).not.toMatch(rates);
   });
 
   it('talks, as long as there is input', async () => {
