@@ -5,6 +5,8 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
+    // `npm run test:bundlers`, with a configuration of its own.
+    exclude: ['test/bundlers/**'],
     globalSetup: ['test/setup/build.ts'],
     pool: 'forks',
     testTimeout: 180_000,
