@@ -96,13 +96,15 @@ for (const [usage, summary, load] of COMMANDS) {
     .showHelpAfterError(`(kvant ${name} --help shows what it takes)`);
 }
 
+/** Nobody reads any more: a pipe was closed, or a terminal. */
+const unread = ({ code }: NodeJS.ErrnoException): boolean => code === 'EPIPE' || code === 'EIO';
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
+  if (!unread(error)) throw error;
   // A reader that closes the pipe early (head) is no error. A server has more to do than to print.
   if (!words.includes('serve')) process.exit(EXIT.ok);
 });
 process.stderr.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
+  if (!unread(error)) throw error;
 });
 
 try {

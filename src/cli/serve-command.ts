@@ -1,5 +1,5 @@
 /** `kvant serve`: the OpenAI-compatible server. */
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { ReasoningFormat, RunningServer } from '../server/index.js';
 import { addConnectionFlags, type ConnectionFlags, connectionOptions } from './connection-flags.js';
@@ -16,14 +16,15 @@ import {
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
 import { neverBlock, written } from './log-sink.js';
+import { leaveLostTerminal } from './lost-terminal.js';
 import { Option } from './option.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
+import { addKeyFlags, type KeyFlags, openKeys } from './serve-keys.js';
 import { requireTarget, type ShapeFlags } from './shape-flags.js';
 
-interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionFlags {
+interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionFlags, KeyFlags {
   readonly host: string;
   readonly port: number;
-  readonly apiKey?: readonly string[];
   readonly name?: string;
   readonly maxQueue?: number;
   readonly queueTimeout?: number;
@@ -41,14 +42,6 @@ export function addServeCommand(program: Command): void {
     )
     .option('--host <address>', 'address to listen on; 0.0.0.0 opens it to the network', '127.0.0.1')
     .option('--port <n>', 'port to listen on; 0 takes any free one', integer(0, 65535), 8080)
-    .addOption(
-      new Option(
-        '--api-key <key>',
-        'clients must send it as a bearer token; several may be given: time is shared evenly between them',
-      )
-        .env('KVANT_API_KEY')
-        .argParser(apiKey),
-    )
     .option('--name <name>', 'name that the model is served under (default: the model argument)')
     .option('--max-queue <n>', 'requests that may wait (default: 256); more get 429', integer(0))
     .option(
@@ -71,6 +64,8 @@ export function addServeCommand(program: Command): void {
     )
     .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0, 86_400), 30)
     .addOption(logLevelFlag('info'));
+  command.optionsGroup('API keys; time is shared evenly between them:');
+  addKeyFlags(command);
   command.optionsGroup('Who may connect, and how slow they may be:');
   addConnectionFlags(command);
   command.optionsGroup('Sampling, where a request does not say:');
@@ -86,7 +81,7 @@ export function addServeCommand(program: Command): void {
     `
 Examples:
   $ kvant serve models/demo-text
-  $ kvant serve Qwen/Qwen3-0.6B --quantize 4 --port 8000 --api-key secret
+  $ kvant serve Qwen/Qwen3-0.6B --quantize 4 --port 8000 --api-key-file keys.jsonl
   $ curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\
       -d '{"messages": [{"role": "user", "content": "What is the capital of Japan?"}]}'
 
@@ -103,12 +98,6 @@ KVANT_RESOURCE_DEBUG=1 logs device bytes and buffer counts at every step.`,
 
 /** How long the last lines may take to be written. */
 const LAST_WORDS_MS = 1000;
-
-/** An empty key would look like a lock and be none. */
-function apiKey(text: string, before: readonly string[] = []): string[] {
-  if (text.trim() === '') throw new InvalidArgumentError('The key is empty.');
-  return [...before, text];
-}
 
 async function runServer(model: string | undefined, flags: ServeFlags): Promise<void> {
   requireTarget(model, flags, 'kvant serve');
@@ -130,6 +119,14 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
   // What is spelled wrongly is to be known before a model is loaded.
   new PageGuard({ origins: cors, hosts: allowHost, hasKey: false });
   const log = createLogger(flags.logLevel);
+  // A terminal that is closed, or a wish to read the keys again: no reason to end, from here on.
+  let reload = async (): Promise<void> => {};
+  process.on('SIGHUP', () => {
+    leaveLostTerminal();
+    void reload();
+  });
+  const access = await openKeys(flags, log);
+  reload = access.reload;
   await checkAddress(flags.host, flags.port);
   const all = {
     ...options,
@@ -155,7 +152,9 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
       host: flags.host,
       port: flags.port,
       reasoningFormat: flags.reasoningFormat,
-      ...(flags.apiKey === undefined ? {} : { apiKey: flags.apiKey }),
+      ...(access.keys === undefined ? {} : { apiKey: access.keys }),
+      ...(flags.maxPriority === undefined ? {} : { maxPriority: flags.maxPriority }),
+      ...(flags.prefixCacheShared === undefined ? {} : { prefixCacheShared: flags.prefixCacheShared }),
       ...(flags.bodyLimit === undefined ? {} : { bodyLimit: flags.bodyLimit }),
       ...connectionOptions(flags),
     });
@@ -178,9 +177,9 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
   void engine.failed.then((error) =>
     log.fatal({ code: error.code, fix: error.fix }, `the engine has failed: ${error.message}`),
   );
-  if (flags.apiKey === undefined && !isLocalOnly(flags.host))
+  if (access.anonymous && !isLocalOnly(flags.host))
     log.warn({ host: flags.host }, 'anybody on the network may use this server: there is no --api-key');
-  const authorization = flags.apiKey === undefined ? '' : " -H 'authorization: Bearer KEY'";
+  const authorization = access.anonymous ? '' : " -H 'authorization: Bearer KEY'";
   const body = info.model.hasChatTemplate
     ? ['chat/completions', '{"messages": [{"role": "user", "content": "Hello"}]}']
     : ['completions', '{"prompt": "Hello"}'];

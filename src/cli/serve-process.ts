@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { KvantError } from '../errors.js';
+import { KEY_VARIABLES } from './serve-keys.js';
 
 /** What is kept of what it says, to be told where it fails. */
 const KEPT = 4000;
@@ -19,7 +20,8 @@ export interface ServeProcess extends AsyncDisposable {
 export async function startServe(args: readonly string[], signal: AbortSignal): Promise<ServeProcess> {
   const main = fileURLToPath(new URL('./main.js', import.meta.url));
   // Nobody is asked for a key, and thoughts are counted as text, as the engine itself gives them.
-  const { KVANT_API_KEY: _, ...env } = process.env;
+  const env = { ...process.env };
+  for (const name of KEY_VARIABLES) delete env[name];
   const own = ['--port', '0', '--log-level', 'warn', '--reasoning-format', 'none'];
   const child = spawn(process.execPath, [main, 'serve', ...own, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -2,13 +2,15 @@
  * The HTTP application: `Request → Response`, with no socket in sight, so that every route can be tried with
  * `app.request()`.
  */
-import { type Context, Hono } from 'hono';
+import { type Context, Hono, type MiddlewareHandler } from 'hono';
 import { cors } from 'hono/cors';
 import { type Logger, pino } from 'pino';
+import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
+import { type ApiKey, ApiKeys, type KeyHolder, notAdmin, wrongKey } from './api-keys.js';
 import { cacheBody } from './cache-format.js';
-import { ApiKeys, type Caller, readPriority } from './caller.js';
+import type { Caller } from './caller.js';
 import {
   type CompletionContext,
   chatCompletions,
@@ -29,8 +31,20 @@ export interface AppOptions {
   readonly engine: EnginePort;
   /** Default: nothing is logged. */
   readonly log?: Logger;
-  /** Every route but `/health` then wants `Authorization: Bearer KEY`, of several any: time is shared evenly between them. */
-  readonly apiKey?: string | readonly string[];
+  /**
+   * Every route but `/health` then wants `Authorization: Bearer KEY`, of several any: time is shared evenly between them, and
+   * cached prefixes are not shared. An `ApiKeys` can be replaced while the server runs.
+   */
+  readonly apiKey?: string | readonly (string | ApiKey)[] | ApiKeys;
+  /**
+   * Keys that `/metrics` and `/v1/cache` want, and that may do anything else. Without them these routes want an `apiKey` with
+   * `admin`, or, where there are no keys at all, none. Not beside an `ApiKeys`, which says itself who is an admin.
+   */
+  readonly adminKey?: string | readonly string[];
+  /** Keys share cached prefixes with one another. Default false: the time to a first token would tell what another key asked. */
+  readonly prefixCacheShared?: boolean;
+  /** Highest priority of requests whose key does not say. Default: 0 with keys, 10 without. */
+  readonly maxPriority?: number;
   /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
   readonly bodyLimit?: number;
   /** Origins of web pages that may use the server, `*` for any; see {@link Origins}. Default: none but its own. */
@@ -49,7 +63,7 @@ export interface AppOptions {
 
 /** What is known of a request when its route is reached. */
 export interface AppVariables {
-  Variables: { share?: string };
+  Variables: { key?: KeyHolder };
 }
 
 const ROUTES = {
@@ -78,25 +92,36 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
     bodyLimit: options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext),
     reasoningFormat: options.reasoningFormat ?? 'auto',
     shutdown: options.shutdown ?? new Shutdown(),
-    observe: (kind) => new RequestObserver(kind, log, metrics),
+    rules: {
+      maxPriority: options.maxPriority ?? PRIORITY_RANGE,
+      prefixCacheShared: options.prefixCacheShared ?? false,
+    },
+    observe: (kind, key) => new RequestObserver(kind, key, log, metrics),
   };
   const created = Math.floor(Date.now() / 1000);
   const app = new Hono<AppVariables>();
   /** An error that no completion request's record tells of. */
   const refuse = (c: Context<AppVariables>, error: KvantError): Response => {
     const status = statusOf(error);
-    const fields = { method: c.req.method, path: shown(c.req.path), status, code: error.code };
+    const key = c.get('key')?.name;
+    const fields = { key, method: c.req.method, path: shown(c.req.path), status, code: error.code };
     // A browser keeps the answer from the page: whoever runs the server has to read what would allow it.
     if (status === 403) Object.assign(fields, { fix: error.fix });
     log.info(fields, printable(error.message));
     return errorResponse(error);
   };
 
+  app.use(async (c, next) => {
+    await next();
+    // A client must not wait for its next answer on a connection that is about to close.
+    if (context.shutdown.draining) c.header('connection', 'close');
+  });
+  const keys = apiKeys(options);
   const origins = [options.corsOrigin ?? []].flat();
   const guard = new PageGuard({
     origins,
     hosts: options.allowedHosts ?? [],
-    hasKey: options.apiKey !== undefined,
+    hasKey: keys !== null && !keys.anonymous,
     ...(options.address === undefined ? {} : { address: options.address }),
   });
   app.use(async (c, next) => {
@@ -127,24 +152,26 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
     return Response.json({ status: 'ok', model: info.name, device: info.device.name });
   });
 
-  if (options.apiKey !== undefined) {
-    const keys = new ApiKeys([options.apiKey].flat());
+  if (keys !== null)
     app.use(async (c, next) => {
-      try {
-        c.set('share', keys.shareOf(c.req.header('authorization')));
-      } catch (error) {
-        return refuse(c, asKvantError(error));
-      }
+      const holder = keys.holderOf(c.req.header('authorization'));
+      if (holder !== undefined) c.set('key', holder);
+      else if (!keys.anonymous) return refuse(c, wrongKey());
       return next();
     });
-  }
+  /** Lets admins pass, and everybody where there are no keys. */
+  const admin: MiddlewareHandler<AppVariables> = async (c, next) => {
+    const key = c.get('key');
+    if (keys === null || key?.admin === true) return next();
+    return refuse(c, key === undefined ? wrongKey() : notAdmin(`${c.req.method} ${c.req.path}`));
+  };
   const callerOf = (c: Context<AppVariables>): Caller => {
-    const share = c.get('share');
-    const priority = readPriority(c.req.header('x-priority'));
-    return { ...(share === undefined ? {} : { share }), ...(priority === undefined ? {} : { priority }) };
+    const key = c.get('key');
+    const priority = c.req.header('x-priority');
+    return { ...(key === undefined ? {} : { key }), ...(priority === undefined ? {} : { priority }) };
   };
 
-  app.get('/metrics', async () => {
+  app.get('/metrics', admin, async () => {
     const text = await metrics.render(await engine.stats());
     return new Response(text, { headers: { 'content-type': metrics.registry.contentType } });
   });
@@ -153,10 +180,12 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
     servedModel(engine, c.req.param('id'));
     return Response.json(modelBody(engine, created));
   });
-  app.get('/v1/cache', async () => Response.json(cacheBody(engine, await engine.stats())));
-  app.delete('/v1/cache', async () => Response.json(cacheBody(engine, await engine.clearPrefixCache())));
-  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw, () => callerOf(c)));
-  app.post('/v1/completions', (c) => completions(context, c.req.raw, () => callerOf(c)));
+  app.get('/v1/cache', admin, async () => Response.json(cacheBody(engine, await engine.stats())));
+  app.delete('/v1/cache', admin, async () =>
+    Response.json(cacheBody(engine, await engine.clearPrefixCache())),
+  );
+  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw, callerOf(c)));
+  app.post('/v1/completions', (c) => completions(context, c.req.raw, callerOf(c)));
 
   app.notFound((c) => {
     const { path, method } = c.req;
@@ -188,6 +217,18 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
     return errorResponse(known);
   });
   return app;
+}
+
+/** Null where there are none. */
+function apiKeys({ apiKey, adminKey, maxPriority }: AppOptions): ApiKeys | null {
+  if (apiKey instanceof ApiKeys) return apiKey;
+  if (apiKey === undefined && adminKey === undefined) return null;
+  const admins = [adminKey ?? []].flat().map((key) => ({ key, admin: true }));
+  const keys = apiKey === undefined ? [] : typeof apiKey === 'string' ? [apiKey] : apiKey;
+  return new ApiKeys([...keys, ...admins], {
+    anonymous: apiKey === undefined,
+    ...(maxPriority === undefined ? {} : { maxPriority }),
+  });
 }
 
 /** Far more than a context of text takes: what is larger would be refused anyway, after much work. */

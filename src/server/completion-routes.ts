@@ -2,7 +2,7 @@
 import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
-import type { Caller } from './caller.js';
+import { type Caller, type CallerRules, fromCaller } from './caller.js';
 import { makeEnvelope, type RouteKind, wholeBody } from './completion-format.js';
 import { CompletionStream } from './completion-stream.js';
 import type { EnginePort } from './engine-port.js';
@@ -25,8 +25,9 @@ export interface CompletionContext {
   readonly bodyLimit: number;
   readonly reasoningFormat: ReasoningFormat;
   readonly shutdown: Shutdown;
-  /** Opens the record of one request: log line and metrics. */
-  observe(kind: RouteKind): RequestObserver;
+  readonly rules: CallerRules;
+  /** Opens the record of one request: log line and metrics. `key`: name of the key it came with. */
+  observe(kind: RouteKind, key: string | undefined): RequestObserver;
 }
 
 /** What a request's body asks for, and how to start it. */
@@ -35,16 +36,11 @@ interface Asked extends StreamChoice {
   readonly start: (index: number, more: { requestId: string; signal: AbortSignal }) => Generation;
 }
 
-/** `caller`: asked when the request is read; what the body says of itself goes before it. */
-export function chatCompletions(
-  context: CompletionContext,
-  raw: Request,
-  caller: () => Caller,
-): Promise<Response> {
-  return respond(context, raw, 'chat', (body) => {
+export function chatCompletions(context: CompletionContext, raw: Request, caller: Caller): Promise<Response> {
+  return respond(context, raw, 'chat', caller, (body) => {
     const { request, ...parsed } = parseChat(body);
     const parseReasoning = context.reasoningFormat !== 'none';
-    const asked = { ...caller(), ...request, parseReasoning };
+    const asked = { ...fromCaller(request, caller, context.rules), parseReasoning };
     return {
       ...parsed,
       requests: [asked],
@@ -53,14 +49,10 @@ export function chatCompletions(
   });
 }
 
-export function completions(
-  context: CompletionContext,
-  raw: Request,
-  caller: () => Caller,
-): Promise<Response> {
-  return respond(context, raw, 'text', (body) => {
+export function completions(context: CompletionContext, raw: Request, caller: Caller): Promise<Response> {
+  return respond(context, raw, 'text', caller, (body) => {
     const parsed = parseCompletion(body);
-    const requests = parsed.requests.map((request) => ({ ...caller(), ...request }));
+    const requests = parsed.requests.map((request) => fromCaller(request, caller, context.rules));
     return {
       ...parsed,
       requests,
@@ -85,10 +77,11 @@ async function respond(
   context: CompletionContext,
   raw: Request,
   kind: RouteKind,
+  caller: Caller,
   parse: (body: Body) => Asked,
 ): Promise<Response> {
   const { engine, shutdown } = context;
-  const observer = context.observe(kind);
+  const observer = context.observe(kind, caller.key?.name);
   const generations: Generation[] = [];
   const cancel = (): void => {
     for (const generation of generations) generation.cancel();

@@ -43,6 +43,7 @@ const STATUS: Readonly<Record<string, number>> = {
   'request-timeout': 408,
   'too-many-connections': 503,
   'invalid-api-key': 401,
+  'admin-key-needed': 403,
   'host-not-allowed': 403,
   'origin-not-allowed': 403,
   'method-not-allowed': 405,

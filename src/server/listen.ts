@@ -20,8 +20,8 @@ export interface RunningServer {
   readonly url: string;
   readonly port: number;
   /**
-   * Takes no new requests (503), lets those under way and in the queue finish for `graceMs` (default 30 s), then
-   * ends them with an error that says so. Resolves when the last connection is closed.
+   * Takes no new requests (503, and `/health` says `stopping`), lets those under way and in the queue finish for `graceMs`
+   * (default 30 s), then ends them with an error that says so. Resolves when the last connection is closed.
    */
   close(graceMs?: number): Promise<void>;
 }
@@ -93,16 +93,18 @@ export async function checkAddress(host: string, port: number): Promise<void> {
 
 async function close(server: Server, shutdown: Shutdown, graceMs: number): Promise<void> {
   shutdown.drain();
-  const closed = new Promise<void>((resolve) => {
-    server.close(() => resolve());
-  });
-  // A connection whose response has just ended would otherwise idle until its keep-alive runs out.
-  const idle = setInterval(() => server.closeIdleConnections(), 50);
   let cut: NodeJS.Timeout | undefined;
   const timer = setTimeout(() => {
     shutdown.end();
     cut = setTimeout(() => server.closeAllConnections(), FAREWELL_MS);
   }, graceMs);
+  // Whoever comes meanwhile, a load balancer say, is told: the socket is closed when nobody is waited for any more.
+  await shutdown.idle();
+  const closed = new Promise<void>((resolve) => {
+    server.close(() => resolve());
+  });
+  // A connection whose response has just ended would otherwise idle until its keep-alive runs out.
+  const idle = setInterval(() => server.closeIdleConnections(), 50);
   await closed;
   clearInterval(idle);
   clearTimeout(timer);

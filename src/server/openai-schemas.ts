@@ -29,7 +29,12 @@ const common = {
     .optional()
     .nullable(),
   queue_timeout: z.number().positive('takes seconds above 0').optional().nullable(),
-  cache_salt: z.string().min(1, 'takes a string that is not empty').optional().nullable(),
+  cache_salt: z
+    .string()
+    .min(1, 'takes a string that is not empty')
+    .max(4096, 'takes at most 4096 characters')
+    .optional()
+    .nullable(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 

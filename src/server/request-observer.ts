@@ -12,6 +12,8 @@ const SHOWN_DEPTH = 8;
 
 export class RequestObserver {
   readonly #kind: RouteKind;
+  /** Name of the key that the request came with. */
+  readonly #key: string | undefined;
   readonly #log: Logger;
   readonly #metrics: ServerMetrics;
   readonly #startedAt = performance.now();
@@ -21,8 +23,9 @@ export class RequestObserver {
   #stream: boolean | undefined;
   #over = false;
 
-  constructor(kind: RouteKind, log: Logger, metrics: ServerMetrics) {
+  constructor(kind: RouteKind, key: string | undefined, log: Logger, metrics: ServerMetrics) {
     this.#kind = kind;
+    this.#key = key;
     this.#log = log;
     this.#metrics = metrics;
   }
@@ -31,7 +34,9 @@ export class RequestObserver {
     this.#id = id;
     this.#stream = stream;
     if (!this.#log.isLevelEnabled('debug')) return;
-    this.#log.debug({ id, parameters: shorten(request) }, 'request');
+    // Share and salt are made from the key: not even a digest of it is for a log.
+    const { share: _, cacheSalt: __, ...parameters } = request ?? {};
+    this.#log.debug({ id, key: this.#key, parameters: shorten(parameters) }, 'request');
   }
 
   /** `choice`: of all choices of the response. */
@@ -59,6 +64,7 @@ export class RequestObserver {
     this.#log.info(
       {
         id: this.#id,
+        key: this.#key,
         route: this.#kind,
         stream: this.#stream,
         promptTokens: usage.prompt,
@@ -84,6 +90,7 @@ export class RequestObserver {
     if (!this.#close(status < 500 ? 'refused' : 'error')) return;
     const fields = {
       id: this.#id,
+      key: this.#key,
       route: this.#kind,
       status,
       code: error.code,
@@ -99,7 +106,7 @@ export class RequestObserver {
   ended(): void {
     if (!this.#close('cancelled')) return;
     this.#log.info(
-      { id: this.#id, route: this.#kind, ms: round(performance.now() - this.#startedAt) },
+      { id: this.#id, key: this.#key, route: this.#kind, ms: round(performance.now() - this.#startedAt) },
       'client went away',
     );
   }

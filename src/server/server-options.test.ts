@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { ApiKeys } from './api-keys.js';
 import { createApp, type EnginePort, listen } from './index.js';
 
 // What is wrong is found before the engine is asked anything.
@@ -23,6 +24,12 @@ describe('options of the server', () => {
       [{ engine: undefined }, 'engine'],
       [{ apiKey: 5 }, 'apiKey'],
       [{ apiKey: ['k', null] }, 'apiKey'],
+      [{ apiKey: [['k']] }, 'apiKey'],
+      [{ adminKey: { key: 'k' } }, 'adminKey'],
+      [{ apiKey: new ApiKeys(['k']), adminKey: 'a' }, 'adminKey'],
+      [{ maxPriority: 11 }, 'maxPriority'],
+      [{ maxPriority: 'high' }, 'maxPriority'],
+      [{ prefixCacheShared: 'yes' }, 'prefixCacheShared'],
       [{ bodyLimit: '1MiB' }, 'bodyLimit'],
       [{ corsOrigin: true }, 'corsOrigin'],
       [{ keepAliveMs: 0 }, 'keepAliveMs'],

@@ -1,6 +1,9 @@
 /** The options of the server, checked before it listens: what is misspelt or of another kind is not ignored. */
+
+import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
 import { checkOptionNames, type OptionNames } from '../option-names.js';
+import { ApiKeys } from './api-keys.js';
 import type { AppOptions } from './app.js';
 import { REASONING_FORMATS } from './completion-routes.js';
 import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
@@ -10,6 +13,9 @@ const APP_OPTIONS: OptionNames<AppOptions> = {
   engine: true,
   log: true,
   apiKey: true,
+  adminKey: true,
+  prefixCacheShared: true,
+  maxPriority: true,
   bodyLimit: true,
   corsOrigin: true,
   allowedHosts: true,
@@ -50,12 +56,9 @@ export function checkListenOptions(options: ListenOptions): void {
 }
 
 function checkValues(options: AppOptions): void {
-  const { engine, apiKey, bodyLimit, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } =
-    options;
+  const { engine, bodyLimit, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } = options;
   if (typeof engine !== 'object' || engine === null) throw invalid('engine', 'an Engine');
-  // An empty key lets nobody in.
-  if (apiKey !== undefined && ![apiKey].flat().every((key) => typeof key === 'string'))
-    throw invalid('apiKey', 'a string, or a list of them');
+  checkKeys(options);
   if (bodyLimit !== undefined && !isWhole(bodyLimit, 1, Number.MAX_SAFE_INTEGER))
     throw invalid('bodyLimit', 'a whole number of bytes above 0');
   if (corsOrigin !== undefined && ![corsOrigin].flat().every(isText))
@@ -69,6 +72,22 @@ function checkValues(options: AppOptions): void {
     throw invalid('reasoningFormat', `one of ${REASONING_FORMATS.join(', ')}`);
 }
 
+/** What is in a key is checked where keys are read. An empty one lets nobody in. */
+function checkKeys({ apiKey, adminKey, maxPriority, prefixCacheShared }: AppOptions): void {
+  if (apiKey !== undefined && ![apiKey].flat().every((key) => typeof key === 'string' || isRecord(key)))
+    throw invalid('apiKey', 'a string, an ApiKey, a list of them, or an ApiKeys');
+  if (adminKey !== undefined && ![adminKey].flat().every((key) => typeof key === 'string'))
+    throw invalid('adminKey', 'a string, or a list of them');
+  if (adminKey !== undefined && apiKey instanceof ApiKeys)
+    throw invalid('adminKey', 'nothing beside an ApiKeys: there a key has `admin`');
+  if (maxPriority !== undefined && !isWhole(maxPriority, -PRIORITY_RANGE, PRIORITY_RANGE))
+    throw invalid('maxPriority', `a whole number from -${PRIORITY_RANGE} to ${PRIORITY_RANGE}`);
+  if (prefixCacheShared !== undefined && typeof prefixCacheShared !== 'boolean')
+    throw invalid('prefixCacheShared', 'true or false');
+}
+
+const isRecord = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 const isText = (value: unknown): boolean => typeof value === 'string' && value !== '';
 const isWhole = (value: unknown, from: number, to: number): boolean =>
   Number.isSafeInteger(value) && (value as number) >= from && (value as number) <= to;

@@ -3,6 +3,7 @@ import { KvantError } from '../errors.js';
 
 export class Shutdown {
   readonly #running = new Set<() => void>();
+  readonly #waiting: (() => void)[] = [];
   #draining = false;
   #ended = false;
 
@@ -22,11 +23,24 @@ export class Shutdown {
     for (const cancel of this.#running) cancel();
   }
 
-  /** Calls `cancel` when the time is up. Returns what to call when there is nothing to cancel any more. */
+  /**
+   * Calls `cancel` when the time is up. Returns what to call when there is nothing to cancel any more. Who comes while it drains
+   * is refused, and not waited for.
+   */
   track(cancel: () => void): () => void {
     if (this.#ended) cancel();
+    if (this.#draining) return () => {};
     this.#running.add(cancel);
-    return () => this.#running.delete(cancel);
+    return () => {
+      this.#running.delete(cancel);
+      if (this.#running.size === 0) for (const resolve of this.#waiting.splice(0)) resolve();
+    };
+  }
+
+  /** Resolves when nothing runs of what was there before it drained. */
+  idle(): Promise<void> {
+    if (this.#running.size === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#waiting.push(resolve));
   }
 }
 

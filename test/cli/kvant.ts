@@ -47,9 +47,11 @@ export interface Serving {
 }
 
 /** Starts `kvant serve` on a free port and waits until it says where it listens. */
-export function kvantServe(args: readonly string[]): Promise<Serving> {
+export function kvantServe(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Serving> {
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [main, 'serve', '--port', '0', ...args]);
+    const child = spawn(process.execPath, [main, 'serve', '--port', '0', ...args], {
+      env: { ...process.env, ...env },
+    });
     let stdout = '';
     let stderr = '';
     const ended = new Promise<Ran>((done) => {

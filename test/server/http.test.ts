@@ -46,7 +46,7 @@ describe('the server at its edges', () => {
   beforeAll(async () => {
     serving = await serveDemo(
       { maxRows: 2, maxQueue: 2 },
-      { apiKey: 'secret', bodyLimit: 100_000, keepAliveMs: 20 },
+      { apiKey: 'secret', adminKey: 'master', bodyLimit: 100_000, keepAliveMs: 20 },
     );
   });
   afterAll(async () => {
@@ -58,7 +58,7 @@ describe('the server at its edges', () => {
 
   it('wants the key everywhere but at /health', async () => {
     expect((await fetch(`${serving.url}/health`)).status).toBe(200);
-    for (const path of ['/v1/models', '/metrics']) {
+    for (const path of ['/v1/models', '/v1/models/demo-text']) {
       expect((await fetch(`${serving.url}${path}`)).status).toBe(401);
       expect(
         (await fetch(`${serving.url}${path}`, { headers: { authorization: 'Bearer wrong' } })).status,
@@ -292,7 +292,9 @@ describe('the server at its edges', () => {
   });
 
   it('counts what it does in /metrics', async () => {
-    const text = await (await fetch(`${serving.url}/metrics`, { headers: key })).text();
+    const text = await (
+      await fetch(`${serving.url}/metrics`, { headers: { authorization: 'Bearer master' } })
+    ).text();
     for (const name of [
       'kvant_requests_total',
       'kvant_queued_sequences',
@@ -340,9 +342,17 @@ describe('shutting down', () => {
     const answers = [true, false, true].map(async (stream) => (await post(stream)).text());
     await until(async () => (await serving.engine.stats()).queued === 2);
     const closed = serving.server.close(30_000);
-    await expect(post(true)).rejects.toThrow();
+    const refused = await post(true);
+    expect([refused.status, refused.headers.get('connection')]).toEqual([503, 'close']);
+    expect(await refused.json()).toMatchObject({ error: { code: 'shutting_down' } });
+    for (let i = 0; i < 2; i++) {
+      const health = await fetch(`${serving.url}/health`);
+      expect([health.status, health.headers.get('connection')]).toEqual([503, 'close']);
+      expect(await health.json()).toMatchObject({ status: 'stopping', model: serving.engine.info.name });
+    }
     for (const answer of await Promise.all(answers)) expect(answer).toContain('"finish_reason":"length"');
     await closed;
+    await expect(fetch(`${serving.url}/health`)).rejects.toThrow();
     expect(await heard(idle, /never/)).toBe('');
     await untilIdle(serving.engine);
     await serving.engine.close();

@@ -83,8 +83,10 @@ describe('cached prefixes on the wire', () => {
     expect(await cached('a')).toBe(0);
     expect(await cached('b')).toBe(0);
     expect(await cached('a')).toBeGreaterThan(100);
-    const bad = await serving.post('/v1/chat/completions', { messages, cache_salt: '' });
-    expect([bad.status, await bad.json()]).toMatchObject([400, { error: { param: 'cache_salt' } }]);
+    for (const cache_salt of ['', 'x'.repeat(4097), 7]) {
+      const bad = await serving.post('/v1/chat/completions', { messages, cache_salt });
+      expect([bad.status, await bad.json()]).toMatchObject([400, { error: { param: 'cache_salt' } }]);
+    }
     const text = await serving.post('/v1/completions', { prompt: LONG, max_tokens: 1, cache_salt: 'c' });
     expect(((await text.json()) as { usage: Usage }).usage.prompt_tokens_details.cached_tokens).toBe(0);
   });

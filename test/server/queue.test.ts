@@ -71,7 +71,10 @@ describe('a request’s place', () => {
 describe('a full queue', () => {
   let serving: Serving;
   beforeAll(async () => {
-    serving = await serveDemo({ maxRows: 1, maxQueue: 4 }, { apiKey: ['flood', 'modest'] });
+    serving = await serveDemo(
+      { maxRows: 1, maxQueue: 4 },
+      { apiKey: ['flood', 'modest'], adminKey: 'master' },
+    );
   });
   afterAll(async () => {
     await serving.close();
@@ -115,7 +118,7 @@ describe('a full queue', () => {
     expect(Number(late.headers.get('retry-after'))).toBeGreaterThan(0);
     expect(await late.json()).toMatchObject({ error: { code: 'queue_timeout', type: 'server_error' } });
     expect((await long).status).toBe(200);
-    const metrics = await fetch(`${serving.url}/metrics`, { headers: { authorization: 'Bearer modest' } });
+    const metrics = await fetch(`${serving.url}/metrics`, { headers: { authorization: 'Bearer master' } });
     const text = await metrics.text();
     expect(text).toMatch(/^kvant_queue_timeouts_total 1$/m);
     expect(text).toMatch(/^kvant_queue_age_seconds 0$/m);
