@@ -48,6 +48,12 @@ const PLACES: readonly (readonly [string, string, (text: string) => object])[] =
     'chat',
     (text) => ({ messages, tools: [{ type: 'function', function: { name: text } }], tool_choice: text }),
   ],
+  ['the type of a tool', 'chat', (text) => ({ messages, tools: [{ type: text }] })],
+  [
+    'the type of a tool call',
+    'chat',
+    (text) => ({ messages: [...messages, { ...called('f', '{'), [text]: text }] }),
+  ],
   ['the arguments of a call', 'chat', (text) => ({ messages: [...messages, called('f', text)] })],
   ['the role of a replayed call', 'chat', (text) => ({ messages: [{ ...called('f', '{}'), role: text }] })],
   ['an unknown field of camels', 'chat', (text) => ({ messages, [`maxTokens${text}`]: 1 })],
