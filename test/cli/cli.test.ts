@@ -181,12 +181,33 @@ describe('the kvant command', () => {
     const config = JSON.parse(await readFile(join(model, 'config.json'), 'utf8'));
     await writeFile(join(model, 'config.json'), JSON.stringify({ ...config, max_position_embeddings: 8192 }));
     const args = ['inspect', model, '--memory', '1GiB'];
-    const { window, fit } = JSON.parse((await kvant([...args, '--json'])).stdout);
+    const { groups, fit } = JSON.parse((await kvant([...args, '--json'])).stdout);
+    expect(groups).toMatchObject([{ window: 64 }]);
     // Blocks of 16 for 63 tokens before the next one and two chunks of 256.
-    expect(window).toBe(64);
-    expect(fit.sequenceTokens).toBe((Math.ceil((63 + 512) / 16) + 1) * 16);
-    expect(fit.fullContexts).toBe(Math.floor(fit.kvTokens / fit.sequenceTokens));
+    const kept = (Math.ceil((63 + 512) / 16) + 1) * 16;
+    expect(fit.sequenceBytes).toBe(kept * groups[0].bytesPerToken);
+    expect(fit.fullContexts).toBe(Math.floor(fit.kvBytes / fit.sequenceBytes));
     expect((await kvant(args)).stdout).toContain('behind 64 tokens it is given back');
+  });
+
+  it('counts the groups of a model of full and sliding layers apart', async () => {
+    const model = join(folder, 'mixed');
+    await cp(new URL('../fixtures/models/gemma3-list', import.meta.url), model, { recursive: true });
+    const config = JSON.parse(await readFile(join(model, 'config.json'), 'utf8'));
+    await writeFile(
+      join(model, 'config.json'),
+      JSON.stringify({ ...config, max_position_embeddings: 32_768 }),
+    );
+    const { groups, fit } = JSON.parse(
+      (await kvant(['inspect', model, '--memory', '1GiB', '--json'])).stdout,
+    );
+    // K and V of one head of 32 at f16 are 128 bytes a token and layer.
+    expect(groups).toEqual([
+      { window: null, layers: [2], bytesPerToken: 128 },
+      { window: 32, layers: [0, 1, 3], bytesPerToken: 3 * 128 },
+    ]);
+    const kept = (Math.ceil((31 + 512) / 16) + 1) * 16;
+    expect(fit.sequenceBytes).toBe(32_768 * 128 + kept * 3 * 128);
   });
 
   it('reports the effective KV format of each layer, padding counted, and why', async () => {
