@@ -43,20 +43,21 @@ export function admissionError(
 
 /**
  * For a prompt of so many tokens, or a conversation that its template made so long. Clients tell this error by its code, and some by the
- * beginning of its message, which is OpenAI's.
+ * beginning of its message, which is OpenAI's. `about`: the tokens were not counted to the end.
  */
 export function contextExceeded(
   tokens: number,
   maxContext: number,
   field: 'prompt' | 'messages',
   raise: ContextRaise,
+  about: 'at least ' | '' = '',
 ): KvantError {
   const got = field === 'prompt' ? 'the prompt has' : 'the messages have';
   const larger =
     raise.length === 0 ? '' : `, or start the engine with a larger ${raise.join(' and a larger ')}`;
   return invalid(
     'context-length-exceeded',
-    `This model's maximum context length is ${maxContext} tokens, the answer included. However, ${got} ${tokens} tokens.`,
+    `This model's maximum context length is ${maxContext} tokens, the answer included. However, ${got} ${about}${tokens} tokens.`,
     field,
     `Shorten the ${field} to at most ${maxContext - 1} tokens${larger}.`,
   );

@@ -7,12 +7,10 @@
 import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
 import { checkOptionNames } from '../option-names.js';
-import { checkDraws } from '../sampling/draws-left.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
-import { tokenRules } from '../sampling/token-rules.js';
 import { type AnswerParser, answerParsers } from '../text/answer-parser.js';
-import { asKvantError } from './core-errors.js';
+import { asKvantError, type ContextRaise, shuttingDown } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
@@ -20,9 +18,11 @@ import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
-import type { ModelText } from './model-text.js';
+import type { ModelText, RenderChatOptions } from './model-text.js';
 import { CLOSE_OPTIONS, RENDER_OPTIONS, SHAPE_OPTIONS, TOKENIZE_OPTIONS } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
+import type { AskedPrompt, PreparedPrompt } from './texts/prompt-task.js';
+import { Texts } from './texts/texts.js';
 import { takeThread } from './thread.js';
 import type {
   ChatRequest,
@@ -50,8 +50,7 @@ const CHAT_FIELDS = [
   'parallelToolCalls',
 ];
 
-/** What chat templating takes beside the messages. */
-export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
+export type { RenderChatOptions } from './model-text.js';
 
 export interface TokenizeOptions {
   /** Let the tokenizer add its BOS and the like. Default true. */
@@ -65,11 +64,10 @@ export interface ShapeOptions extends EngineOptions {
   readonly standInText?: boolean;
 }
 
-interface Prompt {
-  readonly ids: Int32Array;
-  readonly continuation: boolean;
-  /** Takes the answer of each choice apart; absent: all is text. */
-  readonly makeParser?: () => AnswerParser;
+/** A request whose text is still worked on. */
+interface Preparing {
+  readonly abort: () => void;
+  readonly over: Promise<void>;
 }
 
 /**
@@ -87,14 +85,22 @@ export class Engine implements AsyncDisposable {
   readonly #text: ModelText;
   readonly #queueTimeoutMs: number;
   readonly #unread: UnreadNotices;
+  /** For the server: works on what bodies hold without keeping its thread. No part of the public contract. */
+  readonly texts: Texts;
+  readonly #preparing = new Set<Preparing>();
+  #closing = false;
 
   private constructor(
     client: EngineClient,
     text: ModelText,
     info: EngineInfo,
-    { queueTimeoutMs = Number.POSITIVE_INFINITY, onLog }: EngineOptions,
+    { queueTimeoutMs = Number.POSITIVE_INFINITY, worker = true, onLog }: EngineOptions,
+    contextRaise: ContextRaise,
   ) {
     this.#unread = new UnreadNotices(onLog);
+    const { vocabSize, eosTokenIds: eosIds } = info.model;
+    const { maxContext } = info.limits;
+    this.texts = new Texts(text, { vocabSize, eosIds, maxContext, contextRaise }, worker);
     this.#queueTimeoutMs = queueTimeoutMs;
     this.#client = client;
     this.#text = text;
@@ -165,16 +171,15 @@ export class Engine implements AsyncDisposable {
     const worker = await thread;
     const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
     const described = describe(name, weights, text, options, info, epochNow() - startedAt);
-    return new Engine(client, text, described, options);
+    return new Engine(client, text, described, options, info.contextRaise);
   }
 
   /** Continues a prompt. */
   generate(request: GenerateRequest): Generation {
     return this.#request(request, GENERATE_FIELDS, () => {
       const { prompt, addSpecialTokens = true } = request;
-      if (typeof prompt === 'string')
-        return { ids: this.#text.encode(prompt, addSpecialTokens), continuation: true };
-      return { ids: promptIds(prompt), continuation: true };
+      if (typeof prompt === 'string') return { kind: 'text', text: prompt, addSpecialTokens };
+      return { kind: 'ids', ids: promptIds(prompt), chatEnd: null };
     });
   }
 
@@ -187,16 +192,18 @@ export class Engine implements AsyncDisposable {
    */
   chat(request: ChatRequest): Generation {
     return this.#request(request, CHAT_FIELDS, () => {
-      const rendered = this.#render(request.messages, request);
-      const makeParser = answerParsers(request, rendered, this.#text.toolFormat(request));
-      return { ids: this.#text.encode(rendered, false), continuation: false, makeParser };
+      const { messages, tools, templateOptions, addGenerationPrompt } = request;
+      const options = definedOf({ tools, templateOptions, addGenerationPrompt });
+      return { kind: 'chat', messages, options };
     });
   }
 
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */
   renderChat(messages: readonly EngineChatMessage[], options: RenderChatOptions = {}): string {
     checkOptionNames(options, RENDER_OPTIONS, 'renderChat');
-    return this.#render(messages, options);
+    const rendered = this.#text.render(messages, options);
+    this.#unread.tell(this.#text.unread(messages, options));
+    return rendered;
   }
 
   /** Ids of a text. A rendered conversation holds its special tokens already: pass `addSpecialTokens: false`. */
@@ -233,28 +240,40 @@ export class Engine implements AsyncDisposable {
   /** Frees everything. Later requests are refused. Without `drain` also ends what an earlier close still waits for. */
   async close(options: CloseOptions = {}): Promise<void> {
     checkOptionNames(options, CLOSE_OPTIONS, 'close');
-    return this.#client.close(options.drain ?? false);
+    this.#closing = true;
+    // What is drained is finished, with all that was asked before; without it nothing is waited for.
+    if (options.drain === true) await Promise.all([...this.#preparing].map(({ over }) => over));
+    else for (const { abort } of this.#preparing) abort();
+    await this.#client.close(options.drain ?? false);
+    await this.texts.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
   }
 
-  #render(messages: readonly EngineChatMessage[], options: RenderChatOptions): string {
-    const rendered = this.#text.render(messages, options);
-    this.#unread.tell(this.#text.unread(messages, options));
-    return rendered;
+  /** How answers are taken apart: thoughts and calls are those of a conversation. */
+  #parsersOf(
+    request: GenerateRequest | ChatRequest,
+    chatEnd: string | null,
+  ): (() => AnswerParser) | undefined {
+    if (chatEnd === null) return undefined;
+    const chat = request as ChatRequest;
+    return answerParsers(chat, chatEnd, this.#text.toolFormat(chat));
   }
 
   #request(
     request: GenerateRequest | ChatRequest,
     fields: readonly string[],
-    makePrompt: () => Prompt,
+    askPrompt: () => AskedPrompt,
   ): Generation {
     const receivedAt = epochNow();
     const id = this.#client.nextId();
     // Of what has not been checked yet only what is as it should be.
     const { requestId, signal } = (request ?? {}) as Partial<typeof request>;
+    const wanted = new AbortController();
+    let stream: GenerationStream | null = null;
+    let submitted = false;
     const setup: GenerationSetup = {
       requestId: typeof requestId === 'string' ? requestId : `request-${id}`,
       promptTokenIds: [],
@@ -262,44 +281,73 @@ export class Engine implements AsyncDisposable {
       choices: 1,
       receivedAt,
       signal: isSignal(signal) ? signal : undefined,
-      onCancel: () => this.#client.cancel(id),
+      onCancel: () => {
+        if (submitted) this.#client.cancel(id);
+        else {
+          stream?.end('cancelled', null);
+          wanted.abort();
+        }
+      },
     };
     try {
       checkRequest(request);
+      if (this.#closing) throw shuttingDown();
       const asked = resolveSampling(request as SamplingOptions, this.info.samplingDefaults, fields);
       checkIds(asked, this.info.model.vocabSize);
       // The best of several are known by their log-probabilities, wanted or not.
       const chooses = asked.bestOf > asked.n;
       const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
-      const rules = tokenRules(sampling, this.#text.words);
-      const { eosTokenIds, vocabSize } = this.info.model;
-      checkDraws(sampling, rules, eosTokenIds, vocabSize);
-      const { ids, continuation, makeParser } = makePrompt();
-      const stream = new GenerationStream({
+      const prepared = this.texts.prepare(askPrompt(), sampling, {
+        share: request.share,
+        signal: wanted.signal,
+      });
+      const answer = new GenerationStream({
         ...setup,
-        promptTokenIds: [...ids],
         seed: sampling.seed,
         choices: sampling.bestOf,
-        ...(makeParser === undefined ? {} : { makeParser }),
         ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
-      if (signal?.aborted === true) stream.end('cancelled', null);
-      else {
-        const place = queuePlace(request, this.#queueTimeoutMs);
+      stream = answer;
+      const submit = ({ ids: prompt, chatEnd, rules, unread }: PreparedPrompt, waitedMs = 0): void => {
+        this.#unread.tell(unread);
+        if (!answer.open) return;
+        answer.prompted([...prompt], this.#parsersOf(request, chatEnd));
+        submitted = true;
+        const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
         const { cacheSalt } = request;
         const salted = cacheSalt === undefined ? {} : { cacheSalt };
         this.#client.add(
-          { id, prompt: ids, sampling, rules, continuation, place, receivedAt, ...salted },
-          stream,
+          { id, prompt, sampling, rules, continuation: chatEnd === null, place, receivedAt, ...salted },
+          answer,
         );
+      };
+      if (!(prepared instanceof Promise)) {
+        if (signal?.aborted === true) {
+          answer.prompted([...prepared.ids]);
+          answer.end('cancelled', null);
+        } else submit(prepared);
+        return answer;
       }
-      return stream;
+      const over = prepared
+        .then(
+          (made) => submit(made, Math.round(epochNow() - receivedAt)),
+          (error: unknown) => answer.refuse(asKvantError(error)),
+        )
+        .finally(() => this.#preparing.delete(preparing));
+      const preparing: Preparing = { abort: () => answer.cancel(), over };
+      this.#preparing.add(preparing);
+      if (signal?.aborted === true) answer.cancel();
+      return answer;
     } catch (error) {
-      const stream = new GenerationStream(setup);
-      stream.refuse(asKvantError(error));
-      return stream;
+      const refused = new GenerationStream(setup);
+      refused.refuse(asKvantError(error));
+      return refused;
     }
   }
+}
+
+function definedOf<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }
 
 async function shapeText(name: string, vocab: number | undefined, standIn: boolean): Promise<ModelText> {

@@ -31,7 +31,7 @@ interface Choice {
   /** One for each id, empty if they were not asked for. */
   readonly logprobs: TokenLogprobs[];
   /** Takes thoughts and tool calls out of the text; null where all is text. */
-  readonly parser: AnswerParser | null;
+  parser: AnswerParser | null;
   /** Only ever appended to, so that they stay cheap however long they grow; read at the end. */
   text: string;
   reasoning: string;
@@ -68,12 +68,12 @@ export interface GenerationSetup {
 
 export class GenerationStream implements Generation {
   readonly requestId: string;
-  readonly promptTokenIds: readonly number[];
   readonly seed: number;
   readonly accepted: Promise<void>;
   readonly result: Promise<GenerationResult>;
 
   readonly #setup: GenerationSetup;
+  #promptTokenIds: readonly number[];
   readonly #choices: Choice[];
   #open: number;
   #accepted = false;
@@ -89,7 +89,7 @@ export class GenerationStream implements Generation {
   constructor(setup: GenerationSetup) {
     this.#setup = setup;
     this.requestId = setup.requestId;
-    this.promptTokenIds = setup.promptTokenIds;
+    this.#promptTokenIds = setup.promptTokenIds;
     this.seed = setup.seed;
     this.#open = setup.choices;
     this.#choices = Array.from({ length: setup.choices }, () => ({
@@ -118,6 +118,10 @@ export class GenerationStream implements Generation {
     this.result.catch(() => {});
     const { signal } = setup;
     this.#release = signal === undefined ? () => {} : onAbort(signal, () => this.cancel());
+  }
+
+  get promptTokenIds(): readonly number[] {
+    return this.#promptTokenIds;
   }
 
   /** True until every choice has finished. */
@@ -186,6 +190,12 @@ export class GenerationStream implements Generation {
   }
 
   // What follows is the engine's side.
+
+  /** The prompt is known, and with it how answers are taken apart. Before any token. */
+  prompted(ids: readonly number[], makeParser?: () => AnswerParser): void {
+    this.#promptTokenIds = ids;
+    if (makeParser !== undefined) for (const choice of this.#choices) choice.parser = makeParser();
+  }
 
   accept(): void {
     this.#accepted = true;

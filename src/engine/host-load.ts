@@ -112,7 +112,11 @@ export async function loadHost(
     await prepare(program, limits, onProgress, signal);
 
     const { tokenTable, eosIds } = await text;
-    const info = describe(config, eosIds, model, chosen, kv, sizing, limits, tuning);
+    const raise = contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing);
+    const info = {
+      ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning),
+      contextRaise: raise,
+    };
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
       ? await openPrefixes(config, weights.config, device, kv, caches, onLog)
@@ -125,7 +129,7 @@ export async function loadHost(
       eosIds: info.eosIds,
       vocabSize: weights.config.vocabSize,
       limits,
-      contextRaise: contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing),
+      contextRaise: raise,
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.groups),
       prefixes,
       onEvents: callbacks.onEvents,
@@ -254,7 +258,7 @@ function describe(
   sizing: KvCacheSizing,
   limits: EngineLimits,
   tuning: TuningInfo | null,
-): HostInfo {
+): Omit<HostInfo, 'contextRaise'> {
   const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.config;
   return {
     architecture,

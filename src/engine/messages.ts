@@ -4,6 +4,7 @@ import type { AutotuneMode, DeviceInfo, Precision } from '../device/device.js';
 import { type SerializedError, serializeError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { TokenTable } from '../text/token-bytes.js';
+import type { ContextRaise } from './core-errors.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
 import type {
   DeviceChoice,
@@ -70,6 +71,8 @@ export interface HostInfo {
   readonly tuning: TuningInfo | null;
   readonly kv: EngineInfo['kv'];
   readonly limits: EngineLimits;
+  /** What longer prompts need. */
+  readonly contextRaise: ContextRaise;
 }
 
 export type ToHost =

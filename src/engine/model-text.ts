@@ -10,9 +10,11 @@ import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
 import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
+import type { TextOrigin } from './texts/text-task.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
 
-type ChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
+/** What chat templating takes beside the messages. */
+export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
 
 interface Parts {
   readonly tokenizer: Tokenizer;
@@ -27,18 +29,20 @@ export class ModelText {
   readonly ignored: readonly string[];
   /** What of it is broken. */
   readonly notices: readonly Notice[];
-  /** For biases, bans and breakers given as texts; null without a tokenizer. */
-  readonly words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null;
+  /** What another thread makes itself the same of; null without a tokenizer. */
+  readonly origin: TextOrigin | null;
   readonly #parts: Parts | null;
+  #words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null = null;
 
   private constructor(
     parts: Parts | null,
+    origin: TextOrigin | null,
     defaults: SamplingOptions,
     ignored: readonly string[] = [],
     notices: readonly Notice[] = [],
   ) {
     this.#parts = parts;
-    this.words = parts === null ? null : wordsOf(parts.tokenizer);
+    this.origin = origin;
     this.defaults = defaults;
     this.ignored = ignored;
     this.notices = notices;
@@ -49,19 +53,37 @@ export class ModelText {
     const tokenizer = await Tokenizer.load(folder);
     const template = await ChatTemplate.find(folder);
     const { defaults, eosTokenIds, ignored, notices } = await loadGenerationConfig(folder, tokenizer);
+    const origin = { kind: 'folder', path: folder } as const;
     const parts = { tokenizer, template, eosIds: eosTokenIds };
-    return new ModelText(parts, samplingDefaults(defaults), ignored, notices);
+    return new ModelText(parts, origin, samplingDefaults(defaults), ignored, notices);
+  }
+
+  /** What tasks need on a thread of their own: no defaults, and the bytes of tokens only once they are asked for. */
+  static async forTasks(origin: TextOrigin): Promise<ModelText> {
+    if (origin.kind === 'stand-in') return ModelText.standIn(origin.vocab);
+    const [tokenizer, template] = await Promise.all([
+      Tokenizer.load(origin.path, { lazily: true }),
+      ChatTemplate.find(origin.path),
+    ]);
+    return new ModelText({ tokenizer, template, eosIds: [] }, origin, {});
   }
 
   /** For made-up weights that are to read and write text: see stand-in.ts. No id ends an answer. */
   static async standIn(vocab: number): Promise<ModelText> {
     const { standInTemplate, standInTokenizer } = await import('../text/stand-in.js');
-    return new ModelText({ tokenizer: standInTokenizer(vocab), template: standInTemplate(), eosIds: [] }, {});
+    const parts = { tokenizer: standInTokenizer(vocab), template: standInTemplate(), eosIds: [] };
+    return new ModelText(parts, { kind: 'stand-in', vocab }, {});
   }
 
   /** For weights without a tokenizer. */
   static none(): ModelText {
-    return new ModelText(null, {});
+    return new ModelText(null, null, {});
+  }
+
+  /** For biases, bans and breakers given as texts; null without a tokenizer. */
+  get words(): { readonly speller: Speller; readonly breakers: BreakerFinder } | null {
+    if (this.#parts !== null) this.#words ??= wordsOf(this.#parts.tokenizer);
+    return this.#words;
   }
 
   get hasChatTemplate(): boolean {
@@ -76,8 +98,17 @@ export class ModelText {
     return this.#parts === null ? [] : this.#parts.eosIds;
   }
 
-  encode(text: string, addSpecialTokens: boolean): Int32Array {
-    return this.#require().tokenizer.encode(text, { addSpecialTokens });
+  /** `onTokens`: told now and then how many there are so far; may throw, to end it. */
+  encode(text: string, addSpecialTokens: boolean, onTokens?: (count: number) => void): Int32Array {
+    return this.#require().tokenizer.encode(text, {
+      addSpecialTokens,
+      ...(onTokens === undefined ? {} : { onTokens }),
+    });
+  }
+
+  /** So many tokens a text has at least, by its length alone. */
+  fewestTokens(text: string): number {
+    return this.#require().tokenizer.fewestTokens(text);
   }
 
   decode(ids: readonly number[]): string {
@@ -90,7 +121,7 @@ export class ModelText {
     return table === null ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
-  render(messages: readonly EngineChatMessage[], options: ChatOptions): string {
+  render(messages: readonly EngineChatMessage[], options: RenderChatOptions): string {
     const { template } = this.#require();
     if (template === undefined)
       throw new KvantError('chat-template-missing', 'The model has no chat template.', {
@@ -103,7 +134,7 @@ export class ModelText {
   }
 
   /** What of a conversation that was rendered the template makes nothing of. */
-  unread(messages: readonly EngineChatMessage[], options: ChatOptions): readonly Unread[] {
+  unread(messages: readonly EngineChatMessage[], options: RenderChatOptions): readonly Unread[] {
     return this.#parts?.template?.unread(messages, forTemplate(options)) ?? [];
   }
 
@@ -122,7 +153,7 @@ export class ModelText {
   }
 }
 
-const forTemplate = (options: ChatOptions): RenderOptions => ({
+const forTemplate = (options: RenderChatOptions): RenderOptions => ({
   tools: options.tools,
   addGenerationPrompt: options.addGenerationPrompt,
   kwargs: options.templateOptions,

@@ -46,10 +46,15 @@ function isPriority(value: unknown): boolean {
   return typeof value === 'number' && Number.isInteger(value) && Math.abs(value) <= PRIORITY_RANGE;
 }
 
-/** Where a checked request stands in the queue. */
-export function queuePlace(request: GenerateRequest | ChatRequest, queueTimeoutMs: number): QueuePlace {
+/** Where a checked request stands in the queue, having waited so long already. */
+export function queuePlace(
+  request: GenerateRequest | ChatRequest,
+  queueTimeoutMs: number,
+  waitedMs: number,
+): QueuePlace {
   const { priority = 0, share = '' } = request;
-  return { priority, share, startWithinMs: request.queueTimeoutMs ?? queueTimeoutMs };
+  const startWithinMs = Math.max(1, (request.queueTimeoutMs ?? queueTimeoutMs) - waitedMs);
+  return { priority, share, startWithinMs };
 }
 
 export function isSignal(value: unknown): value is AbortSignal {
@@ -59,6 +64,7 @@ export function isSignal(value: unknown): value is AbortSignal {
 /** A prompt of ids. Errors: `invalid-parameter`. */
 export function promptIds(prompt: unknown): Int32Array {
   const bad = Array.isArray(prompt) ? prompt.findIndex((id) => !isTokenId(id)) : -1;
+  if (prompt instanceof Int32Array && prompt.every((id) => id >= 0)) return prompt;
   if (Array.isArray(prompt) && bad < 0) return Int32Array.from(prompt as number[]);
   const what = bad < 0 ? typeof prompt : `entry ${bad} that is no id`;
   const wanted = 'a string, or ids from 0 to the size of the vocabulary';

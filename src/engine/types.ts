@@ -125,7 +125,7 @@ export interface CommonRequest extends SamplingOptions {
 
 export interface GenerateRequest extends CommonRequest {
   /** Text, or token ids as they are. */
-  readonly prompt: string | readonly number[];
+  readonly prompt: string | readonly number[] | Int32Array;
   /** Text only: let the tokenizer add its BOS and the like. Default true. */
   readonly addSpecialTokens?: boolean;
 }
@@ -254,7 +254,7 @@ export interface GenerationResult {
  */
 export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   readonly requestId: string;
-  /** Ids of the prompt. Empty if it was refused before it was tokenised. */
+  /** Ids of the prompt. Empty until it is tokenised: for a long one that is when `accepted` resolves. */
   readonly promptTokenIds: readonly number[];
   /** The seed given or drawn. */
   readonly seed: number;

@@ -50,6 +50,11 @@ export class BreakerFinder {
     return { ids: Uint32Array.from(ids).sort(), sequences };
   }
 
+  /** Tokens that have to be looked at to find them: none for texts that are remembered. */
+  cost(breakers: readonly string[]): number {
+    return breakers.filter((text) => !this.#known.has(text)).length * this.#speller.size;
+  }
+
   #one(text: string): DryBreakers {
     let found = this.#known.get(text);
     if (found === undefined) {

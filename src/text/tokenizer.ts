@@ -5,6 +5,7 @@ import { BrokenDefinition } from './encoding/broken-definition.js';
 import { Encoder } from './encoding/encoder.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { buildTokenTable, type TokenTable } from './token-bytes.js';
+import { mostTextOfToken } from './token-cover.js';
 import { readTokenizerDefinition, type TokenizerDefinition } from './tokenizer-definition.js';
 
 export interface EncodeOptions {
@@ -13,6 +14,8 @@ export interface EncodeOptions {
    * these already: encode it with `false`. Default true.
    */
   readonly addSpecialTokens?: boolean;
+  /** Told now and then how many tokens there are so far. May throw, which ends it: a long text takes seconds. */
+  readonly onTokens?: (count: number) => void;
 }
 
 /** Files of tokenizer formats that kvant does not read, to say so instead of "not found". */
@@ -38,6 +41,8 @@ export class Tokenizer {
   readonly #tokens: readonly (string | undefined)[];
   readonly #where: string;
   #table: TokenTable | undefined;
+  /** UTF-16 units that one token may stand for. */
+  #cover: number | undefined;
 
   private constructor(json: JsonObject, config: JsonObject, where: string) {
     const definition = readTokenizerDefinition(json, config, where);
@@ -83,17 +88,18 @@ export class Tokenizer {
   }
 
   /**
-   * Loads `tokenizer.json` and, where present, `tokenizer_config.json` from a model folder.
+   * Loads `tokenizer.json` and, where present, `tokenizer_config.json` from a model folder. `lazily`: what decoding needs is made
+   * when something is decoded.
    *
    * @throws KvantError `tokenizer-missing`, `tokenizer-broken`, `tokenizer-unsupported`
    */
-  static async load(folder: string): Promise<Tokenizer> {
+  static async load(folder: string, options: { readonly lazily?: boolean } = {}): Promise<Tokenizer> {
     const json = await readJsonObject(folder, 'tokenizer.json', 'tokenizer-broken');
     if (json === undefined) throw await missing(folder);
     const config = await readJsonObject(folder, 'tokenizer_config.json', 'tokenizer-broken');
     const tokenizer = new Tokenizer(json, config ?? {}, join(folder, 'tokenizer.json'));
     // A tokenizer that cannot decode is refused now, not at the first token of the first request.
-    void tokenizer.tokenTable;
+    if (options.lazily !== true) void tokenizer.tokenTable;
     return tokenizer;
   }
 
@@ -109,7 +115,7 @@ export class Tokenizer {
    */
   encode(text: string, options: EncodeOptions = {}): Int32Array {
     const addSpecial = options.addSpecialTokens ?? true;
-    const ids = this.#encode(text, addSpecial);
+    const ids = this.#encode(text, addSpecial, options.onTokens);
     const bos = addSpecial && this.config.add_bos_token === true ? this.idOfSpecial('bos_token') : undefined;
     const prepend = bos !== undefined && ids[0] !== bos ? 1 : 0;
     const result = new Int32Array(ids.length + prepend);
@@ -128,20 +134,43 @@ export class Tokenizer {
     return result;
   }
 
-  #encode(text: string, addSpecial: boolean): readonly (number | undefined)[] {
+  #encode(
+    text: string,
+    addSpecial: boolean,
+    onTokens?: (count: number) => void,
+  ): readonly (number | undefined)[] {
+    let stopped: unknown;
+    const watch = (count: number): void => {
+      try {
+        onTokens?.(count);
+      } catch (reason) {
+        stopped = reason;
+        throw reason;
+      }
+    };
     try {
-      return this.#encoder.encode(text, addSpecial);
+      return this.#encoder.encode(text, addSpecial, onTokens === undefined ? undefined : watch);
     } catch (cause) {
+      if (stopped !== undefined && cause === stopped) throw cause;
       throw new KvantError(
         'tokenizer-failed',
         `The tokenizer cannot take this text of ${text.length} characters: ${(cause as Error).message}`,
         {
           kind: 'invalid-request',
-          fix: 'Leave out the characters that the model does not know.',
+          fix: 'Leave those characters out.',
           cause,
         },
       );
     }
+  }
+
+  /**
+   * So many tokens a text has at least, as its length alone tells: the longest token goes into it so often. 0 for a tokenizer whose
+   * tokens may stand for any amount of text.
+   */
+  fewestTokens(text: string): number {
+    this.#cover ??= mostTextOfToken(this.#definition) ?? Number.POSITIVE_INFINITY;
+    return Math.ceil(text.length / this.#cover);
   }
 
   /** The whole text of `ids`; for a stream use a {@link Detokenizer}. */

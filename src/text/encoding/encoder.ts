@@ -32,6 +32,9 @@ export interface EncoderDefinition {
   readonly addedTokens: readonly AddedTokenEntry[];
 }
 
+/** New ids after which whoever watches is told of them. */
+const TOLD_EVERY = 1024;
+
 export class Encoder {
   readonly #model: Model;
   readonly #normalize: Normalizer;
@@ -83,14 +86,19 @@ export class Encoder {
    *
    * @param surround with what the post-processor puts around a text; `undefined` in the result stands for a token of it
    *   that the vocabulary lacks
+   * @param onTokens told after every few pieces how many ids there are; may throw, which ends it
    * @throws Error for a text that the model cannot write
    */
-  encode(text: string, surround: boolean): (number | undefined)[] {
+  encode(text: string, surround: boolean, onTokens?: (count: number) => void): (number | undefined)[] {
     const ids: number[] = [];
     this.#plain.split(
       text.isWellFormed() ? text : text.toWellFormed(),
       (start, end) => {
-        this.#encodeNormalized(this.#normalize({ text: text.slice(start, end), atStart: start === 0 }), ids);
+        this.#encodeNormalized(
+          this.#normalize({ text: text.slice(start, end), atStart: start === 0 }),
+          ids,
+          onTokens,
+        );
       },
       (token) => ids.push(token.id),
     );
@@ -98,12 +106,23 @@ export class Encoder {
     return surround && before.length + after.length > 0 ? [...before, ...ids, ...after] : ids;
   }
 
-  #encodeNormalized({ text, atStart }: { text: string; atStart: boolean }, ids: number[]): void {
+  #encodeNormalized(
+    { text, atStart }: { text: string; atStart: boolean },
+    ids: number[],
+    onTokens?: (count: number) => void,
+  ): void {
+    onTokens?.(ids.length);
+    let told = ids.length;
     this.#normalized.split(
       text,
       (start, end) => {
         const whole = { pieces: [text.slice(start, end)], atStart: atStart && start === 0 };
-        for (const piece of this.#cut(whole).pieces) this.#model.encode(piece, ids);
+        for (const piece of this.#cut(whole).pieces) {
+          this.#model.encode(piece, ids);
+          if (onTokens === undefined || ids.length - told < TOLD_EVERY) continue;
+          told = ids.length;
+          onTokens(told);
+        }
       },
       (token) => ids.push(token.id),
     );

@@ -26,6 +26,14 @@ describe('createNormalizer', () => {
     expect(normalize({ type: 'Strip', strip_left: true, strip_right: true }, text).text).toBe(text);
   });
 
+  it('refuses a heap of marks that would keep the engine busy for minutes, and no other text', () => {
+    const heap = `xy${'\u0301\u0316'.repeat(450_000)}`;
+    for (const type of ['NFC', 'NFD', 'NFKC', 'NFKD', 'BertNormalizer'])
+      expect(() => normalize({ type }, heap), type).toThrow('900000 marks stand on the character at 1');
+    const many = `e${'\u0301\u0316'.repeat(512)}`.repeat(3);
+    expect(normalize({ type: 'NFC' }, many).text).toBe(many.normalize('NFC'));
+  });
+
   it('knows whether the first character is still there', () => {
     const strip = { type: 'Strip', strip_left: true, strip_right: true };
     expect(normalize(strip, 'a ').atStart).toBe(true);

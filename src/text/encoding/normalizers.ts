@@ -74,9 +74,25 @@ function removing(set: string): Normalizer {
 
 const FOREIGN = new RegExp(`([${CLASSES.foreignToNormalForms}]+)`, 'u');
 
+/**
+ * Marks on one letter. Putting them in order takes the engine time that grows with their square, and nothing stops it on the way: of
+ * 100,000 it would be a minute. No writing has more than a few.
+ */
+const MOST_MARKS = 1024;
+
+function refuseMarks(text: string): void {
+  if (text.length <= MOST_MARKS) return;
+  for (const { 0: marks, index } of text.matchAll(/\p{M}+/gu))
+    if (marks.length > MOST_MARKS)
+      throw new Error(
+        `${marks.length} marks stand on the character at ${index - 1}, more than ${MOST_MARKS}`,
+      );
+}
+
 /** Normal forms leave alone what the reference's version of Unicode does not know; so nothing joins across it. */
 function normalForm(form: 'NFC' | 'NFD' | 'NFKC' | 'NFKD'): (text: string) => string {
   return (text) => {
+    refuseMarks(text);
     if (!FOREIGN.test(text)) return text.normalize(form);
     return text
       .split(FOREIGN)

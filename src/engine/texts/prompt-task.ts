@@ -1,0 +1,105 @@
+/** From what a request says to tokens: template, tokenizer, words. The same on the caller's thread and on one for texts. */
+
+import type { KvantError } from '../../errors.js';
+import { checkDraws } from '../../sampling/draws-left.js';
+import type { SamplingParams } from '../../sampling/options.js';
+import { type TokenRules, tokenRules } from '../../sampling/token-rules.js';
+import type { Unread } from '../../text/chat-template.js';
+import { type ContextRaise, contextExceeded } from '../core-errors.js';
+import type { ModelText, RenderChatOptions } from '../model-text.js';
+import type { EngineChatMessage } from '../types.js';
+import type { TaskResult, TextTask, Watch } from './text-task.js';
+
+/** What is to become of a request's text. */
+export type AskedPrompt =
+  | { readonly kind: 'ids'; readonly ids: Int32Array; readonly chatEnd: string | null }
+  | { readonly kind: 'text'; readonly text: string; readonly addSpecialTokens: boolean }
+  | {
+      readonly kind: 'chat';
+      readonly messages: readonly EngineChatMessage[];
+      readonly options: RenderChatOptions;
+    };
+
+export interface PromptAsk {
+  readonly prompt: AskedPrompt;
+  readonly sampling: SamplingParams;
+  readonly limits: PromptLimits;
+}
+
+export interface PromptLimits {
+  readonly vocabSize: number;
+  readonly eosIds: readonly number[];
+  readonly maxContext: number;
+  readonly contextRaise: ContextRaise;
+}
+
+export interface PreparedPrompt {
+  readonly ids: Int32Array;
+  /** Of a conversation the last characters, which may have begun a block of thoughts; null for a text that is gone on with. */
+  readonly chatEnd: string | null;
+  readonly rules: TokenRules;
+  /** What the template makes nothing of. */
+  readonly unread: readonly Unread[];
+}
+
+/** Errors: those of words and biases, of the chat template and the tokenizer; `context-length-exceeded`. */
+export function preparePrompt(
+  text: ModelText,
+  { prompt, sampling, limits }: PromptAsk,
+  watch: Watch,
+): PreparedPrompt {
+  const rules = tokenRules(sampling, text.words);
+  checkDraws(sampling, rules, limits.eosIds, limits.vocabSize);
+  watch.check();
+  if (prompt.kind === 'ids') return { ids: prompt.ids, chatEnd: prompt.chatEnd, rules, unread: [] };
+  if (prompt.kind === 'text') {
+    const ids = encodeWithin(text, prompt.text, prompt, limits, watch);
+    return { ids, chatEnd: null, rules, unread: [] };
+  }
+  const rendered = text.render(prompt.messages, prompt.options);
+  watch.check();
+  const ids = encodeWithin(text, rendered, null, limits, watch);
+  const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
+  return { ids, chatEnd: endOf(rendered), rules, unread };
+}
+
+/** The task. */
+export const prompt: TextTask<PromptAsk, PreparedPrompt> = (text, ask, watch): TaskResult<PreparedPrompt> => {
+  const value = preparePrompt(text, ask, watch);
+  return { value, transfer: [value.ids.buffer as ArrayBuffer] };
+};
+
+/** Names are the clients'. */
+const MOST_UNREAD = 64;
+/** Longer than any mark that begins thoughts. */
+const END = 64;
+
+const endOf = (rendered: string): string => rendered.trimEnd().slice(-END);
+
+/** Of a text that is longer by so much the tokens are not counted to the end. */
+const COUNTED = 2;
+
+/**
+ * The ids of a text that fits the context. One that does not is refused as soon as that is known: by its length, where the tokenizer
+ * tells how much text a token may stand for, else when it has far too many tokens.
+ *
+ * `raw`: null for a rendered conversation. Errors: `context-length-exceeded`, those of the tokenizer.
+ */
+export function encodeWithin(
+  text: ModelText,
+  source: string,
+  raw: { readonly addSpecialTokens: boolean } | null,
+  { maxContext, contextRaise }: PromptLimits,
+  watch: Watch,
+): Int32Array {
+  const least = text.fewestTokens(source);
+  const exceeded = (tokens: number, about: 'at least ' | '' = ''): KvantError =>
+    contextExceeded(tokens, maxContext, raw === null ? 'messages' : 'prompt', contextRaise, about);
+  if (least >= maxContext) throw exceeded(least, 'at least ');
+  const ids = text.encode(source, raw?.addSpecialTokens ?? false, (tokens) => {
+    watch.check();
+    if (tokens > COUNTED * maxContext) throw exceeded(tokens, 'at least ');
+  });
+  if (ids.length >= maxContext) throw exceeded(ids.length);
+  return ids;
+}

@@ -1,0 +1,93 @@
+/** Turns what requests say into tokens: at once what is quick, on threads of their own what would keep others waiting. */
+
+import type { SamplingParams } from '../../sampling/options.js';
+import { workerUrl } from '../../worker-url.js';
+import type { ModelText } from '../model-text.js';
+import { type AskedPrompt, type PreparedPrompt, type PromptLimits, preparePrompt } from './prompt-task.js';
+import type { TextJob, TextPool } from './text-pool.js';
+import { Watch } from './text-task.js';
+import { weigh } from './weigh.js';
+
+/** Texts of so many characters are worked on at once: a few milliseconds for the slowest kind there is. */
+export const QUICK_TEXT = 4096;
+/** Tokens that may be looked through at once, for texts that break a repetition. */
+const QUICK_LOOK = 2 ** 15;
+
+/** Who waits for a text, and for how long. */
+export interface Waiter {
+  readonly share?: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+export class Texts {
+  readonly #text: ModelText;
+  readonly #limits: PromptLimits;
+  readonly #threads: boolean;
+  #pool: Promise<TextPool> | null = null;
+
+  /** `threads`: whether there may be any. */
+  constructor(text: ModelText, limits: PromptLimits, threads: boolean) {
+    this.#text = text;
+    this.#limits = limits;
+    this.#threads = threads && text.origin !== null;
+  }
+
+  /** Whether texts can be worked on elsewhere. */
+  get threads(): boolean {
+    return this.#threads;
+  }
+
+  /** A promise for what takes long. Errors, thrown or of the promise: as `preparePrompt`, and those of `run`. */
+  prepare(
+    prompt: AskedPrompt,
+    sampling: SamplingParams,
+    waiter: Waiter,
+  ): PreparedPrompt | Promise<PreparedPrompt> {
+    const ask = { prompt, sampling, limits: this.#limits };
+    const size = this.#threads ? this.#sizeOf(prompt, sampling) : 0;
+    if (size <= QUICK_TEXT) return preparePrompt(this.#text, ask, new Watch());
+    const module = workerUrl('./prompt-task.js', import.meta.url);
+    const made = this.run<PreparedPrompt>({ module, task: 'prompt', argument: ask, size, ...waiter });
+    return made.catch((error: unknown) => {
+      // Messages of the caller's own making, with functions in them.
+      if ((error as { code?: unknown }).code !== 'not-plain') throw error;
+      return preparePrompt(this.#text, ask, new Watch());
+    });
+  }
+
+  /** Runs a task of a module on a thread. Errors: see TextPool. */
+  async run<R>(job: TextJob): Promise<R> {
+    this.#pool ??= this.#open();
+    return (await this.#pool).run<R>(job);
+  }
+
+  /** Ends the threads; what they are at is refused. */
+  async close(): Promise<void> {
+    await (await this.#pool)?.close();
+  }
+
+  async #open(): Promise<TextPool> {
+    const { TextPool } = await import('./text-pool.js');
+    return new TextPool({ origin: this.#text.origin! });
+  }
+
+  #sizeOf(prompt: AskedPrompt, { badWords, dry }: SamplingParams): number {
+    // Words are spelled twice.
+    const words = badWords.length === 0 ? 0 : 2 * weigh(badWords);
+    const look = dry === null || this.#text.words === null ? 0 : this.#text.words.breakers.cost(dry.breakers);
+    return words + (look > QUICK_LOOK ? QUICK_TEXT + 1 : 0) + promptSize(prompt);
+  }
+}
+
+function promptSize(prompt: AskedPrompt): number {
+  switch (prompt.kind) {
+    case 'ids':
+      return 0;
+    case 'text':
+      return prompt.text.length;
+    case 'chat': {
+      const { tools, templateOptions } = prompt.options;
+      return weigh(prompt.messages) + weigh(tools) + weigh(templateOptions);
+    }
+  }
+}
