@@ -2,8 +2,8 @@ import { didYouMean } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { checkDepth } from './depth.js';
-import { pythonJson } from './jinja/python-values.js';
-import { toValue } from './jinja/values.js';
+import { pythonJson } from './jinja/json.js';
+import { fromPlain } from './jinja/values.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
 import { parseLossless } from './lossless-json.js';
 
@@ -270,7 +270,7 @@ function adaptCall(call: JsonObject, abilities: TemplateAbilities, where: string
   // As they came, unless the template reads the other form only.
   const asText =
     typeof call.arguments === 'string' ? argumentText || !argumentObject : argumentText && !argumentObject;
-  return { ...call, arguments: asText ? (read.text ?? pythonJson(toValue(read.object))) : read.object };
+  return { ...call, arguments: asText ? (read.text ?? pythonJson(fromPlain(read.object))) : read.object };
 }
 
 /** The arguments of a call, and the text in which they came. Nothing, in any spelling, is no arguments. */

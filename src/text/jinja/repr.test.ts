@@ -1,15 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { parseLossless } from '../lossless-json.js';
-import {
-  pythonEquals,
-  pythonJson,
-  pythonRepr,
-  pythonSplitLines,
-  pythonStr,
-  pythonStrip,
-} from './python-values.js';
-import { toValue } from './values.js';
+import { pythonJson } from './json.js';
+import { equals } from './operators.js';
+import { repr, str } from './repr.js';
+import { splitLines, strip } from './text.js';
+import { fromPlain } from './values.js';
 
 interface Sample {
   readonly value: unknown;
@@ -25,9 +21,9 @@ const { values } = parseLossless(await readFile('test/fixtures/text/chat-templat
 
 describe('Python values', () => {
   it.each(values)('writes $json as Python does', (sample) => {
-    const value = toValue(sample.value);
-    expect(pythonRepr(value)).toBe(sample.repr);
-    expect(pythonStr(value)).toBe(sample.str);
+    const value = fromPlain(sample.value);
+    expect(repr(value)).toBe(sample.repr);
+    expect(str(value)).toBe(sample.str);
     expect(pythonJson(value)).toBe(sample.json);
     expect(pythonJson(value, { indent: 1, ensureAscii: true, sortKeys: true })).toBe(sample.ascii);
   });
@@ -35,28 +31,28 @@ describe('Python values', () => {
   it('are equal as in Python', () => {
     for (const [i, a] of values.entries()) {
       for (const [j, b] of values.entries()) {
-        expect(pythonEquals(toValue(a.value), toValue(structuredClone(b.value)))).toBe(
+        expect(equals(fromPlain(a.value), fromPlain(structuredClone(b.value)))).toBe(
           i === j || falseIsZero(a, b),
         );
       }
     }
-    expect(pythonEquals(toValue(true), toValue(1))).toBe(true);
-    expect(pythonEquals(toValue('1'), toValue(1))).toBe(false);
-    expect(pythonEquals(toValue(undefined), toValue(null))).toBe(false);
-    expect(pythonEquals(toValue({ a: 1, b: 2 }), toValue({ b: 2, a: 1 }))).toBe(true);
-    expect(pythonEquals(toValue({ a: 1 }), toValue({ a: 1, b: 2 }))).toBe(false);
+    expect(equals(fromPlain(true), fromPlain(1))).toBe(true);
+    expect(equals(fromPlain('1'), fromPlain(1))).toBe(false);
+    expect(equals(fromPlain(undefined), fromPlain(null))).toBe(false);
+    expect(equals(fromPlain({ a: 1, b: 2 }), fromPlain({ b: 2, a: 1 }))).toBe(true);
+    expect(equals(fromPlain({ a: 1 }), fromPlain({ a: 1, b: 2 }))).toBe(false);
   });
 
   it('refuses undefined in JSON', () => {
-    expect(() => pythonJson(toValue([undefined]))).toThrow('undefined');
+    expect(() => pythonJson(fromPlain([undefined]))).toThrow('Undefined');
   });
 
   it('strips and splits by Unicode characters', () => {
-    expect(pythonStrip('\u{1F600}x\u{1F600}', '\u{1F600}')).toBe('x');
-    expect(pythonStrip('--x-', '-', 'left')).toBe('x-');
-    expect(pythonStrip('\ufeff x')).toBe('\ufeff x');
-    expect(pythonSplitLines('a\r\nb\n\nc\n')).toEqual(['a', 'b', '', 'c']);
-    expect(pythonSplitLines('')).toEqual([]);
+    expect(strip('\u{1F600}x\u{1F600}', '\u{1F600}')).toBe('x');
+    expect(strip('--x-', '-', 'left')).toBe('x-');
+    expect(strip('\ufeff x')).toBe('\ufeff x');
+    expect(splitLines('a\r\nb\n\nc\n')).toEqual(['a', 'b', '', 'c']);
+    expect(splitLines('')).toEqual([]);
   });
 });
 
