@@ -156,7 +156,10 @@ export const ALIASES: Readonly<Record<string, SamplingField>> = {
 };
 
 const isText = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null && 'type' in value && value.type === 'text';
+  typeof value === 'object' &&
+  value !== null &&
+  Object.entries(value).every(([name, part]) => (name === 'type' ? part === 'text' : part == null)) &&
+  'type' in value;
 
 /** Parameters other servers have and kvant does not, by wire name, with the values that ask for nothing. */
 export const UNSUPPORTED: Readonly<Record<string, (value: unknown) => boolean>> = {

@@ -31,8 +31,8 @@ function chunk({ id, created, kind, includeUsage }: Envelope, choice: object | n
 const NASTY = 'line\nbreak "quoted" \\ back \u2028 \u0000 \ud800 and 🦜';
 
 describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
-  const chat = makeEnvelope('chat', 'a "model"\n', includeUsage);
-  const text = makeEnvelope('text', 'a "model"\n', includeUsage);
+  const chat = makeEnvelope('chat', 'a "model"\n', { includeUsage });
+  const text = makeEnvelope('text', 'a "model"\n', { includeUsage });
 
   it('of a chat', () => {
     expect(roleChunk(chat, 2)).toBe(
@@ -122,5 +122,40 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
         }),
       ]),
     );
+  });
+});
+
+describe('chunks as other servers have them', () => {
+  it('are filled up to lengths that tell little of the text', () => {
+    const plain = makeEnvelope('chat', 'm', { includeUsage: false });
+    const filled = {
+      ...makeEnvelope('chat', 'm', { includeUsage: false, obfuscate: true }),
+      head: plain.head,
+    };
+    const lengths = new Set<number>();
+    const fillings = new Set<string>();
+    for (const text of ['', 'a', 'ü', '🦜', NASTY, 'x'.repeat(37), 'x'.repeat(38), 'x'.repeat(300)]) {
+      const delta = { choice: 0, text, tokenIds: [], finishReason: null };
+      const event =
+        text === '' ? finishChunk(filled, 0, 'stop', 0, null) : answerChunks(filled, 0, delta, null);
+      const json = event.slice('data: '.length, -2);
+      lengths.add(Buffer.byteLength(json) % 256);
+      const { obfuscation, ...rest } = JSON.parse(json) as { obfuscation: string };
+      expect(obfuscation).toMatch(/^[\w-]*$/);
+      fillings.add(obfuscation);
+      const bare = text === '' ? finishChunk(plain, 0, 'stop', 0, null) : answerChunks(plain, 0, delta, null);
+      expect(rest).toEqual(JSON.parse(bare.slice('data: '.length)));
+    }
+    expect([...lengths]).toEqual([0]);
+    expect(fillings.size).toBe(8);
+  });
+
+  it('tell the tokens so far', () => {
+    const envelope = makeEnvelope('text', 'm', { includeUsage: true, continuousUsage: true });
+    envelope.soFar!.prompt = 5;
+    envelope.soFar!.completion = 2;
+    expect(JSON.parse(textChunk(envelope, 0, 'x', null, null).slice('data: '.length))).toMatchObject({
+      usage: { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7 },
+    });
   });
 });

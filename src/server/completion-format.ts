@@ -1,4 +1,5 @@
 /** What the two completion routes answer with: whole objects and chunks, in OpenAI's shapes. */
+import { randomBytes } from 'node:crypto';
 import type { ChoiceResult, Delta, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
 import type { LogprobsWriter } from './logprobs-format.js';
 import { dataEvent } from './sse.js';
@@ -13,15 +14,35 @@ export interface Envelope {
   readonly model: string;
   /** Chunks then carry `usage: null`, and the last one the usage. */
   readonly includeUsage: boolean;
+  /** Tokens so far, which every chunk then tells; null if nobody asked. */
+  readonly soFar: TokensSoFar | null;
+  /** Chunks are filled up, so that their lengths tell less of the text. */
+  readonly obfuscate: boolean;
   /** What every chunk begins with, up to its choices. */
   readonly head: string;
 }
 
-export function makeEnvelope(kind: RouteKind, model: string, includeUsage: boolean): Envelope {
+export interface TokensSoFar {
+  prompt: number;
+  completion: number;
+}
+
+export interface EnvelopeOptions {
+  readonly includeUsage: boolean;
+  /** Usage with every chunk. Default false. */
+  readonly continuousUsage?: boolean;
+  /** Default false. */
+  readonly obfuscate?: boolean;
+}
+
+export function makeEnvelope(kind: RouteKind, model: string, options: EnvelopeOptions): Envelope {
+  const { includeUsage, continuousUsage = false, obfuscate = false } = options;
   const id = `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${crypto.randomUUID().replaceAll('-', '')}`;
   const created = Math.floor(Date.now() / 1000);
   const fields = JSON.stringify({ id, object: objectName(kind, true), created, model });
-  return { kind, id, created, model, includeUsage, head: `${fields.slice(0, -1)},"choices":[` };
+  const soFar = continuousUsage ? { prompt: 0, completion: 0 } : null;
+  const head = `${fields.slice(0, -1)},"choices":[`;
+  return { kind, id, created, model, includeUsage, soFar, obfuscate, head };
 }
 
 const objectName = (kind: RouteKind, chunk: boolean): string =>
@@ -147,10 +168,25 @@ function choiceChunk(
 ): string {
   const taken = logprobs === null ? 'null' : JSON.stringify(logprobs.take());
   const reason = finish === null ? 'null' : `"${finish}"`;
-  const usage = envelope.includeUsage ? ',"usage":null' : '';
-  return dataEvent(
-    `${envelope.head}{"index":${index},${body},"logprobs":${taken},"finish_reason":${reason}}]${usage}}`,
-  );
+  const chunk = `${envelope.head}{"index":${index},${body},"logprobs":${taken},"finish_reason":${reason}}]${usageSoFar(envelope)}`;
+  return dataEvent(`${chunk}${envelope.obfuscate ? filling(chunk) : ''}}`);
+}
+
+function usageSoFar({ soFar, includeUsage }: Envelope): string {
+  if (soFar === null) return includeUsage ? ',"usage":null' : '';
+  const { prompt, completion } = soFar;
+  return `,"usage":{"prompt_tokens":${prompt},"completion_tokens":${completion},"total_tokens":${prompt + completion}}`;
+}
+
+/** Lengths of obfuscated chunks are multiples of so many bytes. */
+const FILLED_BYTES = 256;
+const OPEN = ',"obfuscation":"';
+
+/** Random letters to the next full length. */
+function filling(chunk: string): string {
+  const bytes = Buffer.byteLength(chunk) + OPEN.length + 2;
+  const missing = (FILLED_BYTES - (bytes % FILLED_BYTES)) % FILLED_BYTES;
+  return `${OPEN}${randomBytes(missing).toString('base64url').slice(0, missing)}"`;
 }
 
 /** An answer that ends of itself with calls has ended for them; one that was cut off says so. */

@@ -93,7 +93,7 @@ async function respond(
     const lossless = kind === 'chat' ? TEMPLATE_FIELDS : [];
     const asked = parse(await readJsonObject(raw, context.bodyLimit, lossless));
     const { stream, requests } = asked;
-    const envelope = makeEnvelope(kind, servedModel(engine, asked.model), asked.includeUsage);
+    const envelope = makeEnvelope(kind, servedModel(engine, asked.model), asked);
     refuseTooMany(engine, requests);
     for (const index of requests.keys())
       generations.push(asked.start(index, { requestId: envelope.id, signal: raw.signal }));

@@ -92,7 +92,9 @@ export class CompletionStream implements EventSource {
 
   #begin(): void {
     this.#begun = true;
-    const { envelope } = this.#options;
+    const { envelope, generations } = this.#options;
+    if (envelope.soFar !== null)
+      for (const { promptTokenIds } of generations) envelope.soFar.prompt += promptTokenIds.length;
     if (envelope.kind !== 'chat') return;
     for (const index of this.#calls.keys()) this.#text += roleChunk(envelope, index);
   }
@@ -120,6 +122,7 @@ export class CompletionStream implements EventSource {
     const { text, toolCalls = [], finishReason } = delta;
     const logprobs = this.#logprobs[index] ?? null;
     logprobs?.push(delta);
+    if (envelope.soFar !== null) envelope.soFar.completion += delta.tokenIds.length;
     if (envelope.kind === 'text')
       return text === '' && finishReason === null
         ? ''

@@ -5,23 +5,23 @@ import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../sampling/params.js';
+import { checkToolList } from '../text/tool-check.js';
 import { anyObject, listOf, prompts } from './first-fault.js';
-import { type Body, parseFields, refuseUnknown } from './request-body.js';
+import { CHAT_LABELS, HINT_FIELDS, LABELS } from './label-fields.js';
+import { type Body, type KnownFields, parseFields, refuseUnknown } from './request-body.js';
+import { readToolChoice } from './tool-choice.js';
 
-/** Accepted, and without any effect by their nature: labels and hints to a billing or caching service. */
-const LABELS = [
-  'user',
-  'metadata',
-  'safety_identifier',
-  'prompt_cache_key',
-  'service_tier',
-  'verbosity',
-] as const;
+const streamOptions = z.looseObject({
+  include_usage: z.boolean().nullish(),
+  include_obfuscation: z.boolean().nullish(),
+  continuous_usage_stats: z.boolean().nullish(),
+});
 
 const common = {
+  ...LABELS,
   model: z.string().optional().nullable(),
   stream: z.boolean().optional().nullable(),
-  stream_options: z.strictObject({ include_usage: z.boolean().nullish() }).optional().nullable(),
+  stream_options: streamOptions.optional().nullable(),
   priority: z
     .int()
     .min(-PRIORITY_RANGE)
@@ -45,17 +45,12 @@ const message = z.looseObject({
 
 const chatSchema = z.object({
   ...common,
+  ...CHAT_LABELS,
   messages: listOf(message).refine((list) => list.length > 0, 'takes at least one message'),
   tools: listOf(z.looseObject({ type: z.string() }))
     .optional()
     .nullable(),
-  tool_choice: z
-    .enum(
-      ['auto', 'none'],
-      'takes "auto" or "none"; forcing a tool call needs structured output, which is not supported',
-    )
-    .optional()
-    .nullable(),
+  tool_choice: z.unknown().optional(),
   parallel_tool_calls: z.boolean().optional().nullable(),
   modalities: z
     .tuple([z.literal('text')], 'takes ["text"]')
@@ -88,14 +83,60 @@ function refuseBestOfStream({ stream }: StreamChoice, { n, bestOf }: SamplingOpt
 /** Members of a chat's body that its template prints: they are read losslessly, and passed on as they came. */
 export const TEMPLATE_FIELDS = ['messages', 'tools', 'chat_template_kwargs'] as const;
 
-const known = (schema: z.ZodObject): ReadonlySet<string> =>
-  new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS, ...LABELS]);
-const CHAT_FIELDS = known(chatSchema);
-const COMPLETION_FIELDS = known(completionSchema);
+const namesOf = (schema: z.ZodObject): ReadonlySet<string> =>
+  new Set([...Object.keys(schema.shape), ...KNOWN_WIRE_FIELDS]);
+const CHAT_NAMES = namesOf(chatSchema);
+const COMPLETION_NAMES = namesOf(completionSchema);
+
+const CHAT_FIELDS: KnownFields = {
+  names: CHAT_NAMES,
+  elsewhere: (name) =>
+    name === 'prompt'
+      ? 'Write `messages`, or use /v1/completions.'
+      : COMPLETION_NAMES.has(name)
+        ? 'It is a parameter of /v1/completions.'
+        : undefined,
+};
+const COMPLETION_FIELDS: KnownFields = {
+  names: COMPLETION_NAMES,
+  elsewhere: (name) => (CHAT_NAMES.has(name) ? 'It is a parameter of /v1/chat/completions.' : undefined),
+};
+
+/** The names of all fields that the routes take: what documentation has to say something of. */
+export const requestFields = (): {
+  readonly chat: readonly string[];
+  readonly completions: readonly string[];
+} => ({
+  chat: [...CHAT_NAMES],
+  completions: [...COMPLETION_NAMES],
+});
+
+/** Objects in a body, with the names of what they may hold. */
+const NESTED: Readonly<Record<string, readonly string[]>> = {
+  ...HINT_FIELDS,
+  stream_options: Object.keys(streamOptions.shape),
+  response_format: ['type', 'json_schema', 'schema'],
+};
+
+/** What both routes look at: names, values, and names within values. */
+function readFields<T extends z.ZodObject>(schema: T, body: Body, known: KnownFields): z.output<T> {
+  refuseUnknown(body, known);
+  const fields = parseFields(schema, body);
+  for (const [name, names] of Object.entries(NESTED)) {
+    const inner = body[name];
+    if (known.names.has(name) && typeof inner === 'object' && inner !== null && !Array.isArray(inner))
+      refuseUnknown(inner as Body, { names: new Set(names), prefix: `${name}.` });
+  }
+  return fields;
+}
 
 export interface StreamChoice {
   readonly stream: boolean;
   readonly includeUsage: boolean;
+  /** Usage so far with every chunk. */
+  readonly continuousUsage: boolean;
+  /** Chunks of lengths that tell less of the text. */
+  readonly obfuscate: boolean;
   readonly model: string | undefined;
 }
 
@@ -110,20 +151,19 @@ export interface ParsedCompletion extends StreamChoice {
 
 /** Errors: 400s that name the field, see request-body.ts and sampling/params.ts. */
 export function parseChat(body: Body): ParsedChat {
-  const fields = parseFields(chatSchema, body);
-  refuseUnknown(body, CHAT_FIELDS);
+  const fields = readFields(chatSchema, body, CHAT_FIELDS);
+  const choice = readToolChoice(fields.tool_choice);
   // What was checked, but as it came: the checks rebuild objects, and the order of their keys shows in the prompt.
   const given = body as Pick<ChatRequest, 'messages' | 'tools'> & {
     readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
   };
-  const templateOptions = {
-    ...(fields.enable_thinking == null ? {} : { enable_thinking: fields.enable_thinking }),
-    ...given.chat_template_kwargs,
-  };
-  // The `developer` role is OpenAI's newer name of `system`; templates know only the latter.
-  const messages = given.messages.map((m) => (m.role === 'developer' ? { ...m, role: 'system' } : m));
-  const offered = fields.tool_choice === 'none' ? [] : (given.tools ?? []);
-  const tools = offered.length === 0 ? undefined : offered;
+  const templateOptions = templateVariables(
+    fields.enable_thinking ?? undefined,
+    given.chat_template_kwargs ?? {},
+  );
+  // Also those that the model is not to see.
+  const offered = checkToolList(given.tools ?? []);
+  const tools = choice === 'none' || offered.length === 0 ? undefined : offered;
   const stream = streamChoice(fields);
   const sampling = samplingFromWire(body);
   refuseBestOfStream(stream, sampling);
@@ -133,7 +173,7 @@ export function parseChat(body: Body): ParsedChat {
       ...sampling,
       ...queueOptions(fields),
       ...salt(fields),
-      messages,
+      messages: given.messages,
       ...(tools === undefined ? {} : { tools }),
       ...(fields.parallel_tool_calls == null ? {} : { parallelToolCalls: fields.parallel_tool_calls }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
@@ -142,9 +182,22 @@ export function parseChat(body: Body): ParsedChat {
   };
 }
 
+function templateVariables(
+  thinking: boolean | undefined,
+  given: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  if (thinking === undefined) return given;
+  const other = given.enable_thinking ?? thinking;
+  if (other === thinking) return { ...given, enable_thinking: thinking };
+  throw new KvantError(
+    'conflicting-parameters',
+    '`enable_thinking` and `chat_template_kwargs.enable_thinking` differ.',
+    { kind: 'invalid-request', where: 'enable_thinking', fix: 'Send one of them.' },
+  );
+}
+
 export function parseCompletion(body: Body): ParsedCompletion {
-  const fields = parseFields(completionSchema, body);
-  refuseUnknown(body, COMPLETION_FIELDS);
+  const fields = readFields(completionSchema, body, COMPLETION_FIELDS);
   const sampling = samplingFromWire(body, 'text');
   const stream = streamChoice(fields);
   refuseBestOfStream(stream, sampling);
@@ -187,10 +240,11 @@ function salt({ cache_salt }: { readonly cache_salt?: string | null | undefined 
 
 function streamChoice(fields: {
   readonly stream?: boolean | null | undefined;
-  readonly stream_options?: { readonly include_usage?: boolean | null | undefined } | null | undefined;
+  readonly stream_options?: z.output<typeof streamOptions> | null | undefined;
   readonly model?: string | null | undefined;
 }): StreamChoice {
   const stream = fields.stream ?? false;
+  const options = fields.stream_options ?? {};
   if (fields.stream_options != null && !stream) {
     throw new KvantError('invalid-parameter', '`stream_options` is only for streaming requests.', {
       kind: 'invalid-request',
@@ -200,7 +254,9 @@ function streamChoice(fields: {
   }
   return {
     stream,
-    includeUsage: fields.stream_options?.include_usage ?? false,
+    includeUsage: options.include_usage ?? false,
+    continuousUsage: options.continuous_usage_stats ?? false,
+    obfuscate: options.include_obfuscation ?? false,
     model: fields.model ?? undefined,
   };
 }

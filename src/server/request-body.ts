@@ -1,9 +1,11 @@
 /** Reads request bodies and tells what is wrong with them, field by field. */
 import type { z } from 'zod';
+import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { mayBeLossy, parseLossless } from '../text/lossless-json.js';
 import { readText } from './body-text.js';
+import { foreignField } from './foreign-fields.js';
 
 export type Body = Readonly<Record<string, unknown>>;
 
@@ -69,7 +71,7 @@ export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.outpu
   const result = schema.safeParse(body);
   if (result.success) return result.data;
   const issue = result.error.issues[0];
-  const where = issue === undefined || issue.path.length === 0 ? 'body' : shown(issue.path.join('.'));
+  const where = issue === undefined || issue.path.length === 0 ? 'body' : shown(pathOf(issue.path));
   const what = shownEnds(issue?.message ?? 'invalid', 2 * SHOWN_CHARACTERS);
   throw new KvantError('invalid-parameter', `\`${where}\`: ${what}.`, {
     kind: 'invalid-request',
@@ -78,15 +80,60 @@ export function parseFields<T extends z.ZodType>(schema: T, body: Body): z.outpu
   });
 }
 
-/** Refuses every field that nobody reads: a parameter is honoured or refused, never ignored in silence. */
-export function refuseUnknown(body: Body, known: ReadonlySet<string>): void {
+/** Fields of a body, or of an object in it. */
+export interface KnownFields {
+  readonly names: ReadonlySet<string>;
+  /** Where the object is in the body: `stream_options.`; empty for the body itself. */
+  readonly prefix?: string;
+  /** Where other fields would belong: each with a sentence that says so. */
+  readonly elsewhere?: (name: string) => string | undefined;
+}
+
+/**
+ * Refuses every field that nobody reads: a parameter is honoured or refused, never ignored in silence. Null says nothing, in any field.
+ *
+ * Errors: `unknown-parameter`, `unsupported-parameter` (400), `where` naming the field.
+ */
+export function refuseUnknown(body: Body, { names, prefix = '', elsewhere }: KnownFields): void {
   for (const name of Object.keys(body)) {
-    if (known.has(name) || body[name] === undefined || body[name] === null) continue;
-    const where = shown(name);
+    const value = body[name];
+    if (names.has(name) || value === undefined || value === null) continue;
+    const where = prefix + shown(name);
+    const foreign = prefix === '' ? foreignField(name) : undefined;
+    if (foreign?.asksNothing(value)) continue;
+    if (foreign !== undefined)
+      throw new KvantError(
+        'unsupported-parameter',
+        `\`${where}\` is not supported, got ${shownJson(value)}.`,
+        {
+          kind: 'unsupported',
+          where,
+          fix: foreign.instead,
+        },
+      );
     throw new KvantError('unknown-parameter', `\`${where}\` is not a parameter of this route.`, {
       kind: 'invalid-request',
       where,
-      fix: 'Check the spelling, or leave it out.',
+      fix: elsewhere?.(name) ?? meant(name, names, prefix) ?? 'Check the spelling, or leave it out.',
     });
   }
+}
+
+function meant(name: string, names: ReadonlySet<string>, prefix: string): string | undefined {
+  const closest = closestName(name, names);
+  return closest === undefined ? undefined : `Did you mean \`${prefix}${closest}\`?`;
+}
+
+/** A value as one would read it in a message. */
+function shownJson(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'an object';
+  return shown(JSON.stringify(value) ?? typeof value, 80);
+}
+
+/** `["tools", 0, "type"]` is `tools[0].type`. */
+function pathOf(path: readonly PropertyKey[]): string {
+  return path.reduce<string>((text, key) => {
+    if (typeof key === 'number') return `${text}[${key}]`;
+    return text === '' ? String(key) : `${text}.${String(key)}`;
+  }, '');
 }

@@ -23,6 +23,11 @@ describe('names of fields in errors', () => {
     expect(wireError(sampling)).toMatchObject({ where: 'top_k', message: '`top_k` no.' });
   });
 
+  it('stay what the client wrote where that is what is wrong', () => {
+    const error = new KvantError('unknown-parameter', '`maxTokens` is none.', { where: 'maxTokens' });
+    expect(wireError(error)).toBe(error);
+  });
+
   it('stay where they are the same, or there is none', () => {
     for (const where of ['messages[0].content', 'constructor', undefined]) {
       const error = new KvantError('x', 'y', where === undefined ? {} : { where });

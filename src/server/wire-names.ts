@@ -13,6 +13,8 @@ const WIRE: Readonly<Record<string, string>> = {
 
 export function wireError(error: KvantError): KvantError {
   const { where, kind, code, message, fix, retryAfter } = error;
+  // The name is the client's own, and a library's name for something may well be what is wrong with it.
+  if (code === 'unknown-parameter') return error;
   if (where === undefined || !Object.hasOwn(WIRE, where)) return inWireNames(error);
   const name = WIRE[where]!;
   const spell = (text: string): string => text.replaceAll(`\`${where}\``, `\`${name}\``);
