@@ -42,7 +42,7 @@ it('500 requests: what ends is what it is alone, and nothing is left behind', as
     maxRows: 12,
     kvMemory: 8 * 16 * bytesPerToken,
   });
-  const server = await listen({ engine, port: 0, apiKey: ['one', 'two'] });
+  const server = await listen({ engine, port: 0, apiKey: ['one', 'two'], maxPriority: 10 });
   const asks = kinds(engine.info.model.vocabSize);
   const alone: (readonly number[])[] = [];
   const texts: string[] = [];
