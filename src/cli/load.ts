@@ -1,6 +1,8 @@
 /** Loads an engine for a command: progress on stderr, Ctrl-C abandons it. */
 
+import { existsSync } from 'node:fs';
 import { Engine, type ShapeOptions } from '../engine/engine.js';
+import { modelName } from '../engine/model-name.js';
 import type { EngineInfo, EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
 import type { LoadLog } from './log.js';
@@ -32,24 +34,27 @@ async function loading<T extends EngineOptions>(
   load: (options: T) => Promise<Engine>,
 ): Promise<Engine> {
   const bar = new ProgressBar();
+  // Where the model lies is nobody's business who reads the log.
+  const name = existsSync(model) ? modelName(model, model) : model;
   // A log that is not read by a person is JSON lines: the progress is told in such, now and then.
   const told = log?.isLevelEnabled('info') === true && !process.stderr.isTTY;
   let toldAt = performance.now();
   const tell = ({ phase, done, total, unit, item }: LoadProgress): void => {
     if (performance.now() - toldAt < LOG_EVERY_MS) return;
     toldAt = performance.now();
-    log?.info({ model, phase, done, total, unit, item }, 'loading');
+    log?.info({ model: name, phase, done, total, unit, item }, 'loading');
   };
-  log?.info({ model }, 'loading model');
+  log?.info({ model: name }, 'loading model');
   try {
     const engine = await untilInterrupted((signal) =>
       load({
         ...options,
         signal,
-        ...(log === undefined ? {} : { onLog: engineLog(log) }),
+        ...(log === undefined ? {} : { onLog: engineLog(log, bar) }),
         onProgress: (p) => (told ? tell(p) : bar.update({ ...p, label: LABELS[p.phase] })),
       }),
     );
+    bar.done();
     log?.info(loaded(engine.info), 'model loaded');
     return engine;
   } finally {
@@ -73,7 +78,10 @@ function loaded(info: EngineInfo): object {
   };
 }
 
-/** Passes the engine's log entries on. */
-function engineLog(log: LoadLog): (entry: LogEntry) => void {
-  return ({ level, message, fields }) => log[level](fields, message);
+/** Passes the engine's log entries on, each on a line of its own. */
+function engineLog(log: LoadLog, bar: ProgressBar): (entry: LogEntry) => void {
+  return ({ level, message, fields }) => {
+    bar.clear();
+    log[level](fields, message);
+  };
 }

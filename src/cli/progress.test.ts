@@ -51,6 +51,42 @@ describe('the progress bar', () => {
     expect(written.length).toBe(before + 1);
   });
 
+  it('makes room for a line of a log, and goes on below it', () => {
+    const { out, written } = terminal(true);
+    const bar = new ProgressBar(out);
+    bar.clear();
+    expect(written).toEqual([]);
+    bar.update(loading);
+    vi.advanceTimersByTime(600);
+    const before = written.length;
+    bar.clear();
+    bar.clear();
+    expect(written.slice(before)).toEqual(['\r']);
+    vi.advanceTimersByTime(600);
+    expect(written.at(-1)).toContain('Loading');
+    bar.done();
+    expect(written.at(-1)).toBe('\r');
+  });
+
+  it('counts what is done of all, and nothing before the first', () => {
+    const { out, written } = terminal(true);
+    const bar = new ProgressBar(out);
+    const preparing = { label: 'Preparing', done: 0, total: 12, unit: 'plans' };
+    bar.update(preparing);
+    vi.advanceTimersByTime(600);
+    bar.update({ ...preparing, total: 0 });
+    vi.advanceTimersByTime(600);
+    expect(written.length).toBeGreaterThan(1);
+    for (const line of written) expect(line).not.toMatch(/\b0 (of|plans)|plans/);
+    bar.update({ ...preparing, done: 8 });
+    vi.advanceTimersByTime(600);
+    expect(written.at(-1)).toContain('66 % 8 of 12 plans');
+    bar.update({ ...preparing, done: 8, total: 0 });
+    vi.advanceTimersByTime(600);
+    expect(written.at(-1)).toMatch(/Preparing {2}8 plans/);
+    bar.done();
+  });
+
   it('never breaks the line of a terminal', () => {
     const { out, written } = terminal(true, 40);
     const bar = new ProgressBar(out);

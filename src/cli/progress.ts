@@ -41,11 +41,16 @@ export class ProgressBar {
     this.#draw();
   }
 
-  /** Clears the line. */
+  /** Ends it, and clears the line. */
   done(): void {
     clearInterval(this.#heartbeat);
     this.#heartbeat = undefined;
     this.#latest = null;
+    this.clear();
+  }
+
+  /** Clears the line, for something else to be written. What comes next is drawn below it. */
+  clear(): void {
     if (this.#shown) this.#out.write('\r\x1b[K');
     this.#shown = false;
   }
@@ -76,7 +81,11 @@ export class ProgressBar {
     const amount =
       unit === 'bytes'
         ? `${formatBytes(done)}${total > 0 ? ` of ${formatBytes(total)}` : ''}`
-        : `${done} ${unit}`;
+        : done === 0
+          ? ''
+          : total > 0
+            ? `${done} of ${total} ${unit}`
+            : `${done} ${unit}`;
     const rate = unit === 'bytes' && seconds > 0.5 ? `, ${formatBytes(done / seconds)}/s` : '';
     const left =
       share > 0.02 && share < 1 && seconds > 1

@@ -42,7 +42,10 @@ export function addServeCommand(program: Command): void {
     )
     .option('--host <address>', 'address to listen on; 0.0.0.0 opens it to the network', '127.0.0.1')
     .option('--port <n>', 'port to listen on; 0 takes any free one', integer(0, 65535), 8080)
-    .option('--name <name>', 'name that the model is served under (default: the model argument)')
+    .option(
+      '--name <name>',
+      'name that the model is served under (default: its name on the hub, or that of its folder)',
+    )
     .option('--max-queue <n>', 'requests that may wait (default: 256); more get 429', integer(0))
     .option(
       '--queue-timeout <seconds>',

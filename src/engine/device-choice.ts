@@ -18,12 +18,12 @@ type Wanted = Pick<HostConfig, 'device' | 'precision' | 'deterministic' | 'threa
 export async function chooseDevice(wanted: Wanted): Promise<ChosenDevice> {
   if (wanted.device === 'webgpu')
     return {
-      device: await openGpu(wanted, wanted.allowSoftwareGpu ?? false),
+      device: await openGpu(wanted, { allowSoftware: wanted.allowSoftwareGpu ?? false }),
       reason: 'webgpu was asked for',
     };
   if (wanted.device === 'cpu') return { device: await openCpu(wanted), reason: 'cpu was asked for' };
   try {
-    const device = await openGpu(wanted, false);
+    const device = await openGpu(wanted, { unasked: true });
     return { device, reason: `auto: there is a GPU (${device.info.name})` };
   } catch (error) {
     const why = error instanceof KvantError ? error.message : String(error);
@@ -33,11 +33,14 @@ export async function chooseDevice(wanted: Wanted): Promise<ChosenDevice> {
 
 // Loaded when used: neither device should cost those who use the other.
 
-async function openGpu(wanted: Wanted, allowSoftware: boolean): Promise<Device> {
+async function openGpu(
+  wanted: Wanted,
+  how: { readonly allowSoftware?: boolean; readonly unasked?: boolean },
+): Promise<Device> {
   const { createWebGpuDevice } = await import('../device/webgpu/index.js');
   const { precision, deterministic } = wanted;
   return createWebGpuDevice({
-    allowSoftware,
+    ...how,
     ...(precision === undefined ? {} : { precision }),
     ...(deterministic === undefined ? {} : { deterministic }),
   });

@@ -18,6 +18,7 @@ import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
+import { modelName } from './model-name.js';
 import type { ModelText, RenderChatOptions } from './model-text.js';
 import { CLOSE_OPTIONS, RENDER_OPTIONS, SHAPE_OPTIONS, TOKENIZE_OPTIONS } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
@@ -128,7 +129,8 @@ export class Engine implements AsyncDisposable {
       const path = await locateModel(model, options);
       onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
       const text = (): Promise<ModelText> => loadText(path, options);
-      return await Engine.#start(model, { kind: 'folder', path }, text, thread, options, internals);
+      const name = modelName(model, path);
+      return await Engine.#start(name, { kind: 'folder', path }, text, thread, options, internals);
     } catch (error) {
       await thread?.then(
         (worker) => worker.terminate(),

@@ -1,6 +1,7 @@
 /** From a model argument to a folder on disk. */
 
 import { stat } from 'node:fs/promises';
+import { expandHome } from '../weights/model-paths.js';
 import type { EngineOptions } from './types.js';
 
 type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLog'>;
@@ -9,7 +10,8 @@ type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLo
 export async function locateModel(model: string, options: LocateOptions): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
   // A folder needs nothing of the hub, nor its modules.
-  if (hub.revision === undefined && (await stat(model).catch(() => undefined))?.isDirectory()) return model;
+  const path = expandHome(model);
+  if (hub.revision === undefined && (await stat(path).catch(() => undefined))?.isDirectory()) return path;
   const { resolveModel } = await import('../weights/hub.js');
   const argument = hub.revision === undefined ? model : `${model}@${hub.revision}`;
   const resolved = await resolveModel(argument, {

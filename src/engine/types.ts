@@ -96,7 +96,7 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCacheDiskBytes?: number;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
-  /** Name that the model is served under. Default: the model argument. */
+  /** Name that the model is served under. Default: its name on the hub, or that of its folder. */
   readonly name?: string;
   readonly hub?: HubAccess;
   /** False runs device and scheduler on the calling thread (a browser without workers, tests). Default true. */

@@ -64,14 +64,21 @@ export function completions(context: CompletionContext, raw: Request, caller: Ca
 /** Errors: `model-not-found` (404). */
 export function servedModel(engine: EnginePort, asked: string | undefined): string {
   const { name } = engine.info;
-  const short = name.split(/[\\/]/).filter(Boolean).pop() ?? name;
-  if (asked === undefined || asked === name || asked === short) return name;
+  if (asked === undefined || asked === name || lastPart(asked) === name || asked === lastPart(name))
+    return name;
   throw new KvantError('model-not-found', `The model "${shown(asked)}" is not served here.`, {
     kind: 'not-found',
     where: 'model',
     fix: `Ask for "${name}", or leave \`model\` out.`,
   });
 }
+
+/** Of a name on the hub, or of a path to the model's folder. */
+const lastPart = (name: string): string =>
+  name
+    .slice(0, 4096)
+    .split(/[\\/]/)
+    .findLast((part) => part !== '') ?? name;
 
 async function respond(
   context: CompletionContext,

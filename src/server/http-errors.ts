@@ -67,7 +67,8 @@ export function errorBody(error: KvantError): ErrorBody {
     error: {
       message: fix === undefined ? message : `${message} ${fix}`,
       type: TYPE_OF_STATUS[status] ?? (status >= 500 ? 'server_error' : TYPES[error.kind]),
-      param: error.where === undefined ? null : shown(error.where),
+      // Where a fault of the server lies (a file, a tensor) is for its log.
+      param: error.where === undefined || TYPES[error.kind] === 'server_error' ? null : shown(error.where),
       code: error.code.replaceAll('-', '_'),
       ...(fix === undefined ? {} : { fix }),
     },

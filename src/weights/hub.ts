@@ -14,6 +14,7 @@ import { HubCache } from './hub-cache.js';
 import { type Environment, type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
 import { createHubFetch } from './hub-fetch.js';
+import { expandHome, hasParent, isPath, modelOfFile, nearbyModels } from './model-paths.js';
 import { chooseShards, INDEX_NAME, indexedFiles, noWeights, SINGLE_NAME } from './shards.js';
 
 export interface HubProgress {
@@ -80,16 +81,20 @@ export function parseHubId(text: string): HubId | undefined {
  * `model-file-missing`, `disk-full`, `cancelled`
  */
 export async function resolveModel(argument: string, options: ResolveOptions = {}): Promise<ResolvedModel> {
-  const found = await stat(argument).catch(() => undefined);
-  if (found?.isDirectory()) return { folder: argument, from: 'folder' };
+  const path = expandHome(argument);
+  const found = await stat(path).catch(() => undefined);
+  if (found?.isDirectory()) return { folder: path, from: 'folder' };
+  if (found !== undefined) throw await isAFile(argument, path);
   const text = options.revision === undefined ? argument : `${argument}@${options.revision}`;
-  const hubId = found === undefined ? parseHubId(text) : undefined;
-  if (hubId === undefined) throw notAModel(text, found !== undefined);
+  const hubId = isPath(argument) ? undefined : parseHubId(text);
+  if (hubId === undefined) throw await notAModel(text, path);
 
   const config = await hubConfig(options.env);
   const cache = new HubCache(config.cacheFolder, hubId.id);
   const known = await cache.commitOf(hubId.revision);
   const cached = known === undefined ? undefined : await cache.complete(known);
+  // `models/demo-tex` beside a folder `models` is a path that leads nowhere, though it may be a name on the hub as well.
+  if (cached === undefined && text === hubId.id && (await hasParent(path))) throw await notAModel(text, path);
   const fromCache = (notice?: string): ResolvedModel => ({
     folder: cached!,
     from: 'cache',
@@ -304,15 +309,39 @@ function sum(files: readonly HubFile[]): number {
   return files.reduce((total, file) => total + file.size, 0);
 }
 
-function notAModel(argument: string, isFile: boolean): KvantError {
-  const gguf = isFile && isGgufName(argument);
-  const what = isFile
-    ? `${argument} is a file${gguf ? ' (GGUF is not supported yet)' : ''}`
-    : `there is no folder ${JSON.stringify(argument)}, and it is not a hub id`;
-  return new KvantError(isFile && gguf ? 'weights-gguf' : 'model-not-found', what, {
+const GIVE_A_MODEL =
+  'Give a folder with config.json and *.safetensors files, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.';
+
+async function isAFile(argument: string, path: string): Promise<KvantError> {
+  const gguf = isGgufName(argument);
+  const folder = await modelOfFile(path);
+  const what = `${argument} is a file${gguf ? ' (GGUF is not supported yet)' : ''}`;
+  return new KvantError(gguf ? 'weights-gguf' : 'model-not-found', what, {
     kind: gguf ? 'unsupported' : 'not-found',
     where: argument,
-    fix: 'Give a folder with config.json and *.safetensors files, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.',
+    fix: !gguf && folder !== undefined ? `Give the folder of the model: ${folder}` : GIVE_A_MODEL,
+  });
+}
+
+/** @param path the argument as a path */
+async function notAModel(argument: string, path: string): Promise<KvantError> {
+  const onHub = /^https?:\/\/(?:www\.)?(?:huggingface\.co|hf\.co)\/([\w.-]+\/[\w.-]+)/.exec(argument)?.[1];
+  const hubId = isPath(argument) ? undefined : parseHubId(argument);
+  const near = onHub === undefined ? await nearbyModels(path) : [];
+  const fixes = [
+    ...(onHub === undefined ? [] : [`Give the name alone: ${onHub}`]),
+    ...(near.length === 1 ? [`Did you mean ${near[0]}?`] : []),
+    ...(near.length > 1 ? [`These are there: ${near.join(', ')}.`] : []),
+    ...(hubId === undefined
+      ? []
+      : [`For a model of that name on the hub write ${hubId.id}@${hubId.revision}`]),
+  ];
+  const what = `there is no folder ${JSON.stringify(argument)}`;
+  const neither = isPath(argument) || hubId !== undefined ? what : `${what}, and it is not a hub id`;
+  return new KvantError('model-not-found', neither, {
+    kind: 'not-found',
+    where: argument,
+    fix: fixes.length === 0 ? GIVE_A_MODEL : fixes.join(' '),
   });
 }
 

@@ -7,6 +7,7 @@ import { basename, isAbsolute, join, posix, relative, resolve } from 'node:path'
 import { KvantError } from '../errors.js';
 import { readOptionalJsonFile } from './folder-files.js';
 import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
+import { modelsWithin } from './model-paths.js';
 
 export const INDEX_NAME = 'model.safetensors.index.json';
 export const SINGLE_NAME = 'model.safetensors';
@@ -126,7 +127,7 @@ export function absentShard(shards: readonly string[]): string | undefined {
 async function findShards(folder: string): Promise<string[]> {
   const names = await readdir(folder);
   const shards = chooseShards(names);
-  if (shards.length === 0) throw noWeights(folder, names.sort());
+  if (shards.length === 0) throw noWeights(folder, names.sort(), await modelsWithin(folder));
   const absent = absentShard(shards);
   if (absent !== undefined)
     throw shardMissing(folder, absent, `the other files of ${folder} belong to a set`);
@@ -136,8 +137,13 @@ async function findShards(folder: string): Promise<string[]> {
 /**
  * Says why a folder or repository without safetensors files has nothing to load.
  * @param where the folder or the hub id
+ * @param models folders of models that lie in it
  */
-export function noWeights(where: string, names: readonly string[]): KvantError {
+export function noWeights(
+  where: string,
+  names: readonly string[],
+  models: readonly string[] = [],
+): KvantError {
   const pickle = names.find(isPickleName);
   if (pickle !== undefined) return pickleError(join(where, pickle));
   const gguf = names.find(isGgufName);
@@ -151,7 +157,9 @@ export function noWeights(where: string, names: readonly string[]): KvantError {
       where,
       fix: adapter
         ? 'Give the base model, or merge the adapter into it first.'
-        : 'Give the folder that holds config.json and the *.safetensors files of a model.',
+        : models.length > 0
+          ? `Give a model that lies in it: ${models.join(', ')}.`
+          : 'Give the folder that holds config.json and the *.safetensors files of a model.',
     },
   );
 }

@@ -33,7 +33,7 @@ describe('kvant as a library', () => {
   it('serves and answers in a program of one line, then lets it end', async () => {
     const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', PROGRAM]);
     const [id, text, finish, request, resources, beside, called, toldFinish] = JSON.parse(stdout);
-    expect([id, text, finish]).toEqual(['models/demo-text', 'The capital of Japan is Tokyo.', 'stop']);
+    expect([id, text, finish]).toEqual(['demo-text', 'The capital of Japan is Tokyo.', 'stop']);
     expect([beside, called, toldFinish]).toEqual([
       '',
       [{ name: 'get_time', arguments: '{"city": "Rome"}' }],

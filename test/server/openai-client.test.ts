@@ -6,7 +6,7 @@ import { question, type Serving, serveDemo, untilIdle } from './serving.js';
 describe('the openai client against the running server', () => {
   let serving: Serving;
   let client: OpenAI;
-  const model = 'models/demo-text';
+  const model = 'demo-text';
   beforeAll(async () => {
     serving = await serveDemo({ maxRows: 8 });
     client = new OpenAI({ baseURL: `${serving.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -34,7 +34,7 @@ describe('the openai client against the running server', () => {
 
   it('streams the same chat, with usage at the end', async () => {
     const stream = await client.chat.completions.create({
-      model: 'demo-text',
+      model: './models/demo-text/',
       messages: [
         { role: 'developer', content: 'You are a helpful assistant.' },
         ...question('What is the capital of Japan?'),

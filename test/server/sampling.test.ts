@@ -6,7 +6,7 @@ import { question, type Serving, serveDemo, untilIdle } from './serving.js';
 describe('sampling over HTTP', () => {
   let serving: Serving;
   let client: OpenAI;
-  const model = 'models/demo-text';
+  const model = 'demo-text';
   const messages = question('What is the capital of Japan?');
   beforeAll(async () => {
     serving = await serveDemo({ maxRows: 8 });

@@ -12,6 +12,8 @@ export interface CreateWebGpuDeviceOptions extends WebGpuDeviceOptions {
   readonly gpu?: GPU | undefined;
   /** Take an adapter that computes in software (SwiftShader). For tests. */
   readonly allowSoftware?: boolean;
+  /** A GPU is taken if there is one, and nobody is told if not: nothing is written to the terminal where no driver is. */
+  readonly unasked?: boolean;
   /** Part of the adapter's name. */
   readonly adapterName?: string | undefined;
 }
@@ -24,7 +26,7 @@ export interface CreateWebGpuDeviceOptions extends WebGpuDeviceOptions {
  * await using device = await createWebGpuDevice({ precision: 'reference' });
  */
 export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}): Promise<Device> {
-  const { gpu: given, allowSoftware = false, adapterName } = options;
+  const { gpu: given, allowSoftware = false, unasked = false, adapterName } = options;
   let fix = 'Use a browser with WebGPU, or the CPU device.';
   let gpu = given ?? (globalThis as { navigator?: { gpu?: GPU } }).navigator?.gpu;
   // Dawn lives as long as someone holds its GPU object, and the process as long as Dawn: hold it for the device.
@@ -32,7 +34,7 @@ export async function createWebGpuDevice(options: CreateWebGpuDeviceOptions = {}
   let unpace = (): void => {};
   if (gpu === undefined) {
     const node = await import('./node.js');
-    gpu = await node.createNodeGpu();
+    gpu = await node.createNodeGpu(unasked);
     fix = node.LIBVULKAN_FIX;
     holder.gpu = gpu;
     unpace = paceDawnTicks();

@@ -11,6 +11,7 @@ import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
 import { KvantError } from '../../errors.js';
+import { hasVulkanDriver, hasVulkanLoader } from './vulkan.js';
 
 /**
  * - `allow_unsafe_apis`: subgroup matrices and other features that are still experimental.
@@ -32,15 +33,25 @@ const WITHOUT = ['timestamp_quantization'];
 export const LIBVULKAN_FIX =
   'Install the GPU driver and the Vulkan loader (Debian and Ubuntu: apt-get install libvulkan1), or use --device cpu.';
 
+function noVulkan(message: string): KvantError {
+  return new KvantError('no-adapter', message, { kind: 'device', fix: LIBVULKAN_FIX });
+}
+
 /** RTLD_NODELETE of Linux: the library stays although Node drops it for not being an addon. */
 const RTLD_NODELETE = 0x1000;
 
 /**
  * A `GPU` of Dawn's. The caller must drop every reference to it once the device is destroyed: while it is held, the
  * process does not end.
+ *
+ * @param unasked nobody asked for a GPU: then Dawn, which warns on the terminal, is not even loaded where no driver is installed
+ * @throws KvantError `no-adapter` where there is no Vulkan, `webgpu-missing`
  */
-export async function createNodeGpu(): Promise<GPU> {
+export async function createNodeGpu(unasked = false): Promise<GPU> {
   preloadVulkan();
+  if (!hasVulkanLoader()) throw noVulkan('There is no WebGPU adapter: the system has no Vulkan loader.');
+  if (unasked && !hasVulkanDriver())
+    throw noVulkan('There is no WebGPU adapter: the system has no Vulkan driver.');
   let dawn: { create(flags: string[]): GPU };
   try {
     // Optional: a bundler leaves it to be looked for when it is wanted, and may not find it (esbuild: for the `try`).

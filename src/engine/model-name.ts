@@ -1,0 +1,20 @@
+import { basename, resolve } from 'node:path';
+
+/** A snapshot in a Hugging Face cache: `…/models--org--name/snapshots/<commit>`. */
+const SNAPSHOT = /[/\\]models--([^/\\]+)[/\\]snapshots[/\\][^/\\]+$/;
+
+/**
+ * The name a model is served under where none is given: that of a hub model, or of the folder alone, for where it lies is
+ * nobody's business.
+ *
+ * @param argument the model as it was asked for
+ * @param folder where it was found
+ * @example modelName('/srv/models/demo-text/', '/srv/models/demo-text/') // 'demo-text'
+ * modelName('Qwen/Qwen3-0.6B@main', '/home/…/snapshots/…') // 'Qwen/Qwen3-0.6B'
+ */
+export function modelName(argument: string, folder: string): string {
+  const path = resolve(folder);
+  const cached = SNAPSHOT.exec(path)?.[1];
+  if (cached !== undefined) return cached.replaceAll('--', '/');
+  return basename(path) || (argument.split('/').findLast((part) => part !== '') ?? 'model');
+}
