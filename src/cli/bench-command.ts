@@ -10,6 +10,7 @@ import { addBenchLatencyCommand } from './bench-latency-command.js';
 import { addBenchSamplerCommand } from './bench-sampler-command.js';
 import { addBenchServeCommand } from './bench-serve-command.js';
 import { addBenchStartCommand } from './bench-start-command.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, integer, integers } from './flags.js';
 import { ProgressBar } from './progress.js';
 
@@ -49,7 +50,7 @@ export function addBenchCommand(program: Command): void {
     'after',
     `
 Examples:
-  $ kvant bench models/demo-text --rows 1,4,16 --prompt 128
+  $ kvant bench ${EXAMPLE_MODEL} --rows 1,4,16 --prompt 128
   $ kvant bench --shapes qwen3-0.6b --vocab 32000 --rows 1,8,32 --prompt 512 --json`,
   );
   command.action(async (model: string | undefined, flags: BenchFlags) => {

@@ -14,6 +14,7 @@ import { addShapeFlags, openBenchEngine, requireTarget, type ShapeFlags } from '
 import type { CountedModel, Work } from './bench-floor-count.js';
 import type { Ceilings } from './bench-floor-measure.js';
 import { peerOf, readPeerFile, requireMatch } from './bench-peer.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { checkOutputs, writeOutput } from './output.js';
@@ -62,7 +63,7 @@ export function addBenchCompareCommand(benchCommand: Command): void {
     `
 Examples:
   $ kvant bench compare --shapes qwen3-0.6b --vocab 32000 --peer peer.jsonl --plot compare.svg
-  $ kvant bench compare models/demo-text --cases decode --rows 1,4 --prompt 128`,
+  $ kvant bench compare ${EXAMPLE_MODEL} --cases decode --rows 1,4 --prompt 128`,
   );
   command.action(async (model: string | undefined, flags: BenchCompareFlags) => {
     const report = await compare(model, flags);

@@ -4,6 +4,7 @@ import type { Engine } from '../engine/engine.js';
 import { KvantError } from '../errors.js';
 import type { BareLoop } from './bench-bare.js';
 import { addShapeFlags, openBenchEngine } from './bench-engine.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { kvOptions } from './kv-flags.js';
@@ -64,7 +65,7 @@ export function addBenchEngineCommand(benchCommand: Command): void {
     'after',
     `
 Examples:
-  $ kvant bench engine models/demo-text --rows 1,4 --prompt 64
+  $ kvant bench engine ${EXAMPLE_MODEL} --rows 1,4 --prompt 64
   $ kvant bench engine --shapes qwen3-0.6b --vocab 32000 --quantize 4 --rows 1,8,32 --json`,
   );
   command.action(async (model: string | undefined, flags: BenchEngineFlags) => {

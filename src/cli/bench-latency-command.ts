@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import type { LatencyResult } from './bench-latency.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { Option } from './option.js';
 
@@ -38,7 +39,7 @@ export function addBenchLatencyCommand(benchCommand: Command): void {
     'after',
     `
 Examples:
-  $ kvant bench latency models/demo-text --rows 4 --prompt 1000 --max-context 4096
+  $ kvant bench latency ${EXAMPLE_MODEL} --rows 4 --prompt 1000 --max-context 4096
   $ kvant bench latency --shapes qwen3-0.6b --vocab 32000 --quantize 4 --rows 8 --prompt 32000 --target-itl 20 --json`,
   );
   command.action(async (model: string | undefined, flags: BenchLatencyFlags) => {

@@ -6,6 +6,7 @@ import { KvantError } from '../errors.js';
 import { shapeNames } from '../models/shapes.js';
 import { type BenchCase, measure, warmUp } from './bench-cases.js';
 import { casesFor, GREEDY, type SamplerCase } from './bench-sampler-cases.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer, integers } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { Option } from './option.js';
@@ -95,7 +96,7 @@ export function addBenchSamplerCommand(benchCommand: Command): void {
     'after',
     `
 Examples:
-  $ kvant bench sampler models/demo-text --rows 1,8
+  $ kvant bench sampler ${EXAMPLE_MODEL} --rows 1,8
   $ kvant bench sampler --shapes qwen3-0.6b --vocab 151936 --quantize 4 --rows 1,32 --dry-window 32768`,
   );
   command.action(async (model: string | undefined, flags: BenchSamplerFlags) => {

@@ -3,6 +3,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import { addShapeFlags } from './bench-engine.js';
 import { type ServeReport, type ServeTurn, serveReport, serveText } from './bench-serve-report.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { ProgressBar } from './progress.js';
@@ -47,7 +48,7 @@ export function addBenchServeCommand(benchCommand: Command): void {
 Nothing is kept of earlier prompts, on either side, as if --no-prefix-cache had been given.
 
 Examples:
-  $ kvant bench serve models/demo-text --clients 8 --generate 16,64
+  $ kvant bench serve ${EXAMPLE_MODEL} --clients 8 --generate 16,64
   $ kvant bench serve --shapes qwen3-0.6b --vocab 32000 --quantize 4 --clients 64 --json`,
   );
   command.action(async (model: string | undefined, flags: BenchServeFlags) => {

@@ -1,5 +1,6 @@
 /** `kvant bench start`: from the start of the process to the first token, load and memory. */
 import type { Command } from 'commander';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from './flags.js';
 import { ProgressBar } from './progress.js';
 import { typedFlag } from './typed-flags.js';
@@ -29,7 +30,7 @@ export function addBenchStartCommand(benchCommand: Command): void {
     'after',
     `
 Examples:
-  $ kvant bench start models/demo-text --device cpu
+  $ kvant bench start ${EXAMPLE_MODEL} --device cpu
   $ kvant bench checkpoint llama-8b /tmp/llama-8b && kvant bench start /tmp/llama-8b --device webgpu --rounds 3 --json`,
   );
   command.action(async (model: string, flags: BenchStartFlags) => {

@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { addEngineFlags, type CliLogLevel, type EngineFlags, engineOptions, logLevelFlag } from './flags.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
@@ -25,7 +26,7 @@ export function addChatCommand(program: Command): void {
     .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
   addEngineFlags(command);
-  command.addHelpText('after', `\n${HELP}\n\nExample:\n  $ kvant chat models/demo-text`);
+  command.addHelpText('after', `\n${HELP}\n\nExample:\n  $ kvant chat ${EXAMPLE_MODEL}`);
   command.action(async (model: string, flags: ChatFlags) => {
     await chat(model, flags);
   });

@@ -4,6 +4,7 @@ import type { Engine } from '../engine/engine.js';
 import type { Generation } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { SamplingOptions } from '../sampling/options.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { EXIT } from './exit.js';
 import {
   addEngineFlags,
@@ -67,10 +68,10 @@ export function addGenerateCommand(program: Command): void {
     'after',
     `
 Examples:
-  $ kvant generate models/demo-text --prompt "What is the capital of Japan?"
+  $ kvant generate ${EXAMPLE_MODEL} --prompt "What is the capital of Japan?"
   $ kvant generate Qwen/Qwen3-0.6B --quantize 4 --prompt "Tell me a story." --temperature 0.7 --seed 1
-  $ kvant generate models/demo-text --messages chat.json --temperature 0 --json
-  $ echo "Once upon a time" | kvant generate models/demo-text --raw --prompt -`,
+  $ kvant generate ${EXAMPLE_MODEL} --messages chat.json --temperature 0 --json
+  $ echo "Once upon a time" | kvant generate ${EXAMPLE_MODEL} --raw --prompt -`,
   );
   command.action(async (model: string, flags: GenerateFlags) => {
     await generate(model, flags);

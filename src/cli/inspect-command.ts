@@ -1,6 +1,8 @@
 /** `kvant inspect`: what a model is, how its cache would be kept, and what fits in memory. Reads no weights. */
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
+import type { DefaultCache } from '../engine/host-cache.js';
+import { KvantError } from '../errors.js';
 import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
 import { addHubFlags, bytes, type HubFlags, hubOptions } from './flags.js';
@@ -64,6 +66,9 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { loadGenerationConfig },
     { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
     { rowBlocks },
+    { defaultCache },
+    { familyOf },
+    { machineBytes },
   ] = await Promise.all([
     import('../models/open.js'),
     import('../models/inspect.js'),
@@ -71,6 +76,9 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../text/generation-config.js'),
     import('../engine/host-options.js'),
     import('../kv/retention.js'),
+    import('../engine/host-cache.js'),
+    import('../models/families.js'),
+    import('../device/cpu/machine-bytes.js'),
   ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
@@ -95,15 +103,22 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   const notices = [...opened.notices, ...generation.notices].map(({ message }) => message);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);
+  const device = {
+    kind: flags.device,
+    memoryBytes: flags.device === 'cpu' ? (flags.memory ?? machineBytes()) : undefined,
+  };
+  const matrixBytes = summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0);
+  const { cache } = familyOf(opened.config).layout(opened.config);
+  const serve = orNull(() => defaultCache(kvOptions(flags), opened.config, cache, device, matrixBytes));
   if (flags.json) {
     const { defaults, ignored } = generation;
     const sampling = { ...defaults, ignored };
     process.stdout.write(
-      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, notices })}\n`,
+      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, serve, notices })}\n`,
     );
     return;
   }
-  process.stdout.write(`${describe(model, folder, summary, generation, fit, kept)}\n`);
+  process.stdout.write(`${describe(model, folder, summary, generation, fit, serve, kept)}\n`);
   for (const notice of notices) process.stdout.write(`${'note'.padEnd(14)}${notice}\n`);
 }
 
@@ -157,6 +172,7 @@ function describe(
   s: ModelSummary,
   generation: GenerationConfig,
   fit: MemoryFit | null,
+  serve: DefaultCache | null,
   kept: (window: number | null) => number,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
@@ -204,6 +220,7 @@ function describe(
         ]),
     ...samplingLines(generation, row),
     ...memoryLines(s, fit, row),
+    row('serve', serveLine(serve)),
   ].join('\n');
 }
 
@@ -238,6 +255,24 @@ function memoryLines(
     row('memory', `${formatBytes(fit.memoryBytes)} (this machine has ${formatBytes(totalmem())})`),
     row('', fit.kvBytes === 0 ? need : kv),
   ];
+}
+
+/** What `kvant serve` makes of it unless it is told otherwise: less than would fit, mostly. */
+function serveLine(serve: DefaultCache | null): string {
+  if (serve === null) return 'makes no KV cache: there is no room for one';
+  const { kvTokens, kvBytes, maxRows, maxContext } = serve;
+  const tokens = kvTokens.toLocaleString('en');
+  return `makes ${tokens} tokens of KV by default, ${formatBytes(kvBytes)}: ${maxRows} rows, up to ${maxContext.toLocaleString('en')} tokens each; --max-rows, --max-context and --kv-memory change that`;
+}
+
+/** Null where the cache that is asked for cannot be. */
+function orNull<T>(make: () => T): T | null {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof KvantError && error.code === 'kv-memory-too-small') return null;
+    throw error;
+  }
 }
 
 /** [0, 1, 2, 5] → `0–2, 5`. */

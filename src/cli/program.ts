@@ -1,6 +1,7 @@
 /** The commands. What one needs is loaded when it is asked for, so that help costs next to nothing. */
 import { Command, CommanderError } from 'commander';
 import { KvantError } from '../errors.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { EXIT, exitCodeOf, reportError } from './exit.js';
 import { kvantVersion } from './versions.js';
 
@@ -60,6 +61,9 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   ],
 ];
 
+/** Other names of commands, as other tools have them. */
+const ALIASES: Readonly<Record<string, string>> = { chat: 'run' };
+
 const words = process.argv.slice(2);
 const json = words.includes('--json');
 
@@ -79,21 +83,20 @@ const program = new Command('kvant')
 A model is a folder with a Hugging Face checkpoint, or a hub name: org/name or org/name@revision.
 
 Start here:
-  $ kvant serve models/demo-text     then talk to http://127.0.0.1:8080/v1
-  $ kvant chat models/demo-text      in the terminal
-  $ kvant inspect models/demo-text   what it is, and what fits in memory`,
+  $ kvant serve ${EXAMPLE_MODEL}     then talk to http://127.0.0.1:8080/v1
+  $ kvant chat ${EXAMPLE_MODEL}      in the terminal
+  $ kvant inspect ${EXAMPLE_MODEL}   what it is, and what fits in memory`,
   );
 
 for (const [usage, summary, load] of COMMANDS) {
   const name = usage.split(' ')[0]!;
+  const alias = ALIASES[name];
   // Only those that may be meant are loaded; of the others the list of commands is all that is seen.
-  if (words.includes(name)) (await load())(program);
+  if (words.includes(name) || (alias !== undefined && words.includes(alias))) (await load())(program);
   else program.command(usage);
-  program.commands
-    .at(-1)!
-    .summary(summary)
-    .exitOverride()
-    .showHelpAfterError(`(kvant ${name} --help shows what it takes)`);
+  const command = program.commands.at(-1)!;
+  if (alias !== undefined) command.alias(alias);
+  command.summary(summary).exitOverride().showHelpAfterError(`(kvant ${name} --help shows what it takes)`);
 }
 
 /** Nobody reads any more: a pipe was closed, or a terminal. */
@@ -108,6 +111,11 @@ process.stderr.on('error', (error: NodeJS.ErrnoException) => {
 });
 
 try {
+  const known = COMMANDS.map(([usage]) => usage.split(' ')[0]!);
+  const asked = words[0] === 'help' ? words[1] : words[0];
+  const names = [...known, ...Object.values(ALIASES), 'help'];
+  if (asked !== undefined && !asked.startsWith('-') && !names.includes(asked))
+    throw await (await import('./unknown-command.js')).unknownCommand(asked, known);
   await program.parseAsync();
 } catch (error) {
   if (!(error instanceof CommanderError)) {

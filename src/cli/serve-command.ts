@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import type { Engine } from '../engine/engine.js';
 import type { ReasoningFormat, RunningServer } from '../server/index.js';
 import { addConnectionFlags, type ConnectionFlags, connectionOptions } from './connection-flags.js';
+import { EXAMPLE_MODEL } from './example-model.js';
 import { EXIT } from './exit.js';
 import {
   addEngineFlags,
@@ -83,7 +84,7 @@ export function addServeCommand(program: Command): void {
     'after',
     `
 Examples:
-  $ kvant serve models/demo-text
+  $ kvant serve ${EXAMPLE_MODEL}
   $ kvant serve Qwen/Qwen3-0.6B --quantize 4 --port 8000 --api-key-file keys.jsonl
   $ curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\
       -d '{"messages": [{"role": "user", "content": "What is the capital of Japan?"}]}'

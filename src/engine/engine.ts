@@ -75,7 +75,7 @@ interface Preparing {
  * A loaded model that answers requests.
  *
  * @example
- * await using engine = await Engine.load('models/demo-text');
+ * await using engine = await Engine.load('Qwen/Qwen3-0.6B', { quantize: 4 });
  * for await (const delta of engine.chat({ messages: [{ role: 'user', content: 'Hi' }] })) {
  *   process.stdout.write(delta.text);
  * }

@@ -21,9 +21,10 @@ import type { ModelConfig } from '../models/config.js';
 import type { Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
 import type { ContextRaise } from './core-errors.js';
+import { hostConfig } from './host-config.js';
 import { DEFAULT_BLOCK_TOKENS, DEFAULT_MAX_ROWS, engineLimits } from './host-options.js';
 import type { HostConfig } from './messages.js';
-import type { EngineLimits } from './types.js';
+import type { EngineLimits, EngineOptions } from './types.js';
 
 /** Share of what weights leave of the device's memory that the cache may take. */
 const CACHE_SHARE = { cpu: 0.5, webgpu: 0.85 } as const;
@@ -32,11 +33,14 @@ const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
 /** WebGPU binds at most 2 GiB − 4 at once. */
 const WEBGPU_BINDING_BYTES = 2 ** 31 - 4;
 
+/** What of a device says how large a cache may be. */
+export type SizedDevice = Pick<DeviceInfo, 'kind' | 'memoryBytes'>;
+
 /** Formats of every layer. Errors: those of `readKvOptions` and `planKvLayers`. */
 export function planCache(
   config: Pick<HostConfig, 'kv' | 'maxContext'>,
   layers: readonly KvLayerShape[],
-  device: DeviceInfo,
+  device: Pick<DeviceInfo, 'precision'>,
   modelContext: number,
 ): KvPlan {
   const context = config.maxContext ?? modelContext;
@@ -50,7 +54,7 @@ export function planCache(
 export function sizeCache(
   config: HostConfig,
   kv: KvPlan,
-  device: DeviceInfo,
+  device: SizedDevice,
   model: ModelConfig,
   weightBytes: number,
 ): KvCacheSizing {
@@ -61,6 +65,35 @@ export function sizeCache(
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
   return sizeKvCache({ ...request, blockTokens, groups, available });
+}
+
+/** The cache that an engine makes where nothing but formats is asked for. */
+export interface DefaultCache {
+  /** Of all sequences together, in the layers that keep everything. */
+  readonly kvTokens: number;
+  readonly kvBytes: number;
+  readonly maxRows: number;
+  /** Longest sequence. */
+  readonly maxContext: number;
+}
+
+/** What `Engine.load` will make, told without a device. Errors: those of {@link planCache} and {@link sizeCache}. */
+export function defaultCache(
+  options: EngineOptions,
+  model: ModelConfig,
+  layers: readonly KvLayerShape[],
+  device: SizedDevice,
+  weightBytes: number,
+): DefaultCache {
+  const config = hostConfig({ kind: 'folder', path: '' }, options);
+  const kv = planCache(config, layers, { precision: options.precision ?? 'default' }, model.maxPositions);
+  const { blocks, bytes, maxContext } = sizeCache(config, kv, device, model, weightBytes);
+  return {
+    kvTokens: blocks[0]! * (config.blockTokens ?? DEFAULT_BLOCK_TOKENS),
+    kvBytes: bytes,
+    maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
+    maxContext,
+  };
 }
 
 /**
@@ -94,7 +127,7 @@ export function contextRaise(
 function sizingOf(
   config: HostConfig,
   kv: KvPlan,
-  device: DeviceInfo,
+  device: SizedDevice,
   model: ModelConfig,
 ): Omit<KvCacheRequest, 'available'> {
   return {
@@ -110,7 +143,7 @@ function sizingOf(
 }
 
 /** Bytes that the cache may have beside the weights, as far as is known. */
-function memoryLeft({ memoryBytes, kind }: DeviceInfo, weightBytes: number): number {
+function memoryLeft({ memoryBytes, kind }: SizedDevice, weightBytes: number): number {
   if (memoryBytes === undefined) return Number.POSITIVE_INFINITY;
   return Math.max(0, (memoryBytes - weightBytes) * CACHE_SHARE[kind]);
 }

@@ -49,6 +49,8 @@ describe('a model argument', () => {
     ['org/name@refs/pr/1', { id: 'org/name', revision: 'refs/pr/1' }],
     [`o/n@${COMMIT}`, { id: 'o/n', revision: COMMIT }],
     ['name', undefined],
+    ['models/demo-text', undefined],
+    ['datasets/x', undefined],
     ['./org', undefined],
     ['../model', undefined],
     ['org/..', undefined],
@@ -62,6 +64,48 @@ describe('a model argument', () => {
     ['', undefined],
   ])('%j', (argument, expected) => {
     expect(parseHubId(argument)).toEqual(expected);
+  });
+
+  it.each(['./gone', '../gone', '/gone/x', '~/kvant-gone', 'C:\\\\gone', 'a/b/c', 'gone/'])(
+    '%s is a path that is not there: the hub is not asked',
+    async (argument) => {
+      const error = await failure(resolve(argument));
+      expect(error).toMatchObject({ code: 'model-not-found', message: expect.stringMatching(/no folder/) });
+      expect(error.message).not.toContain('hub');
+      expect(hub.server.requests).toEqual([]);
+    },
+  );
+
+  it('beside a folder that is there it is a path, unless it has a revision or is in the cache', async () => {
+    const error = await failure(resolve('docs/some-model'));
+    expect(error).toMatchObject({
+      code: 'model-not-found',
+      message: 'there is no folder "docs/some-model"',
+      fix: 'For a model of that name on the hub write docs/some-model@main',
+    });
+    expect(hub.server.requests).toEqual([]);
+    expect((await failure(resolve('docs/some-model@main'))).code).toBe('hub-model-not-found');
+    expect(hub.server.requests.length).toBeGreaterThan(0);
+    hub.server.repos.set('docs/cached', { commit: COMMIT, revisions: ['main'], files });
+    await resolve('docs/cached@main');
+    expect((await resolve('docs/cached')).commit).toBe(COMMIT);
+  });
+
+  it('spelled almost as a folder that is there: did you mean it', async () => {
+    expect(await failure(resolve('models/demo-tex'))).toMatchObject({
+      code: 'model-not-found',
+      message: 'there is no folder "models/demo-tex"',
+      fix: 'Did you mean models/demo-text?',
+    });
+    expect((await failure(resolve('demo-tex'))).fix).toContain('models/demo-text');
+    expect(hub.server.requests).toEqual([]);
+  });
+
+  it('an address on the hub, and a file of a model: what to give instead', async () => {
+    const page = await failure(resolve('https://huggingface.co/Qwen/Qwen3-0.6B/tree/main'));
+    expect(page.fix).toBe('Give the name alone: Qwen/Qwen3-0.6B');
+    expect((await failure(resolve('models/demo-text/config.json'))).fix).toContain('models/demo-text');
+    expect(hub.server.requests).toEqual([]);
   });
 
   it('that is neither is refused, a file too', async () => {

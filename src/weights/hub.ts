@@ -65,6 +65,8 @@ type HubLibrary = Pick<typeof import('@huggingface/hub'), 'modelInfo' | 'listFil
 export function parseHubId(text: string): HubId | undefined {
   const match = /^([\w.-]{1,96}\/[\w.-]{1,96})(?:@([\w./-]{1,255}))?$/.exec(text);
   const [, id, revision = 'main'] = match ?? [];
+  // The hub keeps these names for itself.
+  if (id !== undefined && /^(models|datasets|spaces|api)\//.test(id)) return undefined;
   if (id === undefined || /(^|\/)\.|\.\.|--/.test(id) || /(^|\/)\.\.?(\/|$)|^\/|\/$/.test(revision))
     return undefined;
   return { id, revision };
@@ -93,7 +95,7 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   const cache = new HubCache(config.cacheFolder, hubId.id);
   const known = await cache.commitOf(hubId.revision);
   const cached = known === undefined ? undefined : await cache.complete(known);
-  // `models/demo-tex` beside a folder `models` is a path that leads nowhere, though it may be a name on the hub as well.
+  // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
   if (cached === undefined && text === hubId.id && (await hasParent(path))) throw await notAModel(text, path);
   const fromCache = (notice?: string): ResolvedModel => ({
     folder: cached!,
@@ -337,7 +339,9 @@ async function notAModel(argument: string, path: string): Promise<KvantError> {
       : [`For a model of that name on the hub write ${hubId.id}@${hubId.revision}`]),
   ];
   const what = `there is no folder ${JSON.stringify(argument)}`;
-  const neither = isPath(argument) || hubId !== undefined ? what : `${what}, and it is not a hub id`;
+  // Of what is written as a path, or nearly so, nobody asks whether it is a name on the hub.
+  const plain = isPath(argument) || hubId !== undefined || near.length === 1;
+  const neither = plain ? what : `${what}, and it is not a hub id`;
   return new KvantError('model-not-found', neither, {
     kind: 'not-found',
     where: argument,

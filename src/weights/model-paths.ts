@@ -19,7 +19,8 @@ export function isPath(argument: string): boolean {
     /^(\.{0,2}|~|[A-Za-z]:)[/\\]|^(\.{1,2}|~)$/.test(argument) ||
     argument.includes('\\') ||
     argument.endsWith('/') ||
-    argument.split('/').length > 2
+    // A revision may be a path of its own: org/name@refs/pr/3.
+    argument.split('@')[0]!.split('/').length > 2
   );
 }
 

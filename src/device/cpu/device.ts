@@ -1,4 +1,3 @@
-import { totalmem } from 'node:os';
 import type { KvantError } from '../../errors.js';
 import type {
   Device,
@@ -21,6 +20,7 @@ import { compile } from './compile.js';
 import type { Kernels } from './kernels.js';
 import { CpuKvPool } from './kv-pool.js';
 import { tableWords } from './linear-commands.js';
+import { machineBytes } from './machine-bytes.js';
 import { MemorySet } from './memory.js';
 import { packedBytes, packMatrix, stackedBytes } from './pack.js';
 import { ThreadPool } from './pool.js';
@@ -170,11 +170,4 @@ export class CpuDevice implements Device {
 
 function isOurs(caches: KvCaches | null): caches is KvCaches<CpuKvPool> | null {
   return caches === null || caches.pools.every((pool) => pool instanceof CpuKvPool);
-}
-
-/** Bytes the machine has, or the process may take. */
-function machineBytes(): number {
-  const allowed = process.constrainedMemory?.() ?? 0;
-  const all = totalmem();
-  return allowed > 0 && allowed < all ? allowed : all;
 }
