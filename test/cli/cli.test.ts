@@ -324,7 +324,7 @@ describe('the kvant command', () => {
     ['a bad number', ['generate', demo, '--prompt', 'a', '--temperature', 'hot'], 2, /number/],
     ['a temperature below zero', ['generate', demo, '--prompt', 'a', '--temperature', '-1'], 2, /0 to 100/],
     ['an unknown flag', ['generate', demo, '--frobnicate'], 2, /unknown option/],
-    ['an unknown command', ['frobnicate'], 2, /unknown command/],
+    ['an unknown command', ['frobnicate'], 2, /no command "frobnicate".*unknown-command/s],
     ['an absent folder', ['generate', './nowhere', '--prompt', 'a'], 2, /nowhere/],
     ['an absent file', ['generate', demo, '--messages', './nowhere.json'], 2, /nowhere\.json/],
     [
