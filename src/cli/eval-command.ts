@@ -31,10 +31,7 @@ export function addEvalCommand(program: Command): void {
   // `eval kv` has flags of the same names.
   command.enablePositionalOptions();
   addEvalKvCommand(command);
-  command.addHelpText(
-    'after',
-    '\nExample:\n  $ kvant eval models/demo-text --set test/fixtures/eval/eval-*.jsonl --out result.json',
-  );
+  command.addHelpText('after', '\nExample:\n  $ kvant eval MODEL --set questions.jsonl --out result.json');
   command.action(async (model: string, flags: EvalFlags) => {
     if (flags.set.length === 0)
       throw new KvantError('invalid-flags', 'There is no question set.', {
