@@ -20,7 +20,13 @@ import type { HostInfo, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import { modelName } from './model-name.js';
 import type { ModelText, RenderChatOptions } from './model-text.js';
-import { CLOSE_OPTIONS, RENDER_OPTIONS, SHAPE_OPTIONS, TOKENIZE_OPTIONS } from './option-lists.js';
+import {
+  CLOSE_OPTIONS,
+  RENDER_OPTIONS,
+  SHAPE_OPTIONS,
+  TOKEN_BYTES_OPTIONS,
+  TOKENIZE_OPTIONS,
+} from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
 import type { AskedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import { Texts } from './texts/texts.js';
@@ -56,6 +62,11 @@ export type { RenderChatOptions } from './model-text.js';
 export interface TokenizeOptions {
   /** Let the tokenizer add its BOS and the like. Default true. */
   readonly addSpecialTokens?: boolean;
+}
+
+export interface TokenBytesOptions {
+  /** Spell special tokens out, which are left out of texts. Default true. */
+  readonly special?: boolean;
 }
 
 export interface ShapeOptions extends EngineOptions {
@@ -219,9 +230,13 @@ export class Engine implements AsyncDisposable {
     return this.#text.decode(ids);
   }
 
-  /** The bytes that an id adds to the text; a special token is spelled out. Empty for an id without a token. */
-  tokenBytes(id: number): Uint8Array {
-    return this.#text.bytesOf(id);
+  /**
+   * The bytes of an id's token, a special one spelled out; with `special: false` those that it adds to the text. Empty for an id
+   * without a token.
+   */
+  tokenBytes(id: number, options: TokenBytesOptions = {}): Uint8Array {
+    checkOptionNames(options, TOKEN_BYTES_OPTIONS, 'tokenBytes');
+    return this.#text.bytesOf(id, options.special ?? true);
   }
 
   /** What the engine is doing. */

@@ -8,7 +8,7 @@ import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-temp
 import { toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
-import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
+import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import type { TextOrigin } from './texts/text-task.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
@@ -115,10 +115,11 @@ export class ModelText {
     return this.#require().tokenizer.decode(ids);
   }
 
-  /** What an id adds to the text, special tokens spelled out. Empty for an id that has no token. */
-  bytesOf(id: number): Uint8Array {
+  /** The bytes of an id's token; of a special one only if they are wanted. Empty for an id that has no token. */
+  bytesOf(id: number, special: boolean): Uint8Array {
     const table = this.tokenTable;
-    return table === null ? new Uint8Array(0) : tokenBytes(table, id);
+    const leftOut = table === null || (!special && (table.flags[id]! & TOKEN_SPECIAL) !== 0);
+    return leftOut ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
   render(messages: readonly EngineChatMessage[], options: RenderChatOptions): string {

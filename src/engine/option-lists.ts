@@ -1,7 +1,7 @@
 /** The names of all options of the engine's methods. Their types say what each is for. */
 import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
 import type { OptionNames } from '../option-names.js';
-import type { RenderChatOptions, ShapeOptions, TokenizeOptions } from './engine.js';
+import type { RenderChatOptions, ShapeOptions, TokenBytesOptions, TokenizeOptions } from './engine.js';
 import type { CloseOptions, EngineOptions, HubAccess } from './types.js';
 
 const KV_OPTIONS = Object.fromEntries(
@@ -56,5 +56,7 @@ export const RENDER_OPTIONS: OptionNames<RenderChatOptions> = {
 };
 
 export const TOKENIZE_OPTIONS: OptionNames<TokenizeOptions> = { addSpecialTokens: true };
+
+export const TOKEN_BYTES_OPTIONS: OptionNames<TokenBytesOptions> = { special: true };
 
 export const CLOSE_OPTIONS: OptionNames<CloseOptions> = { drain: true };

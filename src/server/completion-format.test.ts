@@ -84,7 +84,7 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
 
   it('with the log-probabilities that wait, once', () => {
     const bytesOf = (id: number) => new TextEncoder().encode(`<${id}>`);
-    const writer = new LogprobsWriter({ kind: 'text', bytesOf, endIds: new Set() });
+    const writer = new LogprobsWriter({ kind: 'text', bytesOf, textBytesOf: bytesOf, endIds: new Set() });
     const token = { id: 5, logprob: -0.5, rank: 1, top: [] };
     writer.push({ logprobs: [token], finishReason: null });
     expect(textChunk(text, 0, 'a', null, writer) + textChunk(text, 0, 'b', null, writer)).toBe(

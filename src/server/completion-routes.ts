@@ -174,7 +174,9 @@ function logprobsWriters(
   if (request?.logprobs !== true) return () => null;
   const eos = request.ignoreEos === true ? [] : engine.info.model.eosTokenIds;
   const endIds = new Set([...eos, ...(request.stopTokenIds ?? [])]);
-  return () => new LogprobsWriter({ kind, bytesOf: (id) => engine.tokenBytes(id), endIds });
+  const bytesOf = (id: number): Uint8Array => engine.tokenBytes(id);
+  const textBytesOf = (id: number): Uint8Array => engine.tokenBytes(id, { special: false });
+  return () => new LogprobsWriter({ kind, bytesOf, textBytesOf, endIds });
 }
 
 /** Nobody but the server itself cancels a request whose client is still there. */

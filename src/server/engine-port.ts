@@ -8,6 +8,6 @@ export interface EnginePort {
   clearPrefixCache(): Promise<EngineStats>;
   generate(request: GenerateRequest): Generation;
   chat(request: ChatRequest): Generation;
-  /** The bytes that an id adds to the text. */
-  tokenBytes(id: number): Uint8Array;
+  /** The bytes of an id's token, a special one spelled out; with `special: false` those that it adds to the text. */
+  tokenBytes(id: number, options?: { readonly special?: boolean }): Uint8Array;
 }

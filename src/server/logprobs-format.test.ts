@@ -15,7 +15,12 @@ const token = (id: number, logprob: number, top: [number, number][] = []) => ({
   top: top.map(([other, value]) => ({ id: other, logprob: value })),
 });
 const writer = (kind: 'chat' | 'text') =>
-  new LogprobsWriter({ kind, bytesOf: (id) => Uint8Array.from(PIECES[id] ?? []), endIds: new Set([9]) });
+  new LogprobsWriter({
+    kind,
+    bytesOf: (id) => Uint8Array.from(PIECES[id] ?? []),
+    textBytesOf: (id) => Uint8Array.from(id === 9 ? [] : (PIECES[id] ?? [])),
+    endIds: new Set([9]),
+  });
 
 describe('LogprobsWriter', () => {
   it('writes chat entries with bytes, and leaves the end id out', () => {
@@ -64,5 +69,21 @@ describe('LogprobsWriter', () => {
     expect(text.push({ logprobs: [token(1, -1)], finishReason: 'length' }).take()).toMatchObject({
       text_offset: [3],
     });
+  });
+
+  it('counts characters of the text, not of what stands for bytes and special tokens', () => {
+    // "Hi", an emoji in one token, a euro sign in two, an end that ended nothing, "Hi".
+    const ids = [1, 4, 2, 3, 9, 1];
+    const text = writer('text').push({ logprobs: ids.map((id) => token(id, -1)), finishReason: 'length' });
+    expect(text.take()).toMatchObject({
+      tokens: ['Hi', '😀', 'bytes:\\xe2\\x82', 'bytes:\\xac', '</s>', 'Hi'],
+      text_offset: [0, 2, 3, 3, 4, 4],
+    });
+    const streamed = writer('text');
+    const offsets = ids.flatMap((id) => {
+      const piece = streamed.push({ logprobs: [token(id, -1)], finishReason: null }).take();
+      return (piece as { text_offset: number[] }).text_offset;
+    });
+    expect(offsets).toEqual([0, 2, 3, 3, 4, 4]);
   });
 });

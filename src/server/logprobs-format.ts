@@ -1,13 +1,17 @@
 /** Log-probabilities in OpenAI's two shapes, as they come: what has no chunk to go with waits for the next one. */
 import type { FinishReason, TokenLogprobs } from '../engine/types.js';
 import type { RouteKind } from './completion-format.js';
+import { TextOffsets } from './text-offsets.js';
 
 /** JSON has no −∞; OpenAI writes this for what could not be. */
 const IMPOSSIBLE = -9999;
 
 export interface LogprobsOptions {
   readonly kind: RouteKind;
+  /** Special tokens spelled out. */
   readonly bytesOf: (id: number) => Uint8Array;
+  /** What an id adds to the answer's text: nothing for special tokens. */
+  readonly textBytesOf: (id: number) => Uint8Array;
   /** Ids that end an answer: they are no part of it, and not listed. */
   readonly endIds: ReadonlySet<number>;
 }
@@ -22,7 +26,7 @@ interface Arrived {
 export class LogprobsWriter {
   readonly #options: LogprobsOptions;
   #pending: TokenLogprobs[] = [];
-  #offset = 0;
+  readonly #offsets = new TextOffsets();
 
   constructor(options: LogprobsOptions) {
     this.#options = options;
@@ -53,21 +57,16 @@ export class LogprobsWriter {
   }
 
   #text(tokens: readonly TokenLogprobs[]): object {
-    const { bytesOf } = this.#options;
+    const { bytesOf, textBytesOf } = this.#options;
     const textOf = (id: number): string => tokenText(bytesOf(id));
-    const texts = tokens.map(({ id }) => textOf(id));
     return {
-      tokens: texts,
+      tokens: tokens.map(({ id }) => textOf(id)),
       token_logprobs: tokens.map(({ logprob }) => finite(logprob)),
       // The token itself is always among them, so that there may be one more than was asked for.
       top_logprobs: tokens.map((token) =>
         Object.fromEntries([...token.top, token].map(({ id, logprob }) => [textOf(id), finite(logprob)])),
       ),
-      text_offset: texts.map((text) => {
-        const at = this.#offset;
-        this.#offset += [...text].length;
-        return at;
-      }),
+      text_offset: tokens.map(({ id }) => this.#offsets.next(textBytesOf(id))),
     };
   }
 }

@@ -66,6 +66,44 @@ describe('sampling over HTTP', () => {
     ]);
   });
 
+  it('gives offsets in characters of the text, also of tokens that are parts of characters', async () => {
+    // A few tokens at random: the bytes of two characters, a word, and a special one.
+    const { engine } = serving;
+    const wanted = [...Array(engine.info.model.vocabSize).keys()].filter((id) => {
+      const bytes = Buffer.from(engine.tokenBytes(id));
+      return (
+        ['f0', '9f', '98', '80', 'c3', 'a9'].includes(bytes.toString('hex')) || bytes.toString() === ' the'
+      );
+    });
+    const [special] = engine.info.model.eosTokenIds;
+    const logit_bias = Object.fromEntries([...wanted, special!].map((id) => [id, 100]));
+    const body = { model, prompt: 'x', temperature: 10, seed: 5, max_tokens: 400, logprobs: 0, logit_bias };
+    expect(wanted).toHaveLength(7);
+    const ask = { ...body, ignore_eos: true } as OpenAI.CompletionCreateParamsNonStreaming;
+    const [choice] = (await client.completions.create(ask)).choices;
+    const { text, logprobs } = choice!;
+    const tokens = logprobs!.tokens!;
+    const offsets = logprobs!.text_offset!;
+    const characters = [...text];
+    const specials = tokens.filter((token) => /^<\|.*\|>$/.test(token)).length;
+    const parts = tokens.filter((token) => token.startsWith('bytes:')).length;
+    expect([specials > 20, parts > 100, text.includes('é'), tokens.length]).toEqual([true, true, true, 400]);
+    let followed = 0;
+    for (const [i, token] of tokens.entries()) {
+      const at = offsets[i]!;
+      expect(at).toBeGreaterThanOrEqual(offsets[i - 1] ?? 0);
+      if (token.startsWith('bytes:') || /^<\|.*\|>$/.test(token)) continue;
+      // A token of whole characters is found where it is said to be.
+      expect(characters.slice(at, at + [...token].length).join('')).toBe(token);
+      followed++;
+    }
+    expect(followed).toBeGreaterThan(20);
+    const streamed: number[] = [];
+    const stream = await client.completions.create({ ...ask, stream: true });
+    for await (const chunk of stream) streamed.push(...(chunk.choices[0]!.logprobs?.text_offset ?? []));
+    expect(streamed).toEqual(offsets);
+  });
+
   it('takes biases, penalties and best_of as OpenAI spells them', async () => {
     const id = 77;
     const biased = await client.completions.create({
