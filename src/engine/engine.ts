@@ -97,7 +97,7 @@ export class Engine implements AsyncDisposable {
   readonly #text: ModelText;
   readonly #queueTimeoutMs: number;
   readonly #unread: UnreadNotices;
-  /** For the server: works on what bodies hold without keeping its thread. No part of the public contract. */
+  /** @internal For the server: works on what bodies hold without keeping its thread. No part of the public contract. */
   readonly texts: Texts;
   readonly #preparing = new Set<Preparing>();
   #closing = false;
