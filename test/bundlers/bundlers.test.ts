@@ -1,12 +1,14 @@
 /** kvant in what bundlers make of an application: outside of the bundle it answers, inside it says what to do. */
 import { cpSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { docExamples } from '../package/doc-examples.js';
 import { Workplace } from './workplace.js';
 
 const TOKYO = { text: 'The capital of Japan is Tokyo.' };
+const QUESTION = encodeURIComponent('What is the capital of Japan?');
 const REFUSED = { known: true, code: 'bundled', fix: expect.stringContaining('Mark kvant as external') };
 
 const place = new Workplace();
@@ -121,14 +123,33 @@ describe('webpack', () => {
   });
 });
 
+describe.each(['express', 'fastify'])('%s', (name) => {
+  it('the example of the page answers', async () => {
+    for (const file of ['engine.mjs', `${name}.mjs`])
+      await writeFile(join(place.app, file), docExamples().get(file)!);
+    const said = await place.ask(join(place.app, `${name}.mjs`), await freePort(), `/ask?q=${QUESTION}`);
+    expect(said).toBe(TOKYO.text);
+  });
+});
+
 describe('Next 16', () => {
   /** Builds the application and asks it in another folder, where nothing else is installed. */
   const answer = async (env: Record<string, '1'>, ...flags: string[]): Promise<unknown> => {
+    const route = join(place.app, 'next/app/api/doc');
+    await mkdir(route, { recursive: true });
+    await writeFile(join(route, 'route.js'), docExamples().get('app/api/ask/route.js')!);
     await place.tool('next', ['build', ...flags], 'next', env);
     const copy = join(place.folder, `standalone-${Object.keys(env).join('-')}${flags.join('')}`);
     cpSync(join(place.app, 'next/.next/standalone'), copy, { recursive: true, verbatimSymlinks: true });
     const port = await freePort();
-    return place.elsewhere(() => place.ask(join(copy, 'app/next/server.js'), port));
+    const server = join(copy, 'app/next/server.js');
+    return place.elsewhere(async () => {
+      const said = JSON.parse(await place.ask(server, port)) as unknown;
+      // The page's own example answers the same.
+      if (env.EXTERNAL === '1' && (flags.length === 0 || env.WHOLE === '1'))
+        expect(await place.ask(server, port, `/api/doc?q=${QUESTION}`)).toBe(TOKYO.text);
+      return said;
+    });
   };
 
   it('kvant outside of the bundle, in an image of its own', async () => {

@@ -66,8 +66,9 @@ export class Workplace {
   }
 
   /** Starts a server, asks it once, ends it. */
-  async ask(script: string, port: number): Promise<Answer> {
+  async ask(script: string, port: number, path = '/api/ask'): Promise<string> {
     const server = spawn(process.execPath, [script], {
+      cwd: this.app,
       env: { ...this.#env, PORT: String(port), HOSTNAME: '127.0.0.1' },
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -76,8 +77,7 @@ export class Workplace {
         server.stdout.on('data', (data) => /Ready/.test(String(data)) && resolve());
         server.on('exit', (code) => reject(new Error(`the server ended with ${code}`)));
       });
-      const response = await fetch(`http://127.0.0.1:${port}/api/ask`);
-      return (await response.json()) as Answer;
+      return await (await fetch(`http://127.0.0.1:${port}${path}`)).text();
     } finally {
       server.kill();
     }
