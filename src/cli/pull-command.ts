@@ -12,7 +12,7 @@ export function addPullCommand(program: Command): void {
   const command = program
     .command('pull <model>')
     .description(
-      'Fetches a model into the Hugging Face cache and prints its folder. HF_TOKEN, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE are honoured; a download that broke off goes on where it stopped.',
+      'Fetches a model into the Hugging Face cache and prints its folder. HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HTTPS_PROXY are honoured; a download that broke off goes on where it stopped.',
     )
     .option('--json', 'print {model, folder} as JSON');
   addHubFlags(command)

@@ -8,6 +8,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { isOn } from '../env-flag.js';
 import { KvantError } from '../errors.js';
+import { type ProxyFor, proxySettings } from './proxy-settings.js';
 
 export interface HubConfig {
   /** Without a slash at the end. */
@@ -16,6 +17,8 @@ export interface HubConfig {
   readonly cacheFolder: string;
   readonly token: string | undefined;
   readonly offline: boolean;
+  /** By `HTTPS_PROXY` and the like; undefined where none is set. */
+  readonly proxyFor: ProxyFor | undefined;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -26,9 +29,11 @@ export type Environment = Readonly<Record<string, string | undefined>>;
  *   `~/.cache/huggingface/hub`
  * - `HF_TOKEN` (`HUGGING_FACE_HUB_TOKEN`), else the file `HF_TOKEN_PATH` or `HF_HOME/token` that logging in writes,
  *   unless `HF_HUB_DISABLE_IMPLICIT_TOKEN` is set
+ * - `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`: see proxy-settings.ts
  * - `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE`: 1, true, yes or on
  *
- * @throws KvantError `hub-endpoint` where HF_ENDPOINT is not an http(s) URL, `hub-token` where the token is none
+ * @throws KvantError `hub-endpoint` where HF_ENDPOINT is not an http(s) URL, `hub-token` where the token is none,
+ * `proxy-invalid` where a variable names no proxy
  */
 export async function hubConfig(env: Environment = process.env): Promise<HubConfig> {
   const cacheHome = value(env.XDG_CACHE_HOME) ?? join(homedir(), '.cache');
@@ -66,6 +71,7 @@ export async function hubConfig(env: Environment = process.env): Promise<HubConf
     cacheFolder,
     token,
     offline: isOn(env.HF_HUB_OFFLINE) || isOn(env.TRANSFORMERS_OFFLINE),
+    proxyFor: proxySettings(env),
   };
 }
 

@@ -27,11 +27,26 @@ const PLAIN = '*/*';
 /** A server that answered a request for a range with the whole file. */
 export class RangeIgnored extends Error {}
 
-/** @throws KvantError `hub-…` from every request that ends badly, `cancelled` */
-export function createHubFetch(config: HubConfig, options: HubFetchOptions): typeof fetch {
+export interface HubFetch extends AsyncDisposable {
+  /** Errors: `hub-…` from every request that ends badly, `cancelled`. */
+  readonly fetch: typeof fetch;
+}
+
+/** Disposed of, it lets go of the connections to a proxy. */
+export async function createHubFetch(config: HubConfig, options: HubFetchOptions): Promise<HubFetch> {
+  // undici is loaded where there is a proxy.
+  const proxied = config.proxyFor === undefined ? undefined : await import('./proxy-fetch.js');
+  const through = proxied?.createProxyFetch(config.proxyFor!);
+  const ask = through?.fetch ?? fetch;
+  const failed = (url: string, error: unknown): KvantError => {
+    const proxy = config.proxyFor?.(new URL(url));
+    return proxied === undefined || proxy === undefined
+      ? networkError(config, error)
+      : proxied.proxyError(proxy, new URL(url), error);
+  };
   const origin = new URL(config.endpoint).origin;
   const delay = options.retryDelayMs ?? 500;
-  return async (input, init) => {
+  const hubFetch: typeof fetch = async (input, init) => {
     const url = input instanceof Request ? input.url : String(input);
     const headers = new Headers(init?.headers);
     headers.set('user-agent', 'kvant');
@@ -44,10 +59,10 @@ export function createHubFetch(config: HubConfig, options: HubFetchOptions): typ
       const last = attempt === MAX_TRIES;
       let response: Response;
       try {
-        response = await fetchOnce(url, { ...init, headers }, options);
+        response = await fetchOnce(ask, url, { ...init, headers }, options);
       } catch (error) {
         if (options.signal?.aborted) throw cancelled(options.signal);
-        if (last) throw networkError(config, error);
+        if (last || proxied?.isProxyRefusal(error)) throw failed(url, error);
         await pause(delay * 2 ** (attempt - 1), options.signal);
         continue;
       }
@@ -64,10 +79,16 @@ export function createHubFetch(config: HubConfig, options: HubFetchOptions): typ
       await pause(Math.max(asked, delay * 2 ** (attempt - 1)), options.signal);
     }
   };
+  return { fetch: hubFetch, [Symbol.asyncDispose]: async () => await through?.[Symbol.asyncDispose]() };
 }
 
 /** The answer must begin in time; its body may take as long as it flows. */
-async function fetchOnce(url: string, init: RequestInit, options: HubFetchOptions): Promise<Response> {
+async function fetchOnce(
+  ask: typeof fetch,
+  url: string,
+  init: RequestInit,
+  options: HubFetchOptions,
+): Promise<Response> {
   const controller = new AbortController();
   // Cancelling reaches the body as well, which the time limit must not.
   const signal =
@@ -78,7 +99,7 @@ async function fetchOnce(url: string, init: RequestInit, options: HubFetchOption
     timeout,
   );
   try {
-    return await fetch(url, { ...init, signal });
+    return await ask(url, { ...init, signal });
   } finally {
     clearTimeout(timer);
   }

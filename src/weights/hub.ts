@@ -111,7 +111,14 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   try {
     return await fetchModel(hubId, config, cache, options);
   } catch (error) {
-    const passing = ['hub-network', 'hub-answer', 'hub-package-missing', 'hub-cache', 'disk-full'];
+    const passing = [
+      'hub-network',
+      'hub-proxy',
+      'hub-answer',
+      'hub-package-missing',
+      'hub-cache',
+      'disk-full',
+    ];
     if (cached === undefined || !(error instanceof KvantError) || !passing.includes(error.code)) throw error;
     return fromCache(`${error.message}; using the copy in the cache`);
   }
@@ -124,7 +131,8 @@ async function fetchModel(
   options: ResolveOptions,
 ): Promise<ResolvedModel> {
   const hub = await loadHubLibrary(options);
-  const hubFetch = createHubFetch(config, { id, revision, ...options });
+  await using connection = await createHubFetch(config, { id, revision, ...options });
+  const hubFetch = connection.fetch;
   const common = { hubUrl: config.endpoint, fetch: hubFetch };
   const { sha: commit } = await hub.modelInfo({ ...common, name: id, revision, additionalFields: ['sha'] });
   const listed = new Map<string, HubFile>();
