@@ -10,7 +10,13 @@ export {
   PRECISIONS,
   type Precision,
 } from './device/device.js';
-export { Engine, type RenderChatOptions, type ShapeOptions, type TokenizeOptions } from './engine/engine.js';
+export {
+  Engine,
+  type RenderChatOptions,
+  type ShapeOptions,
+  type TokenBytesOptions,
+  type TokenizeOptions,
+} from './engine/engine.js';
 export {
   type ChatRequest,
   type ChoiceResult,

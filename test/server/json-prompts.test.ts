@@ -30,7 +30,7 @@ describe('a body', () => {
   it.each(fixture.cases)(
     'gives $template the $json that Python read',
     async ({ template, json, rendered }) => {
-      const body = `{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "v": ${json}}]}`;
+      const body = `{"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}, "v": ${json}}]}`;
       const request = await asked(body);
       const [tool] = request.tools as [object];
       // The fixture's tool has nothing but the value.
