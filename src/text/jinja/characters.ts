@@ -76,9 +76,10 @@ export function titleCase(character: string): string {
   const upper = TITLES.get(character);
   if (upper !== undefined) return upper;
   const whole = character.toUpperCase();
-  // What becomes several letters has one capital; Greek with a small iota below becomes a single letter.
-  const [first = '', ...rest] = whole;
-  return rest.length === 0 ? whole : first + rest.join('').toLowerCase();
+  // What becomes several letters has one capital: the first that has a case at all.
+  const letters = [...whole];
+  const first = letters.findIndex((letter) => CASED.test(letter));
+  return letters.map((letter, i) => (i > first ? letter.toLowerCase() : letter)).join('');
 }
 
 /** Letters whose title case is neither their capital nor its first letter. */
@@ -112,13 +113,22 @@ for (const [small, title] of [
   TITLES.set(title, title);
 }
 
+/** The small letter of the character at a place: a sigma at the end of a word has one of its own. */
+function lowerAt(text: string, at: number, character: string): string {
+  return character === 'Σ'
+    ? text.toLowerCase()[text.slice(0, at).toLowerCase().length]!
+    : character.toLowerCase();
+}
+
 /** `text.title()` */
 export function toTitle(text: string): string {
   let out = '';
   let inside = false;
+  let at = 0;
   for (const character of text) {
-    out += inside ? character.toLowerCase() : titleCase(character);
+    out += inside ? lowerAt(text, at, character) : titleCase(character);
     inside = CASED.test(character);
+    at += character.length;
   }
   return out;
 }
@@ -138,9 +148,11 @@ export function capitalize(text: string): string {
 /** `text.swapcase()` */
 export function swapCase(text: string): string {
   let out = '';
+  let at = 0;
   for (const character of text) {
-    if (UPPER.test(character)) out += character.toLowerCase();
+    if (UPPER.test(character)) out += lowerAt(text, at, character);
     else out += LOWER.test(character) ? character.toUpperCase() : character;
+    at += character.length;
   }
   return out;
 }

@@ -3,7 +3,16 @@ import { bind, type Parameter, REQUIRED } from './arguments.js';
 import { isPythonError, PythonError, typeError, valueError } from './errors.js';
 import { pythonJson } from './json.js';
 import { escapeHtml } from './markup.js';
-import { roundFloat, roundInteger, toIndex, toInteger, toReal, trueDivide, truncate } from './numbers.js';
+import {
+  roundFloat,
+  roundInteger,
+  scaled,
+  toIndex,
+  toInteger,
+  toReal,
+  trueDivide,
+  truncate,
+} from './numbers.js';
 import { arithmetic, equals, iterate, listOf, ordered, size, truth } from './operators.js';
 import { prettyPrint } from './pretty-print.js';
 import { formatPercent } from './printf.js';
@@ -239,16 +248,22 @@ function round(value: Value, precision?: Value, method?: Value): Value {
   if (value instanceof Undefined) value.fail();
   const integer = integerOf(value);
   if (how === 'common') {
-    if (integer !== undefined) return roundInteger(integer, BigInt(toIndex(precision!)));
-    if (typeof value === 'number') return roundFloat(value, toIndex(precision!));
+    if (precision === null) {
+      // To a whole number, which is an int then.
+      if (integer !== undefined) return integer;
+      if (typeof value === 'number') return Number.isFinite(value) ? scaled(value, 0) : truncate(value);
+    }
+    const places = toIndex(precision!);
+    if (integer !== undefined) return roundInteger(integer, BigInt(places));
+    if (typeof value === 'number') return roundFloat(value, places);
     throw typeError(`type ${typeName(value)} doesn't define __round__ method`);
   }
   const unit = arithmetic('**', 10n, precision!);
-  const scaled = arithmetic('*', value, unit);
-  const real = typeof scaled === 'bigint' ? undefined : toReal(scaled);
-  if (real !== undefined && textOf(scaled) !== undefined) throw typeError('must be real number, not str');
+  const product = arithmetic('*', value, unit);
+  const real = typeof product === 'bigint' ? undefined : toReal(product);
+  if (real !== undefined && textOf(product) !== undefined) throw typeError('must be real number, not str');
   const whole =
-    real === undefined ? (scaled as bigint) : truncate(how === 'ceil' ? Math.ceil(real) : Math.floor(real));
+    real === undefined ? (product as bigint) : truncate(how === 'ceil' ? Math.ceil(real) : Math.floor(real));
   return typeof unit === 'bigint' ? trueDivide(whole, unit) : arithmetic('/', whole, unit);
 }
 
@@ -320,7 +335,7 @@ function keyGetter(attribute: Value, sensitive: boolean, other: Value = null): (
 }
 
 /** The keys of `sort`: several attributes may be named, with commas. */
-function sortKeys(attribute: Value, sensitive: boolean): (item: Value) => readonly Value[] {
+function sortKeys(attribute: Value, sensitive: boolean): (item: Value) => Value {
   const text = textOf(attribute);
   const getters = (text === undefined ? [attribute] : text.split(',')).map((name) =>
     keyGetter(name, sensitive),
@@ -328,15 +343,12 @@ function sortKeys(attribute: Value, sensitive: boolean): (item: Value) => readon
   return (item) => getters.map((get) => get(item));
 }
 
-/** A stable sort, by lists of keys. */
-function sorted(values: Value[], keysOf: (item: Value) => readonly Value[], backwards: boolean): Value[] {
-  const keyed = values.map((value) => ({ value, keys: keysOf(value) }));
+/** A stable sort. */
+function sorted(values: Value[], keyOf: (item: Value) => Value, backwards: boolean): Value[] {
+  const keyed = values.map((value) => ({ value, key: keyOf(value) }));
   const sign = backwards ? -1 : 1;
-  // Values that have no order are found where two of them meet.
-  if (keyed.length > 1)
-    for (let i = 1; i < keyed.length; i++) ordered('<', keyed[i]!.keys, keyed[i - 1]!.keys);
   return keyed
-    .sort((a, b) => (ordered('<', a.keys, b.keys) ? -sign : ordered('<', b.keys, a.keys) ? sign : 0))
+    .sort((a, b) => (ordered('<', b.key, a.key) ? sign : ordered('<', a.key, b.key) ? -sign : 0))
     .map(({ value }) => value);
 }
 
@@ -352,7 +364,7 @@ function dictSort(value: Value, sensitive?: Value, by?: Value, backwards?: Value
   const pairs = value.entries().map((entry) => new Tuple(entry));
   return sorted(
     pairs,
-    (pair) => [truth(sensitive!) ? (pair as Tuple).items[at]! : ignoreCase((pair as Tuple).items[at]!)],
+    (pair) => (truth(sensitive!) ? (pair as Tuple).items[at]! : ignoreCase((pair as Tuple).items[at]!)),
     truth(backwards!),
   );
 }
@@ -390,7 +402,7 @@ function groupBy(value: Value, attribute?: Value, other?: Value, sensitive?: Val
   const get = keyGetter(attribute!, truth(sensitive!), other);
   const plain = attributeGetter(attribute!, other);
   const groups: { readonly key: Value; readonly items: Value[] }[] = [];
-  for (const item of sorted(listOf(value), (each) => [get(each)], false)) {
+  for (const item of sorted(listOf(value), get, false)) {
     const key = get(item);
     const last = groups.at(-1);
     if (last !== undefined && equals(last.key, key)) last.items.push(item);

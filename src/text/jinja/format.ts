@@ -74,7 +74,7 @@ class Formatter {
 
   #value(name: string): Value {
     const first = /^[^.[]*/.exec(name)![0];
-    let value = this.#argument(first);
+    let value = this.#argument(name, first);
     let rest = name.slice(first.length);
     while (rest !== '') {
       const attribute = /^\.([^.[]+)/.exec(rest);
@@ -89,7 +89,8 @@ class Formatter {
     return value;
   }
 
-  #argument(name: string): Value {
+  /** @param first where the field's name begins: what follows it is read of that argument */
+  #argument(name: string, first: string): Value {
     if (name === '') {
       if (this.#next === undefined) {
         throw valueError('cannot switch from manual field specification to automatic field numbering');
@@ -101,10 +102,10 @@ class Formatter {
         throw valueError('cannot switch from manual field specification to automatic field numbering');
       }
       this.#next = undefined;
-      return this.#positional(Number(name));
     }
-    const value = this.#args.keywords.get(name);
-    if (value === undefined) throw new PythonError('KeyError', repr(name));
+    if (/^\d+$/.test(first)) return this.#positional(Number(first));
+    const value = this.#args.keywords.get(first);
+    if (value === undefined) throw new PythonError('KeyError', repr(first));
     return value;
   }
 

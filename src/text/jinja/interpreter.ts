@@ -283,7 +283,7 @@ export class Interpreter {
     const { special } = this.#scopesOf(statement);
     const attributes = new Map<string, Value>([
       ['name', statement.type === 'Macro' ? name : null],
-      ['arguments', parameters],
+      ['arguments', new Tuple(parameters)],
       ['catch_kwargs', special!.has('kwargs')],
       ['catch_varargs', special!.has('varargs')],
       ['caller', special!.has('caller')],

@@ -125,14 +125,21 @@ class Lexer {
 
   #raw(): void {
     const end = this.#find(RAW_END);
-    if (end === null) this.#fail('Missing end of raw directive');
+    if (end === null) {
+      // Jinja misses it only where something follows.
+      if (this.#at < this.#source.length) this.#fail('Missing end of raw directive');
+      return;
+    }
     this.#data(this.#stripped(this.#source.slice(this.#at, end.index), end[1]!, false));
     this.#advance(end.index + end[0].length);
   }
 
   #comment(): void {
     const end = this.#find(COMMENT_END);
-    if (end === null) this.#fail('Missing end of comment tag');
+    if (end === null) {
+      if (this.#at < this.#source.length) this.#fail('Missing end of comment tag');
+      return;
+    }
     this.#advance(end.index + end[0].length);
   }
 

@@ -332,29 +332,35 @@ export function signed(operator: '-' | '+', value: Value): Value {
   throw typeError(`bad operand type for unary ${operator}: '${typeName(value)}'`);
 }
 
-/** `start:stop:step` of a sequence: which items, in order. */
-export function sliceIndices(slice: Slice, length: number): number[] {
-  const bound = (value: Value, fallback: number, least: number, most: number): number => {
+/** `slice.indices(length)`: where a slice of a sequence starts and stops, and its stride. */
+export function sliceBounds(
+  slice: Slice,
+  length: number,
+): readonly [start: number, stop: number, stride: bigint] {
+  const integer = (value: Value): bigint => {
+    const whole = integerOf(value);
+    if (whole !== undefined) return whole;
+    throw typeError('slice indices must be integers or None or have an __index__ method');
+  };
+  const stride = slice.step === null ? 1n : integer(slice.step);
+  if (stride === 0n) throw new PythonError('ValueError', 'slice step cannot be zero');
+  const forwards = stride > 0n;
+  const [least, most] = forwards ? [0, length] : [-1, length - 1];
+  const bound = (value: Value, fallback: number): number => {
     if (value === null) return fallback;
-    if (value instanceof Undefined) value.fail();
-    const integer = integerOf(value);
-    if (integer === undefined) {
-      throw typeError('slice indices must be integers or None or have an __index__ method');
-    }
-    const at = integer < 0n ? integer + BigInt(length) : integer;
+    const whole = integer(value);
+    const at = whole < 0n ? whole + BigInt(length) : whole;
     return at < BigInt(least) ? least : at > BigInt(most) ? most : Number(at);
   };
-  const step = slice.step === null ? 1n : integerOf(slice.step);
-  if (step === undefined)
-    throw typeError('slice indices must be integers or None or have an __index__ method');
-  if (step === 0n) throw new PythonError('ValueError', 'slice step cannot be zero');
+  return [bound(slice.start, forwards ? 0 : length - 1), bound(slice.stop, forwards ? length : -1), stride];
+}
+
+/** Which items of a sequence a slice takes, in order. */
+export function sliceIndices(slice: Slice, length: number): number[] {
+  const [start, stop, step] = sliceBounds(slice, length);
   const stride = Number(step);
-  const forwards = stride > 0;
-  const [least, most] = forwards ? [0, length] : [-1, length - 1];
-  const start = bound(slice.start, forwards ? 0 : length - 1, least, most);
-  const stop = bound(slice.stop, forwards ? length : -1, least, most);
   const indices: number[] = [];
-  for (let i = start; forwards ? i < stop : i > stop; i += stride) indices.push(i);
+  for (let i = start; stride > 0 ? i < stop : i > stop; i += stride) indices.push(i);
   return indices;
 }
 

@@ -195,7 +195,9 @@ class Parser extends ExpressionParser {
     this.expect('operator', '(');
     while (!this.at('operator', ')')) {
       if (parameters.length > 0) this.expect('operator', ',');
-      parameters.push(this.expect('name').text);
+      const { text: name } = this.expect('name');
+      if (parameters.includes(name)) this.fail(`duplicate argument '${name}'`);
+      parameters.push(name);
       if (this.skip('operator', '=')) defaults.push(this.expression());
       else if (defaults.length > 0) this.fail('non-default argument follows default argument');
     }

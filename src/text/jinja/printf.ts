@@ -6,7 +6,18 @@ import { toIndex, toReal, truncate } from './numbers.js';
 import { escapeCode } from './quote.js';
 import { repr, str } from './repr.js';
 import { charactersOf, lengthOf } from './text.js';
-import { Dict, integerOf, isList, Markup, Tuple, textOf, typeName, type Value } from './values.js';
+import {
+  Dict,
+  integerOf,
+  isList,
+  Markup,
+  Range,
+  Tuple,
+  textOf,
+  typeName,
+  Undefined,
+  type Value,
+} from './values.js';
 
 const FIELD = /%(?:\(([^)]*)\))?([-+ #0]*)(\*|\d+)?(?:(\.)(\*|\d+)?)?[hlL]?(.)?/gsu;
 const LARGEST = 1 << 20;
@@ -39,6 +50,7 @@ export function formatPercent(origin: string | Markup, right: Value): string | M
     const wide = size(width);
     // A point alone is a precision of 0.
     const exact = point === undefined ? undefined : (size(precision) ?? 0);
+    if (type === '%' && whole !== '%%') throw valueError("unsupported format character '%'");
     if (type === '%') {
       out += '%';
       continue;
@@ -53,16 +65,18 @@ export function formatPercent(origin: string | Markup, right: Value): string | M
     }
     out += field(value, flags, wide, exact, type, html);
   }
-  if (next < values.length && mapping === undefined && !consumesNothing(right)) {
+  if (next < values.length && !mayBeMapping(right)) {
     throw typeError('not all arguments converted during string formatting');
   }
   out += text.slice(from);
   return html ? new Markup(out) : out;
 }
 
-/** A list that nothing asks for is no mistake: it could be a mapping. */
-function consumesNothing(right: Value): boolean {
-  return isList(right);
+/** Values that nothing asks for are no mistake where they could be a mapping: where they have items. */
+function mayBeMapping(right: Value): boolean {
+  return [isList(right), right instanceof Dict, right instanceof Range, right instanceof Undefined].includes(
+    true,
+  );
 }
 
 function starred(value: Value): number {

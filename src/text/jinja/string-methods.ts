@@ -133,8 +133,8 @@ const METHODS: Readonly<Record<string, readonly [readonly Parameter[], Run]>> = 
       ['/count', -1n],
     ],
     (text, [old, replacement, most], origin) => {
-      const put = needText(replacement!, 'replace() argument 2');
-      const into = origin instanceof Markup ? escapeHtml(replacement!) : put;
+      const into =
+        origin instanceof Markup ? escapeHtml(replacement!) : needText(replacement!, 'replace() argument 2');
       return replaceText(text, needText(old!, 'replace() argument 1'), into, toIndex(most!));
     },
   ],

@@ -5,7 +5,7 @@ import { isPythonError, PythonError, typeError } from './errors.js';
 import { markupOf } from './markup.js';
 import { numberAttribute } from './number-methods.js';
 import { toIndex } from './numbers.js';
-import { sliceIndices, sliceText } from './operators.js';
+import { sliceBounds, sliceIndices, sliceText } from './operators.js';
 import { quote } from './quote.js';
 import { repr } from './repr.js';
 import { stringMethod } from './string-methods.js';
@@ -147,10 +147,8 @@ export function item(value: Value, key: Value): Value {
   }
   if (value instanceof Range) {
     if (!(key instanceof Slice)) return value.at(place(key, value.length, 'range object'));
-    const indices = sliceIndices(key, value.length);
-    const stride = value.step * (key.step === null ? 1n : integerOf(key.step)!);
-    const start = indices.length > 0 ? value.at(indices[0]!) : value.start;
-    return new Range(start, start + BigInt(indices.length) * stride, stride);
+    const [start, stop, stride] = sliceBounds(key, value.length);
+    return new Range(value.at(start), value.at(stop), value.step * stride);
   }
   if (value instanceof Bytes) {
     if (key instanceof Slice)

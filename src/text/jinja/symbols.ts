@@ -108,7 +108,8 @@ class Analyzer {
   /** @param soft the statements may not be reached: a filter that is not there is found when they are */
   #inner(body: readonly Statement[], symbols: Symbols, soft: boolean): void {
     for (const statement of body) {
-      for (const expression of expressionsOf(statement)) checkNames(expression, soft);
+      for (const expression of expressionsOf(statement))
+        checkNames(expression, soft || statement.type === 'If');
       switch (statement.type) {
         case 'If':
           for (const branch of statement.branches) this.#inner(branch.body, symbols, true);

@@ -2,15 +2,16 @@
 import { bind, needText, type Parameter, positional, REQUIRED, textOrNone } from './arguments.js';
 import { capitalize } from './characters.js';
 import { PythonError, typeError, valueError } from './errors.js';
+import { floatBody } from './format-spec.js';
 import { escapeHtml, markupOf } from './markup.js';
-import { fixed, toIndex, toReal } from './numbers.js';
-import { iterate, listOf, truth } from './operators.js';
+import { toIndex, toReal } from './numbers.js';
+import { isIterable, iterate, listOf, size, truth } from './operators.js';
 import { repr, str } from './repr.js';
 import { stringMethod, stripTags } from './string-methods.js';
 import { charactersOf, lengthOf, replaceText, splitLines, strip, WHITESPACE_CLASS } from './text.js';
 import { wrapText } from './text-wrap.js';
 import { urlize } from './urlize.js';
-import { type Arguments, Dict, isList, Tuple, textOf, Undefined, type Value } from './values.js';
+import { type Arguments, Dict, textOf, Undefined, type Value } from './values.js';
 
 type TextFilter = readonly [string, (value: Value, args: Arguments) => Value];
 
@@ -143,13 +144,8 @@ function truncate(value: Value, length?: Value, killWords?: Value, end?: Value, 
     throw new PythonError('AssertionError', `expected length >= ${lengthOf(ellipsis)}, got ${most}`);
   }
   if (spare < 0) throw new PythonError('AssertionError', `expected leeway >= 0, got ${spare}`);
-  const text = textOf(value);
-  if (text === undefined) {
-    if (value instanceof Undefined) return value;
-    if (isList(value) && value.length <= most + spare) return value;
-    throw typeError('truncate wants a str');
-  }
-  if (lengthOf(text) <= most + spare) return value;
+  if (size(value) <= most + spare) return value;
+  const text = needText(value, 'what is to be cut');
   const points = charactersOf(text);
   const kept = Array.prototype.slice.call(points, 0, most - lengthOf(ellipsis)).join('');
   if (truth(killWords!)) return kept + ellipsis;
@@ -165,9 +161,9 @@ function fileSize(value: Value, binary?: Value): Value {
   const prefixes = 'kMGTPEZY';
   for (let i = 0; ; i++) {
     const unit = base ** (i + 2);
-    if (bytes >= unit && i < prefixes.length - 1) continue;
+    if (!(bytes < unit) && i < prefixes.length - 1) continue;
     const prefix = base === 1024 ? `${prefixes[i]!.toUpperCase()}iB` : `${prefixes[i]!}B`;
-    return `${fixed((base * bytes) / unit, 1)} ${prefix}`;
+    return `${floatBody((base * bytes) / unit, 'f', 1, false)} ${prefix}`;
   }
 }
 
@@ -183,13 +179,8 @@ function quoteUrl(value: Value, query: boolean): string {
 }
 
 function urlEncode(value: Value): Value {
-  const pairs =
-    value instanceof Dict
-      ? value.entries()
-      : isList(value) || value instanceof Tuple
-        ? listOf(value).map(pairOf)
-        : undefined;
-  if (pairs === undefined) return quoteUrl(value, false);
+  if (textOf(value) !== undefined || !isIterable(value)) return quoteUrl(value, false);
+  const pairs = value instanceof Dict ? value.entries() : listOf(value).map(pairOf);
   return pairs.map(([key, item]) => `${quoteUrl(key, true)}=${quoteUrl(item, true)}`).join('&');
 }
 

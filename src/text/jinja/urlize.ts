@@ -1,4 +1,3 @@
-import { needText } from './arguments.js';
 import { PythonError } from './errors.js';
 import { escapeHtml } from './markup.js';
 import { repr } from './repr.js';
@@ -30,7 +29,6 @@ const BRACKETS = [
 
 /** Makes links of the addresses in a text. */
 export function urlize(value: Value, options: UrlizeOptions): string {
-  needText(value, 'the text');
   for (const scheme of options.schemes) {
     if (/^[\w.+-]{2,}:\/{0,2}$/.test(scheme)) continue;
     throw new PythonError('FilterArgumentError', `${repr(scheme)} is not a valid URI scheme prefix.`);

@@ -234,7 +234,11 @@ export function hashKey(value: Value): unknown {
   if (typeof value === 'bigint' || value === null) return value;
   if (value instanceof Tuple) return tupleKey(value);
   if (value instanceof Undefined) return Undefined;
-  if (Array.isArray(value) || value instanceof Dict) {
+  if (
+    Array.isArray(value) ||
+    value instanceof Dict ||
+    (value instanceof DictView && value.kind !== 'values')
+  ) {
     throw typeError(`unhashable type: '${typeName(value)}'`);
   }
   return value;
