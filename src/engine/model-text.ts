@@ -18,7 +18,8 @@ export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 
 
 interface Parts {
   readonly tokenizer: Tokenizer;
-  readonly template: ChatTemplate | undefined;
+  /** An error where the model has one that does not compile: raw prompts work without it. */
+  readonly template: ChatTemplate | KvantError | undefined;
   readonly eosIds: readonly number[];
 }
 
@@ -48,14 +49,15 @@ export class ModelText {
     this.notices = notices;
   }
 
-  /** Errors: those of the tokenizer, the template and generation_config.json. */
+  /** Errors: those of the tokenizer and generation_config.json; a broken template is one of chats alone. */
   static async load(folder: string): Promise<ModelText> {
     const tokenizer = await Tokenizer.load(folder);
-    const template = await ChatTemplate.find(folder);
+    const template = await findTemplate(folder);
     const { defaults, eosTokenIds, ignored, notices } = await loadGenerationConfig(folder, tokenizer);
+    const broken: Notice[] = template instanceof KvantError ? [brokenNotice(template)] : [];
     const origin = { kind: 'folder', path: folder } as const;
     const parts = { tokenizer, template, eosIds: eosTokenIds };
-    return new ModelText(parts, origin, samplingDefaults(defaults), ignored, notices);
+    return new ModelText(parts, origin, samplingDefaults(defaults), ignored, [...notices, ...broken]);
   }
 
   /** What tasks need on a thread of their own: no defaults, and the bytes of tokens only once they are asked for. */
@@ -63,7 +65,7 @@ export class ModelText {
     if (origin.kind === 'stand-in') return ModelText.standIn(origin.vocab);
     const [tokenizer, template] = await Promise.all([
       Tokenizer.load(origin.path, { lazily: true }),
-      ChatTemplate.find(origin.path),
+      findTemplate(origin.path),
     ]);
     return new ModelText({ tokenizer, template, eosIds: [] }, origin, {});
   }
@@ -86,6 +88,7 @@ export class ModelText {
     return this.#words;
   }
 
+  /** Also where it is broken: a chat is then refused, and never taken for a raw prompt. */
   get hasChatTemplate(): boolean {
     return this.#parts?.template !== undefined;
   }
@@ -130,18 +133,25 @@ export class ModelText {
         where: 'messages',
         fix: 'It is a base model: send it a raw prompt, or use its chat-tuned sibling.',
       });
+    if (template instanceof KvantError) throw template;
     template.checkTools(forTemplate(options));
     return template.render(messages, forTemplate(options));
   }
 
   /** What of a conversation that was rendered the template makes nothing of. */
   unread(messages: readonly EngineChatMessage[], options: RenderChatOptions): readonly Unread[] {
-    return this.#parts?.template?.unread(messages, forTemplate(options)) ?? [];
+    return this.#template?.unread(messages, forTemplate(options)) ?? [];
   }
 
   /** In which the model writes tool calls. */
   toolFormat({ tools }: Pick<ChatRequest, 'tools'>): ToolFormat {
-    return this.#parts?.template?.toolFormat({ tools }) ?? toolFormatOf('');
+    return this.#template?.toolFormat({ tools }) ?? toolFormatOf('');
+  }
+
+  /** The template where it works. */
+  get #template(): ChatTemplate | undefined {
+    const template = this.#parts?.template;
+    return template instanceof ChatTemplate ? template : undefined;
   }
 
   #require(): Parts {
@@ -152,6 +162,28 @@ export class ModelText {
       fix: 'Send token ids.',
     });
   }
+}
+
+/** The template of a folder, or what a chat is refused with where it does not compile. */
+async function findTemplate(folder: string): Promise<ChatTemplate | KvantError | undefined> {
+  try {
+    return await ChatTemplate.find(folder);
+  } catch (cause) {
+    if (!(cause instanceof KvantError) || cause.code !== 'chat-template-broken') throw cause;
+    return new KvantError('chat-template-broken', cause.message, {
+      kind: 'unsupported',
+      ...(cause.where === undefined ? {} : { where: cause.where }),
+      fix: 'Send a raw prompt (/v1/completions, or --raw), which works without the template; or correct the template.',
+      cause,
+    });
+  }
+}
+
+function brokenNotice(error: KvantError): Notice {
+  return {
+    message: 'the chat template is broken: chats are refused, raw prompts work',
+    fields: { code: error.code, where: error.where, reason: error.message },
+  };
 }
 
 const forTemplate = (options: RenderChatOptions): RenderOptions => ({
