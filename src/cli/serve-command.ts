@@ -30,6 +30,7 @@ interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionF
   readonly maxQueue?: number;
   readonly queueTimeout?: number;
   readonly bodyLimit?: number;
+  readonly bodyMemory?: number;
   readonly reasoningFormat: ReasoningFormat;
   readonly grace: number;
   readonly logLevel: CliLogLevel;
@@ -56,6 +57,11 @@ export function addServeCommand(program: Command): void {
     .option(
       '--body-limit <size>',
       'largest request body (default: 64 bytes a token of the context, 1MiB to 16MiB)',
+      bytes,
+    )
+    .option(
+      '--body-memory <size>',
+      'most bytes of large request bodies that are held at once; more get 503 (default: 32MiB, at least two of the largest)',
       bytes,
     )
     .addOption(
@@ -160,6 +166,7 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
       ...(flags.maxPriority === undefined ? {} : { maxPriority: flags.maxPriority }),
       ...(flags.prefixCacheShared === undefined ? {} : { prefixCacheShared: flags.prefixCacheShared }),
       ...(flags.bodyLimit === undefined ? {} : { bodyLimit: flags.bodyLimit }),
+      ...(flags.bodyMemory === undefined ? {} : { bodyMemory: flags.bodyMemory }),
       ...connectionOptions(flags),
     });
   } catch (error) {

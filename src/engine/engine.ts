@@ -28,7 +28,7 @@ import {
   TOKENIZE_OPTIONS,
 } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
-import type { AskedPrompt, PreparedPrompt } from './texts/prompt-task.js';
+import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import { Texts } from './texts/texts.js';
 import { takeThread } from './thread.js';
 import type {
@@ -209,6 +209,12 @@ export class Engine implements AsyncDisposable {
       const options = definedOf({ tools, templateOptions, addGenerationPrompt });
       return { kind: 'chat', messages, options };
     });
+  }
+
+  /** Answers a conversation that a task has made tokens of: for the server. No part of the public contract. */
+  chatFrom(request: ChatRequest, prompt: EncodedPrompt): Generation {
+    this.#unread.tell(prompt.unread);
+    return this.#request(request, CHAT_FIELDS, () => ({ kind: 'ids', ...prompt }));
   }
 
   /** The text that a conversation becomes. Errors: `chat-template-missing`, `invalid-messages`, … */

@@ -2,6 +2,7 @@
  * The HTTP application: `Request → Response`, with no socket in sight, so that every route can be tried with
  * `app.request()`.
  */
+import type { Socket } from 'node:net';
 import { type Context, Hono, type MiddlewareHandler } from 'hono';
 import { cors } from 'hono/cors';
 import { type Logger, pino } from 'pino';
@@ -9,6 +10,8 @@ import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
 import { type ApiKey, ApiKeys, type KeyHolder, notAdmin, wrongKey } from './api-keys.js';
+import { servedName } from './asked.js';
+import { BodiesInFlight } from './bodies-in-flight.js';
 import { cacheBody } from './cache-format.js';
 import type { Caller } from './caller.js';
 import {
@@ -16,8 +19,8 @@ import {
   chatCompletions,
   completions,
   type ReasoningFormat,
-  servedModel,
 } from './completion-routes.js';
+import { addressGroup } from './connections.js';
 import type { EnginePort } from './engine-port.js';
 import { asKvantError, errorResponse, statusOf } from './http-errors.js';
 import { ServerMetrics } from './metrics.js';
@@ -47,6 +50,8 @@ export interface AppOptions {
   readonly maxPriority?: number;
   /** Largest body in bytes. Default: 64 for each token of the context, at least 1 MiB and at most 16 MiB. */
   readonly bodyLimit?: number;
+  /** Most bytes of large bodies that are held at once; more get a 503. Default: 32 MiB, at least two of the largest. */
+  readonly bodyMemory?: number;
   /** Origins of web pages that may use the server, `*` for any; see {@link Origins}. Default: none but its own. */
   readonly corsOrigin?: string | readonly string[];
   /** Names that requests may ask for (`Host`) besides loopback names and addresses; `*` for any. */
@@ -86,10 +91,12 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics();
+  const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext);
   const context: CompletionContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,
-    bodyLimit: options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext),
+    bodyLimit,
+    bodies: new BodiesInFlight(options.bodyMemory ?? Math.max(BODY_MEMORY, 2 * bodyLimit)),
     reasoningFormat: options.reasoningFormat ?? 'auto',
     shutdown: options.shutdown ?? new Shutdown(),
     rules: {
@@ -168,7 +175,11 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   const callerOf = (c: Context<AppVariables>): Caller => {
     const key = c.get('key');
     const priority = c.req.header('x-priority');
-    return { ...(key === undefined ? {} : { key }), ...(priority === undefined ? {} : { priority }) };
+    return {
+      address: addressOf(c.env),
+      ...(key === undefined ? {} : { key }),
+      ...(priority === undefined ? {} : { priority }),
+    };
   };
 
   app.get('/metrics', admin, async () => {
@@ -177,7 +188,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   });
   app.get('/v1/models', () => Response.json({ object: 'list', data: [modelBody(engine, created)] }));
   app.get('/v1/models/:id{.+}', (c) => {
-    servedModel(engine, c.req.param('id'));
+    servedName(engine.info.name, c.req.param('id'));
     return Response.json(modelBody(engine, created));
   });
   app.get('/v1/cache', admin, async () => Response.json(cacheBody(engine, await engine.stats())));
@@ -229,6 +240,14 @@ function apiKeys({ apiKey, adminKey, maxPriority }: AppOptions): ApiKeys | null 
     anonymous: apiKey === undefined,
     ...(maxPriority === undefined ? {} : { maxPriority }),
   });
+}
+
+const BODY_MEMORY = 2 ** 25;
+
+/** Where a request comes from; nothing without a socket. */
+function addressOf(env: unknown): string {
+  const { incoming } = (env ?? {}) as { readonly incoming?: { readonly socket?: Socket } };
+  return addressGroup(incoming?.socket?.remoteAddress);
 }
 
 /** Far more than a context of text takes: what is larger would be refused anyway, after much work. */

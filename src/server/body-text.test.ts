@@ -1,9 +1,11 @@
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../errors.js';
-import { readText } from './body-text.js';
+import { bodyText, receiveBody } from './body-text.js';
 
 const LIMIT = 100_000;
+const readText = async (given: Request, limit: number): Promise<string> =>
+  bodyText(await receiveBody(given, limit));
 
 /** Sent with its length, or in pieces without. */
 function request(body: Uint8Array | string, headers: Record<string, string> = {}, piece = 0): Request {

@@ -1,4 +1,4 @@
-/** The text of a request's body: inflated, decoded, and never more of it held than is allowed. */
+/** The bytes of a request's body, and its text: inflated, decoded, and never more of it held than is allowed. */
 import { pipeline, Readable, type Transform } from 'node:stream';
 import { createBrotliDecompress, createGunzip, createInflate } from 'node:zlib';
 import { KvantError } from '../errors.js';
@@ -15,23 +15,33 @@ const INFLATERS: Readonly<Record<string, () => Transform>> = {
 /** Encodings of bodies, as the header `Accept-Encoding` of a 415 names them. */
 export const ACCEPTED_ENCODINGS = 'gzip, deflate, br';
 
+/** What has come of a body, and what it is written in. Plain data: it may be decoded on another thread. */
+export interface ReceivedBody {
+  readonly bytes: Uint8Array<ArrayBuffer>;
+  readonly charset: string;
+}
+
 /**
- * The body as text. `limit` holds for the bytes that come and, of a compressed body, for those that it is inflated to.
+ * The body as it comes, inflated. `limit` holds for the bytes that come and, of a compressed body, for those that it is inflated
+ * to; `grow` is told of them as they come, and may refuse them.
  *
  * Errors: `unsupported-encoding`, `unsupported-charset` (415), `body-too-large` (413), `body-incomplete`, `invalid-encoding` (400).
  */
-export async function readText(request: Request, limit: number): Promise<string> {
+export async function receiveBody(
+  request: Request,
+  limit: number,
+  grow: (size: number) => void = () => {},
+): Promise<ReceivedBody> {
   const encoding = encodingOf(request);
   const charset = charsetOf(request);
-  const decoder = textDecoder(charset);
-  const told = Number(request.headers.get('content-length') ?? Number.NaN);
+  // Known before it is received.
+  textDecoder(charset);
+  const told = toldLength(request);
   if (told > limit) throw tooLarge(limit);
-  let whole: ArrayBuffer | null = null;
-  let text = '';
   let broken = false;
   const received = async function* (): AsyncGenerator<Uint8Array> {
     try {
-      yield* bounded(request.body ?? [], limit);
+      yield* bounded(request.body ?? [], limit, grow);
     } catch (cause) {
       broken = true;
       throw cause;
@@ -39,27 +49,60 @@ export async function readText(request: Request, limit: number): Promise<string>
   };
   try {
     // Read at once, it need not be made into a stream; the connection brings no more than was told.
-    if (encoding === null && told >= 0) whole = await request.arrayBuffer();
-    else {
-      const chunks = encoding === null ? received() : bounded(inflate(received(), encoding), limit);
-      for await (const chunk of chunks) text += decode(decoder, charset, chunk, true);
+    if (encoding === null && told >= 0) {
+      grow(told);
+      return { bytes: new Uint8Array(await request.arrayBuffer()), charset };
     }
+    const parts: Uint8Array[] = [];
+    const chunks = encoding === null ? received() : bounded(inflate(received(), encoding), limit, grow);
+    for await (const chunk of chunks) parts.push(chunk);
+    return { bytes: joined(parts), charset };
   } catch (cause) {
     if (cause instanceof KvantError) throw cause;
     throw broken || encoding === null ? incomplete(cause) : notInflated(encoding, cause);
   }
-  return whole === null ? text + decode(decoder, charset) : decode(decoder, charset, new Uint8Array(whole));
+}
+
+/** Bytes that the head of a request tells of; NaN where it does not. */
+export function toldLength(request: Request): number {
+  return Number(request.headers.get('content-length') ?? Number.NaN);
+}
+
+/** Errors: `invalid-encoding` (400). */
+export function bodyText({ bytes, charset }: ReceivedBody): string {
+  try {
+    return textDecoder(charset).decode(bytes);
+  } catch (cause) {
+    if (cause instanceof KvantError) throw cause;
+    throw new KvantError('invalid-encoding', `The body is not valid ${shown(charset.toUpperCase())}.`, {
+      kind: 'invalid-request',
+      fix: 'Encode it as UTF-8; in a JSON text any character may be written as \\uXXXX.',
+      cause,
+    });
+  }
+}
+
+function joined(parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(parts.reduce((sum, part) => sum + part.byteLength, 0));
+  let at = 0;
+  for (const part of parts) {
+    bytes.set(part, at);
+    at += part.byteLength;
+  }
+  return bytes;
 }
 
 /** Errors: `body-too-large`. */
 async function* bounded(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   limit: number,
+  grow: (size: number) => void,
 ): AsyncGenerator<Uint8Array> {
   let size = 0;
   for await (const chunk of chunks) {
     size += chunk.byteLength;
     if (size > limit) throw tooLarge(limit);
+    grow(size);
     yield chunk;
   }
 }
@@ -101,23 +144,6 @@ function textDecoder(charset: string): InstanceType<typeof TextDecoder> {
       kind: 'invalid-request',
       where: 'Content-Type',
       fix: 'Send JSON in UTF-8.',
-      cause,
-    });
-  }
-}
-
-function decode(
-  decoder: InstanceType<typeof TextDecoder>,
-  charset: string,
-  bytes: Uint8Array = new Uint8Array(0),
-  stream = false,
-): string {
-  try {
-    return decoder.decode(bytes, { stream });
-  } catch (cause) {
-    throw new KvantError('invalid-encoding', `The body is not valid ${shown(charset.toUpperCase())}.`, {
-      kind: 'invalid-request',
-      fix: 'Encode it as UTF-8; in a JSON text any character may be written as \\uXXXX.',
       cause,
     });
   }

@@ -9,6 +9,8 @@ import type { KeyHolder } from './api-keys.js';
 export interface Caller {
   /** Whose key it came with; undefined where none was asked for. */
   readonly key?: KeyHolder;
+  /** Where it comes from: whose large bodies and texts are counted together, where there is no key. */
+  readonly address?: string;
   /** The header `X-Priority`. */
   readonly priority?: string;
 }

@@ -42,6 +42,8 @@ const STATUS: Readonly<Record<string, number>> = {
   'headers-too-large': 431,
   'request-timeout': 408,
   'too-many-connections': 503,
+  'bodies-in-flight': 503,
+  'overloaded-texts': 503,
   'invalid-api-key': 401,
   'admin-key-needed': 403,
   'host-not-allowed': 403,

@@ -4,7 +4,7 @@ import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { SHOWN_CHARACTERS, shown, shownEnds } from '../printable.js';
 import { mayBeLossy, parseLossless } from '../text/lossless-json.js';
-import { readText } from './body-text.js';
+import { bodyText, type ReceivedBody } from './body-text.js';
 import { foreignField } from './foreign-fields.js';
 
 export type Body = Readonly<Record<string, unknown>>;
@@ -13,14 +13,10 @@ export type Body = Readonly<Record<string, unknown>>;
  * The body. `lossless`: members that a chat template prints; there `1.0` is not `1`, an integer has all its digits, and keys keep
  * their order (text/lossless-json.ts).
  *
- * Errors: those of `readText`; `invalid-json`, `invalid-body` (400).
+ * Errors: `invalid-encoding`, `invalid-json`, `invalid-body` (400).
  */
-export async function readJsonObject(
-  request: Request,
-  limit: number,
-  lossless: readonly string[] = [],
-): Promise<Body> {
-  const text = await readText(request, limit);
+export function parseBody(received: ReceivedBody, lossless: readonly string[] = []): Body {
+  const text = bodyText(received);
   let value: unknown;
   try {
     value = JSON.parse(text);

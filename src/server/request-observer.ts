@@ -126,6 +126,7 @@ const round = (value: number | undefined): number | undefined =>
 /** A copy fit for a log: long strings cut, with what was left out; no deeper than a log is read. */
 function shorten(value: unknown, depth = 0): unknown {
   if (typeof value === 'string') return shown(value);
+  if (ArrayBuffer.isView(value)) return `… ${value.byteLength} bytes`;
   if (Array.isArray(value)) {
     if (depth >= SHOWN_DEPTH) return '[…]';
     const head = value.slice(0, SHOWN_ENTRIES).map((v) => shorten(v, depth + 1));

@@ -17,6 +17,7 @@ const APP_OPTIONS: OptionNames<AppOptions> = {
   prefixCacheShared: true,
   maxPriority: true,
   bodyLimit: true,
+  bodyMemory: true,
   corsOrigin: true,
   allowedHosts: true,
   address: true,
@@ -56,11 +57,14 @@ export function checkListenOptions(options: ListenOptions): void {
 }
 
 function checkValues(options: AppOptions): void {
-  const { engine, bodyLimit, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } = options;
+  const { engine, bodyLimit, bodyMemory, corsOrigin, allowedHosts, address, keepAliveMs, reasoningFormat } =
+    options;
   if (typeof engine !== 'object' || engine === null) throw invalid('engine', 'an Engine');
   checkKeys(options);
   if (bodyLimit !== undefined && !isWhole(bodyLimit, 1, Number.MAX_SAFE_INTEGER))
     throw invalid('bodyLimit', 'a whole number of bytes above 0');
+  if (bodyMemory !== undefined && !isWhole(bodyMemory, 1, Number.MAX_SAFE_INTEGER))
+    throw invalid('bodyMemory', 'a whole number of bytes above 0');
   if (corsOrigin !== undefined && ![corsOrigin].flat().every(isText))
     throw invalid('corsOrigin', 'an origin, a list of them, or *');
   if (allowedHosts !== undefined && !(Array.isArray(allowedHosts) && allowedHosts.every(isText)))

@@ -33,13 +33,17 @@ export interface PromptLimits {
   readonly contextRaise: ContextRaise;
 }
 
-export interface PreparedPrompt {
+/** A prompt in tokens. */
+export interface EncodedPrompt {
   readonly ids: Int32Array;
   /** Of a conversation the last characters, which may have begun a block of thoughts; null for a text that is gone on with. */
   readonly chatEnd: string | null;
-  readonly rules: TokenRules;
   /** What the template makes nothing of. */
   readonly unread: readonly Unread[];
+}
+
+export interface PreparedPrompt extends EncodedPrompt {
+  readonly rules: TokenRules;
 }
 
 /** Errors: those of words and biases, of the chat template and the tokenizer; `context-length-exceeded`. */
@@ -51,16 +55,24 @@ export function preparePrompt(
   const rules = tokenRules(sampling, text.words);
   checkDraws(sampling, rules, limits.eosIds, limits.vocabSize);
   watch.check();
-  if (prompt.kind === 'ids') return { ids: prompt.ids, chatEnd: prompt.chatEnd, rules, unread: [] };
-  if (prompt.kind === 'text') {
-    const ids = encodeWithin(text, prompt.text, prompt, limits, watch);
-    return { ids, chatEnd: null, rules, unread: [] };
-  }
+  return { ...encodePrompt(text, prompt, limits, watch), rules };
+}
+
+/** Errors: those of the chat template and the tokenizer; `context-length-exceeded`. */
+export function encodePrompt(
+  text: ModelText,
+  prompt: AskedPrompt,
+  limits: PromptLimits,
+  watch: Watch,
+): EncodedPrompt {
+  if (prompt.kind === 'ids') return { ids: prompt.ids, chatEnd: prompt.chatEnd, unread: [] };
+  if (prompt.kind === 'text')
+    return { ids: encodeWithin(text, prompt.text, prompt, limits, watch), chatEnd: null, unread: [] };
   const rendered = text.render(prompt.messages, prompt.options);
   watch.check();
   const ids = encodeWithin(text, rendered, null, limits, watch);
   const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
-  return { ids, chatEnd: endOf(rendered), rules, unread };
+  return { ids, chatEnd: endOf(rendered), unread };
 }
 
 /** The task. */

@@ -46,7 +46,7 @@ const IDLE_MS = 30_000;
 /** A tokenizer of a large vocabulary twice, and what a text becomes on its way: more is no text that fits a context. */
 const HEAP_MB = 1024;
 /** What a text may cost: several times what the slowest kind does, for what takes longer grows faster than its length. */
-const BUDGET = { MS: 2000, MS_PER_CHARACTER: 0.01 };
+const BUDGET = { MS: 2000, MS_PER_CHARACTER: 0.004 };
 
 interface Job extends TextJob {
   readonly share: string;

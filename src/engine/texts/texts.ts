@@ -3,7 +3,14 @@
 import type { SamplingParams } from '../../sampling/options.js';
 import { workerUrl } from '../../worker-url.js';
 import type { ModelText } from '../model-text.js';
-import { type AskedPrompt, type PreparedPrompt, type PromptLimits, preparePrompt } from './prompt-task.js';
+import {
+  type AskedPrompt,
+  encodePrompt,
+  type PreparedPrompt,
+  type PromptAsk,
+  type PromptLimits,
+  preparePrompt,
+} from './prompt-task.js';
 import type { TextJob, TextPool } from './text-pool.js';
 import { Watch } from './text-task.js';
 import { weigh } from './weigh.js';
@@ -20,15 +27,16 @@ export interface Waiter {
 }
 
 export class Texts {
+  /** What prompts are held to. */
+  readonly limits: PromptLimits;
   readonly #text: ModelText;
-  readonly #limits: PromptLimits;
   readonly #threads: boolean;
   #pool: Promise<TextPool> | null = null;
 
   /** `threads`: whether there may be any. */
   constructor(text: ModelText, limits: PromptLimits, threads: boolean) {
     this.#text = text;
-    this.#limits = limits;
+    this.limits = limits;
     this.#threads = threads && text.origin !== null;
   }
 
@@ -43,16 +51,31 @@ export class Texts {
     sampling: SamplingParams,
     waiter: Waiter,
   ): PreparedPrompt | Promise<PreparedPrompt> {
-    const ask = { prompt, sampling, limits: this.#limits };
-    const size = this.#threads ? this.#sizeOf(prompt, sampling) : 0;
-    if (size <= QUICK_TEXT) return preparePrompt(this.#text, ask, new Watch());
+    const words = this.#threads ? this.#weighWords(sampling) : 0;
+    const quick = !this.#threads || this.isQuick(prompt);
+    if (quick && words <= QUICK_TEXT) return this.#now(prompt, sampling);
+    // A thread gets a copy, of which the text of a quick prompt has no need.
+    const encoded = quick ? encodePrompt(this.#text, prompt, this.limits, new Watch()) : null;
+    const rest: AskedPrompt = encoded === null ? prompt : { kind: 'ids', ...encoded };
+    const ask: PromptAsk = { prompt: rest, sampling, limits: this.limits };
+    const size = words + promptSize(prompt);
     const module = workerUrl('./prompt-task.js', import.meta.url);
     const made = this.run<PreparedPrompt>({ module, task: 'prompt', argument: ask, size, ...waiter });
+    if (encoded !== null) return made.then(({ rules }) => ({ ...encoded, rules }));
     return made.catch((error: unknown) => {
       // Messages of the caller's own making, with functions in them.
       if ((error as { code?: unknown }).code !== 'not-plain') throw error;
-      return preparePrompt(this.#text, ask, new Watch());
+      return this.#now(prompt, sampling);
     });
+  }
+
+  /** Whether to make tokens of it keeps nobody waiting. */
+  isQuick(prompt: AskedPrompt): boolean {
+    return promptSize(prompt) <= QUICK_TEXT;
+  }
+
+  #now(prompt: AskedPrompt, sampling: SamplingParams): PreparedPrompt {
+    return preparePrompt(this.#text, { prompt, sampling, limits: this.limits }, new Watch());
   }
 
   /** Runs a task of a module on a thread. Errors: see TextPool. */
@@ -71,11 +94,12 @@ export class Texts {
     return new TextPool({ origin: this.#text.origin! });
   }
 
-  #sizeOf(prompt: AskedPrompt, { badWords, dry }: SamplingParams): number {
+  /** What there is to do about words and breakers, in characters. */
+  #weighWords({ badWords, dry }: SamplingParams): number {
     // Words are spelled twice.
     const words = badWords.length === 0 ? 0 : 2 * weigh(badWords);
     const look = dry === null || this.#text.words === null ? 0 : this.#text.words.breakers.cost(dry.breakers);
-    return words + (look > QUICK_LOOK ? QUICK_TEXT + 1 : 0) + promptSize(prompt);
+    return words + (look > QUICK_LOOK ? QUICK_TEXT + 1 : 0);
   }
 }
 

@@ -1,0 +1,141 @@
+/**
+ * A body from its first byte until its text has become tokens. What is small is read here; what is large would keep everybody else
+ * waiting, and is read on a thread for texts.
+ */
+import type { ChatRequest, GenerateRequest, Generation } from '../engine/types.js';
+import { workerUrl } from '../worker-url.js';
+import { type Asked, parseAsked, type Served } from './asked.js';
+import type { HeldBody } from './bodies-in-flight.js';
+import type { BodyAsk, ReadBody } from './body-task.js';
+import { type ReceivedBody, receiveBody, toldLength } from './body-text.js';
+import { type Caller, fromCaller } from './caller.js';
+import type { RouteKind } from './completion-format.js';
+import type { CompletionContext } from './completion-routes.js';
+import type { StreamChoice } from './openai-schemas.js';
+
+/** A body of up to so many bytes is read at once, and what is wrong with it is known at once. */
+export const QUICK_BODY = 8192;
+
+export interface StartableRequest {
+  readonly request: ChatRequest | GenerateRequest;
+  readonly start: (more: { readonly requestId: string; readonly signal: AbortSignal }) => Generation;
+}
+
+export interface ReadAsked extends StreamChoice {
+  readonly requests: readonly StartableRequest[];
+}
+
+export class IncomingBody {
+  readonly #context: CompletionContext;
+  readonly #raw: Request;
+  readonly #caller: Caller;
+  #held: HeldBody | null = null;
+
+  constructor(context: CompletionContext, raw: Request, caller: Caller) {
+    this.#context = context;
+    this.#raw = raw;
+    this.#caller = caller;
+  }
+
+  /** Errors: `bodies-in-flight` (503), those of `receiveBody`, `parseAsked` and `fromCaller`; of a large one those of its text too. */
+  async read(kind: RouteKind, signal: AbortSignal): Promise<ReadAsked> {
+    const { engine, bodyLimit, bodies } = this.#context;
+    const told = toldLength(this.#raw);
+    // What is too large anyway is told so, and takes no room.
+    if (!(told > bodyLimit)) this.#held = bodies.open(told, this.#sender());
+    const received = await receiveBody(this.#raw, bodyLimit, (size) => this.#held?.grow(size));
+    const { name, limits } = engine.info;
+    const served = { name, limits: { maxRows: limits.maxRows, maxQueue: limits.maxQueue } };
+    const { texts } = engine;
+    if (texts === undefined || !texts.threads)
+      return this.#startable(kind, parseAsked(kind, received, served));
+    if (received.bytes.length <= QUICK_BODY) {
+      const asked = parseAsked(kind, received, served);
+      if (asked.requests.every((request) => isQuick(texts, request))) return this.#startable(kind, asked);
+    }
+    return this.#elsewhere(kind, received, served, signal);
+  }
+
+  /** Its bytes are not held any more. */
+  release(): void {
+    this.#held?.release();
+  }
+
+  #sender(): string {
+    return this.#caller.key?.tenant ?? this.#caller.address ?? '';
+  }
+
+  #startable(kind: RouteKind, { requests, ...choice }: Asked): ReadAsked {
+    const { engine } = this.#context;
+    return {
+      ...choice,
+      requests: requests.map((given) => {
+        const request = this.#from(kind, given);
+        return {
+          request,
+          start: (more) =>
+            kind === 'chat'
+              ? engine.chat({ ...(request as ChatRequest), ...more })
+              : engine.generate({ ...(request as GenerateRequest), ...more }),
+        };
+      }),
+    };
+  }
+
+  async #elsewhere(
+    kind: RouteKind,
+    received: ReceivedBody,
+    served: Served,
+    signal: AbortSignal,
+  ): Promise<ReadAsked> {
+    const { engine } = this.#context;
+    const size = received.bytes.length;
+    const { requests, ...choice } = await engine.texts!.run<ReadBody>({
+      module: workerUrl('./body-task.js', import.meta.url),
+      task: 'readBody',
+      argument: { kind, received, served, limits: engine.texts!.limits } satisfies BodyAsk,
+      transfer: [received.bytes.buffer],
+      size,
+      share: this.#sender(),
+      signal,
+    });
+    return {
+      ...choice,
+      requests: requests.map(({ rest, prompt, hasTools }) => {
+        // Of messages and tools nothing is needed here but that there were some.
+        const tools = hasTools ? { tools: [{ type: 'function' }] } : {};
+        const text = kind === 'chat' ? { messages: [], ...tools } : { prompt: prompt.ids };
+        const request = this.#from(kind, { ...rest, ...text } as ChatRequest | GenerateRequest);
+        return {
+          request,
+          start: (more) =>
+            kind === 'chat'
+              ? engine.chatFrom!({ ...(request as ChatRequest), ...more }, prompt)
+              : engine.generate({ ...(request as GenerateRequest), ...more }),
+        };
+      }),
+    };
+  }
+
+  #from<T extends ChatRequest | GenerateRequest>(kind: RouteKind, request: T): T {
+    const { rules, reasoningFormat } = this.#context;
+    const whole = fromCaller(request, this.#caller, rules);
+    return kind === 'chat' ? { ...whole, parseReasoning: reasoningFormat !== 'none' } : whole;
+  }
+}
+
+function isQuick(
+  texts: NonNullable<CompletionContext['engine']['texts']>,
+  request: ChatRequest | GenerateRequest,
+): boolean {
+  if (!('messages' in request)) return true;
+  const { messages, tools, templateOptions } = request;
+  return texts.isQuick({
+    kind: 'chat',
+    messages,
+    options: {
+      ...(tools === undefined ? {} : { tools }),
+      ...(templateOptions === undefined ? {} : { templateOptions }),
+    },
+  });
+}
