@@ -211,7 +211,7 @@ export class Engine implements AsyncDisposable {
     });
   }
 
-  /** Answers a conversation that a task has made tokens of: for the server. No part of the public contract. */
+  /** @internal Answers a conversation that a task has made tokens of: for the server. No part of the public contract. */
   chatFrom(request: ChatRequest, prompt: EncodedPrompt): Generation {
     this.#unread.tell(prompt.unread);
     return this.#request(request, CHAT_FIELDS, () => ({ kind: 'ids', ...prompt }));

@@ -3,7 +3,7 @@ import type { AskedPrompt, EncodedPrompt, PromptLimits } from '../engine/texts/p
 import type { TextJob } from '../engine/texts/text-pool.js';
 import type { ChatRequest, EngineInfo, EngineStats, GenerateRequest, Generation } from '../engine/types.js';
 
-/** Threads that work on texts. */
+/** @internal Threads that work on texts. */
 export interface TextThreads {
   /** Whether there may be any. */
   readonly threads: boolean;
@@ -22,8 +22,8 @@ export interface EnginePort {
   chat(request: ChatRequest): Generation;
   /** The bytes of an id's token, a special one spelled out; with `special: false` those that it adds to the text. */
   tokenBytes(id: number, options?: { readonly special?: boolean }): Uint8Array;
-  /** For large bodies; absent: all are read on the server's thread. */
+  /** @internal For large bodies; absent: all are read on the server's thread. */
   readonly texts?: TextThreads;
-  /** With `texts`: answers a conversation that has become tokens there. */
+  /** @internal With `texts`: answers a conversation that has become tokens there. */
   chatFrom?(request: ChatRequest, prompt: EncodedPrompt): Generation;
 }
