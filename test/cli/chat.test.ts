@@ -71,7 +71,8 @@ function typed(
     process.platform === 'darwin'
       ? ['-q', '/dev/null', ...words]
       : ['-qefc', words.map((word) => `'${word}'`).join(' '), '/dev/null'];
-  const { NO_COLOR: _, ...inherited } = process.env;
+  // Node shows no colours where CI is set, terminal or not.
+  const { NO_COLOR: _, CI: __, ...inherited } = process.env;
   const child = spawn('script', args, {
     env: { ...inherited, TERM: 'xterm-256color', ...env },
     stdio: ['pipe', 'pipe', 'inherit'],

@@ -3,7 +3,7 @@ import { getEventListeners } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Engine } from '../../src/engine/engine.js';
 import type { Delta } from '../../src/engine/types.js';
-import { EOS, loadOracle, MODEL, model, read, refusal } from './engine-harness.js';
+import { EOS, loadOracle, model, read, refusal } from './engine-harness.js';
 import { type OracleDevice, oracle } from './oracle-device.js';
 
 describe('Engine', () => {
@@ -252,7 +252,7 @@ describe('Engine', () => {
 
   it('describes itself', async () => {
     expect(engine.info).toMatchObject({
-      name: MODEL,
+      name: 'demo-text',
       model: {
         architecture: 'Qwen3ForCausalLM',
         layers: 8,

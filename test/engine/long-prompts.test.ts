@@ -78,10 +78,11 @@ describe('long prompts', () => {
   });
 
   it('do not keep short ones waiting', async () => {
-    const long = Array.from({ length: 3 }, () => engine.generate({ prompt: story(5000), ...one }));
+    // A third of a second of work; the short one takes a few milliseconds.
+    const long = Array.from({ length: 40 }, () => engine.generate({ prompt: story(5000), ...one }));
     const quick = engine.generate({ prompt: short, ...one });
     await quick.accepted;
-    expect(long.map(({ promptTokenIds }) => promptTokenIds.length)).toEqual([0, 0, 0]);
+    expect(long.at(-1)!.promptTokenIds).toEqual([]);
     await Promise.all([quick, ...long].map(({ result }) => result));
   });
 
