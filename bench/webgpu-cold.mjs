@@ -1,4 +1,4 @@
-// What code that is cold costs a step (docs/performance.md, "Cold code"): whole steps between two timestamps, in which the
+// What code that is cold costs a step (docs/lab/2026-11-22-where-a-step-goes.md, "Cold code"): whole steps between two timestamps, in which the
 // launches of one label are left out, have a single workgroup, have a single one twice, or have one before them.
 
 const ROUNDS = 5;

@@ -10,7 +10,7 @@
 // prompt out; `--short` does too, times 24 steps and profiles one: of few rows of Llama-8B that is less than 10 s. The profile puts every launch into a
 // pass of its own between two timestamps, so its sum is more than a step: read its parts against each other.
 //
-// `--cold` says what code that is cold costs (docs/performance.md, "Cold code"), for the labels that match: the GPU's time for whole
+// `--cold` says what code that is cold costs (docs/lab/2026-11-22-where-a-step-goes.md, "Cold code"), for the labels that match: the GPU's time for whole
 // steps without the launch, with a single workgroup of it, with a single one twice, and with a single one before it. `--texts`
 // writes the kernels' texts by label, for bench/webgpu-code-size.mjs.
 

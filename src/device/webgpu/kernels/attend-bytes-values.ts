@@ -31,7 +31,8 @@ const ROUNDS = PIECE / STORES;
 
 /**
  * Rounds of a turn that come in the next. NVIDIA's compiler puts loads off to the end of a turn, wherever they stand: what the
- * next one begins with would wait for memory. Affine 4 takes more registers with it than there are (docs/performance.md).
+ * next one begins with would wait for memory. Affine 4 takes more registers with it than there are
+ * (docs/lab/2026-11-24-attention-over-quantised-kv.md).
  */
 const behind = ({ format }: BytesSide): number => (codesInRuns(format) ? 1 : 0);
 

@@ -4,8 +4,8 @@
  * The same cut as attend-decode.ts: one workgroup a (row, split, KV head), all query heads of the GQA group, the same
  * partials. But a workgroup is one subgroup, for it waits for itself alone, and what counts is how many of them a GPU keeps
  * going: on an H200 twenty, if a lane has no more than 96 registers and all have 2 KB of workgroup memory. One register more,
- * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 50 µs for 37 (docs/performance.md, "Attention over
- * quantised KV"). So what comes next is fetched when what is there has left registers for it, and scores rest in memory
+ * and the 2,528 workgroups of 4 × 20,000 tokens come in two waves, 50 µs for 37
+ * (docs/lab/2026-11-24-attention-over-quantised-kv.md). So what comes next is fetched when what is there has left registers for it, and scores rest in memory
  * (`scratchScores`) between the passes, where each lane finds its own: scores (attend-bytes-keys.ts), and then, turn by turn,
  * weights of the softmax (attend-bytes-weights.ts) and sums of values (attend-bytes-values.ts).
  *

@@ -47,7 +47,7 @@ describe('codes as planes of bits', () => {
       const own = operationsIn(centroidRows(headDim, bits, 'row', (b) => `plane${b}`).text);
       if (bits < 4) expect(own).toBeLessThanOrEqual(ascending);
       else expect(own).toBeLessThan(ascending);
-      // The figures of docs/performance.md.
+      // The figures of docs/lab/2026-11-24-attention-over-quantised-kv.md.
       if (headDim === 128 && bits > 2) expect([own, ascending]).toEqual([9, 15]);
     },
   );

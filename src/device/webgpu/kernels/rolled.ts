@@ -2,7 +2,7 @@
  * Loops that stay loops. Drivers unroll what has a constant number of turns, and machine code that is executed has to come
  * from memory in nearly every layer of a step, for the kernels of a layer together are larger than the caches of
  * instructions, and its weights sweep the rest: 0.4 µs for each KB, measured, however many workgroups there are
- * (docs/performance.md, "Cold code"). What is unrolled has to be worth that.
+ * (docs/lab/2026-11-22-where-a-step-goes.md, "Cold code"). What is unrolled has to be worth that.
  */
 
 /** What `rolledBound` reads, as a parameter of the kernel's main function. */
