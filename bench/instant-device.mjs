@@ -46,7 +46,7 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
     }),
     loadVector: async ({ length }) => ({ kind: 'vector', length }),
     createKvPool: pool,
-    stats: () => ({ buffers: 0, bytes: 0, samplerBytes: 0, plans: 0 }),
+    stats: () => ({ buffers: 0, bytes: 0, peakBytes: 0, samplerBytes: 0, plans: 0 }),
     compile: async () => ({
       sampler: null,
       prepare: async () => {},

@@ -44,6 +44,7 @@ export {
   type LoadProgress,
   type LogEntry,
   type LogLevel,
+  type MemoryUse,
   type PrefixCacheStats,
   type PrefixDiskStats,
   type Timings,

@@ -16,6 +16,7 @@ import {
 } from './flags.js';
 import { parseLosslessJson, readConversation, readText, readTools } from './input.js';
 import { untilInterrupted } from './interrupt.js';
+import { formatBytes } from './progress.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
@@ -60,7 +61,10 @@ export function addGenerateCommand(program: Command): void {
       integer(0, 20),
     )
     .option('--quiet', 'no line of rates on stderr behind the answer')
-    .option('--json', 'print {text, reasoning, toolCalls, tokenIds, finishReason, usage, timings} as JSON')
+    .option(
+      '--json',
+      'print {text, reasoning, toolCalls, tokenIds, finishReason, usage, timings, memory} as JSON',
+    )
     .addOption(logLevelFlag('warn'));
   addSamplingFlags(command);
   addEngineFlags(command);
@@ -97,11 +101,11 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
       ...(flags.logprobs === undefined ? {} : { logprobs: true, topLogprobs: flags.logprobs }),
       signal,
     };
-    await print(start(engine, sampling), flags, engine.info.device.name);
+    await print(start(engine, sampling), flags, engine);
   });
 }
 
-async function print(generation: Generation, flags: GenerateFlags, device: string): Promise<void> {
+async function print(generation: Generation, flags: GenerateFlags, engine: Engine): Promise<void> {
   if (!flags.json) {
     for await (const delta of generation) {
       process.stdout.write(delta.text);
@@ -112,17 +116,19 @@ async function print(generation: Generation, flags: GenerateFlags, device: strin
   const { text, reasoning, toolCalls, tokenIds, finishReason, usage, timings, seed, choices } =
     await generation.result;
   if (choices[0]?.error !== undefined) throw choices[0].error;
+  const peak = (await engine.stats()).device.peakBytes;
   if (flags.json) {
     const { logprobs } = choices[0] ?? {};
     const parts = {
       ...(reasoning === '' ? {} : { reasoning }),
       ...(toolCalls.length === 0 ? {} : { toolCalls }),
     };
-    const result = { text, ...parts, tokenIds, finishReason, usage, timings, seed, logprobs };
+    const memory = { ...engine.info.memory, peak };
+    const result = { text, ...parts, tokenIds, finishReason, usage, timings, seed, logprobs, memory };
     process.stdout.write(`${JSON.stringify(result)}\n`);
   } else if (!flags.quiet) {
     const rate = timings.decodeTokensPerSecond.toFixed(1);
-    const line = `${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${device}`;
+    const line = `${usage.promptTokens} + ${usage.completionTokens} tokens, first after ${Math.round(timings.ttftMs)} ms, ${rate} tok/s, ${finishReason}, on ${engine.info.device.name}, ${formatBytes(peak)} at most`;
     process.stderr.write(process.stderr.isTTY ? `\x1b[2m${line}\x1b[22m\n` : `${line}\n`);
   }
   if (finishReason === 'cancelled') process.exitCode = EXIT.interrupted;

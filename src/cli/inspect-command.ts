@@ -2,6 +2,7 @@
 import { freemem, totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import type { DefaultCache } from '../engine/host-cache.js';
+import type { MemoryUse } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import type { CacheGroupSummary, ModelSummary } from '../models/inspect.js';
 import type { GenerationConfig } from '../text/generation-config.js';
@@ -69,6 +70,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { defaultCache },
     { familyOf },
     { machineBytes },
+    { estimateActivations, memoryUse, memoryWarning },
   ] = await Promise.all([
     import('../models/open.js'),
     import('../models/inspect.js'),
@@ -79,6 +81,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../engine/host-cache.js'),
     import('../models/families.js'),
     import('../device/cpu/machine-bytes.js'),
+    import('../engine/memory-use.js'),
   ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
@@ -110,15 +113,33 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   const matrixBytes = summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0);
   const { cache } = familyOf(opened.config).layout(opened.config);
   const serve = orNull(() => defaultCache(kvOptions(flags), opened.config, cache, device, matrixBytes));
+  const taken =
+    serve === null
+      ? null
+      : memoryUse({
+          weights: summary.weightBytes,
+          caches: serve.groupBytes,
+          young: serve.kvBytes - serve.groupBytes.reduce((sum, bytes) => sum + bytes, 0),
+          total:
+            summary.weightBytes +
+            serve.kvBytes +
+            estimateActivations(summary, serve.batchTokens, serve.maxRows),
+          deviceBytes: device.memoryBytes,
+        });
+  const quantized =
+    flags.quantize !== undefined ||
+    summary.weights.some(({ formats }) => formats.some((f) => f.includes('bit')));
+  const tight = taken === null ? null : memoryWarning(taken, quantized);
+  if (tight !== null) notices.push(`${tight.message}. ${tight.fields!.fix}`);
   if (flags.json) {
     const { defaults, ignored } = generation;
     const sampling = { ...defaults, ignored };
     process.stdout.write(
-      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, serve, notices })}\n`,
+      `${JSON.stringify({ model, folder, ...summary, sampling, device: flags.device, fit, serve: serve && { ...serve, memory: taken }, notices })}\n`,
     );
     return;
   }
-  process.stdout.write(`${describe(model, folder, summary, generation, fit, serve, kept)}\n`);
+  process.stdout.write(`${describe(model, folder, summary, generation, fit, serve, taken, kept)}\n`);
   for (const notice of notices) process.stdout.write(`${'note'.padEnd(14)}${notice}\n`);
 }
 
@@ -173,6 +194,7 @@ function describe(
   generation: GenerationConfig,
   fit: MemoryFit | null,
   serve: DefaultCache | null,
+  taken: MemoryUse | null,
   kept: (window: number | null) => number,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
@@ -221,6 +243,7 @@ function describe(
     ...samplingLines(generation, row),
     ...memoryLines(s, fit, row),
     row('serve', serveLine(serve)),
+    ...(taken === null ? [] : [row('', takenLine(taken))]),
   ].join('\n');
 }
 
@@ -263,6 +286,13 @@ function serveLine(serve: DefaultCache | null): string {
   const { kvTokens, kvBytes, maxRows, maxContext } = serve;
   const tokens = kvTokens.toLocaleString('en');
   return `makes ${tokens} tokens of KV by default, ${formatBytes(kvBytes)}: ${maxRows} rows, up to ${maxContext.toLocaleString('en')} tokens each; --max-rows, --max-context and --kv-memory change that`;
+}
+
+/** `takes 31 MiB of weights, 1.0 GiB of KV, about 4.2 MiB of activations: 1.1 GiB of 24 GiB`. */
+function takenLine({ weights, caches, young, activations, total, deviceBytes }: MemoryUse): string {
+  const kv = [...caches, ...(young === 0 ? [] : [young])].map(formatBytes).join(' + ');
+  const of = deviceBytes === null ? '' : ` of ${formatBytes(deviceBytes)}`;
+  return `takes ${formatBytes(weights)} of weights, ${kv} of KV, about ${formatBytes(activations)} of activations: ${formatBytes(total)}${of}`;
 }
 
 /** Null where the cache that is asked for cannot be. */

@@ -74,6 +74,7 @@ function loaded(info: EngineInfo): object {
     kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
     kvBlocks: info.kv.blocks,
     kvBytes: info.kv.bytes,
+    memory: info.memory,
     ms: Math.round(info.loadMs),
   };
 }

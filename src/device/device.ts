@@ -85,6 +85,8 @@ export interface DeviceStats {
   readonly buffers: number;
   /** Bytes of those. */
   readonly bytes: number;
+  /** Most bytes that there have been at once since the device was made. */
+  readonly peakBytes: number;
   /** Bytes of those that hold the sampler's row state: 0 while no request needs any. */
   readonly samplerBytes: number;
   /** Plans made so far. Grows between steps, never within one. */

@@ -436,6 +436,7 @@ function describe(
     deviceReason: info.deviceReason,
     tuning: info.tuning,
     kv: info.kv,
+    memory: info.memory,
     limits: info.limits,
     samplingDefaults: { ...text.defaults, ...options.sampling },
     loadMs,

@@ -72,6 +72,9 @@ export interface DefaultCache {
   /** Of all sequences together, in the layers that keep everything. */
   readonly kvTokens: number;
   readonly kvBytes: number;
+  /** Of each cache group, without the float blocks of sequences that are not quantised yet. */
+  readonly groupBytes: readonly number[];
+  readonly batchTokens: number;
   readonly maxRows: number;
   /** Longest sequence. */
   readonly maxContext: number;
@@ -88,9 +91,14 @@ export function defaultCache(
   const config = hostConfig({ kind: 'folder', path: '' }, options);
   const kv = planCache(config, layers, { precision: options.precision ?? 'default' }, model.maxPositions);
   const { blocks, bytes, maxContext } = sizeCache(config, kv, device, model, weightBytes);
+  const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   return {
-    kvTokens: blocks[0]! * (config.blockTokens ?? DEFAULT_BLOCK_TOKENS),
+    kvTokens: blocks[0]! * blockTokens,
     kvBytes: bytes,
+    groupBytes: sizingGroups(config, kv, device.kind).map(
+      ({ layers: own }, group) => blocks[group]! * kvBlockBytes(own, blockTokens),
+    ),
+    batchTokens: engineLimits(config, device.kind, maxContext).maxBatchTokens,
     maxRows: config.maxRows ?? DEFAULT_MAX_ROWS,
     maxContext,
   };

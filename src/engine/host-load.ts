@@ -24,11 +24,12 @@ import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
+import { memoryUse, memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
-import type { EngineLimits, LoadProgress, LogEntry, TuningInfo } from './types.js';
+import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;
@@ -115,8 +116,11 @@ export async function loadHost(
     const raise = contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing);
     const info = {
       ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning),
+      memory: memoryTaken(model, device, kv, sizing, blockTokens),
       contextRaise: raise,
     };
+    const tight = memoryWarning(info.memory, isQuantized(resolved));
+    if (tight !== null) onLog(tight);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
       ? await openPrefixes(config, weights.config, device, kv, caches, onLog)
@@ -222,6 +226,34 @@ function weightBytes({ matrices }: ResolvedWeights): number {
   return bytes;
 }
 
+function isQuantized({ matrices }: ResolvedWeights): boolean {
+  return matrices.some(({ parts }) => parts.some(({ format }) => format.kind !== 'float'));
+}
+
+function memoryTaken(
+  model: Model,
+  device: Device,
+  kv: KvPlan,
+  sizing: KvCacheSizing,
+  blockTokens: number,
+): MemoryUse {
+  const caches = kv.groups.map(
+    ({ layers }, group) =>
+      sizing.blocks[group]! *
+      kvBlockBytes(
+        layers.map((layer) => kv.layers[layer]!),
+        blockTokens,
+      ),
+  );
+  return memoryUse({
+    weights: model.parameterBytes,
+    total: device.stats().bytes,
+    caches,
+    young: sizing.bytes - caches.reduce((sum, bytes) => sum + bytes, 0),
+    deviceBytes: device.info.memoryBytes,
+  });
+}
+
 /** Plans made at once: their kernels compile side by side. */
 const PLANS_AT_ONCE = 8;
 
@@ -258,7 +290,7 @@ function describe(
   sizing: KvCacheSizing,
   limits: EngineLimits,
   tuning: TuningInfo | null,
-): Omit<HostInfo, 'contextRaise'> {
+): Omit<HostInfo, 'contextRaise' | 'memory'> {
   const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.config;
   return {
     architecture,

@@ -70,6 +70,7 @@ export interface HostInfo {
   readonly deviceReason: string;
   readonly tuning: TuningInfo | null;
   readonly kv: EngineInfo['kv'];
+  readonly memory: EngineInfo['memory'];
   readonly limits: EngineLimits;
   /** What longer prompts need. */
   readonly contextRaise: ContextRaise;

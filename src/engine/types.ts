@@ -318,10 +318,25 @@ export interface EngineInfo {
     /** Float blocks for sequences of fewer than `start` tokens; null without `quantizedKvStart`. */
     readonly young: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
   };
+  readonly memory: MemoryUse;
   readonly limits: EngineLimits;
   /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
   readonly samplingDefaults: SamplingOptions;
   readonly loadMs: number;
+}
+
+/** Bytes on the device when load ended. What requests ask of the sampler comes on top (`EngineStats.device`). */
+export interface MemoryUse {
+  /** What the device has for all of it; null where it does not say, as WebGPU does not. */
+  readonly deviceBytes: number | null;
+  readonly weights: number;
+  /** KV of each cache group, in the order of `kv.groups`, without the float blocks of `kv.young`. */
+  readonly caches: readonly number[];
+  /** Float blocks of sequences that are not quantised yet. */
+  readonly young: number;
+  /** Activations, inputs of steps and scratch. */
+  readonly activations: number;
+  readonly total: number;
 }
 
 /** What tuning came to. A decision is a shape and a number of rows, for which there are several kernels. */

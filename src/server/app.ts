@@ -90,7 +90,7 @@ const ROUTES = {
 export function createApp(options: AppOptions): Hono<AppVariables> {
   checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
-  const metrics = new ServerMetrics();
+  const metrics = new ServerMetrics(engine.info.memory);
   const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext);
   const context: CompletionContext = {
     engine,

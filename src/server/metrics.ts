@@ -1,6 +1,6 @@
 /** Prometheus metrics. The engine's gauges are read when they are scraped, not while it works. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { EngineStats, PrefixDiskStats } from '../engine/types.js';
+import type { EngineStats, MemoryUse, PrefixDiskStats } from '../engine/types.js';
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
@@ -33,8 +33,19 @@ export class ServerMetrics {
   });
   readonly #stats: readonly ((stats: EngineStats) => void)[];
 
-  constructor() {
+  /** `memory`: what the engine took of the device when it was loaded. */
+  constructor(memory: MemoryUse) {
     const registers = [this.registry];
+    const taken = new Gauge({
+      name: 'kvant_memory_bytes',
+      help: 'Bytes on the device when load ended: weights, KV cache by group, activations.',
+      labelNames: ['part', 'group'] as const,
+      registers,
+    });
+    taken.set({ part: 'weights' }, memory.weights);
+    for (const [group, bytes] of memory.caches.entries()) taken.set({ part: 'cache', group }, bytes);
+    if (memory.young > 0) taken.set({ part: 'young' }, memory.young);
+    taken.set({ part: 'activations' }, memory.activations);
     const gauge = (name: string, help: string, read: (stats: EngineStats) => number) => {
       const metric = new Gauge({ name, help, registers });
       return (stats: EngineStats): void => metric.set(read(stats));
@@ -113,6 +124,16 @@ export class ServerMetrics {
       ),
       ...diskMetrics(gauge, total),
       gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
+      gauge(
+        'kvant_device_peak_bytes',
+        'Most bytes allocated on the device at once since the start.',
+        (s) => s.device.peakBytes,
+      ),
+      gauge(
+        'kvant_sampler_bytes',
+        'Bytes of those that hold the state of penalties, biases and masks.',
+        (s) => s.device.samplerBytes,
+      ),
       gauge('kvant_device_buffers', 'Live buffers on the device.', (s) => s.device.buffers),
       total('kvant_prompt_tokens_total', 'Prompt tokens processed since the start.', (s) => s.promptTokens),
       total('kvant_completion_tokens_total', 'Tokens generated since the start.', (s) => s.completionTokens),

@@ -112,7 +112,7 @@ describe('the kvant command', () => {
     const { stdout, code, stderr } = await kvant(['generate', demo, ...cpu, ...args]);
     expect([code, stdout.trimEnd()]).toEqual([0, JSON.parse(line!).reference]);
     // Rates go to stderr, also where that is no terminal, unless they are not wanted.
-    const rates = /^\d+ \+ \d+ tokens, first after \d+ ms, [\d.]+ tok\/s, stop, on /m;
+    const rates = /^\d+ \+ \d+ tokens, first after \d+ ms, [\d.]+ tok\/s, stop, on .*, [\d.]+ MiB at most$/m;
     expect(stderr).toMatch(rates);
     const quiet = await kvant(['generate', demo, ...cpu, ...args, '--quiet']);
     expect([quiet.code, quiet.stdout]).toEqual([0, stdout]);
@@ -164,8 +164,12 @@ describe('the kvant command', () => {
     });
     expect(info.cache).toHaveLength(8);
     expect(info.fit.kvTokens).toBeGreaterThan(10_000);
+    const { memory } = info.serve;
+    expect(memory.caches).toEqual([info.serve.kvBytes]);
+    expect(memory.total).toBe(memory.weights + info.serve.kvBytes + memory.activations);
     const text = (await kvant(['inspect', demo])).stdout;
     expect(text).toContain('layers 0–7: full attention');
+    expect(text).toMatch(/takes 30 MiB of weights, [\d.]+ [MG]iB of KV, about 4\.0 MiB of activations: /);
     expect(text).toContain('temperature 0.7, top_k 20, top_p 0.95');
     expect(info.sampling).toEqual({ doSample: true, temperature: 0.7, topK: 20, topP: 0.95, ignored: [] });
     const model = join(folder, 'beams');

@@ -4,11 +4,21 @@ import { expect, it } from 'vitest';
 import { createCpuDevice } from '../../src/device/cpu/index.js';
 import type { MatrixRows, MatrixSource } from '../../src/device/weights.js';
 import { Engine } from '../../src/engine/engine.js';
+import { estimateActivations } from '../../src/engine/memory-use.js';
 import { parseModelConfig } from '../../src/models/families.js';
 import { loadModel, type WeightSource } from '../../src/models/load.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 
 const MODEL = fileURLToPath(new URL('../../models/demo-text', import.meta.url));
+/** Of that model. */
+const WIDTHS = {
+  hiddenSize: 384,
+  intermediateSize: 1024,
+  heads: 4,
+  kvHeads: 2,
+  headDim: 128,
+  vocabSize: 4096,
+};
 const MB = 1e6;
 
 it('reads every piece into one of two rooms', async () => {
@@ -58,6 +68,17 @@ it('takes little beside weights and KV, whatever their size', async () => {
       worker: false,
     });
     const { device } = await engine.stats();
+    const { memory, kv, limits } = engine.info;
+    expect(memory.weights).toBe(engine.info.model.weightBytes);
+    expect(memory.caches.reduce((sum, bytes) => sum + bytes, memory.young)).toBe(kv.bytes);
+    // Rows' own lists come when the engine begins.
+    expect(device.bytes - memory.total).toBeLessThan(10_000);
+    expect(device.bytes - memory.total).toBeGreaterThanOrEqual(0);
+    expect(device.peakBytes).toBeGreaterThanOrEqual(memory.total);
+    // What `kvant inspect` says before anything is loaded is near it.
+    const told = estimateActivations(WIDTHS, limits.maxBatchTokens, limits.maxRows);
+    expect(told / memory.activations).toBeGreaterThan(0.5);
+    expect(told / memory.activations).toBeLessThan(1.5);
     over.push(device.bytes - engine.info.model.weightBytes - engine.info.kv.bytes);
   }
   // Activations of a step of 256 tokens and the threads' scratch; with the context grow tables and lists, not copies.

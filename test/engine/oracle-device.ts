@@ -230,6 +230,7 @@ function copyInputs(inputs: StepInputs): StepInputs {
 }
 
 export class OracleDevice implements Device {
+  #peakBytes = 0;
   readonly info: DeviceInfo = {
     kind: 'cpu',
     name: 'oracle',
@@ -306,9 +307,12 @@ export class OracleDevice implements Device {
   }
 
   stats(): DeviceStats {
+    const bytes = [...this.pools].reduce((sum, p) => sum + p.bytes, 0);
+    this.#peakBytes = Math.max(this.#peakBytes, bytes);
     return {
       buffers: this.pools.size,
-      bytes: [...this.pools].reduce((sum, p) => sum + p.bytes, 0),
+      bytes,
+      peakBytes: this.#peakBytes,
       samplerBytes: this.rows.bytes,
       plans: 0,
     };

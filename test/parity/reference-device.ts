@@ -119,7 +119,7 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
     createKvPool: (spec) => new ReferencePool(spec),
     compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
       new ReferenceProgram(graph, pool as ReferencePool | null, int8),
-    stats: () => ({ buffers: 0, bytes: 0, samplerBytes: 0, plans: 0 }),
+    stats: () => ({ buffers: 0, bytes: 0, peakBytes: 0, samplerBytes: 0, plans: 0 }),
     async [Symbol.asyncDispose]() {},
   };
 }

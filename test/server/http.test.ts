@@ -310,6 +310,10 @@ describe('the server at its edges', () => {
     expect(text).toMatch(/kvant_requests_total\{route="chat",outcome="cancelled"\} [1-9]/);
     expect(text).toMatch(/kvant_completion_tokens_total [1-9]/);
     expect(text).toMatch(/kvant_kv_blocks_used 0/);
+    const { memory } = serving.engine.info;
+    expect(text).toContain(`kvant_memory_bytes{part="weights"} ${memory.weights}\n`);
+    expect(text).toContain(`kvant_memory_bytes{part="cache",group="0"} ${memory.caches[0]}\n`);
+    expect(Number(/kvant_device_peak_bytes (\d+)/.exec(text)![1])).toBeGreaterThanOrEqual(memory.total);
   });
 
   it('says when the port is taken', async () => {

@@ -160,7 +160,8 @@ export class CpuDevice implements Device {
   stats(): DeviceStats {
     let samplerBytes = 0;
     for (const { sampler } of this.#programs) samplerBytes += sampler?.bytes ?? 0;
-    return { buffers: this.#set.buffers, bytes: this.#set.bytes, samplerBytes, plans: this.#plans };
+    const { buffers, bytes, peakBytes } = this.#set;
+    return { buffers, bytes, peakBytes, samplerBytes, plans: this.#plans };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -142,6 +142,7 @@ export class MemorySet {
   readonly #memories: DeviceMemory[] = [];
   /** Memory of each placement group. */
   #groups: number[] = [];
+  #peakBytes = 0;
 
   constructor(options: MemorySetOptions) {
     this.#options = options;
@@ -158,6 +159,11 @@ export class MemorySet {
 
   get bytes(): number {
     return this.#memories.reduce((sum, m) => sum + m.bytes, 0);
+  }
+
+  /** Most bytes that there have been at once. */
+  get peakBytes(): number {
+    return this.#peakBytes;
   }
 
   /** Memory by index; those up to it are made as needed. */
@@ -242,7 +248,9 @@ export class MemorySet {
       );
     }
     const at = memory.tryAllocate(bytes);
-    return at < 0 ? null : { memory, at, bytes };
+    if (at < 0) return null;
+    this.#peakBytes = Math.max(this.#peakBytes, this.bytes);
+    return { memory, at, bytes };
   }
 }
 

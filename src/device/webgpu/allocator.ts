@@ -10,6 +10,7 @@ export class Allocator {
   readonly #device: GPUDevice;
   readonly #live = new Map<GPUBuffer, number>();
   #bytes = 0;
+  #peakBytes = 0;
   #created = 0;
   #unsettled: Promise<KvantError | null>[] = [];
 
@@ -23,6 +24,11 @@ export class Allocator {
 
   get bytes(): number {
     return this.#bytes;
+  }
+
+  /** Most bytes that there have been at once. */
+  get peakBytes(): number {
+    return this.#peakBytes;
   }
 
   /** Buffers ever made. */
@@ -55,6 +61,7 @@ export class Allocator {
     }
     this.#live.set(buffer, size);
     this.#bytes += size;
+    this.#peakBytes = Math.max(this.#peakBytes, this.#bytes);
     this.#created++;
     return buffer;
   }

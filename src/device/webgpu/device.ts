@@ -219,6 +219,7 @@ export class WebGpuDevice implements Device {
     return {
       buffers: this.#allocator.buffers,
       bytes: this.#allocator.bytes,
+      peakBytes: this.#allocator.peakBytes,
       samplerBytes: [...this.#programs].reduce((sum, p) => sum + (p.sampler?.bytes ?? 0), 0),
       plans: this.#plans,
     };
