@@ -41,20 +41,27 @@ const report = (peer: number | null): CompareReport => ({
 describe('the report of kvant bench compare', () => {
   it('takes the longest of reading, computing and launching as the floor', () => {
     const floor = floorOf(work, ceilings, 8, 1000);
-    expect(floor.parts).toEqual({ bytes: 2, operations: 1, launches: expect.closeTo(0.2, 9) });
+    expect(floor!.parts).toEqual({ bytes: 2, operations: 1, launches: expect.closeTo(0.2, 9) });
     // 8 tokens in 2 ms.
     expect(floor).toMatchObject({ ms: 2, boundBy: 'bytes', tokensPerSecond: 4000, share: 0.25 });
-    expect(floorOf({ ...work, launches: 5000 }, ceilings, 8, 1).boundBy).toBe('launches');
+    expect(floorOf({ ...work, launches: 5000 }, ceilings, 8, 1)!.boundBy).toBe('launches');
   });
 
   it('does without what could not be measured', () => {
     const poor = { ...ceilings, readBandwidth: null, launchSeconds: null };
     const floor = floorOf(work, poor, 8, 1000);
-    expect(floor.parts).toEqual({ bytes: null, operations: 1, launches: null });
+    expect(floor!.parts).toEqual({ bytes: null, operations: 1, launches: null });
     expect(floor).toMatchObject({ ms: 1, boundBy: 'operations', tokensPerSecond: 8000 });
     const text = compareText({ ...report(null), ceilings: poor });
     expect(text).toContain('reads not measured');
     expect(text).toContain('lost in noise');
+    const none = { readBandwidth: null, products: null, launchSeconds: null };
+    expect(floorOf(work, none, 8, 1000)).toBeNull();
+    const results = [compared('decode', measured, work, none, null)];
+    const silent = compareText({ ...report(null), ceilings: none, results });
+    expect(silent).toContain('no two measurements of products agreed');
+    expect(silent).not.toMatch(/NaN|Infinity|∞/);
+    expect(compareBars({ results })[0]!.bars).toHaveLength(1);
   });
 
   it('counts all rows of a step, and all tokens of the prompts', () => {
@@ -67,7 +74,7 @@ describe('the report of kvant bench compare', () => {
     // 800 tokens at 20,000 a second, and in 5 ms at best.
     expect(prefill).toMatchObject({ tokensPerSecond: 20_000, ms: 40, peer: null });
     expect(prefill!.floor).toMatchObject({ ms: 5, boundBy: 'operations', tokensPerSecond: 160_000 });
-    expect(prefill!.floor.share).toBeCloseTo(0.125, 12);
+    expect(prefill!.floor!.share).toBeCloseTo(0.125, 12);
   });
 
   it('is a table of a line for each case', () => {

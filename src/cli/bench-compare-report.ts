@@ -30,7 +30,7 @@ export interface CompareResult {
   /** Of a step of decoding, or of all prompts. */
   readonly ms: number;
   readonly peer: { readonly tokensPerSecond: number; readonly ratio: number } | null;
-  readonly floor: Floor;
+  readonly floor: Floor | null;
   /** The whole run that the rate is taken from. */
   readonly measured: BenchResult;
 }
@@ -50,15 +50,22 @@ export interface CompareReport {
   readonly results: readonly CompareResult[];
 }
 
-export function floorOf(work: Work, ceilings: Ceilings, tokens: number, tokensPerSecond: number): Floor {
+/** Null where no ceiling could be measured. */
+export function floorOf(
+  work: Work,
+  ceilings: Ceilings,
+  tokens: number,
+  tokensPerSecond: number,
+): Floor | null {
   const { readBandwidth, products, launchSeconds } = ceilings;
   const parts = {
     bytes: readBandwidth === null ? null : (1000 * work.bytes) / readBandwidth,
-    operations: (1000 * work.operations) / products.operationsPerSecond,
+    operations: products === null ? null : (1000 * work.operations) / products.operationsPerSecond,
     launches: launchSeconds === null ? null : 1000 * work.launches * launchSeconds,
   };
   const boundBy = BOUNDS.reduce((most, one) => ((parts[one] ?? 0) > (parts[most] ?? 0) ? one : most));
   const ms = parts[boundBy] ?? 0;
+  if (ms === 0) return null;
   const rate = (1000 * tokens) / ms;
   return { ...work, parts, ms, boundBy, tokensPerSecond: rate, share: tokensPerSecond / rate };
 }
@@ -92,6 +99,10 @@ export function compareText(report: CompareReport): string {
   const { model, vocab, weightBytes, kv, device, ceilings, peer, results } = report;
   const { readBandwidth, products, launchSeconds } = ceilings;
   const reads = readBandwidth === null ? 'reads not measured' : `reads ${short(readBandwidth / 1e9)} GB/s`;
+  const product =
+    products === null
+      ? 'no two measurements of products agreed'
+      : `products ${short(products.operationsPerSecond / 1e12)} TOP/s (${products.size}³)`;
   const launch =
     launchSeconds === null
       ? 'the cost of a launch is lost in noise'
@@ -107,13 +118,13 @@ export function compareText(report: CompareReport): string {
       short(one.ms),
       one.peer === null ? '–' : short(one.peer.tokensPerSecond),
       one.peer === null ? '–' : one.peer.ratio.toFixed(2),
-      short(one.floor.tokensPerSecond),
-      `${(100 * one.floor.share).toFixed(0)} %`,
+      one.floor === null ? '–' : short(one.floor.tokensPerSecond),
+      one.floor === null ? '–' : `${(100 * one.floor.share).toFixed(0)} %`,
       ...BOUNDS.map((bound) => {
-        const part = one.floor.parts[bound];
+        const part = one.floor?.parts[bound] ?? null;
         return part === null ? '–' : short(part);
       }),
-      one.floor.boundBy,
+      one.floor?.boundBy ?? '–',
     ]),
   ];
   const widths = lines[0]!.map((_, column) => Math.max(...lines.map((line) => line[column]!.length)));
@@ -122,8 +133,7 @@ export function compareText(report: CompareReport): string {
   );
   return [
     `${model}, vocabulary ${vocab}, ${(weightBytes / 1e6).toFixed(0)} MB of weights, KV ${kv}, on ${device}`,
-    `measured in this run: ${reads}, products ${short(products.operationsPerSecond / 1e12)} TOP/s (${products.size}³), ${launch}` +
-      (peer === null ? '' : `; peer: ${peer}`),
+    `measured in this run: ${reads}, ${product}, ${launch}${peer === null ? '' : `; peer: ${peer}`}`,
     '',
     ...table,
     '',
@@ -145,11 +155,15 @@ export function compareBars({ results }: Pick<CompareReport, 'results'>): BarGro
               label: `${short(one.peer.tokensPerSecond)} (ours ${one.peer.ratio.toFixed(2)} ×)`,
             },
           ]),
-      {
-        series: 2,
-        value: one.floor.tokensPerSecond,
-        label: `${short(one.floor.tokensPerSecond)} (${one.floor.boundBy}; ours ${(100 * one.floor.share).toFixed(0)} %)`,
-      },
+      ...(one.floor === null
+        ? []
+        : [
+            {
+              series: 2,
+              value: one.floor.tokensPerSecond,
+              label: `${short(one.floor.tokensPerSecond)} (${one.floor.boundBy}; ours ${(100 * one.floor.share).toFixed(0)} %)`,
+            },
+          ]),
     ],
   }));
 }

@@ -9,17 +9,17 @@ import { StepInputs } from '../device/step.js';
 import type { MatrixFormat } from '../device/weights.js';
 import { measureReadBandwidth } from '../engine/read-bandwidth.js';
 import { RandomWeights } from '../models/shapes.js';
+import { agreedReading, bestRate, type RateOfSize } from './bench-agreement.js';
 import { IN_FLIGHT, normals, oneSequence, timeSteps } from './bench-steps.js';
 
 export interface Ceilings {
-  /** Bytes a second. Null where a device has no way to measure it. */
+  /** Bytes a second. Null where a device has no way to measure it, or no two measurements agreed. */
   readonly readBandwidth: number | null;
-  readonly products: {
-    /** Multiplications and additions a second. */
-    readonly operationsPerSecond: number;
-    /** Tokens, inputs and outputs of the products that reached it. */
-    readonly size: number;
-  };
+  /**
+   * Multiplications and additions a second, and tokens, inputs and outputs of the products that reached it. Null where no two
+   * measurements agreed.
+   */
+  readonly products: RateOfSize | null;
   /** Seconds from one tiny operation to the next, which waits for it. Null where it was lost in noise. */
   readonly launchSeconds: number | null;
 }
@@ -42,18 +42,18 @@ export async function measureCeilings(
   tell: (what: string) => void,
 ): Promise<Ceilings> {
   tell('read bandwidth');
-  const read = await measureReadBandwidth(device, 5);
+  const readBandwidth = await agreedReading(() => measureReadBandwidth(device, 5));
   tell('rate of products');
   const products = await productRate(device, format);
   tell('cost of a launch');
   const launchSeconds = await launchCost(device);
-  return { readBandwidth: read > 0 ? read : null, products, launchSeconds };
+  return { readBandwidth, products, launchSeconds };
 }
 
 /** The best rate over products of n × n by n × n for n = 256, 512, … */
 async function productRate(device: Device, format: MatrixFormat): Promise<Ceilings['products']> {
   const weights = new RandomWeights(format);
-  let best = { operationsPerSecond: 0, size: 0 };
+  const rates: RateOfSize[] = [];
   for (let size = 256; size <= LARGEST; size *= 2) {
     const source = weights.matrix(`product-${size}`, { rows: size, cols: size });
     const weight = await device.loadMatrix([source], { use: 'linear' });
@@ -62,21 +62,22 @@ async function productRate(device: Device, format: MatrixFormat): Promise<Ceilin
     let y = input;
     for (let i = 0; i < CHAIN; i++) y = ops.linear(y, weight);
     ops.keep(y);
-    const [seconds] = await withTokens(device, ops.finish(), input, size, (program) =>
-      fastest([program], size, 1),
+    const work = 2 * CHAIN * size ** 3;
+    const operationsPerSecond = await withTokens(device, ops.finish(), input, size, (program) =>
+      agreedReading(async () => work / (await fastest(device, [program], size, 1))[0]!),
     );
-    const operationsPerSecond = (2 * CHAIN * size ** 3) / seconds!;
-    if (operationsPerSecond > best.operationsPerSecond) best = { operationsPerSecond, size };
-    if (seconds! > LONG_ENOUGH_S) break;
+    if (operationsPerSecond === null) continue;
+    rates.push({ operationsPerSecond, size });
+    if (work / operationsPerSecond > LONG_ENOUGH_S) break;
   }
-  return best;
+  return bestRate(rates);
 }
 
 /** A long program of sums of a few numbers against a short one: what is done once a step falls out. */
 async function launchCost(device: Device): Promise<number | null> {
   const [few, many] = [tinyOperations(FEW), tinyOperations(MANY)];
   const times = await withTokens(device, few.graph, few.input, 1, (short) =>
-    withTokens(device, many.graph, many.input, 1, (long) => fastest([short, long], 1, 8)),
+    withTokens(device, many.graph, many.input, 1, (long) => fastest(device, [short, long], 1, 8)),
   );
   const cost = (times[1]! - times[0]!) / (MANY - FEW);
   return cost > 0 ? cost : null;
@@ -95,7 +96,13 @@ function tinyOperations(count: number): { graph: Graph; input: Tensor } {
  * Seconds a step of each program, the least of several rounds, which go on until the device is awake. Programs take
  * turns: what else the machine does meets all of them.
  */
-async function fastest(programs: readonly Program[], tokens: number, steps: number): Promise<number[]> {
+async function fastest(
+  device: Device,
+  programs: readonly Program[],
+  tokens: number,
+  steps: number,
+): Promise<number[]> {
+  const warmMs = device.info.kind === 'webgpu' ? WARM_MS : 0;
   const step = new StepInputs(tokens, 1, 1);
   const run = (program: Program, count: number, warmUp: number): Promise<number> =>
     timeSteps(program, step, count, warmUp, () => {
@@ -103,7 +110,7 @@ async function fastest(programs: readonly Program[], tokens: number, steps: numb
     });
   const least: number[] = [];
   for (const program of programs) least.push(await run(program, steps, 1));
-  const end = performance.now() + WARM_MS;
+  const end = performance.now() + warmMs;
   for (let round = 1; round < ROUNDS || performance.now() < end; round++)
     for (const [i, program] of programs.entries())
       least[i] = Math.min(least[i]!, await run(program, steps, 0));

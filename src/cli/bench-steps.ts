@@ -6,8 +6,9 @@ import type { StepInputs } from '../device/step.js';
 export const IN_FLIGHT = 2;
 
 /**
- * Seconds a step, over `steps` of them behind `warmUp` that do not count, at least one; two are under way at once, also when the time
- * begins, so that it is from one end to another.
+ * Seconds a step, over `steps` of them behind `warmUp` that do not count; two are under way at once, also when the time begins, so that
+ * it is from one end to another. Without a warm-up it begins before the first is submitted: a thread that is held up there would
+ * else find the work done already, in no time at all.
  */
 export async function timeSteps(
   program: Program,
@@ -22,7 +23,7 @@ export async function timeSteps(
     fill(step, n);
     const next = program.submit(step);
     await last;
-    if (n === warmUp) started = performance.now();
+    if (n === warmUp && n > 0) started = performance.now();
     last = next;
   }
   await last;

@@ -30,23 +30,24 @@ describe('kvant bench compare', () => {
     const report = JSON.parse(await readFile(out, 'utf8')) as CompareReport;
     expect(report).toMatchObject({ model: 'demo', vocab: 256, kv: 'f16/f16', peer });
     const { readBandwidth, products, launchSeconds } = report.ceilings;
-    expect(readBandwidth).toBeGreaterThan(0);
-    expect(products.operationsPerSecond).toBeGreaterThan(0);
+    // Null where a busy machine gave no two readings alike.
+    if (readBandwidth !== null) expect(readBandwidth).toBeGreaterThan(0);
+    if (products !== null) expect(products.operationsPerSecond).toBeGreaterThan(0);
     if (launchSeconds !== null) expect(launchSeconds).toBeGreaterThan(0);
     expect(
       report.results.map((one) => `${one.case} ${one.rows} ${one.peer?.tokensPerSecond ?? '–'}`),
     ).toEqual(['decode 1 –', 'decode 2 10', 'prefill 1 –', 'prefill 2 100']);
     for (const one of report.results) {
       expect(one.tokensPerSecond).toBeGreaterThan(0);
+      if (one.floor === null) continue;
       expect(one.floor.tokensPerSecond).toBeGreaterThan(0);
       expect(one.floor.share).toBeCloseTo(one.tokensPerSecond / one.floor.tokensPerSecond, 6);
     }
-    expect(stdout).toMatch(
-      /measured in this run: reads .*\n\ncase .*bound by\n(decode .*\n){2}(prefill .*\n){2}$/,
-    );
+    expect(stdout).toMatch(/measured in this run: .*\n\ncase .*bound by\n(decode .*\n){2}(prefill .*\n){2}$/);
     const svg = await readFile(plot, 'utf8');
     // Ours and the floor of four cases, and the peer of two.
-    expect(svg.match(/height="16"/g)).toHaveLength(10);
+    const floors = report.results.filter(({ floor }) => floor !== null).length;
+    expect(svg.match(/height="16"/g)).toHaveLength(6 + floors);
   });
 
   it('says what it needs before it loads anything', async () => {
