@@ -12,7 +12,7 @@ import { measure } from '../dist/cli/bench-cases.js';
 import { createWebGpuDevice } from '../dist/device/webgpu/index.js';
 import { Engine } from '../dist/engine/engine.js';
 import { loadModel } from '../dist/models/load.js';
-import { RandomWeights, shapeConfig } from '../dist/models/shapes.js';
+import { RandomWeights, shapeModel } from '../dist/models/shapes.js';
 import { createNullGpu } from './null-gpu.mjs';
 
 const { values: flags } = parseArgs({
@@ -53,7 +53,7 @@ const engine = await Engine.loadShape(
   { makeDevice: async () => ({ device, reason: 'a benchmark' }) },
 );
 const { limits, kv } = engine.info;
-const config = shapeConfig(flags.shapes, { vocab });
+const config = shapeModel(flags.shapes, { vocab });
 const quantize = { bits: 4, groupSize: 64 };
 const model = await loadModel(new RandomWeights(), config, device, {
   quantize,

@@ -16,7 +16,7 @@ const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
 const { createWebGpuDevice } = await load('device/webgpu/index.js');
 const { StepInputs } = await load('device/step.js');
 const { loadModel } = await load('models/load.js');
-const { shapeConfig } = await load('models/shapes.js');
+const { shapeModel } = await load('models/shapes.js');
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);
@@ -105,7 +105,7 @@ for (const name of option('--shapes', 'qwen3-0.6b,llama-8b').split(',')) {
       },
     }),
   });
-  const config = shapeConfig(name, { vocab });
+  const config = shapeModel(name, { vocab });
   const maxContext = context + 4096;
   const f16 = { kind: 'float', dtype: 'f16' };
   const model = await loadModel(zeros, config, device, { kvFormat: f16, maxContext });

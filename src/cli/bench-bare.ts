@@ -29,7 +29,7 @@ export class BareLoop implements AsyncDisposable {
       inFlight: IN_FLIGHT,
     };
     const program = await bench.device.compile(bench.model.buildGraph().graph, all, pool);
-    return new BareLoop(program, all, bench.model.config.vocabSize);
+    return new BareLoop(program, all, bench.model.facts.vocabSize);
   }
 
   /** Computes a prompt of so many tokens in each of the first `rows`. */

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { familyOf, parseModelConfig } from '../models/families.js';
+import { parseModelConfig } from '../models/families.js';
 import { resolveWeights, sourceBytes } from '../models/load.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { Checkpoint } from '../weights/checkpoint.js';
@@ -30,9 +30,9 @@ describe('writeShapeCheckpoint', () => {
     expect(seen.at(-1)).toBe(1);
 
     await using checkpoint = await Checkpoint.open(path);
-    const config = parseModelConfig(checkpoint.config);
-    expect(config).toMatchObject({ layers: 8, hiddenSize: 384, vocabSize: 1000 });
-    const { matrices } = resolveWeights(checkpoint, familyOf(config).layout(config), undefined);
+    const { facts, layout } = parseModelConfig(checkpoint.config);
+    expect(facts).toMatchObject({ layers: 8, hiddenSize: 384, vocabSize: 1000 });
+    const { matrices } = resolveWeights(checkpoint, layout, undefined);
     let stored = 0;
     for (const { parts } of matrices)
       for (const part of parts) {

@@ -3,8 +3,7 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type MatrixFormat, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
-import { familyOf } from '../models/families.js';
-import { DEFAULT_SHAPE_FORMAT, RandomWeights, shapeConfig, shapeFields } from '../models/shapes.js';
+import { DEFAULT_SHAPE_FORMAT, RandomWeights, shapeFields, shapeModel } from '../models/shapes.js';
 import { STAND_IN_TEMPLATE, standInDefinition } from '../text/stand-in.js';
 import { affineNames } from '../weights/affine.js';
 import { encodeFloats, tensorDtype } from '../weights/dtypes.js';
@@ -43,8 +42,7 @@ export async function writeShapeCheckpoint(
   folder: string,
   { vocab, maxShardBytes = SHARD_BYTES, onBytes = () => {} }: CheckpointOptions = {},
 ): Promise<number> {
-  const config = shapeConfig(shape, vocab === undefined ? {} : { vocab });
-  const layout = familyOf(config).layout(config);
+  const { facts, layout } = shapeModel(shape, vocab === undefined ? {} : { vocab });
   await newFolder(folder);
   try {
     const weights = new RandomWeights(STORED);
@@ -84,10 +82,10 @@ export async function writeShapeCheckpoint(
       for (const tensor of tensors) map[tensor.name] = name;
     }
     const { groupSize: group_size, bits } = STORED;
-    const fields = shapeFields(shape, { vocab: config.vocabSize });
+    const fields = shapeFields(shape, { vocab: facts.vocabSize });
     await writeJson(folder, 'config.json', { ...fields, quantization: { group_size, bits } });
     await writeJson(folder, INDEX_NAME, { metadata: { total_size: total }, weight_map: map });
-    await writeJson(folder, 'tokenizer.json', standInDefinition(config.vocabSize));
+    await writeJson(folder, 'tokenizer.json', standInDefinition(facts.vocabSize));
     await writeJson(folder, 'tokenizer_config.json', { chat_template: STAND_IN_TEMPLATE });
     return bytes;
   } catch (error) {

@@ -156,7 +156,7 @@ async function openFloors(model: string | undefined, flags: BenchCompareFlags): 
     options,
   );
   await using weights = await openWeights(config);
-  const counted: CountedModel = count.countModel(weights.source, weights.config, quantization(config));
+  const counted: CountedModel = count.countModel(weights.source, weights.definition, quantization(config));
   return {
     decode: (kv, rows, context) => count.countDecode(counted, kv, rows, context),
     prefill: (rows, tokens, chunk) => count.countPrefill(counted, rows, tokens, chunk),

@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { RandomWeights, shapeConfig } from '../models/shapes.js';
+import { parseModelConfig } from '../models/families.js';
+import { RandomWeights, shapeFields, shapeModel } from '../models/shapes.js';
 import { countDecode, countModel, countPrefill, type KvLayerBytes } from './bench-floor-count.js';
 
 /** Vocabulary 256, hidden 384, MLP 1024, 8 layers, 4 query and 2 KV heads of 128, head and embedding tied. */
-const demo = () => countModel(new RandomWeights(), shapeConfig('demo', { vocab: 256 }), undefined);
+const demo = () => countModel(new RandomWeights(), shapeModel('demo', { vocab: 256 }), undefined);
 const f16: KvLayerBytes[] = Array.from({ length: 8 }, () => ({ keyBytes: 512, valueBytes: 512 }));
 
 // Outputs × inputs of q with k and v, of o, of gate with up, and of down.
@@ -38,18 +39,22 @@ describe('what a case has to do', () => {
   });
 
   it('does not read an embedding that is not the head', () => {
-    const config = { ...shapeConfig('demo', { vocab: 256 }), tied: false };
-    const untied = countModel(new RandomWeights(), config, undefined);
+    const model = shapeModel('demo', { vocab: 256 }).withTied(false);
+    const untied = countModel(new RandomWeights(), model, undefined);
     expect(untied.productBytes).toBe(demo().productBytes);
   });
 
   it('sees no more than the window', () => {
-    const windows = Array.from({ length: 8 }, (_, layer) => (layer === 0 ? 4 : null));
-    const sliding = countModel(
-      new RandomWeights(),
-      { ...shapeConfig('demo', { vocab: 256 }), windows },
-      undefined,
+    const types = Array.from({ length: 8 }, (_, layer) =>
+      layer === 0 ? 'sliding_attention' : 'full_attention',
     );
+    const fields = {
+      ...shapeFields('demo', { vocab: 256 }),
+      layer_types: types,
+      use_sliding_window: true,
+      sliding_window: 4,
+    };
+    const sliding = countModel(new RandomWeights(), parseModelConfig(fields), undefined);
     const full = demo();
     const [a, b] = [countDecode(full, f16, 1, 100), countDecode(sliding, f16, 1, 100)];
     expect(a.bytes - b.bytes).toBe(96 * 1024);
@@ -61,7 +66,7 @@ describe('what a case has to do', () => {
 
   it('reads a checkpoint as it will be kept', () => {
     const float = new RandomWeights({ kind: 'float', dtype: 'f16' });
-    const eight = countModel(float, shapeConfig('demo', { vocab: 256 }), { bits: 8, groupSize: 64 });
+    const eight = countModel(float, shapeModel('demo', { vocab: 256 }), { bits: 8, groupSize: 64 });
     expect(eight.format).toMatchObject({ kind: 'affine', bits: 8, groupSize: 64 });
     expect(eight.productBytes).toBe(((8 * LAYER + HEAD) / 64) * (64 + 4));
   });

@@ -8,8 +8,7 @@ import { Ops } from '../device/ops.js';
 import type { RopeTable } from '../device/rope.js';
 import type { MatrixFormat } from '../device/weights.js';
 import type { KvLayerInfo } from '../kv/policy.js';
-import type { ModelConfig } from '../models/config.js';
-import { familyOf } from '../models/families.js';
+import type { ModelDefinition } from '../models/family.js';
 import { matrixRows } from '../models/layout.js';
 import {
   type Quantization,
@@ -53,11 +52,10 @@ const APART: ReadonlySet<string> = new Set(['embed', 'linear', 'rope-append', 'a
  */
 export function countModel(
   source: WeightSource,
-  config: ModelConfig,
+  model: ModelDefinition,
   quantize: Quantization | undefined,
 ): CountedModel {
-  const family = familyOf(config);
-  const layout = family.layout(config);
+  const { layout } = model;
   const matrices = new Map<string, Matrix>();
   let largest: { readonly bytes: number; readonly format: MatrixFormat } | null = null;
   for (const { spec, parts } of resolveWeights(source, layout, quantize).matrices) {
@@ -76,7 +74,7 @@ export function countModel(
     rope: (key: string): RopeTable => ropes.get(key) as RopeTable,
   };
   // The least there is to do: behind the last attention only the rows whose logits are wanted.
-  ops.sample(family.record(ops, config, weights, { selectEarly: true }));
+  ops.sample(model.record(ops, weights, { selectEarly: true }));
   const graph = ops.finish();
   const products = new Set(linears(graph).map(({ weight }) => weight));
   return {

@@ -125,10 +125,10 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
       const measured = await measure(workbench, formats, flags, { rows, context, chunk }, bar, signal);
       const { results } = await import('./bench-kv-report.js');
       const readBandwidth = Math.max(...measured.readBandwidth);
-      const { config, parameterBytes } = workbench.model;
+      const { facts, parameterBytes } = workbench.model;
       return {
         model: model ?? shapes ?? '',
-        vocab: config.vocabSize,
+        vocab: facts.vocabSize,
         weightBytes: parameterBytes,
         device: info.name,
         features: info.features,

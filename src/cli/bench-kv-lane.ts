@@ -110,7 +110,7 @@ export class BenchLane implements AsyncDisposable {
     const { graph } = this.#model.buildGraph();
     return this.#with(graph, { tokens: chunk, sequences: 1, outputs: 1 }, async (program) => {
       const step = new StepInputs(chunk, 1, 1);
-      const vocab = this.#model.config.vocabSize;
+      const vocab = this.#model.facts.vocabSize;
       // Once for nothing: plans are made and kernels compiled in it.
       await program.submit(promptStep(step, 0, Math.min(chunk, tokens), true, vocab));
       if (tokens % chunk !== 0) await program.submit(promptStep(step, 0, tokens % chunk, true, vocab));
@@ -132,12 +132,12 @@ export class BenchLane implements AsyncDisposable {
   }
 
   get #qkvWidth(): number {
-    const { heads, kvHeads, headDim } = this.#model.config;
+    const { heads, kvHeads, headDim } = this.#model.facts;
     return (heads + 2 * kvHeads) * headDim;
   }
 
   #attentionGraph(): { graph: Graph; input: Tensor } {
-    const { heads, headDim } = this.#model.config;
+    const { heads, headDim } = this.#model.facts;
     const ops = new Ops();
     const input = ops.input('tokens', heads * headDim);
     let q = input;

@@ -68,7 +68,6 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
     { rowBlocks },
     { defaultCache },
-    { familyOf },
     { machineBytes },
     { estimateActivations, memoryUse, memoryWarning },
   ] = await Promise.all([
@@ -79,7 +78,6 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../engine/host-options.js'),
     import('../kv/retention.js'),
     import('../engine/host-cache.js'),
-    import('../models/families.js'),
     import('../device/cpu/machine-bytes.js'),
     import('../engine/memory-use.js'),
   ]);
@@ -91,7 +89,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
   await using opened = await openModel(folder);
-  const summary = inspectModel(opened.source, opened.config, {
+  const summary = inspectModel(opened.source, opened.definition, {
     kv: kvOptions(flags),
     ...(flags.quantize === undefined
       ? {}
@@ -111,8 +109,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     memoryBytes: flags.device === 'cpu' ? (flags.memory ?? machineBytes()) : undefined,
   };
   const matrixBytes = summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0);
-  const { cache } = familyOf(opened.config).layout(opened.config);
-  const serve = orNull(() => defaultCache(kvOptions(flags), opened.config, cache, device, matrixBytes));
+  const { facts } = opened.definition;
+  const serve = orNull(() => defaultCache(kvOptions(flags), facts, facts.cache, device, matrixBytes));
   const taken =
     serve === null
       ? null

@@ -376,8 +376,8 @@ function definedOf<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K
 async function shapeText(name: string, vocab: number | undefined, standIn: boolean): Promise<ModelText> {
   const { ModelText } = await import('./model-text.js');
   if (!standIn) return ModelText.none();
-  const { shapeConfig } = await import('../models/shapes.js');
-  return ModelText.standIn(shapeConfig(name, vocab === undefined ? {} : { vocab }).vocabSize);
+  const { shapeModel } = await import('../models/shapes.js');
+  return ModelText.standIn(shapeModel(name, vocab === undefined ? {} : { vocab }).facts.vocabSize);
 }
 
 /** What is written to is found fit for it before anything is fetched or loaded. Errors: `prefix-cache-dir-unusable`. */

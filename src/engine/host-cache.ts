@@ -17,7 +17,7 @@ import {
   sizeKvCache,
   youngBlockBytes,
 } from '../kv/sizing.js';
-import type { ModelConfig } from '../models/config.js';
+import type { ModelFacts } from '../models/facts.js';
 import type { Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
 import type { ContextRaise } from './core-errors.js';
@@ -55,7 +55,7 @@ export function sizeCache(
   config: HostConfig,
   kv: KvPlan,
   device: SizedDevice,
-  model: ModelConfig,
+  model: ModelFacts,
   weightBytes: number,
 ): KvCacheSizing {
   const { blockTokens, groups, ...request } = sizingOf(config, kv, device, model);
@@ -83,7 +83,7 @@ export interface DefaultCache {
 /** What `Engine.load` will make, told without a device. Errors: those of {@link planCache} and {@link sizeCache}. */
 export function defaultCache(
   options: EngineOptions,
-  model: ModelConfig,
+  model: ModelFacts,
   layers: readonly KvLayerShape[],
   device: SizedDevice,
   weightBytes: number,
@@ -112,7 +112,7 @@ export function contextRaise(
   config: HostConfig,
   kv: KvPlan,
   device: DeviceInfo,
-  model: ModelConfig,
+  model: ModelFacts,
   weightBytes: number,
   planned: KvCacheSizing,
   opened: KvCacheSizing,
@@ -136,7 +136,7 @@ function sizingOf(
   config: HostConfig,
   kv: KvPlan,
   device: SizedDevice,
-  model: ModelConfig,
+  model: ModelFacts,
 ): Omit<KvCacheRequest, 'available'> {
   return {
     groups: sizingGroups(config, kv, device.kind),

@@ -7,7 +7,6 @@ import type { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
-import { familyOf } from '../models/families.js';
 import {
   loadModel,
   type Model,
@@ -70,20 +69,16 @@ export async function loadHost(
   const undo: (() => unknown)[] = [() => device[Symbol.asyncDispose]()];
   try {
     signal?.throwIfAborted();
-    const { cache } = familyOf(weights.config).layout(weights.config);
-    const kv = planCache(config, cache, device.info, weights.config.maxPositions);
+    const { facts, layout } = weights.definition;
+    const kv = planCache(config, facts.cache, device.info, facts.maxPositions);
     const quantize = quantization(config);
-    const resolved = resolveWeights(
-      weights.source,
-      familyOf(weights.config).layout(weights.config),
-      quantize,
-    );
+    const resolved = resolveWeights(weights.source, layout, quantize);
     tellNotices(weights.notices, resolved.left, onLog);
     const bytes = weightBytes(resolved);
-    const planned = sizeCache(config, kv, device.info, weights.config, bytes);
+    const planned = sizeCache(config, kv, device.info, facts, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const places = placesOf(kv.groups);
-    const model = await loadModel(weights.source, weights.config, device, {
+    const model = await loadModel(weights.source, weights.definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: (layer) => planned.blocks[places[layer]!.group]! * blockTokens,
@@ -113,7 +108,7 @@ export async function loadHost(
     await prepare(program, limits, onProgress, signal);
 
     const { tokenTable, eosIds } = await text;
-    const raise = contextRaise(config, kv, device.info, weights.config, bytes, planned, sizing);
+    const raise = contextRaise(config, kv, device.info, facts, bytes, planned, sizing);
     const info = {
       ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning),
       memory: memoryTaken(model, device, kv, sizing, blockTokens),
@@ -122,16 +117,14 @@ export async function loadHost(
     const tight = memoryWarning(info.memory, isQuantized(resolved));
     if (tight !== null) onLog(tight);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
-    const prefixes = config.prefixCache
-      ? await openPrefixes(config, weights.config, device, kv, caches, onLog)
-      : null;
+    const prefixes = config.prefixCache ? await openPrefixes(config, facts, device, kv, caches, onLog) : null;
     const core = new EngineCore({
       device,
       program,
       caches,
       tokenTable: tokenTable ?? emptyTable(),
       eosIds: info.eosIds,
-      vocabSize: weights.config.vocabSize,
+      vocabSize: facts.vocabSize,
       limits,
       contextRaise: raise,
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.groups),
@@ -190,10 +183,10 @@ export async function openWeights(config: HostConfig): Promise<OpenModel> {
   const { weights } = config;
   if (weights.kind === 'shape') {
     const { name, vocab } = weights;
-    const { RandomWeights, shapeConfig } = await import('../models/shapes.js');
+    const { RandomWeights, shapeModel } = await import('../models/shapes.js');
     return {
       source: new RandomWeights(),
-      config: shapeConfig(name, vocab === undefined ? {} : { vocab }),
+      definition: shapeModel(name, vocab === undefined ? {} : { vocab }),
       notices: [],
       [Symbol.asyncDispose]: async () => {},
     };
@@ -291,7 +284,7 @@ function describe(
   limits: EngineLimits,
   tuning: TuningInfo | null,
 ): Omit<HostInfo, 'contextRaise' | 'memory'> {
-  const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.config;
+  const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.facts;
   return {
     architecture,
     layers,

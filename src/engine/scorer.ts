@@ -41,7 +41,7 @@ export class Scorer implements AsyncDisposable {
     const { device, model } = bench;
     const lane = bench.lane({ kv, rows: 1, context });
     const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false });
-    const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.config.vocabSize));
+    const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.facts.vocabSize));
     const chunk = Math.max(1, Math.min(MOST_TOKENS[device.info.kind], fit, context));
     const program = await device.compile(
       graph,

@@ -8,7 +8,6 @@ import type { Device } from '../device/device.js';
 import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
-import { familyOf } from '../models/families.js';
 import type { CacheLayer } from '../models/layout.js';
 import { loadModel, type Model } from '../models/load.js';
 import { chooseDevice } from './device-choice.js';
@@ -92,13 +91,13 @@ export class Workbench implements AsyncDisposable {
     try {
       const configOf = (kv: KvOptions): HostConfig => hostConfig(origin, { ...options, ...kv });
       const quantize = quantization(config);
-      const { cache } = familyOf(weights.config).layout(weights.config);
+      const { cache } = weights.definition.facts;
       const bytes = lanes.reduce((sum, lane) => {
         const { layers } = planLane(cache, lane, configOf(lane.kv), device);
         return sum + lane.rows * blocksOf(lane, blockTokens) * kvBlockBytes(layers, blockTokens);
       }, 0);
       const f32 = planLane(cache, { context: 1 }, { kv: { kvFormat: 'f32' } }, device).layers;
-      const model = await loadModel(weights.source, weights.config, device, {
+      const model = await loadModel(weights.source, weights.definition, device, {
         ...(quantize === undefined ? {} : { quantize }),
         // The lanes' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
         kvFormat: { kind: 'float', dtype: 'f32' },

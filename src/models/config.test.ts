@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
+import type { DecoderConfig } from './config.js';
 import { editDistance, knownArchitectures, parseModelConfig } from './families.js';
 
 const LLAMA: JsonObject = {
@@ -12,8 +13,10 @@ const LLAMA: JsonObject = {
   num_attention_heads: 4,
 };
 
+/** What the family read, and what others are told. */
 function parse(fields: JsonObject) {
-  return parseModelConfig({ ...LLAMA, ...fields });
+  const { facts } = parseModelConfig({ ...LLAMA, ...fields });
+  return { ...facts, ...(JSON.parse(facts.identity) as DecoderConfig) };
 }
 
 function failure(fields: JsonObject): KvantError {

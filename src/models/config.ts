@@ -1,6 +1,6 @@
 /**
- * What a model is, read from config.json. Every family's decoder is described by the same typed ModelConfig; a
- * family says which defaults its published configs leave out and what its fields mean (see family.ts).
+ * What a model is, read from config.json into typed records. A family says which defaults its published configs leave
+ * out and what its fields mean (family.ts); most read one {@link DecoderConfig} and add what they alone know.
  */
 
 import type { Activation } from '../device/graph.js';
@@ -10,29 +10,16 @@ import type { Notice } from '../notice.js';
 import type { ConfigFields } from './config-fields.js';
 import { parseRope, type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
 
-export interface ModelConfig {
+/** What the config of every family has. */
+export interface CommonConfig {
   /** As the config names it: `Qwen3ForCausalLM`. */
   readonly architecture: string;
-  /** The family that reads it: `qwen3`. */
-  readonly family: string;
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly intermediateSize: number;
   readonly layers: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly activation: Activation;
-  readonly rmsNormEps: number;
   /** Longest context in tokens, the scaling of the rotation included. */
   readonly maxPositions: number;
-  readonly rope: RopeParameters;
-  /** Which linear layers carry a bias. */
-  readonly bias: { readonly qkv: boolean; readonly output: boolean; readonly mlp: boolean };
-  /** Per-head RMS norm of q and k. */
-  readonly qkNorm: boolean;
-  /** `[layers]` tokens a layer looks back, itself included; null for all. */
-  readonly windows: readonly (number | null)[];
   /** The head is the embedding. */
   readonly tied: boolean;
   /** What the weights were published in, where the config says so. */
@@ -43,10 +30,25 @@ export interface ModelConfig {
   readonly notices: readonly Notice[];
 }
 
+/** A decoder whose layers have one shape of attention and one MLP. */
+export interface DecoderConfig extends CommonConfig {
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly headDim: number;
+  readonly activation: Activation;
+  readonly rmsNormEps: number;
+  readonly rope: RopeParameters;
+  /** Which linear layers carry a bias. */
+  readonly bias: { readonly qkv: boolean; readonly output: boolean; readonly mlp: boolean };
+  /** Per-head RMS norm of q and k. */
+  readonly qkNorm: boolean;
+  /** `[layers]` tokens a layer looks back, itself included; null for all. */
+  readonly windows: readonly (number | null)[];
+}
+
 /** How a family reads the fields that families do not share. */
 export interface DecoderTraits {
-  readonly family: string;
-  readonly bias: (fields: ConfigFields) => ModelConfig['bias'];
+  readonly bias: (fields: ConfigFields) => DecoderConfig['bias'];
   readonly qkNorm: boolean;
   /** Window of the layers that slide, null if the model has none. */
   readonly window: (fields: ConfigFields) => number | null;
@@ -92,7 +94,7 @@ export function readDecoderConfig(
   fields: ConfigFields,
   architecture: string,
   traits: DecoderTraits,
-): ModelConfig {
+): DecoderConfig {
   const hiddenSize = fields.count('hidden_size');
   const layers = fields.count('num_hidden_layers');
   if (layers > MAX_LAYERS) throw fields.odd('num_hidden_layers', layers, `at most ${MAX_LAYERS}`);
@@ -105,7 +107,6 @@ export function readDecoderConfig(
   const rope = parseRope(fields, statedPositions, traits.defaults.ropeTheta);
   return {
     architecture,
-    family: traits.family,
     vocabSize: fields.count('vocab_size'),
     hiddenSize,
     intermediateSize: fields.count('intermediate_size'),

@@ -2,29 +2,26 @@
 
 import { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
-import { type ModelConfig, statedArchitecture } from './config.js';
+import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
-import type { Family } from './family.js';
-import { gemma3 } from './gemma3.js';
-import { llama } from './llama.js';
-import { mistral } from './mistral.js';
-import { qwen2 } from './qwen2.js';
-import { qwen3 } from './qwen3.js';
+import { gemma3 } from './families/gemma3.js';
+import { llama } from './families/llama.js';
+import { mistral } from './families/mistral.js';
+import { qwen2 } from './families/qwen2.js';
+import { qwen3 } from './families/qwen3.js';
+import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
 
-/** A family is handed the config that it read itself. */
-const FAMILIES = [llama, mistral, qwen2, qwen3, gemma3] as const as readonly Family[];
+const FAMILIES: readonly RegisteredFamily[] = [
+  register(llama),
+  register(mistral),
+  register(qwen2),
+  register(qwen3),
+  register(gemma3),
+];
 
 /** Names of all architectures that can be loaded, sorted. */
 export function knownArchitectures(): string[] {
   return [...new Set(FAMILIES.flatMap((family) => family.architectures))].sort();
-}
-
-/** The family of a config that was parsed here. */
-export function familyOf(config: ModelConfig): Family {
-  const family = FAMILIES.find((candidate) => candidate.name === config.family);
-  if (family === undefined)
-    throw new KvantError('internal', `no family is registered as ${JSON.stringify(config.family)}`);
-  return family;
 }
 
 /**
@@ -33,9 +30,9 @@ export function familyOf(config: ModelConfig): Family {
  * @param where names the file in errors
  * @throws KvantError `model-architecture-unknown`, naming the nearest one known; `model-config`,
  * `model-config-unsupported`
- * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).headDim
+ * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).facts.layers
  */
-export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelConfig {
+export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelDefinition {
   const fields = new ConfigFields(json, where);
   const { architecture, modelType } = statedArchitecture(fields);
   // As transformers does it: the type decides, whatever the class was called that wrote the weights.
@@ -48,7 +45,7 @@ export function parseModelConfig(json: JsonObject, where = 'config.json'): Model
       architecture,
       modelType,
     });
-  return family.readConfig(fields, architecture ?? (family.architectures[0] as string));
+  return family.read(fields, architecture ?? (family.architectures[0] as string));
 }
 
 /** A classifier, a reward model and the like: without a head it would be read as a model that writes. */
@@ -56,12 +53,12 @@ function hasOtherHead(architecture: string | null): boolean {
   return /For(?!CausalLM$)[A-Z]\w*$/.test(architecture ?? '');
 }
 
-function byArchitecture(name: string): Family | undefined {
+function byArchitecture(name: string): RegisteredFamily | undefined {
   const wanted = name.toLowerCase();
   return FAMILIES.find((family) => family.architectures.some((known) => known.toLowerCase() === wanted));
 }
 
-function byModelType(name: string | null): Family | undefined {
+function byModelType(name: string | null): RegisteredFamily | undefined {
   return FAMILIES.find((family) => family.modelTypes.some((known) => known === name));
 }
 

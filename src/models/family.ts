@@ -1,17 +1,17 @@
 /**
- * A family of models: how its config reads, which weights it has, and what its graph is. A new one is a file that
- * exports a Family, and a word in the list of families.ts.
+ * A family of models: how its config reads, which weights it has, and what its graph is. A new one is a file in
+ * `families/` that exports a Family, and a word in the list of families.ts.
  */
 
 import type { Tensor } from '../device/graph.js';
 import type { Ops } from '../device/ops.js';
-import type { ModelConfig } from './config.js';
+import type { CommonConfig } from './config.js';
 import type { ConfigFields } from './config-fields.js';
-import type { Weights } from './decoder.js';
-import type { WeightLayout } from './layout.js';
+import { factsOf, type ModelFacts } from './facts.js';
+import type { WeightLayout, Weights } from './layout.js';
 
-/** `C` is the family's own config: what engine and tools read, and what it alone knows. */
-export interface Family<C extends ModelConfig = ModelConfig> {
+/** `C` is the family's own config: nothing outside the family looks into it. */
+export interface Family<C extends CommonConfig = CommonConfig> {
   /** Short and lower case: `qwen3`. */
   readonly name: string;
   /** Values of `architectures` in config.json that it reads. Compared without regard to case. */
@@ -31,4 +31,41 @@ export interface RecordOptions {
    * more operation in every step. Row by row the results are the same.
    */
   readonly selectEarly: boolean;
+}
+
+/** A model as its config.json describes it, with no weights yet. */
+export interface ModelDefinition {
+  readonly facts: ModelFacts;
+  readonly layout: WeightLayout;
+  /** Records the model. Returns logits `[outputs, vocab]`. */
+  record(ops: Ops, weights: Weights, options: RecordOptions): Tensor;
+  /** The same model whose head is the embedding, or is not. */
+  withTied(tied: boolean): ModelDefinition;
+}
+
+/** A family whose config is kept inside: what the registry holds. */
+export interface RegisteredFamily extends Pick<Family, 'name' | 'architectures' | 'modelTypes'> {
+  /** Errors: `model-config`, `model-config-unsupported`. */
+  read(fields: ConfigFields, architecture: string): ModelDefinition;
+}
+
+/**
+ * Closes a family over its config.
+ * @example register(llama).read(fields, 'LlamaForCausalLM').facts.layers
+ */
+export function register<C extends CommonConfig>(family: Family<C>): RegisteredFamily {
+  const { name, architectures, modelTypes } = family;
+  const read = (fields: ConfigFields, architecture: string): ModelDefinition =>
+    define(family, family.readConfig(fields, architecture));
+  return { name, architectures, modelTypes, read };
+}
+
+function define<C extends CommonConfig>(family: Family<C>, config: C): ModelDefinition {
+  const layout = family.layout(config);
+  return {
+    facts: factsOf(family.name, config, layout),
+    layout,
+    record: (ops, weights, options) => family.record(ops, config, weights, options),
+    withTied: (tied) => (tied === config.tied ? define(family, config) : define(family, { ...config, tied })),
+  };
 }

@@ -5,8 +5,7 @@ import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
 import { youngBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
-import type { ModelConfig } from './config.js';
-import { familyOf } from './families.js';
+import type { ModelDefinition } from './family.js';
 import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
 import { resolveWeights, sourceBytes, type WeightSource } from './load.js';
 
@@ -77,10 +76,9 @@ export interface ModelSummary {
  */
 export function inspectModel(
   source: WeightSource,
-  config: ModelConfig,
+  { facts, layout }: ModelDefinition,
   options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions } = {},
 ): ModelSummary {
-  const layout = familyOf(config).layout(config);
   const resolved = resolveWeights(source, layout, options.quantize);
   const weights = MATRIX_KINDS.map((kind) => summarize(kind, resolved.matrices));
   const small = { parameters: 0, bytes: 0 };
@@ -92,7 +90,7 @@ export function inspectModel(
   const all: WeightSummary[] = [...weights, { kind: 'norms and biases', ...small, formats: ['f32'] }];
 
   const float = { kind: 'float', dtype: 'f16' } as const;
-  const plan = planKvLayers(layout.cache, readKvOptions(options.kv ?? {}), float, config.maxPositions);
+  const plan = planKvLayers(layout.cache, readKvOptions(options.kv ?? {}), float, facts.maxPositions);
   const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
     const { kind, key, value, keyBytes, valueBytes, reason } = plan.info[layer]!;
     return {
@@ -109,7 +107,7 @@ export function inspectModel(
       ...(reason === undefined ? {} : { reason }),
     };
   });
-  const { architecture, family, layers, hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
+  const { architecture, family, layers, hiddenSize, intermediateSize, heads, kvHeads, headDim } = facts;
   return {
     architecture,
     family,
@@ -119,10 +117,10 @@ export function inspectModel(
     heads,
     kvHeads,
     headDim,
-    vocabSize: config.vocabSize,
-    tied: config.tied,
-    maxContext: config.maxPositions,
-    rope: ropeName(config),
+    vocabSize: facts.vocabSize,
+    tied: facts.tied,
+    maxContext: facts.maxPositions,
+    rope: facts.rope,
     parameters: parameterCount(layout),
     weightBytes: all.reduce((sum, { bytes }) => sum + bytes, 0),
     weights: all.filter(({ parameters }) => parameters > 0),
@@ -161,9 +159,4 @@ function summarize(kind: MatrixKind, matrices: ReturnType<typeof resolveWeights>
   }
   const names = [...formats].sort((a, b) => b[1] - a[1]).map(([name]) => name);
   return { kind, parameters, bytes, formats: names };
-}
-
-function ropeName({ rope }: ModelConfig): string {
-  const theta = `theta ${rope.theta}`;
-  return 'factor' in rope ? `${rope.type} × ${rope.factor}, ${theta}` : `${rope.type}, ${theta}`;
 }

@@ -3,7 +3,9 @@
  * counting and random weights all read this one list, so that a family states its tensors once.
  */
 
+import type { Matrix, Vector } from '../device/device.js';
 import type { AttentionShape } from '../device/graph.js';
+import type { RopeTable } from '../device/rope.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
 /** One tensor of a checkpoint that becomes rows of a device matrix. */
@@ -79,4 +81,11 @@ export function parameterCount(layout: WeightLayout): number {
     for (const part of spec.parts) count += part.rows * (spec.cols + (part.bias === null ? 0 : 1));
   for (const spec of layout.vectors) count += spec.length;
   return count;
+}
+
+/** The loaded weights, by the keys of the layout. */
+export interface Weights {
+  matrix(key: string): Matrix;
+  vector(key: string): Vector;
+  rope(key: string): RopeTable;
 }

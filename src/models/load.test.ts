@@ -221,7 +221,7 @@ describe('loadModel', () => {
       addTensor(header, 'lm_head.weight', [259, 64]);
     });
     const model = await load(folder);
-    expect(model.config.tied).toBe(true);
+    expect(model.facts.tied).toBe(true);
     expect(model.parameters).toBe((await load(join(FIXTURES, 'llama-llama3'))).parameters);
   });
 

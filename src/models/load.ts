@@ -17,10 +17,8 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type { ModelConfig } from './config.js';
-import type { Weights } from './decoder.js';
-import { familyOf } from './families.js';
-import type { Family } from './family.js';
+import type { ModelFacts } from './facts.js';
+import type { ModelDefinition } from './family.js';
 import {
   type CacheLayer,
   type MatrixSpec,
@@ -28,6 +26,7 @@ import {
   parameterCount,
   type RopeSpec,
   type WeightLayout,
+  type Weights,
 } from './layout.js';
 import { ropeFrequencies } from './rope-frequencies.js';
 
@@ -85,8 +84,7 @@ export interface ModelGraph {
 }
 
 export interface Model {
-  readonly config: ModelConfig;
-  readonly family: Family;
+  readonly facts: ModelFacts;
   readonly layout: WeightLayout;
   /** One entry a layer, for Device.createKvPool. */
   readonly kvLayers: readonly KvLayerSpec[];
@@ -109,13 +107,12 @@ export interface Model {
  */
 export async function loadModel(
   source: WeightSource,
-  config: ModelConfig,
+  definition: ModelDefinition,
   device: Device,
   options: LoadModelOptions = {},
 ): Promise<Model> {
-  const family = familyOf(config);
-  const layout = family.layout(config);
-  const maxContext = resolveContext(config, options.maxContext);
+  const { facts, layout } = definition;
+  const maxContext = resolveContext(facts, options.maxContext);
   const resolved = resolveWeights(source, layout, options.quantize);
   const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
 
@@ -124,8 +121,7 @@ export async function loadModel(
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext)]));
   const all: Weights = { ...weights, rope: (key) => get(ropes, key) };
   return {
-    config,
-    family,
+    facts,
     layout,
     kvLayers,
     maxContext,
@@ -135,7 +131,7 @@ export async function loadModel(
       const ops = new Ops();
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
-      const logits = family.record(ops, config, all, { selectEarly });
+      const logits = definition.record(ops, all, { selectEarly });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
       return { graph: ops.finish(), logits };
@@ -147,22 +143,22 @@ export async function loadModel(
  * The context a model is run with.
  * @throws KvantError `context-too-long` if more is asked for than the model has positions
  */
-export function resolveContext(config: ModelConfig, asked: number | undefined): number {
-  if (asked === undefined) return config.maxPositions;
+export function resolveContext(facts: ModelFacts, asked: number | undefined): number {
+  if (asked === undefined) return facts.maxPositions;
   if (!Number.isSafeInteger(asked) || asked < 1)
     throw new KvantError('invalid-option', `maxContext is ${asked}; a whole number above 0 is needed`, {
       kind: 'invalid-request',
       where: 'maxContext',
-      fix: `Give a number of tokens up to ${config.maxPositions}.`,
+      fix: `Give a number of tokens up to ${facts.maxPositions}.`,
     });
-  if (asked > config.maxPositions)
+  if (asked > facts.maxPositions)
     throw new KvantError(
       'context-too-long',
-      `a context of ${asked} tokens was asked for; the model has ${config.maxPositions} positions`,
+      `a context of ${asked} tokens was asked for; the model has ${facts.maxPositions} positions`,
       {
         kind: 'invalid-request',
         where: 'maxContext',
-        fix: `Ask for at most ${config.maxPositions}, or use a model made for longer contexts.`,
+        fix: `Ask for at most ${facts.maxPositions}, or use a model made for longer contexts.`,
       },
     );
   return asked;

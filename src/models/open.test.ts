@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buildSpelling, type Spelling } from '../../test/parity/spelling.js';
-import { familyOf } from './families.js';
 import { resolveWeights } from './load.js';
 import { type OpenModel, openModel } from './open.js';
 
@@ -25,7 +24,7 @@ const untold = { config: { set: {}, remove: ['tie_word_embeddings'] } };
 describe('openModel', () => {
   it('uses a head of its own though config.json calls it tied, and says so', async () => {
     await using model = await open('llama-untied', tie('true'));
-    expect(model.config.tied).toBe(false);
+    expect(model.definition.facts.tied).toBe(false);
     expect(model.notices).toMatchObject([
       { message: expect.stringMatching(/head of their own/), fields: { field: 'tie_word_embeddings' } },
     ]);
@@ -34,18 +33,18 @@ describe('openModel', () => {
   it('takes a head that equals the embedding for tied, and says nothing', async () => {
     const copy = ['copy', 'model.embed_tokens.weight', 'lm_head.weight'] as const;
     await using model = await open('llama-tied-f16', { tensors: [copy] });
-    expect(model.config.tied).toBe(true);
+    expect(model.definition.facts.tied).toBe(true);
     expect(model.notices).toEqual([]);
   });
 
   it('ties where there is no head and config.json says nothing, and says so', async () => {
     await using model = await open('llama-tied-f16', untold);
-    expect(model.config.tied).toBe(true);
+    expect(model.definition.facts.tied).toBe(true);
     expect(model.notices).toMatchObject([{ message: expect.stringMatching(/have no head/) }]);
     await using headless = await open('llama-tied-f16', {
       config: { set: { architectures: '["LlamaModel"]' }, remove: ['tie_word_embeddings'] },
     });
-    expect(headless.config.tied).toBe(false);
+    expect(headless.definition.facts.tied).toBe(false);
   });
 
   it('says nothing of a checkpoint as it is published', async () => {
@@ -67,7 +66,7 @@ describe('openModel', () => {
         ['rename', '^model\\.(?!lm_head)', prefix],
       ],
     });
-    const layout = familyOf(model.config).layout(model.config);
+    const { layout } = model.definition;
     expect(resolveWeights(model.source, layout, undefined).left).toEqual([]);
   });
 
@@ -90,7 +89,7 @@ describe('openModel', () => {
         ['add', 'model.layers.0.self_attn.rotary_emb.inv_freq', 'f32', [8]],
       ],
     });
-    const { left } = resolveWeights(model.source, familyOf(model.config).layout(model.config), undefined);
+    const { left } = resolveWeights(model.source, model.definition.layout, undefined);
     expect(left).toEqual(expect.arrayContaining(['value_head.weight', 'mtp.layers.0.weight']));
     const others = left.filter((name) => !name.startsWith('model.layers.1.'));
     expect(others).toHaveLength(2);

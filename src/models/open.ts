@@ -2,14 +2,15 @@
 
 import type { Notice } from '../notice.js';
 import { Checkpoint } from '../weights/checkpoint.js';
-import type { ModelConfig } from './config.js';
+import type { ModelFacts } from './facts.js';
 import { parseModelConfig } from './families.js';
+import type { ModelDefinition } from './family.js';
 import type { WeightSource } from './load.js';
 import { EMBEDDING_WEIGHT, HEAD_WEIGHT, type NamedWeights, renamed } from './tensor-names.js';
 
 export interface OpenModel extends AsyncDisposable {
   readonly source: WeightSource;
-  readonly config: ModelConfig;
+  readonly definition: ModelDefinition;
   /** What is odd and was read all the same. */
   readonly notices: readonly Notice[];
 }
@@ -20,17 +21,17 @@ export interface OpenModel extends AsyncDisposable {
  * @throws KvantError those of `Checkpoint.open` and `parseModelConfig`
  * @example
  * await using model = await openModel('models/demo-text');
- * model.config.layers
+ * model.definition.facts.layers
  */
 export async function openModel(folder: string): Promise<OpenModel> {
   const checkpoint = await Checkpoint.open(folder);
   try {
-    const config = parseModelConfig(checkpoint.config, `${folder}/config.json`);
-    const found = await findHead(checkpoint, renamed(checkpoint), config);
+    const definition = parseModelConfig(checkpoint.config, `${folder}/config.json`);
+    const found = await findHead(checkpoint, renamed(checkpoint), definition.facts);
     return {
       source: found.source,
-      config: { ...config, tied: found.tied },
-      notices: [...config.notices, ...found.notices],
+      definition: definition.withTied(found.tied),
+      notices: [...definition.facts.notices, ...found.notices],
       [Symbol.asyncDispose]: () => checkpoint.close(),
     };
   } catch (error) {
@@ -47,11 +48,11 @@ interface Head {
 }
 
 /** Whether the model has a head of its own is told by the weights: where config.json says otherwise they count. */
-async function findHead(checkpoint: Checkpoint, source: NamedWeights, config: ModelConfig): Promise<Head> {
+async function findHead(checkpoint: Checkpoint, source: NamedWeights, facts: ModelFacts): Promise<Head> {
   const head = source.has(HEAD_WEIGHT);
   const embedding = source.has(EMBEDDING_WEIGHT);
-  const same = { source, tied: config.tied, notices: [] };
-  if (config.tied) {
+  const same = { source, tied: facts.tied, notices: [] };
+  if (facts.tied) {
     if (!head) return same;
     // The two are one: either name will do.
     if (!embedding) return { ...same, source: source.withAlias(EMBEDDING_WEIGHT, HEAD_WEIGHT) };
@@ -69,7 +70,7 @@ async function findHead(checkpoint: Checkpoint, source: NamedWeights, config: Mo
     };
   }
   const { tie_word_embeddings: stated } = checkpoint.config;
-  if (head || !embedding || typeof stated === 'boolean' || /Model$/.test(config.architecture)) return same;
+  if (head || !embedding || typeof stated === 'boolean' || /Model$/.test(facts.architecture)) return same;
   return {
     source,
     tied: true,

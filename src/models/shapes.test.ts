@@ -3,11 +3,10 @@ import { createReferenceDevice } from '../../test/parity/reference-device.js';
 import { Runner } from '../../test/parity/runner.js';
 import { unpackAffineRow } from '../weights/affine.js';
 import { decodeFloats } from '../weights/dtypes.js';
-import { familyOf } from './families.js';
 import { inspectModel } from './inspect.js';
 import { parameterCount } from './layout.js';
 import { loadModel } from './load.js';
-import { RandomWeights, shapeConfig, shapeNames } from './shapes.js';
+import { RandomWeights, shapeModel, shapeNames } from './shapes.js';
 
 /** Parameters as the model cards state them, embeddings once where they are tied. */
 const PUBLISHED: Readonly<Record<string, number>> = {
@@ -24,21 +23,20 @@ const PUBLISHED: Readonly<Record<string, number>> = {
 describe('shapes', () => {
   it('have the parameters their models are known for', () => {
     for (const [name, parameters] of Object.entries(PUBLISHED)) {
-      const config = shapeConfig(name);
-      const count = parameterCount(familyOf(config).layout(config));
+      const count = parameterCount(shapeModel(name).layout);
       expect(Math.abs(count / parameters - 1), `${name}: ${count}`).toBeLessThan(0.003);
     }
   });
 
   it('take another vocabulary, and refuse an unknown name with the list', () => {
-    expect(shapeConfig('llama-8b', { vocab: 32_000 }).vocabSize).toBe(32_000);
-    for (const name of shapeNames()) expect(shapeConfig(name).layers).toBeGreaterThan(0);
-    expect(() => shapeConfig('llama-9b')).toThrow(/"llama-9b"/);
-    expect(() => shapeConfig('toString')).toThrow(/no shape/);
+    expect(shapeModel('llama-8b', { vocab: 32_000 }).facts.vocabSize).toBe(32_000);
+    for (const name of shapeNames()) expect(shapeModel(name).facts.layers).toBeGreaterThan(0);
+    expect(() => shapeModel('llama-9b')).toThrow(/"llama-9b"/);
+    expect(() => shapeModel('toString')).toThrow(/no shape/);
   });
 
   it('are summarised without being made', () => {
-    const summary = inspectModel(new RandomWeights(), shapeConfig('llama-8b'));
+    const summary = inspectModel(new RandomWeights(), shapeModel('llama-8b'));
     // 4.5 bits a weight, in every matrix.
     expect(summary.weightBytes / summary.parameters).toBeCloseTo(4.5 / 8, 3);
     expect(summary.kvBytesPerToken).toBe(32 * 8 * 128 * 2 * 2);
@@ -96,7 +94,7 @@ describe('RandomWeights', () => {
 
   it('make a model whose logits are finite and differ', async () => {
     await using device = createReferenceDevice();
-    const model = await loadModel(new RandomWeights(), shapeConfig('demo', { vocab: 512 }), device);
+    const model = await loadModel(new RandomWeights(), shapeModel('demo', { vocab: 512 }), device);
     await using runner = await Runner.create(device, model, { context: 16, chunk: 8 });
     const { logits } = await runner.generate([1, 2, 3, 4], 2);
     for (const row of logits) {

@@ -11,8 +11,8 @@ import { floatBytes, rowDataBytes, rowScaleBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { encodeFloats } from '../weights/dtypes.js';
 import type { JsonObject } from '../weights/folder-files.js';
-import type { ModelConfig } from './config.js';
 import { parseModelConfig } from './families.js';
+import type { ModelDefinition } from './family.js';
 import type { WeightSource } from './load.js';
 
 const QWEN3 = {
@@ -98,11 +98,11 @@ export interface ShapeOptions {
 }
 
 /**
- * The config of a named shape.
+ * The model of a named shape.
  * @throws KvantError `shape-unknown`, listing the names
- * @example shapeConfig('qwen3-0.6b', { vocab: 32000 }).layers // 28
+ * @example shapeModel('qwen3-0.6b', { vocab: 32000 }).facts.layers // 28
  */
-export function shapeConfig(name: string, options: ShapeOptions = {}): ModelConfig {
+export function shapeModel(name: string, options: ShapeOptions = {}): ModelDefinition {
   return parseModelConfig(shapeFields(name, options), `shape ${name}`);
 }
 

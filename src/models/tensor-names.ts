@@ -103,3 +103,10 @@ class RenamedWeights implements NamedWeights {
     return this.#source.unusedNames().map((name) => this.#shown.get(name) ?? name);
   }
 }
+
+/** Frequencies and masks that old checkpoints carry as buffers, and the copy of the embedding that a tied one may. */
+export function harmlessTensors(tied: boolean): RegExp[] {
+  const patterns = [/(^|\.)rotary_emb\./, /(^|\.)inv_freq$/, /\.self_attn\.(masked_)?bias$/];
+  if (tied) patterns.push(/^lm_head\.(weight|scales|biases)$/);
+  return patterns;
+}

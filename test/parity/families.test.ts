@@ -6,10 +6,8 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { ModelConfig } from '../../src/models/config.js';
 import { parseModelConfig } from '../../src/models/families.js';
 import { loadModel } from '../../src/models/load.js';
-import type { RopeParameters } from '../../src/models/rope-frequencies.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
@@ -41,7 +39,8 @@ describe('the graphs of the families, in float64', () => {
   });
 });
 
-type Misreading = (config: ModelConfig) => ModelConfig;
+type Fields = Record<string, unknown>;
+type Misreading = (config: Fields) => Fields;
 
 const SCALED = [
   'llama-llama3',
@@ -52,40 +51,58 @@ const SCALED = [
   'qwen3-untied-yarn',
 ];
 
-const unscaled: Misreading = (config) => ({
-  ...config,
-  rope: { type: 'default', theta: config.rope.theta },
-});
+/** The object that says how positions are rotated, and what it is called in this config. */
+function rotation(config: Fields): readonly [string, Fields] {
+  const name = config.rope_scaling == null ? 'rope_parameters' : 'rope_scaling';
+  return [name, config[name] as Fields];
+}
+
+const unscaled: Misreading = (config) => {
+  const [name, { rope_theta = config.rope_theta }] = rotation(config);
+  return {
+    ...config,
+    max_position_embeddings: 512,
+    rope_theta,
+    [name]: { rope_type: 'default', rope_theta },
+  };
+};
+
+const rotating =
+  (change: Fields): Misreading =>
+  (config) => {
+    const [name, fields] = rotation(config);
+    return { ...config, [name]: { ...fields, ...change } };
+  };
+
+const stating =
+  (change: Fields): Misreading =>
+  (config) => ({ ...config, ...change });
 
 /** What a wrong reading of the config would do: each must be seen by the fixture that is there for it. */
 const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ...SCALED.map((name) => [name, 'no scaling', unscaled] as const),
+  ['llama-yarn', 'no attention factor', rotating({ attention_factor: 1 })],
+  ['llama-yarn-mscale', 'rounded ramp', rotating({ truncate: true })],
+  ['mistral-window', 'no window', stating({ sliding_window: null })],
+  ['mistral-window', 'a window of 65', stating({ sliding_window: 65 })],
+  ['qwen2-tied-sharded', 'all layers slide', stating({ layer_types: null, max_window_layers: 0 })],
+  ['llama-odd-f32-sharded', 'silu', stating({ hidden_act: 'silu' })],
+  ['qwen3-tied', 'another epsilon', stating({ rms_norm_eps: 1e-2 })],
   [
-    'llama-yarn',
-    'no attention factor',
-    (c) => ({ ...c, rope: { ...c.rope, attentionFactor: 1 } as RopeParameters }),
+    'gemma3-list',
+    'one rotation for all layers',
+    rotating({ sliding_attention: { rope_type: 'linear', rope_theta: 1e6, factor: 8 } }),
   ],
-  [
-    'llama-yarn-mscale',
-    'rounded ramp',
-    (c) => ({ ...c, rope: { ...c.rope, truncate: true } as RopeParameters }),
-  ],
-  ['mistral-window', 'no window', (c) => ({ ...c, windows: c.windows.map(() => null) })],
-  ['mistral-window', 'a window of 65', (c) => ({ ...c, windows: c.windows.map(() => 65) })],
-  ['qwen2-tied-sharded', 'all layers slide', (c) => ({ ...c, windows: c.windows.map(() => 32) })],
-  ['llama-odd-f32-sharded', 'silu', (c) => ({ ...c, activation: 'silu' })],
-  ['qwen3-tied', 'another epsilon', (c) => ({ ...c, rmsNormEps: 1e-2 })],
-  ['gemma3-list', 'one rotation for all layers', (c) => ({ ...c, slidingRope: c.rope }) as ModelConfig],
-  ['gemma3-list', 'scores scaled by head_dim', (c) => ({ ...c, attentionScale: 32 ** -0.5 }) as ModelConfig],
+  ['gemma3-list', 'scores scaled by head_dim', stating({ query_pre_attn_scalar: 32 })],
   ['gemma3-pattern', 'full layers not stretched', unscaled],
-  ['gemma3-pattern', 'all layers slide', (c) => ({ ...c, windows: c.windows.map(() => 32) })],
+  ['gemma3-pattern', 'all layers slide', stating({ sliding_window_pattern: 100 })],
 ];
 
 describe('the fixtures', () => {
   it.each(MISREADINGS)('%s shows: %s', async (name, _, change) => {
     await using device = createReferenceDevice();
     await using checkpoint = await Checkpoint.open(join(MODEL_FIXTURES, name));
-    const model = await loadModel(checkpoint, change(parseModelConfig(checkpoint.config)), device);
+    const model = await loadModel(checkpoint, parseModelConfig(change(checkpoint.config)), device);
     const { prompt, logits } = expectedCases(name).at(-1) as ExpectedCase;
     await using runner = await Runner.create(device, model, { context: 128, chunk: 128 });
     const result = await runner.generate(prompt, 1);

@@ -60,7 +60,7 @@ async function logitsOf(name: string, spelling: Spelling): Promise<Float32Array[
   await buildSpelling(spelling, folder);
   await using device = createReferenceDevice();
   await using opened = await openModel(folder);
-  const model = await loadModel(opened.source, opened.config, device);
+  const model = await loadModel(opened.source, opened.definition, device);
   await using runner = await Runner.create(device, model, { context: 128, chunk: 128 });
   const logits: Float32Array[] = [];
   for (const { prompt } of casesOf(name, spelling))

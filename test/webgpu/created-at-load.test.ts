@@ -12,7 +12,7 @@ import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
 import { planBuckets } from '../../src/engine/plan-buckets.js';
 import { parseKvChoice } from '../../src/kv/formats.js';
 import { loadModel } from '../../src/models/load.js';
-import { RandomWeights, shapeConfig } from '../../src/models/shapes.js';
+import { RandomWeights, shapeModel } from '../../src/models/shapes.js';
 
 const CONTEXT = 32_768;
 const BLOCK = 32;
@@ -54,7 +54,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
     });
     device = (await createWebGpuDevice({ gpu })) as WebGpuDevice;
     unhook = onPipeline((pipeline) => ran.set(pipeline, pipeline.label));
-    const model = await loadModel(new RandomWeights(), shapeConfig('demo'), device, {
+    const model = await loadModel(new RandomWeights(), shapeModel('demo'), device, {
       kvFormat: () => parseKvChoice(format),
       maxContext: CONTEXT,
     });

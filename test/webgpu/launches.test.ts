@@ -7,15 +7,15 @@ import { createNullGpu } from '../../bench/null-gpu.mjs';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
-import type { ModelConfig } from '../../src/models/config.js';
 import { parseModelConfig } from '../../src/models/families.js';
+import type { ModelDefinition } from '../../src/models/family.js';
 import { loadModel } from '../../src/models/load.js';
-import { RandomWeights, shapeConfig, shapeFields } from '../../src/models/shapes.js';
+import { RandomWeights, shapeFields, shapeModel } from '../../src/models/shapes.js';
 
 /** A program of a model on such a device. */
-async function open(config: ModelConfig) {
+async function open(definition: ModelDefinition) {
   const device = (await createWebGpuDevice({ gpu: createNullGpu() })) as WebGpuDevice;
-  const model = await loadModel(new RandomWeights(), config, device, {
+  const model = await loadModel(new RandomWeights(), definition, device, {
     kvFormat: { kind: 'float', dtype: 'f16' },
     maxContext: 4096,
   });
@@ -61,7 +61,7 @@ describe('launches', () => {
   const glue = (tokens: number): string[] => glueOf(program, LAYERS, tokens);
 
   beforeAll(async () => {
-    ({ device, program } = await open(shapeConfig(SHAPE, { vocab: 32_000 })));
+    ({ device, program } = await open(shapeModel(SHAPE, { vocab: 32_000 })));
   });
   afterAll(async () => {
     await device[Symbol.asyncDispose]();

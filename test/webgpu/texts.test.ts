@@ -6,10 +6,10 @@ import { describe, expect, it } from 'vitest';
 import { createNullGpu } from '../../bench/null-gpu.mjs';
 import type { KvFormat } from '../../src/device/kv.js';
 import { createWebGpuDevice } from '../../src/device/webgpu/index.js';
-import type { ModelConfig } from '../../src/models/config.js';
 import { parseModelConfig } from '../../src/models/families.js';
+import type { ModelDefinition } from '../../src/models/family.js';
 import { loadModel } from '../../src/models/load.js';
-import { RandomWeights, shapeConfig, shapeFields } from '../../src/models/shapes.js';
+import { RandomWeights, shapeFields, shapeModel } from '../../src/models/shapes.js';
 import { affine, F16, turbo } from '../devices/kv-cases.js';
 
 interface Wanted {
@@ -20,7 +20,7 @@ interface Wanted {
 }
 
 /** All texts that a model's program is made of, and what is wrong with one. */
-async function textsOf(config: ModelConfig, { formats, young, steps }: Wanted) {
+async function textsOf(definition: ModelDefinition, { formats, young, steps }: Wanted) {
   const texts = new Set<string>();
   let raw: GPUDevice | undefined;
   const gpu = createNullGpu({
@@ -30,7 +30,7 @@ async function textsOf(config: ModelConfig, { formats, young, steps }: Wanted) {
     onText: (text) => texts.add(text),
   });
   const device = await createWebGpuDevice({ gpu });
-  const model = await loadModel(new RandomWeights(), config, device, { kvFormat: F16, maxContext: 4096 });
+  const model = await loadModel(new RandomWeights(), definition, device, { kvFormat: F16, maxContext: 4096 });
   const pool = device.createKvPool({
     layers: model.kvLayers.map((layer, i) => ({ ...layer, ...formats(i) })),
     blocks: 64,
@@ -61,7 +61,7 @@ describe('the texts of all kernels of a model', () => {
     ['TurboQuant 3.5, and young rows', turbo(3), turbo(4)],
   ])('compile as far as anything but a driver can say: %s', async (name, key, value) => {
     const young = name.includes('young') ? { blocks: 64, dtype: 'f16' as const } : null;
-    const { all, close, errorsOf } = await textsOf(shapeConfig('qwen3-0.6b', { vocab: 4096 }), {
+    const { all, close, errorsOf } = await textsOf(shapeModel('qwen3-0.6b', { vocab: 4096 }), {
       formats: (layer) => (layer === 0 ? {} : { key, value }),
       young,
       steps: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512],

@@ -1,7 +1,7 @@
 import type { DeviceInfo } from '../../device/device.js';
 import { kvFormatName } from '../../device/kv.js';
 import type { KvPlan } from '../../kv/policy.js';
-import type { ModelConfig } from '../../models/config.js';
+import type { ModelFacts } from '../../models/facts.js';
 
 /**
  * All that the bytes of a block depend on besides its tokens, as text: blocks of engines with other identities never meet.
@@ -9,7 +9,7 @@ import type { ModelConfig } from '../../models/config.js';
  */
 export function prefixIdentity(
   weights: string,
-  model: ModelConfig,
+  model: ModelFacts,
   quantize: number | undefined,
   { kind, precision, deterministic }: DeviceInfo,
   kv: KvPlan,
@@ -17,7 +17,7 @@ export function prefixIdentity(
 ): string {
   return JSON.stringify({
     weights,
-    model,
+    model: model.identity,
     adapter: null,
     quantize: quantize ?? null,
     device: { kind, precision, deterministic },

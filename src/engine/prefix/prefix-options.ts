@@ -6,7 +6,7 @@ import type { KvCaches, KvPool } from '../../device/kv.js';
 import type { DiskFault } from '../../kv/disk/disk-tier.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
-import type { ModelConfig } from '../../models/config.js';
+import type { ModelFacts } from '../../models/facts.js';
 import { DEFAULT_DISK_BYTES } from '../host-options.js';
 import type { HostConfig } from '../messages.js';
 import type { LogEntry } from '../types.js';
@@ -16,7 +16,7 @@ import type { PrefixOptions } from './prefixes.js';
 /** Errors: `prefix-cache-dir-unusable`. */
 export async function openPrefixes(
   config: HostConfig,
-  model: ModelConfig,
+  model: ModelFacts,
   device: Device,
   kv: KvPlan,
   { pools }: KvCaches,

@@ -1,9 +1,9 @@
 /** Qwen2 and Qwen2.5: biases on q, k and v; the upper layers may slide. */
 
-import { type DecoderTraits, readDecoderConfig } from './config.js';
-import type { ConfigFields } from './config-fields.js';
-import { decoderLayout, recordDecoder } from './decoder.js';
-import type { Family } from './family.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { ConfigFields } from '../config-fields.js';
+import type { Family } from '../family.js';
+import { preNormLayout, recordPreNorm } from './pre-norm.js';
 
 /** What it means where a config leaves the field out; `null` means no window. */
 const DEFAULT_WINDOW = 4096;
@@ -21,7 +21,6 @@ export function qwenSlides(fields: ConfigFields, layer: number): boolean {
 }
 
 const TRAITS: DecoderTraits = {
-  family: 'qwen2',
   bias: () => ({ qkv: true, output: false, mlp: false }),
   qkNorm: false,
   window: qwenWindow,
@@ -29,11 +28,11 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 32_768, ropeTheta: 10_000 },
 };
 
-export const qwen2: Family = {
+export const qwen2: Family<DecoderConfig> = {
   name: 'qwen2',
   architectures: ['Qwen2ForCausalLM'],
   modelTypes: ['qwen2'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: (config) => decoderLayout(config),
-  record: recordDecoder,
+  layout: preNormLayout,
+  record: recordPreNorm,
 };

@@ -1,12 +1,11 @@
 /** Qwen3, dense: no biases by default, q and k normed per head, heads wider than hidden / heads. */
 
-import { type DecoderTraits, readDecoderConfig } from './config.js';
-import { decoderLayout, recordDecoder } from './decoder.js';
-import type { Family } from './family.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { Family } from '../family.js';
+import { preNormLayout, recordPreNorm } from './pre-norm.js';
 import { qwenSlides, qwenWindow } from './qwen2.js';
 
 const TRAITS: DecoderTraits = {
-  family: 'qwen3',
   bias: (fields) => {
     const attention = fields.flag('attention_bias', false);
     return { qkv: attention, output: attention, mlp: false };
@@ -17,11 +16,11 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 32_768, ropeTheta: 10_000, headDim: 128 },
 };
 
-export const qwen3: Family = {
+export const qwen3: Family<DecoderConfig> = {
   name: 'qwen3',
   architectures: ['Qwen3ForCausalLM'],
   modelTypes: ['qwen3'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: (config) => decoderLayout(config),
-  record: recordDecoder,
+  layout: preNormLayout,
+  record: recordPreNorm,
 };

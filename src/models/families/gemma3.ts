@@ -9,17 +9,20 @@
  * Source: the model code of transformers (models/gemma3).
  */
 
-import type { Matrix, Vector } from '../device/device.js';
-import type { Tensor } from '../device/graph.js';
-import type { Ops } from '../device/ops.js';
-import { type DecoderTraits, type ModelConfig, readDecoderConfig } from './config.js';
-import type { ConfigFields } from './config-fields.js';
-import { decoderLayout, key, type LayerNorm, type Weights } from './decoder.js';
-import type { Family, RecordOptions } from './family.js';
-import type { RopeSpec, WeightLayout } from './layout.js';
-import { parseRope, type RopeParameters } from './rope-frequencies.js';
+import type { Tensor } from '../../device/graph.js';
+import type { Ops } from '../../device/ops.js';
+import { attentionWeights } from '../blocks/attention.js';
+import { gatedMlpWeights } from '../blocks/gated-mlp.js';
+import { decoderLayout } from '../blocks/layout-builder.js';
+import { sandwichNorm, sandwichNormWeights } from '../blocks/residual.js';
+import { recordStack } from '../blocks/stack.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { ConfigFields } from '../config-fields.js';
+import type { Family, RecordOptions } from '../family.js';
+import type { WeightLayout, Weights } from '../layout.js';
+import { parseRope, type RopeParameters } from '../rope-frequencies.js';
 
-export interface Gemma3Config extends ModelConfig {
+export interface Gemma3Config extends DecoderConfig {
   /** Rotation of the layers that slide; `rope` is that of the others. */
   readonly slidingRope: RopeParameters;
   /** Multiplies the scores. */
@@ -45,7 +48,6 @@ const DEFAULTS = {
 };
 
 const TRAITS: DecoderTraits = {
-  family: 'gemma3',
   bias: (fields) => {
     const attention = fields.flag('attention_bias', false);
     return { qkv: attention, output: attention, mlp: false };
@@ -58,13 +60,6 @@ const TRAITS: DecoderTraits = {
   },
   defaults: { maxPositions: 131_072, ropeTheta: 1e6, headDim: 256 },
 };
-
-const NORMS: readonly LayerNorm[] = [
-  { key: 'input-norm', tensor: 'input_layernorm' },
-  { key: 'attention-norm', tensor: 'post_attention_layernorm' },
-  { key: 'mlp-norm', tensor: 'pre_feedforward_layernorm' },
-  { key: 'output-norm', tensor: 'post_feedforward_layernorm' },
-];
 
 const FULL_ROPE = 'full';
 const SLIDING_ROPE = 'sliding';
@@ -117,41 +112,33 @@ function readRopes(fields: ConfigFields, positions: number): { full: ConfigField
 }
 
 function layout(config: Gemma3Config): WeightLayout {
-  const ropes: RopeSpec[] = [
-    { key: FULL_ROPE, parameters: config.rope, dims: config.headDim },
-    { key: SLIDING_ROPE, parameters: config.slidingRope, dims: config.headDim },
-  ];
-  return decoderLayout(config, { norms: NORMS, addToNorms: 1, ropes });
+  const { hiddenSize, headDim, bias } = config;
+  return decoderLayout(config, {
+    ropes: [
+      { key: FULL_ROPE, parameters: config.rope, dims: headDim },
+      { key: SLIDING_ROPE, parameters: config.slidingRope, dims: headDim },
+    ],
+    addToNorms: 1,
+    layer: (at) => {
+      sandwichNormWeights(at, hiddenSize);
+      attentionWeights(at, { ...config, window: config.windows[at.index] ?? null });
+      gatedMlpWeights(at, { ...config, bias: bias.mlp });
+    },
+  });
 }
 
 /** Returns logits `[outputs, vocab]`. */
-function record(ops: Ops, config: Gemma3Config, weights: Weights, { selectEarly }: RecordOptions): Tensor {
-  const { heads, kvHeads, headDim, rmsNormEps: eps, attentionScale: scale, attentionCap: softcap } = config;
-  const shape = { heads, kvHeads, headDim };
-  let x = ops.embed(weights.matrix('embedding'), Math.sqrt(config.hiddenSize));
-  for (let layer = 0; layer < config.layers; layer++) {
-    const matrix = (name: string): Matrix => weights.matrix(key(layer, name));
-    const vector = (name: string): Vector => weights.vector(key(layer, name));
-    const window = config.windows[layer] ?? null;
-    const rope = weights.rope(window === null ? FULL_ROPE : SLIDING_ROPE);
-    const norm = { q: vector('q-norm'), k: vector('k-norm'), eps };
-
-    const qkv = ops.linear(ops.rmsNorm(x, vector('input-norm'), eps), matrix('qkv'));
-    const q = ops.ropeAppend(qkv, { layer, ...shape, norm, rope });
-    let attended = ops.attend(q, { layer, ...shape, window, scale, softcap });
-    if (selectEarly && layer === config.layers - 1) {
-      attended = ops.selectOutputs(attended);
-      x = ops.selectOutputs(x);
-    }
-    x = ops.add(x, ops.rmsNorm(ops.linear(attended, matrix('output')), vector('attention-norm'), eps));
-
-    const gateUp = ops.linear(ops.rmsNorm(x, vector('mlp-norm'), eps), matrix('gate-up'));
-    const down = ops.linear(ops.glu(gateUp, config.activation), matrix('down'));
-    x = ops.add(x, ops.rmsNorm(down, vector('output-norm'), eps));
-  }
-  const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
-  const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
-  return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+function record(ops: Ops, config: Gemma3Config, weights: Weights, options: RecordOptions): Tensor {
+  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, attentionCap: softcap } = config;
+  return recordStack(ops, config, weights, options, {
+    embeddingScale: Math.sqrt(config.hiddenSize),
+    layer: (x, at) => {
+      const window = config.windows[at.index] ?? null;
+      const rope = window === null ? FULL_ROPE : SLIDING_ROPE;
+      const attention = { heads, kvHeads, headDim, qkNorm, window, rope, scale, softcap };
+      return sandwichNorm(x, at, attention, config.activation);
+    },
+  });
 }
 
 export const gemma3: Family<Gemma3Config> = {

@@ -1,11 +1,10 @@
 /** Llama 1 to 3.3, and the many models published in its format. */
 
-import { type DecoderTraits, readDecoderConfig } from './config.js';
-import { decoderLayout, recordDecoder } from './decoder.js';
-import type { Family } from './family.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { Family } from '../family.js';
+import { preNormLayout, recordPreNorm } from './pre-norm.js';
 
 const TRAITS: DecoderTraits = {
-  family: 'llama',
   bias: (fields) => {
     const attention = fields.flag('attention_bias', false);
     return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
@@ -16,11 +15,11 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 2048, ropeTheta: 10_000 },
 };
 
-export const llama: Family = {
+export const llama: Family<DecoderConfig> = {
   name: 'llama',
   architectures: ['LlamaForCausalLM'],
   modelTypes: ['llama'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: (config) => decoderLayout(config),
-  record: recordDecoder,
+  layout: preNormLayout,
+  record: recordPreNorm,
 };

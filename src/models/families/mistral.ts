@@ -1,14 +1,13 @@
 /** Mistral: a Llama whose every layer may slide. */
 
-import { type DecoderTraits, readDecoderConfig } from './config.js';
-import { decoderLayout, recordDecoder } from './decoder.js';
-import type { Family } from './family.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { Family } from '../family.js';
+import { preNormLayout, recordPreNorm } from './pre-norm.js';
 
 /** What it means where a config leaves the field out; `null` means no window. */
 const DEFAULT_WINDOW = 4096;
 
 const TRAITS: DecoderTraits = {
-  family: 'mistral',
   bias: () => ({ qkv: false, output: false, mlp: false }),
   qkNorm: false,
   window: (fields) => {
@@ -19,11 +18,11 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 131_072, ropeTheta: 10_000 },
 };
 
-export const mistral: Family = {
+export const mistral: Family<DecoderConfig> = {
   name: 'mistral',
   architectures: ['MistralForCausalLM'],
   modelTypes: ['mistral'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
-  layout: (config) => decoderLayout(config),
-  record: recordDecoder,
+  layout: preNormLayout,
+  record: recordPreNorm,
 };

@@ -1,0 +1,60 @@
+/** Attention of a layer: q, k and v are one matrix, for they read the same input and one launch reads it once. */
+
+import type { AttentionShape, Tensor } from '../../device/graph.js';
+import type { LayerLayout } from './layout-builder.js';
+import type { Layer } from './stack.js';
+
+export interface AttentionWeights extends AttentionShape {
+  readonly hiddenSize: number;
+  readonly bias: { readonly qkv: boolean; readonly output: boolean };
+  /** RMS norm of q and k, each head by itself. */
+  readonly qkNorm: boolean;
+  /** Tokens the layer looks back, itself included; null for all. */
+  readonly window: number | null;
+}
+
+/** `self_attn.{q,k,v,o}_proj`, and `q_norm` and `k_norm` where heads are normed. */
+export function attentionWeights(at: LayerLayout, parts: AttentionWeights): void {
+  const { hiddenSize, heads, kvHeads, headDim, bias, qkNorm, window } = parts;
+  at.matrix('attention', 'qkv', hiddenSize, [
+    { tensor: 'self_attn.q_proj', rows: heads * headDim, bias: bias.qkv },
+    { tensor: 'self_attn.k_proj', rows: kvHeads * headDim, bias: bias.qkv },
+    { tensor: 'self_attn.v_proj', rows: kvHeads * headDim, bias: bias.qkv },
+  ]);
+  at.matrix('attention', 'output', heads * headDim, [
+    { tensor: 'self_attn.o_proj', rows: hiddenSize, bias: bias.output },
+  ]);
+  if (qkNorm) {
+    at.norm('q-norm', 'self_attn.q_norm', headDim);
+    at.norm('k-norm', 'self_attn.k_norm', headDim);
+  }
+  at.cache(parts, window);
+}
+
+export interface AttentionOptions extends AttentionShape {
+  readonly qkNorm: boolean;
+  readonly window: number | null;
+  /** Key of the rotation; null where positions are not rotated. */
+  readonly rope: string | null;
+  /** Multiplies the scores. Default `1 / sqrt(headDim)`. */
+  readonly scale?: number;
+  /** Scores become `cap · tanh(score / cap)`. Default: they stay. */
+  readonly softcap?: number | null;
+}
+
+/** Attends with normed hidden states. Returns `[tokens, heads · headDim]`, before the output matrix. */
+export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Tensor {
+  const { heads, kvHeads, headDim, window, scale, softcap } = options;
+  const shape = { heads, kvHeads, headDim };
+  const norm = options.qkNorm ? { q: at.vector('q-norm'), k: at.vector('k-norm'), eps: at.eps } : null;
+  const rope = options.rope === null ? null : at.rope(options.rope);
+  const layer = at.index;
+  const q = at.ops.ropeAppend(at.linear(normed, 'qkv'), { layer, ...shape, norm, rope });
+  return at.ops.attend(q, {
+    layer,
+    ...shape,
+    window,
+    ...(scale === undefined ? {} : { scale }),
+    ...(softcap === undefined ? {} : { softcap }),
+  });
+}

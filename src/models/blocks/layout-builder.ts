@@ -1,0 +1,103 @@
+/** Puts a WeightLayout together: the embedding, each layer, the last norm and the head. */
+
+import type { AttentionShape } from '../../device/graph.js';
+import type { CommonConfig } from '../config.js';
+import type {
+  CacheLayer,
+  MatrixKind,
+  MatrixPart,
+  MatrixSpec,
+  RopeSpec,
+  VectorSpec,
+  WeightLayout,
+} from '../layout.js';
+import { harmlessTensors } from '../tensor-names.js';
+import { layerKey } from './keys.js';
+
+/** Where the decoder stands once a checkpoint's names are read (tensor-names.ts). */
+const PREFIX = 'model.';
+
+/** One tensor of a layer that becomes rows of a matrix. */
+export interface LayerPart {
+  /** Below `layers.N.`, without `.weight`: `self_attn.q_proj`. */
+  readonly tensor: string;
+  readonly rows: number;
+  /** Default: none. */
+  readonly bias?: boolean;
+}
+
+/** A layer's list of weights. */
+export interface LayerLayout {
+  readonly index: number;
+  matrix(kind: MatrixKind, name: string, cols: number, parts: readonly LayerPart[]): void;
+  /** `tensor` stands below `layers.N.`, without `.weight`. */
+  norm(name: string, tensor: string, length: number): void;
+  /** The layer keeps K and V. */
+  cache(shape: AttentionShape, window: number | null): void;
+}
+
+export interface DecoderLayout {
+  readonly ropes: readonly RopeSpec[];
+  /** Added to every norm's weights when they are loaded: 1 where a norm multiplies by 1 + w. Default 0. */
+  readonly addToNorms?: number;
+  readonly layer: (at: LayerLayout) => void;
+}
+
+/** The layout of a stack of layers between an embedding and a head. */
+export function decoderLayout(
+  config: CommonConfig,
+  { ropes, addToNorms = 0, layer: describe }: DecoderLayout,
+): WeightLayout {
+  const { hiddenSize, vocabSize, layers, tied } = config;
+  const add = addToNorms === 0 ? {} : { add: addToNorms };
+  const matrices: MatrixSpec[] = [];
+  const vectors: VectorSpec[] = [];
+  const cache: CacheLayer[] = [];
+  const headGroup = layers + 1;
+  matrices.push({
+    key: 'embedding',
+    kind: 'embedding',
+    parts: [part(`${PREFIX}embed_tokens`, vocabSize, false)],
+    cols: hiddenSize,
+    use: tied ? 'both' : 'embedding',
+    group: 0,
+  });
+  for (let index = 0; index < layers; index++) {
+    const group = index + 1;
+    const at = `${PREFIX}layers.${index}.`;
+    describe({
+      index,
+      matrix: (kind, name, cols, parts) => {
+        const stacked = parts.map(({ tensor, rows, bias = false }) => part(at + tensor, rows, bias));
+        matrices.push({ key: layerKey(index, name), kind, parts: stacked, cols, use: 'linear', group });
+      },
+      norm: (name, tensor, length) => {
+        vectors.push({ key: layerKey(index, name), name: `${at}${tensor}.weight`, length, group, ...add });
+      },
+      cache: ({ heads, kvHeads, headDim }, window) => {
+        cache.push({ heads, kvHeads, headDim, window, group });
+      },
+    });
+  }
+  vectors.push({
+    key: 'norm',
+    name: `${PREFIX}norm.weight`,
+    length: hiddenSize,
+    group: headGroup,
+    ...add,
+  });
+  if (!tied)
+    matrices.push({
+      key: 'head',
+      kind: 'head',
+      parts: [part('lm_head', vocabSize, false)],
+      cols: hiddenSize,
+      use: 'linear',
+      group: headGroup,
+    });
+  return { matrices, vectors, ropes, cache, groups: headGroup + 1, harmless: harmlessTensors(tied) };
+}
+
+function part(path: string, rows: number, bias: boolean): MatrixPart {
+  return { name: `${path}.weight`, rows, bias: bias ? `${path}.bias` : null };
+}

@@ -1,0 +1,42 @@
+/** How attention and the MLP of a layer are normed and added to the hidden states. */
+
+import type { Activation, Tensor } from '../../device/graph.js';
+import { type AttentionOptions, attend } from './attention.js';
+import { gated } from './gated-mlp.js';
+import type { LayerLayout } from './layout-builder.js';
+import type { Layer } from './stack.js';
+
+/** The norms of {@link preNorm}, as Llama's checkpoints call them. */
+export function preNormWeights(at: LayerLayout, hiddenSize: number): void {
+  at.norm('input-norm', 'input_layernorm', hiddenSize);
+  at.norm('mlp-norm', 'post_attention_layernorm', hiddenSize);
+}
+
+/** `x += o(attend(norm(x)))`, then `x += down(mlp(norm(x)))`. */
+export function preNorm(x: Tensor, at: Layer, attention: AttentionOptions, activation: Activation): Tensor {
+  const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
+  const sum = at.linear(attended, 'output', at.wanted(x));
+  return at.linear(gated(at, at.norm(sum, 'mlp-norm'), activation), 'down', sum);
+}
+
+/** The norms of {@link sandwichNorm}, as Gemma's checkpoints call them. */
+export function sandwichNormWeights(at: LayerLayout, hiddenSize: number): void {
+  at.norm('input-norm', 'input_layernorm', hiddenSize);
+  at.norm('attention-norm', 'post_attention_layernorm', hiddenSize);
+  at.norm('mlp-norm', 'pre_feedforward_layernorm', hiddenSize);
+  at.norm('output-norm', 'post_feedforward_layernorm', hiddenSize);
+}
+
+/** Norms on both sides: `x += norm(o(attend(norm(x))))`, then `x += norm(down(mlp(norm(x))))`. */
+export function sandwichNorm(
+  x: Tensor,
+  at: Layer,
+  attention: AttentionOptions,
+  activation: Activation,
+): Tensor {
+  const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
+  const rest = at.wanted(x);
+  const sum = at.ops.add(rest, at.norm(at.linear(attended, 'output'), 'attention-norm'));
+  const down = at.linear(gated(at, at.norm(sum, 'mlp-norm'), activation), 'down');
+  return at.ops.add(sum, at.norm(down, 'output-norm'));
+}

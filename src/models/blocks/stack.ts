@@ -1,0 +1,91 @@
+/** Records what all decoders have around their layers: the embedding, the last norm and the head. */
+
+import type { Matrix, Vector } from '../../device/device.js';
+import type { Tensor } from '../../device/graph.js';
+import type { Ops } from '../../device/ops.js';
+import type { RopeTable } from '../../device/rope.js';
+import type { CommonConfig } from '../config.js';
+import type { RecordOptions } from '../family.js';
+import type { Weights } from '../layout.js';
+import { layerKey } from './keys.js';
+
+export interface StackConfig extends CommonConfig {
+  /** Of all norms. */
+  readonly rmsNormEps: number;
+}
+
+/** A layer at the time it is recorded: its weights by their names, and the few calls that all blocks use. */
+export class Layer {
+  readonly ops: Ops;
+  readonly index: number;
+  readonly #weights: Weights;
+  readonly #eps: number;
+  readonly #selects: boolean;
+
+  constructor(ops: Ops, index: number, weights: Weights, eps: number, selects: boolean) {
+    this.ops = ops;
+    this.index = index;
+    this.#weights = weights;
+    this.#eps = eps;
+    this.#selects = selects;
+  }
+
+  matrix(name: string): Matrix {
+    return this.#weights.matrix(layerKey(this.index, name));
+  }
+
+  vector(name: string): Vector {
+    return this.#weights.vector(layerKey(this.index, name));
+  }
+
+  /** A rotation of the model. */
+  rope(key: string): RopeTable {
+    return this.#weights.rope(key);
+  }
+
+  get eps(): number {
+    return this.#eps;
+  }
+
+  /** RMS norm by a weight of the layer. */
+  norm(x: Tensor, name: string): Tensor {
+    return this.ops.rmsNorm(x, this.vector(name), this.#eps);
+  }
+
+  /** Product with a matrix of the layer, added to `residual`. */
+  linear(x: Tensor, name: string, residual: Tensor | null = null): Tensor {
+    return this.ops.linear(x, this.matrix(name), residual);
+  }
+
+  /** Behind the attention of the last layer only the rows with logits matter: the others may be left out. */
+  wanted(x: Tensor): Tensor {
+    return this.#selects ? this.ops.selectOutputs(x) : x;
+  }
+}
+
+export interface StackParts {
+  /** Multiplies the embedding. Default 1. */
+  readonly embeddingScale?: number;
+  /** Records one layer: hidden states in, hidden states out. */
+  readonly layer: (x: Tensor, at: Layer) => Tensor;
+}
+
+/** Records the model around its layers. Returns logits `[outputs, vocab]`. */
+export function recordStack(
+  ops: Ops,
+  config: StackConfig,
+  weights: Weights,
+  { selectEarly }: RecordOptions,
+  { embeddingScale = 1, layer }: StackParts,
+): Tensor {
+  const eps = config.rmsNormEps;
+  let x = ops.embed(weights.matrix('embedding'), embeddingScale);
+  for (let index = 0; index < config.layers; index++) {
+    const selects = selectEarly && index === config.layers - 1;
+    x = layer(x, new Layer(ops, index, weights, eps, selects));
+  }
+  // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
+  const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
+  const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
+  return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+}
