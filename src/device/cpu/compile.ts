@@ -216,24 +216,35 @@ class Compiler {
   }
 
   #scratch(): Map<DeviceMemory, number> {
-    const { set, graph, limits, threads, precision } = this.#options;
     const most = new Map<DeviceMemory, number>();
-    graph.nodes.forEach((node, index) => {
-      let bytes = 0;
-      if (node.op === 'linear') {
-        bytes = scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision, threads);
-      } else if (node.op === 'rope-append') {
-        bytes = ropeScratchBytes(node.shape.headDim, node.rope, threads);
-      } else if (node.op === 'attend') {
-        const { formats } = cacheOf(this.#options.caches, node);
-        bytes = attentionScratchBytes(node, formats, limits.maxContext, threads);
-      } else if (node.op === 'sample') {
-        bytes = sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
-      }
+    this.#options.graph.nodes.forEach((node, index) => {
       const home = this.#homes.ofNode[index]!;
-      most.set(home, Math.max(most.get(home) ?? 0, bytes));
+      most.set(home, Math.max(most.get(home) ?? 0, this.#scratchBytes(node)));
     });
     return most;
+  }
+
+  #scratchBytes(node: Node): number {
+    const { set, limits, threads, precision } = this.#options;
+    switch (node.op) {
+      case 'linear':
+        return scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision, threads);
+      case 'rope-append':
+        return ropeScratchBytes(node.shape.headDim, node.rope, threads);
+      case 'attend': {
+        const { formats } = cacheOf(this.#options.caches, node);
+        return attentionScratchBytes(node, formats, limits.maxContext, threads);
+      }
+      case 'sample':
+        return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
+      case 'input':
+      case 'embed':
+      case 'rms-norm':
+      case 'glu':
+      case 'add':
+      case 'select-outputs':
+        return 0;
+    }
   }
 
   #rowsOf(tensor: Tensor): number {

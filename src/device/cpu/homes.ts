@@ -43,7 +43,11 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'rope-append':
     case 'attend':
       return cacheOf(caches, node).layer.memory;
-    default:
+    case 'input':
+    case 'glu':
+    case 'add':
+    case 'select-outputs':
+    case 'sample':
       return null;
   }
 }

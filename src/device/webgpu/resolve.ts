@@ -45,7 +45,11 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     }
     case 'attend':
       return JSON.stringify(attendFor(node, bucket, r));
-    default:
+    case 'input':
+    case 'embed':
+    case 'add':
+    case 'select-outputs':
+    case 'sample':
       return '';
   }
 }
