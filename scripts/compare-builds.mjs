@@ -39,7 +39,7 @@ const SAMPLERS = [
   { temperature: 1, xtcProbability: 0.5, xtcThreshold: 0.1 },
   { temperature: 0.7, dryMultiplier: 0.8 },
   { temperature: 1, mirostat: 2, mirostatTau: 4 },
-  { temperature: 0.6, logitBias: { 5: 2, 17: -3 }, minTokens: 8 },
+  { temperature: 0.6, logitBias: { 5: 2, 17: -3 }, minTokens: 1 },
   { temperature: 0, logprobs: true, topLogprobs: 3 },
 ];
 const prefixes = [40, 100, 180].map((length) => Array.from({ length }, () => 10 + random(4000)));

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
+import { held } from '../setup/held.js';
 import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
 import { record, rowsStep, withProgram } from './run.js';
@@ -192,7 +193,7 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
   it('exists for slots that were synced, until they are released', async () => {
     const tokens = tokensOf(VOCAB, 60, new Random(2));
     const cases = rowCases(VOCAB, tokens, new Random(3));
-    const before = device.stats();
+    const before = held(device);
     expect(before.samplerBytes).toBe(0);
     expect(sampler.rows.bytes).toBe(0);
     // Kernels alone.
@@ -224,7 +225,7 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
       for (let slot = 0; slot < 40; slot++) sampler.rows.release(slot);
       sampler.rows.release(3);
       expect(sampler.rows.slots).toBe(0);
-      expect(device.stats()).toEqual(before);
+      expect(held(device)).toEqual(before);
     }
   });
 

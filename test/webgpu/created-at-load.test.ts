@@ -13,6 +13,7 @@ import { planBuckets } from '../../src/engine/plan-buckets.js';
 import { parseKvChoice } from '../../src/kv/formats.js';
 import { loadModel } from '../../src/models/load.js';
 import { RandomWeights, shapeModel } from '../../src/models/shapes.js';
+import { held } from '../setup/held.js';
 
 const CONTEXT = 32_768;
 const BLOCK = 32;
@@ -81,7 +82,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
   });
 
   it('makes nothing in any step, and its launches are valid', async () => {
-    const before = { ...device.stats(), created: device.created, ...compiled };
+    const before = { ...held(device), created: device.created, ...compiled };
     expect(compiled.async).toBeGreaterThan(20);
     const cold = new Set<string>();
     unhook();
@@ -100,7 +101,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
           }
     if (young) await pool.convert(Uint32Array.of(16, 17), Uint32Array.of(3, 4));
     expect(steps).toBeGreaterThan(500);
-    expect({ ...device.stats(), created: device.created, ...compiled }).toEqual(before);
+    expect({ ...held(device), created: device.created, ...compiled }).toEqual(before);
     expect(errors).toEqual([]);
     expect([...cold]).toEqual([]);
   });

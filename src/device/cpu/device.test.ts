@@ -4,6 +4,7 @@ import { Random, roundF16, worstRow } from '../../../test/devices/numbers.js';
 import * as reference from '../../../test/devices/reference.js';
 import { record, rowsStep, setSampling, stepOf } from '../../../test/devices/run.js';
 import { vectorSource } from '../../../test/devices/sources.js';
+import { held } from '../../../test/setup/held.js';
 import type { Device } from '../device.js';
 import { StepInputs } from '../step.js';
 import { type CpuDeviceOptions, createCpuDevice } from './index.js';
@@ -54,12 +55,12 @@ describe('the CPU device', () => {
   it('frees what a program and a pool took', async () => {
     const device = await open();
     const model = await loadModel(device);
-    const before = device.stats();
+    const before = held(device);
     const { graph } = record((ops) => ops.keep(ops.add(ops.input('tokens', 5), ops.input('tokens', 5))));
     const program = await device.compile(graph, LIMITS, null);
     expect(device.stats().bytes).toBeGreaterThan(before.bytes);
     await program.dispose();
-    expect({ ...device.stats(), plans: 0 }).toEqual({ ...before, plans: 0 });
+    expect({ ...held(device), plans: 0 }).toEqual({ ...before, plans: 0 });
     await model.program.dispose();
     model.pool.dispose();
     expect(device.stats().bytes).toBeLessThan(before.bytes);
@@ -77,14 +78,14 @@ describe('the CPU device', () => {
     program.write(tensors, new Random(3).normals(8 * 4));
     const step = rowsStep(4, LIMITS);
     let pending = program.submit(step);
-    const before = device.stats();
+    const before = held(device);
     for (let n = 0; n < 10_000; n++) {
       const next = program.submit(step);
       expect((await pending).length).toBe(4);
       pending = next;
     }
     await pending;
-    expect(device.stats()).toEqual(before);
+    expect(held(device)).toEqual(before);
   });
 
   it('refuses a step outside its limits, and runs the next', async () => {

@@ -12,6 +12,7 @@ import {
 } from '../../../test/devices/sampling-reference.js';
 import { type Sampled, type SampledRow, Sampler, telling } from '../../../test/devices/sampling-run.js';
 import { randomMatrix } from '../../../test/devices/sources.js';
+import { held } from '../../../test/setup/held.js';
 import type { Device } from '../device.js';
 import { Ops } from '../ops.js';
 import { FEATURE, RECORD_IDS, RECORD_LOGPROBS, RECORD_WORDS } from '../sampling.js';
@@ -143,7 +144,7 @@ describe('the sampler of the CPU device', () => {
     const vocab = 3000;
     const random = new Random(1);
     const sampler = await Sampler.make(device, vocab);
-    const before = device.stats();
+    const before = held(device);
     expect(before.samplerBytes).toBe(0);
     const tokens = tokensOf(vocab, 50, random);
     const draw = (row: RowParams) => sampler.draw([logitsOf('normal', vocab, random)], [{ row, tokens }]);
@@ -155,7 +156,7 @@ describe('the sampler of the CPU device', () => {
     ]) {
       await sampler.sync(0, { row, tokens });
       await draw(row);
-      expect(device.stats()).toEqual(before);
+      expect(held(device)).toEqual(before);
     }
     for (let round = 0; round < 20; round++) {
       for (let slot = 0; slot < 8; slot++) {
@@ -169,7 +170,7 @@ describe('the sampler of the CPU device', () => {
       // Another spec, another state; a cancelled row is let go of; one that never was, too.
       await sampler.sync(0, { row: { bias: { 3: 1 } }, tokens });
       for (let slot = 0; slot < 9; slot++) sampler.rows.release(slot);
-      expect(device.stats()).toEqual(before);
+      expect(held(device)).toEqual(before);
     }
     await sampler.sync(3, { row: PENALISED, tokens });
     await sampler.program.dispose();
@@ -186,7 +187,7 @@ describe('the sampler of the CPU device', () => {
     const history = [1, 2, 3];
     await sampler.sync(0, { row, tokens: { history, promptLength: 3 } });
     const logits = [logitsOf('normal', vocab, random)];
-    const before = device.stats();
+    const before = held(device);
     for (let n = 0; n < 10_000; n++) {
       const [drawn] = await sampler.draw(logits, [{ row, tokens: { history, promptLength: 3 } }]);
       history.push(drawn!.token);
@@ -194,7 +195,7 @@ describe('the sampler of the CPU device', () => {
       history.length = 3;
       await sampler.sync(0, { row, tokens: { history, promptLength: 3 } });
     }
-    expect(device.stats()).toEqual(before);
+    expect(held(device)).toEqual(before);
   });
 
   it('refuses rows that were not synced, slots and masks that are not there', async () => {

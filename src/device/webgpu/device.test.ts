@@ -5,6 +5,7 @@ import { Random, worstRow } from '../../../test/devices/numbers.js';
 import * as reference from '../../../test/devices/reference.js';
 import { LIMITS, record, rowsStep, runOnce, stepOf, withProgram } from '../../../test/devices/run.js';
 import { randomMatrix, vectorSource } from '../../../test/devices/sources.js';
+import { held } from '../../../test/setup/held.js';
 import { openTestDevice, realGpu } from '../../../test/setup/swiftshader.js';
 import type { Program } from '../device.js';
 import type { KvPoolSpec } from '../kv.js';
@@ -137,7 +138,7 @@ describe('WebGpuDevice', () => {
     const start = d.stats();
     const { program, pool } = await tinyModel(d);
     for (const tokens of [2, 8]) await program.prepare(tokens, 1);
-    const before = { ...d.stats(), created: d.created };
+    const before = { ...held(d), created: d.created };
     expect(before.plans).toBe(2);
     let pending: Promise<unknown> = Promise.resolve();
     for (let position = 0; position < 20; position++) {
@@ -146,7 +147,7 @@ describe('WebGpuDevice', () => {
       pending = next;
     }
     await pending;
-    expect({ ...d.stats(), created: d.created }).toEqual(before);
+    expect({ ...held(d), created: d.created }).toEqual(before);
     const loaded = d.stats().buffers;
     await program.dispose();
     pool.dispose();
