@@ -48,7 +48,7 @@ interface Work {
 interface World {
   readonly rows: Row[];
   /** For each step under way: the rows it works on, and whether it draws for them. */
-  readonly flight: Work[][];
+  readonly flight: (readonly Work[])[];
   /** For each of them: young blocks of the rows converted before it, not free again until it retires. */
   readonly converting: number[];
   order: number[];
@@ -98,7 +98,7 @@ export function explore(
     seen.set(key, 'open');
     const unborn = world.rows.findIndex((row) => row.status === 'unborn');
     if (unborn >= 0) {
-      const next = structuredClone(world);
+      const next = copyOf(world);
       next.rows[unborn]!.status = 'waiting';
       next.queue.push(unborn);
       visit(next);
@@ -141,6 +141,18 @@ export function explore(
     chunkParity: 0,
   });
   return seen.size;
+}
+
+/** By hand: `structuredClone` took most of the walk. Works are never changed, so they are shared. */
+function copyOf(world: World): World {
+  return {
+    ...world,
+    rows: world.rows.map((row) => ({ ...row, blocks: [...row.blocks], front: [...row.front] })),
+    flight: [...world.flight],
+    converting: [...world.converting],
+    order: [...world.order],
+    queue: [...world.queue],
+  };
 }
 
 function fingerprint(row: Row): unknown[] {
@@ -401,7 +413,7 @@ function retirements(world: World, setup: Setup): World[] {
   const reached = world.flight[0]!;
   const worlds: World[] = [];
   for (let stops = 0; stops < 2 ** drawn.length; stops++) {
-    const next = structuredClone(world);
+    const next = copyOf(world);
     next.flight.shift();
     next.converting.shift();
     drawn.forEach((index, bit) => {
