@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random } from '../../../test/devices/numbers.js';
 import { rowCases, tokensOf } from '../../../test/devices/sampling-cases.js';
 import { specOfRow } from '../../../test/devices/sampling-reference.js';
@@ -6,30 +6,28 @@ import { Sampler } from '../../../test/devices/sampling-run.js';
 import { held } from '../../../test/setup/held.js';
 import { openTestDevice } from '../../../test/setup/swiftshader.js';
 import { FEATURE } from '../sampling.js';
+import type { WebGpuDevice } from './device.js';
 import type { StepFacts, Workgroups } from './kernel.js';
 import { sampleKernel } from './kernels/sample.js';
 
 const VOCAB = 200;
 
 describe('GpuSamplerRows', () => {
-  const open: AsyncDisposable[] = [];
-  afterEach(async () => {
-    for (const d of open.splice(0)) await d[Symbol.asyncDispose]();
+  // One for all tests: its kernels compile for half a minute in software.
+  let d: WebGpuDevice;
+  let raw: GPUDevice;
+  beforeAll(async () => {
+    ({ device: d, raw } = await openTestDevice());
   });
-  async function both() {
-    const opened = await openTestDevice();
-    open.push(opened.device);
-    return opened;
-  }
-  const device = async () => (await both()).device;
+  afterAll(async () => {
+    await d[Symbol.asyncDispose]();
+  });
 
   it('sends what is new of a history that went on, and all of one that did not', async () => {
-    const { device: d, raw } = await both();
-    const vocab = 3000;
-    const sampler = await Sampler.make(d, vocab);
+    const sampler = await Sampler.make(d, VOCAB);
     const dry = { multiplier: 1, window: 40 };
     const row = { repetition: { penalty: 1.3, window: 30 }, frequency: 0.5, dry };
-    const tokens = tokensOf(vocab, 200, new Random(8));
+    const tokens = tokensOf(VOCAB, 200, new Random(8));
     const sync = (history: readonly number[]) =>
       sampler.sync(0, { row, tokens: { history, promptLength: tokens.promptLength } });
     await sync(tokens.history);
@@ -49,16 +47,16 @@ describe('GpuSamplerRows', () => {
     expect(await cost(history)).toBe(0);
     // The head, 40 lengths, and for each of two tokens itself and three counts.
     expect(await cost([...history, 5, 6])).toBeLessThanOrEqual(16 + 160 + 2 * 16);
-    const whole = 2 * vocab * 4;
+    const whole = 2 * VOCAB * 4;
     expect(await cost(history)).toBeGreaterThan(whole);
-    const other = history.map((id, i) => (i === history.length - 9 ? (id + 1) % vocab : id));
+    const other = history.map((id, i) => (i === history.length - 9 ? (id + 1) % VOCAB : id));
     expect(await cost(other)).toBeGreaterThan(whole);
     expect(await cost(other)).toBe(0);
+    queue.writeBuffer = write;
     await sampler.program.dispose();
   });
 
   it('makes nothing on the device in a step, whatever its rows ask for', async () => {
-    const d = await device();
     const sampler = await Sampler.make(d, VOCAB);
     const random = new Random(4);
     const tokens = tokensOf(VOCAB, 40, random);
@@ -76,7 +74,6 @@ describe('GpuSamplerRows', () => {
   });
 
   it('refuses a draw with state that was not synced, and masks that fit nothing', async () => {
-    const d = await device();
     const sampler = await Sampler.make(d, VOCAB);
     const tokens = { history: [1, 2, 1, 2], promptLength: 2 };
     const logits = [new Random(1).normals(VOCAB)];
