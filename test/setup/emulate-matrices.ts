@@ -19,6 +19,58 @@ function widenHalves(wgsl: string): string {
     );
 }
 
+/**
+ * Runs of blocks of products that differ only in numbers, each by the same step from one to the next, as loops: what they
+ * compute stays the same, and what is compiled is one block of each run. Compiling is what takes the time of these tests.
+ */
+function rollProducts(text: string): string {
+  const number = /\b\d+u\b/g;
+  const numbers = (block: string): number[] => (block.match(number) ?? []).map((n) => Number.parseInt(n, 10));
+  const out: string[] = [];
+  let run: string[] = [];
+  const flush = (): void => {
+    while (run.length > 0) {
+      const first = run[0]!;
+      const skeleton = first.replace(number, '#');
+      const from = numbers(first);
+      const steps = run.length < 2 ? [] : numbers(run[1]!).map((n, i) => n - from[i]!);
+      let count = 1;
+      while (
+        count < run.length &&
+        first.includes('mma(') &&
+        run[count]!.replace(number, '#') === skeleton &&
+        numbers(run[count]!).every((n, i) => steps[i]! >= 0 && n === from[i]! + count * steps[i]!)
+      )
+        count++;
+      let at = 0;
+      const step = (n: string): string => {
+        const by = steps[at++]!;
+        return by === 0 ? n : `(${n} + turn * ${by}u)`;
+      };
+      out.push(
+        count === 1
+          ? first
+          : `for (var turn = 0u; turn < ${count}u; turn++) ${first.trimStart().replace(number, step)}`,
+      );
+      run = run.slice(count);
+    }
+  };
+  const lines = text.split('\n');
+  for (let i = 0; i < lines.length; i++) {
+    const indent = /^( *)\{$/.exec(lines[i]!)?.[1];
+    const end = indent === undefined ? -1 : lines.indexOf(`${indent}}`, i);
+    if (end < 0) {
+      flush();
+      out.push(lines[i]!);
+      continue;
+    }
+    run.push(lines.slice(i, end + 1).join('\n'));
+    i = end;
+  }
+  flush();
+  return out.join('\n');
+}
+
 /** The rewritten WGSL. Matrices are `size × size`; tile arrays hold scalars or vec4s of f32, or eight halves, where results are four floats. */
 export function emulateMatrices(wgsl: string, size: number): string {
   let text = (wgsl.includes('enable f16;') ? widenHalves(wgsl) : wgsl)
@@ -74,6 +126,6 @@ export function emulateMatrices(wgsl: string, size: number): string {
     'mma',
     `fn mma(a: Left, b: Right, c: Sum) -> Sum { var m = c; for (var i = 0u; i < ${size}u; i++) { for (var j = 0u; j < ${size}u; j++) { var s = m[i * ${size}u + j]; for (var k = 0u; k < ${size}u; k++) { s = fma(a[i * ${size}u + k], b[k * ${size}u + j], s); } m[i * ${size}u + j] = s; } } return m; }`,
   );
-  text = text.replace(/subgroupMatrixMultiplyAccumulate/g, 'mma');
+  text = rollProducts(text.replace(/subgroupMatrixMultiplyAccumulate/g, 'mma'));
   return `${text}\n${[...helpers.values()].join('\n')}\n`;
 }
