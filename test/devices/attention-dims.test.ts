@@ -2,10 +2,10 @@
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { AWKWARD, checkAttention } from './attention-check.js';
-import { devices, grid } from './devices.js';
+import { grid, kernelDevices } from './devices.js';
 import { F16, F32 } from './kv-cases.js';
 
-describe.each(devices)('attention on $name', (spec) => {
+describe.each(kernelDevices)('attention on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();

@@ -6,6 +6,7 @@
  */
 import { existsSync } from 'node:fs';
 import type { Device } from '../../src/device/device.js';
+import { sharedGpu } from '../setup/shared-gpu.js';
 
 export interface DeviceSpec {
   readonly name: string;
@@ -15,7 +16,8 @@ export interface DeviceSpec {
   readonly bitwise: boolean;
   /** Slow: suites take a pairwise cover of their grid. */
   readonly slow: boolean;
-  create(): Promise<Device>;
+  /** `alone`: shares nothing with other devices of the test file, on a software adapter either. */
+  create(alone?: boolean): Promise<Device>;
 }
 
 const realGpu = process.env.KVANT_TEST_GPU === '1';
@@ -45,7 +47,7 @@ function webgpu(
     precision,
     bitwise,
     slow: !realGpu,
-    create: async () => {
+    create: async (alone = false) => {
       if (!realGpu) {
         if (!existsSync(SWIFTSHADER)) {
           throw new Error(
@@ -56,7 +58,8 @@ function webgpu(
         process.env.XDG_RUNTIME_DIR ??= '/tmp';
       }
       const { createWebGpuDevice } = await import('../../src/device/webgpu/index.js');
-      return createWebGpuDevice({ ...options, precision, allowSoftware: !realGpu });
+      const gpu = realGpu || alone ? undefined : await sharedGpu();
+      return createWebGpuDevice({ ...options, precision, gpu, allowSoftware: !realGpu });
     },
   };
 }
@@ -77,7 +80,7 @@ export const devices: readonly DeviceSpec[] = all.filter(
 );
 
 /**
- * For suites of the sampler and of KV formats. On a software adapter the WebGPU kinds run the same kernels there: the kind
+ * For suites of the sampler, of KV formats and of every shape of attention. On a software adapter the WebGPU kinds run the same kernels there: the kind
  * that is held to the most stands for all. On a GPU they differ, and all are tested.
  */
 export const kernelDevices: readonly DeviceSpec[] = devices.filter(

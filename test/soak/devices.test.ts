@@ -20,7 +20,7 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('$name', (sp
     const random = seeded(8);
     const open = new Map<number, { ids: number; wanted: number }>();
     let finished = 0;
-    const device = await spec.create();
+    const device = await spec.create(true);
     const host = await loadTiny(device, { maxRows: ROWS }, (events) => {
       for (const { request, ids, finish } of events) {
         const job = open.get(request)!;

@@ -34,7 +34,7 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state o
     const random = seeded(21);
     const open = new Set<number>();
     let finished = 0;
-    const device = await spec.create();
+    const device = await spec.create(true);
     const host = await loadTiny(device, { maxRows: ROWS, maxContext: 64, kvMemory: 7 * 16_384 }, (events) => {
       for (const { request, finish, error } of events) {
         if (finish === null) continue;

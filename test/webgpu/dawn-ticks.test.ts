@@ -26,7 +26,7 @@ function count(): { dawn: number; others: number } {
 
 it('Dawn asks kvant when to look again, and never Node', async () => {
   const node = count();
-  const device = await kernelDevices.find(({ kind }) => kind === 'webgpu')!.create();
+  const device = await kernelDevices.find(({ kind }) => kind === 'webgpu')!.create(true);
   const kvant = count();
   const format = { kind: 'float', dtype: 'f32' } as const;
   const pool = device.createKvPool({

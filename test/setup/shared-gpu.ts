@@ -1,0 +1,119 @@
+/**
+ * One GPUDevice for all devices that a test file opens on a software adapter, where compiling a kernel takes most of the
+ * time: a pipeline that one of them made serves the others. The kinds of devices.ts have most of their kernels in common
+ * there, and a file that opens a device again finds all of them made.
+ */
+import { afterAll } from 'vitest';
+
+interface Shared {
+  readonly raw: GPUDevice;
+  /** By text, which says what is bound and how. */
+  readonly pipelines: Map<string, GPUComputePipeline | Promise<GPUComputePipeline>>;
+  readonly texts: WeakMap<GPUShaderModule, string>;
+}
+
+let opened: Promise<GPU> | undefined;
+let unpace = (): void => {};
+/** By what was asked of the adapter. */
+const devices = new Map<string, Promise<Shared>>();
+
+afterAll(async () => {
+  for (const device of devices.values()) (await device).raw.destroy();
+  devices.clear();
+  opened = undefined;
+  unpace();
+});
+
+/** What a device is opened on in place of Dawn's own. Vulkan must have been told of its driver. */
+export function sharedGpu(): Promise<GPU> {
+  opened ??= openGpu();
+  return opened;
+}
+
+async function openGpu(): Promise<GPU> {
+  const { createNodeGpu } = await import('../../src/device/webgpu/node.js');
+  const { paceDawnTicks } = await import('../../src/device/webgpu/dawn-ticks.js');
+  const gpu = await createNodeGpu();
+  unpace = paceDawnTicks();
+  return viewOf(gpu, {
+    requestAdapter: async (options?: GPURequestAdapterOptions) => {
+      const adapter = await gpu.requestAdapter(options);
+      if (adapter === null) return null;
+      return viewOf(adapter, {
+        requestDevice: async (descriptor: GPUDeviceDescriptor = {}) => {
+          const key = JSON.stringify(descriptor);
+          let device = devices.get(key);
+          if (device === undefined) {
+            device = adapter
+              .requestDevice(descriptor)
+              .then((raw) => ({ raw, pipelines: new Map(), texts: new WeakMap() }));
+            devices.set(key, device);
+          }
+          return deviceOf(await device);
+        },
+      });
+    },
+  });
+}
+
+/** A device of its own to whoever has it: destroyed alone, and deaf from then on. */
+function deviceOf({ raw, pipelines, texts }: Shared): GPUDevice {
+  const ended = new AbortController();
+  let destroyed: (info: unknown) => void = () => {};
+  const own = new Promise((resolve) => {
+    destroyed = resolve;
+  });
+  return viewOf(raw, {
+    lost: Promise.race([own, raw.lost]),
+    destroy: () => {
+      ended.abort();
+      destroyed({ reason: 'destroyed', message: '' });
+    },
+    addEventListener: (type: string, listener: (event: Event) => void) =>
+      raw.addEventListener(type, (event: Event) => {
+        if (!ended.signal.aborted) listener(event);
+      }),
+    createShaderModule: (descriptor: GPUShaderModuleDescriptor) => {
+      const module = raw.createShaderModule(descriptor);
+      texts.set(module, descriptor.code);
+      return module;
+    },
+    createComputePipelineAsync: (descriptor: GPUComputePipelineDescriptor) => {
+      const text = texts.get(descriptor.compute.module)!;
+      let pipeline = pipelines.get(text);
+      if (pipeline === undefined) {
+        pipeline = raw.createComputePipelineAsync(descriptor);
+        pipelines.set(text, pipeline);
+        pipeline.then(
+          (made) => pipelines.set(text, made),
+          () => pipelines.delete(text),
+        );
+      }
+      return Promise.resolve(pipeline);
+    },
+    createComputePipeline: (descriptor: GPUComputePipelineDescriptor) => {
+      const text = texts.get(descriptor.compute.module)!;
+      const made = pipelines.get(text);
+      if (made !== undefined && !(made instanceof Promise)) return made;
+      const pipeline = raw.createComputePipeline(descriptor);
+      pipelines.set(text, pipeline);
+      return pipeline;
+    },
+  });
+}
+
+/** An object of Dawn's with other members in place of some. Native functions want the object itself as `this`. */
+function viewOf<T extends object>(target: T, others: Readonly<Record<string, unknown>>): T {
+  const bound = new Map<PropertyKey, unknown>(Object.entries(others));
+  return new Proxy(target, {
+    get(_, key) {
+      if (bound.has(key)) return bound.get(key);
+      const value: unknown = Reflect.get(target, key, target);
+      if (typeof value !== 'function') return value;
+      const method: unknown = value.bind(target);
+      bound.set(key, method);
+      return method;
+    },
+    set: (_, key, value) => Reflect.set(target, key, value, target),
+  });
+}
