@@ -10,6 +10,7 @@ import { mistral } from './families/mistral.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
+import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
 
 const FAMILIES: readonly RegisteredFamily[] = [
   register(llama),
@@ -21,7 +22,9 @@ const FAMILIES: readonly RegisteredFamily[] = [
 
 /** Names of all architectures that can be loaded, sorted. */
 export function knownArchitectures(): string[] {
-  return [...new Set(FAMILIES.flatMap((family) => family.architectures))].sort();
+  return [
+    ...new Set([...FAMILIES.flatMap((family) => family.architectures), ...WRAPPED_ARCHITECTURES]),
+  ].sort();
 }
 
 /**
@@ -35,6 +38,12 @@ export function knownArchitectures(): string[] {
 export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelDefinition {
   const fields = new ConfigFields(json, where);
   const { architecture, modelType } = statedArchitecture(fields);
+  const wrapped = unwrap(fields, architecture, modelType);
+  if (wrapped !== null) {
+    const inside = byModelType(wrapped.modelType);
+    if (inside === undefined) throw unknownArchitecture(wrapped.modelType, wrapped.fields.where);
+    return inside.read(wrapped.fields, architecture ?? (modelType as string));
+  }
   // As transformers does it: the type decides, whatever the class was called that wrote the weights.
   const named = architecture === null ? undefined : byArchitecture(architecture);
   const byType = byModelType(modelType);

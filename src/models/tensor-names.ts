@@ -6,6 +6,8 @@
 import type { WeightSource } from './load.js';
 
 const MODEL = 'model.';
+/** What decoders within a wrapper go by. transformers 5 writes the first; older files and MLX have the second. */
+const WRAPPED = ['model.language_model.', 'language_model.model.'] as const;
 const HEAD = 'lm_head.';
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
 export const HEAD_WEIGHT = 'lm_head.weight';
@@ -44,7 +46,8 @@ export function renamed(source: PlainWeights): NamedWeights {
 /** What stands before `layers.0.` and the norm: undefined where nothing does, or several things. */
 function decoderPrefix(names: readonly string[]): string | undefined {
   const all = new Set(names);
-  if (all.has(`${MODEL}norm.weight`)) return MODEL;
+  const known = [MODEL, ...WRAPPED].find((prefix) => all.has(`${prefix}norm.weight`));
+  if (known !== undefined) return known;
   const found = new Set<string>();
   for (const name of names) {
     const prefix = /^(.*?)layers\.0\./.exec(name)?.[1];
@@ -104,9 +107,21 @@ class RenamedWeights implements NamedWeights {
   }
 }
 
-/** Frequencies and masks that old checkpoints carry as buffers, and the copy of the embedding that a tied one may. */
+/**
+ * Tensors that a checkpoint may hold and no decoder reads: frequencies and masks that old ones carry as buffers; what sees
+ * and hears in a wrapper; layers that draft several tokens at once; scales of a cache in FP8.
+ */
+const HARMLESS: readonly RegExp[] = [
+  /(^|\.)rotary_emb\./,
+  /(^|\.)inv_freq$/,
+  /\.self_attn\.(masked_)?bias$/,
+  /\.self_attn\.[kv]_scale$/,
+  /^(model\.)?(visual|vision_tower|vision_model|vision_embedder|vision_encoder|vision_language_adapter)\./,
+  /^(model\.)?(embed_vision|audio_tower|embed_audio|multi_modal_projector|mm_projector|patch_merger)\./,
+  /^(model\.)?mtp\./,
+];
+
+/** As {@link HARMLESS}, and the copy of the embedding that a tied one may carry as its head. */
 export function harmlessTensors(tied: boolean): RegExp[] {
-  const patterns = [/(^|\.)rotary_emb\./, /(^|\.)inv_freq$/, /\.self_attn\.(masked_)?bias$/];
-  if (tied) patterns.push(/^lm_head\.(weight|scales|biases)$/);
-  return patterns;
+  return tied ? [...HARMLESS, /^lm_head\.(weight|scales|biases)$/] : [...HARMLESS];
 }

@@ -1,15 +1,13 @@
 /** Drives a Program directly: one sequence, its prompt in chunks of any size, then greedy decoding. */
 
 import { readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { StepInputs } from '../../src/device/step.js';
-import { parseModelConfig } from '../../src/models/families.js';
 import { type LoadModelOptions, loadModel, type Model } from '../../src/models/load.js';
-import { Checkpoint } from '../../src/weights/checkpoint.js';
+import { openModel } from '../../src/models/open.js';
 
 export const MODEL_FIXTURES = fileURLToPath(new URL('../fixtures/models/', import.meta.url));
 
@@ -34,9 +32,8 @@ export async function loadFolder(
   device: Device,
   options: LoadModelOptions = {},
 ): Promise<Model> {
-  const json = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Record<string, unknown>;
-  await using checkpoint = await Checkpoint.open(folder);
-  return await loadModel(checkpoint, parseModelConfig(json), device, options);
+  await using opened = await openModel(folder);
+  return await loadModel(opened.source, opened.definition, device, options);
 }
 
 export interface RunnerOptions {

@@ -1,0 +1,94 @@
+/**
+ * Checkpoints that wrap a decoder: models that also see or hear keep its config in `text_config`, or beside their
+ * own. Of these the text model is read.
+ */
+
+import type { ConfigFields } from './config-fields.js';
+
+interface Wrapper {
+  /** Value of `architectures`. */
+  readonly architecture: string;
+  /** Value of `model_type`. */
+  readonly modelType: string;
+  /** Model type of the decoder where its config does not tell. */
+  readonly text: string;
+}
+
+const WRAPPERS: readonly Wrapper[] = [
+  { architecture: 'Gemma3ForConditionalGeneration', modelType: 'gemma3', text: 'gemma3_text' },
+  { architecture: 'Mistral3ForConditionalGeneration', modelType: 'mistral3', text: 'mistral' },
+  { architecture: 'Qwen2VLForConditionalGeneration', modelType: 'qwen2_vl', text: 'qwen2' },
+  { architecture: 'Qwen2_5_VLForConditionalGeneration', modelType: 'qwen2_5_vl', text: 'qwen2' },
+  { architecture: 'Qwen3VLForConditionalGeneration', modelType: 'qwen3_vl', text: 'qwen3' },
+  { architecture: 'LlavaForConditionalGeneration', modelType: 'llava', text: 'llama' },
+];
+
+/** What decoders inside a wrapper call themselves, and the type that reads them. */
+const TEXT_TYPES: Readonly<Record<string, string>> = {
+  qwen2_vl_text: 'qwen2',
+  qwen2_5_vl_text: 'qwen2',
+  qwen3_vl_text: 'qwen3',
+  // Configs from before there was a text_config are flat.
+  qwen2_vl: 'qwen2',
+  qwen2_5_vl: 'qwen2',
+};
+
+/** Fields that stand outside, inside, or both: what the decoder's own config says goes before. */
+const SHARED = [
+  'tie_word_embeddings',
+  'bos_token_id',
+  'eos_token_id',
+  'dtype',
+  'torch_dtype',
+  // Configs that state the sizes of a decoder beside its type have them from outside.
+  'vocab_size',
+] as const;
+
+/** Names of all architectures whose text model can be loaded. */
+export const WRAPPED_ARCHITECTURES: readonly string[] = WRAPPERS.map(({ architecture }) => architecture);
+
+/** A decoder taken out of its wrapper. */
+export interface Unwrapped {
+  readonly fields: ConfigFields;
+  /** Model type of the decoder. */
+  readonly modelType: string;
+}
+
+/**
+ * The decoder's own fields and type; null for a config that is no wrapper's.
+ *
+ * @example unwrap(fields, 'Gemma3ForConditionalGeneration', 'gemma3')?.modelType // 'gemma3_text'
+ */
+export function unwrap(
+  fields: ConfigFields,
+  architecture: string | null,
+  modelType: string | null,
+): Unwrapped | null {
+  const named = architecture?.toLowerCase();
+  const wrapper = WRAPPERS.find(
+    (known) =>
+      known.architecture.toLowerCase() === named || (named === undefined && known.modelType === modelType),
+  );
+  if (wrapper === undefined) return null;
+  const text = fields.object('text_config');
+  const inner = text === null ? fields : SHARED.reduce((found, name) => filled(found, fields, name), text);
+  const stated = inner.text('model_type') ?? wrapper.text;
+  fields.notice('the model takes in more than text; its text model alone is used', {
+    architecture: architecture ?? modelType,
+  });
+  return { fields: ofText(inner), modelType: TEXT_TYPES[stated] ?? stated };
+}
+
+/** The field from outside where the inside has none. A `null` inside stays where the outside has none either. */
+function filled(inner: ConfigFields, outer: ConfigFields, name: string): ConfigFields {
+  return inner.has(name) || !outer.has(name) ? inner : inner.replacing(name, outer.json[name]);
+}
+
+/** Rotation by three axes: of text all three are equal, and that is the plain one. */
+function ofText(fields: ConfigFields): ConfigFields {
+  const scaling = fields.object('rope_scaling');
+  const type = scaling?.text(['rope_type', 'type']);
+  return type === 'mrope'
+    ? fields.replacing('rope_scaling', { ...scaling?.json, rope_type: 'default' })
+    : fields;
+}
