@@ -1,5 +1,5 @@
 // Runs every suite, or those named: `npm test -- unit devices-cpu`. Prints each suite's time, and the sum of all
-// tests as `N passed, N failed` alone on the last line. Nothing is skipped: what a suite needs and does not find
+// tests as `N passed, N failed` alone on the last line, after the files that took longest. Nothing is skipped: what a suite needs and does not find
 // is installed (Debian's chromium, for SwiftShader) or is a failure.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -11,21 +11,21 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
 
 /**
- * `workers`: test files at once. Suites that use the compute threads run one at a time. A GPU leaves the processor
- * the checks in float64, so it takes more files at once than SwiftShader, which is the processor.
+ * `workers`: test files at once: two on a machine of two processors, one where tests wait for a time. A GPU leaves the
+ * processor the checks in float64, so it takes more files at once than SwiftShader, which is the processor.
  */
 const gpuWorkers = Math.max(2, Math.min(8, availableParallelism() >> 1));
 const suites = {
   unit: { paths: ['src/'], workers: 2 },
-  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 1 },
+  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   'devices-webgpu': {
     paths: ['test/devices/', 'test/webgpu/'],
     env: { KVANT_TEST_DEVICES: 'webgpu' },
     workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
     webgpu: true,
   },
-  parity: { paths: ['test/parity/'], workers: 1, webgpu: true },
-  questions: { paths: ['test/questions/'], workers: 1 },
+  parity: { paths: ['test/parity/'], workers: 2, webgpu: true },
+  questions: { paths: ['test/questions/'], workers: 2 },
   engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
   server: { paths: ['test/server/'], workers: 1 },
   cli: { paths: ['test/cli/'], workers: 1 },
@@ -60,6 +60,7 @@ const rows = [];
 let passed = 0;
 let failed = 0;
 const complaints = [];
+const files = [];
 for (const [name, suite] of chosen) {
   const started = performance.now();
   let run = runSuite(name, suite);
@@ -74,9 +75,12 @@ for (const [name, suite] of chosen) {
   passed += run.good;
   failed += run.bad;
   complaints.push(...run.complaints.map((what) => `${name}: ${what}`));
+  files.push(...run.files.map((file) => ({ suite: name, ...file })));
   rows.push({ suite: name, passed: run.good, failed: run.bad, seconds: Number(seconds.toFixed(1)) });
 }
 rmSync(scratch, { recursive: true, force: true });
+console.log('The files that took longest:');
+console.table(files.sort((a, b) => b.seconds - a.seconds).slice(0, 10));
 console.table(rows);
 // Once more at the end: whoever reads a log from its tail finds what is wrong.
 for (const what of complaints) console.log(what);
@@ -114,7 +118,7 @@ function runSuite(name, suite) {
     complaints.push(
       good === 0 ? 'no test ran' : `no test failed, but the run ended with ${run.status ?? run.signal}`,
     );
-  return { good, bad: complaints.length, died, complaints };
+  return { good, bad: complaints.length, died, complaints, files: filesOf(result) };
 }
 
 /** One line for each test that did not pass, a skipped one among them, and for each file that did not load. */
@@ -126,6 +130,14 @@ function complaintsOf(result) {
       .map((test) => `${file}: "${test.fullName}" ${ENDS[test.status] ?? test.status}`);
     return tests.length === 0 && status === 'failed' ? [`${file} could not be run`] : tests;
   });
+}
+
+/** What each file took, from its first hook to its last. */
+function filesOf(result) {
+  return (result?.testResults ?? []).map(({ name, startTime, endTime }) => ({
+    file: relative(root, name),
+    seconds: Number(((endTime - startTime) / 1000).toFixed(1)) || 0,
+  }));
 }
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */

@@ -88,6 +88,14 @@ it('the test command runs a suite again whose process died in the middle of a te
   expect(stderr).toContain('src/a.test.mjs: "works" did not run to its end');
 });
 
+it('the test command names the files that took longest, before the suites', () => {
+  const { stdout } = suite("it('waits', () => new Promise((resolve) => setTimeout(resolve, 300)));");
+  const [, slowest, suites] = /The files that took longest:([\s\S]*?)└[^\n]*([\s\S]*)/.exec(stdout)!;
+  const [, seconds] = /'unit' *│ *'src\/a\.test\.mjs' *│ *([\d.]+)/.exec(slowest!)!;
+  expect(Number(seconds)).toBeGreaterThan(0);
+  expect(suites).toContain("'unit'");
+});
+
 it('the test command fails where the process dies again', () => {
   const { status, last, stdout } = suite(`${GOOD}\nit('dies', async () => { ${DIES} });`);
   expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
