@@ -43,7 +43,7 @@ export type KvLayerBytes = Pick<KvLayerInfo, 'keyBytes' | 'valueBytes'>;
  * What is not joined with its neighbour by any kernel; norms, activations, sums and selections are, and of one row what is done with
  * q, k and v before they are attended with.
  */
-const APART: ReadonlySet<string> = new Set(['embed', 'linear', 'rope-append', 'attend', 'sample']);
+const APART: ReadonlySet<string> = new Set(['embed', 'linear', 'rope-append', 'attend', 'scale', 'sample']);
 
 /**
  * Records the model's graph over matrices that have sizes and no values.

@@ -86,6 +86,14 @@ export type Node =
   | { readonly op: 'glu'; readonly x: Tensor; readonly activation: Activation; readonly out: Tensor }
   /** `a + b`. */
   | { readonly op: 'add'; readonly a: Tensor; readonly b: Tensor; readonly out: Tensor }
+  /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`. */
+  | {
+      readonly op: 'scale';
+      readonly x: Tensor;
+      readonly factor: number;
+      readonly softcap: number | null;
+      readonly out: Tensor;
+    }
   /** The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. */
   | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
   /** Draws one id a row from `logits` `[outputs, vocab]` into the row's state slot and the step's result. */

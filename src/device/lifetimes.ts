@@ -31,6 +31,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [];
     case 'rms-norm':
     case 'glu':
+    case 'scale':
     case 'select-outputs':
       return [node.x];
     case 'linear':

@@ -107,6 +107,16 @@ export class Ops {
     return out;
   }
 
+  /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`, as Gemma 2 has it for its logits. */
+  scale(x: Tensor, factor: number, softcap: number | null = null): Tensor {
+    if (!Number.isFinite(factor)) throw shapeError('scale', `a factor of ${factor}`);
+    if (softcap !== null && !(softcap > 0 && softcap < Number.POSITIVE_INFINITY))
+      throw shapeError('scale', `a cap of ${softcap}`);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'scale', x, factor, softcap, out });
+    return out;
+  }
+
   selectOutputs(x: Tensor): Tensor {
     const out = this.#tensor('outputs', x.cols);
     this.#nodes.push({ op: 'select-outputs', x, out });

@@ -4,6 +4,7 @@ import { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
+import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
@@ -17,6 +18,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(mistral),
   register(qwen2),
   register(qwen3),
+  register(gemma2),
   register(gemma3),
 ];
 

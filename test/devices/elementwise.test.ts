@@ -74,6 +74,30 @@ describe.each(devices)('elementwise ops on $name', (spec) => {
     expect(worstRow(out, expected, rows, cols)).toBeLessThan(bound(spec));
   });
 
+  it.each([
+    [0.22, null],
+    [1, 30],
+    [-1.5, 2],
+  ])('scales by %d with a cap of %s, a row alone as in company', async (factor, softcap) => {
+    const random = new Random(7);
+    for (const [rows, cols] of [
+      [1, 4],
+      [5, 99],
+      [3, 2050],
+    ] as const) {
+      const x = random.normals(rows * cols, 3);
+      // The tails: nothing may overflow there.
+      x.set([-1e5, 1e5, 0, 1e-3], 0);
+      const out = await runOnce(device, rows, { cols, data: x }, (ops, t) => ops.scale(t, factor, softcap));
+      const expected = reference.scale(x, factor, softcap);
+      expect(worstRow(out, expected, rows, cols)).toBeLessThan(bound(spec));
+      const alone = await runOnce(device, 1, { cols, data: x.subarray(0, cols) }, (ops, t) =>
+        ops.scale(t, factor, softcap),
+      );
+      expect([...alone]).toEqual([...out.subarray(0, cols)]);
+    }
+  });
+
   it('selects output rows, none at all included', async () => {
     const random = new Random(9);
     const [rows, cols] = [20, 64];

@@ -63,6 +63,12 @@ export function glu(x: ArrayLike<number>, rows: number, half: number, name: stri
   return out;
 }
 
+export function scale(x: ArrayLike<number>, factor: number, softcap: number | null): Float64Array {
+  return Float64Array.from(x, (v) =>
+    softcap === null ? factor * v : softcap * Math.tanh((factor * v) / softcap),
+  );
+}
+
 /** erf by its Maclaurin series for small arguments and a continued fraction for large ones; to 1e-14. */
 function erf(x: number): number {
   if (x < 0) return -erf(-x);

@@ -266,6 +266,7 @@ describe('a tiny Mistral with a window of 64', () => {
 
 describe.each([
   ['qwen2-tied-sharded', 32],
+  ['gemma2', 32],
   ['gemma3-list', 32],
 ])('%s, which has layers of both kinds', (MIXED, window) => {
   const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));

@@ -239,6 +239,9 @@ class ReferenceProgram implements Program {
           );
           break;
         }
+        case 'scale':
+          set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
+          break;
         case 'select-outputs': {
           const x = value(node.x);
           const { cols } = node.x;

@@ -14,6 +14,7 @@ import {
   OP_GLU,
   OP_RMS_NORM,
   OP_ROPE_APPEND,
+  OP_SCALE,
   OP_SELECT_OUTPUTS,
   STEP_OUTPUTS,
   STEP_TOKENS,
@@ -95,6 +96,14 @@ export function addCommand(
   out: number,
 ): Command {
   return { opcode: OP_ADD, words: [a, b, out, rowCountAt(place, node.a.rows), node.a.cols] };
+}
+
+export function scaleCommand(place: CommandPlace, node: NodeOf<'scale'>, x: number, out: number): Command {
+  const cap = node.softcap ?? 0;
+  return {
+    opcode: OP_SCALE,
+    words: [x, out, rowCountAt(place, node.x.rows), node.x.cols, f32Word(node.factor), f32Word(cap)],
+  };
 }
 
 export function selectCommand(

@@ -23,6 +23,7 @@ import {
   ropeAppendCommand,
   ropeScratchBytes,
   rowCountAt,
+  scaleCommand,
   selectCommand,
 } from './commands.js';
 import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
@@ -242,6 +243,7 @@ class Compiler {
       case 'rms-norm':
       case 'glu':
       case 'add':
+      case 'scale':
       case 'select-outputs':
         return 0;
     }
@@ -333,6 +335,8 @@ class Compiler {
         return [gluCommand(place, node, at(node.x), at(node.out))];
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
+      case 'scale':
+        return [scaleCommand(place, node, at(node.x), at(node.out))];
       case 'select-outputs':
         return [selectCommand(place, node, at(node.x), at(node.out))];
       case 'sample': {

@@ -46,6 +46,7 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'input':
     case 'glu':
     case 'add':
+    case 'scale':
     case 'select-outputs':
     case 'sample':
       return null;

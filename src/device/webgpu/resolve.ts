@@ -7,7 +7,13 @@ import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
 import { reduceStage } from './kernels/attend-reduce.js';
-import { addKernel, gluKernel, rmsNormKernel, selectOutputsKernel } from './kernels/elementwise.js';
+import {
+  addKernel,
+  gluKernel,
+  rmsNormKernel,
+  scaleKernel,
+  selectOutputsKernel,
+} from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
 import { fixedLanes } from './kernels/linear-fast.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
@@ -48,6 +54,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'input':
     case 'embed':
     case 'add':
+    case 'scale':
     case 'select-outputs':
     case 'sample':
       return '';
@@ -85,6 +92,11 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const { a, b, out } = node;
       const kernel = addKernel({ rowKind: a.rows, cols: a.cols });
       return [bound(kernel, r, { a: r.tensor(a), b: r.tensor(b), out: r.tensor(out) })];
+    }
+    case 'scale': {
+      const { x, out, factor, softcap } = node;
+      const kernel = scaleKernel({ rowKind: x.rows, cols: x.cols, factor, softcap });
+      return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
     }
     case 'select-outputs': {
       const { x, out } = node;

@@ -66,6 +66,8 @@ export class Layer {
 export interface StackParts {
   /** Multiplies the embedding. Default 1. */
   readonly embeddingScale?: number;
+  /** What becomes of the logits: they are multiplied, and bent below a cap. Default: nothing. */
+  readonly logits?: { readonly factor: number; readonly softcap: number | null };
   /** Records one layer: hidden states in, hidden states out. */
   readonly layer: (x: Tensor, at: Layer) => Tensor;
 }
@@ -76,7 +78,7 @@ export function recordStack(
   config: StackConfig,
   weights: Weights,
   { selectEarly }: RecordOptions,
-  { embeddingScale = 1, layer }: StackParts,
+  { embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
   const eps = config.rmsNormEps;
   let x = ops.embed(weights.matrix('embedding'), embeddingScale);
@@ -87,5 +89,7 @@ export function recordStack(
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
   const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
   const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
-  return ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+  const logits = ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+  if (after === undefined || (after.factor === 1 && after.softcap === null)) return logits;
+  return ops.scale(logits, after.factor, after.softcap);
 }

@@ -167,6 +167,35 @@ export function add(p: usize, thread: u32, threads: u32): void {
   for (; c < end; c++) store<f32>(out + c * 4, load<f32>(a + c * 4) + load<f32>(b + c * 4));
 }
 
+/** `c tanh(y / c)` with `y = x · factor`, by `1 - 2 / (e^(2 y / c) + 1)`. */
+// @ts-ignore: decorator
+@inline function capped(y: v128, cap: f32): v128 {
+  const e = exp4(f32x4.mul(y, f32x4.splat(<f32>2 / cap)));
+  const one = f32x4.splat(1);
+  const tanh = f32x4.sub(one, f32x4.div(f32x4.splat(2), f32x4.add(e, one)));
+  return f32x4.mul(f32x4.splat(cap), tanh);
+}
+
+/** `x · factor`, capped where `cap` is not 0. [x, out, rowsAt, cols, factor, cap] */
+export function scale(p: usize, thread: u32, threads: u32): void {
+  const x = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const count = load<u32>(load<u32>(p, 8)) * load<u32>(p, 12);
+  const factor = f32x4.splat(load<f32>(p, 16));
+  const cap = load<f32>(p, 20);
+  const pieces = (count + PIECE - 1) / PIECE;
+  const end = min<u32>(share(pieces, thread + 1, threads) * PIECE, count);
+  let c = share(pieces, thread, threads) * PIECE;
+  for (; c + 4 <= end; c += 4) {
+    const y = f32x4.mul(v128.load(x + c * 4), factor);
+    v128.store(out + c * 4, cap == 0 ? y : capped(y, cap));
+  }
+  if (c < end) {
+    const y = f32x4.mul(loadPart(x + c * 4, end - c), factor);
+    storePart(out + c * 4, cap == 0 ? y : capped(y, cap), end - c);
+  }
+}
+
 /** The rows the host wants. [x, out, outputs, rowsAt, cols] with `outputs` the address of their indices. */
 export function selectOutputs(p: usize, thread: u32, threads: u32): void {
   const x = load<u32>(p);

@@ -4,11 +4,11 @@
  */
 import {
   OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_GLU, OP_LINEAR, OP_QUANTIZE_ROWS,
-  OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE, OP_SELECT_OUTPUTS,
+  OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { barrier } from './barrier';
-import { add, glu, rmsNorm, selectOutputs } from './elementwise';
+import { add, glu, rmsNorm, scale, selectOutputs } from './elementwise';
 import { embed } from './embed';
 import { convert } from './kv-convert';
 import { copyBlocks } from './kv-copy';
@@ -63,6 +63,7 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_COPY_BLOCKS: copyBlocks(p, thread, threads); break;
     case OP_GLU: glu(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
+    case OP_SCALE: scale(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;
     case OP_SAMPLE: sample(p, thread, threads); break;
     // OP_TRAP, and whatever the host should never have written.

@@ -1,4 +1,4 @@
-/** Ops that touch each number once: rms-norm, glu, add, select-outputs. Rows are as wide as `stride`, see tensors. */
+/** Ops that touch each number once: rms-norm, glu, add, scale, select-outputs. Rows are as wide as `stride`, see tensors. */
 
 import type { Activation, RowKind } from '../../graph.js';
 import { type Binding, declareBindings, f32Literal, type Kernel, spread } from '../kernel.js';
@@ -118,6 +118,33 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   out[at] = a[at] + b[at];
 }`;
   return elementStage(`add [${shape.cols}]`, wgsl, bindings, vectors, shape.rowKind);
+}
+
+/** `cap`: null for none. */
+export function scaleKernel(shape: {
+  readonly rowKind: RowKind;
+  readonly cols: number;
+  readonly factor: number;
+  readonly softcap: number | null;
+}): Kernel {
+  const { rowKind, factor, softcap } = shape;
+  const bindings = [STEP_BINDING, read('x'), OUT];
+  const vectors = Math.ceil(shape.cols / 4);
+  const cap = softcap === null ? '' : f32Literal(softcap);
+  // The argument is kept where tanh does not overflow in any driver; it is 1 there.
+  const capped =
+    softcap === null ? 'y' : `${cap} * tanh(clamp(y / ${cap}, vec4<f32>(-15.0), vec4<f32>(15.0)))`;
+  const wgsl = `${declareBindings(bindings)}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y + wid.z * 65535u;
+  let c = wid.x * 64u + lid;
+  if (row >= ${rowCount(rowKind)} || c >= ${vectors}u) { return; }
+  let at = row * ${vectors}u + c;
+  let y = x[at] * ${f32Literal(factor)};
+  out[at] = ${capped};
+}`;
+  return elementStage(`scale [${shape.cols}]`, wgsl, bindings, vectors, rowKind);
 }
 
 export function selectOutputsKernel(shape: { readonly cols: number }): Kernel {
