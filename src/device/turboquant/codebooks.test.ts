@@ -4,16 +4,11 @@
  * 8 bits, where those would take too many rounds, by the formula for many levels.
  */
 import { describe, expect, it } from 'vitest';
-import type { KvFormat } from '../../src/device/kv.js';
-import {
-  computesSixteen,
-  greatestInteger,
-  hasTurboCodebook,
-  turboCodebook,
-} from '../../src/device/turboquant/codebooks.js';
-import type { KvSide } from '../../src/device/turboquant/rotation.js';
-import { encodeVector, storeVector } from './kv-codec.js';
-import { Random } from './numbers.js';
+import { encodeVector, storeVector } from '../../../test/devices/kv-codec.js';
+import { Random } from '../../../test/devices/numbers.js';
+import type { KvFormat } from '../kv.js';
+import { computesSixteen, greatestInteger, hasTurboCodebook, turboCodebook } from './codebooks.js';
+import type { KvSide } from './rotation.js';
 
 const DIMS = [64, 80, 96, 128, 256];
 
