@@ -33,22 +33,27 @@ export function knownArchitectures(): string[] {
  * Reads a parsed config.json.
  *
  * @param where names the file in errors
+ * @param families those that are known; all of kvant if omitted
  * @throws KvantError `model-architecture-unknown`, naming the nearest one known; `model-config`,
  * `model-config-unsupported`
  * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).facts.layers
  */
-export function parseModelConfig(json: JsonObject, where = 'config.json'): ModelDefinition {
+export function parseModelConfig(
+  json: JsonObject,
+  where = 'config.json',
+  families: readonly RegisteredFamily[] = FAMILIES,
+): ModelDefinition {
   const fields = new ConfigFields(json, where);
   const { architecture, modelType } = statedArchitecture(fields);
   const wrapped = unwrap(fields, architecture, modelType);
   if (wrapped !== null) {
-    const inside = byModelType(wrapped.modelType);
+    const inside = byModelType(wrapped.modelType, families);
     if (inside === undefined) throw unknownArchitecture(wrapped.modelType, wrapped.fields.where);
     return inside.read(wrapped.fields, architecture ?? (modelType as string));
   }
   // As transformers does it: the type decides, whatever the class was called that wrote the weights.
-  const named = architecture === null ? undefined : byArchitecture(architecture);
-  const byType = byModelType(modelType);
+  const named = architecture === null ? undefined : byArchitecture(architecture, families);
+  const byType = byModelType(modelType, families);
   const family = named === undefined && hasOtherHead(architecture) ? undefined : (byType ?? named);
   if (family === undefined) throw unknownArchitecture(architecture ?? (modelType as string), where);
   if (architecture !== null && named !== family)
@@ -64,13 +69,16 @@ function hasOtherHead(architecture: string | null): boolean {
   return /For(?!CausalLM$)[A-Z]\w*$/.test(architecture ?? '');
 }
 
-function byArchitecture(name: string): RegisteredFamily | undefined {
+function byArchitecture(name: string, families: readonly RegisteredFamily[]): RegisteredFamily | undefined {
   const wanted = name.toLowerCase();
-  return FAMILIES.find((family) => family.architectures.some((known) => known.toLowerCase() === wanted));
+  return families.find((family) => family.architectures.some((known) => known.toLowerCase() === wanted));
 }
 
-function byModelType(name: string | null): RegisteredFamily | undefined {
-  return FAMILIES.find((family) => family.modelTypes.some((known) => known === name));
+function byModelType(
+  name: string | null,
+  families: readonly RegisteredFamily[],
+): RegisteredFamily | undefined {
+  return families.find((family) => family.modelTypes.some((known) => known === name));
 }
 
 function unknownArchitecture(name: string, where: string): KvantError {
