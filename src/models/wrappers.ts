@@ -3,6 +3,7 @@
  * own. Of these the text model is read.
  */
 
+import type { JsonObject } from '../weights/folder-files.js';
 import type { ConfigFields } from './config-fields.js';
 
 interface Wrapper {
@@ -12,13 +13,28 @@ interface Wrapper {
   readonly modelType: string;
   /** Model type of the decoder where its config does not tell. */
   readonly text: string;
+  /** What a decoder means that leaves fields out, where its family's own means something else. */
+  readonly defaults?: JsonObject;
 }
+
+/** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
+const QWEN2_VL: JsonObject = { rms_norm_eps: 1e-5, max_window_layers: 80, rope_theta: 1e6 };
 
 const WRAPPERS: readonly Wrapper[] = [
   { architecture: 'Gemma3ForConditionalGeneration', modelType: 'gemma3', text: 'gemma3_text' },
   { architecture: 'Mistral3ForConditionalGeneration', modelType: 'mistral3', text: 'mistral' },
-  { architecture: 'Qwen2VLForConditionalGeneration', modelType: 'qwen2_vl', text: 'qwen2' },
-  { architecture: 'Qwen2_5_VLForConditionalGeneration', modelType: 'qwen2_5_vl', text: 'qwen2' },
+  {
+    architecture: 'Qwen2VLForConditionalGeneration',
+    modelType: 'qwen2_vl',
+    text: 'qwen2',
+    defaults: QWEN2_VL,
+  },
+  {
+    architecture: 'Qwen2_5_VLForConditionalGeneration',
+    modelType: 'qwen2_5_vl',
+    text: 'qwen2',
+    defaults: QWEN2_VL,
+  },
   { architecture: 'Qwen3VLForConditionalGeneration', modelType: 'qwen3_vl', text: 'qwen3' },
   { architecture: 'LlavaForConditionalGeneration', modelType: 'llava', text: 'llama' },
 ];
@@ -76,7 +92,12 @@ export function unwrap(
   fields.notice('the model takes in more than text; its text model alone is used', {
     architecture: architecture ?? modelType,
   });
-  return { fields: ofText(inner), modelType: TEXT_TYPES[stated] ?? stated };
+  const complete = Object.entries(wrapper.defaults ?? {}).reduce(
+    // A `null` stays where it means something: that there is no window.
+    (found, [name, value]) => (found.has(name) ? found : found.replacing(name, value)),
+    inner,
+  );
+  return { fields: ofText(complete), modelType: TEXT_TYPES[stated] ?? stated };
 }
 
 /** The field from outside where the inside has none. A `null` inside stays where the outside has none either. */
@@ -86,9 +107,11 @@ function filled(inner: ConfigFields, outer: ConfigFields, name: string): ConfigF
 
 /** Rotation by three axes: of text all three are equal, and that is the plain one. */
 function ofText(fields: ConfigFields): ConfigFields {
-  const scaling = fields.object('rope_scaling');
-  const type = scaling?.text(['rope_type', 'type']);
-  return type === 'mrope'
-    ? fields.replacing('rope_scaling', { ...scaling?.json, rope_type: 'default' })
-    : fields;
+  let plain = fields;
+  for (const name of ['rope_scaling', 'rope_parameters']) {
+    const section = fields.object(name);
+    if (section?.text(['rope_type', 'type']) === 'mrope')
+      plain = plain.replacing(name, { ...section.json, rope_type: 'default' });
+  }
+  return plain;
 }

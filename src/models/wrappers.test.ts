@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest';
+import { parseModelConfig } from './families.js';
+
+const TEXT = {
+  vocab_size: 1000,
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_hidden_layers: 2,
+  num_attention_heads: 4,
+};
+const MROPE = { type: 'mrope', mrope_section: [2, 3, 3] };
+
+describe.each([
+  ['Qwen2VLForConditionalGeneration', 'qwen2_vl'],
+  ['Qwen2_5_VLForConditionalGeneration', 'qwen2_5_vl'],
+])('%s', (architecture, modelType) => {
+  const read = (fields: Record<string, unknown>) =>
+    parseModelConfig({ architectures: [architecture], model_type: modelType, ...fields }).facts;
+
+  it('means what its own config class does by fields that are left out, nested and flat', () => {
+    const flat = read(TEXT);
+    // Of the config classes in transformers; a Qwen2 means 1e-6 and 10000.
+    expect(JSON.parse(flat.identity)).toMatchObject({ rmsNormEps: 1e-5, rope: { theta: 1e6 } });
+    expect(read({ text_config: { ...TEXT, model_type: `${modelType}_text` } })).toEqual(flat);
+    const sliding = read({ ...TEXT, num_hidden_layers: 81, use_sliding_window: true, sliding_window: 32 });
+    expect(sliding.cache.map(({ window }) => window)).toEqual([...new Array(80).fill(null), 32]);
+    const none = read({ ...TEXT, max_window_layers: 0, use_sliding_window: true, sliding_window: null });
+    expect(none.cache.map(({ window }) => window)).toEqual([null, null]);
+  });
+
+  it('takes the rotation of three axes as that of text, in either object', () => {
+    const old = read({ ...TEXT, rope_theta: 5e5, rope_scaling: MROPE });
+    const parameters = read({ ...TEXT, rope_parameters: { ...MROPE, rope_theta: 5e5 } });
+    expect([old.rope, parameters.rope]).toEqual(['default, theta 500000', 'default, theta 500000']);
+  });
+});
