@@ -3,6 +3,24 @@
 import type { Kernel } from '../../src/device/webgpu/kernel.js';
 import { factsOf } from '../../src/device/webgpu/tuning/bench.js';
 
+/** Of each device by text: SwiftShader compiles for seconds, and cases of a test have many stages in common. */
+const compiled = new WeakMap<GPUDevice, Map<string, GPUComputePipeline>>();
+
+/** @throws Error with what the compiler says of a text that it refuses */
+export async function pipelineOf(raw: GPUDevice, code: string): Promise<GPUComputePipeline> {
+  const known = compiled.get(raw) ?? new Map<string, GPUComputePipeline>();
+  compiled.set(raw, known);
+  const before = known.get(code);
+  if (before !== undefined) return before;
+  const module = raw.createShaderModule({ code });
+  const { messages } = await module.getCompilationInfo();
+  const errors = messages.filter(({ type }) => type === 'error');
+  if (errors.length > 0) throw new Error(errors.map((m) => `${m.lineNum}: ${m.message}`).join('\n'));
+  const pipeline = await raw.createComputePipelineAsync({ layout: 'auto', compute: { module } });
+  known.set(code, pipeline);
+  return pipeline;
+}
+
 /** @param roles a buffer for each role that is not scratch, or for scratch too that is to outlive the kernel; answers with `out`, as f32 */
 export async function runKernel(
   raw: GPUDevice,
@@ -23,11 +41,7 @@ export async function runKernel(
   for (const stage of kernel.stages) {
     const workgroups: [number, number, number] = [0, 0, 0];
     stage.workgroups(factsOf(rows), workgroups);
-    const module = raw.createShaderModule({ code: text(stage.wgsl) });
-    const { messages } = await module.getCompilationInfo();
-    const errors = messages.filter(({ type }) => type === 'error');
-    if (errors.length > 0) throw new Error(errors.map((m) => `${m.lineNum}: ${m.message}`).join('\n'));
-    const pipeline = await raw.createComputePipelineAsync({ layout: 'auto', compute: { module } });
+    const pipeline = await pipelineOf(raw, text(stage.wgsl));
     const entries = stage.bindings.map(({ name }, binding) => ({
       binding,
       resource: { buffer: all[name]! },
