@@ -6,10 +6,12 @@ import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
+import { granite } from './families/granite.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
+import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
 import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
 
@@ -20,6 +22,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(qwen3),
   register(gemma2),
   register(gemma3),
+  register(granite),
+  register(smolLm3),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -28,7 +28,7 @@ const all = readdirSync(MODEL_FIXTURES, { withFileTypes: true })
 /** On a slow device: one of each feature over its three modes, as compiling takes seconds. */
 function few(spec: DeviceSpec): readonly string[] {
   if (spec.precision === 'reference')
-    return ['llama-yarn-mscale', 'mistral-window', 'mlx-qwen3-mixed', 'gemma2'];
+    return ['llama-yarn-mscale', 'mistral-window', 'mlx-qwen3-mixed', 'gemma2', 'smollm3'];
   return spec.bitwise
     ? ['mistral-window']
     : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list'];

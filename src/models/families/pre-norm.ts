@@ -18,7 +18,8 @@ import type { DecoderConfig } from '../config.js';
 import type { RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
 
-const ROPE = 'rope';
+/** Key of the rotation that all layers share. */
+export const ROPE = 'rope';
 
 export function preNormLayout(config: DecoderConfig): WeightLayout {
   const { hiddenSize, bias } = config;

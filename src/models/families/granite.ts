@@ -1,0 +1,71 @@
+/**
+ * Granite 3, dense: a Llama with four multipliers, of the embedding, the scores, what each branch adds, and the logits.
+ *
+ * Source: the model code of transformers (models/granite).
+ */
+
+import type { Tensor } from '../../device/graph.js';
+import type { Ops } from '../../device/ops.js';
+import { attend } from '../blocks/attention.js';
+import { gated } from '../blocks/gated-mlp.js';
+import { recordStack } from '../blocks/stack.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { ConfigFields } from '../config-fields.js';
+import type { Family, RecordOptions } from '../family.js';
+import type { Weights } from '../layout.js';
+import { preNormLayout, ROPE } from './pre-norm.js';
+
+export interface GraniteConfig extends DecoderConfig {
+  readonly embeddingScale: number;
+  /** Multiplies the scores, in place of `1 / sqrt(headDim)`. */
+  readonly attentionScale: number;
+  /** Multiplies what attention and the MLP add. */
+  readonly residualScale: number;
+  /** Divides the logits. */
+  readonly logitsDivisor: number;
+}
+
+const TRAITS: DecoderTraits = {
+  bias: (fields) => {
+    const attention = fields.flag('attention_bias', false);
+    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
+  },
+  qkNorm: false,
+  window: () => null,
+  slides: () => false,
+  defaults: { maxPositions: 2048, ropeTheta: 10_000 },
+};
+
+const readConfig = (fields: ConfigFields, architecture: string): GraniteConfig => ({
+  ...readDecoderConfig(fields, architecture, TRAITS),
+  embeddingScale: fields.positive('embedding_multiplier', 1),
+  attentionScale: fields.positive('attention_multiplier', 1),
+  residualScale: fields.positive('residual_multiplier', 1),
+  logitsDivisor: fields.positive('logits_scaling', 1),
+});
+
+/** Returns logits `[outputs, vocab]`. */
+function record(ops: Ops, config: GraniteConfig, weights: Weights, options: RecordOptions): Tensor {
+  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, residualScale } = config;
+  const attention = { heads, kvHeads, headDim, qkNorm, window: null, rope: ROPE, scale };
+  return recordStack(ops, config, weights, options, {
+    embeddingScale: config.embeddingScale,
+    logits: { factor: 1 / config.logitsDivisor, softcap: null },
+    layer: (x, at) => {
+      const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
+      const rest = at.wanted(x);
+      const sum = ops.add(rest, ops.scale(at.linear(attended, 'output'), residualScale));
+      const down = at.linear(gated(at, at.norm(sum, 'mlp-norm'), config.activation), 'down');
+      return ops.add(sum, ops.scale(down, residualScale));
+    },
+  });
+}
+
+export const granite: Family<GraniteConfig> = {
+  name: 'granite',
+  architectures: ['GraniteForCausalLM'],
+  modelTypes: ['granite'],
+  readConfig,
+  layout: preNormLayout,
+  record,
+};
