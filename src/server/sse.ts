@@ -1,6 +1,6 @@
 /**
- * Server-sent events, pulled by the socket: what there is goes out when what went before has been taken, so a slow client holds
- * up nothing but itself and gets more at a time. While there is nothing to send a comment keeps the connection alive.
+ * Server-sent events, pulled by the socket: the next write happens when the socket has drained. So a slow client delays nobody but
+ * itself, and gets more text in each event. While there is nothing to send, a comment keeps the connection alive.
  *
  * It is run through for every token of every client: no promise, timer or closure is made for one, beyond what a stream makes.
  */

@@ -34,9 +34,9 @@ export interface WaitingView {
   /** Tokens whose K and V are in cached blocks (of a prefix); fewer than `length`. Its work starts there. */
   readonly computed: number;
   /**
-   * By cache group: blocks, of the main pool or young ones if it is young, that need not be found for it: it holds them, or they
-   * are cached and others hold them. Cached ones that nobody holds are among the free ones until it comes in, and do not
-   * count here. Those of `front` count.
+   * By cache group: blocks that are accounted for already, of the main pool, or young ones if it is young: the sequence holds
+   * them, or they are cached and another row uses them. Cached blocks that no row uses count as free and not here. Those of
+   * `front` count.
    */
   readonly blocks: ArrayLike<number>;
   /** By cache group: blocks before those, that it need not have as no layer of the group will read them. */
