@@ -17,6 +17,7 @@ import { type GenerationSetup, GenerationStream } from './generation.js';
 import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
+import type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
 import { locateModel } from './model-location.js';
 import { modelName } from './model-name.js';
 import type { ModelText, RenderChatOptions } from './model-text.js';
@@ -57,24 +58,8 @@ const CHAT_FIELDS = [
   'parallelToolCalls',
 ];
 
+export type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
 export type { RenderChatOptions } from './model-text.js';
-
-export interface TokenizeOptions {
-  /** Let the tokenizer add its BOS and the like. Default true. */
-  readonly addSpecialTokens?: boolean;
-}
-
-export interface TokenBytesOptions {
-  /** Spell special tokens out, which are left out of texts. Default true. */
-  readonly special?: boolean;
-}
-
-export interface ShapeOptions extends EngineOptions {
-  /** Rows of the vocabulary. Default: the model's. */
-  readonly vocab?: number;
-  /** A made-up tokenizer and chat template as well: what comes out is words without sense. Default false. */
-  readonly standInText?: boolean;
-}
 
 /** A request whose text is still worked on. */
 interface Preparing {

@@ -10,7 +10,7 @@ import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
-import type { TextOrigin } from './texts/text-task.js';
+import type { TextOrigin } from './texts/text-origin.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
 
 /** What chat templating takes beside the messages. */

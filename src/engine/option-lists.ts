@@ -1,7 +1,8 @@
 /** The names of all options of the engine's methods. Their types say what each is for. */
 import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
 import type { OptionNames } from '../option-names.js';
-import type { RenderChatOptions, ShapeOptions, TokenBytesOptions, TokenizeOptions } from './engine.js';
+import type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
+import type { RenderChatOptions } from './model-text.js';
 import type { CloseOptions, EngineOptions, HubAccess } from './types.js';
 
 const KV_OPTIONS = Object.fromEntries(

@@ -3,9 +3,9 @@ import type { ChatRequest, EngineLimits, GenerateRequest } from '../engine/types
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import type { ReceivedBody } from './body-text.js';
-import type { RouteKind } from './completion-format.js';
 import { parseChat, parseCompletion, type StreamChoice, TEMPLATE_FIELDS } from './openai-schemas.js';
 import { parseBody } from './request-body.js';
+import type { RouteKind } from './route-kind.js';
 
 export interface Asked extends StreamChoice {
   /** One for each prompt. */

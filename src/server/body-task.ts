@@ -5,8 +5,8 @@ import type { TaskResult, TextTask } from '../engine/texts/text-task.js';
 import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { parseAsked, type Served } from './asked.js';
 import type { ReceivedBody } from './body-text.js';
-import type { RouteKind } from './completion-format.js';
 import type { StreamChoice } from './openai-schemas.js';
+import type { RouteKind } from './route-kind.js';
 
 export interface BodyAsk {
   readonly kind: RouteKind;

@@ -2,9 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import type { ChoiceResult, Delta, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
 import type { LogprobsWriter } from './logprobs-format.js';
+import type { RouteKind } from './route-kind.js';
 import { dataEvent } from './sse.js';
-
-export type RouteKind = 'chat' | 'text';
 
 /** What stays the same over one response. */
 export interface Envelope {

@@ -1,34 +1,20 @@
 /** `POST /v1/chat/completions` and `POST /v1/completions`. */
+
 import { onAbort } from '../engine/abort.js';
 import type { ChatRequest, GenerateRequest, Generation, GenerationResult } from '../engine/types.js';
-import type { BodiesInFlight } from './bodies-in-flight.js';
-import type { Caller, CallerRules } from './caller.js';
-import { makeEnvelope, type RouteKind, wholeBody } from './completion-format.js';
+import type { Caller } from './caller.js';
+import type { CompletionContext } from './completion-context.js';
+import { makeEnvelope, wholeBody } from './completion-format.js';
 import { CompletionStream } from './completion-stream.js';
 import type { EnginePort } from './engine-port.js';
 import { asKvantError } from './http-errors.js';
 import { IncomingBody } from './incoming-body.js';
 import { LogprobsWriter } from './logprobs-format.js';
 import type { RequestObserver } from './request-observer.js';
-import { type Shutdown, stopping } from './shutdown.js';
+import type { RouteKind } from './route-kind.js';
+import { stopping } from './shutdown.js';
 import { SSE_HEADERS, sseStream } from './sse.js';
 import { wireError } from './wire-names.js';
-
-export const REASONING_FORMATS = ['auto', 'none'] as const;
-/** `auto`: a `<think>` block is delivered as `reasoning_content`; `none`: it stays in the content. */
-export type ReasoningFormat = (typeof REASONING_FORMATS)[number];
-
-export interface CompletionContext {
-  readonly engine: EnginePort;
-  readonly keepAliveMs: number;
-  readonly bodyLimit: number;
-  readonly bodies: BodiesInFlight;
-  readonly reasoningFormat: ReasoningFormat;
-  readonly shutdown: Shutdown;
-  readonly rules: CallerRules;
-  /** Opens the record of one request: log line and metrics. `key`: name of the key it came with. */
-  observe(kind: RouteKind, key: string | undefined): RequestObserver;
-}
 
 export function chatCompletions(context: CompletionContext, raw: Request, caller: Caller): Promise<Response> {
   return respond(context, raw, 'chat', caller);

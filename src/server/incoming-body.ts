@@ -9,9 +9,9 @@ import type { HeldBody } from './bodies-in-flight.js';
 import type { BodyAsk, ReadBody } from './body-task.js';
 import { type ReceivedBody, receiveBody, toldLength } from './body-text.js';
 import { type Caller, fromCaller } from './caller.js';
-import type { RouteKind } from './completion-format.js';
-import type { CompletionContext } from './completion-routes.js';
+import type { CompletionContext } from './completion-context.js';
 import type { StreamChoice } from './openai-schemas.js';
+import type { RouteKind } from './route-kind.js';
 
 /** A body of up to so many bytes is read at once, and what is wrong with it is known at once. */
 export const QUICK_BODY = 8192;

@@ -7,10 +7,11 @@
 // What the server's own types name, for programs that import nothing else.
 export type * from '../index.js';
 export { type ApiKey, ApiKeys, type ApiKeysOptions, type KeyHolder } from './api-keys.js';
-export { type AppOptions, type AppVariables, createApp } from './app.js';
-export { REASONING_FORMATS, type ReasoningFormat } from './completion-routes.js';
+export { type AppVariables, createApp } from './app.js';
+export { REASONING_FORMATS, type ReasoningFormat } from './completion-context.js';
 export type { ConnectionLimits } from './connections.js';
 export type { EnginePort } from './engine-port.js';
 export { type KeyFile, readKeyFile } from './key-file.js';
-export { checkAddress, type ListenOptions, listen, type RunningServer } from './listen.js';
+export { checkAddress, listen, type RunningServer } from './listen.js';
+export type { AppOptions, ListenOptions } from './server-options.js';
 export { Shutdown } from './shutdown.js';

@@ -3,18 +3,11 @@
 import type { Server } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { KvantError } from '../errors.js';
-import { type AppOptions, createApp } from './app.js';
+import { createApp } from './app.js';
 import { CONNECTION_LIMITS, type ConnectionLimits } from './connections.js';
 import { createHttpServer } from './http-server.js';
-import { checkListenOptions } from './server-options.js';
+import { checkListenOptions, type ListenOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
-
-export interface ListenOptions extends AppOptions, Partial<ConnectionLimits> {
-  /** Default 127.0.0.1. */
-  readonly host?: string;
-  /** Default 8080; 0 takes any free port. */
-  readonly port?: number;
-}
 
 export interface RunningServer {
   readonly url: string;

@@ -1,6 +1,6 @@
 /** Log-probabilities in OpenAI's two shapes, as they come: what has no chunk to go with waits for the next one. */
 import type { FinishReason, TokenLogprobs } from '../engine/types.js';
-import type { RouteKind } from './completion-format.js';
+import type { RouteKind } from './route-kind.js';
 import { TextOffsets } from './text-offsets.js';
 
 /** JSON has no −∞; OpenAI writes this for what could not be. */

@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import type { ChatRequest, Delta, GenerateRequest, GenerationResult } from '../engine/types.js';
 import type { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
-import type { RouteKind } from './completion-format.js';
 import { statusOf } from './http-errors.js';
 import type { ServerMetrics } from './metrics.js';
+import type { RouteKind } from './route-kind.js';
 
 const SHOWN_ENTRIES = 20;
 const SHOWN_DEPTH = 8;

@@ -8,6 +8,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { isOn } from '../env-flag.js';
 import { KvantError } from '../errors.js';
+import type { Environment } from './environment.js';
 import { type ProxyFor, proxySettings } from './proxy-settings.js';
 
 export interface HubConfig {
@@ -20,8 +21,6 @@ export interface HubConfig {
   /** By `HTTPS_PROXY` and the like; undefined where none is set. */
   readonly proxyFor: ProxyFor | undefined;
 }
-
-export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * - `HF_ENDPOINT`: default `https://huggingface.co`

@@ -8,10 +8,11 @@
 
 import { stat, statfs } from 'node:fs/promises';
 import { KvantError } from '../errors.js';
+import type { Environment } from './environment.js';
 import { isSmallModelFile } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
 import { HubCache } from './hub-cache.js';
-import { type Environment, type HubConfig, hubConfig } from './hub-config.js';
+import { type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
 import { createHubFetch } from './hub-fetch.js';
 import { expandHome, hasParent, isPath, modelOfFile, nearbyModels } from './model-paths.js';

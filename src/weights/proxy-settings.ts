@@ -5,7 +5,7 @@
 
 import { BlockList, isIP } from 'node:net';
 import { KvantError } from '../errors.js';
-import type { Environment } from './hub-config.js';
+import type { Environment } from './environment.js';
 
 /** A proxy, its credentials apart: what is shown must not hold them. */
 export interface ProxyAddress {

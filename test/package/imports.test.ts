@@ -54,28 +54,11 @@ const KNOWN: Readonly<Record<string, readonly string[]>> = {
     'device/cpu/kv-bytes.ts',
     'device/cpu/kv-pool.ts',
   ],
-  'the hub and its proxy': ['weights/hub-config.ts', 'weights/proxy-settings.ts'],
   'methods of strings that format, format text that subscripts': [
     'text/jinja/format.ts',
     'text/jinja/string-methods.ts',
     'text/jinja/subscript.ts',
   ],
-  'the text side of a model and its threads': ['engine/model-text.ts', 'engine/texts/text-task.ts'],
-  'the options of an engine': [
-    'engine/engine-client.ts',
-    'engine/engine-internals.ts',
-    'engine/engine.ts',
-    'engine/host-cache.ts',
-    'engine/host-load.ts',
-    'engine/host-options.ts',
-    'engine/host.ts',
-    'engine/option-lists.ts',
-    'engine/prefix/prefix-options.ts',
-    'engine/transport.ts',
-  ],
-  'answers and their log-probabilities': ['server/completion-format.ts', 'server/logprobs-format.ts'],
-  'a route and the body that it reads': ['server/completion-routes.ts', 'server/incoming-body.ts'],
-  'the options of a server': ['server/app.ts', 'server/listen.ts', 'server/server-options.ts'],
 };
 
 describe('how arrows are judged', () => {

@@ -7,8 +7,8 @@
 import { KvantError } from '../../errors.js';
 import { onAbort } from '../abort.js';
 import { shuttingDown } from '../core-errors.js';
+import type { TextOrigin } from './text-origin.js';
 import { TextQueue } from './text-queue.js';
-import type { TextOrigin } from './text-task.js';
 import { TextThread } from './text-thread.js';
 
 export interface TextJob {

@@ -1,11 +1,7 @@
 /** What runs on a thread that works on texts: a function of a module, given the model's text side. */
 
 import type { ModelText } from '../model-text.js';
-
-/** Where the text side of a model comes from: a thread of its own makes itself another. */
-export type TextOrigin =
-  | { readonly kind: 'folder'; readonly path: string }
-  | { readonly kind: 'stand-in'; readonly vocab: number };
+import type { TextOrigin } from './text-origin.js';
 
 export interface TaskResult<R> {
   readonly value: R;

@@ -4,7 +4,8 @@ import { readFileSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { deserializeError, KvantError } from '../../errors.js';
 import { missingModule, threadFlags, workerUrl } from '../../worker-url.js';
-import { CONTROL, type TextOrigin, type ToTextWorker, type WorkerSetup } from './text-task.js';
+import type { TextOrigin } from './text-origin.js';
+import { CONTROL, type ToTextWorker, type WorkerSetup } from './text-task.js';
 import type { FromTextWorker } from './text-worker.js';
 
 export interface ThreadTask extends ToTextWorker {
