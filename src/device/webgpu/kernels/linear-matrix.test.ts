@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Random, worstRow } from '../../../../test/devices/numbers.js';
 import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
+import { casesOf } from '../../../../test/setup/every-case.js';
 import { linearInputs, Q4, shapeOf } from '../../../../test/setup/linear-inputs.js';
 import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
@@ -142,24 +143,30 @@ describe('a GEMM on matrices', () => {
   });
 
   // Threads beside a pair: 4 and 8 bits, one slot of x and two, slices, units in even and uneven tiles, groups within and beyond.
-  it.each([
+  const PAIRED = [
     ['4 bits', shapeOf(11, 24, 256), [8, 8, 32, 2, 2, 1], {}],
     ['two slots of x', shapeOf(11, 24, 256), [8, 8, 32, 2, 2, 1], { depth: 2 }],
     ['8 bits', shapeOf(11, 24, 256, { weight: weight(8, 64) }), [8, 8, 32, 1, 2, 2], {}],
-    ['8 bits, two slots', shapeOf(11, 24, 256, { weight: weight(8, 32) }), [8, 8, 64, 1, 1, 4], { depth: 2 }],
     ['slices', shapeOf(13, 24, 512), [8, 8, 64, 1, 1, 4], { slices: 4 }],
     ['tiles that end beyond the features', shapeOf(11, 20, 256), [8, 8, 32, 1, 2, 2], {}],
+    ['a glu, uneven', shapeOf(11, 40, 256, { glu: 'silu' }), [8, 16, 32, 2, 2, 1], { depth: 2 }],
+  ] as const;
+  const MORE_PAIRED = [
+    ['8 bits, two slots', shapeOf(11, 24, 256, { weight: weight(8, 32) }), [8, 8, 64, 1, 1, 4], { depth: 2 }],
     ['groups of 128', shapeOf(11, 24, 256, { weight: weight(4, 128) }), [8, 8, 32, 1, 2, 1], {}],
     ['groups of 32', shapeOf(11, 24, 256, { weight: weight(4, 32) }), [8, 8, 64, 1, 2, 2], {}],
     ['a residual', shapeOf(8, 24, 256, { residual: true }), [8, 8, 32, 2, 2, 1], {}],
     ['a glu, even', shapeOf(11, 32, 256, { glu: 'silu' }), [8, 16, 32, 1, 2, 1], {}],
-    ['a glu, uneven', shapeOf(11, 40, 256, { glu: 'silu' }), [8, 16, 32, 2, 2, 1], { depth: 2 }],
-  ] as const)('codes of two steps at once, %s, emulated', async (_, shape, sizes, more) => {
-    const { roles, expected } = await linearInputs(device, raw, shape, new Random(31));
-    const { got } = await emulated(shape, config(sizes, { ...more, paired: true }), roles);
-    const cols = shape.glu === null ? shape.n : shape.n / 2;
-    expect(worstRow(got, expected, shape.rows, cols)).toBeLessThan(2e-5);
-  });
+  ] as const;
+  it.each(casesOf<(typeof PAIRED | typeof MORE_PAIRED)[number]>(PAIRED, MORE_PAIRED))(
+    'codes of two steps at once, %s, emulated',
+    async (_, shape, sizes, more) => {
+      const { roles, expected } = await linearInputs(device, raw, shape, new Random(31));
+      const { got } = await emulated(shape, config(sizes, { ...more, paired: true }), roles);
+      const cols = shape.glu === null ? shape.n : shape.n / 2;
+      expect(worstRow(got, expected, shape.rows, cols)).toBeLessThan(2e-5);
+    },
+  );
 
   it('codes of two steps at once need whole pairs of steps, and words that have a half for each', () => {
     const fits = (
