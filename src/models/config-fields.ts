@@ -14,9 +14,12 @@ export class ConfigFields {
   /** What was odd and was read all the same, in the objects within as well. */
   readonly notices: Notice[];
   readonly #json: JsonObject;
+  /** Names that were asked for, of all copies of these fields. */
+  readonly #read: Set<string>;
 
-  constructor(json: JsonObject, where: string, notices: Notice[] = []) {
+  constructor(json: JsonObject, where: string, notices: Notice[] = [], read = new Set<string>()) {
     this.#json = json;
+    this.#read = read;
     this.where = where;
     this.notices = notices;
   }
@@ -34,16 +37,23 @@ export class ConfigFields {
   /** The same fields, with others where they are absent or `null`. */
   withDefaults(defaults: JsonObject): ConfigFields {
     const stated = Object.entries(this.#json).filter(([, value]) => value !== null);
-    return new ConfigFields({ ...defaults, ...Object.fromEntries(stated) }, this.where, this.notices);
+    const all = { ...defaults, ...Object.fromEntries(stated) };
+    return new ConfigFields(all, this.where, this.notices, this.#read);
   }
 
   /** The same fields but for one. */
   replacing(name: string, value: unknown): ConfigFields {
-    return new ConfigFields({ ...this.#json, [name]: value }, this.where, this.notices);
+    return new ConfigFields({ ...this.#json, [name]: value }, this.where, this.notices, this.#read);
+  }
+
+  /** True if somebody asked for the field, in these fields or a copy of them. */
+  wasRead(name: string): boolean {
+    return this.#read.has(name);
   }
 
   /** True if the field is there, even as `null`. */
   states(name: string): boolean {
+    this.#read.add(name);
     return Object.hasOwn(this.#json, name);
   }
 
@@ -80,6 +90,11 @@ export class ConfigFields {
     const found = this.#find([name]);
     if (found === undefined) return fallback;
     return asNumber(found[1]) === 0 ? 0 : this.positive(name);
+  }
+
+  /** The field as it stands, for what no other getter reads; null if absent. */
+  value(name: string): unknown {
+    return this.#find([name])?.[1] ?? null;
   }
 
   flag(name: string, fallback: boolean): boolean {
@@ -149,6 +164,7 @@ export class ConfigFields {
 
   #find(names: readonly string[]): readonly [string, unknown] | undefined {
     for (const name of names) {
+      this.#read.add(name);
       const value = Object.hasOwn(this.#json, name) ? this.#json[name] : undefined;
       if (value !== undefined && value !== null) return [name, value];
     }

@@ -195,4 +195,42 @@ describe('editDistance', () => {
     expect(editDistance('', 'abc')).toBe(3);
     expect(editDistance('abc', 'abc')).toBe(0);
   });
+
+  it('refuses a field that changes the model where its family does not read it', () => {
+    for (const [name, value] of [
+      ['clip_qkv', 8],
+      ['final_logit_softcapping', 30],
+      ['logit_scale', 0.0625],
+      ['residual_multiplier', 0.22],
+      ['use_qk_norm', true],
+      ['use_parallel_residual', true],
+      ['alibi', true],
+      ['no_rope_layers', [1, 0]],
+      ['partial_rotary_factor', 0.5],
+      ['num_local_experts', 8],
+      ['kv_lora_rank', 512],
+    ] as const) {
+      const error = failure({ [name]: value });
+      expect([error.code, error.where]).toEqual(['model-config-unsupported', name]);
+      expect(error.message).toContain(name);
+    }
+  });
+
+  it('takes such a field where its value changes nothing, and where the family reads it', () => {
+    expect(() =>
+      parse({
+        clip_qkv: null,
+        logit_scale: 1,
+        use_qk_norm: false,
+        alibi: false,
+        no_rope_layers: [1, 1],
+        partial_rotary_factor: 1,
+        num_local_experts: 1,
+        num_experts: 0,
+      }),
+    ).not.toThrow();
+    const granite = { architectures: ['GraniteForCausalLM'], residual_multiplier: 0.22, logits_scaling: 8 };
+    expect(() => parse(granite)).not.toThrow();
+    expect(failure({ ...granite, clip_qkv: 8 }).where).toBe('clip_qkv');
+  });
 });

@@ -9,6 +9,7 @@ import type { CommonConfig } from './config.js';
 import type { ConfigFields } from './config-fields.js';
 import { factsOf, type ModelFacts } from './facts.js';
 import type { WeightLayout, Weights } from './layout.js';
+import { refuseUnreadStructure } from './structure-fields.js';
 
 /** `C` is the family's own config: nothing outside the family looks into it. */
 export interface Family<C extends CommonConfig = CommonConfig> {
@@ -55,8 +56,11 @@ export interface RegisteredFamily extends Pick<Family, 'name' | 'architectures' 
  */
 export function register<C extends CommonConfig>(family: Family<C>): RegisteredFamily {
   const { name, architectures, modelTypes } = family;
-  const read = (fields: ConfigFields, architecture: string): ModelDefinition =>
-    define(family, family.readConfig(fields, architecture));
+  const read = (fields: ConfigFields, architecture: string): ModelDefinition => {
+    const config = family.readConfig(fields, architecture);
+    refuseUnreadStructure(fields, name);
+    return define(family, config);
+  };
   return { name, architectures, modelTypes, read };
 }
 

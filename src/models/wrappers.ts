@@ -35,7 +35,13 @@ const WRAPPERS: readonly Wrapper[] = [
     text: 'qwen2',
     defaults: QWEN2_VL,
   },
-  { architecture: 'Qwen3VLForConditionalGeneration', modelType: 'qwen3_vl', text: 'qwen3' },
+  {
+    architecture: 'Qwen3VLForConditionalGeneration',
+    modelType: 'qwen3_vl',
+    text: 'qwen3',
+    // Qwen3VLTextConfig in transformers.
+    defaults: { rope_theta: 500_000 },
+  },
   { architecture: 'LlavaForConditionalGeneration', modelType: 'llava', text: 'llama' },
 ];
 

@@ -38,9 +38,9 @@ const TRAITS: DecoderTraits = {
 
 /** `no_rope_layers` says 1 for a layer that does rotate. */
 function readRotates(fields: ConfigFields, layers: number): boolean[] {
-  const listed = fields.json.no_rope_layers;
-  if (listed === undefined || listed === null) {
-    const interval = fields.count('no_rope_layer_interval', INTERVAL);
+  const listed = fields.value('no_rope_layers');
+  const interval = fields.count('no_rope_layer_interval', INTERVAL);
+  if (listed === null) {
     return Array.from({ length: layers }, (_, layer) => (layer + 1) % interval !== 0);
   }
   const isList = Array.isArray(listed) && listed.every((one) => one === 0 || one === 1);
