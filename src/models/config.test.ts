@@ -233,4 +233,38 @@ describe('editDistance', () => {
     expect(() => parse(granite)).not.toThrow();
     expect(failure({ ...granite, clip_qkv: 8 }).where).toBe('clip_qkv');
   });
+
+  it('refuses a Phi-3 for long contexts: `yarn` means longrope there', () => {
+    const phi = { architectures: ['Phi3ForCausalLM'] };
+    expect(parse({ ...phi, sliding_window: 2047 })).toMatchObject({ family: 'phi3', windows: [2047, 2047] });
+    for (const type of ['longrope', 'su', 'yarn']) {
+      const error = failure({ ...phi, rope_scaling: { type, short_factor: [1], long_factor: [1] } });
+      expect([error.code, error.where]).toEqual(['model-config-unsupported', 'rope_scaling']);
+    }
+    expect(failure({ ...phi, partial_rotary_factor: 0.75 }).where).toBe('partial_rotary_factor');
+  });
+
+  it('lets an EXAONE 4 rotate everywhere where nothing slides, and only what slides elsewhere', () => {
+    const exaone = { architectures: ['Exaone4ForCausalLM'], num_hidden_layers: 4 };
+    const read = (fields: JsonObject) => {
+      const config: DecoderConfig & { readonly hybrid?: boolean } = parse({ ...exaone, ...fields });
+      const { windows, hybrid, rmsNormEps } = config;
+      return [hybrid, rmsNormEps, ...windows];
+    };
+    expect(read({})).toEqual([true, 1e-5, 4096, 4096, 4096, null]);
+    expect(read({ sliding_window: null, sliding_window_pattern: null })).toEqual([
+      false,
+      1e-5,
+      ...[null, null, null, null],
+    ]);
+    expect(read({ sliding_window: 8, sliding_window_pattern: 'LG' })).toEqual([true, 1e-5, 8, null, 8, null]);
+    expect(failure({ ...exaone, sliding_window_pattern: 'LX' }).where).toBe('sliding_window_pattern');
+  });
+
+  it('gives a Seed-OSS biases and heads of 128', () => {
+    expect(parse({ architectures: ['SeedOssForCausalLM'] })).toMatchObject({
+      headDim: 128,
+      bias: { qkv: true, output: false, mlp: false },
+    });
+  });
 });

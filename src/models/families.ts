@@ -4,13 +4,16 @@ import { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
+import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { granite } from './families/granite.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
+import { phi3 } from './families/phi3.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
+import { seedOss } from './families/seed-oss.js';
 import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
 import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
@@ -24,6 +27,9 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(gemma3),
   register(granite),
   register(smolLm3),
+  register(phi3),
+  register(seedOss),
+  register(exaone4),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -104,6 +104,13 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['granite', 'logits as they are', stating({ logits_scaling: 1 })],
   ['smollm3', 'all layers rotate', stating({ no_rope_layers: [1, 1, 1] })],
   ['smollm3', 'rotation where there is none', stating({ no_rope_layers: [0, 1, 0] })],
+  ['phi3', 'no window', stating({ sliding_window: null })],
+  ['exaone4', 'no window, and rotation in all layers', stating({ sliding_window: 500, layer_types: null })],
+  [
+    'exaone4',
+    'rotation where there is none',
+    stating({ sliding_window: null, sliding_window_pattern: null, layer_types: null }),
+  ],
   ['gemma3-list', 'scores scaled by head_dim', stating({ query_pre_attn_scalar: 32 })],
   ['gemma3-pattern', 'full layers not stretched', unscaled],
   ['gemma3-pattern', 'all layers slide', stating({ sliding_window_pattern: 100 })],

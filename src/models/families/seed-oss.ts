@@ -1,0 +1,30 @@
+/**
+ * Seed-OSS: a Llama whose q, k and v have biases, and whose heads are 128 wide whatever the hidden size.
+ *
+ * Source: the model code of transformers (models/seed_oss).
+ */
+
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { Family } from '../family.js';
+import { preNormLayout, recordPreNorm } from './pre-norm.js';
+
+const TRAITS: DecoderTraits = {
+  bias: (fields) => ({
+    qkv: fields.flag('attention_bias', true),
+    output: fields.flag('attention_out_bias', false),
+    mlp: fields.flag('mlp_bias', false),
+  }),
+  qkNorm: false,
+  window: () => null,
+  slides: () => false,
+  defaults: { maxPositions: 524_288, ropeTheta: 10_000, headDim: 128 },
+};
+
+export const seedOss: Family<DecoderConfig> = {
+  name: 'seed-oss',
+  architectures: ['SeedOssForCausalLM'],
+  modelTypes: ['seed_oss'],
+  readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
+  layout: preNormLayout,
+  record: recordPreNorm,
+};
