@@ -15,6 +15,16 @@ const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
  * processor the checks in float64, so it takes more files at once than SwiftShader, which is the processor.
  */
 const gpuWorkers = Math.max(2, Math.min(8, availableParallelism() >> 1));
+/** Files of test/engine that compare tokens alone, whatever else the machine does: two at a time. */
+const TOKEN_FILES = [
+  'kv-formats-cpu',
+  'prefix-cpu',
+  'prefix-devices',
+  'prefix-disk-cpu',
+  'rows-devices',
+  'sampling-devices',
+  'sliding-cpu',
+].map((name) => `test/engine/${name}.test.ts`);
 const suites = {
   unit: { paths: ['src/'], workers: 2 },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
@@ -26,7 +36,8 @@ const suites = {
   },
   parity: { paths: ['test/parity/'], workers: 2, webgpu: true },
   questions: { paths: ['test/questions/'], workers: 2 },
-  engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
+  engine: { paths: ['test/engine/'], exclude: TOKEN_FILES, workers: 1, webgpu: true },
+  'engine-tokens': { paths: TOKEN_FILES, workers: 2, webgpu: true },
   server: { paths: ['test/server/'], workers: 1 },
   cli: { paths: ['test/cli/'], workers: 1 },
   package: { paths: ['test/package/'], workers: 1 },
@@ -101,6 +112,7 @@ function runSuite(name, suite) {
       join(root, 'node_modules/vitest/vitest.mjs'),
       'run',
       ...suite.paths,
+      ...(suite.exclude ?? []).map((path) => `--exclude=${path}`),
       `--maxWorkers=${suite.workers}`,
       '--reporter=default',
       '--reporter=json',

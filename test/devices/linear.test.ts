@@ -32,7 +32,10 @@ function bound(spec: DeviceSpec, format: MatrixFormat): number {
   return 2e-3;
 }
 
-describe.each([...devices, ...narrowSubgroups])('linear on $name', (spec) => {
+// In software `webgpu default` has the kernels of `reference`, which is held to more.
+const here = devices.filter(({ slow, name }) => !slow || name !== 'webgpu default');
+
+describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
