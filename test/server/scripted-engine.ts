@@ -35,6 +35,7 @@ export class ScriptedEngine implements EnginePort {
     kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [] },
     limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1, targetItlMs: 0 },
     samplingDefaults: {},
+    memory: { deviceBytes: null, weights: 0, caches: [0], young: 0, activations: 0, total: 0 },
   } as unknown as EngineInfo;
 
   async stats(): Promise<EngineStats> {
@@ -61,7 +62,7 @@ export class ScriptedEngine implements EnginePort {
       finished: { stop: 10, length: 11, cancelled: 12, error: 13 },
       refused: 14,
       preemptions: 17,
-      device: { bytes: 15, buffers: 16 } as EngineStats['device'],
+      device: { buffers: 16, bytes: 15, peakBytes: 17, samplerBytes: 0, plans: 0 },
     };
   }
 

@@ -76,7 +76,10 @@ describe.each(devices.filter((spec) => SOAKED.includes(spec.name)))('row state o
       await pause();
       if (core.stats().steps < (steps / 10) * (samples.length + 1)) continue;
       await quiet();
-      samples.push({ heap: heapUsed(), device: JSON.stringify({ ...core.stats().device, plans: 0 }) });
+      samples.push({
+        heap: heapUsed(),
+        device: JSON.stringify({ ...core.stats().device, plans: 0, peakBytes: 0 }),
+      });
     }
     expect(held).toBeGreaterThan(0);
     if (!spec.slow) expect(core.stats().preemptions).toBeGreaterThan(0);

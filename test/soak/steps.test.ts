@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest';
 import { Harness, randomPrompt, seeded, VOCAB } from '../engine/core-harness.js';
 import { oracle } from '../engine/oracle-device.js';
+import { held } from '../setup/held.js';
 import { expectFlat, heapUsed } from './heap.js';
 
 it('20,000 steps of joining, leaving and cancelled rows leave the heap and the device flat', async () => {
@@ -14,7 +15,7 @@ it('20,000 steps of joining, leaving and cancelled rows leave the heap and the d
     eosIds: [3],
   });
   harness.device.keepLog = false;
-  const device = JSON.stringify(harness.device.stats());
+  const device = JSON.stringify(held(harness.device));
   const open = new Set<Promise<unknown>>();
   const heaps: number[] = [];
   let checked = 0;
@@ -41,7 +42,7 @@ it('20,000 steps of joining, leaving and cancelled rows leave the heap and the d
   await Promise.all(open);
   await harness.untilIdle();
   expect(checked).toBeGreaterThan(2000);
-  expect(JSON.stringify(harness.device.stats())).toBe(device);
+  expect(JSON.stringify(held(harness.device))).toBe(device);
   expect(harness.device.mostInFlight).toBe(2);
   expect(heaps).toHaveLength(10);
   // One small object a step is 32 kB or more in 2,000 steps.
