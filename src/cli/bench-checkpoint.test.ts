@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseModelConfig } from '../models/families.js';
-import { resolveWeights, sourceBytes } from '../models/load.js';
+import { resolveWeights, sourceBytes } from '../models/resolve-weights.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import { writeShapeCheckpoint } from './bench-checkpoint.js';

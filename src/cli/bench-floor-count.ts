@@ -10,13 +10,13 @@ import type { MatrixFormat } from '../device/weights.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { ModelDefinition } from '../models/family.js';
 import { matrixRows } from '../models/layout.js';
+import { ropeTable } from '../models/load.js';
 import {
   type Quantization,
   resolveWeights,
-  ropeTable,
   sourceBytes,
   type WeightSource,
-} from '../models/load.js';
+} from '../models/resolve-weights.js';
 
 /** What has to be done in one step of decoding, or for one prompt or several. */
 export interface Work {

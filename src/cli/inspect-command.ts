@@ -121,8 +121,8 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
           total:
             summary.weightBytes +
             serve.kvBytes +
-            estimateActivations(summary, serve.batchTokens, serve.maxRows),
-          deviceBytes: device.memoryBytes,
+            estimateActivations(facts, serve.batchTokens, serve.maxRows),
+          deviceBytes: flags.memory ?? device.memoryBytes,
         });
   const quantized =
     flags.quantize !== undefined ||

@@ -7,15 +7,14 @@ import type { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
+import { loadModel, type Model } from '../models/load.js';
+import { type OpenModel, openModel } from '../models/open.js';
 import {
-  loadModel,
-  type Model,
   type Quantization,
   type ResolvedWeights,
   resolveWeights,
   sourceBytes,
-} from '../models/load.js';
-import { type OpenModel, openModel } from '../models/open.js';
+} from '../models/resolve-weights.js';
 import type { Notice } from '../notice.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import { autotune } from './autotune.js';

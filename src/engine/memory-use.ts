@@ -1,5 +1,6 @@
 /** What a loaded engine takes of its device's memory, and whether that is nearly all of it. */
 
+import type { ModelFacts } from '../models/facts.js';
 import type { LogEntry, MemoryUse } from './types.js';
 
 /** From this share of the device's memory on, somebody should be told. */
@@ -46,15 +47,11 @@ export function memoryWarning(use: MemoryUse, quantized: boolean): LogEntry | nu
   };
 }
 
-/** Widths of a model, as `inspectModel` tells them. */
-export interface ModelWidths {
-  readonly hiddenSize: number;
-  readonly intermediateSize: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headDim: number;
-  readonly vocabSize: number;
-}
+/** What of a model says how wide its activations are. */
+type ModelWidths = Pick<
+  ModelFacts,
+  'hiddenSize' | 'intermediateSize' | 'heads' | 'kvHeads' | 'headDim' | 'vocabSize'
+>;
 
 /**
  * Bytes that activations will take, told before anything is loaded: f32 rows of the tensors that live at once in a layer (the

@@ -1,15 +1,15 @@
 /**
- * The engine's public types: what goes in (options, requests), what comes out (deltas, results, info, stats).
+ * The engine's public types: what goes in (options, requests), what comes out (deltas, results; info and stats are in info.ts).
  * Everything here is plain data apart from callbacks and `AbortSignal`.
  */
 
-import type { AutotuneMode, DeviceInfo, DeviceKind, DeviceStats, Precision } from '../device/device.js';
+import type { AutotuneMode, DeviceKind, Precision } from '../device/device.js';
 import type { KvantError } from '../errors.js';
-import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
 import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
+import type { FinishReason } from './finish-reason.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
 /** `auto` takes a real GPU if there is one, else the CPU. */
@@ -153,12 +153,7 @@ export interface ChatRequest extends CommonRequest {
   readonly parallelToolCalls?: boolean;
 }
 
-/**
- * `stop`: an EOS id or a stop string. `length`: `maxTokens` or the context is used up. `cancelled`: by the caller.
- * `error`: this choice failed; its error says why.
- */
-export const FINISH_REASONS = ['stop', 'length', 'cancelled', 'error'] as const;
-export type FinishReason = (typeof FINISH_REASONS)[number];
+export { FINISH_REASONS, type FinishReason } from './finish-reason.js';
 
 /** The log-probability of one token, and of what might have stood in its place. */
 export interface TokenLogprobs {
@@ -275,160 +270,19 @@ export interface Generation extends AsyncIterable<Delta>, AsyncDisposable {
   cancel(): void;
 }
 
-/** One cache group: layers with a pool of blocks of their own. */
-export interface KvGroupInfo {
-  /** Tokens that its layers see, blocks behind them are given back; null where all are kept. */
-  readonly window: number | null;
-  readonly layers: readonly number[];
-  readonly blocks: number;
-  /** Bytes of one token in all its layers. */
-  readonly bytesPerToken: number;
-}
-
-export interface EngineInfo {
-  /** The name it is served under. */
-  readonly name: string;
-  readonly model: {
-    readonly path: string;
-    readonly architecture: string;
-    readonly layers: number;
-    readonly hiddenSize: number;
-    readonly vocabSize: number;
-    /** Longest context the model was made for. */
-    readonly maxContext: number;
-    /** Bytes of the weights on the device. */
-    readonly weightBytes: number;
-    readonly hasChatTemplate: boolean;
-    readonly eosTokenIds: readonly number[];
-  };
-  readonly device: DeviceInfo;
-  /** Why this device: e.g. `auto: no GPU was found (…)`. */
-  readonly deviceReason: string;
-  /** Null where tuning is off. */
-  readonly tuning: TuningInfo | null;
-  readonly kv: {
-    readonly layers: readonly KvLayerInfo[];
-    /** Layers that keep the same positions share blocks: those that see all first, then those of each window. */
-    readonly groups: readonly KvGroupInfo[];
-    readonly blockTokens: number;
-    /** Of all groups. */
-    readonly blocks: number;
-    readonly bytes: number;
-    readonly bytesPerToken: number;
-    /** Float blocks for sequences of fewer than `start` tokens; null without `quantizedKvStart`. */
-    readonly young: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
-  };
-  readonly memory: MemoryUse;
-  readonly limits: EngineLimits;
-  /** What a request takes that says nothing: from EngineOptions.sampling, then generation_config. */
-  readonly samplingDefaults: SamplingOptions;
-  readonly loadMs: number;
-}
-
-/** Bytes on the device when load ended. What requests ask of the sampler comes on top (`EngineStats.device`). */
-export interface MemoryUse {
-  /** What the device has for all of it; null where it does not say, as WebGPU does not. */
-  readonly deviceBytes: number | null;
-  readonly weights: number;
-  /** KV of each cache group, in the order of `kv.groups`, without the float blocks of `kv.young`. */
-  readonly caches: readonly number[];
-  /** Float blocks of sequences that are not quantised yet. */
-  readonly young: number;
-  /** Activations, inputs of steps and scratch. */
-  readonly activations: number;
-  readonly total: number;
-}
-
-/** What tuning came to. A decision is a shape and a number of rows, for which there are several kernels. */
-export interface TuningInfo {
-  readonly mode: AutotuneMode;
-  readonly decisions: number;
-  /** Decisions for another kernel than the one that is chosen by rule. */
-  readonly tuned: number;
-  /** Measured now, known from an earlier start, and not come to (or not measurable). */
-  readonly measured: number;
-  readonly cached: number;
-  readonly left: number;
-  readonly ms: number;
-}
-
-/** Limits in force, after the model, memory and options were reconciled. */
-export interface EngineLimits {
-  /** Milliseconds; 0 for none. */
-  readonly targetItlMs: number;
-  readonly maxContext: number;
-  readonly maxRows: number;
-  readonly maxBatchTokens: number;
-  readonly maxQueue: number;
-}
-
-/** A look at the engine between two steps. Counters count from load. */
-export interface EngineStats {
-  /** Sequences waiting for a row. A request has one for each choice. */
-  readonly queued: number;
-  readonly prefilling: number;
-  readonly decoding: number;
-  readonly maxRows: number;
-  readonly slotsUsed: number;
-  /** Blocks that sequences hold, of all cache groups. What only the prefix cache keeps is as good as free. */
-  readonly blocksUsed: number;
-  readonly blocksTotal: number;
-  /** The same for each cache group, in the order of `info.kv.groups`. */
-  readonly cacheGroups: readonly { readonly blocksUsed: number; readonly blocksTotal: number }[];
-  /** Blocks of sequences that are not quantised yet; 0 of 0 without `quantizedKvStart`. */
-  readonly youngBlocksUsed: number;
-  readonly youngBlocksTotal: number;
-  /** Sequences that were converted when they reached `quantizedKvStart`. */
-  readonly conversions: number;
-  readonly steps: number;
-  readonly stepsInFlight: number;
-  /** Milliseconds that the oldest sequence in the queue has waited; 0 if none waits. */
-  readonly oldestQueuedMs: number;
-  /** Sequences that ended with `queue-timeout`. */
-  readonly queueTimeouts: number;
-  readonly promptTokens: number;
-  readonly completionTokens: number;
-  readonly requests: number;
-  readonly finished: Readonly<Record<FinishReason, number>>;
-  readonly refused: number;
-  /** Rows that gave way to an older one for want of KV blocks and were computed again. */
-  readonly preemptions: number;
-  /** Absent where no prefixes are cached. */
-  readonly prefixCache?: PrefixCacheStats;
-  readonly device: DeviceStats;
-  /** Set when the device is lost: every request fails with it. */
-  readonly fault?: KvantError;
-}
-
-/** What the prefix cache has and has done. Counters count from load. */
-export interface PrefixCacheStats {
-  /** Sequences that were looked up when they came in, those of them that found something, and tokens they did not compute. */
-  readonly lookups: number;
-  readonly hits: number;
-  readonly hitTokens: number;
-  /** Tokens that rows which had given way found again, and did not compute twice. */
-  readonly resumedTokens: number;
-  /** Blocks that gave way to others. */
-  readonly evictions: number;
-  /** Blocks in the cache, and their bytes; of those the bytes that no sequence holds, and how many these may be. */
-  readonly blocks: number;
-  readonly bytes: number;
-  readonly idleBytes: number;
-  readonly maxBytes: number;
-  /** Absent without a folder. */
-  readonly disk?: PrefixDiskStats;
-}
-
-/** What the folder of the prefix cache has, and has been used for by this engine. */
-export interface PrefixDiskStats extends DiskStats {
-  /** Blocks that came back into memory, and the tokens they hold. */
-  readonly restoredBlocks: number;
-  readonly restoredTokens: number;
-}
-
 export interface CloseOptions {
   /** True lets running and queued requests finish first. Default false: they end with `cancelled`. */
   readonly drain?: boolean;
 }
 
+export type {
+  EngineInfo,
+  EngineLimits,
+  EngineStats,
+  KvGroupInfo,
+  MemoryUse,
+  PrefixCacheStats,
+  PrefixDiskStats,
+  TuningInfo,
+} from './info.js';
 export type { DeviceKind, KvLayerInfo, KvOptions, LogprobsMode, SamplingOptions, ToolCall, ToolCallDelta };

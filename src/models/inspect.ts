@@ -7,7 +7,7 @@ import { youngBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
 import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
-import { resolveWeights, sourceBytes, type WeightSource } from './load.js';
+import { resolveWeights, sourceBytes, type WeightSource } from './resolve-weights.js';
 
 export interface WeightSummary {
   readonly kind: MatrixKind | 'norms and biases';

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { MODEL_FIXTURES } from '../../test/parity/runner.js';
 import { buildSpelling, type Spelling } from '../../test/parity/spelling.js';
 import { parseModelConfig } from './families.js';
-import { resolveWeights } from './load.js';
 import { type OpenModel, openModel } from './open.js';
+import { resolveWeights } from './resolve-weights.js';
 
 let scratch: string;
 beforeAll(async () => {

@@ -5,7 +5,7 @@ import { Checkpoint } from '../weights/checkpoint.js';
 import type { ModelFacts } from './facts.js';
 import { parseModelConfig } from './families.js';
 import type { ModelDefinition } from './family.js';
-import type { WeightSource } from './load.js';
+import type { WeightSource } from './resolve-weights.js';
 import { EMBEDDING_WEIGHT, HEAD_WEIGHT, type NamedWeights, renamed } from './tensor-names.js';
 
 export interface OpenModel extends AsyncDisposable {

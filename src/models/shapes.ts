@@ -13,7 +13,7 @@ import { encodeFloats } from '../weights/dtypes.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { parseModelConfig } from './families.js';
 import type { ModelDefinition } from './family.js';
-import type { WeightSource } from './load.js';
+import type { WeightSource } from './resolve-weights.js';
 
 const QWEN3 = {
   architectures: ['Qwen3ForCausalLM'],

@@ -12,7 +12,7 @@ const one: Neutral = (value) => value === 1;
 const none: Neutral = () => false;
 const ones: Neutral = (value) => Array.isArray(value) && value.every((item) => item === 1);
 
-/** The field, and which of its values change nothing. `null` never does. */
+/** The field, and which of its values change nothing. `null` is no value. */
 const STRUCTURE: Readonly<Record<string, Neutral>> = {
   // What becomes of scores and logits.
   attn_logit_softcapping: off,
@@ -61,7 +61,7 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
 
 /**
  * @throws KvantError `model-config-unsupported`, naming the first field that changes the model and was not read
- * @example refuseUnreadStructure(fields, 'llama'); // {"clip_qkv": 8}: clip_qkv 8 is not supported
+ * @example refuseUnreadStructure(fields, 'llama'); // throws for {"clip_qkv": 8}
  */
 export function refuseUnreadStructure(fields: ConfigFields, family: string): void {
   for (const [name, changesNothing] of Object.entries(STRUCTURE)) {

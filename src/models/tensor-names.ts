@@ -3,7 +3,7 @@
  * decoder is published without `model.`, and wrappers put names of their own before it. transformers reads the first.
  */
 
-import type { WeightSource } from './load.js';
+import type { WeightSource } from './resolve-weights.js';
 
 const MODEL = 'model.';
 /** What decoders within a wrapper go by. transformers 5 writes the first; older files and MLX have the second. */

@@ -6,7 +6,8 @@ import type { MatrixRows, MatrixSource } from '../../src/device/weights.js';
 import { Engine } from '../../src/engine/engine.js';
 import { estimateActivations } from '../../src/engine/memory-use.js';
 import { parseModelConfig } from '../../src/models/families.js';
-import { loadModel, type WeightSource } from '../../src/models/load.js';
+import { loadModel } from '../../src/models/load.js';
+import type { WeightSource } from '../../src/models/resolve-weights.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 
 const MODEL = fileURLToPath(new URL('../../models/demo-text', import.meta.url));

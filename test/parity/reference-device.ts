@@ -21,7 +21,7 @@ import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
-import { sourceBytes } from '../../src/models/load.js';
+import { sourceBytes } from '../../src/models/resolve-weights.js';
 import { unpackAffineRow } from '../../src/weights/affine.js';
 import { decodeFloats, f16ToNumber, numberToF16 } from '../../src/weights/dtypes.js';
 import * as reference from '../devices/reference.js';

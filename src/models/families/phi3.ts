@@ -1,6 +1,6 @@
 /**
- * Phi-3, Phi-3.5 and Phi-4 with plain rotation: a Llama whose q, k and v are one tensor, and so are gate and up.
- * Variants for long contexts scale the rotation by lists of factors (longrope) or rotate a part of each head: they are refused.
+ * Phi-3 and Phi-4 with plain rotation: a Llama whose q, k and v are one tensor, and so are gate and up.
+ * Variants for long contexts (Phi-3.5 among them) scale the rotation by lists of factors (longrope) or rotate a part of each head: they are refused.
  *
  * Source: the model code of transformers (models/phi3).
  */

@@ -1,0 +1,174 @@
+/**
+ * Which tensors of a checkpoint a layout is made of: all are there, of the right shape, and none is left that would change the result.
+ * Headers alone are read.
+ */
+
+import { type MatrixSource, rowDataBytes, rowScaleBytes, type VectorSource } from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import type { AffineSpec } from '../weights/affine.js';
+import { finiteMatrix, finiteVector } from '../weights/finite.js';
+import { isQuantizable, quantizedSource } from '../weights/quantize.js';
+import type { MatrixSpec, WeightLayout } from './layout.js';
+
+/** Where weights come from: a Checkpoint, or made up (shapes.ts). */
+export interface WeightSource {
+  has(name: string): boolean;
+  matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
+  vector(name: string, expectedLength: number): VectorSource;
+  /** What a header says of a tensor; undefined where there is none, or it is made up. */
+  info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined;
+  /** The tensors that nobody asked for. */
+  unusedNames(): readonly string[];
+}
+
+/** How `quantize` stores float matrices. */
+export type Quantization = AffineSpec;
+
+/** A matrix with the sources of its parts. */
+export interface ResolvedMatrix {
+  readonly spec: MatrixSpec;
+  readonly parts: readonly MatrixSource[];
+  readonly biases: readonly (VectorSource | null)[];
+}
+
+export interface ResolvedWeights {
+  readonly matrices: readonly ResolvedMatrix[];
+  readonly vectors: readonly {
+    readonly key: string;
+    readonly group: number;
+    readonly source: VectorSource;
+  }[];
+  /** Tensors of something else than this model: they stay where they are. */
+  readonly left: readonly string[];
+}
+
+/**
+ * Finds every tensor of the layout, and checks that no other belongs to what they compute. Reads headers only.
+ *
+ * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, `weights-tensor-extra`, naming the tensor; with `quantize` also `weights-already-quantized` and `quantize-nothing`
+ */
+export function resolveWeights(
+  source: WeightSource,
+  layout: WeightLayout,
+  quantize: Quantization | undefined,
+): ResolvedWeights {
+  checkPresent(source, layout);
+  const matrices = layout.matrices.map((spec) => ({
+    spec,
+    parts: spec.parts.map(({ name, rows }) => {
+      const matrix = source.matrix(name, { rows, cols: spec.cols });
+      return quantize === undefined ? finiteMatrix(matrix) : quantized(matrix, quantize);
+    }),
+    biases: spec.parts.map(({ bias, rows }) =>
+      bias === null ? null : finiteVector(source.vector(bias, rows)),
+    ),
+  }));
+  const vectors = layout.vectors.map(({ key, name, length, group, add = 0 }) => ({
+    key,
+    group,
+    source: added(finiteVector(source.vector(name, length)), add),
+  }));
+  const left = source
+    .unusedNames()
+    .filter((name) => !isBuffer(source, name) && !layout.harmless.some((pattern) => pattern.test(name)));
+  const extra = left.filter((name) => isApplied(name, layout));
+  if (extra.length > 0) throw extraTensors(extra);
+  if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isAffine)))
+    throw noneDivides(quantize);
+  return { matrices, vectors, left };
+}
+
+/** Masks, indices and empty tensors: nothing that was learnt. */
+function isBuffer(source: WeightSource, name: string): boolean {
+  const found = source.info(name);
+  return found !== undefined && (found.shape.includes(0) || /^(BOOL|[IU]\d+)$/.test(found.dtype));
+}
+
+/** A part of what is computed, such as a bias that config.json does not speak of: without it the result is another. */
+function isApplied(name: string, layout: WeightLayout): boolean {
+  const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
+  if (layer !== undefined) return Number(layer) < layout.cache.length;
+  return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
+}
+
+/** The same vector with a number added to every value. */
+function added(source: VectorSource, add: number): VectorSource {
+  if (add === 0) return source;
+  const { name, length } = source;
+  return { name, length, read: async () => (await source.read()).map((value) => value + add) };
+}
+
+/** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */
+export function sourceBytes(source: MatrixSource): number {
+  return (
+    source.rows * (rowDataBytes(source.cols, source.format) + 2 * rowScaleBytes(source.cols, source.format))
+  );
+}
+
+function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
+  if (source.format.kind === 'affine') throw alreadyQuantized(source.name, source.format.bits);
+  // A row that groups do not divide stays float: rare, small, and exact.
+  return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : finiteMatrix(source);
+}
+
+const isAffine = ({ format }: MatrixSource): boolean => format.kind === 'affine';
+
+function alreadyQuantized(name: string, bits: number): KvantError {
+  return new KvantError(
+    'weights-already-quantized',
+    `The checkpoint is quantised already: ${name} has ${bits} bits.`,
+    {
+      kind: 'invalid-request',
+      where: 'quantize',
+      fix: 'Load it without `quantize` (--quantize), or take the unquantised checkpoint.',
+    },
+  );
+}
+
+function noneDivides({ groupSize }: Quantization): KvantError {
+  return new KvantError('quantize-nothing', `No matrix of the model has rows of groups of ${groupSize}.`, {
+    kind: 'invalid-request',
+    where: 'quantize',
+    fix: 'Load it without `quantize` (--quantize).',
+  });
+}
+
+function checkPresent(source: WeightSource, layout: WeightLayout): void {
+  const names = layout.matrices.flatMap(({ parts }) =>
+    parts.flatMap(({ name, bias }) => (bias === null ? [name] : [name, bias])),
+  );
+  names.push(...layout.vectors.map(({ name }) => name));
+  const missing = names.filter((name) => !source.has(name));
+  if (missing.length === 0) return;
+  const [first] = missing as [string];
+  throw new KvantError(
+    'weights-tensor-missing',
+    `the checkpoint has no ${list(missing)} (of ${names.length} tensors that config.json calls for)`,
+    {
+      kind: 'model',
+      where: first,
+      fix:
+        first === 'lm_head.weight'
+          ? 'Set "tie_word_embeddings": true in config.json if the model has no head of its own.'
+          : 'Check that config.json belongs to these weights, and that every shard is there.',
+    },
+  );
+}
+
+function extraTensors(names: readonly string[]): KvantError {
+  return new KvantError(
+    'weights-tensor-extra',
+    `the checkpoint holds tensors that the model has no use for: ${list(names)}`,
+    {
+      kind: 'model',
+      where: names[0] as string,
+      fix: 'Check that config.json belongs to these weights: a model with such tensors would be computed wrongly.',
+    },
+  );
+}
+
+/** The first few names, and how many more there are. */
+function list(names: readonly string[]): string {
+  const shown = names.slice(0, 3).join(', ');
+  return names.length > 3 ? `${shown} and ${names.length - 3} more` : shown;
+}
