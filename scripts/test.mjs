@@ -2,10 +2,11 @@
 // tests as `N passed, N failed` alone on the last line, after the files that took longest. Nothing is skipped: what a suite needs and does not find
 // is installed (Debian's chromium, for SwiftShader) or is a failure.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join, relative } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { runSuite } from './run-suite.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
@@ -44,14 +45,6 @@ const suites = {
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
 };
 
-/** In this project a test that is skipped is a failure. */
-const ENDS = {
-  failed: 'failed',
-  pending: 'did not run to its end',
-  skipped: 'was skipped',
-  todo: 'is not written',
-};
-
 const wanted = process.argv.slice(2);
 for (const name of wanted) {
   if (!(name in suites)) {
@@ -74,20 +67,18 @@ const complaints = [];
 const files = [];
 for (const [name, suite] of chosen) {
   const started = performance.now();
-  let run = runSuite(name, suite);
-  if (run.died) {
-    // SwiftShader aborts a process now and then (an assertion on a robust mutex in the C library). A suite whose worker
-    // died without one failing test is run once more.
-    console.error(`\n${name}: a test process died; the suite is run a second time.`);
-    console.error(`${run.complaints.join('\n')}\n`);
-    run = runSuite(name, suite);
-  }
+  const run = await runSuite(name, suite, join(scratch, `${name}.jsonl`));
   const seconds = (performance.now() - started) / 1000;
-  passed += run.good;
-  failed += run.bad;
+  passed += run.passed;
+  failed += run.complaints.length;
   complaints.push(...run.complaints.map((what) => `${name}: ${what}`));
   files.push(...run.files.map((file) => ({ suite: name, ...file })));
-  rows.push({ suite: name, passed: run.good, failed: run.bad, seconds: Number(seconds.toFixed(1)) });
+  rows.push({
+    suite: name,
+    passed: run.passed,
+    failed: run.complaints.length,
+    seconds: Number(seconds.toFixed(1)),
+  });
 }
 rmSync(scratch, { recursive: true, force: true });
 console.log('The files that took longest:');
@@ -97,60 +88,6 @@ console.table(rows);
 for (const what of complaints) console.log(what);
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 ? 0 : 1;
-
-/**
- * `died`: a worker ended on its own and no test failed; the tests that it left are pending in the report. `complaints`:
- * what failed, by name.
- */
-function runSuite(name, suite) {
-  const report = join(scratch, `${name}.json`);
-  rmSync(report, { force: true });
-  const run = spawnSync(
-    process.execPath,
-    [
-      '--expose-gc',
-      join(root, 'node_modules/vitest/vitest.mjs'),
-      'run',
-      ...suite.paths,
-      ...(suite.exclude ?? []).map((path) => `--exclude=${path}`),
-      `--maxWorkers=${suite.workers}`,
-      '--reporter=default',
-      '--reporter=json',
-      `--outputFile.json=${report}`,
-    ],
-    { cwd: root, stdio: 'inherit', env: { ...process.env, ...suite.env } },
-  );
-  const result = readReport(report);
-  const good = result?.numPassedTests ?? 0;
-  const died =
-    run.status !== 0 && (result?.numFailedTests ?? 0) === 0 && (result?.numFailedTestSuites ?? 0) === 0;
-  const complaints = complaintsOf(result);
-  // An unhandled error or an empty suite counts as a failure too.
-  if (complaints.length === 0 && (run.status !== 0 || good === 0))
-    complaints.push(
-      good === 0 ? 'no test ran' : `no test failed, but the run ended with ${run.status ?? run.signal}`,
-    );
-  return { good, bad: complaints.length, died, complaints, files: filesOf(result) };
-}
-
-/** One line for each test that did not pass, a skipped one among them, and for each file that did not load. */
-function complaintsOf(result) {
-  return (result?.testResults ?? []).flatMap(({ name, status, assertionResults }) => {
-    const file = relative(root, name);
-    const tests = assertionResults
-      .filter((test) => test.status !== 'passed')
-      .map((test) => `${file}: "${test.fullName}" ${ENDS[test.status] ?? test.status}`);
-    return tests.length === 0 && status === 'failed' ? [`${file} could not be run`] : tests;
-  });
-}
-
-/** What each file took, from its first hook to its last. */
-function filesOf(result) {
-  return (result?.testResults ?? []).map(({ name, startTime, endTime }) => ({
-    file: relative(root, name),
-    seconds: Number(((endTime - startTime) / 1000).toFixed(1)) || 0,
-  }));
-}
 
 /** WebGPU without a GPU runs on SwiftShader, which comes with Debian's chromium. */
 function installSwiftShader() {
@@ -166,15 +103,6 @@ function installSwiftShader() {
     env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
   });
   if (install.status !== 0 || !existsSync(swiftshader)) giveUp(help, 1);
-}
-
-/** A run that died leaves no report, or half of one. */
-function readReport(path) {
-  try {
-    return JSON.parse(readFileSync(path, 'utf8'));
-  } catch {
-    return null;
-  }
 }
 
 /** Nothing was tested: that is a failure, said on the last line like any other. */

@@ -1,0 +1,146 @@
+// Runs the test files of one suite, and those that a dead or hung process left a second time.
+import { spawn } from 'node:child_process';
+import { readFileSync, rmSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = fileURLToPath(new URL('..', import.meta.url));
+/** No test may take so long without a word: a process that does hangs in native code, where no timeout of a test acts. */
+const SILENCE_MS = 480_000;
+/** SwiftShader aborts or hangs now and then, mostly when a device is lost with work under way. */
+const ATTEMPTS = 3;
+
+/**
+ * `suite`: `{ paths, exclude?, env?, workers }`. `progress`: the path of a scratch file. Resolves with
+ * `{ passed, complaints, files }`: a line for each test that did not pass, and the seconds of each file.
+ */
+export async function runSuite(name, suite, progress) {
+  const total = { passed: 0, complaints: [], files: [] };
+  let paths = suite.paths;
+  for (let attempt = 1; ; attempt++) {
+    const run = await runFiles(paths, suite, progress);
+    for (const file of run.ended) {
+      total.passed += file.tests.filter((test) => test.state === 'passed').length;
+      total.complaints.push(...complaintsOf(file));
+      total.files.push({ file: relative(root, file.file), seconds: file.seconds });
+    }
+    if (run.left.length === 0) {
+      total.complaints.push(...run.unhandled.map((message) => `unhandled error: ${message}`));
+      if (total.passed === 0) total.complaints.push('no test ran');
+      else if (total.complaints.length === 0 && run.status !== 0 && !run.hung)
+        total.complaints.push(`no test failed, but the run ended with ${run.status}`);
+      return total;
+    }
+    const left = run.left.map((file) => relative(root, file));
+    if (attempt === ATTEMPTS) {
+      total.complaints.push(...left.map((file) => `${file} did not run to its end in ${ATTEMPTS} attempts`));
+      return total;
+    }
+    console.error(
+      `\n${name}: a test process ${run.hung ? 'hung' : 'died'}. These run again: ${left.join(', ')}\n`,
+    );
+    paths = run.left;
+  }
+}
+
+/** `left`: files that did not run to their end, when a process died or hung. */
+async function runFiles(paths, suite, progress) {
+  rmSync(progress, { force: true });
+  const child = spawn(
+    process.execPath,
+    [
+      '--expose-gc',
+      join(root, 'node_modules/vitest/vitest.mjs'),
+      'run',
+      ...paths,
+      ...(suite.exclude ?? []).map((path) => `--exclude=${path}`),
+      `--maxWorkers=${suite.workers}`,
+      '--reporter=default',
+      `--reporter=${join(root, 'scripts/test-progress.mjs')}`,
+    ],
+    // A group of its own: a hung worker is ended with its parent.
+    {
+      cwd: root,
+      stdio: 'inherit',
+      env: { ...process.env, ...suite.env, KVANT_TEST_PROGRESS: progress },
+      detached: true,
+    },
+  );
+  const endGroup = () => {
+    try {
+      process.kill(-child.pid, 'SIGKILL');
+    } catch {
+      // It has ended.
+    }
+  };
+  const stop = (signal) => {
+    endGroup();
+    process.exit(signal === 'SIGINT' ? 130 : 143);
+  };
+  process.once('SIGINT', stop).once('SIGTERM', stop);
+  const started = Date.now();
+  let hung = false;
+  const watch = setInterval(() => {
+    if (silence(readEvents(progress), started) < SILENCE_MS) return;
+    hung = true;
+    endGroup();
+  }, 5_000);
+  const status = await new Promise((resolve) => {
+    child.once('exit', (code, signal) => resolve(code ?? signal));
+  });
+  clearInterval(watch);
+  process.off('SIGINT', stop).off('SIGTERM', stop);
+  endGroup();
+
+  const events = readEvents(progress);
+  const ended = events.filter(
+    (one) => one.event === 'end' && one.tests.every((test) => test.state !== 'pending'),
+  );
+  const whole = new Set(ended.map((one) => one.file));
+  const all = events.find((one) => one.event === 'run')?.files ?? [];
+  const unhandled = events.find((one) => one.event === 'done')?.unhandled ?? [];
+  return { status, hung, ended, left: all.filter((file) => !whole.has(file)), unhandled };
+}
+
+/** The longest time that a file under way has said nothing, or the whole run where none is under way, in ms. */
+function silence(events, started) {
+  const last = new Map();
+  for (const one of events) {
+    if (one.event === 'end') last.delete(one.file);
+    else if (one.file !== undefined) last.set(one.file, one.at);
+  }
+  const since = last.size > 0 ? Math.min(...last.values()) : (events.at(-1)?.at ?? started);
+  return Date.now() - since;
+}
+
+/** A run that died leaves half a line at most. */
+function readEvents(path) {
+  let text;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch {
+    return [];
+  }
+  return text.split('\n').flatMap((line) => {
+    try {
+      return line === '' ? [] : [JSON.parse(line)];
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** In this project a test that is skipped is a failure. */
+const ENDS = { failed: 'failed', skipped: 'was skipped' };
+
+/** One line for each test that did not pass, a skipped one among them, and for a file that did not load. */
+function complaintsOf({ file, tests, errors }) {
+  const path = relative(root, file);
+  return [
+    ...tests
+      .filter((test) => test.state !== 'passed')
+      .map((test) => `${path}: "${test.name}" ${ENDS[test.state] ?? test.state}`),
+    ...errors.map((message) => `${path}: ${message}`),
+    ...(tests.length === 0 && errors.length === 0 ? [`${path} has no test`] : []),
+  ];
+}
