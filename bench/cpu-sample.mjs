@@ -129,7 +129,9 @@ async function time(row) {
     await program.sampler.sync(0, spec, history, 10);
   }
   const next = async () => {
-    const [id] = await program.submit(step);
+    const {
+      ids: [id],
+    } = await program.submit(step);
     if (id === 0xffff_ffff) throw new Error('The row was invalid.');
     sampling.position[0]++;
   };

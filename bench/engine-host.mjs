@@ -35,7 +35,11 @@ const compile = device.compile.bind(device);
 device.compile = async (...args) => {
   const program = await compile(...args);
   const submit = program.submit.bind(program);
-  program.submit = (inputs) => submit(inputs).then((ids) => ids.fill(7));
+  program.submit = (inputs) =>
+    submit(inputs).then((result) => {
+      result.ids.fill(7);
+      return result;
+    });
   return program;
 };
 const engine = await Engine.loadShape(

@@ -1,6 +1,7 @@
 // A device that computes nothing: every row draws the next of a row of ids, and a step is over at once or after a fixed time.
 // What is left is what engine and server cost by themselves.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { StepResult } from '../dist/device/step-result.js';
 
 /** `stepMs` 0: at once. */
 export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
@@ -54,7 +55,7 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
         const ids = new Uint32Array(outputCount);
         // Ordinary tokens of the demo model: no bytes, nothing special.
         for (let row = 0; row < outputCount; row++) ids[row] = 300 + ((drawn++ * 31) % (vocab - 800));
-        return over(ids);
+        return over(new StepResult(ids, outputCount));
       },
       write() {},
       read: () => Promise.reject(new Error('nothing is kept')),

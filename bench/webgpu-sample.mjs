@@ -19,7 +19,7 @@ const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url)
 const { createWebGpuDevice } = await load('webgpu/index.js');
 const { Ops } = await load('ops.js');
 const { StepInputs } = await load('step.js');
-const { FEATURE, readRecord } = await load('sampling.js');
+const { FEATURE } = await load('sampling.js');
 const { gumbelFromWord, randomWord } = await load('random.js');
 
 const args = process.argv.slice(2);
@@ -313,23 +313,24 @@ async function check() {
         rows.map(() => 600),
       );
       const result = await program.submit(step);
+      const { ids } = result;
       rows.forEach((row, r) => {
         const want = expected(x, row, 1 + r, 600);
         const name = `${kind}: ${names[at + r]}`;
         if (want.margin > 1e-4) {
           compared++;
-          if (result[r] !== want.token) {
+          if (ids[r] !== want.token) {
             wrong++;
-            console.log(`WRONG ${name}: ${result[r]} for ${want.token}, margin ${want.margin}`);
+            console.log(`WRONG ${name}: ${ids[r]} for ${want.token}, margin ${want.margin}`);
           }
         }
         if (!row.topLogprobs) return;
-        const got = readRecord(result, rows.length, r);
+        const got = result.record(r);
         const total = want.order.reduce((sum, i) => sum + Math.exp(x[i] - x[want.order[0]]), 0);
-        const own = x[result[r]] - x[want.order[0]] - Math.log(total);
+        const own = x[ids[r]] - x[want.order[0]] - Math.log(total);
         const right =
           Math.abs(got.logprob - own) < 1e-4 &&
-          got.rank === want.order.indexOf(result[r]) + 1 &&
+          got.rank === want.order.indexOf(ids[r]) + 1 &&
           [...got.ids].join() === want.order.slice(0, row.topLogprobs).join();
         compared++;
         if (!right) {

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Program } from '../device/device.js';
 import { StepInputs } from '../device/step.js';
+import { StepResult } from '../device/step-result.js';
 import { timeSteps } from './bench-steps.js';
 
 /** Holds its caller up, as a thread is that loses its core, and has done the work by then. */
@@ -8,7 +9,7 @@ const heldUp = (ms: number): Program =>
   ({
     submit: () => {
       for (const end = performance.now() + ms; performance.now() < end; );
-      return Promise.resolve(new Uint32Array(0));
+      return Promise.resolve(new StepResult(new Uint32Array(0), 0));
     },
   }) as unknown as Program;
 

@@ -34,6 +34,7 @@ import type { Graph, Tensor } from './graph.js';
 import type { KvCaches, KvPool, KvPoolSpec } from './kv.js';
 import type { SamplerRows } from './sampling.js';
 import type { StepInputs } from './step.js';
+import type { StepResult } from './step-result.js';
 import type { Matrix, MatrixFormat, MatrixSource, Vector, VectorSource } from './weights.js';
 
 export type { Matrix, Vector } from './weights.js';
@@ -126,12 +127,10 @@ export interface Program {
   /** Makes the Plan for steps of up to so many tokens and outputs, if it is not there yet. For use at load. */
   prepare(tokens: number, outputs: number): Promise<void>;
   /**
-   * Runs one step; resolves when it has retired, with one sampled id for each output row (in the order of
-   * `inputs.outputs`), INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample. Where
-   * rows asked for log-probabilities, records follow the ids: see RECORD_WORDS in sampling.ts.
-   * `inputs` may be reused as soon as this returns.
+   * Runs one step; resolves when it has retired, with what it drew for each output. `inputs` may be reused as soon as
+   * this returns.
    */
-  submit(inputs: StepInputs): Promise<Uint32Array>;
+  submit(inputs: StepInputs): Promise<StepResult>;
   /** Fills a tensor made by `ops.input`, `[rows, cols]` row-major. Only between steps. */
   write(tensor: Tensor, data: Float32Array): void;
   /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */

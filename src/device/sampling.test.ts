@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ALL_FEATURES, FEATURE, hasRecords, RECORD_WORDS, readRecord, requireFeatures } from './sampling.js';
+import { ALL_FEATURES, FEATURE, requireFeatures } from './sampling.js';
 import { SAMPLING_FIELDS, SamplingInputs, samplingField } from './sampling-inputs.js';
 
 describe('the sampler contract', () => {
@@ -35,27 +35,5 @@ describe('the sampler contract', () => {
         message: 'The CPU device has no kernels for dry.',
       }),
     );
-  });
-
-  it('reads records behind the ids', () => {
-    const result = new Uint32Array(2 + 2 * RECORD_WORDS);
-    const floats = new Float32Array(result.buffer);
-    const at = 2 + RECORD_WORDS;
-    floats[at] = -1.5;
-    result[at + 1] = 3;
-    floats[at + 2] = 9.5;
-    result[at + 3] = 2;
-    result.set([7, 8], at + 4);
-    floats.set([-0.5, -1], at + 24);
-    expect(hasRecords(result, 2)).toBe(true);
-    expect(hasRecords(new Uint32Array(2), 2)).toBe(false);
-    expect(readRecord(result, 2, 1)).toEqual({
-      logprob: -1.5,
-      rank: 3,
-      mu: 9.5,
-      ids: [7, 8],
-      logprobs: [-0.5, -1],
-    });
-    expect(readRecord(result, 2, 0)).toMatchObject({ logprob: 0, rank: 0, ids: [] });
   });
 });

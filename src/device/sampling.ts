@@ -112,7 +112,7 @@ export const MAX_SEQUENCE = 32;
 export const MAX_SEQUENCE_TOKENS = 4096;
 
 /**
- * A step resolves with one u32 array: an id for each output row and then, only if some row has F.LOGPROBS or
+ * A device writes a step's result as one u32 array (StepResult reads it): an id for each output row and then, only if some row has F.LOGPROBS or
  * F.MIROSTAT, a record of so many words for **each** output row in order (zeros for rows that asked for nothing):
  * - word 0: f32, the log-probability of the row's token;
  * - word 1: its rank, 1 + the ids before it in the order;
@@ -193,11 +193,6 @@ export interface RowRecord {
   readonly mu: number;
   readonly ids: readonly number[];
   readonly logprobs: readonly number[];
-}
-
-/** True if a step with `outputs` rows brought records. */
-export function hasRecords(result: Uint32Array, outputs: number): boolean {
-  return result.length > outputs;
 }
 
 /** Copies a row's record out of a step's result, into plain arrays: typed ones cost ten times as much to make. */

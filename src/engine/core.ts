@@ -9,8 +9,8 @@
  */
 
 import { INVALID_TOKEN } from '../device/device.js';
-import { hasRecords, readRecord } from '../device/sampling.js';
 import { StepInputs } from '../device/step.js';
+import type { StepResult } from '../device/step-result.js';
 import { KvantError } from '../errors.js';
 import { noTokenLeft } from '../sampling/draws-left.js';
 import type { Constrain } from './constraint.js';
@@ -177,11 +177,11 @@ export class EngineCore {
         clearTimeout(timer);
         continue;
       }
-      const ids = await this.#flights.result(flight);
+      const result = await this.#flights.result(flight);
       // A lost device has settled everything meanwhile.
       if (this.#flights.first !== flight) continue;
-      if (ids instanceof KvantError) this.#failStep(flight, ids);
-      else this.#retire(flight, ids);
+      if (result instanceof KvantError) this.#failStep(flight, result);
+      else this.#retire(flight, result);
       this.#outbox.flush();
       if (!this.#flights.turned) await this.#flights.turn();
     }
@@ -279,22 +279,21 @@ export class EngineCore {
     return moved;
   }
 
-  #retire(flight: Flight, ids: Uint32Array): void {
+  #retire(flight: Flight, result: StepResult): void {
     this.#flights.retire();
     this.#retired = flight.step;
     this.#failedSteps = 0;
     this.#pacing.retire(flight, this.#now());
     this.#memory.retire(flight);
-    const recorded = hasRecords(ids, flight.draws);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
       if (sequence.phase !== 'running') continue; // the extra token of a row that ended
-      const id = ids[row]!;
+      const id = result.ids[row]!;
       if (id === INVALID_TOKEN) {
         this.#finish(sequence, 'error', this.#nothingDrawn(sequence));
         continue;
       }
-      const record = recorded && sequence.row.recorded ? readRecord(ids, flight.draws, row) : null;
+      const record = sequence.row.recorded ? result.record(row) : null;
       if (record !== null) sequence.mu = record.mu;
       this.#deliver(sequence, id, sequence.row.logprobs && record !== null ? toLogprobs(id, record) : null);
     }

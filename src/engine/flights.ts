@@ -2,6 +2,7 @@
 
 import type { Program } from '../device/device.js';
 import type { StepInputs } from '../device/step.js';
+import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
 import { Flight } from './step-filler.js';
@@ -42,16 +43,16 @@ export class Flights {
     flight.submittedAt = now;
     try {
       // Caught at once: it is awaited when its turn comes, and until then a rejection would be unhandled.
-      flight.ids = program.submit(inputs).catch(asKvantError);
+      flight.result = program.submit(inputs).catch(asKvantError);
     } catch (error) {
-      flight.ids = Promise.resolve(asKvantError(error));
+      flight.result = Promise.resolve(asKvantError(error));
     }
   }
 
-  /** The ids of a step, or why there are none. */
-  result(flight: Flight): Promise<Uint32Array | KvantError> {
+  /** What a step brought, or why it brought nothing. */
+  result(flight: Flight): Promise<StepResult | KvantError> {
     this.#turn.begin();
-    return flight.ids!;
+    return flight.result!;
   }
 
   /** Messages have had a chance to come in since `result` was asked for. */

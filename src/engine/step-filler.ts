@@ -1,6 +1,7 @@
 /** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
 
 import type { StepInputs } from '../device/step.js';
+import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
 import type { RetiredStep } from './scheduling/pacing.js';
 import type { StepPlan } from './scheduling/scheduler.js';
@@ -9,8 +10,8 @@ import type { Sequence } from './sequence.js';
 /** What a submitted step names. Refilled, not made anew. */
 export class Flight implements RetiredStep {
   step = 0;
-  /** Or why there are none. */
-  ids: Promise<Uint32Array | KvantError> | null = null;
+  /** Or why there is none. */
+  result: Promise<StepResult | KvantError> | null = null;
   /** Every sequence the step works on: the first `rows`. */
   readonly members: Sequence[] = [];
   /** Tokens that each of them has stored when the step has retired. */

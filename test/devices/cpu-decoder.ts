@@ -4,6 +4,7 @@ import type { KvFormat, KvPool } from '../../src/device/kv.js';
 import { Ops } from '../../src/device/ops.js';
 import { makeRopeTable } from '../../src/device/rope.js';
 import { StepInputs } from '../../src/device/step.js';
+import type { StepResult } from '../../src/device/step-result.js';
 import { Random } from './numbers.js';
 import { setSampling } from './run.js';
 import { randomMatrix, vectorSource } from './sources.js';
@@ -141,7 +142,7 @@ export async function talk(model: Model): Promise<{ ids: number[][]; logits: Flo
   const prompts = [5, 61, 20].map((n, s) => Array.from({ length: n }, (_, i) => (i * 31 + s * 7) % VOCAB));
   const ids: number[][] = [];
   const step = new StepInputs(LIMITS.maxTokens, LIMITS.maxSequences, LIMITS.maxOutputs);
-  const under: Promise<Uint32Array>[] = [
+  const under: Promise<StepResult>[] = [
     model.program.submit(
       fill(
         step,
@@ -156,8 +157,8 @@ export async function talk(model: Model): Promise<{ ids: number[][]; logits: Flo
       tokens: [-(slot + 1)],
     }));
     under.push(model.program.submit(fill(step, rows)));
-    if (under.length === LIMITS.inFlight) ids.push([...(await under.shift()!)]);
+    if (under.length === LIMITS.inFlight) ids.push([...(await under.shift()!).ids]);
   }
-  for (const pending of under) ids.push([...(await pending)]);
+  for (const pending of under) ids.push([...(await pending).ids]);
   return { ids, logits: await model.program.read(model.logits, 3) };
 }

@@ -4,11 +4,8 @@ import type { Tensor } from '../../src/device/graph.js';
 import {
   ALL_FEATURES,
   FEATURE,
-  hasRecords,
   MAX_TOP_LOGPROBS,
-  RECORD_WORDS,
   type RowRecord,
-  readRecord,
   type SamplerRows,
 } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
@@ -106,11 +103,8 @@ export class Sampler {
     });
     const result = await this.program.submit(step);
     return rows.map((_, r) => {
-      const token = result[r] === INVALID_TOKEN ? -1 : result[r]!;
-      if (!hasRecords(result, rows.length)) return { token, record: null, words: [] };
-      const at = rows.length + r * RECORD_WORDS;
-      const words = [...result.subarray(at, at + RECORD_WORDS)];
-      return { token, record: readRecord(result, rows.length, r), words };
+      const token = result.ids[r] === INVALID_TOKEN ? -1 : result.ids[r]!;
+      return { token, record: result.record(r), words: [...(result.recordWords(r) ?? [])] };
     });
   }
 

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
+import type { StepResult } from '../../src/device/step-result.js';
 import { held } from '../setup/held.js';
 import { kernelDevices } from './devices.js';
 import { Random } from './numbers.js';
@@ -145,14 +146,14 @@ describe.each(kernelDevices)('sampler state on $name', (spec) => {
       step.outputSlot[0] = 2;
       step.tokens[0] = 1;
       const history = [...tokens.history];
-      const pending: Promise<Uint32Array>[] = [];
+      const pending: Promise<StepResult>[] = [];
       let compared = 0;
       for (let n = 0; n < 24; n++) {
         fillRow(step.sampling, 0, row, tokens.history.length + n);
         pending.push(program.submit(step));
         step.tokens[0] = -3;
         if (pending.length < 2) continue;
-        const token = (await pending.shift()!)[0]!;
+        const token = (await pending.shift()!).ids[0]!;
         const want = sampleRow(flat, row, { ...tokens, history });
         if (want.margin > 1e-5) {
           expect(token).toBe(want.token);

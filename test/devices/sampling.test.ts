@@ -28,7 +28,7 @@ async function draw(
     rows.forEach((row, r) => {
       setSampling(step, r, row);
     });
-    return (await program.submit(step)).slice();
+    return (await program.submit(step)).ids.slice();
   });
 }
 
@@ -215,11 +215,11 @@ describe.each(kernelDevices)('sampling on $name', (spec) => {
           // Submitted before the ids of the step before are known.
           step.tokens.set([-5, -1, -10]);
           const next = program.submit(step);
-          expect([...(await pending)]).toEqual(want);
+          expect([...(await pending).ids]).toEqual(want);
           want = want.map((t) => (7 * t + 3) % vocab);
           pending = next;
         }
-        expect([...(await pending)]).toEqual(want);
+        expect([...(await pending).ids]).toEqual(want);
       },
       LIMITS,
     );

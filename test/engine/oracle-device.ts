@@ -26,6 +26,7 @@ import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src
 import { randomWord } from '../../src/device/random.js';
 import { FEATURE, RECORD_WORDS } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
+import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { KvantError } from '../../src/errors.js';
 import type { SamplingParams } from '../../src/sampling/options.js';
@@ -344,7 +345,7 @@ export class OracleDevice implements Device {
     limits: ProgramLimits,
     pools: readonly OraclePool[],
     lastToken: Int32Array,
-  ): Promise<Uint32Array> {
+  ): Promise<StepResult> {
     if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
     const copy = copyInputs(inputs);
     checkInputs(copy, limits);
@@ -376,7 +377,7 @@ export class OracleDevice implements Device {
     return done;
   }
 
-  #run(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): Uint32Array {
+  #run(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): StepResult {
     const { vocab, poison, slides = [] } = this.options;
     const pool = pools[0]!;
     const hashes = new Float64Array(inputs.tokenCount);
@@ -447,7 +448,7 @@ export class OracleDevice implements Device {
       } else ids[row] = hash < 0 ? INVALID_TOKEN : draw(hash, key, vocab);
       lastToken[inputs.outputSlot[row]!] = ids[row]!;
     }
-    return ids;
+    return new StepResult(ids, inputs.outputCount);
   }
 }
 

@@ -20,6 +20,7 @@ import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
 import type { StepInputs } from '../../src/device/step.js';
+import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { sourceBytes } from '../../src/models/resolve-weights.js';
 import { unpackAffineRow } from '../../src/weights/affine.js';
@@ -180,7 +181,7 @@ class ReferenceProgram implements Program {
 
   async prepare(): Promise<void> {}
 
-  async submit(inputs: StepInputs): Promise<Uint32Array> {
+  async submit(inputs: StepInputs): Promise<StepResult> {
     this.#results = new Map();
     const ids = new Uint32Array(inputs.outputCount);
     const slots: number[] = [];
@@ -265,7 +266,7 @@ class ReferenceProgram implements Program {
           throw new Error(`the reference device has no ${node.op}`);
       }
     }
-    return ids;
+    return new StepResult(ids, ids.length);
   }
 
   write(): void {

@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import { StepInputs } from '../../src/device/step.js';
+import type { StepResult } from '../../src/device/step-result.js';
 import { type LoadModelOptions, loadModel, type Model } from '../../src/models/load.js';
 import { openModel } from '../../src/models/open.js';
 
@@ -108,7 +109,7 @@ export class Runner implements AsyncDisposable {
   async generate(prompt: readonly number[], count: number, chunk = this.#chunk): Promise<Continuation> {
     const tokens: number[] = [];
     const logits: Float32Array[] = [];
-    const take = async (ids: Uint32Array): Promise<void> => {
+    const take = async ({ ids }: StepResult): Promise<void> => {
       tokens.push(ids[0]!);
       logits.push((await this.#program.read(this.#logits, 1)).slice());
     };
@@ -128,7 +129,7 @@ export class Runner implements AsyncDisposable {
     await this.#dispose();
   }
 
-  #step(ids: readonly number[], position: number, output: boolean): Promise<Uint32Array> {
+  #step(ids: readonly number[], position: number, output: boolean): Promise<StepResult> {
     const step = this.#inputs;
     step.clear();
     step.tokens.set(ids);

@@ -81,7 +81,7 @@ describe('the CPU device', () => {
     const before = held(device);
     for (let n = 0; n < 10_000; n++) {
       const next = program.submit(step);
-      expect((await pending).length).toBe(4);
+      expect((await pending).ids.length).toBe(4);
       pending = next;
     }
     await pending;
@@ -116,7 +116,7 @@ describe('the CPU device', () => {
     const full = Array.from({ length: LIMITS.inFlight }, () => program.submit(step([good])));
     await expect(program.submit(step([good]))).rejects.toMatchObject({ code: 'invalid-step' });
     await Promise.all(full);
-    expect(await program.submit(step([good]))).toHaveLength(1);
+    expect((await program.submit(step([good]))).ids).toHaveLength(1);
   });
 
   it('refuses objects of another device, wrong options, and blocks that are not there', async () => {
@@ -262,7 +262,7 @@ describe('sampling from large vocabularies on the CPU device', () => {
       rows.forEach((row, r) => {
         setSampling(step, r, row);
       });
-      const ids = [...(await program.submit(step))];
+      const ids = [...(await program.submit(step)).ids];
       first ??= ids;
       expect(ids).toEqual(first);
       wanted.forEach((want, r) => {

@@ -4,6 +4,7 @@ import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import type { StepInputs } from '../step.js';
+import { StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
 import type { Allocation, MemorySet } from './memory.js';
@@ -17,7 +18,7 @@ import { type StepLayout, writeStep } from './step-layout.js';
 /**
  * A compiled graph. Kernels read the counts of rows while they run, so one list of commands does for steps of any size.
  *
- * The ids that `submit` resolves with lie in a buffer that is used again `2 · inFlight` steps later.
+ * The result that `submit` resolves with lies in a buffer that is used again `2 · inFlight` steps later.
  */
 export class CpuProgram implements Program {
   readonly sampler: CpuSamplerRows | null;
@@ -67,7 +68,7 @@ export class CpuProgram implements Program {
 
   async prepare(_tokens: number, _outputs: number): Promise<void> {}
 
-  submit(inputs: StepInputs): Promise<Uint32Array> {
+  submit(inputs: StepInputs): Promise<StepResult> {
     try {
       this.#threads.check();
       this.#check(inputs);
@@ -166,13 +167,13 @@ class StepSlot implements Waiter {
   readonly #f32: Float32Array;
   readonly #results: Uint32Array<ArrayBufferLike>;
   readonly #onSettled: () => void;
-  /** Two buffers for ids, used in turn; views of every length that was asked for. */
-  readonly #buffers: readonly [IdBuffer, IdBuffer];
-  readonly #executor = (resolve: (ids: Uint32Array) => void, reject: (error: KvantError) => void): void => {
+  /** Two buffers for results, used in turn. */
+  readonly #buffers: readonly [ResultBuffer, ResultBuffer];
+  readonly #executor = (resolve: (result: StepResult) => void, reject: (error: KvantError) => void): void => {
     this.#resolve = resolve;
     this.#reject = reject;
   };
-  #resolve: (ids: Uint32Array) => void = () => {};
+  #resolve: (result: StepResult) => void = () => {};
   #reject: (error: KvantError) => void = () => {};
   #turn = 0;
   #outputs = 0;
@@ -194,7 +195,7 @@ class StepSlot implements Waiter {
     this.#results = result.memory.u32(result.at, resultWords(maxOutputs));
     this.#onSettled = onSettled;
     const most = sampler === null ? maxOutputs : resultWords(maxOutputs);
-    this.#buffers = [new IdBuffer(most), new IdBuffer(most)];
+    this.#buffers = [new ResultBuffer(most), new ResultBuffer(most)];
   }
 
   fill(step: StepInputs): void {
@@ -202,18 +203,17 @@ class StepSlot implements Waiter {
     writeStep(this.#layout, step, this.#u32, this.#f32);
   }
 
-  promise(): Promise<Uint32Array> {
+  promise(): Promise<StepResult> {
     return new Promise(this.#executor);
   }
 
   retired(): void {
     this.#turn ^= 1;
     const wants = this.#u32[STEP_WANTS]!;
-    const words = this.#outputs * (wants & RECORDS ? 1 + R_WORDS : 1);
-    const ids = this.#buffers[this.#turn as 0 | 1].view(words);
-    for (let i = 0; i < words; i++) ids[i] = this.#results[i]!;
-    if (wants & HISTORY_FEATURES) this.#note(ids);
-    this.#resolve(ids);
+    const buffer = this.#buffers[this.#turn as 0 | 1];
+    const result = buffer.fill(this.#results, this.#outputs, (wants & RECORDS) !== 0);
+    if (wants & HISTORY_FEATURES) this.#note(result.ids);
+    this.#resolve(result);
     this.#onSettled();
   }
 
@@ -233,18 +233,23 @@ class StepSlot implements Waiter {
   }
 }
 
-class IdBuffer {
-  readonly #ids: Uint32Array;
-  readonly #views: (Uint32Array | undefined)[];
+/** Words of results, and a result of every size that was asked for: a step makes none anew. */
+class ResultBuffer {
+  readonly #words: Uint32Array;
+  readonly #plain: (StepResult | undefined)[] = [];
+  readonly #recorded: (StepResult | undefined)[] = [];
 
   constructor(length: number) {
-    this.#ids = new Uint32Array(length);
-    this.#views = new Array<Uint32Array | undefined>(length + 1).fill(undefined);
+    this.#words = new Uint32Array(length);
   }
 
-  view(length: number): Uint32Array {
-    const view = this.#views[length] ?? this.#ids.subarray(0, length);
-    this.#views[length] = view;
-    return view;
+  /** Takes a step's words over. */
+  fill(words: Uint32Array, outputs: number, recorded: boolean): StepResult {
+    const count = outputs * (recorded ? 1 + R_WORDS : 1);
+    for (let i = 0; i < count; i++) this.#words[i] = words[i]!;
+    const results = recorded ? this.#recorded : this.#plain;
+    const result = results[outputs] ?? new StepResult(this.#words.subarray(0, count), outputs);
+    results[outputs] = result;
+    return result;
   }
 }

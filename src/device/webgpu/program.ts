@@ -13,6 +13,7 @@ import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
+import { StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
 import type { Faults } from './faults.js';
@@ -163,11 +164,11 @@ export class WebGpuProgram implements Program {
     await this.#runOnce(plan);
   }
 
-  submit(inputs: StepInputs): Promise<Uint32Array> {
+  submit(inputs: StepInputs): Promise<StepResult> {
     this.#alive();
     const { device } = this.#host;
     const sampler = this.#sampler;
-    const words = this.#packer.pack(inputs, sampler?.partsOf);
+    const packed = this.#packer.pack(inputs, sampler?.partsOf);
     const { facts } = this.#packer;
     if (facts.features !== 0) sampler?.check(inputs);
     const bytes = resultWords(facts.outputs, facts.features) * 4;
@@ -176,7 +177,7 @@ export class WebGpuProgram implements Program {
     this.#use();
     const slot = this.#ring.take();
     try {
-      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
+      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, packed);
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
       plan.encode(pass, facts);
@@ -187,9 +188,9 @@ export class WebGpuProgram implements Program {
       this.#ring.cancel(slot);
       throw error;
     }
-    const read = this.#ring.read(slot, this.#samples ? bytes / 4 : 0);
-    const drawing = sampler?.begin(inputs) ?? null;
-    const result = drawing === null ? read : this.#retire(read, drawing);
+    const words = this.#samples ? bytes / 4 : 0;
+    const read = this.#ring.read(slot, words);
+    const result = this.#result(read, this.#samples ? facts.outputs : 0, sampler?.begin(inputs) ?? null);
     const settled = result.then(
       () => {},
       () => {},
@@ -308,14 +309,14 @@ export class WebGpuProgram implements Program {
     for (const pool of this.#caches?.pools ?? []) pool.used = true;
   }
 
-  /** After the result is there and before the caller has it: notes the tokens that state has taken in. */
-  async #retire(result: Promise<Uint32Array>, drawing: Drawing): Promise<Uint32Array> {
-    let ids: Uint32Array | null = null;
+  /** What the words of a step mean. Before the caller has it, the tokens that state has taken in are noted. */
+  async #result(read: Promise<Uint32Array>, outputs: number, drawing: Drawing | null): Promise<StepResult> {
+    let words: Uint32Array | null = null;
     try {
-      ids = await result;
-      return ids;
+      words = await read;
+      return new StepResult(words, outputs);
     } finally {
-      this.#sampler?.retire(drawing, ids);
+      if (drawing !== null) this.#sampler?.retire(drawing, words);
     }
   }
 

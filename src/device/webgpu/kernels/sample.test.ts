@@ -122,7 +122,7 @@ describe('the sampler over several chunks', () => {
       rows.forEach((row, r) => {
         setSampling(step, r, row);
       });
-      const ids = await program.submit(step);
+      const { ids } = await program.submit(step);
       let checked = 0;
       rows.forEach((row, r) => {
         const want = reference.sample(logits[r]!, row);
