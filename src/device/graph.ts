@@ -16,8 +16,29 @@ export interface Tensor {
   readonly cols: number;
 }
 
-export const ACTIVATIONS = ['silu', 'gelu', 'gelu-tanh', 'relu'] as const;
+export const ACTIVATIONS = ['silu', 'gelu', 'gelu-tanh', 'relu', 'relu2'] as const;
 export type Activation = (typeof ACTIVATIONS)[number];
+
+/**
+ * `xielu` (Huang and Schlag, arXiv:2411.13010) has numbers of its own: `[alphaP, alphaN, beta, eps]`. Above 0 it is
+ * `alphaP · x² + beta · x`, else `(e^min(x, eps) − 1 − x) · alphaN + beta · x`.
+ */
+export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu'] as const;
+export type UngatedActivation = (typeof UNGATED_ACTIVATIONS)[number];
+
+/** `groups` runs of `cols` columns from column `from`, each normed by itself. */
+export interface NormPart {
+  readonly from: number;
+  readonly cols: number;
+  readonly groups: number;
+  /** `[groups · cols]`; null for ones. */
+  readonly weight: Vector | null;
+  /** `[groups · cols]`; null for zeros. */
+  readonly bias: Vector | null;
+}
+
+/** `rms`: `x / sqrt(mean(x²) + eps)`. `layer`: the same of `x − mean(x)`. */
+export type NormKind = 'rms' | 'layer';
 
 /** The shape of one attention layer. */
 export interface AttentionShape {
@@ -43,6 +64,15 @@ export type Node =
       readonly op: 'rms-norm';
       readonly x: Tensor;
       readonly weight: Vector;
+      readonly eps: number;
+      readonly out: Tensor;
+    }
+  /** Parts of a row, each normed by itself, times weight, plus bias. Columns of no part are copied. Parts are in order. */
+  | {
+      readonly op: 'norm';
+      readonly x: Tensor;
+      readonly kind: NormKind;
+      readonly parts: readonly NormPart[];
       readonly eps: number;
       readonly out: Tensor;
     }
@@ -84,6 +114,14 @@ export type Node =
     }
   /** `act(x[:, :n]) · x[:, n:]` with `n = x.cols / 2`: gate first, up second. */
   | { readonly op: 'glu'; readonly x: Tensor; readonly activation: Activation; readonly out: Tensor }
+  /** `act(x)`. `parameters`: of `xielu`, null for the others. */
+  | {
+      readonly op: 'act';
+      readonly x: Tensor;
+      readonly activation: UngatedActivation;
+      readonly parameters: Vector | null;
+      readonly out: Tensor;
+    }
   /** `a + b`. */
   | { readonly op: 'add'; readonly a: Tensor; readonly b: Tensor; readonly out: Tensor }
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`. */

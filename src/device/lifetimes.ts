@@ -30,7 +30,9 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'embed':
       return [];
     case 'rms-norm':
+    case 'norm':
     case 'glu':
+    case 'act':
     case 'scale':
     case 'select-outputs':
       return [node.x];

@@ -45,6 +45,27 @@ describe('Ops', () => {
     ],
     ['a norm of the wrong length', (o: Ops) => o.rmsNorm(o.input('tokens', 8), vector(7), 1e-6)],
     [
+      'a layer norm with a bias of the wrong length',
+      (o: Ops) => o.layerNorm(o.input('tokens', 8), null, vector(7), 0),
+    ],
+    [
+      'parts of a norm that overlap',
+      (o: Ops) => {
+        const part = { cols: 4, groups: 1, weight: null, bias: null };
+        return o.norm(
+          o.input('tokens', 8),
+          'rms',
+          [
+            { ...part, from: 2 },
+            { ...part, from: 4 },
+          ],
+          0,
+        );
+      },
+    ],
+    ['xielu without its numbers', (o: Ops) => o.act(o.input('tokens', 8), 'xielu')],
+    ['numbers for an activation that has none', (o: Ops) => o.act(o.input('tokens', 8), 'relu2', vector(4))],
+    [
       'qkv of the wrong width',
       (o: Ops) => o.ropeAppend(o.input('tokens', 63), { ...shape, layer: 0, rope: null }),
     ],

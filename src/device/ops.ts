@@ -5,7 +5,18 @@
 
 import { KvantError } from '../errors.js';
 import type { Matrix, Vector } from './device.js';
-import type { Activation, AttentionShape, Graph, HeadNorm, Node, RowKind, Tensor } from './graph.js';
+import type {
+  Activation,
+  AttentionShape,
+  Graph,
+  HeadNorm,
+  Node,
+  NormKind,
+  NormPart,
+  RowKind,
+  Tensor,
+  UngatedActivation,
+} from './graph.js';
 import type { RopeTable } from './rope.js';
 
 export interface RopeAppendOptions extends AttentionShape {
@@ -21,6 +32,9 @@ export interface AttendOptions extends AttentionShape {
   readonly window?: number | null;
   readonly softcap?: number | null;
 }
+
+/** Numbers of `xielu`: alphaP, alphaN, beta, eps. */
+const XIELU_PARAMETERS = 4;
 
 export class Ops {
   readonly #nodes: Node[] = [];
@@ -44,6 +58,26 @@ export class Ops {
     this.#expect('rmsNorm', 'weight', weight.length, x.cols);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'rms-norm', x, weight, eps, out });
+    return out;
+  }
+
+  /** `(x − mean) / sqrt(mean((x − mean)²) + eps) · weight + bias`, over cols. */
+  layerNorm(x: Tensor, weight: Vector | null, bias: Vector | null, eps: number): Tensor {
+    return this.norm(x, 'layer', [{ from: 0, cols: x.cols, groups: 1, weight, bias }], eps);
+  }
+
+  /** Norms of parts of a row, in the order of their columns; what is in none stays. */
+  norm(x: Tensor, kind: NormKind, parts: readonly NormPart[], eps: number): Tensor {
+    let end = 0;
+    for (const { from, cols, groups, weight, bias } of parts) {
+      if (from < end || cols < 1 || groups < 1 || from + cols * groups > x.cols)
+        throw shapeError('norm', `${groups} groups of ${cols} columns from ${from}, of ${x.cols} in all`);
+      end = from + cols * groups;
+      if (weight !== null) this.#expect('norm', 'weight', weight.length, cols * groups);
+      if (bias !== null) this.#expect('norm', 'bias', bias.length, cols * groups);
+    }
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'norm', x, kind, parts, eps, out });
     return out;
   }
 
@@ -96,6 +130,15 @@ export class Ops {
       throw shapeError('glu', `${x.cols} columns are not a gate and an up of equal width`);
     const out = this.#tensor(x.rows, x.cols / 2);
     this.#nodes.push({ op: 'glu', x, activation, out });
+    return out;
+  }
+
+  /** `parameters`: `[4]`, for `xielu` alone. */
+  act(x: Tensor, activation: UngatedActivation, parameters: Vector | null = null): Tensor {
+    const wanted = activation === 'xielu' ? XIELU_PARAMETERS : 0;
+    this.#expect('act', `parameters of ${activation}`, parameters?.length ?? 0, wanted);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'act', x, activation, parameters, out });
     return out;
   }
 

@@ -38,6 +38,47 @@ export function rmsNorm(
   return out;
 }
 
+export interface NormedPart {
+  readonly from: number;
+  readonly cols: number;
+  readonly groups: number;
+  readonly weight: ArrayLike<number> | null;
+  readonly bias: ArrayLike<number> | null;
+}
+
+/** Parts of `width` columns, each normed by itself; the others stay. */
+export function norm(
+  x: ArrayLike<number>,
+  rows: number,
+  width: number,
+  kind: 'rms' | 'layer',
+  parts: readonly NormedPart[],
+  eps: number,
+): Float64Array {
+  const out = Float64Array.from(x);
+  for (let r = 0; r < rows; r++) {
+    for (const { from, cols, groups, weight, bias } of parts) {
+      for (let g = 0; g < groups; g++) {
+        const at = r * width + from + g * cols;
+        const values = Float64Array.from({ length: cols }, (_, c) => x[at + c]!);
+        const mean = kind === 'layer' ? values.reduce((sum, v) => sum + v, 0) / cols : 0;
+        const variance = values.reduce((sum, v) => sum + (v - mean) ** 2, 0) / cols;
+        for (let c = 0; c < cols; c++) {
+          const normed = (values[c]! - mean) / Math.sqrt(variance + eps);
+          out[at + c] = normed * (weight?.[g * cols + c] ?? 1) + (bias?.[g * cols + c] ?? 0);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+/** `[alphaP, alphaN, beta, eps]` */
+export function xielu(x: number, [alphaP, alphaN, beta, eps]: readonly number[]): number {
+  if (x > 0) return alphaP! * x * x + beta! * x;
+  return (Math.expm1(Math.min(x, eps!)) - x) * alphaN! + beta! * x;
+}
+
 export function activation(name: string, x: number): number {
   switch (name) {
     case 'silu':
@@ -48,6 +89,8 @@ export function activation(name: string, x: number): number {
       return 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
     case 'relu':
       return Math.max(0, x);
+    case 'relu2':
+      return Math.max(0, x) ** 2;
     default:
       throw new Error(name);
   }

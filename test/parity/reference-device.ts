@@ -215,6 +215,28 @@ class ReferenceProgram implements Program {
           set(node.out, reference.rmsNorm(value(node.x), weight, rowsOf(node.x), node.x.cols, node.eps));
           break;
         }
+        case 'norm': {
+          const values = (vector: Vector | null) => (vector as ReferenceVector | null)?.values ?? null;
+          const parts = node.parts.map((part) => ({
+            ...part,
+            weight: values(part.weight),
+            bias: values(part.bias),
+          }));
+          const { x, kind, eps } = node;
+          set(node.out, reference.norm(value(x), rowsOf(x), x.cols, kind, parts, eps));
+          break;
+        }
+        case 'act': {
+          const { activation, parameters } = node;
+          const numbers = [...((parameters as ReferenceVector | null)?.values ?? [])];
+          set(
+            node.out,
+            value(node.x).map((v) =>
+              activation === 'xielu' ? reference.xielu(v, numbers) : reference.activation(activation, v),
+            ),
+          );
+          break;
+        }
         case 'linear': {
           const residual = node.residual === null ? undefined : value(node.residual);
           set(

@@ -1,17 +1,19 @@
 /** The parameter words of the kernels (each kernel in assembly/ lists its own), and the scratch they need. */
 import { KvantError } from '../../errors.js';
-import type { Precision } from '../device.js';
-import { ACTIVATIONS, type NodeOf } from '../graph.js';
+import type { Precision, Vector } from '../device.js';
+import { ACTIVATIONS, type NodeOf, UNGATED_ACTIVATIONS } from '../graph.js';
 import type { KvLayerSpec, KvPoolSpec } from '../kv.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, f32Word } from './command.js';
 import { isCoded, valueGroups } from './kv-store.js';
 import {
+  OP_ACT,
   OP_ADD,
   OP_ATTEND,
   OP_ATTEND_MERGE,
   OP_EMBED,
   OP_GLU,
+  OP_NORM,
   OP_RMS_NORM,
   OP_ROPE_APPEND,
   OP_SCALE,
@@ -78,6 +80,55 @@ export function rmsNormCommand(
   return {
     opcode: OP_RMS_NORM,
     words: [x, out, weight, rowCountAt(place, node.x.rows), node.x.cols, f32Word(node.eps)],
+  };
+}
+
+const NORM_CODES = { rms: 0, layer: 1 } as const;
+const NORM_COPY = 2;
+
+/** One for each part, and one for the columns between them, which are copied. `addressOf` of no vector is 0. */
+export function normCommands(
+  place: CommandPlace,
+  { x, parts, kind, eps }: NodeOf<'norm'>,
+  from: number,
+  out: number,
+  addressOf: (vector: Vector | null) => number,
+): Command[] {
+  const rows = rowCountAt(place, x.rows);
+  const commands: Command[] = [];
+  const copy = (first: number, end: number): void => {
+    if (end > first)
+      commands.push({
+        opcode: OP_NORM,
+        words: [from, out, 0, 0, rows, x.cols, first, end - first, 1, 0, NORM_COPY],
+      });
+  };
+  let done = 0;
+  for (const part of parts) {
+    copy(done, part.from);
+    const vectors = [addressOf(part.weight), addressOf(part.bias)];
+    const shape = [x.cols, part.from, part.cols, part.groups];
+    commands.push({
+      opcode: OP_NORM,
+      words: [from, out, ...vectors, rows, ...shape, f32Word(eps), NORM_CODES[kind]],
+    });
+    done = part.from + part.cols * part.groups;
+  }
+  copy(done, x.cols);
+  return commands;
+}
+
+export function actCommand(
+  place: CommandPlace,
+  node: NodeOf<'act'>,
+  x: number,
+  out: number,
+  parameters: number,
+): Command {
+  const activation = UNGATED_ACTIVATIONS.indexOf(node.activation);
+  return {
+    opcode: OP_ACT,
+    words: [x, out, rowCountAt(place, node.x.rows), node.x.cols, activation, parameters],
   };
 }
 

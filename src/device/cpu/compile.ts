@@ -4,13 +4,14 @@
  * storage as the lifetime planner says; a storage has a place in every memory that uses it.
  */
 import { KvantError } from '../../errors.js';
-import type { Precision, ProgramLimits } from '../device.js';
+import type { Precision, ProgramLimits, Vector } from '../device.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
+  actCommand,
   addCommand,
   attendCommands,
   attentionScratchBytes,
@@ -19,6 +20,7 @@ import {
   embedCommand,
   gluCommand,
   type LayerPlace,
+  normCommands,
   rmsNormCommand,
   ropeAppendCommand,
   ropeScratchBytes,
@@ -241,7 +243,9 @@ class Compiler {
       case 'input':
       case 'embed':
       case 'rms-norm':
+      case 'norm':
       case 'glu':
+      case 'act':
       case 'add':
       case 'scale':
       case 'select-outputs':
@@ -299,6 +303,11 @@ class Compiler {
       }
       case 'rms-norm':
         return [rmsNormCommand(place, node, at(node.x), ownVector(set, node.weight).at(home), at(node.out))];
+      case 'norm': {
+        const addressOf = (vector: Vector | null): number =>
+          vector === null ? 0 : ownVector(set, vector).at(home);
+        return normCommands(place, node, at(node.x), at(node.out), addressOf);
+      }
       case 'linear': {
         const where = {
           ...this.#activations(node, home, at),
@@ -333,6 +342,10 @@ class Compiler {
         );
       case 'glu':
         return [gluCommand(place, node, at(node.x), at(node.out))];
+      case 'act': {
+        const parameters = node.parameters === null ? 0 : ownVector(set, node.parameters).at(home);
+        return [actCommand(place, node, at(node.x), at(node.out), parameters)];
+      }
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
       case 'scale':

@@ -43,6 +43,12 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'rope-append':
     case 'attend':
       return cacheOf(caches, node).layer.memory;
+    case 'norm': {
+      const vector = node.parts.map(({ weight, bias }) => weight ?? bias).find((one) => one !== null);
+      return vector === undefined ? null : ownVector(set, vector).memory;
+    }
+    case 'act':
+      return node.parameters === null ? null : ownVector(set, node.parameters).memory;
     case 'input':
     case 'glu':
     case 'add':

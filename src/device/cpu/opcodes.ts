@@ -25,6 +25,8 @@ export const OP_COPY_BLOCKS = 13;
 /** Traps. For the test that a trap fails the steps under way and never hangs. */
 export const OP_TRAP = 14;
 export const OP_SCALE = 15;
+export const OP_NORM = 16;
+export const OP_ACT = 17;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

@@ -8,6 +8,7 @@ import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
 import { reduceStage } from './kernels/attend-reduce.js';
 import {
+  actKernel,
   addKernel,
   gluKernel,
   rmsNormKernel,
@@ -16,6 +17,7 @@ import {
 } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
 import { fixedLanes } from './kernels/linear-fast.js';
+import { normKernel, normRole } from './kernels/norm.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
@@ -53,6 +55,8 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
       return JSON.stringify(attendFor(node, bucket, r));
     case 'input':
     case 'embed':
+    case 'norm':
+    case 'act':
     case 'add':
     case 'scale':
     case 'select-outputs':
@@ -77,6 +81,15 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const kernel = rmsNormKernel({ rowKind: x.rows, cols: x.cols, eps: node.eps });
       return [bound(kernel, r, { x: r.tensor(x), weight: vector(node.weight), out: r.tensor(out) })];
     }
+    case 'norm': {
+      const { x, out, kind, parts, eps } = node;
+      const kernel = normKernel({ rowKind: x.rows, cols: x.cols, kind, parts, eps });
+      const vectors = parts.flatMap(({ weight, bias }, at) => [
+        ...(weight === null ? [] : [[normRole(at, 'weight'), vector(weight)] as const]),
+        ...(bias === null ? [] : [[normRole(at, 'bias'), vector(bias)] as const]),
+      ]);
+      return [bound(kernel, r, { x: r.tensor(x), ...Object.fromEntries(vectors), out: r.tensor(out) })];
+    }
     case 'linear':
       return resolveLinear(node, bucket, r);
     case 'rope-append':
@@ -87,6 +100,12 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const { x, out, activation } = node;
       const kernel = gluKernel({ rowKind: x.rows, half: out.cols, activation });
       return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
+    }
+    case 'act': {
+      const { x, out, activation, parameters } = node;
+      const kernel = actKernel({ rowKind: x.rows, cols: x.cols, activation });
+      const numbers = parameters === null ? {} : { parameters: vector(parameters) };
+      return [bound(kernel, r, { x: r.tensor(x), ...numbers, out: r.tensor(out) })];
     }
     case 'add': {
       const { a, b, out } = node;

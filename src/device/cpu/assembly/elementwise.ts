@@ -93,7 +93,8 @@ export function gluPart(activation: u32, gate: usize, up: usize, out: usize, cou
   if (activation == 0) gluPiece<Silu>(gate, up, out, count);
   else if (activation == 1) gluPiece<Gelu>(gate, up, out, count);
   else if (activation == 2) gluPiece<GeluTanh>(gate, up, out, count);
-  else gluPiece<Relu>(gate, up, out, count);
+  else if (activation == 3) gluPiece<Relu>(gate, up, out, count);
+  else gluPiece<Relu2>(gate, up, out, count);
 }
 
 // The type parameter picks the activation when the kernel is compiled.
@@ -101,13 +102,17 @@ class Silu {}
 class Gelu {}
 class GeluTanh {}
 class Relu {}
+class Relu2 {}
+class Xielu {}
 
 // @ts-ignore: decorator
 @inline function activate<A>(x: v128): v128 {
   if (idof<A>() == idof<Silu>()) return silu(x);
   if (idof<A>() == idof<Gelu>()) return gelu(x);
   if (idof<A>() == idof<GeluTanh>()) return geluTanh(x);
-  return f32x4.max(x, f32x4.splat(0));
+  const positive = f32x4.max(x, f32x4.splat(0));
+  if (idof<A>() == idof<Relu2>()) return f32x4.mul(positive, positive);
+  return positive;
 }
 
 function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
@@ -152,6 +157,62 @@ function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
   const left = f32x4.mul(q, f32x4.splat(0.5));
   const right = f32x4.sub(f32x4.splat(1), left);
   return f32x4.mul(x, v128.bitselect(left, right, f32x4.lt(x, f32x4.splat(0))));
+}
+
+/** `act(x)`. [x, out, rowsAt, cols, activation, parameters], activations in the order of graph.ts. */
+export function act(p: usize, thread: u32, threads: u32): void {
+  const x = load<u32>(p);
+  const out = load<u32>(p, 4);
+  const count = load<u32>(load<u32>(p, 8)) * load<u32>(p, 12);
+  const activation = load<u32>(p, 16);
+  const parameters = load<u32>(p, 20);
+  const pieces = (count + PIECE - 1) / PIECE;
+  const end = min<u32>(share(pieces, thread + 1, threads) * PIECE, count);
+  const from = share(pieces, thread, threads) * PIECE;
+  if (from >= end) return;
+  const at = x + from * 4;
+  const to = out + from * 4;
+  if (activation == 0) actPiece<Silu>(at, to, end - from, 0);
+  else if (activation == 1) actPiece<Gelu>(at, to, end - from, 0);
+  else if (activation == 2) actPiece<GeluTanh>(at, to, end - from, 0);
+  else if (activation == 3) actPiece<Relu>(at, to, end - from, 0);
+  else if (activation == 4) actPiece<Relu2>(at, to, end - from, 0);
+  else actPiece<Xielu>(at, to, end - from, parameters);
+}
+
+function actPiece<A>(x: usize, out: usize, count: u32, parameters: usize): void {
+  let c: u32 = 0;
+  for (; c + 4 <= count; c += 4) v128.store(out + c * 4, activateBy<A>(v128.load(x + c * 4), parameters));
+  if (c < count) storePart(out + c * 4, activateBy<A>(loadPart(x + c * 4, count - c), parameters), count - c);
+}
+
+// @ts-ignore: decorator
+@inline function activateBy<A>(x: v128, parameters: usize): v128 {
+  return idof<A>() == idof<Xielu>() ? xielu(x, parameters) : activate<A>(x);
+}
+
+/**
+ * `αp x² + β x` above 0, else `(e^m - 1 - m + (m - x)) αn + β x` with m = min(x, eps). [αp, αn, β, eps]
+ * Near 0 `e^m - 1 - m` is summed as a series, of which nothing cancels.
+ */
+// @ts-ignore: decorator
+@inline function xielu(x: v128, parameters: usize): v128 {
+  const alphaP = v128.load32_splat(parameters);
+  const alphaN = v128.load32_splat(parameters, 4);
+  const line = f32x4.mul(v128.load32_splat(parameters, 8), x);
+  const m = f32x4.min(x, v128.load32_splat(parameters, 12));
+  let q = madd(m, f32x4.splat(2.4801587e-5), f32x4.splat(1.9841270e-4));
+  q = madd(q, m, f32x4.splat(1.3888889e-3));
+  q = madd(q, m, f32x4.splat(8.3333333e-3));
+  q = madd(q, m, f32x4.splat(4.1666667e-2));
+  q = madd(q, m, f32x4.splat(1.6666667e-1));
+  q = madd(q, m, f32x4.splat(0.5));
+  const near = f32x4.mul(f32x4.mul(m, m), q);
+  const far = f32x4.sub(f32x4.sub(exp4(m), f32x4.splat(1)), m);
+  const curve = v128.bitselect(near, far, f32x4.gt(m, f32x4.splat(-0.5)));
+  const below = madd(f32x4.add(curve, f32x4.sub(m, x)), alphaN, line);
+  const above = madd(f32x4.mul(x, x), alphaP, line);
+  return v128.bitselect(above, below, f32x4.gt(x, f32x4.splat(0)));
 }
 
 /** `a + b`. [a, b, out, rowsAt, cols] */

@@ -3,16 +3,17 @@
  * of commands (see ../opcodes.ts): it takes its share of a command and meets the others before the next.
  */
 import {
-  OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_GLU, OP_LINEAR, OP_QUANTIZE_ROWS,
-  OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
+  OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_GLU, OP_LINEAR, OP_NORM,
+  OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { barrier } from './barrier';
-import { add, glu, rmsNorm, scale, selectOutputs } from './elementwise';
+import { act, add, glu, rmsNorm, scale, selectOutputs } from './elementwise';
 import { embed } from './embed';
 import { convert } from './kv-convert';
 import { copyBlocks } from './kv-copy';
 import { linear } from './matmul';
+import { norm } from './norm';
 import { quantizeRows } from './quantize-rows';
 import { ropeAppend } from './rope-append';
 import { sample } from './sample';
@@ -62,6 +63,8 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_CONVERT: convert(p, thread, threads); break;
     case OP_COPY_BLOCKS: copyBlocks(p, thread, threads); break;
     case OP_GLU: glu(p, thread, threads); break;
+    case OP_NORM: norm(p, thread, threads); break;
+    case OP_ACT: act(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;

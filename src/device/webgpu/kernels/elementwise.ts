@@ -1,6 +1,6 @@
-/** Ops that touch each number once: rms-norm, glu, add, scale, select-outputs. Rows are as wide as `stride`, see tensors. */
+/** Ops that touch each number once: rms-norm, glu, act, add, scale, select-outputs. Rows are as wide as `stride`, see tensors. */
 
-import type { Activation, RowKind } from '../../graph.js';
+import type { Activation, RowKind, UngatedActivation } from '../../graph.js';
 import { type Binding, declareBindings, f32Literal, type Kernel, spread } from '../kernel.js';
 import { rowCount, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 
@@ -64,6 +64,8 @@ export function activationWgsl(activation: Activation): string {
       return 'fn act(v: f32) -> f32 { return v / (1.0 + exp(min(-v, 87.0))); }';
     case 'relu':
       return 'fn act(v: f32) -> f32 { return max(v, 0.0); }';
+    case 'relu2':
+      return 'fn act(v: f32) -> f32 { let p = max(v, 0.0); return p * p; }';
     case 'gelu-tanh':
       // (1 + tanh u) / 2 is 1 / (1 + exp(-2u)), which loses no digits for small u as tanh may.
       return `fn act(v: f32) -> f32 {
@@ -103,6 +105,41 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   out[row * ${outStride}u + c] = act(x[at]) * x[at + ${half}u];
 }`;
   return elementStage(`glu ${activation} [${half}]`, wgsl, bindings, half, rowKind);
+}
+
+/**
+ * `xielu` by `parameters`: see UNGATED_ACTIVATIONS. Near 0 `e^m − 1 − m` is summed as a series, of which nothing
+ * cancels.
+ */
+const XIELU_WGSL = `fn act(x: f32) -> f32 {
+  if (x > 0.0) { return parameters[0] * x * x + parameters[2] * x; }
+  let m = min(x, parameters[3]);
+  let series = m * m * (0.5 + m * (0.16666667 + m * (0.041666667 + m * (0.0083333333 + m * (0.0013888889
+    + m * (0.00019841270 + m * 0.000024801587))))));
+  let curve = select(exp(max(m, -87.0)) - 1.0 - m, series, m > -0.5);
+  return (curve + (m - x)) * parameters[1] + parameters[2] * x;
+}`;
+
+export function actKernel(shape: {
+  readonly rowKind: RowKind;
+  readonly cols: number;
+  readonly activation: UngatedActivation;
+}): Kernel {
+  const { cols, rowKind, activation } = shape;
+  const numbers = activation === 'xielu' ? [read('parameters', 'array<f32>')] : [];
+  const bindings = [STEP_BINDING, read('x', 'array<f32>'), ...numbers, { ...OUT, type: 'array<f32>' }];
+  const stride = Math.ceil(cols / 4) * 4;
+  const wgsl = `${declareBindings(bindings)}
+${activation === 'xielu' ? XIELU_WGSL : activationWgsl(activation)}
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.y + wid.z * 65535u;
+  let c = wid.x * 64u + lid;
+  if (row >= ${rowCount(rowKind)} || c >= ${cols}u) { return; }
+  let at = row * ${stride}u + c;
+  out[at] = act(x[at]);
+}`;
+  return elementStage(`act ${activation} [${cols}]`, wgsl, bindings, cols, rowKind);
 }
 
 export function addKernel(shape: { readonly rowKind: RowKind; readonly cols: number }): Kernel {

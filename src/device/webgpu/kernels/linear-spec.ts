@@ -134,6 +134,8 @@ export function activationText(activation: Activation, v: string): string {
       return `(${v} / (1.0 + exp(min(-${v}, 87.0))))`;
     case 'relu':
       return `max(${v}, 0.0)`;
+    case 'relu2':
+      return `(max(${v}, 0.0) * max(${v}, 0.0))`;
     case 'gelu-tanh':
       // tanh saturates long before 10; a larger argument overflows exp on some drivers.
       return `(0.5 * ${v} * (1.0 + tanh(clamp(0.7978845608028654 * (${v} + 0.044715 * ${v} * ${v} * ${v}), -10.0, 10.0))))`;
