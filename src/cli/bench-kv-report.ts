@@ -1,4 +1,6 @@
 /** What `kvant bench kv` found: medians, ratios to the fastest float cache, shares of the read bandwidth. */
+import { isFloatKv } from '../device/kv.js';
+import { parseKvFormat } from '../kv/formats.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 
 /** Times of one format, in seconds, one for each round. */
@@ -142,7 +144,7 @@ function ratio(value: number | null): string {
 }
 
 function isFloat(name: string): boolean {
-  return name === 'f16' || name === 'f32';
+  return isFloatKv(parseKvFormat(name));
 }
 
 export function median(values: readonly number[]): number {

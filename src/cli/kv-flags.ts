@@ -1,7 +1,7 @@
 /** Flags that say how the KV cache is stored, for every command that loads or plans one. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { KvantError } from '../errors.js';
-import { KV_FORMAT_NAMES, parseKvChoice } from '../kv/formats.js';
+import { kvFormatNames, parseKvChoice } from '../kv/formats.js';
 import { KV_SCHEMES, type KvOptions, type KvScheme } from '../kv/options.js';
 import { integer, number } from './flag-numbers.js';
 import { Option } from './option.js';
@@ -22,7 +22,7 @@ export interface KvFlags {
 export function addKvFlags(command: Command): Command {
   const bits = number(1, 16);
   return command
-    .option('--kv-format <name>', `KV cache: ${KV_FORMAT_NAMES.join(', ')}`, format)
+    .option('--kv-format <name>', `KV cache: ${kvFormatNames().join(', ')}`, format)
     .option(
       '--kv-bits <n>',
       'bits of a value in the KV cache; 3.5 means TurboQuant with K at 3, V at 4',

@@ -4,66 +4,21 @@
  * index. Who owns which block is the business of `kv/`; the device reads tables and writes vectors.
  */
 
-import { KvantError } from '../errors.js';
+import type { AffineKv } from './kv-formats/affine.js';
+import type { FloatKv } from './kv-formats/float.js';
+import { type KvFormat, kvFormatKind } from './kv-formats/list.js';
+import type { TurboKv } from './kv-formats/turbo.js';
 
-/**
- * How one K or V vector of `head_dim` values is stored. K and V of a layer choose apart. A device answers for each
- * with an append kernel and the snippets attention is made from.
- *
- * Before it is quantised a vector is made finite: NaN counts as 0, values are clamped to ±65504. What is stored
- * depends on the vector alone, so its bytes are the same whether it came by prefill, by decode or by conversion.
- */
-export type KvFormat = FloatKv | AffineKv | TurboKv;
-
-export interface FloatKv {
-  readonly kind: 'float';
-  readonly dtype: 'f32' | 'f16';
-}
-
-/**
- * `x ≈ code · scale + bias` for each group of `groupSize` values along head_dim (the last group may be narrower).
- * `bias = f16(min)`, `scale = f16((max − min) / (2^bits − 1))`, `code = round((x − bias) / scale)` by the stored
- * scale and bias, clamped to what the bits hold; a scale of 0 gives codes of 0. Scale and bias share a u32.
- */
-export interface AffineKv {
-  readonly kind: 'affine';
-  readonly bits: 2 | 3 | 4 | 5 | 6 | 8;
-  readonly groupSize: 32 | 64 | 128;
-}
-
-/**
- * `x ≈ norm · Rᵀ codebook[code]`: the unit vector is rotated by R (turboquant/rotation.ts) and each coordinate
- * stored as the nearest centroid of the Lloyd–Max codebook (turboquant/codebooks.ts), beside one f16 norm. Keys store
- * `n / ⟨u, û⟩` in place of the norm n, which undoes the shrinkage of the scores; values store n. A vector of norm 0
- * stores the norm 0; norms saturate at 65504. The norms of two KV heads of a token share a u32.
- */
-export interface TurboKv {
-  readonly kind: 'turboquant';
-  readonly bits: 2 | 3 | 4 | 8;
-  /** Keys store the norm n as values do: for measuring what the correction is worth, and for nothing else. */
-  readonly plainKeys?: true;
-}
-
-export const AFFINE_BITS = [2, 3, 4, 5, 6, 8] as const;
-export const AFFINE_GROUPS = [32, 64, 128] as const;
-export const TURBO_BITS = [2, 3, 4, 8] as const;
+export type { AffineKv, FloatKv, KvFormat, TurboKv };
 
 /** Bytes of the values or codes of one vector: whole 32-bit words. */
 export function kvCodeBytes(format: KvFormat, headDim: number): number {
-  if (format.kind === 'float') return headDim * (format.dtype === 'f32' ? 4 : 2);
-  return Math.ceil((headDim * format.bits) / 32) * 4;
-}
-
-/** Groups of a vector that have their own scale and bias. */
-export function affineGroups(format: AffineKv, headDim: number): number {
-  return Math.ceil(headDim / format.groupSize);
+  return kvFormatKind(format).codeBytes(format, headDim);
 }
 
 /** Bytes of scales, biases and norms of one token over all KV heads of a layer, padding included. */
 export function kvMetaBytes(format: KvFormat, headDim: number, kvHeads: number): number {
-  if (format.kind === 'float') return 0;
-  if (format.kind === 'affine') return affineGroups(format, headDim) * 4 * kvHeads;
-  return Math.ceil(kvHeads / 2) * 4;
+  return kvFormatKind(format).metaBytes(format, headDim, kvHeads);
 }
 
 /** Bytes of one token's K, or of its V, over all KV heads of a layer. */
@@ -71,24 +26,14 @@ export function kvTokenBytes(format: KvFormat, headDim: number, kvHeads: number)
   return kvCodeBytes(format, headDim) * kvHeads + kvMetaBytes(format, headDim, kvHeads);
 }
 
-/** Errors: `kv-format-unsupported`, where a device has no kernels for a format. */
-export function requireFloat(format: KvFormat, device: string): FloatKv {
-  if (format.kind === 'float') return format;
-  throw new KvantError(
-    'kv-format-unsupported',
-    `The ${device} device has no kernels for ${kvFormatName(format)}.`,
-    {
-      kind: 'unsupported',
-      fix: 'Use f16 or f32.',
-    },
-  );
-}
-
 /** The format as people write it: `f16`, `affine8` (groups of 64), `affine4-g32`, `turbo3`. */
 export function kvFormatName(format: KvFormat): string {
-  if (format.kind === 'float') return format.dtype;
-  if (format.kind === 'turboquant') return `turbo${format.bits}${format.plainKeys ? '-plain' : ''}`;
-  return `affine${format.bits}${format.groupSize === 64 ? '' : `-g${format.groupSize}`}`;
+  return kvFormatKind(format).name(format);
+}
+
+/** Vectors are kept as numbers. */
+export function isFloatKv(format: KvFormat): format is FloatKv {
+  return kvFormatKind(format).float;
 }
 
 export interface KvLayerSpec {

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { AFFINE_BITS, AFFINE_GROUPS, kvFormatName, kvTokenBytes, TURBO_BITS } from '../device/kv.js';
+import { kvFormatName, kvTokenBytes } from '../device/kv.js';
+import { AFFINE_BITS, AFFINE_GROUPS } from '../device/kv-formats/affine.js';
+import { TURBO_BITS } from '../device/turboquant/codebooks.js';
 import { kvChoiceName, parseKvChoice, parseKvFormat } from './formats.js';
 
 describe('KV format names', () => {

@@ -1,11 +1,17 @@
 /** What users say about the KV cache, made into formats; what cannot be meant is refused before a model is loaded. */
 
-import { AFFINE_BITS, AFFINE_GROUPS, type KvFormat, TURBO_BITS } from '../device/kv.js';
+import { isFloatKv, type KvFormat } from '../device/kv.js';
+import { DEFAULT_KV_GROUP } from '../device/kv-formats/affine.js';
+import type { KvBitsScheme } from '../device/kv-formats/kind.js';
+import { KV_FORMATS, type KvScheme, kvFormatKind } from '../device/kv-formats/list.js';
 import { KvantError } from '../errors.js';
-import { affineFormat, DEFAULT_KV_GROUP, isFloat, parseKvChoice, turboFormat } from './formats.js';
+import { parseKvChoice } from './formats.js';
 
-export const KV_SCHEMES = ['uniform', 'turboquant'] as const;
-export type KvScheme = (typeof KV_SCHEMES)[number];
+const SCHEMES: readonly KvBitsScheme[] = KV_FORMATS.flatMap(({ scheme }) => scheme ?? []);
+
+/** Ways to quantise by bits: `uniform`, `turboquant`. */
+export const KV_SCHEMES: readonly string[] = SCHEMES.map(({ name }) => name);
+export type { KvScheme };
 
 export interface KvOptions {
   /**
@@ -60,7 +66,7 @@ export interface KvRequest {
 /** Errors: `kv-format-unknown`, `kv-options-invalid`, naming the option and what it takes. */
 export function readKvOptions(options: KvOptions): KvRequest {
   const { key, value } = options.kvFormat === undefined ? formatsOfBits(options) : formatsOfName(options);
-  const quantized = !((key === null || isFloat(key)) && (value === null || isFloat(value)));
+  const quantized = !((key === null || isFloatKv(key)) && (value === null || isFloatKv(value)));
   return {
     key,
     value,
@@ -100,7 +106,7 @@ function formatsOfBits(options: KvOptions): Formats {
   for (const name of ['kvQuantScheme', 'kvKeyScheme', 'kvValueScheme'] as const) {
     const scheme = options[name];
     if (scheme === undefined) continue;
-    if (!(KV_SCHEMES as readonly string[]).includes(scheme))
+    if (!KV_SCHEMES.includes(scheme))
       throw invalid(
         name,
         `There is no scheme ${JSON.stringify(scheme)}.`,
@@ -119,18 +125,24 @@ function formatsOfBits(options: KvOptions): Formats {
     throw invalid('kvBits', `${kvBits} bits a value are not possible.`, BITS_FIX);
   const key = sideFormat(options, 'Key');
   const value = sideFormat(options, 'Value');
-  if (kvGroupSize !== undefined && key?.kind !== 'affine' && value?.kind !== 'affine') {
+  const grouped = [key, value].some((format) => format !== null && groupsOf(format).length > 0);
+  if (kvGroupSize !== undefined && !grouped) {
     const none = key === null && value === null;
     throw invalid(
       'kvGroupSize',
-      `A group size is given, but ${none ? 'no bits' : 'TurboQuant has no groups'}.`,
+      `A group size is given, but ${none ? 'no bits' : `${kvFormatKind((key ?? value)!).scheme?.title} has no groups`}.`,
       none ? 'Say how many bits: kvBits.' : 'Leave it out.',
     );
   }
   return { key, value };
 }
 
-const BITS_FIX = `Uniform takes ${list(AFFINE_BITS)} bits, TurboQuant ${list(TURBO_BITS)}, or 2.5 and 3.5.`;
+const groupsOf = (format: KvFormat): readonly number[] => kvFormatKind(format).scheme?.groups ?? [];
+
+const BITS_FIX = `${SCHEMES.map(({ title, bits, halves }) => {
+  const between = halves ? bits.filter((b) => bits.includes(b + 1)).map((b) => b + 0.5) : [];
+  return `${title} takes ${list(bits)} bits${between.length === 0 ? '' : `, or ${between.join(' and ')}`}`;
+}).join('; ')}.`;
 
 /** The format of one side, null where it is given no bits. */
 function sideFormat(options: KvOptions, side: 'Key' | 'Value'): KvFormat | null {
@@ -148,25 +160,32 @@ function sideFormat(options: KvOptions, side: 'Key' | 'Value'): KvFormat | null 
   if (bits === null) return null;
   const scheme = options[schemeName] ?? kvQuantScheme;
   const fraction = kvBits !== undefined && !Number.isInteger(kvBits);
-  if (scheme === 'uniform' && fraction && own === undefined)
+  const named = SCHEMES.find(({ name }) => name === scheme);
+  const halves = SCHEMES.find((other) => other.halves);
+  if (named?.halves === false && fraction && own === undefined)
     throw invalid(
       options[schemeName] === undefined ? 'kvQuantScheme' : schemeName,
-      `${kvBits} bits mean TurboQuant; uniform quantisation has whole bits.`,
-      'Use the scheme turboquant, or whole bits (kvKeyBits, kvValueBits).',
+      `${kvBits} bits mean ${halves?.title}; ${named.title.toLowerCase()} has whole bits.`,
+      `Use the scheme ${halves?.name}, or whole bits (kvKeyBits, kvValueBits).`,
     );
-  const turbo = scheme === 'turboquant' || (scheme === undefined && fraction);
-  if (!turbo && !(AFFINE_GROUPS as readonly number[]).includes(kvGroupSize))
+  const meant = SCHEMES.find(({ name, halves }) =>
+    scheme === undefined ? halves === fraction : name === scheme,
+  )!;
+  if (meant.groups.length > 0 && !meant.groups.includes(kvGroupSize))
     throw invalid(
       'kvGroupSize',
       `A group of ${kvGroupSize} values is not possible.`,
-      `Give ${list(AFFINE_GROUPS)}.`,
+      `Give ${list(meant.groups)}.`,
     );
-  const format = turbo ? turboFormat(bits) : affineFormat(bits, kvGroupSize);
-  if (format !== undefined) return format;
-  const who = turbo ? 'TurboQuant' : 'Uniform quantisation';
+  const format = meant.of(bits, kvGroupSize);
+  if (format !== undefined) return format as KvFormat;
   const why =
     own === undefined && fraction ? `, which ${kvBits} means for ${side === 'Key' ? 'K' : 'V'}` : '';
-  throw invalid(own === undefined ? 'kvBits' : bitsName, `${who} has no ${bits} bits${why}.`, BITS_FIX);
+  throw invalid(
+    own === undefined ? 'kvBits' : bitsName,
+    `${meant.title} has no ${bits} bits${why}.`,
+    BITS_FIX,
+  );
 }
 
 function readStart(start: number | undefined, quantized: boolean): number {

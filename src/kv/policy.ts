@@ -1,10 +1,17 @@
 /** The layer policy: which format each layer's cache is kept in, and why. */
 
 import type { DeviceInfo } from '../device/device.js';
-import { type FloatKv, type KvFormat, type KvLayerSpec, kvFormatName, kvTokenBytes } from '../device/kv.js';
-import { hasTurboCodebook } from '../device/turboquant/codebooks.js';
+import {
+  type FloatKv,
+  isFloatKv,
+  type KvFormat,
+  type KvLayerSpec,
+  kvFormatName,
+  kvTokenBytes,
+} from '../device/kv.js';
+import { kvFormatKind } from '../device/kv-formats/list.js';
 import { KvantError } from '../errors.js';
-import { isFloat, type KvChoice } from './formats.js';
+import type { KvChoice } from './formats.js';
 import { type CacheGroup, cacheGroups } from './groups.js';
 import type { KvRequest } from './options.js';
 
@@ -69,8 +76,8 @@ export function planKvLayers(
   context = Number.POSITIVE_INFINITY,
 ): KvPlan {
   // Where a float format was named, it is the one for all that stays float.
-  const named = [request.key, request.value].find((format) => format !== null && isFloat(format));
-  const ask = named?.kind === 'float' ? named : float;
+  const named = [request.key, request.value].find((format) => format !== null && isFloatKv(format));
+  const ask = named ?? float;
   const wanted: KvChoice = { key: request.key ?? ask, value: request.value ?? ask };
   const skipped = skippedLayers(layers, request.skipLayers);
   const late = request.quantizedStart >= context && request.quantizedStart > 0;
@@ -97,7 +104,7 @@ export function planKvLayers(
       ...(reason === undefined ? {} : { reason }),
     });
   });
-  const quantised = specs.some(({ key, value }) => !isFloat(key) || !isFloat(value));
+  const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
   const young = quantised && request.quantizedStart > 0;
   return {
     layers: specs,
@@ -113,16 +120,9 @@ function effective(
   headDim: number,
   whole: string | undefined,
 ): { format: KvFormat; reason?: string } {
-  if (isFloat(wanted)) return { format: wanted };
-  const reason = whole ?? unusable(wanted, headDim);
+  if (isFloatKv(wanted)) return { format: wanted };
+  const reason = whole ?? kvFormatKind(wanted).unusable(wanted, headDim);
   return reason === undefined ? { format: wanted } : { format: float, reason };
-}
-
-function unusable(format: KvFormat, headDim: number): string | undefined {
-  if (headDim % 16 !== 0) return `head_dim ${headDim} is no multiple of 16`;
-  if (format.kind === 'turboquant' && !hasTurboCodebook(headDim))
-    return `TurboQuant has no codebook for head_dim ${headDim}`;
-  return undefined;
 }
 
 /** Layers that are not quantised by choice, with the reason. */

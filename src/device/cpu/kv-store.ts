@@ -4,7 +4,6 @@
  */
 import { KvantError } from '../../errors.js';
 import {
-  affineGroups,
   type KvFormat,
   type KvLayerSpec,
   type KvPoolSpec,
@@ -13,6 +12,7 @@ import {
   kvTokenBytes,
   type TurboKv,
 } from '../kv.js';
+import { affineGroups } from '../kv-formats/affine.js';
 import { greatestInteger, turboCodebook } from '../turboquant/codebooks.js';
 import { type KvSide, type Rotation, turboRotation } from '../turboquant/rotation.js';
 import { f32Word } from './command.js';

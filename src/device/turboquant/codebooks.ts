@@ -7,9 +7,11 @@
  */
 
 import { KvantError } from '../../errors.js';
-import { TURBO_BITS } from '../kv.js';
 import { CODEBOOK_TABLES } from './codebook-tables.js';
 import type { KvSide } from './rotation.js';
+
+/** Widths of codes that have tables. */
+export const TURBO_BITS = [2, 3, 4, 8] as const;
 
 /**
  * Up to 4 bits the centroids are whole multiples of a unit, and kernels hold them exactly in 8 bits. It costs less than 0.5 % of

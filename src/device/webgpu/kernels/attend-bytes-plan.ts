@@ -3,7 +3,8 @@
  * them.
  */
 
-import { type AffineKv, affineGroups, type TurboKv } from '../../kv.js';
+import type { AffineKv, TurboKv } from '../../kv.js';
+import { affineGroups } from '../../kv-formats/affine.js';
 import type { Binding, MatrixConfig } from '../kernel.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';

@@ -1,6 +1,7 @@
 /** Attention of single-token rows on subgroups: what can be chosen of its kernel, and what follows from that. */
 
-import { affineGroups, type KvFormat } from '../../kv.js';
+import type { KvFormat } from '../../kv.js';
+import { affineGroups } from '../../kv-formats/affine.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { hasBytes, PLANE_DIMS } from './attend-planes.js';

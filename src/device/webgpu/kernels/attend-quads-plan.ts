@@ -1,6 +1,7 @@
 /** Attention by quads of lanes: its sizes, the shapes that it takes, and both sides of a cache as its lanes read them. */
 
-import { type AffineKv, affineGroups } from '../../kv.js';
+import type { AffineKv } from '../../kv.js';
+import { affineGroups } from '../../kv-formats/affine.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';

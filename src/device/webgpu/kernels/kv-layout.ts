@@ -25,7 +25,8 @@
  * each. So a word has four tokens, and what stores one changes its byte alone (kv-store.ts).
  */
 
-import { affineGroups, type KvFormat, kvCodeBytes } from '../../kv.js';
+import { type KvFormat, kvCodeBytes } from '../../kv.js';
+import { affineGroups } from '../../kv-formats/affine.js';
 import { computesSixteen, turboCodebook } from '../../turboquant/codebooks.js';
 import { type KvSide, turboRotation } from '../../turboquant/rotation.js';
 import { codeNumbers } from './plane-codes.js';
