@@ -18,7 +18,7 @@ const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/${path}`, import.meta.url));
 const { createWebGpuDevice } = await load('device/webgpu/index.js');
 const { Engine } = await load('engine/engine.js');
-const { measureLatency } = await load('cli/bench-latency.js');
+const { measureLatency } = await load('cli/bench/latency.js');
 
 const args = process.argv.slice(2);
 const option = (name, fallback) => (args.includes(name) ? args[args.indexOf(name) + 1] : fallback);

@@ -7,8 +7,8 @@
 // time, so all of it shows; on a GPU it shows only where the host is what steps wait for. Posting to another thread is not in
 // it (bench/http-ceiling.mjs).
 import { parseArgs } from 'node:util';
-import { BareLoop } from '../dist/cli/bench-bare.js';
-import { measure } from '../dist/cli/bench-cases.js';
+import { BareLoop } from '../dist/cli/bench/bare.js';
+import { measure } from '../dist/cli/bench/cases.js';
 import { createWebGpuDevice } from '../dist/device/webgpu/index.js';
 import { Engine } from '../dist/engine/engine.js';
 import { loadModel } from '../dist/models/load.js';

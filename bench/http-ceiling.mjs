@@ -10,9 +10,9 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { BenchClient } from '../dist/cli/bench-serve-client.js';
-import { drawLoad } from '../dist/cli/bench-serve-load.js';
-import { threadTimes, timesSince } from '../dist/cli/thread-times.js';
+import { BenchClient } from '../dist/cli/bench/serve-client.js';
+import { drawLoad } from '../dist/cli/bench/serve-load.js';
+import { threadTimes, timesSince } from '../dist/cli/bench/thread-times.js';
 
 const { values: flags } = parseArgs({
   options: {

@@ -188,7 +188,7 @@ const CASES = {
     spec: { mu: 6 },
   },
 };
-/** The rows of `kvant bench sampler`, src/cli/bench-sampler-cases.ts. */
+/** The rows of `kvant bench sampler`, src/cli/bench/sampler-cases.ts. */
 const filters = { temperature: 0.8, topK: 50, topP: 0.95, minP: 0.02 };
 const MIXED = [
   {},

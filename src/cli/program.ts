@@ -27,7 +27,7 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   [
     'bench [model]',
     'measure prefill and decode; bench kv, sampler, serve, …: see --help',
-    async () => (await import('./bench-command.js')).addBenchCommand,
+    async () => (await import('./bench/command.js')).addBenchCommand,
   ],
   [
     'tune [model]',
@@ -37,7 +37,7 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
   [
     'eval <model>',
     'ask question sets; eval kv: judge KV cache formats',
-    async () => (await import('./eval-command.js')).addEvalCommand,
+    async () => (await import('./eval/command.js')).addEvalCommand,
   ],
   [
     'simulate [trace]',

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { TuneReport } from '../device/webgpu/tuning/session.js';
 import { KvantError } from '../errors.js';
-import { addShapeFlags, requireTarget, type ShapeFlags } from './bench-engine.js';
+import { addShapeFlags, requireTarget, type ShapeFlags } from './bench/engine.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integers, number } from './flags.js';
 import { untilInterrupted } from './interrupt.js';
 import { kvOptions } from './kv-flags.js';

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { CompareReport } from '../../src/cli/bench-compare-report.js';
+import type { CompareReport } from '../../src/cli/bench/compare-report.js';
 import { kvant } from './kvant.js';
 
 const small = ['bench', 'compare', '--shapes', 'demo', '--vocab', '256', '--device', 'cpu', '--threads', '1'];

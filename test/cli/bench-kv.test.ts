@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { BenchKvReport } from '../../src/cli/bench-kv-report.js';
+import type { BenchKvReport } from '../../src/cli/bench/kv-report.js';
 import { kvant } from './kvant.js';
 
 const small = ['bench', 'kv', '--shapes', 'demo', '--vocab', '256', '--device', 'cpu', '--threads', '1'];

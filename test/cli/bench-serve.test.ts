@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { EngineRatio } from '../../src/cli/bench-engine-command.js';
-import type { ServeReport } from '../../src/cli/bench-serve-report.js';
+import type { EngineRatio } from '../../src/cli/bench/engine-command.js';
+import type { ServeReport } from '../../src/cli/bench/serve-report.js';
 import { kvant, kvantServe } from './kvant.js';
 
 const small = ['--shapes', 'demo', '--vocab', '700', '--device', 'cpu', '--threads', '1'];

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { StartReport } from '../../src/cli/bench-start-report.js';
+import type { StartReport } from '../../src/cli/bench/start-report.js';
 import { kvant } from './kvant.js';
 
 let folder: string;

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { EvalKvReport } from '../../src/cli/eval-kv-report.js';
+import type { EvalKvReport } from '../../src/cli/eval/kv-report.js';
 import { kvant } from './kvant.js';
 
 const fixtures = 'test/fixtures/eval';

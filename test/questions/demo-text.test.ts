@@ -3,7 +3,7 @@
  * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/eval-*.jsonl`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { askAll, readQuestions } from '../../src/cli/question-sets.js';
+import { askAll, readQuestions } from '../../src/cli/eval/question-sets.js';
 import { Engine } from '../../src/engine/engine.js';
 
 describe('demo-text on the CPU', () => {

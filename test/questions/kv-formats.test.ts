@@ -3,11 +3,11 @@
  * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*.jsonl`.
  */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { evalFormat } from '../../src/cli/eval-kv-formats.js';
-import { askCaches, type SetScore } from '../../src/cli/eval-kv-questions.js';
-import { type CacheScores, scoreCaches } from '../../src/cli/eval-kv-score.js';
-import { readTexts } from '../../src/cli/eval-kv-texts.js';
-import { readQuestions } from '../../src/cli/question-sets.js';
+import { evalFormat } from '../../src/cli/eval/kv-formats.js';
+import { askCaches, type SetScore } from '../../src/cli/eval/kv-questions.js';
+import { type CacheScores, scoreCaches } from '../../src/cli/eval/kv-score.js';
+import { readTexts } from '../../src/cli/eval/kv-texts.js';
+import { readQuestions } from '../../src/cli/eval/question-sets.js';
 import { Engine } from '../../src/engine/engine.js';
 import { Workbench } from '../../src/engine/workbench.js';
 

@@ -1,0 +1,112 @@
+/** The formats that `kvant eval kv` takes, and what a vector costs in each. */
+
+import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../../device/kv.js';
+import type { EngineOptions } from '../../engine/types.js';
+import { KvantError } from '../../errors.js';
+import { parseKvChoice } from '../../kv/formats.js';
+import { KV_OPTION_NAMES, type KvOptions, readKvOptions } from '../../kv/options.js';
+import type { KvPlan } from '../../kv/policy.js';
+
+/** A cache to judge: the engine's options for it, under the name that was given. */
+export interface EvalFormat {
+  readonly name: string;
+  readonly kv: KvOptions;
+}
+
+export const BASELINE = 'f16';
+
+/**
+ * What is judged when nothing is named: every width, the other groups, the mixtures that make sense; what correcting the
+ * norms of keys is worth, and what leaving the last layer alone is.
+ */
+const FORMATS = [
+  BASELINE,
+  'f32',
+  ...[8, 6, 5, 4, 3, 2].map((bits) => `affine${bits}`),
+  ...['affine8-g32', 'affine4-g32', 'affine4-g128', 'affine3-g32'],
+  ...['8', '4', '3.5', '3', '2.5', '2'].map((bits) => `turbo${bits}`),
+  ...['affine8/affine4', 'affine8/turbo4', 'affine4/turbo3', 'turbo4/turbo2'],
+  ...['turbo4-plain', 'turbo3-plain', 'turbo2-plain'],
+  ...['affine8', 'affine4', 'turbo4', 'turbo3.5', 'turbo2'].map((name) => `${name}:all-layers`),
+];
+
+/** What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float. */
+const VARIANTS: Readonly<Record<string, KvOptions>> = {
+  'all-layers': { kvSkipLayers: [] },
+};
+
+/** Errors: `kv-format-unknown`, also for a variant. */
+export function evalFormat(name: string): EvalFormat {
+  const [kvFormat, ...variants] = name.split(':') as [string, ...string[]];
+  parseKvChoice(kvFormat);
+  let kv: KvOptions = { kvFormat };
+  for (const variant of variants) {
+    if (!Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
+    kv = { ...kv, ...VARIANTS[variant] };
+  }
+  readKvOptions(kv);
+  return { name, kv };
+}
+
+function unknownVariant(format: string, variant: string): KvantError {
+  const known = Object.keys(VARIANTS);
+  return new KvantError('kv-format-unknown', `There is no variant ${JSON.stringify(variant)} of ${format}.`, {
+    kind: 'invalid-request',
+    where: '--formats',
+    fix: `Use one of: ${known.join(', ')}; for example ${format}:${known[0]}.`,
+  });
+}
+
+/** Engine options that leave the cache to `--formats`. Errors: `invalid-flags`, where they do not. */
+export function withoutKvOptions(options: EngineOptions): EngineOptions {
+  const given = KV_OPTION_NAMES.find((name) => options[name] !== undefined);
+  if (given === undefined) return options;
+  throw new KvantError('invalid-flags', 'How the cache is kept is what --formats says here.', {
+    kind: 'invalid-request',
+    where: given,
+    fix: 'Name the formats: --formats affine8,affine4-g32,turbo3.5,affine8/turbo4,affine4:all-layers.',
+  });
+}
+
+export function allFormats(): EvalFormat[] {
+  return FORMATS.map(evalFormat);
+}
+
+/** Bytes of a cache, padding and metadata counted. */
+export interface CacheSize {
+  /** Of one K vector and of one V vector, in the layers that have the format. */
+  readonly keyBytes: number;
+  readonly valueBytes: number;
+  /** Mean of the two. */
+  readonly bytesPerVector: number;
+  readonly bitsPerValue: number;
+  /** Of one token over all layers, those that stay float included. */
+  readonly bytesPerToken: number;
+}
+
+export function cacheSize({ layers }: KvPlan): CacheSize {
+  // The layers that have the format are those that take least: what falls back to float takes more.
+  const sizes = layers.map((layer) => ({
+    layer,
+    bytes: vectorBytes(layer, layer.key) + vectorBytes(layer, layer.value),
+  }));
+  const { layer } = sizes.reduce((least, size) => (size.bytes < least.bytes ? size : least));
+  const keyBytes = vectorBytes(layer, layer.key);
+  const valueBytes = vectorBytes(layer, layer.value);
+  const bytesPerVector = (keyBytes + valueBytes) / 2;
+  return {
+    keyBytes,
+    valueBytes,
+    bytesPerVector,
+    bitsPerValue: (8 * bytesPerVector) / layer.headDim,
+    bytesPerToken: layers.reduce(
+      (sum, { key, value, headDim, kvHeads }) =>
+        sum + kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads),
+      0,
+    ),
+  };
+}
+
+function vectorBytes({ headDim, kvHeads }: KvLayerSpec, format: KvFormat): number {
+  return kvTokenBytes(format, headDim, kvHeads) / kvHeads;
+}

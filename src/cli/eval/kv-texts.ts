@@ -1,0 +1,86 @@
+/**
+ * What `kvant eval kv` scores teacher-forced: JSON lines with `text` (plain text, every token is scored), or with
+ * `messages` and `answer` or `reference` (the tokens of the answer and the end of the turn are scored).
+ */
+import type { ModelText } from '../../engine/model-text.js';
+import type { EngineChatMessage } from '../../engine/types.js';
+import { KvantError } from '../../errors.js';
+import { parseJson, readText } from '../input.js';
+
+export interface ScoredText {
+  readonly id: string;
+  /** Results are also told by it: a kind of text, a range of lengths. */
+  readonly group: string;
+  readonly ids: Int32Array;
+  /** The first token that is scored; at least 1, for nothing foretells the first. */
+  readonly from: number;
+}
+
+export interface TextFilter {
+  /** Only the first so many lines of the file. */
+  readonly limit?: number | undefined;
+  /** Only lines whose stated `prompt_tokens` are below this. */
+  readonly maxPrompt?: number | undefined;
+}
+
+/** Errors: `file-not-readable`, `invalid-json`, `invalid-text-set`; those of the tokenizer and the template. */
+export async function readTexts(
+  path: string,
+  text: ModelText,
+  name: string,
+  { limit, maxPrompt }: TextFilter = {},
+): Promise<ScoredText[]> {
+  const lines = (await readText(path)).split('\n').filter((line) => line.trim().length > 0);
+  const values = lines.map((line, i) => ({
+    value: parseJson(line, `${path}:${i + 1}`) as Record<string, unknown>,
+    where: `${path}:${i + 1}`,
+    id: `${name}-${i + 1}`,
+  }));
+  const wanted = values.filter(
+    ({ value }) => maxPrompt === undefined || Number(value?.prompt_tokens ?? 0) < maxPrompt,
+  );
+  const texts = wanted.slice(0, limit).map((line) => toText(line, text, name));
+  if (texts.length === 0) throw invalid(path, 'holds nothing that could be scored');
+  return texts;
+}
+
+function toText(
+  { value, where, id }: { value: Record<string, unknown>; where: string; id: string },
+  text: ModelText,
+  name: string,
+): ScoredText {
+  if (typeof value !== 'object' || value === null) throw invalid(where, 'is not an object');
+  const label = value.bucket ?? value.group;
+  const group = typeof label === 'string' ? `${name} ${label}` : name;
+  if (typeof value.text === 'string') {
+    const ids = text.encode(value.text, true);
+    if (ids.length < 2) throw invalid(where, 'has no two tokens');
+    return { id: String(value.id ?? id), group, ids, from: 1 };
+  }
+  const answer = value.reference ?? value.answer;
+  if (!Array.isArray(value.messages) || typeof answer !== 'string')
+    throw invalid(where, 'has neither a text nor messages with an answer');
+  const messages = value.messages as EngineChatMessage[];
+  const tools = Array.isArray(value.tools) ? { tools: value.tools as unknown[] } : {};
+  const prompt = text.encode(text.render(messages, tools), false);
+  const end = endOfTurn(text, messages, answer);
+  const ids = Int32Array.from([...prompt, ...text.encode(answer, false), ...end]);
+  return { id: String(value.id ?? id), group, ids, from: prompt.length };
+}
+
+/** The token with which the template ends an answer: of the several that a model may stop at, the one it was taught here. */
+function endOfTurn(text: ModelText, messages: readonly EngineChatMessage[], answer: string): number[] {
+  const stops = new Set(text.eosIds ?? []);
+  const answered = [...messages, { role: 'assistant', content: answer }];
+  const ids = text.encode(text.render(answered, { addGenerationPrompt: false }), false);
+  const end = ids.findLast((id) => stops.has(id));
+  return end === undefined ? [] : [end];
+}
+
+function invalid(where: string, what: string): KvantError {
+  return new KvantError('invalid-text-set', `${where} ${what}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: 'Write one JSON object a line, with "text", or with "messages" and "answer" or "reference".',
+  });
+}
