@@ -116,7 +116,9 @@ export async function loadHost(
     const tight = memoryWarning(info.memory, isQuantized(resolved));
     if (tight !== null) onLog(tight);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
-    const prefixes = config.prefixCache ? await openPrefixes(config, facts, device, kv, caches, onLog) : null;
+    const prefixes = config.prefixCache
+      ? await openPrefixes(config, model.facts, device, kv, caches, onLog)
+      : null;
     const core = new EngineCore({
       device,
       program,

@@ -41,6 +41,11 @@ export class ConfigFields {
     return new ConfigFields(all, this.where, this.notices, this.#read);
   }
 
+  /** The same fields, with others where they are absent; a `null` stays. */
+  whereAbsent(defaults: JsonObject): ConfigFields {
+    return new ConfigFields({ ...defaults, ...this.#json }, this.where, this.notices, this.#read);
+  }
+
   /** The same fields but for one. */
   replacing(name: string, value: unknown): ConfigFields {
     return new ConfigFields({ ...this.#json, [name]: value }, this.where, this.notices, this.#read);

@@ -234,14 +234,28 @@ describe('editDistance', () => {
     expect(failure({ ...granite, clip_qkv: 8 }).where).toBe('clip_qkv');
   });
 
-  it('refuses a Phi-3 for long contexts: `yarn` means longrope there', () => {
-    const phi = { architectures: ['Phi3ForCausalLM'] };
+  it('takes all scalings of a Phi-3 for longrope, and refuses what transformers does', () => {
+    const phi = { architectures: ['Phi3ForCausalLM'], head_dim: 8, max_position_embeddings: 131_072 };
     expect(parse({ ...phi, sliding_window: 2047 })).toMatchObject({ family: 'phi3', windows: [2047, 2047] });
-    for (const type of ['longrope', 'su', 'yarn']) {
-      const error = failure({ ...phi, rope_scaling: { type, short_factor: [1], long_factor: [1] } });
-      expect([error.code, error.where]).toEqual(['model-config-unsupported', 'rope_scaling']);
-    }
-    expect(failure({ ...phi, partial_rotary_factor: 0.75 }).where).toBe('partial_rotary_factor');
+    const factors = { short_factor: [1, 1, 1, 1], long_factor: [2, 2, 2, 2] };
+    for (const type of ['longrope', 'su', 'yarn'])
+      for (const name of ['rope_scaling', 'rope_parameters'])
+        expect(parse({ ...phi, [name]: { type, ...factors } }).rope).toMatchObject({
+          type: 'longrope',
+          // Of the config, not of the rotation; published ones that leave it out mean this.
+          originalMaxPositions: 4096,
+        });
+    expect(failure({ ...phi, rope_scaling: { type: 'linear', factor: 2 } }).where).toBe('rope_type');
+    expect(parse({ ...phi, partial_rotary_factor: 0.75 })).toMatchObject({ rotaryDims: 6 });
+  });
+
+  it('gives an ERNIE 4.5 the shape that it means where fields are left out', () => {
+    const ernie = { architectures: ['Ernie4_5ForCausalLM'] };
+    expect(parse(ernie)).toMatchObject({ kvHeads: 2, headDim: 128, tied: true, rope: { theta: 500_000 } });
+    expect(parse({ ...ernie, num_key_value_heads: null, head_dim: null })).toMatchObject({
+      kvHeads: 4,
+      headDim: 16,
+    });
   });
 
   it('lets an EXAONE 4 rotate everywhere where nothing slides, and only what slides elsewhere', () => {

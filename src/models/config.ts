@@ -8,7 +8,8 @@ import { FLOAT_DTYPES, type FloatDtype } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
 import type { ConfigFields } from './config-fields.js';
-import { parseRope, type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
+import { parseRope, type RotationTraits, readRotaryDims } from './rope-config.js';
+import { type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
 
 /** What the config of every family has. */
 export interface CommonConfig {
@@ -38,6 +39,8 @@ export interface DecoderConfig extends CommonConfig {
   readonly activation: Activation;
   readonly rmsNormEps: number;
   readonly rope: RopeParameters;
+  /** Leading elements of a head that rotate. */
+  readonly rotaryDims: number;
   /** Which linear layers carry a bias. */
   readonly bias: { readonly qkv: boolean; readonly output: boolean; readonly mlp: boolean };
   /** Per-head RMS norm of q and k. */
@@ -50,6 +53,8 @@ export interface DecoderConfig extends CommonConfig {
 export interface DecoderTraits {
   readonly bias: (fields: ConfigFields) => DecoderConfig['bias'];
   readonly qkNorm: boolean;
+  /** Default: whole heads rotate. */
+  readonly rotation?: RotationTraits;
   /** Window of the layers that slide, null if the model has none. */
   readonly window: (fields: ConfigFields) => number | null;
   /** Which layers slide where config.json has no `layer_types`. */
@@ -104,7 +109,9 @@ export function readDecoderConfig(
     throw fields.odd('num_key_value_heads', kvHeads, `a divisor of num_attention_heads (${heads})`);
   const headDim = readHeadDim(fields, hiddenSize, heads, traits);
   const statedPositions = fields.count('max_position_embeddings', traits.defaults.maxPositions);
-  const rope = parseRope(fields, statedPositions, traits.defaults.ropeTheta);
+  const { rotation = {} } = traits;
+  const rotaryDims = readRotaryDims(fields, headDim, rotation);
+  const rope = parseRope(fields, statedPositions, traits.defaults.ropeTheta, rotaryDims, rotation);
   return {
     architecture,
     vocabSize: fields.count('vocab_size'),
@@ -118,6 +125,7 @@ export function readDecoderConfig(
     rmsNormEps: fields.atLeastZero('rms_norm_eps', 1e-6),
     maxPositions: ropeMaxPositions(rope, statedPositions),
     rope,
+    rotaryDims,
     bias: traits.bias(fields),
     qkNorm: traits.qkNorm,
     windows: readWindows(fields, layers, traits),

@@ -4,6 +4,7 @@ import type { FloatDtype } from '../device/weights.js';
 import type { Notice } from '../notice.js';
 import type { CommonConfig } from './config.js';
 import type { CacheLayer, RopeSpec, WeightLayout } from './layout.js';
+import type { RopeParameters } from './rope-frequencies.js';
 
 /** What a model takes in. */
 export type Modality = 'text';
@@ -72,6 +73,12 @@ export function factsOf(family: string, config: CommonConfig, layout: WeightLayo
 /** `linear × 8, theta 1000000`, with its key where there are several. */
 function ropeName({ key, parameters }: RopeSpec, _: number, all: readonly RopeSpec[]): string {
   const theta = `theta ${parameters.theta}`;
-  const how = 'factor' in parameters ? `${parameters.type} × ${parameters.factor}` : parameters.type;
-  return `${all.length > 1 ? `${key}: ` : ''}${how}, ${theta}`;
+  return `${all.length > 1 ? `${key}: ` : ''}${scalingName(parameters)}, ${theta}`;
+}
+
+function scalingName(parameters: RopeParameters): string {
+  const { type } = parameters;
+  if (type === 'longrope') return `${type} beyond ${parameters.originalMaxPositions}`;
+  if (type === 'ntk-alpha') return `${type} ${parameters.alpha}`;
+  return 'factor' in parameters ? `${type} × ${parameters.factor}` : type;
 }

@@ -4,9 +4,11 @@ import { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
+import { ernie45 } from './families/ernie4-5.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
+import { glm, glm4 } from './families/glm4.js';
 import { granite } from './families/granite.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
@@ -30,6 +32,9 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(phi3),
   register(seedOss),
   register(exaone4),
+  register(glm4),
+  register(glm),
+  register(ernie45),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

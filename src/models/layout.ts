@@ -5,7 +5,7 @@
 
 import type { Matrix, Vector } from '../device/device.js';
 import type { AttentionShape } from '../device/graph.js';
-import type { RopeTable } from '../device/rope.js';
+import type { RopeStyle, RopeTable } from '../device/rope.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
 /** One tensor of a checkpoint that becomes rows of a device matrix. */
@@ -49,6 +49,11 @@ export interface RopeSpec {
   readonly parameters: RopeParameters;
   /** Leading elements of a head that rotate. */
   readonly dims: number;
+  /**
+   * Which elements rotate with each other. Default: the halves. Neighbours stay where they are and the kernels turn them as they
+   * stand: rows moved at load would have to move in biases, scales and norms of every format as well, for nothing gained.
+   */
+  readonly style?: RopeStyle;
 }
 
 /** One layer's part of the KV cache, its format left open. */

@@ -266,6 +266,14 @@ describe('loadModel', () => {
     expect(chosen.kvLayers.map(({ value }) => value)).toEqual([f16, f32]);
   });
 
+  it('tells keys apart that the served context rotates otherwise', async () => {
+    const identity = async (name: string, maxContext: number): Promise<string> =>
+      (await load(join(FIXTURES, name), { maxContext })).facts.identity;
+    expect(await identity('phi3-longrope', 32)).toBe(await identity('phi3-longrope', 64));
+    expect(await identity('phi3-longrope', 65)).not.toBe(await identity('phi3-longrope', 64));
+    expect(await identity('phi3', 65)).toBe(await identity('phi3', 64));
+  });
+
   it('reports progress that rises to the whole', async () => {
     const seen: [number, number, string][] = [];
     await load(join(FIXTURES, 'qwen2-bias'), { onProgress: (...args) => seen.push(args) });

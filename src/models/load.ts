@@ -32,7 +32,7 @@ import {
   sourceBytes,
   type WeightSource,
 } from './resolve-weights.js';
-import { ropeFrequencies } from './rope-frequencies.js';
+import { ropeFrequencies, ropeVariant } from './rope-frequencies.js';
 
 export interface LayerKvFormat {
   readonly key: KvFormat;
@@ -111,7 +111,7 @@ export async function loadModel(
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext)]));
   const all: Weights = { ...weights, rope: (key) => get(ropes, key) };
   return {
-    facts,
+    facts: servedFacts(facts, layout, maxContext),
     layout,
     kvLayers,
     maxContext,
@@ -154,13 +154,19 @@ export function resolveContext(facts: ModelFacts, asked: number | undefined): nu
   return asked;
 }
 
+/** The facts at a served context: where a rotation depends on it, keys of another one are another model's. */
+function servedFacts(facts: ModelFacts, { ropes }: WeightLayout, maxContext: number): ModelFacts {
+  const variants = ropes.map(({ parameters }) => ropeVariant(parameters, maxContext)).join();
+  return /\w/.test(variants) ? { ...facts, identity: `${facts.identity} ${variants}` } : facts;
+}
+
 /** The table of a rotation up to a context. */
 export function ropeTable(
-  { parameters, dims }: Pick<RopeSpec, 'parameters' | 'dims'>,
+  { parameters, dims, style = 'half' }: Omit<RopeSpec, 'key'>,
   maxContext: number,
 ): RopeTable {
-  const { frequencies, attentionFactor } = ropeFrequencies(parameters, dims);
-  return makeRopeTable({ dims, style: 'half', frequencies, attentionFactor, maxContext });
+  const { frequencies, attentionFactor } = ropeFrequencies(parameters, dims, maxContext);
+  return makeRopeTable({ dims: 2 * frequencies.length, style, frequencies, attentionFactor, maxContext });
 }
 
 function kvLayerSpec(layer: CacheLayer, index: number, format: LoadModelOptions['kvFormat']): KvLayerSpec {

@@ -16,14 +16,29 @@
  * - `dynamic` (NTK-aware, base grown with the length of the sequence): it changes what earlier positions were
  *   rotated by, which a cache of rotated keys cannot follow. Up to the trained length it equals plain RoPE, and so
  *   it is taken as that, with contexts limited to that length.
+ * - `ntk-alpha` (Hunyuan, whose configs call it dynamic): the base is grown once, to `base · α^(dims / (dims − 2))`.
+ * - `longrope` (Ding et al., arXiv:2402.13753; Phi-3): `θ_i / factor_i` with one list of factors for contexts up to the
+ *   original one and another for longer ones. Keys of a cache must all have one of them: the served context decides.
+ *
+ * Where only a part of each head rotates, `dims` is its size; an odd size counts as it is in the exponent.
  */
 
-import type { ConfigFields } from './config-fields.js';
-
-export const ROPE_TYPES = ['default', 'linear', 'llama3', 'yarn', 'dynamic'] as const;
+/** As transformers calls them in config.json. */
+export const ROPE_TYPES = ['default', 'linear', 'llama3', 'yarn', 'longrope', 'dynamic'] as const;
 
 export type RopeParameters =
   | { readonly type: 'default' | 'dynamic'; readonly theta: number }
+  | { readonly type: 'ntk-alpha'; readonly theta: number; readonly alpha: number }
+  | {
+      readonly type: 'longrope';
+      readonly theta: number;
+      /** `[dims / 2]` for contexts up to the original one, and for longer ones. */
+      readonly shortFactors: readonly number[];
+      readonly longFactors: readonly number[];
+      readonly originalMaxPositions: number;
+      /** Multiplies cos and sin. */
+      readonly attentionFactor: number;
+    }
   | { readonly type: 'linear'; readonly theta: number; readonly factor: number }
   | {
       readonly type: 'llama3';
@@ -48,23 +63,31 @@ export type RopeParameters =
     };
 
 export interface RopeFrequencies {
-  /** `[dims / 2]` radians a position. */
+  /** `[⌈dims / 2⌉]` radians a position. */
   readonly frequencies: Float64Array;
   /** Multiplies cos and sin of both q and k. */
   readonly attentionFactor: number;
 }
 
 /**
- * @param dims leading elements of a head that rotate; even
- * @example ropeFrequencies({ type: 'default', theta: 10000 }, 128).frequencies[0] // 1
+ * @param dims leading elements of a head that rotate
+ * @param context longest context in tokens that is served
+ * @example ropeFrequencies({ type: 'default', theta: 10000 }, 128, 4096).frequencies[0] // 1
  */
-export function ropeFrequencies(rope: RopeParameters, dims: number): RopeFrequencies {
-  const frequencies = new Float64Array(dims / 2);
-  for (let i = 0; i < frequencies.length; i++) frequencies[i] = rope.theta ** ((-2 * i) / dims);
+export function ropeFrequencies(rope: RopeParameters, dims: number, context: number): RopeFrequencies {
+  const frequencies = new Float64Array(Math.ceil(dims / 2));
+  const base = rope.type === 'ntk-alpha' ? rope.theta * rope.alpha ** (dims / (dims - 2)) : rope.theta;
+  for (let i = 0; i < frequencies.length; i++) frequencies[i] = base ** ((-2 * i) / dims);
   switch (rope.type) {
     case 'default':
     case 'dynamic':
+    case 'ntk-alpha':
       return { frequencies, attentionFactor: 1 };
+    case 'longrope': {
+      const factors = isLong(rope, context) ? rope.longFactors : rope.shortFactors;
+      for (let i = 0; i < frequencies.length; i++) frequencies[i]! /= factors[i]!;
+      return { frequencies, attentionFactor: rope.attentionFactor };
+    }
     case 'linear':
       for (let i = 0; i < frequencies.length; i++) frequencies[i]! /= rope.factor;
       return { frequencies, attentionFactor: 1 };
@@ -75,6 +98,23 @@ export function ropeFrequencies(rope: RopeParameters, dims: number): RopeFrequen
       yarn(frequencies, rope, dims);
       return { frequencies, attentionFactor: rope.attentionFactor };
   }
+}
+
+/** Whether a context takes the factors of longer ones than the model was first trained on. */
+function isLong(
+  { originalMaxPositions }: { readonly originalMaxPositions: number },
+  context: number,
+): boolean {
+  return context > originalMaxPositions;
+}
+
+/**
+ * Which of its frequencies a rotation takes at a context, as text: keys that were rotated by others must not meet.
+ * Empty where all contexts have the same.
+ */
+export function ropeVariant(rope: RopeParameters, context: number): string {
+  if (rope.type !== 'longrope') return '';
+  return isLong(rope, context) ? 'long' : 'short';
 }
 
 function llama3(frequency: number, rope: Extract<RopeParameters, { type: 'llama3' }>): number {
@@ -107,95 +147,6 @@ function yarn(
   for (let i = 0; i < frequencies.length; i++) {
     const stretched = Math.min(1, Math.max(0, (i - low) / width));
     frequencies[i]! *= 1 - stretched + stretched / rope.factor;
-  }
-}
-
-/** `0.1 · mscale · ln(factor) + 1`, and 1 where nothing is stretched. */
-function yarnScale(factor: number, mscale: number): number {
-  return factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1;
-}
-
-/**
- * Reads `rope_parameters` (transformers 5) or `rope_theta` with `rope_scaling` (transformers 4). Where a config has
- * both, `rope_scaling` counts: it is what people add by hand to stretch a model.
- *
- * @throws KvantError `model-config` (a field missing or odd), `model-config-unsupported` (another rope type, a rotation
- * that differs by layer, or only a part of each head rotated)
- */
-export function parseRope(config: ConfigFields, maxPositions: number, defaultTheta: number): RopeParameters {
-  const parameters = config.object('rope_parameters');
-  const scaling = config.object('rope_scaling');
-  const nested = scaling !== null && !scaling.empty ? scaling : parameters;
-  refuseOtherRotations(config, parameters, scaling);
-  const theta =
-    nested?.positiveOrNull('rope_theta') ??
-    config.positiveOrNull('rope_theta') ??
-    parameters?.positiveOrNull('rope_theta') ??
-    defaultTheta;
-  if (nested === null) return { type: 'default', theta };
-  const type = nested.text(['rope_type', 'type']) ?? 'default';
-  if (type === 'default' && (nested.positiveOrNull('factor') ?? 1) !== 1)
-    nested.notice('the factor of the rotation counts for nothing: config.json names no way of scaling', {
-      where: nested.where,
-      factor: nested.positiveOrNull('factor'),
-    });
-  if (type === 'default' || type === 'dynamic') return { type, theta };
-  if (type !== 'linear' && type !== 'llama3' && type !== 'yarn')
-    throw nested.unsupported(
-      'rope_type',
-      `the rotary scaling ${JSON.stringify(type)}`,
-      `Use a model with one of: ${ROPE_TYPES.join(', ')}.`,
-    );
-  if (type === 'linear') return { type, theta, factor: nested.positive('factor') };
-  const originalMaxPositions = config.count(
-    'original_max_position_embeddings',
-    nested.count('original_max_position_embeddings', maxPositions),
-  );
-  if (type === 'llama3') {
-    const lowFreqFactor = nested.positive('low_freq_factor');
-    const highFreqFactor = nested.positive('high_freq_factor');
-    if (highFreqFactor <= lowFreqFactor)
-      throw nested.odd('high_freq_factor', highFreqFactor, `more than low_freq_factor (${lowFreqFactor})`);
-    const factor = nested.positive('factor');
-    return { type, theta, factor, lowFreqFactor, highFreqFactor, originalMaxPositions };
-  }
-  const factor = nested.positive('factor', maxPositions / originalMaxPositions);
-  // 0 is as good as none.
-  const mscale = nested.atLeastZero('mscale', 0);
-  const mscaleAllDim = nested.atLeastZero('mscale_all_dim', 0);
-  const implied =
-    mscale !== 0 && mscaleAllDim !== 0
-      ? yarnScale(factor, mscale) / yarnScale(factor, mscaleAllDim)
-      : yarnScale(factor, 1);
-  return {
-    type,
-    theta,
-    factor,
-    originalMaxPositions,
-    betaFast: nested.positive('beta_fast', 32),
-    betaSlow: nested.positive('beta_slow', 1),
-    attentionFactor: nested.positive('attention_factor', implied),
-    truncate: nested.flag('truncate', true),
-  };
-}
-
-function refuseOtherRotations(config: ConfigFields, ...sections: readonly (ConfigFields | null)[]): void {
-  for (const section of [config, ...sections]) {
-    const partial = section?.positiveOrNull('partial_rotary_factor') ?? 1;
-    if (partial !== 1)
-      throw config.unsupported(
-        'partial_rotary_factor',
-        `rotating a part of each head (partial_rotary_factor ${partial})`,
-        'Use a model whose heads rotate whole.',
-      );
-  }
-  for (const section of sections) {
-    if (section?.has('full_attention', 'sliding_attention'))
-      throw section.unsupported(
-        'rope_parameters',
-        'a rotation that differs by type of layer',
-        'Use a model with one rotation for all layers.',
-      );
   }
 }
 

@@ -12,6 +12,7 @@ import type { LoadModelOptions } from '../../src/models/load.js';
 import { type DeviceSpec, devices } from '../devices/devices.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
+  casesByModel,
   decidedTokens,
   type ExpectedCase,
   expectedCases,
@@ -28,7 +29,7 @@ const all = readdirSync(MODEL_FIXTURES, { withFileTypes: true })
 /** On a slow device: one of each feature over its three modes, as compiling takes seconds. */
 function few(spec: DeviceSpec): readonly string[] {
   if (spec.precision === 'reference')
-    return ['llama-yarn-mscale', 'mistral-window', 'mlx-qwen3-mixed', 'gemma2', 'smollm3'];
+    return ['llama-yarn-mscale', 'mistral-window', 'mlx-qwen3-mixed', 'gemma2', 'smollm3', 'glm4'];
   return spec.bitwise
     ? ['mistral-window']
     : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list'];
@@ -50,17 +51,18 @@ describe.each(devices)('$name', (spec) => {
     await using device = await spec.create();
     const bound = boundOf(spec, name);
     const kvFormat = defaultKvFormat(device.info);
-    const model = await loadFolder(join(MODEL_FIXTURES, name), device, { kvFormat });
-    await using runner = await Runner.create(device, model, { context: 128, chunk: 64 });
-    for (const { prompt, logits, greedy, margins } of expectedCases(name)) {
-      const whole = await runner.generate(prompt, greedy.length);
-      expect(largestDifference(whole.logits[0]!, logits)).toBeLessThan(bound);
-      const decided = decidedTokens(greedy, margins, bound);
-      expect(whole.tokens.slice(0, decided.length)).toEqual(decided);
+    for (const { model, context, cases } of await casesByModel(name, device, { kvFormat })) {
+      await using runner = await Runner.create(device, model, { context, chunk: 64 });
+      for (const { prompt, logits, greedy, margins } of cases) {
+        const whole = await runner.generate(prompt, greedy.length);
+        expect(largestDifference(whole.logits[0]!, logits)).toBeLessThan(bound);
+        const decided = decidedTokens(greedy, margins, bound);
+        expect(whole.tokens.slice(0, decided.length)).toEqual(decided);
 
-      const cut = await runner.generate(prompt, 1, 7);
-      if (spec.bitwise) expect(cut.logits[0]).toEqual(whole.logits[0]);
-      else expect(largestDifference(cut.logits[0]!, whole.logits[0]!)).toBeLessThan(bound);
+        const cut = await runner.generate(prompt, 1, 7);
+        if (spec.bitwise) expect(cut.logits[0]).toEqual(whole.logits[0]);
+        else expect(largestDifference(cut.logits[0]!, whole.logits[0]!)).toBeLessThan(bound);
+      }
     }
   });
 

@@ -397,17 +397,18 @@ function roundToInt8(x: Float64Array, groupSize: number): Float64Array {
   return out;
 }
 
-/** As the tables say: coarse and fine angle added, the halves of the head as pairs. */
-function rotate(head: Float64Array, { dims, fine, coarse }: RopeTable, position: number): void {
+/** As the tables say: coarse and fine angle added; the halves of what rotates are pairs, or neighbours are. */
+function rotate(head: Float64Array, { dims, style, fine, coarse }: RopeTable, position: number): void {
   const half = dims / 2;
   for (let i = 0; i < half; i++) {
     const f = ((position % ROPE_FINE) * half + i) * 2;
     const c = (Math.floor(position / ROPE_FINE) * half + i) * 2;
     const cos = coarse[c]! * fine[f]! - coarse[c + 1]! * fine[f + 1]!;
     const sin = coarse[c + 1]! * fine[f]! + coarse[c]! * fine[f + 1]!;
-    const x = head[i]!;
-    const y = head[i + half]!;
-    head[i] = x * cos - y * sin;
-    head[i + half] = x * sin + y * cos;
+    const [a, b] = style === 'half' ? [i, i + half] : [2 * i, 2 * i + 1];
+    const x = head[a]!;
+    const y = head[b]!;
+    head[a] = x * cos - y * sin;
+    head[b] = x * sin + y * cos;
   }
 }

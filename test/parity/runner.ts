@@ -20,6 +20,8 @@ export interface ExpectedCase {
   readonly greedy: readonly number[];
   /** By how much the first candidate led the second at each step. */
   readonly margins: readonly number[];
+  /** Context that it is served in; the model's own if omitted. */
+  readonly context?: number;
 }
 
 export function expectedCases(name: string): readonly ExpectedCase[] {
@@ -36,6 +38,31 @@ export async function loadFolder(
   await using opened = await openModel(folder);
   return await loadModel(opened.source, opened.definition, device, options);
 }
+
+/** Loads a model folder for each context that its cases are served in. */
+export async function casesByModel(
+  name: string,
+  device: Device,
+  options: LoadModelOptions = {},
+): Promise<
+  readonly { readonly model: Model; readonly context: number; readonly cases: readonly ExpectedCase[] }[]
+> {
+  const cases = expectedCases(name);
+  const contexts = [...new Set(cases.map(({ context }) => context))];
+  return await Promise.all(
+    contexts.map(async (context) => ({
+      model: await loadFolder(join(MODEL_FIXTURES, name), device, {
+        ...options,
+        ...(context === undefined ? {} : { maxContext: context }),
+      }),
+      context: Math.min(context ?? LONGEST_CASE, LONGEST_CASE),
+      cases: cases.filter((one) => one.context === context),
+    })),
+  );
+}
+
+/** Tokens of a case, at most. */
+const LONGEST_CASE = 128;
 
 export interface RunnerOptions {
   /** Longest context of the sequence. */

@@ -20,7 +20,8 @@ import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../co
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
-import { parseRope, type RopeParameters } from '../rope-frequencies.js';
+import { parseRope, readRotaryDims } from '../rope-config.js';
+import type { RopeParameters } from '../rope-frequencies.js';
 
 export interface Gemma3Config extends DecoderConfig {
   /** Rotation of the layers that slide; `rope` is that of the others. */
@@ -61,6 +62,9 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 131_072, ropeTheta: 1e6, headDim: 256 },
 };
 
+/** Base of the rotation of layers that slide. */
+const LOCAL_THETA = 10_000;
+
 const FULL_ROPE = 'full';
 const SLIDING_ROPE = 'sliding';
 
@@ -69,13 +73,13 @@ function readConfig(stated: ConfigFields, architecture: string): Gemma3Config {
   const fields = stated.withDefaults(DEFAULTS).replacing('hidden_act', null);
   refuseUnknown(fields);
   const positions = fields.count('max_position_embeddings', TRAITS.defaults.maxPositions);
-  const { full, sliding } = readRopes(fields, positions);
+  const { full, sliding } = readRopes(fields);
   const config = readDecoderConfig(full, architecture, TRAITS);
   return {
     ...config,
     // The stretched length is what is published.
     maxPositions: positions,
-    slidingRope: sliding,
+    slidingRope: parseRope(sliding, positions, LOCAL_THETA, readRotaryDims(sliding, config.headDim, {})),
     attentionScale: fields.positive('query_pre_attn_scalar', 256) ** -0.5,
     attentionCap: fields.positiveOrNull('attn_logit_softcapping'),
   };
@@ -97,18 +101,15 @@ function refuseUnknown(fields: ConfigFields): void {
     );
 }
 
-/** The fields with the rotation of full layers as that of all, and the rotation of those that slide. */
-function readRopes(fields: ConfigFields, positions: number): { full: ConfigFields; sliding: RopeParameters } {
+/** The fields with the rotation of full layers as that of all, and with that of those that slide. */
+function readRopes(fields: ConfigFields): { full: ConfigFields; sliding: ConfigFields } {
   const parameters = fields.object('rope_parameters');
   const of = (name: string): ConfigFields =>
     fields.replacing('rope_parameters', parameters?.object(name)?.json ?? null);
   if (parameters?.has('full_attention', 'sliding_attention'))
-    return {
-      full: of('full_attention'),
-      sliding: parseRope(of('sliding_attention'), positions, 10_000),
-    };
-  const theta = fields.positive('rope_local_base_freq', 10_000);
-  return { full: fields, sliding: { type: 'default', theta } };
+    return { full: of('full_attention'), sliding: of('sliding_attention') };
+  const rope_theta = fields.positive('rope_local_base_freq', LOCAL_THETA);
+  return { full: fields, sliding: fields.replacing('rope_scaling', { rope_type: 'default', rope_theta }) };
 }
 
 function layout(config: Gemma3Config): WeightLayout {

@@ -1,6 +1,7 @@
 /**
- * Phi-3 and Phi-4 with plain rotation: a Llama whose q, k and v are one tensor, and so are gate and up.
- * Variants for long contexts (Phi-3.5 among them) scale the rotation by lists of factors (longrope) or rotate a part of each head: they are refused.
+ * Phi-3, 3.5, 4 and 4-mini: a Llama whose q, k and v are one tensor, and so are gate and up. Those for long contexts scale the
+ * rotation by lists of factors (longrope), one for contexts up to the original one and one for longer ones; the served context
+ * decides between them. Of Phi-4-mini's heads a part rotates.
  *
  * Source: the model code of transformers (models/phi3).
  */
@@ -16,22 +17,28 @@ import { ROPE, recordPreNorm } from './pre-norm.js';
 const TRAITS: DecoderTraits = {
   bias: () => ({ qkv: false, output: false, mlp: false }),
   qkNorm: false,
+  rotation: { partial: 1 },
   window: (fields) => (fields.has('sliding_window') ? fields.count('sliding_window') : null),
   slides: () => true,
   defaults: { maxPositions: 4096, ropeTheta: 10_000 },
 };
 
+const DEFAULTS = { rms_norm_eps: 1e-5, original_max_position_embeddings: 4096 };
+
 function readConfig(stated: ConfigFields, architecture: string): DecoderConfig {
-  const fields = stated.withDefaults({ rms_norm_eps: 1e-5 });
-  // In these checkpoints all names of a scaling mean longrope, `yarn` too.
+  let fields = stated.withDefaults(DEFAULTS);
   for (const name of ['rope_parameters', 'rope_scaling']) {
-    const type = fields.object(name)?.text(['rope_type', 'type']) ?? 'default';
-    if (type !== 'default')
-      throw fields.unsupported(
-        name,
-        `a rotation of the type ${JSON.stringify(type)} (longrope)`,
-        'Use a variant with a short context: its config.json has no rope_scaling.',
+    const section = fields.object(name);
+    const type = section?.text(['rope_type', 'type']) ?? 'default';
+    if (section === null || type === 'default') continue;
+    // In these checkpoints all names of a scaling mean longrope.
+    if (type !== 'longrope' && type !== 'su' && type !== 'yarn')
+      throw section.unsupported(
+        'rope_type',
+        `the rotary scaling ${JSON.stringify(type)} in a Phi-3`,
+        'Use a variant with the scaling that was published: longrope.',
       );
+    fields = fields.replacing(name, { ...section.json, rope_type: 'longrope' });
   }
   return readDecoderConfig(fields, architecture, TRAITS);
 }
@@ -39,7 +46,7 @@ function readConfig(stated: ConfigFields, architecture: string): DecoderConfig {
 function layout(config: DecoderConfig): WeightLayout {
   const { hiddenSize, intermediateSize, heads, kvHeads, headDim } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: headDim }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims }],
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       // Rows of q, then k, then v; of gate, then up.

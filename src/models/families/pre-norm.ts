@@ -9,6 +9,7 @@
 
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
+import type { RopeStyle } from '../../device/rope.js';
 import { attentionWeights } from '../blocks/attention.js';
 import { gatedMlpWeights } from '../blocks/gated-mlp.js';
 import { decoderLayout } from '../blocks/layout-builder.js';
@@ -21,10 +22,11 @@ import type { WeightLayout, Weights } from '../layout.js';
 /** Key of the rotation that all layers share. */
 export const ROPE = 'rope';
 
-export function preNormLayout(config: DecoderConfig): WeightLayout {
+/** @param style which elements of a head rotate with each other */
+export function preNormLayout(config: DecoderConfig, style: RopeStyle = 'half'): WeightLayout {
   const { hiddenSize, bias } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.headDim }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style }],
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, window: config.windows[at.index] ?? null });
