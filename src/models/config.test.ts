@@ -35,7 +35,7 @@ describe('parseModelConfig', () => {
       headDim: 16,
       kvHeads: 4,
       activation: 'silu',
-      rmsNormEps: 1e-6,
+      normEps: 1e-6,
       maxPositions: 2048,
       rope: { type: 'default', theta: 10_000 },
       bias: { qkv: false, output: false, mlp: false },
@@ -86,10 +86,10 @@ describe('parseModelConfig', () => {
 
   it('reads numbers written as text, and token ids that stand for none', () => {
     expect(parse({ rms_norm_eps: '1e-5', rope_theta: '500000' })).toMatchObject({
-      rmsNormEps: 1e-5,
+      normEps: 1e-5,
       rope: { theta: 500_000 },
     });
-    expect(parse({ rms_norm_eps: 0 }).rmsNormEps).toBe(0);
+    expect(parse({ rms_norm_eps: 0 }).normEps).toBe(0);
     expect(parse({ eos_token_id: -1, bos_token_id: -1 })).toMatchObject({ eosTokenIds: [], bosTokenIds: [] });
     expect(parse({ eos_token_id: [2, -1, null, '5'] }).eosTokenIds).toEqual([2, 5]);
   });
@@ -262,8 +262,8 @@ describe('editDistance', () => {
     const exaone = { architectures: ['Exaone4ForCausalLM'], num_hidden_layers: 4 };
     const read = (fields: JsonObject) => {
       const config: DecoderConfig & { readonly hybrid?: boolean } = parse({ ...exaone, ...fields });
-      const { windows, hybrid, rmsNormEps } = config;
-      return [hybrid, rmsNormEps, ...windows];
+      const { windows, hybrid, normEps } = config;
+      return [hybrid, normEps, ...windows];
     };
     expect(read({})).toEqual([true, 1e-5, 4096, 4096, 4096, null]);
     expect(read({ sliding_window: null, sliding_window_pattern: null })).toEqual([

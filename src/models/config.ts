@@ -37,7 +37,8 @@ export interface DecoderConfig extends CommonConfig {
   readonly kvHeads: number;
   readonly headDim: number;
   readonly activation: Activation;
-  readonly rmsNormEps: number;
+  /** Of all norms. */
+  readonly normEps: number;
   readonly rope: RopeParameters;
   /** Leading elements of a head that rotate. */
   readonly rotaryDims: number;
@@ -59,6 +60,8 @@ export interface DecoderTraits {
   readonly window: (fields: ConfigFields) => number | null;
   /** Which layers slide where config.json has no `layer_types`. */
   readonly slides: (fields: ConfigFields, layer: number) => boolean;
+  /** What the ε of the norms is called, and its value where config.json leaves it out. Default: `rms_norm_eps`, 1e-6. */
+  readonly normEps?: { readonly name: string; readonly fallback: number };
   /** Used where config.json leaves the field out. */
   readonly defaults: {
     readonly maxPositions: number;
@@ -75,7 +78,11 @@ const ACTIVATION_NAMES: Readonly<Record<string, Activation>> = {
   gelu_new: 'gelu-tanh',
   gelu_fast: 'gelu-tanh',
   gelu_pytorch_tanh: 'gelu-tanh',
+  gelu_python: 'gelu',
+  gelu_python_tanh: 'gelu-tanh',
+  gelu_accurate: 'gelu-tanh',
   relu: 'relu',
+  relu2: 'relu2',
 };
 
 const DTYPE_NAMES: Readonly<Record<string, FloatDtype>> = {
@@ -122,7 +129,7 @@ export function readDecoderConfig(
     kvHeads,
     headDim,
     activation: readActivation(fields),
-    rmsNormEps: fields.atLeastZero('rms_norm_eps', 1e-6),
+    normEps: fields.atLeastZero(traits.normEps?.name ?? 'rms_norm_eps', traits.normEps?.fallback ?? 1e-6),
     maxPositions: ropeMaxPositions(rope, statedPositions),
     rope,
     rotaryDims,

@@ -4,6 +4,8 @@ import { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
+import { apertus } from './families/apertus.js';
+import { arcee } from './families/arcee.js';
 import { ernie45 } from './families/ernie4-5.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
@@ -12,6 +14,8 @@ import { glm, glm4 } from './families/glm4.js';
 import { granite } from './families/granite.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
+import { olmo2 } from './families/olmo2.js';
+import { olmo3 } from './families/olmo3.js';
 import { phi3 } from './families/phi3.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
@@ -35,6 +39,10 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(glm4),
   register(glm),
   register(ernie45),
+  register(olmo2),
+  register(olmo3),
+  register(apertus),
+  register(arcee),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -33,14 +33,22 @@ export interface MatrixSpec {
   readonly group: number;
 }
 
-export interface VectorSpec {
-  readonly key: string;
+/** One tensor of a checkpoint that becomes numbers of a device vector. */
+export interface VectorPart {
   /** Name in the checkpoint. */
   readonly name: string;
-  readonly length: number;
+  /** `[n]`; `[heads, n]` where a checkpoint has a row for each head. A number alone may be stored as `[]` or `[1]`. */
+  readonly shape: readonly number[];
+}
+
+/** A device vector: one tensor, or several one behind the other. */
+export interface VectorSpec {
+  /** What the family's graph calls it. */
+  readonly key: string;
+  readonly parts: readonly VectorPart[];
   readonly group: number;
-  /** Added to every value when it is loaded: 1 where a checkpoint stores w for a norm that multiplies by 1 + w. */
-  readonly add?: number;
+  /** What its numbers become when they are loaded, as many as there were. Default: they stay. */
+  readonly make?: (values: Float32Array) => Float32Array;
 }
 
 /** A rotary embedding of the model. Layers name it by its key. */
@@ -79,12 +87,16 @@ export function matrixRows(spec: MatrixSpec): number {
   return spec.parts.reduce((sum, part) => sum + part.rows, 0);
 }
 
+export function vectorLength(spec: VectorSpec): number {
+  return spec.parts.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1), 0);
+}
+
 /** Parameters, each counted once: weights, biases and norms. */
 export function parameterCount(layout: WeightLayout): number {
   let count = 0;
   for (const spec of layout.matrices)
     for (const part of spec.parts) count += part.rows * (spec.cols + (part.bias === null ? 0 : 1));
-  for (const spec of layout.vectors) count += spec.length;
+  for (const spec of layout.vectors) count += vectorLength(spec);
   return count;
 }
 

@@ -74,7 +74,7 @@ describe('openModel', () => {
 
   it('names a tensor as the file does where it is wrong', async () => {
     await using model = await open('llama-untied', { tensors: [['rename', '^model\\.', 'decoder.']] });
-    const wrong = async () => model.source.vector('model.norm.weight', 7);
+    const wrong = async () => model.source.vector('model.norm.weight', [7]);
     await expect(wrong()).rejects.toMatchObject({
       code: 'weights-tensor-shape',
       where: 'decoder.norm.weight',

@@ -8,13 +8,13 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type { MatrixSpec, WeightLayout } from './layout.js';
+import type { MatrixSpec, VectorSpec, WeightLayout } from './layout.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
   has(name: string): boolean;
   matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
-  vector(name: string, expectedLength: number): VectorSource;
+  vector(name: string, shape: readonly number[]): VectorSource;
   /** What a header says of a tensor; undefined where there is none, or it is made up. */
   info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined;
   /** The tensors that nobody asked for. */
@@ -60,13 +60,16 @@ export function resolveWeights(
       return quantize === undefined ? finiteMatrix(matrix) : quantized(matrix, quantize);
     }),
     biases: spec.parts.map(({ bias, rows }) =>
-      bias === null ? null : finiteVector(source.vector(bias, rows)),
+      bias === null ? null : finiteVector(source.vector(bias, [rows])),
     ),
   }));
-  const vectors = layout.vectors.map(({ key, name, length, group, add = 0 }) => ({
+  const vectors = layout.vectors.map(({ key, parts, group, make }) => ({
     key,
     group,
-    source: added(finiteVector(source.vector(name, length)), add),
+    source: made(
+      parts.map(({ name, shape }) => finiteVector(source.vector(name, shape))),
+      make,
+    ),
   }));
   const left = source
     .unusedNames()
@@ -91,11 +94,24 @@ function isApplied(name: string, layout: WeightLayout): boolean {
   return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
 }
 
-/** The same vector with a number added to every value. */
-function added(source: VectorSource, add: number): VectorSource {
-  if (add === 0) return source;
-  const { name, length } = source;
-  return { name, length, read: async () => (await source.read()).map((value) => value + add) };
+/** One behind the other, and what is made of them. */
+function made(sources: readonly VectorSource[], make: VectorSpec['make']): VectorSource {
+  const [first] = sources as [VectorSource];
+  if (sources.length === 1 && make === undefined) return first;
+  const length = sources.reduce((sum, part) => sum + part.length, 0);
+  return {
+    name: first.name,
+    length,
+    async read() {
+      const values = new Float32Array(length);
+      let at = 0;
+      for (const part of sources) {
+        values.set(await part.read(), at);
+        at += part.length;
+      }
+      return make === undefined ? values : make(values);
+    },
+  };
 }
 
 /** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */
@@ -137,7 +153,7 @@ function checkPresent(source: WeightSource, layout: WeightLayout): void {
   const names = layout.matrices.flatMap(({ parts }) =>
     parts.flatMap(({ name, bias }) => (bias === null ? [name] : [name, bias])),
   );
-  names.push(...layout.vectors.map(({ name }) => name));
+  names.push(...layout.vectors.flatMap(({ parts }) => parts.map(({ name }) => name)));
   const missing = names.filter((name) => !source.has(name));
   if (missing.length === 0) return;
   const [first] = missing as [string];

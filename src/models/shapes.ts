@@ -146,7 +146,8 @@ export class RandomWeights implements WeightSource {
   }
 
   /** Norm weights of 1, biases of 0. */
-  vector(name: string, length: number): VectorSource {
+  vector(name: string, shape: readonly number[]): VectorSource {
+    const length = shape.reduce((product, n) => product * n, 1);
     const value = name.endsWith('.bias') ? 0 : 1;
     return { name, length, read: async () => new Float32Array(length).fill(value) };
   }

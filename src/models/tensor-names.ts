@@ -98,8 +98,8 @@ class RenamedWeights implements NamedWeights {
     return this.#source.matrix(this.stored(name), expected);
   }
 
-  vector(...[name, length]: Parameters<WeightSource['vector']>): ReturnType<WeightSource['vector']> {
-    return this.#source.vector(this.stored(name), length);
+  vector(...[name, shape]: Parameters<WeightSource['vector']>): ReturnType<WeightSource['vector']> {
+    return this.#source.vector(this.stored(name), shape);
   }
 
   unusedNames(): readonly string[] {

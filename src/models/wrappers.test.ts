@@ -20,7 +20,7 @@ describe.each([
   it('means what its own config class does by fields that are left out, nested and flat', () => {
     const flat = read(TEXT);
     // Of the config classes in transformers; a Qwen2 means 1e-6 and 10000.
-    expect(JSON.parse(flat.identity)).toMatchObject({ rmsNormEps: 1e-5, rope: { theta: 1e6 } });
+    expect(JSON.parse(flat.identity)).toMatchObject({ normEps: 1e-5, rope: { theta: 1e6 } });
     expect(read({ text_config: { ...TEXT, model_type: `${modelType}_text` } })).toEqual(flat);
     const sliding = read({ ...TEXT, num_hidden_layers: 81, use_sliding_window: true, sliding_window: 32 });
     expect(sliding.cache.map(({ window }) => window)).toEqual([...new Array(80).fill(null), 32]);

@@ -47,7 +47,7 @@ describe('Checkpoint', () => {
       file: 'model.safetensors',
     });
     expect(checkpoint.info('b.weight')).toBeUndefined();
-    expect([...(await checkpoint.vector('n.weight', 8).read())]).toEqual(range(8, 100));
+    expect([...(await checkpoint.vector('n.weight', [8]).read())]).toEqual(range(8, 100));
     expect(checkpoint.unusedNames()).toEqual(['a.weight']);
     checkpoint.matrix('a.weight');
     expect(checkpoint.unusedNames()).toEqual([]);
@@ -434,7 +434,7 @@ describe('errors', () => {
     expect(await code(() => checkpoint.matrix('m', { rows: 8, cols: 4 }))).toBe('weights-tensor-shape');
     expect(await code(() => checkpoint.matrix('v'))).toBe('weights-tensor-shape');
     expect(await code(() => checkpoint.vector('m'))).toBe('weights-tensor-shape');
-    expect(await code(() => checkpoint.vector('v', 9))).toBe('weights-tensor-shape');
+    expect(await code(() => checkpoint.vector('v', [9]))).toBe('weights-tensor-shape');
     expect(await code(() => checkpoint.matrix('i'))).toBe('weights-tensor-dtype');
     expect(await code(() => checkpoint.vector('i'))).toBe('weights-tensor-dtype');
     const { message } = await failure(() => checkpoint.matrix('m', { rows: 8, cols: 4 }));

@@ -140,19 +140,20 @@ export class Checkpoint {
   }
 
   /**
-   * A vector by name, to be read as f32.
+   * A vector by name, to be read as f32. A number alone may be stored as `[]` or `[1]`; of more dimensions it is read row by row.
+   * @param shape default: of one dimension
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`
    */
-  vector(name: string, expectedLength?: number): VectorSource {
+  vector(name: string, shape?: readonly number[]): VectorSource {
     const { file, tensor } = this.#take(name);
     const double = tensor.dtype === 'F64';
     const dtype = double ? 'f32' : floatDtype(tensor.dtype);
     if (dtype === undefined) throw dtypeError(tensor);
-    const length = tensor.shape[0] ?? 0;
-    if (tensor.shape.length !== 1) throw shapeError(name, tensor.shape, 'a vector');
-    if (expectedLength !== undefined && length !== expectedLength) {
-      throw shapeError(name, tensor.shape, `[${expectedLength}]`);
-    }
+    const stored = tensor.shape.length === 0 ? [1] : tensor.shape;
+    if (shape === undefined && stored.length !== 1) throw shapeError(name, tensor.shape, 'a vector');
+    if (shape !== undefined && (stored.length !== shape.length || stored.some((n, i) => n !== shape[i])))
+      throw shapeError(name, tensor.shape, `[${shape.join(', ')}]`);
+    const length = stored.reduce((product, n) => product * n, 1);
     return {
       name,
       length,

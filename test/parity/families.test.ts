@@ -120,6 +120,19 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['gemma3-list', 'scores scaled by head_dim', stating({ query_pre_attn_scalar: 32 })],
   ['gemma3-pattern', 'full layers not stretched', unscaled],
   ['gemma3-pattern', 'all layers slide', stating({ sliding_window_pattern: 100 })],
+  ['olmo2', 'another epsilon', stating({ rms_norm_eps: 1e-2 })],
+  ['olmo3', 'a window of 25', stating({ sliding_window: 25 })],
+  [
+    'olmo3',
+    'all rotations scaled',
+    (config) => {
+      const { full_attention } = config.rope_parameters as Fields;
+      return { ...config, rope_parameters: { full_attention, sliding_attention: full_attention } };
+    },
+  ],
+  ['olmo3', 'no scaling', stating({ rope_parameters: null })],
+  ['apertus', 'no scaling', unscaled],
+  ['arcee', 'no square', stating({ hidden_act: 'relu' })],
 ];
 
 describe('the fixtures', () => {

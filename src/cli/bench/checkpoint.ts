@@ -50,10 +50,12 @@ export async function writeShapeCheckpoint(
       ...layout.matrices.flatMap(({ parts, cols }) =>
         parts.flatMap(({ name, rows, bias }) => [
           matrixUnit(weights, name, rows, cols),
-          ...(bias === null ? [] : [vectorUnit(weights, bias, rows)]),
+          ...(bias === null ? [] : [vectorUnit(weights, bias, [rows])]),
         ]),
       ),
-      ...layout.vectors.map(({ name, length }) => vectorUnit(weights, name, length)),
+      ...layout.vectors.flatMap(({ parts }) =>
+        parts.map(({ name, shape }) => vectorUnit(weights, name, shape)),
+      ),
     ];
     const total = units.reduce((sum, unit) => sum + unitBytes(unit), 0);
     const shards = planShards(
@@ -146,12 +148,13 @@ function matrixUnit(weights: RandomWeights, name: string, rows: number, cols: nu
   };
 }
 
-function vectorUnit(weights: RandomWeights, name: string, length: number): Unit {
+function vectorUnit(weights: RandomWeights, name: string, shape: readonly number[]): Unit {
   return {
-    tensors: [{ name, dtype: 'F16', shape: [length] }],
+    tensors: [{ name, dtype: 'F16', shape }],
     async write(file, onBytes) {
-      const bytes = new Uint8Array(length * 2);
-      encodeFloats(await weights.vector(name, length).read(), 'f16', bytes);
+      const source = weights.vector(name, shape);
+      const bytes = new Uint8Array(source.length * 2);
+      encodeFloats(await source.read(), 'f16', bytes);
       await file.write(name, 0, bytes);
       onBytes(bytes.length);
     },

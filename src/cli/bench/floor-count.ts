@@ -9,7 +9,7 @@ import type { RopeTable } from '../../device/rope.js';
 import type { MatrixFormat } from '../../device/weights.js';
 import type { KvLayerInfo } from '../../kv/policy.js';
 import type { ModelDefinition } from '../../models/family.js';
-import { matrixRows } from '../../models/layout.js';
+import { matrixRows, vectorLength } from '../../models/layout.js';
 import { ropeTable } from '../../models/load.js';
 import {
   type Quantization,
@@ -64,7 +64,7 @@ export function countModel(
     if (parts[0] !== undefined && bytes > (largest?.bytes ?? 0)) largest = { bytes, format: parts[0].format };
   }
   const vectors = new Map<string, Vector>(
-    layout.vectors.map(({ key, length }) => [key, { kind: 'vector', length }]),
+    layout.vectors.map((spec) => [spec.key, { kind: 'vector', length: vectorLength(spec) }]),
   );
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, 1)]));
   const ops = new Ops();

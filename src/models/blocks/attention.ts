@@ -40,6 +40,8 @@ export interface AttentionOptions extends AttentionShape {
   readonly scale?: number;
   /** Scores become `cap · tanh(score / cap)`. Default: they stay. */
   readonly softcap?: number | null;
+  /** What becomes of q, k and v, side by side, before they are rotated. Default: nothing. */
+  readonly prepare?: (qkv: Tensor) => Tensor;
 }
 
 /** Attends with normed hidden states. Returns `[tokens, heads · headDim]`, before the output matrix. */
@@ -49,7 +51,8 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
   const norm = options.qkNorm ? { q: at.vector('q-norm'), k: at.vector('k-norm'), eps: at.eps } : null;
   const rope = options.rope === null ? null : at.rope(options.rope);
   const layer = at.index;
-  const q = at.ops.ropeAppend(at.linear(normed, 'qkv'), { layer, ...shape, norm, rope });
+  const { prepare = (qkv) => qkv } = options;
+  const q = at.ops.ropeAppend(prepare(at.linear(normed, 'qkv')), { layer, ...shape, norm, rope });
   return at.ops.attend(q, {
     layer,
     ...shape,

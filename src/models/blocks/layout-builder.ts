@@ -12,7 +12,7 @@ import type {
   WeightLayout,
 } from '../layout.js';
 import { harmlessTensors } from '../tensor-names.js';
-import { layerKey } from './keys.js';
+import { biasKey, LAST_NORM, layerKey } from './keys.js';
 
 /** Where the decoder stands once a checkpoint's names are read (tensor-names.ts). */
 const PREFIX = 'model.';
@@ -30,8 +30,10 @@ export interface LayerPart {
 export interface LayerLayout {
   readonly index: number;
   matrix(kind: MatrixKind, name: string, cols: number, parts: readonly LayerPart[]): void;
-  /** `tensor` stands below `layers.N.`, without `.weight`. */
-  norm(name: string, tensor: string, length: number): void;
+  /** `tensor` stands below `layers.N.`, without `.weight`. `shape`: its length, or the rows it is stored in. */
+  norm(name: string, tensor: string, shape: number | readonly number[]): void;
+  /** Single numbers, each a tensor below `layers.N.`, and what is made of them. */
+  numbers(name: string, tensors: readonly string[], make: VectorSpec['make']): void;
   /** The layer keeps K and V. */
   cache(shape: AttentionShape, window: number | null): void;
 }
@@ -40,20 +42,27 @@ export interface DecoderLayout {
   readonly ropes: readonly RopeSpec[];
   /** Added to every norm's weights when they are loaded: 1 where a norm multiplies by 1 + w. Default 0. */
   readonly addToNorms?: number;
+  /** Every norm has a bias, which the graph calls {@link biasKey}. Default: none has. */
+  readonly normBias?: boolean;
   readonly layer: (at: LayerLayout) => void;
 }
 
 /** The layout of a stack of layers between an embedding and a head. */
 export function decoderLayout(
   config: CommonConfig,
-  { ropes, addToNorms = 0, layer: describe }: DecoderLayout,
+  { ropes, addToNorms = 0, normBias = false, layer: describe }: DecoderLayout,
 ): WeightLayout {
   const { hiddenSize, vocabSize, layers, tied } = config;
-  const add = addToNorms === 0 ? {} : { add: addToNorms };
   const matrices: MatrixSpec[] = [];
   const vectors: VectorSpec[] = [];
   const cache: CacheLayer[] = [];
   const headGroup = layers + 1;
+  const norm = (key: string, tensor: string, shape: readonly number[], group: number): void => {
+    const make = { make: (values: Float32Array) => values.map((value) => value + addToNorms) };
+    const parts = [{ name: `${tensor}.weight`, shape }];
+    vectors.push({ key, parts, group, ...(addToNorms === 0 ? {} : make) });
+    if (normBias) vectors.push({ key: biasKey(key), parts: [{ name: `${tensor}.bias`, shape }], group });
+  };
   matrices.push({
     key: 'embedding',
     kind: 'embedding',
@@ -71,21 +80,19 @@ export function decoderLayout(
         const stacked = parts.map(({ tensor, rows, bias = false }) => part(at + tensor, rows, bias));
         matrices.push({ key: layerKey(index, name), kind, parts: stacked, cols, use: 'linear', group });
       },
-      norm: (name, tensor, length) => {
-        vectors.push({ key: layerKey(index, name), name: `${at}${tensor}.weight`, length, group, ...add });
+      norm: (name, tensor, shape) => {
+        norm(layerKey(index, name), at + tensor, typeof shape === 'number' ? [shape] : shape, group);
+      },
+      numbers: (name, tensors, make) => {
+        const parts = tensors.map((tensor) => ({ name: at + tensor, shape: [1] }));
+        vectors.push({ key: layerKey(index, name), parts, group, ...(make === undefined ? {} : { make }) });
       },
       cache: ({ heads, kvHeads, headDim }, window) => {
         cache.push({ heads, kvHeads, headDim, window, group });
       },
     });
   }
-  vectors.push({
-    key: 'norm',
-    name: `${PREFIX}norm.weight`,
-    length: hiddenSize,
-    group: headGroup,
-    ...add,
-  });
+  norm(LAST_NORM, `${PREFIX}norm`, [hiddenSize], headGroup);
   if (!tied)
     matrices.push({
       key: 'head',

@@ -1,9 +1,10 @@
 /** How attention and the MLP of a layer are normed and added to the hidden states. */
 
-import type { Activation, Tensor } from '../../device/graph.js';
+import type { Activation, Tensor, UngatedActivation } from '../../device/graph.js';
 import { type AttentionOptions, attend } from './attention.js';
 import { gated } from './gated-mlp.js';
 import type { LayerLayout } from './layout-builder.js';
+import { activated } from './plain-mlp.js';
 import type { Layer } from './stack.js';
 
 /** The norms of {@link preNorm}, as Llama's checkpoints call them. */
@@ -14,9 +15,42 @@ export function preNormWeights(at: LayerLayout, hiddenSize: number): void {
 
 /** `x += o(attend(norm(x)))`, then `x += down(mlp(norm(x)))`. */
 export function preNorm(x: Tensor, at: Layer, attention: AttentionOptions, activation: Activation): Tensor {
+  return preNormOf(x, at, attention, (normed) => gated(at, normed, activation));
+}
+
+/** The same with an MLP without a gate. */
+export function plainPreNorm(
+  x: Tensor,
+  at: Layer,
+  attention: AttentionOptions,
+  activation: UngatedActivation,
+): Tensor {
+  return preNormOf(x, at, attention, (normed) => activated(at, normed, activation));
+}
+
+function preNormOf(
+  x: Tensor,
+  at: Layer,
+  attention: AttentionOptions,
+  inner: (normed: Tensor) => Tensor,
+): Tensor {
   const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
   const sum = at.linear(attended, 'output', at.wanted(x));
-  return at.linear(gated(at, at.norm(sum, 'mlp-norm'), activation), 'down', sum);
+  return at.linear(inner(at.norm(sum, 'mlp-norm')), 'down', sum);
+}
+
+/** The norms of {@link postNorm}, as OLMo's checkpoints call them. */
+export function postNormWeights(at: LayerLayout, hiddenSize: number): void {
+  at.norm('attention-norm', 'post_attention_layernorm', hiddenSize);
+  at.norm('output-norm', 'post_feedforward_layernorm', hiddenSize);
+}
+
+/** Norms behind, none before: `x += norm(o(attend(x)))`, then `x += norm(down(mlp(x)))`. */
+export function postNorm(x: Tensor, at: Layer, attention: AttentionOptions, activation: Activation): Tensor {
+  const attended = at.wanted(attend(at, x, attention));
+  const sum = at.ops.add(at.wanted(x), at.norm(at.linear(attended, 'output'), 'attention-norm'));
+  const down = at.linear(gated(at, sum, activation), 'down');
+  return at.ops.add(sum, at.norm(down, 'output-norm'));
 }
 
 /** The norms of {@link sandwichNorm}, as Gemma's checkpoints call them. */

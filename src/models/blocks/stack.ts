@@ -1,17 +1,17 @@
 /** Records what all decoders have around their layers: the embedding, the last norm and the head. */
 
 import type { Matrix, Vector } from '../../device/device.js';
-import type { Tensor } from '../../device/graph.js';
+import type { NormKind, Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import type { CommonConfig } from '../config.js';
 import type { RecordOptions } from '../family.js';
 import type { Weights } from '../layout.js';
-import { layerKey } from './keys.js';
+import { biasKey, LAST_NORM, layerKey } from './keys.js';
 
 export interface StackConfig extends CommonConfig {
   /** Of all norms. */
-  readonly rmsNormEps: number;
+  readonly normEps: number;
 }
 
 /** A layer at the time it is recorded: its weights by their names, and the few calls that all blocks use. */
@@ -19,14 +19,14 @@ export class Layer {
   readonly ops: Ops;
   readonly index: number;
   readonly #weights: Weights;
-  readonly #eps: number;
+  readonly #norms: Norms;
   readonly #selects: boolean;
 
-  constructor(ops: Ops, index: number, weights: Weights, eps: number, selects: boolean) {
+  constructor(ops: Ops, index: number, weights: Weights, norms: Norms, selects: boolean) {
     this.ops = ops;
     this.index = index;
     this.#weights = weights;
-    this.#eps = eps;
+    this.#norms = norms;
     this.#selects = selects;
   }
 
@@ -44,12 +44,12 @@ export class Layer {
   }
 
   get eps(): number {
-    return this.#eps;
+    return this.#norms.eps;
   }
 
-  /** RMS norm by a weight of the layer. */
+  /** Norm by a weight of the layer, of the kind that all norms of the model have. */
   norm(x: Tensor, name: string): Tensor {
-    return this.ops.rmsNorm(x, this.vector(name), this.#eps);
+    return normed(this.ops, x, this.#weights, layerKey(this.index, name), this.#norms);
   }
 
   /** Product with a matrix of the layer, added to `residual`. */
@@ -63,7 +63,21 @@ export class Layer {
   }
 }
 
+/** How all norms of a model are. */
+interface Norms {
+  readonly kind: NormKind;
+  readonly bias: boolean;
+  readonly eps: number;
+}
+
+function normed(ops: Ops, x: Tensor, weights: Weights, key: string, { kind, bias, eps }: Norms): Tensor {
+  if (kind === 'rms') return ops.rmsNorm(x, weights.vector(key), eps);
+  return ops.layerNorm(x, weights.vector(key), bias ? weights.vector(biasKey(key)) : null, eps);
+}
+
 export interface StackParts {
+  /** Default: RMS norms. */
+  readonly norms?: { readonly kind: 'rms' } | { readonly kind: 'layer'; readonly bias: boolean };
   /** Multiplies the embedding. Default 1. */
   readonly embeddingScale?: number;
   /** What becomes of the logits: they are multiplied, and bent below a cap. Default: nothing. */
@@ -78,18 +92,18 @@ export function recordStack(
   config: StackConfig,
   weights: Weights,
   { selectEarly }: RecordOptions,
-  { embeddingScale = 1, logits: after, layer }: StackParts,
+  { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
-  const eps = config.rmsNormEps;
+  const norms: Norms = { bias: false, ...stated, eps: config.normEps };
   let x = ops.embed(weights.matrix('embedding'), embeddingScale);
   for (let index = 0; index < config.layers; index++) {
     const selects = selectEarly && index === config.layers - 1;
-    x = layer(x, new Layer(ops, index, weights, eps, selects));
+    x = layer(x, new Layer(ops, index, weights, norms, selects));
   }
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
   const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
-  const normed = ops.rmsNorm(wanted, weights.vector('norm'), eps);
-  const logits = ops.linear(normed, weights.matrix(config.tied ? 'embedding' : 'head'));
+  const last = normed(ops, wanted, weights, LAST_NORM, norms);
+  const logits = ops.linear(last, weights.matrix(config.tied ? 'embedding' : 'head'));
   if (after === undefined || (after.factor === 1 && after.softcap === null)) return logits;
   return ops.scale(logits, after.factor, after.softcap);
 }

@@ -10,9 +10,10 @@
 
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
-import { attend, attentionWeights } from '../blocks/attention.js';
-import { gated, gatedMlpWeights } from '../blocks/gated-mlp.js';
+import { attentionWeights } from '../blocks/attention.js';
+import { gatedMlpWeights } from '../blocks/gated-mlp.js';
 import { decoderLayout } from '../blocks/layout-builder.js';
+import { postNorm, postNormWeights } from '../blocks/residual.js';
 import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
@@ -60,10 +61,9 @@ function readConfig(stated: ConfigFields, architecture: string): Exaone4Config {
 function layout(config: Exaone4Config): WeightLayout {
   const { hiddenSize } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.headDim }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims }],
     layer: (at) => {
-      at.norm('attention-norm', 'post_attention_layernorm', hiddenSize);
-      at.norm('output-norm', 'post_feedforward_layernorm', hiddenSize);
+      postNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, window: config.windows[at.index] ?? null });
       gatedMlpWeights(at, { ...config, bias: false });
     },
@@ -77,10 +77,7 @@ function record(ops: Ops, config: Exaone4Config, weights: Weights, options: Reco
     layer: (x, at) => {
       const window = windows[at.index] ?? null;
       const rope = hybrid && window === null ? null : ROPE;
-      const attended = at.wanted(attend(at, x, { heads, kvHeads, headDim, qkNorm, window, rope }));
-      const sum = ops.add(at.wanted(x), at.norm(at.linear(attended, 'output'), 'attention-norm'));
-      const down = at.linear(gated(at, sum, activation), 'down');
-      return ops.add(sum, at.norm(down, 'output-norm'));
+      return postNorm(x, at, { heads, kvHeads, headDim, qkNorm, window, rope }, activation);
     },
   });
 }
