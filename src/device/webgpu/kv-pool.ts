@@ -6,13 +6,21 @@
  */
 
 import { KvantError } from '../../errors.js';
-import { type KvCaches, type KvLayerSpec, type KvPool, type KvPoolSpec, kvFormatName } from '../kv.js';
+import {
+  isFloatKv,
+  type KvCaches,
+  type KvLayerSpec,
+  type KvPool,
+  type KvPoolSpec,
+  kvFormatName,
+} from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
-import { hasTurboCodebook } from '../turboquant/codebooks.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
-import { type KvLayout, kvLayout, kvTables } from './kernels/kv-layout.js';
+import { codecOf } from './kernels/kv-formats/list.js';
+import type { KvLayout } from './kernels/kv-formats/side.js';
+import { kvLayout, kvTables } from './kernels/kv-layout.js';
 import { KvConverter } from './kv-converter.js';
 import { KvMover } from './kv-mover.js';
 import type { Pipelines } from './pipelines.js';
@@ -85,7 +93,7 @@ export class GpuKvPool implements KvPool {
         const format = layer[which];
         const { young } = spec;
         const place = { headDim: layer.headDim, kvHeads: layer.kvHeads, blockTokens: spec.blockTokens };
-        const shared = young != null && format.kind === 'float' && format.dtype === young.dtype;
+        const shared = young != null && isFloatKv(format) && format.dtype === young.dtype;
         const blocks = spec.blocks + (shared ? young.blocks : 0);
         const layout = kvLayout(format, { ...place, blocks });
         const label = `${which === 'key' ? 'keys' : 'values'} of layer ${i}`;
@@ -213,10 +221,7 @@ function checkSpec(spec: KvPoolSpec): void {
       throw misuse(`a head_dim of ${headDim}: multiples of 4 up to 256 are possible`);
     }
     for (const format of [key, value]) {
-      if (
-        format.kind !== 'float' &&
-        (headDim % 8 !== 0 || (format.kind === 'turboquant' && !hasTurboCodebook(headDim)))
-      )
+      if (!codecOf(format).takes(format, headDim))
         throw misuse(`${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 are possible`);
     }
   }

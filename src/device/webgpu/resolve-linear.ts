@@ -13,6 +13,7 @@ import {
 } from './kernel.js';
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { leavesBytes } from './kernels/attend-out.js';
+import { codecOf } from './kernels/kv-formats/list.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
@@ -82,7 +83,8 @@ export function mergeOf(
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
   const place = kvPoolOf(r.caches, attend.layer);
   const layer = place?.pool.spec.layers[place.index];
-  if (layer === undefined || place?.pool.spec.young != null || layer.value.kind === 'turboquant') return null;
+  if (layer === undefined || place?.pool.spec.young != null) return null;
+  if (codecOf(layer.value).rotation(layer.value, layer.headDim) !== null) return null;
   const { heads, headDim } = attend.shape;
   if (r.maxItems === 0 || reduceSlices(r.capabilities, 1, headDim) < MERGED_SPLITS) return null;
   const merge = { heads, headDim, splits: MERGED_SPLITS };

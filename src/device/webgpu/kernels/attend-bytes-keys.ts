@@ -23,7 +23,7 @@ import {
 import { HALF_STEPS, HALVES, SCALE, STAGED } from './attend-bytes-queries.js';
 import { bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
-import { codesInRuns } from './kv-layout.js';
+import { codesInRuns, hasScales } from './kv-formats/list.js';
 import { barrierLoop } from './rolled.js';
 
 /** Blocks of positions of a turn, and loads of a block. */
@@ -225,7 +225,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
         emit(`    area[to + ${u * apart}u] = vec4<u32>(${words.join(', ')});`);
       }
       emit('    workgroupBarrier();');
-      if (format.kind === 'affine' && format.bits === 8) refill(half);
+      if (hasScales(format) && format.bits === 8) refill(half);
       else if (half === 1 && !planar) refill();
       for (const k of count(HALF_STEPS)) {
         // A matrix has half of the words of two pieces, which an affine group has.
@@ -248,7 +248,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
       emit(`      let sum${g} = bitcast<vec4<i32>>(area[lane + ${sumsAt(b, g)}u]);
       let all${g} = vec2<f32>(sum${g}.xz * 256 + sum${g}.yw);
       let a${g} = ${keys.handedOn ? `vec2<f32>(${ofPosition('key_norm', b)}, 0.0)` : keys.meta(`km${b}`, g)};`);
-      if (format.kind === 'affine')
+      if (hasScales(format))
         emit(
           `      let bias${g} = a${g}.y${keys.centre === 0 ? '' : ` + a${g}.x * ${f32Literal(keys.centre)}`};`,
         );
@@ -259,7 +259,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
       );
     for (const [side, name] of metaNames(keys, values)) emit(metaLoads(side, name, b, 'next'));
     const sum = count(groups)
-      .map((g) => `a${g}.x * all${g}${format.kind === 'affine' ? ` + bias${g} * whole${g}` : ''}`)
+      .map((g) => `a${g}.x * all${g}${hasScales(format) ? ` + bias${g} * whole${g}` : ''}`)
       .join(' + ');
     seenScore(sum, 'vec2<f32>', b === 0 ? 'i32(base)' : `i32(base + ${b * ROWS}u)`);
     emit(`      top = max(top, ${values.handedOn ? `${final} + scale_log0` : 'score'});`);

@@ -18,7 +18,7 @@ import {
   PLANE_DIMS,
 } from './attend-planes.js';
 import { type WordWidth, wordType, wordWidth } from './attend-words.js';
-import { liesTurned } from './kv-layout.js';
+import { hasNorm, hasScales, liesTurned } from './kv-formats/list.js';
 import { sideOf } from './kv-rows.js';
 
 export interface BytesConfig {
@@ -91,7 +91,7 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
   const { key, value, headDim, blockTokens } = shape;
   const { matrix, subgroupSize, storageBuffers } = c;
   const taken = [key, value].every(
-    (format) => hasBytes(format) && (format.kind !== 'affine' || affineGroups(format, HEAD_DIM) <= TILES),
+    (format) => hasBytes(format) && (!hasScales(format) || affineGroups(format, HEAD_DIM) <= TILES),
   );
   return (
     taken &&
@@ -115,7 +115,7 @@ export function bytesFits(shape: AttendShape, c: BytesConfig, workgroupBytes: nu
  * alone.
  */
 export function scalesLate(shape: AttendShape): boolean {
-  return shape.key.kind === 'turboquant' && shape.softcap === null;
+  return hasNorm(shape.key) && shape.softcap === null;
 }
 
 /** Bytes of `scratchScores` for one item. */
@@ -190,8 +190,8 @@ export function bytesSide(shape: AttendShape, name: 'keys' | 'values'): BytesSid
   const width = wordWidth(together);
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
-  const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
-  const turbo = format.kind === 'turboquant';
+  const groups = hasScales(format) ? affineGroups(format, headDim) : 1;
+  const turbo = hasNorm(format);
   const entry = (t: string, at: Turn, byLane: boolean): string =>
     byLane || inOneBlock(blockTokens) ? `entry_${at}` : `entries[(${t}) / ${blockTokens}u]`;
   const vector = (t: string, at: Turn, byLane = false): string =>

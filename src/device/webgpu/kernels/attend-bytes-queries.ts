@@ -17,6 +17,7 @@ import {
 } from './attend-bytes-plan.js';
 import { bytesText } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { hasScales } from './kv-formats/list.js';
 
 /** Words of a piece that are staged at once: matrices have half of the dims. */
 export const STAGED = 4;
@@ -100,7 +101,7 @@ export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSi
   parts.forEach((q, i) => {
     emit(`  let n${i} = bitcast<vec4<u32>>(${q} * to_integers + ${ROUNDING});`);
   });
-  if (format.kind === 'affine') sums();
+  if (hasScales(format)) sums();
   const scaled = `most * ${f32Literal((shape.scale * unit * (shape.softcap === null ? SCALE : 1)) / MOST)}`;
   // What is not seen is to stay far below all scores, times this.
   const least = scalesLate(shape) ? `max(${scaled}, ${LEAST_END})` : scaled;
@@ -141,7 +142,7 @@ export function byteQueries(shape: AttendShape, keys: BytesSide, values: BytesSi
     // Lanes of the first of a lane's two heads, and of an affine group of it.
     emit(`  let first_lane = lane % 2u * ${2 * HEAD_LANES}u;
   let end = vec2<f32>(subgroupShuffle(most_end, first_lane), subgroupShuffle(most_end, first_lane + ${HEAD_LANES}u));`);
-    if (format.kind !== 'affine') return;
+    if (!hasScales(format)) return;
     for (const g of count(groups)) {
       const from = (head: number): string =>
         `f32(subgroupShuffle(part, first_lane + ${head * HEAD_LANES + g * (PIECES / 2)}u))`;

@@ -19,7 +19,7 @@ import {
 } from './attend-bytes-plan.js';
 import { mixed, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
-import { TURNED_TOKENS } from './kv-layout.js';
+import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
 
 /** Lanes that share positions; and dims that each has of them, those of a vector of 16 bytes. */
 const SHARERS = 16;

@@ -22,7 +22,7 @@ import { firstTurned, TURNED_PLACE, turnedEnd, turnedLoads, turnedRounds } from 
 import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
-import { codesInRuns } from './kv-layout.js';
+import { codesInRuns, hasScales } from './kv-formats/list.js';
 import { barrierLoop } from './rolled.js';
 
 /** Dims of a lane's piece that are staged at once. */
@@ -40,8 +40,7 @@ const behind = ({ format }: BytesSide): number => (codesInRuns(format) ? 1 : 0);
 const kept = (values: BytesSide): number => (directBits(values) ? 1 : values.loads);
 
 /** Whether words are turned as they are stored, so that a word of several codes for each byte is turned once. */
-const directBits = ({ format }: BytesSide): boolean =>
-  format.kind === 'affine' && [2, 4, 8].includes(format.bits);
+const directBits = ({ format }: BytesSide): boolean => hasScales(format) && [2, 4, 8].includes(format.bits);
 
 /** Statements that load a lane's pieces of the four positions of a word, `AT_ONCE` apart: loads `which` of each. */
 function valueLoads(
@@ -284,7 +283,7 @@ function endText(shape: AttendShape, values: BytesSide): string[] {
     for (const t of count(TILES)) {
       const g = groups === 1 ? 0 : t;
       emit(`  let sum${r}_${t} = bitcast<vec4<i32>>(area[lane + ${t * ROWS * SUM_STRIDE}u]);
-  let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g}${values.format.kind === 'affine' ? ` + offset${g}` : ''};`);
+  let value${r}_${t} = vec2<f32>(sum${r}_${t}.xz * 256 + sum${r}_${t}.yw) * undo${g}${hasScales(values.format) ? ` + offset${g}` : ''};`);
       if (r % together < together - 1) continue;
       const at = ((t * PIECES) / TILES) * PIECE + dimOf(values, r - together + 1, 0);
       for (const h of [0, 1]) {

@@ -19,6 +19,7 @@ import {
 } from './attend-bytes-plan.js';
 import { TURNED_LANES, turnedWeights } from './attend-bytes-turned.js';
 import { count } from './attend-words.js';
+import { hasScales } from './kv-formats/list.js';
 
 /** Logarithm of the least weight that is told from none. */
 const LEAST = -100;
@@ -72,7 +73,7 @@ export function firstWeights(shape: AttendShape, keys: BytesSide, values: BytesS
         overPositions(`peak${g}`, 'max'),
         `  let integer${g} = ${MOST}.0 / exp2(max(peak${g} - top, vec2<f32>(${LEAST}.0)));`,
       );
-    if (values.format.kind === 'affine') lines.push(`  var offset${g} = vec2<f32>();`);
+    if (hasScales(values.format)) lines.push(`  var offset${g} = vec2<f32>();`);
   }
   lines.push('  var scores: vec4<u32>;');
   for (const g of count(groups)) lines.push(`  var weights${g}: Right;`);
@@ -128,7 +129,7 @@ export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
         );
       }
       emit(`    let scale${g} = ${across((b) => `a${g}_${b}.x`)};`);
-      if (format.kind === 'affine') {
+      if (hasScales(format)) {
         const bias = across((b) => `a${g}_${b}.y`);
         emit(`    let bias${g} = ${centre === 0 ? bias : `${bias} + scale${g} * ${f32Literal(centre)}`};`);
       }
@@ -138,7 +139,7 @@ export function byteWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
       emit(`    let e${h} = exp2(sc.${h === 0 ? 'xz' : 'yw'}${scalesLate(shape) ? ` * end.${own}` : ''} - top.${own});
     sum.${own} += e${h}.x + e${h}.y;`);
       for (const g of count(groups)) {
-        if (format.kind === 'affine') emit(`    offset${g}.${own} += dot(e${h}, bias${g});`);
+        if (hasScales(format)) emit(`    offset${g}.${own} += dot(e${h}, bias${g});`);
         const n = `n${h}_${g}`;
         const integer = values.handedOn ? '' : ` * integer${g}.${own}`;
         emit(`    let ${n} = bitcast<vec2<u32>>(e${h} * scale${g}${integer} + ${ROUNDING});`);
@@ -160,7 +161,7 @@ export function lastWeights(shape: AttendShape, keys: BytesSide, values: BytesSi
   if (ownPositions(keys, values)) return ownLast(shape, f32Literal(Math.LN2));
   const group = heads / kvHeads;
   const lines = [overPositions('sum', 'sum')];
-  if (format.kind === 'affine') for (const g of count(groups)) lines.push(overPositions(`offset${g}`, 'sum'));
+  if (hasScales(format)) for (const g of count(groups)) lines.push(overPositions(`offset${g}`, 'sum'));
   lines.push('  if (lane < 2u) {');
   for (const h of [0, 1]) {
     const own = 'xy'[h];

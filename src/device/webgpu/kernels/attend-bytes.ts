@@ -31,7 +31,7 @@ import { byteQueries, queryLoads } from './attend-bytes-queries.js';
 import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
-import { codesInRuns } from './kv-layout.js';
+import { codesInRuns, hasNorm } from './kv-formats/list.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -54,7 +54,7 @@ export function bytesStage(shape: AttendShape): Stage {
     { name: 'scratchScores', access: 'read_write', type: 'array<vec4<u32>>' },
   ];
   const low = window === null ? '' : `let low = max(last, ${window - 1}u) - ${window - 1}u;`;
-  const { metaHeads } = sideOf(key.kind === 'turboquant' ? 'keys' : 'values', shape).layout;
+  const { metaHeads } = sideOf(hasNorm(key) ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
   // Planes take more registers: the first values are fetched when scores are joined, not while they are.
   const late = codesInRuns(shape.value) && !values.turned;

@@ -1,13 +1,15 @@
 /** What both passes of attention of single-token rows go by: the sides of a cache, positions, and cells of workgroup memory. */
 
+import { isFloatKv } from '../../kv.js';
 import type { AttendShape } from './attend.js';
 import { type DecodeConfig, type DecodePlan, planDecode } from './attend-decode-plan.js';
 import type { DecodeWalk } from './attend-decode-walk.js';
 import { PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, type Pair, unpackPairs } from './attend-unpack.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
-import type { KvSideSpec } from './kv-format.js';
-import { codesInRuns, liesTurned, TURNED_TOKENS } from './kv-layout.js';
+import { codesInRuns, hasNorm, hasScales, liesTurned } from './kv-formats/list.js';
+import type { KvSideSpec } from './kv-formats/side.js';
+import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
 import { sideOf } from './kv-rows.js';
 
 /** Keys, or values, with what a lane takes of a vector. */
@@ -133,11 +135,10 @@ function loadText(shape: AttendShape, side: DecodeSide, name: string, c: string)
     `      let a = ${first};`,
     ...count(loads).map((i) => `      ${name}_${i} = ${side.name}[a + ${apart ? i * lanes : i}u];`),
   ];
-  if (side.name === 'keys' && format.kind !== 'float') {
-    const at =
-      format.kind === 'affine'
-        ? `${layout.metaAt}u + row * ${layout.groups}u + ${lane} / ${format.groupSize / dims}u`
-        : side.normAt;
+  if (side.name === 'keys' && !isFloatKv(format)) {
+    const at = hasScales(format)
+      ? `${layout.metaAt}u + row * ${layout.groups}u + ${lane} / ${format.groupSize / dims}u`
+      : side.normAt;
     lines.push(`      let at = ${at}; ${name}m = ${side.word('at')};`);
   }
   return [...lines, '    }'];
@@ -158,7 +159,7 @@ function entriesText(
   keys: DecodeSide,
   values: DecodeSide,
 ): DecodeFrame['entries'] {
-  const turbo = [keys, values].find(({ format }) => format.kind === 'turboquant');
+  const turbo = [keys, values].find(({ format }) => hasNorm(format));
   const type = turbo === undefined ? 'u32' : 'vec2<u32>';
   const row = `(block * ${kvHeads}u + kv - i) * ${blockTokens}u`;
   const norm = turbo && `(block * ${turbo.layout.metaHeads}u + kv / 2u - i) * ${blockTokens}u`;
@@ -192,11 +193,11 @@ function decodeSide(
   const width = wordWidth(layout.words, words);
   const lanes = headDim / dims;
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
-  const turbo = shape.key.kind === 'turboquant' || shape.value.kind === 'turboquant';
+  const turbo = hasNorm(shape.key) || hasNorm(shape.value);
   const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
   return {
     ...side,
-    quantised: format.kind !== 'float',
+    quantised: !isFloatKv(format),
     turned,
     dims,
     words,

@@ -7,6 +7,7 @@ import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteCentre, bytesText, hasBytes, OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
+import { hasNorm, hasScales } from './kv-formats/list.js';
 
 /** From what `decodeQueries` left to `cells`, as far as the walk goes: positions below `walked`. */
 export function decodeScores(frame: DecodeFrame, shares: HeadShares): string[] {
@@ -61,12 +62,12 @@ function score(frame: DecodeFrame, shares: HeadShares, piece: string, base: stri
     });
     for (const g of count(group)) emit(`    s${g} = t${g}.x + t${g}.y;`);
   }
-  if (dot && format.kind === 'turboquant') for (const g of count(padded)) emit(`    var x${g} = f32(s${g});`);
-  const summed = dot && format.kind === 'turboquant' ? 'x' : 's';
+  if (dot && hasNorm(format)) for (const g of count(padded)) emit(`    var x${g} = f32(s${g});`);
+  const summed = dot && hasNorm(format) ? 'x' : 's';
   lines.push(...shares.halve(summed, inner, padded));
   const live = leftAfter(padded, inner);
-  const name = format.kind === 'affine' ? 'x' : summed;
-  if (format.kind === 'affine') {
+  const name = hasScales(format) ? 'x' : summed;
+  if (hasScales(format)) {
     emit(`    let affine = unpack2x16float(${piece}m);`);
     emit(
       `    let bias = fma(affine.x, ${f32Literal(dot ? byteCentre(format) : centreOf(format))}, affine.y);`,
@@ -74,11 +75,11 @@ function score(frame: DecodeFrame, shares: HeadShares, piece: string, base: stri
     for (const g of count(live)) emit(`    var x${g} = fma(f32(s${g}), affine.x, bias * full${g});`);
   }
   lines.push(...shares.halve(name, outer, live));
-  if (format.kind === 'turboquant')
+  if (hasNorm(format))
     emit(`    let pair = unpack2x16float(${piece}m); let norm = select(pair.x, pair.y, (kv & 1u) == 1u);`);
   const seen = `first + c <= last${low === null ? '' : ' && first + c >= low'}`;
   for (const e of count(each)) {
-    emit(`    var mine${e} = ${name}${e} * end${e}${format.kind === 'turboquant' ? ' * norm' : ''};`);
+    emit(`    var mine${e} = ${name}${e} * end${e}${hasNorm(format) ? ' * norm' : ''};`);
     if (softcap !== null)
       emit(
         `    { let e = exp(clamp(2.0 * mine${e} / ${f32Literal(softcap)}, -80.0, 80.0)); mine${e} = ${f32Literal(softcap)} * (1.0 - 2.0 / (e + 1.0)); }`,

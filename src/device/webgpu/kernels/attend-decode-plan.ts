@@ -1,13 +1,15 @@
 /** Attention of single-token rows on subgroups: what can be chosen of its kernel, and what follows from that. */
 
 import type { KvFormat } from '../../kv.js';
+import { isFloatKv } from '../../kv.js';
 import { affineGroups } from '../../kv-formats/affine.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { hasBytes, PLANE_DIMS } from './attend-planes.js';
 import { bookCopies, bookEntries, TURNED_DIMS } from './attend-unpack.js';
-import type { KvSideSpec } from './kv-format.js';
-import { codesInRuns, liesTurned, TURNED_POSITIONS, TURNED_TOKENS } from './kv-layout.js';
+import { codesInRuns, hasNorm, hasScales, liesTurned, unpacksWords } from './kv-formats/list.js';
+import type { KvSideSpec } from './kv-formats/side.js';
+import { TURNED_POSITIONS, TURNED_TOKENS } from './kv-formats/turbo-layout.js';
 import { sideOf } from './kv-rows.js';
 
 export interface DecodeConfig {
@@ -50,8 +52,8 @@ export interface DecodePlan {
 
 /** The fewest dims whose codes fill whole words. */
 function leastDims(format: KvFormat): number {
-  if (format.kind === 'float') return 4;
-  if (format.kind === 'turboquant') return format.bits === 8 ? 4 : PLANE_DIMS;
+  if (isFloatKv(format)) return 4;
+  if (hasNorm(format)) return format.bits === 8 ? 4 : PLANE_DIMS;
   return { 2: 16, 3: 32, 4: 8, 5: 32, 6: 16, 8: 4 }[format.bits];
 }
 
@@ -65,11 +67,11 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   const turned = liesTurned({ name: 'values', format: value, headDim });
   const keyDims =
     config.keyDims ??
-    (key.kind === 'float' ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
+    (isFloatKv(key) ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
   // A lane has as many sums as dims times heads: of runs, whole ones of four heads, and halves of more.
   const valueDims =
     config.valueDims ??
-    (value.kind === 'float'
+    (isFloatKv(value)
       ? 8
       : turned
         ? TURNED_PIECE
@@ -78,7 +80,7 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
           : Math.max(leastDims(value), group <= 4 ? 16 : 8));
   const valueLanes = headDim / valueDims;
   const split = config.split ?? ATTENTION_SPLIT;
-  const valueGroups = value.kind === 'affine' ? affineGroups(value, headDim) : 1;
+  const valueGroups = hasScales(value) ? affineGroups(value, headDim) : 1;
   const parts = config.threads / Math.max(valueLanes, config.subgroupSize);
   const books = [key, value].reduce(
     (sum, f) => sum + bookEntries(f) * bookCopies(config.subgroupSize) * 4,
@@ -86,11 +88,11 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   );
   const bytes =
     Math.max(split * group, Math.max(1, parts) * group * headDim) * 4 +
-    (value.kind === 'affine' ? split * valueGroups * 4 + group * valueGroups * 4 : 0) +
+    (hasScales(value) ? split * valueGroups * 4 + group * valueGroups * 4 : 0) +
     books +
     (dot ? group * headDim * 6 + group * 4 : 0) +
-    (value.kind === 'turboquant' ? split * 4 : 0) +
-    (split / shape.blockTokens) * (key.kind === 'turboquant' || value.kind === 'turboquant' ? 8 : 4);
+    (hasNorm(value) ? split * 4 : 0) +
+    (split / shape.blockTokens) * (hasNorm(key) || hasNorm(value) ? 8 : 4);
   return {
     group,
     keyDims,
@@ -110,6 +112,7 @@ const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & 
 
 export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
   const { headDim } = shape;
+  if (!unpacksWords(shape.key) || !unpacksWords(shape.value)) return false;
   const { subgroupSize: lanes, threads, unroll } = config;
   const plan = planDecode(shape, config);
   const { keyDims, keyLanes, valueDims, valueLanes, valueTokens, valueUnroll, split, group, bytes } = plan;
@@ -123,9 +126,9 @@ export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBy
       return headDim % PLANE_DIMS === 0;
     const words = (layout.words * dims) / headDim;
     if (!Number.isInteger(words)) return false;
-    if (format.kind === 'affine' && (format.groupSize % dims !== 0 || headDim % format.groupSize !== 0))
+    if (hasScales(format) && (format.groupSize % dims !== 0 || headDim % format.groupSize !== 0))
       return false;
-    return format.kind === 'float' || dims % leastDims(format) === 0;
+    return isFloatKv(format) || dims % leastDims(format) === 0;
   };
   return (
     whole(sideOf('keys', shape), keyDims) &&

@@ -4,6 +4,7 @@ import { f32Literal } from '../kernel.js';
 import { type DecodeFrame, eachOf } from './attend-decode-frame.js';
 import { bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { hasScales } from './kv-formats/list.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';
 
@@ -26,7 +27,7 @@ export interface HeadShares {
 
 export function headShares({ group, keys }: DecodeFrame): HeadShares {
   const padded = 2 ** Math.ceil(Math.log2(group));
-  const together = keys.format.kind === 'affine' ? keys.format.groupSize / keys.dims : 1;
+  const together = hasScales(keys.format) ? keys.format.groupSize / keys.dims : 1;
   const steps = count(Math.log2(keys.lanes)).map((i) => 2 ** i);
   return {
     padded,
@@ -86,7 +87,7 @@ export function decodeQueries(frame: DecodeFrame, shares: HeadShares): string[] 
       order.forEach(({ dims: [a, b] }, p) => {
         emit(`  let q${g}_${p} = vec2<f32>(${element(a)}, ${element(b)});`);
       });
-      if (keys.format.kind === 'affine') {
+      if (hasScales(keys.format)) {
         emit(`  var ones${g} = vec2<f32>();`);
         order.forEach((_, p) => {
           emit(`  ones${g} += q${g}_${p};`);
@@ -98,7 +99,7 @@ export function decodeQueries(frame: DecodeFrame, shares: HeadShares): string[] 
 
   // Lanes of one group of dims share out first, and its scale and bias are applied to what is left.
   const { padded, inner, each } = shares;
-  if (keys.format.kind === 'affine') {
+  if (hasScales(keys.format)) {
     for (const g of count(padded)) emit(`  var all${g} = ${g < group ? `whole${g}` : dot ? '0' : '0.0'};`);
     lines.push(...shares.halve('all', inner, padded));
     for (const g of count(leftAfter(padded, inner))) emit(`  let full${g} = f32(all${g});`);

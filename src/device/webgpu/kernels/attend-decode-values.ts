@@ -6,7 +6,8 @@ import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteUnit } from './attend-planes.js';
 import { bookEntries, centreOf, turnedPairs } from './attend-unpack.js';
 import { count, isUnseen, LOWEST, wordOf } from './attend-words.js';
-import { TURNED_POSITIONS } from './kv-layout.js';
+import { hasNorm, hasScales } from './kv-formats/list.js';
+import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';
 
@@ -17,7 +18,7 @@ import { acrossLanes } from './subgroup-sums.js';
 export function decodeValueMeta(frame: DecodeFrame): string {
   const { shape, values, valueGroups, split, threads, seenAt } = frame;
   const { format, layout, row, normAt, word } = values;
-  if (format.kind === 'affine')
+  if (hasScales(format))
     return eachOf(
       'i',
       split * valueGroups,
@@ -35,7 +36,7 @@ export function decodeValueMeta(frame: DecodeFrame): string {
 }
 
 const normPieces = ({ values, split, threads }: DecodeFrame): number[] =>
-  values.format.kind === 'turboquant' ? count(Math.ceil(split / threads)) : [];
+  hasNorm(values.format) ? count(Math.ceil(split / threads)) : [];
 
 /** Norms of the values to `value_norms`. */
 export function decodeValueNorms(frame: DecodeFrame): string[] {
@@ -93,15 +94,14 @@ function decodeSoftmax(frame: DecodeFrame): string[] {
   loop(SEARCHED, () => 'top = max(top, s);');
   emit(acrossLanes('top', lanes, (a, b) => `max(${a}, ${b})`));
   emit('    var sum = 0.0;');
-  const biased = format.kind === 'affine' ? count(valueGroups) : [];
+  const biased = hasScales(format) ? count(valueGroups) : [];
   for (const vg of biased) emit(`    var bias${vg} = 0.0;`);
   loop(WEIGHED, (c) => {
-    const scale =
-      format.kind === 'turboquant'
-        ? ` * value_norms[${c}]`
-        : format.kind === 'affine' && valueGroups === 1
-          ? ` * unpack2x16float(value_meta[${c}]).x`
-          : '';
+    const scale = hasNorm(format)
+      ? ` * value_norms[${c}]`
+      : hasScales(format) && valueGroups === 1
+        ? ` * unpack2x16float(value_meta[${c}]).x`
+        : '';
     // Biases, and what centring took off the codes.
     const biases = biased.map(
       (vg) =>
@@ -243,7 +243,7 @@ export function decodeEnd(frame: DecodeFrame): string[] {
     .map((s) => `cells[${s * group * vectors}u + i]`)
     .join(' + ');
   let text = `var value = ${unit === 1 ? total : `(${total}) * ${f32Literal(unit)}`};`;
-  if (values.format.kind === 'affine')
+  if (hasScales(values.format))
     text += `\n    value += offsets[i % ${vectors}u / ${vectors / valueGroups}u * ${group}u + i / ${vectors}u];`;
   text += `\n    scratchSums[(item_at * ${heads}u + kv * ${group}u) * ${vectors}u + i] = value;`;
   emit(eachOf('i', group * vectors, threads, text));

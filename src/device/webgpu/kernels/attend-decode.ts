@@ -26,7 +26,8 @@ import { decodeQueries, headShares } from './attend-decode-queries.js';
 import { decodeEnd, decodeSums, decodeValueMeta, decodeValueNorms } from './attend-decode-values.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, fillBook } from './attend-unpack.js';
-import { codesInRuns, tableOffsets } from './kv-layout.js';
+import { codesInRuns, hasNorm, hasScales } from './kv-formats/list.js';
+import { tableOffsets } from './kv-formats/turbo-layout.js';
 import { rowsSkipped } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
@@ -65,11 +66,11 @@ var<workgroup> entries: array<${frame.entries.type}, ${split / blockTokens}>;`);
 var<workgroup> planes: array<vec4<u32>, ${(group * headDim) / 8}>;
 var<workgroup> peaks: array<f32, ${group}>;`);
   }
-  if (values.format.kind === 'affine') {
+  if (hasScales(values.format)) {
     emit(`var<workgroup> value_meta: array<u32, ${split * valueGroups}>;
 var<workgroup> offsets: array<f32, ${group * valueGroups}>;`);
   }
-  if (values.format.kind === 'turboquant') emit(`var<workgroup> value_norms: array<f32, ${split}>;`);
+  if (hasNorm(values.format)) emit(`var<workgroup> value_norms: array<f32, ${split}>;`);
   for (const { name, format } of [keys, values]) {
     if (bookEntries(format) > 0)
       emit(`var<workgroup> ${name}_book: array<f32, ${bookEntries(format) * copies}>;`);
@@ -95,7 +96,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   emit(frame.entries.text);
   if ([keys, values].some(({ format }) => codesInRuns(format))) emit(OPAQUE_MASKS.text);
   for (const { name, format, layout, word } of [keys, values]) {
-    if (format.kind !== 'turboquant' || bookEntries(format) === 0) continue;
+    if (!hasNorm(format) || bookEntries(format) === 0) continue;
     const { centroids } = tableOffsets(format.bits, headDim);
     const centroid = (i: string): string => `bitcast<f32>(${word(`${layout.tablesAt + centroids}u + ${i}`)})`;
     emit(fillBook(name, format, copies, threads, centroid));

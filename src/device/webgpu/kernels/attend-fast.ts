@@ -1,6 +1,6 @@
 /** The fast attention kernels as variants: which device and shape gets which, and with what sizes. */
 
-import { kvFormatName } from '../../kv.js';
+import { isFloatKv, kvFormatName } from '../../kv.js';
 import type { Capabilities, Kernel, Stage, Variant } from '../kernel.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, WIDE_SPLITS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
@@ -14,7 +14,7 @@ import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-p
 import { quadsStage } from './attend-quads.js';
 import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
-import { codesInRuns } from './kv-layout.js';
+import { codecOf, codesInRuns, hasCodes, hasScales } from './kv-formats/list.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 
@@ -64,7 +64,7 @@ export function decodeBands(
 ): readonly DecodeBand[] {
   const lanes = fixedLanes(capabilities);
   if (lanes === 0) return [];
-  const float = shape.key.kind === 'float' && shape.value.kind === 'float';
+  const float = isFloatKv(shape.key) && isFloatKv(shape.value);
   const sizes = splits > 1 ? WIDE_SIZES : float ? FLOAT_SIZES : CODE_SIZES;
   const split = splits * ATTENTION_SPLIT;
   const most = codesInRuns(shape.value) ? PLANE_PIECES : MANY;
@@ -141,15 +141,15 @@ function manyKernel(capabilities: Capabilities, shape: AttendShape): ManyKernel 
   const { key, value, maxItems } = shape;
   const { workgroupBytes, bindingBytes, storageBuffers, matrices } = capabilities;
   const lanes = fixedLanes(capabilities);
-  if (lanes === 0 || key.kind === 'float' || value.kind === 'float') return null;
+  if (lanes === 0 || !(hasCodes(key) && hasCodes(value))) return null;
   const matrix = matrices.find(
     (m) => m.component === 'i8' && m.result === 'i32' && m.m === 16 && m.n === 8 && m.k === 32,
   );
   const bits = Math.max(key.bits, value.bits);
   const full = shape.heads / shape.kvHeads >= FULL_GROUP;
   const byQuads =
-    key.kind === 'affine' &&
-    value.kind === 'affine' &&
+    hasScales(key) &&
+    hasScales(value) &&
     bits > SHORT_BITS &&
     capabilities.packedDots &&
     quadsFits(shape, lanes, workgroupBytes);
@@ -243,7 +243,7 @@ export function tileWorkgroups(capabilities: Capabilities, shape: AttendShape): 
 /** Tiles whole and in parts; TurboQuant's values are turned back last. */
 export function prefillKernel(shape: AttendShape, config: PrefillConfig): Kernel {
   const { rows, rowBlocks } = planPrefill(shape, config);
-  const turned = shape.value.kind === 'turboquant';
+  const turned = codecOf(shape.value).rotation(shape.value, shape.headDim) !== null;
   // What is still to be turned is f32.
   const own = turned ? { ...shape, outHanded: false } : shape;
   const stages = [

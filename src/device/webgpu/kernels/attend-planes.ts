@@ -12,6 +12,7 @@ import type { AffineKv, KvFormat, TurboKv } from '../../kv.js';
 import type { KvSide } from '../../turboquant/rotation.js';
 import { count } from './attend-words.js';
 import { CHOICE_MASK, FIELD_BITS, fieldWords, SIXTEEN_MASK, sixteenWords } from './code-fields.js';
+import { hasNorm, hasScales } from './kv-formats/list.js';
 import { centroidRows, centroidUnit } from './plane-codes.js';
 
 export interface ByteWord {
@@ -25,17 +26,17 @@ export const PLANE_DIMS = 32;
 
 /** Whether the format's elements are integers of 8 bits, up to scale and bias. */
 export function hasBytes(format: KvFormat): format is AffineKv | TurboKv {
-  return format.kind === 'affine' || (format.kind === 'turboquant' && format.bits <= 4);
+  return hasScales(format) || (hasNorm(format) && format.bits <= 4);
 }
 
 /** As much for codes as bytes, which are signed. */
 export function byteCentre(format: KvFormat): number {
-  return format.kind === 'affine' && format.bits === 8 ? 128 : 0;
+  return hasScales(format) && format.bits === 8 ? 128 : 0;
 }
 
 /** What a byte of 1 stands for, before scale or norm. */
 export function byteUnit(format: KvFormat, headDim: number, side: KvSide): number {
-  return format.kind === 'turboquant' && format.bits <= 4 ? centroidUnit(headDim, format.bits, side) : 1;
+  return hasNorm(format) && format.bits <= 4 ? centroidUnit(headDim, format.bits, side) : 1;
 }
 
 /**
@@ -51,7 +52,7 @@ export function bytesText(
   half = '0u',
   mask: Masks = literalMask,
 ): { readonly text: string; readonly words: ByteWord[] } {
-  if (format.kind === 'affine') {
+  if (hasScales(format)) {
     const bytes = unpackBytes(format, dims, word);
     return {
       text: bytes.map(({ value }, i) => `let ${name}_${i} = ${value};`).join('\n'),

@@ -12,7 +12,8 @@ import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count, wordOf, wordType, wordWidth } from './attend-words.js';
-import type { KvSideSpec } from './kv-format.js';
+import { hasNorm, hasScales } from './kv-formats/list.js';
+import type { KvSideSpec } from './kv-formats/side.js';
 
 /** Elements of a piece. */
 export const PIECE = 32;
@@ -31,7 +32,7 @@ export function piecesOf(
   const each = (c.keys * shape.headDim) / PIECE / (subs * c.subgroupSize);
   const takes =
     hasBytes(format) &&
-    (format.kind !== 'affine' || shape.headDim % format.groupSize === 0) &&
+    (!hasScales(format) || shape.headDim % format.groupSize === 0) &&
     shape.headDim % PIECE === 0 &&
     component === 'f16' &&
     each >= 1 &&
@@ -63,10 +64,9 @@ export function codedTiles(
   const token = `u % ${keys}u`;
 
   const fetched = (i: number, base: string): string[] => {
-    const at =
-      format.kind === 'affine'
-        ? `${layout.metaAt}u + vector * ${layout.groups}u + part / ${format.groupSize / PIECE}u`
-        : `${layout.metaAt}u + (from_block * ${layout.metaHeads}u + kv / 2u) * ${blockTokens}u + t % ${blockTokens}u`;
+    const at = hasScales(format)
+      ? `${layout.metaAt}u + vector * ${layout.groups}u + part / ${format.groupSize / PIECE}u`
+      : `${layout.metaAt}u + (from_block * ${layout.metaHeads}u + kv / 2u) * ${blockTokens}u + t % ${blockTokens}u`;
     return [
       `  { ${pieceOf(i)} let t = ${seenAt(`${base} + ${token}`)}; let part = u / ${keys}u; let from_block = ${block('t')};`,
       `    let vector = (from_block * ${kvHeads}u + kv) * ${blockTokens}u + t % ${blockTokens}u; let a = vector * ${layout.words}u + part * ${words}u;`,
@@ -80,7 +80,7 @@ export function codedTiles(
     return [
       `  { ${pieceOf(i)}\n${made.text}`,
       `    let to = ${token} * ${stride / 8}u + u / ${keys}u * ${PIECE / 8}u; let pair = unpack2x16float(${name}_meta${i});`,
-      format.kind === 'affine'
+      hasScales(format)
         ? '    let scale = vec2<f16>(f16(pair.x)); let bias = vec2<f16>(f16(pair.y));'
         : `    ${normText(format, headDim, name === 'keys' ? 'key' : 'value')}`,
       ...count(PIECE / 8).map(
@@ -94,7 +94,7 @@ export function codedTiles(
     kind: 'pieces',
     type: `array<${wordType(width)}>`,
     declarations: '',
-    helper: format.kind === 'turboquant' ? TURBO_TEXT : '',
+    helper: hasNorm(format) ? TURBO_TEXT : '',
     prepare: '',
     variables: count(each).flatMap((i) => [
       ...count(words / width).map((w) => `  var ${name}_code${i}_${w}: ${wordType(width)};`),
@@ -120,7 +120,7 @@ export function halvesText(format: AffineKv | TurboKv, low: string, high: string
 /** Two elements of a word of bytes as halves, by their bits: 0x6400 is 1024, and counts from there. */
 function half(format: AffineKv | TurboKv, word: string, odd: number): string {
   const w = odd === 0 ? word : `(${word} >> 8u)`;
-  if (format.kind === 'affine') {
+  if (hasScales(format)) {
     // Codes of 8 bits come less 128.
     const bits =
       byteCentre(format) === 0 ? `(${w} & 0x00ff00ffu) | 0x64006400u` : `(${w} & 0x00ff00ffu) ^ 0x64806480u`;

@@ -1,8 +1,10 @@
 /** Attention of prompt tiles on subgroup matrices: what can be chosen of its kernel, and what follows from that. */
 
+import { isFloatKv } from '../../kv.js';
 import type { MatrixConfig } from '../kernel.js';
 import { ATTENTION_TILE } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
+import { codecOf } from './kv-formats/list.js';
 
 export interface PrefillConfig {
   readonly matrix: MatrixConfig;
@@ -36,10 +38,7 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   const stride = shape.headDim + pad;
   const scoreStride = c.keys + 4;
   const weightStride = c.keys + pad;
-  const books = [shape.key, shape.value].reduce(
-    (sum, f) => sum + (f.kind === 'turboquant' ? 2 ** f.bits * 4 : 0),
-    0,
-  );
+  const books = [shape.key, shape.value].reduce((sum, f) => sum + codecOf(f).readerBytes(f), 0);
   const bytes =
     (Math.max(c.keys, rows) * stride + rows * weightStride) * size +
     rows * scoreStride * 4 +
@@ -66,7 +65,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { rows, subs, bytes, group } = planPrefill(shape, c);
   const threads = subs * subgroupSize;
   return (
-    [key, value].every((f) => f.kind !== 'float' || f.dtype === 'f16') &&
+    [key, value].every((f) => !isFloatKv(f) || f.dtype === 'f16') &&
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&
     headDim % 8 === 0 &&

@@ -1,12 +1,14 @@
 /** Tiles of K and V for attention of prompt tiles: how they come from memory, and how they are staged. */
 
+import { isFloatKv } from '../../kv.js';
 import type { AttendShape } from './attend.js';
 import { codedTiles } from './attend-prefill-codes.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { turnedTiles } from './attend-prefill-turned.js';
 import { count } from './attend-words.js';
-import { cacheType, type KvSideSpec, readerText } from './kv-format.js';
-import { liesTurned } from './kv-layout.js';
+import { cacheType, readerText } from './kv-format.js';
+import { codecOf, liesTurned } from './kv-formats/list.js';
+import type { KvSideSpec } from './kv-formats/side.js';
 import { sideOf } from './kv-rows.js';
 
 export interface TileSide {
@@ -46,7 +48,7 @@ export function tileSide(shape: AttendShape, c: PrefillConfig, name: 'keys' | 'v
     seenAt: (t) => (window === null ? `min(${t}, last)` : `clamp(${t}, low_first, last)`),
   };
   const side = sideOf(name, shape);
-  if (side.format.kind === 'float') return halfTiles(shape, c, name, places);
+  if (isFloatKv(side.format)) return halfTiles(shape, c, name, places);
   const coded = liesTurned(side) ? turnedTiles : codedTiles;
   return coded(shape, c, side, places) ?? wordTiles(shape, c, side, places);
 }
@@ -125,7 +127,7 @@ function wordTiles(
   });
   // TurboQuant's norms are halves and its centroids below 1: nothing an f16 could not hold.
   const bounded = (four: string): string =>
-    side.format.kind === 'turboquant' ? four : `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
+    codecOf(side.format).bounded ? four : `clamp(${four}, vec4<f32>(-65504.0), vec4<f32>(65504.0))`;
   return {
     ...PLAIN,
     kind: 'words',

@@ -14,8 +14,9 @@ import { halvesText, normText, PIECE, piecesOf, stagedDim, TURBO_TEXT } from './
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count } from './attend-words.js';
-import type { KvSideSpec } from './kv-format.js';
-import { liesTurned, TURNED_POSITIONS, TURNED_TOKENS } from './kv-layout.js';
+import { hasNorm, liesTurned } from './kv-formats/list.js';
+import type { KvSideSpec } from './kv-formats/side.js';
+import { TURNED_POSITIONS, TURNED_TOKENS } from './kv-formats/turbo-layout.js';
 
 /** Dims of a piece, and words of as many positions as a word has. */
 const DIMS = PIECE / TURNED_POSITIONS.length;
@@ -30,7 +31,7 @@ export function turnedTiles(
   const pieces = piecesOf(shape, c, side);
   if (pieces === null || !liesTurned(side) || c.keys % TURNED_TOKENS !== 0) return null;
   const { format, each } = pieces;
-  if (format.kind !== 'turboquant') return null;
+  if (!hasNorm(format)) return null;
   const { kvHeads, headDim, blockTokens } = shape;
   const { subs, stride } = planPrefill(shape, c);
   const threads = subs * c.subgroupSize;

@@ -5,7 +5,8 @@ import { affineGroups } from '../../kv-formats/affine.js';
 import { ATTENTION_SPLIT } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './attend-words.js';
-import type { KvLayout } from './kv-layout.js';
+import { hasScales } from './kv-formats/list.js';
+import type { KvLayout } from './kv-formats/side.js';
 import { sideOf } from './kv-rows.js';
 
 /** Lanes of a key. */
@@ -109,7 +110,7 @@ export function quadsFits(shape: AttendShape, lanes: number, workgroupBytes: num
 
 function sideFor(shape: AttendShape, name: 'keys' | 'values', lanes: number): QuadsSide | null {
   const { format, layout, headDim } = sideOf(name, shape);
-  if (format.kind !== 'affine') return null;
+  if (!hasScales(format)) return null;
   const dims = headDim / lanes;
   const words = (layout.words * dims) / headDim;
   if (!Number.isInteger(words) || headDim % format.groupSize !== 0 || format.groupSize % dims !== 0)

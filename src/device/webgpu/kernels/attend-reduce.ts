@@ -5,8 +5,9 @@ import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, STEP_BINDING, STEP_WGSL
 import type { AttendShape } from './attend.js';
 import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
 import { dividedText, LOWEST } from './attend-words.js';
-import { cacheType, sideNumbers, tableWord } from './kv-format.js';
-import { tableOffsets } from './kv-layout.js';
+import { cacheType, sideNumbers } from './kv-format.js';
+import { codecOf } from './kv-formats/list.js';
+import { tableWord } from './kv-formats/side.js';
 import { rotateOneText, rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
@@ -82,7 +83,7 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
     maxBlocks: p.u32(shape.maxBlocksPerSlot),
     before: p.u32((window ?? 1) - 1),
   };
-  const turbo = shape.value.kind === 'turboquant' ? shape.value : null;
+  const rotation = codecOf(shape.value).rotation(shape.value, headDim);
   const values = sideOf('values', shape);
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
   const word = (i: string): string => tableWord(values, numbers, i);
@@ -97,18 +98,18 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
   ];
   const value = dividedText('total', 'total_sum', 'vec4<f32>(0.0)');
   const turn =
-    turbo === null
+    rotation === null
       ? null
       : rotateOneText({
           name: 'sums',
           headDim,
           value: 'total',
           array: 'turned',
-          matrix: (i) => word(`${tableOffsets(turbo.bits, headDim).matrix}u + ${i}`),
+          matrix: (i) => word(`${rotation}u + ${i}`),
           inverse: true,
         });
-  if (turbo !== null) bindings.push({ name: 'values', access: 'read', type: cacheType(turbo) });
-  if (turbo !== null && rows.only !== null)
+  if (rotation !== null) bindings.push({ name: 'values', access: 'read', type: cacheType(shape.value) });
+  if (rotation !== null && rows.only !== null)
     bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
   const first =
@@ -237,7 +238,8 @@ export function turnStage(shape: AttendShape): Stage {
   const values = sideOf('values', shape);
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
   const word = (i: string): string => tableWord(values, numbers, i);
-  const bits = value.kind === 'turboquant' ? value.bits : 8;
+  const rotation = codecOf(value).rotation(value, headDim);
+  if (rotation === null) throw new RangeError('values are not rotated');
   const out = attendOut(shape);
   const turn = rotateText({
     name: 'sums',
@@ -245,7 +247,7 @@ export function turnStage(shape: AttendShape): Stage {
     rows: together,
     threads,
     array: 'turned',
-    matrix: (i) => word(`${tableOffsets(bits, headDim).matrix}u + ${i}`),
+    matrix: (i) => word(`${rotation}u + ${i}`),
     inverse: true,
   });
   const bindings: Binding[] = [

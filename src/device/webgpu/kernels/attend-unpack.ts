@@ -12,9 +12,11 @@
  */
 
 import type { KvFormat } from '../../kv.js';
+import { isFloatKv } from '../../kv.js';
 import { bytesText, codeField, hasBytes, OPAQUE_MASKS, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
-import { TURNED_POSITIONS } from './kv-layout.js';
+import { hasNorm, hasScales } from './kv-formats/list.js';
+import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
 
 export interface Pair {
   /** Expression of an `H`, or of two f32. */
@@ -25,12 +27,12 @@ export interface Pair {
 
 /** What is added to a code, times the scale, to undo its being centred. */
 export function centreOf(format: KvFormat): number {
-  return format.kind === 'affine' ? 2 ** (format.bits - 1) : 0;
+  return hasScales(format) ? 2 ** (format.bits - 1) : 0;
 }
 
 /** Entries of the table of TurboQuant's centroids of 8 bits, f32; 0 without. */
 export function bookEntries(format: KvFormat): number {
-  return format.kind === 'turboquant' && format.bits === 8 ? 256 : 0;
+  return hasNorm(format) && format.bits === 8 ? 256 : 0;
 }
 
 /** Copies of a table: one for every few lanes. */
@@ -69,7 +71,7 @@ export function unpackPairs(
 ): { readonly text: string; readonly pairs: Pair[] } {
   const out: Pair[] = [];
   const pairs = { text: '', pairs: out };
-  if (format.kind === 'float') {
+  if (isFloatKv(format)) {
     for (const p of count(dims / 2)) {
       const value =
         format.dtype === 'f16'
@@ -82,7 +84,7 @@ export function unpackPairs(
   /** A field of `width` bits at `bit`, moved to `to`, unmasked. */
   const moved = (w: string, bit: number, to: number): string =>
     bit === to ? w : bit > to ? `(${w} >> ${bit - to}u)` : `(${w} << ${to - bit}u)`;
-  if (format.kind === 'turboquant') {
+  if (hasNorm(format)) {
     if (hasBytes(format)) {
       const { text, words } = bytesText(format, headDim, dims, name, word, half, OPAQUE_MASKS.mask);
       for (const w of words)

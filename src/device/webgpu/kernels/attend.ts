@@ -21,8 +21,9 @@ import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_TEXT, STEP_BINDING, STEP_WGSL } f
 import { attendOut, outName } from './attend-out.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
 import { dividedText, isUnseen, LOWEST } from './attend-words.js';
-import { cacheType, KV_WGSL, readerText, sideNumbers, tableWord } from './kv-format.js';
-import { tableOffsets } from './kv-layout.js';
+import { cacheType, KV_WGSL, readerText, sideNumbers } from './kv-format.js';
+import { codecOf } from './kv-formats/list.js';
+import { tableWord } from './kv-formats/side.js';
 import { rotateText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
 
@@ -161,9 +162,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
         }
         staged[i] = v;
       }`;
-  const turbo = shape.value.kind === 'turboquant' ? shape.value : null;
+  const rotation = codecOf(shape.value).rotation(shape.value, headDim);
   const turn =
-    turbo === null || mode === 'items'
+    rotation === null || mode === 'items'
       ? null
       : rotateText({
           name: 'sums',
@@ -171,8 +172,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
           rows,
           threads: THREADS,
           array: 'queries',
-          matrix: (i) =>
-            tableWord(values, valueNumbers, `${tableOffsets(turbo.bits, headDim).matrix}u + ${i}`),
+          matrix: (i) => tableWord(values, valueNumbers, `${rotation}u + ${i}`),
           inverse: true,
         });
   const locate =

@@ -6,15 +6,8 @@
 import type { AttentionShape } from '../../graph.js';
 import type { FloatKv, KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, Params, type Stage } from '../kernel.js';
-import {
-  cacheType,
-  KV_WGSL,
-  type KvSideSpec,
-  readerText,
-  sideNumbers,
-  sideType,
-  storedSide,
-} from './kv-format.js';
+import { cacheType, KV_WGSL, readerText, sideNumbers, sideType, storedSide } from './kv-format.js';
+import type { KvSideSpec } from './kv-formats/side.js';
 import { kvLayout } from './kv-layout.js';
 import { storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { GROUPS_PARAMETER } from './rolled.js';
@@ -61,7 +54,7 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
       { name: source, format: young, headDim, layout: kvLayout(young, { ...place, blocks: 0 }) },
       { ...shared, metaAt: '0u', tablesAt: '0u' },
     );
-    return { reader, store: storeText(side, sideNumbers(p, side, shared), plan), from: from ?? 0 };
+    return { reader, store: storeText(side, sideNumbers(p, side, shared), plan, null), from: from ?? 0 };
   };
   const keys = sideText('keys');
   const values = sideText('values');

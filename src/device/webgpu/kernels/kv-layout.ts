@@ -26,29 +26,15 @@
  */
 
 import { type KvFormat, kvCodeBytes } from '../../kv.js';
-import { affineGroups } from '../../kv-formats/affine.js';
-import { computesSixteen, turboCodebook } from '../../turboquant/codebooks.js';
-import { type KvSide, turboRotation } from '../../turboquant/rotation.js';
-import { codeNumbers } from './plane-codes.js';
+import type { KvSide } from '../../turboquant/rotation.js';
+import { codecOf } from './kv-formats/list.js';
+import type { KvLayout } from './kv-formats/side.js';
 
 export interface KvPlace {
   readonly headDim: number;
   readonly kvHeads: number;
   readonly blockTokens: number;
   readonly blocks: number;
-}
-
-export interface KvLayout {
-  /** Words of one vector. */
-  readonly words: number;
-  /** Words that go with a (head, token), or with two heads of a token; 0 for floats. */
-  readonly groups: number;
-  /** Heads, or pairs of heads. */
-  readonly metaHeads: number;
-  /** First word of what goes with the codes, and of the tables: multiples of four. */
-  readonly metaAt: number;
-  readonly tablesAt: number;
-  readonly bytes: number;
 }
 
 const aligned = (words: number): number => Math.ceil(words / 4) * 4;
@@ -58,69 +44,17 @@ export function kvLayout(format: KvFormat, place: KvPlace): KvLayout {
   const words = kvCodeBytes(format, headDim) / 4;
   const tokens = blocks * blockTokens;
   const codes = tokens * kvHeads * words;
-  const metaAt = format.kind === 'float' ? codes : aligned(codes);
-  if (format.kind === 'float')
-    return { words, groups: 0, metaHeads: 0, metaAt, tablesAt: codes, bytes: codes * 4 };
-  const groups = format.kind === 'affine' ? affineGroups(format, headDim) : 1;
-  const metaHeads = format.kind === 'affine' ? kvHeads : Math.ceil(kvHeads / 2);
+  const meta = codecOf(format).meta(format, headDim, kvHeads);
+  const tables = kvTables(format, headDim, 'key').length;
+  if (meta === null && tables === 0)
+    return { words, groups: 0, metaHeads: 0, metaAt: codes, tablesAt: codes, bytes: codes * 4 };
+  const { groups, metaHeads } = meta ?? { groups: 0, metaHeads: 0 };
+  const metaAt = aligned(codes);
   const tablesAt = aligned(metaAt + tokens * metaHeads * groups);
-  const tables = format.kind === 'affine' ? 0 : kvTables(format, headDim, 'key').length;
   return { words, groups, metaHeads, metaAt, tablesAt, bytes: (tablesAt + aligned(tables)) * 4 };
 }
 
 /** The tables of a side, as they lie at `tablesAt`. */
 export function kvTables(format: KvFormat, headDim: number, side: KvSide): Float32Array {
-  if (format.kind !== 'turboquant') return new Float32Array(0);
-  const { signs, matrix } = turboRotation(headDim, side);
-  const { centroids, midpoints } = turboCodebook(headDim, format.bits, side);
-  const out = new Float32Array(headDim + matrix.length + centroids.length + midpoints.length);
-  let at = 0;
-  const numbered = new Float32Array(centroids.length);
-  centroids.forEach((centroid, code) => {
-    numbered[codesInRuns(format) ? codeNumbers(headDim, format.bits, side)[code]! : code] = centroid;
-  });
-  for (const part of [signs, matrix, numbered, midpoints]) {
-    out.set(part, at);
-    at += part.length;
-  }
-  return out;
-}
-
-/** First word of each table, from `tablesAt` on. */
-export function tableOffsets(
-  bits: number,
-  headDim: number,
-): {
-  readonly signs: number;
-  readonly matrix: number;
-  readonly centroids: number;
-  readonly midpoints: number;
-} {
-  const { matrix } = turboRotation(headDim, 'key');
-  const centroids = headDim + matrix.length;
-  return { signs: 0, matrix: headDim, centroids, midpoints: centroids + 2 ** bits };
-}
-
-/** Positions that words of turned values share out: so many vectors, side by side. */
-export const TURNED_TOKENS = 16;
-
-/** Of the positions of a word of turned values, by its bytes from the lowest on: how far behind the first. */
-export const TURNED_POSITIONS = [0, 4, 8, 12] as const;
-
-/** Whether a side is values whose words have four positions of a pair of dims. */
-export function liesTurned(side: {
-  readonly name: string;
-  readonly format: KvFormat;
-  readonly headDim: number;
-}): boolean {
-  const { name, format, headDim } = side;
-  return name === 'values' && format.kind === 'turboquant' && computesSixteen(headDim, format.bits, 'value');
-}
-
-/** WGSL: of position `t`, as text, u32, the bits below its byte in a word of turned values. */
-export const turnedShift = (t: string): string => `((${t} & 12u) * 2u)`;
-
-/** Codes are numbers, laid in runs of 32 if they do not lie turned. */
-export function codesInRuns(format: KvFormat): boolean {
-  return format.kind === 'turboquant' && format.bits <= 4;
+  return codecOf(format).tables(format, headDim, side);
 }

@@ -3,7 +3,7 @@
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import type { KvRows } from '../shapes.js';
-import type { KvSideSpec } from './kv-format.js';
+import type { KvSideSpec } from './kv-formats/side.js';
 import { kvLayout } from './kv-layout.js';
 
 /** A pool without young blocks. */

@@ -7,13 +7,13 @@
  * beside the product is fetched while the weights are on their way. Every sum is taken in the order of rope-append.ts.
  */
 
+import { isFloatKv } from '../../kv.js';
 import { f32Literal } from '../kernel.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
-import { sideOf } from './kv-rows.js';
-import { floatStoreText } from './kv-store.js';
+import { floatStoreText } from './kv-formats/float.js';
 import type { GemvConfig } from './linear-gemv-plan.js';
 import type { LinearBinding, LinearSpec } from './linear-spec.js';
 
@@ -43,7 +43,7 @@ function rowsOf({ subgroups, rowsPerSubgroup, splits }: GemvConfig): number {
 /** Whether workgroups of these sizes can do it: with whole heads, or with whole runs of four on both sides of each pair. */
 export function appendFits(spec: LinearSpec, append: RopeAppendShape, config: GemvConfig): boolean {
   const { heads, kvHeads, headDim, key, value, rows: kinds, rope, normEps } = append;
-  if (key.kind !== 'float' || value.kind !== 'float' || kinds.only !== null) return false;
+  if (!isFloatKv(key) || !isFloatKv(value) || kinds.only !== null) return false;
   if (spec.rows !== 1 || spec.glu !== null || spec.residual !== null || spec.merge !== undefined)
     return false;
   if (spec.outOffset !== 0 || spec.out !== 'f32' || spec.n !== (heads + 2 * kvHeads) * headDim) return false;
@@ -76,7 +76,7 @@ export interface AppendText {
 
 export function appendText(spec: LinearSpec, append: RopeAppendShape, config: GemvConfig): AppendText {
   const { heads, kvHeads, headDim, rope, normEps, rows: kinds, key, value } = append;
-  if (key.kind !== 'float' || value.kind !== 'float') throw new RangeError('only floats are appended');
+  if (!isFloatKv(key) || !isFloatKv(value)) throw new RangeError('only floats are appended');
   const rows = rowsOf(config);
   const pairs = rows / 2;
   const vectors = headDim / 4;
@@ -162,7 +162,7 @@ fn element_(part: u32, f: u32) -> u32 {
   }`;
   const store = (name: 'keys' | 'values', format: typeof key, first: number, base: number): string =>
     `let kv = head - ${first}u; let block = place_.x - ${base}u; let token_at = place_.y;
-      ${floatStoreText(sideOf(name, append), format, numbers, 'quad')}`;
+      ${floatStoreText(headDim, format, numbers, 'quad', (at, value) => `${name}[${at}] = ${value};`)}`;
   return {
     types: {
       constants: 'vec4<f32>',

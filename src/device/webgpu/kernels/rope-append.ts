@@ -1,5 +1,5 @@
 /**
- * Norm and rotate q and k, append k and v to the cache, give q; TurboQuant keys have q turned like the keys, once, here.
+ * Norm and rotate q and k, append k and v to the cache, give q; queries are rotated as the keys are, once, here.
  * One workgroup a (token, head), or two heads side by side where those of K or V share a word: a head fits into 64 threads of
  * four elements each.
  */
@@ -9,20 +9,13 @@ import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { headNormText, rotationWgsl, shownText, turnedText, vectorTurnText } from './head-turn.js';
-import { KV_WGSL, sideNumbers, sideType, storedSide, tableWord } from './kv-format.js';
-import { tableOffsets } from './kv-layout.js';
+import { KV_WGSL, sideNumbers, sideType, storedSide } from './kv-format.js';
+import type { StoreText } from './kv-formats/codec.js';
+import { codecOf } from './kv-formats/list.js';
+import { signsText, tableWord } from './kv-formats/side.js';
 import { rotateOneText } from './kv-rotate.js';
 import { rowsSkipped, sideOf } from './kv-rows.js';
-import {
-  ownArray,
-  type StoreText,
-  signsText,
-  storeLanes,
-  storePlan,
-  storeText,
-  storeVariables,
-  storeWgsl,
-} from './kv-store.js';
+import { ownArray, storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
@@ -52,19 +45,20 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const plan = storePlan(formats, headDim);
   const whole = `whole${plan.own}`;
   // Of one format they have one text.
-  const alike = shape.key.kind !== 'turboquant' && kvFormatName(shape.key) === kvFormatName(shape.value);
+  const alike = codecOf(shape.key).sidesAlike && kvFormatName(shape.key) === kvFormatName(shape.value);
   const of = (value: string, key: string): string => (value === key ? key : `select(${key}, ${value}, is_v)`);
   const storeBoth = alike
     ? storeText(
         { ...keys, name: 'cache' },
         { ...keyNumbers, metaAt: of(valueNumbers.metaAt, keyNumbers.metaAt) },
         plan,
+        'token.z',
         (at, value) =>
           `{ let to = ${at}; let word = ${value}; if (is_v) { values[to] = word; } else { keys[to] = word; } }`,
       )
     : null;
-  const storeKey = storeBoth ?? storeText(keys, keyNumbers, plan);
-  const storeValue = storeBoth ?? storeText(values, valueNumbers, plan);
+  const storeKey = storeBoth ?? storeText(keys, keyNumbers, plan, 'token.z');
+  const storeValue = storeBoth ?? storeText(values, valueNumbers, plan, 'token.z');
   const given =
     sliced === null
       ? null
@@ -113,17 +107,16 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
     workgroupBarrier();`);
-  const turboKeys = shape.key.kind === 'turboquant' ? shape.key : null;
+  const rotation = codecOf(shape.key).rotation(shape.key, headDim);
   const turn =
-    turboKeys === null
+    rotation === null
       ? null
       : rotateOneText({
           name: 'queries',
           headDim,
           value: 'v * signs',
           array: `turned${plan.own}`,
-          matrix: (i) =>
-            tableWord(keys, keyNumbers, `${tableOffsets(turboKeys.bits, headDim).matrix}u + ${i}`),
+          matrix: (i) => tableWord(keys, keyNumbers, `${rotation}u + ${i}`),
           inverse: false,
         });
   const turnQuery =
@@ -160,11 +153,12 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   }
   let here = of_kind < select(kv_heads, heads, is_q);
   let active_ = here && lid < vectors;`;
+  const ofQueries = turn === null ? '' : `if (is_q) { signs = ${signsText(keys, keyNumbers)}; }`;
+  const ofKeys =
+    storeKey.fetch === '' ? '' : `if (${turn === null ? '!is_q && ' : ''}!is_v) { ${storeKey.fetch} }`;
   const tables = [
     storeValue.fetch === '' ? '' : `if (is_v) { ${storeValue.fetch} }`,
-    storeKey.fetch === ''
-      ? ''
-      : `if (is_q) { signs = ${signsText(keys, keyNumbers)}; } else if (!is_v) { ${storeKey.fetch} }`,
+    [ofQueries, ofKeys].filter(Boolean).join(' else '),
   ].filter(Boolean);
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
