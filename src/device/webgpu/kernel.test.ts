@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { f32Literal, Params, spread, type Workgroups } from './kernel.js';
+import { Params, spread, type Workgroups } from './kernel.js';
+import { f32Literal } from './kernels/f32-literal.js';
 
 describe('f32Literal', () => {
   it('reads back as the very number', () => {

@@ -1,6 +1,5 @@
 /** Attention on matrices of bytes: keys, and the scores of every position. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { OWN_SUMS, ownPositions } from './attend-bytes-own.js';
 import {
@@ -23,6 +22,7 @@ import {
 import { HALF_STEPS, HALVES, SCALE, STAGED } from './attend-bytes-queries.js';
 import { bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { codesInRuns, hasScales } from './kv-formats/list.js';
 import { barrierLoop } from './rolled.js';
 

@@ -1,6 +1,5 @@
 /** Attention on matrices of bytes: queries as integers in matrices. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { ownEnds, ownPositions } from './attend-bytes-own.js';
 import {
@@ -17,6 +16,7 @@ import {
 } from './attend-bytes-plan.js';
 import { bytesText } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasScales } from './kv-formats/list.js';
 
 /** Words of a piece that are staged at once: matrices have half of the dims. */

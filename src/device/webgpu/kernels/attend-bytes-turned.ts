@@ -4,7 +4,6 @@
  * 16 positions at once. So nothing is left to exchange between words, and what is stored goes in vectors of 16 bytes.
  */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import {
   type BytesSide,
@@ -19,6 +18,7 @@ import {
 } from './attend-bytes-plan.js';
 import { mixed, sixteenCentroids } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
 
 /** Lanes that share positions; and dims that each has of them, those of a vector of 16 bytes. */

@@ -1,6 +1,5 @@
 /** Attention on matrices of bytes: values turned, and the sums of them by weights, to `scratchSums`. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import {
   AT_ONCE,
@@ -22,6 +21,7 @@ import { firstTurned, TURNED_PLACE, turnedEnd, turnedLoads, turnedRounds } from 
 import { byteWeights, lastWeights, scoreLoads } from './attend-bytes-weights.js';
 import { bytesText, joinBytes, pairBytes, turnBytes } from './attend-planes.js';
 import { count, wordOf } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { codesInRuns, hasScales } from './kv-formats/list.js';
 import { barrierLoop } from './rolled.js';
 

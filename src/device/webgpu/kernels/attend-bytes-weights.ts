@@ -1,6 +1,5 @@
 /** Attention on matrices of bytes: the softmax, and its weights as integers in matrices. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { OWN_FIRST, ofSeen, ownLast, ownPositions, ownWeights } from './attend-bytes-own.js';
 import {
@@ -19,6 +18,7 @@ import {
 } from './attend-bytes-plan.js';
 import { TURNED_LANES, turnedWeights } from './attend-bytes-turned.js';
 import { count } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasScales } from './kv-formats/list.js';
 
 /** Logarithm of the least weight that is told from none. */

@@ -1,12 +1,12 @@
 /** Attention of single-token rows, first pass: the scores of a split. */
 
-import { f32Literal } from '../kernel.js';
 import type { DecodeFrame } from './attend-decode-frame.js';
 import { type HeadShares, leftAfter } from './attend-decode-queries.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteCentre, bytesText, hasBytes, OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, centreOf } from './attend-unpack.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
 
 /** From what `decodeQueries` left to `cells`, as far as the walk goes: positions below `walked`. */

@@ -1,9 +1,9 @@
 /** The queries of attention of single-token rows: the part of each that a lane multiplies, as numbers or as bytes. */
 
-import { f32Literal } from '../kernel.js';
 import { type DecodeFrame, eachOf } from './attend-decode-frame.js';
 import { bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { count } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasScales } from './kv-formats/list.js';
 import { rolledBound } from './rolled.js';
 import { acrossLanes } from './subgroup-sums.js';

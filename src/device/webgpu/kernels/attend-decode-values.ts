@@ -1,11 +1,11 @@
 /** Attention of single-token rows, second pass: the softmax of a split, and its weighted values. */
 
-import { f32Literal } from '../kernel.js';
 import { type DecodeFrame, eachOf, entryText } from './attend-decode-frame.js';
 import { turnOf, walkText } from './attend-decode-walk.js';
 import { byteUnit } from './attend-planes.js';
 import { bookEntries, centreOf, turnedPairs } from './attend-unpack.js';
 import { count, isUnseen, LOWEST, wordOf } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
 import { TURNED_POSITIONS } from './kv-formats/turbo-layout.js';
 import { rolledBound } from './rolled.js';

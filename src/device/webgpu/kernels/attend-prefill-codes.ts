@@ -6,12 +6,12 @@
 
 import type { AffineKv, TurboKv } from '../../kv.js';
 import type { KvSide } from '../../turboquant/rotation.js';
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { byteCentre, bytesText, byteUnit, hasBytes } from './attend-planes.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import type { TilePlaces, TileSide } from './attend-prefill-tiles.js';
 import { count, wordOf, wordType, wordWidth } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { hasNorm, hasScales } from './kv-formats/list.js';
 import type { KvSideSpec } from './kv-formats/side.js';
 

@@ -18,7 +18,7 @@
  */
 
 import type { Binding, Stage } from '../kernel.js';
-import { declareBindings, f32Literal } from '../kernel.js';
+import { declareBindings } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
@@ -26,6 +26,7 @@ import { partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { count, dividedText, isUnseen, LOWEST } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 

@@ -1,10 +1,10 @@
 /** Attention by quads, first pass: queries as planes of bytes, and the scores of a split. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { byteCentre, bytesText } from './attend-planes.js';
 import { PLANES, QUAD, type QuadsLoads, type QuadsPlan, SETS } from './attend-quads-plan.js';
 import { count, LOWEST } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 
 /** Integer queries reach so far: two planes of bytes. */
 const MOST = 32512;

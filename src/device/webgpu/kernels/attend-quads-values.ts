@@ -1,10 +1,10 @@
 /** Attention by quads, second pass: the softmax of a split, and its weighted values. */
 
-import { f32Literal } from '../kernel.js';
 import type { AttendShape } from './attend.js';
 import { cellAt } from './attend-quads-keys.js';
 import { headVector, QUAD, type QuadsLoads, type QuadsPlan, SETS } from './attend-quads-plan.js';
 import { count, isUnseen, wordType, wordWidth } from './attend-words.js';
+import { f32Literal } from './f32-literal.js';
 import { unpackCodes } from './linear-unpack.js';
 
 /** Weights in the place of the scores; their sum and the greatest score to `scratchTops`. */

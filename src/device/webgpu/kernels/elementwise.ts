@@ -1,8 +1,9 @@
 /** Ops that touch each number once: rms-norm, glu, act, add, scale, select-outputs. Rows are as wide as `stride`, see tensors. */
 
 import type { Activation, RowKind, UngatedActivation } from '../../graph.js';
-import { type Binding, declareBindings, f32Literal, type Kernel, spread } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel, spread } from '../kernel.js';
 import { rowCount, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { f32Literal } from './f32-literal.js';
 
 const read = (name: string, type = 'array<vec4<f32>>'): Binding => ({ name, access: 'read', type });
 const OUT: Binding = { name: 'out', access: 'read_write', type: 'array<vec4<f32>>' };

@@ -1,8 +1,9 @@
 /** Gathers rows of a table, one launch for each shard of it. */
 
-import { type Binding, declareBindings, f32Literal, type Kernel } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { rowWords, type ShardLayout } from '../weights-layout.js';
+import { f32Literal } from './f32-literal.js';
 import { pieceOf, readMeta, readPiece } from './unpack.js';
 
 export interface EmbedShape {

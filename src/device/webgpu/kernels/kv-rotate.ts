@@ -4,7 +4,7 @@
  */
 
 import { turboRotation } from '../../turboquant/rotation.js';
-import { f32Literal } from '../kernel.js';
+import { f32Literal } from './f32-literal.js';
 import { rolledBound } from './rolled.js';
 
 export interface RotateSpec {

@@ -8,9 +8,9 @@
  */
 
 import { isFloatKv } from '../../kv.js';
-import { f32Literal } from '../kernel.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_WGSL } from '../step-buffer.js';
+import { f32Literal } from './f32-literal.js';
 import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
 import { floatStoreText } from './kv-formats/float.js';

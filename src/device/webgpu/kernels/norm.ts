@@ -1,8 +1,9 @@
 /** Norms of parts of a row, RMS or layer norms. What is normed by itself has a workgroup, whatever is beside it. */
 
 import type { NormKind, NormPart, RowKind } from '../../graph.js';
-import { type Binding, declareBindings, f32Literal, type Kernel, spread } from '../kernel.js';
+import { type Binding, declareBindings, type Kernel, spread } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
+import { f32Literal } from './f32-literal.js';
 
 const THREADS = 128;
 
