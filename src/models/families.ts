@@ -6,14 +6,18 @@ import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
 import { apertus } from './families/apertus.js';
 import { arcee } from './families/arcee.js';
+import { cohere } from './families/cohere.js';
+import { cohere2 } from './families/cohere2.js';
 import { ernie45 } from './families/ernie4-5.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { glm, glm4 } from './families/glm4.js';
 import { granite } from './families/granite.js';
+import { granite4 } from './families/granite4.js';
 import { llama } from './families/llama.js';
 import { mistral } from './families/mistral.js';
+import { nemotron } from './families/nemotron.js';
 import { olmo2 } from './families/olmo2.js';
 import { olmo3 } from './families/olmo3.js';
 import { phi3 } from './families/phi3.js';
@@ -43,6 +47,10 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(olmo3),
   register(apertus),
   register(arcee),
+  register(cohere),
+  register(cohere2),
+  register(nemotron),
+  register(granite4),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

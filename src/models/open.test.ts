@@ -111,6 +111,23 @@ describe('a wrapper', () => {
   const fieldsOf = async (base: string): Promise<Record<string, unknown>> =>
     JSON.parse(await readFile(join(MODEL_FIXTURES, base, 'config.json'), 'utf8'));
 
+  it('ties where there is no head and neither config says anything, and not where the inner one does', async () => {
+    const { tie_word_embeddings: _, ...text } = await fieldsOf('llama-tied-f16');
+    const wrapped = (fields: Record<string, unknown>) =>
+      inside({ ...text, ...fields }, 'LlavaForConditionalGeneration', 'llava');
+    const untied = wrapped({});
+    await using model = await open('llama-tied-f16', {
+      config: { ...untied, remove: [...untied.remove, 'tie_word_embeddings'] },
+    });
+    expect(model.definition.facts.tied).toBe(true);
+    expect(model.notices.at(-1)).toMatchObject({ message: expect.stringMatching(/have no head/) });
+    await using stated = await open('llama-tied-f16', { config: wrapped({ tie_word_embeddings: false }) });
+    expect(stated.definition.facts.tied).toBe(false);
+    expect(() => resolveWeights(stated.source, stated.definition.layout, undefined)).toThrow(
+      expect.objectContaining({ code: 'weights-tensor-missing', where: 'lm_head.weight' }),
+    );
+  });
+
   it.each([
     ['model.language_model.', 'lm_head.', 'model.vision_tower.'],
     ['language_model.model.', 'language_model.lm_head.', 'vision_tower.'],

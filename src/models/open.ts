@@ -2,6 +2,7 @@
 
 import type { Notice } from '../notice.js';
 import { Checkpoint } from '../weights/checkpoint.js';
+import { textField } from '../weights/text-config.js';
 import type { ModelFacts } from './facts.js';
 import { parseModelConfig } from './families.js';
 import type { ModelDefinition } from './family.js';
@@ -69,7 +70,7 @@ async function findHead(checkpoint: Checkpoint, source: NamedWeights, facts: Mod
       ],
     };
   }
-  const { tie_word_embeddings: stated } = checkpoint.config;
+  const stated = textField(checkpoint.config, 'tie_word_embeddings');
   if (head || !embedding || typeof stated === 'boolean' || /Model$/.test(facts.architecture)) return same;
   return {
     source,

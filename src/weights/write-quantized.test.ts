@@ -86,19 +86,22 @@ describe('writeQuantized', () => {
         [4, 64],
         Array.from({ length: 256 }, (_, i) => Math.sin(i + shift)),
       );
-    for (const [head, tied] of [
-      [wave(0), true],
-      [wave(1), false],
+    for (const [head, tied, nested] of [
+      [wave(0), true, false],
+      [wave(1), false, false],
+      [wave(0), true, true],
+      [wave(1), false, true],
     ] as const) {
+      const stated = { tie_word_embeddings: true };
       using folder = folderWith({
         'model.safetensors': safetensors({ 'model.embed_tokens.weight': wave(0), 'lm_head.weight': head }),
-        'config.json': { tie_word_embeddings: true },
+        'config.json': nested ? { text_config: stated } : stated,
       });
       const out = join(folder.path, 'out');
       const { dropped } = await quantize(folder.path, out, { bits: 4, groupSize: 64 });
       expect(dropped).toEqual(tied ? ['lm_head.weight'] : []);
       const config = JSON.parse(readFileSync(join(out, 'config.json'), 'utf8'));
-      expect(config.tie_word_embeddings).toBe(tied);
+      expect((nested ? config.text_config : config).tie_word_embeddings).toBe(tied);
       await using checkpoint = await Checkpoint.open(out);
       expect(checkpoint.has('lm_head.scales')).toBe(!tied);
     }

@@ -25,6 +25,7 @@ import {
   tensorBytes,
 } from './safetensors-writer.js';
 import { INDEX_NAME, SINGLE_NAME } from './shards.js';
+import { textField, withTextField } from './text-config.js';
 
 export interface WriteQuantizedOptions extends AffineSpec {
   /** Largest shard in bytes. Default 5 GB. */
@@ -71,11 +72,13 @@ const ROUTERS = /\.(gate|router|shared_expert_gate)\.weight$/;
 const HEAD = /(^|\.)lm_head\.weight$/;
 const EMBEDDING = /(^|\.)embed_tokens\.weight$/;
 const ROTATION = /\.rotary_emb\.inv_freq$/;
+/** Some norms have a row of weights for each head. */
+const NORMS = /norm\.weight$/;
 const LICENCES = /^(LICEN[CS]E|NOTICE|USE_POLICY|README|MODEL_CARD)([.-].*)?$/i;
 
 /**
  * How a tensor is quantised when the whole checkpoint is asked to be `spec`: linear and embedding weights
- * (`….weight`, two dimensions, float) whose columns divide into groups; routers get 8 bits, towers stay float.
+ * (`….weight`, two dimensions, float) whose columns divide into groups; routers get 8 bits, towers and norms stay float.
  *
  * @returns undefined where the tensor stays as it is
  */
@@ -85,7 +88,8 @@ export function quantizationOf(
 ): AffineSpec | undefined {
   const cols = tensor.shape[1];
   if (tensor.shape.length !== 2 || cols === undefined || !tensor.name.endsWith('.weight')) return undefined;
-  if (floatDtype(tensor.dtype) === undefined || TOWERS.test(tensor.name)) return undefined;
+  if (floatDtype(tensor.dtype) === undefined || TOWERS.test(tensor.name) || NORMS.test(tensor.name))
+    return undefined;
   if (!isQuantizable(cols, spec)) return undefined;
   const router: AffineSpec = { bits: 8, groupSize: 64 };
   if (ROUTERS.test(tensor.name)) return isQuantizable(cols, router) ? router : undefined;
@@ -147,8 +151,8 @@ async function tiedHead(checkpoint: Checkpoint): Promise<Head> {
   const names = checkpoint.names();
   const head = names.find((name) => HEAD.test(name));
   const embedding = names.find((name) => EMBEDDING.test(name));
-  if (checkpoint.config.tie_word_embeddings !== true || head === undefined || embedding === undefined)
-    return 'as stated';
+  const tied = textField(checkpoint.config, 'tie_word_embeddings') === true;
+  if (!tied || head === undefined || embedding === undefined) return 'as stated';
   return (await checkpoint.equal(head, embedding)) ? 'copy' : 'own';
 }
 
@@ -310,8 +314,8 @@ function quantizedConfig(config: JsonObject, plan: Plan, options: AffineSpec): J
     section[affineNames(tensor.name).path] = { group_size: spec.groupSize, bits: spec.bits, mode: 'affine' };
   }
   // Other readers believe what config.json says, and would take the embedding.
-  const head = plan.head === 'own' ? { tie_word_embeddings: false } : {};
-  return { ...config, ...head, quantization: section, quantization_config: section };
+  const stated = plan.head === 'own' ? withTextField(config, 'tie_word_embeddings', false) : config;
+  return { ...stated, quantization: section, quantization_config: section };
 }
 
 async function prepareFolder(folder: string): Promise<boolean> {

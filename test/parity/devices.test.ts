@@ -29,7 +29,16 @@ const all = readdirSync(MODEL_FIXTURES, { withFileTypes: true })
 /** On a slow device: one of each feature over its three modes, as compiling takes seconds. */
 function few(spec: DeviceSpec): readonly string[] {
   if (spec.precision === 'reference')
-    return ['llama-yarn-mscale', 'mistral-window', 'mlx-qwen3-mixed', 'gemma2', 'smollm3', 'glm4'];
+    return [
+      'llama-yarn-mscale',
+      'mistral-window',
+      'mlx-qwen3-mixed',
+      'gemma2',
+      'smollm3',
+      'olmo2',
+      'cohere2',
+      'glm4',
+    ];
   return spec.bitwise
     ? ['mistral-window']
     : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list'];

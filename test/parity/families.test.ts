@@ -133,6 +133,20 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['olmo3', 'no scaling', stating({ rope_parameters: null })],
   ['apertus', 'no scaling', unscaled],
   ['arcee', 'no square', stating({ hidden_act: 'relu' })],
+  ['cohere', 'another scale of logits', stating({ logit_scale: 0.25 })],
+  ['cohere', 'another base', stating({ rope_theta: 1e6 })],
+  ['cohere2', 'another epsilon', stating({ layer_norm_eps: 1e-5 })],
+  ['cohere2', 'a window of 25', stating({ sliding_window: 25 })],
+  [
+    'cohere2',
+    'all layers slide and rotate',
+    (config) => ({ ...config, layer_types: (config.layer_types as string[]).fill('sliding_attention') }),
+  ],
+  ['nemotron', 'another epsilon', stating({ norm_eps: 1e-5 })],
+  ['nemotron', 'heads that rotate whole', stating({ partial_rotary_factor: 1 })],
+  ['nemotron', 'no square', stating({ hidden_act: 'relu' })],
+  ['granite4', 'no rotation', stating({ position_embedding_type: null })],
+  ['granite4', 'no multiplier of the residual', stating({ residual_multiplier: 1 })],
 ];
 
 describe('the fixtures', () => {

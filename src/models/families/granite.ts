@@ -36,7 +36,7 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 2048, ropeTheta: 10_000 },
 };
 
-const readConfig = (fields: ConfigFields, architecture: string): GraniteConfig => ({
+export const readGranite = (fields: ConfigFields, architecture: string): GraniteConfig => ({
   ...readDecoderConfig(fields, architecture, TRAITS),
   embeddingScale: fields.positive('embedding_multiplier', 1),
   attentionScale: fields.positive('attention_multiplier', 1),
@@ -44,10 +44,16 @@ const readConfig = (fields: ConfigFields, architecture: string): GraniteConfig =
   logitsDivisor: fields.positive('logits_scaling', 1),
 });
 
-/** Returns logits `[outputs, vocab]`. */
-function record(ops: Ops, config: GraniteConfig, weights: Weights, options: RecordOptions): Tensor {
+/** Returns logits `[outputs, vocab]`. `rope`: key of the rotation, null for none. */
+export function recordGranite(
+  ops: Ops,
+  config: GraniteConfig,
+  weights: Weights,
+  options: RecordOptions,
+  rope: string | null,
+): Tensor {
   const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, residualScale } = config;
-  const attention = { heads, kvHeads, headDim, qkNorm, window: null, rope: ROPE, scale };
+  const attention = { heads, kvHeads, headDim, qkNorm, window: null, rope, scale };
   return recordStack(ops, config, weights, options, {
     embeddingScale: config.embeddingScale,
     logits: { factor: 1 / config.logitsDivisor, softcap: null },
@@ -65,7 +71,7 @@ export const granite: Family<GraniteConfig> = {
   name: 'granite',
   architectures: ['GraniteForCausalLM'],
   modelTypes: ['granite'],
-  readConfig,
+  readConfig: readGranite,
   layout: preNormLayout,
-  record,
+  record: (ops, config, weights, options) => recordGranite(ops, config, weights, options, ROPE),
 };

@@ -1,0 +1,55 @@
+/**
+ * Nemotron 3 and 4, and Minitron. Beside a Llama:
+ *
+ * - the norms are layer norms with a bias, which multiply by 1 + w;
+ * - the MLP has no gate and squares what is above 0;
+ * - half of each head rotates.
+ *
+ * Source: the model code of transformers (models/nemotron).
+ */
+
+import { attentionWeights } from '../blocks/attention.js';
+import { decoderLayout } from '../blocks/layout-builder.js';
+import { plainMlpWeights } from '../blocks/plain-mlp.js';
+import { plainPreNorm, preNormWeights } from '../blocks/residual.js';
+import { recordStack } from '../blocks/stack.js';
+import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
+import type { Family } from '../family.js';
+import { ROPE } from './pre-norm.js';
+
+const TRAITS: DecoderTraits = {
+  bias: (fields) => {
+    const attention = fields.flag('attention_bias', false);
+    return { qkv: attention, output: attention, mlp: fields.flag('mlp_bias', false) };
+  },
+  qkNorm: false,
+  rotation: { partial: 0.5 },
+  window: () => null,
+  slides: () => false,
+  normEps: { name: 'norm_eps', fallback: 1e-5 },
+  defaults: { maxPositions: 4096, ropeTheta: 10_000 },
+};
+
+export const nemotron: Family<DecoderConfig> = {
+  name: 'nemotron',
+  architectures: ['NemotronForCausalLM'],
+  modelTypes: ['nemotron'],
+  readConfig: (fields, architecture) =>
+    readDecoderConfig(fields.withDefaults({ hidden_act: 'relu2' }), architecture, TRAITS),
+  layout: (config) =>
+    decoderLayout(config, {
+      ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims }],
+      addToNorms: 1,
+      normBias: true,
+      layer: (at) => {
+        preNormWeights(at, config.hiddenSize);
+        attentionWeights(at, { ...config, window: null });
+        plainMlpWeights(at, { ...config, bias: config.bias.mlp });
+      },
+    }),
+  record: (ops, config, weights, options) =>
+    recordStack(ops, config, weights, options, {
+      norms: { kind: 'layer', bias: true },
+      layer: (x, at) => plainPreNorm(x, at, { ...config, window: null, rope: ROPE }, config.activation),
+    }),
+};
