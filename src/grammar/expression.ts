@@ -1,0 +1,75 @@
+/**
+ * What may be written, as an expression: the form that schemas, regular expressions, grammars and the formats of tool calls are
+ * turned into, and that automata are made of (compile.ts). Plain data.
+ */
+
+import type { CodePointRange } from './code-points.js';
+import type { Words } from './words.js';
+
+export type Expression =
+  /** This text, in UTF-8. */
+  | { readonly kind: 'text'; readonly text: string }
+  /** One byte of these: `[low, high]`. For what is no text. */
+  | { readonly kind: 'byte'; readonly low: number; readonly high: number }
+  /** One code point out of these, in UTF-8. */
+  | { readonly kind: 'set'; readonly ranges: readonly CodePointRange[] }
+  | { readonly kind: 'sequence'; readonly items: readonly Expression[] }
+  /** One of these; of none of them there is nothing to write. */
+  | { readonly kind: 'choice'; readonly items: readonly Expression[] }
+  /** `max` null: without an end. */
+  | {
+      readonly kind: 'repeat';
+      readonly item: Expression;
+      readonly min: number;
+      readonly max: number | null;
+    }
+  /**
+   * `head`, then `item` from `min` to `max` times, then `tail`: counted when it is read instead of written out, so that any numbers
+   * cost the same.
+   */
+  | {
+      readonly kind: 'counted';
+      readonly head: Expression;
+      readonly item: Expression;
+      readonly tail: Expression;
+      readonly min: number;
+      readonly max: number | null;
+    }
+  /** Items in this order with `separator` between those that are there; `more` any number of times behind them. */
+  | {
+      readonly kind: 'list';
+      readonly items: readonly { readonly item: Expression; readonly optional: boolean }[];
+      readonly more: Expression | null;
+      readonly separator: Expression;
+    }
+  /** What another rule says. */
+  | { readonly kind: 'rule'; readonly rule: string }
+  /** One token, by its id: bytes never spell it. */
+  | { readonly kind: 'token'; readonly id: number }
+  /** A word that an automaton over code points accepts; `json`: as it stands between the quotes of a JSON string. */
+  | { readonly kind: 'words'; readonly words: Words; readonly spelling: 'text' | 'json' };
+
+/** Rules by name, and the one that says what a whole answer is. */
+export interface Grammar {
+  readonly rules: ReadonlyMap<string, Expression>;
+  readonly root: string;
+}
+
+export const NOTHING: Expression = { kind: 'choice', items: [] };
+export const EMPTY: Expression = { kind: 'sequence', items: [] };
+
+export const text = (value: string): Expression => ({ kind: 'text', text: value });
+export const set = (...ranges: readonly CodePointRange[]): Expression => ({ kind: 'set', ranges });
+export const sequence = (...items: readonly Expression[]): Expression => ({ kind: 'sequence', items });
+export const choice = (...items: readonly Expression[]): Expression =>
+  items.length === 1 ? items[0]! : { kind: 'choice', items };
+export const repeat = (item: Expression, min: number, max: number | null): Expression => ({
+  kind: 'repeat',
+  item,
+  min,
+  max,
+});
+export const optional = (item: Expression): Expression => repeat(item, 0, 1);
+export const rule = (name: string): Expression => ({ kind: 'rule', rule: name });
+export const isNothing = (expression: Expression): boolean =>
+  expression.kind === 'choice' && expression.items.length === 0;

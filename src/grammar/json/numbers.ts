@@ -1,0 +1,179 @@
+/** Numbers within bounds, digit by digit. They have no exponent. */
+
+import type { Budget } from '../limits.js';
+import { explore, type Words } from '../words.js';
+import { MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS } from './terminals.js';
+
+export interface Bound {
+  readonly value: number;
+  readonly exclusive: boolean;
+}
+
+export interface NumberBounds {
+  readonly low: Bound | null;
+  readonly high: Bound | null;
+  readonly integer: boolean;
+  /** Integers only: what they are multiples of, 1 for any. */
+  readonly multipleOf: number;
+  /** Most digits behind the point. */
+  readonly fractionDigits: number | null;
+}
+
+/** A number without its sign: digits before the point, and behind it. */
+interface Decimal {
+  readonly whole: string;
+  readonly fraction: string;
+}
+
+/** How a number that is being read stands to a bound so far. */
+type Relation = -1 | 0 | 1;
+
+interface Reading {
+  readonly sign: 'none' | 'plus' | 'minus';
+  /** Digits before the point so far. */
+  readonly whole: number;
+  /** The only digit before the point is 0. */
+  readonly zero: boolean;
+  /** Digits behind the point, −1 before it. */
+  readonly fraction: number;
+  readonly low: Relation;
+  readonly high: Relation;
+  readonly remainder: number;
+  /** Some digit was not 0. */
+  readonly something: boolean;
+}
+
+/** Errors: `grammar-too-large`. */
+export function numberWords(bounds: NumberBounds, budget: Budget): Words {
+  const { low, high, integer, multipleOf } = bounds;
+  const plus = { low: magnitude(low), high: magnitude(high) };
+  const minus = { low: magnitude(negated(high)), high: magnitude(negated(low)) };
+  const limitsOf = (sign: Reading['sign']): typeof plus => (sign === 'minus' ? minus : plus);
+  const longest = (part: (decimal: Decimal) => string): number =>
+    Math.max(
+      0,
+      ...[plus.low, plus.high, minus.low, minus.high].map((limit) =>
+        limit === null ? 0 : part(limit).length,
+      ),
+    );
+  const wholeDigits = Math.max(
+    MAX_INTEGER_DIGITS,
+    longest(({ whole }) => whole),
+  );
+  const fractionDigits = integer
+    ? 0
+    : (bounds.fractionDigits ??
+      Math.max(
+        MAX_FRACTION_DIGITS,
+        longest(({ fraction }) => fraction),
+      ));
+
+  const digit = (from: Reading, d: number): Reading | null => {
+    const at = from.sign === 'none' ? { ...from, sign: 'plus' as const } : from;
+    const limits = limitsOf(at.sign);
+    const something = at.something || d > 0;
+    const remainder = (at.remainder * 10 + d) % multipleOf;
+    if (at.fraction < 0) {
+      if (at.zero || at.whole === wholeDigits) return null;
+      const compared = (limit: Decimal | null, relation: Relation): Relation =>
+        limit === null || relation !== 0 || at.whole >= limit.whole.length
+          ? relation
+          : relationOf(d, Number(limit.whole[at.whole]));
+      return {
+        ...at,
+        whole: at.whole + 1,
+        zero: at.whole === 0 && d === 0,
+        low: compared(limits.low, at.low),
+        high: compared(limits.high, at.high),
+        remainder,
+        something,
+      };
+    }
+    if (at.fraction === fractionDigits) return null;
+    const compared = (limit: Decimal | null, relation: Relation): Relation =>
+      limit === null || relation !== 0 ? relation : relationOf(d, Number(limit.fraction[at.fraction] ?? '0'));
+    return {
+      ...at,
+      fraction: at.fraction + 1,
+      low: compared(limits.low, at.low),
+      high: compared(limits.high, at.high),
+      something,
+    };
+  };
+  /** The digits before the point are over: more of them is a larger number. */
+  const pointed = (at: Reading): Reading => {
+    const limits = limitsOf(at.sign);
+    const settled = (limit: Decimal | null, relation: Relation): Relation =>
+      limit === null || at.whole === limit.whole.length ? relation : relationOf(at.whole, limit.whole.length);
+    return { ...at, fraction: 0, low: settled(limits.low, at.low), high: settled(limits.high, at.high) };
+  };
+  const fits = (reading: Reading): boolean => {
+    const { sign, whole, fraction, something } = reading;
+    if (whole === 0 || fraction === 0) return false;
+    const at = fraction < 0 ? pointed(reading) : reading;
+    if (sign === 'minus' && !something) return false;
+    if (at.remainder !== 0) return false;
+    const limits = limitsOf(sign);
+    const more = (limit: Decimal): boolean => limit.fraction.length > Math.max(0, fraction);
+    const exclusiveLow = (sign === 'minus' ? high : low)?.exclusive ?? false;
+    const exclusiveHigh = (sign === 'minus' ? low : high)?.exclusive ?? false;
+    const lowBound = sign === 'minus' ? negated(high) : low;
+    const highBound = sign === 'minus' ? negated(low) : high;
+    if (lowBound !== null && lowBound.value >= 0) {
+      const relation: Relation = at.low === 0 && more(limits.low!) ? -1 : at.low;
+      if (relation < 0 || (relation === 0 && exclusiveLow)) return false;
+    }
+    if (highBound === null) return true;
+    if (highBound.value < 0) return false;
+    const relation: Relation = at.high === 0 && more(limits.high!) ? -1 : at.high;
+    return relation < 0 || (relation === 0 && !exclusiveHigh);
+  };
+  const start: Reading = {
+    sign: 'none',
+    whole: 0,
+    zero: false,
+    fraction: -1,
+    low: 0,
+    high: 0,
+    remainder: 0,
+    something: false,
+  };
+  return explore<Reading>(
+    start,
+    (at) => Object.values(at).join(),
+    fits,
+    (at) => {
+      const edges: { low: number; high: number; to: Reading }[] = [];
+      const add = (character: string, to: Reading | null): void => {
+        const code = character.charCodeAt(0);
+        if (to !== null) edges.push({ low: code, high: code, to });
+      };
+      if (at.sign === 'none') add('-', { ...at, sign: 'minus' });
+      for (let d = 0; d <= 9; d++) add(String(d), digit(at, d));
+      if (at.whole > 0 && at.fraction < 0 && fractionDigits > 0) add('.', pointed(at));
+      return edges;
+    },
+    budget,
+  );
+}
+
+const relationOf = (a: number, b: number): Relation => (a < b ? -1 : a > b ? 1 : 0);
+
+const negated = (bound: Bound | null): Bound | null =>
+  bound === null ? null : { ...bound, value: -bound.value };
+
+/** Null for a bound below 0, which numbers from 0 on do not meet. */
+function magnitude(bound: Bound | null): Decimal | null {
+  if (bound === null || bound.value < 0) return null;
+  const [mantissa, exponent = '0'] = String(bound.value).split('e');
+  const [whole = '', fraction = ''] = mantissa!.split('.');
+  const shift = Number(exponent);
+  const digits = whole + fraction;
+  const point = whole.length + shift;
+  const padded = digits.padEnd(point, '0').padStart(digits.length + Math.max(0, -point), '0');
+  const at = Math.max(0, point);
+  return {
+    whole: padded.slice(0, at).replace(/^0+/, '') || '0',
+    fraction: padded.slice(at).replace(/0+$/, ''),
+  };
+}

@@ -1,0 +1,228 @@
+/** Schemas as they come: keywords, places, references. What is not enforced is refused here, by its name and place. */
+
+import { didYouMean } from '../../did-you-mean.js';
+import { KvantError } from '../../errors.js';
+import { shown } from '../../printable.js';
+import { MAX_DEPTH, tooLarge } from '../limits.js';
+
+export type SchemaObject = Readonly<Record<string, unknown>>;
+
+/** A schema and where it stands. */
+export interface SchemaNode {
+  readonly schema: SchemaObject | boolean;
+  /** A JSON pointer as a fragment: `#/properties/name`. */
+  readonly pointer: string;
+}
+
+export const TYPES = ['null', 'boolean', 'integer', 'number', 'string', 'array', 'object'] as const;
+export type JsonType = (typeof TYPES)[number];
+
+/** Keywords that say something of a value, by what is checked of theirs. */
+const KEYWORDS: Readonly<Record<string, (value: unknown) => boolean>> = {
+  type: (value) => isType(value) || (Array.isArray(value) && value.length > 0 && value.every(isType)),
+  enum: (value) => Array.isArray(value),
+  const: () => true,
+  properties: isSchemaMap,
+  patternProperties: isSchemaMap,
+  additionalProperties: isSchema,
+  required: (value) => Array.isArray(value) && value.every((name) => typeof name === 'string'),
+  minProperties: isCount,
+  maxProperties: isCount,
+  items: isSchema,
+  prefixItems: isSchemaList,
+  minItems: isCount,
+  maxItems: isCount,
+  uniqueItems: (value) => typeof value === 'boolean',
+  minLength: isCount,
+  maxLength: isCount,
+  pattern: (value) => typeof value === 'string',
+  format: (value) => typeof value === 'string',
+  minimum: isNumber,
+  maximum: isNumber,
+  exclusiveMinimum: isNumber,
+  exclusiveMaximum: isNumber,
+  multipleOf: (value) => isNumber(value) && value > 0,
+  anyOf: isSchemaList,
+  oneOf: isSchemaList,
+  allOf: isSchemaList,
+  $ref: (value) => typeof value === 'string',
+};
+
+/** What says nothing of a value. */
+const ANNOTATIONS = new Set([
+  '$schema',
+  '$comment',
+  '$defs',
+  'definitions',
+  'title',
+  'description',
+  'default',
+  'example',
+  'examples',
+  'deprecated',
+  'readOnly',
+  'writeOnly',
+  'contentEncoding',
+  'contentMediaType',
+  'contentSchema',
+  'discriminator',
+  'externalDocs',
+  'propertyOrdering',
+]);
+
+/** Why a keyword is refused, where there is more to say than that it is. */
+const REFUSED: ReadonlyMap<string, string> = new Map([
+  ['not', 'Say what may be instead, as `enum`, `pattern` or `anyOf`.'],
+  ['if', 'Write the cases as `anyOf`.'],
+  ['then', 'Write the cases as `anyOf`.'],
+  ['else', 'Write the cases as `anyOf`.'],
+  ['contains', 'Use `items` or `prefixItems`.'],
+  ['minContains', 'Use `items` or `prefixItems`.'],
+  ['maxContains', 'Use `items` or `prefixItems`.'],
+  ['additionalItems', 'It is of an older draft: write `prefixItems`, and `items` for the rest.'],
+  ['dependencies', 'Write the cases as `anyOf`.'],
+  ['dependentRequired', 'Write the cases as `anyOf`.'],
+  ['dependentSchemas', 'Write the cases as `anyOf`.'],
+  ['propertyNames', 'Write `patternProperties` with "additionalProperties": false.'],
+  ['unevaluatedProperties', 'Write "additionalProperties" in the schema that has the properties.'],
+  ['unevaluatedItems', 'Write `items` in the schema that has `prefixItems`.'],
+  ['nullable', 'Write the type as a list: ["string", "null"].'],
+  ['$dynamicRef', 'Write `$ref`.'],
+  ['$dynamicAnchor', 'Write `$ref` with a JSON pointer.'],
+  ['$recursiveRef', 'Write `$ref`.'],
+  ['$anchor', 'Write `$ref` with a JSON pointer.'],
+]);
+
+/** Keywords that only name other schemas, or say nothing. */
+const STRUCTURE = new Set(['$ref', 'allOf', 'anyOf', 'oneOf']);
+
+/** Whether a schema itself says anything of a value, beside what the schemas that it names say. */
+export const assertsSomething = (schema: SchemaObject): boolean =>
+  Object.keys(schema).some((name) => Object.hasOwn(KEYWORDS, name) && !STRUCTURE.has(name));
+
+/** Errors: `invalid-schema`, `unsupported-schema`. */
+export function checkKeywords({ schema, pointer }: SchemaNode): void {
+  if (typeof schema === 'boolean') return;
+  for (const [name, value] of Object.entries(schema)) {
+    if (ANNOTATIONS.has(name) || name.startsWith('x-')) continue;
+    if (name === '$id' && pointer === '#') continue;
+    if (name === 'nullable' && value === false) continue;
+    if (!Object.hasOwn(KEYWORDS, name)) {
+      const instead = REFUSED.get(name) ?? '';
+      const close = instead !== '' ? '' : didYouMean(name, Object.keys(KEYWORDS)).trim();
+      throw unsupported(pointer, name, instead || close || 'Leave it out.');
+    }
+    if (name === 'items' && Array.isArray(value))
+      throw unsupported(`${pointer}`, 'items', 'A list of them is of an older draft: write `prefixItems`.');
+    if (!KEYWORDS[name]!(value))
+      throw invalidSchema(`${pointer}/${name}`, `has a value that \`${shown(name)}\` does not take`);
+    if (name === 'uniqueItems' && value === true)
+      throw unsupported(pointer, name, 'Leave it out, and check the answer.');
+  }
+}
+
+/** Follows `$ref`s within one document. */
+export class SchemaDocument {
+  readonly root: SchemaNode;
+
+  constructor(root: unknown) {
+    if (!isSchema(root)) throw invalidSchema('#', 'is no schema: an object, true or false');
+    this.root = { schema: root, pointer: '#' };
+    refuseDepth(root);
+  }
+
+  /** Errors: `unsupported-schema` for what is not in this document, `invalid-schema` for a pointer to nothing. */
+  resolve({ schema, pointer }: SchemaNode): SchemaNode {
+    const ref = (schema as SchemaObject).$ref as string;
+    if (ref !== '#' && !ref.startsWith('#/'))
+      throw unsupported(pointer, '$ref', 'Put the schema under `$defs`, and write "#/$defs/NAME".');
+    let value: unknown = this.root.schema;
+    for (const part of ref.split('/').slice(1)) {
+      const name = unescapePointer(part);
+      const inner =
+        typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+          ? (value as SchemaObject)[name]
+          : undefined;
+      if (inner === undefined)
+        throw invalidSchema(`${pointer}/$ref`, `points to "${shown(ref)}", where nothing is`);
+      value = inner;
+    }
+    if (!isSchema(value))
+      throw invalidSchema(`${pointer}/$ref`, `points to "${shown(ref)}", which is no schema`);
+    return { schema: value, pointer: ref };
+  }
+}
+
+/** The schema at a keyword of another, and at a name below it. */
+export function nodeAt({ schema, pointer }: SchemaNode, keyword: string, name?: string | number): SchemaNode {
+  const value = (schema as SchemaObject)[keyword];
+  if (name === undefined) return { schema: value as SchemaObject, pointer: `${pointer}/${keyword}` };
+  const inner = (value as SchemaObject)[name] as SchemaObject;
+  return { schema: inner, pointer: `${pointer}/${keyword}/${escapePointer(String(name))}` };
+}
+
+export function nodesAt(node: SchemaNode, keyword: string): SchemaNode[] {
+  const list = (node.schema as SchemaObject)[keyword] as readonly unknown[] | undefined;
+  return (list ?? []).map((_, i) => nodeAt(node, keyword, i));
+}
+
+const escapePointer = (name: string): string => name.replaceAll('~', '~0').replaceAll('/', '~1');
+
+function unescapePointer(part: string): string {
+  let name = part;
+  try {
+    name = decodeURIComponent(part);
+  } catch {
+    // A percent sign that stands for itself.
+  }
+  return name.replaceAll('~1', '/').replaceAll('~0', '~');
+}
+
+function refuseDepth(root: unknown): void {
+  const todo: { value: unknown; depth: number }[] = [{ value: root, depth: 0 }];
+  for (let at = todo.pop(); at !== undefined; at = todo.pop()) {
+    if (typeof at.value !== 'object' || at.value === null) continue;
+    // A schema in a schema is two objects down.
+    if (at.depth > 2 * MAX_DEPTH) throw tooLarge(`nests schemas more than ${MAX_DEPTH} deep`);
+    for (const value of Object.values(at.value)) todo.push({ value, depth: at.depth + 1 });
+  }
+}
+
+function isType(value: unknown): boolean {
+  return TYPES.includes(value as JsonType);
+}
+function isNumber(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value);
+}
+function isCount(value: unknown): boolean {
+  return isNumber(value) && Number.isInteger(value) && value >= 0;
+}
+function isSchema(value: unknown): value is SchemaObject | boolean {
+  return typeof value === 'boolean' || (typeof value === 'object' && value !== null && !Array.isArray(value));
+}
+function isSchemaMap(value: unknown): boolean {
+  return isSchema(value) && typeof value !== 'boolean' && Object.values(value).every(isSchema);
+}
+function isSchemaList(value: unknown): boolean {
+  return Array.isArray(value) && value.length > 0 && value.every(isSchema);
+}
+
+export function invalidSchema(
+  pointer: string,
+  what: string,
+  fix = 'Correct it: see json-schema.org, draft 2020-12.',
+): KvantError {
+  return new KvantError('invalid-schema', `The schema at ${shown(pointer)} ${what}.`, {
+    kind: 'invalid-request',
+    where: 'schema',
+    fix,
+  });
+}
+
+export function unsupported(pointer: string, keyword: string, fix: string): KvantError {
+  return new KvantError(
+    'unsupported-schema',
+    `The keyword \`${shown(keyword)}\` at ${shown(pointer)} cannot be enforced.`,
+    { kind: 'unsupported', where: 'schema', fix },
+  );
+}

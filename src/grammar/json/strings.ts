@@ -1,0 +1,75 @@
+/** What schemas say of a string: lengths, patterns and formats. */
+
+import { KvantError } from '../../errors.js';
+import { type Expression, NOTHING, rule, sequence, text } from '../expression.js';
+import type { Budget } from '../limits.js';
+import { regexWords } from '../regex.js';
+import { hasNoWords, intersectWords, type Words, wordsOfLength } from '../words.js';
+import type { Plain } from './alternatives.js';
+import { FORMATS } from './formats.js';
+import { unsupported } from './schema-nodes.js';
+import { ANY, stringOfLength } from './terminals.js';
+
+export interface Lengths {
+  readonly min: number;
+  readonly max: number | null;
+}
+
+export function mostOf(plain: Plain, min: string, max: string): Lengths {
+  const values = (name: string): number[] =>
+    plain.flatMap(({ schema }) => (schema[name] === undefined ? [] : [schema[name] as number]));
+  const highs = values(max);
+  return { min: Math.max(0, ...values(min)), max: highs.length === 0 ? null : Math.min(...highs) };
+}
+
+/** What patterns and formats leave; null where there are none. Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
+export function patternWords(plain: Plain, budget: Budget): Words | null {
+  let words: Words | null = null;
+  for (const { schema, pointer } of plain) {
+    const { pattern, format } = schema as { pattern?: string; format?: string };
+    const add = (source: string, search: boolean, keyword: string): void => {
+      const more = at(`${pointer}/${keyword}`, () => regexWords(source, search, budget));
+      words = words === null ? more : intersectWords(words, more, budget);
+    };
+    if (pattern !== undefined) add(pattern, true, 'pattern');
+    if (format === undefined) continue;
+    if (!Object.hasOwn(FORMATS, format))
+      throw unsupported(
+        pointer,
+        'format',
+        `Formats are ${Object.keys(FORMATS).join(', ')}. Use \`pattern\` for others.`,
+      );
+    add(FORMATS[format]!, false, 'format');
+  }
+  return words;
+}
+
+export function stringExpression(plain: Plain, budget: Budget): Expression {
+  const { min, max } = mostOf(plain, 'minLength', 'maxLength');
+  if (max !== null && max < min) return NOTHING;
+  const words = patternWords(plain, budget);
+  if (words === null) return min === 0 && max === null ? rule(ANY.STRING) : stringOfLength(min, max);
+  const both =
+    min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
+  if (hasNoWords(both)) return NOTHING;
+  return sequence(text('"'), quoted(both), text('"'));
+}
+
+/** Words between the quotes of a string. */
+export const quoted = (words: Words): Expression => ({ kind: 'words', words, spelling: 'json' });
+
+/** Says where in the schema it was. */
+export function at<T>(pointer: string, make: () => T): T {
+  try {
+    return make();
+  } catch (cause) {
+    if (!(cause instanceof KvantError) || cause.where !== undefined) throw cause;
+    const { code, message, kind, fix } = cause;
+    throw new KvantError(code, `${message.replace(/\.$/, '')} (at ${pointer}).`, {
+      kind,
+      where: 'schema',
+      ...(fix === undefined ? {} : { fix }),
+      cause,
+    });
+  }
+}

@@ -1,0 +1,159 @@
+/** Whether a value that is written out in a schema (`enum`, `const`) is what the rest of the schema says. */
+
+import type { Budget } from '../limits.js';
+import { regexWords } from '../regex.js';
+import type { Words } from '../words.js';
+import { FORMATS } from './formats.js';
+import {
+  checkKeywords,
+  type JsonType,
+  nodeAt,
+  nodesAt,
+  type SchemaDocument,
+  type SchemaNode,
+  type SchemaObject,
+} from './schema-nodes.js';
+
+export class Validator {
+  readonly #document: SchemaDocument;
+  readonly #budget: Budget;
+  readonly #patterns = new Map<string, Words>();
+
+  constructor(document: SchemaDocument, budget: Budget) {
+    this.#document = document;
+    this.#budget = budget;
+  }
+
+  /** Errors: those of `checkKeywords` and of patterns. */
+  accepts(node: SchemaNode, value: unknown): boolean {
+    this.#budget.spend(1);
+    const { schema } = node;
+    if (typeof schema === 'boolean') return schema;
+    checkKeywords(node);
+    return (
+      isOfType(schema.type, value) &&
+      (schema.const === undefined || sameJson(schema.const, value)) &&
+      (schema.enum === undefined || (schema.enum as unknown[]).some((one) => sameJson(one, value))) &&
+      (typeof value !== 'number' || this.#number(schema, value)) &&
+      (typeof value !== 'string' || this.#string(schema, value)) &&
+      (!Array.isArray(value) || this.#array(node, schema, value)) &&
+      (!isObject(value) || this.#object(node, schema, value)) &&
+      (schema.$ref === undefined || this.accepts(this.#document.resolve(node), value)) &&
+      nodesAt(node, 'allOf').every((part) => this.accepts(part, value)) &&
+      (schema.anyOf === undefined || nodesAt(node, 'anyOf').some((branch) => this.accepts(branch, value))) &&
+      (schema.oneOf === undefined ||
+        nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length === 1)
+    );
+  }
+
+  #number(schema: SchemaObject, value: number): boolean {
+    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema as Record<
+      string,
+      number | undefined
+    >;
+    return (
+      !(minimum !== undefined && value < minimum) &&
+      !(maximum !== undefined && value > maximum) &&
+      !(exclusiveMinimum !== undefined && value <= exclusiveMinimum) &&
+      !(exclusiveMaximum !== undefined && value >= exclusiveMaximum) &&
+      !(multipleOf !== undefined && !Number.isInteger(value / multipleOf))
+    );
+  }
+
+  #string(schema: SchemaObject, value: string): boolean {
+    const { minLength, maxLength, pattern, format } = schema as Record<string, never>;
+    const { length } = [...value];
+    return (
+      !(minLength !== undefined && length < minLength) &&
+      !(maxLength !== undefined && length > maxLength) &&
+      (pattern === undefined || this.matches(pattern, true, value)) &&
+      (format === undefined ||
+        !Object.hasOwn(FORMATS, format) ||
+        this.matches(FORMATS[format]!, false, value))
+    );
+  }
+
+  /** Whether a pattern accepts a text. */
+  matches(pattern: string, search: boolean, value: string): boolean {
+    const key = `${search}${pattern}`;
+    let words = this.#patterns.get(key);
+    if (words === undefined) {
+      words = regexWords(pattern, search, this.#budget);
+      this.#patterns.set(key, words);
+    }
+    let state = 0;
+    for (const character of value) {
+      const code = character.codePointAt(0)!;
+      const edge = words.edges[state]!.find(({ low, high }) => low <= code && code <= high);
+      if (edge === undefined) return false;
+      state = edge.to;
+    }
+    return words.final[state]!;
+  }
+
+  #array(node: SchemaNode, schema: SchemaObject, value: readonly unknown[]): boolean {
+    const { minItems, maxItems } = schema as Record<string, number | undefined>;
+    if (minItems !== undefined && value.length < minItems) return false;
+    if (maxItems !== undefined && value.length > maxItems) return false;
+    const first = nodesAt(node, 'prefixItems');
+    return value.every((item, i) => {
+      if (i < first.length) return this.accepts(first[i]!, item);
+      return schema.items === undefined || this.accepts(nodeAt(node, 'items'), item);
+    });
+  }
+
+  #object(node: SchemaNode, schema: SchemaObject, value: SchemaObject): boolean {
+    const names = Object.keys(value);
+    const { minProperties, maxProperties, required } = schema as {
+      minProperties?: number;
+      maxProperties?: number;
+      required?: readonly string[];
+    };
+    if (minProperties !== undefined && names.length < minProperties) return false;
+    if (maxProperties !== undefined && names.length > maxProperties) return false;
+    if (required?.some((name) => !Object.hasOwn(value, name)) === true) return false;
+    const { properties = {}, patternProperties = {} } = schema as Record<string, SchemaObject>;
+    return names.every((name) => {
+      const known = Object.hasOwn(properties, name);
+      const patterns = Object.keys(patternProperties).filter((pattern) => this.matches(pattern, true, name));
+      const inner = value[name];
+      if (known && !this.accepts(nodeAt(node, 'properties', name), inner)) return false;
+      if (!patterns.every((pattern) => this.accepts(nodeAt(node, 'patternProperties', pattern), inner)))
+        return false;
+      if (known || patterns.length > 0 || schema.additionalProperties === undefined) return true;
+      return this.accepts(nodeAt(node, 'additionalProperties'), inner);
+    });
+  }
+}
+
+const isObject = (value: unknown): value is SchemaObject =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function isOfType(type: unknown, value: unknown): boolean {
+  if (type === undefined) return true;
+  const types = (Array.isArray(type) ? type : [type]) as readonly JsonType[];
+  return types.some((one) => {
+    if (one === 'integer') return Number.isInteger(value);
+    return one === typeOf(value);
+  });
+}
+
+/** The type of a value; whole numbers are numbers. */
+export function typeOf(value: unknown): Exclude<JsonType, 'integer'> {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  return typeof value as 'boolean' | 'number' | 'string' | 'object';
+}
+
+/** Equality of JSON values: the order of keys means nothing. */
+export function sameJson(a: unknown, b: unknown): boolean {
+  if (a === b) return true;
+  if (Array.isArray(a) && Array.isArray(b))
+    return a.length === b.length && a.every((item, i) => sameJson(item, b[i]));
+  if (!isObject(a) || !isObject(b)) return false;
+  const names = Object.keys(a);
+  return (
+    names.length === Object.keys(b).length &&
+    names.every((name) => Object.hasOwn(b, name) && sameJson(a[name], b[name]))
+  );
+}

@@ -1,0 +1,46 @@
+/** How much a grammar may take: what goes beyond is refused, so that no request keeps the others waiting. */
+
+import { KvantError } from '../errors.js';
+
+/** Characters of a schema, a pattern or a grammar. */
+export const MAX_SOURCE = 65_536;
+/** Values within values, groups within groups. */
+export const MAX_DEPTH = 64;
+/** States of all automata together. */
+export const MAX_STATES = 50_000;
+/**
+ * Edges, subsets and names that may be looked at on the way: about half a second. It is counted, not timed, so that a grammar is
+ * taken or refused alike however busy the machine is.
+ */
+export const MAX_WORK = 2_000_000;
+
+/** One for each grammar that is compiled. */
+export class Budget {
+  #work = 0;
+  #states = 0;
+
+  /** Errors: `grammar-too-large`. */
+  spend(work: number): void {
+    this.#work += work;
+    if (this.#work > MAX_WORK) throw tooLarge('takes too much work');
+  }
+
+  /** Errors: `grammar-too-large`. */
+  addStates(count: number): void {
+    this.#states += count;
+    if (this.#states > MAX_STATES) throw tooLarge(`needs more than ${MAX_STATES} states`);
+  }
+}
+
+export function tooLarge(what: string): KvantError {
+  return new KvantError('grammar-too-large', `What the answer shall look like ${what}.`, {
+    kind: 'invalid-request',
+    fix: 'Make it smaller: fewer or shorter patterns, alternatives and bounds.',
+  });
+}
+
+/** Errors: `grammar-too-large`. */
+export function checkSource(source: string): void {
+  if (source.length > MAX_SOURCE)
+    throw tooLarge(`is ${source.length} characters long; ${MAX_SOURCE} are taken`);
+}

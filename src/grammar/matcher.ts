@@ -1,0 +1,230 @@
+/**
+ * Reads bytes and tokens by a grammar's tables. A grammar may be at several places at once; a ParserState is all of them: small,
+ * immutable, and one object for the same places, so that what is found out about it (where a byte leads, which tokens may come) is
+ * found out once.
+ */
+
+import { KvantError } from '../errors.js';
+import { type GrammarTables, NO_END, STATE } from './tables.js';
+
+/** Where to go on when a rule is over. Null is the end of the answer. */
+export interface Frame {
+  readonly serial: number;
+  readonly to: number;
+  /** The count of the run that called. */
+  readonly count: number;
+  readonly parent: Frame | null;
+}
+
+export interface Place {
+  readonly state: number;
+  readonly count: number;
+  readonly frame: Frame | null;
+}
+
+export interface ParserState {
+  /** Where it is in {@link Matcher.states}; 0 for one that is not there any more. */
+  index: number;
+  readonly places: readonly Place[];
+  /** The answer may end here. */
+  readonly done: boolean;
+  /** The rule that it was watched in may be over here: see {@link Matcher.within}. */
+  readonly left: boolean;
+  /** By byte: the index of the state that it leads to; 0 is not known yet, 1 is nowhere. */
+  readonly next: Int32Array;
+}
+
+/** A frame below which nothing is known. */
+const BOTTOM: Frame = { serial: -1, to: -1, count: 0, parent: null };
+
+/** Index of the state that nothing leads out of. */
+export const NOWHERE = 1;
+/** What is known is forgotten when it is more than this. */
+const MAX_KNOWN_STATES = 2048;
+const MAX_KNOWN_FRAMES = 16_384;
+/** Places at once: more has only a grammar that means the same in very many ways. */
+const MAX_PLACES = 4096;
+/** Rules within rules. Recursion may go on for ever. */
+const MAX_FRAMES = 10_000;
+
+export class Matcher {
+  readonly tables: GrammarTables;
+  /** States by their index. */
+  readonly states: ParserState[] = [];
+  #known = new Map<string, ParserState>();
+  #frames = new Map<string, Frame>();
+  #serial = 0;
+  readonly #depths = new WeakMap<Frame, number>();
+  readonly #nowhere: ParserState;
+  readonly start: ParserState;
+
+  constructor(tables: GrammarTables) {
+    this.tables = tables;
+    this.#nowhere = {
+      index: NOWHERE,
+      places: [],
+      done: false,
+      left: false,
+      next: new Int32Array(256).fill(NOWHERE),
+    };
+    this.#reset();
+    this.start = this.#settle([{ state: tables.start[0]!, count: 0, frame: null }]);
+  }
+
+  /** Where a byte leads; null if it may not come. */
+  step(state: ParserState, byte: number): ParserState | null {
+    if (this.states[state.index] !== state) return this.#found(this.#leads(state, byte));
+    const known = state.next[byte]!;
+    const index = known === 0 ? this.stepIndex(state.index, byte) : known;
+    return index === NOWHERE ? null : this.states[index]!;
+  }
+
+  /** The same by index, for walks: the number stands until {@link makeRoom} is called. */
+  stepIndex(index: number, byte: number): number {
+    const state = this.states[index]!;
+    const next = this.#leads(state, byte).index;
+    state.next[byte] = next;
+    return next;
+  }
+
+  /** Where a token leads that bytes do not spell; null if it may not come. */
+  stepToken(state: ParserState, id: number): ParserState | null {
+    const { tokenAt, tokenId, tokenTo } = this.tables;
+    const to: Place[] = [];
+    for (const place of state.places)
+      for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++)
+        if (tokenId[e] === id) to.push({ ...place, state: tokenTo[e]! });
+    return this.#found(this.#settle(to));
+  }
+
+  /** A rule's place by itself: what is above it is not known, and `left` says when it may be over. */
+  within({ state, count }: Place): ParserState {
+    return this.#settle([{ state, count, frame: BOTTOM }]);
+  }
+
+  /** Where to go on when the rule of a place is over; null if nothing may come. */
+  after({ frame }: Place): ParserState | null {
+    if (frame === null) return null;
+    return this.#found(this.#settle([{ state: frame.to, count: frame.count, frame: frame.parent }]));
+  }
+
+  /** Forgets what is known where that is much. Indices do not stand any more. */
+  makeRoom(): void {
+    if (this.states.length > MAX_KNOWN_STATES || this.#frames.size > MAX_KNOWN_FRAMES) this.#reset();
+  }
+
+  #reset(): void {
+    for (const state of this.states) if (state !== undefined && state !== this.#nowhere) state.index = 0;
+    this.states.length = 0;
+    // Index 0 means that a state is not known.
+    this.states.push(this.#nowhere, this.#nowhere);
+    this.#known = new Map();
+    this.#frames = new Map();
+  }
+
+  #found(state: ParserState): ParserState | null {
+    return state === this.#nowhere ? null : state;
+  }
+
+  #leads({ places }: ParserState, byte: number): ParserState {
+    const { byteAt, byteLow, byteHigh, byteTo } = this.tables;
+    const to: Place[] = [];
+    for (const place of places) {
+      const end = byteAt[place.state + 1]!;
+      for (let e = byteAt[place.state]!; e < end; e++) {
+        if (byte > byteHigh[e]!) continue;
+        if (byte >= byteLow[e]!) to.push({ state: byteTo[e]!, count: place.count, frame: place.frame });
+        break;
+      }
+    }
+    return this.#settle(to);
+  }
+
+  /** All places that are reached from these without reading anything. */
+  #settle(from: readonly Place[]): ParserState {
+    if (from.length === 0) return this.#nowhere;
+    const { flags, ruleOf, start, min, max, item, tail, byteAt, callAt, callRule, callTo, tokenAt } =
+      this.tables;
+    const seen = new Set<string>();
+    const kept: { readonly key: string; readonly place: Place }[] = [];
+    let done = false;
+    let left = false;
+    const todo: Place[] = [];
+    const visit = (state: number, count: number, frame: Frame | null): void => {
+      const key = `${state},${count},${frame === null ? '' : frame.serial}`;
+      if (seen.has(key)) return;
+      seen.add(key);
+      const place = { state, count, frame };
+      todo.push(place);
+      if (byteAt[state] === byteAt[state + 1] && tokenAt[state] === tokenAt[state + 1]) return;
+      kept.push({ key, place });
+      if (kept.length > MAX_PLACES) throw ambiguous();
+    };
+    for (const { state, count, frame } of from) visit(state, count, frame);
+    for (let place = todo.pop(); place !== undefined; place = todo.pop()) {
+      const { state, count, frame } = place;
+      const flag = flags[state]!;
+      if (flag !== 0) {
+        const rule = ruleOf[state]!;
+        if ((flag & STATE.FINAL) !== 0) {
+          if (frame === null) done = true;
+          else if (frame === BOTTOM) left = true;
+          else visit(frame.to, frame.count, frame.parent);
+        }
+        if ((flag & (STATE.HEAD_END | STATE.ITEM_END)) !== 0) {
+          const most = max[rule]!;
+          const least = min[rule]!;
+          let items = (flag & STATE.ITEM_END) !== 0 ? count + 1 : count;
+          // Without an end it does not matter how many more than enough there are.
+          if (most === NO_END) items = Math.min(items, least);
+          if (items < most) visit(item[rule]!, items, frame);
+          if (items >= least) visit(tail[rule]!, 0, frame);
+        }
+      }
+      for (let e = callAt[state]!; e < callAt[state + 1]!; e++) {
+        const to = callTo[e]!;
+        // What is over with the rule it calls need not be come back to.
+        const after = (flags[to]! & STATE.LAST) !== 0 ? frame : this.#frame(to, count, frame);
+        visit(start[callRule[e]!]!, 0, after);
+      }
+    }
+    if (kept.length === 0 && !done && !left) return this.#nowhere;
+    kept.sort((a, b) => (a.key < b.key ? -1 : 1));
+    const key = `${done ? 'd' : ''}${left ? 'l' : ''};${kept.map((one) => one.key).join(';')}`;
+    let state = this.#known.get(key);
+    if (state === undefined) {
+      const places = kept.map(({ place }) => place);
+      state = { index: this.states.length, places, done, left, next: new Int32Array(256) };
+      this.states.push(state);
+      this.#known.set(key, state);
+    }
+    return state;
+  }
+
+  #frame(to: number, count: number, parent: Frame | null): Frame {
+    const key = `${to},${count},${parent === null ? '' : parent.serial}`;
+    let frame = this.#frames.get(key);
+    if (frame === undefined) {
+      const depth = parent === null ? 1 : (this.#depths.get(parent) ?? 0) + 1;
+      if (depth > MAX_FRAMES) throw tooDeep();
+      frame = { serial: this.#serial++, to, count, parent };
+      this.#depths.set(frame, depth);
+      this.#frames.set(key, frame);
+    }
+    return frame;
+  }
+}
+
+function ambiguous(): KvantError {
+  return new KvantError('grammar-ambiguous', 'The grammar has too many ways to read what has been written.', {
+    kind: 'invalid-request',
+    fix: 'Write it so that each text can be read in one way, or a few.',
+  });
+}
+
+function tooDeep(): KvantError {
+  return new KvantError('answer-too-deep', `The answer nests more than ${MAX_FRAMES} rules.`, {
+    kind: 'invalid-request',
+    fix: 'Bound the recursion of the grammar.',
+  });
+}
