@@ -47,6 +47,7 @@ export {
   type MemoryUse,
   type PrefixCacheStats,
   type PrefixDiskStats,
+  type StructuredOutput,
   type Timings,
   type TokenLogprobs,
   type ToolCall,

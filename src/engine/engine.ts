@@ -6,6 +6,7 @@
 
 import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
+import type { GrammarAsk } from '../grammar/ask.js';
 import { checkOptionNames } from '../option-names.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
@@ -14,6 +15,7 @@ import { asKvantError, type ContextRaise, shuttingDown } from './core-errors.js'
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationSetup, GenerationStream } from './generation.js';
+import type { RowGrammar } from './grammars.js';
 import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
@@ -29,8 +31,9 @@ import {
   TOKENIZE_OPTIONS,
 } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
+import { readStructuredOutput, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
-import { Texts } from './texts/texts.js';
+import { Texts, type Waiter } from './texts/texts.js';
 import { takeThread } from './thread.js';
 import type {
   ChatRequest,
@@ -45,7 +48,15 @@ import type {
 import { UnreadNotices } from './unread-notices.js';
 import { epochNow } from './yield.js';
 
-const COMMON_FIELDS = ['signal', 'requestId', 'priority', 'share', 'queueTimeoutMs', 'cacheSalt'];
+const COMMON_FIELDS = [
+  ...STRUCTURED_REQUEST_FIELDS,
+  'signal',
+  'requestId',
+  'priority',
+  'share',
+  'queueTimeoutMs',
+  'cacheSalt',
+];
 const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
 const CHAT_FIELDS = [
   ...COMMON_FIELDS,
@@ -60,6 +71,9 @@ const CHAT_FIELDS = [
 
 export type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
 export type { RenderChatOptions } from './model-text.js';
+
+/** What the engine's thread needs of a request's text. */
+type PreparedRequest = PreparedPrompt & { readonly grammar?: RowGrammar };
 
 /** A request whose text is still worked on. */
 interface Preparing {
@@ -270,6 +284,21 @@ export class Engine implements AsyncDisposable {
     return answerParsers(chat, chatEnd, this.#text.toolFormat(chat));
   }
 
+  /** With what the answers are held to, where the request says that. */
+  #withGrammar(
+    prepared: PreparedPrompt | Promise<PreparedPrompt>,
+    form: GrammarAsk | null,
+    request: GenerateRequest | ChatRequest,
+    waiter: Waiter,
+  ): PreparedRequest | Promise<PreparedRequest> {
+    if (form === null) return prepared;
+    return Promise.resolve(prepared).then(async (prompt) => {
+      const { chatEnd } = prompt;
+      const thoughts = chatEnd === null ? 'none' : this.#text.thoughts(request as ChatRequest, chatEnd);
+      return { ...prompt, grammar: await this.texts.grammar(form, thoughts, waiter) };
+    });
+  }
+
   #request(
     request: GenerateRequest | ChatRequest,
     fields: readonly string[],
@@ -305,10 +334,14 @@ export class Engine implements AsyncDisposable {
       // The best of several are known by their log-probabilities, wanted or not.
       const chooses = asked.bestOf > asked.n;
       const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
-      const prepared = this.texts.prepare(askPrompt(), sampling, {
-        share: request.share,
-        signal: wanted.signal,
-      });
+      const form = readStructuredOutput(request);
+      const waiter = { share: request.share, signal: wanted.signal };
+      const prepared = this.#withGrammar(
+        this.texts.prepare(askPrompt(), sampling, waiter),
+        form,
+        request,
+        waiter,
+      );
       const answer = new GenerationStream({
         ...setup,
         seed: sampling.seed,
@@ -316,7 +349,10 @@ export class Engine implements AsyncDisposable {
         ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
       stream = answer;
-      const submit = ({ ids: prompt, chatEnd, rules, unread }: PreparedPrompt, waitedMs = 0): void => {
+      const submit = (
+        { ids: prompt, chatEnd, rules, unread, grammar }: PreparedRequest,
+        waitedMs = 0,
+      ): void => {
         this.#unread.tell(unread);
         if (!answer.open) return;
         answer.prompted([...prompt], this.#parsersOf(request, chatEnd));
@@ -325,7 +361,17 @@ export class Engine implements AsyncDisposable {
         const { cacheSalt } = request;
         const salted = cacheSalt === undefined ? {} : { cacheSalt };
         this.#client.add(
-          { id, prompt, sampling, rules, continuation: chatEnd === null, place, receivedAt, ...salted },
+          {
+            id,
+            prompt,
+            sampling,
+            rules,
+            continuation: chatEnd === null,
+            place,
+            receivedAt,
+            ...salted,
+            ...(grammar === undefined ? {} : { grammar }),
+          },
           answer,
         );
       };

@@ -20,6 +20,7 @@ import type { TokenTable } from '../text/token-bytes.js';
 import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
+import { Grammars } from './grammars.js';
 import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import { memoryUse, memoryWarning } from './memory-use.js';
@@ -44,6 +45,7 @@ export interface HostCallbacks {
 
 export interface LoadedHost {
   readonly core: EngineCore;
+  readonly grammars: Grammars;
   readonly info: HostInfo;
   /** Closes the core and frees everything. Once more without `drain`: ends what the first still waits for. */
   close(drain: boolean): Promise<void>;
@@ -119,11 +121,13 @@ export async function loadHost(
     const prefixes = config.prefixCache
       ? await openPrefixes(config, model.facts, device, kv, caches, onLog)
       : null;
+    const table = tokenTable ?? emptyTable();
+    const grammars = new Grammars(table, info.eosIds, model.facts.vocabSize);
     const core = new EngineCore({
       device,
       program,
       caches,
-      tokenTable: tokenTable ?? emptyTable(),
+      tokenTable: table,
       eosIds: info.eosIds,
       vocabSize: facts.vocabSize,
       limits,
@@ -142,7 +146,7 @@ export async function loadHost(
       closing ??= ended.finally(() => freeAll(undo));
       return closing;
     };
-    return { core, info, close };
+    return { core, grammars, info, close };
   } catch (error) {
     await freeAll(undo).catch(() => {});
     throw error;

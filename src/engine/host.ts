@@ -99,7 +99,12 @@ export class EngineHost {
 
   #add(request: Extract<ToHost, { type: 'add' }>['request']): void {
     try {
-      this.#loaded?.core.add(request);
+      const { grammar, continuation } = request;
+      const loaded = this.#loaded;
+      loaded?.core.add(
+        request,
+        grammar === undefined ? null : loaded.grammars.constrain(grammar, continuation),
+      );
       this.#post({ type: 'accepted', request: request.id });
     } catch (error) {
       this.#post({ type: 'refused', request: request.id, error: serializeError(asKvantError(error)) });

@@ -1,6 +1,7 @@
 /** The text side of a model: tokenizer, chat template, generation_config. It stays on the caller's thread. */
 
 import { KvantError } from '../errors.js';
+import type { Thoughts } from '../grammar/ask.js';
 import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
@@ -8,6 +9,7 @@ import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-temp
 import { toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
+import { ReasoningSplitter } from '../text/reasoning.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import type { TextOrigin } from './texts/text-origin.js';
@@ -141,6 +143,18 @@ export class ModelText {
   /** What of a conversation that was rendered the template makes nothing of. */
   unread(messages: readonly EngineChatMessage[], options: RenderChatOptions): readonly Unread[] {
     return this.#template?.unread(messages, forTemplate(options)) ?? [];
+  }
+
+  /**
+   * Whether an answer to this conversation may begin with thoughts. They count only where they are taken apart from the answer.
+   *
+   * @param promptEnd the end of the rendered prompt
+   */
+  thoughts({ tools, parseReasoning = true }: ChatRequest, promptEnd: string): Thoughts {
+    if (ReasoningSplitter.opensIn(promptEnd)) return 'open';
+    const template = this.#template;
+    if (!parseReasoning || template === undefined || promptEnd.includes('</think>')) return 'none';
+    return template.thinks({ tools }) ? 'allowed' : 'none';
   }
 
   /** In which the model writes tool calls. */

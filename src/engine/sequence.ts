@@ -10,6 +10,7 @@ import type { DrawState, RowSampling } from '../sampling/row-sampling.js';
 import { seedWords } from '../sampling/seed.js';
 import type { TokenRules } from '../sampling/token-rules.js';
 import type { Constraint, ConstraintRule } from './constraint.js';
+import type { RowGrammar } from './grammars.js';
 import type { SequencePrefix } from './prefix/sequence-prefix.js';
 import { ORDINARY_PLACE, type QueuePlace } from './scheduling/queue-place.js';
 import type { RunningView, WaitingView } from './scheduling/scheduler.js';
@@ -30,6 +31,8 @@ export interface CoreRequest {
   readonly sampling: SamplingParams;
   /** What it says about tokens, in ids. */
   readonly rules: TokenRules;
+  /** What its answers are held to. */
+  readonly grammar?: RowGrammar;
   /** Only requests with the same salt, or all without one, share cached prefixes. */
   readonly cacheSalt?: string;
   /** The text goes on where the prompt ends (see Detokenizer). */

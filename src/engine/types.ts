@@ -108,7 +108,7 @@ export interface EngineOptions extends KvOptions {
 }
 
 /** What every request may say. */
-export interface CommonRequest extends SamplingOptions {
+export interface CommonRequest extends SamplingOptions, StructuredOutput {
   /** Ends the request with `cancelled`. */
   readonly signal?: AbortSignal;
   /** Shown in logs; has no other meaning. */
@@ -121,6 +121,20 @@ export interface CommonRequest extends SamplingOptions {
   readonly queueTimeoutMs?: number;
   /** Cached prefixes are shared only with requests that give the same. For those who may not learn of each other's prompts. */
   readonly cacheSalt?: string;
+}
+
+/** What an answer shall look like: one of these. Every token that would break the form is ruled out (docs/structured-output.md). */
+export interface StructuredOutput {
+  /** True: a JSON object. */
+  readonly json?: boolean;
+  /** A JSON schema (draft 2020-12) that the answer follows. What of it cannot be enforced is refused. */
+  readonly schema?: Readonly<Record<string, unknown>> | boolean;
+  /** With `schema`: refuse what OpenAI's strict mode refuses. Default false. */
+  readonly strictSchema?: boolean;
+  /** A regular expression that the whole answer matches. */
+  readonly regex?: string;
+  /** Texts of which the answer is one. */
+  readonly choice?: readonly string[];
 }
 
 export interface GenerateRequest extends CommonRequest {

@@ -1,12 +1,23 @@
 /** What an answer may be held to, as requests say it, and the grammar that it becomes. Plain data: it crosses threads. */
 
 import { compileGrammar } from './compile.js';
-import { choice, type Grammar, text } from './expression.js';
+import {
+  choice,
+  type Expression,
+  type Grammar,
+  optional,
+  repeat,
+  rule,
+  sequence,
+  set,
+  text,
+} from './expression.js';
 import { jsonObjectGrammar, schemaGrammar } from './json/schema.js';
 import { invalidSchema } from './json/schema-nodes.js';
 import { Budget, checkSource } from './limits.js';
 import { regexWords } from './regex.js';
 import type { GrammarTables } from './tables.js';
+import { otherWords } from './words.js';
 
 export type GrammarAsk =
   /** A JSON object, whatever is in it. */
@@ -16,12 +27,34 @@ export type GrammarAsk =
   | { readonly kind: 'regex'; readonly pattern: string }
   | { readonly kind: 'choice'; readonly choices: readonly string[] };
 
+/** Whether thoughts (`<think>…</think>`) come before the answer: the prompt has begun them, or the model may, or not. */
+export type Thoughts = 'open' | 'allowed' | 'none';
+
 /**
  * Errors: `invalid-schema`, `unsupported-schema`, `invalid-pattern`, `invalid-grammar`, `grammar-too-large`.
  */
-export function compileAsk(ask: GrammarAsk): GrammarTables {
+export function compileAsk(ask: GrammarAsk, thoughts: Thoughts = 'none'): GrammarTables {
   const budget = new Budget();
-  return compileGrammar(grammarOf(ask, budget), budget);
+  return compileGrammar(withThoughts(grammarOf(ask, budget), thoughts, budget), budget);
+}
+
+const OPEN = '<think>';
+const CLOSE = '</think>';
+/** The name of no other rule. */
+const WITH_THOUGHTS = 'thoughts and answer';
+
+/** Thoughts are free, but for their end. */
+function withThoughts({ rules, root }: Grammar, thoughts: Thoughts, budget: Budget): Grammar {
+  if (thoughts === 'none') return { rules, root };
+  const words = otherWords(regexWords(CLOSE, true, budget), budget);
+  const block = sequence(
+    { kind: 'words', words, spelling: 'text' },
+    text(CLOSE),
+    repeat(set([10, 10], [32, 32]), 0, 2),
+  );
+  const before = thoughts === 'open' ? block : optional(sequence(text(OPEN), block));
+  const whole = sequence(before, rule(root));
+  return { rules: new Map([...rules, [WITH_THOUGHTS, whole]]), root: WITH_THOUGHTS };
 }
 
 export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
@@ -38,7 +71,7 @@ export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
   }
 }
 
-const only = (root: Grammar['rules'] extends ReadonlyMap<string, infer E> ? E : never): Grammar => ({
+const only = (root: Expression): Grammar => ({
   rules: new Map([['answer', root]]),
   root: 'answer',
 });

@@ -219,8 +219,6 @@ describe('samplingFromWire', () => {
   });
 
   const unsupported: [string, unknown][] = [
-    ['response_format', { type: 'json_object' }],
-    ['grammar', 'root ::= "a"'],
     ['use_beam_search', true],
     ['no_repeat_ngram_size', 3],
   ];
@@ -230,7 +228,7 @@ describe('samplingFromWire', () => {
   });
 
   it('takes neutral values of what it does not have', () => {
-    const neutral = { logit_bias: null, response_format: { type: 'text' }, use_beam_search: false, n: 2 };
+    const neutral = { logit_bias: null, use_beam_search: false, n: 2 };
     expect(samplingFromWire(neutral)).toEqual({ n: 2 });
   });
 });

@@ -155,17 +155,8 @@ export const ALIASES: Readonly<Record<string, SamplingField>> = {
   mirostat_mode: 'mirostat',
 };
 
-const isText = (value: unknown): boolean =>
-  typeof value === 'object' &&
-  value !== null &&
-  Object.entries(value).every(([name, part]) => (name === 'type' ? part === 'text' : part == null)) &&
-  'type' in value;
-
 /** Parameters other servers have and kvant does not, by wire name, with the values that ask for nothing. */
 export const UNSUPPORTED: Readonly<Record<string, (value: unknown) => boolean>> = {
-  response_format: isText,
-  grammar: () => false,
-  guided_json: () => false,
   use_beam_search: (value) => value === false,
   length_penalty: (value) => value === 1,
   dynatemp_range: (value) => value === 0,

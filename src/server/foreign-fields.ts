@@ -11,7 +11,8 @@ export interface ForeignField {
 }
 
 const LEAVE = 'Leave it out.';
-const STRUCTURED = 'Structured output is not supported: ask for the form in a message, and check the answer.';
+const STRUCTURED =
+  'Send `response_format` with a JSON schema, or `structured_outputs` with `json`, `regex` or `choice`.';
 const START = 'It is set when the server starts: see `kvant serve --help`.';
 
 const is =
@@ -41,18 +42,18 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   thinking: refused('Use `enable_thinking`, or `chat_template_kwargs`.'),
 
   // Structured output, in everybody's words
-  json_schema: refused(STRUCTURED),
-  structured_outputs: only(isEmpty, STRUCTURED),
   structural_tag: refused(STRUCTURED),
-  guided_regex: refused(STRUCTURED),
-  guided_choice: refused(STRUCTURED),
+  grammar: refused(STRUCTURED),
+  guided_json: refused('Write `structured_outputs`: {"json": …}.'),
+  guided_regex: refused('Write `structured_outputs`: {"regex": …}.'),
+  guided_choice: refused('Write `structured_outputs`: {"choice": …}.'),
   guided_grammar: refused(STRUCTURED),
-  guided_json_object: only(is(false), STRUCTURED),
-  guided_decoding_backend: refused(STRUCTURED),
-  guided_whitespace_pattern: refused(STRUCTURED),
-  regex: refused(STRUCTURED),
+  guided_json_object: only(is(false), 'Write `response_format`: {"type": "json_object"}.'),
+  guided_decoding_backend: refused(LEAVE),
+  guided_whitespace_pattern: refused('White space is bounded; leave it out.'),
+  regex: refused('Write `structured_outputs`: {"regex": …}.'),
   ebnf: refused(STRUCTURED),
-  format: refused(STRUCTURED),
+  format: refused('Write `response_format`.'),
   grammar_lazy: only(is(false), STRUCTURED),
   grammar_triggers: only(isEmpty, STRUCTURED),
 

@@ -9,6 +9,7 @@ import { checkToolList } from '../text/tool-check.js';
 import { anyObject, listOf, prompts } from './first-fault.js';
 import { CHAT_LABELS, HINT_FIELDS, LABELS } from './label-fields.js';
 import { type Body, type KnownFields, parseFields, refuseUnknown } from './request-body.js';
+import { structuredOutput } from './structured-output.js';
 import { readToolChoice } from './tool-choice.js';
 
 const streamOptions = z.looseObject({
@@ -35,6 +36,9 @@ const common = {
     .max(4096, 'takes at most 4096 characters')
     .optional()
     .nullable(),
+  response_format: z.unknown().optional(),
+  structured_outputs: z.unknown().optional(),
+  json_schema: z.unknown().optional(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 
@@ -115,7 +119,6 @@ export const requestFields = (): {
 const NESTED: Readonly<Record<string, readonly string[]>> = {
   ...HINT_FIELDS,
   stream_options: Object.keys(streamOptions.shape),
-  response_format: ['type', 'json_schema', 'schema'],
 };
 
 /** What both routes look at: names, values, and names within values. */
@@ -165,7 +168,7 @@ export function parseChat(body: Body): ParsedChat {
   const offered = checkToolList(given.tools ?? []);
   const tools = choice === 'none' || offered.length === 0 ? undefined : offered;
   const stream = streamChoice(fields);
-  const sampling = samplingFromWire(body);
+  const sampling = { ...samplingFromWire(body), ...structuredOutput(body) };
   refuseBestOfStream(stream, sampling);
   return {
     ...stream,
@@ -198,7 +201,7 @@ function templateVariables(
 
 export function parseCompletion(body: Body): ParsedCompletion {
   const fields = readFields(completionSchema, body, COMPLETION_FIELDS);
-  const sampling = samplingFromWire(body, 'text');
+  const sampling = { ...samplingFromWire(body, 'text'), ...structuredOutput(body) };
   const stream = streamChoice(fields);
   refuseBestOfStream(stream, sampling);
   const { prompt } = fields;

@@ -9,6 +9,10 @@ const WIRE: Readonly<Record<string, string>> = {
   addSpecialTokens: 'add_special_tokens',
   addGenerationPrompt: 'add_generation_prompt',
   templateOptions: 'chat_template_kwargs',
+  json: 'response_format',
+  schema: 'response_format',
+  regex: 'structured_outputs',
+  choice: 'structured_outputs',
 };
 
 export function wireError(error: KvantError): KvantError {

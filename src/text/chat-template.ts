@@ -38,6 +38,7 @@ interface NamedTemplate {
   readonly template: PythonTemplate;
   readonly abilities: TemplateAbilities;
   readonly toolFormat: ToolFormat;
+  readonly thinks: boolean;
   readonly reads: TemplateReads;
 }
 
@@ -69,7 +70,13 @@ export class ChatTemplate {
         const reads = new TemplateReads(source, attempt);
         return [
           name,
-          { template, abilities: probe(attempt, source), reads, toolFormat: toolFormatOf(source) },
+          {
+            template,
+            abilities: probe(attempt, source),
+            reads,
+            toolFormat: toolFormatOf(source),
+            thinks: source.includes('<think>'),
+          },
         ];
       }),
     );
@@ -152,6 +159,11 @@ export class ChatTemplate {
         },
       );
     }
+  }
+
+  /** Whether the template knows of thoughts. */
+  thinks(options: Pick<RenderOptions, 'tools' | 'name'> = {}): boolean {
+    return this.#choose(options).thinks;
   }
 
   /** In which the template has the model write tool calls. */

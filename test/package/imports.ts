@@ -20,6 +20,7 @@ export const FLOORS: readonly (readonly string[])[] = [
   ['engine'],
   ['models'],
   ['kv', 'sampling', 'media', 'text', 'weights'],
+  ['grammar'],
   ['device'],
   ['helpers'],
 ];

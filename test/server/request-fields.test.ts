@@ -103,9 +103,11 @@ describe('fields of requests', () => {
       ['documents', [], [{ text: 'x' }]],
       ['chat_template', null, '{{ x }}'],
       ['continue_final_message', false, true],
-      ['structured_outputs', null, { regex: 'x' }],
+      ['structured_outputs', {}, { structural_tag: 'x' }],
       ['guided_choice', null, ['a']],
-      ['response_format', { type: 'text' }, { type: 'json_object' }],
+      ['response_format', { type: 'text' }, { type: 'structural_tag' }],
+      ['guided_json', null, { type: 'object' }],
+      ['ebnf', null, 'root ::= "a"'],
       ['cache_prompt', true, false],
       ['id_slot', -1, 3],
       ['n_predict', null, 5],
@@ -124,7 +126,7 @@ describe('fields of requests', () => {
       expect(param).toBe(name);
       expect(message, name).toMatch(/[.!?)] [A-Z`]/);
     }
-    expect(engine.requests.length).toBe(29);
+    expect(engine.requests.length).toBe(31);
   });
 
   it('that are misspelt are refused with what was meant', async () => {
@@ -170,6 +172,21 @@ describe('fields of requests', () => {
       [{ stream: true, stream_options: { include_usage: 1 } }, 'stream_options.include_usage'],
       [{ response_format: { type: 'text', strict: true } }, 'response_format.strict'],
       [{ response_format: 'text' }, 'response_format'],
+      [{ response_format: { type: 'json' } }, 'response_format'],
+      [{ response_format: { type: 'json_schema' } }, 'response_format.json_schema'],
+      [
+        { response_format: { type: 'json_schema', json_schema: { name: 'a b', schema: {} } } },
+        'response_format.json_schema.name',
+      ],
+      [
+        { response_format: { type: 'json_schema', json_schema: { name: 'a' } } },
+        'response_format.json_schema.schema',
+      ],
+      [{ response_format: { type: 'text', schema: {} } }, 'response_format.schema'],
+      [{ structured_outputs: { regex: 5 } }, 'structured_outputs.regex'],
+      [{ structured_outputs: { choice: [] } }, 'structured_outputs.choice'],
+      [{ structured_outputs: { regex: 'a', choice: ['b'] } }, 'structured_outputs'],
+      [{ structured_outputs: { json: {} }, response_format: { type: 'json_object' } }, 'structured_outputs'],
       [{ tool_choice: 'any', tools: [tool] }, 'tool_choice'],
       [{ tool_choice: ['auto'], tools: [tool] }, 'tool_choice'],
       [{ tool_choice: {}, tools: [tool] }, 'tool_choice.type'],

@@ -1,8 +1,13 @@
 /** Turns what requests say into tokens: at once what is quick, on threads of their own what would keep others waiting. */
 
+import type { GrammarAsk, Thoughts } from '../../grammar/ask.js';
+import { ByteCache } from '../../grammar/byte-cache.js';
+import type { GrammarTables } from '../../grammar/tables.js';
 import type { SamplingParams } from '../../sampling/options.js';
 import { workerUrl } from '../../worker-url.js';
+import type { RowGrammar } from '../grammars.js';
 import type { ModelText } from '../model-text.js';
+import type { CompileAsk, TokenTries } from './grammar-task.js';
 import {
   type AskedPrompt,
   encodePrompt,
@@ -20,6 +25,11 @@ export const QUICK_TEXT = 4096;
 /** Tokens that may be looked through at once, for texts that break a repetition. */
 const QUICK_LOOK = 2 ** 15;
 
+/** Bytes of grammars that are kept. */
+const GRAMMAR_BYTES = 64 * 2 ** 20;
+/** Of one, about. */
+const GRAMMAR_BYTES_A_STATE = 64;
+
 /** Who waits for a text, and for how long. */
 export interface Waiter {
   readonly share?: string | undefined;
@@ -31,6 +41,8 @@ export class Texts {
   readonly limits: PromptLimits;
   readonly #text: ModelText;
   readonly #threads: boolean;
+  readonly #grammars = new ByteCache<string, GrammarTables>(GRAMMAR_BYTES);
+  #tries: Promise<TokenTries> | null = null;
   #pool: Promise<TextPool> | null = null;
 
   /** `threads`: whether there may be any. */
@@ -67,6 +79,42 @@ export class Texts {
       if ((error as { code?: unknown }).code !== 'not-plain') throw error;
       return this.#now(prompt, sampling);
     });
+  }
+
+  /** What answers are held to. Errors of the promise: those of `compileAsk`, and those of `run`. */
+  async grammar(ask: GrammarAsk, thoughts: Thoughts, waiter: Waiter): Promise<RowGrammar> {
+    const key = JSON.stringify([thoughts, ask]);
+    const known = this.#grammars.get(key);
+    const tries = this.#tokenTries();
+    if (known !== undefined) return { tables: known, tries: await tries };
+    tries.catch(() => {});
+    const tables = await this.#compile({ ask, thoughts }, key.length, waiter);
+    this.#grammars.set(key, tables, 2 * key.length + GRAMMAR_BYTES_A_STATE * tables.ruleOf.length);
+    return { tables, tries: await tries };
+  }
+
+  async #compile(argument: CompileAsk, size: number, waiter: Waiter): Promise<GrammarTables> {
+    const module = workerUrl('./grammar-task.js', import.meta.url);
+    if (this.#threads) return this.run({ module, task: 'grammar', argument, size, ...waiter });
+    const { grammar } = await import('./grammar-task.js');
+    return grammar(this.#text, argument, new Watch()).value;
+  }
+
+  /** Made once, for all requests. */
+  #tokenTries(): Promise<TokenTries> {
+    this.#tries ??= this.#makeTries();
+    // Tried again where it failed.
+    this.#tries.catch(() => {
+      this.#tries = null;
+    });
+    return this.#tries;
+  }
+
+  async #makeTries(): Promise<TokenTries> {
+    const module = workerUrl('./grammar-task.js', import.meta.url);
+    if (this.#threads) return this.run({ module, task: 'tries', argument: null, size: 0 });
+    const { tokenTries } = await import('./grammar-task.js');
+    return tokenTries(this.#text.tokenTable);
   }
 
   /** Whether to make tokens of it keeps nobody waiting. */

@@ -10,6 +10,7 @@ import {
   type Grammar,
   isNothing,
   NOTHING,
+  repeat,
   rule,
   sequence,
   text,
@@ -229,7 +230,9 @@ class SchemaReader {
     const least = Math.max(0, min - usable.length);
     if (more === null && least === 0) {
       if (usable.length === 0) return braces('[', list([], rest), ']');
-      return braces('[', prefixList(items, list([], rest)), ']');
+      const one = sequence(rest, SPACE);
+      const some = sequence(one, repeat(sequence(COMMA, one), 0, null));
+      return braces('[', prefixList(items, some), ']');
     }
     // `rest`, counted: one, and then more with a comma before each.
     const spaced = sequence(rest, SPACE);

@@ -1,0 +1,119 @@
+/** Holds rows to their grammars, on the engine's thread: masks for all that have the same tokenizer. */
+
+import { KvantError } from '../errors.js';
+import { ByteCache } from '../grammar/byte-cache.js';
+import { GrammarMasks } from '../grammar/masks.js';
+import { Matcher, type ParserState } from '../grammar/matcher.js';
+import type { GrammarTables } from '../grammar/tables.js';
+import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
+import type { Constrain, Constraint } from './constraint.js';
+import type { TokenTries } from './texts/grammar-task.js';
+
+/** What a request brings. Plain data. */
+export interface RowGrammar {
+  readonly tables: GrammarTables;
+  readonly tries: TokenTries;
+}
+
+/** Bytes of grammars whose states are kept for the next request with the same. */
+const KEPT_BYTES = 64 * 2 ** 20;
+/** Of one, with the states that it comes to, about. */
+const GRAMMAR_BYTES = 2 ** 20;
+
+interface Masks {
+  readonly all: GrammarMasks;
+  /** Of the first token of a text that begins anew. */
+  readonly first: GrammarMasks;
+}
+
+export class Grammars {
+  readonly #table: TokenTable;
+  readonly #endIds: readonly number[];
+  readonly #vocabSize: number;
+  readonly #matchers = new ByteCache<string, Matcher>(KEPT_BYTES);
+  #masks: Masks | null = null;
+
+  constructor(table: TokenTable, endIds: readonly number[], vocabSize: number) {
+    this.#table = table;
+    this.#endIds = endIds;
+    this.#vocabSize = vocabSize;
+  }
+
+  /** `continuation`: the answer goes on where the prompt's text ends. */
+  constrain({ tables, tries }: RowGrammar, continuation: boolean): Constrain {
+    if (this.#masks === null) {
+      const make = (trie: TokenTries['all']): GrammarMasks =>
+        new GrammarMasks(trie, this.#endIds, this.#vocabSize);
+      const all = make(tries.all);
+      this.#masks = { all, first: tries.first === null ? all : make(tries.first) };
+    }
+    const masks = this.#masks;
+    let matcher = this.#matchers.get(tables.key);
+    if (matcher === undefined) {
+      matcher = new Matcher(tables);
+      this.#matchers.set(tables.key, matcher, GRAMMAR_BYTES);
+    }
+    const known = matcher;
+    const begins = !continuation && tries.first !== null;
+    return () => new GrammarConstraint(known, masks.all, begins ? masks.first : null, this.#table);
+  }
+}
+
+/** One for each choice. */
+class GrammarConstraint implements Constraint {
+  readonly #matcher: Matcher;
+  readonly #masks: GrammarMasks;
+  /** Null once the text has begun, and where its beginning is as the rest. */
+  #first: GrammarMasks | null;
+  readonly #table: TokenTable;
+  #state: ParserState;
+
+  constructor(matcher: Matcher, masks: GrammarMasks, first: GrammarMasks | null, table: TokenTable) {
+    this.#matcher = matcher;
+    this.#masks = masks;
+    this.#first = first;
+    this.#table = table;
+    this.#state = matcher.start;
+  }
+
+  /** Errors: `no-token-fits`. */
+  next(last: number | null): Uint32Array {
+    const first = this.#first;
+    if (last !== null) {
+      this.#state = this.#after(last, first !== null);
+      this.#first = null;
+    }
+    const masks = last === null && first !== null ? first : this.#masks;
+    const mask = masks.mask(this.#matcher, this.#state);
+    if (mask.every((word) => word === 0)) throw noTokenFits();
+    return mask;
+  }
+
+  #after(id: number, isFirst: boolean): ParserState {
+    let state: ParserState | null = this.#matcher.stepToken(this.#state, id);
+    if (state !== null) return state;
+    state = this.#state;
+    for (const byte of isFirst ? firstBytes(this.#table, id) : tokenBytes(this.#table, id)) {
+      state = this.#matcher.step(state, byte);
+      if (state === null)
+        throw new KvantError('internal', `Token ${id} is not what the answer may go on with.`);
+    }
+    return state;
+  }
+}
+
+function firstBytes(table: TokenTable, id: number): Uint8Array {
+  const { first, leadingCount, leadingByte } = table;
+  if (first !== undefined) return first.data.subarray(first.offsets[id]!, first.offsets[id + 1]!);
+  const bytes = tokenBytes(table, id);
+  let from = 0;
+  while (from < leadingCount && bytes[from] === leadingByte) from++;
+  return bytes.subarray(from);
+}
+
+function noTokenFits(): KvantError {
+  return new KvantError('no-token-fits', 'The model has no token for what the answer must go on with.', {
+    kind: 'unsupported',
+    fix: 'Its tokenizer lacks some bytes: use a model with a byte-level tokenizer, or a form without those characters.',
+  });
+}

@@ -1,0 +1,82 @@
+/** What a request says that its answer shall look like, checked as far as that takes no time. */
+
+import { KvantError } from '../errors.js';
+import type { GrammarAsk } from '../grammar/ask.js';
+import type { StructuredOutput } from './types.js';
+
+/** Fields of a request, of which it may have one. */
+export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice'] as const;
+export const STRUCTURED_REQUEST_FIELDS: readonly string[] = [...STRUCTURED_FIELDS, 'strictSchema'];
+
+/** Null where the answer is free. Errors: `invalid-parameter`, `conflicting-parameters`. */
+export function readStructuredOutput(
+  request: StructuredOutput & { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
+): GrammarAsk | null {
+  const { json, schema, regex, choice, strictSchema } = request;
+  if (json !== undefined && typeof json !== 'boolean') throw takes('json', 'true or false');
+  if (strictSchema !== undefined && typeof strictSchema !== 'boolean')
+    throw takes('strictSchema', 'true or false');
+  const given = STRUCTURED_FIELDS.filter((name) => request[name] !== undefined && request[name] !== false);
+  const [first, second] = given;
+  if (first === undefined) return null;
+  if (second !== undefined) throw conflict(first, second, `Send one of them.`);
+  if (request.ignoreEos === true)
+    throw conflict(
+      first,
+      'ignoreEos',
+      'An answer of a given form ends where it is complete: leave `ignoreEos` out.',
+    );
+  if ((request.minTokens ?? 0) > 0)
+    throw conflict(
+      first,
+      'minTokens',
+      'Say in the schema or the pattern how much there shall be: leave `minTokens` out.',
+    );
+  if (json === true) return { kind: 'json' };
+  if (regex !== undefined) {
+    if (typeof regex !== 'string') throw takes('regex', 'a pattern');
+    return { kind: 'regex', pattern: regex };
+  }
+  if (choice !== undefined) {
+    const isList = Array.isArray(choice) && choice.every((one) => typeof one === 'string' && one !== '');
+    if (!isList || choice.length === 0) throw takes('choice', 'a list of texts, none of them empty');
+    return { kind: 'choice', choices: [...choice] };
+  }
+  const isSchema =
+    typeof schema === 'boolean' || (typeof schema === 'object' && schema !== null && !Array.isArray(schema));
+  if (!isSchema) throw takes('schema', 'a JSON schema: an object');
+  return { kind: 'schema', schema: schemaText(schema), strict: strictSchema ?? false };
+}
+
+function schemaText(schema: unknown): string {
+  try {
+    return JSON.stringify(schema);
+  } catch (cause) {
+    throw new KvantError(
+      'invalid-schema',
+      'The schema is no JSON: it holds itself, or what JSON has no form for.',
+      {
+        kind: 'invalid-request',
+        where: 'schema',
+        fix: 'Send plain JSON; what is within itself is written with "$ref".',
+        cause,
+      },
+    );
+  }
+}
+
+function takes(where: string, wanted: string): KvantError {
+  return new KvantError('invalid-parameter', `\`${where}\` takes ${wanted}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: `Send ${wanted}, or leave \`${where}\` out.`,
+  });
+}
+
+function conflict(where: string, other: string, fix: string): KvantError {
+  return new KvantError('conflicting-parameters', `\`${where}\` and \`${other}\` do not go together.`, {
+    kind: 'invalid-request',
+    where: other,
+    fix,
+  });
+}

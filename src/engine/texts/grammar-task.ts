@@ -1,0 +1,62 @@
+/** Grammars and the trees of tokens that they are read by, made where they keep nobody waiting. */
+
+import { KvantError } from '../../errors.js';
+import { compileAsk, type GrammarAsk, type Thoughts } from '../../grammar/ask.js';
+import type { GrammarTables } from '../../grammar/tables.js';
+import { buildTokenTrie, type TokenTrie } from '../../grammar/token-trie.js';
+import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable } from '../../text/token-bytes.js';
+import type { TaskResult, TextTask } from './text-task.js';
+
+export interface CompileAsk {
+  readonly ask: GrammarAsk;
+  readonly thoughts: Thoughts;
+}
+
+/** Trees over what tokens add to a text; `first` for the first token of one, where that is not the same. */
+export interface TokenTries {
+  readonly all: TokenTrie;
+  readonly first: TokenTrie | null;
+}
+
+/** The task. Errors: those of `compileAsk`. */
+export const grammar: TextTask<CompileAsk, GrammarTables> = (_, { ask, thoughts }) => ({
+  value: compileAsk(ask, thoughts),
+});
+
+/** The task. Errors: `tokenizer-missing`. */
+export const tries: TextTask<null, TokenTries> = ({ tokenTable }): TaskResult<TokenTries> => ({
+  value: tokenTries(tokenTable),
+});
+
+export function tokenTries(table: TokenTable | null): TokenTries {
+  if (table === null)
+    throw new KvantError(
+      'tokenizer-missing',
+      'These weights have no tokenizer: tokens cannot be held to a form.',
+      {
+        kind: 'invalid-request',
+        fix: 'Leave the form of the answer out, or use a model with a tokenizer.',
+      },
+    );
+  const { data, offsets, flags, size } = table;
+  const usable = (id: number): boolean => (flags[id]! & (TOKEN_KNOWN | TOKEN_SPECIAL)) === TOKEN_KNOWN;
+  return { all: buildTokenTrie({ data, offsets, usable, size }), first: firstTrie(table, usable) };
+}
+
+/** The first token of a text may have other bytes, or lose its leading spaces. */
+function firstTrie(table: TokenTable, usable: (id: number) => boolean): TokenTrie | null {
+  if (table.first !== undefined) return buildTokenTrie({ ...table.first, usable, size: table.size });
+  const { data, offsets, size, leadingCount, leadingByte } = table;
+  if (leadingCount === 0) return null;
+  const starts = new Uint32Array(size + 1);
+  const bytes = new Uint8Array(data.length);
+  for (let id = 0, length = 0; id < size; id++) {
+    let from = offsets[id]!;
+    const end = offsets[id + 1]!;
+    for (let i = 0; i < leadingCount && from < end && data[from] === leadingByte; i++) from++;
+    bytes.set(data.subarray(from, end), length);
+    length += end - from;
+    starts[id + 1] = length;
+  }
+  return buildTokenTrie({ data: bytes, offsets: starts, usable, size });
+}

@@ -1,0 +1,169 @@
+/** The form of answers, in the words of OpenAI (`response_format`), vLLM (`structured_outputs`) and llama.cpp (`json_schema`). */
+import type { StructuredOutput } from '../engine/types.js';
+import { KvantError } from '../errors.js';
+import { shown } from '../printable.js';
+import { type Body, refuseUnknown } from './request-body.js';
+
+/** Members of `response_format` and what is in it. */
+const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);
+const JSON_SCHEMA = new Set(['name', 'description', 'schema', 'strict']);
+const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice']);
+
+/** Errors: `invalid-parameter`, `unknown-parameter`, `unsupported-parameter`, `conflicting-parameters` (400), naming the field. */
+export function structuredOutput(body: Body): StructuredOutput {
+  const found: [field: string, form: StructuredOutput][] = [];
+  const add = (field: string, form: StructuredOutput | null): void => {
+    if (form !== null) found.push([field, form]);
+  };
+  add('response_format', responseFormat(body.response_format));
+  add('structured_outputs', structuredOutputs(body.structured_outputs));
+  if (body.json_schema != null) add('json_schema', { schema: schemaAt('json_schema', body.json_schema) });
+  const [first, second] = found;
+  if (first === undefined) return {};
+  if (second !== undefined)
+    throw new KvantError(
+      'conflicting-parameters',
+      `\`${first[0]}\` and \`${second[0]}\` both say what the answer shall look like.`,
+      {
+        kind: 'invalid-request',
+        where: second[0],
+        fix: 'Send one of them.',
+      },
+    );
+  return first[1];
+}
+
+function responseFormat(value: unknown): StructuredOutput | null {
+  if (value == null) return null;
+  const format = objectAt('response_format', value);
+  refuseUnknown(format, { names: RESPONSE_FORMAT, prefix: 'response_format.' });
+  const { type, json_schema: named, schema } = format;
+  switch (type) {
+    case 'text':
+      refuseBeside('text', format, ['json_schema', 'schema']);
+      return null;
+    case 'json_object':
+      refuseBeside('json_object', format, ['json_schema']);
+      return schema == null ? { json: true } : { schema: schemaAt('response_format.schema', schema) };
+    case 'json_schema': {
+      refuseBeside('json_schema', format, ['schema']);
+      const inner = objectAt('response_format.json_schema', named);
+      refuseUnknown(inner, { names: JSON_SCHEMA, prefix: 'response_format.json_schema.' });
+      const at = (name: string): string => `response_format.json_schema.${name}`;
+      const { name, description, strict } = inner;
+      if (name != null && !(typeof name === 'string' && /^[A-Za-z0-9_-]{1,64}$/.test(name)))
+        throw takes(at('name'), '1 to 64 letters, digits, _ or -');
+      if (description != null && typeof description !== 'string') throw takes(at('description'), 'a text');
+      if (strict != null && typeof strict !== 'boolean') throw takes(at('strict'), 'true or false');
+      const own = schemaAt(at('schema'), inner.schema);
+      return { schema: own, ...(strict === true ? { strictSchema: true } : {}) };
+    }
+    case 'structural_tag':
+      throw new KvantError(
+        'unsupported-parameter',
+        '`response_format` of type "structural_tag" is not supported.',
+        {
+          kind: 'unsupported',
+          where: 'response_format',
+          fix: 'Send a JSON schema, or `structured_outputs` with a regular expression.',
+        },
+      );
+    default:
+      throw takes('response_format.type', '"text", "json_object" or "json_schema"', 'response_format');
+  }
+}
+
+function structuredOutputs(value: unknown): StructuredOutput | null {
+  if (value == null) return null;
+  const given = objectAt('structured_outputs', value);
+  for (const name of ['grammar', 'structural_tag']) {
+    if (given[name] == null) continue;
+    throw new KvantError('unsupported-parameter', `\`structured_outputs.${name}\` is not supported.`, {
+      kind: 'unsupported',
+      where: 'structured_outputs',
+      fix: 'Send `json`, `regex` or `choice`.',
+    });
+  }
+  refuseUnknown(given, { names: STRUCTURED_OUTPUTS, prefix: 'structured_outputs.' });
+  const names = Object.keys(given).filter((name) => given[name] != null && given[name] !== false);
+  const [name, other] = names;
+  if (other !== undefined)
+    throw new KvantError(
+      'conflicting-parameters',
+      `\`structured_outputs\` has both \`${name}\` and \`${other}\`.`,
+      {
+        kind: 'invalid-request',
+        where: 'structured_outputs',
+        fix: 'Send one of them.',
+      },
+    );
+  const at = `structured_outputs.${name}`;
+  switch (name) {
+    case undefined:
+      return null;
+    case 'json':
+      return { schema: schemaAt(at, given.json) };
+    case 'json_object':
+      if (given.json_object !== true) throw takes(at, 'true or false');
+      return { json: true };
+    case 'regex':
+      if (typeof given.regex !== 'string') throw takes(at, 'a pattern');
+      return { regex: given.regex };
+    default: {
+      const { choice } = given;
+      if (
+        !Array.isArray(choice) ||
+        choice.length === 0 ||
+        !choice.every((one) => typeof one === 'string' && one !== '')
+      )
+        throw takes(at, 'a list of texts, none of them empty');
+      return { choice: choice as string[] };
+    }
+  }
+}
+
+/** A schema, or its JSON text, as some clients send it. */
+function schemaAt(where: string, value: unknown): Readonly<Record<string, unknown>> | boolean {
+  let schema = value;
+  if (typeof value === 'string') {
+    try {
+      schema = JSON.parse(value);
+    } catch {
+      throw takes(where, 'a JSON schema');
+    }
+  }
+  if (
+    typeof schema === 'boolean' ||
+    (typeof schema === 'object' && schema !== null && !Array.isArray(schema))
+  )
+    return schema as Readonly<Record<string, unknown>> | boolean;
+  throw takes(where, 'a JSON schema');
+}
+
+function objectAt(where: string, value: unknown): Body {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Body;
+  throw takes(where, 'an object');
+}
+
+function refuseBeside(type: string, format: Body, names: readonly string[]): void {
+  for (const name of names) {
+    if (format[name] == null) continue;
+    const where = `response_format.${name}`;
+    throw new KvantError('invalid-parameter', `\`${where}\` does not go with the type "${shown(type)}".`, {
+      kind: 'invalid-request',
+      where,
+      fix:
+        name === 'json_schema'
+          ? 'Write "type": "json_schema".'
+          : 'Write it as `json_schema`: {"name": …, "schema": …}.',
+    });
+  }
+}
+
+function takes(field: string, wanted: string, where = field): KvantError {
+  return new KvantError('invalid-parameter', `\`${field}\` takes ${wanted}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: `Send ${wanted}.`,
+  });
+}
