@@ -5,20 +5,35 @@ import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { parseArgs } from 'node:util';
 import { attendTiles } from './generate-attend.mjs';
+import { kvFormats } from './generate-kv-formats.mjs';
 import { matmulTiles } from './generate-matmul.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
-const source = join(root, 'src/device/cpu/assembly');
-const out = join(root, 'dist/device/cpu/wasm');
+// Which kernels are built of what, for tests that add to them.
+const { values: options } = parseArgs({
+  options: {
+    /** The assembly folder; beside it lie the files that it shares with TypeScript. */
+    source: { type: 'string', default: join(root, 'src/device/cpu/assembly') },
+    out: { type: 'string', default: join(root, 'dist/device/cpu/wasm') },
+    /** A module that exports CPU_KV_CODECS. */
+    formats: { type: 'string', default: join(root, 'dist/device/cpu/kv-formats/list.js') },
+    /** One build alone. */
+    only: { type: 'string' },
+    /** Compile fast, not for speed. */
+    quick: { type: 'boolean', default: false },
+  },
+});
+const { source, out } = options;
 const common = [
   '--optimize',
   '--optimizeLevel',
-  '3',
+  options.quick ? '1' : '3',
   '--shrinkLevel',
   '0',
-  '--converge',
+  ...(options.quick ? [] : ['--converge']),
   '--noAssert',
   '--runtime',
   'stub',
@@ -35,13 +50,20 @@ const common = [
   '--enable',
   'bulk-memory',
 ];
-const builds = [
+const allBuilds = [
   { name: 'kernels-simd', flags: ['--use', 'RELAXED=0', '--use', 'DOT=0'] },
   { name: 'kernels-relaxed', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1', '--use', 'DOT=0'] },
   { name: 'kernels-dot', flags: ['--enable', 'relaxed-simd', '--use', 'RELAXED=1', '--use', 'DOT=1'] },
 ];
+const builds = allBuilds.filter(({ name }) => options.only === undefined || name === options.only);
 
-const generated = { 'matmul-tiles.ts': matmulTiles, 'attend-codes-tiles.ts': attendTiles };
+const { CPU_KV_CODECS } = await import(pathToFileURL(options.formats));
+const { codedKinds, packingsOf } = await import('../dist/device/cpu/kv-formats/list.js');
+const generated = {
+  'matmul-tiles.ts': matmulTiles,
+  'attend-codes-tiles.ts': attendTiles(packingsOf(CPU_KV_CODECS)),
+  'kv-formats.ts': kvFormats(codedKinds(CPU_KV_CODECS)),
+};
 for (const [name, text] of Object.entries(generated)) {
   const file = join(source, name);
   if ((await readFile(file, 'utf8').catch(() => '')) === text) continue;
@@ -51,8 +73,14 @@ for (const [name, text] of Object.entries(generated)) {
 
 const files = (await readdir(source)).filter((f) => f.endsWith('.ts')).sort();
 const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));
-for (const file of ['opcodes.ts', 'sample-words.ts']) hash.update(await readFile(join(source, '..', file)));
-for (const file of files) hash.update(file).update(await readFile(join(source, file)));
+const shared = new Set();
+for (const file of files) {
+  const text = await readFile(join(source, file), 'utf8');
+  hash.update(file).update(text);
+  for (const [, name] of text.matchAll(/from '\.\.\/([\w-]+)'/g)) shared.add(`${name}.ts`);
+}
+// What the kernels share with TypeScript, such as places in memory.
+for (const file of [...shared].sort()) hash.update(file).update(await readFile(join(source, '..', file)));
 const stamp = hash.digest('hex');
 await mkdir(out, { recursive: true });
 const previous = await readFile(join(out, 'stamp'), 'utf8').catch(() => '');

@@ -25,7 +25,7 @@ export const SIDE_CENTRE = 32;
 export const SIDE_UNIT = 36;
 /** The largest integer of a query or a weight: what keeps sums within 32 bits. */
 export const SIDE_MOST = 40;
-/** TurboQuant: see rotation.ts of the kernels. */
+/** Where vectors are stored rotated, the rotation (rotation.ts of the kernels), else 0. Rotated vectors have no biases. */
 export const SIDE_ROTATION = 44;
 export const SIDE_CODEBOOK = 48;
 /** TurboQuant: 1 where keys store their norm as values do. */
@@ -36,10 +36,10 @@ export const STORE_BYTES = 272;
 
 export const KIND_F32 = 0;
 export const KIND_F16 = 1;
-export const KIND_AFFINE = 2;
-export const KIND_TURBO = 3;
+/** The first kind that has codes; kinds of codes are numbered in the order of their list (kv-formats/list.ts). */
+export const KIND_CODES = 2;
 
-/** How codes are packed and what they mean: the order of FORMATS in scripts/generate-attend.mjs. */
+/** How codes are packed: the numbers of `packingNumber` in kv-formats/list.ts, in the order of that list. */
 export const FORMAT_A8 = 0;
 export const FORMAT_A4 = 1;
 export const FORMAT_A2 = 2;
@@ -49,7 +49,8 @@ export const FORMAT_A5 = 5;
 export const FORMAT_T4 = 6;
 export const FORMAT_T3 = 7;
 export const FORMAT_T2 = 8;
-export const FORMAT_T8 = 9;
+/** Packed as A8, then looked up: no packing of its own. */
+export const FORMAT_T8 = 255;
 
 /** A codebook in memory: two tables of 16 u8 centroids, then floats and, at 8 bits, integers. */
 export const BOOK_MIDPOINTS = 32;

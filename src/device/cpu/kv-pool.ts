@@ -4,8 +4,9 @@ import type { KvPool, KvPoolSpec } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { BlockProgram, type BlockProgramHost } from './block-program.js';
 import { BlockBytes } from './kv-bytes.js';
+import type { Tables } from './kv-formats/codec.js';
 import { STORE_BYTES } from './kv-layout.js';
-import { checkLayer, layerBytes, type Tables, writeStore } from './kv-store.js';
+import { checkLayer, layerBytes, writeStore } from './kv-store.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import type { ThreadPool } from './pool.js';
 

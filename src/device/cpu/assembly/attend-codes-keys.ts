@@ -1,8 +1,9 @@
-import { FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP, SIDE_KIND, SIDE_ROTATION } from '../kv-layout';
+import { FORMAT_T8, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP, SIDE_ROTATION } from '../kv-layout';
 import {
-  dotRows, groupsOf, mostOf, plainFormat, plainValue, readMeta, rounded, rowsTogether, widenKeyTile,
+  dotRows, groupsOf, mostOf, plainFormat, plainValue, rounded, rowsTogether, widenKeyTile,
 } from './attend-codes';
 import { scoreCodes1, scoreCodes2, widenKeyCodes } from './attend-codes-tiles';
+import { readMeta } from './kv-formats';
 import { madd } from './math';
 import { rotate } from './rotation';
 
@@ -13,10 +14,11 @@ export const FACTS_BYTES: usize = 80;
 /** Bytes of scales and biases of a tile: for each of up to 8 groups, 8 of each. */
 export const TILE_META_BYTES: usize = 512;
 
-/** A query of `dim` floats as TurboQuant keys want it, to `to`. `spare`: `dim` floats. */
+/** A query of `dim` floats as keys are stored, rotated where they are, to `to`. `spare`: `dim` floats. */
 export function turnQuery(side: usize, from: usize, to: usize, spare: usize, dim: u32): void {
   memory.copy(to, from, dim * 4);
-  if (load<i32>(side, SIDE_KIND) == KIND_TURBO) rotate(load<u32>(side, SIDE_ROTATION), to, spare, dim, false);
+  const rotation: usize = load<u32>(side, SIDE_ROTATION);
+  if (rotation != 0) rotate(rotation, to, spare, dim, false);
 }
 
 /** A query, rotated already, to integers. One that holds a NaN or an infinity gets the factor NaN. */
@@ -32,7 +34,8 @@ export function codeQuery(side: usize, from: usize, to: usize, facts: usize, dim
   const usable = top >= 1e-30 && top < Infinity;
   const most = mostOf(side);
   const inverse = f32x4.splat(usable ? most / top : 0);
-  const turbo = load<i32>(side, SIDE_KIND) == KIND_TURBO;
+  // Rotated keys have no biases.
+  const rotated = load<u32>(side, SIDE_ROTATION) != 0;
   const centre = <i32>load<u32>(side, SIDE_CENTRE);
   const group = load<u32>(side, SIDE_GROUP);
   const ones = i16x8.splat(1);
@@ -50,7 +53,7 @@ export function codeQuery(side: usize, from: usize, to: usize, facts: usize, dim
     sums = i32x4.add(sums, v128.shuffle<i32>(sums, sums, 1, 0, 3, 2));
     const sum = i32x4.extract_lane(sums, 0);
     store<i32>(facts + g * 4, -centre * sum, 16);
-    store<f32>(facts + g * 4, turbo ? 0 : <f32>sum, 48);
+    store<f32>(facts + g * 4, rotated ? 0 : <f32>sum, 48);
   }
 }
 

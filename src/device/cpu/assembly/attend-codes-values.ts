@@ -2,9 +2,10 @@ import {
   FORMAT_A3, FORMAT_A4, FORMAT_A5, FORMAT_A6, FORMAT_T4, FORMAT_T8, SIDE_BITS, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_CODES,
   SIDE_FORMAT, SIDE_GROUP, SIDE_HEAD_BYTES,
 } from '../kv-layout';
-import { dotRows, groupsOf, plainFormat, plainValue, readMeta, rowsTogether, widenValueUnit } from './attend-codes';
+import { dotRows, groupsOf, plainFormat, plainValue, rowsTogether, widenValueUnit } from './attend-codes';
 import { addCodes1, addCodes2, widenValueCodes } from './attend-codes-tiles';
 import { restBits, unitDims, unitVectors } from './kv-codes';
+import { readMeta } from './kv-formats';
 import { madd, maxLanes, sumLanes } from './math';
 
 /** From so many rows on, codes are unpacked once for all of them. */

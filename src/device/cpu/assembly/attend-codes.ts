@@ -1,9 +1,8 @@
 import {
-  BOOK_CENTROIDS, BOOK_INTEGERS, FORMAT_A8, FORMAT_T8, KIND_TURBO, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP,
-  SIDE_KIND, SIDE_META, SIDE_MOST, SIDE_UNIT,
+  BOOK_CENTROIDS, BOOK_INTEGERS, FORMAT_A8, FORMAT_T8, SIDE_CENTRE, SIDE_CODEBOOK, SIDE_FORMAT, SIDE_GROUP, SIDE_MOST,
+  SIDE_UNIT,
 } from '../kv-layout';
 import { dots1, dots2, dots4, dots6, widenKeyCodes, widenValueCodes } from './attend-codes-tiles';
-import { madd } from './math';
 
 /**
  * Attention over codes: what keys (attend-codes-keys.ts) and values (attend-codes-values.ts) have in common.
@@ -13,61 +12,6 @@ import { madd } from './math';
  * of V, times the scale of each token, have one for every 32 positions. `score = σ_q · Σ_groups (s_t · Σ q (code − c) +
  * (b_t + c · s_t) · Σ q)`, c the middle of the codes; TurboQuant is one group with integer centroids and no bias.
  */
-
-/**
- * Bits of an f16, moved to bits 13 to 27, to a float: exact, and never through a subnormal f32, which is slow. As a
- * normal number it is `normal`; as a subnormal one `small`; the wrong one of the two is always larger.
- */
-// @ts-ignore: decorator
-@inline function fromHalf(size: v128): v128 {
-  const normal = i32x4.add(size, i32x4.splat(0x38000000));
-  const small = f32x4.sub(i32x4.add(size, i32x4.splat(0x38800000)), f32x4.splat(6.103515625e-5));
-  return f32x4.pmin(normal, small);
-}
-
-/** Four norms of TurboQuant, those of head `h`, times the unit of the centroids. */
-// @ts-ignore: decorator
-@inline function turboScales(at: usize, odd: bool, unit: v128): v128 {
-  const norms = v128.load(at);
-  return f32x4.mul(fromHalf(odd ? v128.and(i32x4.shr_u(norms, 3), i32x4.splat(0x0fffe000)) : low(norms)), unit);
-}
-
-// @ts-ignore: decorator
-@inline function low(halves: v128): v128 {
-  return v128.and(i32x4.shl(halves, 13), i32x4.splat(0x0fffe000));
-}
-
-/**
- * What multiplies the integers of group `g` of `count` tokens (a multiple of 4) from `token` of a block on, to `scales`;
- * what is added, to `biases`; groups `step` bytes apart, and `groups` of them from `g` on.
- */
-export function readMeta(
-  side: usize, block: u32, h: u32, kvHeads: u32, g: u32, groups: u32, all: u32, token: u32, count: u32, blockShift: u32,
-  scales: usize, biases: usize, step: usize,
-): void {
-  const meta: usize = load<u32>(side, SIDE_META);
-  if (load<i32>(side, SIDE_KIND) == KIND_TURBO) {
-    const at = meta + ((((block * ((kvHeads + 1) >> 1) + (h >> 1)) << blockShift) + token) << 2);
-    const unit = v128.load_splat<f32>(side, SIDE_UNIT);
-    const odd = (h & 1) != 0;
-    for (let i: usize = 0; i < count * 4; i += 16) {
-      v128.store(scales + i, turboScales(at + i, odd, unit));
-      v128.store(biases + i, f32x4.splat(0));
-    }
-    return;
-  }
-  let at = meta + (((((block * kvHeads + h) * all + g) << blockShift) + token) << 2);
-  const centre = f32x4.splat(<f32>load<u32>(side, SIDE_CENTRE));
-  for (; groups != 0; groups--, at += <usize>4 << blockShift, scales += step, biases += step) {
-    for (let i: usize = 0; i < count * 4; i += 16) {
-      const both = v128.load(at + i);
-      const scale = fromHalf(low(both));
-      const bias = fromHalf(v128.and(i32x4.shr_u(both, 3), i32x4.splat(0x0fffe000)));
-      v128.store(scales + i, scale);
-      v128.store(biases + i, madd(scale, centre, v128.or(bias, v128.and(both, i32x4.splat(0x80000000)))));
-    }
-  }
-}
 
 /** Groups of a vector. */
 // @ts-ignore: decorator

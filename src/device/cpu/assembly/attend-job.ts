@@ -1,5 +1,5 @@
 import {
-  KIND_AFFINE, KIND_F16, KIND_TURBO, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, STORE_YOUNG,
+  KIND_CODES, KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, STORE_YOUNG,
 } from '../kv-layout';
 import { FACTS_BYTES, TILE_META_BYTES } from './attend-codes-keys';
 import { TILE } from './kv';
@@ -31,7 +31,8 @@ export let keySide: usize = 0;
 export let valueSide: usize = 0;
 export let keyCodes: bool = false;
 export let valueCodes: bool = false;
-export let valueTurbo: bool = false;
+/** The rotation of V, 0 without. */
+export let valueRotation: usize = 0;
 export let keys: usize = 0;
 export let values: usize = 0;
 export let keyHalf: bool = false;
@@ -96,11 +97,11 @@ export function useTable(table: usize): void {
   valueSide = keySide + SIDE_BYTES;
   const keyKind = load<i32>(keySide, SIDE_KIND);
   const valueKind = load<i32>(valueSide, SIDE_KIND);
-  keyCodes = keyKind >= KIND_AFFINE;
-  valueCodes = valueKind >= KIND_AFFINE;
+  keyCodes = keyKind >= KIND_CODES;
+  valueCodes = valueKind >= KIND_CODES;
   keyHalf = keyKind == KIND_F16;
   valueHalf = valueKind == KIND_F16;
-  valueTurbo = valueKind == KIND_TURBO;
+  valueRotation = load<u32>(valueSide, SIDE_ROTATION);
   keys = load<u32>(keySide, SIDE_CODES);
   values = load<u32>(valueSide, SIDE_CODES);
   keyBytes = load<u32>(keySide, SIDE_HEAD_BYTES);

@@ -1,11 +1,11 @@
-import { SIDE_ROTATION, SIDE_VECTOR_BYTES } from '../kv-layout';
+import { SIDE_VECTOR_BYTES } from '../kv-layout';
 import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './attend-codes-keys';
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
   blockShift, codeFacts, codeQueries, dim, firstSeen, group, heads, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads,
   out, plain, q, queries, scale, scores, seenFrom, seenTo, spare, SPLIT, SPLIT_BYTES, splitStats, splitSums, stats, sums,
-  tileMeta, valueCodes, valueScratch, valueSide, valueTurbo, wideKeys, wideValues,
+  tileMeta, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
 import { rotate } from './rotation';
@@ -56,7 +56,7 @@ export function give(h: u32, span: u32, token: u32, count: u32): void {
       let to = out + rowsAt(h + s, token + i) * 4;
       for (let g: u32 = 0; g < group; g++, from += bytes, to += bytes, weight += 8) {
         times(from, to, f32x4.splat(<f32>1 / load<f32>(weight)));
-        if (valueTurbo) rotate(load<u32>(valueSide, SIDE_ROTATION), to, spare, dim, true);
+        if (valueRotation != 0) rotate(valueRotation, to, spare, dim, true);
       }
     }
   }

@@ -1,7 +1,7 @@
 import { KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND } from '../kv-layout';
 import { BLOCKS_COUNT, BLOCKS_LISTS } from '../opcodes';
 import { loadKey, loadValue } from './kv';
-import { storeVector } from './kv-append';
+import { POSITION_UNKNOWN, storeVector } from './kv-append';
 import { share } from './math';
 
 /**
@@ -40,7 +40,7 @@ export function convert(p: usize, thread: u32, threads: u32): void {
     for (let token: u32 = 0; token < blockTokens; token++) {
       if (isKey) loadKey(at, token, dim, half, x);
       else loadValue(at, token, dim, blockTokens, half, x);
-      storeVector(side, isKey, x, block, h, kvHeads, token, dim, blockTokens, x + dim * 4);
+      storeVector(side, isKey, x, block, h, kvHeads, token, dim, blockTokens, POSITION_UNKNOWN, x + dim * 4);
     }
   }
 }

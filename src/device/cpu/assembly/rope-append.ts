@@ -63,10 +63,10 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
         if (kNorm != 0) normRow(x, kNorm, head, dim, eps);
         else memory.copy(head, x, dim * 4);
         if (dims != 0) rotate(head, angles, dims >> 1, style);
-        storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, spare);
+        storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, position, spare);
       } else {
         const own = h - heads - kvHeads;
-        storeVector(keySide + SIDE_BYTES, false, x, block, own, kvHeads, inBlock, dim, blockTokens, spare);
+        storeVector(keySide + SIDE_BYTES, false, x, block, own, kvHeads, inBlock, dim, blockTokens, position, spare);
       }
     }
   }
