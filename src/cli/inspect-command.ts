@@ -64,7 +64,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { openModel },
     { inspectModel },
     { resolveModel },
-    { loadGenerationConfig },
+    { textFiles },
     { DEFAULT_BATCH_TOKENS, DEFAULT_BLOCK_TOKENS },
     { rowBlocks },
     { defaultCache },
@@ -74,7 +74,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../models/open.js'),
     import('../models/inspect.js'),
     import('../weights/hub.js'),
-    import('../text/generation-config.js'),
+    import('../engine/text-files.js'),
     import('../engine/host-options.js'),
     import('../kv/retention.js'),
     import('../engine/host-cache.js'),
@@ -100,7 +100,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       summary.maxContext,
       rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
     );
-  const generation = await loadGenerationConfig(folder);
+  const generation = await (await textFiles(folder)).generation();
   const notices = [...opened.notices, ...generation.notices].map(({ message }) => message);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);

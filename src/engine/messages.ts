@@ -19,6 +19,7 @@ import type {
 
 /** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
 export type WeightOrigin =
+  /** A folder, or a GGUF file. */
   | { readonly kind: 'folder'; readonly path: string }
   | { readonly kind: 'shape'; readonly name: string; readonly vocab?: number };
 

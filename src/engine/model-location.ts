@@ -1,17 +1,23 @@
-/** From a model argument to a folder on disk. */
+/** From a model argument to a folder, or a GGUF file, on disk. */
 
 import { stat } from 'node:fs/promises';
+import { isGgufName } from '../weights/foreign-formats.js';
+import { ggufOfFolder } from '../weights/gguf-files.js';
 import { expandHome } from '../weights/model-paths.js';
 import type { EngineOptions } from './types.js';
 
 type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLog'>;
 
-/** A folder as it is, a hub id fetched into the cache. Errors: see `resolveModel`. */
+/** A folder or a GGUF file as it is, a hub id fetched into the cache. Errors: see `resolveModel`. */
 export async function locateModel(model: string, options: LocateOptions): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
   // A folder needs nothing of the hub, nor its modules.
   const path = expandHome(model);
-  if (hub.revision === undefined && (await stat(path).catch(() => undefined))?.isDirectory()) return path;
+  if (hub.revision === undefined) {
+    const found = await stat(path).catch(() => undefined);
+    if (found?.isDirectory()) return (await ggufOfFolder(path)) ?? path;
+    if (found?.isFile() && isGgufName(path)) return path;
+  }
   const { resolveModel } = await import('../weights/hub.js');
   const argument = hub.revision === undefined ? model : `${model}@${hub.revision}`;
   const resolved = await resolveModel(argument, {

@@ -8,10 +8,11 @@ import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-template.js';
 import { toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
-import { type GenerationDefaults, loadGenerationConfig } from '../text/generation-config.js';
+import type { GenerationDefaults } from '../text/generation-config.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
-import { Tokenizer } from '../text/tokenizer.js';
+import type { Tokenizer } from '../text/tokenizer.js';
+import { type TextFiles, textFiles } from './text-files.js';
 import type { TextOrigin } from './texts/text-origin.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
 
@@ -52,12 +53,13 @@ export class ModelText {
   }
 
   /** Errors: those of the tokenizer and generation_config.json; a broken template is one of chats alone. */
-  static async load(folder: string): Promise<ModelText> {
-    const tokenizer = await Tokenizer.load(folder);
-    const template = await findTemplate(folder);
-    const { defaults, eosTokenIds, ignored, notices } = await loadGenerationConfig(folder, tokenizer);
+  static async load(path: string): Promise<ModelText> {
+    const files = await textFiles(path);
+    const tokenizer = await files.tokenizer();
+    const template = await findTemplate(files);
+    const { defaults, eosTokenIds, ignored, notices } = await files.generation(tokenizer);
     const broken: Notice[] = template instanceof KvantError ? [brokenNotice(template)] : [];
-    const origin = { kind: 'folder', path: folder } as const;
+    const origin = { kind: 'folder', path } as const;
     const parts = { tokenizer, template, eosIds: eosTokenIds };
     return new ModelText(parts, origin, samplingDefaults(defaults), ignored, [...notices, ...broken]);
   }
@@ -65,10 +67,8 @@ export class ModelText {
   /** What tasks need on a thread of their own: no defaults, and the bytes of tokens only once they are asked for. */
   static async forTasks(origin: TextOrigin): Promise<ModelText> {
     if (origin.kind === 'stand-in') return ModelText.standIn(origin.vocab);
-    const [tokenizer, template] = await Promise.all([
-      Tokenizer.load(origin.path, { lazily: true }),
-      findTemplate(origin.path),
-    ]);
+    const files = await textFiles(origin.path);
+    const [tokenizer, template] = await Promise.all([files.tokenizer({ lazily: true }), findTemplate(files)]);
     return new ModelText({ tokenizer, template, eosIds: [] }, origin, {});
   }
 
@@ -178,10 +178,10 @@ export class ModelText {
   }
 }
 
-/** The template of a folder, or what a chat is refused with where it does not compile. */
-async function findTemplate(folder: string): Promise<ChatTemplate | KvantError | undefined> {
+/** The template of a model, or what a chat is refused with where it does not compile. */
+async function findTemplate(files: TextFiles): Promise<ChatTemplate | KvantError | undefined> {
   try {
-    return await ChatTemplate.find(folder);
+    return await files.template();
   } catch (cause) {
     if (!(cause instanceof KvantError) || cause.code !== 'chat-template-broken') throw cause;
     return new KvantError('chat-template-broken', cause.message, {

@@ -1,13 +1,21 @@
-/** A model folder opened: its config, and its weights under the names that families use. */
+/** A model opened, by its format: its config, and its weights under the names that families use. */
 
 import type { Notice } from '../notice.js';
 import { Checkpoint } from '../weights/checkpoint.js';
+import type { JsonObject } from '../weights/folder-files.js';
+import { isGgufName } from '../weights/foreign-formats.js';
 import { textField } from '../weights/text-config.js';
 import type { ModelFacts } from './facts.js';
 import { parseModelConfig } from './families.js';
 import type { ModelDefinition } from './family.js';
 import type { WeightSource } from './resolve-weights.js';
-import { EMBEDDING_WEIGHT, HEAD_WEIGHT, type NamedWeights, renamed } from './tensor-names.js';
+import {
+  EMBEDDING_WEIGHT,
+  HEAD_WEIGHT,
+  type NamedWeights,
+  type PlainWeights,
+  renamed,
+} from './tensor-names.js';
 
 export interface OpenModel extends AsyncDisposable {
   readonly source: WeightSource;
@@ -16,29 +24,56 @@ export interface OpenModel extends AsyncDisposable {
   readonly notices: readonly Notice[];
 }
 
+/** What a format gives: a config as config.json has it, and tensors by name. */
+interface WeightFiles extends PlainWeights {
+  readonly config: JsonObject;
+  equal(a: string, b: string): Promise<boolean>;
+  close(): Promise<void>;
+}
+
 /**
- * Opens a folder. Reads config.json and headers; where the head may be a copy of the embedding, these two as well.
+ * Opens a folder of safetensors files, or a GGUF file. Reads config.json and headers; where the head may be a copy of the embedding,
+ * these two as well.
  *
- * @throws KvantError those of `Checkpoint.open` and `parseModelConfig`
+ * @throws KvantError those of `Checkpoint.open`, `GgufSource.open` and `parseModelConfig`
  * @example
  * await using model = await openModel('models/demo-text');
  * model.definition.facts.layers
  */
-export async function openModel(folder: string): Promise<OpenModel> {
-  const checkpoint = await Checkpoint.open(folder);
+export async function openModel(path: string): Promise<OpenModel> {
+  if (isGgufName(path)) {
+    const { GgufSource } = await import('./gguf/source.js');
+    const source = await GgufSource.open(path);
+    return await define(source, path, source.architecture.bakedNorms);
+  }
+  return await define(await Checkpoint.open(path), `${path}/config.json`, false);
+}
+
+async function define(files: WeightFiles, where: string, bakedNorms: boolean): Promise<OpenModel> {
   try {
-    const definition = parseModelConfig(checkpoint.config, `${folder}/config.json`);
-    const found = await findHead(checkpoint, renamed(checkpoint), definition.facts);
+    const parsed = parseModelConfig(files.config, where);
+    const definition = bakedNorms ? withBakedNorms(parsed) : parsed;
+    const found = await findHead(files, renamed(files), definition.facts);
     return {
       source: found.source,
       definition: definition.withTied(found.tied),
       notices: [...definition.facts.notices, ...found.notices],
-      [Symbol.asyncDispose]: () => checkpoint.close(),
+      [Symbol.asyncDispose]: () => files.close(),
     };
   } catch (error) {
-    await checkpoint.close();
+    await files.close();
     throw error;
   }
+}
+
+/** The same model whose norms are stored as they multiply. */
+function withBakedNorms(definition: ModelDefinition): ModelDefinition {
+  const vectors = definition.layout.vectors.map(({ make: _, ...vector }) => vector);
+  return {
+    ...definition,
+    layout: { ...definition.layout, vectors },
+    withTied: (tied) => withBakedNorms(definition.withTied(tied)),
+  };
 }
 
 interface Head {
@@ -49,7 +84,7 @@ interface Head {
 }
 
 /** Whether the model has a head of its own is told by the weights: where config.json says otherwise they count. */
-async function findHead(checkpoint: Checkpoint, source: NamedWeights, facts: ModelFacts): Promise<Head> {
+async function findHead(checkpoint: WeightFiles, source: NamedWeights, facts: ModelFacts): Promise<Head> {
   const head = source.has(HEAD_WEIGHT);
   const embedding = source.has(EMBEDDING_WEIGHT);
   const same = { source, tied: facts.tied, notices: [] };

@@ -22,7 +22,7 @@ export interface NamedWeights extends WeightSource {
 }
 
 /** What a checkpoint is before it is renamed. */
-type PlainWeights = Omit<NamedWeights, 'stored' | 'withAlias'>;
+export type PlainWeights = Omit<NamedWeights, 'stored' | 'withAlias'>;
 
 /**
  * Shows a checkpoint under the names that families use.

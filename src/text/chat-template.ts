@@ -107,6 +107,14 @@ export class ChatTemplate {
     return undefined;
   }
 
+  /** The template within a parsed tokenizer_config.json; undefined where it has none. Errors: `chat-template-broken`. */
+  static ofConfig(config: JsonObject, where: string): ChatTemplate | undefined {
+    const source = config.chat_template ?? undefined;
+    return source === undefined
+      ? undefined
+      : new ChatTemplate(sourcesOf(source, where), specialTokens(config), where);
+  }
+
   /** As {@link find}, but a folder without a template is an error. */
   static async load(folder: string): Promise<ChatTemplate> {
     const template = await ChatTemplate.find(folder);

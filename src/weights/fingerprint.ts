@@ -4,44 +4,49 @@
  * then only what was kept is of no use.
  */
 
-import { createHash } from 'node:crypto';
+import { createHash, type Hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { isGgufName } from './foreign-formats.js';
 import { findWeights } from './shards.js';
 
 const SAMPLES = 16;
 const SAMPLE_BYTES = 4096;
 
 /**
- * 32 hexadecimal digits of all config.json, and of each safetensors file its name, size, date, and samples of its bytes from
+ * 32 hexadecimal digits of all config.json, and of each safetensors file, or of the GGUF file, its name, size, date, and samples of its bytes from
  * the first (its header) to the last.
  */
-export async function weightsFingerprint(folder: string): Promise<string> {
+export async function weightsFingerprint(path: string): Promise<string> {
   const hash = createHash('sha256');
+  // Of a set each file has its name from the first, and they are written together.
+  if (isGgufName(path)) await addFile(hash, dirname(path), basename(path));
+  else await addFolder(hash, path);
+  return hash.digest('hex').slice(0, 32);
+}
+
+async function addFolder(hash: Hash, folder: string): Promise<void> {
   const config = await readFile(join(folder, 'config.json')).catch(() => Buffer.alloc(0));
   hash.update(`config ${config.length}\n`).update(config);
   const beside = (await readdir(folder)).filter((name) => name.endsWith('.safetensors'));
   const { files } = await findWeights(folder);
   const names = [...new Set([...beside, ...files])].sort();
+  for (const name of names) await addFile(hash, folder, name);
+}
+
+async function addFile(hash: Hash, folder: string, name: string): Promise<void> {
   const sample = Buffer.alloc(SAMPLE_BYTES);
-  for (const name of names) {
-    const file = await open(join(folder, name), 'r');
-    try {
-      const { size, mtimeMs } = await file.stat();
-      hash.update(`file ${JSON.stringify(name)} ${size} ${Math.floor(mtimeMs)}\n`);
-      const last = Math.max(0, size - SAMPLE_BYTES);
-      for (let i = 0; i < SAMPLES; i++) {
-        const { bytesRead } = await file.read(
-          sample,
-          0,
-          SAMPLE_BYTES,
-          Math.floor((last * i) / (SAMPLES - 1)),
-        );
-        hash.update(sample.subarray(0, bytesRead));
-      }
-    } finally {
-      await file.close();
+  const file = await open(join(folder, name), 'r');
+  try {
+    const { size, mtimeMs } = await file.stat();
+    hash.update(`file ${JSON.stringify(name)} ${size} ${Math.floor(mtimeMs)}\n`);
+    const last = Math.max(0, size - SAMPLE_BYTES);
+    for (let i = 0; i < SAMPLES; i++) {
+      const at = Math.floor((last * i) / (SAMPLES - 1));
+      const { bytesRead } = await file.read(sample, 0, SAMPLE_BYTES, at);
+      hash.update(sample.subarray(0, bytesRead));
     }
+  } finally {
+    await file.close();
   }
-  return hash.digest('hex').slice(0, 32);
 }

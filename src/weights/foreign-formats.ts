@@ -52,10 +52,15 @@ export function pickleError(path: string): KvantError {
   );
 }
 
+/** A GGUF file where safetensors files are looked for. */
 export function ggufError(path: string): KvantError {
-  return new KvantError('weights-gguf', `${basename(path)} is a GGUF file, which is not supported yet`, {
-    kind: 'unsupported',
+  const named = isGgufName(path);
+  const what = named
+    ? 'is a GGUF file beside the config.json of another model'
+    : 'is a GGUF file by another name';
+  return new KvantError('weights-gguf', `${basename(path)} ${what}`, {
+    kind: 'invalid-request',
     where: path,
-    fix: 'Use the safetensors version of the model, with `--quantize 4` or an MLX-quantised checkpoint for a small one.',
+    fix: named ? `Give the file itself: ${path}` : 'Name it something.gguf, and give the path of the file.',
   });
 }

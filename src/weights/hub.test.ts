@@ -116,7 +116,9 @@ describe('a model argument', () => {
       code: 'model-not-found',
       fix: expect.stringMatching(/folder/),
     });
-    expect((await failure(resolve(join(hub.home.path, 'x.gguf')))).code).toBe('weights-gguf');
+    expect(await resolve(join(hub.home.path, 'x.gguf'))).toMatchObject({
+      folder: join(hub.home.path, 'x.gguf'),
+    });
     expect((await failure(resolve(join(hub.home.path, 'x.safetensors')))).message).toMatch(/is a file/);
   });
 });

@@ -11,6 +11,7 @@ import { KvantError } from '../errors.js';
 import type { Environment } from './environment.js';
 import { isSmallModelFile } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
+import { ggufOfFolder } from './gguf-files.js';
 import { HubCache } from './hub-cache.js';
 import { type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
@@ -44,6 +45,7 @@ export interface ResolveOptions {
 }
 
 export interface ResolvedModel {
+  /** A folder, or a GGUF file. */
   readonly folder: string;
   /** `folder`: given as one. `cache`: found without the hub. `hub`: the hub was asked, and what was missing fetched. */
   readonly from: 'folder' | 'cache' | 'hub';
@@ -86,7 +88,8 @@ export function parseHubId(text: string): HubId | undefined {
 export async function resolveModel(argument: string, options: ResolveOptions = {}): Promise<ResolvedModel> {
   const path = expandHome(argument);
   const found = await stat(path).catch(() => undefined);
-  if (found?.isDirectory()) return { folder: path, from: 'folder' };
+  if (found?.isDirectory()) return { folder: (await ggufOfFolder(path)) ?? path, from: 'folder' };
+  if (found?.isFile() && isGgufName(path)) return { folder: path, from: 'folder' };
   if (found !== undefined) throw await isAFile(argument, path);
   const text = options.revision === undefined ? argument : `${argument}@${options.revision}`;
   const hubId = isPath(argument) ? undefined : parseHubId(text);
@@ -321,16 +324,14 @@ function sum(files: readonly HubFile[]): number {
 }
 
 const GIVE_A_MODEL =
-  'Give a folder with config.json and *.safetensors files, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.';
+  'Give a folder with config.json and *.safetensors files, a *.gguf file, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.';
 
 async function isAFile(argument: string, path: string): Promise<KvantError> {
-  const gguf = isGgufName(argument);
   const folder = await modelOfFile(path);
-  const what = `${argument} is a file${gguf ? ' (GGUF is not supported yet)' : ''}`;
-  return new KvantError(gguf ? 'weights-gguf' : 'model-not-found', what, {
-    kind: gguf ? 'unsupported' : 'not-found',
+  return new KvantError('model-not-found', `${argument} is a file, and no GGUF file by its name`, {
+    kind: 'not-found',
     where: argument,
-    fix: !gguf && folder !== undefined ? `Give the folder of the model: ${folder}` : GIVE_A_MODEL,
+    fix: folder !== undefined ? `Give the folder of the model: ${folder}` : GIVE_A_MODEL,
   });
 }
 

@@ -1,0 +1,53 @@
+/** What tensors of GGUF files are called in the checkpoints that families know. */
+
+import type { GgufArchitecture } from './config.js';
+
+const TOP: Readonly<Record<string, string>> = {
+  token_embd: 'model.embed_tokens',
+  output_norm: 'model.norm',
+  output: 'lm_head',
+};
+
+const LAYER: Readonly<Record<string, string>> = {
+  attn_norm: 'input_layernorm',
+  attn_q: 'self_attn.q_proj',
+  attn_k: 'self_attn.k_proj',
+  attn_v: 'self_attn.v_proj',
+  attn_qkv: 'self_attn.qkv_proj',
+  attn_output: 'self_attn.o_proj',
+  attn_q_norm: 'self_attn.q_norm',
+  attn_k_norm: 'self_attn.k_norm',
+  post_attention_norm: 'post_attention_layernorm',
+  post_ffw_norm: 'post_feedforward_layernorm',
+  ffn_gate: 'mlp.gate_proj',
+  ffn_up: 'mlp.up_proj',
+  ffn_down: 'mlp.down_proj',
+};
+
+/** Lists that frequencies are divided by, for all contexts, short ones and long ones: the config takes them in. */
+export const FACTORS = [
+  'rope_freqs.weight',
+  'rope_factors_short.weight',
+  'rope_factors_long.weight',
+] as const;
+
+/**
+ * @returns the name as it stands where nothing is known by it: it is then left out, or refused, under that name
+ * @example familyName('blk.3.attn_q.weight', architecture) // 'model.layers.3.self_attn.q_proj.weight'
+ */
+export function familyName(name: string, { sandwich, modelType }: GgufArchitecture): string {
+  const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9]+)\.(weight|bias)$/.exec(name) ?? [];
+  if (part === undefined || kind === undefined) return name;
+  if (layer === undefined) return Object.hasOwn(TOP, part) ? `${TOP[part]}.${kind}` : name;
+  const at = `model.layers.${layer}.`;
+  if (part === 'ffn_norm')
+    return `${at}${sandwich ? 'pre_feedforward_layernorm' : 'post_attention_layernorm'}.${kind}`;
+  if (part === 'ffn_up' && modelType === 'phi3') return `${at}mlp.gate_up_proj.${kind}`;
+  // Within a layer that is computed a tensor without a place is refused: without it the result is another.
+  return `${at}${Object.hasOwn(LAYER, part) ? LAYER[part] : part}.${kind}`;
+}
+
+/** q and k, their biases as well: what a rotation turns. */
+export function isRotated(name: string): boolean {
+  return /^blk\.\d+\.attn_[qk]\.(weight|bias)$/.test(name);
+}

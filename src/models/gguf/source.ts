@@ -1,0 +1,136 @@
+/** A GGUF file as the checkpoint that families know: a config, and tensors under their names, with converters' changes undone. */
+
+import type { MatrixSource, VectorSource } from '../../device/weights.js';
+import { KvantError } from '../../errors.js';
+import type { JsonObject } from '../../weights/folder-files.js';
+import { GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
+import { pairedRow } from '../../weights/gguf-matrix.js';
+import type { GgufMetadata } from '../../weights/gguf-metadata.js';
+import { type GgufArchitecture, ggufConfig, type RotationFactors } from './config.js';
+import { FACTORS, familyName, isRotated } from './names.js';
+
+export class GgufSource {
+  /** As the config.json of the model would have it. */
+  readonly config: JsonObject;
+  readonly architecture: GgufArchitecture;
+  readonly #checkpoint: GgufCheckpoint;
+  /** The file's name by that of the family. */
+  readonly #names: ReadonlyMap<string, string>;
+  readonly #headDim: number;
+  readonly #used = new Set<string>();
+
+  private constructor(
+    checkpoint: GgufCheckpoint,
+    { architecture, config }: ReturnType<typeof ggufConfig>,
+    names: ReadonlyMap<string, string>,
+  ) {
+    this.#checkpoint = checkpoint;
+    this.architecture = architecture;
+    this.config = config;
+    this.#names = names;
+    this.#headDim = config.head_dim as number;
+  }
+
+  /**
+   * Opens a file, and reads its header and the few numbers of its rotation.
+   * @throws KvantError as `GgufCheckpoint.open` and `ggufConfig`
+   */
+  static async open(path: string): Promise<GgufSource> {
+    const checkpoint = await GgufCheckpoint.open(path);
+    try {
+      const factors = await rotationFactors(checkpoint);
+      const found = ggufConfig(checkpoint.metadata, (name) => checkpoint.info(name)?.shape, factors);
+      const names = new Map<string, string>();
+      for (const name of checkpoint.names()) {
+        if (FACTORS.some((factor) => factor === name)) continue;
+        const shown = familyName(name, found.architecture);
+        if (names.has(shown)) throw twice(path, name, names.get(shown)!);
+        names.set(shown, name);
+      }
+      return new GgufSource(checkpoint, found, names);
+    } catch (error) {
+      await checkpoint.close();
+      throw error;
+    }
+  }
+
+  get path(): string {
+    return this.#checkpoint.path;
+  }
+
+  get metadata(): GgufMetadata {
+    return this.#checkpoint.metadata;
+  }
+
+  names(): string[] {
+    return [...this.#names.keys()];
+  }
+
+  has(name: string): boolean {
+    return this.#names.has(name);
+  }
+
+  /** `dtype` is the type that the file stores it in: `Q4_K`. */
+  info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined {
+    const tensor = this.#checkpoint.info(this.#names.get(name) ?? '');
+    return tensor === undefined ? undefined : { dtype: tensor.type.name, shape: tensor.shape };
+  }
+
+  /** Bytes that the file stores it in; undefined where it has none of that name. */
+  storedBytes(name: string): number | undefined {
+    return this.#checkpoint.info(this.#names.get(name) ?? '')?.byteLength;
+  }
+
+  matrix(name: string, expected?: { readonly rows: number; readonly cols: number }): MatrixSource {
+    const stored = this.#take(name);
+    const paired = this.#isPaired(stored) ? { headRows: this.#headDim } : undefined;
+    return this.#checkpoint.matrix(stored, name, expected, paired);
+  }
+
+  vector(name: string, shape?: readonly number[]): VectorSource {
+    const stored = this.#take(name);
+    const paired = this.#isPaired(stored) ? (row: number) => pairedRow(row, this.#headDim) : undefined;
+    return this.#checkpoint.vector(stored, name, shape, paired);
+  }
+
+  /** A head beside the embedding is one of its own: converters leave out what is tied. */
+  async equal(): Promise<boolean> {
+    return false;
+  }
+
+  unusedNames(): string[] {
+    return this.names().filter((name) => !this.#used.has(name));
+  }
+
+  async close(): Promise<void> {
+    await this.#checkpoint.close();
+  }
+
+  #isPaired(stored: string): boolean {
+    return this.architecture.pairedRows && isRotated(stored);
+  }
+
+  #take(name: string): string {
+    this.#used.add(name);
+    // The checkpoint says what is missing.
+    return this.#names.get(name) ?? name;
+  }
+}
+
+async function rotationFactors(checkpoint: GgufCheckpoint): Promise<RotationFactors | null> {
+  const [one, short, long] = await Promise.all(
+    FACTORS.map(async (name) =>
+      checkpoint.has(name) ? [...(await checkpoint.vector(name, name).read())] : undefined,
+    ),
+  );
+  if (one !== undefined) return { short: one, long: one };
+  return short === undefined || long === undefined ? null : { short, long };
+}
+
+function twice(path: string, one: string, other: string): KvantError {
+  return new KvantError('weights-duplicate', `${path} holds ${one} and ${other}, which are one tensor`, {
+    kind: 'model',
+    where: one,
+    fix: 'Convert the model again with a current version of the tool.',
+  });
+}

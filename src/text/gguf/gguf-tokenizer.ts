@@ -1,0 +1,290 @@
+/**
+ * The tokenizer of a GGUF file as the tokenizer.json and tokenizer_config.json of the model it was made from: from there on all is
+ * one way. Two kinds are read: `gpt2` (byte-level BPE with merges) and `llama` (SentencePiece pieces with scores).
+ */
+
+import { KvantError } from '../../errors.js';
+import type { JsonObject } from '../json-file.js';
+import { mergesOfScores } from './score-merges.js';
+import { SPLIT_NAMES, type SplitPattern, splitPattern } from './split-patterns.js';
+
+/** The keys of a GGUF file, each checked when it is asked for. */
+export interface TokenizerMetadata {
+  readonly path: string;
+  keys(): string[];
+  text(key: string): string | undefined;
+  flag(key: string): boolean | undefined;
+  number(key: string): number | undefined;
+  count(key: string, min?: number): number | undefined;
+  texts(key: string): string[] | undefined;
+  numbers(key: string): number[] | undefined;
+  /** An error that names the key. */
+  odd(key: string, wanted: string): KvantError;
+}
+
+/** The small files of a model, made from a GGUF file. */
+export interface GgufText {
+  readonly tokenizer: JsonObject;
+  /** With the chat templates. */
+  readonly tokenizerConfig: JsonObject;
+  /** What config.json would say of where an answer ends. */
+  readonly config: JsonObject;
+  /** What generation_config.json would say of sampling. */
+  readonly generation: JsonObject;
+}
+
+/** `tokenizer.ggml.token_type`. */
+const UNKNOWN = 2;
+const CONTROL = 3;
+const USER_DEFINED = 4;
+const BYTE = 6;
+
+const AT = 'tokenizer.ggml.';
+const ROLES = { bos: 'bos', eos: 'eos', unk: 'unknown', pad: 'padding' } as const;
+/** Tokens that end a turn, for files that name no `eot`. */
+const TURN_ENDS = ['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<end_of_turn>', '<|end|>'];
+
+/**
+ * @throws KvantError `tokenizer-missing` where the file has none, `tokenizer-unsupported` for a kind or a split pattern that is
+ * not known, `model-config` where its keys make no sense
+ */
+export function ggufText(metadata: TokenizerMetadata): GgufText {
+  const model = metadata.text(`${AT}model`);
+  const tokens = metadata.texts(`${AT}tokens`);
+  if (model === undefined || model === 'none' || tokens === undefined) throw missing(metadata.path);
+  const types = metadata.numbers(`${AT}token_type`) ?? tokens.map(() => 1);
+  if (types.length !== tokens.length)
+    throw metadata.odd(`${AT}token_type`, `a list of ${tokens.length}, one for each token,`);
+  const made = make(metadata, model, tokens, types);
+  const special = specialTokens(metadata, tokens);
+  const addBos = metadata.flag(`${AT}add_bos_token`) ?? made.addBos;
+  const addEos = metadata.flag(`${AT}add_eos_token`) ?? false;
+  const end = special.eos_token;
+  const template = chatTemplate(metadata);
+  return {
+    tokenizer: {
+      version: '1.0',
+      added_tokens: addedTokens(tokens, types),
+      normalizer: made.normalizer,
+      pre_tokenizer: made.preTokenizer,
+      post_processor: addEos && end !== undefined ? withEnd(end, tokens.indexOf(end)) : null,
+      decoder: made.decoder,
+      model: made.model,
+    },
+    tokenizerConfig: {
+      ...special,
+      add_bos_token: addBos && special.bos_token !== undefined,
+      ...(template === undefined ? {} : { chat_template: template }),
+    },
+    config: { eos_token_id: endIds(metadata, tokens, types) },
+    generation: samplingDefaults(metadata),
+  };
+}
+
+interface Parts extends Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'addBos'> {
+  readonly model: JsonObject;
+  readonly decoder: JsonObject;
+}
+
+type MadeParts = Omit<Parts, 'preTokenizer'> & { readonly preTokenizer: JsonObject | null };
+
+function make(
+  metadata: TokenizerMetadata,
+  model: string,
+  tokens: readonly string[],
+  types: readonly number[],
+): MadeParts {
+  if (model === 'gpt2') return byteLevel(metadata, tokens);
+  if (model === 'llama') return sentencePiece(metadata, tokens, types);
+  throw unsupported(metadata.path, `a tokenizer of the kind ${JSON.stringify(model)}`, 'gpt2 and llama');
+}
+
+function byteLevel(metadata: TokenizerMetadata, tokens: readonly string[]): Parts {
+  const pre = metadata.text(`${AT}pre`);
+  const pattern = splitPattern(pre ?? '');
+  if (pattern === undefined) {
+    const what =
+      pre === undefined
+        ? `a tokenizer that does not say how texts are split (${AT}pre)`
+        : `the split pattern ${JSON.stringify(pre)} (${AT}pre)`;
+    throw unsupported(metadata.path, what, SPLIT_NAMES.join(', '));
+  }
+  const merges = metadata.texts(`${AT}merges`);
+  if (merges === undefined) throw metadata.odd(`${AT}merges`, 'a list of strings');
+  return {
+    preTokenizer: pattern.preTokenizer,
+    normalizer: pattern.normalizer,
+    addBos: pattern.addBos,
+    decoder: { type: 'ByteLevel', add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model: {
+      type: 'BPE',
+      unk_token: null,
+      byte_fallback: false,
+      fuse_unk: false,
+      ignore_merges: pattern.ignoreMerges,
+      vocab: vocabulary(tokens),
+      // A token may hold a space: where it is cut decides. The first one is between the two unless it begins the merge.
+      merges: merges.map((merge) => cutMerge(merge)),
+    },
+  };
+}
+
+/** `"a b"` in two. */
+function cutMerge(merge: string): [string, string] {
+  const at = merge.indexOf(' ', 1);
+  return at < 0 ? [merge, ''] : [merge.slice(0, at), merge.slice(at + 1)];
+}
+
+const MARK = '\u2581';
+
+function sentencePiece(
+  metadata: TokenizerMetadata,
+  tokens: readonly string[],
+  types: readonly number[],
+): MadeParts {
+  const scores = metadata.numbers(`${AT}scores`);
+  if (scores?.length !== tokens.length)
+    throw metadata.odd(`${AT}scores`, `a list of ${tokens.length}, one for each token,`);
+  const prefix = metadata.flag(`${AT}add_space_prefix`) ?? true;
+  const unknown = metadata.count(`${AT}unknown_token_id`, 0);
+  const bytes = types.includes(BYTE);
+  const replace = { type: 'Replace', pattern: { String: ' ' }, content: MARK };
+  const back = { type: 'Replace', pattern: { String: MARK }, content: ' ' };
+  const isPiece = (id: number): boolean =>
+    types[id] !== CONTROL && types[id] !== USER_DEFINED && types[id] !== UNKNOWN && types[id] !== BYTE;
+  return {
+    preTokenizer: null,
+    normalizer: prefix
+      ? { type: 'Sequence', normalizers: [{ type: 'Prepend', prepend: MARK }, replace] }
+      : replace,
+    addBos: true,
+    decoder: {
+      type: 'Sequence',
+      decoders: [
+        back,
+        ...(bytes ? [{ type: 'ByteFallback' }] : []),
+        { type: 'Fuse' },
+        ...(prefix ? [{ type: 'Strip', content: ' ', start: 1, stop: 0 }] : []),
+      ],
+    },
+    model: {
+      type: 'BPE',
+      unk_token: unknown === undefined ? null : (tokens[unknown] ?? null),
+      byte_fallback: bytes,
+      fuse_unk: true,
+      ignore_merges: false,
+      vocab: vocabulary(tokens),
+      merges: mergesOfScores(tokens, scores, isPiece),
+    },
+  };
+}
+
+function vocabulary(tokens: readonly string[]): JsonObject {
+  return Object.fromEntries(tokens.map((token, id) => [token, id]));
+}
+
+function addedTokens(tokens: readonly string[], types: readonly number[]): JsonObject[] {
+  return tokens.flatMap((content, id) =>
+    (types[id] !== CONTROL && types[id] !== USER_DEFINED) || content === ''
+      ? []
+      : [
+          {
+            id,
+            content,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: false,
+            special: types[id] === CONTROL,
+          },
+        ],
+  );
+}
+
+function specialTokens(
+  metadata: TokenizerMetadata,
+  tokens: readonly string[],
+): Partial<Record<`${keyof typeof ROLES}_token`, string>> {
+  const special: Partial<Record<`${keyof typeof ROLES}_token`, string>> = {};
+  for (const role of Object.keys(ROLES) as (keyof typeof ROLES)[]) {
+    const key = `${AT}${ROLES[role]}_token_id`;
+    const id = metadata.count(key, 0);
+    if (id === undefined) continue;
+    // Some converters wrote 2^32 - 1 for none.
+    if (id === 0xffff_ffff) continue;
+    const token = tokens[id];
+    if (token === undefined) throw metadata.odd(key, `an id below ${tokens.length}`);
+    special[`${role}_token`] = token;
+  }
+  return special;
+}
+
+function endIds(metadata: TokenizerMetadata, tokens: readonly string[], types: readonly number[]): number[] {
+  const stated = (name: string): number[] => {
+    const id = metadata.count(`${AT}${name}_token_id`, 0);
+    return id === undefined || id >= tokens.length ? [] : [id];
+  };
+  const ends = [...stated('eos'), ...stated('eot'), ...stated('eom')];
+  if (stated('eot').length === 0) {
+    for (const text of TURN_ENDS) {
+      const id = tokens.indexOf(text);
+      if (id >= 0 && types[id] === CONTROL) ends.push(id);
+    }
+  }
+  return [...new Set(ends)].sort((a, b) => a - b);
+}
+
+/** One template, or several by name. */
+function chatTemplate(metadata: TokenizerMetadata): string | JsonObject[] | undefined {
+  const usual = metadata.text('tokenizer.chat_template');
+  const named = metadata.keys().flatMap((key) => {
+    const name = /^tokenizer\.chat_template\.(.+)$/.exec(key)?.[1];
+    return name === undefined ? [] : [{ name, template: metadata.text(key)! }];
+  });
+  if (named.length === 0) return usual;
+  return usual === undefined ? named : [{ name: 'default', template: usual }, ...named];
+}
+
+const SAMPLING: Readonly<Record<string, string>> = {
+  temp: 'temperature',
+  top_k: 'top_k',
+  top_p: 'top_p',
+  min_p: 'min_p',
+  penalty_repeat: 'repetition_penalty',
+};
+
+function samplingDefaults(metadata: TokenizerMetadata): JsonObject {
+  return Object.fromEntries(
+    Object.entries(SAMPLING).flatMap(([key, name]) => {
+      const value = metadata.number(`general.sampling.${key}`);
+      return value === undefined ? [] : [[name, value]];
+    }),
+  );
+}
+
+function withEnd(end: string, id: number): JsonObject {
+  return {
+    type: 'TemplateProcessing',
+    single: [{ Sequence: { id: 'A', type_id: 0 } }, { SpecialToken: { id: end, type_id: 0 } }],
+    pair: [],
+    special_tokens: { [end]: { id: end, ids: [id], tokens: [end] } },
+  };
+}
+
+const OTHER_TOKENIZER = 'Take the safetensors model, or a file made with a current llama.cpp.';
+
+function missing(path: string): KvantError {
+  return new KvantError('tokenizer-missing', `${path} holds no tokenizer`, {
+    kind: 'model',
+    where: `${AT}model`,
+    fix: OTHER_TOKENIZER,
+  });
+}
+
+function unsupported(path: string, what: string, known: string): KvantError {
+  return new KvantError('tokenizer-unsupported', `${path} has ${what}, which is not supported`, {
+    kind: 'unsupported',
+    where: AT.slice(0, -1),
+    fix: `${OTHER_TOKENIZER} Known are ${known}.`,
+  });
+}

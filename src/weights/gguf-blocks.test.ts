@@ -1,0 +1,180 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ggufBytes, string } from '../../test/setup/gguf-writer.js';
+import type { MatrixSource } from '../device/weights.js';
+import { unpackAffineRow } from './affine.js';
+import { decodeFloats, numberToF16 } from './dtypes.js';
+import { GgufCheckpoint } from './gguf-checkpoint.js';
+import { pairedRow } from './gguf-matrix.js';
+
+type Fixture = Record<string, { readonly blocks: string; readonly values: string }>;
+/** Made by gguf-py (scripts/fixtures/gguf_blocks.py). */
+const fixture = JSON.parse(await readFile('test/fixtures/weights/gguf-blocks.json', 'utf8')) as Fixture;
+const IDS: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 };
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+async function opened(
+  name: string,
+  type: number,
+  shape: readonly number[],
+  data: Uint8Array,
+): Promise<GgufCheckpoint> {
+  const path = join(folder, `${name}.gguf`);
+  const tensors = [{ name: 'w.weight', shape, type, data }];
+  await writeFile(path, ggufBytes({ metadata: { 'general.architecture': string('x') }, tensors }));
+  return await GgufCheckpoint.open(path);
+}
+
+/** All values of a matrix, computed from what a device is given. */
+async function values(matrix: MatrixSource, rowsAtOnce: number): Promise<Float32Array> {
+  const { rows, cols, format } = matrix;
+  const out = new Float32Array(rows * cols);
+  for (let start = 0; start < rows; start += rowsAtOnce) {
+    const end = Math.min(rows, start + rowsAtOnce);
+    const { data, scales, biases } = await matrix.readRows(start, end);
+    if (format.kind === 'float') {
+      decodeFloats(data, format.dtype, out.subarray(start * cols, end * cols));
+      continue;
+    }
+    const groups = cols / format.groupSize;
+    const size = data.length / (end - start);
+    for (let i = 0; i < end - start; i++) {
+      const floats = (bytes: Uint8Array): Float32Array => {
+        const all = new Float32Array((end - start) * groups);
+        decodeFloats(bytes, format.dtype, all);
+        return all.subarray(i * groups, (i + 1) * groups);
+      };
+      const row = (start + i) * cols;
+      unpackAffineRow(
+        data.subarray(i * size, (i + 1) * size),
+        floats(scales!),
+        floats(biases!),
+        format,
+        out.subarray(row, row + cols),
+      );
+    }
+  }
+  return out;
+}
+
+const bits = (floats: Float32Array): number[] => [
+  // -0 and 0 are one weight.
+  ...new Uint32Array(floats.map((value) => value + 0).buffer),
+];
+
+describe('block types of GGUF', () => {
+  it.each(Object.keys(IDS))('%s: every value is what gguf-py reads, to the bit', async (name) => {
+    const blocks = Buffer.from(fixture[name]!.blocks, 'base64');
+    const wanted = new Float32Array(Uint8Array.from(Buffer.from(fixture[name]!.values, 'base64')).buffer);
+    await using file = await opened(name, IDS[name]!, [wanted.length / 64, 64], blocks);
+    for (const rowsAtOnce of [1, 4, 100]) {
+      const matrix = file.matrix('w.weight', 'w');
+      expect(matrix.format).toMatchObject({ kind: 'affine', groupSize: 32, dtype: 'f16' });
+      expect(bits(await values(matrix, rowsAtOnce))).toEqual(bits(wanted));
+    }
+  });
+
+  it('has every code of Q8_0 under every scale that f16 has, or says that it cannot', async () => {
+    // All 65,536 scales, each with codes that run on.
+    const blocks = Buffer.alloc(65_536 * 34);
+    for (let scale = 0; scale < 65_536; scale++) {
+      blocks.writeUInt16LE(scale, scale * 34);
+      for (let i = 0; i < 32; i++) blocks[scale * 34 + 2 + i] = (scale * 32 + i) & 0xff;
+    }
+    await using file = await opened('scales', 8, [65_536, 32], blocks);
+    const matrix = file.matrix('w.weight', 'w');
+    const decoded = new Float32Array(1);
+    for (let scale = 0; scale < 65_536; scale += 127) {
+      decodeFloats(Uint8Array.of(scale & 0xff, scale >> 8), 'f16', decoded);
+      const d = decoded[0]!;
+      if (Number.isFinite(d) && Math.abs(d) >= 512) {
+        await expect(matrix.readRows(scale, scale + 1)).rejects.toMatchObject({ code: 'weights-not-exact' });
+        continue;
+      }
+      const { data, scales, biases } = await matrix.readRows(scale, scale + 1);
+      decodeFloats(biases!, 'f16', decoded);
+      if (!Number.isFinite(d)) {
+        expect(Number.isFinite(decoded[0]!)).toBe(false);
+        continue;
+      }
+      expect(Buffer.from(scales!).readUInt16LE()).toBe(scale);
+      for (let i = 0; i < 32; i++) {
+        const signed = ((((scale * 32 + i) & 0xff) << 24) >> 24) * d;
+        expect(d * data[i]! + decoded[0]!).toBe(signed + 0);
+      }
+    }
+  });
+
+  it.each([
+    ['F32', 0, 4],
+    ['F16', 1, 2],
+    ['BF16', 30, 2],
+  ])('%s is read as it stands', async (name, type, size) => {
+    const data = Buffer.alloc(6 * size).map((_, i) => (i * 29) & 0x3f);
+    await using file = await opened(name, type, [3, 2], data);
+    const { data: read } = await file.matrix('w.weight', 'w').readRows(1, 3);
+    expect(Buffer.from(read)).toEqual(data.subarray(2 * size));
+  });
+
+  it('moves the rows of paired heads back, in pieces of any size', async () => {
+    const [heads, headRows, cols] = [3, 8, 4];
+    const rows = heads * headRows;
+    // What the converter does: row (h, k, half) of the file is row (h, half, k) of the model.
+    const original = Float32Array.from({ length: rows * cols }, (_, i) => i);
+    const stored = new Float32Array(rows * cols);
+    for (let h = 0; h < heads; h++)
+      for (let half = 0; half < 2; half++)
+        for (let k = 0; k < headRows / 2; k++) {
+          const from = (h * headRows + half * (headRows / 2) + k) * cols;
+          stored.set(original.subarray(from, from + cols), (h * headRows + 2 * k + half) * cols);
+        }
+    await using file = await opened('paired', 0, [rows, cols], new Uint8Array(stored.buffer));
+    for (const rowsAtOnce of [1, 3, 8, 11, 24]) {
+      const matrix = file.matrix('w.weight', 'w', { rows, cols }, { headRows });
+      expect(await values(matrix, rowsAtOnce)).toEqual(original);
+    }
+    expect(Array.from({ length: 8 }, (_, row) => pairedRow(row, 8))).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
+  });
+
+  it('refuses other types by name, and says what to take', async () => {
+    for (const [type, name, elements, size] of [
+      [19, 'IQ1_S', 256, 50],
+      [39, 'MXFP4', 32, 17],
+      [24, 'I8', 1, 1],
+    ] as const) {
+      await using file = await opened(name, type, [2, elements], new Uint8Array(2 * size));
+      expect(() => file.matrix('w.weight', 'w')).toThrow(
+        expect.objectContaining({
+          code: 'weights-gguf-type',
+          message: expect.stringContaining(name) as string,
+          fix: expect.stringContaining('Q8_0') as string,
+        }) as Error,
+      );
+    }
+  });
+
+  it('keeps a scale whose bias overflows out, whatever the type', async () => {
+    for (const [name, size, largest] of [
+      ['Q4_0', 18, 8192],
+      ['Q5_0', 22, 4096],
+      ['Q8_0', 34, 512],
+    ] as const) {
+      const blocks = Buffer.alloc(2 * size);
+      blocks.writeUInt16LE(numberToF16(-largest), size);
+      await using file = await opened(`${name}-over`, IDS[name]!, [2, 32], blocks);
+      const matrix = file.matrix('w.weight', 'w');
+      await matrix.readRows(0, 1);
+      await expect(matrix.readRows(0, 2)).rejects.toMatchObject({
+        code: 'weights-not-exact',
+        message: expect.stringContaining('row 1') as string,
+      });
+    }
+  });
+});

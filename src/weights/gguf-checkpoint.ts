@@ -1,0 +1,208 @@
+/** GGUF files as one set of named tensors: one file, or the shards that `split.count` speaks of. Headers alone are read. */
+
+import { basename, dirname, join } from 'node:path';
+import type { MatrixSource, VectorSource } from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import type { ExpectedShape } from './checkpoint.js';
+import { decodeFloats } from './dtypes.js';
+import { GgufFile } from './gguf.js';
+import { headerError } from './gguf-errors.js';
+import type { GgufTensor } from './gguf-header.js';
+import { type GgufEntry, GgufMatrix, matrixFormat, type PairedRows } from './gguf-matrix.js';
+import type { GgufMetadata } from './gguf-metadata.js';
+
+const SHARD = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/i;
+const MAX_SHARDS = 10_000;
+
+/** Open GGUF files. Close them when the weights are on the device. */
+export class GgufCheckpoint {
+  /** The first file. */
+  readonly path: string;
+  readonly metadata: GgufMetadata;
+  /** Bytes of all tensors as stored. */
+  readonly totalBytes: number;
+  readonly #files: readonly GgufFile[];
+  readonly #entries: ReadonlyMap<string, GgufEntry>;
+
+  private constructor(files: readonly GgufFile[], entries: ReadonlyMap<string, GgufEntry>) {
+    const [first] = files as [GgufFile];
+    this.path = first.path;
+    this.metadata = first.metadata;
+    this.#files = files;
+    this.#entries = entries;
+    let total = 0;
+    for (const { tensor } of entries.values()) total += tensor.byteLength;
+    this.totalBytes = total;
+  }
+
+  /**
+   * Opens a file, and with any shard of a set all of them.
+   * @throws KvantError as {@link GgufFile.open}; `weights-shard-missing`, `weights-duplicate`
+   */
+  static async open(path: string): Promise<GgufCheckpoint> {
+    const files: GgufFile[] = [];
+    try {
+      for (const shard of await shardPaths(path)) files.push(await openShard(shard, path));
+      const entries = new Map<string, GgufEntry>();
+      for (const file of files)
+        for (const tensor of file.tensors.values()) {
+          if (entries.has(tensor.name)) throw duplicate(file.path, tensor.name);
+          entries.set(tensor.name, { file, tensor });
+        }
+      checkSplit(files, entries.size);
+      return new GgufCheckpoint(files, entries);
+    } catch (error) {
+      await Promise.all(files.map((file) => file.close()));
+      throw error;
+    }
+  }
+
+  names(): string[] {
+    return [...this.#entries.keys()];
+  }
+
+  has(name: string): boolean {
+    return this.#entries.has(name);
+  }
+
+  info(name: string): GgufTensor | undefined {
+    return this.#entries.get(name)?.tensor;
+  }
+
+  /**
+   * A matrix, in the format that its type is exactly.
+   *
+   * @param shown what it is called elsewhere
+   * @param paired set where rows are in pairs, as converters leave q and k of some models
+   * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-gguf-type`
+   */
+  matrix(name: string, shown: string, expected?: ExpectedShape, paired?: PairedRows): MatrixSource {
+    const entry = this.#entry(name);
+    const { shape } = entry.tensor;
+    const wanted = expected === undefined ? 'a matrix' : `[${expected.rows}, ${expected.cols}]`;
+    if (shape.length !== 2) throw shapeError(name, shape, wanted);
+    if (expected !== undefined && (shape[0] !== expected.rows || shape[1] !== expected.cols))
+      throw shapeError(name, shape, wanted);
+    if (paired !== undefined && shape[0]! % paired.headRows !== 0)
+      throw shapeError(name, shape, `whole heads of ${paired.headRows} rows`);
+    return new GgufMatrix(shown, entry, paired);
+  }
+
+  /** Numbers as f32; `paired` says which number of the file each one is. */
+  vector(
+    name: string,
+    shown: string,
+    expected?: readonly number[],
+    paired?: (row: number) => number,
+  ): VectorSource {
+    const entry = this.#entry(name);
+    const { shape } = entry.tensor;
+    if (expected === undefined ? shape.length !== 1 : String(shape) !== String(expected))
+      throw shapeError(name, shape, expected === undefined ? 'a vector' : `[${expected.join(', ')}]`);
+    const length = shape.reduce((product, size) => product * size, 1);
+    const format = matrixFormat(entry.tensor);
+    if (format.kind !== 'float')
+      throw new KvantError(
+        'weights-tensor-dtype',
+        `${JSON.stringify(name)} is a vector of ${entry.tensor.type.name}`,
+        {
+          kind: 'model',
+          where: name,
+          fix: 'Convert the model again: norms and biases are F32, F16 or BF16.',
+        },
+      );
+    return {
+      name: shown,
+      length,
+      async read(): Promise<Float32Array> {
+        const bytes = new Uint8Array(entry.tensor.byteLength);
+        await entry.file.readInto(entry.tensor, 0, bytes);
+        const stored = new Float32Array(length);
+        decodeFloats(bytes, format.dtype, stored);
+        return paired === undefined ? stored : stored.map((_, row) => stored[paired(row)]!);
+      },
+    };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#files.map((file) => file.close()));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #entry(name: string): GgufEntry {
+    const entry = this.#entries.get(name);
+    if (entry !== undefined) return entry;
+    throw new KvantError('weights-tensor-missing', `${this.path} has no tensor ${JSON.stringify(name)}`, {
+      kind: 'model',
+      where: name,
+      fix: 'Fetch the file again, or convert the model again with a current version of the tool.',
+    });
+  }
+}
+
+/** The file alone, or all of its set where its name says that it is one of several. */
+async function shardPaths(path: string): Promise<string[]> {
+  const [, stem, , count] = SHARD.exec(basename(path)) ?? [];
+  if (stem === undefined || count === undefined) return [path];
+  const shards = Number(count);
+  if (shards < 1 || shards > MAX_SHARDS) return [path];
+  return Array.from({ length: shards }, (_, i) =>
+    join(dirname(path), `${stem}${String(i + 1).padStart(5, '0')}-of-${count}.gguf`),
+  );
+}
+
+async function openShard(shard: string, asked: string): Promise<GgufFile> {
+  try {
+    return await GgufFile.open(shard);
+  } catch (cause) {
+    if (shard === asked || !(cause instanceof KvantError) || cause.code !== 'weights-missing') throw cause;
+    throw new KvantError('weights-shard-missing', `${shard} is missing: ${basename(asked)} is one of a set`, {
+      kind: 'not-found',
+      where: shard,
+      fix: `Fetch ${basename(shard)} into the same folder.`,
+      cause,
+    });
+  }
+}
+
+/** What the header says of the set against what is there. */
+function checkSplit(files: readonly GgufFile[], tensors: number): void {
+  const [first] = files as [GgufFile];
+  const count = first.metadata.count('split.count', 0) ?? 0;
+  if (count > 1 && count !== files.length)
+    throw new KvantError(
+      'weights-shard-missing',
+      `${first.path} is one of ${count} files; ${files.length} are here`,
+      {
+        kind: 'not-found',
+        where: first.path,
+        fix: 'Give the files their published names, name-00001-of-0000N.gguf, in one folder; or merge them with llama-gguf-split --merge.',
+      },
+    );
+  const stated = first.metadata.count('split.tensors.count', 0);
+  if (count > 1 && stated !== undefined && stated !== tensors)
+    throw headerError(first.path, `it speaks of ${stated} tensors in all files, and they hold ${tensors}`);
+}
+
+function duplicate(path: string, name: string): KvantError {
+  return new KvantError(
+    'weights-duplicate',
+    `${path} holds ${JSON.stringify(name)}, as another of its set does`,
+    {
+      kind: 'model',
+      where: path,
+      fix: 'Fetch the files of the set again, from one revision of the model.',
+    },
+  );
+}
+
+function shapeError(name: string, shape: readonly number[], expected: string): KvantError {
+  return new KvantError(
+    'weights-tensor-shape',
+    `${JSON.stringify(name)} has shape [${shape.join(', ')}]; the model needs ${expected}`,
+    { kind: 'model', where: name, fix: 'Fetch the file again, or convert the model again.' },
+  );
+}

@@ -1,0 +1,168 @@
+/** A matrix of a GGUF file, read by ranges of rows and handed out in the layout that devices take. */
+
+import {
+  floatBytes,
+  type MatrixFormat,
+  type MatrixRows,
+  type MatrixSource,
+  roomPlaces,
+  rowDataBytes,
+  rowScaleBytes,
+} from '../device/weights.js';
+import { KvantError } from '../errors.js';
+import { checkRows } from './checkpoint.js';
+import type { GgufFile } from './gguf.js';
+import { affineFormat, BLOCK_COLS, unpackBlocks } from './gguf-blocks.js';
+import type { GgufTensor } from './gguf-header.js';
+import type { GgufTypeName } from './gguf-types.js';
+
+/** A tensor with the file that holds it. */
+export interface GgufEntry {
+  readonly file: GgufFile;
+  readonly tensor: GgufTensor;
+}
+
+const FLOATS: Partial<Record<GgufTypeName, MatrixFormat>> = {
+  F32: { kind: 'float', dtype: 'f32' },
+  F16: { kind: 'float', dtype: 'f16' },
+  BF16: { kind: 'float', dtype: 'bf16' },
+};
+
+/** Types that are read. */
+export const READ_TYPES: readonly GgufTypeName[] = [
+  'F32',
+  'F16',
+  'BF16',
+  'Q8_0',
+  'Q4_0',
+  'Q4_1',
+  'Q5_0',
+  'Q5_1',
+];
+
+/** What a tensor of a type becomes on a device, exactly. @throws KvantError `weights-gguf-type` */
+export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
+  const format = FLOATS[type.name] ?? affineFormat(type.name);
+  if (format !== undefined) return format;
+  throw new KvantError(
+    'weights-gguf-type',
+    `${JSON.stringify(name)} is of type ${type.name}, which is not supported yet`,
+    {
+      kind: 'unsupported',
+      where: name,
+      fix: `Take another file of the same model: Q8_0, or one whose tensors are all of ${READ_TYPES.join(', ')}; \`llama-quantize\` makes one from an F16 file. Or load the safetensors model with --quantize 4.`,
+    },
+  );
+}
+
+/**
+ * Rows `[start, end)` of a matrix are rows of the file in another order: within each head of so many rows the two halves of
+ * the rotated pairs lie beside one another in the file, and one half after the other where families expect them.
+ */
+export interface PairedRows {
+  readonly headRows: number;
+}
+
+/** The row of the file that a row of the matrix is. */
+export function pairedRow(row: number, headRows: number): number {
+  const within = row % headRows;
+  const half = headRows / 2;
+  return row - within + 2 * (within % half) + (within >= half ? 1 : 0);
+}
+
+export class GgufMatrix implements MatrixSource {
+  readonly name: string;
+  readonly rows: number;
+  readonly cols: number;
+  readonly format: MatrixFormat;
+  readonly #entry: GgufEntry;
+  readonly #rowBytes: number;
+  readonly #paired: PairedRows | undefined;
+  #blocks: Uint8Array | undefined;
+  #buffer: ArrayBuffer | undefined;
+
+  /** @param entry a tensor of two dimensions; with `paired`, of whole heads */
+  constructor(name: string, entry: GgufEntry, paired?: PairedRows) {
+    const { tensor } = entry;
+    const [rows, cols] = tensor.shape as [number, number];
+    this.name = name;
+    this.rows = rows;
+    this.cols = cols;
+    this.format = matrixFormat(tensor);
+    this.#entry = entry;
+    this.#rowBytes = tensor.byteLength / rows;
+    this.#paired = paired;
+  }
+
+  async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
+    checkRows(this, start, end);
+    const rows = end - start;
+    const places = roomPlaces(this.cols, this.format, rows);
+    const given = room !== undefined && room.byteLength >= places.bytes;
+    const buffer = given ? room : this.#room(places.bytes);
+    const data = new Uint8Array(buffer, 0, rows * rowDataBytes(this.cols, this.format));
+    const read = await this.#read(start, end, this.format.kind === 'float' ? data : undefined);
+    // What was read and handed out lives on as long as its reader keeps it.
+    if (end === this.rows) {
+      this.#buffer = undefined;
+      this.#blocks = undefined;
+    }
+    if (this.format.kind === 'float') return { data };
+    const scaleBytes = rows * rowScaleBytes(this.cols, this.format);
+    const scales = new Uint8Array(buffer, places.scales, scaleBytes);
+    const biases = new Uint8Array(buffer, places.biases, scaleBytes);
+    const count = (rows * this.cols) / BLOCK_COLS;
+    if (count === 0) return { data, scales, biases };
+    const words = (bytes: Uint8Array): Uint16Array =>
+      new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / floatBytes('f16'));
+    const { name: type } = this.#entry.tensor.type;
+    const overflow = unpackBlocks(type, read, count, data, words(scales), words(biases));
+    if (overflow >= 0)
+      throw scaleTooLarge(this.name, type, start + Math.floor((overflow * BLOCK_COLS) / this.cols));
+    return { data, scales, biases };
+  }
+
+  /** The rows as the file stores them, in the order of the matrix. */
+  async #read(start: number, end: number, target: Uint8Array | undefined): Promise<Uint8Array> {
+    const { file, tensor } = this.#entry;
+    const size = this.#rowBytes;
+    if (this.#paired === undefined) {
+      const into = target ?? this.#blockRoom((end - start) * size);
+      await file.readInto(tensor, start * size, into);
+      return into;
+    }
+    const { headRows } = this.#paired;
+    const first = Math.floor(start / headRows) * headRows;
+    const last = Math.min(this.rows, Math.ceil(end / headRows) * headRows);
+    const stored = new Uint8Array((last - first) * size);
+    await file.readInto(tensor, first * size, stored);
+    const into = target ?? this.#blockRoom((end - start) * size);
+    for (let row = start; row < end; row++) {
+      const from = (pairedRow(row, headRows) - first) * size;
+      into.set(stored.subarray(from, from + size), (row - start) * size);
+    }
+    return into;
+  }
+
+  #room(bytes: number): ArrayBuffer {
+    if (this.#buffer === undefined || this.#buffer.byteLength < bytes) this.#buffer = new ArrayBuffer(bytes);
+    return this.#buffer;
+  }
+
+  #blockRoom(bytes: number): Uint8Array {
+    if (this.#blocks === undefined || this.#blocks.byteLength < bytes) this.#blocks = new Uint8Array(bytes);
+    return this.#blocks.subarray(0, bytes);
+  }
+}
+
+function scaleTooLarge(name: string, type: string, row: number): KvantError {
+  return new KvantError(
+    'weights-not-exact',
+    `${name} holds a scale of ${type} in row ${row} that is too large to be kept exactly`,
+    {
+      kind: 'unsupported',
+      where: name,
+      fix: 'No trained model has such weights: fetch the file again, or take one in F16 or F32.',
+    },
+  );
+}

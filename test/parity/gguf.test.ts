@@ -1,0 +1,268 @@
+/**
+ * Families from GGUF files: the fixture checkpoints are written as GGUF, with what llama.cpp's converters change, and must give
+ * the logits that were computed elsewhere. The rules of conversion are written here once more, from the converters' side.
+ */
+
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ropeFrequencies } from '../../src/models/rope-frequencies.js';
+import { Checkpoint } from '../../src/weights/checkpoint.js';
+import { decodeFloats } from '../../src/weights/dtypes.js';
+import { f32, ggufBytes, string, u32, type Value, type WrittenTensor } from '../setup/gguf-writer.js';
+import { createReferenceDevice } from './reference-device.js';
+import {
+  decidedTokens,
+  expectedCases,
+  largestDifference,
+  loadFolder,
+  MODEL_FIXTURES,
+  Runner,
+} from './runner.js';
+
+type Fields = Record<string, unknown>;
+
+interface Conversion {
+  readonly fixture: string;
+  readonly arch: string;
+  readonly paired?: boolean;
+  readonly plusOne?: boolean;
+  /** What a GGUF file cannot say differently: the checkpoint is then compared with itself, read from its folder. */
+  readonly override?: Fields;
+  readonly more?: (config: Fields, at: (key: string) => string) => Record<string, Value>;
+}
+
+const CASES: readonly Conversion[] = [
+  { fixture: 'llama-untied', arch: 'llama', paired: true },
+  { fixture: 'llama-tied-f16', arch: 'llama', paired: true },
+  { fixture: 'llama-bias', arch: 'llama', paired: true },
+  { fixture: 'llama-llama3', arch: 'llama', paired: true },
+  {
+    fixture: 'llama-linear',
+    arch: 'llama',
+    paired: true,
+    more: (config, at) => ({
+      [at('rope.scaling.type')]: string('linear'),
+      [at('rope.scaling.factor')]: f32(rope(config).factor as number),
+    }),
+  },
+  { fixture: 'mistral-head-dim', arch: 'llama', paired: true },
+  { fixture: 'qwen2-bias', arch: 'qwen2' },
+  { fixture: 'qwen3-tied', arch: 'qwen3' },
+  {
+    fixture: 'qwen3-untied-yarn',
+    arch: 'qwen3',
+    more: (config, at) => ({
+      [at('rope.scaling.type')]: string('yarn'),
+      [at('rope.scaling.factor')]: f32(rope(config).factor as number),
+      [at('rope.scaling.original_context_length')]: u32(
+        rope(config).original_max_position_embeddings as number,
+      ),
+    }),
+  },
+  {
+    fixture: 'granite',
+    arch: 'granite',
+    paired: true,
+    more: (config, at) => ({
+      [at('embedding_scale')]: f32(config.embedding_multiplier as number),
+      [at('residual_scale')]: f32(config.residual_multiplier as number),
+      [at('logit_scale')]: f32(config.logits_scaling as number),
+      [at('attention.scale')]: f32(config.attention_multiplier as number),
+    }),
+  },
+  {
+    fixture: 'smollm3',
+    arch: 'smollm3',
+    paired: true,
+    override: { no_rope_layers: null, no_rope_layer_interval: 4 },
+  },
+  { fixture: 'phi3', arch: 'phi3', more: slides },
+  {
+    fixture: 'gemma2',
+    arch: 'gemma2',
+    plusOne: true,
+    more: (config, at) => ({
+      ...slides(config, at),
+      ...scale(config, at),
+      [at('attn_logit_softcapping')]: f32(config.attn_logit_softcapping as number),
+      [at('final_logit_softcapping')]: f32(config.final_logit_softcapping as number),
+    }),
+  },
+  {
+    fixture: 'gemma3-pattern',
+    arch: 'gemma3',
+    plusOne: true,
+    more: (config, at) => ({
+      ...slides(config, at),
+      ...scale(config, at),
+      [at('attention.sliding_window_pattern')]: u32(config.sliding_window_pattern as number),
+      [at('rope.scaling.type')]: string('linear'),
+      [at('rope.scaling.factor')]: f32(rope(config).factor as number),
+    }),
+  },
+];
+
+function scale(config: Fields, at: (key: string) => string): Record<string, Value> {
+  return { [at('attention.scale')]: f32((config.query_pre_attn_scalar as number) ** -0.5) };
+}
+
+function slides(config: Fields, at: (key: string) => string): Record<string, Value> {
+  return config.sliding_window == null
+    ? {}
+    : { [at('attention.sliding_window')]: u32(config.sliding_window as number) };
+}
+
+const rope = (config: Fields): Fields => (config.rope_scaling ?? config.rope_parameters ?? {}) as Fields;
+
+const NAMES: Record<string, string> = {
+  'model.embed_tokens': 'token_embd',
+  'model.norm': 'output_norm',
+  lm_head: 'output',
+  input_layernorm: 'attn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.qkv_proj': 'attn_qkv',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.gate_up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+  pre_feedforward_layernorm: 'ffn_norm',
+  post_feedforward_layernorm: 'post_ffw_norm',
+};
+
+function converted(name: string, sandwich: boolean): string {
+  const [, layer, path, kind] = /^(?:model\.layers\.(\d+)\.)?(.*)\.(weight|bias)$/.exec(name)!;
+  const post = sandwich ? 'post_attention_norm' : 'ffn_norm';
+  const own = path === 'post_attention_layernorm' ? post : NAMES[path!];
+  return layer === undefined ? `${own}.${kind}` : `blk.${layer}.${own}.${kind}`;
+}
+
+/** As `LlamaModel.permute`: `reshape(heads, 2, rows / heads / 2, …).swapaxes(1, 2)`. */
+function permuted(values: Float32Array, rows: number, heads: number): Float32Array {
+  const cols = values.length / rows;
+  const half = rows / heads / 2;
+  const out = new Float32Array(values.length);
+  for (let h = 0; h < heads; h++)
+    for (let side = 0; side < 2; side++)
+      for (let k = 0; k < half; k++) {
+        const from = ((h * 2 + side) * half + k) * cols;
+        const to = ((h * half + k) * 2 + side) * cols;
+        out.set(values.subarray(from, from + cols), to);
+      }
+  return out;
+}
+
+async function convert({ fixture, arch, paired, plusOne, more }: Conversion, path: string): Promise<void> {
+  const folder = join(MODEL_FIXTURES, fixture);
+  const config = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Fields;
+  await using checkpoint = await Checkpoint.open(folder);
+  const at = (key: string): string => `${arch}.${key}`;
+  const heads = config.num_attention_heads as number;
+  const kvHeads = (config.num_key_value_heads as number | undefined) ?? heads;
+  const headDim = (config.head_dim as number | undefined) ?? (config.hidden_size as number) / heads;
+  const theta = (config.rope_theta ?? rope(config).rope_theta) as number | undefined;
+  const metadata: Record<string, Value> = {
+    'general.architecture': string(arch),
+    [at('block_count')]: u32(config.num_hidden_layers as number),
+    [at('context_length')]: u32(config.max_position_embeddings as number),
+    [at('embedding_length')]: u32(config.hidden_size as number),
+    [at('feed_forward_length')]: u32(config.intermediate_size as number),
+    [at('attention.head_count')]: u32(heads),
+    [at('attention.head_count_kv')]: u32(kvHeads),
+    [at('attention.key_length')]: u32(headDim),
+    [at('attention.layer_norm_rms_epsilon')]: f32((config.rms_norm_eps as number | undefined) ?? 1e-6),
+    ...(theta === undefined ? {} : { [at('rope.freq_base')]: f32(theta) }),
+    ...more?.(config, at),
+  };
+  const tensors: WrittenTensor[] = [];
+  for (const name of checkpoint.names()) {
+    const { shape, dtype } = checkpoint.info(name)!;
+    // What is tied is left out.
+    if (config.tie_word_embeddings === true && name.startsWith('lm_head')) continue;
+    const bytes = new Uint8Array(checkpoint.info(name)!.byteLength);
+    await checkpoint.readBytes(name, 0, bytes);
+    let values: Float32Array = new Float32Array(shape.reduce((a, b) => a * b, 1));
+    decodeFloats(bytes, dtype.toLowerCase() as 'f32', values);
+    const of = /self_attn\.([qk])_proj/.exec(name)?.[1];
+    if (paired && of !== undefined) values = permuted(values, shape[0]!, of === 'q' ? heads : kvHeads);
+    if (plusOne && name.endsWith('norm.weight')) values = values.map((value) => value + 1);
+    const data = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+    tensors.push({ name: converted(name, plusOne === true), shape, type: 0, data });
+  }
+  if (rope(config).rope_type === 'llama3') {
+    const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = rope(config);
+    const plain = ropeFrequencies({ type: 'default', theta: theta! }, headDim, 1).frequencies;
+    const scaled = ropeFrequencies(
+      {
+        type: 'llama3',
+        theta: theta!,
+        factor: factor as number,
+        lowFreqFactor: low_freq_factor as number,
+        highFreqFactor: high_freq_factor as number,
+        originalMaxPositions: original_max_position_embeddings as number,
+      },
+      headDim,
+      1,
+    ).frequencies;
+    const factors = Float32Array.from(plain, (frequency, i) => frequency / scaled[i]!);
+    tensors.push({
+      name: 'rope_freqs.weight',
+      shape: [factors.length],
+      type: 0,
+      data: new Uint8Array(factors.buffer),
+    });
+  }
+  await writeFile(path, ggufBytes({ metadata, tensors }));
+}
+
+/** The fixture with other words in its config. */
+async function overridden({ fixture, override }: Conversion): Promise<string> {
+  const folder = join(scratch, `${fixture}-other`);
+  await cp(join(MODEL_FIXTURES, fixture), folder, { recursive: true });
+  const path = join(folder, 'config.json');
+  const config = JSON.parse(await readFile(path, 'utf8')) as Fields;
+  await writeFile(path, JSON.stringify({ ...config, ...override }));
+  return folder;
+}
+
+let scratch: string;
+beforeAll(async () => {
+  scratch = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
+});
+afterAll(() => rm(scratch, { recursive: true }));
+
+describe('families from GGUF files, in float64', () => {
+  it.each(CASES)('$fixture as $arch', async (conversion) => {
+    const path = join(scratch, `${conversion.fixture}.gguf`);
+    await convert(conversion, path);
+    await using device = createReferenceDevice();
+    const model = await loadFolder(path, device);
+    if (conversion.override !== undefined) {
+      const other = await loadFolder(await overridden(conversion), device);
+      const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % 250);
+      const [one, two] = [model, other].map((loaded) =>
+        Runner.create(device, loaded, { context: 128, chunk: 48 }),
+      );
+      await using fromFile = await one!;
+      await using fromFolder = await two!;
+      const wanted = (await fromFolder.generate(prompt, 4)).logits;
+      const got = (await fromFile.generate(prompt, 4)).logits;
+      for (const [i, logits] of got.entries())
+        expect(largestDifference(logits, [...wanted[i]!])).toBeLessThan(1e-6);
+      return;
+    }
+    for (const { prompt, logits, greedy, margins } of expectedCases(conversion.fixture)) {
+      await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
+      const result = await runner.generate(prompt, greedy.length);
+      expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
+      const decided = decidedTokens(greedy, margins, 2e-4);
+      expect(result.tokens.slice(0, decided.length)).toEqual(decided);
+    }
+  });
+});
