@@ -73,6 +73,7 @@ const cpuCodec: CpuKvCodec<ToyKv> = {
 };
 
 const ASSEMBLY = `import { SIDE_META } from '../kv-layout';
+import { POSITION_UNKNOWN } from './kv-append';
 import { storeBytes } from './kv-words';
 import { maxLanes } from './math';
 
@@ -80,6 +81,8 @@ export function codeToy(
   side: usize, isKey: bool, x: usize, block: u32, head: u32, kvHeads: u32, token: u32, dim: u32, blockTokens: u32,
   position: u32, codes: usize, spare: usize,
 ): void {
+  // It is told where in its sequence a vector is.
+  if (position != POSITION_UNKNOWN && position % blockTokens != token) unreachable();
   let most = f32x4.splat(0);
   for (let d: u32 = 0; d < dim; d += 4) most = f32x4.max(most, f32x4.abs(v128.load(x + d * 4)));
   const scale: f32 = maxLanes(most) / 7;
@@ -123,7 +126,7 @@ const webgpuCodec: KvCodec<ToyKv> = {
   pairsHeads: false,
   sidesAlike: true,
   storeNeeds: () => ({ codes: true, range: true }),
-  store({ name, layout }, n, { plan, put }) {
+  store({ name, layout }, n, { plan, put, position }) {
     const { lanes, own, heads } = plan;
     const here = heads === 1 ? '' : 'here && ';
     return {
@@ -138,7 +141,9 @@ const webgpuCodec: KvCodec<ToyKv> = {
         if (lid < half) { highs_${own}[lid] = max(highs_${own}[lid], highs_${own}[lid + half]); }
       }
       workgroupBarrier();
-      let scale = highs_${own}[0] / 7.0;
+      // It is told where in its sequence a vector is, unless that is converted.
+      let expected = ${position === null ? 'true' : `${position} % ${n.blockTokens} == token_at`};
+      let scale = select(0.0, highs_${own}[0] / 7.0, expected);
       let codes = vec4<u32>(vec4<i32>(round(x / select(1.0, scale, scale > 0.0))) + vec4<i32>(8));
       for (var e = 0u; e < 4u; e++) { codes_${own}[lid * 4u + e] = codes[e]; }
       if (${here}lid == 0u) { ${put(`${n.metaAt} + ${vectorText(n)}`, 'bitcast<u32>(scale)')} }
