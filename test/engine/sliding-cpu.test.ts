@@ -268,6 +268,9 @@ describe.each([
   ['qwen2-tied-sharded', 32],
   ['gemma2', 32],
   ['gemma3-list', 32],
+  // Parallel blocks; full layers without rotation, or with one of their own.
+  ['cohere2', 24],
+  ['olmo3', 24],
 ])('%s, which has layers of both kinds', (MIXED, window) => {
   const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
 
@@ -309,5 +312,34 @@ describe.each([
     for (const prompt of prompts) expected.push((await runner.generate(prompt, DRAWS)).tokens);
     await using engine = await Asker.open(MIXED, { kv: { kvFormat: 'f16' }, maxContext: 256 });
     expect(ids(await engine.inTurn(prompts))).toEqual(expected);
+  });
+});
+
+/** Parallel blocks; layers with and without rotation. */
+describe.each(['cohere2', 'smollm3'])('%s', (name) => {
+  it('says alone what it says in company, in any pieces, from the cache, and after it gave way', async () => {
+    const prompts = PROMPTS.slice(0, 8).map((prompt) => prompt.slice(-90));
+    const options = { maxContext: 256, prefixCache: false };
+    await using alone = await Asker.open(name, { ...options, maxRows: 1, maxBatchTokens: 256 });
+    const expected = ids(await alone.inTurn(prompts));
+    const together = async (asker: Asker): Promise<unknown> =>
+      ids(await Promise.all(prompts.map((prompt) => asker.ask(prompt))));
+    await using pieces = await Asker.open(name, { ...options, maxRows: 8, maxBatchTokens: 11 });
+    expect(await together(pieces)).toEqual(expected);
+    await using cached = await Asker.open(name, { ...options, prefixCache: true });
+    await cached.inTurn(prompts);
+    const again = await cached.inTurn(prompts);
+    expect(ids(again)).toEqual(expected);
+    expect(again.every(({ cached: hit }) => hit > 0)).toBe(true);
+    // Short prompts come in together, and grow beyond what the pool holds.
+    const short = [3, 9, 12, 20, 37, 62].map((length) => BASE.slice(-length));
+    const long = { maxTokens: 100 };
+    const solo: Said[] = [];
+    for (const prompt of short) solo.push(await alone.ask(prompt, long));
+    const kvMemory = 17 * 16 * alone.info.kv.bytesPerToken;
+    await using tight = await Asker.open(name, { ...options, maxRows: 6, kvMemory });
+    const said = await Promise.all(short.map((prompt) => tight.ask(prompt, long)));
+    expect(ids(said)).toEqual(ids(solo));
+    expect(tight.stats().preemptions).toBeGreaterThan(0);
   });
 });
