@@ -35,6 +35,10 @@ export function hubOptions({ revision, offline }: HubFlags): { revision?: string
   };
 }
 
+/** What `--tool-format` is for. Names are not listed, or help would load what knows them. */
+export const TOOL_FORMAT =
+  'how the model writes tool calls: hermes, mistral, … (default: as its chat template and tokenizer show)';
+
 /** Flags of every command that loads a model. */
 export function addEngineFlags(command: Command): Command {
   command

@@ -13,6 +13,7 @@ import {
   engineOptions,
   integer,
   logLevelFlag,
+  TOOL_FORMAT,
 } from './flags.js';
 import { parseLosslessJson, readConversation, readText, readTools } from './input.js';
 import { untilInterrupted } from './interrupt.js';
@@ -25,6 +26,7 @@ interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly messages?: string;
   readonly system?: string;
   readonly tools?: string;
+  readonly toolFormat?: string;
   readonly raw?: boolean;
   readonly thinking?: boolean;
   readonly templateOptions?: string;
@@ -50,6 +52,7 @@ export function addGenerateCommand(program: Command): void {
     )
     .option('--system <text>', 'a system message before the prompt')
     .option('--tools <file>', 'JSON list of tools for the chat template')
+    .option('--tool-format <name>', TOOL_FORMAT)
     .option('--raw', 'no chat template: continue the prompt as it stands')
     .option('--no-thinking', 'pass enable_thinking=false to the chat template')
     .option('--template-options <json>', 'further variables of the chat template, as a JSON object')
@@ -89,7 +92,8 @@ async function generate(model: string, flags: GenerateFlags): Promise<void> {
       where: '--logprobs',
       fix: 'Add --json.',
     });
-  const options = engineOptions(flags);
+  const { toolFormat } = flags;
+  const options = { ...engineOptions(flags), ...(toolFormat === undefined ? {} : { toolFormat }) };
   const start = await readRequest(flags);
   const [{ loadEngine }, { quietLog }] = await Promise.all([import('./load.js'), import('./log.js')]);
   await using engine = await loadEngine(model, options, quietLog(flags.logLevel));
@@ -201,6 +205,7 @@ function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat t
     '--messages': flags.messages,
     '--system': flags.system,
     '--tools': flags.tools,
+    '--tool-format': flags.toolFormat,
     '--template-options': flags.templateOptions,
     '--no-thinking': flags.thinking === false ? true : undefined,
   };

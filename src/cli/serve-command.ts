@@ -14,6 +14,7 @@ import {
   integer,
   logLevelFlag,
   number,
+  TOOL_FORMAT,
 } from './flags.js';
 import { SIGNALS } from './interrupt.js';
 import { neverBlock, written } from './log-sink.js';
@@ -32,6 +33,7 @@ interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionF
   readonly bodyLimit?: number;
   readonly bodyMemory?: number;
   readonly reasoningFormat: ReasoningFormat;
+  readonly toolFormat?: string;
   readonly grace: number;
   readonly logLevel: CliLogLevel;
 }
@@ -72,6 +74,7 @@ export function addServeCommand(program: Command): void {
         .choices(['auto', 'none'])
         .default('auto'),
     )
+    .option('--tool-format <name>', TOOL_FORMAT)
     .option('--grace <seconds>', 'how long a shutdown waits for answers under way', integer(0, 86_400), 30)
     .addOption(logLevelFlag('info'));
   command.optionsGroup('API keys; time is shared evenly between them:');
@@ -142,6 +145,7 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
     ...options,
     sampling: samplingOptions(flags),
     ...(flags.name === undefined ? {} : { name: flags.name }),
+    ...(flags.toolFormat === undefined ? {} : { toolFormat: flags.toolFormat }),
     ...(flags.maxQueue === undefined ? {} : { maxQueue: flags.maxQueue }),
     ...(flags.queueTimeout === undefined ? {} : { queueTimeoutMs: 1000 * flags.queueTimeout }),
   };

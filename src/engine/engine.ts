@@ -136,6 +136,7 @@ export class Engine implements AsyncDisposable {
     const thread = threadFor(options, internals);
     try {
       await checkFolders(options);
+      await checkToolFormat(options);
       const path = await locateModel(model, options);
       onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
       const text = (): Promise<ModelText> => loadText(path, options);
@@ -299,6 +300,12 @@ export class Engine implements AsyncDisposable {
     });
   }
 
+  /** Tokens that mark the calls of an answer: a request with tools has them in its text, whether or not kvant reads them. */
+  #spelledFor(chat: ChatRequest): readonly number[] {
+    if (chat.tools === undefined || chat.tools.length === 0) return [];
+    return this.#text.spelledIn(this.#text.toolFormat(chat));
+  }
+
   #request(
     request: GenerateRequest | ChatRequest,
     fields: readonly string[],
@@ -355,6 +362,7 @@ export class Engine implements AsyncDisposable {
       ): void => {
         this.#unread.tell(unread);
         if (!answer.open) return;
+        const spelled = chatEnd === null ? [] : this.#spelledFor(request as ChatRequest);
         answer.prompted([...prompt], this.#parsersOf(request, chatEnd));
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
@@ -367,6 +375,7 @@ export class Engine implements AsyncDisposable {
             sampling,
             rules,
             continuation: chatEnd === null,
+            spelled,
             place,
             receivedAt,
             ...salted,
@@ -400,6 +409,9 @@ export class Engine implements AsyncDisposable {
   }
 }
 
+/** Enough to have the template for tools chosen. */
+const ANY_TOOLS = [{}];
+
 function definedOf<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }
@@ -418,6 +430,13 @@ async function checkFolders({ prefixCacheDir }: EngineOptions): Promise<void> {
   await checkDiskFolder(prefixCacheDir);
 }
 
+/** Errors: `invalid-option`, before anything is fetched. */
+async function checkToolFormat({ toolFormat }: EngineOptions): Promise<void> {
+  if (toolFormat === undefined) return;
+  const { toolFormatNamed } = await import('../text/formats/formats.js');
+  toolFormatNamed(toolFormat);
+}
+
 /** The thread starts while the model is looked for; null where none is wanted. */
 function threadFor(
   { worker, sampling }: EngineOptions,
@@ -430,10 +449,10 @@ function threadFor(
   return thread;
 }
 
-async function loadText(path: string, { onProgress, onLog }: EngineOptions): Promise<ModelText> {
+async function loadText(path: string, { onProgress, onLog, toolFormat }: EngineOptions): Promise<ModelText> {
   // Loaded when the thread has its work: tokenizer and templates come with many modules.
   const { ModelText } = await import('./model-text.js');
-  const text = await ModelText.load(path);
+  const text = await ModelText.load(path, toolFormat);
   const { ignored, notices } = text;
   for (const notice of notices) onLog?.({ level: 'warn', ...notice });
   if (ignored.length > 0)
@@ -461,6 +480,7 @@ function describe(
       maxContext: info.modelContext,
       weightBytes: info.weightBytes,
       hasChatTemplate: text.hasChatTemplate,
+      toolFormat: text.hasChatTemplate ? text.toolFormat({ tools: ANY_TOOLS }).name : null,
       eosTokenIds: info.eosIds,
     },
     device: info.device,

@@ -46,6 +46,7 @@ export class Enrolment {
     arrival: number,
   ): Sequence[] {
     const { prompt, sampling, place = ORDINARY_PLACE, continuation } = request;
+    const spelled = new Set(request.spelled);
     const { limits, contextRaise = [], vocabSize, device, tokenTable: table } = this.#options;
     const refused =
       admissionError(request, limits, vocabSize, contextRaise) ??
@@ -61,7 +62,7 @@ export class Enrolment {
     const share = this.#pacing.join(place, sampling.bestOf);
     const entry = { arrival, share, young: this.#memory.startsYoung, groups: this.#memory.groups };
     const choices = constraints.map((constraint, choice) => {
-      const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation });
+      const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });
       return new Sequence(request, choice, draws, output, row, constraint, entry);
     });
     this.#memory.prefixes?.open(choices);

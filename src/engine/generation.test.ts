@@ -7,7 +7,7 @@ import {
   answerParsers,
   type ToolCall,
 } from '../text/answer-parser.js';
-import { toolFormatOf } from '../text/formats/formats.js';
+import { HERMES } from '../text/formats/hermes.js';
 import { GenerationStream } from './generation.js';
 import type { WireEvent } from './messages.js';
 import type { Delta } from './types.js';
@@ -56,7 +56,7 @@ describe('a chat that thinks and calls tools', () => {
     { type: 'function', function: { name: 'now', arguments: '{}' } },
   ];
   const chat = (request: AnswerRequest, choices = 1) =>
-    start(choices, answerParsers(request, '<|assistant|>', toolFormatOf('')));
+    start(choices, answerParsers(request, '<|assistant|>', HERMES));
 
   it('delivers them apart from the text, in the deltas and in the result', async () => {
     for (const cut of [1, 3, 1000]) {

@@ -118,7 +118,9 @@ export function checkOptions(
 function checkKinds(config: EngineOptions): void {
   for (const name of BOOLEANS) checkKind(name, config[name], 'boolean', 'true or false');
   for (const name of FUNCTIONS) checkKind(name, config[name], 'function', 'a function');
-  const { name, signal, hub } = config;
+  const { name, toolFormat, signal, hub } = config;
+  if (toolFormat !== undefined && (typeof toolFormat !== 'string' || toolFormat === ''))
+    throw invalidOption('toolFormat', toolFormat, 'the name of a format');
   if (name !== undefined && (typeof name !== 'string' || name === ''))
     throw invalidOption('name', name, 'a string that is not empty');
   if (signal !== undefined && !isSignal(signal)) throw invalidOption('signal', signal, 'an AbortSignal');

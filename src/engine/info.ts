@@ -31,6 +31,8 @@ export interface EngineInfo {
     /** Bytes of the weights on the device. */
     readonly weightBytes: number;
     readonly hasChatTemplate: boolean;
+    /** The format in which the model's tool calls are read; null without a chat template. */
+    readonly toolFormat: string | null;
     readonly eosTokenIds: readonly number[];
   };
   readonly device: DeviceInfo;

@@ -6,7 +6,7 @@ import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-template.js';
-import { toolFormatOf } from '../text/formats/formats.js';
+import { toolFormatNamed, toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import type { GenerationDefaults } from '../text/generation-config.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
@@ -36,6 +36,9 @@ export class ModelText {
   /** What another thread makes itself the same of; null without a tokenizer. */
   readonly origin: TextOrigin | null;
   readonly #parts: Parts | null;
+  readonly #toolFormat: ToolFormat | null;
+  readonly #toolFormats = new Map<string, ToolFormat>();
+  readonly #spelled = new Map<ToolFormat, readonly number[]>();
   #words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null = null;
 
   private constructor(
@@ -44,7 +47,9 @@ export class ModelText {
     defaults: SamplingOptions,
     ignored: readonly string[] = [],
     notices: readonly Notice[] = [],
+    toolFormat: ToolFormat | null = null,
   ) {
+    this.#toolFormat = toolFormat;
     this.#parts = parts;
     this.origin = origin;
     this.defaults = defaults;
@@ -52,8 +57,12 @@ export class ModelText {
     this.notices = notices;
   }
 
-  /** Errors: those of the tokenizer and generation_config.json; a broken template is one of chats alone. */
-  static async load(path: string): Promise<ModelText> {
+  /**
+   * `toolFormat`: its name, default what the model shows. Errors: those of the tokenizer and generation_config.json; a broken
+   * template is one of chats alone.
+   */
+  static async load(path: string, toolFormat?: string): Promise<ModelText> {
+    const format = toolFormat === undefined ? null : toolFormatNamed(toolFormat);
     const files = await textFiles(path);
     const tokenizer = await files.tokenizer();
     const template = await findTemplate(files);
@@ -61,7 +70,8 @@ export class ModelText {
     const broken: Notice[] = template instanceof KvantError ? [brokenNotice(template)] : [];
     const origin = { kind: 'folder', path } as const;
     const parts = { tokenizer, template, eosIds: eosTokenIds };
-    return new ModelText(parts, origin, samplingDefaults(defaults), ignored, [...notices, ...broken]);
+    const known = [...notices, ...broken];
+    return new ModelText(parts, origin, samplingDefaults(defaults), ignored, known, format);
   }
 
   /** What tasks need on a thread of their own: no defaults, and the bytes of tokens only once they are asked for. */
@@ -159,7 +169,30 @@ export class ModelText {
 
   /** In which the model writes tool calls. */
   toolFormat({ tools }: Pick<ChatRequest, 'tools'>): ToolFormat {
-    return this.#template?.toolFormat({ tools }) ?? toolFormatOf('');
+    if (this.#toolFormat !== null) return this.#toolFormat;
+    const template = this.#template?.source({ tools }) ?? '';
+    let format = this.#toolFormats.get(template);
+    if (format === undefined) {
+      const tokenizer = this.#parts?.tokenizer;
+      const hasToken = (text: string): boolean => tokenizer?.idOf(text) !== undefined;
+      format = toolFormatOf({ template, hasToken });
+      this.#toolFormats.set(template, format);
+    }
+    return format;
+  }
+
+  /** Special tokens that mark calls in a format: its parser is to see them. */
+  spelledIn(format: ToolFormat): readonly number[] {
+    let ids = this.#spelled.get(format);
+    if (ids === undefined) {
+      const tokenizer = this.#parts?.tokenizer;
+      ids = (format.tokens ?? []).flatMap((token) => {
+        const id = tokenizer?.idOf(token);
+        return id !== undefined && tokenizer!.specialIds.has(id) ? [id] : [];
+      });
+      this.#spelled.set(format, ids);
+    }
+    return ids;
   }
 
   /** The template where it works. */

@@ -32,6 +32,7 @@ export const ENGINE_OPTIONS: OptionNames<EngineOptions> = {
   prefixCacheDir: true,
   prefixCacheDiskBytes: true,
   sampling: true,
+  toolFormat: true,
   name: true,
   hub: true,
   worker: true,

@@ -17,6 +17,8 @@ export interface SequenceOutputOptions {
   readonly minTokens: number;
   /** The ids continue the prompt's text (a raw prompt), instead of beginning one. */
   readonly continuation: boolean;
+  /** Special tokens that the text has nonetheless. Default: none. */
+  readonly spelled?: ReadonlySet<number>;
 }
 
 export class SequenceOutput {
@@ -28,8 +30,11 @@ export class SequenceOutput {
   #stopped = false;
 
   constructor(options: SequenceOutputOptions) {
-    const { table, endIds, stop, minTokens, continuation } = options;
-    this.#detokenizer = new Detokenizer(table, { continuation });
+    const { table, endIds, stop, minTokens, continuation, spelled } = options;
+    this.#detokenizer = new Detokenizer(table, {
+      continuation,
+      ...(spelled === undefined ? {} : { spelled }),
+    });
     this.#matcher = stop === null ? null : new StopMatcher(stop);
     this.#endIds = endIds;
     this.#minTokens = minTokens;

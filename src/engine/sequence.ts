@@ -37,6 +37,8 @@ export interface CoreRequest {
   readonly cacheSalt?: string;
   /** The text goes on where the prompt ends (see Detokenizer). */
   readonly continuation: boolean;
+  /** Special tokens that the text has nonetheless. Default: none. */
+  readonly spelled?: readonly number[];
   /** Default: an ordinary one. */
   readonly place?: QueuePlace;
   /** Epoch milliseconds, fractional: when the caller asked. */

@@ -96,6 +96,8 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCacheDiskBytes?: number;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
+  /** The format in which tool calls are read, `hermes`, `mistral` and so on. Default: what chat template and tokenizer show. */
+  readonly toolFormat?: string;
   /** Name that the model is served under. Default: its name on the hub, or that of its folder. */
   readonly name?: string;
   readonly hub?: HubAccess;

@@ -238,6 +238,7 @@ function modelBody(engine: EnginePort, created: number): object {
         })),
       },
       limits: info.limits,
+      tool_format: info.model.toolFormat,
       sampling_defaults: info.samplingDefaults,
     },
   };

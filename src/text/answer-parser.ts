@@ -4,7 +4,7 @@ import { ReasoningSplitter } from './reasoning.js';
 
 /** A call that the model wants made, in the form in which a conversation hands it back. */
 export interface ToolCall {
-  /** Made up by kvant, unlike any other; the tool's answer names it as `tool_call_id`. */
+  /** Unlike any other, made up by kvant unless the model writes ids; the tool's answer names it as `tool_call_id`. */
   readonly id: string;
   readonly type: 'function';
   readonly function: {
@@ -40,6 +40,8 @@ export interface AnswerParserOptions {
   readonly reasoning: 'off' | 'closed' | 'open';
   /** Look for tool calls of this format; null: for none. */
   readonly toolFormat: ToolFormat | null;
+  /** The request's, which formats may read. Default: none. */
+  readonly tools?: readonly unknown[];
   /** Leave out everything after the first call. Default false. */
   readonly oneCall?: boolean;
 }
@@ -67,6 +69,7 @@ export function answerParsers(
   const options: AnswerParserOptions = {
     reasoning: parseReasoning ? (ReasoningSplitter.opensIn(prompt) ? 'open' : 'closed') : 'off',
     toolFormat: parseToolCalls && tools.length > 0 ? format : null,
+    tools,
     oneCall: !parallelToolCalls,
   };
   return () => new AnswerParser(options);
@@ -79,13 +82,15 @@ export class AnswerParser {
   readonly #reasoning: ReasoningSplitter | null;
   readonly #tools: ToolCallParser | null;
   readonly #oneCall: boolean;
+  readonly #makeId: () => string;
   #calls = 0;
   /** The one call that is wanted is over. */
   #over = false;
 
-  constructor({ reasoning, toolFormat, oneCall = false }: AnswerParserOptions) {
+  constructor({ reasoning, toolFormat, tools = [], oneCall = false }: AnswerParserOptions) {
     this.#reasoning = reasoning === 'off' ? null : new ReasoningSplitter({ open: reasoning === 'open' });
-    this.#tools = toolFormat === null ? null : toolFormat.parser();
+    this.#tools = toolFormat === null ? null : toolFormat.parser(tools);
+    this.#makeId = toolFormat?.callId?.bind(toolFormat) ?? callId;
     this.#oneCall = oneCall;
   }
 
@@ -113,14 +118,15 @@ export class AnswerParser {
       if (piece.type === 'text') text += piece.text;
       else if (piece.type === 'arguments')
         toolCalls.push({ index: this.#calls - 1, function: { arguments: piece.text } });
-      else toolCalls.push(firstDelta(this.#calls++, piece.name, piece.arguments));
+      else toolCalls.push(firstDelta(this.#calls++, piece.id ?? this.#makeId(), piece.name, piece.arguments));
     }
     return { reasoning, text, toolCalls };
   }
 }
 
-function firstDelta(index: number, name: string, given: string): ToolCallDelta {
-  const id = `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`;
+const callId = (): string => `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`;
+
+function firstDelta(index: number, id: string, name: string, given: string): ToolCallDelta {
   return { index, id, type: 'function', function: { name, arguments: given } };
 }
 

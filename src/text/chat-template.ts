@@ -10,8 +10,6 @@ import {
   type TemplateAbilities,
 } from './chat-messages.js';
 import { checkDepth } from './depth.js';
-import { toolFormatOf } from './formats/formats.js';
-import type { ToolFormat } from './formats/tool-format.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { type Attempt, TemplateReads } from './template-reads.js';
@@ -37,7 +35,7 @@ const RESERVED = ['messages', 'tools', 'add_generation_prompt'];
 interface NamedTemplate {
   readonly template: PythonTemplate;
   readonly abilities: TemplateAbilities;
-  readonly toolFormat: ToolFormat;
+  readonly source: string;
   readonly thinks: boolean;
   readonly reads: TemplateReads;
 }
@@ -68,16 +66,8 @@ export class ChatTemplate {
         const template = compile(source, where);
         const attempt = trial(template, special);
         const reads = new TemplateReads(source, attempt);
-        return [
-          name,
-          {
-            template,
-            abilities: probe(attempt, source),
-            reads,
-            toolFormat: toolFormatOf(source),
-            thinks: source.includes('<think>'),
-          },
-        ];
+        const thinks = source.includes('<think>');
+        return [name, { template, abilities: probe(attempt, source), reads, source, thinks }];
       }),
     );
   }
@@ -174,9 +164,9 @@ export class ChatTemplate {
     return this.#choose(options).thinks;
   }
 
-  /** In which the template has the model write tool calls. */
-  toolFormat(options: Pick<RenderOptions, 'tools' | 'name'> = {}): ToolFormat {
-    return this.#choose(options).toolFormat;
+  /** The text of the template that a conversation is rendered with. */
+  source(options: Pick<RenderOptions, 'tools' | 'name'> = {}): string {
+    return this.#choose(options).source;
   }
 
   /**

@@ -4,6 +4,8 @@ import { incompleteSuffixLength } from './utf8.js';
 export interface DetokenizerOptions {
   /** Leave special tokens (BOS, EOS, turn markers) out of the text. Default true. */
   readonly skipSpecialTokens?: boolean;
+  /** Special tokens that are not left out. Default: none. */
+  readonly spelled?: ReadonlySet<number>;
   /**
    * The ids continue a text instead of beginning one: a tokenizer that drops a leading space keeps it then.
    * Set it where a raw prompt is continued, so that prompt + output reads as one text. Default false.
@@ -21,6 +23,7 @@ export class Detokenizer {
   readonly #table: TokenTable;
   readonly #texts: (string | null | undefined)[];
   readonly #skipSpecial: boolean;
+  readonly #spelled: ReadonlySet<number>;
   readonly #leadingCount: number;
   /** Bytes of an unfinished character, then those of the token at hand. */
   #scratch = new Uint8Array(64);
@@ -35,6 +38,7 @@ export class Detokenizer {
     this.#table = table;
     this.#texts = textsOf(table);
     this.#skipSpecial = options.skipSpecialTokens ?? true;
+    this.#spelled = options.spelled ?? NONE;
     this.#leadingCount = options.continuation === true ? 0 : table.leadingCount;
     this.#leading = this.#leadingCount;
     this.#firstDiffers = table.first !== undefined && options.continuation !== true;
@@ -46,7 +50,7 @@ export class Detokenizer {
     const table = this.#table;
     // Ids beyond the tokenizer exist where the model's vocabulary is padded: they have no text.
     if (!(id >= 0 && id < table.size)) return '';
-    if (this.#skipSpecial && (table.flags[id]! & TOKEN_SPECIAL) !== 0) return '';
+    if (this.#skipSpecial && (table.flags[id]! & TOKEN_SPECIAL) !== 0 && !this.#spelled.has(id)) return '';
     if (this.#first) {
       const { data, offsets } = table.first!;
       this.#first = false;
@@ -103,6 +107,8 @@ export class Detokenizer {
     return text;
   }
 }
+
+const NONE: ReadonlySet<number> = new Set();
 
 /** A BOM is text like any other; broken bytes become U+FFFD. */
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true });

@@ -10,7 +10,7 @@ import type {
 import type { KvantError } from '../../src/errors.js';
 import type { EnginePort } from '../../src/server/index.js';
 import { type AnswerParser, answerParsers } from '../../src/text/answer-parser.js';
-import { toolFormatOf } from '../../src/text/formats/formats.js';
+import { HERMES } from '../../src/text/formats/hermes.js';
 
 export interface Script {
   /** The pieces in which each choice says its text. */
@@ -76,7 +76,7 @@ export class ScriptedEngine implements EnginePort {
 
   chat(request: ChatRequest): GenerationStream {
     const prompt = this.script.prompt ?? '<|assistant|>\n';
-    return this.#say(request, answerParsers(request, prompt, toolFormatOf('')));
+    return this.#say(request, answerParsers(request, prompt, HERMES));
   }
 
   generate(request: GenerateRequest): GenerationStream {

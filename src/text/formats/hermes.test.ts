@@ -6,7 +6,7 @@ type Out = (string | { name: string; arguments: string })[];
 
 /** What comes out, neighbouring texts and the parts of each call joined. */
 function parse(pieces: readonly string[]): Out {
-  const parser = HERMES.parser();
+  const parser = HERMES.parser([]);
   const out: Out = [];
   const take = (found: readonly ToolPiece[]): void => {
     for (const piece of found) {
@@ -251,7 +251,7 @@ describe('tool calls', () => {
   });
 
   it('gives out text as soon as it can be no call, and nothing of a call before its name is known', () => {
-    const parser = HERMES.parser();
+    const parser = HERMES.parser([]);
     expect(parser.push('Look')).toEqual([{ type: 'text', text: 'Look' }]);
     expect(parser.push(' here: <tool')).toEqual([{ type: 'text', text: ' here:' }]);
     expect(parser.push('s>')).toEqual([{ type: 'text', text: ' <tools>' }]);
@@ -260,7 +260,7 @@ describe('tool calls', () => {
   });
 
   it('gives out arguments as they come', () => {
-    const parser = HERMES.parser();
+    const parser = HERMES.parser([]);
     expect(parser.push('\n<tool_call>\n{"name": "write", "arguments": {"path"')).toEqual([]);
     expect(parser.push(': "')).toEqual([{ type: 'call', name: 'write', arguments: '{"path": "' }]);
     expect(parser.push('a.txt", "text": "one')).toEqual([

@@ -8,14 +8,16 @@
  */
 import { HeldSpace } from '../held-space.js';
 import { StopMatcher } from '../stop-matcher.js';
-import { CLOSE, callsOf, OpenCall } from './hermes-call.js';
+import { CLOSE, OpenCall } from './hermes-call.js';
 import type { ToolCallParser, ToolFormat, ToolPiece } from './tool-format.js';
+import { callsOf } from './whole-calls.js';
 
 const OPEN = '<tool_call>';
 
 export const HERMES: ToolFormat = {
   name: 'hermes',
-  detect: (template) => template.includes(OPEN),
+  tokens: [OPEN, CLOSE],
+  detect: ({ template }) => template.includes(OPEN),
   parser: () => new HermesParser(),
 };
 

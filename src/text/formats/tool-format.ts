@@ -1,10 +1,15 @@
-/** What a format of tool calls is made of. There is one file for each format in this folder, and a list of them in formats.ts. */
+/**
+ * What a format of tool calls is made of. Each has a file in this folder that exports one object; formats.ts lists them.
+ *
+ * A parser reads text. A format whose calls are marked by special tokens names them in `tokens`: the detokenizer leaves special
+ * tokens out of texts, and spells these.
+ */
 
 /** What a piece of an answer brings. */
 export type ToolPiece =
   | { readonly type: 'text'; readonly text: string }
-  /** A call begins; `arguments`: as much of their JSON text as is known. */
-  | { readonly type: 'call'; readonly name: string; readonly arguments: string }
+  /** A call begins; `arguments`: as much of their JSON text as is known. `id`: the model's own for it, where it writes one. */
+  | { readonly type: 'call'; readonly name: string; readonly arguments: string; readonly id?: string }
   /** More of the arguments of the call that began last. */
   | { readonly type: 'arguments'; readonly text: string };
 
@@ -18,12 +23,33 @@ export interface ToolCallParser {
   end(): ToolPiece[];
 }
 
-/** The way in which a family of models writes tool calls. */
+/** What is known of a model when its format is looked for. */
+export interface FormatClues {
+  /** Source of the chat template; empty where there is none. */
+  readonly template: string;
+  /** Whether the tokenizer has this text as one token. */
+  hasToken(text: string): boolean;
+}
+
+/**
+ * The way in which a family of models writes tool calls.
+ *
+ * @example
+ * export const SHOUTING: ToolFormat = {
+ *   name: 'shouting',
+ *   detect: ({ template }) => template.includes('CALL!'),
+ *   parser: () => new MarkedParser({ marks: ['CALL!'], read: jsonCalls }),
+ * };
+ */
 export interface ToolFormat {
-  /** As users name it. */
+  /** As users name it; that of vLLM's parser where there is one. */
   readonly name: string;
-  /** Whether a chat template, given its source, has models write calls so. */
-  detect(template: string): boolean;
-  /** A parser for one answer. */
-  parser(): ToolCallParser;
+  /** Tokens that mark calls, spelled out for the parser where the tokenizer calls them special. */
+  readonly tokens?: readonly string[];
+  /** Whether the model writes calls so. */
+  detect(clues: FormatClues): boolean;
+  /** A parser for one answer. `tools`: the request's, in OpenAI's form; formats that write values without quotes need their schemas. */
+  parser(tools: readonly unknown[]): ToolCallParser;
+  /** An id for a call that brings none, where the template wants ids of a certain form. Default `call_` and 24 digits. */
+  callId?(): string;
 }
