@@ -9,18 +9,21 @@ import { pino } from 'pino';
 import { PRIORITY_RANGE } from '../engine/request-check.js';
 import { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
+import type { AnswerContext } from './answer-context.js';
+import { answerRequest } from './answer-request.js';
 import { ApiKeys, type KeyHolder, notAdmin, wrongKey } from './api-keys.js';
 import { servedName } from './asked.js';
 import { BodiesInFlight } from './bodies-in-flight.js';
 import { cacheBody } from './cache-format.js';
 import type { Caller } from './caller.js';
-import type { CompletionContext } from './completion-context.js';
-import { chatCompletions, completions } from './completion-routes.js';
 import { addressGroup } from './connections.js';
 import type { EnginePort } from './engine-port.js';
-import { asKvantError, errorResponse, statusOf } from './http-errors.js';
+import { errorResponse } from './error-answers.js';
+import { asKvantError, statusOf } from './http-errors.js';
 import { ServerMetrics } from './metrics.js';
 import { PageGuard } from './page-guard.js';
+import type { Endpoint } from './protocol.js';
+import { PROTOCOLS, protocolAt } from './protocols.js';
 import { RequestObserver } from './request-observer.js';
 import { type AppOptions, checkAppOptions } from './server-options.js';
 import { Shutdown } from './shutdown.js';
@@ -30,14 +33,15 @@ export interface AppVariables {
   Variables: { key?: KeyHolder };
 }
 
-const ROUTES = {
-  '/health': 'GET',
-  '/metrics': 'GET',
-  '/v1/models': 'GET',
-  '/v1/cache': 'GET, DELETE',
-  '/v1/chat/completions': 'POST',
-  '/v1/completions': 'POST',
-} as const;
+/** The methods of each path. */
+const routesOf = (endpoints: readonly Endpoint[]): ReadonlyMap<string, string> =>
+  new Map([
+    ['/health', 'GET'],
+    ['/metrics', 'GET'],
+    ['/v1/models', 'GET'],
+    ['/v1/cache', 'GET, DELETE'],
+    ...endpoints.map(({ path }) => [path, 'POST'] as const),
+  ]);
 
 /**
  * Errors: `unknown-option`, `invalid-option`, naming it.
@@ -51,7 +55,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics(engine.info.memory);
   const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext);
-  const context: CompletionContext = {
+  const context: AnswerContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,
     bodyLimit,
@@ -62,19 +66,19 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
       maxPriority: options.maxPriority ?? PRIORITY_RANGE,
       prefixCacheShared: options.prefixCacheShared ?? false,
     },
-    observe: (kind, key) => new RequestObserver(kind, key, log, metrics),
+    observe: (route, key) => new RequestObserver(route, key, log, metrics),
   };
   const created = Math.floor(Date.now() / 1000);
   const app = new Hono<AppVariables>();
   /** An error that no completion request's record tells of. */
   const refuse = (c: Context<AppVariables>, error: KvantError): Response => {
-    const status = statusOf(error);
+    const status = protocolAt(c.req.path).errorStatus?.(error) ?? statusOf(error);
     const key = c.get('key')?.name;
     const fields = { key, method: c.req.method, path: shown(c.req.path), status, code: error.code };
     // A browser keeps the answer from the page: whoever runs the server has to read what would allow it.
     if (status === 403) Object.assign(fields, { fix: error.fix });
     log.info(fields, printable(error.message));
-    return errorResponse(error);
+    return errorResponse(error, c.req.path);
   };
 
   app.use(async (c, next) => {
@@ -120,7 +124,9 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
 
   if (keys !== null)
     app.use(async (c, next) => {
-      const holder = keys.holderOf(c.req.header('authorization'));
+      const { keyHeader } = protocolAt(c.req.path);
+      const other = keyHeader === undefined ? undefined : c.req.header(keyHeader);
+      const holder = keys.holderOf(other === undefined ? c.req.header('authorization') : `Bearer ${other}`);
       if (holder !== undefined) c.set('key', holder);
       else if (!keys.anonymous) return refuse(c, wrongKey());
       return next();
@@ -154,12 +160,14 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   app.delete('/v1/cache', admin, async () =>
     Response.json(cacheBody(engine, await engine.clearPrefixCache())),
   );
-  app.post('/v1/chat/completions', (c) => chatCompletions(context, c.req.raw, callerOf(c)));
-  app.post('/v1/completions', (c) => completions(context, c.req.raw, callerOf(c)));
+  for (const protocol of PROTOCOLS)
+    for (const endpoint of protocol.endpoints)
+      app.post(endpoint.path, (c) => answerRequest(context, protocol, endpoint, c.req.raw, callerOf(c)));
+  const routes = routesOf(PROTOCOLS.flatMap(({ endpoints }) => endpoints));
 
   app.notFound((c) => {
     const { path, method } = c.req;
-    const allowed = Object.hasOwn(ROUTES, path) ? ROUTES[path as keyof typeof ROUTES] : undefined;
+    const allowed = routes.get(path);
     if (allowed !== undefined) {
       const response = refuse(
         c,
@@ -171,20 +179,20 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
       response.headers.set('allow', allowed);
       return response;
     }
-    const routes = Object.entries(ROUTES).map(([p, m]) => `${m} ${p}`);
+    const all = [...routes].map(([p, m]) => `${m} ${p}`);
     return refuse(
       c,
       new KvantError('route-not-found', `There is no ${shown(method)} ${shown(path)}.`, {
         kind: 'not-found',
-        fix: `Routes: ${routes.join(', ')}.`,
+        fix: `Routes: ${all.join(', ')}.`,
       }),
     );
   });
-  app.onError((error) => {
+  app.onError((error, c) => {
     const known = asKvantError(error);
     if (known.cause !== undefined && known.code === 'internal')
       log.error({ err: known.cause }, 'unexpected error');
-    return errorResponse(known);
+    return errorResponse(known, c.req.path);
   });
   return app;
 }

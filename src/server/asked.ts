@@ -1,16 +1,9 @@
-/** What the body of a completion asks for, whichever route it came to: read here or, where it is large, on a thread for texts. */
-import type { ChatRequest, EngineLimits, GenerateRequest } from '../engine/types.js';
+/** What a body asks for, whichever endpoint it came to: read here or, where it is large, on a thread for texts. */
+import type { EngineLimits } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import type { ReceivedBody } from './body-text.js';
-import { parseChat, parseCompletion, type StreamChoice, TEMPLATE_FIELDS } from './openai-schemas.js';
-import { parseBody } from './request-body.js';
-import type { RouteKind } from './route-kind.js';
-
-export interface Asked extends StreamChoice {
-  /** One for each prompt. */
-  readonly requests: readonly (ChatRequest | GenerateRequest)[];
-}
+import type { Asked, Endpoint } from './protocol.js';
 
 /** What a body is held to besides its form. */
 export interface Served {
@@ -20,16 +13,11 @@ export interface Served {
 }
 
 /** Errors: 400s that name the field, `model-not-found` (404). */
-export function parseAsked(kind: RouteKind, received: ReceivedBody, served: Served): Asked {
-  const body = parseBody(received, kind === 'chat' ? TEMPLATE_FIELDS : []);
-  const asked = kind === 'chat' ? onlyOne(parseChat(body)) : parseCompletion(body);
+export function parseAsked(endpoint: Endpoint, received: ReceivedBody, served: Served): Asked {
+  const asked = endpoint.parse(received);
   servedName(served.name, asked.model);
   refuseTooMany(asked.requests, served.limits);
   return asked;
-}
-
-function onlyOne({ request, ...choice }: ReturnType<typeof parseChat>): Asked {
-  return { ...choice, requests: [request] };
 }
 
 /** Errors: `model-not-found` (404). */

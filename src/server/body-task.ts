@@ -5,11 +5,12 @@ import type { TaskResult, TextTask } from '../engine/texts/text-task.js';
 import type { ChatRequest, GenerateRequest } from '../engine/types.js';
 import { parseAsked, type Served } from './asked.js';
 import type { ReceivedBody } from './body-text.js';
-import type { StreamChoice } from './openai-schemas.js';
-import type { RouteKind } from './route-kind.js';
+import type { Asked } from './protocol.js';
+import { endpointAt } from './protocols.js';
 
 export interface BodyAsk {
-  readonly kind: RouteKind;
+  /** Path of the endpoint. */
+  readonly path: string;
   readonly received: ReceivedBody;
   readonly served: Served;
   readonly limits: PromptLimits;
@@ -28,23 +29,26 @@ export interface ReadRequest {
   readonly hasTools: boolean;
 }
 
-export interface ReadBody extends StreamChoice {
+export interface ReadBody {
+  readonly asked: Omit<Asked, 'requests'>;
   readonly requests: readonly ReadRequest[];
 }
 
 /** The task. Errors: those of `parseAsked`, of the chat template and the tokenizer; `context-length-exceeded`. */
 export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskResult<ReadBody> => {
-  const { kind, received, served, limits } = ask;
-  const { requests: asked, ...choice } = parseAsked(kind, received, served);
+  const { path, received, served, limits } = ask;
+  const endpoint = endpointAt(path);
+  const { requests: given, ...asked } = parseAsked(endpoint, received, served);
+  const isText = endpoint.kind === 'text';
   watch.check();
-  const requests = asked.map((request): ReadRequest => {
+  const requests = given.map((request): ReadRequest => {
     const { messages, tools, templateOptions, addGenerationPrompt, ...more } = request as ChatRequest;
     const { prompt, addSpecialTokens = true, ...rest } = more as GenerateRequest;
-    if (kind === 'text' && typeof prompt !== 'string')
+    if (isText && typeof prompt !== 'string')
       return { rest, prompt: { ids: promptIds(prompt), chatEnd: null, unread: [] }, hasTools: false };
     const encoded = encodePrompt(
       text,
-      kind === 'text'
+      isText
         ? { kind: 'text', text: prompt as string, addSpecialTokens }
         : { kind: 'chat', messages, options: { tools, templateOptions, addGenerationPrompt } as never },
       limits,
@@ -53,7 +57,7 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
     return { rest, prompt: encoded, hasTools: (tools?.length ?? 0) > 0 };
   });
   return {
-    value: { ...choice, requests },
+    value: { asked, requests },
     transfer: requests.map(({ prompt }) => prompt.ids.buffer as ArrayBuffer),
   };
 };

@@ -1,27 +1,6 @@
-/** Errors in the shape OpenAI's clients expect. `fix` is an addition that they ignore. */
+/** What every protocol says alike about an error: its status and headers. */
 import { KvantError } from '../errors.js';
-import { printable, shown } from '../printable.js';
 import { ACCEPTED_ENCODINGS } from './body-text.js';
-
-export interface ErrorBody {
-  readonly error: {
-    readonly message: string;
-    readonly type: string;
-    readonly param: string | null;
-    readonly code: string;
-    readonly fix?: string;
-  };
-}
-
-const TYPES: Record<KvantError['kind'], string> = {
-  'invalid-request': 'invalid_request_error',
-  unsupported: 'invalid_request_error',
-  'not-found': 'invalid_request_error',
-  overloaded: 'rate_limit_error',
-  model: 'server_error',
-  device: 'server_error',
-  internal: 'server_error',
-};
 
 /** Any thrown value as a KvantError. What was not raised on purpose says nothing of its inside to the client. */
 export function asKvantError(error: unknown): KvantError {
@@ -54,28 +33,7 @@ const STATUS: Readonly<Record<string, number>> = {
   'queue-timeout': 503,
 };
 
-const TYPE_OF_STATUS: Readonly<Record<number, string>> = {
-  401: 'authentication_error',
-  403: 'permission_error',
-};
-
 export const statusOf = (error: KvantError): number => STATUS[error.code] ?? error.status;
-
-export function errorBody(error: KvantError): ErrorBody {
-  const status = statusOf(error);
-  const message = printable(/[.!?…]$/.test(error.message) ? error.message : `${error.message}.`);
-  const fix = error.fix === undefined ? undefined : printable(error.fix);
-  return {
-    error: {
-      message: fix === undefined ? message : `${message} ${fix}`,
-      type: TYPE_OF_STATUS[status] ?? (status >= 500 ? 'server_error' : TYPES[error.kind]),
-      // Where a fault of the server lies (a file, a tensor) is for its log.
-      param: error.where === undefined || TYPES[error.kind] === 'server_error' ? null : shown(error.where),
-      code: error.code.replaceAll('-', '_'),
-      ...(fix === undefined ? {} : { fix }),
-    },
-  };
-}
 
 /** What an error's answer says besides its body: its type, and when to come again. */
 export function errorHeaders(error: KvantError): Record<string, string> {
@@ -90,12 +48,4 @@ export function errorHeaders(error: KvantError): Record<string, string> {
     // A client must not wait for the next answer on a connection that is about to close.
     ...(error.code === 'shutting-down' ? { connection: 'close' } : {}),
   };
-}
-
-/** The response for an error: its status, its body, and when to come again. */
-export function errorResponse(error: KvantError): Response {
-  return new Response(JSON.stringify(errorBody(error)), {
-    status: statusOf(error),
-    headers: errorHeaders(error),
-  });
 }

@@ -6,7 +6,8 @@ import type { Logger } from 'pino';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { type ConnectionLimits, Connections } from './connections.js';
-import { asKvantError, errorResponse, statusOf } from './http-errors.js';
+import { errorResponse } from './error-answers.js';
+import { asKvantError, statusOf } from './http-errors.js';
 import { answerError, parserError, rawAnswer, settleHost } from './raw-answers.js';
 
 export interface HttpServerOptions {
@@ -50,7 +51,7 @@ export function createHttpServer({ fetch, hostname, limits, log }: HttpServerOpt
     {
       hostname,
       overrideGlobalObjects: false,
-      errorHandler: (error) => errorResponse(unreadable(error)),
+      errorHandler: (error) => errorResponse(unreadable(error), ''),
     },
   );
   const flights = new WeakMap<ServerResponse, { isEventStream: boolean }>();

@@ -4,14 +4,13 @@
  */
 import type { ChatRequest, GenerateRequest, Generation } from '../engine/types.js';
 import { workerUrl } from '../worker-url.js';
-import { type Asked, parseAsked, type Served } from './asked.js';
+import type { AnswerContext } from './answer-context.js';
+import { parseAsked, type Served } from './asked.js';
 import type { HeldBody } from './bodies-in-flight.js';
 import type { BodyAsk, ReadBody } from './body-task.js';
 import { type ReceivedBody, receiveBody, toldLength } from './body-text.js';
 import { type Caller, fromCaller } from './caller.js';
-import type { CompletionContext } from './completion-context.js';
-import type { StreamChoice } from './openai-schemas.js';
-import type { RouteKind } from './route-kind.js';
+import type { Asked, Endpoint } from './protocol.js';
 
 /** A body of up to so many bytes is read at once, and what is wrong with it is known at once. */
 export const QUICK_BODY = 8192;
@@ -21,24 +20,25 @@ export interface StartableRequest {
   readonly start: (more: { readonly requestId: string; readonly signal: AbortSignal }) => Generation;
 }
 
-export interface ReadAsked extends StreamChoice {
+export interface ReadAsked {
+  readonly asked: Omit<Asked, 'requests'>;
   readonly requests: readonly StartableRequest[];
 }
 
 export class IncomingBody {
-  readonly #context: CompletionContext;
+  readonly #context: AnswerContext;
   readonly #raw: Request;
   readonly #caller: Caller;
   #held: HeldBody | null = null;
 
-  constructor(context: CompletionContext, raw: Request, caller: Caller) {
+  constructor(context: AnswerContext, raw: Request, caller: Caller) {
     this.#context = context;
     this.#raw = raw;
     this.#caller = caller;
   }
 
   /** Errors: `bodies-in-flight` (503), those of `receiveBody`, `parseAsked` and `fromCaller`; of a large one those of its text too. */
-  async read(kind: RouteKind, signal: AbortSignal): Promise<ReadAsked> {
+  async read(endpoint: Endpoint, signal: AbortSignal): Promise<ReadAsked> {
     const { engine, bodyLimit, bodies } = this.#context;
     const told = toldLength(this.#raw);
     // What is too large anyway is told so, and takes no room.
@@ -48,12 +48,12 @@ export class IncomingBody {
     const served = { name, limits: { maxRows: limits.maxRows, maxQueue: limits.maxQueue } };
     const { texts } = engine;
     if (texts === undefined || !texts.threads)
-      return this.#startable(kind, parseAsked(kind, received, served));
+      return this.#startable(endpoint, parseAsked(endpoint, received, served));
     if (received.bytes.length <= QUICK_BODY) {
-      const asked = parseAsked(kind, received, served);
-      if (asked.requests.every((request) => isQuick(texts, request))) return this.#startable(kind, asked);
+      const asked = parseAsked(endpoint, received, served);
+      if (asked.requests.every((request) => isQuick(texts, request))) return this.#startable(endpoint, asked);
     }
-    return this.#elsewhere(kind, received, served, signal);
+    return this.#elsewhere(endpoint, received, served, signal);
   }
 
   /** Its bytes are not held any more. */
@@ -65,16 +65,16 @@ export class IncomingBody {
     return this.#caller.key?.tenant ?? this.#caller.address ?? '';
   }
 
-  #startable(kind: RouteKind, { requests, ...choice }: Asked): ReadAsked {
+  #startable(endpoint: Endpoint, { requests, ...asked }: Asked): ReadAsked {
     const { engine } = this.#context;
     return {
-      ...choice,
+      asked,
       requests: requests.map((given) => {
-        const request = this.#from(kind, given);
+        const request = this.#from(endpoint, given);
         return {
           request,
           start: (more) =>
-            kind === 'chat'
+            endpoint.kind === 'chat'
               ? engine.chat({ ...(request as ChatRequest), ...more })
               : engine.generate({ ...(request as GenerateRequest), ...more }),
         };
@@ -83,33 +83,33 @@ export class IncomingBody {
   }
 
   async #elsewhere(
-    kind: RouteKind,
+    endpoint: Endpoint,
     received: ReceivedBody,
     served: Served,
     signal: AbortSignal,
   ): Promise<ReadAsked> {
     const { engine } = this.#context;
     const size = received.bytes.length;
-    const { requests, ...choice } = await engine.texts!.run<ReadBody>({
+    const { requests, asked } = await engine.texts!.run<ReadBody>({
       module: workerUrl('./body-task.js', import.meta.url),
       task: 'readBody',
-      argument: { kind, received, served, limits: engine.texts!.limits } satisfies BodyAsk,
+      argument: { path: endpoint.path, received, served, limits: engine.texts!.limits } satisfies BodyAsk,
       transfer: [received.bytes.buffer],
       size,
       share: this.#sender(),
       signal,
     });
     return {
-      ...choice,
+      asked,
       requests: requests.map(({ rest, prompt, hasTools }) => {
         // Of messages and tools nothing is needed here but that there were some.
         const tools = hasTools ? { tools: [{ type: 'function' }] } : {};
-        const text = kind === 'chat' ? { messages: [], ...tools } : { prompt: prompt.ids };
-        const request = this.#from(kind, { ...rest, ...text } as ChatRequest | GenerateRequest);
+        const text = endpoint.kind === 'chat' ? { messages: [], ...tools } : { prompt: prompt.ids };
+        const request = this.#from(endpoint, { ...rest, ...text } as ChatRequest | GenerateRequest);
         return {
           request,
           start: (more) =>
-            kind === 'chat'
+            endpoint.kind === 'chat'
               ? engine.chatFrom!({ ...(request as ChatRequest), ...more }, prompt)
               : engine.generate({ ...(request as GenerateRequest), ...more }),
         };
@@ -117,15 +117,15 @@ export class IncomingBody {
     };
   }
 
-  #from<T extends ChatRequest | GenerateRequest>(kind: RouteKind, request: T): T {
+  #from<T extends ChatRequest | GenerateRequest>(endpoint: Endpoint, request: T): T {
     const { rules, reasoningFormat } = this.#context;
     const whole = fromCaller(request, this.#caller, rules);
-    return kind === 'chat' ? { ...whole, parseReasoning: reasoningFormat !== 'none' } : whole;
+    return endpoint.kind === 'chat' ? { ...whole, parseReasoning: reasoningFormat !== 'none' } : whole;
   }
 }
 
 function isQuick(
-  texts: NonNullable<CompletionContext['engine']['texts']>,
+  texts: NonNullable<AnswerContext['engine']['texts']>,
   request: ChatRequest | GenerateRequest,
 ): boolean {
   if (!('messages' in request)) return true;

@@ -6,9 +6,9 @@
 
 // What the server's own types name, for programs that import nothing else.
 export type * from '../index.js';
+export { REASONING_FORMATS, type ReasoningFormat } from './answer-context.js';
 export { type ApiKey, ApiKeys, type ApiKeysOptions, type KeyHolder } from './api-keys.js';
 export { type AppVariables, createApp } from './app.js';
-export { REASONING_FORMATS, type ReasoningFormat } from './completion-context.js';
 export type { ConnectionLimits } from './connections.js';
 export type { EnginePort } from './engine-port.js';
 export { type KeyFile, readKeyFile } from './key-file.js';

@@ -3,14 +3,13 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { readAuthority } from './authority.js';
-import { errorBody, errorHeaders, statusOf } from './http-errors.js';
+import { errorAnswer } from './error-answers.js';
 
 /** A whole response, after which the connection is to be closed. */
 export function rawAnswer(error: KvantError): string {
-  const body = JSON.stringify(errorBody(error));
-  const status = statusOf(error);
+  const { status, body, ...answer } = errorAnswer(error, '');
   const headers = {
-    ...errorHeaders(error),
+    ...answer.headers,
     'content-length': Buffer.byteLength(body),
     connection: 'close',
   };
@@ -20,9 +19,9 @@ export function rawAnswer(error: KvantError): string {
 
 /** The same as the response to a request; its connection is closed, for nobody has read the body. */
 export function answerError(outgoing: ServerResponse, error: KvantError): void {
-  const body = JSON.stringify(errorBody(error));
-  outgoing.writeHead(statusOf(error), {
-    ...errorHeaders(error),
+  const { status, headers, body } = errorAnswer(error, outgoing.req.url ?? '');
+  outgoing.writeHead(status, {
+    ...headers,
     'content-length': Buffer.byteLength(body),
     connection: 'close',
   });

@@ -5,13 +5,13 @@ import type { KvantError } from '../errors.js';
 import { printable, shown } from '../printable.js';
 import { statusOf } from './http-errors.js';
 import type { ServerMetrics } from './metrics.js';
-import type { RouteKind } from './route-kind.js';
 
 const SHOWN_ENTRIES = 20;
 const SHOWN_DEPTH = 8;
 
 export class RequestObserver {
-  readonly #kind: RouteKind;
+  /** The endpoint's name. */
+  readonly #route: string;
   /** Name of the key that the request came with. */
   readonly #key: string | undefined;
   readonly #log: Logger;
@@ -23,8 +23,8 @@ export class RequestObserver {
   #stream: boolean | undefined;
   #over = false;
 
-  constructor(kind: RouteKind, key: string | undefined, log: Logger, metrics: ServerMetrics) {
-    this.#kind = kind;
+  constructor(route: string, key: string | undefined, log: Logger, metrics: ServerMetrics) {
+    this.#route = route;
     this.#key = key;
     this.#log = log;
     this.#metrics = metrics;
@@ -65,7 +65,7 @@ export class RequestObserver {
       {
         id: this.#id,
         key: this.#key,
-        route: this.#kind,
+        route: this.#route,
         stream: this.#stream,
         promptTokens: usage.prompt,
         cachedTokens: usage.cached,
@@ -91,7 +91,7 @@ export class RequestObserver {
     const fields = {
       id: this.#id,
       key: this.#key,
-      route: this.#kind,
+      route: this.#route,
       status,
       code: error.code,
       where: error.where === undefined ? undefined : shown(error.where),
@@ -106,7 +106,7 @@ export class RequestObserver {
   ended(): void {
     if (!this.#close('cancelled')) return;
     this.#log.info(
-      { id: this.#id, key: this.#key, route: this.#kind, ms: round(performance.now() - this.#startedAt) },
+      { id: this.#id, key: this.#key, route: this.#route, ms: round(performance.now() - this.#startedAt) },
       'client went away',
     );
   }
@@ -114,8 +114,8 @@ export class RequestObserver {
   #close(outcome: 'ok' | 'refused' | 'error' | 'cancelled'): boolean {
     if (this.#over) return false;
     this.#over = true;
-    this.#metrics.requests.inc({ route: this.#kind, outcome });
-    this.#metrics.duration.observe({ route: this.#kind }, (performance.now() - this.#startedAt) / 1000);
+    this.#metrics.requests.inc({ route: this.#route, outcome });
+    this.#metrics.duration.observe({ route: this.#route }, (performance.now() - this.#startedAt) / 1000);
     return true;
   }
 }

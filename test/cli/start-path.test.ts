@@ -38,7 +38,7 @@ describe('the way to the first line of a command', () => {
   });
 
   it('finds what is loaded', () => {
-    expect([...packagesOf('src/server/openai-schemas.ts')]).toContain('zod');
+    expect([...packagesOf('src/server/openai/schemas.ts')]).toContain('zod');
     expect([...packagesOf('src/server/index.ts')]).toContain('hono');
   });
 });

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { FOREIGN_FIELDS } from '../../src/server/foreign-fields.js';
 import { createApp } from '../../src/server/index.js';
-import { requestFields } from '../../src/server/openai-schemas.js';
+import { requestFields } from '../../src/server/openai/schemas.js';
 import { ScriptedEngine } from './scripted-engine.js';
 
 const messages = [{ role: 'user', content: 'Hi' }];

@@ -1,6 +1,6 @@
 /** Errors of the engine, in the names that a request's body has for its fields. */
-import { KvantError } from '../errors.js';
-import { inWireNames } from '../sampling/params.js';
+import { KvantError } from '../../errors.js';
+import { inWireNames } from '../../sampling/params.js';
 
 /** Fields of a request that are not about sampling. */
 const WIRE: Readonly<Record<string, string>> = {

@@ -1,6 +1,6 @@
 /** The chunks are put together from texts: here they are compared with the objects that they stand for. */
 import { describe, expect, it } from 'vitest';
-import type { GenerationResult } from '../engine/types.js';
+import type { GenerationResult } from '../../engine/types.js';
 import {
   answerChunks,
   type Envelope,

@@ -1,7 +1,7 @@
 /** `tool_choice`: whether the model may call tools. To make it call one takes structured output, which kvant does not have. */
-import { didYouMean } from '../did-you-mean.js';
-import { KvantError } from '../errors.js';
-import { shown } from '../printable.js';
+import { didYouMean } from '../../did-you-mean.js';
+import { KvantError } from '../../errors.js';
+import { shown } from '../../printable.js';
 
 /**
  * Errors: `invalid-parameter`, `unknown-parameter`, `unsupported-parameter` (400), naming the field.

@@ -1,13 +1,13 @@
 /** Log-probabilities in OpenAI's two shapes, as they come: what has no chunk to go with waits for the next one. */
-import type { FinishReason, TokenLogprobs } from '../engine/types.js';
-import type { RouteKind } from './route-kind.js';
+import type { FinishReason, TokenLogprobs } from '../../engine/types.js';
+import type { AnswerKind } from './answer-kind.js';
 import { TextOffsets } from './text-offsets.js';
 
 /** JSON has no −∞; OpenAI writes this for what could not be. */
 const IMPOSSIBLE = -9999;
 
 export interface LogprobsOptions {
-  readonly kind: RouteKind;
+  readonly kind: AnswerKind;
   /** Special tokens spelled out. */
   readonly bytesOf: (id: number) => Uint8Array;
   /** What an id adds to the answer's text: nothing for special tokens. */

@@ -1,13 +1,20 @@
 /** What the two completion routes answer with: whole objects and chunks, in OpenAI's shapes. */
 import { randomBytes } from 'node:crypto';
-import type { ChoiceResult, Delta, FinishReason, GenerationResult, Timings, Usage } from '../engine/types.js';
+import type {
+  ChoiceResult,
+  Delta,
+  FinishReason,
+  GenerationResult,
+  Timings,
+  Usage,
+} from '../../engine/types.js';
+import { dataEvent } from '../sse.js';
+import type { AnswerKind } from './answer-kind.js';
 import type { LogprobsWriter } from './logprobs-format.js';
-import type { RouteKind } from './route-kind.js';
-import { dataEvent } from './sse.js';
 
 /** What stays the same over one response. */
 export interface Envelope {
-  readonly kind: RouteKind;
+  readonly kind: AnswerKind;
   readonly id: string;
   readonly created: number;
   readonly model: string;
@@ -34,7 +41,7 @@ export interface EnvelopeOptions {
   readonly obfuscate?: boolean;
 }
 
-export function makeEnvelope(kind: RouteKind, model: string, options: EnvelopeOptions): Envelope {
+export function makeEnvelope(kind: AnswerKind, model: string, options: EnvelopeOptions): Envelope {
   const { includeUsage, continuousUsage = false, obfuscate = false } = options;
   const id = `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${crypto.randomUUID().replaceAll('-', '')}`;
   const created = Math.floor(Date.now() / 1000);
@@ -44,7 +51,7 @@ export function makeEnvelope(kind: RouteKind, model: string, options: EnvelopeOp
   return { kind, id, created, model, includeUsage, soFar, obfuscate, head };
 }
 
-const objectName = (kind: RouteKind, chunk: boolean): string =>
+const objectName = (kind: AnswerKind, chunk: boolean): string =>
   kind === 'text' ? 'text_completion' : chunk ? 'chat.completion.chunk' : 'chat.completion';
 
 export function usageBody(usages: readonly Usage[]): object {

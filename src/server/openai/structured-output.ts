@@ -1,8 +1,8 @@
 /** The form of answers, in the words of OpenAI (`response_format`), vLLM (`structured_outputs`) and llama.cpp (`json_schema`). */
-import type { StructuredOutput } from '../engine/types.js';
-import { KvantError } from '../errors.js';
-import { shown } from '../printable.js';
-import { type Body, refuseUnknown } from './request-body.js';
+import type { StructuredOutput } from '../../engine/types.js';
+import { KvantError } from '../../errors.js';
+import { shown } from '../../printable.js';
+import { type Body, refuseUnknown } from '../request-body.js';
 
 /** Members of `response_format` and what is in it. */
 const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);

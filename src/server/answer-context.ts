@@ -1,16 +1,15 @@
-/** What the completion routes are given, whatever the request. */
+/** What all endpoints are given, whatever the request. */
 import type { BodiesInFlight } from './bodies-in-flight.js';
 import type { CallerRules } from './caller.js';
 import type { EnginePort } from './engine-port.js';
 import type { RequestObserver } from './request-observer.js';
-import type { RouteKind } from './route-kind.js';
 import type { Shutdown } from './shutdown.js';
 
 export const REASONING_FORMATS = ['auto', 'none'] as const;
 /** `auto`: a `<think>` block is delivered as `reasoning_content`; `none`: it stays in the content. */
 export type ReasoningFormat = (typeof REASONING_FORMATS)[number];
 
-export interface CompletionContext {
+export interface AnswerContext {
   readonly engine: EnginePort;
   readonly keepAliveMs: number;
   readonly bodyLimit: number;
@@ -19,5 +18,5 @@ export interface CompletionContext {
   readonly shutdown: Shutdown;
   readonly rules: CallerRules;
   /** Opens the record of one request: log line and metrics. `key`: name of the key it came with. */
-  observe(kind: RouteKind, key: string | undefined): RequestObserver;
+  observe(route: string, key: string | undefined): RequestObserver;
 }

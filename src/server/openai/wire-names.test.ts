@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { KvantError } from '../errors.js';
+import { KvantError } from '../../errors.js';
 import { wireError } from './wire-names.js';
 
 describe('names of fields in errors', () => {

@@ -5,7 +5,7 @@
  * A token may begin or end within a character. It stands where the character stands that its first byte is of, so the tokens of one
  * emoji all have one offset, and `text[offset:]` begins with what the token is a part of.
  */
-import { incompleteSuffixLength } from '../text/utf8.js';
+import { incompleteSuffixLength } from '../../text/utf8.js';
 
 export class TextOffsets {
   /** Characters that are complete. */

@@ -1,14 +1,14 @@
 /** The request bodies of OpenAI's routes, as far as they are not sampling parameters (sampling/params.ts). */
 import { z } from 'zod';
-import { PRIORITY_RANGE } from '../engine/request-check.js';
-import type { ChatRequest, GenerateRequest } from '../engine/types.js';
-import { KvantError } from '../errors.js';
-import type { SamplingOptions } from '../sampling/options.js';
-import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../sampling/params.js';
-import { checkToolList } from '../text/tool-check.js';
-import { anyObject, listOf, prompts } from './first-fault.js';
+import { PRIORITY_RANGE } from '../../engine/request-check.js';
+import type { ChatRequest, GenerateRequest } from '../../engine/types.js';
+import { KvantError } from '../../errors.js';
+import type { SamplingOptions } from '../../sampling/options.js';
+import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../../sampling/params.js';
+import { checkToolList } from '../../text/tool-check.js';
+import { anyObject, listOf, prompts } from '../first-fault.js';
+import { type Body, type KnownFields, parseFields, refuseUnknown } from '../request-body.js';
 import { CHAT_LABELS, HINT_FIELDS, LABELS } from './label-fields.js';
-import { type Body, type KnownFields, parseFields, refuseUnknown } from './request-body.js';
 import { structuredOutput } from './structured-output.js';
 import { readToolChoice } from './tool-choice.js';
 
@@ -133,6 +133,7 @@ function readFields<T extends z.ZodObject>(schema: T, body: Body, known: KnownFi
   return fields;
 }
 
+/** What both routes ask for besides their requests. */
 export interface StreamChoice {
   readonly stream: boolean;
   readonly includeUsage: boolean;
@@ -145,6 +146,12 @@ export interface StreamChoice {
 
 export interface ParsedChat extends StreamChoice {
   readonly request: ChatRequest;
+}
+
+/** What a body of either route comes to. */
+export interface OpenAiAsked extends StreamChoice {
+  /** One for each prompt. */
+  readonly requests: readonly (ChatRequest | GenerateRequest)[];
 }
 
 export interface ParsedCompletion extends StreamChoice {

@@ -1,0 +1,2 @@
+/** What OpenAI calls chat completions, and completions. */
+export type AnswerKind = 'chat' | 'text';

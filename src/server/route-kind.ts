@@ -1,2 +1,0 @@
-/** The completion routes: `/v1/chat/completions` and `/v1/completions`. */
-export type RouteKind = 'chat' | 'text';
