@@ -62,6 +62,7 @@ class SchemaReader {
   /** By what is asked of a value: its expression, or the name of its rule. */
   readonly #known = new Map<string, Expression>();
   readonly #numbers = new Map<unknown, number>();
+  #lists = 0;
   #depth = 0;
 
   constructor(document: SchemaDocument, budget: Budget, strict: boolean) {
@@ -260,7 +261,7 @@ class SchemaReader {
         if (!names.includes(name)) names.push(name);
       }
     this.#budget.spend(names.length * plain.length);
-    const members: { item: Expression; optional: boolean }[] = [];
+    const members: Member[] = [];
     for (const name of names) {
       const value = this.#deeper(() => this.#value(plain.flatMap((node) => this.#schemasOf(node, name))));
       if (!isNothing(value))
@@ -269,7 +270,34 @@ class SchemaReader {
     }
     const extras = this.#extras(plain, names);
     this.#checkCounts(plain, members, extras.length > 0);
-    return braces('{', list(members, extras.length === 0 ? null : choice(...extras)), '}');
+    const more = extras.length === 0 ? null : choice(...extras);
+    const inner =
+      members.filter(({ optional }) => optional).length > MANY_OPTIONAL
+        ? this.#longList(members, more)
+        : list(members, more);
+    return braces('{', inner, '}');
+  }
+
+  /**
+   * The same as `list`, a rule for each place in it: in one automaton, what may be left out makes states of every place times every
+   * name behind it.
+   */
+  #longList(members: readonly Member[], more: Expression | null): Expression {
+    const id = this.#lists++;
+    const place = (i: number, some: boolean): Expression => rule(`list-${id}-${some ? 'some' : 'none'}-${i}`);
+    const define = (i: number, some: boolean, expression: Expression): void => {
+      this.#rules.set(`list-${id}-${some ? 'some' : 'none'}-${i}`, expression);
+    };
+    const end = members.length;
+    define(end, false, list([], more));
+    define(end, true, more === null ? EMPTY : repeat(sequence(COMMA, more, SPACE), 0, null));
+    members.forEach(({ item, optional }, i) => {
+      for (const some of [false, true]) {
+        const here = sequence(...(some ? [COMMA] : []), item, SPACE, place(i + 1, true));
+        define(i, some, optional ? choice(here, place(i + 1, some)) : here);
+      }
+    });
+    return place(0, false);
   }
 
   /** What one schema says of the property of a name. */
@@ -405,6 +433,13 @@ class SchemaReader {
   }
 }
 
+interface Member {
+  readonly item: Expression;
+  readonly optional: boolean;
+}
+
+/** Properties that may be left out, of which an object has more than this, are not put into one automaton. */
+const MANY_OPTIONAL = 8;
 /** Schemas within schemas, references followed. */
 const MAX_NESTED = 256;
 /** Whole numbers that may be a step: the automaton keeps the remainder. */

@@ -1,0 +1,166 @@
+/** Schemas and patterns made to take all time or memory: refused, or right, within the limits of work. */
+import { describe, expect, it } from 'vitest';
+import { KvantError } from '../errors.js';
+import { compileAsk, type GrammarAsk } from './ask.js';
+import { Matcher, type ParserState } from './matcher.js';
+
+const ofSchema = (schema: unknown): GrammarAsk => ({
+  kind: 'schema',
+  schema: typeof schema === 'string' ? schema : JSON.stringify(schema),
+  strict: false,
+});
+const ofPattern = (pattern: string): GrammarAsk => ({ kind: 'regex', pattern });
+
+function refusal(ask: GrammarAsk): KvantError {
+  try {
+    compileAsk(ask);
+  } catch (error) {
+    if (error instanceof KvantError) return error;
+    throw error;
+  }
+  throw new Error(`was taken: ${JSON.stringify(ask).slice(0, 100)}`);
+}
+
+function allows(ask: GrammarAsk, text: string): boolean {
+  const matcher = new Matcher(compileAsk(ask));
+  let state: ParserState | null = matcher.start;
+  for (const byte of Buffer.from(text)) state = state === null ? null : matcher.step(state, byte);
+  return state?.done ?? false;
+}
+
+const nested = (depth: number): string => `${'{"items":'.repeat(depth)}{}${'}'.repeat(depth)}`;
+/** Definitions each of which names the next one twice. */
+const doubling = (count: number): object => ({
+  $ref: '#/$defs/d0',
+  $defs: Object.fromEntries(
+    Array.from({ length: count }, (_, i) => [
+      `d${i}`,
+      i === count - 1
+        ? { type: 'null' }
+        : { anyOf: [{ $ref: `#/$defs/d${i + 1}` }, { $ref: `#/$defs/d${i + 1}` }] },
+    ]),
+  ),
+});
+
+describe('hostile forms', () => {
+  it.each<[string, GrammarAsk, string]>([
+    ['deep nesting', ofSchema(nested(7000)), 'grammar-too-large'],
+    ['nesting beyond the limit', ofSchema(nested(200)), 'grammar-too-large'],
+    ['a long schema', ofSchema({ enum: ['x'.repeat(70_000)] }), 'grammar-too-large'],
+    ['a pattern that has exponentially many states', ofPattern('(a|b)*a(a|b){20}'), 'grammar-too-large'],
+    ['repetition of repetition', ofPattern('((a{1000}){1000}){1000}'), 'grammar-too-large'],
+    ['a huge repetition', ofPattern('a{1000000000}'), 'grammar-too-large'],
+    ['a pattern of nested groups', ofPattern(`${'('.repeat(5000)}a${')'.repeat(5000)}`), 'grammar-too-large'],
+    [
+      'a pattern with a huge length',
+      ofSchema({ type: 'string', pattern: 'a+', maxLength: 1e9 }),
+      'grammar-too-large',
+    ],
+    ['alternatives that multiply', ofSchema(doubling(30)), 'grammar-too-large'],
+    [
+      'allOf of anyOf',
+      ofSchema({
+        allOf: Array.from({ length: 20 }, (_, i) => ({ anyOf: [{ minLength: i }, { minItems: i }] })),
+      }),
+      'grammar-too-large',
+    ],
+    [
+      'recursion without an end',
+      ofSchema({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] }),
+      'invalid-grammar',
+    ],
+    ['a reference to itself', ofSchema({ $ref: '#' }), 'unsupported-schema'],
+    [
+      'references in a circle',
+      ofSchema({
+        $ref: '#/$defs/a',
+        $defs: { a: { $ref: '#/$defs/b' }, b: { anyOf: [{ $ref: '#/$defs/a' }, {}] } },
+      }),
+      'unsupported-schema',
+    ],
+    ['a reference to nothing', ofSchema({ $ref: '#/$defs/__proto__' }), 'invalid-schema'],
+    ['a reference to another document', ofSchema({ $ref: 'https://example.com/a' }), 'unsupported-schema'],
+    ['nothing at all', ofSchema(false), 'invalid-grammar'],
+    ['contradictions', ofSchema({ type: 'string', minLength: 5, maxLength: 4 }), 'invalid-grammar'],
+    ['half a surrogate pair', ofPattern('\\ud800'), 'invalid-pattern'],
+    ['not JSON', ofSchema('{"type":'), 'invalid-schema'],
+    ['a list', ofSchema('[]'), 'invalid-schema'],
+  ])('refuses %s', (_, ask, code) => {
+    expect(refusal(ask)).toMatchObject({ code, status: 400 });
+  });
+
+  it('names the keyword and its place', () => {
+    const { message, fix } = refusal(ofSchema({ properties: { 'a/b': { items: { not: {} } } } }));
+    expect(message).toContain('`not` at #/properties/a~1b/items');
+    expect(fix).toContain('`enum`');
+    for (const [schema, keyword] of [
+      [{ uniqueItems: true }, 'uniqueItems'],
+      [{ if: {} }, 'if'],
+      [{ contains: {} }, 'contains'],
+      [{ format: 'regex' }, 'format'],
+      [{ multipleOf: 0.3, type: 'number' }, 'multipleOf'],
+      [{ minProperties: 2 }, 'minProperties'],
+      [{ items: [{}] }, 'items'],
+      [{ minimun: 1 }, 'minimun'],
+      [{ oneOf: [{ type: 'number' }, { type: 'integer' }] }, 'oneOf'],
+    ] as const)
+      expect(refusal(ofSchema(schema))).toMatchObject({
+        code: 'unsupported-schema',
+        message: expect.stringContaining(`\`${keyword}\``),
+      });
+    expect(refusal(ofSchema({ minimun: 1 })).fix).toBe('Did you mean `minimum`?');
+    expect(refusal(ofSchema({ type: 'object', maxLength: -1 })).message).toContain('#/maxLength');
+  });
+
+  it('takes what is large and can be done', () => {
+    const ask = ofSchema({ type: 'string', maxLength: 1e9, minLength: 3 });
+    expect([allows(ask, '"abc"'), allows(ask, '"ab"'), allows(ask, `"${'x'.repeat(5000)}"`)]).toEqual([
+      true,
+      false,
+      true,
+    ]);
+    const items = ofSchema({ type: 'array', items: { type: 'null' }, minItems: 2, maxItems: 1e9 });
+    expect([allows(items, '[null,null]'), allows(items, '[null]')]).toEqual([true, false]);
+    const values = Array.from({ length: 5000 }, (_, i) => `v${i * 7}`);
+    const list = ofSchema({ enum: values });
+    expect([allows(list, '"v34993"'), allows(list, '"v34994"')]).toEqual([true, false]);
+    const names = ofSchema({
+      type: 'object',
+      properties: Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`n${i}`, { type: 'string' }])),
+      additionalProperties: false,
+    });
+    expect([allows(names, '{"n0":"","n299":"x"}'), allows(names, '{"n300":""}')]).toEqual([true, false]);
+    const own = ofSchema(
+      '{"type":"object","properties":{"__proto__":{"type":"null"}},"required":["__proto__","constructor"]}',
+    );
+    expect([
+      allows(own, '{"__proto__":null,"constructor":1}'),
+      allows(own, '{"__proto__":1,"constructor":1}'),
+    ]).toEqual([true, false]);
+  });
+
+  it('keeps nothing of a long answer', () => {
+    const matcher = new Matcher(compileAsk({ kind: 'json' }));
+    let state: ParserState = matcher.start;
+    const read = (text: string): void => {
+      for (const byte of Buffer.from(text)) {
+        state = matcher.step(state, byte)!;
+        matcher.makeRoom();
+      }
+    };
+    read('{"a":');
+    read('['.repeat(3000));
+    read(`${']'.repeat(3000)}}`);
+    expect(state.done).toBe(true);
+    expect(matcher.states.length).toBeLessThan(5000);
+  });
+
+  it('allows no bytes that are not UTF-8', () => {
+    const matcher = new Matcher(compileAsk(ofSchema({ type: 'string' })));
+    for (const bytes of [[0x80], [0xc0, 0x80], [0xed, 0xa0], [0xf5], [0xf4, 0x90], [0xe0, 0x80], [0x0a]]) {
+      let state: ParserState | null = matcher.step(matcher.start, 0x22);
+      for (const byte of bytes) state = state === null ? null : matcher.step(state, byte);
+      expect(state, String(bytes)).toBeNull();
+    }
+  });
+});
