@@ -76,7 +76,7 @@ const ids = new Map();
 tokens.forEach((token, id) => {
   ids.set(token.toString('latin1'), id);
 });
-const longest = Math.max(...tokens.map(({ length }) => length));
+const longest = tokens.reduce((most, { length }) => Math.max(most, length), 0);
 
 const clock = () => {
   const { user, system } = process.cpuUsage();
@@ -114,7 +114,7 @@ const large = {
       [
         { type: 'string', description: 'A text of which the description takes some room in the schema.' },
         { type: 'integer' },
-        nested,
+        person,
       ][i % 3 === 2 && i > 20 ? 1 : i % 3],
     ]),
   ),

@@ -21,8 +21,11 @@ function refusal(ask: GrammarAsk): KvantError {
   throw new Error(`was taken: ${JSON.stringify(ask).slice(0, 100)}`);
 }
 
+const matchers = new Map<GrammarAsk, Matcher>();
+
 function allows(ask: GrammarAsk, text: string): boolean {
-  const matcher = new Matcher(compileAsk(ask));
+  const matcher = matchers.get(ask) ?? new Matcher(compileAsk(ask));
+  matchers.set(ask, matcher);
   let state: ParserState | null = matcher.start;
   for (const byte of Buffer.from(text)) state = state === null ? null : matcher.step(state, byte);
   return state?.done ?? false;

@@ -7,15 +7,22 @@
 import { ByteCache } from './byte-cache.js';
 import { type Matcher, NOWHERE, type ParserState, type Place } from './matcher.js';
 import { type GrammarTables, NO_END } from './tables.js';
-import type { TokenTrie } from './token-trie.js';
+import { buildTokenTrie, type TokenTrie } from './token-trie.js';
 
 /** What a place in a rule allows, whatever is above it. */
 interface Local {
   /** Ids; null where they are so many that bits are smaller. */
   readonly ids: Int32Array | null;
   readonly bits: Uint32Array | null;
-  /** Nodes of the trie at which the rule may be over and below which there are more tokens. */
-  readonly ends: Int32Array;
+  /** What tokens have behind an end of the rule; null where none has anything. */
+  readonly behind: Behind | null;
+}
+
+/** The ends of tokens as a tree of their own: many tokens end alike, and are looked at once. */
+interface Behind {
+  readonly trie: TokenTrie;
+  /** By id in that tree: the token. */
+  readonly tokens: Int32Array;
 }
 
 /** Bytes of masks that are kept. */
@@ -54,7 +61,7 @@ export class GrammarMasks {
       const local = this.#local(matcher, place);
       if (local.bits !== null) for (let i = 0; i < bits.length; i++) bits[i]! |= local.bits[i]!;
       if (local.ids !== null) this.#set(bits, local.ids);
-      if (local.ends.length > 0) this.#beyond(matcher, place, local.ends, bits);
+      if (local.behind !== null) this.#beyond(matcher, place, local.behind, bits);
       for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++) this.#set(bits, [tokenId[e]!]);
     }
     if (state.done) this.#set(bits, this.#endIds);
@@ -73,13 +80,14 @@ export class GrammarMasks {
     const { ids, ends } = this.#found;
     ids.length = 0;
     ends.length = 0;
-    const { byte } = this.#trie;
-    this.#walk(matcher, matcher.within(place), 0, byte.length, 0, ends);
+    this.#walk(this.#trie, matcher, matcher.within(place), ends);
     const many = ids.length > this.#words;
     const bits = many ? new Uint32Array(this.#words) : null;
     if (bits !== null) this.#set(bits, ids);
-    const local = { ids: many ? null : Int32Array.from(ids), bits, ends: Int32Array.from(ends) };
-    this.#locals.set(key, local, 4 * (Math.min(ids.length, this.#words) + ends.length) + 2 * key.length);
+    const behind = ends.length === 0 ? null : behindEnds(this.#trie, ends);
+    const local = { ids: many ? null : Int32Array.from(ids), bits, behind };
+    const bytes = behind === null ? 0 : NODE_BYTES * behind.trie.byte.length + 8 * behind.tokens.length;
+    this.#locals.set(key, local, 4 * Math.min(ids.length, this.#words) + bytes + 2 * key.length);
     return local;
   }
 
@@ -99,33 +107,26 @@ export class GrammarMasks {
   }
 
   /** What may follow where a rule is over in the middle of a token. */
-  #beyond(matcher: Matcher, place: Place, ends: Int32Array, bits: Uint32Array): void {
+  #beyond(matcher: Matcher, place: Place, { trie, tokens }: Behind, bits: Uint32Array): void {
     const after = matcher.after(place);
     if (after === null) return;
-    const { skip, depth } = this.#trie;
     const { ids } = this.#found;
     ids.length = 0;
-    for (const node of ends) this.#walk(matcher, after, node + 1, skip[node]!, depth[node]! + 1, null);
-    this.#set(bits, ids);
+    this.#walk(trie, matcher, after, null);
+    for (const id of ids) this.#set(bits, [tokens[id]!]);
   }
 
   /** Adds ids of the nodes that can be reached, and nodes where the rule that is watched may be over. */
-  #walk(
-    matcher: Matcher,
-    state: ParserState,
-    from: number,
-    to: number,
-    base: number,
-    ends: number[] | null,
-  ): void {
-    const { byte, depth, skip, id, same } = this.#trie;
+  #walk(trie: TokenTrie, matcher: Matcher, state: ParserState, ends: number[] | null): void {
+    const { byte, depth, skip, id, same } = trie;
+    const to = byte.length;
     const { states } = matcher;
     const path = this.#path;
     const nexts = this.#nexts;
     const { ids } = this.#found;
-    path[base] = state.index;
-    nexts[base] = state.next;
-    for (let node = from; node < to; ) {
+    path[0] = state.index;
+    nexts[0] = state.next;
+    for (let node = 0; node < to; ) {
       const d = depth[node]!;
       const value = byte[node]!;
       let next = nexts[d]![value]!;
@@ -150,3 +151,31 @@ export class GrammarMasks {
 
 /** What a mask keeps alive beside itself, about. */
 const STATE_BYTES = 2048;
+/** Of a tree, about. */
+const NODE_BYTES = 16;
+
+function behindEnds({ byte, depth, skip, id, same }: TokenTrie, ends: readonly number[]): Behind {
+  const data: number[] = [];
+  const offsets = [0];
+  const tokens: number[] = [];
+  const path: number[] = [];
+  for (const end of ends) {
+    const base = depth[end]! + 1;
+    for (let node = end + 1; node < skip[end]!; node++) {
+      const length = depth[node]! - base + 1;
+      path[length - 1] = byte[node]!;
+      for (let one = id[node]!; one >= 0; one = same[one]!) {
+        for (let i = 0; i < length; i++) data.push(path[i]!);
+        offsets.push(data.length);
+        tokens.push(one);
+      }
+    }
+  }
+  const spelling = {
+    data: Uint8Array.from(data),
+    offsets: Uint32Array.from(offsets),
+    usable: () => true,
+    size: tokens.length,
+  };
+  return { trie: buildTokenTrie(spelling), tokens: Int32Array.from(tokens) };
+}

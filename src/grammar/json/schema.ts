@@ -320,6 +320,8 @@ class SchemaReader {
       readonly words: Words | null;
       readonly schemas: readonly SchemaNode[];
     }
+    const named = plain.some(({ schema }) => schema.patternProperties !== undefined);
+    if (!named && plain.some(({ schema }) => schema.additionalProperties === false)) return [];
     const budget = this.#budget;
     let parts: Part[] = [
       { words: names.length === 0 ? null : otherWords(listedWords(names, budget), budget), schemas: [] },

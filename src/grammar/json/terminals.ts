@@ -10,7 +10,7 @@ const MAX_INDENT = 20;
  * Between the signs of a value: nothing, one space, or a line break with up to 20 spaces or tabs behind it. Without a bound models
  * write white space until they are cut off.
  */
-export const SPACE: Expression = optional(
+const WHITE: Expression = optional(
   choice(
     text(' '),
     sequence(
@@ -20,6 +20,9 @@ export const SPACE: Expression = optional(
     ),
   ),
 );
+
+/** A rule of its own: it stands in very many places. */
+export const SPACE: Expression = rule('space');
 
 const DIGIT: Expression = set([0x30, 0x39]);
 const digits = (min: number, max: number): Expression => repeat(DIGIT, min, max);
@@ -117,6 +120,7 @@ export const anyRules = (): [string, Expression][] => [
   ],
   [ANY.OBJECT, braces('{', list([], member(rule(ANY.STRING), rule(ANY.VALUE))), '}')],
   [ANY.ARRAY, braces('[', list([], rule(ANY.VALUE)), ']')],
+  ['space', WHITE],
   [ANY.STRING, STRING],
   [ANY.NUMBER, NUMBER],
   [ANY.INTEGER, INTEGER],
