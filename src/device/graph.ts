@@ -47,11 +47,20 @@ export interface AttentionShape {
   readonly headDim: number;
 }
 
-/** Per-head RMS norm of q and k before the rotation (Qwen3). */
+/** Per-head RMS norm of q and k, before the rotation (Qwen3) or after it (Hunyuan). */
 export interface HeadNorm {
   readonly q: Vector;
   readonly k: Vector;
   readonly eps: number;
+  /** Default: before. */
+  readonly order?: 'before' | 'after';
+}
+
+/** What q is multiplied with at a position p, after all else: `1 + beta · ln(1 + ⌊p / every⌋)` (Ministral 3). */
+export interface QueryGrowth {
+  readonly beta: number;
+  /** Positions with one factor. */
+  readonly every: number;
 }
 
 export type Node =
@@ -86,7 +95,7 @@ export type Node =
     }
   /**
    * From `qkv` `[tokens, (heads + 2 · kvHeads) · headDim]`, laid out q heads, k heads, v heads: norm and rotate q and
-   * k, append k and v to the layer's cache at the tokens' positions, and give q `[tokens, heads · headDim]`.
+   * k, append k and v to the layer's cache at the tokens' positions, and give q `[tokens, heads · headDim]`, grown by position.
    */
   | {
       readonly op: 'rope-append';
@@ -95,6 +104,7 @@ export type Node =
       readonly shape: AttentionShape;
       readonly norm: HeadNorm | null;
       readonly rope: RopeTable | null;
+      readonly queryGrowth: QueryGrowth | null;
       readonly out: Tensor;
     }
   /**

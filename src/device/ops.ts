@@ -13,6 +13,7 @@ import type {
   Node,
   NormKind,
   NormPart,
+  QueryGrowth,
   RowKind,
   Tensor,
   UngatedActivation,
@@ -23,6 +24,7 @@ export interface RopeAppendOptions extends AttentionShape {
   readonly layer: number;
   readonly norm?: HeadNorm | null;
   readonly rope: RopeTable | null;
+  readonly queryGrowth?: QueryGrowth | null;
 }
 
 export interface AttendOptions extends AttentionShape {
@@ -101,7 +103,11 @@ export class Ops {
       this.#expect('ropeAppend', 'k norm', norm.k.length, headDim);
     }
     const out = this.#tensor(qkv.rows, heads * headDim);
-    this.#nodes.push({ op: 'rope-append', qkv, layer, shape: { heads, kvHeads, headDim }, norm, rope, out });
+    const queryGrowth = options.queryGrowth ?? null;
+    if (queryGrowth !== null && !(Number.isSafeInteger(queryGrowth.every) && queryGrowth.every > 0))
+      throw shapeError('ropeAppend', `one factor of q for every ${queryGrowth.every} positions`);
+    const shape = { heads, kvHeads, headDim };
+    this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, out });
     return out;
   }
 

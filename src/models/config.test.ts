@@ -258,6 +258,38 @@ describe('editDistance', () => {
     });
   });
 
+  it('reads what a Ministral 3 and a Hunyuan mean where fields are left out', () => {
+    const ministral = { architectures: ['Ministral3ForCausalLM'] };
+    const read = (fields: JsonObject) => parse({ ...ministral, num_attention_heads: 8, ...fields });
+    expect(read({})).toMatchObject({
+      kvHeads: 8,
+      headDim: 128,
+      rope: { type: 'yarn', theta: 1e6, factor: 16, attentionFactor: 1 },
+      queryGrowth: { beta: 0.1, every: 16_384 },
+    });
+    const plain = { rope_type: 'default', llama_4_scaling_beta: 0.2 };
+    expect(failure({ ...ministral, rope_parameters: plain }).where).toBe('num_key_value_heads');
+    expect(() => read({ rope_parameters: plain })).toThrow(/no "original_max_position_embeddings"/);
+    const growing = { ...plain, original_max_position_embeddings: 64 };
+    expect(read({ rope_parameters: growing })).toMatchObject({ queryGrowth: { beta: 0.2, every: 64 } });
+    const still = { rope_parameters: { rope_type: 'default' } };
+    expect(
+      read({ ...still, sliding_window: 32, layer_types: ['full_attention', 'full_attention'] }),
+    ).toMatchObject({
+      queryGrowth: null,
+      windows: [32, 32],
+    });
+
+    const hunyuan = { architectures: ['HunYuanDenseV1ForCausalLM'], use_qk_norm: true, use_cla: false };
+    const alpha = { type: 'dynamic', alpha: 1000, factor: 1 };
+    expect(parse({ ...hunyuan, rope_scaling: alpha })).toMatchObject({
+      rmsNormEps: 1e-5,
+      rope: { type: 'ntk-alpha', alpha: 1000 },
+    });
+    expect(failure({ ...hunyuan, use_qk_norm: false }).where).toBe('use_qk_norm');
+    expect(failure({ ...hunyuan, use_cla: true }).where).toBe('use_cla');
+  });
+
   it('lets an EXAONE 4 rotate everywhere where nothing slides, and only what slides elsewhere', () => {
     const exaone = { architectures: ['Exaone4ForCausalLM'], num_hidden_layers: 4 };
     const read = (fields: JsonObject) => {

@@ -15,7 +15,9 @@ import { gemma3 } from './families/gemma3.js';
 import { glm, glm4 } from './families/glm4.js';
 import { granite } from './families/granite.js';
 import { granite4 } from './families/granite4.js';
+import { hunyuan } from './families/hunyuan.js';
 import { llama } from './families/llama.js';
+import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
 import { nemotron } from './families/nemotron.js';
 import { olmo2 } from './families/olmo2.js';
@@ -51,6 +53,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(cohere2),
   register(nemotron),
   register(granite4),
+  register(hunyuan),
+  register(ministral3),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

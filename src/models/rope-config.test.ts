@@ -10,6 +10,9 @@ describe('parseRope', () => {
   it('refuses other scalings by name', () => {
     expect(() => parse({ rope_type: 'axial' })).toThrow(/"axial" is not supported/);
     expect(() => parse({ rope_type: 'dynamic', factor: 2, alpha: 1000 })).toThrow(/"alpha": 1000/);
+    const growing = { rope_type: 'yarn', factor: 2, llama_4_scaling_beta: 0.1 };
+    expect(() => parse(growing)).toThrow(/"llama_4_scaling_beta": 0.1/);
+    expect(parse({ ...growing, llama_4_scaling_beta: 0 })).toMatchObject({ type: 'yarn' });
     expect(parse({ rope_type: 'dynamic', factor: 2, alpha: 0 })).toEqual({ type: 'dynamic', theta: 10_000 });
   });
 

@@ -14,6 +14,8 @@ export interface RotationTraits {
   readonly partial?: number;
   /** `alpha` of a dynamic scaling grows the base once, as Hunyuan has it. Default: it is refused. */
   readonly alpha?: boolean;
+  /** `llama_4_scaling_beta` lets queries grow, and the family reads it. Default: it is refused. */
+  readonly queryGrowth?: boolean;
 }
 
 /**
@@ -40,6 +42,13 @@ export function parseRope(
     parameters?.positiveOrNull('rope_theta') ??
     defaultTheta;
   if (nested === null) return { type: 'default', theta };
+  const beta = nested.atLeastZero('llama_4_scaling_beta', 0);
+  if (beta !== 0 && traits.queryGrowth !== true)
+    throw nested.unsupported(
+      'llama_4_scaling_beta',
+      `"llama_4_scaling_beta": ${beta} in this family`,
+      'Use a checkpoint without it. Ministral 3 has it: its model_type is ministral3.',
+    );
   const type = nested.text(['rope_type', 'type']) ?? 'default';
   if (type === 'default' && (nested.positiveOrNull('factor') ?? 1) !== 1)
     nested.notice('the factor of the rotation counts for nothing: config.json names no way of scaling', {
@@ -72,7 +81,7 @@ export function parseRope(
 }
 
 /** The object that says how positions are rotated. */
-function ropeSection(config: ConfigFields): ConfigFields | null {
+export function ropeSection(config: ConfigFields): ConfigFields | null {
   const scaling = config.object('rope_scaling');
   return scaling !== null && !scaling.empty ? scaling : config.object('rope_parameters');
 }

@@ -56,6 +56,7 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
   kv_lora_rank: off,
   q_lora_rank: off,
   // Shared layers.
+  use_cla: off,
   num_kv_shared_layers: off,
 };
 

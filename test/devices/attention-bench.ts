@@ -1,6 +1,6 @@
 /** One attention layer on a device, beside a float64 history of what each slot has stored. */
 import type { Device, Matrix, Program } from '../../src/device/device.js';
-import type { AttentionShape, Tensor } from '../../src/device/graph.js';
+import type { AttentionShape, QueryGrowth, Tensor } from '../../src/device/graph.js';
 import type { KvFormat, KvPool } from '../../src/device/kv.js';
 import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
 import { encodeVector, type KvSide, storeVector } from './kv-codec.js';
@@ -13,6 +13,9 @@ export interface AttentionCase extends AttentionShape {
   readonly key: KvFormat;
   readonly value: KvFormat;
   readonly norm?: boolean;
+  /** The norms follow the rotation. */
+  readonly normAfter?: boolean;
+  readonly growth?: QueryGrowth;
   readonly rope?: RopeStyle | null;
   readonly ropeDims?: number;
   readonly window?: number | null;
@@ -82,11 +85,14 @@ export class AttentionBench {
       q: await device.loadVector(vectorSource(norms.q)),
       k: await device.loadVector(vectorSource(norms.k)),
       eps: 1e-6,
+      order: c.normAfter ? ('after' as const) : ('before' as const),
     };
     const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim };
     const { graph, tensors } = record((ops) => {
       const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
-      const q = ops.keep(ops.ropeAppend(qkv, { ...shape, layer: 0, norm, rope }));
+      const q = ops.keep(
+        ops.ropeAppend(qkv, { ...shape, layer: 0, norm, rope, queryGrowth: c.growth ?? null }),
+      );
       const options = { window: c.window ?? null, softcap: c.softcap ?? null };
       const out = ops.attend(q, { ...shape, layer: 0, ...options });
       if (behind?.keeps !== false) ops.keep(out);
@@ -261,16 +267,14 @@ export class AttentionBench {
         const head = (h: number): Float64Array =>
           Float64Array.from(qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim));
         for (let h = 0; h < kvHeads; h++) {
-          const k = this.#normed(head(heads + h), 'k');
-          this.#rotate(k, position);
+          const k = this.#turned(head(heads + h), 'k', position);
           const v = head(heads + kvHeads + h);
           const formats = this.#formats(slot);
           this.#keys[slot]![h]!.push(storeVector(formats.key, 'key', k));
           this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
         }
         for (let h = 0; h < heads; h++) {
-          const q = this.#normed(head(h), 'q');
-          this.#rotate(q, position);
+          const q = this.#turned(head(h), 'q', position);
           expectedQ.set(q, (row * heads + h) * headDim);
           const kv = Math.floor(h / (heads / kvHeads));
           const keys = this.#keys[slot]![kv]!;
@@ -326,6 +330,17 @@ export class AttentionBench {
       }
     }
     return qkv;
+  }
+
+  /** Norm, rotation and growth of a head. */
+  #turned(x: Float64Array, which: 'q' | 'k', position: number): Float64Array {
+    const { normAfter = false, growth } = this.#case;
+    const first = normAfter ? x : this.#normed(x, which);
+    this.#rotate(first, position);
+    const turned = normAfter ? this.#normed(first, which) : first;
+    if (which === 'k' || growth === undefined) return turned;
+    const factor = 1 + growth.beta * Math.log(1 + Math.floor(position / growth.every));
+    return turned.map((value) => value * factor);
   }
 
   #normed(x: Float64Array, which: 'q' | 'k'): Float64Array {

@@ -48,6 +48,17 @@ describe.each(devices)('attention on $name', (spec) => {
     await check({ ...base, rope: null, norm: true }, steps.slice(0, 4));
   });
 
+  it('head norms after the rotation, and queries that grow with the position', async () => {
+    const base = { heads: 4, kvHeads: 2, headDim: 64, key: F32, value: F32 };
+    await check({ ...base, norm: true, normAfter: true }, steps.slice(0, 4));
+    await check(
+      { ...base, norm: true, normAfter: true, rope: 'interleaved', ropeDims: 24 },
+      steps.slice(0, 4),
+    );
+    await check({ ...base, growth: { beta: 0.3, every: 4 } }, steps.slice(0, 4));
+    await check({ ...base, norm: true, growth: { beta: 0.3, every: 1 }, ropeDims: 20 }, steps.slice(0, 4));
+  });
+
   it('sliding window and soft cap', async () => {
     const base = { heads: 4, kvHeads: 2, headDim: 64, key: F16, value: F16 };
     for (const window of [1, 16, 20, 100]) await check({ ...base, window }, steps);

@@ -340,13 +340,21 @@ class ReferenceProgram implements Program {
         let head: Float64Array = qkv.slice(t * width + h * headDim, t * width + (h + 1) * headDim);
         const norm = h < heads ? node.norm?.q : node.norm?.k;
         if (h < heads + kvHeads) {
-          if (norm !== undefined) {
+          const normed = (): void => {
             const { values } = norm as ReferenceVector;
             head = reference.rmsNorm(head, values, 1, headDim, node.norm?.eps as number);
-          }
+          };
+          const after = node.norm?.order === 'after';
+          if (norm !== undefined && !after) normed();
           if (node.rope !== null) rotate(head, node.rope, positions[t]!);
+          if (norm !== undefined && after) normed();
         }
         if (h < heads) {
+          if (node.queryGrowth !== null) {
+            const { beta, every } = node.queryGrowth;
+            const growth = 1 + beta * Math.log(1 + Math.floor(positions[t]! / every));
+            head = head.map((x) => x * growth);
+          }
           out.set(head, (t * heads + h) * headDim);
         } else {
           const store = h < heads + kvHeads ? pool.keys : pool.values;

@@ -45,6 +45,8 @@ function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>):
       maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
       normEps: norm === null ? null : norm.eps,
       rope: rope === null ? null : { dims: rope.dims, style: rope.style },
+      normAfter: norm?.order === 'after',
+      queryGrowth: node.queryGrowth,
     },
     keys,
     values,

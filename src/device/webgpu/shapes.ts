@@ -1,6 +1,6 @@
 /** Parts of shapes that the runtime and several kernels speak of. */
 
-import type { AttentionShape } from '../graph.js';
+import type { AttentionShape, QueryGrowth } from '../graph.js';
 import type { KvFormat } from '../kv.js';
 import type { RopeStyle } from '../rope.js';
 
@@ -27,6 +27,10 @@ export interface RopeAppendShape extends AttentionShape {
   /** eps of the head norms, null without. */
   readonly normEps: number | null;
   readonly rope: { readonly dims: number; readonly style: RopeStyle } | null;
+  /** The head norms follow the rotation. Default: they come first. */
+  readonly normAfter?: boolean;
+  /** Default: q stays. */
+  readonly queryGrowth?: QueryGrowth | null;
 }
 
 /** Where numbers that are made bytes lie (kernels/linear-bytes.ts): as the product's lanes read them, side by side. */

@@ -1,6 +1,6 @@
 /** Attention of a layer: q, k and v are one matrix, for they read the same input and one launch reads it once. */
 
-import type { AttentionShape, Tensor } from '../../device/graph.js';
+import type { AttentionShape, HeadNorm, QueryGrowth, Tensor } from '../../device/graph.js';
 import type { LayerLayout } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
@@ -42,17 +42,22 @@ export interface AttentionOptions extends AttentionShape {
   readonly softcap?: number | null;
   /** What becomes of q, k and v, side by side, before they are rotated. Default: nothing. */
   readonly prepare?: (qkv: Tensor) => Tensor;
+  /** Where heads are normed: before they rotate or after. Default: before. */
+  readonly normOrder?: HeadNorm['order'];
+  /** Multiplies q by its position. Default: it stays. */
+  readonly queryGrowth?: QueryGrowth | null;
 }
 
 /** Attends with normed hidden states. Returns `[tokens, heads · headDim]`, before the output matrix. */
 export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Tensor {
   const { heads, kvHeads, headDim, window, scale, softcap } = options;
   const shape = { heads, kvHeads, headDim };
-  const norm = options.qkNorm ? { q: at.vector('q-norm'), k: at.vector('k-norm'), eps: at.eps } : null;
+  const { prepare = (qkv) => qkv, normOrder: order = 'before', queryGrowth = null } = options;
+  const norm = options.qkNorm ? { q: at.vector('q-norm'), k: at.vector('k-norm'), eps: at.eps, order } : null;
   const rope = options.rope === null ? null : at.rope(options.rope);
   const layer = at.index;
-  const { prepare = (qkv) => qkv } = options;
-  const q = at.ops.ropeAppend(prepare(at.linear(normed, 'qkv')), { layer, ...shape, norm, rope });
+  const qkv = prepare(at.linear(normed, 'qkv'));
+  const q = at.ops.ropeAppend(qkv, { layer, ...shape, norm, rope, queryGrowth });
   return at.ops.attend(q, {
     layer,
     ...shape,

@@ -1,4 +1,4 @@
-/** Mistral: a Llama whose every layer may slide. */
+/** Mistral, and Ministral 8B: a Llama whose every layer may slide. */
 
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { Family } from '../family.js';
@@ -20,8 +20,8 @@ const TRAITS: DecoderTraits = {
 
 export const mistral: Family<DecoderConfig> = {
   name: 'mistral',
-  architectures: ['MistralForCausalLM'],
-  modelTypes: ['mistral'],
+  architectures: ['MistralForCausalLM', 'MinistralForCausalLM'],
+  modelTypes: ['mistral', 'ministral'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
   layout: preNormLayout,
   record: recordPreNorm,

@@ -6,8 +6,9 @@ import { share } from './math';
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  layer, 0, 0, 0, tables, maxBlocks, blockShift, scratch, scratchStride]
+ *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
+ * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
  * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + dims` floats a thread.
  */
 export function ropeAppend(p: usize, thread: u32, threads: u32): void {
@@ -27,6 +28,9 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const fine = load<u32>(p, 52);
   const coarse = load<u32>(p, 56);
   const layer = load<u32>(p, 60);
+  const normAfter = load<u32>(p, 64) != 0;
+  const beta = load<f32>(p, 68);
+  const every = load<u32>(p, 72);
   const firstYoung = load<u32>(layer, STORE_YOUNG);
   const tables = load<u32>(p, 76);
   const maxBlocks = load<u32>(p, 80);
@@ -51,18 +55,16 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
     if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);
+    const growth = every == 0 ? <f32>1 : <f32>(1 + <f64>beta * Math.log(1 + <f64>(position / every)));
     item += last - h;
     for (; h < last; h++) {
       const x: usize = qkv + (token * width + h) * dim * 4;
       if (h < heads) {
         const to: usize = out + (token * heads + h) * dim * 4;
-        if (qNorm != 0) normRow(x, qNorm, to, dim, eps);
-        else memory.copy(to, x, dim * 4);
-        if (dims != 0) rotate(to, angles, dims >> 1, style);
+        turnHead(x, to, qNorm, dim, eps, normAfter, angles, dims, style);
+        if (growth != 1) scaleHead(to, dim, growth);
       } else if (h < heads + kvHeads) {
-        if (kNorm != 0) normRow(x, kNorm, head, dim, eps);
-        else memory.copy(head, x, dim * 4);
-        if (dims != 0) rotate(head, angles, dims >> 1, style);
+        turnHead(x, head, kNorm, dim, eps, normAfter, angles, dims, style);
         storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, position, spare);
       } else {
         const own = h - heads - kvHeads;
@@ -70,6 +72,28 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
       }
     }
   }
+}
+
+/** Norm and rotation of a head, in their order. */
+function turnHead(
+  x: usize,
+  to: usize,
+  norm: usize,
+  dim: u32,
+  eps: f32,
+  normAfter: bool,
+  angles: usize,
+  dims: u32,
+  style: u32,
+): void {
+  if (norm != 0 && !normAfter) normRow(x, norm, to, dim, eps);
+  else memory.copy(to, x, dim * 4);
+  if (dims != 0) rotate(to, angles, dims >> 1, style);
+  if (norm != 0 && normAfter) normRow(to, norm, to, dim, eps);
+}
+
+function scaleHead(x: usize, dim: u32, factor: f32): void {
+  for (let i: u32 = 0; i < dim; i++) store<f32>(x + i * 4, load<f32>(x + i * 4) * factor);
 }
 
 /** cos[half], sin[half] of a position, from the two tables by the addition theorem (rope.ts). */

@@ -11,6 +11,11 @@ export function headNormText(squares: string, headDim: string, eps: string, gamm
       v = v * scale * ${gamma};`;
 }
 
+/** Expression: what q is multiplied with at a position. Both are the texts of numbers, `every` of a whole one. */
+export function growthText(position: string, beta: string, every: string): string {
+  return `(1.0 + ${beta} * log(1.0 + f32(${position} / ${every})))`;
+}
+
 /** Statement that shows `v`, elements `4 quad …` of the head, to the others, in `whole` or what is named in place of it. */
 export function shownText(quad: string, whole = 'whole'): string {
   return `for (var e = 0u; e < 4u; e++) { ${whole}[${quad} * 4u + e] = v[e]; }`;

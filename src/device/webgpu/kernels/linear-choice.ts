@@ -103,10 +103,12 @@ export function linearKey(shape: LinearShape): string {
   return named.filter((part) => part).join(' ');
 }
 
-function appendKey({ heads, kvHeads, headDim, key, value, normEps, rope }: RopeAppendShape): string {
+function appendKey(append: RopeAppendShape): string {
+  const { heads, kvHeads, headDim, key, value, normEps, rope, queryGrowth: growth } = append;
   const turned = rope === null ? '' : ` ${rope.style}${rope.dims}`;
   const norm = normEps === null ? '' : ' norm';
-  return `append ${heads}/${kvHeads}x${headDim}${norm}${turned} ${kvFormatName(key)} ${kvFormatName(value)}`;
+  const grown = growth == null ? '' : ` grown ${growth.beta}/${growth.every}`;
+  return `append ${heads}/${kvHeads}x${headDim}${norm}${turned}${grown} ${kvFormatName(key)} ${kvFormatName(value)}`;
 }
 
 /** A choice in short: family and sizes, unique among the choices for a shape. */

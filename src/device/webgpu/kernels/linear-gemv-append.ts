@@ -11,7 +11,7 @@ import { isFloatKv } from '../../kv.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_WGSL } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
-import { headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
+import { growthText, headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
 import { floatStoreText } from './kv-formats/float.js';
 import type { GemvConfig } from './linear-gemv-plan.js';
@@ -48,6 +48,7 @@ export function appendFits(spec: LinearSpec, append: RopeAppendShape, config: Ge
     return false;
   if (spec.outOffset !== 0 || spec.out !== 'f32' || spec.n !== (heads + 2 * kvHeads) * headDim) return false;
   const rows = rowsOf(config);
+  if (append.normAfter === true && normEps !== null) return false;
   if (headDim % 4 !== 0 || rows % 4 !== 0 || headDim % rows !== 0) return false;
   if (rows / 2 > config.subgroups * config.subgroupSize) return false;
   if (rows === headDim) return true;
@@ -75,7 +76,7 @@ export interface AppendText {
 }
 
 export function appendText(spec: LinearSpec, append: RopeAppendShape, config: GemvConfig): AppendText {
-  const { heads, kvHeads, headDim, rope, normEps, rows: kinds, key, value } = append;
+  const { heads, kvHeads, headDim, rope, normEps, rows: kinds, key, value, queryGrowth: growth } = append;
   if (!isFloatKv(key) || !isFloatKv(value)) throw new RangeError('only floats are appended');
   const rows = rowsOf(config);
   const pairs = rows / 2;
@@ -160,6 +161,8 @@ fn element_(part: u32, f: u32) -> u32 {
   if (active_ && turns) {
       ${turnedText('quad', `${rope.dims / 2}u`, (pair) => `turns_[${pair} - part * ${pairs}u]`)}
   }`;
+  const grown =
+    growth == null ? '' : ` * ${growthText('token.z', f32Literal(growth.beta), `${growth.every}u`)}`;
   const store = (name: 'keys' | 'values', format: typeof key, first: number, base: number): string =>
     `let kv = head - ${first}u; let block = place_.x - ${base}u; let token_at = place_.y;
       ${floatStoreText(headDim, format, numbers, 'quad', (at, value) => `${name}[${at}] = ${value};`)}`;
@@ -195,7 +198,7 @@ ${sum}
   var v = vec4<f32>(${[0, 1, 2, 3].map((e) => `whole[quad * 4u + ${e}u]`).join(', ')});${normed}${turned}
   if (active_) {
     if (head < ${heads}u) {
-      out[head * ${vectors}u + quad] = v;
+      out[head * ${vectors}u + quad] = v${grown};
     } else if (turns) {
       ${store('keys', key, heads, kinds.keyBase)}
     } else {

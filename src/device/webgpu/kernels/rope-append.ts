@@ -8,7 +8,14 @@ import { kvFormatName } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { headNormText, rotationWgsl, shownText, turnedText, vectorTurnText } from './head-turn.js';
+import {
+  growthText,
+  headNormText,
+  rotationWgsl,
+  shownText,
+  turnedText,
+  vectorTurnText,
+} from './head-turn.js';
 import { KV_WGSL, sideNumbers, sideType, storedSide } from './kv-format.js';
 import type { StoreText } from './kv-formats/codec.js';
 import { codecOf } from './kv-formats/list.js';
@@ -25,7 +32,7 @@ import { GROUPS_PARAMETER } from './rolled.js';
  * there is one, take the place of qkv.
  */
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
-  const { heads, kvHeads, headDim, rope, normEps, rows } = shape;
+  const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
   const p = new Params();
   const text = {
     heads: p.u32(heads),
@@ -107,6 +114,10 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
     workgroupBarrier();`);
+  const grow =
+    queryGrowth === null
+      ? ''
+      : `v = v * ${growthText('token.z', p.f32(queryGrowth.beta), p.u32(queryGrowth.every))};`;
   const rotation = codecOf(shape.key).rotation(shape.key, headDim);
   const turn =
     rotation === null
@@ -190,9 +201,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
   let token_at = token.z % ${shape.blockTokens}u;
   ${vectorTurn?.angles ?? ''}
-  ${norm}
-  ${rotate}
+  ${normAfter ? rotate : norm}
+  ${normAfter ? norm : rotate}
   if (is_q) {
+    ${grow}
     ${turnQuery}
     if (active_) { out[(row * heads + head) * vectors + lid] = v; }
   } ${stores.join(' ')}

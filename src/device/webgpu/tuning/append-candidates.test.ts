@@ -6,6 +6,7 @@ import { randomMatrix } from '../../../../test/devices/sources.js';
 import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { runKernel } from '../../../../test/setup/run-kernel.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { QueryGrowth } from '../../graph.js';
 import { makeRopeTable, type RopeStyle } from '../../rope.js';
 import type { WebGpuDevice } from '../device.js';
 import type { LinearShape } from '../kernel.js';
@@ -27,6 +28,7 @@ interface Case {
   readonly bias: boolean;
   readonly style: RopeStyle;
   readonly dims: number;
+  readonly growth?: QueryGrowth;
 }
 
 describe('candidates of a product that appends', () => {
@@ -55,7 +57,8 @@ describe('candidates of a product that appends', () => {
     { headNorm: true, bias: true, style: 'half', dims: 64 },
     { headNorm: false, bias: false, style: 'half', dims: 32 },
     { headNorm: false, bias: true, style: 'interleaved', dims: 24 },
-  ])('leave what float64 says, each in its place: %o', async ({ headNorm, bias, style, dims }) => {
+    { headNorm: true, bias: false, style: 'half', dims: 64, growth: { beta: 0.3, every: 2 } },
+  ])('leave what float64 says, each in its place: %o', async ({ headNorm, bias, style, dims, growth }) => {
     const random = new Random(dims);
     const append: RopeAppendShape = {
       heads: HEADS,
@@ -68,6 +71,7 @@ describe('candidates of a product that appends', () => {
       maxBlocksPerSlot: TABLE.length,
       normEps: headNorm ? EPS : null,
       rope: { dims, style },
+      queryGrowth: growth ?? null,
     };
     const shape: LinearShape = {
       rowKind: 'tokens',
@@ -102,7 +106,8 @@ describe('candidates of a product that appends', () => {
       if (h >= HEADS + KV_HEADS) return head;
       if (headNorm) head = reference.rmsNorm(head, h < HEADS ? gammas.q : gammas.k, 1, HEAD_DIM, EPS);
       reference.rotate(head, POSITION, frequencies, style);
-      return head;
+      if (h >= HEADS || growth === undefined) return head;
+      return head.map((x) => x * (1 + growth.beta * Math.log(1 + Math.floor(POSITION / growth.every))));
     });
 
     const perHead = headNorm ? [gammas.q, gammas.k] : [];
