@@ -283,7 +283,7 @@ describe('editDistance', () => {
     const hunyuan = { architectures: ['HunYuanDenseV1ForCausalLM'], use_qk_norm: true, use_cla: false };
     const alpha = { type: 'dynamic', alpha: 1000, factor: 1 };
     expect(parse({ ...hunyuan, rope_scaling: alpha })).toMatchObject({
-      rmsNormEps: 1e-5,
+      normEps: 1e-5,
       rope: { type: 'ntk-alpha', alpha: 1000 },
     });
     expect(failure({ ...hunyuan, use_qk_norm: false }).where).toBe('use_qk_norm');

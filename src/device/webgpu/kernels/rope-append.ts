@@ -42,6 +42,8 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     pairs: p.u32(rope === null ? 0 : rope.dims / 2),
     headDim: p.f32(headDim),
     eps: p.f32(normEps ?? 0),
+    beta: p.f32(queryGrowth?.beta ?? 0),
+    every: p.u32(queryGrowth?.every ?? 0),
   };
   const keys = storedSide(sideOf('keys', shape));
   const values = storedSide(sideOf('values', shape));
@@ -114,10 +116,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
     }
     workgroupBarrier();`);
-  const grow =
-    queryGrowth === null
-      ? ''
-      : `v = v * ${growthText('token.z', p.f32(queryGrowth.beta), p.u32(queryGrowth.every))};`;
+  const grow = queryGrowth === null ? '' : `v = v * ${growthText('token.z', text.beta, text.every)};`;
   const rotation = codecOf(shape.key).rotation(shape.key, headDim);
   const turn =
     rotation === null
