@@ -1,6 +1,6 @@
 /** Defaults of the engine's options, and the refusal of what makes no sense. */
 
-import { AUTOTUNE_MODES, type DeviceKind, PRECISIONS } from '../device/device.js';
+import type { DeviceKind } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import type { CacheGroup } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
@@ -8,9 +8,9 @@ import { rowBlocks } from '../kv/retention.js';
 import { checkOptionNames } from '../option-names.js';
 import type { HostConfig } from './messages.js';
 import { ENGINE_OPTIONS, HUB_OPTIONS } from './option-lists.js';
-import { isSignal } from './request-check.js';
+import { type EngineOption, OPTION_TABLE } from './option-table.js';
 import type { SchedulerConfig } from './scheduling/step-plan.js';
-import { DEVICE_CHOICES, type EngineLimits, type EngineOptions } from './types.js';
+import type { EngineLimits, EngineOptions, HubAccess } from './types.js';
 
 export const DEFAULT_MAX_ROWS = 16;
 export const DEFAULT_MAX_QUEUE = 256;
@@ -62,9 +62,6 @@ export function schedulerConfig(
   };
 }
 
-const WHOLE_NUMBERS = ['threads', 'kvMemory', 'maxContext', 'maxRows', 'maxBatchTokens'] as const;
-const BOOLEANS = ['deterministic', 'allowSoftwareGpu', 'prefixCache', 'worker'] as const;
-const FUNCTIONS = ['onProgress', 'onLog'] as const;
 const HUB_TEXTS = ['token', 'cacheDir', 'endpoint', 'revision'] as const;
 
 /**
@@ -77,53 +74,19 @@ export function checkOptions(
   of = 'Engine.load',
 ): void {
   checkOptionNames(config, known, of);
-  checkKinds(config);
-  for (const name of WHOLE_NUMBERS) {
-    const value = config[name];
-    if (value !== undefined && !(Number.isSafeInteger(value) && value >= 1))
-      throw invalidOption(name, value, 'a whole number above 0');
-  }
-  const { prefixCache, prefixCacheBytes: cap, prefixCacheDir: folder, prefixCacheDiskBytes: disk } = config;
-  if (cap !== undefined && !(Number.isSafeInteger(cap) && cap >= 0))
-    throw invalidOption('prefixCacheBytes', cap, 'a whole number');
-  if (folder !== undefined && (typeof folder !== 'string' || folder === ''))
-    throw invalidOption('prefixCacheDir', folder, 'a folder');
+  const given = config as Readonly<Record<string, unknown>>;
+  for (const [name, { accepts, takes }] of Object.entries<EngineOption>(OPTION_TABLE))
+    if (given[name] !== undefined && !accepts(given[name])) throw invalidOption(name, given[name], takes);
+  checkHub(config.hub);
+  const { prefixCache, prefixCacheDir: folder, prefixCacheDiskBytes: disk } = config;
   if (folder !== undefined && prefixCache === false)
     throw invalidOption('prefixCacheDir', folder, 'a folder, where prefixes are cached');
   if (disk !== undefined && folder === undefined)
     throw invalidOption('prefixCacheDiskBytes', disk, 'a size, beside `prefixCacheDir`');
-  if (disk !== undefined && !(Number.isSafeInteger(disk) && disk >= 1))
-    throw invalidOption('prefixCacheDiskBytes', disk, 'a whole number above 0');
-  checkOneOf('device', config.device, DEVICE_CHOICES);
-  checkOneOf('precision', config.precision, PRECISIONS);
-  checkOneOf('autotune', config.autotune, AUTOTUNE_MODES);
-  const { autotuneMs } = config;
-  if (autotuneMs !== undefined && !(autotuneMs >= 0))
-    throw invalidOption('autotuneMs', autotuneMs, 'a number of milliseconds from 0');
   readKvOptions(config);
-  const { maxQueue, blockTokens, quantize, targetItlMs, queueTimeoutMs } = config;
-  if (targetItlMs !== undefined && !(Number.isFinite(targetItlMs) && targetItlMs >= 0))
-    throw invalidOption('targetItlMs', targetItlMs, 'a number of milliseconds from 0');
-  if (queueTimeoutMs !== undefined && !(queueTimeoutMs > 0))
-    throw invalidOption('queueTimeoutMs', queueTimeoutMs, 'a number of milliseconds above 0');
-  if (maxQueue !== undefined && !(Number.isSafeInteger(maxQueue) && maxQueue >= 0))
-    throw invalidOption('maxQueue', maxQueue, 'a whole number');
-  if (blockTokens !== undefined && ![16, 32, 64].includes(blockTokens))
-    throw invalidOption('blockTokens', blockTokens, '16, 32 or 64');
-  if (quantize !== undefined && quantize !== 4 && quantize !== 8)
-    throw invalidOption('quantize', quantize, '4 or 8');
 }
 
-/** Options of which only the kind of value can be wrong. A text such as "false" would count as true. */
-function checkKinds(config: EngineOptions): void {
-  for (const name of BOOLEANS) checkKind(name, config[name], 'boolean', 'true or false');
-  for (const name of FUNCTIONS) checkKind(name, config[name], 'function', 'a function');
-  const { name, toolFormat, signal, hub } = config;
-  if (toolFormat !== undefined && (typeof toolFormat !== 'string' || toolFormat === ''))
-    throw invalidOption('toolFormat', toolFormat, 'the name of a format');
-  if (name !== undefined && (typeof name !== 'string' || name === ''))
-    throw invalidOption('name', name, 'a string that is not empty');
-  if (signal !== undefined && !isSignal(signal)) throw invalidOption('signal', signal, 'an AbortSignal');
+function checkHub(hub: HubAccess | undefined): void {
   if (hub === undefined) return;
   checkOptionNames(hub, HUB_OPTIONS, '`hub`');
   for (const text of HUB_TEXTS) checkKind(`hub.${text}`, hub[text], 'string', 'a string');
@@ -132,11 +95,6 @@ function checkKinds(config: EngineOptions): void {
 
 function checkKind(name: string, value: unknown, kind: string, takes: string): void {
   if (value !== undefined && typeof value !== kind) throw invalidOption(name, value, takes);
-}
-
-function checkOneOf(name: string, value: string | undefined, known: readonly string[]): void {
-  if (value !== undefined && !known.includes(value))
-    throw invalidOption(name, value, `one of ${known.join(', ')}`);
 }
 
 function invalidOption(name: string, value: unknown, takes: string): KvantError {

@@ -1,15 +1,17 @@
 /** What passes between the caller's thread and the engine's: plain data only, nothing of a device. */
 
-import type { AutotuneMode, DeviceInfo, Precision } from '../device/device.js';
+import type { DeviceInfo } from '../device/device.js';
 import { type SerializedError, serializeError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { TokenTable } from '../text/token-bytes.js';
 import type { ContextRaise } from './core-errors.js';
+import type { HostOption } from './option-table.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
 import type {
   DeviceChoice,
   EngineInfo,
   EngineLimits,
+  EngineOptions,
   EngineStats,
   LoadProgress,
   LogEntry,
@@ -23,32 +25,15 @@ export type WeightOrigin =
   | { readonly kind: 'folder'; readonly path: string }
   | { readonly kind: 'shape'; readonly name: string; readonly vocab?: number };
 
-/** All that the engine's thread needs in order to load. Undefined means: the default. */
-export interface HostConfig {
+/** All that the engine's thread needs in order to load: the options it is told (option-table.ts); undefined means the default. */
+export type HostConfig = { readonly [K in HostOption]: EngineOptions[K] | undefined } & {
   readonly weights: WeightOrigin;
   readonly device: DeviceChoice;
-  readonly precision: Precision | undefined;
-  readonly deterministic: boolean | undefined;
-  readonly threads: number | undefined;
-  readonly allowSoftwareGpu: boolean | undefined;
-  readonly autotune: AutotuneMode | undefined;
-  readonly autotuneMs: number | undefined;
-  readonly quantize: 4 | 8 | undefined;
-  readonly kv: KvOptions;
-  readonly kvMemory: number | undefined;
   readonly prefixCache: boolean;
-  readonly prefixCacheBytes: number | undefined;
-  readonly prefixCacheDir: string | undefined;
-  readonly prefixCacheDiskBytes: number | undefined;
-  readonly maxContext: number | undefined;
-  readonly maxRows: number | undefined;
-  readonly maxBatchTokens: number | undefined;
-  readonly maxQueue: number | undefined;
-  readonly targetItlMs: number | undefined;
-  readonly blockTokens: number | undefined;
+  readonly kv: KvOptions;
   /** Log device bytes and buffers after every step. */
   readonly resourceDebug: boolean;
-}
+};
 
 /** What the engine's thread needs to know of the text side. It comes while weights are loaded. */
 export interface HostText {

@@ -1,45 +1,14 @@
 /** The names of all options of the engine's methods. Their types say what each is for. */
-import { KV_OPTION_NAMES, type KvOptions } from '../kv/options.js';
+import { KV_OPTION_NAMES } from '../kv/options.js';
 import type { OptionNames } from '../option-names.js';
 import type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
 import type { RenderChatOptions } from './model-text.js';
+import { OPTION_TABLE } from './option-table.js';
 import type { CloseOptions, EngineOptions, HubAccess } from './types.js';
 
-const KV_OPTIONS = Object.fromEntries(
-  KV_OPTION_NAMES.map((name) => [name, true]),
-) as unknown as OptionNames<KvOptions>;
-
-export const ENGINE_OPTIONS: OptionNames<EngineOptions> = {
-  ...KV_OPTIONS,
-  device: true,
-  precision: true,
-  deterministic: true,
-  threads: true,
-  allowSoftwareGpu: true,
-  autotune: true,
-  autotuneMs: true,
-  quantize: true,
-  kvMemory: true,
-  maxContext: true,
-  maxRows: true,
-  maxBatchTokens: true,
-  maxQueue: true,
-  targetItlMs: true,
-  queueTimeoutMs: true,
-  blockTokens: true,
-  prefixCache: true,
-  prefixCacheBytes: true,
-  prefixCacheDir: true,
-  prefixCacheDiskBytes: true,
-  sampling: true,
-  toolFormat: true,
-  name: true,
-  hub: true,
-  worker: true,
-  onProgress: true,
-  onLog: true,
-  signal: true,
-};
+export const ENGINE_OPTIONS = Object.fromEntries(
+  [...KV_OPTION_NAMES, ...Object.keys(OPTION_TABLE)].map((name) => [name, true]),
+) as OptionNames<EngineOptions>;
 
 export const SHAPE_OPTIONS: OptionNames<ShapeOptions> = { ...ENGINE_OPTIONS, vocab: true, standInText: true };
 
