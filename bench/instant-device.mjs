@@ -19,13 +19,19 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
   });
   let due = 0;
   let drawn = 0;
-  const over = async (ids) => {
-    if (stepMs > 0) {
-      const now = performance.now();
-      due = Math.max(now, due) + stepMs;
-      await sleep(due - now);
-    }
-    return ids;
+  let computed = Promise.resolve();
+  /** The device has computed one more step. */
+  const compute = async () => {
+    if (stepMs === 0) return;
+    const now = performance.now();
+    due = Math.max(now, due) + stepMs;
+    await sleep(due - now);
+  };
+  const draw = ({ outputCount }) => {
+    const ids = new Uint32Array(outputCount);
+    // Ordinary tokens of the demo model: no bytes, nothing special.
+    for (let row = 0; row < outputCount; row++) ids[row] = 300 + ((drawn++ * 31) % (vocab - 800));
+    return new StepResult(ids, outputCount);
   };
   return {
     info: {
@@ -51,11 +57,17 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
     compile: async () => ({
       sampler: null,
       prepare: async () => {},
-      submit: ({ outputCount }) => {
-        const ids = new Uint32Array(outputCount);
-        // Ordinary tokens of the demo model: no bytes, nothing special.
-        for (let row = 0; row < outputCount; row++) ids[row] = 300 + ((drawn++ * 31) % (vocab - 800));
-        return over(new StepResult(ids, outputCount));
+      submit: (inputs) => {
+        const result = draw(inputs);
+        return compute().then(() => result);
+      },
+      forward: () => {
+        computed = compute();
+      },
+      computed: () => computed,
+      sample: (inputs) => {
+        const result = draw(inputs);
+        return computed.then(() => result);
       },
       write() {},
       read: () => Promise.reject(new Error('nothing is kept')),

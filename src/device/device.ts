@@ -16,6 +16,12 @@
  * change; what the sampler knows of a row (counts, matches, masks) by `program.sampler`, between steps (sampling.ts). The sampled token is written by the device into the state slot of its sequence, and the next step may
  * read its input from there: so the host can submit step n + 1 before it has seen the ids of step n.
  *
+ * **A step may be run in two halves**, so that masks can be made while the device computes. `forward` runs everything but the
+ * draw. The host then reads the ids of the step before, sets the masks that depend on them, and `sample` draws from the logits
+ * that are there. `sample` may leave outputs out whose mask is not there yet (NO_SLOT in `outputSlot`): their slots keep
+ * their last token and their state, and the caller may compute the same position again in a later step. Together the halves
+ * launch what the whole step launches, and give the same tokens.
+ *
  * **Steps run in order.** `submit` returns at once. At most `limits.inFlight` steps may be under way; the caller
  * keeps count. A step's ids arrive through its promise, in order. Whatever a submitted step names (blocks, state
  * slots) must be left alone until that promise settles.
@@ -131,6 +137,22 @@ export interface Program {
    * this returns.
    */
   submit(inputs: StepInputs): Promise<StepResult>;
+  /**
+   * Runs the first half of a step: all but the draw. The next step of this program is its `sample`. Until then masks may be
+   * set of slots that it will draw for, if no earlier step still draws for them. The two count as one step under way.
+   * `inputs` may be reused as soon as this returns. Throws where `submit` would fail at once.
+   */
+  forward(inputs: StepInputs): void;
+  /**
+   * Resolves when the device has run the `forward` whose `sample` is still to come, or never will: why not is said by
+   * `sample`. What comes too late for this has kept the device waiting.
+   */
+  computed(): Promise<void>;
+  /**
+   * Runs the second half of the step that `forward` began: the draw, for all outputs whose slot is not NO_SLOT. `inputs` are those
+   * of `forward`, but for `outputSlot` and `sampling`. Resolves as `submit` does.
+   */
+  sample(inputs: StepInputs): Promise<StepResult>;
   /** Fills a tensor made by `ops.input`, `[rows, cols]` row-major. Only between steps. */
   write(tensor: Tensor, data: Float32Array): void;
   /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */

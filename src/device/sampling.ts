@@ -70,7 +70,7 @@
  */
 
 import { KvantError } from '../errors.js';
-import type { SamplingInputs } from './sampling-inputs.js';
+import { NO_SLOT, type StepInputs } from './step.js';
 
 /** Bits of `SamplingInputs.features`. Top-k, top-p and min-p have none: their off values say it. */
 export const FEATURE = {
@@ -179,7 +179,7 @@ export interface SamplerRows {
   sync(slot: number, spec: RowSpec, history: Int32Array, promptLength: number): Promise<void>;
   /**
    * Sets the mask `[ceil(V / 32)]` of a slot synced with F.MASK; a set bit allows the id. Not while a step under way
-   * names the slot. It stays until it is set again.
+   * draws for the slot; between the halves of a step it may be set for the draw to come. It stays until it is set again.
    */
   setMask(slot: number, mask: Uint32Array): void;
   /** Frees a slot's state, if it has any. Not while a step under way names the slot. */
@@ -209,10 +209,11 @@ export function readRecord(result: Uint32Array, outputs: number, row: number): R
   return { logprob: floats[0]!, rank: result[at + 1]!, mu: floats[2]!, ids, logprobs };
 }
 
-/** All bits that any of the first `outputs` rows has. */
-export function featuresOf(sampling: SamplingInputs, outputs: number): number {
+/** All bits that any output of a step has that is drawn for. */
+export function featuresOf({ sampling, outputSlot, outputCount }: StepInputs): number {
   let features = 0;
-  for (let row = 0; row < outputs; row++) features |= sampling.features[row]!;
+  for (let row = 0; row < outputCount; row++)
+    if (outputSlot[row] !== NO_SLOT) features |= sampling.features[row]!;
   return features;
 }
 

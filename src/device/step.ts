@@ -1,5 +1,8 @@
 import { SamplingInputs } from './sampling-inputs.js';
 
+/** In `outputSlot`: nothing is drawn for this output, and its entry in the result means nothing. */
+export const NO_SLOT = 0xffff_ffff;
+
 /**
  * What the host says to a step: plain arrays, allocated once and refilled.
  *
@@ -26,7 +29,7 @@ export class StepInputs {
 
   /** `[maxOutputs]` index of the token whose logits are wanted, ascending. */
   readonly outputs: Uint32Array;
-  /** `[maxOutputs]` state slot that receives the sampled token. */
+  /** `[maxOutputs]` state slot that receives the sampled token, or NO_SLOT. */
   readonly outputSlot: Uint32Array;
   /** Sampling parameters, one row for each output. */
   readonly sampling: SamplingInputs;

@@ -25,7 +25,7 @@ import type { Graph } from '../../src/device/graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import { randomWord } from '../../src/device/random.js';
 import { FEATURE, RECORD_WORDS } from '../../src/device/sampling.js';
-import type { StepInputs } from '../../src/device/step.js';
+import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { KvantError } from '../../src/errors.js';
@@ -50,7 +50,24 @@ export interface LoggedStep {
   readonly tokens: number;
   readonly sequences: readonly { slot: number; position: number; length: number }[];
   readonly outputs: number;
+  /** It was run in two halves. */
+  readonly split: boolean;
+  /** Slots that it draws for: none before the draw has been asked for. */
+  draws: readonly number[];
   settled: boolean;
+}
+
+/** What was asked of a program and what it gave back, in order. `step` is an index into the log. */
+export interface Traced {
+  readonly what: 'submit' | 'forward' | 'sample' | 'ids';
+  readonly step: number;
+}
+
+/** What is known after the forward half. */
+interface Computed {
+  /** By token: −1 where it can draw nothing. */
+  readonly hashes: Float64Array;
+  readonly sequenceOf: Uint32Array;
 }
 
 /** What a quantised cache gives back for a token. */
@@ -243,12 +260,18 @@ export class OracleDevice implements Device {
   };
   readonly lost: Promise<KvantError>;
   readonly pools = new Set<OraclePool>();
-  readonly rows = new OracleRows((slot) =>
-    this.log.some((step) => !step.settled && step.sequences.some((sequence) => sequence.slot === slot)),
+  readonly rows = new OracleRows(
+    (slot) =>
+      this.log.some((step) => !step.settled && step.sequences.some((sequence) => sequence.slot === slot)),
+    (slot) => this.log.some((step) => !step.settled && step.draws.includes(slot)),
   );
   /** Every step submitted, oldest first; kept only while `keepLog`. */
   log: LoggedStep[] = [];
   keepLog = true;
+  /** Kept with the log. */
+  readonly trace: Traced[] = [];
+  /** Turns of the event loop that a forward half takes. */
+  forwardTurns = 1;
   /** Ids whose promises the host has been given an answer for. */
   submitted = 0;
   settled = 0;
@@ -261,6 +284,7 @@ export class OracleDevice implements Device {
   #lose!: (error: KvantError) => void;
   #lostWith: KvantError | null = null;
   #tail: Promise<unknown> = Promise.resolve();
+  #half: { step: LoggedStep; inputs: StepInputs; computed: Promise<Computed> } | null = null;
 
   constructor(options: OracleOptions) {
     this.options = options;
@@ -327,7 +351,36 @@ export class OracleDevice implements Device {
       prepare: async () => {
         this.prepared++;
       },
-      submit: (inputs) => this.#submit(inputs, limits, pools, lastToken),
+      submit: (inputs) => {
+        if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
+        const { step, copy } = this.#begin(inputs, limits, false);
+        this.#draws(step, copy, 'submit');
+        const computed = this.#later(async () => this.#compute(copy, pools, lastToken));
+        return this.#finish(step, copy, computed, pools[0]!, lastToken);
+      },
+      forward: (inputs) => {
+        if (this.#lostWith !== null) throw this.#lostWith;
+        const { step, copy } = this.#begin(inputs, limits, true);
+        this.#note('forward', step);
+        const computed = this.#later(async () => {
+          for (let i = 1; i < this.forwardTurns; i++) await new Promise((resolve) => setImmediate(resolve));
+          return this.#compute(copy, pools, lastToken);
+        });
+        this.#half = { step, inputs: copy, computed };
+      },
+      computed: async () => {
+        await this.#half?.computed.catch(() => {});
+      },
+      sample: (inputs) => {
+        const half = this.#half;
+        if (half === null) throw new Error('sample without forward');
+        this.#half = null;
+        if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
+        const copy = copyInputs(inputs);
+        checkHalves(half.inputs, copy);
+        this.#draws(half.step, copy, 'sample');
+        return this.#finish(half.step, copy, half.computed, pools[0]!, lastToken);
+      },
       write: () => {},
       read: () => Promise.reject(new Error('the oracle keeps no tensors')),
       dispose: async () => {
@@ -340,13 +393,13 @@ export class OracleDevice implements Device {
     await this.#tail;
   }
 
-  #submit(
+  /** Logs a step: it is under way. */
+  #begin(
     inputs: StepInputs,
     limits: ProgramLimits,
-    pools: readonly OraclePool[],
-    lastToken: Int32Array,
-  ): Promise<StepResult> {
-    if (this.#lostWith !== null) return Promise.reject(this.#lostWith);
+    split: boolean,
+  ): { step: LoggedStep; copy: StepInputs } {
+    if (this.#half !== null) throw new Error('a step begins before the one before has been drawn from');
     const copy = copyInputs(inputs);
     checkInputs(copy, limits);
     const step: LoggedStep = {
@@ -357,6 +410,8 @@ export class OracleDevice implements Device {
         position: copy.seqPosition[s]!,
         length: copy.seqLength[s]!,
       })),
+      split,
+      draws: [],
       settled: false,
     };
     if (!this.keepLog) this.log = this.log.filter((logged) => !logged.settled);
@@ -364,21 +419,47 @@ export class OracleDevice implements Device {
     this.submitted++;
     this.mostInFlight = Math.max(this.mostInFlight, this.submitted - this.settled);
     if (this.submitted - this.settled > limits.inFlight) throw new Error('too many steps under way');
+    return { step, copy };
+  }
+
+  #draws(step: LoggedStep, inputs: StepInputs, what: 'submit' | 'sample'): void {
+    step.draws = [...inputs.outputSlot.subarray(0, inputs.outputCount)].filter((slot) => slot !== NO_SLOT);
+    this.#note(what, step);
+  }
+
+  #note(what: Traced['what'], step: LoggedStep): void {
+    if (this.keepLog) this.trace.push({ what, step: this.log.indexOf(step) });
+  }
+
+  /** Runs something behind all that was asked for before. */
+  #later<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#tail.then(work);
+    this.#tail = done.catch(() => {});
+    return done;
+  }
+
+  #finish(
+    step: LoggedStep,
+    inputs: StepInputs,
+    computed: Promise<Computed>,
+    pool: OraclePool,
+    lastToken: Int32Array,
+  ): Promise<StepResult> {
     const failure = this.failNext.shift();
-    const done = this.#tail.then(async () => {
+    return this.#later(async () => {
       await new Promise((resolve) => setImmediate(resolve));
       step.settled = true;
       this.settled++;
       if (this.#lostWith !== null) throw this.#lostWith;
       if (failure !== undefined) throw failure;
-      return this.#run(copy, pools, lastToken);
+      const result = this.#draw(inputs, await computed, pool, lastToken);
+      this.#note('ids', step);
+      return result;
     });
-    this.#tail = done.catch(() => {});
-    return done;
   }
 
-  #run(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): StepResult {
-    const { vocab, poison, slides = [] } = this.options;
+  #compute(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): Computed {
+    const { poison, slides = [] } = this.options;
     const pool = pools[0]!;
     const hashes = new Float64Array(inputs.tokenCount);
     const sequenceOf = new Uint32Array(inputs.tokenCount);
@@ -422,11 +503,22 @@ export class OracleDevice implements Device {
         }
       });
     }
+    return { hashes, sequenceOf };
+  }
+
+  #draw(
+    inputs: StepInputs,
+    { hashes, sequenceOf }: Computed,
+    pool: OraclePool,
+    lastToken: Int32Array,
+  ): StepResult {
+    const { vocab } = this.options;
     const features = inputs.sampling.features.subarray(0, inputs.outputCount);
     const recorded = features.some((bits) => bits & (FEATURE.LOGPROBS | FEATURE.MIROSTAT));
     const ids = new Uint32Array(inputs.outputCount * (recorded ? 1 + RECORD_WORDS : 1));
     const { temperature, seedLow, seedHigh, choice, position } = inputs.sampling;
     for (let row = 0; row < inputs.outputCount; row++) {
+      if (inputs.outputSlot[row] === NO_SLOT) continue;
       const hash = hashes[inputs.outputs[row]!]!;
       const key = {
         greedy: temperature[row] === 0,
@@ -449,6 +541,15 @@ export class OracleDevice implements Device {
       lastToken[inputs.outputSlot[row]!] = ids[row]!;
     }
     return new StepResult(ids, inputs.outputCount);
+  }
+}
+
+/** The halves of a step differ in what is drawn, and in nothing else. */
+function checkHalves(forward: StepInputs, sample: StepInputs): void {
+  for (const [name, value] of Object.entries(forward)) {
+    if (name === 'outputSlot' || name === 'sampling') continue;
+    if (JSON.stringify(value) !== JSON.stringify(sample[name as keyof StepInputs]))
+      throw new Error(`the halves of a step differ in ${name}`);
   }
 }
 

@@ -42,10 +42,12 @@ export class OracleRows implements SamplerRows {
   delay = 2;
   syncs = 0;
   readonly #names: (slot: number) => boolean;
+  readonly #draws: (slot: number) => boolean;
 
-  /** `names`: whether a step under way names a slot. */
-  constructor(names: (slot: number) => boolean) {
+  /** `names`: whether a step under way names a slot; `draws`: whether one draws for it. */
+  constructor(names: (slot: number) => boolean, draws: (slot: number) => boolean) {
     this.#names = names;
+    this.#draws = draws;
   }
 
   get slots(): number {
@@ -69,7 +71,7 @@ export class OracleRows implements SamplerRows {
   }
 
   setMask(slot: number, mask: Uint32Array): void {
-    this.#alone(slot);
+    if (this.#draws(slot)) throw new Error(`slot ${slot} is masked while a step draws for it`);
     this.states.get(slot)!.mask = mask.slice();
   }
 

@@ -3,6 +3,7 @@ import type { Device, Program, ProgramLimits } from '../../src/device/device.js'
 import type { Graph } from '../../src/device/graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import type { StepInputs } from '../../src/device/step.js';
+import type { StepResult } from '../../src/device/step-result.js';
 
 interface Watched {
   /** Slots and how many of their positions the step reads or writes. */
@@ -19,6 +20,8 @@ export class Watch {
   mostInFlight = 0;
   /** Steps submitted while the ids of the step before had not been given to the host. */
   ahead = 0;
+  /** Steps that were run in two halves. */
+  halves = 0;
   readonly faults: string[] = [];
   readonly #flight: Watched[] = [];
   /** Blocks that conversions under way read or write. */
@@ -106,6 +109,7 @@ export class Watch {
   }
 
   #wrapProgram(inner: Program): Program {
+    let half: Watched | null = null;
     return {
       sampler: inner.sampler,
       prepare: (tokens, outputs) => inner.prepare(tokens, outputs),
@@ -113,17 +117,37 @@ export class Watch {
       read: (tensor, rows) => inner.read(tensor, rows),
       dispose: () => inner.dispose(),
       submit: (inputs) => {
-        const step = this.#record(inputs);
-        if (this.#flight.length > 0) this.ahead++;
-        this.#flight.push(step);
-        this.submits++;
-        this.mostInFlight = Math.max(this.mostInFlight, this.#flight.length);
-        return inner.submit(inputs).finally(() => {
-          if (this.#flight.shift() !== step) this.faults.push('steps retired out of order');
-          this.retired++;
-        });
+        const step = this.#begin(inputs);
+        return this.#retire(step, inner.submit(inputs));
+      },
+      forward: (inputs) => {
+        half = this.#begin(inputs);
+        this.halves++;
+        inner.forward(inputs);
+      },
+      computed: () => inner.computed(),
+      sample: (inputs) => {
+        const step = half!;
+        half = null;
+        return this.#retire(step, inner.sample(inputs));
       },
     };
+  }
+
+  #begin(inputs: StepInputs): Watched {
+    const step = this.#record(inputs);
+    if (this.#flight.length > 0) this.ahead++;
+    this.#flight.push(step);
+    this.submits++;
+    this.mostInFlight = Math.max(this.mostInFlight, this.#flight.length);
+    return step;
+  }
+
+  #retire(step: Watched, result: Promise<StepResult>): Promise<StepResult> {
+    return result.finally(() => {
+      if (this.#flight.shift() !== step) this.faults.push('steps retired out of order');
+      this.retired++;
+    });
   }
 
   #record(inputs: StepInputs): Watched {

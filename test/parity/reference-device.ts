@@ -19,7 +19,7 @@ import type { Graph, NodeOf, Tensor } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
-import type { StepInputs } from '../../src/device/step.js';
+import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { sourceBytes } from '../../src/models/resolve-weights.js';
@@ -182,8 +182,12 @@ class ReferenceProgram implements Program {
   async prepare(): Promise<void> {}
 
   async submit(inputs: StepInputs): Promise<StepResult> {
+    this.forward(inputs);
+    return this.sample(inputs);
+  }
+
+  forward(inputs: StepInputs): void {
     this.#results = new Map();
-    const ids = new Uint32Array(inputs.outputCount);
     const slots: number[] = [];
     const positions: number[] = [];
     for (let s = 0; s < inputs.sequenceCount; s++) {
@@ -274,18 +278,27 @@ class ReferenceProgram implements Program {
           set(node.out, out);
           break;
         }
-        case 'sample': {
-          const { cols } = node.logits;
-          for (let r = 0; r < inputs.outputCount; r++) {
-            const row = value(node.logits).subarray(r * cols, (r + 1) * cols);
-            const { token } = reference.sample(row, { temperature: 0 });
-            ids[r] = token < 0 ? INVALID_TOKEN : token;
-            this.#last.set(inputs.outputSlot[r]!, ids[r]!);
-          }
+        case 'sample':
           break;
-        }
         default:
           throw new Error(`the reference device has no ${node.op}`);
+      }
+    }
+  }
+
+  async computed(): Promise<void> {}
+
+  async sample(inputs: StepInputs): Promise<StepResult> {
+    const ids = new Uint32Array(inputs.outputCount);
+    for (const node of this.#graph.nodes) {
+      if (node.op !== 'sample') continue;
+      const { id, cols } = node.logits;
+      const logits = this.#results.get(id) as Float64Array;
+      for (let r = 0; r < inputs.outputCount; r++) {
+        if (inputs.outputSlot[r] === NO_SLOT) continue;
+        const { token } = reference.sample(logits.subarray(r * cols, (r + 1) * cols), { temperature: 0 });
+        ids[r] = token < 0 ? INVALID_TOKEN : token;
+        this.#last.set(inputs.outputSlot[r]!, ids[r]!);
       }
     }
     return new StepResult(ids, ids.length);

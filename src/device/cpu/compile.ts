@@ -28,7 +28,7 @@ import {
   scaleCommand,
   selectCommand,
 } from './commands.js';
-import { type Carry, encodeDescriptor, type Segment } from './descriptor.js';
+import { type Carry, type Descriptor, encodeDescriptor, type Segment } from './descriptor.js';
 import { type Fusions, findFusions } from './fusion.js';
 import { cacheOf, type Homes, homesOf } from './homes.js';
 import type { CpuKvPool } from './kv-pool.js';
@@ -45,8 +45,10 @@ const SLOTS_WITHOUT_POOL = 4096;
 
 export interface Compiled {
   readonly layout: StepLayout;
-  /** Address of the descriptor in the first memory. */
+  /** Address of the descriptor in the first memory: of the whole step, and of its halves. */
   readonly descriptor: number;
+  readonly forward: number;
+  readonly sample: number;
   readonly slots: number;
   /** Null if the graph does not sample. */
   readonly sampler: SamplerPlace | null;
@@ -98,6 +100,8 @@ class Compiler {
   readonly #homes: Homes;
   /** Memories that a tensor has been carried to. */
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
+  /** Where the second half of a step begins: the segment, and its commands before that. */
+  #half: { readonly segment: number; readonly commands: number } | null = null;
   #ids: { memory: DeviceMemory; at: number; sampler: SamplerPlace } | null = null;
 
   constructor(options: CompileOptions) {
@@ -158,13 +162,7 @@ class Compiler {
     graph.nodes.forEach((node, index) => {
       this.#emit(node, homes[index]!, addressOf);
     });
-
-    const segments: Segment[] = this.#segments.map(({ memory, commands, carries }) => {
-      const words = commandWords(commands);
-      const at = this.#allocate(memory, words * 4);
-      writeCommands(memory.u32(at, words) as Uint32Array, commands);
-      return { memory: memory.index, commands: at, count: commands.length, carries };
-    });
+    const { segments, forward, sample } = this.#place();
     const slots = this.#slots;
     let last = caches?.pools[0]?.lastTokens.at;
     if (last === undefined) {
@@ -172,7 +170,7 @@ class Compiler {
       first.u32(last, slots).fill(0);
     }
     const ids = this.#ids;
-    const words = encodeDescriptor({
+    const whole: Descriptor = {
       step: stepAt,
       stepBytes,
       tokens: this.#layout.tokens,
@@ -184,9 +182,7 @@ class Compiler {
         ids === null || ids.memory === first ? 0 : this.#allocate(first, resultWords(limits.maxOutputs) * 4),
       mirrors,
       segments,
-    });
-    const descriptor = this.#allocate(first, words.byteLength);
-    first.u32(descriptor, words.length).set(words);
+    };
 
     const lasting = new Set<Tensor>(graph.kept);
     for (const node of graph.nodes) if (node.op === 'input') lasting.add(node.out);
@@ -198,7 +194,9 @@ class Compiler {
     );
     return {
       layout: this.#layout,
-      descriptor,
+      descriptor: this.#write(whole),
+      forward: this.#write({ ...whole, ids: null, segments: forward }),
+      sample: this.#write({ ...whole, segments: sample }),
       slots,
       sampler: ids?.sampler ?? null,
       owned: this.#owned,
@@ -210,6 +208,38 @@ class Compiler {
         });
       },
     };
+  }
+
+  /** Writes all commands: the segments of a step, and those of its halves, which run the same commands. */
+  #place(): Record<'segments' | 'forward' | 'sample', Segment[]> {
+    const segments: Segment[] = [];
+    const forward: Segment[] = [];
+    const sample: Segment[] = [];
+    const half = this.#half ?? { segment: this.#segments.length, commands: 0 };
+    this.#segments.forEach(({ memory, commands, carries }, index) => {
+      const words = commandWords(commands);
+      const at = this.#allocate(memory, words * 4);
+      writeCommands(memory.u32(at, words) as Uint32Array, commands);
+      const own = { memory: memory.index, commands: at, count: commands.length, carries };
+      segments.push(own);
+      if (index < half.segment) forward.push(own);
+      else if (index > half.segment || half.commands === 0) sample.push(own);
+      else {
+        const { commands: count } = half;
+        forward.push({ ...own, count });
+        const behind = at + commandWords(commands.slice(0, count)) * 4;
+        sample.push({ ...own, commands: behind, count: own.count - count, carries: [] });
+      }
+    });
+    return { segments, forward, sample };
+  }
+
+  #write(descriptor: Descriptor): number {
+    const memory = this.#options.set.memory(0);
+    const words = encodeDescriptor(descriptor);
+    const at = this.#allocate(memory, words.byteLength);
+    memory.u32(at, words.length).set(words);
+    return at;
   }
 
   #allocate(memory: DeviceMemory, bytes: number): number {
@@ -265,6 +295,8 @@ class Compiler {
       segment = { memory: home, commands: [], carries: [] };
       this.#segments.push(segment);
     }
+    if (node.op === 'sample')
+      this.#half = { segment: this.#segments.length - 1, commands: segment.commands.length };
     const source = this.#fusions.ofLinear.get(node);
     for (const input of nodeInputs(node)) {
       const tensor = input === source?.out ? source.x : input;

@@ -3,7 +3,7 @@ import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
-import type { StepInputs } from '../step.js';
+import { NO_SLOT, type StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
@@ -32,6 +32,8 @@ export class CpuProgram implements Program {
   readonly #onDisposed: () => void;
   #next = 0;
   #pending = 0;
+  /** The step whose `sample` is still to come. */
+  #half: StepSlot | null = null;
   #onIdle: (() => void) | null = null;
   #disposed = false;
 
@@ -53,15 +55,13 @@ export class CpuProgram implements Program {
     this.sampler = sampler;
     const first = set.memory(0);
     const owned: Allocation[] = [...compiled.owned];
-    const onSettled = (): void => {
-      this.#pending--;
-      if (this.#pending === 0) this.#onIdle?.();
-    };
+    const onSettled = (): void => this.#settled();
     this.#slots = Array.from({ length: Math.max(1, limits.inFlight) }, () => {
       const inbox = set.allocateIn(first, compiled.layout.words * 4);
+      const second = set.allocateIn(first, compiled.layout.words * 4);
       const result = set.allocateIn(first, resultWords(limits.maxOutputs) * 4);
-      owned.push(inbox, result);
-      return new StepSlot(inbox, result, compiled.layout, sampler, limits.maxOutputs, onSettled);
+      owned.push(inbox, second, result);
+      return new StepSlot([inbox, second], result, compiled.layout, sampler, limits.maxOutputs, onSettled);
     });
     this.#owned = owned;
   }
@@ -70,15 +70,38 @@ export class CpuProgram implements Program {
 
   submit(inputs: StepInputs): Promise<StepResult> {
     try {
-      this.#threads.check();
-      this.#check(inputs);
-      const slot = this.#slots[this.#next]!;
-      this.#next = (this.#next + 1) % this.#slots.length;
-      slot.fill(inputs);
-      this.#threads.submit(this.#compiled.descriptor, slot.inbox, slot.result, slot);
+      const slot = this.#take(inputs);
+      this.#threads.submit(this.#compiled.descriptor, slot.fill(inputs, 0), slot.result, slot);
       this.#pending++;
       return slot.promise();
     } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  forward(inputs: StepInputs): void {
+    const slot = this.#take(inputs);
+    this.#threads.submit(this.#compiled.forward, slot.fill(inputs, 0), slot.result, slot.begin());
+    this.#pending++;
+    this.#half = slot;
+  }
+
+  async computed(): Promise<void> {
+    await this.#half?.computed;
+  }
+
+  sample(inputs: StepInputs): Promise<StepResult> {
+    const slot = this.#half;
+    try {
+      if (slot === null) throw invalidStep('No forward half is there to draw from.');
+      this.#half = null;
+      if (!slot.isOf(inputs)) throw invalidStep('The two halves of a step are not of the same size.');
+      this.#threads.check();
+      this.#check(inputs);
+      this.#threads.submit(this.#compiled.sample, slot.fill(inputs, 1), slot.result, slot);
+      return slot.promise();
+    } catch (error) {
+      if (slot !== null) this.#settled();
       return Promise.reject(error);
     }
   }
@@ -104,6 +127,12 @@ export class CpuProgram implements Program {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    const half = this.#half;
+    if (half !== null) {
+      this.#half = null;
+      await half.computed;
+      this.#settled();
+    }
     if (this.#pending > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
@@ -114,6 +143,24 @@ export class CpuProgram implements Program {
     for (const allocation of this.#owned) this.#set.free(allocation);
   }
 
+  #settled(): void {
+    this.#pending--;
+    if (this.#pending === 0) this.#onIdle?.();
+  }
+
+  /** Room for one more step, which has been checked. */
+  #take(inputs: StepInputs): StepSlot {
+    this.#threads.check();
+    if (this.#half !== null) throw invalidStep('The step before has not been drawn from.');
+    if (this.#pending >= this.#slots.length) {
+      throw invalidStep(`${this.#pending} steps are under way, ${this.#slots.length} are allowed.`);
+    }
+    this.#check(inputs);
+    const slot = this.#slots[this.#next]!;
+    this.#next = (this.#next + 1) % this.#slots.length;
+    return slot;
+  }
+
   #rows(tensor: Tensor): number {
     return tensor.rows === 'tokens' ? this.#limits.maxTokens : this.#limits.maxOutputs;
   }
@@ -122,9 +169,6 @@ export class CpuProgram implements Program {
   #check(step: StepInputs): void {
     const { maxTokens, maxSequences, maxOutputs, maxContext } = this.#limits;
     if (this.#disposed) throw deviceLost('The program was disposed of.');
-    if (this.#pending >= this.#slots.length) {
-      throw invalidStep(`${this.#pending} steps are under way, ${this.#slots.length} are allowed.`);
-    }
     if (step.tokenCount > maxTokens || step.sequenceCount > maxSequences || step.outputCount > maxOutputs) {
       throw invalidStep(
         `A step of ${step.tokenCount} tokens, ${step.sequenceCount} sequences and ${step.outputCount} outputs; the limits are ${maxTokens}, ${maxSequences} and ${maxOutputs}.`,
@@ -143,7 +187,7 @@ export class CpuProgram implements Program {
         throw invalidStep(`State slot ${step.seqSlot[s]} is not one of ${this.#compiled.slots}.`);
       }
     }
-    requireFeatures(featuresOf(step.sampling, step.outputCount), this.sampler?.features ?? 0, 'CPU');
+    requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);
     }
@@ -151,7 +195,7 @@ export class CpuProgram implements Program {
       if (step.outputs[r]! >= tokens)
         throw invalidStep(`Output ${r} names token ${step.outputs[r]} of ${tokens}.`);
       const slot = step.outputSlot[r]!;
-      if (this.sampler?.holds(slot, step.sampling.features[r]!) === false)
+      if (slot !== NO_SLOT && this.sampler?.holds(slot, step.sampling.features[r]!) === false)
         throw invalidStep(`Output ${r} wants features that slot ${slot} was not synced with.`);
     }
   }
@@ -159,12 +203,15 @@ export class CpuProgram implements Program {
 
 /** The room of one step under way: its inputs, its results, and who waits for it. */
 class StepSlot implements Waiter {
-  readonly inbox: number;
   readonly result: number;
+  /** Resolves when the forward half that was begun last has been computed. */
+  computed: Promise<void> | null = null;
   readonly #layout: StepLayout;
   readonly #sampler: CpuSamplerRows | null;
-  readonly #u32: Uint32Array;
-  readonly #f32: Float32Array;
+  /** Inputs of a step or of its first half, and those of the second: the first may not have been read by then. */
+  readonly #inboxes: readonly Inbox[];
+  /** What the threads were given last. */
+  #u32: Uint32Array;
   readonly #results: Uint32Array<ArrayBufferLike>;
   readonly #onSettled: () => void;
   /** Two buffers for results, used in turn. */
@@ -176,31 +223,56 @@ class StepSlot implements Waiter {
   #resolve: (result: StepResult) => void = () => {};
   #reject: (error: KvantError) => void = () => {};
   #turn = 0;
+  #tokens = 0;
   #outputs = 0;
+  #onComputed: () => void = () => {};
+  /** Waits for the forward half. */
+  readonly #forward: Waiter = { retired: () => this.#onComputed(), failed: () => this.#onComputed() };
 
   constructor(
-    inbox: Allocation,
+    inboxes: readonly Allocation[],
     result: Allocation,
     layout: StepLayout,
     sampler: CpuSamplerRows | null,
     maxOutputs: number,
     onSettled: () => void,
   ) {
-    this.inbox = inbox.at;
     this.result = result.at;
     this.#layout = layout;
     this.#sampler = sampler;
-    this.#u32 = inbox.memory.u32(inbox.at, layout.words) as Uint32Array;
-    this.#f32 = inbox.memory.f32(inbox.at, layout.words) as Float32Array;
+    this.#inboxes = inboxes.map(({ memory, at }) => ({
+      at,
+      u32: memory.u32(at, layout.words) as Uint32Array,
+      f32: memory.f32(at, layout.words) as Float32Array,
+    }));
+    this.#u32 = this.#inboxes[0]!.u32;
     this.#results = result.memory.u32(result.at, resultWords(maxOutputs));
     this.#onSettled = onSettled;
     const most = sampler === null ? maxOutputs : resultWords(maxOutputs);
     this.#buffers = [new ResultBuffer(most), new ResultBuffer(most)];
   }
 
-  fill(step: StepInputs): void {
+  /** Writes a step to one of the inboxes, and answers its address. */
+  fill(step: StepInputs, inbox: 0 | 1): number {
+    const { at, u32, f32 } = this.#inboxes[inbox]!;
+    this.#tokens = step.tokenCount;
     this.#outputs = this.#sampler === null ? 0 : step.outputCount;
-    writeStep(this.#layout, step, this.#u32, this.#f32);
+    this.#u32 = u32;
+    writeStep(this.#layout, step, u32, f32);
+    return at;
+  }
+
+  /** Who waits for the forward half. */
+  begin(): Waiter {
+    this.computed = new Promise((resolve) => {
+      this.#onComputed = resolve;
+    });
+    return this.#forward;
+  }
+
+  /** Whether it was filled with as much. */
+  isOf(step: StepInputs): boolean {
+    return step.tokenCount === this.#tokens && (this.#sampler === null || step.outputCount === this.#outputs);
   }
 
   promise(): Promise<StepResult> {
@@ -231,6 +303,12 @@ class StepSlot implements Waiter {
     this.#reject(error);
     this.#onSettled();
   }
+}
+
+interface Inbox {
+  readonly at: number;
+  readonly u32: Uint32Array;
+  readonly f32: Float32Array;
 }
 
 /** Words of results, and a result of every size that was asked for: a step makes none anew. */

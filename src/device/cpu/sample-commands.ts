@@ -1,6 +1,6 @@
 /** The commands of a sample node: their parameters, the scratch they share, and which steps want them. */
 import type { NodeOf } from '../graph.js';
-import type { SamplingInputs } from '../sampling-inputs.js';
+import { NO_SLOT, type StepInputs } from '../step.js';
 import type { Command } from './command.js';
 import { type CommandPlace, rowCountAt } from './commands.js';
 import { OP_SAMPLE, STEP_WANTS } from './opcodes.js';
@@ -32,9 +32,10 @@ export function keepsRaw(features: number): boolean {
 }
 
 /** What the rows of a step want, all together. */
-export function wantsOf(sampling: SamplingInputs, rows: number): number {
+export function wantsOf({ sampling, outputSlot, outputCount }: StepInputs): number {
   let wants = 0;
-  for (let row = 0; row < rows; row++) {
+  for (let row = 0; row < outputCount; row++) {
+    if (outputSlot[row] === NO_SLOT) continue;
     const features = sampling.features[row]!;
     wants |= features;
     if (keepsRaw(features)) wants |= w.WANTS_RAW;

@@ -4,9 +4,10 @@
  */
 import type { ProgramLimits } from '../device.js';
 import { SAMPLING_WORDS } from '../sampling-inputs.js';
-import type { StepInputs } from '../step.js';
+import { NO_SLOT, type StepInputs } from '../step.js';
 import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS, STEP_WANTS } from './opcodes.js';
 import { wantsOf } from './sample-commands.js';
+import { P_FEATURES, P_TEMPERATURE } from './sample-words.js';
 
 const HEAD = 16;
 
@@ -47,7 +48,7 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   u32[STEP_TOKENS] = tokenCount;
   u32[STEP_SEQUENCES] = sequenceCount;
   u32[STEP_OUTPUTS] = outputCount;
-  u32[STEP_WANTS] = wantsOf(sampling, outputCount);
+  u32[STEP_WANTS] = wantsOf(step);
   copy(u32, layout.tokens, step.tokens, tokenCount);
   const { sequences: s, seqStride: n } = layout;
   copy(u32, s, step.seqSlot, sequenceCount);
@@ -60,6 +61,12 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   for (let i = 0; i < SAMPLING_WORDS; i++) {
     const column = sampling.columns[i]!;
     copy(column instanceof Float32Array ? f32 : u32, p + i * m, column, outputCount);
+  }
+  // An output that is not drawn for is the cheapest there is, and no state is looked at.
+  for (let row = 0; row < outputCount; row++) {
+    if (step.outputSlot[row] !== NO_SLOT) continue;
+    f32[p + P_TEMPERATURE * m + row] = 0;
+    u32[p + P_FEATURES * m + row] = 0;
   }
 }
 

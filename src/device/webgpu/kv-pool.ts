@@ -55,7 +55,7 @@ export class GpuKvPool implements KvPool {
   readonly layers: readonly LayerCache[];
   /** u32 `[slots, maxBlocksPerSlot]`. */
   readonly tables: GPUBuffer;
-  /** u32 `[slots]`. */
+  /** u32 `[slots + 1]`; the last takes what is drawn for no slot. */
   readonly lastToken: GPUBuffer;
   /** Something has been stored, by a step or otherwise. */
   used = false;
@@ -110,7 +110,7 @@ export class GpuKvPool implements KvPool {
         values: side(layer, i, 'value'),
       }));
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
-      this.lastToken = create('last tokens', spec.slots * 4);
+      this.lastToken = create('last tokens', (spec.slots + 1) * 4);
       this.#convert =
         spec.young == null
           ? null

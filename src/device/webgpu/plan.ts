@@ -3,7 +3,8 @@
  *
  * A launch costs the host some two microseconds in three calls, and a step has hundreds: what a step does beside those
  * calls must be nothing. So a plan keeps the launches that the last step made as flat arrays, and while the counts of a step stay as they
- * were (they do for hundreds of steps in a row while rows decode) the next one goes through them again.
+ * were (they do for hundreds of steps in a row while rows decode) the next one goes through them again. There is such a list for the
+ * whole step and for each of its halves.
  */
 
 import type { Stage, StepFacts, Workgroups } from './kernel.js';
@@ -22,8 +23,12 @@ export interface PlanBuffers {
   params(words: Uint32Array): GPUBuffer;
 }
 
+/** What of a step is run: all, all but the draw, or the draw. */
+export type StepPart = 'whole' | 'forward' | 'sample';
+
 interface Launch {
   readonly stage: Stage;
+  readonly half: 'forward' | 'sample';
   group: GPUBindGroup;
   /** Makes the group anew on another buffer of row state; null where it is not bound. */
   readonly rebind: (() => GPUBindGroup) | null;
@@ -45,25 +50,40 @@ const COUNTS = Object.keys({
   narrowed: 0,
 } satisfies Record<keyof StepFacts, 0>) as readonly (keyof StepFacts)[];
 
+/** The launches that the last step made of a part. */
+class Replay {
+  /** The counts that the arrays below are for; NaN: for none. */
+  readonly counts = new Float64Array(COUNTS.length).fill(Number.NaN);
+  readonly launches: { pipeline: GPUComputePipeline; group: GPUBindGroup }[] = [];
+  readonly sizes: Uint32Array;
+
+  constructor(most: number) {
+    this.sizes = new Uint32Array(3 * most);
+  }
+
+  isOf(facts: StepFacts): boolean {
+    for (let i = 0; i < COUNTS.length; i++) if (facts[COUNTS[i]!] !== this.counts[i]) return false;
+    return true;
+  }
+}
+
 export class Plan {
   readonly #launches: readonly Launch[];
   readonly #pipelines: Pipelines;
   readonly #workgroups: Workgroups = [0, 0, 0];
   #compiled = false;
-  /** The counts that the arrays below are for; NaN: for none. */
-  readonly #counts = new Float64Array(COUNTS.length).fill(Number.NaN);
-  readonly #replayed: { pipeline: GPUComputePipeline; group: GPUBindGroup }[] = [];
-  readonly #sizes: Uint32Array;
+  readonly #replays: Readonly<Record<StepPart, Replay>>;
 
+  /** `bound`: what each half of a step launches. */
   constructor(
     pipelines: Pipelines,
-    bound: readonly Bound[],
+    bound: Readonly<Record<'forward' | 'sample', readonly Bound[]>>,
     buffers: PlanBuffers,
     groups: Map<string, GPUBindGroup>,
     sampler: SamplerBinding,
   ) {
     this.#pipelines = pipelines;
-    this.#launches = bound.flatMap(({ kernel, buffers: own }) =>
+    const launchesOf = (half: 'forward' | 'sample', { kernel, buffers: own }: Bound): Launch[] =>
       kernel.stages.map((stage) => {
         const list = (): GPUBuffer[] =>
           stage.bindings.map(({ name }) => {
@@ -77,10 +97,16 @@ export class Plan {
           });
         const stateful = stage.bindings.some(({ name }) => name === 'sampler');
         const bind = () => pipelines.bindGroup(stage, list(), stateful ? sampler.groups : groups);
-        return { stage, group: bind(), rebind: stateful ? bind : null };
-      }),
-    );
-    this.#sizes = new Uint32Array(3 * this.#launches.length);
+        return { stage, half, group: bind(), rebind: stateful ? bind : null };
+      });
+    const forward = bound.forward.flatMap((each) => launchesOf('forward', each));
+    const sample = bound.sample.flatMap((each) => launchesOf('sample', each));
+    this.#launches = [...forward, ...sample];
+    this.#replays = {
+      whole: new Replay(this.#launches.length),
+      forward: new Replay(forward.length),
+      sample: new Replay(sample.length),
+    };
   }
 
   /** Labels in order, for people. */
@@ -105,15 +131,16 @@ export class Plan {
   /** Between steps, after the buffer of row state has changed. */
   rebind(): void {
     for (const launch of this.#launches) if (launch.rebind !== null) launch.group = launch.rebind();
-    this.#counts.fill(Number.NaN);
+    for (const replay of Object.values(this.#replays)) replay.counts.fill(Number.NaN);
   }
 
-  encode(pass: GPUComputePassEncoder, facts: StepFacts): void {
-    if (this.#changed(facts)) this.#resolve(facts);
-    const sizes = this.#sizes;
+  encode(pass: GPUComputePassEncoder, facts: StepFacts, part: StepPart = 'whole'): void {
+    const replay = this.#replays[part];
+    if (!replay.isOf(facts)) this.#resolve(facts, part);
+    const { sizes } = replay;
     let current: GPUComputePipeline | null = null;
     let at = 0;
-    for (const { pipeline, group } of this.#replayed) {
+    for (const { pipeline, group } of replay.launches) {
       if (pipeline !== current) {
         current = pipeline;
         pass.setPipeline(pipeline);
@@ -145,9 +172,9 @@ export class Plan {
     warm: Set<GPUComputePipeline>,
     one: boolean,
   ): void {
-    this.#resolve(facts);
-    const sizes = this.#sizes;
-    this.#replayed.forEach(({ pipeline, group }, i) => {
+    this.#resolve(facts, 'whole');
+    const { sizes, launches } = this.#replays.whole;
+    launches.forEach(({ pipeline, group }, i) => {
       if (warm.has(pipeline)) return;
       warm.add(pipeline);
       pass.setPipeline(pipeline);
@@ -157,26 +184,21 @@ export class Plan {
     });
   }
 
-  #changed(facts: StepFacts): boolean {
-    const counts = this.#counts;
-    for (let i = 0; i < COUNTS.length; i++) if (facts[COUNTS[i]!] !== counts[i]) return true;
-    return false;
-  }
-
-  #resolve(facts: StepFacts): void {
+  #resolve(facts: StepFacts, part: StepPart): void {
     const size = this.#workgroups;
-    const replayed = this.#replayed;
+    const { counts, launches, sizes } = this.#replays[part];
     // Should something throw, no counts stand for half a list.
-    this.#counts.fill(Number.NaN);
-    replayed.length = 0;
-    for (const { stage, group } of this.#launches) {
+    counts.fill(Number.NaN);
+    launches.length = 0;
+    for (const { stage, half, group } of this.#launches) {
+      if (part !== 'whole' && part !== half) continue;
       stage.workgroups(facts, size);
       if (size[0] === 0 || size[1] === 0 || size[2] === 0) continue;
-      this.#sizes.set(size, 3 * replayed.length);
-      replayed.push({ pipeline: this.#pipelines.get(stage), group });
+      sizes.set(size, 3 * launches.length);
+      launches.push({ pipeline: this.#pipelines.get(stage), group });
     }
     COUNTS.forEach((name, i) => {
-      this.#counts[i] = facts[name];
+      counts[i] = facts[name];
     });
   }
 }

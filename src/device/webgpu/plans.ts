@@ -51,7 +51,10 @@ export class Plans {
     let plan = this.#plans.get(key);
     if (plan === undefined) {
       const { pipelines, onPlan } = this.#host;
-      const bound = this.#graph.nodes.flatMap((_, i) => this.#resolved(i, bucket));
+      const { nodes } = this.#graph;
+      const bound = { forward: [] as Bound[], sample: [] as Bound[] };
+      for (const [i, { op }] of nodes.entries())
+        bound[op === 'sample' ? 'sample' : 'forward'].push(...this.#resolved(i, bucket));
       plan = new Plan(pipelines, bound, buffers, this.#groups, this.#sampler);
       this.#plans.set(key, plan);
       onPlan();

@@ -15,20 +15,21 @@ import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
-import { MAP_MODE_READ, USAGE } from './constants.js';
+import { attentionItems } from './attention-items.js';
+import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
 import { findFusions } from './fusion.js';
-import type { Capabilities } from './kernel.js';
-import { itemScratchBytes } from './kernels/attend.js';
+import type { Capabilities, StepFacts } from './kernel.js';
 import type { GpuKvPool } from './kv-pool.js';
-import type { Plan } from './plan.js';
+import type { Plan, StepPart } from './plan.js';
 import { Plans, type PlansHost } from './plans.js';
 import { ProgramBuffers } from './program-buffers.js';
-import { ReadbackRing } from './readback.js';
+import { readRows } from './read-rows.js';
+import { ReadbackRing, type ReadbackSlot } from './readback.js';
 import { wideFrom, workgroupsOfTile } from './resolve.js';
 import { type Resources, strideOf } from './resources.js';
 import { type Drawing, GpuSamplerRows } from './sampler-rows.js';
-import { ATTENTION_SPLIT, type StepBounds, StepPacker, WIDE_SPLITS } from './step-buffer.js';
+import { type StepBounds, StepPacker, WIDE_SPLITS } from './step-buffer.js';
 import { warmItems, warmSteps } from './warm-steps.js';
 
 export interface ProgramHost extends PlansHost {
@@ -38,8 +39,12 @@ export interface ProgramHost extends PlansHost {
   readonly capabilities: Capabilities;
 }
 
-/** Scratch that partial sums of attention may take. What does not fit is attended to without splitting. */
-const PARTIALS_BYTES = 128 * 1024 * 1024;
+/** A step that was computed and not drawn from. */
+interface Half {
+  readonly slot: ReadbackSlot;
+  readonly tokens: number;
+  readonly outputs: number;
+}
 
 export class WebGpuProgram implements Program {
   readonly #sampler: GpuSamplerRows | null;
@@ -58,6 +63,8 @@ export class WebGpuProgram implements Program {
   readonly #underWay = new Set<Promise<unknown>>();
   /** Pipelines that have run. */
   readonly #warm = new Set<GPUComputePipeline>();
+  /** The forward half whose `sample` is still to come. */
+  #half: Half | null = null;
   /** Something has been written or computed that matters to somebody. */
   #used = false;
   #disposed = false;
@@ -121,7 +128,8 @@ export class WebGpuProgram implements Program {
         fusions,
         step: buffers.create('step', this.#packer.bytes, usage),
         ids: buffers.create('ids', idBytes, usage | USAGE.COPY_SRC),
-        lastToken: caches?.pools[0]?.lastToken ?? buffers.create('last tokens', bounds.slots * 4, usage),
+        lastToken:
+          caches?.pools[0]?.lastToken ?? buffers.create('last tokens', (bounds.slots + 1) * 4, usage),
         tensor: (tensor) => buffers.tensor(tensor),
         rope: (table) => buffers.rope(table),
         joined: (label, parts) => buffers.joined(label, parts),
@@ -166,38 +174,45 @@ export class WebGpuProgram implements Program {
 
   submit(inputs: StepInputs): Promise<StepResult> {
     this.#alive();
-    const { device } = this.#host;
-    const sampler = this.#sampler;
-    const packed = this.#packer.pack(inputs, sampler?.partsOf);
-    const { facts } = this.#packer;
-    if (facts.features !== 0) sampler?.check(inputs);
-    const bytes = resultWords(facts.outputs, facts.features) * 4;
-    const plan = this.#plan(facts.tokens, facts.outputs);
-    plan.compile();
-    this.#use();
+    this.#undivided();
+    const words = this.#pack(inputs);
     const slot = this.#ring.take();
+    this.#encode(slot, words, 'whole');
+    return this.#under(slot, inputs);
+  }
+
+  forward(inputs: StepInputs): void {
+    this.#alive();
+    this.#undivided();
+    const words = this.#pack(inputs);
+    const slot = this.#ring.take();
+    this.#encode(slot, words, 'forward');
+    this.#half = { slot, tokens: inputs.tokenCount, outputs: inputs.outputCount };
+  }
+
+  async computed(): Promise<void> {
+    if (this.#half === null) return;
+    // What went wrong reaches `sample` through the faults.
+    await this.#host.device.queue.onSubmittedWorkDone().catch(() => {});
+  }
+
+  sample(inputs: StepInputs): Promise<StepResult> {
+    const half = this.#half;
+    if (half === null) throw misuse('No forward half is there to draw from.');
+    this.#half = null;
+    const { slot, tokens, outputs } = half;
+    let words: number;
     try {
-      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, packed);
-      const encoder = device.createCommandEncoder();
-      const pass = encoder.beginComputePass();
-      plan.encode(pass, facts);
-      pass.end();
-      encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, Math.max(16, bytes));
-      device.queue.submit([encoder.finish()]);
+      this.#alive();
+      if (tokens !== inputs.tokenCount || outputs !== inputs.outputCount)
+        throw misuse('The two halves of a step are not of the same size.');
+      words = this.#pack(inputs);
     } catch (error) {
       this.#ring.cancel(slot);
       throw error;
     }
-    const words = this.#samples ? bytes / 4 : 0;
-    const read = this.#ring.read(slot, words);
-    const result = this.#result(read, this.#samples ? facts.outputs : 0, sampler?.begin(inputs) ?? null);
-    const settled = result.then(
-      () => {},
-      () => {},
-    );
-    this.#underWay.add(settled);
-    void settled.then(() => this.#underWay.delete(settled));
-    return result;
+    this.#encode(slot, words, 'sample');
+    return this.#under(slot, inputs);
   }
 
   write(tensor: Tensor, data: Float32Array): void {
@@ -229,37 +244,17 @@ export class WebGpuProgram implements Program {
         fix: 'Call ops.keep on it while recording.',
       });
     }
-    const out = new Float32Array(rows * tensor.cols);
-    if (rows === 0) return out;
-    const { device, allocator, faults } = this.#host;
-    const stride = strideOf(tensor.cols);
-    const bytes = rows * stride * 4;
-    const staging = allocator.create('read', bytes, USAGE.MAP_READ | USAGE.COPY_DST);
-    try {
-      const encoder = device.createCommandEncoder();
-      encoder.copyBufferToBuffer(this.#buffers.tensor(tensor), 0, staging, 0, bytes);
-      device.queue.submit([encoder.finish()]);
-      try {
-        await staging.mapAsync(MAP_MODE_READ, 0, bytes);
-      } catch (error) {
-        faults.check();
-        throw error;
-      }
-      const data = new Float32Array(staging.getMappedRange(0, bytes));
-      for (let r = 0; r < rows; r++) {
-        out.set(data.subarray(r * stride, r * stride + tensor.cols), r * tensor.cols);
-      }
-      staging.unmap();
-    } finally {
-      allocator.destroy(staging);
-    }
-    faults.check();
-    return out;
+    return readRows(this.#host, this.#buffers.tensor(tensor), rows, tensor.cols);
   }
 
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    if (this.#half !== null) {
+      await this.computed();
+      this.#ring.cancel(this.#half.slot);
+      this.#half = null;
+    }
     await Promise.all(this.#underWay);
     this.#free();
   }
@@ -271,6 +266,56 @@ export class WebGpuProgram implements Program {
   /** The launches of a bucket, for people. */
   describe(tokens: number, outputs: number): string[] {
     return this.#plan(tokens, outputs).labels();
+  }
+
+  /** Packs a step for the buffer and answers its words. */
+  #pack(inputs: StepInputs): number {
+    const words = this.#packer.pack(inputs, this.#sampler?.partsOf);
+    if (this.#packer.facts.features !== 0) this.#sampler?.check(inputs);
+    return words;
+  }
+
+  /** Submits what has been packed, or a half of it. The results are copied behind the draw. */
+  #encode(slot: ReadbackSlot, words: number, part: StepPart): void {
+    try {
+      const { device } = this.#host;
+      const { facts } = this.#packer;
+      const plan = this.#plan(facts.tokens, facts.outputs);
+      plan.compile();
+      this.#use();
+      device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
+      const encoder = device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      plan.encode(pass, facts, part);
+      pass.end();
+      if (part !== 'forward') {
+        const bytes = Math.max(16, resultWords(facts) * 4);
+        encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, bytes);
+      }
+      device.queue.submit([encoder.finish()]);
+    } catch (error) {
+      this.#ring.cancel(slot);
+      throw error;
+    }
+  }
+
+  /** The result of the step that was packed and submitted last. */
+  #under(slot: ReadbackSlot, inputs: StepInputs): Promise<StepResult> {
+    const { facts } = this.#packer;
+    const read = this.#ring.read(slot, this.#samples ? resultWords(facts) : 0);
+    const outputs = this.#samples ? facts.outputs : 0;
+    const result = this.#result(read, outputs, this.#sampler?.begin(inputs) ?? null);
+    const settled = result.then(
+      () => {},
+      () => {},
+    );
+    this.#underWay.add(settled);
+    void settled.then(() => this.#underWay.delete(settled));
+    return result;
+  }
+
+  #undivided(): void {
+    if (this.#half !== null) throw misuse('The step before has not been drawn from.');
   }
 
   #plan(tokens: number, outputs: number): Plan {
@@ -345,18 +390,14 @@ export class WebGpuProgram implements Program {
   }
 }
 
-/** Words of a step's result: an id for each output, and records if some row asks for them. */
-function resultWords(outputs: number, features: number): number {
-  return outputs * (features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT) ? 1 + RECORD_WORDS : 1);
+function misuse(message: string): KvantError {
+  return new KvantError('invalid-step', message, {
+    where: 'submit',
+    fix: 'This is a fault of the caller: `sample` follows `forward`, with the same inputs.',
+  });
 }
 
-/** Items (split, row) there is scratch for, the same in every layer. */
-function attentionItems(graph: Graph, limits: ProgramLimits, bindingBytes: number): number {
-  let most = 0;
-  for (const node of graph.nodes) {
-    if (node.op === 'attend') most = Math.max(most, itemScratchBytes(node.shape));
-  }
-  if (most === 0) return 0;
-  const wanted = limits.maxSequences * Math.ceil(limits.maxContext / ATTENTION_SPLIT);
-  return Math.min(wanted, Math.floor(Math.min(PARTIALS_BYTES, bindingBytes) / most));
+/** Words of a step's result: an id for each output, and records if some row asks for them. */
+function resultWords({ outputs, features }: StepFacts): number {
+  return outputs * (features & (FEATURE.LOGPROBS | FEATURE.MIROSTAT) ? 1 + RECORD_WORDS : 1);
 }

@@ -6,14 +6,14 @@ import { MAP_MODE_READ, USAGE } from './constants.js';
 import { waitIsOver } from './dawn-ticks.js';
 import { deviceLost, type FaultSink, type Faults } from './faults.js';
 
-interface Slot extends FaultSink {
+export interface ReadbackSlot extends FaultSink {
   readonly buffer: GPUBuffer;
   error: KvantError | null;
   busy: boolean;
 }
 
 export class ReadbackRing {
-  readonly #slots: Slot[];
+  readonly #slots: ReadbackSlot[];
   readonly #allocator: Allocator;
   readonly #faults: Faults;
   #next = 0;
@@ -22,7 +22,7 @@ export class ReadbackRing {
     this.#allocator = allocator;
     this.#faults = faults;
     this.#slots = Array.from({ length: inFlight }, (_, i) => {
-      const slot: Slot = {
+      const slot: ReadbackSlot = {
         buffer: allocator.create(`ids readback ${i}`, bytes, USAGE.MAP_READ | USAGE.COPY_DST),
         error: null,
         busy: false,
@@ -35,7 +35,7 @@ export class ReadbackRing {
   }
 
   /** The buffer that the next step copies its ids to. Throws if all are under way. */
-  take(): Slot {
+  take(): ReadbackSlot {
     const slot = this.#slots[this.#next]!;
     if (slot.busy) {
       throw new KvantError('invalid-step', `More than ${this.#slots.length} steps are under way.`, {
@@ -51,7 +51,7 @@ export class ReadbackRing {
   }
 
   /** After the submit: the first `count` ids once the step has retired. */
-  async read(slot: Slot, count: number): Promise<Uint32Array> {
+  async read(slot: ReadbackSlot, count: number): Promise<Uint32Array> {
     try {
       await slot.buffer.mapAsync(MAP_MODE_READ, 0, Math.max(16, count * 4));
       waitIsOver();
@@ -68,7 +68,7 @@ export class ReadbackRing {
   }
 
   /** For a step that was not submitted after all. */
-  cancel(slot: Slot): void {
+  cancel(slot: ReadbackSlot): void {
     this.#next = this.#slots.indexOf(slot);
     this.#release(slot);
   }
@@ -77,7 +77,7 @@ export class ReadbackRing {
     for (const { buffer } of this.#slots) this.#allocator.destroy(buffer);
   }
 
-  #release(slot: Slot): void {
+  #release(slot: ReadbackSlot): void {
     slot.busy = false;
     this.#faults.remove(slot);
   }

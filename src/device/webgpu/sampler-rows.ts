@@ -16,7 +16,7 @@ import {
   STATE_FEATURES,
 } from '../sampling.js';
 import { equalSpecs, HeldTokens } from '../sampling-state.js';
-import type { StepInputs } from '../step.js';
+import { NO_SLOT, type StepInputs } from '../step.js';
 import type { Allocator } from './allocator.js';
 import { fillParts, layoutParts, type PartsLayout, type SamplerShape, tailWrites } from './sampler-parts.js';
 import { SamplerSpace, type Stretch } from './sampler-space.js';
@@ -146,7 +146,8 @@ export class GpuSamplerRows implements SamplerRows {
     for (let i = 0; i < inputs.outputCount; i++) {
       const wanted = inputs.sampling.features[i]! & STATE_FEATURES;
       const slot = inputs.outputSlot[i]!;
-      if (wanted === 0 || (wanted & ~(this.#states.get(slot)?.spec.features ?? 0)) === 0) continue;
+      if (wanted === 0 || slot === NO_SLOT || (wanted & ~(this.#states.get(slot)?.spec.features ?? 0)) === 0)
+        continue;
       throw new KvantError('invalid-step', `Slot ${slot} draws with features that it was not synced for.`, {
         where: 'submit',
         fix: 'This is a fault of the caller: sync the slot before its first step.',

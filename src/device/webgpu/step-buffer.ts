@@ -6,7 +6,8 @@
  *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
- *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output;
+ *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output. One that is
+ *   not drawn for is greedy, without features, and its slot is the one behind all others;
  * - the work of attention. A sequence with one token in the step is cut along its context: an *item* is one split, or
  *   WIDE_SPLITS of them where there are many, (token index, which item of the row, slot, position), an *item row* says which items are one token's: (token index, first item,
  *   items, slot).
@@ -20,7 +21,7 @@ import type { ProgramLimits } from '../device.js';
 import type { RowKind } from '../graph.js';
 import { FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
-import type { StepInputs } from '../step.js';
+import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
 
 /** Attention sums start anew at every multiple of this position, and are merged in order. */
@@ -179,7 +180,7 @@ export class StepPacker {
     facts.itemSplits = 1;
     facts.tiles = 0;
     facts.tileParts = 1;
-    facts.features = featuresOf(inputs.sampling, inputs.outputCount);
+    facts.features = featuresOf(inputs);
     facts.looksBack = 0;
     facts.reach = 0;
     facts.narrowed = 0;
@@ -220,6 +221,10 @@ export class StepPacker {
     const { columns, features, position, dryWindow } = inputs.sampling;
     for (let i = 0; i < inputs.outputCount; i++) {
       const at = (extrasAt + i * EXTRA) * 4;
+      if (inputs.outputSlot[i] === NO_SLOT) {
+        words.fill(0, at, at + EXTRA * 4);
+        continue;
+      }
       for (let f = 0; f < EXTRA_FIELDS; f++) {
         const column = columns[FIRST_EXTRA + f]!;
         if (column instanceof Float32Array) floats[at + f] = column[i]!;
@@ -244,6 +249,11 @@ export class StepPacker {
     for (let i = 0; i < inputs.outputCount; i++) {
       const at = (outputsAt + i * OUTPUT) * 4;
       words[at] = inputs.outputs[i]!;
+      if (inputs.outputSlot[i] === NO_SLOT) {
+        words.fill(0, at + 1, at + OUTPUT * 4);
+        words[at + 1] = this.#bounds.slots;
+        continue;
+      }
       words[at + 1] = inputs.outputSlot[i]!;
       floats[at + 2] = s.temperature[i]!;
       words[at + 3] = s.topK[i]!;
@@ -353,7 +363,8 @@ export class StepPacker {
     }
     for (let i = 0; i < outputCount; i++) {
       if (inputs.outputs[i]! >= tokenCount) throw misuse(`output ${i} names token ${inputs.outputs[i]}`);
-      if (inputs.outputSlot[i]! >= slots) throw misuse(`output ${i} names slot ${inputs.outputSlot[i]}`);
+      if (inputs.outputSlot[i]! >= slots && inputs.outputSlot[i] !== NO_SLOT)
+        throw misuse(`output ${i} names slot ${inputs.outputSlot[i]}`);
     }
   }
 }

@@ -18,7 +18,7 @@ import { rowsSizes, rowsStage } from './sample-rows.js';
 import { chunksOf, type SampleShape } from './sample-wgsl.js';
 
 /**
- * Roles: step, logits, ids u32 `[outputs]` with the records behind it, lastToken u32 `[slots]`, sampler (the row
+ * Roles: step, logits, ids u32 `[outputs]` with the records behind it, lastToken u32 `[slots + 1]`, sampler (the row
  * state); scratchBest, scratchSums, scratchHistogram.
  */
 export function sampleKernel(capabilities: Capabilities, shape: SampleShape): Kernel {
