@@ -1,7 +1,8 @@
 /**
  * The hook for grammars and the like: who decides, from the tokens so far, what may come next. It lives on the
- * engine's thread and is asked once for each token, as soon as the one before has been read; the row sits out until
- * then, the others go on (design, promise 4).
+ * engine's thread and is asked once for each token, as soon as the one before has been read. By then the device computes the
+ * row's next position: the answer is waited for until that is done. A row whose answer comes later is left out of
+ * the draw and computes the position again, and nobody else waits (promise 4).
  */
 
 /**
@@ -11,8 +12,11 @@
 export type ConstraintRule = Uint32Array | number | null;
 
 export interface Constraint {
-  /** What holds for the next token. `last`: the token that has just come, null before the first. */
-  next(last: number | null): ConstraintRule;
+  /**
+   * What holds for the next token, or a promise of it: what takes longer than a moment is for another thread, for the engine's
+   * own serves all rows. `last`: the token that has just come, null before the first.
+   */
+  next(last: number | null): ConstraintRule | Promise<ConstraintRule>;
 }
 
 /** Makes the constraint of a choice. */

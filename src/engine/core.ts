@@ -6,6 +6,10 @@
  * ends rows, publishes what is new, lets messages in and submits step n + 2. The token a row drew never passes
  * through the host: the next step reads it from the row's slot. So a row that turns out to have stopped has one
  * more token under way; it is dropped, and slot and blocks are free when the last step naming them has retired.
+ *
+ * What may come next in a row may depend on its last token (constraint.ts). A step with such a row is submitted in two halves: the
+ * device computes n + 1 while the host reads the ids of n and makes the masks, and the draw is submitted when they
+ * are there, or when the device has nothing else to do.
  */
 
 import { INVALID_TOKEN } from '../device/device.js';
@@ -28,7 +32,7 @@ import { Pacing } from './scheduling/pacing.js';
 import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import type { PlannedWork, StepPlan } from './scheduling/step-plan.js';
 import type { CoreRequest, Sequence } from './sequence.js';
-import { type Flight, fillStep } from './step-filler.js';
+import { type Flight, fillDraw, fillStep, isRuled } from './step-filler.js';
 import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow } from './yield.js';
 
@@ -65,7 +69,11 @@ export class EngineCore {
   constructor(options: CoreOptions) {
     this.#options = options;
     const { limits, device, program } = options;
-    this.#rows = new PreparedRows(program.sampler);
+    this.#rows = new PreparedRows(program.sampler, (sequence, error) => {
+      if (error !== null) this.#finish(sequence, 'error', error);
+      this.#outbox.flush();
+      this.#wakeUp();
+    });
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(
@@ -164,17 +172,21 @@ export class EngineCore {
 
   async #loop(): Promise<void> {
     for (;;) {
-      while (!this.#flights.full && this.#submit());
+      while (!this.#flights.full && this.#flights.open === null && this.#submit());
       const flight = this.#flights.first;
       if (flight === undefined) {
         this.#outbox.flush();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
         if (this.#closing && left === 0 && this.#memory.settled) return;
         const timer = deadlineTimer(this.#waiting, this.#now(), () => this.#wakeUp());
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve;
-        });
+        await this.#woken();
         clearTimeout(timer);
+        continue;
+      }
+      if (flight === this.#flights.open) {
+        if (this.#draw()) continue;
+        this.#flights.watch(this.#options.program, () => this.#wakeUp());
+        await this.#woken();
         continue;
       }
       const result = await this.#flights.result(flight);
@@ -182,6 +194,8 @@ export class EngineCore {
       if (this.#flights.first !== flight) continue;
       if (result instanceof KvantError) this.#failStep(flight, result);
       else this.#retire(flight, result);
+      // What it told may be all that the next draw waits for; the device has little to do behind a draw.
+      if (this.#draw()) this.#submit();
       this.#outbox.flush();
       if (!this.#flights.turned) await this.#flights.turn();
     }
@@ -211,7 +225,18 @@ export class EngineCore {
       return false;
     }
     this.#step++;
-    this.#flights.launch(flight, this.#options.program, this.#inputs, this.#now());
+    const { program } = this.#options;
+    if (flight.waits > 0) this.#flights.launchForward(flight, program, this.#inputs, this.#now());
+    else this.#flights.launch(flight, program, this.#inputs, this.#now());
+    return true;
+  }
+
+  /** Asks for the draw of the step that is open, if nothing is to be waited for; false if there is none, or something is. */
+  #draw(): boolean {
+    const { open, first } = this.#flights;
+    if (open === null || open !== first || !(open.computed || isRuled(open))) return false;
+    fillDraw(this.#inputs, open);
+    this.#flights.launchSample(this.#options.program, this.#inputs);
     return true;
   }
 
@@ -287,7 +312,8 @@ export class EngineCore {
     this.#memory.retire(flight);
     for (let row = 0; row < flight.draws; row++) {
       const sequence = flight.drawn[row]!;
-      if (sequence.phase !== 'running') continue; // the extra token of a row that ended
+      // Left out of the draw, or the extra token of a row that ended.
+      if (sequence?.phase !== 'running') continue;
       const id = result.ids[row]!;
       if (id === INVALID_TOKEN) {
         this.#finish(sequence, 'error', this.#nothingDrawn(sequence));
@@ -398,6 +424,13 @@ export class EngineCore {
     this.#releaseLeaving();
     this.#options.onFault?.(error);
     this.#wakeUp();
+  }
+
+  /** Resolves when there may be something to do. */
+  #woken(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = resolve;
+    });
   }
 
   #wakeUp(): void {

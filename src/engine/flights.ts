@@ -13,6 +13,7 @@ export class Flights {
   readonly #turn = new EventTurn();
   readonly #under: Flight[] = [];
   readonly #spare: Flight[] = [];
+  #open: Flight | null = null;
 
   /** At most so many are under way. */
   constructor(most: number) {
@@ -26,6 +27,11 @@ export class Flights {
 
   get full(): boolean {
     return this.#under.length === this.#most;
+  }
+
+  /** The one whose draw is still to be asked for: no other can be launched before. */
+  get open(): Flight | null {
+    return this.#open;
   }
 
   /** The one that retires next. */
@@ -44,6 +50,43 @@ export class Flights {
     try {
       // Caught at once: it is awaited when its turn comes, and until then a rejection would be unhandled.
       flight.result = program.submit(inputs).catch(asKvantError);
+    } catch (error) {
+      flight.result = Promise.resolve(asKvantError(error));
+    }
+  }
+
+  /** The same for the first half of a step. */
+  launchForward(flight: Flight, program: Program, inputs: StepInputs, now: number): void {
+    this.#under.push(flight);
+    flight.submittedAt = now;
+    try {
+      program.forward(inputs);
+      this.#open = flight;
+    } catch (error) {
+      flight.result = Promise.resolve(asKvantError(error));
+    }
+  }
+
+  /** `onComputed` is told when the device has computed the open step. */
+  watch(program: Program, onComputed: () => void): void {
+    const flight = this.#open!;
+    if (flight.watched) return;
+    flight.watched = true;
+    const { step } = flight;
+    void program.computed().then(() => {
+      // Its draw may be over, and another step in its place.
+      if (this.#open !== flight || flight.step !== step) return;
+      flight.computed = true;
+      onComputed();
+    });
+  }
+
+  /** Asks for the draw of the open step. */
+  launchSample(program: Program, inputs: StepInputs): void {
+    const flight = this.#open!;
+    this.#open = null;
+    try {
+      flight.result = program.sample(inputs).catch(asKvantError);
     } catch (error) {
       flight.result = Promise.resolve(asKvantError(error));
     }
@@ -76,6 +119,7 @@ export class Flights {
 
   /** None of them will come back. */
   abandon(): void {
+    this.#open = null;
     this.#spare.push(...this.#under.splice(0));
   }
 }

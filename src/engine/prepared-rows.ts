@@ -2,15 +2,22 @@
 
 import { NoSamplerRows, type RowRecord, type SamplerRows } from '../device/sampling.js';
 import type { KvantError } from '../errors.js';
+import type { ConstraintRule } from './constraint.js';
 import { asKvantError } from './core-errors.js';
 import type { Sequence } from './sequence.js';
 import type { TokenLogprobs } from './types.js';
 
 export class PreparedRows {
   readonly #rows: SamplerRows;
+  readonly #onRuled: (sequence: Sequence, error: KvantError | null) => void;
 
-  constructor(rows: SamplerRows | null) {
+  /** `onRuled` is told when a constraint has answered that promised to, or has failed to. */
+  constructor(
+    rows: SamplerRows | null,
+    onRuled: (sequence: Sequence, error: KvantError | null) => void = () => {},
+  ) {
     this.#rows = rows ?? new NoSamplerRows('sampling');
+    this.#onRuled = onRuled;
   }
 
   get features(): number {
@@ -24,9 +31,9 @@ export class PreparedRows {
     try {
       await this.#rows.sync(sequence.slot, row.spec(sequence.mu), sequence.history(), request.prompt.length);
       if (sequence.phase === 'running' && sequence.constraint !== null) {
-        // A row that comes back has been told already.
-        if (sequence.ids.length === 0) this.constrain(sequence, null);
-        else this.#setMask(sequence);
+        // A row that comes back has asked already.
+        if (!sequence.asked) this.constrain(sequence, null);
+        if (sequence.ruled) this.#setMask(sequence);
       }
       return null;
     } catch (error) {
@@ -46,14 +53,37 @@ export class PreparedRows {
     }
   }
 
-  /** Asks the row's constraint about the token after `last`. No step under way may name the row's slot. */
+  /** Asks the row's constraint about the token after `last`. No step under way may draw for the row's slot. */
   constrain(sequence: Sequence, last: number | null): void {
-    sequence.rule = sequence.constraint!.next(last);
-    this.#setMask(sequence);
+    sequence.asked = true;
+    const rule = sequence.constraint!.next(last);
+    if (!(rule instanceof Promise)) {
+      this.#takeRule(sequence, rule);
+      return;
+    }
+    void rule.then(
+      (value) => {
+        try {
+          // It may have ended meanwhile, or have given its slot back: then it is told with the next one.
+          this.#takeRule(sequence, value);
+          this.#onRuled(sequence, null);
+        } catch (error) {
+          this.#onRuled(sequence, asKvantError(error));
+        }
+      },
+      (error) => this.#onRuled(sequence, asKvantError(error)),
+    );
   }
 
   release(slot: number): void {
     this.#rows.release(slot);
+  }
+
+  #takeRule(sequence: Sequence, rule: ConstraintRule): void {
+    sequence.rule = rule;
+    sequence.ruledAt = sequence.ids.length;
+    sequence.late = 0;
+    if (sequence.phase === 'running' && !sequence.preparing) this.#setMask(sequence);
   }
 
   #setMask(sequence: Sequence): void {

@@ -116,8 +116,13 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   preparing = false;
   /** Mirostat's μ after the last id delivered. */
   mu: number;
-  /** What its constraint says of the next token. */
+  /** What its constraint says of the token after `ruledAt` drawn ones; −1: it has said nothing yet. */
   rule: ConstraintRule = null;
+  ruledAt = -1;
+  /** It has been asked at all. */
+  asked = false;
+  /** Draws that it was left out of since its last one, as the rule was not there in time. */
+  late = 0;
 
   readonly #startsYoung: boolean;
   readonly #groups: number;
@@ -195,12 +200,17 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return this.length - this.request.prompt.length;
   }
 
+  /** It is known what holds for the next token. */
+  get ruled(): boolean {
+    return this.constraint === null || this.ruledAt === this.generated;
+  }
+
   get masked(): boolean {
-    return typeof this.rule === 'object' && this.rule !== null;
+    return typeof this.rule === 'object' && this.rule !== null && this.ruled;
   }
 
   get forced(): number {
-    return typeof this.rule === 'number' ? this.rule : -1;
+    return typeof this.rule === 'number' && this.ruled ? this.rule : -1;
   }
 
   get young(): boolean {
@@ -219,7 +229,8 @@ export class Sequence implements RunningView, WaitingView, DrawState {
 
   get held(): boolean {
     if (this.phase === 'waiting') return this.prefix?.awaits ?? false;
-    return this.yielding || this.preparing || (this.constraint !== null && this.coming > 0);
+    // A rule that came too late twice is waited for.
+    return this.yielding || this.preparing || (this.late > 1 && !this.ruled);
   }
 
   /** The tokens that the host knows: the prompt and the ids delivered. */

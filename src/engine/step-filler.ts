@@ -1,6 +1,6 @@
 /** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
 
-import type { StepInputs } from '../device/step.js';
+import { NO_SLOT, type StepInputs } from '../device/step.js';
 import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
 import type { RetiredStep } from './scheduling/pacing.js';
@@ -17,9 +17,17 @@ export class Flight implements RetiredStep {
   /** Tokens that each of them has stored when the step has retired. */
   readonly reached: number[] = [];
   rows = 0;
-  /** Those it draws a token for, in the order of its outputs: the first `draws`. */
-  readonly drawn: Sequence[] = [];
+  /** Those it draws a token for, in the order of its outputs: the first `draws`. Null: one that was left out. */
+  readonly drawn: (Sequence | null)[] = [];
   draws = 0;
+  /** Outputs whose rule was not known when the step was filled, and which of `members` they are: the first `waits`. */
+  readonly waiting: number[] = [];
+  readonly waitingMembers: number[] = [];
+  waits = 0;
+  /** The device has computed what there is to draw from; for a step in two halves. */
+  computed = false;
+  /** It will be told. */
+  watched = false;
   decoding = 0;
   promptTokens = 0;
   depth = 0;
@@ -30,7 +38,7 @@ export class Flight implements RetiredStep {
 /**
  * Fills `inputs` and `flight` from the plan and moves the sequences on: their tokens count as computed, and a
  * token drawn counts in their length. The plan's waiting sequences have been admitted: `running` holds them. Work for those
- * whose state is being made is left out.
+ * whose state is being made is left out. Rows whose rule is not known yet wait for `fillDraw`: the step has two halves then.
  */
 export function fillStep(
   inputs: StepInputs,
@@ -41,6 +49,9 @@ export function fillStep(
   inputs.clear();
   flight.rows = 0;
   flight.draws = 0;
+  flight.waits = 0;
+  flight.computed = false;
+  flight.watched = false;
   flight.decoding = 0;
   flight.promptTokens = 0;
   flight.depth = 0;
@@ -72,12 +83,56 @@ export function fillStep(
     }
 
     if (work.draws) {
-      fillOutput(inputs, sequence, slot, start + work.tokens - 1);
-      sequence.length++;
-      sequence.drawsLeft--;
+      const row = inputs.outputCount++;
+      inputs.outputs[row] = start + work.tokens - 1;
       flight.drawn[flight.draws++] = sequence;
+      if (sequence.ruled) draw(inputs, row, sequence);
+      else {
+        // What comes to it in time is filled then.
+        inputs.outputSlot[row] = NO_SLOT;
+        sequence.row.fill(inputs.sampling, row, sequence);
+        flight.waiting[flight.waits] = row;
+        flight.waitingMembers[flight.waits++] = flight.rows - 1;
+      }
     }
   }
+}
+
+/** Whether a step in two halves has all that its second half can have. */
+export function isRuled(flight: Flight): boolean {
+  for (let i = 0; i < flight.waits; i++) {
+    const sequence = flight.drawn[flight.waiting[i]!]!;
+    if (sequence.phase === 'running' && !sequence.ruled) return false;
+  }
+  return true;
+}
+
+/**
+ * Fills the second half of a step: the rows whose rule has come. The others are left out of the draw, and their last position
+ * counts as not computed: they compute it again.
+ */
+export function fillDraw(inputs: StepInputs, flight: Flight): void {
+  for (let i = 0; i < flight.waits; i++) {
+    const row = flight.waiting[i]!;
+    const sequence = flight.drawn[row]!;
+    if (sequence.phase === 'running' && sequence.ruled) {
+      draw(inputs, row, sequence);
+      continue;
+    }
+    flight.drawn[row] = null;
+    if (sequence.phase !== 'running') continue;
+    sequence.late++;
+    sequence.computed--;
+    flight.reached[flight.waitingMembers[i]!] = sequence.computed;
+  }
+}
+
+/** Has a row draw, and counts the token. */
+function draw(inputs: StepInputs, row: number, sequence: Sequence): void {
+  inputs.outputSlot[row] = sequence.slot;
+  sequence.row.fill(inputs.sampling, row, sequence);
+  sequence.length++;
+  sequence.drawsLeft--;
 }
 
 function fillTokens(
@@ -91,11 +146,4 @@ function fillTokens(
     // The token drawn last: the host may not have seen it yet, the device has it in the row's slot.
     tokens[start + i] = sequence.tokenAt(sequence.computed + i) ?? -(slot + 1);
   }
-}
-
-function fillOutput(inputs: StepInputs, sequence: Sequence, slot: number, token: number): void {
-  const row = inputs.outputCount++;
-  inputs.outputs[row] = token;
-  inputs.outputSlot[row] = slot;
-  sequence.row.fill(inputs.sampling, row, sequence);
 }

@@ -394,11 +394,7 @@ export class OracleDevice implements Device {
   }
 
   /** Logs a step: it is under way. */
-  #begin(
-    inputs: StepInputs,
-    limits: ProgramLimits,
-    split: boolean,
-  ): { step: LoggedStep; copy: StepInputs } {
+  #begin(inputs: StepInputs, limits: ProgramLimits, split: boolean): { step: LoggedStep; copy: StepInputs } {
     if (this.#half !== null) throw new Error('a step begins before the one before has been drawn from');
     const copy = copyInputs(inputs);
     checkInputs(copy, limits);

@@ -237,18 +237,6 @@ describe('a constraint', () => {
     await harness.core.close();
   });
 
-  it('sits out while its last id is not read; the others have a token in every step', async () => {
-    const harness = await Harness.start({ maxRows: 4, blocks: 60 });
-    const bound = harness.add([4], { maxTokens: 20, temperature: 1 }, constrain([]));
-    const free = harness.add([9], { maxTokens: 60 });
-    await Promise.all([bound.done, free.done]);
-    const both = harness.device.log.filter((step) => step.sequences.length === 2).length;
-    // 60 tokens of the free row, and a step or two more at the ends: nobody waited for the bound one.
-    expect(harness.device.submitted).toBeLessThan(66);
-    expect(both).toBeGreaterThan(15);
-    await harness.core.close();
-  });
-
   it('holds across preemption, and its faults end its row alone', async () => {
     const harness = await Harness.start({ maxRows: 4, blocks: 9, maxContext: 112, maxBatchTokens: 32 });
     const jobs = [3, 4, 5].map((start) =>
