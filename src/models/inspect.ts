@@ -1,6 +1,6 @@
 /** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
 
-import type { MatrixFormat } from '../device/weights.js';
+import type { MatrixFormat, MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
 import { youngBlockBytes } from '../kv/sizing.js';
@@ -14,7 +14,7 @@ export interface WeightSummary {
   readonly parameters: number;
   /** Bytes as stored, or as they will be after `quantize`. */
   readonly bytes: number;
-  /** The formats that occur, most bytes first: `bf16`, `4-bit (group 64)`. */
+  /** The formats that occur, most bytes first: `bf16`, `4-bit (group 64)`; of a type of a GGUF file also what it was, and bits a weight. */
   readonly formats: readonly string[];
 }
 
@@ -80,7 +80,7 @@ export function inspectModel(
   options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions } = {},
 ): ModelSummary {
   const resolved = resolveWeights(source, layout, options.quantize);
-  const weights = MATRIX_KINDS.map((kind) => summarize(kind, resolved.matrices));
+  const weights = MATRIX_KINDS.map((kind) => summarize(source, kind, resolved.matrices));
   const small = { parameters: 0, bytes: 0 };
   for (const { source: vector } of resolved.vectors) small.parameters += vector.length;
   for (const { biases } of resolved.matrices)
@@ -143,7 +143,21 @@ export function matrixFormatName(format: MatrixFormat): string {
   return format.kind === 'float' ? format.dtype : `${format.bits}-bit (group ${format.groupSize})`;
 }
 
-function summarize(kind: MatrixKind, matrices: ReturnType<typeof resolveWeights>['matrices']): WeightSummary {
+/** `4-bit (group 32)`, or `Q4_0, 4.5 bits a weight, as 4-bit (group 32), 5 bits`. */
+function partFormatName(source: WeightSource, part: MatrixSource): string {
+  const made = matrixFormatName(part.format);
+  const stored = source.info(part.name);
+  // Codes in safetensors files are words, and what they mean is what they become.
+  if (stored?.byteLength === undefined || !/^[A-Z0-9]+_/.test(stored.dtype)) return made;
+  const bits = (bytes: number): string => `${Math.round((bytes * 800) / (part.rows * part.cols)) / 100} bits`;
+  return `${stored.dtype}, ${bits(stored.byteLength)} a weight, as ${made}, ${bits(sourceBytes(part))}`;
+}
+
+function summarize(
+  source: WeightSource,
+  kind: MatrixKind,
+  matrices: ReturnType<typeof resolveWeights>['matrices'],
+): WeightSummary {
   let parameters = 0;
   let bytes = 0;
   const formats = new Map<string, number>();
@@ -151,7 +165,7 @@ function summarize(kind: MatrixKind, matrices: ReturnType<typeof resolveWeights>
     if (spec.kind !== kind) continue;
     for (const part of parts) {
       const size = sourceBytes(part);
-      const name = matrixFormatName(part.format);
+      const name = partFormatName(source, part);
       parameters += part.rows * part.cols;
       bytes += size;
       formats.set(name, (formats.get(name) ?? 0) + size);

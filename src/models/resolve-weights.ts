@@ -16,7 +16,9 @@ export interface WeightSource {
   matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
   vector(name: string, shape: readonly number[]): VectorSource;
   /** What a header says of a tensor; undefined where there is none, or it is made up. */
-  info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined;
+  info(
+    name: string,
+  ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength?: number } | undefined;
   /** The tensors that nobody asked for. */
   unusedNames(): readonly string[];
 }

@@ -71,14 +71,12 @@ export class GgufSource {
   }
 
   /** `dtype` is the type that the file stores it in: `Q4_K`. */
-  info(name: string): { readonly dtype: string; readonly shape: readonly number[] } | undefined {
+  info(
+    name: string,
+  ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength: number } | undefined {
     const tensor = this.#checkpoint.info(this.#names.get(name) ?? '');
-    return tensor === undefined ? undefined : { dtype: tensor.type.name, shape: tensor.shape };
-  }
-
-  /** Bytes that the file stores it in; undefined where it has none of that name. */
-  storedBytes(name: string): number | undefined {
-    return this.#checkpoint.info(this.#names.get(name) ?? '')?.byteLength;
+    if (tensor === undefined) return undefined;
+    return { dtype: tensor.type.name, shape: tensor.shape, byteLength: tensor.byteLength };
   }
 
   matrix(name: string, expected?: { readonly rows: number; readonly cols: number }): MatrixSource {

@@ -1,0 +1,147 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  f32,
+  ggufBytes,
+  string,
+  u32,
+  type Value,
+  type WrittenTensor,
+} from '../../../test/setup/gguf-writer.js';
+import { inspectModel } from '../inspect.js';
+import { openModel } from '../open.js';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const METADATA: Record<string, Value> = {
+  'general.architecture': string('llama'),
+  'llama.block_count': u32(1),
+  'llama.context_length': u32(64),
+  'llama.embedding_length': u32(32),
+  'llama.feed_forward_length': u32(64),
+  'llama.attention.head_count': u32(2),
+  'llama.attention.head_count_kv': u32(1),
+  'llama.attention.layer_norm_rms_epsilon': f32(1e-5),
+};
+
+const plain = (name: string, shape: readonly number[]): WrittenTensor => ({
+  name: `${name}.weight`,
+  shape,
+  type: 0,
+  data: new Uint8Array(shape.reduce((a, b) => a * b, 4)),
+});
+const blocks = (name: string, rows: number, cols: number, type = 2, size = 18): WrittenTensor => ({
+  name: `${name}.weight`,
+  shape: [rows, cols],
+  type,
+  data: new Uint8Array(((rows * cols) / 32) * size),
+});
+
+const TENSORS: readonly WrittenTensor[] = [
+  blocks('token_embd', 40, 32, 8, 34),
+  plain('output_norm', [32]),
+  plain('blk.0.attn_norm', [32]),
+  plain('blk.0.ffn_norm', [32]),
+  blocks('blk.0.attn_q', 32, 32),
+  blocks('blk.0.attn_k', 16, 32),
+  blocks('blk.0.attn_v', 16, 32),
+  blocks('blk.0.attn_output', 32, 32),
+  blocks('blk.0.ffn_gate', 64, 32),
+  blocks('blk.0.ffn_up', 64, 32),
+  blocks('blk.0.ffn_down', 32, 64),
+];
+
+async function opened(
+  metadata: Record<string, Value> = {},
+  tensors: readonly WrittenTensor[] = TENSORS,
+): ReturnType<typeof openModel> {
+  const path = join(folder, 'tiny.gguf');
+  await writeFile(path, ggufBytes({ metadata: { ...METADATA, ...metadata }, tensors }));
+  return await openModel(path);
+}
+
+describe('a GGUF file as a model', () => {
+  it('has a config, and says of each tensor what it was and what it became', async () => {
+    await using model = await opened();
+    expect(model.definition.facts).toMatchObject({
+      family: 'llama',
+      layers: 1,
+      heads: 2,
+      kvHeads: 1,
+      headDim: 16,
+      vocabSize: 40,
+      tied: true,
+      maxPositions: 64,
+    });
+    const { weights } = inspectModel(model.source, model.definition);
+    const q4 = 'Q4_0, 4.5 bits a weight, as 4-bit (group 32), 5 bits';
+    expect(weights.map(({ kind, formats }) => [kind, formats])).toEqual([
+      ['embedding', ['Q8_0, 8.5 bits a weight, as 8-bit (group 32), 9 bits']],
+      ['attention', [q4]],
+      ['mlp', [q4]],
+      ['norms and biases', ['f32']],
+    ]);
+  });
+
+  it.each<[string, Record<string, Value>, string, RegExp]>([
+    [
+      'another architecture',
+      { 'general.architecture': string('llame') },
+      'model-architecture-unknown',
+      /llama/,
+    ],
+    ['experts', { 'llama.expert_count': u32(8) }, 'model-config-unsupported', /mixture of experts/],
+    [
+      'part of a head rotated',
+      { 'llama.rope.dimension_count': u32(8), 'llama.attention.key_length': u32(16) },
+      'model-config-unsupported',
+      /part of each head/,
+    ],
+    [
+      'layers that differ',
+      { 'llama.feed_forward_length': { type: 'u32s', value: [64, 32] } },
+      'model-config-unsupported',
+      /differs by layer/,
+    ],
+    ['a number that is a text', { 'llama.block_count': string('1') }, 'model-config', /block_count/],
+    ['no layers', { 'llama.block_count': u32(0) }, 'model-config', /block_count/],
+    [
+      'attention both ways',
+      { 'llama.attention.causal': { type: 'bool', value: 0 } },
+      'model-config-unsupported',
+      /looks ahead/,
+    ],
+  ])('refuses %s', async (_, metadata, code, message) => {
+    await expect(opened(metadata)).rejects.toMatchObject({
+      code,
+      message: expect.stringMatching(message) as string,
+      fix: expect.stringMatching(/\w/) as string,
+    });
+  });
+
+  it('refuses a file without a model in it', async () => {
+    await expect(opened({}, TENSORS.slice(1))).rejects.toMatchObject({ code: 'weights-tensor-missing' });
+  });
+
+  it('refuses a tensor of a layer that it has no use for, and one that is missing', async () => {
+    const extra = await opened({}, [...TENSORS, plain('blk.0.attn_sub_norm', [32])]);
+    await using _ = extra;
+    expect(() => inspectModel(extra.source, extra.definition)).toThrow(/attn_sub_norm/);
+    await using fewer = await opened({}, TENSORS.slice(0, -1));
+    expect(() => inspectModel(fewer.source, fewer.definition)).toThrow(/mlp.down_proj/);
+  });
+
+  it('names the type where one is not read', async () => {
+    await using model = await opened({}, [
+      ...TENSORS.slice(0, -1),
+      { ...plain('blk.0.ffn_down', [32, 64]), type: 24, data: new Uint8Array(2048) },
+    ]);
+    expect(() => inspectModel(model.source, model.definition)).toThrow(/of type I8/);
+  });
+});

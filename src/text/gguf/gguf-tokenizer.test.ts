@@ -1,0 +1,154 @@
+import { describe, expect, it } from 'vitest';
+import { KvantError } from '../../errors.js';
+import { ChatTemplate } from '../chat-template.js';
+import { Tokenizer } from '../tokenizer.js';
+import { ggufText, type TokenizerMetadata } from './gguf-tokenizer.js';
+import { mergesOfScores } from './score-merges.js';
+import { SPLIT_NAMES, splitPattern } from './split-patterns.js';
+
+function metadata(values: Record<string, unknown>): TokenizerMetadata {
+  const get = <T>(key: string): T | undefined => values[key] as T | undefined;
+  return {
+    path: 'x.gguf',
+    keys: () => Object.keys(values),
+    text: get,
+    flag: get,
+    number: get,
+    count: get,
+    texts: get,
+    numbers: get,
+    odd: (key, wanted) => new KvantError('model-config', `${key}: ${wanted} is needed`, { fix: 'Fix it.' }),
+  };
+}
+
+const at = (keys: Record<string, unknown>): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(keys).map(([key, value]) => [`tokenizer.ggml.${key}`, value]));
+
+const BPE = at({
+  model: 'gpt2',
+  pre: 'smollm',
+  tokens: ['<|endoftext|>', '<|im_end|>', 'a', 'b', 'ab', 'Ġ', 'Ġab', '1', '2', '12', '<tool>', 'c'],
+  token_type: [3, 3, 1, 1, 1, 1, 1, 1, 1, 1, 4, 1],
+  merges: ['a b', 'Ġ ab', '1 2'],
+  bos_token_id: 0,
+  eos_token_id: 0,
+  padding_token_id: 0xffff_ffff,
+});
+
+const PIECES = ['<unk>', '<s>', '</s>', '<0x0A>', '▁', 'a', 'b', '▁a', 'ab', '▁ab', '▁b'];
+const SPM = at({
+  model: 'llama',
+  tokens: PIECES,
+  token_type: [2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1],
+  scores: [0, 0, 0, 0, -8, -9, -10, -1, -2, -3, -4],
+  bos_token_id: 1,
+  eos_token_id: 2,
+  unknown_token_id: 0,
+});
+
+function made(keys: Record<string, unknown>): Tokenizer {
+  const { tokenizer, tokenizerConfig } = ggufText(metadata(keys));
+  return Tokenizer.fromJson(tokenizer, tokenizerConfig);
+}
+
+const encode = (keys: Record<string, unknown>, text: string, addSpecialTokens = false): number[] => [
+  ...made(keys).encode(text, { addSpecialTokens }),
+];
+
+function failure(keys: Record<string, unknown>): KvantError {
+  try {
+    ggufText(metadata(keys));
+  } catch (error) {
+    return error as KvantError;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('byte-level BPE of a GGUF file', () => {
+  it('merges, keeps digits apart by the pattern of its name, and takes added tokens whole', () => {
+    expect(encode(BPE, 'ab ab12<tool>a<|im_end|>')).toEqual([4, 6, 7, 8, 10, 2, 1]);
+    const runs = { ...BPE, 'tokenizer.ggml.pre': 'gpt-2' };
+    expect(encode(runs, 'ab12')).toEqual([4, 9]);
+    expect(made(BPE).decode([4, 6, 7, 8])).toBe('ab ab12');
+  });
+
+  it('begins a text with BOS where the file says so, or its pattern does', () => {
+    expect(encode(BPE, 'a', true)).toEqual([2]);
+    expect(encode({ ...BPE, 'tokenizer.ggml.add_bos_token': true }, 'a', true)).toEqual([0, 2]);
+    const llama = { ...BPE, 'tokenizer.ggml.pre': 'llama-bpe' };
+    expect(encode(llama, 'a', true)).toEqual([0, 2]);
+    expect(encode({ ...llama, 'tokenizer.ggml.add_bos_token': false }, 'a', true)).toEqual([2]);
+    expect(encode({ ...BPE, 'tokenizer.ggml.add_eos_token': true }, 'a', true)).toEqual([2, 0]);
+  });
+
+  it('ends a turn at every token that does', () => {
+    expect(ggufText(metadata(BPE)).config).toEqual({ eos_token_id: [0, 1] });
+    const named = { ...BPE, 'tokenizer.ggml.eot_token_id': 1, 'tokenizer.ggml.eom_token_id': 3 };
+    expect(ggufText(metadata(named)).config).toEqual({ eos_token_id: [0, 1, 3] });
+  });
+
+  it('refuses what would change ids in silence, and says what to do', () => {
+    for (const pre of ['default', 'a-new-one', undefined])
+      expect(failure({ ...BPE, 'tokenizer.ggml.pre': pre })).toMatchObject({
+        code: 'tokenizer-unsupported',
+        fix: expect.stringContaining('qwen2') as string,
+      });
+    expect(failure({ ...BPE, 'tokenizer.ggml.model': 'rwkv' }).message).toContain('"rwkv"');
+    expect(failure({}).code).toBe('tokenizer-missing');
+    expect(failure({ ...BPE, 'tokenizer.ggml.merges': undefined }).code).toBe('model-config');
+    expect(failure({ ...BPE, 'tokenizer.ggml.token_type': [1] }).code).toBe('model-config');
+    expect(failure({ ...BPE, 'tokenizer.ggml.bos_token_id': 99 }).code).toBe('model-config');
+  });
+
+  it('has a tokenizer for every name of a pattern', () => {
+    expect(SPLIT_NAMES.length).toBeGreaterThan(10);
+    for (const pre of SPLIT_NAMES)
+      expect(encode({ ...BPE, 'tokenizer.ggml.pre': pre }, 'ab a1', false).length).toBeGreaterThan(2);
+    expect(splitPattern('__proto__')).toBeUndefined();
+  });
+});
+
+describe('SentencePiece of a GGUF file', () => {
+  it('merges by score, puts a mark before the text, and spells in bytes what it lacks', () => {
+    // ▁a has a better score than ab.
+    expect(encode(SPM, 'ab')).toEqual([9]);
+    expect(encode(SPM, 'ab', true)).toEqual([1, 9]);
+    expect(encode(SPM, 'b\n')).toEqual([10, 3]);
+    expect(made(SPM).decode([9, 10])).toBe('ab b');
+    expect(encode({ ...SPM, 'tokenizer.ggml.add_space_prefix': false }, 'ab')).toEqual([8]);
+  });
+
+  it('orders merges as transformers does', () => {
+    // Computed by transformers' generate_merges for these pieces and scores.
+    expect(mergesOfScores(PIECES, [0, 0, 0, 0, -8, -9, -10, -1, -2, -3, -4], (id) => id > 3)).toEqual([
+      ['▁', 'a'],
+      ['a', 'b'],
+      ['▁a', 'b'],
+      ['▁', 'ab'],
+      ['▁', 'b'],
+    ]);
+  });
+
+  it('refuses scores that do not fit', () => {
+    expect(failure({ ...SPM, 'tokenizer.ggml.scores': [1] }).code).toBe('model-config');
+  });
+});
+
+describe('chat templates and sampling of a GGUF file', () => {
+  it('finds one template, or several by name', () => {
+    const one = { ...BPE, 'tokenizer.chat_template': '{{ bos_token }}{{ messages[0].content }}' };
+    const config = ggufText(metadata(one)).tokenizerConfig;
+    expect(ChatTemplate.ofConfig(config, 'x')!.render([{ role: 'user', content: 'Hi' }])).toBe(
+      '<|endoftext|>Hi',
+    );
+    const several = { ...one, 'tokenizer.chat_template.tool_use': 'tools' };
+    const named = ChatTemplate.ofConfig(ggufText(metadata(several)).tokenizerConfig, 'x')!;
+    expect(named.names).toEqual(['default', 'tool_use']);
+    expect(ChatTemplate.ofConfig(ggufText(metadata(BPE)).tokenizerConfig, 'x')).toBeUndefined();
+  });
+
+  it('takes over what the file says of sampling', () => {
+    const keys = { ...BPE, 'general.sampling.temp': 0.6, 'general.sampling.top_k': 20 };
+    expect(ggufText(metadata(keys)).generation).toEqual({ temperature: 0.6, top_k: 20 });
+  });
+});
