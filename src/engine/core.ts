@@ -16,7 +16,7 @@ import { INVALID_TOKEN } from '../device/device.js';
 import { StepInputs } from '../device/step.js';
 import type { StepResult } from '../device/step-result.js';
 import { KvantError } from '../errors.js';
-import { noTokenLeft } from '../sampling/draws-left.js';
+import { noTokenLeft, suppressedIds } from '../sampling/draws-left.js';
 import type { Constrain } from './constraint.js';
 import { asKvantError, invalidLogits, shuttingDown, startedTooLate } from './core-errors.js';
 import type { CoreOptions } from './core-options.js';
@@ -333,7 +333,9 @@ export class EngineCore {
   #nothingDrawn(sequence: Sequence): KvantError {
     const { row, request, ids } = sequence;
     const asked = row.forbidsAll(sequence.history(), ids.length, this.#options.vocabSize);
-    return asked ? noTokenLeft(request.sampling) : invalidLogits();
+    // A mask alone always leaves something.
+    const bans = request.rules.banned.length > 0 || suppressedIds(request.rules).size > 0;
+    return asked || (sequence.masked && bans) ? noTokenLeft(request.sampling) : invalidLogits();
   }
 
   #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {

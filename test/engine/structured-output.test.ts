@@ -115,6 +115,13 @@ describe('structured output', () => {
     }
   });
 
+  it('says so where the request forbids all that may come', async () => {
+    const ids = Array.from({ length: engine.info.model.vocabSize }, (_, id) => id);
+    const suppressTokens = ids.filter((id) => engine.tokenBytes(id)[0] === 0x7a);
+    const { choices } = await engine.generate({ prompt: 'The', choice: ['zoo'], suppressTokens }).result;
+    expect(choices[0]!.error).toMatchObject({ code: 'no-token-left', status: 400 });
+  });
+
   it('refuses what cannot be enforced, and what contradicts it', async () => {
     const refused = (request: object) => refusal(engine.chat({ messages, ...request }).result);
     expect(await refused({ schema: { not: {} } })).toMatchObject({
