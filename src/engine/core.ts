@@ -335,7 +335,9 @@ export class EngineCore {
     const asked = row.forbidsAll(sequence.history(), ids.length, this.#options.vocabSize);
     // A mask alone always leaves something.
     const bans = request.rules.banned.length > 0 || suppressedIds(request.rules).size > 0;
-    return asked || (sequence.masked && bans) ? noTokenLeft(request.sampling) : invalidLogits();
+    // Its rule is still that of the draw: the next one is asked for with the id.
+    const masked = typeof sequence.rule === 'object' && sequence.rule !== null;
+    return asked || (masked && bans) ? noTokenLeft(request.sampling) : invalidLogits();
   }
 
   #deliver(sequence: Sequence, id: number, logprobs: TokenLogprobs | null): void {
