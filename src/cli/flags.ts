@@ -6,6 +6,7 @@ import { KvantError } from '../errors.js';
 import { bytes, integer, number } from './flag-numbers.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 import { Option } from './option.js';
+import { addRopeFlags, overridesOf, type RopeFlags } from './rope-flags.js';
 
 export { bytes, integer, integers, number } from './flag-numbers.js';
 
@@ -104,10 +105,11 @@ export function addEngineFlags(command: Command): Command {
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
   addKvFlags(command);
+  addRopeFlags(command);
   return addHubFlags(command);
 }
 
-export interface EngineFlags extends HubFlags, KvFlags {
+export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly device: 'auto' | 'webgpu' | 'cpu';
   readonly softwareGpu?: boolean;
   readonly threads?: number;
@@ -138,6 +140,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
       fix: 'Give one of them.',
     });
   }
+  const hfOverrides = overridesOf(flags);
   const hub = {
     ...(flags.revision === undefined ? {} : { revision: flags.revision }),
     ...(flags.offline === undefined ? {} : { offline: flags.offline }),
@@ -151,6 +154,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.autotune === undefined ? {} : { autotune: flags.autotune }),
     ...(flags.quantize === undefined ? {} : { quantize: flags.quantize === '4' ? 4 : 8 }),
     ...(maxContext === undefined ? {} : { maxContext }),
+    ...(hfOverrides === undefined ? {} : { hfOverrides }),
     ...(flags.maxRows === undefined ? {} : { maxRows: flags.maxRows }),
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),

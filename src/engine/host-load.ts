@@ -3,7 +3,7 @@
 import type { Device, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
-import type { KvantError } from '../errors.js';
+import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
@@ -187,6 +187,12 @@ async function freeAll(undo: (() => unknown)[]): Promise<void> {
 export async function openWeights(config: HostConfig): Promise<OpenModel> {
   const { weights } = config;
   if (weights.kind === 'shape') {
+    if (config.hfOverrides !== undefined)
+      throw new KvantError('invalid-option', 'hfOverrides needs a model with a config.json.', {
+        kind: 'invalid-request',
+        where: 'hfOverrides',
+        fix: 'Leave it out.',
+      });
     const { name, vocab } = weights;
     const { RandomWeights, shapeModel } = await import('../models/shapes.js');
     return {
@@ -196,7 +202,7 @@ export async function openWeights(config: HostConfig): Promise<OpenModel> {
       [Symbol.asyncDispose]: async () => {},
     };
   }
-  return await openModel(weights.path);
+  return await openModel(weights.path, config.hfOverrides);
 }
 
 export function quantization(config: HostConfig): Quantization | undefined {

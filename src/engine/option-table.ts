@@ -37,6 +37,10 @@ const FLAG: Value = { takes: 'true or false', accepts: (value) => typeof value =
 const FUNCTION: Value = { takes: 'a function', accepts: (value) => typeof value === 'function' };
 /** What is in it is checked where it is read. */
 const ANY: Value = { takes: 'an object', accepts: () => true };
+const FIELDS: Value = {
+  takes: 'an object of fields of config.json',
+  accepts: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+};
 
 const host = <V extends Value>(value: V) => ({ ...value, host: true }) as const;
 const caller = <V extends Value>(value: V) => ({ ...value, host: false }) as const;
@@ -51,6 +55,7 @@ export const OPTION_TABLE = {
   autotune: host(oneOf(AUTOTUNE_MODES)),
   autotuneMs: host(milliseconds((ms) => ms >= 0, 'from 0')),
   quantize: host(oneOf([4, 8], '4 or 8')),
+  hfOverrides: host(FIELDS),
   kvMemory: host(whole(1)),
   maxContext: host(whole(1)),
   maxRows: host(whole(1)),

@@ -67,6 +67,8 @@ export interface EngineOptions extends KvOptions {
   readonly autotuneMs?: number;
   /** Quantise an unquantised checkpoint on load, to so many bits. */
   readonly quantize?: 4 | 8;
+  /** Fields that replace those of config.json: `{ rope_theta: 1e6 }`. One that the model does not read is refused. */
+  readonly hfOverrides?: Readonly<Record<string, unknown>>;
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
   readonly kvMemory?: number;
   /** Most tokens of a sequence, prompt and completion together. Default: the model's. */

@@ -16,10 +16,19 @@ export class ConfigFields {
   readonly #json: JsonObject;
   /** Names that were asked for, of all copies of these fields. */
   readonly #read: Set<string>;
+  /** Of the objects within, by name. */
+  readonly #within: Map<string, ConfigFields>;
 
-  constructor(json: JsonObject, where: string, notices: Notice[] = [], read = new Set<string>()) {
+  constructor(
+    json: JsonObject,
+    where: string,
+    notices: Notice[] = [],
+    read = new Set<string>(),
+    within = new Map<string, ConfigFields>(),
+  ) {
     this.#json = json;
     this.#read = read;
+    this.#within = within;
     this.where = where;
     this.notices = notices;
   }
@@ -38,22 +47,44 @@ export class ConfigFields {
   withDefaults(defaults: JsonObject): ConfigFields {
     const stated = Object.entries(this.#json).filter(([, value]) => value !== null);
     const all = { ...defaults, ...Object.fromEntries(stated) };
-    return new ConfigFields(all, this.where, this.notices, this.#read);
+    return new ConfigFields(all, this.where, this.notices, this.#read, this.#within);
   }
 
   /** The same fields, with others where they are absent; a `null` stays. */
   whereAbsent(defaults: JsonObject): ConfigFields {
-    return new ConfigFields({ ...defaults, ...this.#json }, this.where, this.notices, this.#read);
+    return new ConfigFields(
+      { ...defaults, ...this.#json },
+      this.where,
+      this.notices,
+      this.#read,
+      this.#within,
+    );
   }
 
   /** The same fields but for one. */
   replacing(name: string, value: unknown): ConfigFields {
-    return new ConfigFields({ ...this.#json, [name]: value }, this.where, this.notices, this.#read);
+    return new ConfigFields(
+      { ...this.#json, [name]: value },
+      this.where,
+      this.notices,
+      this.#read,
+      this.#within,
+    );
   }
 
   /** True if somebody asked for the field, in these fields or a copy of them. */
   wasRead(name: string): boolean {
     return this.#read.has(name);
+  }
+
+  /** Names that somebody asked for. */
+  readNames(): readonly string[] {
+    return [...this.#read];
+  }
+
+  /** What was read of an object within, null if nobody asked for it. */
+  readWithin(name: string): ConfigFields | null {
+    return this.#within.get(name) ?? null;
   }
 
   /** True if the field is there, even as `null`. */
@@ -141,7 +172,14 @@ export class ConfigFields {
     if (found === undefined || found[1] === false) return null;
     const value = found[1];
     if (typeof value !== 'object' || Array.isArray(value)) throw this.odd(name, value, 'an object');
-    return new ConfigFields(value as JsonObject, `${this.where}: ${name}`, this.notices);
+    const where = `${this.where}: ${name}`;
+    const known = this.#within.get(name);
+    const within =
+      known === undefined
+        ? new ConfigFields(value as JsonObject, where, this.notices)
+        : new ConfigFields(value as JsonObject, where, this.notices, known.#read, known.#within);
+    this.#within.set(name, within);
+    return within;
   }
 
   /** Says that something odd was read all the same. */

@@ -28,6 +28,7 @@ import { qwen3 } from './families/qwen3.js';
 import { seedOss } from './families/seed-oss.js';
 import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
+import { refuseUnread, withOverrides } from './overrides.js';
 import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
 
 const FAMILIES: readonly RegisteredFamily[] = [
@@ -69,6 +70,7 @@ export function knownArchitectures(): string[] {
  *
  * @param where names the file in errors
  * @param families those that are known; all of kvant if omitted
+ * @param overrides fields that replace those of the file
  * @throws KvantError `model-architecture-unknown`, naming the nearest one known; `model-config`,
  * `model-config-unsupported`
  * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).facts.layers
@@ -77,8 +79,19 @@ export function parseModelConfig(
   json: JsonObject,
   where = 'config.json',
   families: readonly RegisteredFamily[] = FAMILIES,
+  overrides: JsonObject = {},
 ): ModelDefinition {
-  const fields = new ConfigFields(json, where);
+  const fields = new ConfigFields(withOverrides(json, overrides), where);
+  const definition = readDefinition(fields, where, families);
+  refuseUnread(fields, overrides);
+  return definition;
+}
+
+function readDefinition(
+  fields: ConfigFields,
+  where: string,
+  families: readonly RegisteredFamily[],
+): ModelDefinition {
   const { architecture, modelType } = statedArchitecture(fields);
   const wrapped = unwrap(fields, architecture, modelType);
   if (wrapped !== null) {

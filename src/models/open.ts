@@ -35,23 +35,29 @@ interface WeightFiles extends PlainWeights {
  * Opens a folder of safetensors files, or a GGUF file. Reads config.json and headers; where the head may be a copy of the embedding,
  * these two as well.
  *
+ * @param overrides fields that replace those of config.json
  * @throws KvantError those of `Checkpoint.open`, `GgufSource.open` and `parseModelConfig`
  * @example
  * await using model = await openModel('models/demo-text');
  * model.definition.facts.layers
  */
-export async function openModel(path: string): Promise<OpenModel> {
+export async function openModel(path: string, overrides: JsonObject = {}): Promise<OpenModel> {
   if (isGgufName(path)) {
     const { GgufSource } = await import('./gguf/source.js');
     const source = await GgufSource.open(path);
-    return await define(source, path, source.architecture.bakedNorms);
+    return await define(source, path, source.architecture.bakedNorms, overrides);
   }
-  return await define(await Checkpoint.open(path), `${path}/config.json`, false);
+  return await define(await Checkpoint.open(path), `${path}/config.json`, false, overrides);
 }
 
-async function define(files: WeightFiles, where: string, bakedNorms: boolean): Promise<OpenModel> {
+async function define(
+  files: WeightFiles,
+  where: string,
+  bakedNorms: boolean,
+  overrides: JsonObject,
+): Promise<OpenModel> {
   try {
-    const parsed = parseModelConfig(files.config, where);
+    const parsed = parseModelConfig(files.config, where, undefined, overrides);
     const definition = bakedNorms ? withBakedNorms(parsed) : parsed;
     const found = await findHead(files, renamed(files), definition.facts);
     return {
