@@ -22,6 +22,7 @@ export function loadTiny(
       autotune: undefined,
       autotuneMs: undefined,
       quantize: undefined,
+      hfOverrides: undefined,
       kv: {},
       kvMemory: undefined,
       prefixCache: false,
