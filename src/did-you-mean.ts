@@ -38,7 +38,7 @@ const LONGEST = 64;
 const plain = (name: string): string => name.toLowerCase().replaceAll(/[_\s.-]/g, '');
 
 /** Letters to insert, drop, change or swap with their neighbour (optimal string alignment). */
-function editDistance(a: string, b: string): number {
+export function editDistance(a: string, b: string): number {
   let beforeLast: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
   for (let i = 1; i <= a.length; i++) {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import type { DecoderConfig } from './config.js';
-import { editDistance, knownArchitectures, parseModelConfig } from './families.js';
+import { knownArchitectures, parseModelConfig } from './families.js';
 
 const LLAMA: JsonObject = {
   architectures: ['LlamaForCausalLM'],
@@ -94,13 +94,41 @@ describe('parseModelConfig', () => {
     expect(parse({ eos_token_id: [2, -1, null, '5'] }).eosTokenIds).toEqual([2, 5]);
   });
 
-  it('names the nearest architecture and lists all where it knows none', () => {
+  it('names the nearest architectures and lists all where it knows none', () => {
     const error = failure({ architectures: ['Qwen3MoeForCausalLM'] });
     expect(error.code).toBe('model-architecture-unknown');
     expect(error.message).toContain('"Qwen3MoeForCausalLM"');
-    expect(error.message).toContain('nearest known one is Qwen3ForCausalLM');
+    expect(error.message).toContain('mixtures of experts');
+    expect(error.message).toContain('nearest known ones are Qwen3ForCausalLM, Qwen');
     for (const name of knownArchitectures()) expect(error.fix).toContain(name);
     expect(failure({ architectures: null }).message).toContain('neither');
+  });
+
+  it.each([
+    ['BloomForCausalLM', {}, 'ALiBi'],
+    ['BaichuanForCausalLM', { use_alibi: true }, 'ALiBi'],
+    ['MPTForCausalLM', { attn_config: { alibi: true } }, 'ALiBi'],
+    ['GPT2LMHeadModel', {}, 'learned positions'],
+    ['MambaForCausalLM', {}, 'recurrent layers'],
+    ['DeepseekV3ForCausalLM', {}, 'latent attention'],
+  ])('says what a %s has that no family has', (name, fields, what) => {
+    expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(`it has`);
+    expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(what);
+  });
+
+  it('reads Llamas that name themselves otherwise, with their names of biases', () => {
+    for (const name of ['AquilaForCausalLM', 'XverseForCausalLM', 'InternLM3ForCausalLM'])
+      expect(parse({ architectures: [name], model_type: 'other' }).bias).toEqual({
+        qkv: false,
+        output: false,
+        mlp: false,
+      });
+    const intern = { architectures: ['InternLMForCausalLM'], model_type: 'internlm' };
+    expect(parse(intern).bias).toEqual({ qkv: true, output: true, mlp: false });
+    expect(parse({ ...intern, bias: false }).bias).toEqual({ qkv: false, output: false, mlp: false });
+    const three = { architectures: ['InternLM3ForCausalLM'], model_type: 'internlm3' };
+    expect(parse({ ...three, qkv_bias: true }).bias).toEqual({ qkv: true, output: false, mlp: false });
+    expect(parse({ ...three, bias: true }).bias).toEqual({ qkv: false, output: true, mlp: true });
   });
 
   it('knows the biases of each family', () => {
@@ -186,131 +214,5 @@ describe('parseModelConfig', () => {
     expect(scaled(yarn, 40_960)).toBe(131_072);
     expect(scaled(yarn, 262_144)).toBe(262_144);
     expect(scaled({ rope_type: 'dynamic', factor: 2 }, 4096)).toBe(4096);
-  });
-});
-
-describe('editDistance', () => {
-  it('counts insertions, deletions and substitutions', () => {
-    expect(editDistance('kitten', 'sitting')).toBe(3);
-    expect(editDistance('', 'abc')).toBe(3);
-    expect(editDistance('abc', 'abc')).toBe(0);
-  });
-
-  it('refuses a field that changes the model where its family does not read it', () => {
-    for (const [name, value] of [
-      ['clip_qkv', 8],
-      ['final_logit_softcapping', 30],
-      ['logit_scale', 0.0625],
-      ['residual_multiplier', 0.22],
-      ['use_qk_norm', true],
-      ['use_parallel_residual', true],
-      ['alibi', true],
-      ['no_rope_layers', [1, 0]],
-      ['partial_rotary_factor', 0.5],
-      ['num_local_experts', 8],
-      ['kv_lora_rank', 512],
-    ] as const) {
-      const error = failure({ [name]: value });
-      expect([error.code, error.where]).toEqual(['model-config-unsupported', name]);
-      expect(error.message).toContain(name);
-    }
-  });
-
-  it('takes such a field where its value changes nothing, and where the family reads it', () => {
-    expect(() =>
-      parse({
-        clip_qkv: null,
-        logit_scale: 1,
-        use_qk_norm: false,
-        alibi: false,
-        no_rope_layers: [1, 1],
-        partial_rotary_factor: 1,
-        num_local_experts: 1,
-        num_experts: 0,
-      }),
-    ).not.toThrow();
-    const granite = { architectures: ['GraniteForCausalLM'], residual_multiplier: 0.22, logits_scaling: 8 };
-    expect(() => parse(granite)).not.toThrow();
-    expect(failure({ ...granite, clip_qkv: 8 }).where).toBe('clip_qkv');
-  });
-
-  it('takes all scalings of a Phi-3 for longrope, and refuses what transformers does', () => {
-    const phi = { architectures: ['Phi3ForCausalLM'], head_dim: 8, max_position_embeddings: 131_072 };
-    expect(parse({ ...phi, sliding_window: 2047 })).toMatchObject({ family: 'phi3', windows: [2047, 2047] });
-    const factors = { short_factor: [1, 1, 1, 1], long_factor: [2, 2, 2, 2] };
-    for (const type of ['longrope', 'su', 'yarn'])
-      for (const name of ['rope_scaling', 'rope_parameters'])
-        expect(parse({ ...phi, [name]: { type, ...factors } }).rope).toMatchObject({
-          type: 'longrope',
-          // Of the config, not of the rotation; published ones that leave it out mean this.
-          originalMaxPositions: 4096,
-        });
-    expect(failure({ ...phi, rope_scaling: { type: 'linear', factor: 2 } }).where).toBe('rope_type');
-    expect(parse({ ...phi, partial_rotary_factor: 0.75 })).toMatchObject({ rotaryDims: 6 });
-  });
-
-  it('gives an ERNIE 4.5 the shape that it means where fields are left out', () => {
-    const ernie = { architectures: ['Ernie4_5ForCausalLM'] };
-    expect(parse(ernie)).toMatchObject({ kvHeads: 2, headDim: 128, tied: true, rope: { theta: 500_000 } });
-    expect(parse({ ...ernie, num_key_value_heads: null, head_dim: null })).toMatchObject({
-      kvHeads: 4,
-      headDim: 16,
-    });
-  });
-
-  it('reads what a Ministral 3 and a Hunyuan mean where fields are left out', () => {
-    const ministral = { architectures: ['Ministral3ForCausalLM'] };
-    const read = (fields: JsonObject) => parse({ ...ministral, num_attention_heads: 8, ...fields });
-    expect(read({})).toMatchObject({
-      kvHeads: 8,
-      headDim: 128,
-      rope: { type: 'yarn', theta: 1e6, factor: 16, attentionFactor: 1 },
-      queryGrowth: { beta: 0.1, every: 16_384 },
-    });
-    const plain = { rope_type: 'default', llama_4_scaling_beta: 0.2 };
-    expect(failure({ ...ministral, rope_parameters: plain }).where).toBe('num_key_value_heads');
-    expect(() => read({ rope_parameters: plain })).toThrow(/no "original_max_position_embeddings"/);
-    const growing = { ...plain, original_max_position_embeddings: 64 };
-    expect(read({ rope_parameters: growing })).toMatchObject({ queryGrowth: { beta: 0.2, every: 64 } });
-    const still = { rope_parameters: { rope_type: 'default' } };
-    expect(
-      read({ ...still, sliding_window: 32, layer_types: ['full_attention', 'full_attention'] }),
-    ).toMatchObject({
-      queryGrowth: null,
-      windows: [32, 32],
-    });
-
-    const hunyuan = { architectures: ['HunYuanDenseV1ForCausalLM'], use_qk_norm: true, use_cla: false };
-    const alpha = { type: 'dynamic', alpha: 1000, factor: 1 };
-    expect(parse({ ...hunyuan, rope_scaling: alpha })).toMatchObject({
-      normEps: 1e-5,
-      rope: { type: 'ntk-alpha', alpha: 1000 },
-    });
-    expect(failure({ ...hunyuan, use_qk_norm: false }).where).toBe('use_qk_norm');
-    expect(failure({ ...hunyuan, use_cla: true }).where).toBe('use_cla');
-  });
-
-  it('lets an EXAONE 4 rotate everywhere where nothing slides, and only what slides elsewhere', () => {
-    const exaone = { architectures: ['Exaone4ForCausalLM'], num_hidden_layers: 4 };
-    const read = (fields: JsonObject) => {
-      const config: DecoderConfig & { readonly hybrid?: boolean } = parse({ ...exaone, ...fields });
-      const { windows, hybrid, normEps } = config;
-      return [hybrid, normEps, ...windows];
-    };
-    expect(read({})).toEqual([true, 1e-5, 4096, 4096, 4096, null]);
-    expect(read({ sliding_window: null, sliding_window_pattern: null })).toEqual([
-      false,
-      1e-5,
-      ...[null, null, null, null],
-    ]);
-    expect(read({ sliding_window: 8, sliding_window_pattern: 'LG' })).toEqual([true, 1e-5, 8, null, 8, null]);
-    expect(failure({ ...exaone, sliding_window_pattern: 'LX' }).where).toBe('sliding_window_pattern');
-  });
-
-  it('gives a Seed-OSS biases and heads of 128', () => {
-    expect(parse({ architectures: ['SeedOssForCausalLM'] })).toMatchObject({
-      headDim: 128,
-      bias: { qkv: true, output: false, mlp: false },
-    });
   });
 });

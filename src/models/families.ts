@@ -1,6 +1,6 @@
 /** The registry: finds the family of a config.json. */
 
-import { KvantError } from '../errors.js';
+import type { KvantError } from '../errors.js';
 import type { JsonObject } from '../weights/folder-files.js';
 import { statedArchitecture } from './config.js';
 import { ConfigFields } from './config-fields.js';
@@ -16,6 +16,7 @@ import { glm, glm4 } from './families/glm4.js';
 import { granite } from './families/granite.js';
 import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
+import { internLm, internLm3 } from './families/internlm.js';
 import { llama } from './families/llama.js';
 import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
@@ -29,6 +30,7 @@ import { seedOss } from './families/seed-oss.js';
 import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
 import { refuseUnread, withOverrides } from './overrides.js';
+import { unknownArchitecture } from './unknown-architecture.js';
 import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
 
 const FAMILIES: readonly RegisteredFamily[] = [
@@ -56,6 +58,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(granite4),
   register(hunyuan),
   register(ministral3),
+  register(internLm),
+  register(internLm3),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */
@@ -71,7 +75,7 @@ export function knownArchitectures(): string[] {
  * @param where names the file in errors
  * @param families those that are known; all of kvant if omitted
  * @param overrides fields that replace those of the file
- * @throws KvantError `model-architecture-unknown`, naming the nearest one known; `model-config`,
+ * @throws KvantError `model-architecture-unknown`, naming the nearest ones known; `model-config`,
  * `model-config-unsupported`
  * @example parseModelConfig(JSON.parse(await readFile('config.json', 'utf8'))).facts.layers
  */
@@ -82,28 +86,24 @@ export function parseModelConfig(
   overrides: JsonObject = {},
 ): ModelDefinition {
   const fields = new ConfigFields(withOverrides(json, overrides), where);
-  const definition = readDefinition(fields, where, families);
+  const definition = readDefinition(fields, families);
   refuseUnread(fields, overrides);
   return definition;
 }
 
-function readDefinition(
-  fields: ConfigFields,
-  where: string,
-  families: readonly RegisteredFamily[],
-): ModelDefinition {
+function readDefinition(fields: ConfigFields, families: readonly RegisteredFamily[]): ModelDefinition {
   const { architecture, modelType } = statedArchitecture(fields);
   const wrapped = unwrap(fields, architecture, modelType);
   if (wrapped !== null) {
     const inside = byModelType(wrapped.modelType, families);
-    if (inside === undefined) throw unknownArchitecture(wrapped.modelType, wrapped.fields.where);
+    if (inside === undefined) throw unknown(wrapped.modelType, wrapped.fields);
     return inside.read(wrapped.fields, architecture ?? (modelType as string));
   }
   // As transformers does it: the type decides, whatever the class was called that wrote the weights.
   const named = architecture === null ? undefined : byArchitecture(architecture, families);
   const byType = byModelType(modelType, families);
   const family = named === undefined && hasOtherHead(architecture) ? undefined : (byType ?? named);
-  if (family === undefined) throw unknownArchitecture(architecture ?? (modelType as string), where);
+  if (family === undefined) throw unknown(architecture ?? (modelType as string), fields);
   if (architecture !== null && named !== family)
     fields.notice('config.json names another architecture than its model type, which is read', {
       architecture,
@@ -129,28 +129,6 @@ function byModelType(
   return families.find((family) => family.modelTypes.some((known) => known === name));
 }
 
-function unknownArchitecture(name: string, where: string): KvantError {
-  const known = knownArchitectures();
-  const nearest = known
-    .map((candidate) => ({ candidate, distance: editDistance(name.toLowerCase(), candidate.toLowerCase()) }))
-    .sort((a, b) => a.distance - b.distance)[0]?.candidate;
-  return new KvantError(
-    'model-architecture-unknown',
-    `${where}: the architecture ${JSON.stringify(name)} is not known${nearest === undefined ? '' : `; the nearest known one is ${nearest}`}`,
-    { kind: 'unsupported', where: 'architectures', fix: `Use a model of one of: ${known.join(', ')}.` },
-  );
-}
-
-/** Levenshtein distance: insertions, deletions and substitutions that turn `a` into `b`. */
-export function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const substituted = row[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(substituted, row[j]! + 1, next[j - 1]! + 1));
-    }
-    row = next;
-  }
-  return row[b.length]!;
+function unknown(name: string, { where, json }: ConfigFields): KvantError {
+  return unknownArchitecture(name, where, json, knownArchitectures());
 }

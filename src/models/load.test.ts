@@ -285,7 +285,8 @@ describe('loadModel', () => {
     expect(seen.at(-1)?.[0]).toBe(total);
     // Every matrix, in bf16.
     expect(total).toBe(2 * (2 * 259 * 64 + 2 * (64 * 64 * 2 + 32 * 64 + 3 * 64 * 96)));
-    expect(seen.at(-1)?.[2]).toBe('lm_head.weight');
+    // Lanes load at once, so any may be the last.
+    expect(seen.map(([, , item]) => item)).toContain('lm_head.weight');
   });
 
   it('stops between matrices when told to', async () => {

@@ -17,8 +17,9 @@ const TRAITS: DecoderTraits = {
 
 export const llama: Family<DecoderConfig> = {
   name: 'llama',
-  architectures: ['LlamaForCausalLM'],
-  modelTypes: ['llama'],
+  // Aquila and XVERSE were published with model code of their own that computes the same.
+  architectures: ['LlamaForCausalLM', 'AquilaForCausalLM', 'XverseForCausalLM'],
+  modelTypes: ['llama', 'aquila', 'xverse'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
   layout: preNormLayout,
   record: recordPreNorm,
