@@ -1,5 +1,5 @@
 /**
- * Which cases of an emulated kernel run. Each is compiled on its own, for seconds where a software adapter does it, so there
+ * Which cases of an emulated kernel, or of a long walk, run. Each is compiled on its own, for seconds where a software adapter does it, so there
  * a test that lists cases beyond those in which every axis and every tail has its turn leaves out the others. All run on a
  * GPU (`KVANT_TEST_GPU=1`), and anywhere with `KVANT_TEST_ALL=1` (`npm run test:all`).
  */

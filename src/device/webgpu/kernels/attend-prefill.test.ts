@@ -104,6 +104,7 @@ describe('attention on matrices, emulated', () => {
 
   const left = [
     'f16 in halves',
+    'affine 8 and 5',
     'affine 4, two pieces',
     'f16 and TurboQuant 2',
     'TurboQuant 8, word by word',

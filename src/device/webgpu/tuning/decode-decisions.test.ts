@@ -4,6 +4,7 @@ import { narrowSubgroups } from '../../../../test/devices/devices.js';
 import { attentionBound, F16, turbo } from '../../../../test/devices/kv-cases.js';
 import { worstRow } from '../../../../test/devices/numbers.js';
 import { LIMITS, record } from '../../../../test/devices/run.js';
+import { casesOf } from '../../../../test/setup/every-case.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
 import type { Graph } from '../../graph.js';
 import { kvCaches } from '../../kv.js';
@@ -82,36 +83,37 @@ describe('decode attention as decisions', () => {
     pool.dispose();
   });
 
-  it.each([
-    ['f16', F16, F16],
-    ['TurboQuant', turbo(3), turbo(4)],
-  ] as const)('%s: neutral candidates give the same bits, the others come close', async (_, key, value) => {
-    const pool = poolOf(key, value);
-    const bench = new TuningBench(raw, allocator);
-    const decision = decisionsOf(pool, bench)[0]!;
-    const contest = await decision.open();
-    const all = [...decision.candidates.keys()];
-    // Of either kind some, those with loads a turn ahead among them.
-    const named = (kind: boolean, ids: RegExp): number[] =>
-      all.filter(
-        (i) => i > 0 && decision.candidates[i]!.neutral === kind && ids.test(decision.candidates[i]!.id),
-      );
-    const some = [...named(true, /u1 v2|u4 v8/), ...named(false, /t128 u2 v4( [kd]\d+)?$/)];
-    expect(some.length).toBeGreaterThanOrEqual(4);
-    expect(await contest.prepare([0, ...some])).toEqual([0, ...some]);
-    for (const index of some) {
-      const { id, neutral: same } = decision.candidates[index]!;
-      const how = await contest.compare(index);
-      if (same) expect(how, id).toBe('same');
-      else expect(['same', 'close'], id).toContain(how);
-    }
-    const [times] = await contest.time([0], 1);
-    expect(times![0]).toBeGreaterThan(0);
-    contest.close();
-    bench.close();
-    expect(allocator.buffers).toBe(0);
-    pool.dispose();
-  });
+  type Formats = readonly [string, AttentionCase['key'], AttentionCase['value']];
+  it.each(casesOf<Formats>([['f16', F16, F16]], [['TurboQuant', turbo(3), turbo(4)]]))(
+    '%s: neutral candidates give the same bits, the others come close',
+    async (_, key, value) => {
+      const pool = poolOf(key, value);
+      const bench = new TuningBench(raw, allocator);
+      const decision = decisionsOf(pool, bench)[0]!;
+      const contest = await decision.open();
+      const all = [...decision.candidates.keys()];
+      // Of either kind some, those with loads a turn ahead among them.
+      const named = (kind: boolean, ids: RegExp): number[] =>
+        all.filter(
+          (i) => i > 0 && decision.candidates[i]!.neutral === kind && ids.test(decision.candidates[i]!.id),
+        );
+      const some = [...named(true, /u1 v2|u4 v8/), ...named(false, /t128 u2 v4( [kd]\d+)?$/)];
+      expect(some.length).toBeGreaterThanOrEqual(4);
+      expect(await contest.prepare([0, ...some])).toEqual([0, ...some]);
+      for (const index of some) {
+        const { id, neutral: same } = decision.candidates[index]!;
+        const how = await contest.compare(index);
+        if (same) expect(how, id).toBe('same');
+        else expect(['same', 'close'], id).toContain(how);
+      }
+      const [times] = await contest.time([0], 1);
+      expect(times![0]).toBeGreaterThan(0);
+      contest.close();
+      bench.close();
+      expect(allocator.buffers).toBe(0);
+      pool.dispose();
+    },
+  );
 
   it('a choice that the cache knows is what programs attend with, and agrees with float64', async () => {
     const { device: own } = await openTestDevice({ minLanes: 4 });
