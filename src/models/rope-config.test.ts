@@ -22,7 +22,7 @@ describe('parseRope', () => {
       expect(() => parse({ rope_type: 'longrope', long_factor, short_factor })).toThrow(
         /"short_factor" is .* a list of 4 numbers above 0/,
       );
-    expect(parse({ rope_type: 'su', long_factor, short_factor: long_factor })).toMatchObject({
+    expect(parse({ rope_type: 'longrope', long_factor, short_factor: long_factor })).toMatchObject({
       type: 'longrope',
       attentionFactor: 1,
     });

@@ -58,9 +58,7 @@ export function parseRope(
   if (type === 'default') return { type, theta };
   if (type === 'dynamic') return dynamic(nested, theta, traits);
   if (type === 'linear') return { type, theta, factor: nested.positive('factor') };
-  // Phi-3 was first published with a name of its own.
-  const known = type === 'su' ? 'longrope' : type;
-  if (known !== 'llama3' && known !== 'yarn' && known !== 'longrope')
+  if (type !== 'llama3' && type !== 'yarn' && type !== 'longrope')
     throw nested.unsupported(
       'rope_type',
       `the rotary scaling ${JSON.stringify(type)}`,
@@ -70,7 +68,7 @@ export function parseRope(
     'original_max_position_embeddings',
     nested.count('original_max_position_embeddings', maxPositions),
   );
-  switch (known) {
+  switch (type) {
     case 'llama3':
       return llama3(nested, theta, originalMaxPositions);
     case 'yarn':
