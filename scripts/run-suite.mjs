@@ -26,14 +26,21 @@ export async function runSuite(name, suite, progress) {
     }
     if (run.left.length === 0) {
       total.complaints.push(...run.unhandled.map((message) => `unhandled error: ${message}`));
-      if (total.passed === 0) total.complaints.push('no test ran');
+      if (total.passed === 0 && total.complaints.length === 0) total.complaints.push('no test ran');
       else if (total.complaints.length === 0 && run.status !== 0 && !run.hung)
         total.complaints.push(`no test failed, but the run ended with ${run.status}`);
       return total;
     }
     const left = run.left.map((file) => relative(root, file));
     if (attempt === ATTEMPTS) {
-      total.complaints.push(...left.map((file) => `${file} did not run to its end in ${ATTEMPTS} attempts`));
+      for (const path of left) {
+        const seen = run.cases.filter(({ file }) => relative(root, file) === path);
+        total.passed += seen.filter((one) => one.state === 'passed').length;
+        const done = new Set(seen.filter((one) => one.event === 'case').map(({ name }) => name));
+        const open = seen.filter(({ event, name }) => event === 'ready' && !done.has(name));
+        for (const what of open.length > 0 ? open.map(({ name }) => `${path}: "${name}"`) : [path])
+          total.complaints.push(`${what} did not run to its end in ${ATTEMPTS} attempts`);
+      }
       return total;
     }
     console.error(
@@ -43,7 +50,7 @@ export async function runSuite(name, suite, progress) {
   }
 }
 
-/** `left`: files that did not run to their end, when a process died or hung. */
+/** `left`: files that did not run to their end, when a process died or hung; `cases`: when tests began and ended. */
 async function runFiles(paths, suite, progress) {
   rmSync(progress, { force: true });
   const child = spawn(
@@ -96,10 +103,11 @@ async function runFiles(paths, suite, progress) {
   const ended = events.filter(
     (one) => one.event === 'end' && one.tests.every((test) => test.state !== 'pending'),
   );
+  const cases = events.filter((one) => one.event === 'ready' || one.event === 'case');
   const whole = new Set(ended.map((one) => one.file));
   const all = events.find((one) => one.event === 'run')?.files ?? [];
   const unhandled = events.find((one) => one.event === 'done')?.unhandled ?? [];
-  return { status, hung, ended, left: all.filter((file) => !whole.has(file)), unhandled };
+  return { status, hung, ended, cases, left: all.filter((file) => !whole.has(file)), unhandled };
 }
 
 /** The longest time that a file under way has said nothing, or the whole run where none is under way, in ms. */
@@ -140,7 +148,7 @@ function complaintsOf({ file, tests, errors }) {
     ...tests
       .filter((test) => test.state !== 'passed')
       .map((test) => `${path}: "${test.name}" ${ENDS[test.state] ?? test.state}`),
-    ...errors.map((message) => `${path}: ${message}`),
+    ...errors.map((message) => `${path} could not be run: ${message}`),
     ...(tests.length === 0 && errors.length === 0 ? [`${path} has no test`] : []),
   ];
 }

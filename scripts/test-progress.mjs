@@ -13,8 +13,13 @@ export default class TestProgress {
     this.#write({ event: 'start', file: module.moduleId });
   }
 
+  onTestCaseReady(test) {
+    this.#write({ event: 'ready', file: test.module.moduleId, name: test.fullName });
+  }
+
   onTestCaseResult(test) {
-    this.#write({ event: 'case', file: test.module.moduleId });
+    const { state } = test.result();
+    this.#write({ event: 'case', file: test.module.moduleId, name: test.fullName, state });
   }
 
   onTestModuleEnd(module) {
