@@ -21,8 +21,11 @@ const KINDS = [floatKv, affineKv, turboKv] as const;
  */
 export type KvFormat = NonNullable<ReturnType<(typeof KINDS)[number]['parse']>>;
 
-/** Ways to quantise by bits. */
-export type KvScheme = Extract<(typeof KINDS)[number], { readonly scheme: unknown }>['scheme']['name'];
+type Listed = Extract<(typeof KINDS)[number], { readonly scheme: unknown }>['scheme']['name'];
+/** Ways to quantise by bits: the schemes of the list. Written out, for users of the package see no other type than this. */
+export type KvScheme = 'uniform' | 'turboquant';
+/** A scheme of the list that is not written out above, or the reverse, does not compile. */
+export const SCHEMES_ARE_LISTED: [Listed, KvScheme] extends [KvScheme, Listed] ? true : never = true;
 
 export const KV_FORMATS: KvFormatKind[] = [...KINDS];
 
