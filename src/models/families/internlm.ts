@@ -2,7 +2,7 @@
  * InternLM 1 and 3: Llamas whose biases go by other names. In InternLM 1 `bias` is that of all of attention; in InternLM 3
  * `qkv_bias` is that of q, k and v, and `bias` that of what stands behind them.
  *
- * Source: the model code published with the checkpoints (internlm/internlm-chat-7b, internlm/internlm3-8b-instruct).
+ * vLLM runs both as Llamas. There is no model code of theirs in transformers, so logits were not compared: docs/models.md says so.
  */
 
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';

@@ -17,7 +17,7 @@ const TRAITS: DecoderTraits = {
 
 export const llama: Family<DecoderConfig> = {
   name: 'llama',
-  // Aquila and XVERSE were published with model code of their own that computes the same.
+  // Aquila and XVERSE name themselves otherwise; vLLM runs them as Llamas too.
   architectures: ['LlamaForCausalLM', 'AquilaForCausalLM', 'XverseForCausalLM'],
   modelTypes: ['llama', 'aquila', 'xverse'],
   readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
