@@ -125,7 +125,7 @@ const cases = [
   [
     'nested',
     nested,
-    '{"title": "A list of people", "status": "waiting", "people": [{"name": "Ann", "age": 3}, {"name": "Bob Young", "age": 77}], "score": 12.5}',
+    '{"title": "A list of people", "status": "waiting", "people": [{"name": "Ann", "age": 3}, {"name": "Bob FloatStart", "age": 77}], "score": 12.5}',
   ],
   ['large', large, '{"property_0": "some text", "property_3": "more of it", "property_30": "end"}'],
   ['any JSON', {}, '{"a": [1, 2.5, {"b": "text of some words", "c": null}], "d": {"e": {"f": [[], {}]}}}'],

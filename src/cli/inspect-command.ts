@@ -117,7 +117,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       : memoryUse({
           weights: summary.weightBytes,
           caches: serve.groupBytes,
-          young: serve.kvBytes - serve.groupBytes.reduce((sum, bytes) => sum + bytes, 0),
+          floatStart: serve.kvBytes - serve.groupBytes.reduce((sum, bytes) => sum + bytes, 0),
           total:
             summary.weightBytes +
             serve.kvBytes +
@@ -230,12 +230,12 @@ function describe(
         ),
       ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),
-    ...(s.young === null
+    ...(s.floatStart === null
       ? []
       : [
           row(
             '',
-            `${s.young.dtype} in every layer, ${s.young.bytesPerToken} B a token, before ${s.young.start} tokens`,
+            `${s.floatStart.dtype} in every layer, ${s.floatStart.bytesPerToken} B a token, before ${s.floatStart.start} tokens`,
           ),
         ]),
     ...samplingLines(generation, row),
@@ -287,8 +287,8 @@ function serveLine(serve: DefaultCache | null): string {
 }
 
 /** `takes 31 MiB of weights, 1.0 GiB of KV, about 4.2 MiB of activations: 1.1 GiB of 24 GiB`. */
-function takenLine({ weights, caches, young, activations, total, deviceBytes }: MemoryUse): string {
-  const kv = [...caches, ...(young === 0 ? [] : [young])].map(formatBytes).join(' + ');
+function takenLine({ weights, caches, floatStart, activations, total, deviceBytes }: MemoryUse): string {
+  const kv = [...caches, ...(floatStart === 0 ? [] : [floatStart])].map(formatBytes).join(' + ');
   const of = deviceBytes === null ? '' : ` of ${formatBytes(deviceBytes)}`;
   return `takes ${formatBytes(weights)} of weights, ${kv} of KV, about ${formatBytes(activations)} of activations: ${formatBytes(total)}${of}`;
 }

@@ -70,8 +70,8 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
   await checkOutputs(flags);
   const { shapes, vocab, rows } = flags;
   const options = engineOptions(flags);
-  const [{ Workbench }, { tuneDevice }, { engineLimits }, { hostConfig }] = await Promise.all([
-    import('../engine/workbench.js'),
+  const [{ OfflineRunner }, { tuneDevice }, { engineLimits }, { hostConfig }] = await Promise.all([
+    import('../engine/offline-runner.js'),
     import('../engine/autotune.js'),
     import('../engine/host-options.js'),
     import('../engine/host-config.js'),
@@ -79,20 +79,20 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
   const bar = new ProgressBar();
   await untilInterrupted(async (signal) => {
     try {
-      await using workbench = await Workbench.open(
+      await using runner = await OfflineRunner.open(
         model === undefined ? { shape: shapes ?? '', vocab } : { model },
         { ...options, signal, onProgress: (p) => bar.update({ ...p, label: 'Loading' }) },
         [],
       );
       // Formats are what matters of it, not its size.
-      const { pool } = workbench.lane({ kv: kvOptions(flags), rows: 1, context: 1 });
-      const { device } = workbench;
+      const { pool } = runner.variant({ kv: kvOptions(flags), rows: 1, context: 1 });
+      const { device } = runner;
       const none = hostConfig({ kind: 'shape', name: '' }, options);
       const limits = engineLimits(none, device.info.kind, 1);
       const most = rows === undefined ? 0 : Math.max(...rows);
       const report = await tuneDevice(
         device,
-        workbench.model.buildGraph().graph,
+        runner.model.buildGraph().graph,
         {
           maxTokens: Math.max(limits.maxBatchTokens, most),
           maxOutputs: limits.maxRows,

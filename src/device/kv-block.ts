@@ -16,14 +16,14 @@ export interface KvPlane {
   readonly bytes: number;
 }
 
-/** What a block of the pool consists of, or a young one. Planes of no bytes are left out. */
-export function kvPlanes(spec: KvPoolSpec, young: boolean): readonly KvPlane[] {
+/** What a block of the pool consists of, or a float-start one. Planes of no bytes are left out. */
+export function kvPlanes(spec: KvPoolSpec, floatStart: boolean): readonly KvPlane[] {
   const planes: KvPlane[] = [];
   let at = 0;
   spec.layers.forEach(({ headDim, kvHeads, ...formats }, layer) => {
     for (const side of ['key', 'value'] as const) {
       const format: KvFormat =
-        young && spec.young ? { kind: 'float', dtype: spec.young.dtype } : formats[side];
+        floatStart && spec.floatStart ? { kind: 'float', dtype: spec.floatStart.dtype } : formats[side];
       const sizes = {
         codes: kvCodeBytes(format, headDim) * kvHeads * spec.blockTokens,
         meta: kvMetaBytes(format, headDim, kvHeads) * spec.blockTokens,
@@ -39,12 +39,12 @@ export function kvPlanes(spec: KvPoolSpec, young: boolean): readonly KvPlane[] {
   return planes;
 }
 
-/** Bytes of a block, or of a young one. */
-export function kvStoredBytes(spec: KvPoolSpec, young: boolean): number {
-  return kvPlanes(spec, young).reduce((sum, { bytes }) => sum + bytes, 0);
+/** Bytes of a block, or of a float-start one. */
+export function kvStoredBytes(spec: KvPoolSpec, floatStart: boolean): number {
+  return kvPlanes(spec, floatStart).reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-export function isYoungBlock(spec: KvPoolSpec, block: number): boolean {
+export function isFloatStartBlock(spec: KvPoolSpec, block: number): boolean {
   return block >= spec.blocks;
 }
 
@@ -57,14 +57,14 @@ export function checkCopy(spec: KvPoolSpec, from: Uint32Array, to: Uint32Array):
   if (written.size !== to.length) throw invalid('copy', 'two blocks to the same one');
   from.forEach((block, i) => {
     if (written.has(block)) throw invalid('copy', `block ${block}, which is written as well`);
-    if (isYoungBlock(spec, block) !== isYoungBlock(spec, to[i]!))
-      throw invalid('copy', `block ${block} to block ${to[i]}: one of them is young`);
+    if (isFloatStartBlock(spec, block) !== isFloatStartBlock(spec, to[i]!))
+      throw invalid('copy', `block ${block} to block ${to[i]}: one of them is floatStart`);
   });
 }
 
 /** Errors: `kv-block-invalid`, unless all of them are blocks of the pool. */
 export function checkBlocks(spec: KvPoolSpec, call: 'copy' | 'read' | 'write', blocks: Uint32Array): void {
-  const count = spec.blocks + (spec.young?.blocks ?? 0);
+  const count = spec.blocks + (spec.floatStart?.blocks ?? 0);
   for (const block of blocks)
     if (!(block < count)) throw invalid(call, `block ${block}, which is not one of ${count}`);
 }
@@ -74,9 +74,9 @@ export function checkWrite(spec: KvPoolSpec, blocks: Uint32Array, bytes: readonl
   checkBlocks(spec, 'write', blocks);
   if (bytes.length !== blocks.length) throw invalid('write', `${blocks.length} blocks from ${bytes.length}`);
   if (new Set(blocks).size !== blocks.length) throw invalid('write', 'one block twice');
-  const sizes = { old: kvStoredBytes(spec, false), young: kvStoredBytes(spec, true) };
+  const sizes = { old: kvStoredBytes(spec, false), floatStart: kvStoredBytes(spec, true) };
   blocks.forEach((block, i) => {
-    const wanted = isYoungBlock(spec, block) ? sizes.young : sizes.old;
+    const wanted = isFloatStartBlock(spec, block) ? sizes.floatStart : sizes.old;
     if (bytes[i]!.length !== wanted)
       throw invalid('write', `block ${block} of ${wanted} bytes from ${bytes[i]!.length}`);
   });

@@ -47,10 +47,10 @@ export interface KvLayerSpec {
 
 /**
  * Blocks that keep K and V as floats in every layer, for sequences that are not quantised yet. Their ids follow those
- * of the others: `[blocks, blocks + young.blocks)`. A sequence's table names blocks of one kind, and the kind is what
+ * of the others: `[blocks, blocks + floatStart.blocks)`. A sequence's table names blocks of one kind, and the kind is what
  * says how the step's tokens are stored and read; `KvPool.convert` turns one into the other.
  */
-export interface KvYoungSpec {
+export interface KvFloatStartSpec {
   readonly blocks: number;
   readonly dtype: 'f32' | 'f16';
 }
@@ -60,7 +60,7 @@ export interface KvPoolSpec {
   /** Blocks in the pool, in every layer. */
   readonly blocks: number;
   /** Null or absent: every sequence is kept in its layers' formats from its first token on. */
-  readonly young?: KvYoungSpec | null;
+  readonly floatStart?: KvFloatStartSpec | null;
   /** Positions a block holds: a power of two, 16 to 64. */
   readonly blockTokens: number;
   /** State slots: rows of the block table, and of every other state that belongs to a sequence. */
@@ -75,13 +75,13 @@ export interface KvPool {
   /** Writes entries `[first, first + blocks.length)` of a slot's table. Never for an entry a step under way reads. */
   setBlocks(slot: number, first: number, blocks: Uint32Array): void;
   /**
-   * Stores what young block `from[i]` holds into block `to[i]`, in every layer: quantised where the layer's format
-   * is, copied where it is the young one. It runs after the steps submitted before and ahead of those submitted later;
+   * Stores what float-start block `from[i]` holds into block `to[i]`, in every layer: quantised where the layer's format
+   * is, copied where it is the float-start one. It runs after the steps submitted before and ahead of those submitted later;
    * resolves when it is done.
    */
   convert(from: Uint32Array, to: Uint32Array): Promise<void>;
   /**
-   * Copies what block `from[i]` holds to block `to[i]`, in every layer as it is stored: young blocks to young ones,
+   * Copies what block `from[i]` holds to block `to[i]`, in every layer as it is stored: float-start blocks to float-start ones,
    * others to others. In device order as `convert` is. No block is written twice, none both read and written.
    *
    * Errors: `kv-block-invalid`.

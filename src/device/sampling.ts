@@ -16,7 +16,7 @@
  * - F.MASK: −∞ where bit `v & 31` of word `v >> 5` of the slot's mask is 0.
  * - F.BIAS: plus the slot's bias of v (listed ids only; −∞ suppresses).
  * - F.BANNED: −∞ for the last id of each banned sequence of length k whose first k − 1 ids are `t(n−k+1 … n−1)`.
- * - F.WITHHOLD: −∞ for the ids of the slot's `withheld` list (end of sequence, before min_tokens is reached).
+ * - F.MIN_TOKENS: −∞ for the ids of the slot's `withheld` list (end of sequence, before min_tokens is reached).
  * - F.REPETITION: if v is among the last w of `t` (`w = p.repetitionWindow`, 0: all of them):
  *   `x / repetitionPenalty` if x > 0, else `x · repetitionPenalty`.
  * - F.COUNTS: if v was generated c > 0 times (prompt not counted): `x − (c · frequencyPenalty + presencePenalty)`.
@@ -77,7 +77,7 @@ export const FEATURE = {
   MASK: 1 << 0,
   BIAS: 1 << 1,
   BANNED: 1 << 2,
-  WITHHOLD: 1 << 3,
+  MIN_TOKENS: 1 << 3,
   REPETITION: 1 << 4,
   COUNTS: 1 << 5,
   DRY: 1 << 6,
@@ -143,7 +143,7 @@ export interface RowSpec {
   /** F.BIAS: ascending ids, no id twice, and what is added to each. Never NaN or +∞. */
   readonly biasIds: Uint32Array;
   readonly biasValues: Float32Array;
-  /** F.WITHHOLD: ascending. */
+  /** F.MIN_TOKENS: ascending. */
   readonly withheld: Uint32Array;
   /** F.BANNED: two to MAX_SEQUENCE ids each. */
   readonly banned: readonly Uint32Array[];

@@ -1,6 +1,6 @@
 /**
- * Sequences that come of age: what their young blocks hold is converted to blocks of the main pool, in device order
- * between the last step that wrote floats and the next one that names the sequence. The young blocks are free again
+ * Sequences that come of age: what their float-start blocks hold is converted to blocks of the main pool, in device order
+ * between the last step that wrote floats and the next one that names the sequence. The float-start blocks are free again
  * when the device has said that it is done.
  */
 
@@ -19,7 +19,7 @@ export class Conversions {
   readonly #prefixes: Prefixes | null;
   readonly #onDone: (sequence: Sequence, error: KvantError | null) => void;
 
-  /** `pool`: of the cache group that has young blocks. `onDone` is told of each conversion when its blocks are free again. */
+  /** `pool`: of the cache group that has float-start blocks. `onDone` is told of each conversion when its blocks are free again. */
   constructor(
     pool: KvPool,
     prefixes: Prefixes | null,
@@ -30,7 +30,7 @@ export class Conversions {
     this.#onDone = onDone;
   }
 
-  /** Young blocks that are being converted. */
+  /** FloatStart blocks that are being converted. */
   get blocks(): number {
     return this.#blocks;
   }
@@ -51,11 +51,11 @@ export class Conversions {
     const known = this.#prefixes?.converted(sequence) ?? [];
     const conversion = table.mature(known);
     prefix?.mature(known.length);
-    this.#blocks += conversion.young.length;
+    this.#blocks += conversion.floatStart.length;
     this.count++;
     const done = (error: KvantError | null): void => {
-      this.#blocks -= conversion.young.length;
-      table.releaseYoung(conversion);
+      this.#blocks -= conversion.floatStart.length;
+      table.releaseFloatStart(conversion);
       if (prefix !== null) prefix.converting = false;
       this.#onDone(sequence, error);
     };

@@ -21,8 +21,7 @@ import type { Constrain } from './constraint.js';
 import { asKvantError, invalidLogits, shuttingDown, startedTooLate } from './core-errors.js';
 import type { CoreOptions } from './core-options.js';
 import { Counters } from './counters.js';
-import { Enrolment } from './enrolment.js';
-import { Flights } from './flights.js';
+import { Intake } from './intake.js';
 import { Outbox } from './outbox.js';
 import { Planner } from './planner.js';
 import { PreparedRows, toLogprobs } from './prepared-rows.js';
@@ -32,7 +31,8 @@ import { Pacing } from './scheduling/pacing.js';
 import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import type { PlannedWork, StepPlan } from './scheduling/step-plan.js';
 import type { CoreRequest, Sequence } from './sequence.js';
-import { type Flight, fillDraw, fillStep, isRuled } from './step-filler.js';
+import { fillDraw, fillStep, isRuled, type StepInFlight } from './step-filler.js';
+import { StepsInFlight } from './steps-in-flight.js';
 import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
 import { epochNow } from './yield.js';
 
@@ -48,7 +48,7 @@ export class EngineCore {
   readonly #startedAt = epochNow();
   readonly #memory: RowMemory;
   readonly #planner: Planner;
-  readonly #enrolment: Enrolment;
+  readonly #intake: Intake;
   readonly #counters = new Counters();
   readonly #pacing = new Pacing();
   readonly #rows: PreparedRows;
@@ -56,7 +56,7 @@ export class EngineCore {
   readonly #waiting: Sequence[] = [];
   readonly #running: Sequence[] = [];
   readonly #leaving: Sequence[] = [];
-  readonly #flights = new Flights(STEPS_IN_FLIGHT);
+  readonly #inFlight = new StepsInFlight(STEPS_IN_FLIGHT);
   readonly #outbox: Outbox;
   #step = 0;
   #retired = -1;
@@ -88,7 +88,7 @@ export class EngineCore {
     );
     const lists = { waiting: this.#waiting, running: this.#running, leaving: this.#leaving };
     this.#planner = new Planner(options.scheduler, this.#memory, this.#pacing, lists);
-    this.#enrolment = new Enrolment(options, this.#rows, this.#memory, this.#pacing);
+    this.#intake = new Intake(options, this.#rows, this.#memory, this.#pacing);
     device.lost.then((error) => {
       this.#break(error);
       this.#outbox.flush();
@@ -106,7 +106,7 @@ export class EngineCore {
       if (this.#fault !== null || this.#closing) throw this.#fault ?? shuttingDown();
       const waiting = this.#waiting;
       const rows = this.#memory.freeRows + this.#leaving.length;
-      waiting.push(...this.#enrolment.enrol(request, constrain, waiting.length, rows, this.#now()));
+      waiting.push(...this.#intake.accept(request, constrain, waiting.length, rows, this.#now()));
       this.#counters.accepted(request.prompt.length);
     } catch (error) {
       this.#counters.refused++;
@@ -134,7 +134,7 @@ export class EngineCore {
       slotsUsed: limits.maxRows - this.#memory.freeRows,
       ...this.#memory.stats(),
       steps: this.#step,
-      stepsInFlight: this.#flights.count,
+      stepsInFlight: this.#inFlight.count,
       oldestQueuedMs: oldestAge(this.#waiting, this.#now()),
       queueTimeouts: this.#pacing.tooLate,
       ...this.#counters.snapshot(),
@@ -172,8 +172,8 @@ export class EngineCore {
 
   async #loop(): Promise<void> {
     for (;;) {
-      while (!this.#flights.full && this.#flights.open === null && this.#submit());
-      const flight = this.#flights.first;
+      while (!this.#inFlight.full && this.#inFlight.open === null && this.#submit());
+      const flight = this.#inFlight.first;
       if (flight === undefined) {
         this.#outbox.flush();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
@@ -183,21 +183,21 @@ export class EngineCore {
         clearTimeout(timer);
         continue;
       }
-      if (flight === this.#flights.open) {
+      if (flight === this.#inFlight.open) {
         if (this.#draw()) continue;
-        this.#flights.watch(this.#options.program, () => this.#wakeUp());
+        this.#inFlight.watch(this.#options.program, () => this.#wakeUp());
         await this.#woken();
         continue;
       }
-      const result = await this.#flights.result(flight);
+      const result = await this.#inFlight.result(flight);
       // A lost device has settled everything meanwhile.
-      if (this.#flights.first !== flight) continue;
+      if (this.#inFlight.first !== flight) continue;
       if (result instanceof KvantError) this.#failStep(flight, result);
       else this.#retire(flight, result);
       // What it told may be all that the next draw waits for; the device has little to do behind a draw.
       if (this.#draw()) this.#submit();
       this.#outbox.flush();
-      if (!this.#flights.turned) await this.#flights.turn();
+      if (!this.#inFlight.yielded) await this.#inFlight.turn();
     }
   }
 
@@ -214,29 +214,29 @@ export class EngineCore {
     this.#planner.carryOut();
     if (plan.admitted > 0) this.#admitPlanned(plan);
     this.#memory.convert(plan, this.#running);
-    const flight = this.#flights.take();
+    const flight = this.#inFlight.take();
     flight.step = this.#step;
     flight.spent = plan.spent;
     fillStep(this.#inputs, flight, plan, this.#running);
     this.#memory.prefixes?.copyParts();
     if (flight.rows === 0) {
       // All that was planned was admitted just now and is being made ready.
-      this.#flights.recycle(flight);
+      this.#inFlight.recycle(flight);
       return false;
     }
     this.#step++;
     const { program } = this.#options;
-    if (flight.waits > 0) this.#flights.launchForward(flight, program, this.#inputs, this.#now());
-    else this.#flights.launch(flight, program, this.#inputs, this.#now());
+    if (flight.waits > 0) this.#inFlight.launchForward(flight, program, this.#inputs, this.#now());
+    else this.#inFlight.launch(flight, program, this.#inputs, this.#now());
     return true;
   }
 
   /** Asks for the draw of the step that is open, if nothing is to be waited for; false if there is none, or something is. */
   #draw(): boolean {
-    const { open, first } = this.#flights;
+    const { open, first } = this.#inFlight;
     if (open === null || open !== first || !(open.computed || isRuled(open))) return false;
     fillDraw(this.#inputs, open);
-    this.#flights.launchSample(this.#options.program, this.#inputs);
+    this.#inFlight.launchSample(this.#options.program, this.#inputs);
     return true;
   }
 
@@ -304,8 +304,8 @@ export class EngineCore {
     return moved;
   }
 
-  #retire(flight: Flight, result: StepResult): void {
-    this.#flights.retire();
+  #retire(flight: StepInFlight, result: StepResult): void {
+    this.#inFlight.retire();
     this.#retired = flight.step;
     this.#failedSteps = 0;
     this.#pacing.retire(flight, this.#now());
@@ -326,7 +326,7 @@ export class EngineCore {
     this.#releaseLeaving();
     this.#requeueYielding();
     this.#options.onStep?.(flight.step, flight.rows);
-    this.#flights.recycle(flight);
+    this.#inFlight.recycle(flight);
   }
 
   /** Why a row had nothing to draw from: its request forbids all that could come next, or the model gave no numbers. */
@@ -401,12 +401,12 @@ export class EngineCore {
   }
 
   /** A step went wrong: the sequences it worked on end; the others go on, unless it keeps happening. */
-  #failStep(flight: Flight, error: KvantError): void {
+  #failStep(flight: StepInFlight, error: KvantError): void {
     if (error.code === 'device-lost' || ++this.#failedSteps >= MAX_FAILED_STEPS) {
       this.#break(error);
       return;
     }
-    this.#flights.retire();
+    this.#inFlight.retire();
     this.#retired = flight.step;
     for (let i = 0; i < flight.rows; i++) {
       const sequence = flight.members[i]!;
@@ -415,14 +415,14 @@ export class EngineCore {
     }
     this.#releaseLeaving();
     this.#requeueYielding();
-    this.#flights.recycle(flight);
+    this.#inFlight.recycle(flight);
   }
 
   /** The device is gone: everything ends with its error, and every later request is answered with it. */
   #break(error: KvantError): void {
     if (this.#fault !== null) return;
     this.#fault = error;
-    this.#flights.abandon();
+    this.#inFlight.abandon();
     this.#retired = this.#step;
     for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'error', error);
     this.#releaseLeaving();

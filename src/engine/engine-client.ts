@@ -2,6 +2,7 @@
 
 import type { Worker } from 'node:worker_threads';
 import { deserializeError, type KvantError } from '../errors.js';
+import { CoalescedNotifier } from './coalesced-notifier.js';
 import { asKvantError, shuttingDown } from './core-errors.js';
 import type { EngineInternals } from './engine-internals.js';
 import { type GenerationStream, withResolvers } from './generation.js';
@@ -15,7 +16,6 @@ import {
 } from './messages.js';
 import { closed, opened } from './open-engines.js';
 import type { CoreRequest } from './sequence.js';
-import { ToldOnce } from './told-once.js';
 import { inProcessTransport, type Transport, type TransportEvents, workerTransport } from './transport.js';
 import type { EngineOptions, EngineStats, LoadProgress } from './types.js';
 
@@ -24,7 +24,7 @@ export class EngineClient {
   readonly #options: EngineOptions;
   readonly #streams = new Map<number, GenerationStream>();
   readonly #queries = new Map<number, (stats: EngineStats | KvantError) => void>();
-  readonly #told = new ToldOnce();
+  readonly #notifier = new CoalescedNotifier();
   readonly #ready = withResolvers<HostInfo>();
   readonly #failed = withResolvers<KvantError>();
   readonly #closed = withResolvers<void>();
@@ -204,14 +204,14 @@ export class EngineClient {
       const stream = this.#streams.get(request);
       if (stream === undefined) return;
       stream.receiveToken(choice, id, text, logprobs);
-      this.#told.tell(stream);
+      this.#notifier.tell(stream);
     });
     for (const event of packed.events) {
       const stream = this.#streams.get(event.request);
       if (stream === undefined) continue;
       stream.receive(event);
       if (!stream.open) this.#streams.delete(event.request);
-      this.#told.tell(stream);
+      this.#notifier.tell(stream);
     }
     this.#holdProcess();
   }

@@ -8,19 +8,19 @@ import type { SchedulerGroup } from './scheduling/step-plan.js';
 export interface GroupMemory {
   readonly pool: KvPool;
   readonly blocks: BlockPool;
-  /** Null where sequences are never young: in all groups but the first one. */
-  readonly young: BlockPool | null;
+  /** Null where sequences are never float-start: in all groups but the first one. */
+  readonly floatStart: BlockPool | null;
   readonly holder: LayerHolder;
   /** Most blocks that a row holds at once. */
   readonly rowBlocks: number;
 }
 
 export function groupMemory(pool: KvPool, { window, rowBlocks }: SchedulerGroup): GroupMemory {
-  const { blocks, young, blockTokens } = pool.spec;
+  const { blocks, floatStart, blockTokens } = pool.spec;
   return {
     pool,
     blocks: new BlockPool(blocks),
-    young: young ? new BlockPool(young.blocks) : null,
+    floatStart: floatStart ? new BlockPool(floatStart.blocks) : null,
     holder: holderOf(window === 0 ? null : window, blockTokens),
     rowBlocks,
   };

@@ -9,13 +9,13 @@ import { readKvOptions } from '../kv/options.js';
 import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
 import { rowBlocks } from '../kv/retention.js';
 import {
+  floatStartBlockBytes,
   type KvCacheRequest,
   type KvCacheSizing,
   type KvSizingGroup,
   kvSequenceBytes,
   reachOf,
   sizeKvCache,
-  youngBlockBytes,
 } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
 import type { Model } from '../models/load.js';
@@ -60,7 +60,7 @@ export function sizeCache(
 ): KvCacheSizing {
   const { blockTokens, groups, ...request } = sizingOf(config, kv, device, model);
   const context = config.maxContext ?? model.maxPositions;
-  const sequence = kvSequenceBytes(groups, blockTokens, context, kv.young);
+  const sequence = kvSequenceBytes(groups, blockTokens, context, kv.floatStart);
   const wanted =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
@@ -140,7 +140,7 @@ function sizingOf(
 ): Omit<KvCacheRequest, 'available'> {
   return {
     groups: sizingGroups(config, kv, device.kind),
-    young: kv.young,
+    floatStart: kv.floatStart,
     blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
     modelContext: model.maxPositions,
     maxContext: config.maxContext,
@@ -194,7 +194,7 @@ export async function openCache(
     const pools: KvPool[] = [];
     try {
       groups.forEach(({ layers }, group) => {
-        const young = group > 0 || kv.young === null ? null : kv.young;
+        const floatStart = group > 0 || kv.floatStart === null ? null : kv.floatStart;
         pools.push(
           device.createKvPool({
             layers,
@@ -202,7 +202,9 @@ export async function openCache(
             blockTokens,
             slots: limits.maxRows,
             maxBlocksPerSlot: sizing.blocksPerSequence,
-            ...(young === null ? {} : { young: { blocks: sizing.youngBlocks, dtype: young.dtype } }),
+            ...(floatStart === null
+              ? {}
+              : { floatStart: { blocks: sizing.floatStartBlocks, dtype: floatStart.dtype } }),
           }),
         );
       });
@@ -213,7 +215,7 @@ export async function openCache(
       for (const pool of pools) pool.dispose();
       const smaller = halved(sizing, groups, kv, blockTokens);
       const full = error instanceof KvantError && error.code === 'device-out-of-memory';
-      const enough = smaller.maxContext >= (config.maxContext ?? (kv.young?.start ?? 0) + 1);
+      const enough = smaller.maxContext >= (config.maxContext ?? (kv.floatStart?.start ?? 0) + 1);
       if (!full || config.kvMemory !== undefined || smaller.blocks.some((blocks) => blocks < 1) || !enough)
         throw error;
       sizing = smaller;
@@ -224,7 +226,7 @@ export async function openCache(
 function halved(
   sizing: KvCacheSizing,
   groups: readonly KvSizingGroup[],
-  { young }: KvPlan,
+  { floatStart }: KvPlan,
   blockTokens: number,
 ): KvCacheSizing {
   const { layers, rowBlocks: most } = groups[0]!;
@@ -234,17 +236,18 @@ function halved(
     // Of what slides there is always enough for one row.
     return group === 0 ? half : Math.max(Math.min(whole, groups[group]!.rowBlocks), half);
   });
-  const youngBlocks = Math.max(sizing.youngPerSequence, Math.floor(sizing.youngBlocks / 2));
-  const youngBytes = young === null ? 0 : youngBlocks * youngBlockBytes(layers, young.dtype, blockTokens);
+  const floatStartBlocks = Math.max(sizing.floatStartPerSequence, Math.floor(sizing.floatStartBlocks / 2));
+  const floatStartBytes =
+    floatStart === null ? 0 : floatStartBlocks * floatStartBlockBytes(layers, floatStart.dtype, blockTokens);
   const maxContext = reachOf(blocks[0]!, most, sizing.maxContext, blockTokens);
   const bytes = groups.reduce(
     (sum, group, i) => sum + blocks[i]! * kvBlockBytes(group.layers, blockTokens),
-    youngBytes,
+    floatStartBytes,
   );
   return {
     ...sizing,
     blocks,
-    youngBlocks,
+    floatStartBlocks,
     bytes,
     maxContext,
     blocksPerSequence: Math.ceil(maxContext / blockTokens),

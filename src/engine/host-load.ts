@@ -83,12 +83,12 @@ export async function loadHost(
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: (layer) => planned.blocks[places[layer]!.group]! * blockTokens,
-      ...(kv.young === null
+      ...(kv.floatStart === null
         ? {}
         : {
-            kvYoung: {
-              dtype: kv.young.dtype,
-              tokens: planned.youngBlocks * blockTokens,
+            kvFloatStart: {
+              dtype: kv.floatStart.dtype,
+              tokens: planned.floatStartBlocks * blockTokens,
               layers: kv.groups[0]!.layers,
             },
           }),
@@ -132,7 +132,7 @@ export async function loadHost(
       vocabSize: facts.vocabSize,
       limits,
       contextRaise: raise,
-      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.young?.start ?? 0, kv.groups),
+      scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.floatStart?.start ?? 0, kv.groups),
       prefixes,
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
@@ -253,7 +253,7 @@ function memoryTaken(
     weights: model.parameterBytes,
     total: device.stats().bytes,
     caches,
-    young: sizing.bytes - caches.reduce((sum, bytes) => sum + bytes, 0),
+    floatStart: sizing.bytes - caches.reduce((sum, bytes) => sum + bytes, 0),
     deviceBytes: device.info.memoryBytes,
   });
 }
@@ -322,7 +322,7 @@ function describe(
       })),
       bytes: sizing.bytes,
       bytesPerToken: kvBlockBytes(kv.layers, 1),
-      young: kv.young === null ? null : { ...kv.young, blocks: sizing.youngBlocks },
+      floatStart: kv.floatStart === null ? null : { ...kv.floatStart, blocks: sizing.floatStartBlocks },
     },
     limits,
   };

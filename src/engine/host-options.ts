@@ -42,7 +42,7 @@ export function schedulerConfig(
   { maxBatchTokens, targetItlMs }: Pick<EngineLimits, 'maxBatchTokens' | 'targetItlMs'>,
   device: DeviceKind,
   blockTokens: number,
-  youngTokens: number,
+  floatStartTokens: number,
   groups: readonly CacheGroup[] = [{ window: null, layers: [] }],
 ): SchedulerConfig {
   const { minChunk, chunkTokens } = CHUNKS[device];
@@ -52,7 +52,7 @@ export function schedulerConfig(
     prefillReserve: Math.ceil(maxBatchTokens / 4),
     minChunk: Math.min(minChunk, maxBatchTokens),
     chunkTokens: Math.min(chunkTokens, maxBatchTokens),
-    youngTokens,
+    floatStartTokens,
     groups: groups.map(({ window }) => ({
       window: window ?? 0,
       rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),

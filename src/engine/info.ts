@@ -50,7 +50,7 @@ export interface EngineInfo {
     readonly bytes: number;
     readonly bytesPerToken: number;
     /** Float blocks for sequences of fewer than `start` tokens; null without `quantizedKvStart`. */
-    readonly young: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
+    readonly floatStart: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
   };
   readonly memory: MemoryUse;
   readonly limits: EngineLimits;
@@ -64,10 +64,10 @@ export interface MemoryUse {
   /** What the device has for all of it; null where it does not say, as WebGPU does not. */
   readonly deviceBytes: number | null;
   readonly weights: number;
-  /** KV of each cache group, in the order of `kv.groups`, without the float blocks of `kv.young`. */
+  /** KV of each cache group, in the order of `kv.groups`, without the float blocks of `kv.floatStart`. */
   readonly caches: readonly number[];
   /** Float blocks of sequences that are not quantised yet. */
-  readonly young: number;
+  readonly floatStart: number;
   /** Activations, inputs of steps and scratch. */
   readonly activations: number;
   readonly total: number;
@@ -110,8 +110,8 @@ export interface EngineStats {
   /** The same for each cache group, in the order of `info.kv.groups`. */
   readonly cacheGroups: readonly { readonly blocksUsed: number; readonly blocksTotal: number }[];
   /** Blocks of sequences that are not quantised yet; 0 of 0 without `quantizedKvStart`. */
-  readonly youngBlocksUsed: number;
-  readonly youngBlocksTotal: number;
+  readonly floatStartBlocksUsed: number;
+  readonly floatStartBlocksTotal: number;
   /** Sequences that were converted when they reached `quantizedKvStart`. */
   readonly conversions: number;
   readonly steps: number;

@@ -2,14 +2,14 @@ import { describe, expect, it } from 'vitest';
 import { estimateActivations, memoryUse, memoryWarning } from './memory-use.js';
 
 describe('memoryUse', () => {
-  const measured = { weights: 500, total: 960, caches: [300, 100], young: 20, deviceBytes: 1000 };
+  const measured = { weights: 500, total: 960, caches: [300, 100], floatStart: 20, deviceBytes: 1000 };
 
   it('takes the rest for activations', () => {
     expect(memoryUse(measured)).toEqual({
       deviceBytes: 1000,
       weights: 500,
       caches: [300, 100],
-      young: 20,
+      floatStart: 20,
       activations: 40,
       total: 960,
     });

@@ -10,22 +10,22 @@ export interface MeasuredMemory {
   /** Bytes of the weights on the device, and of all that is there when load ends. */
   readonly weights: number;
   readonly total: number;
-  /** Of each cache group, without young blocks. */
+  /** Of each cache group, without float-start blocks. */
   readonly caches: readonly number[];
   /** Of the blocks that hold sequences before they are quantised. */
-  readonly young: number;
+  readonly floatStart: number;
   /** What the device has; undefined where it does not say. */
   readonly deviceBytes: number | undefined;
 }
 
 /** What is neither weights nor cache holds activations, inputs of steps and scratch. */
-export function memoryUse({ weights, total, caches, young, deviceBytes }: MeasuredMemory): MemoryUse {
-  const kv = caches.reduce((sum, bytes) => sum + bytes, young);
+export function memoryUse({ weights, total, caches, floatStart, deviceBytes }: MeasuredMemory): MemoryUse {
+  const kv = caches.reduce((sum, bytes) => sum + bytes, floatStart);
   return {
     deviceBytes: deviceBytes ?? null,
     weights,
     caches,
-    young,
+    floatStart,
     activations: Math.max(0, total - weights - kv),
     total,
   };
@@ -33,9 +33,9 @@ export function memoryUse({ weights, total, caches, young, deviceBytes }: Measur
 
 /** A warning where the device is nearly full, with what would help most; null where it is not, or nobody knows. */
 export function memoryWarning(use: MemoryUse, quantized: boolean): LogEntry | null {
-  const { deviceBytes, weights, caches, young, total } = use;
+  const { deviceBytes, weights, caches, floatStart, total } = use;
   if (deviceBytes === null || total <= TIGHT * deviceBytes) return null;
-  const kv = caches.reduce((sum, bytes) => sum + bytes, young);
+  const kv = caches.reduce((sum, bytes) => sum + bytes, floatStart);
   const fix =
     kv > weights || quantized
       ? 'Make the KV cache smaller: kvMemory (--kv-memory), maxContext (--max-context), maxRows (--max-rows), or a quantised cache (--kv-bits 8).'

@@ -12,13 +12,13 @@ import { Prefixes } from './prefix/prefixes.js';
 import type { SchedulerState, StepPlan } from './scheduling/scheduler.js';
 import type { PlannedWork } from './scheduling/step-plan.js';
 import type { Sequence } from './sequence.js';
-import type { Flight } from './step-filler.js';
+import type { StepInFlight } from './step-filler.js';
 
 /** What of the scheduler's state is about memory. */
 export interface MemoryState
   extends Pick<
     { -readonly [K in keyof SchedulerState]: SchedulerState[K] },
-    'freeSlots' | 'queuedYoung' | 'freeYoung' | 'leavingYoung'
+    'freeSlots' | 'queuedFloatStart' | 'freeFloatStart' | 'leavingFloatStart'
   > {
   readonly freeBlocks: number[];
   readonly leavingBlocks: number[];
@@ -41,14 +41,14 @@ export class RowMemory {
   ) {
     const { caches, limits, scheduler, prefixes } = options;
     this.#groups = caches.pools.map((pool, group) => groupMemory(pool, scheduler.groups[group]!));
-    const { youngTokens } = scheduler;
+    const { floatStartTokens } = scheduler;
     this.prefixes = prefixes
-      ? new Prefixes(prefixes, this.#groups, youngTokens, onMoved, onRestored, tokenMs)
+      ? new Prefixes(prefixes, this.#groups, floatStartTokens, onMoved, onRestored, tokenMs)
       : null;
     this.#conversions = new Conversions(caches.pools[0]!, this.prefixes, onMoved);
     for (let slot = limits.maxRows - 1; slot >= 0; slot--)
       this.#freeTables.push(
-        this.#groups.map(({ pool, blocks, young }) => new BlockTable(slot, blocks, pool, young)),
+        this.#groups.map(({ pool, blocks, floatStart }) => new BlockTable(slot, blocks, pool, floatStart)),
       );
   }
 
@@ -61,9 +61,9 @@ export class RowMemory {
     return this.#groups.length;
   }
 
-  /** Sequences start young. */
-  get startsYoung(): boolean {
-    return this.#groups[0]!.young !== null;
+  /** Sequences start float-start. */
+  get startsFloatStart(): boolean {
+    return this.#groups[0]!.floatStart !== null;
   }
 
   /** Nothing is being moved. */
@@ -75,9 +75,9 @@ export class RowMemory {
   /** Tells the scheduler what there is. `leaving` and those of `running` that give way soon bring theirs back. */
   describe(state: MemoryState, leaving: readonly Sequence[], running: readonly Sequence[]): void {
     state.freeSlots = this.#freeTables.length;
-    state.queuedYoung = 0;
-    state.freeYoung = this.#groups[0]!.young?.available ?? 0;
-    state.leavingYoung = this.#conversions.blocks;
+    state.queuedFloatStart = 0;
+    state.freeFloatStart = this.#groups[0]!.floatStart?.available ?? 0;
+    state.leavingFloatStart = this.#conversions.blocks;
     for (let group = 0; group < this.#groups.length; group++) {
       state.freeBlocks[group] = this.#groups[group]!.blocks.available;
       state.leavingBlocks[group] = 0;
@@ -102,9 +102,9 @@ export class RowMemory {
       state.queuedBlocks[group] = main.held;
       state.leavingBlocks[group]! += main.leaving;
     }
-    const young = disk.blocks(0, true);
-    state.queuedYoung = young.held;
-    state.leavingYoung += young.leaving;
+    const floatStart = disk.blocks(0, true);
+    state.queuedFloatStart = floatStart.held;
+    state.leavingFloatStart += floatStart.leaving;
   }
 
   /** Gives a sequence that comes in a row, and what it found in the cache. `work` is what is planned for it. */
@@ -119,11 +119,11 @@ export class RowMemory {
 
   /** Sets blocks aside and has converted what is to be converted, as planned. All that come in have been admitted. */
   convert(plan: StepPlan, running: readonly Sequence[]): void {
-    if (this.startsYoung) this.#conversions.apply(plan, running);
+    if (this.startsFloatStart) this.#conversions.apply(plan, running);
   }
 
   /** A step has retired: what it filled can be cached, and what no later one reads is given back. */
-  retire(flight: Flight): void {
+  retire(flight: StepInFlight): void {
     this.prefixes?.retire(flight);
     for (let group = 0; group < this.#groups.length; group++) {
       const { holder } = this.#groups[group]!;
@@ -152,20 +152,20 @@ export class RowMemory {
   async close(): Promise<void> {
     await this.prefixes?.disk?.close();
     this.prefixes?.forget();
-    for (const { blocks, young } of this.#groups) {
+    for (const { blocks, floatStart } of this.#groups) {
       blocks.check(0);
-      young?.check(0);
+      floatStart?.check(0);
     }
   }
 
   stats() {
-    const young = this.#groups[0]!.young;
+    const floatStart = this.#groups[0]!.floatStart;
     return {
       blocksUsed: this.#groups.reduce((sum, { blocks }) => sum + blocks.held, 0),
       blocksTotal: this.#groups.reduce((sum, { blocks }) => sum + blocks.size, 0),
       cacheGroups: this.#groups.map(({ blocks }) => ({ blocksUsed: blocks.held, blocksTotal: blocks.size })),
-      youngBlocksUsed: young?.held ?? 0,
-      youngBlocksTotal: young?.size ?? 0,
+      floatStartBlocksUsed: floatStart?.held ?? 0,
+      floatStartBlocksTotal: floatStart?.size ?? 0,
       conversions: this.#conversions.count,
       ...(this.prefixes === null ? {} : { prefixCache: this.prefixes.stats() }),
     };
@@ -173,8 +173,8 @@ export class RowMemory {
 }
 
 function countLeaving(state: MemoryState, sequence: Sequence): void {
-  const { young, reserved, blocks, front } = sequence;
-  if (young) state.leavingYoung += blocks[0]!;
+  const { floatStart, reserved, blocks, front } = sequence;
+  if (floatStart) state.leavingFloatStart += blocks[0]!;
   for (let group = 0; group < blocks.length; group++)
-    state.leavingBlocks[group]! += young && group === 0 ? reserved : blocks[group]! - front[group]!;
+    state.leavingBlocks[group]! += floatStart && group === 0 ? reserved : blocks[group]! - front[group]!;
 }

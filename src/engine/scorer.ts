@@ -9,7 +9,7 @@ import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
-import type { Lane, Workbench } from './workbench.js';
+import type { CacheVariant, OfflineRunner } from './offline-runner.js';
 
 /** Logits that one step may read back: what is more is left to the next step. */
 const MOST_LOGIT_BYTES = 32 * 2 ** 20;
@@ -27,8 +27,14 @@ export class Scorer implements AsyncDisposable {
   readonly #context: number;
   #computed = 0;
 
-  private constructor(lane: Lane, program: Program, logits: Tensor, chunk: number, context: number) {
-    this.plan = lane.plan;
+  private constructor(
+    variant: CacheVariant,
+    program: Program,
+    logits: Tensor,
+    chunk: number,
+    context: number,
+  ) {
+    this.plan = variant.plan;
     this.chunk = chunk;
     this.#program = program;
     this.#logits = logits;
@@ -36,19 +42,19 @@ export class Scorer implements AsyncDisposable {
     this.#context = context;
   }
 
-  /** A scorer for sequences of up to `context` tokens. Errors: as of `Workbench.lane`. */
-  static async open(bench: Workbench, kv: KvOptions, context: number): Promise<Scorer> {
+  /** A scorer for sequences of up to `context` tokens. Errors: as of `OfflineRunner.variant`. */
+  static async open(bench: OfflineRunner, kv: KvOptions, context: number): Promise<Scorer> {
     const { device, model } = bench;
-    const lane = bench.lane({ kv, rows: 1, context });
+    const variant = bench.variant({ kv, rows: 1, context });
     const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false });
     const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.facts.vocabSize));
     const chunk = Math.max(1, Math.min(MOST_TOKENS[device.info.kind], fit, context));
     const program = await device.compile(
       graph,
       { maxTokens: chunk, maxOutputs: chunk, maxSequences: 1, maxContext: context, inFlight: 1 },
-      lane.pool,
+      variant.pool,
     );
-    return new Scorer(lane, program, logits, chunk, context);
+    return new Scorer(variant, program, logits, chunk, context);
   }
 
   /**

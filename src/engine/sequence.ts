@@ -74,8 +74,8 @@ export interface SequenceEntry {
   readonly arrival: number;
   /** Index of its share. */
   readonly share: number;
-  /** It starts in young blocks. */
-  readonly young: boolean;
+  /** It starts in float-start blocks. */
+  readonly floatStart: boolean;
   /** Cache groups there are. */
   readonly groups: number;
 }
@@ -124,7 +124,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   /** Draws that it was left out of since its last one, as the rule was not there in time. */
   late = 0;
 
-  readonly #startsYoung: boolean;
+  readonly #startsFloatStart: boolean;
   readonly #groups: number;
   startedAt = 0;
   firstTokenAt = 0;
@@ -136,9 +136,9 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    { arrival, share, young, groups }: SequenceEntry,
+    { arrival, share, floatStart, groups }: SequenceEntry,
   ) {
-    this.#startsYoung = young;
+    this.#startsFloatStart = floatStart;
     this.#groups = groups;
     const { priority, startWithinMs } = request.place ?? ORDINARY_PLACE;
     this.priority = priority;
@@ -213,9 +213,9 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return typeof this.rule === 'number' && this.ruled ? this.rule : -1;
   }
 
-  get young(): boolean {
-    if (this.tables !== null) return this.tables[0]!.young;
-    return this.prefix === null ? this.#startsYoung : this.prefix.takes === this.prefix.young;
+  get floatStart(): boolean {
+    if (this.tables !== null) return this.tables[0]!.floatStart;
+    return this.prefix === null ? this.#startsFloatStart : this.prefix.takes === this.prefix.floatStart;
   }
 
   get reserved(): number {

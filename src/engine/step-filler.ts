@@ -8,7 +8,7 @@ import type { StepPlan } from './scheduling/scheduler.js';
 import type { Sequence } from './sequence.js';
 
 /** What a submitted step names. Refilled, not made anew. */
-export class Flight implements RetiredStep {
+export class StepInFlight implements RetiredStep {
   step = 0;
   /** Or why there is none. */
   result: Promise<StepResult | KvantError> | null = null;
@@ -42,7 +42,7 @@ export class Flight implements RetiredStep {
  */
 export function fillStep(
   inputs: StepInputs,
-  flight: Flight,
+  flight: StepInFlight,
   plan: StepPlan,
   running: readonly Sequence[],
 ): void {
@@ -99,7 +99,7 @@ export function fillStep(
 }
 
 /** Whether a step in two halves has all that its second half can have. */
-export function isRuled(flight: Flight): boolean {
+export function isRuled(flight: StepInFlight): boolean {
   for (let i = 0; i < flight.waits; i++) {
     const sequence = flight.drawn[flight.waiting[i]!]!;
     if (sequence.phase === 'running' && !sequence.ruled) return false;
@@ -111,7 +111,7 @@ export function isRuled(flight: Flight): boolean {
  * Fills the second half of a step: the rows whose rule has come. The others are left out of the draw, and their last position
  * counts as not computed: they compute it again.
  */
-export function fillDraw(inputs: StepInputs, flight: Flight): void {
+export function fillDraw(inputs: StepInputs, flight: StepInFlight): void {
   for (let i = 0; i < flight.waits; i++) {
     const row = flight.waiting[i]!;
     const sequence = flight.drawn[row]!;

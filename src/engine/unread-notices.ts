@@ -14,7 +14,7 @@ const MESSAGES: Readonly<Record<Unread['kind'], string>> = {
 
 export class UnreadNotices {
   readonly #onLog: ((entry: LogEntry) => void) | undefined;
-  readonly #told = new Set<string>();
+  readonly #notifier = new Set<string>();
 
   constructor(onLog: ((entry: LogEntry) => void) | undefined) {
     this.#onLog = onLog;
@@ -23,8 +23,8 @@ export class UnreadNotices {
   tell(unread: readonly Unread[]): void {
     for (const { kind, name, where } of unread) {
       const key = `${kind} ${name}`;
-      if (this.#told.has(key) || this.#told.size >= MOST_TOLD) continue;
-      this.#told.add(key);
+      if (this.#notifier.has(key) || this.#notifier.size >= MOST_TOLD) continue;
+      this.#notifier.add(key);
       const fields = { name: shown(name), where: shown(where) };
       this.#onLog?.({ level: 'warn', message: MESSAGES[kind], fields });
     }

@@ -116,13 +116,13 @@ describe('BlockTable', () => {
     pool.check(0);
   });
 
-  it('starts in young blocks and moves to those set aside', () => {
-    const [pool, young] = [new BlockPool(6), new BlockPool(3)];
+  it('starts in float-start blocks and moves to those set aside', () => {
+    const [pool, floatStart] = [new BlockPool(6), new BlockPool(3)];
     const writes: [number, number[]][] = [];
     const spec: KvPoolSpec = {
       layers: [],
       blocks: 6,
-      young: { blocks: 3, dtype: 'f16' },
+      floatStart: { blocks: 3, dtype: 'f16' },
       blockTokens: 16,
       slots: 1,
       maxBlocksPerSlot: 4,
@@ -132,9 +132,9 @@ describe('BlockTable', () => {
       bytes: 0,
       setBlocks: (_: number, first: number, blocks: Uint32Array) => writes.push([first, [...blocks]]),
     } as unknown as KvPool;
-    const table = new BlockTable(0, pool, device, young);
+    const table = new BlockTable(0, pool, device, floatStart);
     table.grow(2);
-    expect([table.young, table.length, young.used, pool.used]).toEqual([true, 2, 2, 0]);
+    expect([table.floatStart, table.length, floatStart.used, pool.used]).toEqual([true, 2, 2, 0]);
     // To the device their ids follow those of the main pool.
     expect(writes).toEqual([[0, [6, 7]]]);
     table.reserve(1);
@@ -142,21 +142,21 @@ describe('BlockTable', () => {
     expect([table.reserved, pool.used]).toEqual([3, 3]);
     const conversion = table.mature();
     const moved = { from: Uint32Array.of(6, 7), to: Uint32Array.of(0, 1) };
-    expect(conversion).toEqual({ ...moved, young: moved.from });
+    expect(conversion).toEqual({ ...moved, floatStart: moved.from });
     expect(writes[1]).toEqual([0, [0, 1, 2]]);
-    expect([table.young, table.length, table.reserved, young.used]).toEqual([false, 3, 0, 2]);
-    table.releaseYoung(conversion);
-    young.check(0);
+    expect([table.floatStart, table.length, table.reserved, floatStart.used]).toEqual([false, 3, 0, 2]);
+    table.releaseFloatStart(conversion);
+    floatStart.check(0);
     table.grow(1);
     expect(table.at(3)).toBe(3);
     table.clear();
     pool.check(0);
-    // Who has it next is young again; what it set aside goes back as well.
-    expect(table.young).toBe(true);
+    // Who has it next is float-start again; what it set aside goes back as well.
+    expect(table.floatStart).toBe(true);
     table.grow(1);
     table.reserve(2);
     table.clear();
     pool.check(0);
-    young.check(0);
+    floatStart.check(0);
   });
 });

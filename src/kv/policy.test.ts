@@ -109,18 +109,21 @@ describe('layer policy', () => {
   });
 
   it('keeps sequences float up to the start, and for good where none gets so far', () => {
-    expect(plan(stack(3), { kvBits: 8 }).young).toBeNull();
-    expect(plan(stack(3), { kvBits: 8, quantizedKvStart: 100 }).young).toEqual({ start: 100, dtype: 'f16' });
-    expect(plan(stack(3), { kvFormat: 'f32/affine8', quantizedKvStart: 9 }).young).toEqual({
+    expect(plan(stack(3), { kvBits: 8 }).floatStart).toBeNull();
+    expect(plan(stack(3), { kvBits: 8, quantizedKvStart: 100 }).floatStart).toEqual({
+      start: 100,
+      dtype: 'f16',
+    });
+    expect(plan(stack(3), { kvFormat: 'f32/affine8', quantizedKvStart: 9 }).floatStart).toEqual({
       start: 9,
       dtype: 'f32',
     });
-    expect(plan(stack(3), { kvBits: 8, quantizedKvStart: 99 }, 100).young).not.toBeNull();
+    expect(plan(stack(3), { kvBits: 8, quantizedKvStart: 99 }, 100).floatStart).not.toBeNull();
     const never = plan(stack(3), { kvBits: 8, quantizedKvStart: 100 }, 100);
-    expect(never.young).toBeNull();
+    expect(never.floatStart).toBeNull();
     expect(never.info.map(({ key }) => key)).toEqual(['f16', 'f16', 'f16']);
     expect(never.info[0]!.reason).toMatch(/100 tokens reaches the 100/);
     // Nothing is quantised here, so nothing has to be converted.
-    expect(plan([sliding], { kvBits: 8, quantizedKvStart: 10 }).young).toBeNull();
+    expect(plan([sliding], { kvBits: 8, quantizedKvStart: 10 }).floatStart).toBeNull();
   });
 });

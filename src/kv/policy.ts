@@ -40,7 +40,7 @@ export interface KvLayerInfo {
 }
 
 /** Sequences keep float KV in every layer until they hold `start` tokens. */
-export interface KvYoungPlan {
+export interface KvFloatStartPlan {
   readonly start: number;
   readonly dtype: FloatKv['dtype'];
 }
@@ -51,7 +51,7 @@ export interface KvPlan {
   /** Layers that share blocks, the full ones first (groups.ts). */
   readonly groups: readonly CacheGroup[];
   /** Null: every token is stored in its layers' formats from the first on. */
-  readonly young: KvYoungPlan | null;
+  readonly floatStart: KvFloatStartPlan | null;
 }
 
 /** The format when none is asked for, and of layers that stay float: f16, but f32 where the arithmetic is the reference. */
@@ -105,12 +105,12 @@ export function planKvLayers(
     });
   });
   const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
-  const young = quantised && request.quantizedStart > 0;
+  const floatStart = quantised && request.quantizedStart > 0;
   return {
     layers: specs,
     info,
     groups: cacheGroups(layers.map(({ window }) => window)),
-    young: young ? { start: request.quantizedStart, dtype: ask.dtype } : null,
+    floatStart: floatStart ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
 }
 

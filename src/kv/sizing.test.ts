@@ -24,8 +24,8 @@ describe('sizeKvPool', () => {
       blocks: 63 * 4,
       bytes: 63 * 4 * 16 * 1024,
       maxContext: 1000,
-      youngBlocks: 0,
-      youngPerSequence: 0,
+      floatStartBlocks: 0,
+      floatStartPerSequence: 0,
       blocksPerSequence: 63,
       limitedBy: 'nothing',
     });
@@ -85,58 +85,58 @@ describe('sizeKvPool where rows give blocks back', () => {
   });
 });
 
-describe('sizeKvPool with young blocks', () => {
+describe('sizeKvPool with float-start blocks', () => {
   // Two layers at 8 bits: 2 · (2 vectors · 2 heads · (64 + 4 bytes)) = 544 bytes a token; as floats 1024.
   const plan = planKvLayers([shape, shape], readKvOptions({ kvBits: 8, quantizedKvStart: 100 }), f16);
-  const request = { ...base, layers: plan.layers, young: plan.young };
-  const [old, young] = [16 * 544, 16 * 1024];
+  const request = { ...base, layers: plan.layers, floatStart: plan.floatStart };
+  const [old, floatStart] = [16 * 544, 16 * 1024];
 
   it('has both kinds for every row, and counts both', () => {
     expect(sizeKvPool(request)).toEqual({
       blocks: 63 * 4,
-      youngBlocks: 7 * 4,
-      youngPerSequence: 7,
-      bytes: 63 * 4 * old + 28 * young,
+      floatStartBlocks: 7 * 4,
+      floatStartPerSequence: 7,
+      bytes: 63 * 4 * old + 28 * floatStart,
       maxContext: 1000,
       blocksPerSequence: 63,
       limitedBy: 'nothing',
     });
   });
 
-  it('cuts both alike where memory ends, and keeps one young sequence', () => {
-    const whole = 63 * 4 * old + 28 * young;
+  it('cuts both alike where memory ends, and keeps one float-start sequence', () => {
+    const whole = 63 * 4 * old + 28 * floatStart;
     for (const memory of [whole / 2, whole / 3, whole / 3.9]) {
       const sizing = sizeKvPool({ ...request, kvMemory: Math.floor(memory) });
       expect(sizing.limitedBy).toBe('kv-memory');
       expect(sizing.bytes).toBeLessThanOrEqual(memory);
-      expect(sizing.bytes).toBeGreaterThan(memory - old - young);
-      expect(sizing.youngBlocks).toBeGreaterThanOrEqual(7);
-      expect(sizing.youngBlocks / 28).toBeCloseTo(memory / whole, 1);
+      expect(sizing.bytes).toBeGreaterThan(memory - old - floatStart);
+      expect(sizing.floatStartBlocks).toBeGreaterThanOrEqual(7);
+      expect(sizing.floatStartBlocks / 28).toBeCloseTo(memory / whole, 1);
     }
-    const one = sizeKvPool({ ...request, kvMemory: 10 * old + 7 * young });
-    expect(one).toMatchObject({ blocks: 10, youngBlocks: 7, maxContext: 160 });
+    const one = sizeKvPool({ ...request, kvMemory: 10 * old + 7 * floatStart });
+    expect(one).toMatchObject({ blocks: 10, floatStartBlocks: 7, maxContext: 160 });
   });
 
   it('wants room for one sequence of either kind, and for one that comes of age', () => {
-    expect(() => sizeKvPool({ ...request, maxContext: 200, kvMemory: 12 * old + 7 * young })).toThrow(
-      new RegExp(`200 tokens needs ${13 * old + 7 * young} bytes.*the 100 it keeps as floats`),
+    expect(() => sizeKvPool({ ...request, maxContext: 200, kvMemory: 12 * old + 7 * floatStart })).toThrow(
+      new RegExp(`200 tokens needs ${13 * old + 7 * floatStart} bytes.*the 100 it keeps as floats`),
     );
     // Seven blocks are 112 tokens, more than 100; six are not.
-    expect(sizeKvPool({ ...request, kvMemory: 7 * old + 7 * young }).maxContext).toBe(112);
-    expect(() => sizeKvPool({ ...request, kvMemory: 6 * old + 7 * young })).toThrow(/101 tokens needs/);
+    expect(sizeKvPool({ ...request, kvMemory: 7 * old + 7 * floatStart }).maxContext).toBe(112);
+    expect(() => sizeKvPool({ ...request, kvMemory: 6 * old + 7 * floatStart })).toThrow(/101 tokens needs/);
   });
 
   it('binds no more of a layer at once than the device can', () => {
     // One layer's keys: 136 bytes a token, as floats 256.
     const plane = 16 * (100 * 136 + 20 * 256);
-    const { blocks, youngBlocks } = sizeKvPool({ ...request, maxPlaneBytes: plane });
-    expect(16 * (blocks * 136 + youngBlocks * 256)).toBeLessThanOrEqual(plane);
+    const { blocks, floatStartBlocks } = sizeKvPool({ ...request, maxPlaneBytes: plane });
+    expect(16 * (blocks * 136 + floatStartBlocks * 256)).toBeLessThanOrEqual(plane);
     expect(blocks).toBeGreaterThan(90);
   });
 
   it('is what a sequence is said to need', () => {
-    expect(kvSequenceBytes([{ layers: plan.layers, rowBlocks: ALL_BLOCKS }], 16, 1000, plan.young)).toBe(
-      63 * old + 7 * young,
+    expect(kvSequenceBytes([{ layers: plan.layers, rowBlocks: ALL_BLOCKS }], 16, 1000, plan.floatStart)).toBe(
+      63 * old + 7 * floatStart,
     );
     expect(kvSequenceBytes([{ layers: plan.layers, rowBlocks: ALL_BLOCKS }], 16, 1000)).toBe(63 * old);
   });

@@ -2,13 +2,13 @@
 
 import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
-import type { KvYoungPlan } from './policy.js';
+import type { KvFloatStartPlan } from './policy.js';
 import { ALL_BLOCKS } from './retention.js';
 
 export interface KvSizingRequest {
   readonly layers: readonly KvLayerSpec[];
-  /** Absent or null: no sequence is ever young. */
-  readonly young?: KvYoungPlan | null;
+  /** Absent or null: no sequence is ever float-start. */
+  readonly floatStart?: KvFloatStartPlan | null;
   readonly blockTokens: number;
   /** Most blocks that a row holds at once (retention.ts); default: as many as it has tokens for. */
   readonly rowBlocks?: number;
@@ -30,8 +30,8 @@ export interface KvSizingRequest {
 export interface KvSizing {
   readonly blocks: number;
   /** Blocks for sequences that are not quantised yet, and how many one of them needs. */
-  readonly youngBlocks: number;
-  readonly youngPerSequence: number;
+  readonly floatStartBlocks: number;
+  readonly floatStartPerSequence: number;
   /** Of both kinds. */
   readonly bytes: number;
   /** Longest sequence: as asked for, or what the pool can hold if that is less. */
@@ -43,15 +43,15 @@ export interface KvSizing {
 }
 
 /**
- * As much as `maxRows` sequences of full length have, as far as memory goes; where it does not, young and other blocks
- * are cut alike, but one young sequence always fits. A pool that cannot hold one sequence of full length shortens the
+ * As much as `maxRows` sequences of full length have, as far as memory goes; where it does not, float-start and other blocks
+ * are cut alike, but one float-start sequence always fits. A pool that cannot hold one sequence of full length shortens the
  * context if nobody asked for it, and is an error if somebody did, or if no sequence would come of age.
  * Errors: `context-too-long`, `kv-memory-too-small` (both invalid-request).
  */
 export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const {
     layers,
-    young = null,
+    floatStart = null,
     blockTokens,
     rowBlocks = ALL_BLOCKS,
     modelContext,
@@ -69,53 +69,57 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
   const context = maxContext ?? modelContext;
   const whole = Math.ceil(context / blockTokens);
   const perSequence = Math.min(whole, rowBlocks);
-  const youngPer = young === null ? 0 : Math.ceil(young.start / blockTokens);
+  const floatStartPer = floatStart === null ? 0 : Math.ceil(floatStart.start / blockTokens);
   // What rows with windows do not hold of their sequences, the prefix cache may keep.
   const wanted = whole * maxRows;
-  const wantedYoung = youngPer * maxRows;
+  const wantedFloatStart = floatStartPer * maxRows;
 
   const blockBytes = Math.max(1, kvBlockBytes(layers, blockTokens));
-  const youngBytes = young === null ? 0 : youngBlockBytes(layers, young.dtype, blockTokens);
+  const floatStartBytes =
+    floatStart === null ? 0 : floatStartBlockBytes(layers, floatStart.dtype, blockTokens);
   const widest = widestPlane(layers, blockTokens);
-  const widestYoung = young === null ? 0 : widestPlane(floatLayers(layers, young.dtype), blockTokens);
+  const widestFloatStart =
+    floatStart === null ? 0 : widestPlane(floatLayers(layers, floatStart.dtype), blockTokens);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
   const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
   const share = Math.min(
     1,
-    memory / (wanted * blockBytes + wantedYoung * youngBytes),
-    plane / (wanted * widest + wantedYoung * widestYoung),
+    memory / (wanted * blockBytes + wantedFloatStart * floatStartBytes),
+    plane / (wanted * widest + wantedFloatStart * widestFloatStart),
   );
-  const youngBlocks = Math.max(youngPer, Math.floor(wantedYoung * share));
+  const floatStartBlocks = Math.max(floatStartPer, Math.floor(wantedFloatStart * share));
   const blocks = Math.min(
     wanted,
-    Math.floor((memory - youngBlocks * youngBytes) / blockBytes),
-    Math.floor((plane - youngBlocks * widestYoung) / widest),
+    Math.floor((memory - floatStartBlocks * floatStartBytes) / blockBytes),
+    Math.floor((plane - floatStartBlocks * widestFloatStart) / widest),
   );
 
-  const least = young === null ? 1 : young.start + 1;
+  const least = floatStart === null ? 1 : floatStart.start + 1;
   if (blocks * blockTokens < least || (blocks < perSequence && maxContext !== undefined)) {
     const tokens = maxContext ?? Math.min(context, Math.max(least, blockTokens));
     const { besides = 0 } = request;
     const need =
-      Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes + youngPer * youngBytes + besides;
+      Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * blockBytes +
+      floatStartPer * floatStartBytes +
+      besides;
     const has = Math.max(0, Math.min(memory, Math.floor(plane / widest) * blockBytes)) + besides;
     throw new KvantError(
       'kv-memory-too-small',
-      `A sequence of ${tokens} tokens needs ${need} bytes of KV cache${young === null ? '' : `, the ${young.start} it keeps as floats at first included`}; there are ${has}.`,
+      `A sequence of ${tokens} tokens needs ${need} bytes of KV cache${floatStart === null ? '' : `, the ${floatStart.start} it keeps as floats at first included`}; there are ${has}.`,
       {
         kind: 'invalid-request',
         where: kvMemory === undefined ? 'maxContext' : 'kvMemory',
-        fix: `Ask for a shorter context${young === null ? '' : ' or a smaller quantizedKvStart'}, or give the cache at least ${need} bytes.`,
+        fix: `Ask for a shorter context${floatStart === null ? '' : ' or a smaller quantizedKvStart'}, or give the cache at least ${need} bytes.`,
       },
     );
   }
-  const enough = blocks >= perSequence * maxRows && youngBlocks === wantedYoung;
+  const enough = blocks >= perSequence * maxRows && floatStartBlocks === wantedFloatStart;
   const reached = reachOf(blocks, rowBlocks, context, blockTokens);
   return {
     blocks,
-    youngBlocks,
-    youngPerSequence: youngPer,
-    bytes: blocks * blockBytes + youngBlocks * youngBytes,
+    floatStartBlocks,
+    floatStartPerSequence: floatStartPer,
+    bytes: blocks * blockBytes + floatStartBlocks * floatStartBytes,
     maxContext: reached,
     blocksPerSequence: Math.ceil(reached / blockTokens),
     limitedBy: enough ? 'nothing' : kvMemory !== undefined ? 'kv-memory' : 'device-memory',
@@ -144,8 +148,8 @@ function floatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dtype']): K
   return layers.map((layer) => ({ ...layer, key: float, value: float }));
 }
 
-/** Bytes of one young block over all layers. */
-export function youngBlockBytes(
+/** Bytes of one float-start block over all layers. */
+export function floatStartBlockBytes(
   layers: readonly KvLayerSpec[],
   dtype: FloatKv['dtype'],
   blockTokens: number,
@@ -210,17 +214,20 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   };
 }
 
-/** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the young ones it starts in. */
+/** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the float-start ones it starts in. */
 export function kvSequenceBytes(
   groups: readonly KvSizingGroup[],
   blockTokens: number,
   tokens: number,
-  young: KvYoungPlan | null = null,
+  floatStart: KvFloatStartPlan | null = null,
 ): number {
   let bytes = 0;
   for (const { layers, rowBlocks } of groups)
     bytes += Math.min(Math.ceil(tokens / blockTokens), rowBlocks) * kvBlockBytes(layers, blockTokens);
-  if (young === null) return bytes;
+  if (floatStart === null) return bytes;
   const { layers } = groups[0]!;
-  return bytes + Math.ceil(young.start / blockTokens) * youngBlockBytes(layers, young.dtype, blockTokens);
+  return (
+    bytes +
+    Math.ceil(floatStart.start / blockTokens) * floatStartBlockBytes(layers, floatStart.dtype, blockTokens)
+  );
 }

@@ -3,7 +3,7 @@
 import type { MatrixFormat, MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { planKvLayers } from '../kv/policy.js';
-import { youngBlockBytes } from '../kv/sizing.js';
+import { floatStartBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
 import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
@@ -66,7 +66,11 @@ export interface ModelSummary {
   /** Layers that keep the same positions, and so share blocks. */
   readonly groups: readonly CacheGroupSummary[];
   /** Sequences of fewer than `start` tokens are kept as floats in every layer; null if none are. */
-  readonly young: { readonly start: number; readonly dtype: string; readonly bytesPerToken: number } | null;
+  readonly floatStart: {
+    readonly start: number;
+    readonly dtype: string;
+    readonly bytesPerToken: number;
+  } | null;
 }
 
 /**
@@ -131,10 +135,10 @@ export function inspectModel(
       layers: own,
       bytesPerToken: own.reduce((sum, layer) => sum + cache[layer]!.bytesPerToken, 0),
     })),
-    young:
-      plan.young === null
+    floatStart:
+      plan.floatStart === null
         ? null
-        : { ...plan.young, bytesPerToken: youngBlockBytes(plan.layers, plan.young.dtype, 1) },
+        : { ...plan.floatStart, bytesPerToken: floatStartBlockBytes(plan.layers, plan.floatStart.dtype, 1) },
   };
 }
 

@@ -47,7 +47,7 @@ export interface LoadModelOptions {
   /** Positions that a layer's cache will hold over all sequences, so that layers are placed with room for them. */
   readonly kvTokens?: number | ((layer: number) => number);
   /** Positions that some layers' caches will hold as floats beside them. */
-  readonly kvYoung?: {
+  readonly kvFloatStart?: {
     readonly tokens: number;
     readonly dtype: 'f32' | 'f16';
     readonly layers: readonly number[];
@@ -180,18 +180,18 @@ function placementGroups(
   layout: WeightLayout,
   matrices: readonly ResolvedMatrix[],
   kvLayers: readonly KvLayerSpec[],
-  { kvTokens = 0, kvYoung }: Pick<LoadModelOptions, 'kvTokens' | 'kvYoung'>,
+  { kvTokens = 0, kvFloatStart }: Pick<LoadModelOptions, 'kvTokens' | 'kvFloatStart'>,
 ): PlacementGroup[] {
-  const youngBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
-    if (kvYoung?.layers.includes(index) !== true) return 0;
-    const float = { kind: 'float', dtype: kvYoung.dtype } as const;
-    return kvYoung.tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
+  const floatStartBytes = ({ kvHeads, headDim }: KvLayerSpec, index: number): number => {
+    if (kvFloatStart?.layers.includes(index) !== true) return 0;
+    const float = { kind: 'float', dtype: kvFloatStart.dtype } as const;
+    return kvFloatStart.tokens * kvLayerTokenBytes({ kvHeads, headDim, key: float, value: float });
   };
   const tokens = (layer: number): number => (typeof kvTokens === 'number' ? kvTokens : kvTokens(layer));
   const layerBytes = new Map(
     kvLayers.map((layer, index) => [
       layer,
-      tokens(index) * kvLayerTokenBytes(layer) + youngBytes(layer, index),
+      tokens(index) * kvLayerTokenBytes(layer) + floatStartBytes(layer, index),
     ]),
   );
   return Array.from({ length: layout.groups }, (_, group) => ({

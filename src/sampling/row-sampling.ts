@@ -38,7 +38,7 @@ export class RowSampling {
     this.#steady = steadyFeatures(params, rules, constrained);
     this.features =
       this.#steady |
-      (this.#withheld.length > 0 ? FEATURE.WITHHOLD : 0) |
+      (this.#withheld.length > 0 ? FEATURE.MIN_TOKENS : 0) |
       (constrained ? FEATURE.MASK | FEATURE.FORCED : 0);
   }
 
@@ -100,7 +100,7 @@ export class RowSampling {
     inputs.position[row] = draw.position;
     let features = this.#steady;
     if (this.features !== 0) {
-      if (this.#withheld.length > 0 && draw.generated < p.minTokens) features |= FEATURE.WITHHOLD;
+      if (this.#withheld.length > 0 && draw.generated < p.minTokens) features |= FEATURE.MIN_TOKENS;
       if (draw.masked) features |= FEATURE.MASK;
       if (draw.forced >= 0) features |= FEATURE.FORCED;
       this.#fillFeatures(inputs, row, draw);

@@ -238,7 +238,7 @@ function modelBody(engine: EnginePort, created: number): object {
         bytes_per_token: info.kv.bytesPerToken,
         blocks: info.kv.blocks,
         block_tokens: info.kv.blockTokens,
-        young: info.kv.young,
+        floatStart: info.kv.floatStart,
         layers: info.kv.layers.map(({ keyBytes, valueBytes, ...layer }) => ({
           ...layer,
           key_bytes: keyBytes,

@@ -44,7 +44,7 @@ export class ServerMetrics {
     });
     taken.set({ part: 'weights' }, memory.weights);
     for (const [group, bytes] of memory.caches.entries()) taken.set({ part: 'cache', group }, bytes);
-    if (memory.young > 0) taken.set({ part: 'young' }, memory.young);
+    if (memory.floatStart > 0) taken.set({ part: 'float_start' }, memory.floatStart);
     taken.set({ part: 'activations' }, memory.activations);
     const gauge = (name: string, help: string, read: (stats: EngineStats) => number) => {
       const metric = new Gauge({ name, help, registers });
@@ -78,14 +78,14 @@ export class ServerMetrics {
       gauge('kvant_kv_blocks_used', 'KV blocks in use.', (s) => s.blocksUsed),
       gauge('kvant_kv_blocks', 'KV blocks there are.', (s) => s.blocksTotal),
       gauge(
-        'kvant_kv_young_blocks_used',
+        'kvant_kv_float_start_blocks_used',
         'Float blocks of sequences not quantised yet, in use.',
-        (s) => s.youngBlocksUsed,
+        (s) => s.floatStartBlocksUsed,
       ),
       gauge(
-        'kvant_kv_young_blocks',
+        'kvant_kv_float_start_blocks',
         'Float blocks there are for sequences not quantised yet.',
-        (s) => s.youngBlocksTotal,
+        (s) => s.floatStartBlocksTotal,
       ),
       gauge(
         'kvant_prefix_cache_bytes',

@@ -1,4 +1,4 @@
-/** The texts of the parts of a JSON text: writing a parsed value again would spoil numbers that a double cannot hold. */
+/** The texts of the parts of a JSON text: writing a parsed value again would poison numbers that a double cannot hold. */
 export interface JsonPart {
   /** Of an object's member; empty for the items of a list. */
   readonly key: string;

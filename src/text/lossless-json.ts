@@ -45,7 +45,7 @@ export function parseLossless(text: string, options: LosslessOptions = {}): unkn
 /**
  * JSON for a chat template: messages, tools, template options.
  *
- * Integers that a number would spoil are bigints; `1.0` stays a float (a boxed number); keys keep their order in the prompt.
+ * Integers that a number would poison are bigints; `1.0` stays a float (a boxed number); keys keep their order in the prompt.
  *
  * @throws KvantError `invalid-json`
  * @example

@@ -23,7 +23,7 @@ export interface HubFile {
 
 /**
  * Where an unfinished blob lies. Not `.incomplete`, to which Python's huggingface_hub appends under a lock that Node
- * cannot take: two writers of one file would spoil it for both.
+ * cannot take: two writers of one file would poison it for both.
  */
 export function partialOf(blob: string): string {
   return `${blob}.kvant-partial`;

@@ -22,7 +22,7 @@ export interface AttentionCase extends AttentionShape {
   readonly softcap?: number | null;
   readonly blockTokens?: number;
   /** Slots that are kept as floats of this type until they are converted. */
-  readonly young?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
+  readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
   /** Keys, values and queries are drawn normal, times this. */
   readonly spread?: number;
 }
@@ -47,7 +47,7 @@ export class AttentionBench {
   readonly #tensors;
   readonly #frequencies: Float64Array;
   readonly #norms: { q: Float32Array; k: Float32Array } | null;
-  readonly #young: Set<number>;
+  readonly #floatStart: Set<number>;
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
 
@@ -69,7 +69,7 @@ export class AttentionBench {
       blockTokens,
       slots: SLOTS,
       maxBlocksPerSlot: perSlot,
-      young: c.young ? { blocks: SLOTS * perSlot, dtype: c.young.dtype } : null,
+      floatStart: c.floatStart ? { blocks: SLOTS * perSlot, dtype: c.floatStart.dtype } : null,
     });
     const rope =
       c.rope === null
@@ -121,9 +121,9 @@ export class AttentionBench {
     this.#tensors = tensors;
     this.#frequencies = frequencies;
     this.#norms = norms;
-    this.#young = new Set(c.young?.slots ?? []);
+    this.#floatStart = new Set(c.floatStart?.slots ?? []);
     for (let s = 0; s < SLOTS; s++) {
-      const first = this.#young.has(s) ? pool.spec.blocks : 0;
+      const first = this.#floatStart.has(s) ? pool.spec.blocks : 0;
       pool.setBlocks(
         s,
         0,
@@ -148,7 +148,7 @@ export class AttentionBench {
     return this.#keys[slot]![0]!.length;
   }
 
-  /** Converts a slot that was young, to the blocks that were kept for it. */
+  /** Converts a slot that was float-start, to the blocks that were kept for it. */
   async convert(slot: number): Promise<void> {
     const { key, value, blockTokens = 16 } = this.#case;
     const perSlot = SLOT_TOKENS / blockTokens;
@@ -159,7 +159,7 @@ export class AttentionBench {
       to.subarray(0, count),
     );
     this.#pool.setBlocks(slot, 0, to);
-    this.#young.delete(slot);
+    this.#floatStart.delete(slot);
     const store = (history: Float64Array[][], format: KvFormat, side: KvSide): void => {
       for (const vectors of history)
         vectors.forEach((x, t) => {
@@ -176,7 +176,7 @@ export class AttentionBench {
 
   /**
    * Lets slot `to` go on where slot `from` stands: `move` is to bring what the blocks of the one hold to those of the
-   * other. Both young, or neither.
+   * other. Both float-start, or neither.
    */
   async adopt(
     from: number,
@@ -184,7 +184,7 @@ export class AttentionBench {
     move: (from: Uint32Array, to: Uint32Array) => Promise<void>,
   ): Promise<void> {
     const count = Math.ceil(this.context(from) / (this.#case.blockTokens ?? 16));
-    const first = this.#young.has(from) ? this.#pool.spec.blocks : 0;
+    const first = this.#floatStart.has(from) ? this.#pool.spec.blocks : 0;
     const ids = (slot: number): Uint32Array =>
       this.#blocksOf(slot)
         .subarray(0, count)
@@ -220,9 +220,9 @@ export class AttentionBench {
   }
 
   #formats(slot: number): { key: KvFormat; value: KvFormat } {
-    const { key, value, young } = this.#case;
-    if (young === undefined || !this.#young.has(slot)) return { key, value };
-    const float: KvFormat = { kind: 'float', dtype: young.dtype };
+    const { key, value, floatStart } = this.#case;
+    if (floatStart === undefined || !this.#floatStart.has(slot)) return { key, value };
+    const float: KvFormat = { kind: 'float', dtype: floatStart.dtype };
     return { key: float, value: float };
   }
 
@@ -311,7 +311,7 @@ export class AttentionBench {
 
   /** Rows of q, k and v. Vectors that f32 arithmetic might store otherwise than float64 are drawn again. */
   draw(rows: number): Float32Array {
-    const { heads, kvHeads, headDim, key, value, young } = this.#case;
+    const { heads, kvHeads, headDim, key, value, floatStart } = this.#case;
     const width = (heads + 2 * kvHeads) * headDim;
     const qkv = this.#random.normals(rows * width, this.#case.spread ?? 1);
     for (let at = 0; at < qkv.length; at += headDim) {
@@ -322,7 +322,7 @@ export class AttentionBench {
       const decided = (): boolean => {
         const x = qkv.subarray(at, at + headDim);
         return (
-          isDecided(format, side, x) && (young === undefined || isDecided(format, side, x.map(roundF16)))
+          isDecided(format, side, x) && (floatStart === undefined || isDecided(format, side, x.map(roundF16)))
         );
       };
       while (!decided()) {

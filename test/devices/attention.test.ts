@@ -87,16 +87,16 @@ describe.each(devices)('attention on $name', (spec) => {
       for (const window of spec.slow ? [20] : [16, 20, 64]) {
         const c: Case = { heads: 4, kvHeads: 2, headDim: 64, key, value: key, window };
         const bench = await Bench.open(device, c, 9);
-        let spoilt = 0;
+        let poisoned = 0;
         for (const [slots, lengths] of runs) {
           const { out, expected, rows } = await bench.step(slots, lengths);
           const where = `${JSON.stringify(c)} slots ${slots} lengths ${lengths}`;
           expect(worstRow(out, expected, rows, width), where).toBeLessThan(
             key === coded ? 3e-3 : bound(spec, key),
           );
-          for (const slot of slots) spoilt += await bench.spoilBehindWindow(slot);
+          for (const slot of slots) poisoned += await bench.spoilBehindWindow(slot);
         }
-        expect(spoilt).toBeGreaterThan(20);
+        expect(poisoned).toBeGreaterThan(20);
         await bench.close();
       }
   });

@@ -36,7 +36,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
   /** A pool of two layers that differ, and a program that stores what it is given in both. */
   async function twoLayers(
     formats: readonly [KvFormat, KvFormat, KvFormat, KvFormat],
-    young: { blocks: number; dtype: 'f16' | 'f32' } | null = null,
+    floatStart: { blocks: number; dtype: 'f16' | 'f32' } | null = null,
   ): Promise<{
     pool: KvPool;
     program: Program;
@@ -49,7 +49,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
         { kvHeads: 1, headDim: 64, key: formats[2], value: formats[3], group: 0 },
       ],
       blocks: 8,
-      young,
+      floatStart,
       blockTokens: 16,
       slots: 2,
       maxBlocksPerSlot: 4,
@@ -105,7 +105,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
     }
   });
 
-  it('young ones too, with a place of their own or without', async () => {
+  it('float-start ones too, with a place of their own or without', async () => {
     for (const [key, value] of [
       [affine(4), turbo(3)],
       [F16, affine(8)],
@@ -117,7 +117,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
         rope: null,
         key,
         value,
-        young: { dtype: 'f16', slots: [1, 2, 3] },
+        floatStart: { dtype: 'f16', slots: [1, 2, 3] },
       };
       const bench = await Bench.open(device, c, 9);
       const { pool } = bench;
@@ -233,7 +233,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
     const pool = device.createKvPool({
       layers: [layer],
       blocks: 96,
-      young: null,
+      floatStart: null,
       blockTokens: 32,
       slots: 1,
       maxBlocksPerSlot: 8,
@@ -277,7 +277,7 @@ describe.each(devices)('whole blocks on $name', (spec) => {
     const pool = device.createKvPool({
       layers: [layer],
       blocks: 4,
-      young: { blocks: 2, dtype: 'f16' },
+      floatStart: { blocks: 2, dtype: 'f16' },
       blockTokens: 16,
       slots: 1,
       maxBlocksPerSlot: 4,

@@ -75,7 +75,7 @@ export function featuresOfRow(row: RowParams): number {
     [row.mask !== undefined, FEATURE.MASK],
     [row.bias !== undefined, FEATURE.BIAS],
     [row.banned !== undefined, FEATURE.BANNED],
-    [row.withheld !== undefined, FEATURE.WITHHOLD],
+    [row.withheld !== undefined, FEATURE.MIN_TOKENS],
     [row.repetition !== undefined, FEATURE.REPETITION],
     [(row.frequency ?? 0) !== 0 || (row.presence ?? 0) !== 0, FEATURE.COUNTS],
     [row.dry !== undefined, FEATURE.DRY],

@@ -263,8 +263,8 @@ describe('a KV format of an object in each list', () => {
         await using device = await open(spec);
         await checkKv(device, spec, CASE, STEPS);
         await checkKv(device, spec, { ...CASE, value: { kind: 'turboquant', bits: 3 } }, STEPS.slice(0, 2));
-        const young: AttentionCase = { ...CASE, young: { dtype: 'f32', slots: [1] } };
-        const bench = await Bench.open(device, young, 7);
+        const floatStart: AttentionCase = { ...CASE, floatStart: { dtype: 'f32', slots: [1] } };
+        const bench = await Bench.open(device, floatStart, 7);
         await bench.step([1], [20]);
         await bench.convert(1);
         const { out, expected } = await bench.step([1], [1]);

@@ -49,7 +49,7 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   readonly eosIds?: readonly number[];
   readonly poison?: number;
   /** Sequences keep floats, in so many blocks, until they hold so many tokens. */
-  readonly young?: { readonly tokens: number; readonly blocks: number };
+  readonly floatStart?: { readonly tokens: number; readonly blocks: number };
   readonly onStep?: () => void;
   /** Tokens that every layer sees, where all of them slide. */
   readonly window?: number;
@@ -82,7 +82,7 @@ export class Harness {
       eosIds = [],
       poison,
       onStep,
-      young,
+      floatStart,
       prefixes,
       window = 0,
       slides = [],
@@ -107,12 +107,12 @@ export class Harness {
       blockTokens,
       slots: limits.maxRows,
       maxBlocksPerSlot: Math.ceil(limits.maxContext / blockTokens),
-      young: young === undefined ? null : { blocks: young.blocks, dtype: 'f16' },
+      floatStart: floatStart === undefined ? null : { blocks: floatStart.blocks, dtype: 'f16' },
     };
     const caches: KvCaches = {
       pools: [
         device.createKvPool(spec),
-        ...slides.map((group) => device.createKvPool({ ...spec, blocks: group.blocks, young: null })),
+        ...slides.map((group) => device.createKvPool({ ...spec, blocks: group.blocks, floatStart: null })),
       ],
       layers: [{ group: 0, index: 0 }, ...slides.map((_, i) => ({ group: i + 1, index: 0 }))],
     };
@@ -141,7 +141,7 @@ export class Harness {
         blockTokens,
         prefillReserve: Math.ceil(limits.maxBatchTokens / 4),
         minChunk: Math.min(4, limits.maxBatchTokens),
-        youngTokens: young?.tokens ?? 0,
+        floatStartTokens: floatStart?.tokens ?? 0,
         ageingMs: 2000,
         chunkTokens: 16,
         groups: [
@@ -205,9 +205,11 @@ export class Harness {
 
   /** True if nothing is queued, running, leaving or held. */
   get idle(): boolean {
-    const { queued, prefilling, decoding, slotsUsed, blocksUsed, youngBlocksUsed, stepsInFlight } =
+    const { queued, prefilling, decoding, slotsUsed, blocksUsed, floatStartBlocksUsed, stepsInFlight } =
       this.core.stats();
-    return queued + prefilling + decoding + slotsUsed + blocksUsed + youngBlocksUsed + stepsInFlight === 0;
+    return (
+      queued + prefilling + decoding + slotsUsed + blocksUsed + floatStartBlocksUsed + stepsInFlight === 0
+    );
   }
 
   async untilIdle(): Promise<void> {

@@ -227,13 +227,13 @@ describe('EngineCore', () => {
     const harness = await Harness.start({ blocks: 6, maxRows: 3, maxContext: 96 });
     const sampling = { temperature: 1, seed: 5, maxTokens: 60 };
     const old = harness.add([1, 2, 3], sampling);
-    const young = harness.add([4, 5, 6], sampling);
+    const floatStart = harness.add([4, 5, 6], sampling);
     const doomed = harness.add([7, 8, 9], sampling);
     while (harness.core.stats().preemptions < 2) await harness.turns(1);
     harness.core.cancel(doomed.id);
     const plain = (prompt: number[]): number[] => oracle(prompt, 60, model, sampling);
     expect((await old.done)[0]!.ids).toEqual(plain([1, 2, 3]));
-    expect((await young.done)[0]!.ids).toEqual(plain([4, 5, 6]));
+    expect((await floatStart.done)[0]!.ids).toEqual(plain([4, 5, 6]));
     const [cancelled] = await doomed.done;
     expect(cancelled!.finish).toBe('cancelled');
     expect(plain([7, 8, 9]).slice(0, cancelled!.ids.length)).toEqual(cancelled!.ids);

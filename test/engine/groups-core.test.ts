@@ -120,8 +120,8 @@ describe('a row with full and sliding layers', () => {
     await settle(harness);
   });
 
-  it('starts young beside a group that slides, and is converted with the same tokens', async () => {
-    const harness = await start({ young: { tokens: 70, blocks: 12 } });
+  it('starts float-start beside a group that slides, and is converted with the same tokens', async () => {
+    const harness = await start({ floatStart: { tokens: 70, blocks: 12 } });
     const random = seeded(5);
     const prompts = Array.from({ length: 6 }, () => randomPrompt(random, 10 + Math.floor(random() * 200)));
     for (const again of [false, true]) {

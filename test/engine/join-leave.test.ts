@@ -42,7 +42,7 @@ describe.each([0, 24])('quantised from token %i on', (start) => {
       blocks: 400,
       maxContext: 640,
       maxBatchTokens: 64,
-      ...(start > 0 ? { young: { tokens: start, blocks: 32 } } : {}),
+      ...(start > 0 ? { floatStart: { tokens: start, blocks: 32 } } : {}),
     });
     const ask = (length: number) => {
       const prompt = randomPrompt(random, length);
@@ -60,8 +60,8 @@ describe.each([0, 24])('quantised from token %i on', (start) => {
     const lengths = stay.map(({ prompt, answers }) => prompt.length + answers[0]!.ids.length);
     const blocks = (extra: number) =>
       lengths.reduce((sum, length) => sum + Math.ceil((length + extra) / 16), 0);
-    const { blocksUsed, youngBlocksUsed } = harness.core.stats();
-    expect(blocksUsed + youngBlocksUsed).toBeGreaterThanOrEqual(blocks(-1));
+    const { blocksUsed, floatStartBlocksUsed } = harness.core.stats();
+    expect(blocksUsed + floatStartBlocksUsed).toBeGreaterThanOrEqual(blocks(-1));
     if (start === 0) expect(blocksUsed).toBeLessThanOrEqual(blocks(2));
 
     for (const { prompt, answers, done } of stay) {

@@ -96,9 +96,9 @@ describe('KV quantised late', () => {
     expect(await Promise.all(REQUESTS.map((request) => answer(engine, request)))).toEqual(alone);
     expect(watch.conversions).toBe(2 * converted);
     expect(watch.faults).toEqual([]);
-    const { bytesPerToken, young } = engine.info.kv;
+    const { bytesPerToken, floatStart } = engine.info.kv;
     const kvMemory = 16 * (12 * bytesPerToken + 4 * 8192);
-    expect(young).toEqual({ start: 30, dtype: 'f16', blocks: 16 });
+    expect(floatStart).toEqual({ start: 30, dtype: 'f16', blocks: 16 });
     await using small = await load({ ...way, maxRows: 4, maxBatchTokens: 7, kvMemory });
     expect(await Promise.all(REQUESTS.map((request) => answer(small, request)))).toEqual(alone);
   });

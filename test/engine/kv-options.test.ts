@@ -17,7 +17,7 @@ describe('KV options', () => {
       });
     // The oracle calls itself a reference: what stays float is f32.
     expect(spec.layers[7]).toMatchObject({ key: { dtype: 'f32' }, value: { dtype: 'f32' } });
-    expect(spec.young ?? null).toBeNull();
+    expect(spec.floatStart ?? null).toBeNull();
     const { kv } = engine.info;
     // 2 heads of 128: 136 bytes of K, 66 of V; as f32 512 each.
     expect(kv.layers[0]).toEqual({
@@ -29,7 +29,7 @@ describe('KV options', () => {
       valueBytes: 132,
     });
     expect(kv.layers[7]).toMatchObject({ key: 'f32', reason: expect.stringMatching(/last/) });
-    expect(kv).toMatchObject({ bytesPerToken: 7 * 404 + 2048, young: null });
+    expect(kv).toMatchObject({ bytesPerToken: 7 * 404 + 2048, floatStart: null });
     expect(kv.bytes).toBe(kv.blocks * 16 * kv.bytesPerToken);
     await engine.close();
   });
@@ -48,12 +48,12 @@ describe('KV options', () => {
     expect(await tokens('turbo3.5')).toBe(Math.floor(6e6 / 16 / (7 * 232 + 2048)) * 16);
   });
 
-  it('a start makes young blocks, and sequences are converted there', async () => {
+  it('a start makes float-start blocks, and sequences are converted there', async () => {
     const { engine, device } = await loadOracle({ kvBits: 4, quantizedKvStart: 40, kvSkipLayers: [] });
     const spec = [...device.pools][0]!.spec;
     // 4 rows of 40 tokens.
-    expect(spec.young).toEqual({ blocks: 12, dtype: 'f32' });
-    expect(engine.info.kv.young).toEqual({ start: 40, dtype: 'f32', blocks: 12 });
+    expect(spec.floatStart).toEqual({ blocks: 12, dtype: 'f32' });
+    expect(engine.info.kv.floatStart).toEqual({ start: 40, dtype: 'f32', blocks: 12 });
     expect(engine.info.kv.bytes).toBe(128 * 16 * 8 * 288 + 12 * 16 * 8 * 2048);
     const prompts = [5, 39, 40, 41, 100].map((length) => Array.from({ length }, (_, i) => (i * 7) % 4000));
     const asked = prompts.map((prompt) =>
@@ -62,7 +62,7 @@ describe('KV options', () => {
     for (const [i, { result }] of asked.entries())
       expect((await result).tokenIds).toEqual(oracle(prompts[i]!, 30, model, greedy, 0, [], 40));
     const stats = await engine.stats();
-    expect(stats).toMatchObject({ conversions: 4, youngBlocksUsed: 0, youngBlocksTotal: 12 });
+    expect(stats).toMatchObject({ conversions: 4, floatStartBlocksUsed: 0, floatStartBlocksTotal: 12 });
     await engine.close();
   });
 
@@ -72,8 +72,8 @@ describe('KV options', () => {
     const spec = [...device.pools][0]!.spec;
     expect(spec.blocks).toBeLessThanOrEqual(50);
     expect(spec.blocks * 16).toBeGreaterThanOrEqual(engine.info.limits.maxContext);
-    expect(spec.young!.blocks).toBeLessThan(12);
-    expect(spec.young!.blocks).toBeGreaterThanOrEqual(3);
+    expect(spec.floatStart!.blocks).toBeLessThan(12);
+    expect(spec.floatStart!.blocks).toBeGreaterThanOrEqual(3);
     await engine.close();
     // A start that such a device never comes to is no use.
     expect(await refusal(loadOracle({ kvBits: 4, quantizedKvStart: 500 }, 20))).toMatchObject({

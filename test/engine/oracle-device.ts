@@ -4,7 +4,7 @@
  * order gives other tokens. So the engine's book-keeping can be tested against `oracle()`, which hashes the same
  * tokens without any of that, thousands of steps a second.
  *
- * A pool with young blocks keeps tokens as they are there, and changed by `quantised` in the others: whether written
+ * A pool with float-start blocks keeps tokens as they are there, and changed by `quantised` in the others: whether written
  * by a step or by `convert`. What is drawn tells the two apart, so a token that was computed over the wrong kind, or
  * over blocks that were converted too early, too late or not at all, shows.
  *
@@ -95,7 +95,7 @@ function draw(hash: number, key: DrawKey, vocab: number): number {
 }
 
 /**
- * What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. With `youngTokens` a position before
+ * What the model says to a prompt: up to `draws` ids, an EOS id last if one comes. With `floatStartTokens` a position before
  * that reads all tokens as they are, a later one all of them quantised.
  */
 export function oracle(
@@ -105,7 +105,7 @@ export function oracle(
   sampling: Pick<SamplingParams, 'temperature' | 'seed'> = { temperature: 0, seed: 0 },
   choice = 0,
   eos: readonly number[] = [],
-  youngTokens = 0,
+  floatStartTokens = 0,
 ): number[] {
   const { low: seedLow, high: seedHigh } = seedWords(sampling.seed);
   const ids: number[] = [];
@@ -115,7 +115,7 @@ export function oracle(
     const position = prompt.length + ids.length;
     const key = { greedy: sampling.temperature === 0, seedLow, seedHigh, choice, position };
     if (options.window !== undefined) hash = [...prompt, ...ids].slice(-options.window).reduce(mix, 1);
-    let seen = youngTokens > 0 && position > youngTokens ? late : hash;
+    let seen = floatStartTokens > 0 && position > floatStartTokens ? late : hash;
     for (const width of options.slides ?? [])
       seen = mix(seen, [...prompt, ...ids].slice(-width).reduce(mix, 1));
     const id = draw(seen, key, options.vocab);
@@ -139,7 +139,7 @@ class OraclePool implements KvPool {
   constructor(spec: KvPoolSpec, device: OracleDevice) {
     this.spec = spec;
     this.tables = new Uint32Array(spec.slots * spec.maxBlocksPerSlot);
-    const blocks = spec.blocks + (spec.young?.blocks ?? 0);
+    const blocks = spec.blocks + (spec.floatStart?.blocks ?? 0);
     this.store = new Int32Array(blocks * spec.blockTokens).fill(-1);
     this.bytes = this.store.byteLength;
     this.#device = device;
@@ -148,9 +148,9 @@ class OraclePool implements KvPool {
   convert(from: Uint32Array, to: Uint32Array): Promise<void> {
     const { spec } = this;
     if (from.length !== to.length) throw new Error('convert: from and to differ in length');
-    if (from.some((block) => !this.isYoung(block) || block >= spec.blocks + spec.young!.blocks))
-      throw new Error('convert: not a young block');
-    if (to.some((block) => this.isYoung(block))) throw new Error('convert: to a young block');
+    if (from.some((block) => !this.isFloatStart(block) || block >= spec.blocks + spec.floatStart!.blocks))
+      throw new Error('convert: not a float-start block');
+    if (to.some((block) => this.isFloatStart(block))) throw new Error('convert: to a float-start block');
     const [sources, targets] = [from.slice(), to.slice()];
     return this.#device.inOrder(() => {
       for (let i = 0; i < sources.length; i++)
@@ -163,8 +163,8 @@ class OraclePool implements KvPool {
 
   copy(from: Uint32Array, to: Uint32Array): Promise<void> {
     if (from.length !== to.length) throw new Error('copy: from and to differ in length');
-    if (from.some((block, i) => this.isYoung(block) !== this.isYoung(to[i]!)))
-      throw new Error('copy: between young blocks and others');
+    if (from.some((block, i) => this.isFloatStart(block) !== this.isFloatStart(to[i]!)))
+      throw new Error('copy: between float-start blocks and others');
     const [sources, targets] = [from.slice(), to.slice()];
     const { blockTokens } = this.spec;
     return this.#device.inOrder(() => {
@@ -200,15 +200,15 @@ class OraclePool implements KvPool {
 
   async prepare(): Promise<void> {}
 
-  isYoung(block: number): boolean {
+  isFloatStart(block: number): boolean {
     return block >= this.spec.blocks;
   }
 
   /** Stores a token as the kind of its block wants it. */
   put(slot: number, position: number, token: number): void {
     const at = this.at(slot, position);
-    const young = this.spec.young && this.isYoung(Math.floor(at / this.spec.blockTokens));
-    this.store[at] = this.spec.young && !young ? quantised(token) : token;
+    const floatStart = this.spec.floatStart && this.isFloatStart(Math.floor(at / this.spec.blockTokens));
+    this.store[at] = this.spec.floatStart && !floatStart ? quantised(token) : token;
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
@@ -481,7 +481,7 @@ export class OracleDevice implements Device {
         }
         continue;
       }
-      if (blocks.some((block) => pool.isYoung(block) !== pool.isYoung(blocks[0]!)))
+      if (blocks.some((block) => pool.isFloatStart(block) !== pool.isFloatStart(blocks[0]!)))
         throw new Error('a sequence has blocks of both kinds');
       for (let p = 0; p < position + inputs.seqLength[s]!; p++) {
         const token = pool.store[pool.at(slot, p)]!;

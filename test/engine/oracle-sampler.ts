@@ -133,7 +133,7 @@ function rowParams(inputs: SamplingInputs, row: number, state: State | null, voc
       ? { bias: Object.fromEntries(ids(spec!.biasIds).map((id, i) => [id, spec!.biasValues[i]!])) }
       : {}),
     ...(on(FEATURE.BANNED) ? { banned: spec!.banned.map(ids) } : {}),
-    ...(on(FEATURE.WITHHOLD) ? { withheld: ids(spec!.withheld) } : {}),
+    ...(on(FEATURE.MIN_TOKENS) ? { withheld: ids(spec!.withheld) } : {}),
     ...(on(FEATURE.REPETITION)
       ? { repetition: { penalty: inputs.repetitionPenalty[row]!, window: inputs.repetitionWindow[row]! } }
       : {}),

@@ -240,7 +240,7 @@ describe('cached prefixes in the core', () => {
       const harness = await start({
         blocks: 40,
         maxContext: 160,
-        prefixes: limit === undefined ? {} : { limits: [{ blocks: limit, young: 0 }] },
+        prefixes: limit === undefined ? {} : { limits: [{ blocks: limit, floatStart: 0 }] },
       });
       const random = seeded(8);
       for (let i = 0; i < 30; i++) {
@@ -360,9 +360,9 @@ describe('cached prefixes of sequences that are quantised late', () => {
   const late = (prompt: readonly number[], draws: number, tokens: number): number[] =>
     oracle(prompt, draws, model, greedy, 0, [], tokens);
 
-  it('young blocks serve who takes less than the start, others who takes at least as much', async () => {
+  it('float-start blocks serve who takes less than the start, others who takes at least as much', async () => {
     for (const tokens of [40, 48, 50]) {
-      const harness = await start({ young: { tokens, blocks: 64 } });
+      const harness = await start({ floatStart: { tokens, blocks: 64 } });
       const random = seeded(tokens);
       const prompt = randomPrompt(random, 150);
       const ask = async (list: readonly number[]): Promise<number> => {
@@ -389,7 +389,7 @@ describe('cached prefixes of sequences that are quantised late', () => {
 
   it('requests that come together share both kinds', async () => {
     const tokens = 40;
-    const harness = await start({ young: { tokens, blocks: 128 }, maxRows: 16, maxBatchTokens: 64 });
+    const harness = await start({ floatStart: { tokens, blocks: 128 }, maxRows: 16, maxBatchTokens: 64 });
     const random = seeded(12);
     const long = randomPrompt(random, 130);
     const prompts = Array.from({ length: 16 }, (_, i) => [
@@ -406,16 +406,16 @@ describe('cached prefixes of sequences that are quantised late', () => {
     await settle(harness);
   });
 
-  for (const [blocks, youngBlocks] of [
+  for (const [blocks, floatStartBlocks] of [
     [30, 60],
     [90, 9],
     [30, 9],
   ] as const) {
-    it(`random requests in ${blocks} blocks and ${youngBlocks} young ones`, async () => {
+    it(`random requests in ${blocks} blocks and ${floatStartBlocks} floatStart ones`, async () => {
       const tokens = 40;
-      const random = seeded(blocks + youngBlocks);
+      const random = seeded(blocks + floatStartBlocks);
       const harness = await start({
-        young: { tokens, blocks: youngBlocks },
+        floatStart: { tokens, blocks: floatStartBlocks },
         blocks,
         maxRows: 6,
         maxContext: 200,

@@ -90,14 +90,14 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     expect(together.filter((answer) => answer.cached > 0).length).toBeGreaterThanOrEqual(3);
 
     // In a pool of a third of the demand: rows give way and resume.
-    const { bytesPerToken, young } = on.info.kv;
+    const { bytesPerToken, floatStart } = on.info.kv;
     const blocks = 192 / blockTokens;
-    const youngBytes = young === null ? 0 : 8192 * 16 * 3;
+    const floatStartBytes = floatStart === null ? 0 : 8192 * 16 * 3;
     await using small = await load({
       ...way,
       maxRows: 6,
       maxBatchTokens: 24,
-      kvMemory: bytesPerToken * blockTokens * blocks + youngBytes,
+      kvMemory: bytesPerToken * blockTokens * blocks + floatStartBytes,
     });
     const long = REQUESTS.map((request) => ({ ...request, maxTokens: 56 }));
     const expected = await one(off, long);

@@ -123,7 +123,7 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
     expect(warm.late).toEqual(warm.early);
   });
 
-  it('the same tokens from disk, young blocks and others', { timeout: 300_000 }, async () => {
+  it('the same tokens from disk, float-start blocks and others', { timeout: 300_000 }, async () => {
     const folder = mkdtempSync(join(tmpdir(), 'kvant-disk-devices-'));
     try {
       const kv = WAYS[2]!;

@@ -228,10 +228,10 @@ describe('prefixes on disk in the core', () => {
     }
   });
 
-  it('young blocks and others are kept apart', async () => {
+  it('float-start blocks and others are kept apart', async () => {
     const random = seeded(7);
     const [short, long] = [randomPrompt(random, 60), randomPrompt(random, 150)];
-    const options = { young: { tokens: 80, blocks: 64 } };
+    const options = { floatStart: { tokens: 80, blocks: 64 } };
     const first = await start(options);
     for (const prompt of [short, long]) await first.ask(prompt, { maxTokens: 40 });
     await settle(first);

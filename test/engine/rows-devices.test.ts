@@ -97,9 +97,10 @@ describe.each(devices.filter((spec) => spec.bitwise))('$name', (spec) => {
       const crowd = await answers(spec, { kv, maxBatchTokens: 64, maxRows: 6 }, true);
       expect(crowd.ids).toEqual(alone.ids);
       // Room for one sequence of 64 tokens and a little more.
-      const { bytesPerToken, young, bytes, blocks } = alone.kv;
-      const youngBlock = young === null ? 0 : (bytes - blocks * 16 * bytesPerToken) / young.blocks;
-      const kvMemory = 5 * 16 * bytesPerToken + 2 * youngBlock;
+      const { bytesPerToken, floatStart, bytes, blocks } = alone.kv;
+      const floatStartBlock =
+        floatStart === null ? 0 : (bytes - blocks * 16 * bytesPerToken) / floatStart.blocks;
+      const kvMemory = 5 * 16 * bytesPerToken + 2 * floatStartBlock;
       const small = { kv, maxBatchTokens: 9, maxRows: 3, maxContext: 64, kvMemory };
       expect((await answers(spec, small, true)).ids).toEqual(alone.ids);
     },

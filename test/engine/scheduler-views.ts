@@ -16,7 +16,7 @@ export const newcomer = (length: number) => ({
   computed: 0,
   blocks: [0],
   front: [0],
-  young: false,
+  floatStart: false,
   held: false,
   priority: 0,
   share: 0,

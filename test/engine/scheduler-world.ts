@@ -26,8 +26,8 @@ interface Row {
   blocks: number[];
   /** Of those, given back. */
   front: number[];
-  /** Its blocks of group 0 are young; what it has of the main pool is `reserved`. */
-  young: boolean;
+  /** Its blocks of group 0 are float-start; what it has of the main pool is `reserved`. */
+  floatStart: boolean;
   reserved: number;
   drawsLeft: number;
   /** Ids that steps under way will bring. */
@@ -49,7 +49,7 @@ interface World {
   readonly rows: Row[];
   /** For each step under way: the rows it works on, and whether it draws for them. */
   readonly flight: (readonly Work[])[];
-  /** For each of them: young blocks of the rows converted before it, not free again until it retires. */
+  /** For each of them: float-start blocks of the rows converted before it, not free again until it retires. */
   readonly converting: number[];
   order: number[];
   queue: number[];
@@ -64,7 +64,7 @@ export interface Setup extends SchedulerConfig {
   readonly maxRows: number;
   /** Of each group's pool. */
   readonly blocks: readonly number[];
-  readonly youngBlocks: number;
+  readonly floatStartBlocks: number;
   readonly depth: number;
   /** What steps cost, as measured. */
   readonly costs?: StepCosts;
@@ -123,7 +123,7 @@ export function explore(
       computed: 0,
       blocks: setup.groups.map(() => 0),
       front: setup.groups.map(() => 0),
-      young: setup.youngTokens > 0,
+      floatStart: setup.floatStartTokens > 0,
       reserved: 0,
       drawsLeft: draws,
       coming: 0,
@@ -163,7 +163,7 @@ function fingerprint(row: Row): unknown[] {
     computed,
     blocks,
     front,
-    young,
+    floatStart,
     reserved,
     coming,
     delivered,
@@ -177,7 +177,7 @@ function fingerprint(row: Row): unknown[] {
     computed,
     blocks,
     front,
-    young,
+    floatStart,
     reserved,
     coming,
     delivered,
@@ -195,11 +195,13 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const main = (rows: readonly Row[]) =>
     groups.map((group) =>
       rows.reduce(
-        (n, row) => n + (row.young && group === 0 ? row.reserved : row.blocks[group]! - row.front[group]!),
+        (n, row) =>
+          n + (row.floatStart && group === 0 ? row.reserved : row.blocks[group]! - row.front[group]!),
         0,
       ),
     );
-  const young = (rows: readonly Row[]) => rows.reduce((n, row) => n + (row.young ? row.blocks[0]! : 0), 0);
+  const floatStart = (rows: readonly Row[]) =>
+    rows.reduce((n, row) => n + (row.floatStart ? row.blocks[0]! : 0), 0);
   const held = [...running, ...leaving];
   const soon = [...leaving, ...running.filter((row) => row.yielding)];
   const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
@@ -211,7 +213,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       computed: row.computed,
       blocks: row.blocks,
       front: row.front,
-      young: row.young,
+      floatStart: row.floatStart,
       reserved: row.reserved,
       drawsLeft: row.drawsLeft,
       held: row.yielding,
@@ -225,15 +227,15 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
       blocks: groups.map(() => 0),
       front: groups.map(() => 0),
       priority,
-      young: setup.youngTokens > 0,
+      floatStart: setup.floatStartTokens > 0,
     })),
     freeSlots: setup.maxRows - running.length - leaving.length,
     freeBlocks: main(held).map((blocks, group) => setup.blocks[group]! - blocks),
     leavingBlocks: main(soon),
     queuedBlocks: groups.map(() => 0),
-    freeYoung: setup.youngBlocks - young(held) - converting,
-    leavingYoung: young(soon) + converting,
-    queuedYoung: 0,
+    freeFloatStart: setup.floatStartBlocks - floatStart(held) - converting,
+    leavingFloatStart: floatStart(soon) + converting,
+    queuedFloatStart: 0,
     retired: 0,
     costs: setup.costs ?? UNMEASURED,
     served: [0],
@@ -251,7 +253,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   if (plan.admitted > state.freeSlots) fail('too many admitted');
   let tokens = 0;
   const newMain = groups.map(() => 0);
-  let newYoung = 0;
+  let newFloatStart = 0;
   let cut = false;
   let converted = 0;
   const worked = new Set<number>();
@@ -272,22 +274,23 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     tokens += work.tokens;
     for (const group of groups)
       newMain[group]! +=
-        group > 0 ? work.newBlocks[group]! : work.reserve + (row.young ? 0 : work.newBlocks[0]!);
-    newYoung += row.young ? work.newBlocks[0]! : 0;
+        group > 0 ? work.newBlocks[group]! : work.reserve + (row.floatStart ? 0 : work.newBlocks[0]!);
+    newFloatStart += row.floatStart ? work.newBlocks[0]! : 0;
     row.reserved += work.reserve;
     if (work.converts) {
-      if (!row.young || row.computed !== setup.youngTokens) fail('converts at the wrong time');
+      if (!row.floatStart || row.computed !== setup.floatStartTokens) fail('converts at the wrong time');
       if (named(world, world.rows.indexOf(row))) fail('converts under a step');
       if (row.reserved < row.blocks[0]! || work.newBlocks[0]! > 0) fail('converts to blocks it has not');
       converted += row.blocks[0]!;
       row.blocks[0] = row.reserved;
-      Object.assign(row, { young: false, reserved: 0 });
+      Object.assign(row, { floatStart: false, reserved: 0 });
       walked.conversions++;
-    } else if (!row.young && work.reserve > 0) fail('sets aside what it has no use for');
+    } else if (!row.floatStart && work.reserve > 0) fail('sets aside what it has no use for');
     for (const group of groups) row.blocks[group]! += work.newBlocks[group]!;
     row.computed += work.tokens;
-    if (row.young && row.computed > setup.youngTokens) fail('writes floats where it should be converted');
-    cut ||= row.young && row.computed === setup.youngTokens;
+    if (row.floatStart && row.computed > setup.floatStartTokens)
+      fail('writes floats where it should be converted');
+    cut ||= row.floatStart && row.computed === setup.floatStartTokens;
     // A row with a window may be at the end of its blocks.
     cut ||= groups.some(
       (group) =>
@@ -310,11 +313,14 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   const unlimited = setup.targetItl === 0;
   if (unlimited && plan.count > 0 && plan.draws === 0 && tokens !== setup.maxBatchTokens && !cut)
     fail('draws nothing, yet has room');
-  if (groups.some((group) => newMain[group]! > state.freeBlocks[group]!) || newYoung > state.freeYoung)
+  if (
+    groups.some((group) => newMain[group]! > state.freeBlocks[group]!) ||
+    newFloatStart > state.freeFloatStart
+  )
     fail('more blocks than there are');
   if (admitted.some((_, i) => !worked.has(running.length + i))) fail('admitted without work');
   const waits = (row: Row): boolean =>
-    row.young && row.computed === setup.youngTokens && named(world, world.rows.indexOf(row));
+    row.floatStart && row.computed === setup.floatStartTokens && named(world, world.rows.indexOf(row));
   const could = (row: Row): boolean =>
     row.computed < row.length && row.drawsLeft > 0 && !row.yielding && !waits(row);
   if (plan.stalled === 0 && tokens < setup.maxBatchTokens) {
@@ -345,12 +351,12 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     victim.yielding = true;
     walked.victims++;
   }
-  if (plan.count === 0) return victim !== undefined && requeue(world, setup.youngTokens);
+  if (plan.count === 0) return victim !== undefined && requeue(world, setup.floatStartTokens);
   for (const [i, row] of running.entries()) {
     if (worked.has(i) || !could(row)) continue;
     // Waits for a block.
     if (groups.some((group) => row.computed === row.blocks[group]! * setup.blockTokens)) continue;
-    if (row.young && row.computed === setup.youngTokens) continue; // waits for those it is converted to
+    if (row.floatStart && row.computed === setup.floatStartTokens) continue; // waits for those it is converted to
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.
     if (row.age > (unlimited ? 2 : SAVING_STEPS) * setup.maxRows) fail('starved');
@@ -380,19 +386,19 @@ function behindWindow(computed: number, window: number, blockTokens: number): nu
 }
 
 /** Rows that gave way and that no step names go back to the head of the queue, newest last; false if none do. */
-function requeue(world: World, youngTokens: number): boolean {
+function requeue(world: World, floatStartTokens: number): boolean {
   let moved = false;
   for (const index of [...world.order].reverse()) {
     const row = world.rows[index]!;
     if (!row.yielding || named(world, index)) continue;
-    const young = youngTokens > 0;
+    const floatStart = floatStartTokens > 0;
     Object.assign(row, {
       status: 'waiting',
       yielding: false,
       blocks: row.blocks.map(() => 0),
       front: row.front.map(() => 0),
       reserved: 0,
-      young,
+      floatStart,
       computed: 0,
       age: 0,
     });
@@ -445,7 +451,7 @@ function retirements(world: World, setup: Setup): World[] {
         if (row.coming !== 0) throw new Error('freed while ids are coming');
       }
     }
-    requeue(next, setup.youngTokens);
+    requeue(next, setup.floatStartTokens);
     worlds.push(next);
   }
   return worlds;

@@ -1,8 +1,8 @@
 /** Teacher-forced scoring of demo-text against transformers: the log-probability of every token of its continuations. */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { OfflineRunner } from '../../src/engine/offline-runner.js';
 import { Scorer } from '../../src/engine/scorer.js';
-import { Workbench } from '../../src/engine/workbench.js';
 
 interface DemoCase {
   readonly prompt_ids: readonly number[];
@@ -17,12 +17,12 @@ const short = cases.filter(({ prompt_ids }) => prompt_ids.length < 600);
 const CONTEXT = 800;
 
 describe('the scorer on the CPU', () => {
-  let bench: Workbench;
+  let bench: OfflineRunner;
   let scorer: Scorer;
   beforeAll(async () => {
     const kv = { kvFormat: 'f32' };
     const lanes = [{ kv, rows: 1, context: CONTEXT }];
-    bench = await Workbench.open({ model: 'models/demo-text' }, { device: 'cpu' }, lanes);
+    bench = await OfflineRunner.open({ model: 'models/demo-text' }, { device: 'cpu' }, lanes);
     scorer = await Scorer.open(bench, kv, CONTEXT);
   });
   afterAll(async () => {

@@ -67,7 +67,7 @@ describe('a row whose layers all slide', () => {
   it('comes in where as much as it ever holds is free, and takes its prompt’s blocks as it goes', async () => {
     const limit = rowBlocks(WINDOW, 16, 32);
     const most = await mostUsed(
-      { blocks: 3 * limit + 3, maxRows: 8, prefixes: { limits: [{ blocks: 0, young: 0 }] } },
+      { blocks: 3 * limit + 3, maxRows: 8, prefixes: { limits: [{ blocks: 0, floatStart: 0 }] } },
       async (harness) => {
         const prompts = [700, 650, 600, 550].map((length, i) => randomPrompt(seeded(i), length));
         const answers = await Promise.all(prompts.map((prompt) => harness.ask(prompt, { maxTokens: 60 })));

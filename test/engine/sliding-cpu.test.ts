@@ -255,7 +255,7 @@ describe('a tiny Mistral with a window of 64', () => {
   it('keeps floats where KV is to be quantised, early or late', async () => {
     for (const kv of [{ kvBits: 4 }, { kvBits: 3.5, quantizedKvStart: 100, kvSkipLayers: [] }]) {
       await using asker = await Asker.open('mistral-window', { kv, ...(await poolOf(most + 8)) });
-      expect(asker.info.kv).toMatchObject({ young: null });
+      expect(asker.info.kv).toMatchObject({ floatStart: null });
       expect(asker.info.kv.layers.every(({ key, reason }) => key === 'f16' && reason !== undefined)).toBe(
         true,
       );

@@ -99,7 +99,7 @@ export class Watch {
         // Those it is converted to come into the table while it is done, and no others.
         for (const converted of this.#converting)
           if (blocks.some((block) => block >= spec.blocks && converted.has(block)))
-            this.faults.push('a young block has a new owner before it is converted');
+            this.faults.push('a float-start block has a new owner before it is converted');
         const table = this.#tables[slot]!;
         table.length = first;
         table.push(...blocks);

@@ -14,7 +14,7 @@ const OF_WEIGHTS = new Set(['affine', 'float']);
 const asks = (kind: string): RegExp => new RegExp(`(?:[=!]==\\s*|case\\s+)'${kind}'|'${kind}'\\s*[=!]==`);
 /** The same of kinds that share a name with those of weights, by what K and V are called. */
 const asksOfKv =
-  /\b(?:key|value|keys|values|young|kvFormat)(?:\??\.format)?\??\.kind\s*[=!]==\s*'(?:float|affine)'/;
+  /\b(?:key|value|keys|values|floatStart|kvFormat)(?:\??\.format)?\??\.kind\s*[=!]==\s*'(?:float|affine)'/;
 
 async function lines(): Promise<{ where: string; text: string }[]> {
   const names = (await readdir(SOURCES, { recursive: true })).filter((name) =>

@@ -77,7 +77,7 @@ class ReferencePool implements KvPool {
   }
 
   async convert(): Promise<void> {
-    throw new Error('the reference has no young blocks');
+    throw new Error('the reference has no float-start blocks');
   }
 
   async copy(): Promise<void> {

@@ -9,7 +9,7 @@ import { type CacheScores, scoreCaches } from '../../src/cli/eval/kv-score.js';
 import { readTexts } from '../../src/cli/eval/kv-texts.js';
 import { readQuestions } from '../../src/cli/eval/question-sets.js';
 import { Engine } from '../../src/engine/engine.js';
-import { Workbench } from '../../src/engine/workbench.js';
+import { OfflineRunner } from '../../src/engine/offline-runner.js';
 
 const DEMO = 'models/demo-text';
 const FIXTURES = 'test/fixtures/eval';
@@ -23,7 +23,7 @@ const SETS = [
 async function score(names: readonly string[], limit: number | undefined, cut: boolean) {
   const formats = names.map(evalFormat);
   const lanes = formats.map(({ kv }) => ({ kv, rows: 1, context: 1024 }));
-  await using bench = await Workbench.open({ model: DEMO }, { device: 'cpu' }, lanes);
+  await using bench = await OfflineRunner.open({ model: DEMO }, { device: 'cpu' }, lanes);
   const texts = await readTexts(`${FIXTURES}/texts.jsonl`, bench.text, 'texts', { limit });
   // Awaited here: the device goes when this returns.
   return await scoreCaches(bench, formats, texts, cut, () => {});

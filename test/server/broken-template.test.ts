@@ -23,7 +23,7 @@ describe.each([
     'is no text at all',
     (folder: string) => writeFile(join(folder, 'chat_template.json'), '{"chat_template": 5}'),
   ],
-])('a chat template that %s', (_what, spoil) => {
+])('a chat template that %s', (_what, poison) => {
   let folder: string;
   let engine: Engine;
   const log: LogEntry[] = [];
@@ -33,7 +33,7 @@ describe.each([
       if (name.endsWith('.safetensors')) await symlink(join(DEMO, name), join(folder, name));
       else if (name !== 'chat_template.jinja') await cp(join(DEMO, name), join(folder, name));
     }
-    await spoil(folder);
+    await poison(folder);
     engine = await Engine.load(folder, { device: 'cpu', maxContext: 512, onLog: (entry) => log.push(entry) });
   });
   afterAll(async () => {

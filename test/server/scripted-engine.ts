@@ -35,7 +35,7 @@ export class ScriptedEngine implements EnginePort {
     kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [] },
     limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1, targetItlMs: 0 },
     samplingDefaults: {},
-    memory: { deviceBytes: null, weights: 0, caches: [0], young: 0, activations: 0, total: 0 },
+    memory: { deviceBytes: null, weights: 0, caches: [0], floatStart: 0, activations: 0, total: 0 },
   } as unknown as EngineInfo;
 
   async stats(): Promise<EngineStats> {
@@ -47,8 +47,8 @@ export class ScriptedEngine implements EnginePort {
       maxRows: 8,
       slotsUsed: 0,
       blocksUsed: 4,
-      youngBlocksUsed: 0,
-      youngBlocksTotal: 0,
+      floatStartBlocksUsed: 0,
+      floatStartBlocksTotal: 0,
       conversions: 0,
       cacheGroups: [],
       blocksTotal: 5,

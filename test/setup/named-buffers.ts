@@ -65,15 +65,19 @@ export function resourcesOf(
 export const bucketOf = (rows: number): Bucket => ({ tokens: rows, outputs: rows });
 
 /** A pool of one layer. */
-export function poolOf(kvHeads: number, headDim: number, format: KvFormat, young = false): GpuKvPool {
-  const side = () => ({ buffer: named('cache'), blocks: 8, young: young ? named('young') : null });
+export function poolOf(kvHeads: number, headDim: number, format: KvFormat, floatStart = false): GpuKvPool {
+  const side = () => ({
+    buffer: named('cache'),
+    blocks: 8,
+    floatStart: floatStart ? named('floatStart') : null,
+  });
   const pool = {
     spec: {
       layers: [{ kvHeads, headDim, key: format, value: format, group: 0 }],
       blocks: 8,
       blockTokens: 16,
       maxBlocksPerSlot: 4,
-      young: young ? { blocks: 4, dtype: 'f16' } : null,
+      floatStart: floatStart ? { blocks: 4, dtype: 'f16' } : null,
     },
     layers: [{ keys: side(), values: side() }],
     tables: named('tables'),

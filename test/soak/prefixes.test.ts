@@ -75,7 +75,7 @@ it('500 requests of a real model, many aborted, in a pool of a third of the dema
   await Promise.all(jobs);
   expect(complete).toBeGreaterThan(280);
   expect((await engine.stats()).prefixCache!.hits).toBeGreaterThan(100);
-  const nothing = { slotsUsed: 0, blocksUsed: 0, youngBlocksUsed: 0, stepsInFlight: 0, queued: 0 };
+  const nothing = { slotsUsed: 0, blocksUsed: 0, floatStartBlocksUsed: 0, stepsInFlight: 0, queued: 0 };
   await vi.waitFor(async () => expect(await engine.stats()).toMatchObject(nothing));
   // close() throws if a block is still held.
 });

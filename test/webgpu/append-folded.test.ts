@@ -131,7 +131,7 @@ async function open(device: Device, of: Reference, keep: boolean): Promise<Layer
   const pool = device.createKvPool({
     layers: [{ kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 }],
     blocks: BLOCKS,
-    young: null,
+    floatStart: null,
     blockTokens: BLOCK,
     slots: 2,
     maxBlocksPerSlot: PER_SLOT,

@@ -28,13 +28,13 @@ interface Case {
   readonly value: KvFormat;
   readonly bias: boolean;
   readonly headNorm: boolean;
-  readonly young?: boolean;
+  readonly floatStart?: boolean;
 }
 const CASES: readonly Case[] = [
   { key: F16, value: F16, bias: false, headNorm: false },
   { key: F16, value: F16, bias: true, headNorm: true },
   { key: affine(4), value: affine(4), bias: true, headNorm: false },
-  { key: turbo(3), value: turbo(4), bias: false, headNorm: true, young: true },
+  { key: turbo(3), value: turbo(4), bias: false, headNorm: true, floatStart: true },
 ];
 /** Some of so many tokens that slices are left, some not. */
 const STEPS: readonly (readonly [slots: number[], lengths: number[]])[] = [
@@ -103,11 +103,11 @@ describe.each(devices.filter((d) => d.name === 'webgpu default'))('q, k and v in
         blockTokens: 16,
         slots: SLOTS,
         maxBlocksPerSlot: PER_SLOT,
-        young: c.young === true ? { blocks: PER_SLOT, dtype: 'f16' } : null,
+        floatStart: c.floatStart === true ? { blocks: PER_SLOT, dtype: 'f16' } : null,
       });
       for (let slot = 0; slot < SLOTS; slot++) {
-        // The last slot's blocks are young where there are such.
-        const from = c.young === true && slot === SLOTS - 1 ? SLOTS * PER_SLOT : slot * PER_SLOT;
+        // The last slot's blocks are float-start where there are such.
+        const from = c.floatStart === true && slot === SLOTS - 1 ? SLOTS * PER_SLOT : slot * PER_SLOT;
         pool.setBlocks(
           slot,
           0,

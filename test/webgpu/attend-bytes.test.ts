@@ -38,7 +38,7 @@ interface Case {
   readonly more?: Partial<AttendShape>;
   readonly blockTokens?: number;
   /** Stands in the second head's query of the first row. */
-  readonly spoilt?: number;
+  readonly poisoned?: number;
 }
 
 /** Cases whose codes, groups, windows and blocks others have as well. */
@@ -124,8 +124,13 @@ const CASES: readonly Case[] = [
     blockTokens: 32,
   },
   { name: 'TurboQuant 4 and affine 4', key: turbo(4), value: affine(4), heads: 4, kvHeads: 1 },
-  { name: 'affine 4, an infinite query', key: affine(4), value: affine(4), spoilt: Number.POSITIVE_INFINITY },
-  { name: 'TurboQuant 4, a query of NaN', key: turbo(4), value: turbo(4), spoilt: Number.NaN },
+  {
+    name: 'affine 4, an infinite query',
+    key: affine(4),
+    value: affine(4),
+    poisoned: Number.POSITIVE_INFINITY,
+  },
+  { name: 'TurboQuant 4, a query of NaN', key: turbo(4), value: turbo(4), poisoned: Number.NaN },
   { name: 'affine 4 and TurboQuant 3, a window', key: affine(4), value: turbo(3), more: { window: 290 } },
 ];
 
@@ -184,7 +189,7 @@ describe('attention on matrices of bytes', () => {
 
   it.each(without(CASES, COVERED))(
     '$name',
-    async ({ key, value, heads = 6, kvHeads = 2, more = {}, blockTokens: block = 16, spoilt }) => {
+    async ({ key, value, heads = 6, kvHeads = 2, more = {}, blockTokens: block = 16, poisoned }) => {
       const maxBlocks = Math.ceil((Math.max(...POSITIONS) + 1) / block);
       const blocks = POSITIONS.length * maxBlocks;
       const shape = { ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks, block), ...more };
@@ -195,7 +200,7 @@ describe('attention on matrices of bytes', () => {
       const keys = randomKvWords(key, 'key', place, random);
       const values = randomKvWords(value, 'value', place, random);
       const q = random.normals(POSITIONS.length * heads * D);
-      if (spoilt !== undefined) q[D + 5] = spoilt;
+      if (poisoned !== undefined) q[D + 5] = poisoned;
 
       const n = POSITIONS.length;
       const inputs = new StepInputs(n, n, 1);
@@ -267,9 +272,9 @@ describe('attention on matrices of bytes', () => {
       POSITIONS.forEach((position, s) => {
         for (let head = 0; head < heads; head++) {
           const at = (s * heads + head) * D;
-          if (spoilt !== undefined && s === 0 && head === 1) {
+          if (poisoned !== undefined && s === 0 && head === 1) {
             // Of NaN a driver may take a number where it compares: then the row is wrong, and still it alone.
-            if (spoilt === Number.POSITIVE_INFINITY)
+            if (poisoned === Number.POSITIVE_INFINITY)
               expect(got.slice(at, at + D).some(Number.isFinite)).toBe(false);
             continue;
           }

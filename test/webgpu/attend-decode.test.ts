@@ -97,7 +97,7 @@ const CASES: readonly Case[] = [
 function emulated(wgsl: string): string {
   const threads = Number(/@workgroup_size\((\d+)\)/.exec(wgsl)![1]);
   const [, type, length] = /cells: array<([\w<>]+), (\d+)>/.exec(wgsl)!;
-  const spoil = `for (var i = lid; i < ${length}u; i += ${threads}u) { cells[i] = ${type}(bitcast<f32>(0x7fc00000u | min(groups.z, 1u))); }`;
+  const poison = `for (var i = lid; i < ${length}u; i += ${threads}u) { cells[i] = ${type}(bitcast<f32>(0x7fc00000u | min(groups.z, 1u))); }`;
   const integers = wgsl.includes('var s0 = 0;');
   const given = new Map<string, string>();
   const typeOf = (name: string): string =>
@@ -113,7 +113,7 @@ function emulated(wgsl: string): string {
     );
   });
   if (text.some((line) => line.includes('subgroup'))) throw new Error('something is not emulated');
-  return `${text.join('\n').replace(/\n *let lane = /, (line) => `\n${spoil}${line}`)}
+  return `${text.join('\n').replace(/\n *let lane = /, (line) => `\n${poison}${line}`)}
 var<workgroup> exchanged: array<u32, ${threads}>;
 fn other_lane(v: u32, other: u32, own: u32) -> u32 {
   workgroupBarrier();

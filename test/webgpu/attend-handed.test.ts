@@ -20,7 +20,7 @@ const CASES: readonly AttentionCase[] = [
   { ...shape, key: F16, value: F16, window: 20 },
   { ...shape, key: affine(4), value: affine(4) },
   { ...shape, key: turbo(3), value: turbo(4) },
-  { ...shape, key: turbo(3), value: turbo(4), young: { dtype: 'f16', slots: [1, 4] } },
+  { ...shape, key: turbo(3), value: turbo(4), floatStart: { dtype: 'f16', slots: [1, 4] } },
   // Kernels that any device has, for tiles.
   { ...shape, key: F32, value: F32 },
   { ...shape, headDim: 80, key: turbo(4), value: turbo(4) },

@@ -177,8 +177,8 @@ describe('bytes that the merge leaves', () => {
         expect(rowOf(row).every(Number.isFinite), `row ${row}`).toBe(row !== SPOILT && row !== LOST);
       if (rows > LOST) expect(rowOf(LOST).every(Number.isNaN)).toBe(true);
       // What is turned back spoils the whole head.
-      const spoilt = c.value === 'turbo' ? headDim / (32 * pieces) : 1;
-      expect(wrong).toBe((rows > SPOILT ? spoilt : 0) + (rows > LOST ? k / (32 * pieces) : 0));
+      const poisoned = c.value === 'turbo' ? headDim / (32 * pieces) : 1;
+      expect(wrong).toBe((rows > SPOILT ? poisoned : 0) + (rows > LOST ? k / (32 * pieces) : 0));
       for (const buffer of [
         ...Object.values({ ...roles }),
         ...Object.values(apart),
@@ -247,9 +247,9 @@ describe('bytes of attention in a program', () => {
     ['affine 4', 1, { ...shape, key: affine(4), value: affine(4) }],
     ['TurboQuant', 2, { ...shape, key: turbo(3), value: turbo(4) }],
     [
-      'TurboQuant and young rows',
+      'TurboQuant and float-start rows',
       1,
-      { ...shape, key: turbo(3), value: turbo(4), young: { dtype: 'f16', slots: [1, 2] } },
+      { ...shape, key: turbo(3), value: turbo(4), floatStart: { dtype: 'f16', slots: [1, 2] } },
     ],
   ];
 
@@ -261,12 +261,12 @@ describe('bytes of attention in a program', () => {
       expect(labels(handing, rows)).not.toContain(`bytes [${k}]`);
       expect(labels(handing, rows).some((l) => /^attend reduce.* to bytes$/.test(l))).toBe(true);
     }
-    const both = async (slots: number[], lengths: number[], spoil: number | null = null): Promise<void> => {
+    const both = async (slots: number[], lengths: number[], poison: number | null = null): Promise<void> => {
       const where = `slots ${slots} lengths ${lengths}`;
       const rows = lengths.reduce((a, b) => a + b, 0);
       const data = plain.draw(rows);
       const width = (c.heads + 2 * c.kvHeads) * c.headDim;
-      if (spoil !== null) data.fill(Number.NaN, spoil * width, spoil * width + k);
+      if (poison !== null) data.fill(Number.NaN, poison * width, poison * width + k);
       const kept = await plain.step(slots, lengths, data);
       const { product, expected } = await handing.step(slots, lengths, data);
       const [got, same] = [product, kept.product].map((all) =>
@@ -276,7 +276,7 @@ describe('bytes of attention in a program', () => {
       const wanted = reference.linear(expected, weights, rows, k, OUT);
       for (let row = 0; row < rows; row++) {
         const [own, want] = [product, wanted].map((all) => all.slice(row * OUT, (row + 1) * OUT));
-        if (row === spoil) expect(own!.every(Number.isNaN), where).toBe(true);
+        if (row === poison) expect(own!.every(Number.isNaN), where).toBe(true);
         else expect(worstRow(own!, want!, 1, OUT), `${where}, row ${row}`).toBeLessThan(3e-2);
       }
     };

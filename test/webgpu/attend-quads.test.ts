@@ -31,9 +31,9 @@ interface Case {
   /** A query element of the first row's first head. */
   readonly odd?: number;
   /** What lies before a window, and behind the last position. */
-  readonly spoilt?: boolean;
+  readonly poisoned?: boolean;
   /** Ids of blocks begin here, and the second row is of the other kind: the kernel leaves it alone. */
-  readonly young?: number;
+  readonly floatStart?: number;
 }
 
 const CASES: readonly Case[] = [
@@ -45,15 +45,15 @@ const CASES: readonly Case[] = [
   { name: 'affine 5 and 2', key: affine(5), value: affine(2), heads: 8 },
   { name: 'head_dim 64', key: affine(8), value: affine(4), heads: 8, more: { headDim: 64 } },
   {
-    name: 'a window, spoilt before it',
+    name: 'a window, poisoned before it',
     key: affine(6),
     value: affine(8),
     more: { window: 100 },
-    spoilt: true,
+    poisoned: true,
   },
   { name: 'a NaN stays in its head', key: affine(8), value: affine(4), odd: Number.NaN },
   { name: 'so does an infinity', key: affine(8), value: affine(8), odd: Number.NEGATIVE_INFINITY },
-  { name: 'young rows', key: affine(4), value: affine(8), heads: 4, young: 1000 },
+  { name: 'float-start rows', key: affine(4), value: affine(8), heads: 4, floatStart: 1000 },
   { name: 'a tiny query', key: affine(8), value: affine(8), odd: 1e-39 },
   { name: '32 lanes, affine 8, GQA 4', key: affine(8), value: affine(8), heads: 8, lanes: 32 },
   { name: '32 lanes, affine 8 and 4, GQA 4', key: affine(8), value: affine(4), heads: 8, lanes: 32 },
@@ -62,7 +62,7 @@ const CASES: readonly Case[] = [
     key: affine(4),
     value: affine(8),
     more: { window: 100 },
-    spoilt: true,
+    poisoned: true,
     lanes: 32,
   },
   { name: '32 lanes, GQA 2, groups of 32', key: affine(4, 32), value: affine(8, 32), heads: 4, lanes: 32 },
@@ -83,7 +83,7 @@ const CASES: readonly Case[] = [
     value: affine(8),
     heads: 4,
     more: { headDim: 64, window: 100 },
-    spoilt: true,
+    poisoned: true,
     lanes: 64,
   },
   { name: '8 lanes, MHA', key: affine(5), value: affine(6), heads: 2, lanes: 8 },
@@ -176,8 +176,8 @@ describe('attention by quads', () => {
       blockTokens = 16,
       lanes: given,
       odd,
-      spoilt,
-      young,
+      poisoned,
+      floatStart,
     }) => {
       const native = device.capabilities.subgroupMinSize;
       const lanes = given ?? native;
@@ -186,15 +186,15 @@ describe('attention by quads', () => {
       const shape = {
         ...shapeOf(key, value, heads, kvHeads, maxBlocks, blocks),
         blockTokens,
-        ...(young === undefined
+        ...(floatStart === undefined
           ? {}
           : {
               rows: {
                 ...allRows(blocks),
-                only: 'young',
-                border: young,
-                keyBase: young,
-                valueBase: young,
+                only: 'floatStart',
+                border: floatStart,
+                keyBase: floatStart,
+                valueBase: floatStart,
               } as const,
             }),
         ...more,
@@ -232,7 +232,7 @@ describe('attention by quads', () => {
 
       /** With NaN in scales of whatever no row may see. */
       const stored = (side: typeof keys, format: KvFormat): Uint32Array => {
-        if (spoilt !== true || format.kind !== 'affine') return side.words;
+        if (poisoned !== true || format.kind !== 'affine') return side.words;
         const words = side.words.slice();
         const groups = headDim / format.groupSize;
         const codes = (blocks * kvHeads * blockTokens * headDim * format.bits) / 32;
@@ -257,7 +257,7 @@ describe('attention by quads', () => {
         values: uploadTo(raw, stored(values, value)),
         tables: uploadTo(
           raw,
-          tables.map((block, i) => (i < maxBlocks ? block + (young ?? 0) : block)),
+          tables.map((block, i) => (i < maxBlocks ? block + (floatStart ?? 0) : block)),
         ),
         out: raw.createBuffer({ size: q.byteLength, usage: 128 | 4 }),
         scratchSums: scratch(8 * heads * headDim * 4),
@@ -306,7 +306,7 @@ describe('attention by quads', () => {
             expect(got.subarray(at, at + headDim).every(Number.isNaN)).toBe(true);
             continue;
           }
-          if (young !== undefined && s === 1) {
+          if (floatStart !== undefined && s === 1) {
             expect(tops.subarray(2 * 2 * heads, 3 * 2 * heads).every((v) => v === 0)).toBe(true);
             continue;
           }

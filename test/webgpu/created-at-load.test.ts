@@ -30,7 +30,7 @@ const CACHES = [
   ['affine4', true],
 ] as const;
 
-describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young) => {
+describe.each(CACHES)('a program on a %s cache, float-start rows: %s', (format, floatStart) => {
   let device: WebGpuDevice;
   let program: Program;
   let pool: KvPool;
@@ -65,7 +65,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
       blockTokens: BLOCK,
       slots: ROWS,
       maxBlocksPerSlot: CONTEXT / BLOCK,
-      ...(young ? { young: { blocks: 8, dtype: 'f16' } } : {}),
+      ...(floatStart ? { floatStart: { blocks: 8, dtype: 'f16' } } : {}),
     });
     program = await device.compile(
       model.buildGraph().graph,
@@ -99,7 +99,7 @@ describe.each(CACHES)('a program on a %s cache, young rows: %s', (format, young)
             await program.submit(stepOf(decoding, prompts * chunk, context, ends === 1));
             steps++;
           }
-    if (young) await pool.convert(Uint32Array.of(16, 17), Uint32Array.of(3, 4));
+    if (floatStart) await pool.convert(Uint32Array.of(16, 17), Uint32Array.of(3, 4));
     expect(steps).toBeGreaterThan(500);
     expect({ ...held(device), created: device.created, ...compiled }).toEqual(before);
     expect(errors).toEqual([]);

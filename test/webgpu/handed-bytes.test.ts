@@ -252,7 +252,7 @@ describe('bytes handed on', () => {
     }
   });
 
-  it('of one feature that went wrong spoil their piece', async () => {
+  it('of one feature that went wrong poison their piece', async () => {
     const pieces = {
       ...USUAL,
       up: { ...SHARED, subgroups: 64 },

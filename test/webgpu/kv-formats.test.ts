@@ -111,12 +111,12 @@ describe.each(here)('quantised KV on $name', (spec) => {
     await check({ ...base, key: turbo(4), value: affine(8), softcap: 2 }, SPLITS);
   });
 
-  it('young rows beside quantised ones, before and after they are converted', async () => {
+  it('float-start rows beside quantised ones, before and after they are converted', async () => {
     for (const [key, value] of [
       [turbo(3), turbo(4)],
       [affine(8), affine(4)],
     ] as const) {
-      const c: AttentionCase = { ...base, key, value, young: { dtype: 'f16', slots: [0, 1] } };
+      const c: AttentionCase = { ...base, key, value, floatStart: { dtype: 'f16', slots: [0, 1] } };
       const bench = await Bench.open(device, c, 31);
       try {
         await run(bench, c, [
@@ -150,12 +150,12 @@ describe.each(here)('quantised KV on $name', (spec) => {
     for (const format of [F16, affine(8)]) {
       const c = { heads: 4, kvHeads: 2, headDim: 64, key: format, value: format, window: 20 };
       const bench = await Bench.open(device, c, 9);
-      let spoilt = 0;
+      let poisoned = 0;
       for (const step of [...SPLITS, ...DECODE.slice(2)]) {
         await run(bench, c, [step]);
-        for (const slot of step[0]) spoilt += await bench.spoilBehindWindow(slot);
+        for (const slot of step[0]) poisoned += await bench.spoilBehindWindow(slot);
       }
-      expect(spoilt).toBeGreaterThan(20);
+      expect(poisoned).toBeGreaterThan(20);
       await bench.close();
     }
   });

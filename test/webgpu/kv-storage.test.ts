@@ -66,7 +66,7 @@ describe.each(devices.filter(({ kind }) => kind === 'webgpu'))('blocks of $name'
       const pool = device.createKvPool({
         layers: [layer],
         blocks: 4,
-        young: null,
+        floatStart: null,
         blockTokens: TOKENS,
         slots: 1,
         maxBlocksPerSlot: 2,

@@ -114,7 +114,7 @@ describe('bytes handed on through a norm', () => {
   });
 
   /** Both products of x and a residual, whose numbers at some places may be others. */
-  async function both(c: Case, spoilt: readonly (readonly [at: number, value: number])[] = []) {
+  async function both(c: Case, poisoned: readonly (readonly [at: number, value: number])[] = []) {
     const { rows, hidden, glu, bias: biased } = c;
     const random = new Random(11);
     const format = { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' } as const;
@@ -165,7 +165,7 @@ describe('bytes handed on through a norm', () => {
       x.fill(0, 2 * INNER, 3 * INNER);
       residual.fill(0, 2 * hidden, 3 * hidden);
     }
-    for (const [at, value] of spoilt) residual[at] = value;
+    for (const [at, value] of poisoned) residual[at] = value;
     const layout = dotsLayout(gemvSpec(giver), choices[0].config);
     const handed = {
       [HANDED_BYTES.bytes]: emptyOn(raw, rows * INNER * layout.planes),

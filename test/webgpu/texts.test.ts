@@ -14,13 +14,13 @@ import { affine, F16, turbo } from '../devices/kv-cases.js';
 
 interface Wanted {
   readonly formats: (layer: number) => { readonly key?: KvFormat; readonly value?: KvFormat };
-  readonly young: { readonly blocks: number; readonly dtype: 'f16' } | null;
+  readonly floatStart: { readonly blocks: number; readonly dtype: 'f16' } | null;
   /** Steps of so many tokens. */
   readonly steps: readonly number[];
 }
 
 /** All texts that a model's program is made of, and what is wrong with one. */
-async function textsOf(definition: ModelDefinition, { formats, young, steps }: Wanted) {
+async function textsOf(definition: ModelDefinition, { formats, floatStart, steps }: Wanted) {
   const texts = new Set<string>();
   let raw: GPUDevice | undefined;
   const gpu = createNullGpu({
@@ -37,7 +37,7 @@ async function textsOf(definition: ModelDefinition, { formats, young, steps }: W
     blockTokens: 32,
     slots: 32,
     maxBlocksPerSlot: 128,
-    young,
+    floatStart,
   });
   const limits = { maxTokens: 512, maxOutputs: 32, maxSequences: 32, maxContext: 4096, inFlight: 2 };
   const program = await device.compile(model.buildGraph().graph, limits, pool);
@@ -58,12 +58,12 @@ describe('the texts of all kernels of a model', () => {
     ['f16', F16, F16],
     ['affine 4', affine(4), affine(4)],
     ['affine 8', affine(8), affine(8)],
-    ['TurboQuant 3.5, and young rows', turbo(3), turbo(4)],
+    ['TurboQuant 3.5, and float-start rows', turbo(3), turbo(4)],
   ])('compile as far as anything but a driver can say: %s', async (name, key, value) => {
-    const young = name.includes('young') ? { blocks: 64, dtype: 'f16' as const } : null;
+    const floatStart = name.includes('floatStart') ? { blocks: 64, dtype: 'f16' as const } : null;
     const { all, close, errorsOf } = await textsOf(shapeModel('qwen3-0.6b', { vocab: 4096 }), {
       formats: (layer) => (layer === 0 ? {} : { key, value }),
-      young,
+      floatStart,
       steps: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
     });
     expect(all.filter((text) => text.includes('subgroupMatrixMultiply')).length).toBeGreaterThan(10);
@@ -78,7 +78,7 @@ describe('the texts of all kernels of a model', () => {
     const fields = { ...shapeFields('llama-8b', { vocab: 4096 }), num_hidden_layers: 1 };
     const { all, close, errorsOf } = await textsOf(parseModelConfig(fields, 'a layer'), {
       formats: () => ({}),
-      young: null,
+      floatStart: null,
       steps: [1, 2, 4, 8, 32],
     });
     const dots = all.filter((text) => text.includes('dot4I8Packed'));

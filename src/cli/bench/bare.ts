@@ -1,8 +1,8 @@
 /** A model's program without an engine: rows that decode in a bare loop of `submit`, from the same positions as an engine's. */
 import type { Program, ProgramLimits } from '../../device/device.js';
 import { StepInputs } from '../../device/step.js';
+import type { OfflineRunner } from '../../engine/offline-runner.js';
 import type { EngineLimits } from '../../engine/types.js';
-import type { Workbench } from '../../engine/workbench.js';
 import type { KvOptions } from '../../kv/options.js';
 import { everyRow, IN_FLIGHT, oneSequence, timeSteps } from './steps.js';
 
@@ -18,9 +18,9 @@ export class BareLoop implements AsyncDisposable {
   }
 
   /** `limits`: those of the engine it is measured beside, so that the plans are the same. */
-  static async open(bench: Workbench, kv: KvOptions, limits: EngineLimits): Promise<BareLoop> {
+  static async open(bench: OfflineRunner, kv: KvOptions, limits: EngineLimits): Promise<BareLoop> {
     const { maxRows, maxContext, maxBatchTokens } = limits;
-    const { pool } = bench.lane({ kv, rows: maxRows, context: maxContext });
+    const { pool } = bench.variant({ kv, rows: maxRows, context: maxContext });
     const all = {
       maxTokens: maxBatchTokens,
       maxOutputs: maxRows,

@@ -85,20 +85,20 @@ async function bench(
   signal: AbortSignal,
 ): Promise<EngineReport> {
   const { shapes, vocab, prompt, generate, rounds } = flags;
-  const [{ Workbench }, { BareLoop }] = await Promise.all([
-    import('../../engine/workbench.js'),
+  const [{ OfflineRunner }, { BareLoop }] = await Promise.all([
+    import('../../engine/offline-runner.js'),
     import('./bare.js'),
   ]);
   await using engine = await openBenchEngine(model, flags, Math.max(...flags.rows), prompt + generate + 1);
   const { info } = engine;
   const bar = new ProgressBar();
   const kv = kvOptions(flags);
-  await using workbench = await Workbench.open(
+  await using runner = await OfflineRunner.open(
     model === undefined ? { shape: shapes!, vocab } : { model },
     { ...engineOptions(flags), signal, onProgress: (p) => bar.update({ ...p, label: 'Loading' }) },
     [{ kv, rows: info.limits.maxRows, context: info.limits.maxContext }],
   );
-  await using bare = await BareLoop.open(workbench, kv, info.limits);
+  await using bare = await BareLoop.open(runner, kv, info.limits);
   const results: EngineRatio[] = [];
   try {
     for (const rows of flags.rows) {

@@ -1,7 +1,7 @@
 /** `kvant bench kv`: what each format of the KV cache costs in speed, beside float KV and the device's read bandwidth. */
 import type { Command } from 'commander';
 import type { DeviceKind } from '../../device/device.js';
-import type { Workbench } from '../../engine/workbench.js';
+import type { OfflineRunner } from '../../engine/offline-runner.js';
 import { KvantError } from '../../errors.js';
 import { shapeNames } from '../../models/shapes.js';
 import type { EvalFormat } from '../eval/kv-formats.js';
@@ -10,8 +10,8 @@ import { Option } from '../option.js';
 import { checkOutputs, writeOutput } from '../output.js';
 import { ProgressBar } from '../progress.js';
 import { versions } from '../versions.js';
-import type { LaneSize } from './kv-lane.js';
 import type { BenchKvReport, Samples } from './kv-report.js';
+import type { CacheVariantSize } from './kv-variant.js';
 
 interface BenchKvFlags extends EngineFlags {
   readonly shapes?: string;
@@ -101,13 +101,13 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
   if (named !== null) formatsOn('cpu');
 
   await checkOutputs(flags);
-  const { Workbench } = await import('../../engine/workbench.js');
+  const { OfflineRunner } = await import('../../engine/offline-runner.js');
   const bar = new ProgressBar();
   const { untilInterrupted } = await import('../interrupt.js');
   return untilInterrupted(async (signal) => {
     try {
       // Formats have their turns: the device needs room for the largest of them, one at a time.
-      await using workbench = await Workbench.open(
+      await using runner = await OfflineRunner.open(
         model === undefined ? { shape: shapes ?? '', vocab } : { model },
         {
           ...options,
@@ -116,16 +116,16 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
         },
         [{ kv: { kvFormat: largest(named) }, rows, context }],
       );
-      const { info } = workbench.device;
+      const { info } = runner.device;
       const chunk = Math.min(
         options.maxBatchTokens ?? { cpu: 256, webgpu: 2048 }[info.kind],
         Math.max(prefill, 256),
       );
       const formats = formatsOn(info.kind);
-      const measured = await measure(workbench, formats, flags, { rows, context, chunk }, bar, signal);
+      const measured = await measure(runner, formats, flags, { rows, context, chunk }, bar, signal);
       const { results } = await import('./kv-report.js');
       const readBandwidth = Math.max(...measured.readBandwidth);
-      const { facts, parameterBytes } = workbench.model;
+      const { facts, parameterBytes } = runner.model;
       return {
         model: model ?? shapes ?? '',
         vocab: facts.vocabSize,
@@ -151,53 +151,53 @@ async function bench(model: string | undefined, flags: BenchKvFlags): Promise<Be
 }
 
 async function measure(
-  workbench: Workbench,
+  runner: OfflineRunner,
   formats: readonly EvalFormat[],
   { steps, rounds, prefill, prefillRounds }: BenchKvFlags,
-  size: LaneSize,
+  size: CacheVariantSize,
   bar: ProgressBar,
   signal: AbortSignal,
 ): Promise<{ samples: Samples[]; readBandwidth: readonly [number, number] }> {
-  const [{ BenchLane }, { measureReadBandwidth }] = await Promise.all([
-    import('./kv-lane.js'),
+  const [{ BenchVariant }, { measureReadBandwidth }] = await Promise.all([
+    import('./kv-variant.js'),
     import('../../engine/read-bandwidth.js'),
   ]);
   const tell = (done: number, item: string): void =>
     bar.update({ label: 'Measuring', done, total: rounds * formats.length, unit: 'turns', item });
   tell(0, 'read bandwidth');
-  const before = await measureReadBandwidth(workbench.device, 5);
+  const before = await measureReadBandwidth(runner.device, 5);
   const samples = new Map<string, Samples>();
-  const warmUp = Math.min(WARM_UP[workbench.device.info.kind], size.context - steps - 1);
+  const warmUp = Math.min(WARM_UP[runner.device.info.kind], size.context - steps - 1);
   for (let round = 0; round < rounds; round++) {
     for (let turn = 0; turn < formats.length; turn++) {
       signal.throwIfAborted();
       // Every round begins with another format: none is always the one behind the largest.
       const { name, kv } = formats[(turn + round) % formats.length]!;
       const done = round * formats.length + turn;
-      await using lane = new BenchLane(workbench, kv, size);
+      await using variant = new BenchVariant(runner, kv, size);
       tell(done, `${name}: filling`);
-      await lane.fill();
+      await variant.fill();
       const one = samples.get(name) ?? {
         name,
-        layers: lane.plan.info,
-        bytesPerToken: lane.bytesPerToken,
-        poolBytes: lane.poolBytes,
+        layers: variant.plan.info,
+        bytesPerToken: variant.bytesPerToken,
+        poolBytes: variant.poolBytes,
         decode: [],
         attend: [],
         prefill: [],
       };
       samples.set(name, one);
       tell(done, `${name}: decoding`);
-      one.decode.push(await lane.decode(steps, warmUp));
+      one.decode.push(await variant.decode(steps, warmUp));
       tell(done, `${name}: attention`);
-      one.attend.push(await lane.attend(steps, warmUp));
+      one.attend.push(await variant.attend(steps, warmUp));
       if (prefill === 0 || round >= prefillRounds) continue;
       tell(done, `${name}: prefill`);
-      one.prefill.push(await lane.prefill(prefill));
+      one.prefill.push(await variant.prefill(prefill));
     }
   }
   tell(rounds * formats.length, 'read bandwidth');
-  const after = await measureReadBandwidth(workbench.device, 5);
+  const after = await measureReadBandwidth(runner.device, 5);
   return { samples: formats.map(({ name }) => samples.get(name)!), readBandwidth: [before, after] };
 }
 

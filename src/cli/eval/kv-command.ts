@@ -90,13 +90,14 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
     }),
   );
 
-  const [{ readTexts }, { scoreCaches }, { Workbench }, { ModelText }, { locateModel }] = await Promise.all([
-    import('./kv-texts.js'),
-    import('./kv-score.js'),
-    import('../../engine/workbench.js'),
-    import('../../engine/model-text.js'),
-    import('../../engine/model-location.js'),
-  ]);
+  const [{ readTexts }, { scoreCaches }, { OfflineRunner }, { ModelText }, { locateModel }] =
+    await Promise.all([
+      import('./kv-texts.js'),
+      import('./kv-score.js'),
+      import('../../engine/offline-runner.js'),
+      import('../../engine/model-text.js'),
+      import('../../engine/model-location.js'),
+    ]);
   const text = await ModelText.load(await locateModel(model, options));
   const files = await Promise.all(
     [...new Set([...flags.text, ...flags.set])].map(async (path) => ({
@@ -109,7 +110,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
 
   const bar = new ProgressBar();
   try {
-    await using bench = await Workbench.open(
+    await using bench = await OfflineRunner.open(
       { model },
       options,
       formats.map(({ kv }) => ({ kv, rows: 1, context })),

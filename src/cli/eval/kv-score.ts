@@ -1,7 +1,7 @@
 /** The teacher-forced half of `kvant eval kv`: every text through every cache, side by side, whole and cut. */
 import { createHash, type Hash } from 'node:crypto';
+import type { OfflineRunner } from '../../engine/offline-runner.js';
 import { Scorer } from '../../engine/scorer.js';
-import type { Workbench } from '../../engine/workbench.js';
 import type { KvLayerInfo } from '../../kv/policy.js';
 import { BaselineRow, type DistanceSummary, Distances } from './kv-compare.js';
 import { type CacheSize, cacheSize, type EvalFormat } from './kv-formats.js';
@@ -28,7 +28,7 @@ export interface CacheScores {
 
 /** @param formats the first is the baseline */
 export async function scoreCaches(
-  bench: Workbench,
+  bench: OfflineRunner,
   formats: readonly EvalFormat[],
   texts: readonly ScoredText[],
   cut: boolean,

@@ -29,7 +29,7 @@ export class BlockProgram {
   /** Lists that nothing under way reads. There are as many as were ever under way at once. */
   readonly #idle: Allocation[] = [];
 
-  /** Stores young blocks into blocks of the layers' own formats. */
+  /** Stores float-start blocks into blocks of the layers' own formats. */
   static conversion(host: BlockProgramHost): BlockProgram {
     const { spec, threads, layers, allocate } = host;
     const widest = Math.max(...spec.layers.map(({ headDim }) => headDim));
@@ -83,7 +83,7 @@ export class BlockProgram {
       const size = commandWords(commands);
       const at = allocate(memory, size * 4).at;
       writeCommands(memory.u32(at, size) as Uint32Array, commands);
-      segments.push({ memory: memory.index, commands: at, count: commands.length, carries: [] });
+      segments.push({ memory: memory.index, commands: at, count: commands.length, copies: [] });
     }
     const words = encodeDescriptor({
       step,

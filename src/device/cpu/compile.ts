@@ -28,13 +28,13 @@ import {
   scaleCommand,
   selectCommand,
 } from './commands.js';
-import { type Carry, type Descriptor, encodeDescriptor, type Segment } from './descriptor.js';
+import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from './descriptor.js';
 import { type Fusions, findFusions } from './fusion.js';
-import { cacheOf, type Homes, homesOf } from './homes.js';
 import type { CpuKvPool } from './kv-pool.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
+import { cacheOf, type Placement, placementOf } from './placement.js';
 import { ownMatrix, ownVector } from './resident.js';
 import { resultWords, sampleCommands, sampleScratchBytes } from './sample-commands.js';
 import type { SamplerPlace } from './sampler-rows.js';
@@ -76,7 +76,7 @@ interface Site {
 interface OpenSegment {
   readonly memory: DeviceMemory;
   readonly commands: Command[];
-  readonly carries: Carry[];
+  readonly copies: RowCopy[];
 }
 
 export function compile(options: CompileOptions): Compiled {
@@ -97,7 +97,7 @@ class Compiler {
   readonly #ropes = new Map<DeviceMemory, Map<RopeTable, { fine: number; coarse: number }>>();
   readonly #segments: OpenSegment[] = [];
   #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), held: new Map() };
-  readonly #homes: Homes;
+  readonly #placement: Placement;
   /** Memories that a tensor has been carried to. */
   readonly #carried = new Map<Tensor, Set<DeviceMemory>>();
   /** Where the second half of a step begins: the segment, and its commands before that. */
@@ -107,7 +107,7 @@ class Compiler {
   constructor(options: CompileOptions) {
     this.#options = options;
     this.#layout = stepLayout(options.limits);
-    this.#homes = homesOf(options.set, options.graph, options.caches);
+    this.#placement = placementOf(options.set, options.graph, options.caches);
   }
 
   get #slots(): number {
@@ -121,7 +121,7 @@ class Compiler {
   compile(): Compiled {
     const { set, graph, limits, caches } = this.#options;
     const first = set.memory(0);
-    const homes = this.#homes.ofNode;
+    const homes = this.#placement.ofNode;
     this.#fusions = findFusions(
       graph,
       (node, at) =>
@@ -188,7 +188,7 @@ class Compiler {
     for (const node of graph.nodes) if (node.op === 'input') lasting.add(node.out);
     const places = new Map(
       [...lasting].map((tensor) => {
-        const memory = this.#homes.ofTensor.get(tensor)!;
+        const memory = this.#placement.ofTensor.get(tensor)!;
         return [tensor, { memory, at: addressOf(tensor, memory) }];
       }),
     );
@@ -216,11 +216,11 @@ class Compiler {
     const forward: Segment[] = [];
     const sample: Segment[] = [];
     const half = this.#half ?? { segment: this.#segments.length, commands: 0 };
-    this.#segments.forEach(({ memory, commands, carries }, index) => {
+    this.#segments.forEach(({ memory, commands, copies }, index) => {
       const words = commandWords(commands);
       const at = this.#allocate(memory, words * 4);
       writeCommands(memory.u32(at, words) as Uint32Array, commands);
-      const own = { memory: memory.index, commands: at, count: commands.length, carries };
+      const own = { memory: memory.index, commands: at, count: commands.length, copies };
       segments.push(own);
       if (index < half.segment) forward.push(own);
       else if (index > half.segment || half.commands === 0) sample.push(own);
@@ -228,7 +228,7 @@ class Compiler {
         const { commands: count } = half;
         forward.push({ ...own, count });
         const behind = at + commandWords(commands.slice(0, count)) * 4;
-        sample.push({ ...own, commands: behind, count: own.count - count, carries: [] });
+        sample.push({ ...own, commands: behind, count: own.count - count, copies: [] });
       }
     });
     return { segments, forward, sample };
@@ -251,7 +251,7 @@ class Compiler {
   #scratch(): Map<DeviceMemory, number> {
     const most = new Map<DeviceMemory, number>();
     this.#options.graph.nodes.forEach((node, index) => {
-      const home = this.#homes.ofNode[index]!;
+      const home = this.#placement.ofNode[index]!;
       most.set(home, Math.max(most.get(home) ?? 0, this.#scratchBytes(node)));
     });
     return most;
@@ -292,7 +292,7 @@ class Compiler {
     if (node.op === 'input' || this.#fusions.gone.has(node)) return;
     let segment = this.#segments.at(-1);
     if (segment?.memory !== home) {
-      segment = { memory: home, commands: [], carries: [] };
+      segment = { memory: home, commands: [], copies: [] };
       this.#segments.push(segment);
     }
     if (node.op === 'sample')
@@ -300,10 +300,10 @@ class Compiler {
     const source = this.#fusions.ofLinear.get(node);
     for (const input of nodeInputs(node)) {
       const tensor = input === source?.out ? source.x : input;
-      const from = this.#homes.ofTensor.get(tensor)!;
+      const from = this.#placement.ofTensor.get(tensor)!;
       if (from === home || this.#carried.get(tensor)?.has(home)) continue;
       // A tensor made elsewhere was made before this segment began, and nothing else uses its storage while it lives.
-      segment.carries.push({
+      segment.copies.push({
         fromMemory: from.index,
         from: addressOf(tensor, from),
         to: addressOf(tensor, home),

@@ -26,7 +26,7 @@ export const ENTRY_MESSAGE = 1;
 export const ENTRY_EXIT = 2;
 
 /** An activation carried from one memory to another before a segment. */
-export interface Carry {
+export interface RowCopy {
   readonly fromMemory: number;
   readonly from: number;
   readonly to: number;
@@ -39,7 +39,7 @@ export interface Segment {
   readonly memory: number;
   readonly commands: number;
   readonly count: number;
-  readonly carries: readonly Carry[];
+  readonly copies: readonly RowCopy[];
 }
 
 export interface Descriptor {
@@ -70,9 +70,9 @@ export function encodeDescriptor(d: Descriptor): Uint32Array {
     d.segments.length,
   ];
   for (const { memory, at } of d.mirrors) words.push(memory, at);
-  for (const { memory, commands, count, carries } of d.segments) {
-    words.push(memory, commands, count, carries.length);
-    for (const c of carries) words.push(c.fromMemory, c.from, c.to, c.rowBytes, c.rows);
+  for (const { memory, commands, count, copies } of d.segments) {
+    words.push(memory, commands, count, copies.length);
+    for (const c of copies) words.push(c.fromMemory, c.from, c.to, c.rowBytes, c.rows);
   }
   return Uint32Array.from(words);
 }

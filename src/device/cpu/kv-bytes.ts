@@ -1,6 +1,6 @@
 /** Blocks as bytes: the host copies them out of the store and into it, while the threads run on. */
 import type { KvPoolSpec } from '../kv.js';
-import { isYoungBlock, type KvPlane, kvPlanes } from '../kv-block.js';
+import { isFloatStartBlock, type KvPlane, kvPlanes } from '../kv-block.js';
 import { SIDE_BYTES, SIDE_CODES, SIDE_META } from './kv-layout.js';
 import type { CpuKvLayer } from './kv-pool.js';
 import type { DeviceMemory } from './memory.js';
@@ -14,14 +14,14 @@ interface Place {
 
 export class BlockBytes {
   readonly #spec: KvPoolSpec;
-  readonly #places: readonly [own: readonly Place[], young: readonly Place[]];
+  readonly #places: readonly [own: readonly Place[], floatStart: readonly Place[]];
 
   constructor(spec: KvPoolSpec, layers: readonly CpuKvLayer[]) {
     this.#spec = spec;
-    const places = (young: boolean): Place[] =>
-      kvPlanes(spec, young).map((plane) => {
+    const places = (floatStart: boolean): Place[] =>
+      kvPlanes(spec, floatStart).map((plane) => {
         const { memory, store } = layers[plane.layer]!;
-        const side = (plane.side === 'key' ? 0 : 1) + (young ? 2 : 0);
+        const side = (plane.side === 'key' ? 0 : 1) + (floatStart ? 2 : 0);
         const at = store + side * SIDE_BYTES + (plane.part === 'codes' ? SIDE_CODES : SIDE_META);
         return { memory, first: memory.u32(at, 1)[0]!, plane };
       });
@@ -44,7 +44,7 @@ export class BlockBytes {
   }
 
   #of(block: number): readonly Place[] {
-    return this.#places[isYoungBlock(this.#spec, block) ? 1 : 0];
+    return this.#places[isFloatStartBlock(this.#spec, block) ? 1 : 0];
   }
 }
 

@@ -2,7 +2,7 @@
  * How a layer's cache is described to the kernels. Read by TypeScript and by AssemblyScript alike, so it holds numbers
  * only.
  *
- * A store is four sides (K, V, K of young blocks, V of young blocks) of SIDE_BYTES each, then the id of the first young
+ * A store is four sides (K, V, K of float-start blocks, V of float-start blocks) of SIDE_BYTES each, then the id of the first float-start
  * block. Byte offsets within a side:
  */
 export const SIDE_KIND = 0;
@@ -31,7 +31,7 @@ export const SIDE_CODEBOOK = 48;
 /** TurboQuant: 1 where keys store their norm as values do. */
 export const SIDE_PLAIN = 52;
 export const SIDE_BYTES = 64;
-export const STORE_YOUNG = 256;
+export const STORE_FLOAT_START = 256;
 export const STORE_BYTES = 272;
 
 export const KIND_F32 = 0;

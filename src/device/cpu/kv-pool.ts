@@ -56,7 +56,7 @@ export class CpuKvPool implements KvPool {
         view.fill(0);
         this.#tables.set(memory, { at, words: view });
       }
-      if (spec.young) this.#converter = BlockProgram.conversion(this.#programHost());
+      if (spec.floatStart) this.#converter = BlockProgram.conversion(this.#programHost());
     } catch (error) {
       this.dispose();
       throw error;
@@ -73,8 +73,8 @@ export class CpuKvPool implements KvPool {
   }
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
-    const { slots, maxBlocksPerSlot, young } = this.spec;
-    const count = this.spec.blocks + (young?.blocks ?? 0);
+    const { slots, maxBlocksPerSlot, floatStart } = this.spec;
+    const count = this.spec.blocks + (floatStart?.blocks ?? 0);
     if (!(slot >= 0 && slot < slots && first >= 0 && first + blocks.length <= maxBlocksPerSlot)) {
       throw badTable(`entries ${first} to ${first + blocks.length} of slot ${slot} lie outside the table`);
     }
@@ -87,11 +87,11 @@ export class CpuKvPool implements KvPool {
 
   async convert(from: Uint32Array, to: Uint32Array): Promise<void> {
     if (from.length === 0 && to.length === 0) return;
-    const { blocks, young } = this.spec;
-    const most = blocks + (young?.blocks ?? 0);
+    const { blocks, floatStart } = this.spec;
+    const most = blocks + (floatStart?.blocks ?? 0);
     if (from.length !== to.length) throw badConversion(`${from.length} blocks to ${to.length}`);
     for (const block of from) {
-      if (!(block >= blocks && block < most)) throw badConversion(`block ${block}, which is not young`);
+      if (!(block >= blocks && block < most)) throw badConversion(`block ${block}, which is not floatStart`);
     }
     for (const block of to) {
       if (!(block < blocks)) throw badConversion(`a block to ${block}, which is none of the layers' own`);
@@ -189,13 +189,13 @@ export class CpuKvPool implements KvPool {
   }
 }
 
-function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, young }: KvPoolSpec): void {
+function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, floatStart }: KvPoolSpec): void {
   const whole = (n: number, least: number): boolean => Number.isInteger(n) && n >= least;
   if (![16, 32, 64].includes(blockTokens)) throw badSpec(`blocks of ${blockTokens} tokens`);
   if (!whole(blocks, 1) || !whole(slots, 1) || !whole(maxBlocksPerSlot, 1)) {
     throw badSpec(`${blocks} blocks for ${slots} slots of ${maxBlocksPerSlot}`);
   }
-  if (young && !whole(young.blocks, 1)) throw badSpec(`${young.blocks} young blocks`);
+  if (floatStart && !whole(floatStart.blocks, 1)) throw badSpec(`${floatStart.blocks} floatStart blocks`);
   layers.forEach((layer, index) => {
     const { headDim, kvHeads } = layer;
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
@@ -214,7 +214,7 @@ function badSpec(what: string): KvantError {
 
 function badConversion(what: string): KvantError {
   return new KvantError('bad-block-table', `convert: cannot convert ${what}.`, {
-    fix: "Convert young blocks, from the pool's block count on, to as many others.",
+    fix: "Convert floatStart blocks, from the pool's block count on, to as many others.",
   });
 }
 

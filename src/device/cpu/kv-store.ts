@@ -22,10 +22,10 @@ import {
   SIDE_KIND,
   SIDE_META,
   SIDE_VECTOR_BYTES,
-  STORE_YOUNG,
+  STORE_FLOAT_START,
 } from './kv-layout.js';
 
-/** Bytes of a layer's cache: K and V of all blocks, and the young ones where those are kept apart. */
+/** Bytes of a layer's cache: K and V of all blocks, and the float-start ones where those are kept apart. */
 export function layerBytes(layer: KvLayerSpec, spec: KvPoolSpec): number {
   return planes(layer, spec).reduce((sum, { bytes }) => sum + bytes, 0);
 }
@@ -39,9 +39,9 @@ interface Plane {
   readonly bytes: number;
 }
 
-/** What is kept side by side: K, V, and K and V of young blocks unless they are stored like the others. */
+/** What is kept side by side: K, V, and K and V of float-start blocks unless they are stored like the others. */
 function planes(layer: KvLayerSpec, spec: KvPoolSpec): Plane[] {
-  const young = spec.young ?? null;
+  const floatStart = spec.floatStart ?? null;
   const own: Plane[] = [];
   const apart: Plane[] = [];
   const plane = (side: KvSide, format: KvFormat, blocks: number, first: number): Plane => {
@@ -56,10 +56,10 @@ function planes(layer: KvLayerSpec, spec: KvPoolSpec): Plane[] {
   };
   for (const side of ['key', 'value'] as const) {
     const format = layer[side];
-    const shared = young !== null && isFloatKv(format) && format.dtype === young.dtype;
-    own.push(plane(side, format, spec.blocks + (shared ? young.blocks : 0), 0));
-    if (young !== null && !shared) {
-      apart.push(plane(side, { kind: 'float', dtype: young.dtype }, young.blocks, spec.blocks));
+    const shared = floatStart !== null && isFloatKv(format) && format.dtype === floatStart.dtype;
+    own.push(plane(side, format, spec.blocks + (shared ? floatStart.blocks : 0), 0));
+    if (floatStart !== null && !shared) {
+      apart.push(plane(side, { kind: 'float', dtype: floatStart.dtype }, floatStart.blocks, spec.blocks));
     }
   }
   return [...own, ...apart];
@@ -73,15 +73,15 @@ export function writeStore(
   spec: KvPoolSpec,
   tables: Tables,
 ): void {
-  const first = spec.young ? spec.blocks : 0xffff_ffff;
-  to.setUint32(STORE_YOUNG, first, true);
+  const first = spec.floatStart ? spec.blocks : 0xffff_ffff;
+  to.setUint32(STORE_FLOAT_START, first, true);
   let place = at;
   for (const plane of planes(layer, spec)) {
-    const young = plane.first > 0;
+    const floatStart = plane.first > 0;
     const side = plane.side === 'key' ? 0 : 1;
-    writeSide(to, (young ? 2 : 0) + side, plane, place, layer, spec, tables);
-    // Until a plane of their own comes, young blocks lie behind the others.
-    if (!young) writeSide(to, 2 + side, plane, place, layer, spec, tables);
+    writeSide(to, (floatStart ? 2 : 0) + side, plane, place, layer, spec, tables);
+    // Until a plane of their own comes, float-start blocks lie behind the others.
+    if (!floatStart) writeSide(to, 2 + side, plane, place, layer, spec, tables);
     place += plane.bytes;
   }
 }

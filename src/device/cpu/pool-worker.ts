@@ -151,17 +151,17 @@ class Thread {
       const memory = words[at]!;
       const commands = words[at + 1]!;
       const count = words[at + 2]!;
-      const carries = words[at + 3]!;
+      const copies = words[at + 3]!;
       at += 4;
-      if (carries > 0) {
+      if (copies > 0) {
         if (thread === 0) {
-          for (let c = 0; c < carries; c++) {
+          for (let c = 0; c < copies; c++) {
             const carry = at + 5 * c;
             const rows = words[step / 4 + words[carry + 4]!]!;
             this.#copy(words[carry]!, words[carry + 1]!, memory, words[carry + 2]!, words[carry + 3]! * rows);
           }
         }
-        at += 5 * carries;
+        at += 5 * copies;
         if (!this.#barrier()) return false;
       }
       if (!this.#kernels[memory]!.run(commands, count, thread, threads)) return false;

@@ -56,7 +56,7 @@ class Rig {
       ids: null,
       idsHere: 0,
       mirrors: [],
-      segments: [{ memory: 0, commands: list, count: repeat, carries: [] }],
+      segments: [{ memory: 0, commands: list, count: repeat, copies: [] }],
     });
     const at = memory.tryAllocate(words.byteLength);
     memory.u32(at, words.length).set(words);

@@ -7,7 +7,7 @@
 export const F_MASK = 0x1;
 export const F_BIAS = 0x2;
 export const F_BANNED = 0x4;
-export const F_WITHHOLD = 0x8;
+export const F_MIN_TOKENS = 0x8;
 export const F_REPETITION = 0x10;
 export const F_COUNTS = 0x20;
 export const F_DRY = 0x40;

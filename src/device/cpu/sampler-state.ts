@@ -43,7 +43,7 @@ function layoutOf(spec: RowSpec, vocab: number, capacity: number): StateLayout {
     history: take(dry || has(FEATURE.BANNED) || windowed, capacity),
     mask: take(has(FEATURE.MASK), Math.ceil(vocab / 32)),
     bias: take(has(FEATURE.BIAS), 2 * spec.biasIds.length),
-    withheld: take(has(FEATURE.WITHHOLD), spec.withheld.length),
+    withheld: take(has(FEATURE.MIN_TOKENS), spec.withheld.length),
     banned: take(has(FEATURE.BANNED), sequenceWords(spec.banned)),
     index: take(entries, vocab),
     entries: take(entries, Math.min(vocab, capacity) * w.E_WORDS),

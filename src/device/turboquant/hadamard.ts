@@ -1,5 +1,5 @@
 /**
- * Hadamard matrices of the orders that Sylvester's doubling does not reach: 12, 20 and 28, after R. Paley, "On
+ * Hadamard matrices of the orders that Sylvester's doubling does not maxTopK: 12, 20 and 28, after R. Paley, "On
  * orthogonal matrices", J. Math. Phys. 12 (1933).
  */
 

@@ -1,6 +1,6 @@
 /**
  * Dawn waits in Node by asking the GPU again on every turn of the event loop: 165,000 times a second, as measured, and
- * for each it makes a native function whose finaliser lets it outlive the young generation. Seconds of that are
+ * for each it makes a native function whose finaliser lets it outlive the float-start generation. Seconds of that are
  * collected in pauses of a tenth of a second and more, in which no step is submitted. So its `setImmediate` is given a
  * pace here: a wait is stretched by an eighth at most, by 50 µs where it is short and by a millisecond where it is long.
  *

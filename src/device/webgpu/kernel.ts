@@ -77,11 +77,11 @@ export interface StepFacts {
   /** Bits of FEATURE that some output row has. */
   features: number;
   /** Most tokens that a row with DRY looks back on, rounded up: steps that follow one another have the same counts. */
-  looksBack: number;
+  dryWindow: number;
   /** Most tokens that a row's top-k lets through; 2³² − 1 where a top-p has no top-k before it. 0: no filters. */
-  reach: number;
+  maxTopK: number;
   /** Rows that draw with a top-k, top-p or typical-p. */
-  narrowed: number;
+  filteredRows: number;
 }
 
 export type Workgroups = [x: number, y: number, z: number];

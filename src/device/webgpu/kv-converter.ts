@@ -1,6 +1,6 @@
-/** The conversion of young blocks: one pass, a dispatch for each layer, over pairs of blocks in one small buffer. */
+/** The conversion of float-start blocks: one pass, a dispatch for each layer, over pairs of blocks in one small buffer. */
 
-import type { KvPoolSpec, KvYoungSpec } from '../kv.js';
+import type { KvFloatStartSpec, KvPoolSpec } from '../kv.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
@@ -33,7 +33,7 @@ export class KvConverter {
 
   constructor(
     host: KvPoolHost,
-    spec: KvPoolSpec & { readonly young: KvYoungSpec },
+    spec: KvPoolSpec & { readonly floatStart: KvFloatStartSpec },
     layers: readonly LayerCache[],
     create: (label: string, bytes: number, usage: number) => GPUBuffer,
   ) {
@@ -59,11 +59,11 @@ export class KvConverter {
         blockTokens: spec.blockTokens,
         key,
         value,
-        young: { kind: 'float', dtype: spec.young.dtype },
+        floatStart: { kind: 'float', dtype: spec.floatStart.dtype },
         keyBlocks: keys.blocks,
         valueBlocks: values.blocks,
-        youngKeys: keys.young === null ? null : spec.blocks,
-        youngValues: values.young === null ? null : spec.blocks,
+        floatStartKeys: keys.floatStart === null ? null : spec.blocks,
+        floatStartValues: values.floatStart === null ? null : spec.blocks,
       });
       const words = stage.params!;
       let uniform = params.get(words.join());
@@ -77,8 +77,8 @@ export class KvConverter {
         pairs: this.#pairs,
         keys: keys.buffer,
         values: values.buffer,
-        youngKeys: keys.young,
-        youngValues: values.young,
+        floatStartKeys: keys.floatStart,
+        floatStartValues: values.floatStart,
       };
       const group = pipelines.bindGroup(
         stage,

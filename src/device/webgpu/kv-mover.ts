@@ -6,7 +6,7 @@
 
 import type { KvantError } from '../../errors.js';
 import type { KvPoolSpec } from '../kv.js';
-import { isYoungBlock, kvPlanes, kvStoredBytes } from '../kv-block.js';
+import { isFloatStartBlock, kvPlanes, kvStoredBytes } from '../kv-block.js';
 import { MAP_MODE_READ, USAGE } from './constants.js';
 import { deviceLost, type FaultSink } from './faults.js';
 import type { Stage } from './kernel.js';
@@ -25,8 +25,8 @@ interface Launch {
   readonly group: GPUBindGroup;
 }
 
-/** Launches for blocks of the pool, and for young ones. */
-type Launches = readonly [own: readonly Launch[], young: readonly Launch[]];
+/** Launches for blocks of the pool, and for float-start ones. */
+type Launches = readonly [own: readonly Launch[], floatStart: readonly Launch[]];
 
 export class KvMover {
   readonly #host: KvPoolHost;
@@ -37,7 +37,7 @@ export class KvMover {
   readonly #groups = new Map<string, GPUBindGroup>();
   readonly #pairs: GPUBuffer;
   readonly #words = new Uint32Array(PAIRS * 2);
-  readonly #blockBytes: readonly [own: number, young: number];
+  readonly #blockBytes: readonly [own: number, floatStart: number];
   #copies: Launches | null = null;
   #transfers: Transfers | null = null;
 
@@ -129,7 +129,7 @@ export class KvMover {
   #runs(blocks: Uint32Array, most: number): { first: number; count: number; kind: 0 | 1 }[] {
     const runs: { first: number; count: number; kind: 0 | 1 }[] = [];
     blocks.forEach((block, i) => {
-      const kind = isYoungBlock(this.#spec, block) ? 1 : 0;
+      const kind = isFloatStartBlock(this.#spec, block) ? 1 : 0;
       const run = runs.at(-1);
       if (run !== undefined && run.kind === kind && run.count < most) run.count++;
       else runs.push({ first: i, count: 1, kind });
@@ -174,7 +174,7 @@ export class KvMover {
 
   #transferring(): Transfers {
     if (this.#transfers === null) {
-      const most = this.#spec.young ? Math.max(...this.#blockBytes) : this.#blockBytes[0];
+      const most = this.#spec.floatStart ? Math.max(...this.#blockBytes) : this.#blockBytes[0];
       const batch = Math.min(PAIRS, Math.max(1, Math.floor(STAGE_BYTES / most)));
       const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
       const stage = this.#create('blocks on their way', batch * most, usage);
@@ -199,17 +199,17 @@ export class KvMover {
   #launches(move: Move, stage: GPUBuffer | null): Launches {
     return [
       this.#launchesOf(move, stage, false),
-      this.#spec.young ? this.#launchesOf(move, stage, true) : [],
+      this.#spec.floatStart ? this.#launchesOf(move, stage, true) : [],
     ];
   }
 
-  #launchesOf(move: Move, bytes: GPUBuffer | null, young: boolean): Launch[] {
+  #launchesOf(move: Move, bytes: GPUBuffer | null, floatStart: boolean): Launch[] {
     const { device, pipelines } = this.#host;
-    const planes = kvPlanes(this.#spec, young);
-    const block = kvStoredBytes(this.#spec, young) / 16;
+    const planes = kvPlanes(this.#spec, floatStart);
+    const block = kvStoredBytes(this.#spec, floatStart) / 16;
     return this.#layers.map((layer, index) => {
-      const { buffer: keys, ...ofKeys } = this.#side(layer, index, 'key', young);
-      const { buffer: values, ...ofValues } = this.#side(layer, index, 'value', young);
+      const { buffer: keys, ...ofKeys } = this.#side(layer, index, 'key', floatStart);
+      const { buffer: values, ...ofValues } = this.#side(layer, index, 'value', floatStart);
       const at = planes.find((plane) => plane.layer === index)!.at / 16;
       const launch = moveStage(move, { keys: ofKeys, values: ofValues, at, block });
       const words = launch.params!;
@@ -229,20 +229,20 @@ export class KvMover {
     layer: LayerCache,
     index: number,
     which: 'key' | 'value',
-    young: boolean,
+    floatStart: boolean,
   ): MoveSide & { readonly buffer: GPUBuffer } {
     const side: SideCache = which === 'key' ? layer.keys : layer.values;
     const { headDim, kvHeads } = this.#spec.layers[index]!;
-    const apart = young && side.young !== null;
+    const apart = floatStart && side.floatStart !== null;
     const layout = apart
       ? kvLayout(
-          { kind: 'float', dtype: this.#spec.young!.dtype },
-          { headDim, kvHeads, blockTokens: this.#spec.blockTokens, blocks: this.#spec.young!.blocks },
+          { kind: 'float', dtype: this.#spec.floatStart!.dtype },
+          { headDim, kvHeads, blockTokens: this.#spec.blockTokens, blocks: this.#spec.floatStart!.blocks },
         )
       : side.layout;
     const tokens = this.#spec.blockTokens;
     return {
-      buffer: apart ? side.young! : side.buffer,
+      buffer: apart ? side.floatStart! : side.buffer,
       codes: (layout.words * kvHeads * tokens) / 4,
       meta: (layout.groups * layout.metaHeads * tokens) / 4,
       metaAt: layout.metaAt / 4,

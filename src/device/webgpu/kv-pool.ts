@@ -1,8 +1,8 @@
 /**
  * KV blocks on the GPU: for each layer one buffer of keys and one of values, `[blocks, kvHeads, blockTokens]`
  * vectors and what goes with them (kernels/kv-layout.ts), so that what one head reads of a block lies together; beside
- * them the block tables `[slots, maxBlocksPerSlot]` and the last sampled token of each slot. Young blocks follow the
- * others where a side is kept in the young format anyway, and have a buffer of their own where it is not.
+ * them the block tables `[slots, maxBlocksPerSlot]` and the last sampled token of each slot. FloatStart blocks follow the
+ * others where a side is kept in the float-start format anyway, and have a buffer of their own where it is not.
  */
 
 import { KvantError } from '../../errors.js';
@@ -40,8 +40,8 @@ export interface SideCache {
   readonly layout: KvLayout;
   /** Blocks in `buffer`. */
   readonly blocks: number;
-  /** Young blocks, where they have a buffer of their own. */
-  readonly young: GPUBuffer | null;
+  /** FloatStart blocks, where they have a buffer of their own. */
+  readonly floatStart: GPUBuffer | null;
 }
 
 export interface LayerCache {
@@ -91,19 +91,22 @@ export class GpuKvPool implements KvPool {
     try {
       const side = (layer: KvLayerSpec, i: number, which: 'key' | 'value'): SideCache => {
         const format = layer[which];
-        const { young } = spec;
+        const { floatStart } = spec;
         const place = { headDim: layer.headDim, kvHeads: layer.kvHeads, blockTokens: spec.blockTokens };
-        const shared = young != null && isFloatKv(format) && format.dtype === young.dtype;
-        const blocks = spec.blocks + (shared ? young.blocks : 0);
+        const shared = floatStart != null && isFloatKv(format) && format.dtype === floatStart.dtype;
+        const blocks = spec.blocks + (shared ? floatStart.blocks : 0);
         const layout = kvLayout(format, { ...place, blocks });
         const label = `${which === 'key' ? 'keys' : 'values'} of layer ${i}`;
         const buffer = create(label, layout.bytes);
         const tables = kvTables(format, layer.headDim, which);
         if (tables.length > 0)
           this.#queue.writeBuffer(buffer, layout.tablesAt * 4, tables as Float32Array<ArrayBuffer>);
-        if (young == null || shared) return { buffer, layout, blocks, young: null };
-        const float = kvLayout({ kind: 'float', dtype: young.dtype }, { ...place, blocks: young.blocks });
-        return { buffer, layout, blocks, young: create(`young ${label}`, float.bytes) };
+        if (floatStart == null || shared) return { buffer, layout, blocks, floatStart: null };
+        const float = kvLayout(
+          { kind: 'float', dtype: floatStart.dtype },
+          { ...place, blocks: floatStart.blocks },
+        );
+        return { buffer, layout, blocks, floatStart: create(`floatStart ${label}`, float.bytes) };
       };
       this.layers = spec.layers.map((layer, i) => ({
         keys: side(layer, i, 'key'),
@@ -112,13 +115,18 @@ export class GpuKvPool implements KvPool {
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
       this.lastToken = create('last tokens', (spec.slots + 1) * 4);
       this.#convert =
-        spec.young == null
+        spec.floatStart == null
           ? null
-          : new KvConverter(host, { ...spec, young: spec.young }, this.layers, (label, bytes, usage) => {
-              const buffer = allocator.create(label, bytes, usage);
-              made.push(buffer);
-              return buffer;
-            });
+          : new KvConverter(
+              host,
+              { ...spec, floatStart: spec.floatStart },
+              this.layers,
+              (label, bytes, usage) => {
+                const buffer = allocator.create(label, bytes, usage);
+                made.push(buffer);
+                return buffer;
+              },
+            );
     } catch (error) {
       for (const buffer of made) allocator.destroy(buffer);
       throw error;
@@ -139,7 +147,7 @@ export class GpuKvPool implements KvPool {
 
   setBlocks(slot: number, first: number, blocks: Uint32Array): void {
     const { slots, maxBlocksPerSlot } = this.spec;
-    const count = this.spec.blocks + (this.spec.young?.blocks ?? 0);
+    const count = this.spec.blocks + (this.spec.floatStart?.blocks ?? 0);
     if (slot < 0 || slot >= slots || first < 0 || first + blocks.length > maxBlocksPerSlot) {
       throw badTable(
         `entries [${first}, ${first + blocks.length}) of slot ${slot} are outside the block table`,
@@ -153,13 +161,13 @@ export class GpuKvPool implements KvPool {
 
   async convert(from: Uint32Array, to: Uint32Array): Promise<void> {
     const { blocks } = this.spec;
-    const end = blocks + (this.spec.young?.blocks ?? 0);
+    const end = blocks + (this.spec.floatStart?.blocks ?? 0);
     if (from.length !== to.length) throw badTable(`${from.length} blocks into ${to.length}`);
     for (const id of from)
       if (id < blocks || id >= end)
-        throw badTable(`block ${id} is not young: those are ${blocks} to ${end - 1}`);
+        throw badTable(`block ${id} is not floatStart: those are ${blocks} to ${end - 1}`);
     for (const id of to)
-      if (id >= blocks) throw badTable(`block ${id} is young, or there is none: ${blocks}`);
+      if (id >= blocks) throw badTable(`block ${id} is floatStart, or there is none: ${blocks}`);
     this.used = true;
     if (from.length > 0) await this.#convert?.run(from, to);
   }
@@ -188,9 +196,9 @@ export class GpuKvPool implements KvPool {
   dispose(): void {
     this.#disposed = true;
     for (const { keys, values } of this.layers) {
-      for (const { buffer, young } of [keys, values]) {
+      for (const { buffer, floatStart } of [keys, values]) {
         this.#allocator.destroy(buffer);
-        if (young !== null) this.#allocator.destroy(young);
+        if (floatStart !== null) this.#allocator.destroy(floatStart);
       }
     }
     this.#allocator.destroy(this.tables);

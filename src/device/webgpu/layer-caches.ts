@@ -1,4 +1,4 @@
-/** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and young ones. */
+/** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and float-start ones. */
 
 import { KvantError } from '../../errors.js';
 import { type KvFormat, kvPoolOf } from '../kv.js';
@@ -16,7 +16,7 @@ export interface CacheKind {
   readonly values: GPUBuffer;
 }
 
-/** One kind where all rows are stored alike, else the quantised and the young ones. */
+/** One kind where all rows are stored alike, else the quantised and the float-start ones. */
 export function cacheOf(
   r: Pick<Resources, 'caches'>,
   index: number,
@@ -36,7 +36,7 @@ export function cacheOf(
   const { pool } = place;
   const { key, value } = layer;
   const { keys, values } = cache;
-  const { blocks: border, young } = pool.spec;
+  const { blocks: border, floatStart } = pool.spec;
   const all: CacheKind = {
     key,
     value,
@@ -44,28 +44,29 @@ export function cacheOf(
     keys: keys.buffer,
     values: values.buffer,
   };
-  if (young == null || (keys.young === null && values.young === null)) return { pool, kinds: [all] };
-  const float: KvFormat = { kind: 'float', dtype: young.dtype };
+  if (floatStart == null || (keys.floatStart === null && values.floatStart === null))
+    return { pool, kinds: [all] };
+  const float: KvFormat = { kind: 'float', dtype: floatStart.dtype };
   const own = (side: SideCache): { readonly blocks: number; readonly base: number } =>
-    side.young === null ? { blocks: side.blocks, base: 0 } : { blocks: young.blocks, base: border };
+    side.floatStart === null ? { blocks: side.blocks, base: 0 } : { blocks: floatStart.blocks, base: border };
   const [ofKeys, ofValues] = [own(keys), own(values)];
   return {
     pool,
     kinds: [
-      { ...all, rows: { ...all.rows, only: 'old' } },
+      { ...all, rows: { ...all.rows, only: 'quantised' } },
       {
         key: float,
         value: float,
         rows: {
-          only: 'young',
+          only: 'floatStart',
           border,
           keyBlocks: ofKeys.blocks,
           keyBase: ofKeys.base,
           valueBlocks: ofValues.blocks,
           valueBase: ofValues.base,
         },
-        keys: keys.young ?? keys.buffer,
-        values: values.young ?? values.buffer,
+        keys: keys.floatStart ?? keys.buffer,
+        values: values.floatStart ?? values.buffer,
       },
     ],
   };

@@ -45,9 +45,9 @@ const COUNTS = Object.keys({
   tiles: 0,
   tileParts: 0,
   features: 0,
-  looksBack: 0,
-  reach: 0,
-  narrowed: 0,
+  dryWindow: 0,
+  maxTopK: 0,
+  filteredRows: 0,
 } satisfies Record<keyof StepFacts, 0>) as readonly (keyof StepFacts)[];
 
 /** The launches that the last step made of a part. */

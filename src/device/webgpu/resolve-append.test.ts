@@ -26,7 +26,7 @@ const rope = makeRopeTable({
 interface Case {
   readonly weight?: GpuMatrix;
   readonly headNorms?: boolean;
-  readonly young?: boolean;
+  readonly floatStart?: boolean;
   readonly capabilities?: Capabilities;
   /** Does more with what the product leaves. */
   readonly more?: (ops: Ops, qkv: Tensor) => void;
@@ -35,7 +35,13 @@ interface Case {
 /** The product and the rope-append of a step of so many rows, in order. */
 function resolved(
   rows: number,
-  { weight = weights(N, HIDDEN), headNorms = false, young = false, capabilities = LARGE, more }: Case = {},
+  {
+    weight = weights(N, HIDDEN),
+    headNorms = false,
+    floatStart = false,
+    capabilities = LARGE,
+    more,
+  }: Case = {},
 ) {
   const shape = { layer: 0, heads: HEADS, kvHeads: KV_HEADS, headDim: HEAD_DIM };
   const norm = headNorms
@@ -47,7 +53,7 @@ function resolved(
     more?.(ops, qkv);
     return ops.keep(ops.ropeAppend(qkv, { ...shape, norm, rope }));
   });
-  const pool = poolOf(KV_HEADS, HEAD_DIM, young ? affine(4) : F16, young);
+  const pool = poolOf(KV_HEADS, HEAD_DIM, floatStart ? affine(4) : F16, floatStart);
   const r = resourcesOf(recorded, capabilities, pool);
   const [linear] = recorded.graph.nodes.filter((node) => node.op === 'linear');
   const [append] = recorded.graph.nodes.filter((node) => node.op === 'rope-append');
@@ -117,8 +123,8 @@ describe('q, k and v in slices of K', () => {
   });
 
   it('are read by both kernels where rows are of two kinds', () => {
-    expect(leaves(32, { young: true })).toBe(true);
-    expect(resolved(32, { young: true }).appends).toHaveLength(2);
+    expect(leaves(32, { floatStart: true })).toBe(true);
+    expect(resolved(32, { floatStart: true }).appends).toHaveLength(2);
   });
 
   it('are none where somebody else wants q, k and v, where they are of several shards, or halves are not to be had', () => {

@@ -95,7 +95,7 @@ export interface AppendingWork {
 }
 
 /**
- * What a product of one token does of the rope-append behind it: all, or null where no kernel does. Young rows are left to
+ * What a product of one token does of the rope-append behind it: all, or null where no kernel does. FloatStart rows are left to
  * their launches.
  */
 export function appendingWork(

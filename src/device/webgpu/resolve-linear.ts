@@ -71,7 +71,7 @@ export function normsOn(
 }
 
 /**
- * What a product of one row merges itself, of the attention before it: null where it does not. Values that have to be turned back, young
+ * What a product of one row merges itself, of the attention before it: null where it does not. Values that have to be turned back, float-start
  * rows and windows are left to the launch of the merge.
  */
 export function mergeOf(
@@ -83,7 +83,7 @@ export function mergeOf(
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
   const place = kvPoolOf(r.caches, attend.layer);
   const layer = place?.pool.spec.layers[place.index];
-  if (layer === undefined || place?.pool.spec.young != null) return null;
+  if (layer === undefined || place?.pool.spec.floatStart != null) return null;
   if (codecOf(layer.value).rotation(layer.value, layer.headDim) !== null) return null;
   const { heads, headDim } = attend.shape;
   if (r.maxItems === 0 || reduceSlices(r.capabilities, 1, headDim) < MERGED_SPLITS) return null;

@@ -242,7 +242,7 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
-    if (shape.rows.only === 'young') continue;
+    if (shape.rows.only === 'floatStart') continue;
     const slices = reduceSlices(r.capabilities, bucket[node.out.rows], shape.headDim);
     const reduceTo = (form: LeftBytes | null): Kernel =>
       once(r, `reduce ${slices} ${JSON.stringify(form)}`, shape, () => ({

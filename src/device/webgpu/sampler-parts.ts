@@ -42,7 +42,7 @@ export function layoutParts(spec: RowSpec, shape: SamplerShape): PartsLayout | n
     history: ring === 0 ? 0 : ring + 1,
     lengths: dry ? reach(spec.dryWindow) : 0,
     mask: has(FEATURE.MASK) ? Math.ceil(vocab / 32) : 0,
-    lists: has(FEATURE.BIAS | FEATURE.WITHHOLD | FEATURE.BANNED) || breaking ? packLists(spec).length : 0,
+    lists: has(FEATURE.BIAS | FEATURE.MIN_TOKENS | FEATURE.BANNED) || breaking ? packLists(spec).length : 0,
     breakers: dry && spec.breakers.ids.length > 0 ? Math.ceil(vocab / 32) : 0,
   };
   const at = new Uint32Array(STATE_PARTS.length);

@@ -113,7 +113,7 @@ describe('the launches of the sampler', () => {
     const out: Workgroups = [0, 0, 0];
     return stages
       .filter((stage) => {
-        stage.workgroups({ ...all, features: 0, looksBack: 0, reach: 0, narrowed: 0, ...facts }, out);
+        stage.workgroups({ ...all, features: 0, dryWindow: 0, maxTopK: 0, filteredRows: 0, ...facts }, out);
         return out.every((n) => n > 0);
       })
       .map((stage) => stage.label.replace(' [151936]', '').replace('sample ', ''));
@@ -122,17 +122,17 @@ describe('the launches of the sampler', () => {
   it('are two for a step without extras, and others only where a row asks', () => {
     const full = ['chunks with features', 'rows with features'];
     expect(launched({})).toEqual(['chunks', 'rows']);
-    expect(launched({ reach: 40, narrowed: 1 })).toEqual(['chunks', 'rows']);
-    expect(launched({ reach: 0xffffffff, narrowed: 1 })).toEqual(['chunks', 'histogram', 'rows']);
+    expect(launched({ maxTopK: 40, filteredRows: 1 })).toEqual(['chunks', 'rows']);
+    expect(launched({ maxTopK: 0xffffffff, filteredRows: 1 })).toEqual(['chunks', 'histogram', 'rows']);
     expect(launched({ features: FEATURE.REPETITION | FEATURE.COUNTS })).toEqual(full);
     expect(
-      launched({ features: FEATURE.BIAS | FEATURE.MASK | FEATURE.BANNED, reach: 40, narrowed: 1 }),
+      launched({ features: FEATURE.BIAS | FEATURE.MASK | FEATURE.BANNED, maxTopK: 40, filteredRows: 1 }),
     ).toEqual(full);
     // What a record tells is a matter of workgroups, not of a launch.
     expect(launched({ features: FEATURE.LOGPROBS })).toEqual(full);
-    expect(launched({ features: FEATURE.DRY, looksBack: 9 })).toEqual(['matches', ...full]);
-    expect(launched({ features: FEATURE.DRY, looksBack: 0 })).toEqual(full);
-    expect(launched({ features: FEATURE.TYPICAL, narrowed: 1 })).toEqual([
+    expect(launched({ features: FEATURE.DRY, dryWindow: 9 })).toEqual(['matches', ...full]);
+    expect(launched({ features: FEATURE.DRY, dryWindow: 0 })).toEqual(full);
+    expect(launched({ features: FEATURE.TYPICAL, filteredRows: 1 })).toEqual([
       full[0],
       'histogram with features',
       full[1],

@@ -7,8 +7,8 @@ import type { RopeStyle } from '../rope.js';
 /** Which rows a stage takes, and where their blocks are (kernels/kv-rows.ts). */
 export interface KvRows {
   /** Null: all of them. The kind of a row is that of its sequence's first block. */
-  readonly only: 'old' | 'young' | null;
-  /** Ids from here on are of young blocks. */
+  readonly only: 'quantised' | 'floatStart' | null;
+  /** Ids from here on are of float-start blocks. */
   readonly border: number;
   /** Blocks in the buffer that is bound as keys, and the id of the first of them; as values likewise. */
   readonly keyBlocks: number;

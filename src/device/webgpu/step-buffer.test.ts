@@ -84,7 +84,7 @@ describe('StepPacker', () => {
       [0x3f000000, 0x40000000, 21, 22],
       [3, 8, 0, 0],
     ]);
-    expect(packer.facts).toMatchObject({ narrowed: 1, reach: 40 });
+    expect(packer.facts).toMatchObject({ filteredRows: 1, maxTopK: 40 });
   });
 
   it('names the rows that filter in order, and rounds up how far DRY looks back', () => {
@@ -108,14 +108,14 @@ describe('StepPacker', () => {
     // Greedy: its top-k is nobody's business.
     s.temperature[0] = 0;
     s.topK[0] = 7;
-    for (const [position, looksBack] of [
+    for (const [position, dryWindow] of [
       [1, LOOK_BACK],
       [LOOK_BACK, LOOK_BACK],
       [LOOK_BACK + 1, 2 * LOOK_BACK],
     ]) {
       s.position[2] = position!;
       packer.pack(step);
-      expect(packer.facts).toMatchObject({ narrowed: 2, reach: 0xffffffff, looksBack });
+      expect(packer.facts).toMatchObject({ filteredRows: 2, maxTopK: 0xffffffff, dryWindow });
     }
     const listed = [0, 1].map((i) => packer.words[(packer.words[6]! + 3 * i) * 4 + 10]);
     expect(listed).toEqual([1, 3]);

@@ -120,9 +120,9 @@ export class StepPacker {
     tiles: 0,
     tileParts: 1,
     features: 0,
-    looksBack: 0,
-    reach: 0,
-    narrowed: 0,
+    dryWindow: 0,
+    maxTopK: 0,
+    filteredRows: 0,
   };
   /** Bytes the buffer must have. */
   readonly bytes: number;
@@ -181,9 +181,9 @@ export class StepPacker {
     facts.tiles = 0;
     facts.tileParts = 1;
     facts.features = featuresOf(inputs);
-    facts.looksBack = 0;
-    facts.reach = 0;
-    facts.narrowed = 0;
+    facts.dryWindow = 0;
+    facts.maxTopK = 0;
+    facts.filteredRows = 0;
 
     for (let s = 0; s < inputs.sequenceCount; s++) {
       const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
@@ -236,7 +236,7 @@ export class StepPacker {
       if (features[i]! & FEATURE.DRY) {
         const [n, window] = [position[i]!, dryWindow[i]!];
         const back = window === 0 ? n : Math.min(n, window);
-        facts.looksBack = Math.max(facts.looksBack, Math.ceil(back / LOOK_BACK) * LOOK_BACK);
+        facts.dryWindow = Math.max(facts.dryWindow, Math.ceil(back / LOOK_BACK) * LOOK_BACK);
       }
     }
     return extrasAt + inputs.outputCount * EXTRA;
@@ -267,9 +267,9 @@ export class StepPacker {
       words[at + 11] = 0;
       if (s.temperature[i]! <= 0) continue;
       const filtered = s.topK[i]! > 0 || s.topP[i]! < 1;
-      if (filtered) facts.reach = Math.max(facts.reach, s.topK[i]! > 0 ? s.topK[i]! : 0xffff_ffff);
+      if (filtered) facts.maxTopK = Math.max(facts.maxTopK, s.topK[i]! > 0 ? s.topK[i]! : 0xffff_ffff);
       if (filtered || (s.features[i]! & FEATURE.TYPICAL) !== 0)
-        words[(outputsAt + facts.narrowed++ * OUTPUT) * 4 + 10] = i;
+        words[(outputsAt + facts.filteredRows++ * OUTPUT) * 4 + 10] = i;
     }
   }
 

@@ -32,7 +32,7 @@ const DRAIN_MS = 5000;
 
 interface Running {
   readonly sequence: Sequence;
-  readonly young: boolean;
+  readonly floatStart: boolean;
   /** Blocks that its chains will have. */
   readonly end: number;
   /** One a cache group. */
@@ -43,11 +43,11 @@ export class PrefixDisk {
   readonly #tier: DiskTier;
   /** By cache group. */
   readonly #main: readonly RestoreHost[];
-  /** The same with young blocks in group 0; null where there are none. */
-  readonly #young: readonly RestoreHost[] | null;
+  /** The same with float-start blocks in group 0; null where there are none. */
+  readonly #floatStart: readonly RestoreHost[] | null;
   readonly #writers: readonly WriteBehind[];
-  readonly #youngWriter: WriteBehind | null;
-  readonly #youngTokens: number;
+  readonly #floatStartWriter: WriteBehind | null;
+  readonly #floatStartTokens: number;
   readonly #blockTokens: number;
   readonly #tokenMs: () => number;
   readonly #onRestored: () => void;
@@ -65,36 +65,36 @@ export class PrefixDisk {
     tier: DiskTier,
     groups: readonly GroupMemory[],
     main: GroupCaches,
-    young: GroupCaches | null,
+    floatStart: GroupCaches | null,
     blockBytes: readonly PrefixLimits[],
-    youngTokens: number,
+    floatStartTokens: number,
     tokenMs: () => number,
     onRestored: () => void,
   ) {
     this.#tier = tier;
-    this.#youngTokens = youngTokens;
+    this.#floatStartTokens = floatStartTokens;
     this.#tokenMs = tokenMs;
     this.#onRestored = onRestored;
-    const host = (group: number, isYoung: boolean): RestoreHost => {
-      const { caches, pools } = isYoung ? young! : main;
+    const host = (group: number, isFloatStart: boolean): RestoreHost => {
+      const { caches, pools } = isFloatStart ? floatStart! : main;
       const device = groups[group]!.pool;
       const pool = pools[group]!;
       return {
         cache: caches[group]!,
         pool,
         device,
-        firstId: isYoung ? device.spec.blocks : 0,
-        blockBytes: isYoung ? blockBytes[group]!.young : blockBytes[group]!.blocks,
+        firstId: isFloatStart ? device.spec.blocks : 0,
+        blockBytes: isFloatStart ? blockBytes[group]!.floatStart : blockBytes[group]!.blocks,
         tier,
-        kind: { group, young: isYoung },
+        kind: { group, floatStart: isFloatStart },
         reserve: Math.min(RESERVE * device.spec.slots, Math.floor(pool.size * RESERVE_PART)),
       };
     };
     this.#main = groups.map((_, group) => host(group, false));
-    this.#young = young === null ? null : [host(0, true), ...this.#main.slice(1)];
+    this.#floatStart = floatStart === null ? null : [host(0, true), ...this.#main.slice(1)];
     this.#blockTokens = groups[0]!.pool.spec.blockTokens;
     this.#writers = this.#main.map((of) => new WriteBehind(of));
-    this.#youngWriter = this.#young === null ? null : new WriteBehind(this.#young[0]!);
+    this.#floatStartWriter = this.#floatStart === null ? null : new WriteBehind(this.#floatStart[0]!);
   }
 
   /** Sequences being restored. */
@@ -105,13 +105,13 @@ export class PrefixDisk {
   /** A block is new in a cache. */
   published(
     group: number,
-    young: boolean,
+    floatStart: boolean,
     block: number,
     keys: ChainKeys,
     at: number,
     tokens: TokenSource,
   ): void {
-    const writer = young ? this.#youngWriter : this.#writers[group];
+    const writer = floatStart ? this.#floatStartWriter : this.#writers[group];
     writer?.published(block, keys, at, tokens);
   }
 
@@ -129,17 +129,17 @@ export class PrefixDisk {
       prefix.restores = TURNS;
       return false;
     }
-    if (this.#running.length < AT_ONCE) this.#start(sequence, found.young, found.end);
+    if (this.#running.length < AT_ONCE) this.#start(sequence, found.floatStart, found.end);
     return true;
   }
 
   /** Blocks of one kind that sequences hold while they are restored, and those that are soon free since they were dropped. */
-  blocks(group: number, ofYoung: boolean): { held: number; leaving: number } {
+  blocks(group: number, ofFloatStart: boolean): { held: number; leaving: number } {
     let held = 0;
     let leaving = 0;
-    for (const { young, restores } of this.#running) {
-      // Young are the blocks of group 0 alone.
-      if (group === 0 && young !== ofYoung) continue;
+    for (const { floatStart, restores } of this.#running) {
+      // FloatStart are the blocks of group 0 alone.
+      if (group === 0 && floatStart !== ofFloatStart) continue;
       held += restores[group]!.held;
       leaving += restores[group]!.leaving;
     }
@@ -190,23 +190,23 @@ export class PrefixDisk {
   }
 
   #allWriters(): readonly WriteBehind[] {
-    return this.#youngWriter === null ? this.#writers : [...this.#writers, this.#youngWriter];
+    return this.#floatStartWriter === null ? this.#writers : [...this.#writers, this.#floatStartWriter];
   }
 
   /** Of which kind the sequence can have blocks from disk, and how long its chains would be. */
-  #find(sequence: Sequence): { young: boolean; end: number } | null {
+  #find(sequence: Sequence): { floatStart: boolean; end: number } | null {
     const prefix = sequence.prefix!;
-    const N = this.#youngTokens;
+    const N = this.#floatStartTokens;
     // One token is left to be computed.
     const limit = sequence.length - 1;
     if (N === 0 || limit >= N) {
       const end = this.#end(this.#main, prefix.main, sequence, limit);
       // Fewer than N tokens of the main pool are of no use.
-      if (end > prefix.main.length && end * this.#blockTokens >= N) return { young: false, end };
+      if (end > prefix.main.length && end * this.#blockTokens >= N) return { floatStart: false, end };
     }
-    if (this.#young === null || prefix.takes === prefix.main) return null;
-    const end = this.#end(this.#young, prefix.young, sequence, Math.min(limit, N - 1));
-    return end > prefix.young.length ? { young: true, end } : null;
+    if (this.#floatStart === null || prefix.takes === prefix.main) return null;
+    const end = this.#end(this.#floatStart, prefix.floatStart, sequence, Math.min(limit, N - 1));
+    return end > prefix.floatStart.length ? { floatStart: true, end } : null;
   }
 
   /** The longest border, in blocks, that all groups could go on at with what is on disk besides. */
@@ -224,15 +224,15 @@ export class PrefixDisk {
     );
   }
 
-  #start(sequence: Sequence, young: boolean, end: number): void {
+  #start(sequence: Sequence, floatStart: boolean, end: number): void {
     const prefix = sequence.prefix!;
     prefix.restores++;
     const started = performance.now();
     const clears = this.#clears;
     const wanted = (): boolean => sequence.phase === 'waiting' && clears === this.#clears;
-    const hosts = (young ? this.#young : this.#main)!;
+    const hosts = (floatStart ? this.#floatStart : this.#main)!;
     const restores = hosts.map((host) => new Restore(host, prefix.keys, sequence, end, wanted));
-    const running: Running = { sequence, young, end, restores };
+    const running: Running = { sequence, floatStart, end, restores };
     this.#running.push(running);
     // A plan is being made: what there is stays as it is told until it is carried out.
     void Promise.resolve()
@@ -257,13 +257,13 @@ export class PrefixDisk {
   }
 
   /** Another sequence is having the block read that comes next for this one; with gaps, those up to a border of both. */
-  #awaits({ prefix, length }: Sequence, { sequence, young, end }: Running): boolean {
+  #awaits({ prefix, length }: Sequence, { sequence, floatStart, end }: Running): boolean {
     const own = prefix!;
     if (this.#main.some(({ cache }) => cache.gaps)) {
       if (own.main.length >= end || end * this.#blockTokens >= length) return false;
       return own.keys.sameAt(end - 1, sequence.prefix!.keys);
     }
-    const at = (young ? own.young : own.main).length;
+    const at = (floatStart ? own.floatStart : own.main).length;
     return at < end && (at + 1) * this.#blockTokens < length && own.keys.sameAt(at, sequence.prefix!.keys);
   }
 }

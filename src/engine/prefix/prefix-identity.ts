@@ -22,7 +22,7 @@ export function prefixIdentity(
     quantize: quantize ?? null,
     device: { kind, precision, deterministic },
     layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
-    young: kv.young,
+    floatStart: kv.floatStart,
     // A block holds the layers of its group.
     ...(kv.groups.length > 1 ? { groups: kv.groups } : {}),
     blockTokens,

@@ -9,12 +9,12 @@ import type { SequencePrefix } from './sequence-prefix.js';
 
 export class PrefixLeaders {
   readonly #blockTokens: number;
-  readonly #youngTokens: number;
+  readonly #floatStartTokens: number;
   readonly #leaders: Sequence[] = [];
 
-  constructor(blockTokens: number, youngTokens: number) {
+  constructor(blockTokens: number, floatStartTokens: number) {
     this.#blockTokens = blockTokens;
-    this.#youngTokens = youngTokens;
+    this.#floatStartTokens = floatStartTokens;
   }
 
   /** Brings up to date who may be waited for. `generation`: of those whose blocks may still be entered. */
@@ -54,16 +54,16 @@ export class PrefixLeaders {
     if (row.priority < priority) return false;
     const own = prefix!;
     const other = row.prefix!;
-    const N = this.#youngTokens;
+    const N = this.#floatStartTokens;
     const reaches = reach(row);
     const limit = Math.min(length - 1, reaches);
     // In the main pool less than N tokens are of no use, and a row that does not get there enters nothing.
     if (N === 0 || reaches > N) {
       const at = Math.max(own.main.length, Math.ceil(N / this.#blockTokens) - 1);
-      if (at >= (row.young ? 0 : other.published[0]!) && this.#share(own, other, at, limit)) return true;
+      if (at >= (row.floatStart ? 0 : other.published[0]!) && this.#share(own, other, at, limit)) return true;
     }
-    if (N === 0 || own.takes === own.main || !row.young) return false;
-    const at = own.young.length;
+    if (N === 0 || own.takes === own.main || !row.floatStart) return false;
+    const at = own.floatStart.length;
     return at >= other.published[0]! && this.#share(own, other, at, Math.min(limit, N - 1));
   }
 
@@ -76,7 +76,7 @@ export class PrefixLeaders {
   #leads(row: Sequence, generation: number): boolean {
     const prefix = row.prefix!;
     if (prefix.overtaken || prefix.tainted || prefix.generation !== generation) return false;
-    return row.young || (prefix.published[0]! + 1) * this.#blockTokens <= reach(row);
+    return row.floatStart || (prefix.published[0]! + 1) * this.#blockTokens <= reach(row);
   }
 }
 

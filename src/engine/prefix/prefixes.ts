@@ -5,8 +5,8 @@
  * A sequence whose next block a running row is about to enter waits for it (prefix-leaders.ts), so that many requests with one
  * beginning compute it once. A row enters a block when the step that filled it has retired and the host knows its tokens.
  *
- * With `youngTokens` = N there are two caches. Tokens before N were computed over floats, later ones over what the main pool
- * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and young ones who takes fewer.
+ * With `floatStartTokens` = N there are two caches. Tokens before N were computed over floats, later ones over what the main pool
+ * keeps; so blocks of the main pool serve only who takes at least N tokens from them, and float-start ones who takes fewer.
  */
 
 import type { KvantError } from '../../errors.js';
@@ -20,7 +20,7 @@ import { asKvantError } from '../core-errors.js';
 import type { GroupMemory } from '../group-memory.js';
 import type { StepPlan } from '../scheduling/scheduler.js';
 import type { Sequence } from '../sequence.js';
-import type { Flight } from '../step-filler.js';
+import type { StepInFlight } from '../step-filler.js';
 import type { PrefixCacheStats } from '../types.js';
 import { type FoundChains, GroupCaches } from './group-caches.js';
 import { PrefixDisk } from './prefix-disk.js';
@@ -38,15 +38,15 @@ export interface PrefixOptions {
 
 export class Prefixes {
   readonly main: GroupCaches;
-  /** The same with young blocks in group 0; null where there are none. */
-  readonly young: GroupCaches | null;
+  /** The same with float-start blocks in group 0; null where there are none. */
+  readonly floatStart: GroupCaches | null;
   /** Null where nothing is kept on disk. */
   readonly disk: PrefixDisk | null;
   /** Copies under way. */
   copying = 0;
   readonly #groups: readonly GroupMemory[];
   readonly #blockTokens: number;
-  readonly #youngTokens: number;
+  readonly #floatStartTokens: number;
   readonly #identity: string;
   /** Of sequences without a salt. */
   readonly #root: Uint32Array;
@@ -68,7 +68,7 @@ export class Prefixes {
   constructor(
     options: PrefixOptions,
     groups: readonly GroupMemory[],
-    youngTokens: number,
+    floatStartTokens: number,
     onCopied: (sequence: Sequence, error: KvantError | null) => void,
     onRestored: () => void,
     tokenMs: () => number,
@@ -76,35 +76,37 @@ export class Prefixes {
     const { blockTokens } = groups[0]!.pool.spec;
     this.#groups = groups;
     this.#blockTokens = blockTokens;
-    this.#youngTokens = youngTokens;
-    this.#leaders = new PrefixLeaders(blockTokens, youngTokens);
+    this.#floatStartTokens = floatStartTokens;
+    this.#leaders = new PrefixLeaders(blockTokens, floatStartTokens);
     this.#identity = options.identity;
     this.#root = chainRoot(options.identity);
     this.#blockBytes = groups.map(({ pool }) => prefixBlockBytes(pool.spec));
     this.#onCopied = onCopied;
     const { limits, disk } = options;
-    const cache = (group: number, isYoung: boolean): PrefixCache => {
-      const { blocks, young, holder } = groups[group]!;
+    const cache = (group: number, isFloatStart: boolean): PrefixCache => {
+      const { blocks, floatStart, holder } = groups[group]!;
       return new PrefixCache({
-        pool: isYoung ? young! : blocks,
+        pool: isFloatStart ? floatStart! : blocks,
         blockTokens,
-        limit: isYoung ? limits?.[group]?.young : limits?.[group]?.blocks,
+        limit: isFloatStart ? limits?.[group]?.floatStart : limits?.[group]?.blocks,
         holder,
         // Behind a full block that is gone no group can go on.
-        ...(group === 0 && !isYoung && groups.length > 1 && holder.keepsAll
+        ...(group === 0 && !isFloatStart && groups.length > 1 && holder.keepsAll
           ? { onEvict: (keys) => this.#dropBehind(keys) }
           : {}),
-        ...(disk == null ? {} : { onPublish: (...args) => this.disk?.published(group, isYoung, ...args) }),
+        ...(disk == null
+          ? {}
+          : { onPublish: (...args) => this.disk?.published(group, isFloatStart, ...args) }),
       });
     };
     const main = groups.map((_, group) => cache(group, false));
     const pools = groups.map(({ blocks }) => blocks);
     this.main = new GroupCaches(main, pools);
-    const youngPool = groups[0]!.young;
-    this.young =
-      youngPool === null
+    const floatStartPool = groups[0]!.floatStart;
+    this.floatStart =
+      floatStartPool === null
         ? null
-        : new GroupCaches([cache(0, true), ...main.slice(1)], [youngPool, ...pools.slice(1)]);
+        : new GroupCaches([cache(0, true), ...main.slice(1)], [floatStartPool, ...pools.slice(1)]);
     this.disk =
       disk == null
         ? null
@@ -112,9 +114,9 @@ export class Prefixes {
             disk,
             groups,
             this.main,
-            this.young,
+            this.floatStart,
             this.#blockBytes,
-            youngTokens,
+            floatStartTokens,
             tokenMs,
             onRestored,
           );
@@ -128,7 +130,7 @@ export class Prefixes {
     const keys = new ChainKeys(root, blockTokens);
     keys.extend(choices[0]!, Math.floor(prompt.length / blockTokens));
     for (const sequence of choices)
-      sequence.prefix = new SequencePrefix(keys.fork(), this.young !== null, this.#groups.length);
+      sequence.prefix = new SequencePrefix(keys.fork(), this.floatStart !== null, this.#groups.length);
   }
 
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
@@ -150,7 +152,7 @@ export class Prefixes {
   adopt(sequence: Sequence): void {
     const prefix = sequence.prefix!;
     const { takes, tokens } = prefix;
-    const young = takes === prefix.young;
+    const floatStart = takes === prefix.floatStart;
     prefix.generation = this.#generation;
     if (prefix.cached < 0) {
       this.#lookups++;
@@ -162,13 +164,13 @@ export class Prefixes {
     prefix.stored = tokens;
     prefix.published.fill(takes.length);
     if (takes.length === 0) return;
-    this.#caches(young).take(takes);
+    this.#caches(floatStart).take(takes);
     sequence.tables!.forEach((table, group) => {
       const chain = takes.chains[group]!;
-      table.adopt(chain.blocks, young && group === 0, chain.first);
+      table.adopt(chain.blocks, floatStart && group === 0, chain.first);
     });
     if (prefix.part < 0) return;
-    this.#poolOf(young).retain(prefix.part);
+    this.#poolOf(floatStart).retain(prefix.part);
     this.#copies.push(sequence);
   }
 
@@ -182,7 +184,7 @@ export class Prefixes {
     sequences.forEach(({ prefix, tables }, i) => {
       const { part, takes } = prefix!;
       const table = tables![0]!;
-      from[i] = table.young ? pool.spec.blocks + part : part;
+      from[i] = table.floatStart ? pool.spec.blocks + part : part;
       to[i] = table.at(takes.length)!;
     });
     this.copying++;
@@ -199,11 +201,11 @@ export class Prefixes {
       queueMicrotask(() => done(asKvantError(error)));
     }
     // Whoever has them next writes to them in a later step, and the device copies before that.
-    for (const { prefix, young } of sequences) this.#poolOf(young).release(prefix!.part);
+    for (const { prefix, floatStart } of sequences) this.#poolOf(floatStart).release(prefix!.part);
   }
 
   /**
-   * A young sequence that holds all tokens it may is about to be converted: blocks of the main pool that hold the first
+   * A float-start sequence that holds all tokens it may is about to be converted: blocks of the main pool that hold the first
    * ones already, converted. They are the caller's.
    */
   converted(sequence: Sequence): readonly number[] {
@@ -211,7 +213,7 @@ export class Prefixes {
     if (!this.#enters(prefix)) return [];
     const { keys } = prefix;
     const chain = prefix.main.chains[0]!;
-    const full = Math.floor(this.#youngTokens / this.#blockTokens);
+    const full = Math.floor(this.#floatStartTokens / this.#blockTokens);
     keys.extend(sequence, full);
     chain.clear();
     const cache = this.main.caches[0]!;
@@ -221,7 +223,7 @@ export class Prefixes {
   }
 
   /** A step has retired: what it filled can be entered. */
-  retire({ members, reached, rows }: Flight): void {
+  retire({ members, reached, rows }: StepInFlight): void {
     for (let row = 0; row < rows; row++) this.#stored(members[row]!, reached[row]!);
   }
 
@@ -238,7 +240,7 @@ export class Prefixes {
   #enter(sequence: Sequence, group: number, full: number): void {
     const prefix = sequence.prefix!;
     const table = sequence.tables![group]!;
-    const { gaps } = this.#caches(sequence.young).caches[group]!;
+    const { gaps } = this.#caches(sequence.floatStart).caches[group]!;
     if (!gaps && prefix.overtaken) return;
     prefix.keys.extend(sequence, full);
     const { published } = prefix;
@@ -285,7 +287,7 @@ export class Prefixes {
   #leaveGroup(sequence: Sequence, group: number, full: number): void {
     const prefix = sequence.prefix!;
     const table = sequence.tables![group]!;
-    const cache = this.#caches(table.young).caches[group]!;
+    const cache = this.#caches(table.floatStart).caches[group]!;
     // With gaps others may have entered what it computed too, all along.
     for (let at = cache.gaps ? table.front : prefix.published[group]!; at < full; at++) {
       const there = this.#publish(sequence, group, at);
@@ -336,21 +338,25 @@ export class Prefixes {
 
   /** Every cache there is, with the pool it is of and the bytes of a block. */
   #sides(): { cache: PrefixCache; pool: BlockPool; bytes: number }[] {
-    const { main, young } = this;
+    const { main, floatStart } = this;
     const sides = main.caches.map((cache, group) => ({
       cache,
       pool: main.pools[group]!,
       bytes: this.#blockBytes[group]!.blocks,
     }));
-    if (young !== null)
-      sides.push({ cache: young.caches[0]!, pool: young.pools[0]!, bytes: this.#blockBytes[0]!.young });
+    if (floatStart !== null)
+      sides.push({
+        cache: floatStart.caches[0]!,
+        pool: floatStart.pools[0]!,
+        bytes: this.#blockBytes[0]!.floatStart,
+      });
     return sides;
   }
 
   #look(sequence: Sequence, rows: number): void {
     const prefix = sequence.prefix!;
     const blockTokens = this.#blockTokens;
-    const version = this.main.version + (this.young?.version ?? 0);
+    const version = this.main.version + (this.floatStart?.version ?? 0);
     // One token is left to be computed: the next one is drawn from it.
     const limit = sequence.length - 1;
     if (prefix.version !== version || prefix.length !== sequence.length) {
@@ -358,20 +364,20 @@ export class Prefixes {
       prefix.length = sequence.length;
       prefix.keys.extend(sequence, Math.floor(sequence.length / blockTokens));
       this.main.find(prefix.main, prefix.keys, sequence, Math.floor(limit / blockTokens));
-      const youngBlocks = Math.floor(this.#youngLimit(limit) / blockTokens);
-      this.young?.find(prefix.young, prefix.keys, sequence, youngBlocks);
+      const floatStartBlocks = Math.floor(this.#floatStartLimit(limit) / blockTokens);
+      this.floatStart?.find(prefix.floatStart, prefix.keys, sequence, floatStartBlocks);
     }
     this.#take(sequence, rows, false, limit);
-    if (this.young === null || prefix.tokens >= this.#youngTokens) return;
-    this.#take(sequence, rows, true, this.#youngLimit(limit));
+    if (this.floatStart === null || prefix.tokens >= this.#floatStartTokens) return;
+    this.#take(sequence, rows, true, this.#floatStartLimit(limit));
   }
 
   /** What it would start with if it took the chains of one kind. */
-  #take(sequence: Sequence, rows: number, young: boolean, limit: number): void {
+  #take(sequence: Sequence, rows: number, floatStart: boolean, limit: number): void {
     const prefix = sequence.prefix!;
-    const caches = this.#caches(young);
+    const caches = this.#caches(floatStart);
     const blockTokens = this.#blockTokens;
-    const found: FoundChains = young ? prefix.young : prefix.main;
+    const found: FoundChains = floatStart ? prefix.floatStart : prefix.main;
     prefix.takes = found;
     for (let group = 0; group < found.chains.length; group++)
       prefix.cold[group] = caches.caches[group]!.coldIn(found.chains[group]!);
@@ -382,7 +388,7 @@ export class Prefixes {
     if (part >= 0) {
       // It is held besides the copy until that is made: there must be room for both.
       const chain = found.chains[0]!;
-      const pool = this.#poolOf(young);
+      const pool = this.#poolOf(floatStart);
       const cold = pool.references(part) === 1 ? 1 : 0;
       const needs =
         Math.min(Math.ceil(sequence.length / blockTokens) - chain.first, this.#groups[0]!.rowBlocks) -
@@ -398,8 +404,8 @@ export class Prefixes {
     sequence.computed = prefix.tokens;
   }
 
-  #youngLimit(limit: number): number {
-    return Math.min(limit, this.#youngTokens - 1);
+  #floatStartLimit(limit: number): number {
+    return Math.min(limit, this.#floatStartTokens - 1);
   }
 
   #enters({ generation, tainted, converting }: SequencePrefix): boolean {
@@ -407,10 +413,10 @@ export class Prefixes {
   }
 
   #publish(sequence: Sequence, group: number, at: number): number {
-    const { prefix, tables, young } = sequence;
+    const { prefix, tables, floatStart } = sequence;
     const table = tables![group]!;
     const parent = at === 0 ? ROOT : table.poolId(at - 1);
-    const cache = this.#caches(young).caches[group]!;
+    const cache = this.#caches(floatStart).caches[group]!;
     return cache.publish(table.poolId(at), parent, prefix!.keys, at, sequence);
   }
 
@@ -423,12 +429,12 @@ export class Prefixes {
     return Math.floor(this.#known(sequence) / this.#blockTokens);
   }
 
-  #caches(young: boolean): GroupCaches {
-    return young ? this.young! : this.main;
+  #caches(floatStart: boolean): GroupCaches {
+    return floatStart ? this.floatStart! : this.main;
   }
 
   /** The pool of group 0 that has the blocks of one kind. */
-  #poolOf(young: boolean): BlockPool {
-    return this.#caches(young).pools[0]!;
+  #poolOf(floatStart: boolean): BlockPool {
+    return this.#caches(floatStart).pools[0]!;
   }
 }

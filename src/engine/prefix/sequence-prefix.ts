@@ -5,9 +5,9 @@ import { FoundChains } from './group-caches.js';
 
 export class SequencePrefix {
   readonly keys: ChainKeys;
-  /** Blocks of the main pools that hold its beginning; and the same with young ones in group 0. */
+  /** Blocks of the main pools that hold its beginning; and the same with float-start ones in group 0. */
   readonly main: FoundChains;
-  readonly young: FoundChains;
+  readonly floatStart: FoundChains;
 
   // While it waits: what it would start with if it came in now.
   /** The one of the two that it would take. */
@@ -45,11 +45,11 @@ export class SequencePrefix {
   cached = -1;
 
   /** `keys`: of its prompt. `groups`: cache groups there are. */
-  constructor(keys: ChainKeys, startsYoung: boolean, groups: number) {
+  constructor(keys: ChainKeys, startsFloatStart: boolean, groups: number) {
     this.keys = keys;
     this.main = new FoundChains(groups);
-    this.young = new FoundChains(groups);
-    this.takes = startsYoung ? this.young : this.main;
+    this.floatStart = new FoundChains(groups);
+    this.takes = startsFloatStart ? this.floatStart : this.main;
     this.cold = Array.from({ length: groups }, () => 0);
     this.published = Array.from({ length: groups }, () => 0);
   }

@@ -7,7 +7,7 @@
  * there is room for it, and the others behind it: what is small does not slip past what is large for ever.
  */
 
-import { countYoung, hasRoom } from './blocks.js';
+import { countFloatStart, hasRoom } from './blocks.js';
 import type { SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Lists those whose time to start is over. */
@@ -53,7 +53,13 @@ export function mayEnter(
 ): boolean {
   if (plan.admitted >= state.freeSlots) return false;
   const rows = state.running.length + plan.admitted;
-  return hasRoom(state.waiting[at]!, config, plan, rows, countYoung(state, config) + plan.youngAdmitted);
+  return hasRoom(
+    state.waiting[at]!,
+    config,
+    plan,
+    rows,
+    countFloatStart(state, config) + plan.floatStartAdmitted,
+  );
 }
 
 /** `a`, further back in the queue, goes before `b`. */

@@ -1,7 +1,7 @@
 /**
  * What sequences need of each cache group, for their next token and to come in.
  *
- * Only group 0 can have float-start blocks: where a sequence is `young`, its blocks of group 0 are those, and what it has of
+ * Only group 0 can have float-start blocks: where a sequence is `floatStart`, its blocks of group 0 are those, and what it has of
  * the group's main pool is `reserved`. All other groups know one kind of block.
  */
 
@@ -21,31 +21,31 @@ export function ready(row: RunningView, state: SchedulerState, config: Scheduler
 }
 
 export function converts(row: RunningView, config: SchedulerConfig): boolean {
-  return row.young && row.computed >= config.youngTokens;
+  return row.floatStart && row.computed >= config.floatStartTokens;
 }
 
 /** Blocks of a group's main pool that a row lacks for its next token. */
 export function mainNeed(row: RunningView, config: SchedulerConfig, group: number): number {
-  const young = group === 0 && row.young;
-  if (young && !converts(row, config)) return 0;
-  const has = young ? row.reserved : row.blocks[group]!;
+  const floatStart = group === 0 && row.floatStart;
+  if (floatStart && !converts(row, config)) return 0;
+  const has = floatStart ? row.reserved : row.blocks[group]!;
   return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - has);
 }
 
-/** Young blocks that a row lacks for its next token. */
-export function youngNeed(row: RunningView, config: SchedulerConfig): number {
-  if (!row.young || converts(row, config)) return 0;
+/** FloatStart blocks that a row lacks for its next token. */
+export function floatStartNeed(row: RunningView, config: SchedulerConfig): number {
+  if (!row.floatStart || converts(row, config)) return 0;
   return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - row.blocks[0]!);
 }
 
 /**
  * Blocks of a group's main pool that a waiting sequence lacks for all its tokens, or for as many as it ever holds at once.
- * It needs none while it can stay young.
+ * It needs none while it can stay float-start.
  */
 export function mainToEnter(next: WaitingView, config: SchedulerConfig, group: number): number {
-  const { length, young } = next;
-  if (!young || group > 0) return lacking(next, config, group);
-  return length <= config.youngTokens ? 0 : blocksFor(length, config.blockTokens);
+  const { length, floatStart } = next;
+  if (!floatStart || group > 0) return lacking(next, config, group);
+  return length <= config.floatStartTokens ? 0 : blocksFor(length, config.blockTokens);
 }
 
 /** Blocks that a row will take of a sliding group for the rest of its prompt. Of a full group it has them all. */
@@ -92,10 +92,13 @@ export function givesBackSoon(
   return row.computed - (window - 1) >= (row.front[group]! + 1) * config.blockTokens;
 }
 
-/** Young blocks that a waiting sequence lacks for what it holds while it is young. */
-export function youngToEnter({ length, blocks, young }: WaitingView, config: SchedulerConfig): number {
-  if (!young) return 0;
-  return Math.max(0, blocksFor(Math.min(length, config.youngTokens), config.blockTokens) - blocks[0]!);
+/** FloatStart blocks that a waiting sequence lacks for what it holds while it is float-start. */
+export function floatStartToEnter(
+  { length, blocks, floatStart }: WaitingView,
+  config: SchedulerConfig,
+): number {
+  if (!floatStart) return 0;
+  return Math.max(0, blocksFor(Math.min(length, config.floatStartTokens), config.blockTokens) - blocks[0]!);
 }
 
 /**
@@ -107,20 +110,20 @@ export function hasRoom(
   config: SchedulerConfig,
   plan: StepPlan,
   rows: number,
-  youngRows: number,
+  floatStartRows: number,
 ): boolean {
   for (let group = 0; group < config.groups.length; group++) {
     const main = mainToEnter(next, config, group);
     if (main > 0 && plan.blocksLeft[group]! < main + rows + plan.owed[group]!) return false;
   }
-  const young = youngToEnter(next, config);
-  return young === 0 || plan.youngLeft >= young + youngRows;
+  const floatStart = floatStartToEnter(next, config);
+  return floatStart === 0 || plan.floatStartLeft >= floatStart + floatStartRows;
 }
 
-export function countYoung(state: SchedulerState, config: SchedulerConfig): number {
-  if (config.youngTokens === 0) return 0;
+export function countFloatStart(state: SchedulerState, config: SchedulerConfig): number {
+  if (config.floatStartTokens === 0) return 0;
   let rows = 0;
-  for (let index = 0; index < state.running.length; index++) if (state.running[index]!.young) rows++;
+  for (let index = 0; index < state.running.length; index++) if (state.running[index]!.floatStart) rows++;
   return rows;
 }
 

@@ -1,6 +1,6 @@
 /** Decoding rows: each has one token in every step that has room for it. */
 
-import { converts, mainNeed, owed, ready, youngNeed } from './blocks.js';
+import { converts, floatStartNeed, mainNeed, owed, ready } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Lists the rows that have work: those with one token to go, and those with more of a prompt. */
@@ -34,13 +34,13 @@ export function planDecode(
   for (; at < plan.rowCount && plan.tokens < budget; at++) {
     const index = plan.rows[at]!;
     const row = state.running[index]!;
-    const young = youngNeed(row, config);
+    const floatStart = floatStartNeed(row, config);
     if (index === plan.anchor) plan.anchorBlocks.fill(0);
-    if (young > plan.youngLeft || !hasBlocks(row, config, plan)) {
+    if (floatStart > plan.floatStartLeft || !hasBlocks(row, config, plan)) {
       plan.stalled++;
       continue;
     }
-    plan.youngLeft -= young;
+    plan.floatStartLeft -= floatStart;
     const work = plan.add(index, 1, 1);
     for (let group = 0; group < config.groups.length; group++) {
       const main = mainNeed(row, config, group);
@@ -51,7 +51,7 @@ export function planDecode(
       work.converts = true;
       work.reserve = work.newBlocks[0]!;
       work.newBlocks[0] = 0;
-    } else work.newBlocks[0]! += young;
+    } else work.newBlocks[0]! += floatStart;
   }
   return at;
 }

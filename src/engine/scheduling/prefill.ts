@@ -15,7 +15,7 @@
  */
 
 import { countWaiting, mayEnter, nextWaiting } from './admission.js';
-import { blocksFor, converts, mainToEnter, slides, tokensWithin, youngToEnter } from './blocks.js';
+import { blocksFor, converts, floatStartToEnter, mainToEnter, slides, tokensWithin } from './blocks.js';
 import type {
   PlannedWork,
   RunningView,
@@ -153,12 +153,12 @@ function admit(state: SchedulerState, config: SchedulerConfig, plan: StepPlan, e
       plan.blocksLeft[group]! -= main;
       work.newBlocks[group] = main;
     }
-    if (next.young) {
-      const own = youngToEnter(next, config);
-      plan.youngLeft -= own;
+    if (next.floatStart) {
+      const own = floatStartToEnter(next, config);
+      plan.floatStartLeft -= own;
       work.reserve = work.newBlocks[0]!;
       work.newBlocks[0] = own;
-      plan.youngAdmitted++;
+      plan.floatStartAdmitted++;
     }
     takeAsItGoes(next, config, work);
     plan.admits[plan.admitted++] = at;
@@ -260,7 +260,7 @@ function rowsReach(
   index: number,
   work: PlannedWork | null,
 ): number {
-  let reach = row.young && !converts(row, config) ? config.youngTokens - row.computed : row.length;
+  let reach = row.floatStart && !converts(row, config) ? config.floatStartTokens - row.computed : row.length;
   for (let group = 0; group < config.groups.length; group++) {
     if (!slides(config.groups[group]!)) continue;
     const left = plan.blocksLeft[group]! - (index === plan.anchor ? 0 : plan.anchorBlocks[group]!);
@@ -272,7 +272,7 @@ function rowsReach(
 
 /** Tokens that a newcomer may take, which has the blocks it lacked. */
 function newcomersReach(next: WaitingView, config: SchedulerConfig): number {
-  let reach = next.young ? config.youngTokens - next.computed : next.length - next.computed;
+  let reach = next.floatStart ? config.floatStartTokens - next.computed : next.length - next.computed;
   for (let group = 0; group < config.groups.length; group++) {
     const kind = config.groups[group]!;
     if (slides(kind)) reach = Math.min(reach, tokensWithin(next, kind.rowBlocks, config, group));

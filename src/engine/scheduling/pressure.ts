@@ -8,24 +8,24 @@
  * so somebody always comes to an end; newcomers sink as time passes, so sooner or later everybody is the anchor.
  */
 
-import { givesBackSoon, mainNeed, ready, youngNeed } from './blocks.js';
+import { floatStartNeed, givesBackSoon, mainNeed, ready } from './blocks.js';
 import type { RunningView, SchedulerConfig, SchedulerState, StepPlan } from './step-plan.js';
 
 /** Sets `dropHeld`, or `victim`, if the rows need more blocks than are free and none are about to be; and the `anchor`. */
 export function relievePressure(state: SchedulerState, config: SchedulerConfig, plan: StepPlan): void {
   const { running } = state;
-  let young = 0;
-  let youngSoon = state.leavingYoung > 0;
+  let floatStart = 0;
+  let floatStartSoon = state.leavingFloatStart > 0;
   let anchor = -1;
   for (let index = 0; index < running.length; index++) {
     const row = running[index]!;
     if (row.drawsLeft === 0) {
       // It ends with the steps under way, and its blocks come back.
-      youngSoon ||= row.young;
+      floatStartSoon ||= row.floatStart;
       continue;
     }
     if (anchor < 0 || outranks(row, running[anchor]!, config)) anchor = index;
-    if (ready(row, state, config)) young += youngNeed(row, config);
+    if (ready(row, state, config)) floatStart += floatStartNeed(row, config);
   }
   for (let group = 0; group < config.groups.length; group++) {
     const needed = neededBlocks(state, config, group);
@@ -38,9 +38,9 @@ export function relievePressure(state: SchedulerState, config: SchedulerConfig, 
     else plan.victim = mainVictim(state, config, anchor, needed, group);
     if (plan.dropHeld || plan.victim >= 0) return;
   }
-  if (young <= state.freeYoung || youngSoon) return;
-  if (state.queuedYoung > 0) plan.dropHeld = true;
-  else plan.victim = youngVictim(state, config, anchor);
+  if (floatStart <= state.freeFloatStart || floatStartSoon) return;
+  if (state.queuedFloatStart > 0) plan.dropHeld = true;
+  else plan.victim = floatStartVictim(state, config, anchor);
 }
 
 /** Blocks of a group's main pool that the rows lack for their next tokens. */
@@ -66,7 +66,7 @@ function areFreedSoon(state: SchedulerState, config: SchedulerConfig, group: num
 
 /** Holds blocks of a group's main pool. */
 function hasMain(row: RunningView, group: number): boolean {
-  if (group === 0 && row.young) return row.reserved > 0;
+  if (group === 0 && row.floatStart) return row.reserved > 0;
   return row.blocks[group]! > row.front[group]!;
 }
 
@@ -130,13 +130,13 @@ function mainVictim(
   return -1;
 }
 
-/** The lowest young row. */
-function youngVictim({ running }: SchedulerState, config: SchedulerConfig, anchor: number): number {
+/** The lowest float-start row. */
+function floatStartVictim({ running }: SchedulerState, config: SchedulerConfig, anchor: number): number {
   for (
     let index = nextInRank(running, config, -1);
     index >= 0 && index !== anchor;
     index = nextInRank(running, config, index)
   )
-    if (running[index]!.young && !running[index]!.held) return index;
+    if (running[index]!.floatStart && !running[index]!.held) return index;
   return -1;
 }

@@ -23,7 +23,7 @@ function drawConfig(draw: Draw): SchedulerConfig {
     prefillReserve: Math.ceil(maxBatchTokens / 4),
     minChunk,
     chunkTokens: minChunk + draw(60),
-    youngTokens: draw(2) * 40,
+    floatStartTokens: draw(2) * 40,
     ageingMs: 1000,
     targetItl: draw(3) * 20,
     groups: [{ window: 0, rowBlocks: ALL_BLOCKS }],
@@ -31,20 +31,20 @@ function drawConfig(draw: Draw): SchedulerConfig {
 }
 
 /** A row as the engine could have it: blocks for what it holds, all of them while it still has a prompt. */
-function drawRow(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig, step: number): RunningView {
+function drawRow(draw: Draw, { floatStartTokens, blockTokens }: SchedulerConfig, step: number): RunningView {
   const decoding = draw(2) === 0;
   // Many at the border of a block, where they need one.
   const length = decoding && draw(2) === 0 ? 1 + blockTokens * (1 + draw(18)) : 1 + draw(300);
   let computed = decoding ? length - 1 : draw(length);
-  const young = youngTokens > 0 && (decoding ? draw(2) === 0 : computed < youngTokens);
-  if (young) computed = Math.min(computed, youngTokens);
+  const floatStart = floatStartTokens > 0 && (decoding ? draw(2) === 0 : computed < floatStartTokens);
+  if (floatStart) computed = Math.min(computed, floatStartTokens);
   const whole = decoding && length - computed === 1 ? Math.max(1, computed) : length;
-  const enters = young && whole > youngTokens ? blocksFor(length, blockTokens) : 0;
+  const enters = floatStart && whole > floatStartTokens ? blocksFor(length, blockTokens) : 0;
   return {
     length,
     computed,
-    young,
-    blocks: [blocksFor(young ? Math.min(whole, youngTokens) : whole, blockTokens)],
+    floatStart,
+    blocks: [blocksFor(floatStart ? Math.min(whole, floatStartTokens) : whole, blockTokens)],
     front: [0],
     reserved: enters,
     drawsLeft: draw(8) === 0 ? 0 : 1 + draw(50),
@@ -56,14 +56,14 @@ function drawRow(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig, step
   };
 }
 
-function drawWaiting(draw: Draw, { youngTokens, blockTokens }: SchedulerConfig): WaitingView {
+function drawWaiting(draw: Draw, { floatStartTokens, blockTokens }: SchedulerConfig): WaitingView {
   const length = 1 + draw(300);
-  const young = youngTokens > 0 && draw(3) > 0;
-  const computed = draw(2) === 0 ? 0 : draw(young ? Math.min(length, youngTokens) : length);
+  const floatStart = floatStartTokens > 0 && draw(3) > 0;
+  const computed = draw(2) === 0 ? 0 : draw(floatStart ? Math.min(length, floatStartTokens) : length);
   return {
     length,
     computed,
-    young,
+    floatStart,
     blocks: [blocksFor(computed, blockTokens)],
     front: [0],
     held: draw(5) === 0,
@@ -87,9 +87,9 @@ function drawState(draw: Draw, config: SchedulerConfig): SchedulerState {
     freeBlocks: [draw(scarce ? 6 : 200)],
     leavingBlocks: [draw(4) === 0 ? draw(4) : 0],
     queuedBlocks: [draw(4) === 0 ? draw(4) : 0],
-    freeYoung: draw(scarce ? 4 : 100),
-    leavingYoung: draw(4) === 0 ? draw(4) : 0,
-    queuedYoung: draw(4) === 0 ? draw(4) : 0,
+    freeFloatStart: draw(scarce ? 4 : 100),
+    leavingFloatStart: draw(4) === 0 ? draw(4) : 0,
+    queuedFloatStart: draw(4) === 0 ? draw(4) : 0,
     retired: step - 1 - draw(3),
     costs: measured
       ? {
@@ -161,8 +161,8 @@ describe('every plan', () => {
         else expect(one.deadline).toBeGreaterThan(state.now);
         if (work.draws) draws++;
         const after = one.computed + work.tokens;
-        const young = one.young && !work.converts;
-        if (young) expect(after).toBeLessThanOrEqual(config.youngTokens);
+        const floatStart = one.floatStart && !work.converts;
+        if (floatStart) expect(after).toBeLessThanOrEqual(config.floatStartTokens);
         // What it writes has a block.
         const has = work.converts
           ? (one as RunningView).reserved + work.reserve
@@ -183,17 +183,17 @@ describe('every plan', () => {
     forAll((state, config, plan) => {
       const all: (RunningView | WaitingView)[] = [...state.running, ...admittedOf(state, plan)];
       let main = 0;
-      let young = 0;
+      let floatStart = 0;
       for (const { index, newBlocks, reserve, converts } of workOf(plan)) {
         const one = all[index]!;
-        main += reserve + (one.young && !converts ? 0 : newBlocks[0]!);
-        young += one.young ? newBlocks[0]! : 0;
+        main += reserve + (one.floatStart && !converts ? 0 : newBlocks[0]!);
+        floatStart += one.floatStart ? newBlocks[0]! : 0;
       }
       expect(main).toBeLessThanOrEqual(state.freeBlocks[0]!);
-      expect(young).toBeLessThanOrEqual(state.freeYoung);
+      expect(floatStart).toBeLessThanOrEqual(state.freeFloatStart);
       // Those that run keep a block each to grow by.
       const entered = workOf(plan).filter(({ index }) => index >= state.running.length);
-      if (entered.some(({ newBlocks }) => newBlocks[0]! > 0) && config.youngTokens === 0)
+      if (entered.some(({ newBlocks }) => newBlocks[0]! > 0) && config.floatStartTokens === 0)
         expect(main).toBeLessThanOrEqual(state.freeBlocks[0]! - Math.min(1, state.running.length));
     });
   });
@@ -233,7 +233,7 @@ describe('every plan', () => {
       if (plan.dropHeld) {
         seen.drops++;
         expect(plan.count).toBe(0);
-        expect(state.queuedBlocks[0]! + state.queuedYoung).toBeGreaterThan(0);
+        expect(state.queuedBlocks[0]! + state.queuedFloatStart).toBeGreaterThan(0);
       }
       const victim = state.running[plan.victim];
       if (victim === undefined) return;
@@ -287,11 +287,13 @@ describe('every plan', () => {
     forAll((state, config, plan) => {
       if (plan.count > 0 || plan.dropHeld || plan.victim >= 0 || plan.stalled > 0) return;
       for (const row of state.running) {
-        const waits = row.young && row.computed >= config.youngTokens && row.lastStep > state.retired;
+        const waits =
+          row.floatStart && row.computed >= config.floatStartTokens && row.lastStep > state.retired;
         expect(row.held || row.drawsLeft === 0 || row.computed >= row.length || waits).toBe(true);
       }
       const first = firstOf(state, config);
-      if (first === undefined || state.freeSlots === 0 || state.running.length > 0 || first.young) return;
+      if (first === undefined || state.freeSlots === 0 || state.running.length > 0 || first.floatStart)
+        return;
       // Alone, it comes in if the pool has what it lacks.
       expect(blocksFor(first.length, config.blockTokens) - first.blocks[0]!).toBeGreaterThan(
         state.freeBlocks[0]!,

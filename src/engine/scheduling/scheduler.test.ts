@@ -10,7 +10,7 @@ describe('schedule', () => {
     blockTokens: 16,
     prefillReserve: 16,
     minChunk: 8,
-    youngTokens: 0,
+    floatStartTokens: 0,
     ...LATENCY,
   };
   const decoding = (lastStep = 0) => ({
@@ -18,7 +18,7 @@ describe('schedule', () => {
     computed: 20,
     blocks: [2],
     front: [0],
-    young: false,
+    floatStart: false,
     reserved: 0,
     drawsLeft: 80,
     held: false,
@@ -42,9 +42,9 @@ describe('schedule', () => {
     freeBlocks: [1000],
     leavingBlocks: [0],
     queuedBlocks: [0],
-    freeYoung: 0,
-    leavingYoung: 0,
-    queuedYoung: 0,
+    freeFloatStart: 0,
+    leavingFloatStart: 0,
+    queuedFloatStart: 0,
     retired: 0,
     costs: UNMEASURED,
     ...NOTHING,
@@ -180,16 +180,23 @@ describe('schedule', () => {
     expect(plan.admitted).toBe(1);
   });
 
-  describe('with young tokens', () => {
-    const early = { ...config, youngTokens: 40 };
-    const fresh = (length: number) => ({ ...newcomer(length), young: true });
-    const young = { ...decoding(), young: true, length: 41, computed: 40, blocks: [3], lastStep: 4 };
-    const more = { ...idle, freeYoung: 10 };
+  describe('with float-start tokens', () => {
+    const early = { ...config, floatStartTokens: 40 };
+    const fresh = (length: number) => ({ ...newcomer(length), floatStart: true });
+    const floatStart = {
+      ...decoding(),
+      floatStart: true,
+      length: 41,
+      computed: 40,
+      blocks: [3],
+      lastStep: 4,
+    };
+    const more = { ...idle, freeFloatStart: 10 };
     const first = () => plan.work[0]!;
 
     it('cuts chunks where a sequence is converted', () => {
       schedule({ ...more, waiting: [fresh(100)] }, early, plan);
-      // Young blocks for 40 tokens, and those of the main pool for all of them.
+      // FloatStart blocks for 40 tokens, and those of the main pool for all of them.
       expect(first()).toMatchObject({
         tokens: 40,
         newBlocks: [3],
@@ -197,7 +204,7 @@ describe('schedule', () => {
         converts: false,
         draws: false,
       });
-      const running = [{ ...prefilling(100, 24), young: true, blocks: [3], reserved: 7 }];
+      const running = [{ ...prefilling(100, 24), floatStart: true, blocks: [3], reserved: 7 }];
       schedule({ ...more, running }, early, plan);
       expect(first()).toMatchObject({
         tokens: 16,
@@ -215,44 +222,44 @@ describe('schedule', () => {
       expect(first()).toMatchObject({ tokens: 40, newBlocks: [3], reserve: 0, draws: true });
       schedule({ ...more, freeBlocks: [2], waiting: [fresh(41)] }, early, plan);
       expect(plan.admitted).toBe(0);
-      schedule({ ...more, freeYoung: 2, waiting: [fresh(40)] }, early, plan);
+      schedule({ ...more, freeFloatStart: 2, waiting: [fresh(40)] }, early, plan);
       expect(plan.admitted).toBe(0);
     });
 
     it('converts when no step under way names the row, to blocks for all it holds and the next token', () => {
-      schedule({ ...more, running: [young], retired: 3 }, early, plan);
+      schedule({ ...more, running: [floatStart], retired: 3 }, early, plan);
       expect(plan.count).toBe(0);
-      schedule({ ...more, running: [young], retired: 4 }, early, plan);
+      schedule({ ...more, running: [floatStart], retired: 4 }, early, plan);
       expect(first()).toMatchObject({ tokens: 1, newBlocks: [0], reserve: 3, converts: true });
-      schedule({ ...more, running: [{ ...young, reserved: 2 }], retired: 4 }, early, plan);
+      schedule({ ...more, running: [{ ...floatStart, reserved: 2 }], retired: 4 }, early, plan);
       expect(first()).toMatchObject({ reserve: 1, converts: true });
     });
 
     it('takes what the row of least progress has of the main pool, never what the one of most has', () => {
       const old = decoding();
       const state = { ...more, freeBlocks: [2], retired: 9 };
-      schedule({ ...state, running: [old, young, decoding()] }, early, plan);
+      schedule({ ...state, running: [old, floatStart, decoding()] }, early, plan);
       expect(plan.victim).toBe(2);
-      const behind = { ...young, computed: 20, blocks: [2] };
-      schedule({ ...state, running: [old, young, behind] }, early, plan);
+      const behind = { ...floatStart, computed: 20, blocks: [2] };
+      schedule({ ...state, running: [old, floatStart, behind] }, early, plan);
       expect(plan.victim).toBe(0);
       schedule(
-        { ...state, running: [{ ...old, computed: 60, length: 61, blocks: [4] }, young, behind] },
+        { ...state, running: [{ ...old, computed: 60, length: 61, blocks: [4] }, floatStart, behind] },
         early,
         plan,
       );
       expect(plan.victim).toBe(-1);
       expect(plan.stalled).toBe(1);
-      schedule({ ...state, running: [old, young], leavingBlocks: [4] }, early, plan);
+      schedule({ ...state, running: [old, floatStart], leavingBlocks: [4] }, early, plan);
       expect(plan.victim).toBe(-1);
     });
 
-    it('takes young blocks of the newest young row', () => {
-      const growing = { ...young, length: 17, computed: 16, blocks: [1] };
-      const state = { ...more, freeYoung: 0, retired: 9 };
+    it('takes float-start blocks of the newest float-start row', () => {
+      const growing = { ...floatStart, length: 17, computed: 16, blocks: [1] };
+      const state = { ...more, freeFloatStart: 0, retired: 9 };
       schedule({ ...state, running: [growing, growing, decoding()] }, early, plan);
       expect(plan.victim).toBe(1);
-      schedule({ ...state, running: [growing, growing, decoding()], leavingYoung: 1 }, early, plan);
+      schedule({ ...state, running: [growing, growing, decoding()], leavingFloatStart: 1 }, early, plan);
       expect(plan.victim).toBe(-1);
     });
   });

@@ -14,7 +14,7 @@
  *   computed again later (its tokens are known, so nothing is drawn twice).
  * - All of this counts in each cache group apart: a row has work only where every group has blocks for it.
  *
- * With `youngTokens`, a sequence starts young: its first tokens go into blocks of another pool, which keep them as
+ * With `floatStartTokens`, a sequence starts float-start: its first tokens go into blocks of another pool, which keep them as
  * floats. Its chunks are cut where it holds exactly so many. There it waits until no step under way names it, and
  * then its next work converts it: what it holds moves to blocks of the main pool, which it must have first. A
  * sequence that comes in longer than that has them from the start; another one waits for them where it is, and if
@@ -41,7 +41,7 @@ export function schedule(state: SchedulerState, config: SchedulerConfig, plan: S
   plan.clear(config.groups.length);
   for (let group = 0; group < config.groups.length; group++)
     plan.blocksLeft[group] = state.freeBlocks[group]!;
-  plan.youngLeft = state.freeYoung;
+  plan.floatStartLeft = state.freeFloatStart;
   expire(state, plan);
   relievePressure(state, config, plan);
   if (plan.dropHeld) return;
@@ -69,9 +69,9 @@ function prefillReserve(state: SchedulerState, config: SchedulerConfig, plan: St
 
 /** Nothing runs, and nobody can come in for what others that wait hold. */
 function dropIfStuck(state: SchedulerState, plan: StepPlan): void {
-  const { running, freeSlots, queuedBlocks, queuedYoung, leavingBlocks, leavingYoung } = state;
-  if (running.length > 0 || freeSlots === 0 || sum(leavingBlocks) + leavingYoung > 0) return;
-  plan.dropHeld = sum(queuedBlocks) + queuedYoung > 0;
+  const { running, freeSlots, queuedBlocks, queuedFloatStart, leavingBlocks, leavingFloatStart } = state;
+  if (running.length > 0 || freeSlots === 0 || sum(leavingBlocks) + leavingFloatStart > 0) return;
+  plan.dropHeld = sum(queuedBlocks) + queuedFloatStart > 0;
 }
 
 function sum(blocks: ArrayLike<number>): number {

@@ -73,7 +73,7 @@ class SimulatedSequence implements RunningView, WaitingView {
   lastStep = -1;
   readonly joinedAt: number;
   lastTokenAt = 0;
-  readonly young = false;
+  readonly floatStart = false;
   readonly reserved = 0;
   readonly held = false;
 
@@ -133,9 +133,9 @@ class Simulator {
       freeBlocks: [0],
       leavingBlocks: [0],
       queuedBlocks: [0],
-      freeYoung: 0,
-      leavingYoung: 0,
-      queuedYoung: 0,
+      freeFloatStart: 0,
+      leavingFloatStart: 0,
+      queuedFloatStart: 0,
       retired: 0,
       costs: this.#pacing.costs,
       served: this.#pacing.served,

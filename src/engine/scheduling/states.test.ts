@@ -25,7 +25,7 @@ describe('schedule, over its small state space', () => {
             for (const b of shapes) {
               for (const c of shapes) {
                 const setup = { maxBatchTokens, maxRows, blocks: [blocks], depth, blockTokens: 2 };
-                const none = { youngTokens: 0, youngBlocks: 0 };
+                const none = { floatStartTokens: 0, floatStartBlocks: 0 };
                 states += explore({ ...setup, ...none, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
                   a,
                   b,
@@ -61,8 +61,8 @@ describe('schedule with priorities and a target, over its small state space', ()
               const setup = { maxBatchTokens: 6, maxRows, blocks: [5], depth: 2, blockTokens: 2, costs };
               const rest = {
                 ...LATENCY,
-                youngTokens: 0,
-                youngBlocks: 0,
+                floatStartTokens: 0,
+                floatStartBlocks: 0,
                 prefillReserve: 1,
                 minChunk: 1,
                 chunkTokens: 3,
@@ -101,7 +101,7 @@ describe('schedule with windows, over its small state space', () => {
             for (const a of shapes) {
               for (const b of shapes) {
                 const setup = { maxBatchTokens, maxRows, blocks: [blocks], depth: 2, blockTokens: 2 };
-                const rest = { youngTokens: 0, youngBlocks: 0, prefillReserve: 1, minChunk: 1 };
+                const rest = { floatStartTokens: 0, floatStartBlocks: 0, prefillReserve: 1, minChunk: 1 };
                 const requests = maxRows === 3 ? [a, b, [4, 2] as const] : [a, b];
                 states += explore(
                   { ...setup, ...rest, ...LATENCY, groups: [{ window, rowBlocks }] },
@@ -126,9 +126,9 @@ describe('schedule with several cache groups, over its small state space', () =>
     [5, 3],
   ] as const;
   const full = { window: 0, rowBlocks: ALL_BLOCKS };
-  const none = { youngTokens: 0, youngBlocks: 0 };
+  const none = { floatStartTokens: 0, floatStartBlocks: 0 };
   // Blocks of 2 tokens; sequences of up to 8. What is scarce has room for one row of full length and little more.
-  for (const [name, groups, blocks, young, victims] of [
+  for (const [name, groups, blocks, floatStart, victims] of [
     ['full scarce, sliding plentiful', [full, { window: 3, rowBlocks: 4 }], [5, 20], none, true],
     ['full plentiful, sliding scarce', [full, { window: 5, rowBlocks: 5 }], [20, 5], none, true],
     ['both scarce', [full, { window: 3, rowBlocks: 4 }], [5, 5], none, true],
@@ -147,17 +147,17 @@ describe('schedule with several cache groups, over its small state space', () =>
       true,
     ],
     [
-      'young blocks, sliding scarce',
+      'float-start blocks, sliding scarce',
       [full, { window: 3, rowBlocks: 4 }],
       [20, 5],
-      { youngTokens: 3, youngBlocks: 6 },
+      { floatStartTokens: 3, floatStartBlocks: 6 },
       false,
     ],
     [
-      'young blocks scarce beside a sliding group',
+      'float-start blocks scarce beside a sliding group',
       [full, { window: 3, rowBlocks: 4 }],
       [5, 20],
-      { youngTokens: 3, youngBlocks: 2 },
+      { floatStartTokens: 3, floatStartBlocks: 2 },
       false,
     ],
   ] as const) {
@@ -170,7 +170,7 @@ describe('schedule with several cache groups, over its small state space', () =>
       ] as const) {
         for (const a of shapes) {
           for (const b of shapes) {
-            const setup = { maxBatchTokens, maxRows, blocks, depth: 2, blockTokens: 2, ...young };
+            const setup = { maxBatchTokens, maxRows, blocks, depth: 2, blockTokens: 2, ...floatStart };
             const requests = maxRows === 3 ? [a, b, [4, 2] as const] : [a, b];
             states += explore({ ...setup, ...LATENCY, groups, prefillReserve: 1, minChunk: 1 }, requests);
           }
@@ -182,15 +182,15 @@ describe('schedule with several cache groups, over its small state space', () =>
   }
 });
 
-describe('schedule with young blocks, over its small state space', () => {
+describe('schedule with float-start blocks, over its small state space', () => {
   const shapes = [
     [1, 6],
     [2, 2],
     [6, 1],
     [3, 4],
   ] as const;
-  // Where the conversion falls on the edge of a block and where it does not; more young blocks than needed, and few.
-  for (const [youngTokens, youngBlocks, blocks] of [
+  // Where the conversion falls on the edge of a block and where it does not; more float-start blocks than needed, and few.
+  for (const [floatStartTokens, floatStartBlocks, blocks] of [
     [1, 6, 3],
     [2, 6, 3],
     [3, 6, 3],
@@ -199,7 +199,7 @@ describe('schedule with young blocks, over its small state space', () => {
     [5, 3, 3],
   ] as const) {
     for (const maxBatchTokens of casesOf([1, 6], [3])) {
-      it(`${youngTokens} young tokens, budget ${maxBatchTokens}: converts at that length, and every request ends`, () => {
+      it(`${floatStartTokens} floatStart tokens, budget ${maxBatchTokens}: converts at that length, and every request ends`, () => {
         let states = 0;
         walked.victims = 0;
         walked.conversions = 0;
@@ -211,8 +211,8 @@ describe('schedule with young blocks, over its small state space', () => {
                   maxBatchTokens,
                   maxRows,
                   blocks: [blocks],
-                  youngBlocks,
-                  youngTokens,
+                  floatStartBlocks,
+                  floatStartTokens,
                   depth: 2,
                 };
                 states += explore({ ...setup, blockTokens: 2, ...LATENCY, prefillReserve: 1, minChunk: 1 }, [
@@ -227,7 +227,7 @@ describe('schedule with young blocks, over its small state space', () => {
         expect(states).toBeGreaterThan(1000);
         expect(walked.conversions).toBeGreaterThan(1000);
         // From three on, a row that has been converted holds so much of the pool that no second one can be.
-        if (youngTokens < 3) expect(walked.victims).toBeGreaterThan(0);
+        if (floatStartTokens < 3) expect(walked.victims).toBeGreaterThan(0);
       });
     }
   }

@@ -10,9 +10,9 @@ export interface RunningView {
   readonly blocks: ArrayLike<number>;
   /** By cache group: blocks at the start of its table that it has given back, as no layer of the group reads them any more. */
   readonly front: ArrayLike<number>;
-  /** Its blocks of group 0 are young ones. */
-  readonly young: boolean;
-  /** While it is young: blocks of the main pool that it has already. */
+  /** Its blocks of group 0 are float-start ones. */
+  readonly floatStart: boolean;
+  /** While it is float-start: blocks of the main pool that it has already. */
   readonly reserved: number;
   /** Tokens that may still be drawn. 0: it waits for its last id. */
   readonly drawsLeft: number;
@@ -34,15 +34,15 @@ export interface WaitingView {
   /** Tokens whose K and V are in cached blocks (of a prefix); fewer than `length`. Its work starts there. */
   readonly computed: number;
   /**
-   * By cache group: blocks that are accounted for already, of the main pool, or young ones if it is young: the sequence holds
+   * By cache group: blocks that are accounted for already, of the main pool, or float-start ones if it is float-start: the sequence holds
    * them, or they are cached and another row uses them. Cached blocks that no row uses count as free and not here. Those of
    * `front` count.
    */
   readonly blocks: ArrayLike<number>;
   /** By cache group: blocks before those, that it need not have as no layer of the group will read them. */
   readonly front: ArrayLike<number>;
-  /** It starts in young blocks of group 0. */
-  readonly young: boolean;
+  /** It starts in float-start blocks of group 0. */
+  readonly floatStart: boolean;
   /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
   readonly held: boolean;
   readonly priority: number;
@@ -80,10 +80,10 @@ export interface SchedulerState {
   readonly leavingBlocks: ArrayLike<number>;
   /** By cache group: blocks that nobody but waiting sequences holds: free if they are made to drop what they hold. */
   readonly queuedBlocks: ArrayLike<number>;
-  readonly freeYoung: number;
-  /** Young blocks that are soon free: as above, or being converted. */
-  readonly leavingYoung: number;
-  readonly queuedYoung: number;
+  readonly freeFloatStart: number;
+  /** FloatStart blocks that are soon free: as above, or being converted. */
+  readonly leavingFloatStart: number;
+  readonly queuedFloatStart: number;
   /** Number of the last step that has retired. */
   readonly retired: number;
   readonly costs: StepCosts;
@@ -106,7 +106,7 @@ export interface SchedulerGroup {
 }
 
 export interface SchedulerConfig {
-  /** The cache groups, at least one. Only the first one has young blocks, and it sees all where it has. */
+  /** The cache groups, at least one. Only the first one has float-start blocks, and it sees all where it has. */
   readonly groups: readonly SchedulerGroup[];
   readonly maxBatchTokens: number;
   readonly blockTokens: number;
@@ -118,8 +118,8 @@ export interface SchedulerConfig {
   readonly chunkTokens: number;
   /** Milliseconds that a step with decoding rows may take, but for one smallest chunk; 0: any. */
   readonly targetItl: number;
-  /** Tokens at which a sequence is converted; 0: none is ever young. */
-  readonly youngTokens: number;
+  /** Tokens at which a sequence is converted; 0: none is ever float-start. */
+  readonly floatStartTokens: number;
   /** Milliseconds of waiting that weigh as much as one step of priority. */
   readonly ageingMs: number;
 }
@@ -176,10 +176,10 @@ export class StepPlan {
   /** What prompts may take, and whether that is lent to a newcomer. */
   promptTokens = 0;
   onCredit = false;
-  youngAdmitted = 0;
+  floatStartAdmitted = 0;
   /** By cache group: blocks that the plan has not handed out. */
   readonly blocksLeft: number[] = [];
-  youngLeft = 0;
+  floatStartLeft = 0;
   /** By cache group: blocks that prompts in rows will still take: whoever comes in leaves them. */
   readonly owed: number[] = [];
   /** Blocks of each group's main pool, of those left, that only row `anchor` may take. */
@@ -200,7 +200,7 @@ export class StepPlan {
     this.promptCount = 0;
     this.promptTokens = 0;
     this.onCredit = false;
-    this.youngAdmitted = 0;
+    this.floatStartAdmitted = 0;
     this.expired = 0;
     this.prefilled = 0;
     this.credit = 0;

@@ -58,7 +58,7 @@ async function make(blocks = 32, reserve = 2, queueBytes = 2 ** 20, window: numb
   const pool = new BlockPool(blocks);
   const store = new Store();
   const device = store as unknown as KvPool;
-  const common = { device, firstId: FIRST, blockBytes: BYTES, tier, kind: { group: 0, young: false } };
+  const common = { device, firstId: FIRST, blockBytes: BYTES, tier, kind: { group: 0, floatStart: false } };
   const told: { writer: WriteBehind | null } = { writer: null };
   const cache = new PrefixCache({
     pool,

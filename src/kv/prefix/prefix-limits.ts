@@ -1,18 +1,18 @@
 /** What the prefix cache may keep, in blocks; and what it keeps, in bytes. */
 
 import { type KvPoolSpec, kvBlockBytes } from '../../device/kv.js';
-import { youngBlockBytes } from '../sizing.js';
+import { floatStartBlockBytes } from '../sizing.js';
 
 export interface PrefixLimits {
   readonly blocks: number;
-  readonly young: number;
+  readonly floatStart: number;
 }
 
 /** Bytes of one block of each kind. */
-export function prefixBlockBytes({ layers, blockTokens, young }: KvPoolSpec): PrefixLimits {
+export function prefixBlockBytes({ layers, blockTokens, floatStart }: KvPoolSpec): PrefixLimits {
   return {
     blocks: kvBlockBytes(layers, blockTokens),
-    young: young ? youngBlockBytes(layers, young.dtype, blockTokens) : 0,
+    floatStart: floatStart ? floatStartBlockBytes(layers, floatStart.dtype, blockTokens) : 0,
   };
 }
 
@@ -21,11 +21,11 @@ export function prefixLimits(pools: readonly KvPoolSpec[], maxBytes: number): re
   let bytes = 0;
   for (const spec of pools) {
     const each = prefixBlockBytes(spec);
-    bytes += each.blocks * spec.blocks + each.young * (spec.young?.blocks ?? 0);
+    bytes += each.blocks * spec.blocks + each.floatStart * (spec.floatStart?.blocks ?? 0);
   }
   const share = Math.min(1, maxBytes / Math.max(1, bytes));
-  return pools.map(({ blocks, young }) => ({
+  return pools.map(({ blocks, floatStart }) => ({
     blocks: Math.floor(blocks * share),
-    young: Math.floor((young?.blocks ?? 0) * share),
+    floatStart: Math.floor((floatStart?.blocks ?? 0) * share),
   }));
 }

@@ -4,11 +4,11 @@ const WORDS = 8192;
 
 /** The ids of words seen lately. Two halves, of which the older is thrown away whole: nothing is moved on a hit. */
 export class WordCache {
-  #young = new Map<string, readonly number[]>();
+  #floatStart = new Map<string, readonly number[]>();
   #old: ReadonlyMap<string, readonly number[]> = new Map();
 
   get(word: string): readonly number[] | undefined {
-    const found = this.#young.get(word);
+    const found = this.#floatStart.get(word);
     if (found !== undefined) return found;
     const older = this.#old.get(word);
     if (older !== undefined) this.put(word, older);
@@ -17,10 +17,10 @@ export class WordCache {
 
   put(word: string, ids: readonly number[]): void {
     if (word.length > LONGEST) return;
-    if (this.#young.size >= WORDS) {
-      this.#old = this.#young;
-      this.#young = new Map();
+    if (this.#floatStart.size >= WORDS) {
+      this.#old = this.#floatStart;
+      this.#floatStart = new Map();
     }
-    this.#young.set(word, ids);
+    this.#floatStart.set(word, ids);
   }
 }

@@ -1,5 +1,5 @@
 import {
-  KIND_CODES, KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, STORE_YOUNG,
+  KIND_CODES, KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, STORE_FLOAT_START,
 } from '../kv-layout';
 import { FACTS_BYTES, TILE_META_BYTES } from './attend-codes-keys';
 import { TILE } from './kv';
@@ -90,10 +90,10 @@ export function setUpJob(p: usize, thread: u32): void {
   valueScratch = plainScratch + SPLIT * 64;
 }
 
-/** Young sequences are kept in the other half of the store. */
+/** FloatStart sequences are kept in the other half of the store. */
 export function useTable(table: usize): void {
-  const young = load<u32>(table) >= load<u32>(layer, STORE_YOUNG);
-  keySide = layer + (young ? 2 * SIDE_BYTES : 0);
+  const floatStart = load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START);
+  keySide = layer + (floatStart ? 2 * SIDE_BYTES : 0);
   valueSide = keySide + SIDE_BYTES;
   const keyKind = load<i32>(keySide, SIDE_KIND);
   const valueKind = load<i32>(valueSide, SIDE_KIND);

@@ -5,7 +5,7 @@ import { POSITION_UNKNOWN, storeVector } from './kv-append';
 import { share } from './math';
 
 /**
- * Stores what young blocks hold into blocks of the layer's own formats. Pieces of work are (block, side, KV head).
+ * Stores what float-start blocks hold into blocks of the layer's own formats. Pieces of work are (block, side, KV head).
  * [layer, step, listed, kvHeads, headDim, blockShift, scratch, scratchStride]
  * `layer`: see ../kv-layout.ts. `step`: at BLOCKS_COUNT how many blocks; at BLOCKS_LISTS their ids, and `listed` words
  * further on those they go to. `scratch`: 4 · headDim floats a thread.
@@ -25,12 +25,12 @@ export function convert(p: usize, thread: u32, threads: u32): void {
     const h = piece % kvHeads;
     const isKey = ((piece / kvHeads) & 1) == 0;
     const i = piece / kvHeads / 2;
-    const young = load<u32>(from + i * 4);
+    const floatStart = load<u32>(from + i * 4);
     const block = load<u32>(to + i * 4);
     const side = layer + (isKey ? 0 : SIDE_BYTES);
     const source = side + 2 * SIDE_BYTES;
     const bytes = load<u32>(source, SIDE_HEAD_BYTES);
-    const at: usize = load<u32>(source, SIDE_CODES) + (young * kvHeads + h) * bytes;
+    const at: usize = load<u32>(source, SIDE_CODES) + (floatStart * kvHeads + h) * bytes;
     if (load<u32>(source, SIDE_CODES) == load<u32>(side, SIDE_CODES)) {
       // Stored alike.
       memory.copy(load<u32>(side, SIDE_CODES) + (block * kvHeads + h) * bytes, at, bytes);

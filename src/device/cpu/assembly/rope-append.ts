@@ -1,4 +1,4 @@
-import { SIDE_BYTES, STORE_YOUNG } from '../kv-layout';
+import { SIDE_BYTES, STORE_FLOAT_START } from '../kv-layout';
 import { normRow } from './elementwise';
 import { storeVector } from './kv-append';
 import { share } from './math';
@@ -31,7 +31,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const normAfter = load<u32>(p, 64) != 0;
   const beta = load<f32>(p, 68);
   const every = load<u32>(p, 72);
-  const firstYoung = load<u32>(layer, STORE_YOUNG);
+  const firstFloatStart = load<u32>(layer, STORE_FLOAT_START);
   const tables = load<u32>(p, 76);
   const maxBlocks = load<u32>(p, 80);
   const blockShift = load<u32>(p, 84);
@@ -51,7 +51,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const slot = load<u32>(sequence);
     const block = load<u32>(tables + (slot * maxBlocks + (position >> blockShift)) * 4);
     const inBlock = position & (blockTokens - 1);
-    const keySide = layer + (block >= firstYoung ? 2 * SIDE_BYTES : 0);
+    const keySide = layer + (block >= firstFloatStart ? 2 * SIDE_BYTES : 0);
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
     if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);

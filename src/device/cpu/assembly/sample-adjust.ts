@@ -1,6 +1,6 @@
 import {
   CHUNK, E_GENERATED, E_ID, E_MATCH, E_SEEN, E_WORDS, F_BANNED, F_BIAS, F_COUNTS, F_DRY, F_LISTS, F_REPETITION,
-  F_WITHHOLD, P_DRY_ALLOWED_LENGTH, P_DRY_LOG_BASE, P_DRY_MULTIPLIER, P_FREQUENCY_PENALTY, P_POSITION,
+  F_MIN_TOKENS, P_DRY_ALLOWED_LENGTH, P_DRY_LOG_BASE, P_DRY_MULTIPLIER, P_FREQUENCY_PENALTY, P_POSITION,
   P_PRESENCE_PENALTY, P_REPETITION_PENALTY, S_BANNED, S_BANNED_COUNT, S_BIAS, S_BIAS_COUNT, S_ENTRIES, S_ENTRY_COUNT,
   S_HISTORY, S_INDEX, S_MASK, S_WITHHELD, S_WITHHELD_COUNT,
 } from '../sample-words';
@@ -49,7 +49,7 @@ export function adjust(row: u32): void {
   const n = parameter(row, P_POSITION);
   if (features & F_BIAS) addBias(x, state);
   if (features & F_BANNED) suppressBanned(x, state, n);
-  if (features & F_WITHHOLD) suppressWithheld(x, state);
+  if (features & F_MIN_TOKENS) suppressWithheld(x, state);
   if (features & (F_REPETITION | F_COUNTS | F_DRY) && word(state, S_INDEX) != 0) {
     if (features & F_DRY) findMatches(state, n, parameter(row, P_DRY_ALLOWED_LENGTH));
     penalise(row, features, x, state);

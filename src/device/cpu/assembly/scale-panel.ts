@@ -28,7 +28,7 @@ const CONSTANTS = memory.data<u32>([
 
 /**
  * Turns the 8 scales and 8 biases of every group of a panel (generate-panel.mjs) to pairs of equal i16 and to biases over `by`,
- * the 8 powers of two, which are written to `by`. False if that is not exact: the panel is then spoilt.
+ * the 8 powers of two, which are written to `by`. False if that is not exact: the panel is then poisoned.
  */
 export function scalePanel(panel: usize, cols: u32, group: u32, by: usize): bool {
   return scaleHalf(panel, cols, group, by) && scaleHalf(panel + 16, cols, group, by + 16);

@@ -104,7 +104,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     '}',
   ];
   return {
-    label: `attend bytes ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}`,
+    label: `attend bytes ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {

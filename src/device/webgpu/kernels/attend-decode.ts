@@ -113,7 +113,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   );
   emit('}');
   return {
-    label: `attend decode ${heads}/${kvHeads}×${headDim} t${threads}u${config.unroll}${rows.only === 'young' ? ' young' : ''}`,
+    label: `attend decode ${heads}/${kvHeads}×${headDim} t${threads}u${config.unroll}${rows.only === 'floatStart' ? ' float start' : ''}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {

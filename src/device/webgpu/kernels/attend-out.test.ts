@@ -30,8 +30,8 @@ const SEQUENCES = [
   [1030, 18],
   [600, 1],
 ] as const;
-/** Of them: those whose blocks are young, where there are such. */
-const YOUNG = [1, 2];
+/** Of them: those whose blocks are float-start, where there are such. */
+const FLOAT_START = [1, 2];
 const TOKENS = SEQUENCES.reduce((n, [, length]) => n + length, 0);
 const PER_SLOT = Math.ceil(1048 / BLOCK);
 const BLOCKS = SEQUENCES.length * PER_SLOT;
@@ -51,7 +51,7 @@ interface Case {
   readonly value: KvFormat;
   readonly headDim?: number;
   readonly window?: number;
-  readonly young?: boolean;
+  readonly floatStart?: boolean;
   /** On matrices. */
   readonly tiles?: 'whole' | 'parts';
   readonly slices?: number;
@@ -70,7 +70,7 @@ const CASES: readonly Case[] = [
   },
   { name: 'TurboQuant, turned as it is merged', key: turbo(3), value: turbo(4), slices: 4 },
   { name: 'TurboQuant, turned by a matrix', key: turbo(3), value: turbo(4), headDim: 80 },
-  { name: 'rows of two kinds', key: turbo(4), value: turbo(2), young: true },
+  { name: 'rows of two kinds', key: turbo(4), value: turbo(2), floatStart: true },
   { name: 'numbers that no half holds', key: F16, value: F32, huge: 1e6 },
   { name: 'tiles on matrices', key: F16, value: F16, headDim: 8, tiles: 'whole' },
   { name: 'tiles on matrices, in parts', key: F16, value: F16, headDim: 8, tiles: 'parts' },
@@ -92,7 +92,7 @@ describe('what attention leaves as halves', () => {
   });
 
   it.each(CASES)('is what it leaves as f32: $name', async (c) => {
-    const { key, value, headDim = 32, young = false } = c;
+    const { key, value, headDim = 32, floatStart = false } = c;
     const random = new Random(11);
     const scale = 0.4;
     const more = { heads: HEADS, kvHeads: KV_HEADS, headDim, blockTokens: BLOCK, maxBlocksPerSlot: PER_SLOT };
@@ -105,15 +105,15 @@ describe('what attention leaves as halves', () => {
       window: c.window ?? null,
       softcap: null,
       maxItems: 64,
-      rows: { ...allRows(BLOCKS), only: young ? 'old' : null },
+      rows: { ...allRows(BLOCKS), only: floatStart ? 'quantised' : null },
     };
-    const only = { only: 'young', border: BLOCKS, keyBase: BLOCKS, valueBase: BLOCKS } as const;
+    const only = { only: 'floatStart', border: BLOCKS, keyBase: BLOCKS, valueBase: BLOCKS } as const;
     const rows = { ...only, keyBlocks: BLOCKS, valueBlocks: BLOCKS };
-    const kinds = [whole, ...(young ? [{ ...whole, key: F16, value: F16, rows }] : [])];
+    const kinds = [whole, ...(floatStart ? [{ ...whole, key: F16, value: F16, rows }] : [])];
     // Blocks in reverse, so that a table that is not looked up shows.
     const tables = Uint32Array.from({ length: BLOCKS }, (_, i) => {
-      const isYoung = young && YOUNG.includes(Math.floor(i / PER_SLOT));
-      return BLOCKS - 1 - i + (isYoung ? BLOCKS : 0);
+      const isFloatStart = floatStart && FLOAT_START.includes(Math.floor(i / PER_SLOT));
+      return BLOCKS - 1 - i + (isFloatStart ? BLOCKS : 0);
     });
     const caches = kinds.map((shape) => ({
       keys: randomKvWords(shape.key, 'key', place, random).words,

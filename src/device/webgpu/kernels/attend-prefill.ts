@@ -271,7 +271,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'young' ? ' young' : ''}${parts ? '' : outName(shape)}`,
+    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'floatStart' ? ' float start' : ''}${parts ? '' : outName(shape)}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, size) => {

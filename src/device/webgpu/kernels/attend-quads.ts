@@ -96,7 +96,7 @@ fn bytes_(v: vec4<i32>) -> u32 {
 }`,
   ];
   return {
-    label: `attend quads ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}`,
+    label: `attend quads ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {

@@ -329,7 +329,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'young' ? ' young' : ''}${mode === 'items' ? '' : outName(shape)}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'floatStart' ? ' float start' : ''}${mode === 'items' ? '' : outName(shape)}`,
     wgsl,
     bindings,
     params: p.words,

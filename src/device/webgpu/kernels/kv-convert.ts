@@ -1,6 +1,6 @@
 /**
- * Stores what young blocks hold into other blocks, in the formats of a layer: for each (from, to) of `pairs`. A side that
- * is kept in the young format anyway is copied within its buffer.
+ * Stores what float-start blocks hold into other blocks, in the formats of a layer: for each (from, to) of `pairs`. A side that
+ * is kept in the float-start format anyway is copied within its buffer.
  */
 
 import type { AttentionShape } from '../../graph.js';
@@ -18,18 +18,18 @@ export interface ConvertShape {
   readonly blockTokens: number;
   readonly key: KvFormat;
   readonly value: KvFormat;
-  readonly young: FloatKv;
+  readonly floatStart: FloatKv;
   /** Blocks of the buffers that are written. */
   readonly keyBlocks: number;
   readonly valueBlocks: number;
-  /** Id of the first young block, for a side whose young blocks have a buffer of their own; null where they do not. */
-  readonly youngKeys: number | null;
-  readonly youngValues: number | null;
+  /** Id of the first float-start block, for a side whose float-start blocks have a buffer of their own; null where they do not. */
+  readonly floatStartKeys: number | null;
+  readonly floatStartValues: number | null;
 }
 
-/** Roles: pairs, keys, values; youngKeys, youngValues where those have buffers. Dispatched over (units, tokens, pairs). */
+/** Roles: pairs, keys, values; floatStartKeys, floatStartValues where those have buffers. Dispatched over (units, tokens, pairs). */
 export function convertStage(shape: ConvertShape): Stage & { readonly units: number } {
-  const { kvHeads, headDim, blockTokens, young } = shape;
+  const { kvHeads, headDim, blockTokens, floatStart } = shape;
   const p = new Params();
   const shared = { kvHeads: p.u32(kvHeads), blockTokens: p.u32(blockTokens) };
   const place = { headDim, kvHeads, blockTokens };
@@ -40,7 +40,7 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
   const sideText = (name: 'keys' | 'values') => {
     const format = name === 'keys' ? shape.key : shape.value;
     const blocks = name === 'keys' ? shape.keyBlocks : shape.valueBlocks;
-    const from = name === 'keys' ? shape.youngKeys : shape.youngValues;
+    const from = name === 'keys' ? shape.floatStartKeys : shape.floatStartValues;
     const side: KvSideSpec = storedSide({
       name,
       format,
@@ -48,10 +48,10 @@ export function convertStage(shape: ConvertShape): Stage & { readonly units: num
       layout: kvLayout(format, { ...place, blocks }),
     });
     bindings.push({ name, access: 'read_write', type: sideType(side) });
-    const source = from === null ? name : name === 'keys' ? 'youngKeys' : 'youngValues';
-    if (from !== null) bindings.push({ name: source, access: 'read', type: cacheType(young) });
+    const source = from === null ? name : name === 'keys' ? 'floatStartKeys' : 'floatStartValues';
+    if (from !== null) bindings.push({ name: source, access: 'read', type: cacheType(floatStart) });
     const reader = readerText(
-      { name: source, format: young, headDim, layout: kvLayout(young, { ...place, blocks: 0 }) },
+      { name: source, format: floatStart, headDim, layout: kvLayout(floatStart, { ...place, blocks: 0 }) },
       { ...shared, metaAt: '0u', tablesAt: '0u' },
     );
     return { reader, store: storeText(side, sideNumbers(p, side, shared), plan, null), from: from ?? 0 };

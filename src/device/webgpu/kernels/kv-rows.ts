@@ -1,4 +1,4 @@
-/** Which rows of a step a kernel serves, where a pool has young blocks. */
+/** Which rows of a step a kernel serves, where a pool has float-start blocks. */
 
 import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
@@ -6,7 +6,7 @@ import type { KvRows } from '../shapes.js';
 import type { KvSideSpec } from './kv-formats/side.js';
 import { kvLayout } from './kv-layout.js';
 
-/** A pool without young blocks. */
+/** A pool without float-start blocks. */
 export function allRows(blocks: number): KvRows {
   return { only: null, border: blocks, keyBlocks: blocks, keyBase: 0, valueBlocks: blocks, valueBase: 0 };
 }
@@ -14,7 +14,7 @@ export function allRows(blocks: number): KvRows {
 /** Statement that leaves the kernel for a slot of the other kind. */
 export function rowsSkipped(rows: KvRows, maxBlocks: string, slot: string): string {
   if (rows.only === null) return '';
-  const sign = rows.only === 'young' ? '<' : '>=';
+  const sign = rows.only === 'floatStart' ? '<' : '>=';
   return `if (tables[${slot} * ${maxBlocks}] ${sign} ${rows.border}u) { return; }`;
 }
 

@@ -122,7 +122,7 @@ export function chooseHeld(capabilities: Capabilities, spec: LinearSpec): HeldCo
   return heldFits(spec, { ...whole, parts: 1 }) ? { ...whole, parts: 1 } : null;
 }
 
-/** Rows up to which x keeps two bytes: there they cost nothing. And where 8 bits of a weight would be spoilt by one. */
+/** Rows up to which x keeps two bytes: there they cost nothing. And where 8 bits of a weight would be poisoned by one. */
 const TWO_PLANES_ROWS = 2;
 
 /** Bytes that x is rounded to where dots multiply it. */

@@ -107,7 +107,7 @@ describe('a product that appends', () => {
   it.each([
     ['quantised keys', {}, { key: { kind: 'affine', bits: 8, groupSize: 64 } }],
     ['quantised values', {}, { value: { kind: 'turboquant', bits: 4 } }],
-    ['young rows', {}, { rows: { ...allRows(64), only: 'young' } }],
+    ['float-start rows', {}, { rows: { ...allRows(64), only: 'floatStart' } }],
     ['several rows', { rows: 2 }, {}],
     ['a residual', { residual: true }, {}],
     ['a shard of several', { outOffset: 128 }, {}],

@@ -212,7 +212,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'young' ? ' young' : ''}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
         wgsl,
         bindings,
         params: p.words,

@@ -143,7 +143,7 @@ const PENALISE = (four: Four): string => `
   let features = ${rowWord('features')};
   if ((features & F_PENALTY) != 0u) {
     var listed = false;
-    if ((features & (F_BIAS | F_WITHHOLD | F_BANNED)) != 0u) { listed = spread_lists(row, first * 4u, c.y, features, lid); }
+    if ((features & (F_BIAS | F_MIN_TOKENS | F_BANNED)) != 0u) { listed = spread_lists(row, first * 4u, c.y, features, lid); }
     // Who draws from what the chunks leave never reads them again.
     let again = (features & (F_LOGPROBS | F_SIGMA | F_MIROSTAT | F_TYPICAL | F_XTC)) != 0u || a.w > 0u ||
       bitcast<f32>(b.x) < 1.0f || bitcast<f32>(b.y) > 0.0f;

@@ -58,7 +58,7 @@ fn weight_of_all(lid: u32) -> f32 {
   return sum_two(sum, 0.0f, lid).x;
 }
 
-// 'narrowed': others than all tokens are left.
+// 'filteredRows': others than all tokens are left.
 fn filter_rest(row: u32, features: u32, top: vec2<u32>, narrowed: bool, lid: u32) {
   if ((features & F_MIROSTAT) != 0u) {
     let border = ln(weight_of_all(lid)) - ${f32(`word(${rowWord('head')} * 4u)`)} * 0.69314718f;

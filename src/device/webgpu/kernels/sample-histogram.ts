@@ -116,7 +116,7 @@ export function histogramStage(
     shape,
     threads,
     lazy: full,
-    rowAxis: 'narrowed',
+    rowAxis: 'filteredRows',
     bindings: [
       reads('logits'),
       reads('scratchBest'),
@@ -221,10 +221,10 @@ ${binsWgsl(capabilities)}`,
     if (it != 0u) { atomicAdd(&scratchHistogram[at_row + ${HEADER}u + i], it); }
   }`,
     workgroups: (facts, out) => {
-      const wanted = facts.reach > chunks || (facts.features & FEATURE.TYPICAL) !== 0;
-      const portion = facts.narrowed <= FEW_ROWS ? PORTION / 2 : PORTION;
+      const wanted = facts.maxTopK > chunks || (facts.features & FEATURE.TYPICAL) !== 0;
+      const portion = facts.filteredRows <= FEW_ROWS ? PORTION / 2 : PORTION;
       out[0] = wanted && vocab > room && (facts.features !== 0) === full ? Math.ceil(vocab / portion) : 0;
-      out[1] = facts.narrowed;
+      out[1] = facts.filteredRows;
       out[2] = 1;
     },
   });

@@ -93,7 +93,7 @@ var<workgroup> led_id: u32;`,
   workgroupBarrier();
   if (lid == 0u) { atomicMax(&sampler[table + shared_id], atomicLoad(&longest)); }`,
     workgroups: (facts, out) => {
-      out[0] = (facts.features & FEATURE.DRY) === 0 ? 0 : Math.ceil(facts.looksBack / THREADS);
+      out[0] = (facts.features & FEATURE.DRY) === 0 ? 0 : Math.ceil(facts.dryWindow / THREADS);
       out[1] = facts.outputs;
       out[2] = 1;
     },

@@ -52,7 +52,7 @@ fn spread_lists(row: u32, start: u32, position: u32, features: u32, lid: u32) ->
         if (spreads == 0u) { atomicStore(&hit, 1u); } else { ${space}[at] = word(ids + count + i); }
       }
     }
-    if ((features & F_WITHHOLD) != 0u) {
+    if ((features & F_MIN_TOKENS) != 0u) {
       let count = word(head + ${LISTS.withheldCount}u);
       let ids = head + word(head + ${LISTS.withheldAt}u);
       for (var i = lid; i < count; i += ${threads}u) {

@@ -231,8 +231,8 @@ export interface SampleStage {
   readonly lazy: boolean;
   /** Declarations that `main` needs. */
   readonly before: (text: SampleText) => string;
-  /** Dimension of the grid that counts rows; 'narrowed': y, those that draw with a top-k, top-p or typical-p. */
-  readonly rowAxis: 'x' | 'y' | 'narrowed';
+  /** Dimension of the grid that counts rows; 'filteredRows': y, those that draw with a top-k, top-p or typical-p. */
+  readonly rowAxis: 'x' | 'y' | 'filteredRows';
   /** For one row, of which `row`, the thread `lid` and the parameters that every row has (`a`, `b`, `c`) are known. */
   readonly main: (text: SampleText) => string;
   readonly workgroups: Stage['workgroups'];
@@ -264,7 +264,7 @@ fn main(
   @builtin(local_invocation_index) lid: u32,
 ) {
   ${
-    rowAxis === 'narrowed'
+    rowAxis === 'filteredRows'
       ? 'if (wid.y >= step[0].y) { return; }\n  let row = step_output(wid.y, 2u).z;'
       : `let row = wid.${rowAxis};\n  if (row >= step[0].y) { return; }`
   }

@@ -156,9 +156,9 @@ export function factsOf(rows: number): StepFacts {
     tiles: 0,
     tileParts: 1,
     features: 0,
-    looksBack: 0,
-    reach: 0,
-    narrowed: 0,
+    dryWindow: 0,
+    maxTopK: 0,
+    filteredRows: 0,
   };
 }
 

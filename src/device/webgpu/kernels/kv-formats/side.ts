@@ -17,7 +17,7 @@ export interface KvLayout {
 }
 
 export interface KvSideSpec<Name extends string = string> {
-  /** The binding: keys or values, or young ones. */
+  /** The binding: keys or values, or float-start ones. */
   readonly name: Name;
   readonly format: KvFormat;
   readonly headDim: number;

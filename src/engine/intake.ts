@@ -18,7 +18,7 @@ type EnrolmentOptions = Pick<
   'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
 >;
 
-export class Enrolment {
+export class Intake {
   readonly #options: EnrolmentOptions;
   readonly #eosIds: ReadonlySet<number>;
   readonly #rows: PreparedRows;
@@ -38,7 +38,7 @@ export class Enrolment {
    * Errors: `prompt-empty`, `context-length-exceeded`, `prompt-token-unknown`, `invalid-stop` (400), `overloaded` (429),
    * `sampling-unsupported`.
    */
-  enrol(
+  accept(
     request: CoreRequest,
     constrain: Constrain | null,
     waiting: number,
@@ -60,7 +60,7 @@ export class Enrolment {
     const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
-    const entry = { arrival, share, young: this.#memory.startsYoung, groups: this.#memory.groups };
+    const entry = { arrival, share, floatStart: this.#memory.startsFloatStart, groups: this.#memory.groups };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });
       return new Sequence(request, choice, draws, output, row, constraint, entry);

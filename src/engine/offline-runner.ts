@@ -1,7 +1,7 @@
 /**
  * A model on a device with no engine around it: programs that a measurement drives step by step. The weights are
- * loaded once, and any number of lanes, each with a KV pool of its own formats, run on them side by side; so what
- * two lanes differ in is the cache alone.
+ * loaded once, and any number of variants, each with a KV pool of its own formats, run on them side by side; so what
+ * two variants differ in is the cache alone.
  */
 
 import type { Device } from '../device/device.js';
@@ -25,7 +25,7 @@ export type WorkbenchModel =
   | { readonly model: string }
   | { readonly shape: string; readonly vocab?: number | undefined };
 
-export interface LaneRequest {
+export interface CacheVariantRequest {
   readonly kv: KvOptions;
   /** Sequences, each with a state slot and blocks of its own. */
   readonly rows: number;
@@ -34,12 +34,12 @@ export interface LaneRequest {
 }
 
 /** A KV pool whose slots each own the blocks of one whole sequence, and how its layers are kept. */
-export interface Lane {
+export interface CacheVariant {
   readonly pool: KvPool;
   readonly plan: KvPlan;
 }
 
-export class Workbench implements AsyncDisposable {
+export class OfflineRunner implements AsyncDisposable {
   readonly device: Device;
   readonly deviceReason: string;
   readonly model: Model;
@@ -66,14 +66,14 @@ export class Workbench implements AsyncDisposable {
   }
 
   /**
-   * Loads the weights, and tells the device of the room that the lanes will need together.
+   * Loads the weights, and tells the device of the room that the variants will need together.
    * Errors: as of `Engine.load`.
    */
   static async open(
     what: WorkbenchModel,
     options: EngineOptions,
-    lanes: readonly LaneRequest[],
-  ): Promise<Workbench> {
+    variants: readonly CacheVariantRequest[],
+  ): Promise<OfflineRunner> {
     const { onProgress, signal, blockTokens = DEFAULT_BLOCK_TOKENS } = options;
     let origin: WeightOrigin;
     let text = ModelText.none();
@@ -92,21 +92,21 @@ export class Workbench implements AsyncDisposable {
       const configOf = (kv: KvOptions): HostConfig => hostConfig(origin, { ...options, ...kv });
       const quantize = quantization(config);
       const { cache } = weights.definition.facts;
-      const bytes = lanes.reduce((sum, lane) => {
-        const { layers } = planLane(cache, lane, configOf(lane.kv), device);
-        return sum + lane.rows * blocksOf(lane, blockTokens) * kvBlockBytes(layers, blockTokens);
+      const bytes = variants.reduce((sum, variant) => {
+        const { layers } = planVariant(cache, variant, configOf(variant.kv), device);
+        return sum + variant.rows * blocksOf(variant, blockTokens) * kvBlockBytes(layers, blockTokens);
       }, 0);
-      const f32 = planLane(cache, { context: 1 }, { kv: { kvFormat: 'f32' } }, device).layers;
+      const f32 = planVariant(cache, { context: 1 }, { kv: { kvFormat: 'f32' } }, device).layers;
       const model = await loadModel(weights.source, weights.definition, device, {
         ...(quantize === undefined ? {} : { quantize }),
-        // The lanes' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
+        // The variants' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
         kvFormat: { kind: 'float', dtype: 'f32' },
         kvTokens: Math.ceil(bytes / kvBlockBytes(f32, 1)),
         onProgress: (done, total, item) =>
           onProgress?.({ phase: 'weights', done, total, unit: 'bytes', item }),
         ...(signal === undefined ? {} : { signal }),
       });
-      return new Workbench(device, reason, model, text, blockTokens, configOf);
+      return new OfflineRunner(device, reason, model, text, blockTokens, configOf);
     } catch (error) {
       await device[Symbol.asyncDispose]();
       throw error;
@@ -114,9 +114,9 @@ export class Workbench implements AsyncDisposable {
   }
 
   /** Makes a pool. Errors: those of the formats and of the device's memory. */
-  lane(request: LaneRequest): Lane {
+  variant(request: CacheVariantRequest): CacheVariant {
     const { rows } = request;
-    const plan = planLane(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
+    const plan = planVariant(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
     const perSlot = blocksOf(request, this.#blockTokens);
     const pool = this.device.createKvPool({
       layers: plan.layers,
@@ -142,15 +142,15 @@ export class Workbench implements AsyncDisposable {
   }
 }
 
-function planLane(
+function planVariant(
   cache: readonly CacheLayer[],
-  { context }: Pick<LaneRequest, 'context'>,
+  { context }: Pick<CacheVariantRequest, 'context'>,
   { kv }: Pick<HostConfig, 'kv'>,
   device: Device,
 ): KvPlan {
   return planCache({ kv, maxContext: context }, cache, device.info, context);
 }
 
-function blocksOf({ context }: LaneRequest, blockTokens: number): number {
+function blocksOf({ context }: CacheVariantRequest, blockTokens: number): number {
   return Math.ceil(context / blockTokens);
 }

@@ -9,13 +9,13 @@ import { type KvPool, kvBlockBytes } from '../../device/kv.js';
 import { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import { StepInputs } from '../../device/step.js';
-import type { Workbench } from '../../engine/workbench.js';
+import type { OfflineRunner } from '../../engine/offline-runner.js';
 import type { KvOptions } from '../../kv/options.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { type Model, ropeTable } from '../../models/load.js';
 import { everyRow, IN_FLIGHT, normals, oneSequence, timeSteps } from './steps.js';
 
-export interface LaneSize {
+export interface CacheVariantSize {
   readonly rows: number;
   /** Positions that decoding reads. */
   readonly context: number;
@@ -23,16 +23,16 @@ export interface LaneSize {
   readonly chunk: number;
 }
 
-export class BenchLane implements AsyncDisposable {
+export class BenchVariant implements AsyncDisposable {
   readonly plan: KvPlan;
-  readonly #size: LaneSize;
+  readonly #size: CacheVariantSize;
   readonly #device: Device;
   readonly #model: Model;
   readonly #pool: KvPool;
   readonly #rope: RopeTable;
 
-  constructor(bench: Workbench, kv: KvOptions, size: LaneSize) {
-    const { pool, plan } = bench.lane({ kv, ...size });
+  constructor(bench: OfflineRunner, kv: KvOptions, size: CacheVariantSize) {
+    const { pool, plan } = bench.variant({ kv, ...size });
     this.plan = plan;
     this.#size = size;
     this.#device = bench.device;

@@ -14,10 +14,10 @@ const expected = (prompt: readonly number[], draws: number, start: number) =>
 
 function start(
   tokens: number,
-  options: HarnessOptions & { readonly youngBlocks?: number } = {},
+  options: HarnessOptions & { readonly floatStartBlocks?: number } = {},
 ): Promise<Harness> {
-  const { youngBlocks = 32, ...rest } = options;
-  return Harness.start({ young: { tokens, blocks: youngBlocks }, ...rest });
+  const { floatStartBlocks = 32, ...rest } = options;
+  return Harness.start({ floatStart: { tokens, blocks: floatStartBlocks }, ...rest });
 }
 
 async function settle(harness: Harness): Promise<void> {
@@ -29,7 +29,7 @@ describe('sequences that are quantised late', () => {
   it('the oracle can tell', () => {
     const prompt = randomPrompt(seeded(1), 30);
     const answers = [0, 29, 30, 31, 35, 99].map((tokens) => expected(prompt, 8, tokens));
-    // Never young, or quantised from one of these tokens on, or never quantised.
+    // Never float-start, or quantised from one of these tokens on, or never quantised.
     expect(new Set(answers.map(String)).size).toBe(5);
     expect(answers[5]).toEqual(answers[0]);
   });
@@ -39,7 +39,12 @@ describe('sequences that are quantised late', () => {
       it(`blocks of ${blockTokens}, ${maxBatchTokens} tokens a step: any prompt, any start`, async () => {
         const random = seeded(maxBatchTokens);
         for (const tokens of [1, 2, 15, 16, 17, 40]) {
-          const harness = await start(tokens, { maxBatchTokens, blockTokens, blocks: 256, youngBlocks: 64 });
+          const harness = await start(tokens, {
+            maxBatchTokens,
+            blockTokens,
+            blocks: 256,
+            floatStartBlocks: 64,
+          });
           const prompts = [1, 14, 15, 16, 17, 39, 40, 41, 90].map((length) => randomPrompt(random, length));
           const answers = await Promise.all(prompts.map((prompt) => harness.ask(prompt, { maxTokens: 9 })));
           answers.forEach((answer, i) => {
@@ -61,7 +66,12 @@ describe('sequences that are quantised late', () => {
   it('rows of both kinds share a batch, with joins and leaves', async () => {
     const random = seeded(7);
     const tokens = 24;
-    const harness = await start(tokens, { maxRows: 16, blocks: 300, youngBlocks: 40, maxBatchTokens: 48 });
+    const harness = await start(tokens, {
+      maxRows: 16,
+      blocks: 300,
+      floatStartBlocks: 40,
+      maxBatchTokens: 48,
+    });
     const jobs: { prompt: number[]; draws: number; done: Promise<unknown>; ids: number[] }[] = [];
     for (let i = 0; i < 150; i++) {
       const prompt = randomPrompt(random, 1 + Math.floor(random() * 60));
@@ -84,18 +94,18 @@ describe('sequences that are quantised late', () => {
     await settle(harness);
   });
 
-  for (const [name, blocks, youngBlocks] of [
+  for (const [name, blocks, floatStartBlocks] of [
     ['blocks of the main pool', 12, 40],
-    ['young blocks', 60, 4],
+    ['float-start blocks', 60, 4],
     ['both', 10, 4],
   ] as const) {
-    it(`rows that give way for want of ${name} are young again and end the same`, async () => {
+    it(`rows that give way for want of ${name} are floatStart again and end the same`, async () => {
       const random = seeded(blocks);
       const tokens = 30;
       const harness = await start(tokens, {
         maxRows: 6,
         blocks,
-        youngBlocks,
+        floatStartBlocks,
         maxBatchTokens: 40,
         maxContext: 150,
       });
@@ -111,7 +121,7 @@ describe('sequences that are quantised late', () => {
 
   it('cancels at any moment give every block back', async () => {
     const random = seeded(3);
-    const harness = await start(20, { maxRows: 4, blocks: 40, youngBlocks: 9, maxBatchTokens: 16 });
+    const harness = await start(20, { maxRows: 4, blocks: 40, floatStartBlocks: 9, maxBatchTokens: 16 });
     for (let i = 0; i < 200; i++) {
       const { id, done } = harness.add(randomPrompt(random, 1 + Math.floor(random() * 50)), {
         maxTokens: 30,
@@ -142,7 +152,7 @@ describe('sequences that are quantised late', () => {
     const harness = await start(10, { maxRows: 2 });
     const asked = harness.ask(randomPrompt(seeded(5), 9), { maxTokens: 20 });
     while (harness.core.stats().conversions === 0) await harness.turns(1);
-    expect(harness.core.stats().youngBlocksUsed).toBeGreaterThan(0);
+    expect(harness.core.stats().floatStartBlocksUsed).toBeGreaterThan(0);
     harness.device.lose();
     expect(await asked).toMatchObject({ finish: 'error', error: { code: 'device-lost' } });
     await settle(harness);
@@ -159,14 +169,14 @@ describe('sequences that are quantised late', () => {
     }
   });
 
-  it('young blocks are free again only when the device has converted them', async () => {
-    const harness = await start(16, { blockTokens: 16, maxRows: 2, youngBlocks: 1 });
+  it('float-start blocks are free again only when the device has converted them', async () => {
+    const harness = await start(16, { blockTokens: 16, maxRows: 2, floatStartBlocks: 1 });
     const first = harness.ask(randomPrompt(seeded(5), 16), { maxTokens: 40 });
     const second = harness.ask(randomPrompt(seeded(6), 10), { maxTokens: 20 });
     let seen = 0;
     while (harness.core.stats().conversions === 0) await harness.turns(1);
     // Converting, yet not done: the second prompt cannot have the block.
-    while (harness.core.stats().youngBlocksUsed === 1 && harness.core.stats().queued === 1) {
+    while (harness.core.stats().floatStartBlocksUsed === 1 && harness.core.stats().queued === 1) {
       seen++;
       await harness.turns(1);
     }

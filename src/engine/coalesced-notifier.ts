@@ -3,12 +3,12 @@
  * steps at once: its readers then get what is new in one piece, which costs hardly more than one token, and it catches up.
  */
 
-interface Told {
+interface Notified {
   tell(): void;
 }
 
-export class ToldOnce {
-  #waiting: Told[] = [];
+export class CoalescedNotifier {
+  #waiting: Notified[] = [];
   readonly #flush = (): void => {
     const waiting = this.#waiting;
     this.#waiting = [];
@@ -16,7 +16,7 @@ export class ToldOnce {
   };
 
   /** Calls `tell` when the messages that are there have been read; `tell` must not mind to be called without need. */
-  tell(one: Told): void {
+  tell(one: Notified): void {
     this.#waiting.push(one);
     if (this.#waiting.length > 1) return;
     if (typeof setImmediate === 'function') setImmediate(this.#flush);

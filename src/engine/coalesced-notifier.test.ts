@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
-import { ToldOnce } from './told-once.js';
+import { CoalescedNotifier } from './coalesced-notifier.js';
 
 it('tells when the turn is over, in order, and those that come meanwhile in the next one', async () => {
   const told: string[] = [];
-  const once = new ToldOnce();
+  const once = new CoalescedNotifier();
   const reader = (name: string) => ({ tell: () => void told.push(name) });
   once.tell(reader('a'));
   once.tell({

@@ -5,20 +5,20 @@ import type { StepInputs } from '../device/step.js';
 import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
 import { asKvantError } from './core-errors.js';
-import { Flight } from './step-filler.js';
+import { StepInFlight } from './step-filler.js';
 import { EventTurn } from './yield.js';
 
-export class Flights {
+export class StepsInFlight {
   readonly #most: number;
   readonly #turn = new EventTurn();
-  readonly #under: Flight[] = [];
-  readonly #spare: Flight[] = [];
-  #open: Flight | null = null;
+  readonly #under: StepInFlight[] = [];
+  readonly #spare: StepInFlight[] = [];
+  #open: StepInFlight | null = null;
 
   /** At most so many are under way. */
   constructor(most: number) {
     this.#most = most;
-    for (let i = 0; i < most; i++) this.#spare.push(new Flight());
+    for (let i = 0; i < most; i++) this.#spare.push(new StepInFlight());
   }
 
   get count(): number {
@@ -30,21 +30,21 @@ export class Flights {
   }
 
   /** The one whose draw is still to be asked for: no other can be launched before. */
-  get open(): Flight | null {
+  get open(): StepInFlight | null {
     return this.#open;
   }
 
   /** The one that retires next. */
-  get first(): Flight | undefined {
+  get first(): StepInFlight | undefined {
     return this.#under[0];
   }
 
   /** One to be filled: `launch` it, or `recycle` it. There is one unless all are under way. */
-  take(): Flight {
+  take(): StepInFlight {
     return this.#spare.pop()!;
   }
 
-  launch(flight: Flight, program: Program, inputs: StepInputs, now: number): void {
+  launch(flight: StepInFlight, program: Program, inputs: StepInputs, now: number): void {
     this.#under.push(flight);
     flight.submittedAt = now;
     try {
@@ -56,7 +56,7 @@ export class Flights {
   }
 
   /** The same for the first half of a step. */
-  launchForward(flight: Flight, program: Program, inputs: StepInputs, now: number): void {
+  launchForward(flight: StepInFlight, program: Program, inputs: StepInputs, now: number): void {
     this.#under.push(flight);
     flight.submittedAt = now;
     try {
@@ -93,13 +93,13 @@ export class Flights {
   }
 
   /** What a step brought, or why it brought nothing. */
-  result(flight: Flight): Promise<StepResult | KvantError> {
+  result(flight: StepInFlight): Promise<StepResult | KvantError> {
     this.#turn.begin();
     return flight.result!;
   }
 
   /** Messages have had a chance to come in since `result` was asked for. */
-  get turned(): boolean {
+  get yielded(): boolean {
     return this.#turn.over;
   }
 
@@ -113,7 +113,7 @@ export class Flights {
     this.#under.shift();
   }
 
-  recycle(flight: Flight): void {
+  recycle(flight: StepInFlight): void {
     this.#spare.push(flight);
   }
 

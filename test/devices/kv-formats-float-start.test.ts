@@ -14,7 +14,7 @@ const PAIRS: readonly (readonly [key: KvFormat, value: KvFormat])[] = [
   [F32, affine(5)],
 ];
 
-describe.each(kernelDevices)('young blocks on $name', (spec) => {
+describe.each(kernelDevices)('float-start blocks on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -34,7 +34,7 @@ describe.each(kernelDevices)('young blocks on $name', (spec) => {
           rope: null,
           key,
           value,
-          young: { dtype, slots: [1, 2, 5] },
+          floatStart: { dtype, slots: [1, 2, 5] },
         };
         const bench = await Bench.open(device, c, 8);
         const step = async (slots: number[], lengths: number[]): Promise<void> => {
@@ -67,7 +67,7 @@ describe.each(kernelDevices)('young blocks on $name', (spec) => {
         rope: null,
         key,
         value,
-        young: { dtype: 'f16', slots: [1] },
+        floatStart: { dtype: 'f16', slots: [1] },
       };
       const bench = await Bench.open(device, c, 8);
       const width = (c.heads + 2 * c.kvHeads) * c.headDim;
@@ -85,11 +85,11 @@ describe.each(kernelDevices)('young blocks on $name', (spec) => {
     }
   });
 
-  it('refuses to convert what is not young, or to what is', async () => {
+  it('refuses to convert what is not float-start, or to what is', async () => {
     const pool = device.createKvPool({
       layers: [{ kvHeads: 2, headDim: 64, key: affine(4), value: affine(4), group: 0 }],
       blocks: 4,
-      young: { blocks: 2, dtype: 'f16' },
+      floatStart: { blocks: 2, dtype: 'f16' },
       blockTokens: 16,
       slots: 1,
       maxBlocksPerSlot: 4,

@@ -7,14 +7,14 @@ import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
 import { ownMatrix, ownVector } from './resident.js';
 
-export interface Homes {
+export interface Placement {
   /** By the index of the node. */
   readonly ofNode: readonly DeviceMemory[];
   readonly ofTensor: ReadonlyMap<Tensor, DeviceMemory>;
 }
 
 /** An op runs where its weights or its cache are; one that has neither, where its first input was made. */
-export function homesOf(set: MemorySet, graph: Graph, caches: KvCaches<CpuKvPool> | null): Homes {
+export function placementOf(set: MemorySet, graph: Graph, caches: KvCaches<CpuKvPool> | null): Placement {
   const ofNode: DeviceMemory[] = [];
   const ofTensor = new Map<Tensor, DeviceMemory>();
   graph.nodes.forEach((node, index) => {
