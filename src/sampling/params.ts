@@ -108,7 +108,14 @@ export function resolveSampling(
   const xtcProbability = filter(said('xtcProbability'), 0);
   const stop = said('stop') ?? [];
   const n = request.n ?? 1;
+  const plain = Object.fromEntries(
+    FIELD_NAMES.filter((name) => FIELDS[name].fallback !== undefined).map((name) => [
+      name,
+      copyOf(said(name) ?? FIELDS[name].fallback),
+    ]),
+  ) as unknown as Pick<SamplingParams, PlainField>;
   return {
+    ...plain,
     temperature: temperature < MIN_TEMPERATURE ? 0 : temperature,
     // No mass at all still leaves the most likely token.
     topK: topP === 0 ? 1 : topK,
@@ -119,25 +126,32 @@ export function resolveSampling(
     xtc:
       xtcProbability === 0 ? null : { probability: xtcProbability, threshold: said('xtcThreshold') ?? 0.1 },
     mirostat: mirostat ? { tau: said('mirostatTau') ?? 5, eta: said('mirostatEta') ?? 0.1 } : null,
-    repetitionPenalty: said('repetitionPenalty') ?? 1,
     repetitionContextSize: Math.max(0, said('repetitionContextSize') ?? 0),
-    frequencyPenalty: said('frequencyPenalty') ?? 0,
-    presencePenalty: said('presencePenalty') ?? 0,
     dry: dryOf(said),
     logitBias: biasesOf(said('logitBias') ?? {}),
-    badWords: [...(said('badWords') ?? [])],
-    suppressTokens: [...(said('suppressTokens') ?? [])],
-    minTokens: said('minTokens') ?? 0,
-    stopTokenIds: [...(said('stopTokenIds') ?? [])],
     seed: request.seed ?? drawSeed(),
-    maxTokens: said('maxTokens'),
     stop: typeof stop === 'string' ? [stop] : [...stop],
     n,
     bestOf: request.bestOf ?? n,
     ignoreEos: request.ignoreEos ?? false,
     logprobs: request.logprobs === true ? (request.topLogprobs ?? 0) : null,
-    logprobsMode: said('logprobsMode') ?? 'raw',
   };
+}
+
+/** Parameters that stand alone: the value said, or the table's `fallback`. */
+type PlainField =
+  | 'maxTokens'
+  | 'minTokens'
+  | 'repetitionPenalty'
+  | 'frequencyPenalty'
+  | 'presencePenalty'
+  | 'badWords'
+  | 'suppressTokens'
+  | 'stopTokenIds'
+  | 'logprobsMode';
+
+function copyOf(value: unknown): unknown {
+  return Array.isArray(value) ? [...value] : value;
 }
 
 /**

@@ -1,7 +1,7 @@
 /** From a request's parameters to what a device takes: feature bits, the state of a row, the columns of a step. */
 
 import { FEATURE, PENALTY_FEATURES, type RowSpec } from '../device/sampling.js';
-import type { SamplingInputs } from '../device/sampling-inputs.js';
+import type { SamplingField, SamplingInputs } from '../device/sampling-inputs.js';
 import { suppressedIds } from './draws-left.js';
 import type { SamplingParams } from './options.js';
 import type { TokenRules } from './token-rules.js';
@@ -109,44 +109,56 @@ export class RowSampling {
   }
 
   #fillFeatures(inputs: SamplingInputs, row: number, draw: DrawState): void {
-    const p = this.#params;
-    inputs.typicalP[row] = p.typicalP;
-    inputs.topNSigma[row] = p.topNSigma;
-    inputs.xtcProbability[row] = p.xtc?.probability ?? 0;
-    inputs.xtcThreshold[row] = p.xtc?.threshold ?? 0;
-    inputs.mirostatTau[row] = p.mirostat?.tau ?? 0;
-    inputs.mirostatEta[row] = p.mirostat?.eta ?? 0;
-    inputs.repetitionPenalty[row] = p.repetitionPenalty;
-    inputs.repetitionWindow[row] = p.repetitionContextSize;
-    inputs.frequencyPenalty[row] = p.frequencyPenalty;
-    inputs.presencePenalty[row] = p.presencePenalty;
-    inputs.dryMultiplier[row] = p.dry?.multiplier ?? 0;
-    inputs.dryLogBase[row] = Math.log(p.dry?.base ?? 1);
-    inputs.dryAllowedLength[row] = p.dry?.allowedLength ?? 0;
-    inputs.dryWindow[row] = p.dry?.window ?? 0;
-    inputs.topLogprobs[row] = p.logprobs ?? 0;
+    for (const [column, value] of COLUMNS) inputs[column][row] = value(this.#params);
     inputs.forced[row] = Math.max(0, draw.forced);
   }
 }
 
+/** What a request puts into the columns that stay the same from draw to draw. Kernels read them where a feature says so. */
+export const COLUMNS: readonly (readonly [column: SamplingField, value: (p: SamplingParams) => number])[] = [
+  ['typicalP', (p) => p.typicalP],
+  ['topNSigma', (p) => p.topNSigma],
+  ['xtcProbability', (p) => p.xtc?.probability ?? 0],
+  ['xtcThreshold', (p) => p.xtc?.threshold ?? 0],
+  ['mirostatTau', (p) => p.mirostat?.tau ?? 0],
+  ['mirostatEta', (p) => p.mirostat?.eta ?? 0],
+  ['repetitionPenalty', (p) => p.repetitionPenalty],
+  ['repetitionWindow', (p) => p.repetitionContextSize],
+  ['frequencyPenalty', (p) => p.frequencyPenalty],
+  ['presencePenalty', (p) => p.presencePenalty],
+  ['dryMultiplier', (p) => p.dry?.multiplier ?? 0],
+  ['dryLogBase', (p) => Math.log(p.dry?.base ?? 1)],
+  ['dryAllowedLength', (p) => p.dry?.allowedLength ?? 0],
+  ['dryWindow', (p) => p.dry?.window ?? 0],
+  ['topLogprobs', (p) => p.logprobs ?? 0],
+];
+
+type Wanted = (p: SamplingParams, rules: TokenRules) => boolean;
+const drawn =
+  (wanted: (p: SamplingParams) => boolean): Wanted =>
+  (p) =>
+    p.temperature > 0 && wanted(p);
+
+/** Which parameters ask for which feature of the kernels, in every draw of the request. */
+export const WANTED: readonly (readonly [feature: number, wanted: Wanted])[] = [
+  [FEATURE.BIAS, (_, rules) => rules.biasIds.length > 0],
+  [FEATURE.BANNED, (_, rules) => rules.banned.length > 0],
+  [FEATURE.REPETITION, (p) => p.repetitionPenalty !== 1],
+  [FEATURE.COUNTS, (p) => p.frequencyPenalty !== 0 || p.presencePenalty !== 0],
+  [FEATURE.DRY, (p) => p.dry !== null],
+  [FEATURE.MIROSTAT, drawn((p) => p.mirostat !== null)],
+  [FEATURE.TYPICAL, drawn((p) => p.typicalP < 1)],
+  [FEATURE.SIGMA, drawn((p) => p.topNSigma > 0)],
+  [FEATURE.XTC, drawn((p) => p.xtc !== null)],
+  [FEATURE.LOGPROBS, (p) => p.logprobs !== null],
+];
+
 /** Features that every draw of the request has. */
 function steadyFeatures(p: SamplingParams, rules: TokenRules, constrained: boolean): number {
-  const draws = p.temperature > 0;
   let features = 0;
-  if (rules.biasIds.length > 0) features |= FEATURE.BIAS;
-  if (rules.banned.length > 0) features |= FEATURE.BANNED;
-  if (p.repetitionPenalty !== 1) features |= FEATURE.REPETITION;
-  if (p.frequencyPenalty !== 0 || p.presencePenalty !== 0) features |= FEATURE.COUNTS;
-  if (p.dry !== null) features |= FEATURE.DRY;
-  if (draws && p.mirostat !== null) features |= FEATURE.MIROSTAT;
-  if (draws && p.typicalP < 1) features |= FEATURE.TYPICAL;
-  if (draws && p.topNSigma > 0) features |= FEATURE.SIGMA;
-  if (draws && p.xtc !== null) features |= FEATURE.XTC;
-  if (p.logprobs !== null) {
-    features |= FEATURE.LOGPROBS;
-    // Without penalties the processed logits are the raw ones.
-    const penalised = (features & PENALTY_FEATURES) !== 0 || p.minTokens > 0 || constrained;
-    if (p.logprobsMode === 'processed' && penalised) features |= FEATURE.PROCESSED;
-  }
+  for (const [feature, wanted] of WANTED) if (wanted(p, rules)) features |= feature;
+  // Without penalties the processed logits are the raw ones.
+  const penalised = (features & PENALTY_FEATURES) !== 0 || p.minTokens > 0 || constrained;
+  if (p.logprobs !== null && p.logprobsMode === 'processed' && penalised) features |= FEATURE.PROCESSED;
   return features;
 }
