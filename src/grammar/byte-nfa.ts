@@ -1,6 +1,6 @@
 /** Expressions as automata over bytes, calls of rules and tokens, which may be in several states at once. */
 
-import { type CodePointRange, utf8Ranges } from './code-points.js';
+import { type ByteRanges, type CodePointRange, utf8Ranges } from './code-points.js';
 import type { Expression } from './expression.js';
 import { JSON_PLAIN, jsonEscapes } from './json-characters.js';
 import { type Budget, MAX_DEPTH, tooLarge } from './limits.js';
@@ -25,11 +25,22 @@ const MAX_NFA = 200_000;
 /** Front ends bound what users write; their own frames come on top. */
 const DEEPEST = 32 * MAX_DEPTH;
 
+const NONE: readonly never[] = [];
+
+/** Most states have nothing of most kinds: they share an empty list. */
+function put<T>(lists: (readonly T[])[], at: number, item: T): void {
+  const list = lists[at]!;
+  if (list === NONE) lists[at] = [item];
+  else (list as T[]).push(item);
+}
+
 export class ByteNfa {
-  readonly bytes: ByteEdge[][] = [];
-  readonly calls: NumberedEdge[][] = [];
-  readonly tokens: NumberedEdge[][] = [];
-  readonly jumps: number[][] = [];
+  readonly bytes: (readonly ByteEdge[])[] = [];
+  readonly calls: (readonly NumberedEdge[])[] = [];
+  readonly tokens: (readonly NumberedEdge[])[] = [];
+  readonly jumps: (readonly number[])[] = [];
+  /** Ends of characters that have been written out, by their bytes and where they lead. */
+  readonly #tails = new Map<string, number>();
   readonly #budget: Budget;
   readonly #ruleNumber: (name: string) => number;
   /** Makes a rule of what is counted, and tells its number. */
@@ -50,10 +61,10 @@ export class ByteNfa {
   add(): number {
     this.#budget.spend(1);
     if (this.bytes.length === MAX_NFA) throw tooLarge('repeats too much');
-    this.bytes.push([]);
-    this.calls.push([]);
-    this.tokens.push([]);
-    this.jumps.push([]);
+    this.bytes.push(NONE);
+    this.calls.push(NONE);
+    this.tokens.push(NONE);
+    this.jumps.push(NONE);
     return this.bytes.length - 1;
   }
 
@@ -68,15 +79,17 @@ export class ByteNfa {
     switch (expression.kind) {
       case 'text': {
         const bytes = Buffer.from(expression.text, 'utf8');
-        this.#path(
-          [...bytes].map((byte) => [byte, byte] as const),
-          from,
-          to,
-        );
+        let at = from;
+        bytes.forEach((byte, i) => {
+          const next = i === bytes.length - 1 ? to : this.add();
+          put(this.bytes, at, { low: byte, high: byte, to: next });
+          at = next;
+        });
+        if (bytes.length === 0) put(this.jumps, from, to);
         return;
       }
       case 'byte':
-        this.bytes[from]!.push({ low: expression.low, high: expression.high, to });
+        put(this.bytes, from, { low: expression.low, high: expression.high, to });
         return;
       case 'set':
         this.#set(expression.ranges, from, to);
@@ -88,13 +101,13 @@ export class ByteNfa {
           this.build(item, at, next);
           at = next;
         }
-        this.jumps[at]!.push(to);
+        put(this.jumps, at, to);
         return;
       }
       case 'choice':
         for (const item of expression.items) {
           const start = this.add();
-          this.jumps[from]!.push(start);
+          put(this.jumps, from, start);
           this.build(item, start, to);
         }
         return;
@@ -102,16 +115,16 @@ export class ByteNfa {
         this.#repeat(expression, from, to);
         return;
       case 'counted':
-        this.calls[from]!.push({ number: this.#countedNumber(expression), to });
+        put(this.calls, from, { number: this.#countedNumber(expression), to });
         return;
       case 'list':
         this.#list(expression, from, to);
         return;
       case 'rule':
-        this.calls[from]!.push({ number: this.#ruleNumber(expression.rule), to });
+        put(this.calls, from, { number: this.#ruleNumber(expression.rule), to });
         return;
       case 'token':
-        this.tokens[from]!.push({ number: expression.id, to });
+        put(this.tokens, from, { number: expression.id, to });
         return;
       case 'words':
         this.#words(expression, from, to);
@@ -119,24 +132,35 @@ export class ByteNfa {
     }
   }
 
-  #path(bytes: readonly (readonly [number, number])[], from: number, to: number): void {
-    let at = from;
-    bytes.forEach(([low, high], i) => {
-      const next = i === bytes.length - 1 ? to : this.add();
-      this.bytes[at]!.push({ low, high, to: next });
-      at = next;
-    });
-    if (bytes.length === 0) this.jumps[from]!.push(to);
+  #set(ranges: readonly CodePointRange[], from: number, to: number): void {
+    for (const [low, high] of ranges) {
+      if (high < 0x80) put(this.bytes, from, { low, high, to });
+      else
+        for (const path of utf8Ranges([low, high])) {
+          const [first] = path as [ByteRanges[number]];
+          put(this.bytes, from, { low: first[0], high: first[1], to: this.#tail(path, 1, to) });
+        }
+    }
   }
 
-  #set(ranges: readonly CodePointRange[], from: number, to: number): void {
-    for (const range of ranges) for (const path of utf8Ranges(range)) this.#path(path, from, to);
+  /** The state before the rest of a character. Characters that lead to the same place share how they end. */
+  #tail(path: ByteRanges, i: number, to: number): number {
+    if (i === path.length) return to;
+    const key = `${path.slice(i).join()}>${to}`;
+    let state = this.#tails.get(key);
+    if (state === undefined) {
+      state = this.add();
+      this.#tails.set(key, state);
+      const [low, high] = path[i]!;
+      put(this.bytes, state, { low, high, to: this.#tail(path, i + 1, to) });
+    }
+    return state;
   }
 
   #repeat(expression: Expression & { readonly kind: 'repeat' }, from: number, to: number): void {
     const { item, min, max } = expression;
     if ((max ?? min) > MANY) {
-      this.calls[from]!.push({ number: this.#countedNumber(expression), to });
+      put(this.calls, from, { number: this.#countedNumber(expression), to });
       return;
     }
     let at = from;
@@ -148,19 +172,19 @@ export class ByteNfa {
     if (max === null) {
       const loop = this.add();
       const end = this.add();
-      this.jumps[at]!.push(loop);
+      put(this.jumps, at, loop);
       this.build(item, loop, end);
-      this.jumps[end]!.push(loop);
-      this.jumps[loop]!.push(to);
+      put(this.jumps, end, loop);
+      put(this.jumps, loop, to);
       return;
     }
     for (let i = min; i < max; i++) {
-      this.jumps[at]!.push(to);
+      put(this.jumps, at, to);
       const next = this.add();
       this.build(item, at, next);
       at = next;
     }
-    this.jumps[at]!.push(to);
+    put(this.jumps, at, to);
   }
 
   /** Two lines of states: before the first item that is there, and behind one. */
@@ -173,14 +197,14 @@ export class ByteNfa {
       const start = this.add();
       const inner = this.add();
       const end = this.add();
-      this.jumps[none]!.push(start);
+      put(this.jumps, none, start);
       this.build(separator, some, inner);
-      this.jumps[inner]!.push(start);
+      put(this.jumps, inner, start);
       this.build(item, start, end);
-      this.jumps[end]!.push(nextSome);
+      put(this.jumps, end, nextSome);
       if (optional) {
-        this.jumps[none]!.push(nextNone);
-        this.jumps[some]!.push(nextSome);
+        put(this.jumps, none, nextNone);
+        put(this.jumps, some, nextSome);
       }
       none = nextNone;
       some = nextSome;
@@ -188,13 +212,27 @@ export class ByteNfa {
     if (more !== null) {
       const start = this.add();
       const end = this.add();
-      this.jumps[none]!.push(start);
+      put(this.jumps, none, start);
       this.build(separator, some, start);
       this.build(more, start, end);
-      this.jumps[end]!.push(some);
+      put(this.jumps, end, some);
     }
-    this.jumps[none]!.push(to);
-    this.jumps[some]!.push(to);
+    put(this.jumps, none, to);
+    put(this.jumps, some, to);
+  }
+
+  /** The state before the escapes of a range's characters; null where none has one. */
+  #escapes(low: number, high: number, to: number): number | null {
+    const escapes = jsonEscapes(low, high);
+    if (escapes.length === 0) return null;
+    const key = `${escapes.join('')}>${to}`;
+    let state = this.#tails.get(key);
+    if (state === undefined) {
+      state = this.add();
+      this.#tails.set(key, state);
+      for (const spelled of escapes) this.build({ kind: 'text', text: spelled }, state, to);
+    }
+    return state;
   }
 
   #words({ words, spelling }: Expression & { readonly kind: 'words' }, from: number, to: number): void {
@@ -202,17 +240,18 @@ export class ByteNfa {
     // Nothing leads back into the state that the word begins in: others may share it.
     const start = this.add();
     states[0] = start;
-    this.jumps[from]!.push(start);
+    put(this.jumps, from, start);
     words.edges.forEach((edges, i) => {
       for (const { low, high, to: target } of edges) {
         const [at, next] = [states[i]!, states[target]!];
         if (spelling === 'text') this.#set([[low, high]], at, next);
         else {
           this.#set(JSON_PLAIN(low, high), at, next);
-          for (const escaped of jsonEscapes(low, high)) this.build(escaped, at, next);
+          const start = this.#escapes(low, high, next);
+          if (start !== null) put(this.jumps, at, start);
         }
       }
-      if (words.final[i]!) this.jumps[states[i]!]!.push(to);
+      if (words.final[i]!) put(this.jumps, states[i]!, to);
     });
   }
 }

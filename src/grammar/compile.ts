@@ -98,17 +98,18 @@ function readRules(grammar: Grammar, budget: Budget): Rule[] {
 }
 
 function determinise(nfa: ByteNfa, start: number, end: number, budget: Budget): State[] {
-  const closure = (states: Iterable<number>): number[] => {
+  const closure = (states: readonly number[]): readonly number[] => {
+    if (states.length === 1 && nfa.jumps[states[0]!]!.length === 0) return states;
     const seen = new Set(states);
     for (const state of seen) for (const to of nfa.jumps[state]!) seen.add(to);
     budget.spend(seen.size);
     return [...seen].sort((a, b) => a - b);
   };
-  const numbers = new Map<string, number>();
-  const subsets: number[][] = [];
-  const numberOf = (states: Iterable<number>): number => {
+  const numbers = new Map<string | number, number>();
+  const subsets: (readonly number[])[] = [];
+  const numberOf = (states: readonly number[]): number => {
     const subset = closure(states);
-    const key = subset.join();
+    const key = subset.length === 1 ? subset[0]! : subset.join();
     let number = numbers.get(key);
     if (number === undefined) {
       budget.addStates(1);
@@ -119,6 +120,7 @@ function determinise(nfa: ByteNfa, start: number, end: number, budget: Budget): 
     return number;
   };
   const numbered = (edges: readonly NumberedEdge[]): NumberedEdge[] => {
+    if (edges.length === 0) return [];
     const targets = new Map<number, number[]>();
     for (const { number, to } of edges) targets.set(number, [...(targets.get(number) ?? []), to]);
     return [...targets].map(([number, to]) => ({ number, to: numberOf(to) }));
@@ -127,14 +129,17 @@ function determinise(nfa: ByteNfa, start: number, end: number, budget: Budget): 
   numberOf([start]);
   for (let i = 0; i < subsets.length; i++) {
     const subset = subsets[i]!;
-    const bytes = cut(
-      subset.flatMap((state) => nfa.bytes[state]!),
-      budget,
-    ).map(({ low, high, to }) => ({ low, high, to: numberOf(to) }));
+    const of = <E>(lists: readonly (readonly E[])[]): readonly E[] => {
+      if (subset.length === 1) return lists[subset[0]!]!;
+      const all: E[] = [];
+      for (const state of subset) for (const edge of lists[state]!) all.push(edge);
+      return all;
+    };
+    const bytes = cut(of(nfa.bytes), budget).map(({ low, high, to }) => ({ low, high, to: numberOf(to) }));
     states.push({
       bytes,
-      calls: numbered(subset.flatMap((state) => nfa.calls[state]!)),
-      tokens: numbered(subset.flatMap((state) => nfa.tokens[state]!)),
+      calls: numbered(of(nfa.calls)),
+      tokens: numbered(of(nfa.tokens)),
       final: subset.includes(end),
     });
   }

@@ -19,16 +19,17 @@ export const JSON_PLAIN = (low: number, high: number): CodePointRange[] =>
   intersectRanges([[low, high]], PLAIN);
 
 /** Those of a range that cannot, each in the one spelling that `JSON.stringify` has for it. */
-export function jsonEscapes(low: number, high: number): Expression[] {
-  const found: Expression[] = [];
-  const add = (code: number): void => {
-    if (low <= code && code <= high) found.push(text(JSON.stringify(String.fromCharCode(code)).slice(1, -1)));
-  };
-  for (let code = Math.max(0, low); code <= Math.min(high, LAST_CONTROL); code++) add(code);
-  add(QUOTE);
-  add(BACKSLASH);
-  return found;
-}
+export const jsonEscapes = (low: number, high: number): string[] =>
+  ESCAPED.filter((code) => low <= code && code <= high).map((code) => ESCAPES.get(code)!);
+
+const ESCAPED: readonly number[] = [
+  ...Array.from({ length: LAST_CONTROL + 1 }, (_, code) => code),
+  QUOTE,
+  BACKSLASH,
+];
+const ESCAPES = new Map(
+  ESCAPED.map((code) => [code, JSON.stringify(String.fromCharCode(code)).slice(1, -1)]),
+);
 
 const hex = (...ranges: string[]): Expression =>
   set(...ranges.map((range) => [range.charCodeAt(0), range.charCodeAt(range.length - 1)] as const));

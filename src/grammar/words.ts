@@ -208,6 +208,8 @@ export function cut(
   budget: Budget,
 ): { readonly low: number; readonly high: number; readonly to: number[] }[] {
   if (edges.length === 0) return [];
+  const apart = withoutOverlap(edges);
+  if (apart !== null) return apart;
   const bounds = [...new Set(edges.flatMap(({ low, high }) => [low, high + 1]))].sort((a, b) => a - b);
   const places = new Map(bounds.map((bound, i) => [bound, i]));
   const targets: Set<number>[] = bounds.map(() => new Set());
@@ -225,6 +227,21 @@ export function cut(
     if (last !== undefined && last.key === key && last.high + 1 === bounds[i]!)
       last.high = bounds[i + 1]! - 1;
     else pieces.push({ low: bounds[i]!, high: bounds[i + 1]! - 1, to, key });
+  }
+  return pieces;
+}
+
+/** The pieces of edges that do not overlap, as most do not; null if they do. */
+function withoutOverlap(
+  edges: readonly WordEdge[],
+): { readonly low: number; readonly high: number; readonly to: number[] }[] | null {
+  const sorted = edges.length === 1 ? edges : [...edges].sort((a, b) => a.low - b.low);
+  const pieces: { low: number; high: number; to: number[] }[] = [];
+  for (const { low, high, to } of sorted) {
+    const last = pieces.at(-1);
+    if (last !== undefined && last.high >= low) return null;
+    if (last !== undefined && last.high + 1 === low && last.to[0] === to) last.high = high;
+    else pieces.push({ low, high, to: [to] });
   }
   return pieces;
 }

@@ -359,9 +359,15 @@ class SchemaReader {
     return parts.flatMap(({ words, schemas }) => {
       const value = this.#deeper(() => this.#value(schemas));
       if (isNothing(value)) return [];
-      const key = words === null ? rule(ANY.STRING) : sequence(text('"'), quoted(words), text('"'));
-      return [member(key, value)];
+      return [member(words === null ? rule(ANY.STRING) : this.#nameRule(words), value)];
     });
+  }
+
+  /** A rule of its own: it stands in many places of an object. */
+  #nameRule(words: Words): Expression {
+    const name = `name-${this.#lists++}`;
+    this.#rules.set(name, sequence(text('"'), quoted(words), text('"')));
+    return rule(name);
   }
 
   /** How many properties there are is not counted: only bounds that hold anyway are taken. */
