@@ -101,6 +101,7 @@ export function addEngineFlags(command: Command): Command {
       'keep prefixes on disk too, for the next start and other processes',
     )
     .option('--prefix-cache-disk-bytes <size>', 'most bytes of that folder (default: 16GiB)', bytes)
+    .option('--kv-calibration <file>', 'store quantised keys by what kvant calibrate measured')
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
@@ -123,6 +124,7 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly maxBatchTokens?: number;
   readonly targetItl?: number;
   readonly kvMemory?: number;
+  readonly kvCalibration?: string;
   readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
   readonly prefixCacheDir?: string;
@@ -159,6 +161,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
+    ...(flags.kvCalibration === undefined ? {} : { kvCalibration: flags.kvCalibration }),
     ...(flags.prefixCache === false ? { prefixCache: false } : {}),
     ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
     ...(flags.prefixCacheDir === undefined ? {} : { prefixCacheDir: flags.prefixCacheDir }),

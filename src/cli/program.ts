@@ -50,6 +50,11 @@ const COMMANDS: readonly (readonly [string, string, () => Promise<AddCommand>])[
     async () => (await import('./inspect-command.js')).addInspectCommand,
   ],
   [
+    'calibrate <model>',
+    'measure what quantised keys can be freed of, for --kv-calibration',
+    async () => (await import('./calibrate-command.js')).addCalibrateCommand,
+  ],
+  [
     'quantize <in> <out>',
     'write a quantised copy of a checkpoint',
     async () => (await import('./quantize-command.js')).addQuantizeCommand,

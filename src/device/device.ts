@@ -112,6 +112,11 @@ export interface DeviceInfo {
   readonly memoryBytes: number | undefined;
   /** Sequence length at whose multiples attention splits its sums. */
   readonly attentionSplit: number;
+  /**
+   * The centres of keys that it takes (KeyCentre, graph.ts): those that turn as well, or those that are the same at all positions.
+   * Absent: none.
+   */
+  readonly keyCentres?: 'turning' | 'flat';
 }
 
 export interface ProgramLimits {

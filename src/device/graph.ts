@@ -63,6 +63,18 @@ export interface QueryGrowth {
   readonly every: number;
 }
 
+/**
+ * What quantised keys are freed of (docs/kv-cache.md). A key is stored as `scale ∘ R(p) k − centre(p)`, and queries are
+ * `R(p) q / scale`, so that scores stay as they were but for the query's product with the centre, which attention adds.
+ * The centre is one vector for the 256 positions from 256 n on: `mean`, rotated by 256 n where `turns` is set; else it is the same
+ * everywhere, which softmax does not see, and attention has nothing to add.
+ */
+export interface KeyCentre {
+  /** `[3 · kvHeads · headDim]`: scales of keys, what queries are multiplied with, mean. The two of a rope pair have one scale. */
+  readonly vector: Vector;
+  readonly turns: boolean;
+}
+
 export type Node =
   /** Test and vision input, filled by Program.write. */
   | { readonly op: 'input'; readonly out: Tensor }
@@ -105,6 +117,8 @@ export type Node =
       readonly norm: HeadNorm | null;
       readonly rope: RopeTable | null;
       readonly queryGrowth: QueryGrowth | null;
+      /** Absent or null: keys are stored as they are. */
+      readonly centre?: KeyCentre | null;
       readonly out: Tensor;
     }
   /**
@@ -120,6 +134,8 @@ export type Node =
       readonly scale: number;
       readonly window: number | null;
       readonly softcap: number | null;
+      /** That of the keys, where it turns, and the rotation it turns by. Absent or null: nothing is added to scores. */
+      readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
       readonly out: Tensor;
     }
   /** `act(x[:, :n]) · x[:, n:]` with `n = x.cols / 2`: gate first, up second. */

@@ -10,6 +10,7 @@ import type {
   AttentionShape,
   Graph,
   HeadNorm,
+  KeyCentre,
   Node,
   NormKind,
   NormPart,
@@ -25,6 +26,8 @@ export interface RopeAppendOptions extends AttentionShape {
   readonly norm?: HeadNorm | null;
   readonly rope: RopeTable | null;
   readonly queryGrowth?: QueryGrowth | null;
+  /** What keys are freed of before they are stored. `attend` is to be told, where it turns. */
+  readonly centre?: KeyCentre | null;
 }
 
 export interface AttendOptions extends AttentionShape {
@@ -33,6 +36,7 @@ export interface AttendOptions extends AttentionShape {
   readonly scale?: number;
   readonly window?: number | null;
   readonly softcap?: number | null;
+  readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
 }
 
 /** Numbers of `xielu`: alphaP, alphaN, beta, eps. */
@@ -42,6 +46,11 @@ export class Ops {
   readonly #nodes: Node[] = [];
   readonly #tensors: Tensor[] = [];
   readonly #kept: Tensor[] = [];
+
+  /** What has been recorded so far. */
+  get nodes(): readonly Node[] {
+    return this.#nodes;
+  }
 
   /** A tensor that the host fills with Program.write. */
   input(rows: RowKind, cols: number): Tensor {
@@ -107,7 +116,13 @@ export class Ops {
     if (queryGrowth !== null && !(Number.isSafeInteger(queryGrowth.every) && queryGrowth.every > 0))
       throw shapeError('ropeAppend', `one factor of q for every ${queryGrowth.every} positions`);
     const shape = { heads, kvHeads, headDim };
-    this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, out });
+    const centre = options.centre ?? null;
+    if (centre !== null) {
+      this.#expect('ropeAppend', 'centre', centre.vector.length, 3 * kvHeads * headDim);
+      if (centre.turns && rope === null)
+        throw shapeError('ropeAppend', 'a centre that turns, but no rotation');
+    }
+    this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, centre, out });
     return out;
   }
 
@@ -125,6 +140,7 @@ export class Ops {
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
+      centre: options.centre ?? null,
       out,
     });
     return out;

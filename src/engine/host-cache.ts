@@ -1,7 +1,7 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
 import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
-import type { Graph } from '../device/graph.js';
+import type { Graph, KeyCentre } from '../device/graph.js';
 import { type KvCaches, type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
@@ -175,7 +175,7 @@ export interface OpenCache {
 
 /**
  * Makes the pools and the program. A GPU does not say how much memory it has: where nobody fixed the size, pools
- * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled.
+ * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled; `centres`: of the keys, by layer.
  * Errors: `device-out-of-memory`.
  */
 export async function openCache(
@@ -185,6 +185,7 @@ export async function openCache(
   kv: KvPlan,
   planned: KvCacheSizing,
   beforeCompile: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void> = async () => {},
+  centres: readonly (KeyCentre | null)[] = [],
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   const groups = sizingGroups(config, kv, device.info.kind);
@@ -209,7 +210,7 @@ export async function openCache(
         );
       });
       const caches: KvCaches = { pools, layers: placesOf(kv.groups) };
-      const program = await compile(model, device, caches, limits, beforeCompile);
+      const program = await compile(model, device, caches, limits, centres, beforeCompile);
       return { sizing, limits, caches, program };
     } catch (error) {
       for (const pool of pools) pool.dispose();
@@ -260,9 +261,10 @@ async function compile(
   device: Device,
   caches: KvCaches,
   limits: EngineLimits,
+  centres: readonly (KeyCentre | null)[],
   before: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void>,
 ): Promise<Program> {
-  const { graph } = model.buildGraph();
+  const { graph } = model.buildGraph({ centres });
   const most: ProgramLimits = {
     maxTokens: limits.maxBatchTokens,
     maxOutputs: limits.maxRows,

@@ -2,8 +2,9 @@
 
 import type { Device, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import { type KvCaches, kvBlockBytes } from '../device/kv.js';
+import { isFloatKv, type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
+import type { KvCalibration } from '../kv/calibration.js';
 import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
@@ -23,6 +24,7 @@ import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { Grammars } from './grammars.js';
 import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
+import { loadKeyCentres, openKvCalibration } from './key-centres.js';
 import { memoryUse, memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
@@ -72,6 +74,7 @@ export async function loadHost(
     signal?.throwIfAborted();
     const { facts, layout } = weights.definition;
     const kv = planCache(config, facts.cache, device.info, facts.maxPositions);
+    const calibration = await calibrationOf(config, kv, device, onLog);
     const quantize = quantization(config);
     const resolved = resolveWeights(weights.source, layout, quantize);
     tellNotices(weights.notices, resolved.left, onLog);
@@ -101,7 +104,9 @@ export async function loadHost(
     const tuneFor = async (graph: Graph, most: ProgramLimits, caches: KvCaches): Promise<void> => {
       tuning = await autotune(config, device, graph, most, caches, { onProgress, onLog, signal });
     };
-    const { sizing, limits, caches, program } = await openCache(config, model, device, kv, planned, tuneFor);
+    const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv.layers, calibration);
+    const opened = await openCache(config, model, device, kv, planned, tuneFor, centres);
+    const { sizing, limits, caches, program } = opened;
     undo.push(() => {
       for (const pool of caches.pools) pool.dispose();
     });
@@ -111,7 +116,7 @@ export async function loadHost(
     const { tokenTable, eosIds } = await text;
     const raise = contextRaise(config, kv, device.info, facts, bytes, planned, sizing);
     const info = {
-      ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning),
+      ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning, calibration?.digest ?? null),
       memory: memoryTaken(model, device, kv, sizing, blockTokens),
       contextRaise: raise,
     };
@@ -119,7 +124,7 @@ export async function loadHost(
     if (tight !== null) onLog(tight);
     if (sizing.limitedBy !== 'nothing') onLog(poolIsSmall(sizing, limits));
     const prefixes = config.prefixCache
-      ? await openPrefixes(config, model.facts, device, kv, caches, onLog)
+      ? await openPrefixes(config, model.facts, device, kv, caches, calibration?.digest ?? null, onLog)
       : null;
     const table = tokenTable ?? emptyTable();
     const grammars = new Grammars(table, info.eosIds, model.facts.vocabSize);
@@ -203,6 +208,21 @@ export async function openWeights(config: HostConfig): Promise<OpenModel> {
     };
   }
   return await openModel(weights.path, config.hfOverrides);
+}
+
+/** Null where none is named, or where all keys are float. Errors: those of its file. */
+async function calibrationOf(
+  { kvCalibration: path }: HostConfig,
+  { layers }: KvPlan,
+  { info }: Device,
+  onLog: (entry: LogEntry) => void,
+): Promise<KvCalibration | null> {
+  if (path === undefined || layers.every(({ key }) => isFloatKv(key))) return null;
+  const calibration = await openKvCalibration(path, layers);
+  if (info.keyCentres !== undefined) return calibration;
+  const message = 'the calibration of keys is not used: this device stores them as they are';
+  onLog({ level: 'warn', message, fields: { device: info.name } });
+  return null;
 }
 
 export function quantization(config: HostConfig): Quantization | undefined {
@@ -294,6 +314,7 @@ function describe(
   sizing: KvCacheSizing,
   limits: EngineLimits,
   tuning: TuningInfo | null,
+  calibration: string | null,
 ): Omit<HostInfo, 'contextRaise' | 'memory'> {
   const { architecture, layers, hiddenSize, vocabSize, maxPositions, eosTokenIds } = model.facts;
   return {
@@ -309,6 +330,7 @@ function describe(
     tuning,
     kv: {
       layers: kv.info,
+      calibration,
       blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
       blocks: sizing.blocks.reduce((sum, blocks) => sum + blocks, 0),
       groups: kv.groups.map(({ window, layers: own }, group) => ({

@@ -49,6 +49,8 @@ export interface EngineInfo {
     readonly blocks: number;
     readonly bytes: number;
     readonly bytesPerToken: number;
+    /** Digest of the calibration that keys are stored by; null without. */
+    readonly calibration: string | null;
     /** Float blocks for sequences of fewer than `start` tokens; null without `quantizedKvStart`. */
     readonly floatStart: { readonly start: number; readonly dtype: string; readonly blocks: number } | null;
   };

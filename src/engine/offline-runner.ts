@@ -5,6 +5,7 @@
  */
 
 import type { Device } from '../device/device.js';
+import type { KeyCentre } from '../device/graph.js';
 import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
@@ -15,6 +16,7 @@ import { planCache } from './host-cache.js';
 import { hostConfig } from './host-config.js';
 import { openWeights, quantization } from './host-load.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
+import { loadKeyCentres, openKvCalibration } from './key-centres.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
@@ -131,6 +133,14 @@ export class OfflineRunner implements AsyncDisposable {
     }
     this.#pools.push(pool);
     return { pool, plan };
+  }
+
+  /** What the keys of a variant are freed of, by layer, if there is a calibration. Errors: those of its file. */
+  async centres({ layers }: KvPlan): Promise<readonly (KeyCentre | null)[]> {
+    const { kvCalibration: path } = this.#configOf({});
+    if (path === undefined) return [];
+    const calibration = await openKvCalibration(path, this.model.kvLayers);
+    return loadKeyCentres(this.model, this.device, layers, calibration);
   }
 
   /** Programs made on it are to be disposed of before. Once more does nothing. */

@@ -46,7 +46,8 @@ export class Scorer implements AsyncDisposable {
   static async open(bench: OfflineRunner, kv: KvOptions, context: number): Promise<Scorer> {
     const { device, model } = bench;
     const variant = bench.variant({ kv, rows: 1, context });
-    const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false });
+    const centres = await bench.centres(variant.plan);
+    const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false, centres });
     const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.facts.vocabSize));
     const chunk = Math.max(1, Math.min(MOST_TOKENS[device.info.kind], fit, context));
     const program = await device.compile(

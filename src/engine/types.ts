@@ -71,6 +71,11 @@ export interface EngineOptions extends KvOptions {
   readonly hfOverrides?: Readonly<Record<string, unknown>>;
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
   readonly kvMemory?: number;
+  /**
+   * A file of `kvant calibrate`: quantised keys are stored without what it says all have in common, and scaled. It is of no
+   * concern where keys stay float.
+   */
+  readonly kvCalibration?: string;
   /** Most tokens of a sequence, prompt and completion together. Default: the model's. */
   readonly maxContext?: number;
   /** Most sequences that run at once. Default 16. */

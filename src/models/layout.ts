@@ -4,7 +4,7 @@
  */
 
 import type { Matrix, Vector } from '../device/device.js';
-import type { AttentionShape } from '../device/graph.js';
+import type { AttentionShape, KeyCentre } from '../device/graph.js';
 import type { RopeStyle, RopeTable } from '../device/rope.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
@@ -105,4 +105,6 @@ export interface Weights {
   matrix(key: string): Matrix;
   vector(key: string): Vector;
   rope(key: string): RopeTable;
+  /** What a layer's keys are freed of; null, or no such function, where they are stored as they are. */
+  centre?(layer: number): KeyCentre | null;
 }

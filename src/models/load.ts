@@ -8,11 +8,12 @@
  */
 
 import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js';
-import type { Graph, Tensor } from '../device/graph.js';
+import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import { makeRopeTable, type RopeTable } from '../device/rope.js';
 import { KvantError } from '../errors.js';
+import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
 import type { ModelDefinition } from './family.js';
 import {
@@ -61,16 +62,22 @@ export interface LoadModelOptions {
 }
 
 export interface BuildGraphOptions {
+  /** Keep what every `rope-append` reads, so that Program.read can have it. Default false. */
+  readonly keepQkv?: boolean;
   /** Keep the logits, so that Program.read can have them. Default false. */
   readonly keepLogits?: boolean;
   /** Draw a token from each row of logits. Default true. */
   readonly sample?: boolean;
+  /** What keys are freed of, by layer (key-centres.ts). Default: nothing. */
+  readonly centres?: readonly (KeyCentre | null)[];
 }
 
 export interface ModelGraph {
   readonly graph: Graph;
   /** `[outputs, vocab]`; readable if `keepLogits`. */
   readonly logits: Tensor;
+  /** The `rope-append` of each layer, in order. */
+  readonly appends: readonly NodeOf<'rope-append'>[];
 }
 
 export interface Model {
@@ -84,6 +91,10 @@ export interface Model {
   /** Bytes the weights take on the device. */
   readonly parameterBytes: number;
   buildGraph(options?: BuildGraphOptions): ModelGraph;
+  /** Puts what keys are to be freed of on the device, by layer, for `buildGraph`. `vectors`: null for a layer without. */
+  loadCentres(vectors: readonly (KeyCentreValues | null)[]): Promise<readonly (KeyCentre | null)[]>;
+  /** The weight of a norm of heads, on the host. */
+  headNorm(vector: Vector): Float32Array;
 }
 
 /**
@@ -107,9 +118,8 @@ export async function loadModel(
   const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
 
   device.place(placementGroups(layout, resolved.matrices, kvLayers, options));
-  const { weights, bytes } = await loadWeights(device, resolved, options);
+  const { weights, headNorms, bytes } = await loadWeights(device, resolved, options);
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext)]));
-  const all: Weights = { ...weights, rope: (key) => get(ropes, key) };
   return {
     facts: servedFacts(facts, layout, maxContext),
     layout,
@@ -117,14 +127,36 @@ export async function loadModel(
     maxContext,
     parameters: parameterCount(layout),
     parameterBytes: bytes,
-    buildGraph({ keepLogits = false, sample = true } = {}) {
+    buildGraph({ keepLogits = false, keepQkv = false, sample = true, centres = [] } = {}) {
       const ops = new Ops();
+      const all: Weights = {
+        ...weights,
+        rope: (key) => get(ropes, key),
+        centre: (layer) => centres[layer] ?? null,
+      };
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
       const logits = definition.record(ops, all, { selectEarly });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
-      return { graph: ops.finish(), logits };
+      const appends = ops.nodes.filter((node) => node.op === 'rope-append');
+      if (keepQkv) for (const { qkv } of appends) ops.keep(qkv);
+      return { graph: ops.finish(), logits, appends };
+    },
+    async loadCentres(all) {
+      const load = async (centre: KeyCentreValues | null, layer: number): Promise<KeyCentre | null> => {
+        if (centre === null) return null;
+        const { values, turns } = centre;
+        const name = `centre of the keys of layer ${layer}`;
+        const source = { name, length: values.length, read: async () => values };
+        return { vector: await device.loadVector(source, layout.cache[layer]!.group), turns };
+      };
+      return Promise.all(all.map(load));
+    },
+    headNorm: (vector) => {
+      const values = headNorms.get(vector);
+      if (values === undefined) throw new KvantError('internal', 'no norm of heads has this vector');
+      return values;
     },
   };
 }
@@ -209,6 +241,9 @@ export function kvLayerTokenBytes({ kvHeads, headDim, key, value }: Omit<KvLayer
   return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
 }
 
+/** Keys of the norms of heads: small, and calibration asks for them. */
+const HEAD_NORM = /[qk]-norm$/;
+
 /** While one is read another is repacked. */
 const MATRICES_AT_ONCE = 2;
 
@@ -240,9 +275,14 @@ async function loadWeights(
   device: Device,
   resolved: ResolvedWeights,
   { onProgress, signal }: LoadModelOptions,
-): Promise<{ weights: { matrix(key: string): Matrix; vector(key: string): Vector }; bytes: number }> {
+): Promise<{
+  weights: { matrix(key: string): Matrix; vector(key: string): Vector };
+  headNorms: ReadonlyMap<Vector, Float32Array>;
+  bytes: number;
+}> {
   const matrices = new Map<string, Matrix>();
   const vectors = new Map<string, Vector>();
+  const headNorms = new Map<Vector, Float32Array>();
   const total = resolved.matrices.reduce(
     (sum, { parts }) => sum + parts.reduce((part, source) => part + sourceBytes(source), 0),
     0,
@@ -273,10 +313,18 @@ async function loadWeights(
   };
   await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
   for (const { key, group, source } of resolved.vectors) {
-    vectors.set(key, await device.loadVector(source, group));
+    let values: Float32Array | null = null;
+    const read = async (): Promise<Float32Array> => {
+      values = await source.read();
+      return values;
+    };
+    const vector = await device.loadVector({ ...source, read }, group);
+    vectors.set(key, vector);
+    if (HEAD_NORM.test(key) && values !== null) headNorms.set(vector, Float32Array.from(values));
     bytes += source.length * 4;
   }
-  return { weights: { matrix: (key) => get(matrices, key), vector: (key) => get(vectors, key) }, bytes };
+  const weights = { matrix: (key: string) => get(matrices, key), vector: (key: string) => get(vectors, key) };
+  return { weights, headNorms, bytes };
 }
 
 function checkLoaded(spec: MatrixSpec, matrix: Matrix): void {

@@ -238,6 +238,7 @@ function modelBody(engine: EnginePort, created: number): object {
         bytes_per_token: info.kv.bytesPerToken,
         blocks: info.kv.blocks,
         block_tokens: info.kv.blockTokens,
+        calibration: info.kv.calibration,
         floatStart: info.kv.floatStart,
         layers: info.kv.layers.map(({ keyBytes, valueBytes, ...layer }) => ({
           ...layer,

@@ -31,6 +31,7 @@ describe('the kvant command', () => {
       'eval',
       'simulate',
       'inspect',
+      'calibrate',
       'quantize',
       'pull',
     ]) {

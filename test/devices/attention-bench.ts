@@ -25,6 +25,8 @@ export interface AttentionCase extends AttentionShape {
   readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
   /** Keys, values and queries are drawn normal, times this. */
   readonly spread?: number;
+  /** Keys are stored scaled, and without a mean that is rotated with every 256 positions, or is the same everywhere. */
+  readonly centre?: 'turning' | 'flat';
 }
 
 /** A linear behind attention. Where `keeps`, what is between them is kept for reading, and nothing can be handed over. */
@@ -48,6 +50,8 @@ export class AttentionBench {
   readonly #frequencies: Float64Array;
   readonly #norms: { q: Float32Array; k: Float32Array } | null;
   readonly #floatStart: Set<number>;
+  /** Scales of keys, of queries, mean: `[3, kvHeads, headDim]`. */
+  readonly #centre: Float32Array | null;
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
 
@@ -87,20 +91,33 @@ export class AttentionBench {
       eps: 1e-6,
       order: c.normAfter ? ('after' as const) : ('before' as const),
     };
+    const centre = c.centre === undefined ? null : drawCentre(random, c);
+    const keyCentre =
+      centre === null
+        ? null
+        : { vector: await device.loadVector(vectorSource(centre)), turns: c.centre === 'turning' };
     const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim };
     const { graph, tensors } = record((ops) => {
       const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
       const q = ops.keep(
-        ops.ropeAppend(qkv, { ...shape, layer: 0, norm, rope, queryGrowth: c.growth ?? null }),
+        ops.ropeAppend(qkv, {
+          ...shape,
+          layer: 0,
+          norm,
+          rope,
+          queryGrowth: c.growth ?? null,
+          centre: keyCentre,
+        }),
       );
-      const options = { window: c.window ?? null, softcap: c.softcap ?? null };
+      const turning = keyCentre?.turns === true && rope !== null ? { ...keyCentre, rope } : null;
+      const options = { window: c.window ?? null, softcap: c.softcap ?? null, centre: turning };
       const out = ops.attend(q, { ...shape, layer: 0, ...options });
       if (behind?.keeps !== false) ops.keep(out);
       const product = behind === null ? null : ops.keep(ops.linear(out, behind.weight));
       return { qkv, q, out: behind?.keeps === false ? null : out, product };
     });
     const program = await device.compile(graph, LIMITS, pool);
-    return new AttentionBench(device, c, random, program, pool, tensors, frequencies, norms);
+    return new AttentionBench(device, c, random, program, pool, tensors, frequencies, norms, centre);
   }
 
   private constructor(
@@ -112,6 +129,7 @@ export class AttentionBench {
     tensors: { qkv: Tensor; q: Tensor; out: Tensor | null; product: Tensor | null },
     frequencies: Float64Array,
     norms: { q: Float32Array; k: Float32Array } | null,
+    centre: Float32Array | null,
   ) {
     this.#device = device;
     this.#case = c;
@@ -121,6 +139,7 @@ export class AttentionBench {
     this.#tensors = tensors;
     this.#frequencies = frequencies;
     this.#norms = norms;
+    this.#centre = centre;
     this.#floatStart = new Set(c.floatStart?.slots ?? []);
     for (let s = 0; s < SLOTS; s++) {
       const first = this.#floatStart.has(s) ? pool.spec.blocks : 0;
@@ -270,11 +289,11 @@ export class AttentionBench {
           const k = this.#turned(head(heads + h), 'k', position);
           const v = head(heads + kvHeads + h);
           const formats = this.#formats(slot);
-          this.#keys[slot]![h]!.push(storeVector(formats.key, 'key', k));
+          this.#keys[slot]![h]!.push(this.#storeKey(formats.key, k, h, position));
           this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
         }
         for (let h = 0; h < heads; h++) {
-          const q = this.#turned(head(h), 'q', position);
+          const q = this.#scaled(this.#turned(head(h), 'q', position), 1, Math.floor(h / (heads / kvHeads)));
           expectedQ.set(q, (row * heads + h) * headDim);
           const kv = Math.floor(h / (heads / kvHeads));
           const keys = this.#keys[slot]![kv]!;
@@ -332,6 +351,25 @@ export class AttentionBench {
     return qkv;
   }
 
+  /** Part `part` of the centre for a KV head. */
+  #centreOf(part: 0 | 1 | 2, head: number): Float32Array {
+    const { kvHeads, headDim } = this.#case;
+    return this.#centre!.subarray((part * kvHeads + head) * headDim, (part * kvHeads + head + 1) * headDim);
+  }
+
+  #scaled(x: Float64Array, part: 0 | 1, head: number): Float64Array {
+    return this.#centre === null ? x : x.map((value, d) => value * this.#centreOf(part, head)[d]!);
+  }
+
+  /** A key as it is stored, and what was taken off it put back. */
+  #storeKey(format: KvFormat, key: Float64Array, head: number, position: number): Float64Array {
+    if (this.#centre === null) return storeVector(format, 'key', key);
+    const mean = Float64Array.from(this.#centreOf(2, head));
+    if (this.#case.centre === 'turning') this.#rotate(mean, position - (position % 256));
+    const off = this.#scaled(key, 0, head).map((value, d) => value - mean[d]!);
+    return storeVector(format, 'key', off).map((value, d) => value + mean[d]!);
+  }
+
   /** Norm, rotation and growth of a head. */
   #turned(x: Float64Array, which: 'q' | 'k', position: number): Float64Array {
     const { normAfter = false, growth } = this.#case;
@@ -351,6 +389,23 @@ export class AttentionBench {
   #rotate(x: Float64Array, position: number): void {
     if (this.#case.rope !== null) reference.rotate(x, position, this.#frequencies, this.#case.rope ?? 'half');
   }
+}
+
+function drawCentre(
+  random: Random,
+  { kvHeads, headDim, rope, ropeDims = headDim }: AttentionCase,
+): Float32Array {
+  const size = kvHeads * headDim;
+  const centre = random.normals(3 * size, 3);
+  for (let at = 0; at < size; at += headDim)
+    for (let d = 0; d < headDim; d++) {
+      // The two of a pair have one scale.
+      const pair = rope === 'interleaved' ? d - (d % 2) : d < ropeDims ? d % (ropeDims / 2) : d;
+      const scale = Math.fround(2 ** (((pair * 7) % 11) / 5 - 1));
+      centre[at + d] = scale;
+      centre[size + at + d] = 1 / scale;
+    }
+  return centre;
 }
 
 /** Whether f32 arithmetic stores what float64 does: no code and no scale is close to its neighbour. */

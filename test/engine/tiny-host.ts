@@ -25,6 +25,7 @@ export function loadTiny(
       hfOverrides: undefined,
       kv: {},
       kvMemory: undefined,
+      kvCalibration: undefined,
       prefixCache: false,
       prefixCacheBytes: undefined,
       prefixCacheDir: undefined,

@@ -1,5 +1,5 @@
 /**
- * What `kvant eval kv` scores teacher-forced: JSON lines with `text` (plain text, every token is scored), or with
+ * What `kvant eval kv` scores teacher-forced: JSON lines with `text` (plain text, every token is scored, or those from `from` on), or with
  * `messages` and `answer` or `reference` (the tokens of the answer and the end of the turn are scored).
  */
 import type { ModelText } from '../../engine/model-text.js';
@@ -55,7 +55,10 @@ function toText(
   if (typeof value.text === 'string') {
     const ids = text.encode(value.text, true);
     if (ids.length < 2) throw invalid(where, 'has no two tokens');
-    return { id: String(value.id ?? id), group, ids, from: 1 };
+    const from = value.from ?? 1;
+    if (!(Number.isSafeInteger(from) && (from as number) >= 1 && (from as number) < ids.length))
+      throw invalid(where, `has ${ids.length} tokens, and none from ${JSON.stringify(from)} on`);
+    return { id: String(value.id ?? id), group, ids, from: from as number };
   }
   const answer = value.reference ?? value.answer;
   if (!Array.isArray(value.messages) || typeof answer !== 'string')

@@ -173,14 +173,16 @@ export interface RopePlace {
   readonly kNorm: number;
   readonly fine: number;
   readonly coarse: number;
+  /** Of the keys' centre. */
+  readonly centre: number;
 }
 
-export function ropeScratchBytes(headDim: number, rope: RopeTable | null, threads: number): number {
-  return threads * ropeStride(headDim, rope);
+export function ropeScratchBytes({ shape, rope }: NodeOf<'rope-append'>, threads: number): number {
+  return threads * ropeStride(shape.headDim, rope);
 }
 
 function ropeStride(headDim: number, rope: RopeTable | null): number {
-  return Math.ceil((4 * headDim + (rope?.dims ?? 0)) / 16) * 64;
+  return Math.ceil((4 * headDim + 2 * (rope?.dims ?? 0)) / 16) * 64;
 }
 
 export function ropeAppendCommand(
@@ -219,13 +221,17 @@ export function ropeAppendCommand(
       Math.log2(layer.spec.blockTokens),
       place.scratch,
       ropeStride(headDim, node.rope),
+      rope.centre,
+      node.centre?.turns === true ? 1 : 0,
     ],
   };
 }
 
 interface AttentionScratch {
   readonly maxRows: number;
-  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened. */
+  /** Bytes of them that codes need. */
+  readonly codeBytes: number;
+  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened; centres of keys. */
   readonly stride: number;
   /** Bytes of a region of partial results. */
   readonly partialStride: number;
@@ -246,10 +252,12 @@ function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: 
       2048 +
       maxRows * valueGroups(own) * 580
     : 0;
+  const centres = node.centre ? 4 * (kvHeads * headDim + node.centre.rope.dims) : 0;
   const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1;
   return {
     maxRows,
-    stride: Math.ceil((4 * floats + codes) / 64) * 64,
+    codeBytes: codes,
+    stride: Math.ceil((4 * floats + codes + centres) / 64) * 64,
     // A unit may be all heads that fit its rows.
     partialStride: Math.ceil((splits * Math.min(heads, maxRows) * (headDim + 4)) / 16) * 64,
   };
@@ -265,6 +273,13 @@ export function attentionScratchBytes(
   return threads * (stride + partialStride);
 }
 
+/** Where the mean of a centre of keys lies, and the tables it turns by. */
+export interface AttendCentrePlace {
+  readonly mean: number;
+  readonly fine: number;
+  readonly coarse: number;
+}
+
 export function attendCommands(
   place: CommandPlace,
   node: NodeOf<'attend'>,
@@ -274,10 +289,12 @@ export function attendCommands(
   q: number,
   out: number,
   outputsOnly: boolean,
+  centre: AttendCentrePlace | null,
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.formats;
-  const { maxRows, stride, partialStride } = attentionScratch(node, own, maxContext);
+  const { maxRows, codeBytes, stride, partialStride } = attentionScratch(node, own, maxContext);
+  const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
   const words = [
     q,
     out,
@@ -304,6 +321,12 @@ export function attendCommands(
     maxRows,
     0,
     0,
+    centre?.mean ?? 0,
+    centre?.fine ?? 0,
+    centre?.coarse ?? 0,
+    node.centre?.rope.dims ?? 0,
+    node.centre?.rope.style === 'interleaved' ? 1 : 0,
+    4 * floats + codeBytes,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

@@ -11,6 +11,7 @@ import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
+  type AttendCentrePlace,
   actCommand,
   addCommand,
   attendCommands,
@@ -263,7 +264,7 @@ class Compiler {
       case 'linear':
         return scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision, threads);
       case 'rope-append':
-        return ropeScratchBytes(node.shape.headDim, node.rope, threads);
+        return ropeScratchBytes(node, threads);
       case 'attend': {
         const { formats } = cacheOf(this.#options.caches, node);
         return attentionScratchBytes(node, formats, limits.maxContext, threads);
@@ -358,6 +359,7 @@ class Compiler {
           qNorm: norm === null ? 0 : ownVector(set, norm.q).at(home),
           kNorm: norm === null ? 0 : ownVector(set, norm.k).at(home),
           ...tables,
+          centre: node.centre ? ownVector(set, node.centre.vector).at(home) : 0,
         };
         return [ropeAppendCommand(place, node, this.#layer(node), parts, at(node.qkv), at(node.out))];
       }
@@ -371,6 +373,7 @@ class Compiler {
           at(node.q),
           at(node.out),
           this.#isOnlySelected(node.out),
+          this.#centre(node, home),
         );
       case 'glu':
         return [gluCommand(place, node, at(node.x), at(node.out))];
@@ -395,6 +398,13 @@ class Compiler {
         return sampleCommands(place, node, maxOutputs, at(node.logits), { result, states, slots });
       }
     }
+  }
+
+  #centre({ centre, shape }: NodeOf<'attend'>, home: DeviceMemory): AttendCentrePlace | null {
+    if (!centre) return null;
+    const { kvHeads, headDim } = shape;
+    const mean = ownVector(this.#options.set, centre.vector).at(home) + 8 * kvHeads * headDim;
+    return { mean, ...this.#rope(centre.rope, home) };
   }
 
   /** What a product takes its activations from. */

@@ -86,6 +86,7 @@ export class CpuDevice implements Device {
       deterministic: true,
       memoryBytes,
       attentionSplit: ATTENTION_SPLIT,
+      keyCentres: 'turning',
     };
   }
 

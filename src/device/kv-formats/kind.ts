@@ -31,6 +31,8 @@ export interface KvFormatKind<F extends KvFormatData = KvFormatData> {
   readonly kind: F['kind'];
   /** Vectors are kept as numbers, of any head_dim: the formats of layers that are not quantised. */
   readonly float: boolean;
+  /** Vectors are rotated before they are coded, so that all dims have the same error. Default: they are not. */
+  readonly rotates?: true;
   /** Patterns of the names, for help and errors. */
   readonly names: readonly string[];
   /** The format that `name` stands for; undefined for other names. */

@@ -30,6 +30,7 @@ function parse(name: string): TurboKv | undefined {
 export const turboKv = {
   kind: 'turboquant',
   float: false,
+  rotates: true,
   names: [`turbo${TURBO_BITS.join('|')}`],
   parse,
   name: ({ bits, plainKeys }: TurboKv) => `turbo${bits}${plainKeys ? '-plain' : ''}`,

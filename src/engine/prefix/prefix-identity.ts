@@ -13,6 +13,7 @@ export function prefixIdentity(
   quantize: number | undefined,
   { kind, precision, deterministic }: DeviceInfo,
   kv: KvPlan,
+  calibration: string | null,
   blockTokens: number,
 ): string {
   return JSON.stringify({
@@ -23,6 +24,7 @@ export function prefixIdentity(
     device: { kind, precision, deterministic },
     layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
     floatStart: kv.floatStart,
+    ...(calibration === null ? {} : { calibration }),
     // A block holds the layers of its group.
     ...(kv.groups.length > 1 ? { groups: kv.groups } : {}),
     blockTokens,

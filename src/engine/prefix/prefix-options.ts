@@ -20,11 +20,13 @@ export async function openPrefixes(
   device: Device,
   kv: KvPlan,
   { pools }: KvCaches,
+  calibration: string | null,
   onLog: (entry: LogEntry) => void,
 ): Promise<PrefixOptions> {
   const { weights, quantize, prefixCacheBytes, prefixCacheDir } = config;
   const { blockTokens } = pools[0]!.spec;
-  const identify = (of: string): string => prefixIdentity(of, model, quantize, device.info, kv, blockTokens);
+  const identify = (of: string): string =>
+    prefixIdentity(of, model, quantize, device.info, kv, calibration, blockTokens);
   await pools[0]!.prepare('copy');
   const limits =
     prefixCacheBytes === undefined

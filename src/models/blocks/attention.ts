@@ -57,12 +57,14 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
   const rope = options.rope === null ? null : at.rope(options.rope);
   const layer = at.index;
   const qkv = prepare(at.linear(normed, 'qkv'));
-  const q = at.ops.ropeAppend(qkv, { layer, ...shape, norm, rope, queryGrowth });
+  const { centre } = at;
+  const q = at.ops.ropeAppend(qkv, { layer, ...shape, norm, rope, queryGrowth, centre });
   return at.ops.attend(q, {
     layer,
     ...shape,
     window,
     ...(scale === undefined ? {} : { scale }),
     ...(softcap === undefined ? {} : { softcap }),
+    ...(centre?.turns === true && rope !== null ? { centre: { ...centre, rope } } : {}),
   });
 }

@@ -1,7 +1,7 @@
 /** Records what all decoders have around their layers: the embedding, the last norm and the head. */
 
 import type { Matrix, Vector } from '../../device/device.js';
-import type { NormKind, Tensor } from '../../device/graph.js';
+import type { KeyCentre, NormKind, Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import type { CommonConfig } from '../config.js';
@@ -41,6 +41,11 @@ export class Layer {
   /** A rotation of the model. */
   rope(key: string): RopeTable {
     return this.#weights.rope(key);
+  }
+
+  /** What the layer's keys are freed of. */
+  get centre(): KeyCentre | null {
+    return this.#weights.centre?.(this.index) ?? null;
   }
 
   get eps(): number {

@@ -55,6 +55,13 @@ export let tileMeta: usize = 0;
 export let spare: usize = 0;
 export let plainScratch: usize = 0;
 export let valueScratch: usize = 0;
+// The mean of keys that was taken off them (KeyCentre of ../../graph.ts), 0 without; what it turns by; turned, of a unit's heads.
+export let keyMean: usize = 0;
+export let centreDims: u32 = 0;
+export let centreStyle: u32 = 0;
+export let fine: usize = 0;
+export let coarse: usize = 0;
+export let centres: usize = 0;
 
 /** Reads the parameters (attend.ts). */
 export function setUpJob(p: usize, thread: u32): void {
@@ -88,6 +95,12 @@ export function setUpJob(p: usize, thread: u32): void {
   spare = tileMeta + TILE_META_BYTES;
   plainScratch = spare + dim * 8;
   valueScratch = plainScratch + SPLIT * 64;
+  keyMean = load<u32>(p, 100);
+  fine = load<u32>(p, 104);
+  coarse = load<u32>(p, 108);
+  centreDims = load<u32>(p, 112);
+  centreStyle = load<u32>(p, 116);
+  centres = scratch + load<u32>(p, 120);
 }
 
 /** FloatStart sequences are kept in the other half of the store. */

@@ -1,9 +1,10 @@
 import { SIDE_VECTOR_BYTES } from '../kv-layout';
+import { addToMaximum, addToScores, centreScore, turnCentres } from './attend-centre';
 import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './attend-codes-keys';
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
-  blockShift, codeFacts, codeQueries, dim, firstSeen, group, heads, keyBytes, keyCodes, keyHalf, keys, keySide, kvHeads,
+  blockShift, codeFacts, codeQueries, dim, firstSeen, group, heads, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads,
   out, plain, q, queries, scale, scores, seenFrom, seenTo, spare, SPLIT, SPLIT_BYTES, splitStats, splitSums, stats, sums,
   tileMeta, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
 } from './attend-job';
@@ -15,6 +16,9 @@ import { rotate } from './rotation';
  * `span` KV heads; its rows are [KV head][token][query head of the group].
  */
 
+/** The first token of the unit at hand. */
+let unitToken: u32 = 0;
+
 /** Where the rows of a token and a KV head lie among q or the results: floats. */
 // @ts-ignore: decorator
 @inline function rowsAt(head: u32, token: u32): usize {
@@ -23,6 +27,7 @@ import { rotate } from './rotation';
 
 /** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
 export function takeQueries(h: u32, span: u32, token: u32, count: u32): void {
+  unitToken = token;
   const factor = f32x4.splat(keyHalf ? scale * <f32>1.2676506002282294e30 : scale);
   const bytes: usize = dim * 4;
   let to: usize = queries;
@@ -81,12 +86,18 @@ export function attendSplit(
 
   // As takeQueries says.
   const unit: f32 = keyHalf ? 4096 : 1;
+  if (keyMean != 0) turnCentres(h, span, base);
   for (let r: u32 = 0; r < span * own; r++) {
     const position = first + (r % own) / group;
     const ra = seenFrom(position, base);
     const rb = seenTo(position, base);
     const row = scores + r * SPLIT_BYTES;
-    if (ra < rb) weigh(row, ra, rb, splitStats + r * 8, unit);
+    if (ra < rb) {
+      const more: f32 = keyMean == 0 ? 0 : centreScore(h, r / own, unitToken + (r % own) / group, r % group);
+      if (keyMean != 0) addToScores(r, ra, rb, more, unit);
+      weigh(row, ra, rb, splitStats + r * 8, unit);
+      if (keyMean != 0) addToMaximum(r, more);
+    }
     if (valueCodes && !plain) clearUnseen(row, ra < rb ? ra : b, ra < rb ? rb : b, a, b);
   }
   memory.fill(splitSums, 0, span * own * dim * 4);

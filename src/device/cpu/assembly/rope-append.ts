@@ -6,10 +6,11 @@ import { share } from './math';
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride]
+ *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
  * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
- * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + dims` floats a thread.
+ * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
+ * `centre`: 0, or scales of keys, of queries, and the mean (KeyCentre of ../../graph.ts); `turns`: it is rotated with the split.
  */
 export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const qkv = load<u32>(p);
@@ -38,6 +39,10 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const head: usize = load<u32>(p, 88) + load<u32>(p, 92) * thread;
   const spare: usize = head + dim * 4;
   const angles: usize = head + dim * 16;
+  const splitAngles: usize = angles + dims * 4;
+  const centre: usize = load<u32>(p, 96);
+  const turns = load<u32>(p, 100) != 0;
+  const group = heads / kvHeads;
 
   const width = heads + 2 * kvHeads;
   const from = share(tokens * width, thread, threads);
@@ -55,6 +60,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
     if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);
+    if (turns && h < heads + kvHeads) makeAngles(splitAngles, dims >> 1, position & ~255, fine, coarse);
     const growth = every == 0 ? <f32>1 : <f32>(1 + <f64>beta * Math.log(1 + <f64>(position / every)));
     item += last - h;
     for (; h < last; h++) {
@@ -63,14 +69,34 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
         const to: usize = out + (token * heads + h) * dim * 4;
         turnHead(x, to, qNorm, dim, eps, normAfter, angles, dims, style);
         if (growth != 1) scaleHead(to, dim, growth);
+        if (centre != 0) times(to, centre + (kvHeads + h / group) * dim * 4, dim);
       } else if (h < heads + kvHeads) {
         turnHead(x, head, kNorm, dim, eps, normAfter, angles, dims, style);
+        if (centre != 0) centreKey(head, centre, h - heads, kvHeads, dim, turns ? splitAngles : 0, dims, style, spare);
         storeVector(keySide, true, head, block, h - heads, kvHeads, inBlock, dim, blockTokens, position, spare);
       } else {
         const own = h - heads - kvHeads;
         storeVector(keySide + SIDE_BYTES, false, x, block, own, kvHeads, inBlock, dim, blockTokens, position, spare);
       }
     }
+  }
+}
+
+/** Scales a key and takes its centre off. `angles`: of the split, or 0. */
+function centreKey(
+  x: usize, centre: usize, head: u32, kvHeads: u32, dim: u32, angles: usize, dims: u32, style: u32, spare: usize,
+): void {
+  times(x, centre + head * dim * 4, dim);
+  memory.copy(spare, centre + (2 * kvHeads + head) * dim * 4, dim * 4);
+  if (angles != 0) rotate(spare, angles, dims >> 1, style);
+  for (let i: u32 = 0; i < dim; i += 4) {
+    v128.store(x + i * 4, f32x4.sub(v128.load(x + i * 4), v128.load(spare + i * 4)));
+  }
+}
+
+function times(x: usize, by: usize, dim: u32): void {
+  for (let i: u32 = 0; i < dim; i += 4) {
+    v128.store(x + i * 4, f32x4.mul(v128.load(x + i * 4), v128.load(by + i * 4)));
   }
 }
 
@@ -97,7 +123,7 @@ function scaleHead(x: usize, dim: u32, factor: f32): void {
 }
 
 /** cos[half], sin[half] of a position, from the two tables by the addition theorem (rope.ts). */
-function makeAngles(to: usize, half: u32, position: u32, fine: usize, coarse: usize): void {
+export function makeAngles(to: usize, half: u32, position: u32, fine: usize, coarse: usize): void {
   const f: usize = fine + (position & 255) * half * 8;
   const c: usize = coarse + (position >> 8) * half * 8;
   for (let i: u32 = 0; i < half; i++) {
@@ -110,7 +136,7 @@ function makeAngles(to: usize, half: u32, position: u32, fine: usize, coarse: us
   }
 }
 
-function rotate(x: usize, angles: usize, half: u32, style: u32): void {
+export function rotate(x: usize, angles: usize, half: u32, style: u32): void {
   const sines: usize = angles + half * 4;
   if (style == 0) {
     const upper: usize = x + half * 4;

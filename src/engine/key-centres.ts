@@ -1,0 +1,60 @@
+/** A calibration at load: its file, and what keys are freed of by it, put on the device. */
+
+import { readFile } from 'node:fs/promises';
+import type { Device } from '../device/device.js';
+import type { KeyCentre } from '../device/graph.js';
+import type { KvLayerSpec } from '../device/kv.js';
+import { KvantError } from '../errors.js';
+import { checkKvCalibration, type KvCalibration, readKvCalibration } from '../kv/calibration.js';
+import { keyCentre } from '../kv/key-centres.js';
+import type { Model } from '../models/load.js';
+import { systemReason } from '../system-errors.js';
+
+/** Errors: `file-not-readable`, `kv-calibration-invalid`, `kv-calibration-mismatch`. */
+export async function openKvCalibration(
+  path: string,
+  layers: readonly Pick<KvLayerSpec, 'kvHeads' | 'headDim'>[],
+): Promise<KvCalibration> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    throw new KvantError('file-not-readable', `${path} cannot be read: ${systemReason(error)}.`, {
+      kind: 'invalid-request',
+      where: 'kvCalibration',
+      fix: 'Make it: kvant calibrate MODEL --out FILE.',
+    });
+  }
+  const calibration = readKvCalibration(text, path);
+  checkKvCalibration(calibration, layers, path);
+  return calibration;
+}
+
+/** Where a centre is one for all positions it is the mean over so many. */
+const FLAT_POSITIONS = 4096;
+
+/**
+ * Centres by layer; none where the device takes none, null where keys stay float, or where soft caps would bend what a device does not add. `layers`: how the cache
+ * keeps them.
+ */
+export async function loadKeyCentres(
+  model: Model,
+  device: Device,
+  layers: readonly KvLayerSpec[],
+  calibration: KvCalibration,
+): Promise<readonly (KeyCentre | null)[]> {
+  const { graph, appends } = model.buildGraph({ sample: false });
+  const capped = new Set(
+    graph.nodes.flatMap((node) => (node.op === 'attend' && node.softcap !== null ? [node.layer] : [])),
+  );
+  const { keyCentres } = device.info;
+  if (keyCentres === undefined) return [];
+  const positions = keyCentres === 'turning' ? 0 : Math.min(model.maxContext, FLAT_POSITIONS);
+  const centres = layers.map(({ key }, layer) => {
+    const append = appends.find((node) => node.layer === layer);
+    if (append === undefined) return null;
+    const centre = keyCentre(calibration.layers[layer]!, key, append.rope, positions);
+    return centre !== null && !centre.turns && capped.has(layer) ? null : centre;
+  });
+  return model.loadCentres(centres);
+}
