@@ -26,6 +26,8 @@ const TOKEN_FILES = [
   'sampling-devices',
   'sliding-cpu',
 ].map((name) => `test/engine/${name}.test.ts`);
+/** Every family on every device. */
+const FAMILY_FILES = ['devices', 'family-runs'].map((name) => `test/parity/${name}.test.ts`);
 const suites = {
   unit: { paths: ['src/'], workers: 2 },
   'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
@@ -35,7 +37,12 @@ const suites = {
     workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
     webgpu: true,
   },
-  parity: { paths: ['test/parity/'], workers: 2, webgpu: true },
+  parity: { paths: ['test/parity/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
+  'parity-devices': {
+    paths: FAMILY_FILES,
+    workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
+    webgpu: true,
+  },
   questions: { paths: ['test/questions/'], workers: 2 },
   engine: { paths: ['test/engine/'], exclude: TOKEN_FILES, workers: 1, webgpu: true },
   'engine-tokens': { paths: TOKEN_FILES, workers: 2, webgpu: true },

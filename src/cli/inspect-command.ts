@@ -11,8 +11,9 @@ import { untilInterrupted } from './interrupt.js';
 import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
 import { Option } from './option.js';
 import { formatBytes, ProgressBar } from './progress.js';
+import { addRopeFlags, overridesOf, type RopeFlags } from './rope-flags.js';
 
-interface InspectFlags extends HubFlags, KvFlags {
+interface InspectFlags extends HubFlags, KvFlags, RopeFlags {
   readonly device: 'cpu' | 'webgpu';
   readonly quantize?: '4' | '8';
   readonly memory?: number;
@@ -46,7 +47,7 @@ export function addInspectCommand(program: Command): void {
       memorySize,
     )
     .option('--json', 'print as JSON');
-  addHubFlags(addKvFlags(command))
+  addHubFlags(addRopeFlags(addKvFlags(command)))
     .addHelpText(
       'after',
       `
@@ -88,7 +89,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     onProgress: (p) =>
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
-  await using opened = await openModel(folder);
+  await using opened = await openModel(folder, overridesOf(flags));
   const summary = inspectModel(opened.source, opened.definition, {
     kv: kvOptions(flags),
     ...(flags.quantize === undefined

@@ -154,11 +154,12 @@ function readHeadDim(fields: ConfigFields, hiddenSize: number, heads: number, tr
 }
 
 function readActivation(fields: ConfigFields): Activation {
-  const name = fields.text(['hidden_act', 'hidden_activation']) ?? 'silu';
+  const field = fields.has('hidden_act') ? 'hidden_act' : 'hidden_activation';
+  const name = fields.text(field) ?? 'silu';
   const activation = Object.hasOwn(ACTIVATION_NAMES, name) ? ACTIVATION_NAMES[name] : undefined;
   if (activation !== undefined) return activation;
   throw fields.unsupported(
-    'hidden_act',
+    field,
     `the activation ${JSON.stringify(name)}`,
     `Use a model with one of: ${Object.keys(ACTIVATION_NAMES).join(', ')}.`,
   );

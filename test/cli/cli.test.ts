@@ -173,6 +173,12 @@ describe('the kvant command', () => {
     expect(text).toMatch(/takes 30 MiB of weights, [\d.]+ [MG]iB of KV, about 4\.0 MiB of activations: /);
     expect(text).toContain('temperature 0.7, top_k 20, top_p 0.95');
     expect(info.sampling).toEqual({ doSample: true, temperature: 0.7, topK: 20, topP: 0.95, ignored: [] });
+    const stretched = ['inspect', demo, '--json', '--rope-scale', '2', '--hf-overrides', '{"rope_theta": 7}'];
+    expect(JSON.parse((await kvant(stretched)).stdout)).toMatchObject({
+      family: 'qwen3',
+      maxContext: 2 * info.maxContext,
+      rope: expect.stringMatching(/linear.*7/),
+    });
     const model = join(folder, 'beams');
     await cp(demo, model, { recursive: true });
     await writeFile(join(model, 'generation_config.json'), '{"top_p": 0.5, "num_beams": 4}');

@@ -3,7 +3,8 @@
  * tricks, so that a model file can be judged apart from the kernels of a real device.
  *
  * With `int8` it rounds where the CPU's default path says that it does, and nowhere else: activations that meet
- * affine weights to int8, by row and weight group (`scale = max|x| / 127`), and K and V to the pool's format.
+ * affine weights to int8, by row and weight group (`scale = max|x| / 127`, with the device's own f32 arithmetic: values on a grid, as a
+ * quantised embedding has them, lie halfway between two codes), and K and V to the pool's format.
  */
 
 import type {
@@ -411,11 +412,19 @@ function roundToInt8(x: Float64Array, groupSize: number): Float64Array {
   const out = new Float64Array(x.length);
   for (let from = 0; from < x.length; from += groupSize) {
     let top = 0;
-    for (let i = from; i < from + groupSize; i++) top = Math.max(top, Math.abs(x[i]!));
-    const scale = top / 127;
-    for (let i = from; i < from + groupSize && top > 0; i++) out[i] = Math.round(x[i]! / scale) * scale;
+    for (let i = from; i < from + groupSize; i++) top = Math.max(top, Math.abs(Math.fround(x[i]!)));
+    const scale = Math.fround(top / 127);
+    const inverse = Math.fround(127 / top);
+    for (let i = from; i < from + groupSize && top > 0; i++)
+      out[i] = toNearestEven(Math.fround(Math.fround(x[i]!) * inverse)) * scale;
   }
   return out;
+}
+
+function toNearestEven(value: number): number {
+  const below = Math.floor(value);
+  if (value - below === 0.5) return below % 2 === 0 ? below : below + 1;
+  return Math.round(value);
 }
 
 /** As the tables say: coarse and fine angle added; the halves of what rotates are pairs, or neighbours are. */

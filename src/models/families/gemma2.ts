@@ -31,7 +31,11 @@ export interface Gemma2Config extends DecoderConfig {
 }
 
 /** What published configs leave out. A cap counts where the field is absent, and not where it is `null`. */
-const DEFAULTS = { tie_word_embeddings: true, sliding_window: 4096 };
+const DEFAULTS = {
+  tie_word_embeddings: true,
+  sliding_window: 4096,
+  hidden_activation: 'gelu_pytorch_tanh',
+};
 const ATTENTION_CAP = 50;
 const LOGIT_CAP = 30;
 
@@ -49,9 +53,8 @@ const TRAITS: DecoderTraits = {
 };
 
 function readConfig(stated: ConfigFields, architecture: string): Gemma2Config {
-  const activation = stated.text('hidden_activation') ?? 'gelu_pytorch_tanh';
   // `hidden_act` may be there too, and does not count.
-  const fields = stated.withDefaults(DEFAULTS).replacing('hidden_act', activation);
+  const fields = stated.withDefaults(DEFAULTS).replacing('hidden_act', null);
   if (fields.flag('use_bidirectional_attention', false))
     throw fields.unsupported(
       'use_bidirectional_attention',

@@ -28,8 +28,8 @@ export interface Gemma3Config extends DecoderConfig {
   readonly slidingRope: RopeParameters;
   /** Multiplies the scores. */
   readonly attentionScale: number;
-  /** Scores become `cap · tanh(score / cap)`; null: they stay. */
-  readonly attentionCap: number | null;
+  /** Logits become `cap · tanh(logit / cap)`; null: they stay. */
+  readonly logitCap: number | null;
 }
 
 /** Layers from one that sees all to the next, where a config does not list them. */
@@ -81,16 +81,17 @@ function readConfig(stated: ConfigFields, architecture: string): Gemma3Config {
     maxPositions: positions,
     slidingRope: parseRope(sliding, positions, LOCAL_THETA, readRotaryDims(sliding, config.headDim, {})),
     attentionScale: fields.positive('query_pre_attn_scalar', 256) ** -0.5,
-    attentionCap: fields.positiveOrNull('attn_logit_softcapping'),
+    logitCap: fields.positiveOrNull('final_logit_softcapping'),
   };
 }
 
 function refuseUnknown(fields: ConfigFields): void {
-  const cap = fields.positiveOrNull('final_logit_softcapping');
+  // Some readers cap the scores by it and transformers does not.
+  const cap = fields.positiveOrNull('attn_logit_softcapping');
   if (cap !== null)
     throw fields.unsupported(
-      'final_logit_softcapping',
-      `a cap of ${cap} on the logits`,
+      'attn_logit_softcapping',
+      `a cap of ${cap} on the scores`,
       'Use a Gemma 3 as published: it has none.',
     );
   if (fields.flag('use_bidirectional_attention', false))
@@ -106,8 +107,15 @@ function readRopes(fields: ConfigFields): { full: ConfigFields; sliding: ConfigF
   const parameters = fields.object('rope_parameters');
   const of = (name: string): ConfigFields =>
     fields.replacing('rope_parameters', parameters?.object(name)?.json ?? null);
-  if (parameters?.has('full_attention', 'sliding_attention'))
-    return { full: of('full_attention'), sliding: of('sliding_attention') };
+  if (parameters?.has('full_attention', 'sliding_attention')) {
+    // A scaling beside them is added to the rotation of full layers.
+    const scaling = fields.object('rope_scaling')?.json ?? {};
+    const full = { ...parameters.object('full_attention')?.json, ...scaling };
+    return {
+      full: fields.replacing('rope_parameters', full).replacing('rope_scaling', null),
+      sliding: of('sliding_attention').replacing('rope_scaling', null),
+    };
+  }
   const rope_theta = fields.positive('rope_local_base_freq', LOCAL_THETA);
   return { full: fields, sliding: fields.replacing('rope_scaling', { rope_type: 'default', rope_theta }) };
 }
@@ -130,13 +138,14 @@ function layout(config: Gemma3Config): WeightLayout {
 
 /** Returns logits `[outputs, vocab]`. */
 function record(ops: Ops, config: Gemma3Config, weights: Weights, options: RecordOptions): Tensor {
-  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, attentionCap: softcap } = config;
+  const { heads, kvHeads, headDim, qkNorm, attentionScale: scale } = config;
   return recordStack(ops, config, weights, options, {
     embeddingScale: Math.sqrt(config.hiddenSize),
+    logits: { factor: 1, softcap: config.logitCap },
     layer: (x, at) => {
       const window = config.windows[at.index] ?? null;
       const rope = window === null ? FULL_ROPE : SLIDING_ROPE;
-      const attention = { heads, kvHeads, headDim, qkNorm, window, rope, scale, softcap };
+      const attention = { heads, kvHeads, headDim, qkNorm, window, rope, scale };
       return sandwichNorm(x, at, attention, config.activation);
     },
   });

@@ -2,7 +2,8 @@
  * InternLM 1 and 3: Llamas whose biases go by other names. In InternLM 1 `bias` is that of all of attention; in InternLM 3
  * `qkv_bias` is that of q, k and v, and `bias` that of what stands behind them.
  *
- * vLLM runs both as Llamas. There is no model code of theirs in transformers, so logits were not compared: docs/models.md says so.
+ * vLLM runs both as Llamas, and transformers 5 the third. Of the first there is no model code in transformers, so its logits were not
+ * compared: docs/models.md says so.
  */
 
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
@@ -32,16 +33,29 @@ export const internLm: Family<DecoderConfig> = {
   record: recordPreNorm,
 };
 
+/** What an InternLM 3 means that leaves fields out. */
+const DEFAULTS = {
+  rms_norm_eps: 1e-5,
+  num_key_value_heads: 2,
+  head_dim: 128,
+  max_position_embeddings: 32_768,
+};
+
 export const internLm3: Family<DecoderConfig> = {
   name: 'internlm3',
   architectures: ['InternLM3ForCausalLM'],
   modelTypes: ['internlm3'],
   readConfig: (fields, architecture) =>
-    readDecoderConfig(fields, architecture, {
+    readDecoderConfig(fields.whereAbsent(DEFAULTS), architecture, {
       ...TRAITS,
+      // transformers 5 writes these by Llama's names.
       bias: (stated) => {
-        const others = stated.flag('bias', false);
-        return { qkv: stated.flag('qkv_bias', false), output: others, mlp: others };
+        const others = stated.flag('bias', stated.flag('mlp_bias', false));
+        return {
+          qkv: stated.flag('qkv_bias', stated.flag('attention_bias', false)),
+          output: others,
+          mlp: others,
+        };
       },
     }),
   layout: preNormLayout,

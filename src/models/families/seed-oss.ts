@@ -17,14 +17,16 @@ const TRAITS: DecoderTraits = {
   qkNorm: false,
   window: () => null,
   slides: () => false,
-  defaults: { maxPositions: 524_288, ropeTheta: 10_000, headDim: 128 },
+  defaults: { maxPositions: 524_288, ropeTheta: 10_000 },
 };
 
 export const seedOss: Family<DecoderConfig> = {
   name: 'seed-oss',
   architectures: ['SeedOssForCausalLM'],
   modelTypes: ['seed_oss'],
-  readConfig: (fields, architecture) => readDecoderConfig(fields, architecture, TRAITS),
+  // A `null` is another thing: it gives heads their plain width.
+  readConfig: (fields, architecture) =>
+    readDecoderConfig(fields.whereAbsent({ head_dim: 128 }), architecture, TRAITS),
   layout: preNormLayout,
   record: recordPreNorm,
 };

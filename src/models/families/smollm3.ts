@@ -29,8 +29,9 @@ const TRAITS: DecoderTraits = {
   },
   qkNorm: false,
   window: (fields) => {
-    const slides = fields.flag('use_sliding_window', false) && fields.has('sliding_window');
-    return slides ? fields.count('sliding_window') : null;
+    // A list of layers decides by itself.
+    const slides = fields.flag('use_sliding_window', false) || fields.has('layer_types');
+    return slides && fields.has('sliding_window') ? fields.count('sliding_window') : null;
   },
   slides: (fields, layer) => !readRotates(fields, layer + 1)[layer],
   defaults: { maxPositions: 32_768, ropeTheta: 2e6 },
