@@ -45,7 +45,7 @@ export async function openModel(path: string, overrides: JsonObject = {}): Promi
   if (isGgufName(path)) {
     const { GgufSource } = await import('./gguf/source.js');
     const source = await GgufSource.open(path);
-    return await define(source, path, source.architecture.bakedNorms, overrides);
+    return await define(source, path, source.architecture.bakedNorms === true, overrides);
   }
   return await define(await Checkpoint.open(path), `${path}/config.json`, false, overrides);
 }

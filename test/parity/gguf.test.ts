@@ -28,10 +28,20 @@ interface Conversion {
   readonly arch: string;
   readonly paired?: boolean;
   readonly plusOne?: boolean;
+  /** Tensors of a layer that this architecture calls otherwise. */
+  readonly names?: Readonly<Record<string, string>>;
+  /** Of layer norms. */
+  readonly layerNormEps?: string;
   /** What a GGUF file cannot say differently: the checkpoint is then compared with itself, read from its folder. */
   readonly override?: Fields;
   readonly more?: (config: Fields, at: (key: string) => string) => Record<string, Value>;
 }
+
+/** Norms behind attention and the MLP alone. */
+const BEHIND = {
+  post_attention_layernorm: 'post_attention_norm',
+  post_feedforward_layernorm: 'post_ffw_norm',
+};
 
 const CASES: readonly Conversion[] = [
   { fixture: 'llama-untied', arch: 'llama', paired: true },
@@ -102,7 +112,121 @@ const CASES: readonly Conversion[] = [
       [at('rope.scaling.factor')]: f32(rope(config).factor as number),
     }),
   },
+  {
+    fixture: 'arcee',
+    arch: 'arcee',
+    paired: true,
+    more: yarn,
+  },
+  {
+    fixture: 'apertus',
+    arch: 'apertus',
+    names: { attention_layernorm: 'attn_norm', feedforward_layernorm: 'ffn_norm' },
+  },
+  {
+    fixture: 'seed-oss',
+    arch: 'seed_oss',
+    names: { post_attention_layernorm: 'post_attention_norm' },
+  },
+  { fixture: 'exaone4', arch: 'exaone4', names: BEHIND, more: pattern },
+  { fixture: 'olmo2', arch: 'olmo2', names: BEHIND },
+  {
+    fixture: 'olmo3',
+    arch: 'olmo2',
+    names: BEHIND,
+    more: (config, at) => {
+      const { full_attention } = rope(config) as Record<string, Fields>;
+      const theta = { [at('rope.freq_base')]: f32(full_attention!.rope_theta as number) };
+      return { ...pattern(config, at), ...theta, ...yarn(config, at, full_attention) };
+    },
+  },
+  {
+    fixture: 'cohere',
+    arch: 'command-r',
+    layerNormEps: 'layer_norm_eps',
+    more: (config, at) => ({ [at('logit_scale')]: f32(config.logit_scale as number) }),
+  },
+  {
+    fixture: 'cohere2',
+    arch: 'cohere2',
+    layerNormEps: 'layer_norm_eps',
+    more: (config, at) => ({
+      ...pattern(config, at),
+      [at('logit_scale')]: f32(config.logit_scale as number),
+    }),
+  },
+  {
+    fixture: 'glm4',
+    arch: 'glm4',
+    names: {
+      post_self_attn_layernorm: 'post_attention_norm',
+      post_mlp_layernorm: 'post_ffw_norm',
+    },
+    more: (config, at) => dims(rope(config).partial_rotary_factor as number)(config, at),
+  },
+  { fixture: 'ernie4_5', arch: 'ernie4_5' },
+  {
+    fixture: 'hunyuan',
+    arch: 'hunyuan-dense',
+    names: { 'self_attn.query_layernorm': 'attn_q_norm', 'self_attn.key_layernorm': 'attn_k_norm' },
+    // The grown base is what is written.
+    more: (config, at) => {
+      const { rope_theta, alpha } = { ...config, ...rope(config) } as Record<string, number>;
+      const wide = config.head_dim as number;
+      return { [at('rope.freq_base')]: f32(rope_theta! * alpha! ** (wide / (wide - 2))) };
+    },
+  },
+  {
+    fixture: 'nemotron',
+    arch: 'nemotron',
+    plusOne: true,
+    layerNormEps: 'norm_eps',
+    more: (config, at) =>
+      dims((rope(config).partial_rotary_factor ?? config.partial_rotary_factor) as number)(config, at),
+  },
+  {
+    fixture: 'ministral3',
+    arch: 'mistral3',
+    paired: true,
+    more: (config, at) => ({
+      ...yarn(config, at),
+      ...slides(config, at),
+      [at('attention.temperature_scale')]: f32(rope(config).llama_4_scaling_beta as number),
+      [at('rope.scaling.yarn_log_multiplier')]: f32(rope(config).mscale_all_dim as number),
+    }),
+  },
 ];
+
+const dims =
+  (part: number) =>
+  (config: Fields, at: (key: string) => string): Record<string, Value> => ({
+    [at('rope.dimension_count')]: u32(part * (config.head_dim as number)),
+  });
+
+function yarn(
+  config: Fields,
+  at: (key: string) => string,
+  section: Fields = rope(config),
+): Record<string, Value> {
+  return {
+    [at('rope.scaling.type')]: string('yarn'),
+    [at('rope.scaling.factor')]: f32(section.factor as number),
+    [at('rope.scaling.original_context_length')]: u32(section.original_max_position_embeddings as number),
+    [at('rope.scaling.yarn_beta_fast')]: f32((section.beta_fast as number | undefined) ?? 32),
+    [at('rope.scaling.yarn_beta_slow')]: f32((section.beta_slow as number | undefined) ?? 1),
+  };
+}
+
+function pattern(config: Fields, at: (key: string) => string): Record<string, Value> {
+  const types = config.layer_types as readonly string[];
+  return {
+    ...slides(config, at),
+    [at('attention.sliding_window_pattern')]: {
+      type: 'bools',
+      value: types.map((type) => (type === 'sliding_attention' ? 1 : 0)),
+    },
+  };
+}
 
 function scale(config: Fields, at: (key: string) => string): Record<string, Value> {
   return { [at('attention.scale')]: f32((config.query_pre_attn_scalar as number) ** -0.5) };
@@ -136,10 +260,10 @@ const NAMES: Record<string, string> = {
   post_feedforward_layernorm: 'post_ffw_norm',
 };
 
-function converted(name: string, sandwich: boolean): string {
+function converted(name: string, sandwich: boolean, names: Readonly<Record<string, string>> = {}): string {
   const [, layer, path, kind] = /^(?:model\.layers\.(\d+)\.)?(.*)\.(weight|bias)$/.exec(name)!;
   const post = sandwich ? 'post_attention_norm' : 'ffn_norm';
-  const own = path === 'post_attention_layernorm' ? post : NAMES[path!];
+  const own = names[path!] ?? (path === 'post_attention_layernorm' ? post : NAMES[path!]);
   return layer === undefined ? `${own}.${kind}` : `blk.${layer}.${own}.${kind}`;
 }
 
@@ -158,7 +282,10 @@ function permuted(values: Float32Array, rows: number, heads: number): Float32Arr
   return out;
 }
 
-async function convert({ fixture, arch, paired, plusOne, more }: Conversion, path: string): Promise<void> {
+async function convert(
+  { fixture, arch, paired, plusOne, names, layerNormEps, more }: Conversion,
+  path: string,
+): Promise<void> {
   const folder = join(MODEL_FIXTURES, fixture);
   const config = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Fields;
   await using checkpoint = await Checkpoint.open(folder);
@@ -176,7 +303,9 @@ async function convert({ fixture, arch, paired, plusOne, more }: Conversion, pat
     [at('attention.head_count')]: u32(heads),
     [at('attention.head_count_kv')]: u32(kvHeads),
     [at('attention.key_length')]: u32(headDim),
-    [at('attention.layer_norm_rms_epsilon')]: f32((config.rms_norm_eps as number | undefined) ?? 1e-6),
+    ...(layerNormEps === undefined
+      ? { [at('attention.layer_norm_rms_epsilon')]: f32((config.rms_norm_eps as number | undefined) ?? 1e-6) }
+      : { [at('attention.layer_norm_epsilon')]: f32(config[layerNormEps] as number) }),
     ...(theta === undefined ? {} : { [at('rope.freq_base')]: f32(theta) }),
     ...more?.(config, at),
   };
@@ -189,11 +318,19 @@ async function convert({ fixture, arch, paired, plusOne, more }: Conversion, pat
     await checkpoint.readBytes(name, 0, bytes);
     let values: Float32Array = new Float32Array(shape.reduce((a, b) => a * b, 1));
     decodeFloats(bytes, dtype.toLowerCase() as 'f32', values);
+    // A number of each layer: the file has a list of them.
+    const list = /act_fn\.(\w+)$/.exec(name)?.[1];
+    if (list !== undefined) {
+      const key = `xielu.${list}`;
+      const before = metadata[key]?.value as readonly number[] | undefined;
+      metadata[key] = { type: 'f32s', value: [...(before ?? []), values[0]!] };
+      continue;
+    }
     const of = /self_attn\.([qk])_proj/.exec(name)?.[1];
     if (paired && of !== undefined) values = permuted(values, shape[0]!, of === 'q' ? heads : kvHeads);
     if (plusOne && name.endsWith('norm.weight')) values = values.map((value) => value + 1);
     const data = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    tensors.push({ name: converted(name, plusOne === true), shape, type: 0, data });
+    tensors.push({ name: converted(name, arch.startsWith('gemma'), names), shape, type: 0, data });
   }
   if (rope(config).rope_type === 'llama3') {
     const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = rope(config);

@@ -8,138 +8,7 @@ import { closestName } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
-
-/** What converters did to the weights of an architecture. */
-export interface GgufArchitecture {
-  /** `general.architecture`. */
-  readonly name: string;
-  /** q and k have the rows of a rotated pair beside one another. */
-  readonly pairedRows: boolean;
-  /** Norms that multiply by 1 + w are stored as 1 + w. */
-  readonly bakedNorms: boolean;
-  /** What stands after attention: the norm before the MLP, or one of attention's own. */
-  readonly sandwich: boolean;
-  /** `model_type` and `architectures` of the config. */
-  readonly modelType: string;
-  readonly className: string;
-  /** Fields that are its alone. */
-  readonly fields?: (read: MetadataReader) => JsonObject;
-}
-
-const ARCHITECTURES: readonly GgufArchitecture[] = [
-  {
-    name: 'llama',
-    pairedRows: true,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'llama',
-    className: 'LlamaForCausalLM',
-    fields: biases,
-  },
-  {
-    name: 'qwen2',
-    pairedRows: false,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'qwen2',
-    className: 'Qwen2ForCausalLM',
-  },
-  {
-    name: 'qwen3',
-    pairedRows: false,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'qwen3',
-    className: 'Qwen3ForCausalLM',
-  },
-  {
-    name: 'gemma2',
-    pairedRows: false,
-    bakedNorms: true,
-    sandwich: true,
-    modelType: 'gemma2',
-    className: 'Gemma2ForCausalLM',
-    fields: (read) => ({
-      sliding_window: read.count('attention.sliding_window') ?? 4096,
-      attn_logit_softcapping: read.number('attn_logit_softcapping') ?? 50,
-      final_logit_softcapping: read.number('final_logit_softcapping') ?? 30,
-      query_pre_attn_scalar: gemmaScalar(read, 46),
-    }),
-  },
-  {
-    name: 'gemma3',
-    pairedRows: false,
-    bakedNorms: true,
-    sandwich: true,
-    modelType: 'gemma3_text',
-    className: 'Gemma3ForCausalLM',
-    fields: (read) => ({
-      sliding_window: read.count('attention.sliding_window') ?? 1024,
-      sliding_window_pattern: read.count('attention.sliding_window_pattern') ?? 6,
-      rope_local_base_freq: read.number('rope.freq_base_swa') ?? 10_000,
-      final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
-      query_pre_attn_scalar: gemmaScalar(read, 62),
-    }),
-  },
-  {
-    name: 'granite',
-    pairedRows: true,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'granite',
-    className: 'GraniteForCausalLM',
-    fields: (read) => ({
-      ...biases(read),
-      embedding_multiplier: read.number('embedding_scale') ?? 1,
-      residual_multiplier: read.number('residual_scale') ?? 1,
-      logits_scaling: read.number('logit_scale') ?? 1,
-      attention_multiplier: read.number('attention.scale') ?? read.headDim ** -0.5,
-    }),
-  },
-  {
-    name: 'smollm3',
-    pairedRows: true,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'smollm3',
-    className: 'SmolLM3ForCausalLM',
-    fields: (read) => ({ ...biases(read), no_rope_layer_interval: 4 }),
-  },
-  {
-    name: 'phi3',
-    pairedRows: false,
-    bakedNorms: false,
-    sandwich: false,
-    modelType: 'phi3',
-    className: 'Phi3ForCausalLM',
-    fields: (read) => ({ sliding_window: read.count('attention.sliding_window', 0) || null }),
-  },
-];
-
-/** Keys of the metadata below the architecture, checked; and which tensors there are. */
-export interface MetadataReader {
-  readonly headDim: number;
-  readonly layers: number;
-  readonly hidden: number;
-  readonly heads: number;
-  count(key: string, min?: number): number | undefined;
-  number(key: string): number | undefined;
-  hasTensor(name: string): boolean;
-}
-
-/** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */
-function gemmaScalar({ headDim, layers, hidden, heads, number }: MetadataReader, largest: number): number {
-  const stated = number('attention.scale');
-  if (stated !== undefined && stated > 0) return stated ** -2;
-  return layers === largest ? hidden / heads : headDim;
-}
-
-function biases({ hasTensor }: MetadataReader): JsonObject {
-  return {
-    attention_bias: hasTensor('blk.0.attn_q.bias'),
-    mlp_bias: hasTensor('blk.0.ffn_up.bias'),
-  };
-}
+import { ARCHITECTURES, type GgufArchitecture, type MetadataReader } from './architectures.js';
 
 /** What each frequency is divided by, in contexts up to the original one and in longer ones. Llama 3 has one list for both. */
 export interface RotationFactors {
@@ -168,7 +37,7 @@ export function ggufConfig(
     if (value === undefined) throw metadata.odd(at(key), 'a whole number of at least 1');
     return value;
   };
-  refuseOthers(metadata, architecture.name);
+  refuseOthers(metadata, architecture);
   const hidden = required('embedding_length');
   const heads = required('attention.head_count');
   const rotated = metadata.count(at('rope.dimension_count'));
@@ -183,11 +52,14 @@ export function ggufConfig(
     heads,
     count: (key, min) => metadata.count(at(key), min),
     number: (key) => metadata.number(at(key)),
+    pattern: (key) => pattern(metadata, at(key)),
     hasTensor: (name) => shapeOf(name) !== undefined,
   };
-  const eps = metadata.number(at('attention.layer_norm_rms_epsilon'));
-  if (eps === undefined) throw metadata.odd(at('attention.layer_norm_rms_epsilon'), 'a number');
-  const config = {
+  const { layerNormEps } = architecture;
+  const epsKey = at(`attention.layer_norm_${layerNormEps === undefined ? 'rms_' : ''}epsilon`);
+  const eps = metadata.number(epsKey);
+  if (eps === undefined) throw metadata.odd(epsKey, 'a number');
+  const config: JsonObject = {
     architectures: [architecture.className],
     model_type: architecture.modelType,
     hidden_size: hidden,
@@ -197,16 +69,15 @@ export function ggufConfig(
     num_key_value_heads: same(metadata, at('attention.head_count_kv')) ?? heads,
     head_dim: headDim,
     max_position_embeddings: required('context_length'),
-    rms_norm_eps: eps,
+    [layerNormEps ?? 'rms_norm_eps']: eps,
     vocab_size: vocab,
     tie_word_embeddings: shapeOf('output.weight') === undefined,
     rope_theta: metadata.number(at('rope.freq_base')) ?? 10_000,
-    ...(rotated !== undefined && rotated !== headDim ? { partial_rotary_factor: rotated / headDim } : {}),
+    ...(rotated === undefined ? {} : { partial_rotary_factor: rotated / headDim }),
     ...scaling(metadata, at, factors),
     ...endIds(metadata),
-    ...architecture.fields?.(read),
   };
-  return { architecture, config };
+  return { architecture, config: { ...config, ...architecture.fields?.(read, config) } };
 }
 
 function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
@@ -239,22 +110,27 @@ function same(metadata: GgufMetadata, key: string): number | undefined {
   return only;
 }
 
+/** Flags of the layers, or a period of them. */
+function pattern(metadata: GgufMetadata, key: string): readonly boolean[] | number | undefined {
+  const value = metadata.value(key);
+  if (value === undefined || typeof value === 'number') return metadata.count(key);
+  return metadata.numbers(key)?.map((flag) => flag !== 0);
+}
+
 /** What changes the model, and is not computed. */
-function refuseOthers(metadata: GgufMetadata, name: string): void {
+function refuseOthers(metadata: GgufMetadata, { name, reads = [] }: GgufArchitecture): void {
   const off = (key: string, neutral: number, what: string): void => {
-    const value = metadata.number(`${name}.${key}`);
+    const value = reads.includes(key) ? undefined : metadata.number(`${name}.${key}`);
     if (value !== undefined && value !== neutral) throw unsupported(`${name}.${key}`, what);
   };
   off('expert_count', 0, 'a mixture of experts');
   off('attention.max_alibi_bias', 0, 'positions by ALiBi');
   off('attention.clamp_kqv', 0, 'clamped queries, keys and values');
-  // Phi-3 has it with its lists of factors.
-  if (name !== 'phi3') off('rope.scaling.attn_factor', 1, 'a rotation with an attention factor of its own');
+  off('rope.scaling.attn_factor', 1, 'a rotation with an attention factor of its own');
   off('attention.temperature_scale', 0, 'scores that are scaled by position');
-  if (name !== 'granite') {
-    for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
-      off(key, 1, 'a multiplier of embedding, branches or logits');
-  }
+  off('rope.scaling.yarn_log_multiplier', 0, 'a YaRN whose attention factor is another');
+  for (const key of ['logit_scale', 'embedding_scale', 'residual_scale'])
+    off(key, 1, 'a multiplier of embedding, branches or logits');
   if (metadata.flag(`${name}.attention.causal`) === false)
     throw unsupported(`${name}.attention.causal`, 'attention that looks ahead');
 }

@@ -1,6 +1,6 @@
 /** What tensors of GGUF files are called in the checkpoints that families know. */
 
-import type { GgufArchitecture } from './config.js';
+import type { GgufArchitecture } from './architectures.js';
 
 const TOP: Readonly<Record<string, string>> = {
   token_embd: 'model.embed_tokens',
@@ -17,6 +17,7 @@ const LAYER: Readonly<Record<string, string>> = {
   attn_output: 'self_attn.o_proj',
   attn_q_norm: 'self_attn.q_norm',
   attn_k_norm: 'self_attn.k_norm',
+  ffn_norm: 'post_attention_layernorm',
   post_attention_norm: 'post_attention_layernorm',
   post_ffw_norm: 'post_feedforward_layernorm',
   ffn_gate: 'mlp.gate_proj',
@@ -35,16 +36,14 @@ export const FACTORS = [
  * @returns the name as it stands where nothing is known by it: it is then left out, or refused, under that name
  * @example familyName('blk.3.attn_q.weight', architecture) // 'model.layers.3.self_attn.q_proj.weight'
  */
-export function familyName(name: string, { sandwich, modelType }: GgufArchitecture): string {
+export function familyName(name: string, { names = {} }: GgufArchitecture): string {
   const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9]+)\.(weight|bias)$/.exec(name) ?? [];
   if (part === undefined || kind === undefined) return name;
   if (layer === undefined) return Object.hasOwn(TOP, part) ? `${TOP[part]}.${kind}` : name;
   const at = `model.layers.${layer}.`;
-  if (part === 'ffn_norm')
-    return `${at}${sandwich ? 'pre_feedforward_layernorm' : 'post_attention_layernorm'}.${kind}`;
-  if (part === 'ffn_up' && modelType === 'phi3') return `${at}mlp.gate_up_proj.${kind}`;
   // Within a layer that is computed a tensor without a place is refused: without it the result is another.
-  return `${at}${Object.hasOwn(LAYER, part) ? LAYER[part] : part}.${kind}`;
+  const known = [names, LAYER].find((list) => Object.hasOwn(list, part));
+  return `${at}${known?.[part] ?? part}.${kind}`;
 }
 
 /** q and k, their biases as well: what a rotation turns. */

@@ -6,7 +6,8 @@ import type { JsonObject } from '../../weights/folder-files.js';
 import { GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
 import { pairedRow } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
-import { type GgufArchitecture, ggufConfig, type RotationFactors } from './config.js';
+import type { GgufArchitecture } from './architectures.js';
+import { ggufConfig, type RotationFactors } from './config.js';
 import { FACTORS, familyName, isRotated } from './names.js';
 
 export class GgufSource {
@@ -16,6 +17,8 @@ export class GgufSource {
   readonly #checkpoint: GgufCheckpoint;
   /** The file's name by that of the family. */
   readonly #names: ReadonlyMap<string, string>;
+  /** What the file keeps in lists, by the family's name of each. */
+  readonly #numbers: ReadonlyMap<string, number>;
   readonly #headDim: number;
   readonly #used = new Set<string>();
 
@@ -28,6 +31,7 @@ export class GgufSource {
     this.architecture = architecture;
     this.config = config;
     this.#names = names;
+    this.#numbers = layerNumbers(checkpoint.metadata, architecture);
     this.#headDim = config.head_dim as number;
   }
 
@@ -67,7 +71,7 @@ export class GgufSource {
   }
 
   has(name: string): boolean {
-    return this.#names.has(name);
+    return this.#names.has(name) || this.#numbers.has(name);
   }
 
   /** `dtype` is the type that the file stores it in: `Q4_K`. */
@@ -86,6 +90,8 @@ export class GgufSource {
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
+    const number = this.#numbers.get(name);
+    if (number !== undefined) return { name, length: 1, read: async () => Float32Array.of(number) };
     const stored = this.#take(name);
     const paired = this.#isPaired(stored) ? (row: number) => pairedRow(row, this.#headDim) : undefined;
     return this.#checkpoint.vector(stored, name, shape, paired);
@@ -105,7 +111,7 @@ export class GgufSource {
   }
 
   #isPaired(stored: string): boolean {
-    return this.architecture.pairedRows && isRotated(stored);
+    return this.architecture.pairedRows === true && isRotated(stored);
   }
 
   #take(name: string): string {
@@ -113,6 +119,16 @@ export class GgufSource {
     // The checkpoint says what is missing.
     return this.#names.get(name) ?? name;
   }
+}
+
+function layerNumbers(metadata: GgufMetadata, { numbers = {} }: GgufArchitecture): Map<string, number> {
+  return new Map(
+    Object.entries(numbers).flatMap(([tensor, key]) =>
+      (metadata.numbers(key) ?? []).map(
+        (value, layer) => [`model.layers.${layer}.${tensor}`, value] as const,
+      ),
+    ),
+  );
 }
 
 async function rotationFactors(checkpoint: GgufCheckpoint): Promise<RotationFactors | null> {

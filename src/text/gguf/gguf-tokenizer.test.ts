@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../../errors.js';
 import { ChatTemplate } from '../chat-template.js';
+import { byteAlphabet } from '../encoding/byte-alphabet.js';
+import { createPreTokenizer } from '../encoding/pre-tokenizers.js';
 import { Tokenizer } from '../tokenizer.js';
 import { ggufText, type TokenizerMetadata } from './gguf-tokenizer.js';
 import { mergesOfScores } from './score-merges.js';
@@ -105,6 +107,19 @@ describe('byte-level BPE of a GGUF file', () => {
     for (const pre of SPLIT_NAMES)
       expect(encode({ ...BPE, 'tokenizer.ggml.pre': pre }, 'ab a1', false).length).toBeGreaterThan(2);
     expect(splitPattern('__proto__')).toBeUndefined();
+  });
+
+  it('cuts as the Rust library does by the same pattern', () => {
+    const cut = createPreTokenizer(splitPattern('hunyuan-dense')!.preTokenizer);
+    const text = "Hello, world! 12345 漢字かな x_y\\z don't\r\n\n  ok";
+    const symbols = new Map([...byteAlphabet()].map(([symbol, byte]) => [byte, symbol]));
+    const bytes = (piece: string): string =>
+      [...Buffer.from(piece)].map((byte) => symbols.get(byte)).join('');
+    expect(cut({ pieces: [text], atStart: true }).pieces).toEqual(
+      ['Hello', ',', ' world', '!', ' ', '123', '45', ' ', '漢字かな', ' x', '_y', '\\z', ' don', "'t"]
+        .concat(['\r\n\n', ' ', ' ok'])
+        .map(bytes),
+    );
   });
 });
 

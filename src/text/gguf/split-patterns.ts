@@ -29,6 +29,9 @@ const QWEN35 = `${CONTRACTIONS}|${BEFORE}[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p
 const GPT4O = `${BEFORE}${UPPER}*${LOWER}+${CONTRACTIONS}?|${BEFORE}${UPPER}+${LOWER}*${CONTRACTIONS}?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 const TEKKEN = `${BEFORE}${UPPER}*${LOWER}+|${BEFORE}${UPPER}+${LOWER}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`;
 
+const ASCII_MARKS = '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~]';
+const DEEPSEEK3 = `${ASCII_MARKS}[A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|${SPACES}`;
+
 /** Words by GPT-2's pattern. */
 const byteLevel = (useRegex: boolean): JsonObject => ({
   type: 'ByteLevel',
@@ -71,6 +74,23 @@ const NFC = { normalizer: { type: 'NFC' } };
 const LIKE_LLAMA3 = by(LLAMA3, { ignoreMerges: true, addBos: true });
 const LIKE_QWEN2 = by(QWEN2, NFC);
 
+/** Numbers first, then what Chinese and Japanese are written in, then the rest. */
+const LIKE_DEEPSEEK3: SplitPattern = {
+  ...GPT2,
+  preTokenizer: {
+    type: 'Sequence',
+    pretokenizers: [
+      ...['\\p{N}{1,3}', '[一-龥\u3040-ゟ゠-ヿ]+', DEEPSEEK3].map((Regex) => ({
+        type: 'Split',
+        pattern: { Regex },
+        behavior: 'Isolated',
+        invert: false,
+      })),
+      byteLevel(false),
+    ],
+  },
+};
+
 const PATTERNS = new Map<string, SplitPattern>([
   ['llama3', LIKE_LLAMA3],
   ['llama-v3', LIKE_LLAMA3],
@@ -82,12 +102,17 @@ const PATTERNS = new Map<string, SplitPattern>([
   ['qwen35', by(QWEN35, NFC)],
   ['gpt-4o', by(GPT4O)],
   ['tekken', by(TEKKEN, { ignoreMerges: true })],
+  ['glm4', by(LLAMA3)],
+  ['chatglm-bpe', by(LLAMA3)],
+  ['deepseek-v3', LIKE_DEEPSEEK3],
+  ['hunyuan-dense', LIKE_DEEPSEEK3],
   ['gpt-2', GPT2],
   ['phi-2', GPT2],
   ['smollm', SINGLE_DIGITS],
   ['starcoder', SINGLE_DIGITS],
   ['refact', SINGLE_DIGITS],
   ['codeshell', SINGLE_DIGITS],
+  ['command-r', { ...SINGLE_DIGITS, ...NFC }],
 ]);
 
 /** Names that are known, sorted. */

@@ -1,0 +1,296 @@
+/**
+ * The architectures of GGUF files: what each is called in a config.json, and what llama.cpp's converters changed.
+ *
+ * Source: what those converters write for each architecture (conversion/*.py), and what llama.cpp's loader takes for granted.
+ */
+
+import type { JsonObject } from '../../weights/folder-files.js';
+
+/** What converters did to the weights of an architecture. */
+export interface GgufArchitecture {
+  /** `general.architecture`. */
+  readonly name: string;
+  /** `model_type` and `architectures` of the config. */
+  readonly modelType: string;
+  readonly className: string;
+  /** q and k have the rows of a rotated pair beside one another. Default: as they were published. */
+  readonly pairedRows?: boolean;
+  /** Norms that multiply by 1 + w are stored as 1 + w. Default: norms are as they were published. */
+  readonly bakedNorms?: boolean;
+  /** Names of a layer's tensors that differ from those of others, without `.weight`. */
+  readonly names?: Readonly<Record<string, string>>;
+  /** Single numbers of layers that the file keeps as lists: a list's key by the tensor that each was. */
+  readonly numbers?: Readonly<Record<string, string>>;
+  /** The norms are layer norms, whose ε the config calls so. Default: RMS norms. */
+  readonly layerNormEps?: string;
+  /** Keys that change other models, and that `fields` reads. */
+  readonly reads?: readonly string[];
+  /** Fields that are its alone. */
+  readonly fields?: (read: MetadataReader, config: JsonObject) => JsonObject;
+}
+
+/** Gemma has a norm before the MLP and one behind attention. */
+const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
+export const ARCHITECTURES: readonly GgufArchitecture[] = [
+  {
+    name: 'llama',
+    pairedRows: true,
+    modelType: 'llama',
+    className: 'LlamaForCausalLM',
+    fields: biases,
+  },
+  {
+    name: 'qwen2',
+    modelType: 'qwen2',
+    className: 'Qwen2ForCausalLM',
+  },
+  {
+    name: 'qwen3',
+    modelType: 'qwen3',
+    className: 'Qwen3ForCausalLM',
+  },
+  {
+    name: 'gemma2',
+    bakedNorms: true,
+    names: SANDWICH,
+    modelType: 'gemma2',
+    className: 'Gemma2ForCausalLM',
+    fields: (read) => ({
+      sliding_window: read.count('attention.sliding_window') ?? 4096,
+      attn_logit_softcapping: read.number('attn_logit_softcapping') ?? 50,
+      final_logit_softcapping: read.number('final_logit_softcapping') ?? 30,
+      query_pre_attn_scalar: gemmaScalar(read, 46),
+    }),
+  },
+  {
+    name: 'gemma3',
+    bakedNorms: true,
+    names: SANDWICH,
+    modelType: 'gemma3_text',
+    className: 'Gemma3ForCausalLM',
+    fields: (read) => ({
+      sliding_window: read.count('attention.sliding_window') ?? 1024,
+      sliding_window_pattern: read.count('attention.sliding_window_pattern') ?? 6,
+      rope_local_base_freq: read.number('rope.freq_base_swa') ?? 10_000,
+      final_logit_softcapping: read.number('final_logit_softcapping') ?? null,
+      query_pre_attn_scalar: gemmaScalar(read, 62),
+    }),
+  },
+  {
+    name: 'granite',
+    pairedRows: true,
+    modelType: 'granite',
+    reads: ['logit_scale', 'embedding_scale', 'residual_scale'],
+    className: 'GraniteForCausalLM',
+    fields: (read) => ({
+      ...biases(read),
+      embedding_multiplier: read.number('embedding_scale') ?? 1,
+      residual_multiplier: read.number('residual_scale') ?? 1,
+      logits_scaling: read.number('logit_scale') ?? 1,
+      attention_multiplier: read.number('attention.scale') ?? read.headDim ** -0.5,
+    }),
+  },
+  {
+    name: 'smollm3',
+    pairedRows: true,
+    modelType: 'smollm3',
+    className: 'SmolLM3ForCausalLM',
+    fields: (read) => ({ ...biases(read), no_rope_layer_interval: 4 }),
+  },
+  {
+    name: 'phi3',
+    modelType: 'phi3',
+    names: { ffn_up: 'mlp.gate_up_proj' },
+    reads: ['rope.scaling.attn_factor'],
+    className: 'Phi3ForCausalLM',
+    fields: (read) => ({ sliding_window: read.count('attention.sliding_window', 0) || null }),
+  },
+  {
+    name: 'qwen2vl',
+    modelType: 'qwen2',
+    className: 'Qwen2ForCausalLM',
+  },
+  {
+    name: 'qwen3vl',
+    modelType: 'qwen3',
+    className: 'Qwen3ForCausalLM',
+  },
+  {
+    name: 'mistral3',
+    pairedRows: true,
+    modelType: 'mistral',
+    className: 'MistralForCausalLM',
+    reads: ['attention.temperature_scale', 'rope.scaling.yarn_log_multiplier'],
+    fields: ministral,
+  },
+  {
+    name: 'arcee',
+    pairedRows: true,
+    modelType: 'arcee',
+    className: 'ArceeForCausalLM',
+    fields: biases,
+  },
+  {
+    name: 'apertus',
+    modelType: 'apertus',
+    className: 'ApertusForCausalLM',
+    names: { attn_norm: 'attention_layernorm', ffn_norm: 'feedforward_layernorm' },
+    numbers: {
+      'mlp.act_fn.alpha_p': 'xielu.alpha_p',
+      'mlp.act_fn.alpha_n': 'xielu.alpha_n',
+      'mlp.act_fn.beta': 'xielu.beta',
+      'mlp.act_fn.eps': 'xielu.eps',
+    },
+    fields: (read) => ({ hidden_act: 'xielu', attention_bias: read.hasTensor('blk.0.attn_q.bias') }),
+  },
+  {
+    name: 'seed_oss',
+    modelType: 'seed_oss',
+    className: 'SeedOssForCausalLM',
+    fields: (read) => ({ ...biases(read), attention_out_bias: read.hasTensor('blk.0.attn_output.bias') }),
+  },
+  {
+    name: 'exaone4',
+    modelType: 'exaone4',
+    className: 'Exaone4ForCausalLM',
+    fields: (read) => ({ sliding_window: null, ...slidingLayers(read, 4) }),
+  },
+  {
+    name: 'olmo2',
+    modelType: 'olmo2',
+    className: 'Olmo2ForCausalLM',
+    fields: olmo,
+  },
+  {
+    name: 'command-r',
+    modelType: 'cohere',
+    className: 'CohereForCausalLM',
+    layerNormEps: 'layer_norm_eps',
+    reads: ['logit_scale'],
+    fields: (read) => ({
+      logit_scale: read.number('logit_scale') ?? 0.0625,
+      use_qk_norm: read.hasTensor('blk.0.attn_q_norm.weight'),
+      attention_bias: read.hasTensor('blk.0.attn_q.bias'),
+    }),
+  },
+  {
+    name: 'cohere2',
+    modelType: 'cohere2',
+    className: 'Cohere2ForCausalLM',
+    layerNormEps: 'layer_norm_eps',
+    reads: ['logit_scale'],
+    fields: (read) => ({ logit_scale: read.number('logit_scale') ?? 0.0625, ...slidingLayers(read, 4) }),
+  },
+  {
+    name: 'glm4',
+    modelType: 'glm4',
+    className: 'Glm4ForCausalLM',
+    names: {
+      ffn_up: 'mlp.gate_up_proj',
+      post_attention_norm: 'post_self_attn_layernorm',
+      post_ffw_norm: 'post_mlp_layernorm',
+    },
+    fields: (read) => ({ attention_bias: read.hasTensor('blk.0.attn_q.bias') }),
+  },
+  {
+    name: 'ernie4_5',
+    modelType: 'ernie4_5',
+    className: 'Ernie4_5ForCausalLM',
+    fields: (read) => ({ use_bias: read.hasTensor('blk.0.attn_q.bias') }),
+  },
+  {
+    name: 'hunyuan-dense',
+    modelType: 'hunyuan_v1_dense',
+    className: 'HunYuanDenseV1ForCausalLM',
+    names: {
+      attn_q_norm: 'self_attn.query_layernorm',
+      attn_k_norm: 'self_attn.key_layernorm',
+    },
+    fields: (read) => ({ attention_bias: read.hasTensor('blk.0.attn_q.bias') }),
+  },
+  {
+    name: 'nemotron',
+    bakedNorms: true,
+    modelType: 'nemotron',
+    className: 'NemotronForCausalLM',
+    layerNormEps: 'norm_eps',
+    fields: biases,
+  },
+];
+
+/** Keys of the metadata below the architecture, checked; and which tensors there are. */
+export interface MetadataReader {
+  readonly headDim: number;
+  readonly layers: number;
+  readonly hidden: number;
+  readonly heads: number;
+  count(key: string, min?: number): number | undefined;
+  number(key: string): number | undefined;
+  /** A list of flags, one a layer; a number of layers where there is a period. */
+  pattern(key: string): readonly boolean[] | number | undefined;
+  hasTensor(name: string): boolean;
+}
+
+/** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */
+function gemmaScalar({ headDim, layers, hidden, heads, number }: MetadataReader, largest: number): number {
+  const stated = number('attention.scale');
+  if (stated !== undefined && stated > 0) return stated ** -2;
+  return layers === largest ? hidden / heads : headDim;
+}
+
+function biases({ hasTensor }: MetadataReader): JsonObject {
+  return {
+    attention_bias: hasTensor('blk.0.attn_q.bias'),
+    mlp_bias: hasTensor('blk.0.ffn_up.bias'),
+  };
+}
+
+/**
+ * Window and pattern of sliding layers, where there are any.
+ * @param period one layer in so many sees everything, where the file does not say
+ */
+function slidingLayers(read: MetadataReader, period: number): JsonObject {
+  const window = read.count('attention.sliding_window', 0) ?? 0;
+  if (window === 0) return {};
+  const pattern = read.pattern('attention.sliding_window_pattern') ?? period;
+  const slides = (layer: number): boolean =>
+    typeof pattern === 'number' ? (layer + 1) % pattern !== 0 : pattern[layer] === true;
+  const layer_types = Array.from({ length: read.layers }, (_, layer) =>
+    slides(layer) ? 'sliding_attention' : 'full_attention',
+  );
+  return { sliding_window: window, layer_types };
+}
+
+/** OLMo 3 is one whose layers slide. Those rotate plainly; the others may be stretched. */
+function olmo(read: MetadataReader, { rope_theta, rope_scaling }: JsonObject): JsonObject {
+  const sliding = slidingLayers(read, 4);
+  if (sliding.sliding_window === undefined) return {};
+  return {
+    ...sliding,
+    model_type: 'olmo3',
+    architectures: ['Olmo3ForCausalLM'],
+    rope_theta: null,
+    rope_scaling: null,
+    rope_parameters: {
+      full_attention: { rope_type: 'default', ...(rope_scaling as JsonObject | undefined), rope_theta },
+      sliding_attention: { rope_type: 'default', rope_theta },
+    },
+  };
+}
+
+/** Ministral 3 is one whose queries grow. */
+function ministral(read: MetadataReader, { rope_scaling }: JsonObject): JsonObject {
+  const beta = read.number('attention.temperature_scale') ?? 0;
+  const log = read.number('rope.scaling.yarn_log_multiplier') ?? 0;
+  const scaling = rope_scaling as JsonObject | undefined;
+  const mscale = scaling === undefined || log === 0 ? {} : { mscale: 1, mscale_all_dim: log };
+  const window = { sliding_window: read.count('attention.sliding_window', 0) || null };
+  if (beta === 0)
+    return { ...window, ...(scaling === undefined ? {} : { rope_scaling: { ...scaling, ...mscale } }) };
+  return {
+    ...window,
+    model_type: 'ministral3',
+    architectures: ['Ministral3ForCausalLM'],
+    rope_scaling: { ...scaling, ...mscale, llama_4_scaling_beta: beta },
+  };
+}
