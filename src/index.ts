@@ -52,6 +52,7 @@ export {
   type TokenLogprobs,
   type ToolCall,
   type ToolCallDelta,
+  type ToolChoice,
   type TuningInfo,
   type Usage,
 } from './engine/types.js';

@@ -11,6 +11,8 @@ import { checkOptionNames } from '../option-names.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
 import { type AnswerParser, answerParsers } from '../text/answer-parser.js';
+import type { ToolsAsk } from '../text/formats/tool-grammar.js';
+import { readToolsAsk } from '../text/tool-choice.js';
 import { asKvantError, type ContextRaise, shuttingDown } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
@@ -31,7 +33,7 @@ import {
   TOKENIZE_OPTIONS,
 } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
-import { readStructuredOutput, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
+import { readStructuredOutput, refuseEndless, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import { Texts, type Waiter } from './texts/texts.js';
 import { takeThread } from './thread.js';
@@ -62,6 +64,7 @@ const CHAT_FIELDS = [
   ...COMMON_FIELDS,
   'messages',
   'tools',
+  'toolChoice',
   'templateOptions',
   'addGenerationPrompt',
   'parseReasoning',
@@ -204,8 +207,10 @@ export class Engine implements AsyncDisposable {
    * messages.push({ role: 'assistant', content: text, tool_calls: toolCalls });
    */
   chat(request: ChatRequest): Generation {
-    return this.#request(request, CHAT_FIELDS, () => {
-      const { messages, tools, templateOptions, addGenerationPrompt } = request;
+    // What may not be called is not shown.
+    const asked = request?.toolChoice === 'none' ? { ...request, tools: [] } : request;
+    return this.#request(asked, CHAT_FIELDS, () => {
+      const { messages, tools, templateOptions, addGenerationPrompt } = asked;
       const options = definedOf({ tools, templateOptions, addGenerationPrompt });
       return { kind: 'chat', messages, options };
     });
@@ -288,16 +293,27 @@ export class Engine implements AsyncDisposable {
   /** With what the answers are held to, where the request says that. */
   #withGrammar(
     prepared: PreparedPrompt | Promise<PreparedPrompt>,
-    form: GrammarAsk | null,
+    ask: GrammarAsk | null,
+    tools: ToolsAsk | null,
     request: GenerateRequest | ChatRequest,
     waiter: Waiter,
   ): PreparedRequest | Promise<PreparedRequest> {
-    if (form === null) return prepared;
+    if (ask === null && tools === null) return prepared;
     return Promise.resolve(prepared).then(async (prompt) => {
       const { chatEnd } = prompt;
       const thoughts = chatEnd === null ? 'none' : this.#text.thoughts(request as ChatRequest, chatEnd);
-      return { ...prompt, grammar: await this.texts.grammar(form, thoughts, waiter) };
+      return { ...prompt, grammar: await this.texts.grammar({ ask, tools, thoughts }, waiter) };
     });
+  }
+
+  /** What calls are held to. */
+  #toolsAsk(request: GenerateRequest | ChatRequest, formed: boolean): ToolsAsk | null {
+    if (!('messages' in request)) return null;
+    const { tools, toolChoice } = request;
+    if (toolChoice === undefined && (tools === undefined || tools.length === 0)) return null;
+    const ask = readToolsAsk(request, this.#text.toolFormat(request).name, formed);
+    if (ask?.required === true) refuseEndless(request);
+    return ask;
   }
 
   /** Tokens that mark the calls of an answer: a request with tools has them in its text, whether or not kvant reads them. */
@@ -346,6 +362,7 @@ export class Engine implements AsyncDisposable {
       const prepared = this.#withGrammar(
         this.texts.prepare(askPrompt(), sampling, waiter),
         form,
+        this.#toolsAsk(request, form !== null),
         request,
         waiter,
       );

@@ -8,6 +8,7 @@ import type { SamplingOptions } from '../sampling/options.js';
 import { ChatTemplate, type RenderOptions, type Unread } from '../text/chat-template.js';
 import { toolFormatNamed, toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
+import type { TokenClues } from '../text/formats/tool-grammar.js';
 import type { GenerationDefaults } from '../text/generation-config.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
@@ -173,12 +174,21 @@ export class ModelText {
     const template = this.#template?.source({ tools }) ?? '';
     let format = this.#toolFormats.get(template);
     if (format === undefined) {
-      const tokenizer = this.#parts?.tokenizer;
-      const hasToken = (text: string): boolean => tokenizer?.idOf(text) !== undefined;
-      format = toolFormatOf({ template, hasToken });
+      format = toolFormatOf(this.#cluesOf(template));
       this.#toolFormats.set(template, format);
     }
     return format;
+  }
+
+  /** What a grammar of calls is made by: the template for tools, and tokens. */
+  tokenClues(): TokenClues {
+    return this.#cluesOf(this.#template?.source({ tools: [{}] }) ?? '');
+  }
+
+  #cluesOf(template: string): TokenClues {
+    const tokenizer = this.#parts?.tokenizer;
+    const idOf = (text: string): number | undefined => tokenizer?.idOf(text);
+    return { template, idOf, hasToken: (text) => idOf(text) !== undefined };
   }
 
   /** Special tokens that mark calls in a format: its parser is to see them. */

@@ -20,18 +20,7 @@ export function readStructuredOutput(
   const [first, second] = given;
   if (first === undefined) return null;
   if (second !== undefined) throw conflict(first, second, `Send one of them.`);
-  if (request.ignoreEos === true)
-    throw conflict(
-      first,
-      'ignoreEos',
-      'An answer of a given form ends where it is complete: leave `ignoreEos` out.',
-    );
-  if ((request.minTokens ?? 0) > 0)
-    throw conflict(
-      first,
-      'minTokens',
-      'Say in the schema or the pattern how much there shall be: leave `minTokens` out.',
-    );
+  refuseEndless(request, first);
   if (json === true) return { kind: 'json' };
   if (regex !== undefined) {
     if (typeof regex !== 'string') throw takes('regex', 'a pattern');
@@ -46,6 +35,25 @@ export function readStructuredOutput(
     typeof schema === 'boolean' || (typeof schema === 'object' && schema !== null && !Array.isArray(schema));
   if (!isSchema) throw takes('schema', 'a JSON schema: an object');
   return { kind: 'schema', schema: schemaText(schema), strict: strictSchema ?? false };
+}
+
+/** An answer of a given form ends where it is complete, and nowhere else. Errors: `conflicting-parameters`. */
+export function refuseEndless(
+  request: { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
+  first = 'toolChoice',
+): void {
+  if (request.ignoreEos === true)
+    throw conflict(
+      first,
+      'ignoreEos',
+      'An answer of a given form ends where it is complete: leave `ignoreEos` out.',
+    );
+  if ((request.minTokens ?? 0) > 0)
+    throw conflict(
+      first,
+      'minTokens',
+      'Say in the schema or the pattern how much there shall be: leave `minTokens` out.',
+    );
 }
 
 function schemaText(schema: unknown): string {

@@ -9,6 +9,7 @@ import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
 import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
+import type { ToolChoice } from '../text/tool-choice.js';
 import type { FinishReason } from './finish-reason.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
@@ -170,6 +171,8 @@ export interface ChatRequest extends CommonRequest {
   readonly addGenerationPrompt?: boolean;
   /** Deliver a `<think>` block at the start of an answer as `reasoning`; false: it is text. Default true. */
   readonly parseReasoning?: boolean;
+  /** Whether and which tools are called. Default `auto`. */
+  readonly toolChoice?: ToolChoice;
   /** With `tools`: deliver the calls in an answer as `toolCalls`; false: they are text. Default true. */
   readonly parseToolCalls?: boolean;
   /** False leaves out everything after the first call of an answer. Default true. */
@@ -308,4 +311,13 @@ export type {
   PrefixDiskStats,
   TuningInfo,
 } from './info.js';
-export type { DeviceKind, KvLayerInfo, KvOptions, LogprobsMode, SamplingOptions, ToolCall, ToolCallDelta };
+export type {
+  DeviceKind,
+  KvLayerInfo,
+  KvOptions,
+  LogprobsMode,
+  SamplingOptions,
+  ToolCall,
+  ToolCallDelta,
+  ToolChoice,
+};

@@ -9,7 +9,6 @@ const MOST_TOLD = 64;
 const MESSAGES: Readonly<Record<Unread['kind'], string>> = {
   field: 'the chat template reads nothing of a field of messages; it has no effect',
   variable: 'the chat template does not read a variable; it has no effect',
-  strict: 'arguments of tool calls are not held to their schemas: `strict` has no effect',
 };
 
 export class UnreadNotices {

@@ -17,7 +17,7 @@ import { invalidSchema } from './json/schema-nodes.js';
 import { Budget, checkSource } from './limits.js';
 import { regexWords } from './regex.js';
 import type { GrammarTables } from './tables.js';
-import { otherWords } from './words.js';
+import { freeText } from './triggered.js';
 
 export type GrammarAsk =
   /** A JSON object, whatever is in it. */
@@ -44,14 +44,9 @@ const CLOSE = '</think>';
 const WITH_THOUGHTS = 'thoughts and answer';
 
 /** Thoughts are free, but for their end. */
-function withThoughts({ rules, root }: Grammar, thoughts: Thoughts, budget: Budget): Grammar {
+export function withThoughts({ rules, root }: Grammar, thoughts: Thoughts, budget: Budget): Grammar {
   if (thoughts === 'none') return { rules, root };
-  const words = otherWords(regexWords(CLOSE, true, budget), budget);
-  const block = sequence(
-    { kind: 'words', words, spelling: 'text' },
-    text(CLOSE),
-    repeat(set([10, 10], [32, 32]), 0, 2),
-  );
+  const block = sequence(freeText([CLOSE], budget), text(CLOSE), repeat(set([10, 10], [32, 32]), 0, 2));
   const before = thoughts === 'open' ? block : optional(sequence(text(OPEN), block));
   const whole = sequence(before, rule(root));
   return { rules: new Map([...rules, [WITH_THOUGHTS, whole]]), root: WITH_THOUGHTS };

@@ -25,8 +25,8 @@ export type RequestRest = Omit<
 export interface ReadRequest {
   readonly rest: RequestRest;
   readonly prompt: EncodedPrompt;
-  /** The template was given tools. */
-  readonly hasTools: boolean;
+  /** The tools that the template was given: answers are read by them, and may be held to them. */
+  readonly tools: readonly unknown[];
 }
 
 export interface ReadBody {
@@ -45,7 +45,7 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
     const { messages, tools, templateOptions, addGenerationPrompt, ...more } = request as ChatRequest;
     const { prompt, addSpecialTokens = true, ...rest } = more as GenerateRequest;
     if (isText && typeof prompt !== 'string')
-      return { rest, prompt: { ids: promptIds(prompt), chatEnd: null, unread: [] }, hasTools: false };
+      return { rest, prompt: { ids: promptIds(prompt), chatEnd: null, unread: [] }, tools: [] };
     const encoded = encodePrompt(
       text,
       isText
@@ -54,7 +54,7 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
       limits,
       watch,
     );
-    return { rest, prompt: encoded, hasTools: (tools?.length ?? 0) > 0 };
+    return { rest, prompt: encoded, tools: tools ?? [] };
   });
   return {
     value: { asked, requests },

@@ -101,10 +101,12 @@ export class IncomingBody {
     });
     return {
       asked,
-      requests: requests.map(({ rest, prompt, hasTools }) => {
-        // Of messages and tools nothing is needed here but that there were some.
-        const tools = hasTools ? { tools: [{ type: 'function' }] } : {};
-        const text = endpoint.kind === 'chat' ? { messages: [], ...tools } : { prompt: prompt.ids };
+      requests: requests.map(({ rest, prompt, tools }) => {
+        // Of messages nothing is needed here.
+        const text =
+          endpoint.kind === 'chat'
+            ? { messages: [], ...(tools.length === 0 ? {} : { tools }) }
+            : { prompt: prompt.ids };
         const request = this.#from(endpoint, { ...rest, ...text } as ChatRequest | GenerateRequest);
         return {
           request,

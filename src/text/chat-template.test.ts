@@ -293,7 +293,6 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
       'field messages[3].extra',
       'variable chat_template_kwargs.documents',
       'variable add_generation_prompt',
-      'strict tools',
     ]);
     expect(template.unread([user])).toEqual([]);
     // Thoughts reach the template under each of their names.

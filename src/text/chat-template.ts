@@ -13,7 +13,7 @@ import { checkDepth } from './depth.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { type Attempt, TemplateReads } from './template-reads.js';
-import { asksStrict, checkToolList, toolObjects } from './tool-check.js';
+import { checkToolList, toolObjects } from './tool-check.js';
 import { toolForTemplate } from './tool-schemas.js';
 
 export interface RenderOptions {
@@ -195,14 +195,12 @@ export class ChatTemplate {
       const names = isReasoning(name) ? REASONING_FIELDS : [name];
       if (!names.some((one) => reads.field(one))) found.push({ kind: 'field', name, where });
     }
-    const { kwargs = {}, addGenerationPrompt, tools = [] } = options;
+    const { kwargs = {}, addGenerationPrompt } = options;
     for (const name of Object.keys(kwargs))
       if (!reads.variable(name))
         found.push({ kind: 'variable', name, where: `chat_template_kwargs.${name}` });
     if (addGenerationPrompt === false && !reads.variable('add_generation_prompt'))
       found.push({ kind: 'variable', name: 'add_generation_prompt', where: 'add_generation_prompt' });
-    if (asksStrict(tools.filter(isJsonObject)))
-      found.push({ kind: 'strict', name: 'strict', where: 'tools' });
     return found;
   }
 
@@ -221,7 +219,7 @@ export class ChatTemplate {
 
 /** Something of a request that has no effect. */
 export interface Unread {
-  readonly kind: 'field' | 'variable' | 'strict';
+  readonly kind: 'field' | 'variable';
   readonly name: string;
   readonly where: string;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../errors.js';
 import { parseLossless } from './lossless-json.js';
-import { asksStrict, checkToolList } from './tool-check.js';
+import { checkToolList } from './tool-check.js';
 
 const refusal = (tools: unknown): KvantError => {
   try {
@@ -58,11 +58,5 @@ describe('tools', () => {
         where: 'tools[0].type',
         message: expect.stringContaining(`"${type}"`),
       });
-  });
-
-  it('may ask for what is not kept', () => {
-    expect(asksStrict(checkToolList(of({ name: 'f', strict: true })))).toBe(true);
-    expect(asksStrict(checkToolList([{ name: 'f', strict: true }]))).toBe(true);
-    expect(asksStrict(checkToolList(of({ name: 'f', strict: false })))).toBe(false);
   });
 });

@@ -54,11 +54,6 @@ function checkFunction(body: JsonObject, where: string): void {
   }
 }
 
-/** Whether arguments that fit the schema are asked for: `strict` on any of the tools. */
-export function asksStrict(tools: readonly JsonObject[]): boolean {
-  return tools.some((tool) => (isJsonObject(tool.function) ? tool.function : tool).strict === true);
-}
-
 function invalid(where: string, what: string, fix: string): KvantError {
   return new KvantError('invalid-tools', `${where} ${what}`, { kind: 'invalid-request', where, fix });
 }

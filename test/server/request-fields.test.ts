@@ -196,12 +196,23 @@ describe('fields of requests', () => {
       [{ tool_choice: { type: 'function', function: { name: 5 } } }, 'tool_choice.function.name'],
       [{ tool_choice: { type: 'function', function: { name: 'f', x: 1 } } }, 'tool_choice.function.x'],
       [{ tool_choice: { type: 'function', function: { name: 'f' }, x: 1 } }, 'tool_choice.x'],
-      [{ tool_choice: { type: 'function', function: { name: 'f' } } }, 'tool_choice'],
+      [{ tool_choice: { type: 'function', name: 5 } }, 'tool_choice.name'],
       [
         { tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'auto', x: 1 } } },
         'tool_choice.allowed_tools.x',
       ],
-      [{ tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'auto' } } }, 'tool_choice'],
+      [
+        { tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'auto' } } },
+        'tool_choice.allowed_tools.tools',
+      ],
+      [
+        { tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'none', tools: [] } } },
+        'tool_choice.allowed_tools.mode',
+      ],
+      [
+        { tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'auto', tools: [{ type: 'x' }] } } },
+        'tool_choice.allowed_tools.tools[0].type',
+      ],
       [{ tools: [{ type: 'zzz' }] }, 'tools[0].type'],
       [{ tools: [{ type: 'zzz' }], tool_choice: 'none' }, 'tools[0].type'],
       [{ tools: [tool, { type: 'function', function: null }] }, 'tools[1].function'],
@@ -219,6 +230,19 @@ describe('fields of requests', () => {
     expect((await chat({ stream: true, stream_options: { include_usage: null, x: null } })).status).toBe(200);
     expect((await chat({ response_format: { type: 'text', json_schema: null } })).status).toBe(200);
     expect((await chat({ tools: [], tool_choice: 'auto', parallel_tool_calls: true })).status).toBe(200);
+    const calls = async (tool_choice: unknown) => {
+      expect((await chat({ tools: [tool], tool_choice })).status).toBe(200);
+      return engine.requests.at(-1);
+    };
+    expect(await calls('required')).toMatchObject({ toolChoice: 'required' });
+    expect(await calls({ type: 'function', function: { name: 'f' } })).toMatchObject({
+      toolChoice: { name: 'f' },
+    });
+    expect(await calls({ type: 'function', name: 'f' })).toMatchObject({ toolChoice: { name: 'f' } });
+    const allowed = { mode: 'required', tools: [{ type: 'function', function: { name: 'f' } }] };
+    expect(await calls({ type: 'allowed_tools', allowed_tools: allowed })).toMatchObject({
+      toolChoice: { mode: 'required', tools: ['f'] },
+    });
   });
 
   it('of streams are taken where OpenAI and vLLM take them', async () => {

@@ -1,14 +1,21 @@
 /** Grammars and the trees of tokens that they are read by, made where they keep nobody waiting. */
 
 import { KvantError } from '../../errors.js';
-import { compileAsk, type GrammarAsk, type Thoughts } from '../../grammar/ask.js';
+import { compileAsk, type GrammarAsk, type Thoughts, withThoughts } from '../../grammar/ask.js';
+import { compileGrammar } from '../../grammar/compile.js';
+import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import { buildTokenTrie, type TokenTrie } from '../../grammar/token-trie.js';
+import { toolFormatNamed } from '../../text/formats/formats.js';
+import { type ToolsAsk, toolGrammar } from '../../text/formats/tool-grammar.js';
 import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable } from '../../text/token-bytes.js';
 import type { TaskResult, TextTask } from './text-task.js';
 
 export interface CompileAsk {
-  readonly ask: GrammarAsk;
+  /** The form of an answer; null where it is free, or there has to be a call. */
+  readonly ask: GrammarAsk | null;
+  /** What its calls are held to; null where there are none, or they are free. */
+  readonly tools: ToolsAsk | null;
   readonly thoughts: Thoughts;
 }
 
@@ -18,10 +25,21 @@ export interface TokenTries {
   readonly first: TokenTrie | null;
 }
 
-/** The task. Errors: those of `compileAsk`. */
-export const grammar: TextTask<CompileAsk, GrammarTables> = (_, { ask, thoughts }) => ({
-  value: compileAsk(ask, thoughts),
+/** The task. Errors: those of `compileAsk` and `toolGrammar`. */
+export const grammar: TextTask<CompileAsk, GrammarTables> = (text, { ask, tools, thoughts }) => ({
+  value: tools === null ? compileAsk(ask!, thoughts) : compileTools(text, ask, tools, thoughts),
 });
+
+function compileTools(
+  model: Parameters<typeof grammar>[0],
+  ask: GrammarAsk | null,
+  tools: ToolsAsk,
+  thoughts: Thoughts,
+): GrammarTables {
+  const budget = new Budget();
+  const whole = toolGrammar(toolFormatNamed(tools.format), tools, ask, model.tokenClues(), budget);
+  return compileGrammar(withThoughts(whole, thoughts, budget), budget);
+}
 
 /** The task. Errors: `tokenizer-missing`. */
 export const tries: TextTask<null, TokenTries> = ({ tokenTable }): TaskResult<TokenTries> => ({

@@ -1,6 +1,5 @@
 /** Turns what requests say into tokens: at once what is quick, on threads of their own what would keep others waiting. */
 
-import type { GrammarAsk, Thoughts } from '../../grammar/ask.js';
 import { ByteCache } from '../../grammar/byte-cache.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import type { SamplingParams } from '../../sampling/options.js';
@@ -81,14 +80,14 @@ export class Texts {
     });
   }
 
-  /** What answers are held to. Errors of the promise: those of `compileAsk`, and those of `run`. */
-  async grammar(ask: GrammarAsk, thoughts: Thoughts, waiter: Waiter): Promise<RowGrammar> {
-    const key = JSON.stringify([thoughts, ask]);
+  /** What answers are held to. Errors of the promise: those of the task `grammar`, and those of `run`. */
+  async grammar(asked: CompileAsk, waiter: Waiter): Promise<RowGrammar> {
+    const key = JSON.stringify(asked);
     const known = this.#grammars.get(key);
     const tries = this.#tokenTries();
     if (known !== undefined) return { tables: known, tries: await tries };
     tries.catch(() => {});
-    const tables = await this.#compile({ ask, thoughts }, key.length, waiter);
+    const tables = await this.#compile(asked, key.length, waiter);
     this.#grammars.set(key, tables, 2 * key.length + GRAMMAR_BYTES_A_STATE * tables.ruleOf.length);
     return { tables, tries: await tries };
   }

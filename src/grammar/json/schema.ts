@@ -29,7 +29,7 @@ import {
   type SchemaObject,
   unsupported,
 } from './schema-nodes.js';
-import { at, mostOf, quoted, stringExpression } from './strings.js';
+import { at, mostOf, quoted, stringExpression, stringWords } from './strings.js';
 import { ANY, anyRules, braces, COMMA, list, literal, member, SPACE } from './terminals.js';
 import { sameJson, Validator } from './validate.js';
 
@@ -47,6 +47,30 @@ const VALUE_TYPES: readonly ValueType[] = ['object', 'array', 'string', 'number'
 export function schemaGrammar(schema: unknown, budget: Budget, options: SchemaOptions = {}): Grammar {
   const reader = new SchemaReader(new SchemaDocument(schema), budget, options.strict ?? false);
   return { rules: reader.rules(), root: ROOT };
+}
+
+/** An argument of a tool: its value as JSON, and as text without quotes where it may be a text; null for what it cannot be. */
+export interface ArgumentForm {
+  readonly name: string;
+  readonly optional: boolean;
+  readonly json: Expression | null;
+  readonly text: Expression | null;
+}
+
+/**
+ * The properties that a schema of objects names, one by one: for formats that write each in tags or as a keyword. Others are left out,
+ * whatever `additionalProperties` says. Rules that the forms name come with them.
+ *
+ * @param texts what a text without quotes may be; null: texts are JSON as all else is
+ */
+export function argumentForms(
+  schema: unknown,
+  budget: Budget,
+  options: SchemaOptions & { readonly texts: Words | null },
+): { readonly rules: ReadonlyMap<string, Expression>; readonly forms: readonly ArgumentForm[] } {
+  const reader = new SchemaReader(new SchemaDocument(schema), budget, options.strict ?? false);
+  const forms = reader.argumentForms(options.texts);
+  return { rules: reader.namedRules, forms };
 }
 
 /** Any object: what `json_object` asks for. */
@@ -81,6 +105,61 @@ class SchemaReader {
   rules(): ReadonlyMap<string, Expression> {
     this.#rules.set(ROOT, this.#value([this.#document.root]));
     return this.#rules;
+  }
+
+  get namedRules(): ReadonlyMap<string, Expression> {
+    return this.#rules;
+  }
+
+  argumentForms(texts: Words | null): ArgumentForm[] {
+    const { root } = this.#document;
+    const objects = this.#alternatives.of([root]).filter((plain) => typesOf(plain).has('object'));
+    const [plain, other] = objects;
+    if (plain === undefined || other !== undefined)
+      throw unsupported('#', 'anyOf', 'Arguments are one object: put its properties into the schema itself.');
+    const required = new Set(plain.flatMap(({ schema }) => (schema.required ?? []) as string[]));
+    const names = new Set([
+      ...plain.flatMap(({ schema }) => Object.keys(schema.properties ?? {})),
+      ...required,
+    ]);
+    return [...names].map((name) => {
+      const nodes = plain.flatMap((node) => this.#schemasOf(node, name));
+      const parts = this.#deeper(() => this.#alternatives.of(nodes).map((one) => this.#argument(one, texts)));
+      const whole = (items: readonly (Expression | null)[]): Expression | null => {
+        const found = items.filter((item): item is Expression => item !== null && !isNothing(item));
+        return found.length === 0 ? null : choice(...found);
+      };
+      return {
+        name,
+        optional: !required.has(name),
+        json: whole(parts.map(({ json }) => json)),
+        text: whole(parts.map((part) => part.text)),
+      };
+    });
+  }
+
+  #argument(plain: Plain, texts: Words | null): Pick<ArgumentForm, 'json' | 'text'> {
+    const budget = this.#budget;
+    if (texts === null) return { json: this.#plain(plain), text: null };
+    const words = (own: Words): Expression => ({ kind: 'words', words: own, spelling: 'text' });
+    const listed = this.#listed(plain);
+    if (listed !== null) {
+      const strings = listed.filter((value): value is string => typeof value === 'string');
+      const others = listed.filter((value) => typeof value !== 'string');
+      const own = strings.length === 0 ? null : intersectWords(listedWords(strings, budget), texts, budget);
+      return {
+        json: others.length === 0 ? null : choice(...others.map(literal)),
+        text: own === null || hasNoWords(own) ? null : words(own),
+      };
+    }
+    const types = typesOf(plain);
+    const json = VALUE_TYPES.filter((type) => type !== 'string' && types.has(type));
+    const own = types.has('string') ? stringWords(plain, budget) : null;
+    const both = own === null || own === 'any' ? texts : intersectWords(own, texts, budget);
+    return {
+      json: json.length === 0 ? null : choice(...json.map((type) => this.#typed(plain, type))),
+      text: own === null || hasNoWords(both) ? null : words(both),
+    };
   }
 
   /** A value of which all these schemas hold. */

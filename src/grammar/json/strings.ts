@@ -44,6 +44,16 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
   return words;
 }
 
+/** All that is said of a string, as words; `any` where nothing is. */
+export function stringWords(plain: Plain, budget: Budget): Words | 'any' {
+  const { min, max } = mostOf(plain, 'minLength', 'maxLength');
+  const words = patternWords(plain, budget);
+  if (min === 0 && max === null) return words ?? 'any';
+  if (max !== null && max < min) return { edges: [[]], final: [false] };
+  const lengths = wordsOfLength(min, max, budget);
+  return words === null ? lengths : intersectWords(words, lengths, budget);
+}
+
 export function stringExpression(plain: Plain, budget: Budget): Expression {
   const { min, max } = mostOf(plain, 'minLength', 'maxLength');
   if (max !== null && max < min) return NOTHING;

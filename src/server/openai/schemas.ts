@@ -185,6 +185,7 @@ export function parseChat(body: Body): ParsedChat {
       ...salt(fields),
       messages: given.messages,
       ...(tools === undefined ? {} : { tools }),
+      ...(choice === 'auto' || choice === 'none' ? {} : { toolChoice: choice }),
       ...(fields.parallel_tool_calls == null ? {} : { parallelToolCalls: fields.parallel_tool_calls }),
       ...(Object.keys(templateOptions).length === 0 ? {} : { templateOptions }),
       ...(fields.add_generation_prompt == null ? {} : { addGenerationPrompt: fields.add_generation_prompt }),

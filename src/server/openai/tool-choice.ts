@@ -1,53 +1,75 @@
-/** `tool_choice`: whether the model may call tools. To make it call one takes structured output, which kvant does not have. */
+/** `tool_choice`: whether and which tools the model calls, in the words of OpenAI's chat completions (and of its responses). */
 import { didYouMean } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
+import type { ToolChoice } from '../../text/tool-choice.js';
 
-/**
- * Errors: `invalid-parameter`, `unknown-parameter`, `unsupported-parameter` (400), naming the field.
- */
-export function readToolChoice(value: unknown): 'auto' | 'none' {
+/** Errors: `invalid-parameter`, `unknown-parameter` (400), naming the field. */
+export function readToolChoice(value: unknown): ToolChoice {
   if (value === undefined || value === null || value === 'auto') return 'auto';
-  if (value === 'none') return 'none';
-  if (value === 'required') throw forced('"required"');
+  if (value === 'none' || value === 'required') return value;
   if (typeof value !== 'object' || Array.isArray(value))
-    throw invalid('tool_choice', 'takes "auto" or "none"', 'Send one of them, or leave `tool_choice` out.');
+    throw invalid(
+      'tool_choice',
+      'takes "auto", "none", "required" or an object',
+      'Send one of the words, {"type": "function", "function": {"name": "…"}}, or leave `tool_choice` out.',
+    );
   const choice = value as Readonly<Record<string, unknown>>;
   const { type } = choice;
-  if (type === 'function' || type === 'custom') {
-    refuseOthers(choice, ['type', type], 'tool_choice');
-    const named = objectAt(choice, type, 'tool_choice');
-    refuseOthers(named, ['name'], `tool_choice.${type}`);
-    if (typeof named.name !== 'string' || named.name === '')
-      throw invalid(`tool_choice.${type}.name`, 'takes the name of a tool', 'Name one of `tools`.');
-    throw forced(`the tool "${shown(named.name)}"`);
-  }
+  if (type === 'function') return { name: namedTool(choice, 'tool_choice') };
   if (type === 'allowed_tools') {
     refuseOthers(choice, ['type', 'allowed_tools'], 'tool_choice');
-    const allowed = objectAt(choice, 'allowed_tools', 'tool_choice');
-    refuseOthers(allowed, ['mode', 'tools'], 'tool_choice.allowed_tools');
-    throw new KvantError('unsupported-parameter', '`tool_choice` of type "allowed_tools" is not supported.', {
-      kind: 'unsupported',
-      where: 'tool_choice',
-      fix: 'Send only the tools that the model may call, and "tool_choice": "auto".',
-    });
+    const where = 'tool_choice.allowed_tools';
+    const allowed = objectAt(choice, 'allowed_tools', 'tool_choice', ALLOWED);
+    refuseOthers(allowed, ['mode', 'tools'], where);
+    const { mode, tools } = allowed;
+    if (mode !== 'auto' && mode !== 'required')
+      throw invalid(`${where}.mode`, 'takes "auto" or "required"', ALLOWED);
+    if (!Array.isArray(tools) || tools.length === 0)
+      throw invalid(`${where}.tools`, 'takes a list of tools', ALLOWED);
+    return { mode, tools: tools.map((tool, i) => allowedTool(tool, `${where}.tools[${i}]`)) };
   }
-  throw invalid('tool_choice.type', 'takes "function"', 'Send "auto" or "none", or leave `tool_choice` out.');
+  throw invalid(
+    'tool_choice.type',
+    'takes "function" or "allowed_tools"',
+    'Send one of them, "auto", "none" or "required", or leave `tool_choice` out.',
+  );
+}
+
+const NAMED = 'Send {"type": "function", "function": {"name": "…"}}.';
+const ALLOWED =
+  'Send {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "…"}}]}}.';
+
+/** The name in `{type, function: {name}}`, or in `{type, name}`. */
+function namedTool(choice: Readonly<Record<string, unknown>>, where: string): string {
+  const flat = choice.function === undefined && choice.name !== undefined;
+  refuseOthers(choice, ['type', flat ? 'name' : 'function'], where);
+  const named = flat ? choice : objectAt(choice, 'function', where, NAMED);
+  if (!flat) refuseOthers(named, ['name'], `${where}.function`);
+  const at = flat ? `${where}.name` : `${where}.function.name`;
+  if (typeof named.name !== 'string' || named.name === '')
+    throw invalid(at, 'takes the name of a tool', 'Name one of `tools`.');
+  return named.name;
+}
+
+function allowedTool(tool: unknown, where: string): string {
+  if (typeof tool !== 'object' || tool === null || Array.isArray(tool))
+    throw invalid(where, 'takes a tool', ALLOWED);
+  const given = tool as Readonly<Record<string, unknown>>;
+  if (given.type !== 'function') throw invalid(`${where}.type`, 'takes "function"', ALLOWED);
+  return namedTool(given, where);
 }
 
 function objectAt(
   value: Readonly<Record<string, unknown>>,
   name: string,
   prefix: string,
+  fix: string,
 ): Readonly<Record<string, unknown>> {
   const inner = value[name];
   if (typeof inner === 'object' && inner !== null && !Array.isArray(inner))
     return inner as Readonly<Record<string, unknown>>;
-  throw invalid(
-    `${prefix}.${name}`,
-    'takes an object',
-    'Send {"type": "function", "function": {"name": "…"}}.',
-  );
+  throw invalid(`${prefix}.${name}`, 'takes an object', fix);
 }
 
 function refuseOthers(
@@ -64,14 +86,6 @@ function refuseOthers(
       fix: didYouMean(name, known).trim() || 'Check the spelling, or leave it out.',
     });
   }
-}
-
-function forced(what: string): KvantError {
-  return new KvantError('unsupported-parameter', `\`tool_choice\` asks for ${what}: no call can be forced.`, {
-    kind: 'unsupported',
-    where: 'tool_choice',
-    fix: 'Send "auto", and ask for the call in a message. Forcing one needs structured output, which is not supported.',
-  });
 }
 
 function invalid(where: string, takes: string, fix: string): KvantError {

@@ -9,6 +9,8 @@ const WIRE: Readonly<Record<string, string>> = {
   addSpecialTokens: 'add_special_tokens',
   addGenerationPrompt: 'add_generation_prompt',
   templateOptions: 'chat_template_kwargs',
+  toolChoice: 'tool_choice',
+  parallelToolCalls: 'parallel_tool_calls',
   json: 'response_format',
   schema: 'response_format',
   regex: 'structured_outputs',

@@ -1,3 +1,5 @@
+import { optional, sequence, text } from '../../grammar/expression.js';
+import { anyTool, several } from './call-grammar.js';
 import { jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -17,6 +19,21 @@ export const DEEPSEEK: ToolFormat = {
   name: 'deepseek_v3',
   tokens: [SECTION, OPEN, SEPARATOR, CLOSE, SECTION_END],
   detect: ({ template, hasToken }) => template.includes(OPEN) || hasToken(OPEN),
+  grammar: {
+    values: 'json',
+    triggers: [SECTION, OPEN],
+    calls(kit) {
+      const fenced = kit.template.includes('```json');
+      const call = anyTool(kit, ({ name, object }) => {
+        const before = fenced
+          ? sequence(text('function'), kit.mark(SEPARATOR), text(`${name}\n\`\`\`json\n`))
+          : sequence(text(name), kit.mark(SEPARATOR));
+        return sequence(kit.mark(OPEN), before, object, text(fenced ? '\n```' : ''), kit.mark(CLOSE));
+      });
+      const between = fenced ? optional(text('\n')) : sequence();
+      return sequence(kit.mark(SECTION), several(kit, call, between), kit.mark(SECTION_END));
+    },
+  },
   parser: () =>
     new MarkedParser({
       marks: [SECTION, OPEN],

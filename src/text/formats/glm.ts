@@ -1,7 +1,10 @@
+import { sequence, text } from '../../grammar/expression.js';
 import { ArgumentTypes } from './argument-types.js';
+import { anyTool, endsOf, NEWLINE, several, taggedArguments } from './call-grammar.js';
 import { jsonCalls } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
-import { type TagStyle, taggedCall } from './tagged-call.js';
+import type { TagStyle } from './tag-style.js';
+import { taggedCall } from './tagged-call.js';
 import type { ToolFormat } from './tool-format.js';
 
 const [OPEN, CLOSE, KEY] = ['<tool_call>', '</tool_call>', '<arg_key>'];
@@ -20,6 +23,25 @@ export const GLM: ToolFormat = {
   name: 'glm45',
   tokens: [OPEN, CLOSE, KEY, '</arg_key>', '<arg_value>', '</arg_value>'],
   detect: ({ template }) => template.includes(KEY),
+  grammar: {
+    values: 'raw',
+    ends: endsOf(TAGS),
+    triggers: [OPEN],
+    calls(kit) {
+      const call = anyTool(kit, (tool) =>
+        sequence(
+          kit.mark(OPEN),
+          text(tool.name),
+          taggedArguments(kit, tool, TAGS, NEWLINE, () =>
+            sequence(kit.mark('</arg_key>'), NEWLINE, kit.mark('<arg_value>')),
+          ),
+          NEWLINE,
+          kit.mark(CLOSE),
+        ),
+      );
+      return several(kit, call, NEWLINE);
+    },
+  },
   parser: (tools) => {
     const types = new ArgumentTypes(tools);
     return new MarkedParser({

@@ -1,3 +1,6 @@
+import { sequence } from '../../grammar/expression.js';
+import { SPACE } from '../../grammar/json/terminals.js';
+import { jsonListOf } from './call-grammar.js';
 import { jsonCalls } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -10,6 +13,11 @@ export const GRANITE: ToolFormat = {
   tokens: [TOKEN, TAG],
   detect: ({ template, hasToken }) =>
     template.includes(TOKEN) || (!template.includes(TAG) && hasToken(TOKEN)),
+  grammar: {
+    values: 'json',
+    triggers: [TOKEN, TAG],
+    calls: (kit) => sequence(kit.mark(kit.hasToken(TOKEN) ? TOKEN : TAG), SPACE, jsonListOf(kit)),
+  },
   parser: () =>
     new MarkedParser({
       marks: [TOKEN, TAG],

@@ -6,8 +6,11 @@
  * wrote. White space beside a call is dropped, unless text follows it. An answer that ends after a whole call
  * but before its closing tag has made the call.
  */
+import { sequence } from '../../grammar/expression.js';
+import { SPACE } from '../../grammar/json/terminals.js';
 import { HeldSpace } from '../held-space.js';
 import { StopMatcher } from '../stop-matcher.js';
+import { jsonCallOf, several } from './call-grammar.js';
 import { CLOSE, OpenCall } from './hermes-call.js';
 import type { ToolCallParser, ToolFormat, ToolPiece } from './tool-format.js';
 import { callsOf } from './whole-calls.js';
@@ -18,6 +21,12 @@ export const HERMES: ToolFormat = {
   name: 'hermes',
   tokens: [OPEN, CLOSE],
   detect: ({ template }) => template.includes(OPEN),
+  grammar: {
+    values: 'json',
+    triggers: [OPEN],
+    calls: (kit) =>
+      several(kit, sequence(kit.mark(OPEN), SPACE, jsonCallOf(kit), SPACE, kit.mark(CLOSE)), SPACE),
+  },
   parser: () => new HermesParser(),
 };
 

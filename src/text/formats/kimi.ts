@@ -1,3 +1,5 @@
+import { sequence, text } from '../../grammar/expression.js';
+import { anyTool, INDEX, several } from './call-grammar.js';
 import { jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -13,6 +15,23 @@ export const KIMI: ToolFormat = {
   name: 'kimi_k2',
   tokens: [SECTION, OPEN, ARGUMENTS, CLOSE, SECTION_END],
   detect: ({ template, hasToken }) => template.includes(SECTION) || hasToken(SECTION),
+  grammar: {
+    values: 'json',
+    triggers: [SECTION, OPEN],
+    calls(kit) {
+      const call = anyTool(kit, ({ name, object }) =>
+        sequence(
+          kit.mark(OPEN),
+          text(`functions.${name}:`),
+          INDEX,
+          kit.mark(ARGUMENTS),
+          object,
+          kit.mark(CLOSE),
+        ),
+      );
+      return sequence(kit.mark(SECTION), several(kit, call, sequence()), kit.mark(SECTION_END));
+    },
+  },
   parser: () =>
     new MarkedParser({
       marks: [SECTION, OPEN],

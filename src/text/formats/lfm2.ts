@@ -1,3 +1,5 @@
+import { sequence } from '../../grammar/expression.js';
+import { pythonCallsOf } from './call-grammar.js';
 import { jsonCalls } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import { pythonCalls } from './python-call.js';
@@ -10,6 +12,11 @@ export const LFM2: ToolFormat = {
   name: 'lfm2',
   tokens: [OPEN, CLOSE],
   detect: ({ template, hasToken }) => template.includes(OPEN) || hasToken(OPEN),
+  grammar: {
+    values: 'python',
+    triggers: [OPEN],
+    calls: (kit) => sequence(kit.mark(OPEN), pythonCallsOf(kit, true), kit.mark(CLOSE)),
+  },
   parser: () =>
     new MarkedParser({
       marks: [OPEN],

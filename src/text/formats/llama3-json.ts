@@ -1,3 +1,5 @@
+import { optional, sequence, text } from '../../grammar/expression.js';
+import { jsonCallOf, several } from './call-grammar.js';
 import { jsonCall } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -15,6 +17,16 @@ export const LLAMA3_JSON: ToolFormat = {
     template.includes(TAG) ||
     (template.includes('<|start_header_id|>') && /"parameters"\s*:/.test(template)) ||
     (template === '' && hasToken(TAG)),
+  grammar: {
+    values: 'json',
+    triggers: [TAG],
+    starts: '{',
+    calls: (kit) =>
+      sequence(
+        ...(kit.hasToken(TAG) ? [optional(kit.mark(TAG))] : []),
+        several(kit, jsonCallOf(kit, 'parameters'), text('; ')),
+      ),
+  },
   parser: () =>
     new MarkedParser({
       marks: [TAG],

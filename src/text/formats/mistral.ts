@@ -1,4 +1,7 @@
 import { randomInt } from 'node:crypto';
+import { optional, repeat, sequence, set, text } from '../../grammar/expression.js';
+import { SPACE } from '../../grammar/json/terminals.js';
+import { anyTool, jsonListOf, several } from './call-grammar.js';
 import { jsonCalls, jsonObject } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -6,6 +9,8 @@ import type { ToolFormat } from './tool-format.js';
 const [OPEN, ID, ARGUMENTS] = ['[TOOL_CALLS]', '[CALL_ID]', '[ARGS]'];
 
 const ALPHANUMERICS = 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789';
+
+const ALPHANUMERIC = set([0x30, 0x39], [0x41, 0x5a], [0x61, 0x7a]);
 
 /**
  * Mistral: `[TOOL_CALLS][{"name": …, "arguments": …}]`, and since its tokenizer of version 11 `[TOOL_CALLS]f[CALL_ID]id[ARGS]{…}`, the id or both
@@ -16,6 +21,18 @@ export const MISTRAL: ToolFormat = {
   tokens: [OPEN, ID, ARGUMENTS],
   detect: ({ template, hasToken }) => template.includes(OPEN) || hasToken(OPEN),
   callId: () => Array.from({ length: 9 }, () => ALPHANUMERICS[randomInt(ALPHANUMERICS.length)]).join(''),
+  grammar: {
+    values: 'json',
+    triggers: [OPEN],
+    calls(kit) {
+      if (!kit.hasToken(ARGUMENTS)) return sequence(kit.mark(OPEN), SPACE, jsonListOf(kit));
+      const id = optional(sequence(kit.mark(ID), repeat(ALPHANUMERIC, 9, 9)));
+      const call = anyTool(kit, ({ name, object }) =>
+        sequence(kit.mark(OPEN), text(name), ...(kit.hasToken(ID) ? [id] : []), kit.mark(ARGUMENTS), object),
+      );
+      return several(kit, call, sequence());
+    },
+  },
   parser: () =>
     new MarkedParser({
       marks: [OPEN],

@@ -1,3 +1,5 @@
+import { sequence, text } from '../../grammar/expression.js';
+import { jsonListOf } from './call-grammar.js';
 import { jsonCalls } from './json-call.js';
 import { MarkedParser } from './marked-parser.js';
 import type { ToolFormat } from './tool-format.js';
@@ -10,6 +12,14 @@ export const PHI4_MINI: ToolFormat = {
   tokens: [OPEN, CLOSE],
   detect: ({ template, hasToken }) =>
     template.includes(`${WORD}[`) || template.includes('<|/tool|>') || hasToken(CLOSE),
+  grammar: {
+    values: 'json',
+    triggers: [OPEN, WORD],
+    calls(kit) {
+      if (kit.template.includes(`${WORD}[`)) return sequence(text(WORD), jsonListOf(kit));
+      return sequence(kit.mark(OPEN), jsonListOf(kit), kit.mark(CLOSE));
+    },
+  },
   parser: () =>
     new MarkedParser({
       marks: [OPEN, WORD],

@@ -217,6 +217,8 @@ const ESCAPES: Readonly<Record<string, string>> = {
   '\\': '\\',
   "'": "'",
   '"': '"',
+  // No escape of Python's, but of JSON's: those who write it mean that.
+  '/': '/',
   '\n': '',
 };
 const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };

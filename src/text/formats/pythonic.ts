@@ -1,3 +1,5 @@
+import { choice, sequence } from '../../grammar/expression.js';
+import { NEWLINE, pythonCallsOf } from './call-grammar.js';
 import { MarkedParser } from './marked-parser.js';
 import { pythonCalls } from './python-call.js';
 import type { ToolFormat } from './tool-format.js';
@@ -11,6 +13,24 @@ export const PYTHONIC: ToolFormat = {
   tokens: [START, END, SECTION, SECTION_END],
   detect: ({ template, hasToken }) =>
     [START, SECTION, '[func_name1('].some((shown) => template.includes(shown)) || hasToken(START),
+  grammar: {
+    values: 'python',
+    triggers: [START, SECTION],
+    starts: '[',
+    calls(kit) {
+      if (kit.template.includes(SECTION))
+        return sequence(
+          kit.mark(SECTION),
+          NEWLINE,
+          pythonCallsOf(kit, false),
+          NEWLINE,
+          kit.mark(SECTION_END),
+        );
+      const list = pythonCallsOf(kit, true);
+      if (!kit.hasToken(START)) return list;
+      return choice(list, sequence(kit.mark(START), list, kit.mark(END)));
+    },
+  },
   parser: () =>
     new MarkedParser({
       marks: [START, SECTION],

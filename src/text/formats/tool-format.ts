@@ -5,6 +5,8 @@
  * tokens out of texts, and spells these.
  */
 
+import type { CallGrammar } from './call-grammar.js';
+
 /** What a piece of an answer brings. */
 export type ToolPiece =
   | { readonly type: 'text'; readonly text: string }
@@ -48,6 +50,8 @@ export interface ToolFormat {
   readonly tokens?: readonly string[];
   /** Whether the model writes calls so. */
   detect(clues: FormatClues): boolean;
+  /** The one form of calls that an answer may be held to: what the parser reads. Without it calls cannot be forced. */
+  readonly grammar?: CallGrammar;
   /** A parser for one answer. `tools`: the request's, in OpenAI's form; formats that write values without quotes need their schemas. */
   parser(tools: readonly unknown[]): ToolCallParser;
   /** An id for a call that brings none, where the template wants ids of a certain form. Default `call_` and 24 digits. */

@@ -1,0 +1,176 @@
+/** What an answer with tools is held to: calls alone, or free text up to the first call, or calls or an answer of another form. */
+
+import { KvantError } from '../../errors.js';
+import { type GrammarAsk, grammarOf } from '../../grammar/ask.js';
+import {
+  choice,
+  type Expression,
+  type Grammar,
+  optional,
+  rule,
+  sequence,
+  text,
+} from '../../grammar/expression.js';
+import { argumentForms, schemaGrammar } from '../../grammar/json/schema.js';
+import { unsupported } from '../../grammar/json/schema-nodes.js';
+import { ANY, anyRules } from '../../grammar/json/terminals.js';
+import { type Budget, checkSource } from '../../grammar/limits.js';
+import { Renamer } from '../../grammar/rename.js';
+import { freeText, wordsWithout } from '../../grammar/triggered.js';
+import type { Words } from '../../grammar/words.js';
+import { isJsonObject } from '../json-file.js';
+import type { CallGrammar, CallKit, GrammarTool } from './call-grammar.js';
+import type { FormatClues, ToolFormat } from './tool-format.js';
+
+/** A tool of a request. */
+export interface AskedTool {
+  readonly name: string;
+  /** JSON text of the schema of its arguments; null for one that takes none. */
+  readonly schema: string | null;
+  readonly strict: boolean;
+  /** Where the schema stands in the request. */
+  readonly where: string;
+}
+
+/** Plain data: it crosses threads. */
+export interface ToolsAsk {
+  /** Name of the format. */
+  readonly format: string;
+  /** Those that may be called. */
+  readonly tools: readonly AskedTool[];
+  /** Whether there has to be a call. */
+  readonly required: boolean;
+  /** Whether there may be several. */
+  readonly several: boolean;
+}
+
+/** What the tokenizer says of marks. */
+export interface TokenClues extends FormatClues {
+  idOf(token: string): number | undefined;
+}
+
+const ROOT = 'answer with tools';
+
+/**
+ * @param form of an answer without calls; null where it is free
+ * Errors: `invalid-schema`, `unsupported-schema` and the like, `where` naming the tool; `unsupported-parameter` for a format without
+ * a grammar.
+ */
+export function toolGrammar(
+  format: ToolFormat,
+  ask: ToolsAsk,
+  form: GrammarAsk | null,
+  clues: TokenClues,
+  budget: Budget,
+): Grammar {
+  const { grammar } = format;
+  if (grammar === undefined) throw withoutGrammar(format.name);
+  const rules = new Map<string, Expression>(anyRules());
+  const kit: CallKit = {
+    tools: ask.tools.map((tool, i) => readTool(tool, `tool-${i}:`, grammar, rules, budget)),
+    several: ask.several,
+    template: clues.template,
+    hasToken: (token) => clues.hasToken(token),
+    mark: (token) => {
+      const id = clues.idOf(token);
+      return id === undefined ? text(token) : { kind: 'token', id };
+    },
+  };
+  const calls = grammar.calls(kit);
+  rules.set('calls', calls);
+  rules.set(ROOT, rootOf(grammar, ask.required, form, rules, budget));
+  return { rules, root: ROOT };
+}
+
+function rootOf(
+  grammar: CallGrammar,
+  required: boolean,
+  form: GrammarAsk | null,
+  rules: Map<string, Expression>,
+  budget: Budget,
+): Expression {
+  if (required) return rule('calls');
+  if (form === null) {
+    // Lazily: the grammar of calls begins where a mark does.
+    const free = freeText(grammar.triggers, budget, grammar.starts);
+    return sequence(free, optional(rule('calls')));
+  }
+  const answer = grammarOf(form, budget);
+  const renamer = new Renamer('form:');
+  for (const [name, expression] of renamer.rules(answer)) rules.set(name, expression);
+  return choice(rule('calls'), rule(renamer.name(answer.root)));
+}
+
+const SHARED: ReadonlySet<string> = new Set(anyRules().map(([name]) => name));
+const PYTHON_WORDS: Readonly<Record<string, string>> = { true: 'True', false: 'False', null: 'None' };
+const NO_ARGUMENTS = '{"type":"object","additionalProperties":false}';
+
+function readTool(
+  { name, schema, where }: AskedTool,
+  prefix: string,
+  { values, ends = [] }: CallGrammar,
+  rules: Map<string, Expression>,
+  budget: Budget,
+): GrammarTool {
+  try {
+    const source = schema ?? NO_ARGUMENTS;
+    checkSource(source);
+    const value = objectSchema(JSON.parse(source));
+    if (values === 'json') {
+      const grammar = schemaGrammar(value, budget);
+      const renamer = new Renamer(prefix, { shared: SHARED });
+      for (const [name, expression] of renamer.rules(grammar)) rules.set(name, expression);
+      return { name, object: rule(renamer.name(grammar.root)), arguments: [], others: null };
+    }
+    const python = values === 'python';
+    const texts = python ? null : wordsWithout(ends, budget);
+    const { rules: own, forms } = argumentForms(value, budget, { texts });
+    const renamer = python
+      ? new Renamer(prefix, { text: (word) => PYTHON_WORDS[word] ?? word })
+      : new Renamer(prefix, { shared: SHARED });
+    for (const [name, expression] of renamer.rules({ rules: own })) rules.set(name, expression);
+    const of = (expression: Expression | null): Expression | null =>
+      expression === null ? null : renamer.of(expression);
+    const members = forms.map((form) => ({ ...form, text: of(form.text), json: of(form.json) }));
+    const any = rule(renamer.name(ANY.VALUE));
+    const anyValue = texts === null ? { text: null, json: any } : { text: words(texts), json: null };
+    const others = members.length === 0 && takesAny(value) ? anyValue : null;
+    return { name, object: rule(''), arguments: members, others };
+  } catch (cause) {
+    throw atTool(cause, where);
+  }
+}
+
+const words = (own: Words): Expression => ({ kind: 'words', words: own, spelling: 'text' });
+
+/** Arguments are an object, also where their schema does not say so. */
+function objectSchema(schema: unknown): unknown {
+  if (!isJsonObject(schema)) return schema;
+  const { type } = schema;
+  return type === undefined || Array.isArray(type) ? { ...schema, type: 'object' } : schema;
+}
+
+/** A schema without names. */
+function takesAny(schema: unknown): boolean {
+  const { additionalProperties: others = true } = schema as { additionalProperties?: unknown };
+  if (others === false) return false;
+  if (others === true) return true;
+  throw unsupported('#', 'additionalProperties', 'Name the arguments as `properties`.');
+}
+
+function atTool(cause: unknown, where: string): unknown {
+  if (!(cause instanceof KvantError)) return cause;
+  const { code, message, kind, fix } = cause;
+  return new KvantError(code, message, { kind, where, ...(fix === undefined ? {} : { fix }), cause });
+}
+
+/** The schema of a tool whose arguments may be any. */
+export const ANY_ARGUMENTS = '{"type":"object"}';
+
+function withoutGrammar(name: string): KvantError {
+  return new KvantError('unsupported-parameter', `Calls in the format "${name}" cannot be forced.`, {
+    kind: 'unsupported',
+    where: 'toolChoice',
+    fix: 'Leave `toolChoice` and `strict` out.',
+  });
+}

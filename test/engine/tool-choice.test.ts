@@ -1,0 +1,143 @@
+/** Calls that a real model is held to, drawn at a temperature at which it writes nonsense. */
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { judgeAnswer, readQuestions } from '../../src/cli/eval/question-sets.js';
+import { Engine } from '../../src/engine/engine.js';
+import type { ChatRequest, ToolChoice } from '../../src/engine/types.js';
+import { MODEL, refusal } from './engine-harness.js';
+
+const messages = [{ role: 'user', content: 'What is the weather in Rome?' }];
+const weather = {
+  type: 'object',
+  properties: { city: { type: 'string', maxLength: 12 }, unit: { enum: ['celsius', 'fahrenheit'] } },
+  required: ['city', 'unit'],
+  additionalProperties: false,
+};
+const light = {
+  type: 'object',
+  properties: { on: { type: 'boolean' }, level: { type: 'integer', minimum: 0, maximum: 9 } },
+  required: ['on'],
+  additionalProperties: false,
+};
+const tools = [
+  { type: 'function', function: { name: 'get_weather', parameters: weather } },
+  { type: 'function', function: { name: 'set_light', parameters: light } },
+];
+
+describe('tool choice', () => {
+  let engine: Engine;
+  beforeAll(async () => {
+    engine = await Engine.load(MODEL, {
+      device: 'cpu',
+      threads: 2,
+      maxRows: 8,
+      maxContext: 1024,
+      worker: false,
+    });
+  });
+  afterAll(() => engine.close());
+
+  const validators: Record<string, (value: unknown) => boolean> = {
+    get_weather: new Ajv2020().compile(weather),
+    set_light: new Ajv2020().compile(light),
+  };
+  const ask = (toolChoice: ToolChoice, more: Partial<ChatRequest> = {}) =>
+    engine.chat({ messages, tools, toolChoice, temperature: 1.5, maxTokens: 200, seed: 3, n: 6, ...more })
+      .result;
+
+  it('has the model call, with arguments that fit', async () => {
+    const [required, named, allowed] = await Promise.all([
+      ask('required', { parallelToolCalls: false }),
+      ask({ name: 'set_light' }),
+      ask({ mode: 'required', tools: ['set_light'] }, { parallelToolCalls: false }),
+    ]);
+    const called = new Set<string>();
+    for (const [i, { choices }] of [required, named, allowed].entries())
+      for (const { toolCalls, text, finishReason } of choices) {
+        if (finishReason !== 'stop') continue;
+        expect([text, toolCalls.length]).toEqual(['', 1]);
+        const { name, arguments: given } = toolCalls[0]!.function;
+        if (i > 0) expect(name).toBe('set_light');
+        called.add(name);
+        expect([given, validators[name]!(JSON.parse(given))]).toEqual([given, true]);
+      }
+    expect(called.size).toBe(2);
+  });
+
+  it('holds strict tools to their schemas where the model may call, and lets it answer', async () => {
+    const strict = tools.map((tool) => ({ ...tool, function: { ...tool.function, strict: true } }));
+    // Without it the model leaves out what the schema requires.
+    const [free, held] = await Promise.all([
+      ask('auto', { temperature: 0, n: 1 }),
+      ask('auto', { temperature: 0, n: 1, tools: strict }),
+    ]);
+    const given = (result: typeof free): unknown => JSON.parse(result.toolCalls[0]!.function.arguments);
+    expect(given(free)).toEqual({ city: 'Rome' });
+    expect(given(held)).toMatchObject({ city: 'Rome', unit: expect.any(String) });
+    expect(validators.get_weather!(given(held))).toBe(true);
+    const drawn = await ask('auto', { tools: strict, temperature: 1.2 });
+    for (const { toolCalls, finishReason } of drawn.choices)
+      for (const { function: fn } of finishReason === 'stop' ? toolCalls : [])
+        expect([fn, validators[fn.name]!(JSON.parse(fn.arguments))]).toEqual([fn, true]);
+    const chat = { messages: [{ role: 'user', content: 'Hello! Who are you?' }], temperature: 0 };
+    expect((await ask('auto', { ...chat, n: 1, tools: strict })).text).toBe(
+      (await ask('auto', { ...chat, n: 1 })).text,
+    );
+  });
+
+  it('goes with a form of the answer: the model calls, or answers in it', async () => {
+    const schema = {
+      type: 'object',
+      properties: { a: { const: 1 } },
+      required: ['a'],
+      additionalProperties: false,
+    };
+    const { choices } = await ask('auto', { schema });
+    for (const { text, toolCalls, finishReason } of choices)
+      if (finishReason === 'stop' && toolCalls.length === 0) expect(JSON.parse(text)).toEqual({ a: 1 });
+    const called = await ask({ name: 'get_weather' }, { schema, temperature: 0, n: 1 });
+    expect(called.toolCalls[0]!.function.name).toBe('get_weather');
+  });
+
+  it('shows no tools with none, and refuses what cannot be', async () => {
+    const none = await ask('none', { temperature: 0, n: 1, maxTokens: 8 });
+    const without = await engine.chat({ messages, temperature: 0, maxTokens: 8 }).result;
+    expect(none.tokenIds).toEqual(without.tokenIds);
+    const bad = [{ type: 'function', function: { name: 'f', parameters: { not: {} } } }];
+    expect(
+      await refusal(engine.chat({ messages, tools: bad, toolChoice: 'required' }).accepted),
+    ).toMatchObject({
+      code: 'unsupported-schema',
+      where: 'tools[0].function.parameters',
+    });
+    expect(
+      await refusal(engine.chat({ messages, tools, toolChoice: 'required', ignoreEos: true }).accepted),
+    ).toMatchObject({
+      code: 'conflicting-parameters',
+      where: 'ignoreEos',
+    });
+  });
+
+  it('answers every question of the tools set with a call that fits', { timeout: 120_000 }, async () => {
+    const questions = (await readQuestions('test/fixtures/eval/eval-tools.jsonl')).slice(0, 25);
+    const answers = await Promise.all(
+      questions.map(
+        (question) =>
+          engine.chat({
+            messages: question.messages,
+            tools: question.tools!,
+            toolChoice: 'required',
+            temperature: 0,
+            maxTokens: 200,
+          }).result,
+      ),
+    );
+    const right = answers.filter(({ toolCalls }, i) => {
+      expect(toolCalls).toHaveLength(1);
+      const { name, arguments: given } = toolCalls[0]!.function;
+      const call = { name, arguments: JSON.parse(given) as unknown };
+      return judgeAnswer(questions[i]!, `<tool_call>${JSON.stringify(call)}</tool_call>`);
+    });
+    expect(right.length).toBeGreaterThanOrEqual(questions.filter(({ referenceOk }) => referenceOk).length);
+  });
+});
