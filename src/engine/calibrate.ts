@@ -109,7 +109,9 @@ class LayerSums {
   readonly #squares: Float64Array;
   readonly #queries: Float64Array;
   readonly #head: Float64Array;
+  readonly #first: Float64Array;
   #tokens = 0;
+  #texts = 0;
 
   constructor(node: Append, headNorm: (vector: NonNullable<Append['norm']>['q']) => Float32Array) {
     const { norm, shape } = node;
@@ -122,6 +124,7 @@ class LayerSums {
     this.#norms = norm === null ? null : { q: of(headNorm(norm.q)), k: of(headNorm(norm.k)) };
     const size = shape.kvHeads * shape.headDim;
     this.#sum = new Float64Array(size);
+    this.#first = new Float64Array(size);
     this.#squares = new Float64Array(size);
     this.#queries = new Float64Array(size);
     this.#head = new Float64Array(shape.headDim);
@@ -132,7 +135,10 @@ class LayerSums {
     const { heads, kvHeads, headDim } = this.#node.shape;
     const width = (heads + 2 * kvHeads) * headDim;
     const group = heads / kvHeads;
-    for (let t = Math.max(0, FIRST_TOKENS - at); t < tokens; t++) {
+    for (let t = 0; t < tokens; t++) {
+      const first = at + t === 0;
+      if (first) this.#texts++;
+      else if (at + t < FIRST_TOKENS) continue;
       const angle = this.#norms?.q.after === true ? at + t : null;
       for (let h = 0; h < heads + kvHeads; h++) {
         const isKey = h >= heads;
@@ -142,13 +148,15 @@ class LayerSums {
         const to = (isKey ? h - heads : Math.floor(h / group)) * headDim;
         for (let d = 0; d < headDim; d++) {
           const value = x[d]!;
-          if (isKey) {
+          if (first) {
+            if (isKey) this.#first[to + d]! += value;
+          } else if (isKey) {
             this.#sum[to + d]! += value;
             this.#squares[to + d]! += value * value;
           } else this.#queries[to + d]! += (value * value) / group;
         }
       }
-      this.#tokens++;
+      if (!first) this.#tokens++;
     }
   }
 
@@ -172,7 +180,8 @@ class LayerSums {
     const keys = Float32Array.from(this.#squares, (sum, d) => Math.max(0, sum / n - mean[d]! ** 2));
     const queries = Float32Array.from(this.#queries, (sum) => sum / n);
     for (const values of [keys, queries]) pairUp(values, headDim, this.#node.rope);
-    return { kvHeads, headDim, mean, keys, queries };
+    const first = Float32Array.from(this.#first, (sum) => sum / this.#texts);
+    return { kvHeads, headDim, mean, first, keys, queries };
   }
 }
 

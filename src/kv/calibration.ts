@@ -12,6 +12,8 @@ export interface KvCalibrationLayer {
   readonly headDim: number;
   /** Mean of the keys, each turned back by its position. */
   readonly mean: Float32Array;
+  /** Key of the first token of a text, mean over the texts: unlike all others, and what queries look at most. */
+  readonly first: Float32Array;
   /** Mean square of the keys less `mean`. */
   readonly keys: Float32Array;
   /** Mean square of the queries of the heads that share the KV head. */
@@ -26,6 +28,7 @@ export interface KvCalibration {
   readonly layers: readonly KvCalibrationLayer[];
 }
 
+const ARRAYS = ['mean', 'first', 'keys', 'queries'] as const;
 const FORMAT = 'kvant-kv-calibration-1';
 
 export function kvCalibration(tokens: number, layers: readonly KvCalibrationLayer[]): KvCalibration {
@@ -56,7 +59,7 @@ export function readKvCalibration(text: string, where: string): KvCalibration {
     const { kvHeads, headDim } = (layer ?? {}) as { kvHeads: number; headDim: number };
     const length = kvHeads * headDim;
     if (!Number.isSafeInteger(length) || length < 1) throw invalid(where, `has no sizes for layer ${index}`);
-    const array = (name: 'mean' | 'keys' | 'queries'): Float32Array => {
+    const array = (name: (typeof ARRAYS)[number]): Float32Array => {
       const given = layer[name];
       const bytes = Buffer.from(typeof given === 'string' ? given : '', 'base64');
       const values = new Float32Array(bytes.length >> 2);
@@ -65,7 +68,13 @@ export function readKvCalibration(text: string, where: string): KvCalibration {
         throw invalid(where, `has not ${length} numbers for "${name}" of layer ${index}`);
       return values;
     };
-    return { kvHeads, headDim, mean: array('mean'), keys: array('keys'), queries: array('queries') };
+    const [mean, first, keys, queries] = ARRAYS.map(array) as [
+      Float32Array,
+      Float32Array,
+      Float32Array,
+      Float32Array,
+    ];
+    return { kvHeads, headDim, mean, first, keys, queries };
   });
   return kvCalibration(typeof file.tokens === 'number' ? file.tokens : 0, layers);
 }
@@ -91,9 +100,9 @@ export function checkKvCalibration(
 
 function digestOf(layers: readonly KvCalibrationLayer[]): string {
   const hash = createHash('sha256').update(FORMAT);
-  for (const { kvHeads, headDim, mean, keys, queries } of layers) {
-    hash.update(`${kvHeads} ${headDim} `);
-    for (const values of [mean, keys, queries]) hash.update(bytesOf(values));
+  for (const layer of layers) {
+    hash.update(`${layer.kvHeads} ${layer.headDim} `);
+    for (const name of ARRAYS) hash.update(bytesOf(layer[name]));
   }
   return hash.digest('hex').slice(0, 16);
 }

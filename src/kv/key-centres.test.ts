@@ -37,6 +37,7 @@ const layer = (at: (d: number) => readonly [mean: number, keys: number, queries:
   kvHeads: 1,
   headDim: HEAD,
   mean: Float32Array.from({ length: HEAD }, (_, d) => at(d)[0]),
+  first: Float32Array.from({ length: HEAD }, (_, d) => at(d)[0]),
   keys: Float32Array.from({ length: HEAD }, (_, d) => at(d)[1]),
   queries: Float32Array.from({ length: HEAD }, (_, d) => at(d)[2]),
 });
@@ -72,21 +73,29 @@ describe('key centres', () => {
     for (let d = 0; d < HEAD; d++) expect(flat.values[2 * HEAD + d]).toBeCloseTo(want[d]!, 5);
   });
 
-  it('scales: of queries against keys where vectors are rotated, all dims alike where they are not', () => {
+  it('scales: of queries against keys where vectors are rotated, none where they are not', () => {
     const of = layer((d) => [1, 4 ** (d % 3), 16 ** (d % 2)]);
-    for (const format of [turbo, affine]) {
-      const { values } = keyCentre(of, format, null, 0)!;
-      const [keys, queries, mean] = [0, 1, 2].map((i) => values.subarray(i * HEAD, (i + 1) * HEAD));
-      const first = format === turbo ? (16 ** (0 % 2) / 4 ** 0) ** 0.25 : 1;
-      for (let d = 0; d < HEAD; d++) {
-        const want = format === turbo ? (16 ** (d % 2) / 4 ** (d % 3)) ** 0.25 : 1 / 2 ** (d % 3);
-        expect(keys![d]! / keys![0]!).toBeCloseTo(want / first, 4);
-        expect(keys![d]! * queries![d]!).toBeCloseTo(1, 5);
-        // The mean is one of scaled keys.
-        expect(mean![d]).toBeCloseTo(keys![d]!, 5);
-      }
-      expect(keys!.reduce((sum, s) => sum + Math.log(s), 0)).toBeCloseTo(0, 4);
+    // The first key is the mean, so that of the squares 0.7 is left.
+    const { values } = keyCentre(of, turbo, null, 0)!;
+    const [keys, queries, mean] = [0, 1, 2].map((i) => values.subarray(i * HEAD, (i + 1) * HEAD));
+    for (let d = 0; d < HEAD; d++) {
+      expect(keys![d]! / keys![0]!).toBeCloseTo((16 ** (d % 2) / 4 ** (d % 3)) ** 0.25, 4);
+      expect(keys![d]! * queries![d]!).toBeCloseTo(1, 5);
+      // The mean is one of scaled keys.
+      expect(mean![d]).toBeCloseTo(keys![d]!, 5);
     }
+    expect(keys!.reduce((sum, s) => sum + Math.log(s), 0)).toBeCloseTo(0, 4);
+    expect(keyCentre(of, affine, null, 0)!.values).toEqual(new Float32Array(3 * HEAD).fill(1));
+  });
+
+  it('the first key draws the mean, and dims in which it is far off are made narrow', () => {
+    const same = layer(() => [1, 1, 1]);
+    const of = { ...same, first: same.mean.map((x, d) => (d === 0 ? x + 10 : x)) };
+    const { values } = keyCentre(of, turbo, null, 0)!;
+    expect(values[2 * HEAD]! / values[0]!).toBeGreaterThan(1.5);
+    expect(values[2 * HEAD]! / values[0]!).toBeLessThan(8);
+    expect(values[2 * HEAD + 1]! / values[1]!).toBeCloseTo(1, 5);
+    expect(values[0]!).toBeLessThan(0.7 * values[1]!);
   });
 
   it('float keys stay as they are', () => {
