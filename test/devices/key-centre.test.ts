@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import { attentionCheckBound as bound } from './attention-check.js';
-import { devices } from './devices.js';
+import { kernelDevices } from './devices.js';
 import { affine, F16, F32, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 
@@ -23,8 +23,18 @@ const STEPS: readonly (readonly [slots: number[], lengths: number[]])[] = [
   ],
 ];
 
-// WebGPU takes none yet.
-describe.each(devices.filter(({ kind }) => kind === 'cpu'))('centres of keys on $name', (spec) => {
+const SHORT: typeof STEPS = [
+  [
+    [0, 1],
+    [20, 5],
+  ],
+  [
+    [1, 0],
+    [1, 1],
+  ],
+];
+
+describe.each(kernelDevices)('centres of keys on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -42,7 +52,7 @@ describe.each(devices.filter(({ kind }) => kind === 'cpu'))('centres of keys on 
   ];
 
   it('scores are those of the keys with the mean, in every split', async () => {
-    for (const c of cases) {
+    for (const c of spec.slow ? cases.slice(1, 4) : cases) {
       const turns = device.info.keyCentres === 'turning';
       // A centre that is the same everywhere moves all scores of a row alike: a soft cap would see that.
       const centre = turns ? 'turning' : 'flat';
@@ -51,7 +61,7 @@ describe.each(devices.filter(({ kind }) => kind === 'cpu'))('centres of keys on 
       const width = c.heads * c.headDim;
       const most = c.key === F32 || c.key === F16 ? bound(spec, c.key) : 2e-2;
       try {
-        for (const [slots, lengths] of STEPS) {
+        for (const [slots, lengths] of spec.slow ? SHORT : STEPS) {
           const { out, expected, q, expectedQ, rows } = await bench.step(slots, lengths);
           const where = `${JSON.stringify(c)} ${lengths}`;
           expect(worstRow(q, expectedQ, rows, width), `q of ${where}`).toBeLessThan(bound(spec, F32));

@@ -103,6 +103,7 @@ export class WebGpuDevice implements Device {
       // WebGPU does not say.
       memoryBytes: undefined,
       attentionSplit: ATTENTION_SPLIT,
+      keyCentres: 'flat',
     };
     device.addEventListener('uncapturederror', (event) => {
       event.preventDefault();

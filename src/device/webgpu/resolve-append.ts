@@ -47,6 +47,7 @@ function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>):
       rope: rope === null ? null : { dims: rope.dims, style: rope.style },
       normAfter: norm?.order === 'after',
       queryGrowth: node.queryGrowth,
+      centred: node.centre != null,
     },
     keys,
     values,
@@ -86,6 +87,20 @@ function headNorms({ norm, shape }: NodeOf<'rope-append'>): Part[] {
   return norm === null ? [] : [norm.q, norm.k].map((of) => ({ buffer: vector(of), bytes }));
 }
 
+/** Behind them, where keys have a centre, that. Errors: `kv-centre-unsupported`, for one that turns. */
+function ofHeads(node: NodeOf<'rope-append'>): Part[] {
+  const { centre, shape } = node;
+  if (centre == null) return headNorms(node);
+  if (centre.turns)
+    throw new KvantError('kv-centre-unsupported', 'WebGPU has no centres of keys that turn.', {
+      kind: 'unsupported',
+      where: 'rope-append',
+      fix: 'Give one that is the same at all positions.',
+    });
+  const bytes = 3 * shape.kvHeads * shape.headDim * 4;
+  return [...headNorms(node), { buffer: vector(centre.vector), bytes }];
+}
+
 /** A product that appends what it makes. */
 export interface AppendingWork {
   readonly append: NodeOf<'rope-append'>;
@@ -104,7 +119,12 @@ export function appendingWork(
   r: Pick<Resources, 'caches' | 'capabilities' | 'fusions'>,
 ): AppendingWork | null {
   const append = r.fusions.appendOf.get(node);
-  if (append === undefined || bucket[node.x.rows] !== 1 || r.fusions.givers.get(node)?.op === 'attend')
+  if (
+    append === undefined ||
+    append.centre != null ||
+    bucket[node.x.rows] !== 1 ||
+    r.fusions.givers.get(node)?.op === 'attend'
+  )
     return null;
   const [kind, ...kinds] = appendKinds(append, r);
   const [work, ...works] = linearWork(node, bucket, r);
@@ -183,7 +203,9 @@ export function resolveRopeAppend(node: NodeOf<'rope-append'>, bucket: Bucket, r
     bound(ropeAppendKernel(kind.shape, left?.sliced), r, {
       ...appendBuffers(node, kind, r),
       ...(left === null ? { qkv: r.tensor(node.qkv) } : bias === null ? {} : { bias }),
-      ...(node.norm === null ? {} : { headNorms: r.joined('head norms', headNorms(node)) }),
+      ...(node.norm === null && node.centre == null
+        ? {}
+        : { headNorms: r.joined('head norms', ofHeads(node)) }),
     }),
   );
 }

@@ -31,6 +31,8 @@ export interface RopeAppendShape extends AttentionShape {
   readonly normAfter?: boolean;
   /** Default: q stays. */
   readonly queryGrowth?: QueryGrowth | null;
+  /** Keys are scaled and a vector is taken off them, the same at all positions; queries are scaled (KeyCentre). Default: not. */
+  readonly centred?: boolean;
 }
 
 /** Where numbers that are made bytes lie (kernels/linear-bytes.ts): as the product's lanes read them, side by side. */

@@ -27,12 +27,13 @@ import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 /**
- * Roles: step, qkv, tables, headNorms (q then k, with norms), rope (fine then coarse, with rope), out, keys, values:
+ * Roles: step, qkv, tables, headNorms (q then k, with norms; scales of keys, of queries and the centre of keys, with a centre), rope (fine then coarse, with rope), out, keys, values:
  * with the uniform no more than any WebGPU device binds. Where q, k and v lie in slices of K (`sliced`), these, and the bias if
  * there is one, take the place of qkv.
  */
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
+  const centred = shape.centred === true;
   const p = new Params();
   const text = {
     heads: p.u32(heads),
@@ -83,7 +84,8 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     ...(given?.bindings ?? [{ name: 'qkv', access: 'read', type: 'array<vec4<f32>>' } as const]),
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
-  if (normEps !== null) bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
+  if (normEps !== null || centred)
+    bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
   const vectorTurn =
     rope !== null && rope.style === 'half' && rope.dims % 8 === 0
       ? vectorTurnText(text.pairs, 'token.z', '!is_v', whole)
@@ -117,6 +119,14 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     }
     workgroupBarrier();`);
   const grow = queryGrowth === null ? '' : `v = v * ${growthText('token.z', text.beta, text.every)};`;
+  const centreAt = normEps === null ? '0u' : '2u * vectors';
+  /** Vector `lid` of a part of the centre: scales of keys, of queries, what is taken off keys. */
+  const centre = (part: number, kv: string): string =>
+    `headNorms[${centreAt} + (${part}u * kv_heads + ${kv}) * vectors + lid]`;
+  const scaleQuery = centred ? `if (active_) { v = v * ${centre(1, `(head / (heads / kv_heads))`)}; }` : '';
+  const centreKey = centred
+    ? `if (!is_q && !is_v && active_) { v = v * ${centre(0, '(head - heads)')} - ${centre(2, '(head - heads)')}; }`
+    : '';
   const rotation = codecOf(shape.key).rotation(shape.key, headDim);
   const turn =
     rotation === null
@@ -202,8 +212,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${vectorTurn?.angles ?? ''}
   ${normAfter ? rotate : norm}
   ${normAfter ? norm : rotate}
+  ${centreKey}
   if (is_q) {
     ${grow}
+    ${scaleQuery}
     ${turnQuery}
     if (active_) { out[(row * heads + head) * vectors + lid] = v; }
   } ${stores.join(' ')}
