@@ -101,7 +101,10 @@ export function addEngineFlags(command: Command): Command {
       'keep prefixes on disk too, for the next start and other processes',
     )
     .option('--prefix-cache-disk-bytes <size>', 'most bytes of that folder (default: 16GiB)', bytes)
-    .option('--kv-calibration <file>', 'store quantised keys by what kvant calibrate measured')
+    .option(
+      '--kv-calibration <file>',
+      'store quantised keys by what kvant calibrate measured; auto measures at the first start',
+    )
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );

@@ -2,9 +2,8 @@
 
 import type { Device, Program, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
-import { isFloatKv, type KvCaches, kvBlockBytes } from '../device/kv.js';
+import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
-import type { KvCalibration } from '../kv/calibration.js';
 import { placesOf } from '../kv/groups.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
@@ -24,7 +23,7 @@ import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { Grammars } from './grammars.js';
 import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
-import { loadKeyCentres, openKvCalibration } from './key-centres.js';
+import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import { memoryUse, memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
@@ -74,7 +73,8 @@ export async function loadHost(
     signal?.throwIfAborted();
     const { facts, layout } = weights.definition;
     const kv = planCache(config, facts.cache, device.info, facts.maxPositions);
-    const calibration = await calibrationOf(config, kv, device, onLog);
+    // A file that does not fit is refused before weights are read.
+    const named = await namedCalibration(config, kv.layers, device, onLog);
     const quantize = quantization(config);
     const resolved = resolveWeights(weights.source, layout, quantize);
     tellNotices(weights.notices, resolved.left, onLog);
@@ -104,6 +104,10 @@ export async function loadHost(
     const tuneFor = async (graph: Graph, most: ProgramLimits, caches: KvCaches): Promise<void> => {
       tuning = await autotune(config, device, graph, most, caches, { onProgress, onLog, signal });
     };
+    const calibration =
+      named === 'auto'
+        ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
+        : named;
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv.layers, calibration);
     const opened = await openCache(config, model, device, kv, planned, tuneFor, centres);
     const { sizing, limits, caches, program } = opened;
@@ -208,21 +212,6 @@ export async function openWeights(config: HostConfig): Promise<OpenModel> {
     };
   }
   return await openModel(weights.path, config.hfOverrides);
-}
-
-/** Null where none is named, or where all keys are float. Errors: those of its file. */
-async function calibrationOf(
-  { kvCalibration: path }: HostConfig,
-  { layers }: KvPlan,
-  { info }: Device,
-  onLog: (entry: LogEntry) => void,
-): Promise<KvCalibration | null> {
-  if (path === undefined || layers.every(({ key }) => isFloatKv(key))) return null;
-  const calibration = await openKvCalibration(path, layers);
-  if (info.keyCentres !== undefined) return calibration;
-  const message = 'the calibration of keys is not used: this device stores them as they are';
-  onLog({ level: 'warn', message, fields: { device: info.name } });
-  return null;
 }
 
 export function quantization(config: HostConfig): Quantization | undefined {

@@ -3,15 +3,17 @@
 import { readFile } from 'node:fs/promises';
 import type { Device } from '../device/device.js';
 import type { KeyCentre } from '../device/graph.js';
-import type { KvLayerSpec } from '../device/kv.js';
+import { isFloatKv, type KvLayerSpec } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { checkKvCalibration, type KvCalibration, readKvCalibration } from '../kv/calibration.js';
 import { keyCentre } from '../kv/key-centres.js';
 import type { Model } from '../models/load.js';
 import { systemReason } from '../system-errors.js';
+import type { HostConfig } from './messages.js';
+import type { LogEntry } from './types.js';
 
 /** Errors: `file-not-readable`, `kv-calibration-invalid`, `kv-calibration-mismatch`. */
-export async function openKvCalibration(
+async function openKvCalibration(
   path: string,
   layers: readonly Pick<KvLayerSpec, 'kvHeads' | 'headDim'>[],
 ): Promise<KvCalibration> {
@@ -28,6 +30,24 @@ export async function openKvCalibration(
   const calibration = readKvCalibration(text, path);
   checkKvCalibration(calibration, layers, path);
   return calibration;
+}
+
+/**
+ * What `kvCalibration` names: a file's, `auto` for one that is to be made; null where there is none, or none is needed. Errors: those
+ * of its file.
+ */
+export async function namedCalibration(
+  { kvCalibration: path }: Pick<HostConfig, 'kvCalibration'>,
+  layers: readonly KvLayerSpec[],
+  { info }: Pick<Device, 'info'>,
+  onLog: (entry: LogEntry) => void = () => {},
+): Promise<KvCalibration | 'auto' | null> {
+  if (path === undefined || layers.every(({ key }) => isFloatKv(key))) return null;
+  const named = path === 'auto' ? path : await openKvCalibration(path, layers);
+  if (info.keyCentres !== undefined) return named;
+  const message = 'the calibration of keys is not used: this device stores them as they are';
+  onLog({ level: 'warn', message, fields: { device: info.name } });
+  return null;
 }
 
 /** Where a centre is one for all positions it is the mean over so many. */

@@ -16,7 +16,7 @@ import { planCache } from './host-cache.js';
 import { hostConfig } from './host-config.js';
 import { openWeights, quantization } from './host-load.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
-import { loadKeyCentres, openKvCalibration } from './key-centres.js';
+import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
@@ -137,9 +137,18 @@ export class OfflineRunner implements AsyncDisposable {
 
   /** What the keys of a variant are freed of, by layer, if there is a calibration. Errors: those of its file. */
   async centres({ layers }: KvPlan): Promise<readonly (KeyCentre | null)[]> {
-    const { kvCalibration: path } = this.#configOf({});
-    if (path === undefined) return [];
-    const calibration = await openKvCalibration(path, this.model.kvLayers);
+    const config = this.#configOf({});
+    const named = await namedCalibration(config, layers, this.device);
+    const calibration =
+      named === 'auto'
+        ? await (await import('./auto-calibration.js')).autoCalibration(
+            config,
+            this.model,
+            this.device,
+            () => {},
+          )
+        : named;
+    if (calibration === null) return [];
     return loadKeyCentres(this.model, this.device, layers, calibration);
   }
 

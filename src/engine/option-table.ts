@@ -57,7 +57,7 @@ export const OPTION_TABLE = {
   quantize: host(oneOf([4, 8], '4 or 8')),
   hfOverrides: host(FIELDS),
   kvMemory: host(whole(1)),
-  kvCalibration: host(text('the name of a file')),
+  kvCalibration: host(text('the name of a file, or auto')),
   maxContext: host(whole(1)),
   maxRows: host(whole(1)),
   maxBatchTokens: host(whole(1)),

@@ -73,7 +73,7 @@ export interface EngineOptions extends KvOptions {
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
   readonly kvMemory?: number;
   /**
-   * A file of `kvant calibrate`: quantised keys are stored without what it says all have in common, and scaled. It is of no
+   * A file of `kvant calibrate`, or `auto` for one that is made at the first start and kept: quantised keys are stored without what it says all have in common, and scaled. It is of no
    * concern where keys stay float.
    */
   readonly kvCalibration?: string;

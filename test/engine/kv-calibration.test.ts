@@ -1,7 +1,7 @@
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { calibrateKv } from '../../src/engine/calibrate.js';
 import { Engine } from '../../src/engine/engine.js';
 import { OfflineRunner } from '../../src/engine/offline-runner.js';
@@ -101,6 +101,33 @@ describe('calibration of KV', () => {
     expect(error(freed)).toBeLessThan(2 * error(plain));
     expect(await scores('affine8', file, 37)).toEqual(freed);
     expect(await scores('f32', file, 200)).toEqual(want);
+  });
+
+  it('auto: the first start makes it, the next has it; float keys have none', async () => {
+    vi.stubEnv('KVANT_CACHE', join(folder, 'cache'));
+    const told: string[] = [];
+    const load = (options: object) =>
+      Engine.load(model('qwen3-tied'), {
+        device: 'cpu',
+        kvBits: 8,
+        kvSkipLayers: [],
+        kvCalibration: 'auto',
+        onLog: ({ message }) => told.push(message),
+        ...options,
+      });
+    try {
+      await using first = await load({});
+      expect(first.info.kv.calibration).toMatch(/^[0-9a-f]{16}$/);
+      expect(told).toContain('quantised keys are calibrated');
+      await using next = await load({
+        onLog: ({ message }: { message: string }) => expect(message).not.toMatch(/calibrated/),
+      });
+      expect(next.info.kv.calibration).toBe(first.info.kv.calibration);
+      await using float = await load({ kvBits: undefined, kvSkipLayers: undefined });
+      expect(float.info.kv.calibration).toBeNull();
+    } finally {
+      vi.unstubAllEnvs();
+    }
   });
 
   it('engines say which they have', async () => {
