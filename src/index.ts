@@ -62,3 +62,4 @@ export type { DiskStats } from './kv/disk/disk-tier.js';
 export { KV_SCHEMES, type KvOptions, type KvScheme } from './kv/options.js';
 export { LOGPROBS_MODES, type LogprobsMode, type SamplingOptions } from './sampling/options.js';
 export { parseJson } from './text/lossless-json.js';
+export { REASONING_EFFORTS, type ReasoningEffort } from './text/reasoning-effort.js';

@@ -36,6 +36,7 @@ import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.j
 import { readStructuredOutput, refuseEndless, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import { Texts, type Waiter } from './texts/texts.js';
+import type { ThinkingBudget } from './thinking-budget.js';
 import { takeThread } from './thread.js';
 import type {
   ChatRequest,
@@ -65,6 +66,8 @@ const CHAT_FIELDS = [
   'messages',
   'tools',
   'toolChoice',
+  'reasoningEffort',
+  'thinkingBudget',
   'templateOptions',
   'addGenerationPrompt',
   'parseReasoning',
@@ -210,8 +213,8 @@ export class Engine implements AsyncDisposable {
     // What may not be called is not shown.
     const asked = request?.toolChoice === 'none' ? { ...request, tools: [] } : request;
     return this.#request(asked, CHAT_FIELDS, () => {
-      const { messages, tools, templateOptions, addGenerationPrompt } = asked;
-      const options = definedOf({ tools, templateOptions, addGenerationPrompt });
+      const { messages, tools, templateOptions, reasoningEffort, addGenerationPrompt } = asked;
+      const options = definedOf({ tools, templateOptions, reasoningEffort, addGenerationPrompt });
       return { kind: 'chat', messages, options };
     });
   }
@@ -316,6 +319,18 @@ export class Engine implements AsyncDisposable {
     return ask;
   }
 
+  /** How long its answers may think. */
+  #thinking(
+    request: GenerateRequest | ChatRequest,
+    chatEnd: string | null,
+  ): { readonly thinking?: ThinkingBudget } {
+    const { thinkingBudget } = request as ChatRequest;
+    if (chatEnd === null || thinkingBudget === undefined) return {};
+    const thoughts = this.#text.thoughts(request as ChatRequest, chatEnd);
+    const thinking = this.#text.thinkingBudget(thinkingBudget, thoughts);
+    return thinking === null ? {} : { thinking };
+  }
+
   /** Tokens that mark the calls of an answer: a request with tools has them in its text, whether or not kvant reads them. */
   #spelledFor(chat: ChatRequest): readonly number[] {
     if (chat.tools === undefined || chat.tools.length === 0) return [];
@@ -397,6 +412,7 @@ export class Engine implements AsyncDisposable {
             receivedAt,
             ...salted,
             ...(grammar === undefined ? {} : { grammar }),
+            ...this.#thinking(request, chatEnd),
           },
           answer,
         );

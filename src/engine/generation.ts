@@ -32,6 +32,8 @@ interface Choice {
   readonly logprobs: TokenLogprobs[];
   /** Takes thoughts and tool calls out of the text; null where all is text. */
   parser: AnswerParser | null;
+  /** Ids of thoughts. */
+  thought: number;
   /** Only ever appended to, so that they stay cheap however long they grow; read at the end. */
   text: string;
   reasoning: string;
@@ -96,6 +98,7 @@ export class GenerationStream implements Generation {
       ids: [],
       logprobs: [],
       parser: setup.makeParser?.() ?? null,
+      thought: 0,
       text: '',
       reasoning: '',
       toolCalls: [],
@@ -224,7 +227,7 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(id);
     if (logprobs !== null) choice.logprobs.push(logprobs);
-    say(choice, text);
+    say(choice, text, 1);
     this.#stale = true;
   }
 
@@ -234,7 +237,7 @@ export class GenerationStream implements Generation {
     if (choice === undefined || choice.finish !== null) return;
     choice.ids.push(...event.ids);
     if (event.logprobs !== null) choice.logprobs.push(...event.logprobs);
-    say(choice, event.text);
+    say(choice, event.text, event.ids.length);
     if (event.finish !== null) {
       endText(choice);
       choice.finish = event.finish;
@@ -300,6 +303,7 @@ export class GenerationStream implements Generation {
         promptTokens,
         cachedTokens,
         completionTokens,
+        reasoningTokens: this.#choices.reduce((sum, choice) => sum + choice.thought, 0),
         totalTokens: promptTokens + completionTokens,
       },
       timings: timingsOf(
@@ -324,9 +328,14 @@ export class GenerationStream implements Generation {
 const NO_CALLS: readonly ToolCallDelta[] = [];
 
 /** More of a choice's answer. */
-function say(choice: Choice, text: string): void {
-  if (choice.parser !== null) addPiece(choice, choice.parser.push(text));
-  else {
+function say(choice: Choice, text: string, ids: number): void {
+  const { parser } = choice;
+  if (parser !== null) {
+    const thought = parser.thinking;
+    addPiece(choice, parser.push(text));
+    // Both marks count, as far as they are known by then.
+    if (thought || parser.thinking) choice.thought += ids;
+  } else {
     choice.text += text;
     choice.newText += text;
   }

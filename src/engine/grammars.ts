@@ -8,6 +8,7 @@ import type { GrammarTables } from '../grammar/tables.js';
 import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Constrain, Constraint } from './constraint.js';
 import type { TokenTries } from './texts/grammar-task.js';
+import { type ThinkingBudget, withThinkingBudget } from './thinking-budget.js';
 
 /** What a request brings. Plain data. */
 export interface RowGrammar {
@@ -37,6 +38,16 @@ export class Grammars {
     this.#table = table;
     this.#endIds = endIds;
     this.#vocabSize = vocabSize;
+  }
+
+  /** All that a request is held to; null for nothing. */
+  constrainAll(
+    grammar: RowGrammar | undefined,
+    thinking: ThinkingBudget | undefined,
+    continuation: boolean,
+  ): Constrain | null {
+    const held = grammar === undefined ? null : this.constrain(grammar, continuation);
+    return thinking === undefined ? held : withThinkingBudget(thinking, this.#table, held);
   }
 
   /** `continuation`: the answer goes on where the prompt's text ends. */

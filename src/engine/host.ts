@@ -99,12 +99,9 @@ export class EngineHost {
 
   #add(request: Extract<ToHost, { type: 'add' }>['request']): void {
     try {
-      const { grammar, continuation } = request;
+      const { grammar, thinking, continuation } = request;
       const loaded = this.#loaded;
-      loaded?.core.add(
-        request,
-        grammar === undefined ? null : loaded.grammars.constrain(grammar, continuation),
-      );
+      loaded?.core.add(request, loaded.grammars.constrainAll(grammar, thinking, continuation));
       this.#post({ type: 'accepted', request: request.id });
     } catch (error) {
       this.#post({ type: 'refused', request: request.id, error: serializeError(asKvantError(error)) });

@@ -11,14 +11,19 @@ import type { ToolFormat } from '../text/formats/tool-format.js';
 import type { TokenClues } from '../text/formats/tool-grammar.js';
 import type { GenerationDefaults } from '../text/generation-config.js';
 import { ReasoningSplitter } from '../text/reasoning.js';
+import { effortVariables } from '../text/reasoning-effort.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Tokenizer } from '../text/tokenizer.js';
 import { type TextFiles, textFiles } from './text-files.js';
 import type { TextOrigin } from './texts/text-origin.js';
+import type { ThinkingBudget } from './thinking-budget.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
 
 /** What chat templating takes beside the messages. */
-export type RenderChatOptions = Pick<ChatRequest, 'tools' | 'templateOptions' | 'addGenerationPrompt'>;
+export type RenderChatOptions = Pick<
+  ChatRequest,
+  'tools' | 'templateOptions' | 'reasoningEffort' | 'addGenerationPrompt'
+>;
 
 interface Parts {
   readonly tokenizer: Tokenizer;
@@ -147,13 +152,15 @@ export class ModelText {
         fix: 'It is a base model: send it a raw prompt, or use its chat-tuned sibling.',
       });
     if (template instanceof KvantError) throw template;
-    template.checkTools(forTemplate(options));
-    return template.render(messages, forTemplate(options));
+    const given = forTemplate(options, template);
+    template.checkTools(given);
+    return template.render(messages, given);
   }
 
   /** What of a conversation that was rendered the template makes nothing of. */
   unread(messages: readonly EngineChatMessage[], options: RenderChatOptions): readonly Unread[] {
-    return this.#template?.unread(messages, forTemplate(options)) ?? [];
+    const template = this.#template;
+    return template?.unread(messages, forTemplate(options, template)) ?? [];
   }
 
   /**
@@ -166,6 +173,13 @@ export class ModelText {
     const template = this.#template;
     if (!parseReasoning || template === undefined || promptEnd.includes('</think>')) return 'none';
     return template.thinks({ tools }) ? 'allowed' : 'none';
+  }
+
+  /** How a block of thoughts that is too long is ended; null where there is none. */
+  thinkingBudget(tokens: number, thoughts: Thoughts): ThinkingBudget | null {
+    if (thoughts === 'none') return null;
+    const close = [...this.encode(THOUGHTS_END, false)];
+    return { tokens, open: thoughts === 'open', close };
   }
 
   /** In which the model writes tool calls. */
@@ -221,6 +235,9 @@ export class ModelText {
   }
 }
 
+/** What models write behind their thoughts. */
+const THOUGHTS_END = '\n</think>\n\n';
+
 /** The template of a model, or what a chat is refused with where it does not compile. */
 async function findTemplate(files: TextFiles): Promise<ChatTemplate | KvantError | undefined> {
   try {
@@ -243,11 +260,20 @@ function brokenNotice(error: KvantError): Notice {
   };
 }
 
-const forTemplate = (options: RenderChatOptions): RenderOptions => ({
-  tools: options.tools,
-  addGenerationPrompt: options.addGenerationPrompt,
-  kwargs: options.templateOptions,
-});
+function forTemplate(
+  { tools, addGenerationPrompt, templateOptions, reasoningEffort }: RenderChatOptions,
+  template: ChatTemplate,
+): RenderOptions {
+  const kwargs =
+    reasoningEffort === undefined
+      ? templateOptions
+      : effortVariables(
+          reasoningEffort,
+          { source: template.source({ tools }), thinks: template.thinks({ tools }) },
+          templateOptions ?? {},
+        );
+  return { tools, addGenerationPrompt, kwargs };
+}
 
 function wordsOf(tokenizer: Tokenizer): { speller: Speller; breakers: BreakerFinder } {
   const { tokenTable } = tokenizer;

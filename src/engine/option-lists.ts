@@ -23,6 +23,7 @@ export const HUB_OPTIONS: OptionNames<HubAccess> = {
 export const RENDER_OPTIONS: OptionNames<RenderChatOptions> = {
   tools: true,
   templateOptions: true,
+  reasoningEffort: true,
   addGenerationPrompt: true,
 };
 

@@ -1,6 +1,7 @@
 /** The parts of a request that are not about sampling: refused, naming the field, before anything is done. */
 
 import { KvantError } from '../errors.js';
+import { REASONING_EFFORTS } from '../text/reasoning-effort.js';
 import type { QueuePlace } from './scheduling/queue-place.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
 
@@ -21,6 +22,11 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
     unknown
   >;
   const { parseReasoning, parseToolCalls, parallelToolCalls } = given as Record<string, unknown>;
+  const { reasoningEffort, thinkingBudget } = given as Record<string, unknown>;
+  if (reasoningEffort !== undefined && !REASONING_EFFORTS.some((one) => one === reasoningEffort))
+    throw takes('reasoningEffort', `one of ${REASONING_EFFORTS.join(', ')}`);
+  if (thinkingBudget !== undefined && !(Number.isInteger(thinkingBudget) && (thinkingBudget as number) >= 0))
+    throw takes('thinkingBudget', 'a whole number of tokens');
   const { priority, share, queueTimeoutMs } = given as Record<string, unknown>;
   if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
   if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');

@@ -15,6 +15,7 @@ import type { SequencePrefix } from './prefix/sequence-prefix.js';
 import { ORDINARY_PLACE, type QueuePlace } from './scheduling/queue-place.js';
 import type { RunningView, WaitingView } from './scheduling/scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
+import type { ThinkingBudget } from './thinking-budget.js';
 import type { FinishReason, TokenLogprobs } from './types.js';
 
 /**
@@ -33,6 +34,8 @@ export interface CoreRequest {
   readonly rules: TokenRules;
   /** What its answers are held to. */
   readonly grammar?: RowGrammar;
+  /** How long its answers may think. */
+  readonly thinking?: ThinkingBudget;
   /** Only requests with the same salt, or all without one, share cached prefixes. */
   readonly cacheSalt?: string;
   /** The text goes on where the prompt ends (see Detokenizer). */

@@ -9,6 +9,7 @@ import type { KvOptions } from '../kv/options.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { LogprobsMode, SamplingOptions } from '../sampling/options.js';
 import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
+import type { ReasoningEffort } from '../text/reasoning-effort.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import type { FinishReason } from './finish-reason.js';
 
@@ -167,6 +168,10 @@ export interface ChatRequest extends CommonRequest {
   readonly tools?: readonly unknown[];
   /** Further template variables, e.g. `{ enable_thinking: false }`. */
   readonly templateOptions?: Readonly<Record<string, unknown>>;
+  /** How much the model shall think, where its template knows; `none`: not at all. Default: as the template has it. */
+  readonly reasoningEffort?: ReasoningEffort;
+  /** Most tokens of a `<think>` block at the start of an answer; then it is closed, and the answer goes on. Default: any number. */
+  readonly thinkingBudget?: number;
   /** Open the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
   /** Deliver a `<think>` block at the start of an answer as `reasoning`; false: it is text. Default true. */
@@ -218,6 +223,8 @@ export interface Usage {
   readonly cachedTokens: number;
   /** Over all choices, EOS tokens included. */
   readonly completionTokens: number;
+  /** Of those, tokens of thoughts that were taken apart from the text. */
+  readonly reasoningTokens: number;
   readonly totalTokens: number;
 }
 

@@ -8,7 +8,7 @@ import { AnswerStream } from './answer-stream.js';
 import type { Caller } from './caller.js';
 import { asKvantError } from './http-errors.js';
 import { IncomingBody } from './incoming-body.js';
-import type { Endpoint, Protocol } from './protocol.js';
+import type { Asked, Endpoint, Protocol } from './protocol.js';
 import type { RequestObserver } from './request-observer.js';
 import { stopping } from './shutdown.js';
 import { SSE_HEADERS, sseStream } from './sse.js';
@@ -33,13 +33,15 @@ export async function answerRequest(
   const body = new IncomingBody(context, raw, caller);
   const unlisten = onAbort(raw.signal, () => over.abort());
   let streaming = false;
+  let askedFor: Omit<Asked, 'requests'> | null = null;
   const named = (error: unknown): KvantError => {
     const known = asKvantError(error);
-    return protocol.inBodyNames?.(known) ?? known;
+    return protocol.inBodyNames?.(known, askedFor) ?? known;
   };
   try {
     if (shutdown.draining) throw stopping();
     const { asked, requests } = await body.read(endpoint, over.signal);
+    askedFor = asked;
     const request = requests[0]?.request;
     const choices = request?.n ?? 1;
     const answer = endpoint.answer({ engine, asked, request, choices: choices * requests.length });

@@ -42,7 +42,8 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
   const isText = endpoint.kind === 'text';
   watch.check();
   const requests = given.map((request): ReadRequest => {
-    const { messages, tools, templateOptions, addGenerationPrompt, ...more } = request as ChatRequest;
+    const { messages, tools, templateOptions, reasoningEffort, addGenerationPrompt, ...more } =
+      request as ChatRequest;
     const { prompt, addSpecialTokens = true, ...rest } = more as GenerateRequest;
     if (isText && typeof prompt !== 'string')
       return { rest, prompt: { ids: promptIds(prompt), chatEnd: null, unread: [] }, tools: [] };
@@ -50,7 +51,11 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
       text,
       isText
         ? { kind: 'text', text: prompt as string, addSpecialTokens }
-        : { kind: 'chat', messages, options: { tools, templateOptions, addGenerationPrompt } as never },
+        : {
+            kind: 'chat',
+            messages,
+            options: { tools, templateOptions, reasoningEffort, addGenerationPrompt } as never,
+          },
       limits,
       watch,
     );

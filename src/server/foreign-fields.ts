@@ -38,8 +38,6 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   moderation: refused('Nothing is moderated: ask a model that does before and after.'),
   verbosity: only(is('medium'), 'Say in a message how long the answer shall be.'),
   web_search_options: refused('Give the model a tool that searches.'),
-  reasoning: refused('Use `chat_template_kwargs`, with what the model’s template reads.'),
-  thinking: refused('Use `enable_thinking`, or `chat_template_kwargs`.'),
 
   // Structured output, in everybody's words
   structural_tag: refused(STRUCTURED),
@@ -89,7 +87,6 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   stop_regex: refused('Use `stop`.'),
   stream_interval: only(is(1), 'Tokens are sent as they come, several at once to a slow reader.'),
   stream_reasoning: only(is(true)),
-  thinking_token_budget: only(is(-1), 'Use `max_tokens`.'),
   truncate_prompt_tokens: refused('Shorten the prompt before it is sent.'),
   truncation_side: refused('Shorten the prompt before it is sent.'),
   vllm_xargs: only(isEmpty),
@@ -109,7 +106,6 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   parse_tool_calls: only(is(true)),
   penalize_nl: only(is(false)),
   post_sampling_probs: only(is(false), 'Write `logprobs_mode`: "processed".'),
-  reasoning_budget: only(is(-1), 'Use `max_tokens`.'),
   reasoning_format: only(is('auto'), 'Start the server with --reasoning-format none.'),
   response_fields: only(isEmpty),
   return_progress: only(is(false)),

@@ -69,8 +69,8 @@ export interface Protocol {
   errorBody(error: KvantError): object;
   /** Its status; default: as OpenAI has it. */
   errorStatus?(error: KvantError): number;
-  /** An error of the engine in the names that a body has for its fields. Default: as it is. */
-  inBodyNames?(error: KvantError): KvantError;
+  /** An error of the engine in the names that a body has for its fields. `asked`: what is known of it. Default: as it is. */
+  inBodyNames?(error: KvantError, asked: Omit<Asked, 'requests'> | null): KvantError;
   /** A header that may hold the key, beside `Authorization`. */
   readonly keyHeader?: string;
 }

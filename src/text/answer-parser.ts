@@ -94,6 +94,11 @@ export class AnswerParser {
     this.#oneCall = oneCall;
   }
 
+  /** What comes next is thought, as far as is known. */
+  get thinking(): boolean {
+    return this.#reasoning?.thinking ?? false;
+  }
+
   push(text: string): AnswerPiece {
     if (this.#reasoning === null) return this.#content('', text, false);
     const { reasoning, content } = this.#reasoning.push(text);

@@ -42,6 +42,11 @@ export class ReasoningSplitter {
     return promptEnd.trimEnd().endsWith(OPEN);
   }
 
+  /** What comes next is thought, as far as is known. */
+  get thinking(): boolean {
+    return this.#state === 'thinking' || (this.#state === 'start' && this.#startsThinking);
+  }
+
   push(text: string): ReasoningPiece {
     switch (this.#state) {
       case 'start':

@@ -1,6 +1,8 @@
 /** Every field of a request is used, refused by name, or known to have no effect. */
+
 import { readFile } from 'node:fs/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
+import type { ChatRequest } from '../../src/engine/types.js';
 import { FOREIGN_FIELDS } from '../../src/server/foreign-fields.js';
 import { createApp } from '../../src/server/index.js';
 import { requestFields } from '../../src/server/openai/schemas.js';
@@ -115,7 +117,6 @@ describe('fields of requests', () => {
       ['samplers', null, ['top_k']],
       ['lora', [], [{ id: 0, scale: 1 }]],
       ['timings_per_token', false, true],
-      ['reasoning_effort', null, 'low'],
       ['think', null, false],
       ['options', null, { num_ctx: 5 }],
       ['system', null, 'Be brief.'],
@@ -126,7 +127,7 @@ describe('fields of requests', () => {
       expect(param).toBe(name);
       expect(message, name).toMatch(/[.!?)] [A-Z`]/);
     }
-    expect(engine.requests.length).toBe(31);
+    expect(engine.requests.length).toBe(30);
   });
 
   it('that are misspelt are refused with what was meant', async () => {
@@ -230,6 +231,31 @@ describe('fields of requests', () => {
     expect((await chat({ stream: true, stream_options: { include_usage: null, x: null } })).status).toBe(200);
     expect((await chat({ response_format: { type: 'text', json_schema: null } })).status).toBe(200);
     expect((await chat({ tools: [], tool_choice: 'auto', parallel_tool_calls: true })).status).toBe(200);
+    const thoughts = async (body: object) => {
+      expect((await chat(body)).status).toBe(200);
+      const { reasoningEffort, thinkingBudget, templateOptions } = engine.requests.at(-1) as ChatRequest;
+      return [reasoningEffort, thinkingBudget, templateOptions];
+    };
+    expect(await thoughts({ reasoning_effort: 'low', thinking_token_budget: 5 })).toEqual([
+      'low',
+      5,
+      undefined,
+    ]);
+    expect(await thoughts({ reasoning: { effort: 'high', max_tokens: 7, summary: 'auto' } })).toEqual([
+      'high',
+      7,
+      undefined,
+    ]);
+    expect(await thoughts({ reasoning: { enabled: false }, reasoning_budget: -1 })).toEqual([
+      'none',
+      undefined,
+      undefined,
+    ]);
+    expect(await thoughts({ thinking: { type: 'enabled', budget_tokens: 9 } })).toEqual([
+      undefined,
+      9,
+      { enable_thinking: true },
+    ]);
     const calls = async (tool_choice: unknown) => {
       expect((await chat({ tools: [tool], tool_choice })).status).toBe(200);
       return engine.requests.at(-1);

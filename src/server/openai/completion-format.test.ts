@@ -58,7 +58,7 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
     const delta = (of: object) => ({ index: 0, delta: of, logprobs: null, finish_reason: null });
     expect(answerChunks(chat, 0, piece, null)).toBe(
       written([
-        chunk(chat, delta({ reasoning_content: 'hm' })),
+        chunk(chat, delta({ reasoning_content: 'hm', reasoning: 'hm' })),
         chunk(chat, delta({ content: NASTY })),
         chunk(chat, delta({ tool_calls: toolCalls })),
       ]),
@@ -106,7 +106,13 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
   });
 
   it('with the usage', () => {
-    const usage = { promptTokens: 3, cachedTokens: 1, completionTokens: 4, totalTokens: 7 };
+    const usage = {
+      promptTokens: 3,
+      cachedTokens: 1,
+      completionTokens: 4,
+      reasoningTokens: 2,
+      totalTokens: 7,
+    };
     const timings = { queueMs: 1 };
     const results = [{ usage, seed: 9, timings }] as unknown as GenerationResult[];
     expect(usageChunk(chat, results)).toBe(
@@ -117,6 +123,7 @@ describe.each([true, false])('chunks, usage wanted: %s', (includeUsage) => {
             completion_tokens: 4,
             total_tokens: 7,
             prompt_tokens_details: { cached_tokens: 1 },
+            completion_tokens_details: { reasoning_tokens: 2 },
           },
           kvant: { seed: 9, timings },
         }),

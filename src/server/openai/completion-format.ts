@@ -63,6 +63,7 @@ export function usageBody(usages: readonly Usage[]): object {
     completion_tokens: completion,
     total_tokens: prompt + completion,
     prompt_tokens_details: { cached_tokens: sum((u) => u.cachedTokens) },
+    completion_tokens_details: { reasoning_tokens: sum((u) => u.reasoningTokens) },
   };
 }
 
@@ -108,7 +109,7 @@ function chatChoice({ text, reasoning, toolCalls, finishReason }: ChoiceResult, 
     role: 'assistant',
     content: text === '' && toolCalls.length > 0 ? null : text,
     refusal: null,
-    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning, reasoning }),
     ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
   };
   return { index, message, finish_reason: finishName(finishReason, toolCalls.length) };
@@ -141,7 +142,11 @@ export function answerChunks(
   const add = (delta: string): void => {
     chunks += choiceChunk(envelope, index, `"delta":${delta}`, null, logprobs);
   };
-  if (reasoning !== undefined) add(`{"reasoning_content":${JSON.stringify(reasoning)}}`);
+  if (reasoning !== undefined) {
+    // Clients read one name or the other.
+    const thought = JSON.stringify(reasoning);
+    add(`{"reasoning_content":${thought},"reasoning":${thought}}`);
+  }
   if (text !== '') add(`{"content":${JSON.stringify(text)}}`);
   if (toolCalls !== undefined) add(JSON.stringify({ tool_calls: toolCalls }));
   return chunks;

@@ -30,5 +30,5 @@ export const OPENAI: Protocol = {
   name: 'openai',
   endpoints: [CHAT, COMPLETIONS],
   errorBody,
-  inBodyNames: wireError,
+  inBodyNames: (error, asked) => wireError(error, asked as OpenAiAsked | null),
 };

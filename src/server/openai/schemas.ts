@@ -9,6 +9,7 @@ import { checkToolList } from '../../text/tool-check.js';
 import { anyObject, listOf, prompts } from '../first-fault.js';
 import { type Body, type KnownFields, parseFields, refuseUnknown } from '../request-body.js';
 import { CHAT_LABELS, HINT_FIELDS, LABELS } from './label-fields.js';
+import { REASONING_REQUEST_FIELDS, reasoningFields } from './reasoning-fields.js';
 import { structuredOutput } from './structured-output.js';
 import { readToolChoice } from './tool-choice.js';
 
@@ -60,7 +61,10 @@ const chatSchema = z.object({
     .tuple([z.literal('text')], 'takes ["text"]')
     .optional()
     .nullable(),
-  reasoning_effort: z.never('is not supported; use chat_template_kwargs').optional().nullable(),
+  ...(Object.fromEntries(REASONING_REQUEST_FIELDS.map((name) => [name, z.unknown().optional()])) as Record<
+    (typeof REASONING_REQUEST_FIELDS)[number],
+    z.ZodOptional<z.ZodUnknown>
+  >),
   chat_template_kwargs: anyObject.optional().nullable(),
   enable_thinking: z.boolean().optional().nullable(),
   add_generation_prompt: z.boolean().optional().nullable(),
@@ -144,17 +148,23 @@ export interface StreamChoice {
   readonly model: string | undefined;
 }
 
-export interface ParsedChat extends StreamChoice {
+/** What both routes are told of errors by. */
+export interface FormField {
+  /** The field that asks for a form of the answer; null for none. */
+  readonly formField: string | null;
+}
+
+export interface ParsedChat extends StreamChoice, FormField {
   readonly request: ChatRequest;
 }
 
 /** What a body of either route comes to. */
-export interface OpenAiAsked extends StreamChoice {
+export interface OpenAiAsked extends StreamChoice, FormField {
   /** One for each prompt. */
   readonly requests: readonly (ChatRequest | GenerateRequest)[];
 }
 
-export interface ParsedCompletion extends StreamChoice {
+export interface ParsedCompletion extends StreamChoice, FormField {
   /** One request for each prompt. */
   readonly requests: readonly GenerateRequest[];
 }
@@ -167,22 +177,26 @@ export function parseChat(body: Body): ParsedChat {
   const given = body as Pick<ChatRequest, 'messages' | 'tools'> & {
     readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
   };
+  const { enableThinking, ...reasoning } = reasoningFields(body);
   const templateOptions = templateVariables(
-    fields.enable_thinking ?? undefined,
+    fields.enable_thinking ?? enableThinking,
     given.chat_template_kwargs ?? {},
   );
   // Also those that the model is not to see.
   const offered = checkToolList(given.tools ?? []);
   const tools = choice === 'none' || offered.length === 0 ? undefined : offered;
   const stream = streamChoice(fields);
-  const sampling = { ...samplingFromWire(body), ...structuredOutput(body) };
+  const { form, formField } = structuredOutput(body);
+  const sampling = { ...samplingFromWire(body), ...form };
   refuseBestOfStream(stream, sampling);
   return {
     ...stream,
+    formField,
     request: {
       ...sampling,
       ...queueOptions(fields),
       ...salt(fields),
+      ...reasoning,
       messages: given.messages,
       ...(tools === undefined ? {} : { tools }),
       ...(choice === 'auto' || choice === 'none' ? {} : { toolChoice: choice }),
@@ -209,7 +223,8 @@ function templateVariables(
 
 export function parseCompletion(body: Body): ParsedCompletion {
   const fields = readFields(completionSchema, body, COMPLETION_FIELDS);
-  const sampling = { ...samplingFromWire(body, 'text'), ...structuredOutput(body) };
+  const { form, formField } = structuredOutput(body);
+  const sampling = { ...samplingFromWire(body, 'text'), ...form };
   const stream = streamChoice(fields);
   refuseBestOfStream(stream, sampling);
   const { prompt } = fields;
@@ -221,6 +236,7 @@ export function parseCompletion(body: Body): ParsedCompletion {
         : (prompt as string[] | number[][]);
   return {
     ...stream,
+    formField,
     // OpenAI's default of this route is 16.
     requests: each.map((p) => ({
       maxTokens: 16,

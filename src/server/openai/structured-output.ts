@@ -9,8 +9,14 @@ const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);
 const JSON_SCHEMA = new Set(['name', 'description', 'schema', 'strict']);
 const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice']);
 
+/** A form, and the field of the body that asks for it. */
+export interface AskedForm {
+  readonly form: StructuredOutput;
+  readonly formField: string | null;
+}
+
 /** Errors: `invalid-parameter`, `unknown-parameter`, `unsupported-parameter`, `conflicting-parameters` (400), naming the field. */
-export function structuredOutput(body: Body): StructuredOutput {
+export function structuredOutput(body: Body): AskedForm {
   const found: [field: string, form: StructuredOutput][] = [];
   const add = (field: string, form: StructuredOutput | null): void => {
     if (form !== null) found.push([field, form]);
@@ -19,7 +25,7 @@ export function structuredOutput(body: Body): StructuredOutput {
   add('structured_outputs', structuredOutputs(body.structured_outputs));
   if (body.json_schema != null) add('json_schema', { schema: schemaAt('json_schema', body.json_schema) });
   const [first, second] = found;
-  if (first === undefined) return {};
+  if (first === undefined) return { form: {}, formField: null };
   if (second !== undefined)
     throw new KvantError(
       'conflicting-parameters',
@@ -30,7 +36,7 @@ export function structuredOutput(body: Body): StructuredOutput {
         fix: 'Send one of them.',
       },
     );
-  return first[1];
+  return { form: first[1], formField: first[0] };
 }
 
 function responseFormat(value: unknown): StructuredOutput | null {

@@ -23,6 +23,20 @@ describe('names of fields in errors', () => {
     expect(wireError(sampling)).toMatchObject({ where: 'top_k', message: '`top_k` no.' });
   });
 
+  it('of a form are of the field that asked for it', () => {
+    const error = new KvantError('unsupported-schema', 'No: `schema`.', { where: 'schema' });
+    expect(wireError(error, { formField: 'json_schema' })).toMatchObject({
+      where: 'json_schema',
+      message: 'No: `json_schema`.',
+    });
+    expect(wireError(error, { formField: 'structured_outputs' })).toMatchObject({
+      where: 'structured_outputs',
+    });
+    expect(wireError(error, null)).toMatchObject({ where: 'response_format' });
+    const other = new KvantError('invalid-parameter', '`topK` no.', { where: 'topK' });
+    expect(wireError(other, { formField: 'json_schema' })).toMatchObject({ where: 'top_k' });
+  });
+
   it('stay what the client wrote where that is what is wrong', () => {
     const error = new KvantError('unknown-parameter', '`maxTokens` is none.', { where: 'maxTokens' });
     expect(wireError(error)).toBe(error);

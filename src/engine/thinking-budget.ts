@@ -1,0 +1,84 @@
+/** Ends a block of thoughts that grows too long, and lets the answer go on: on the engine's thread, between a row and its grammar. */
+
+import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
+import type { Constrain, Constraint, ConstraintRule } from './constraint.js';
+
+/** What a request brings. Plain data. */
+export interface ThinkingBudget {
+  /** Tokens that the block may have, but for its end. */
+  readonly tokens: number;
+  /** The prompt has begun the block. */
+  readonly open: boolean;
+  /** Ids that end the block. */
+  readonly close: readonly number[];
+}
+
+const [OPEN, CLOSE] = ['<think>', '</think>'];
+/** Bytes that are looked back at: longer than a mark. */
+const KEPT = 16;
+
+/** `inner`: what holds besides, null for nothing. */
+export function withThinkingBudget(
+  budget: ThinkingBudget,
+  table: TokenTable,
+  inner: Constrain | null,
+): Constrain {
+  return (choice) => new BudgetConstraint(budget, table, inner?.(choice) ?? null);
+}
+
+class BudgetConstraint implements Constraint {
+  readonly #budget: ThinkingBudget;
+  readonly #table: TokenTable;
+  readonly #inner: Constraint | null;
+  #phase: 'start' | 'thinking' | 'closing' | 'over';
+  #thought = 0;
+  #closed = 0;
+  /** The last bytes, one character each. */
+  #tail = '';
+
+  constructor(budget: ThinkingBudget, table: TokenTable, inner: Constraint | null) {
+    this.#budget = budget;
+    this.#table = table;
+    this.#inner = inner;
+    this.#phase = budget.open ? 'thinking' : 'start';
+  }
+
+  next(last: number | null): ConstraintRule | Promise<ConstraintRule> {
+    const inner = this.#inner?.next(last) ?? null;
+    if (last !== null) this.#read(last);
+    const { tokens, close } = this.#budget;
+    if (this.#phase === 'thinking' && this.#thought >= tokens && !this.#inCharacter())
+      this.#phase = 'closing';
+    return this.#phase === 'closing' ? close[this.#closed]! : inner;
+  }
+
+  #read(id: number): void {
+    if (this.#phase === 'over') return;
+    if (this.#phase === 'closing') {
+      if (++this.#closed === this.#budget.close.length) this.#phase = 'over';
+      return;
+    }
+    const text = this.#tail + Buffer.from(tokenBytes(this.#table, id)).toString('latin1');
+    if (this.#phase === 'start') {
+      this.#tail = text.trimStart();
+      if (this.#tail.startsWith(OPEN)) {
+        this.#phase = 'thinking';
+        this.#tail = this.#tail.slice(OPEN.length);
+      } else if (!OPEN.startsWith(this.#tail)) this.#phase = 'over';
+      return;
+    }
+    this.#thought++;
+    if (text.includes(CLOSE)) this.#phase = 'over';
+    this.#tail = text.slice(-KEPT);
+  }
+
+  /** The bytes so far end within a character of UTF-8. */
+  #inCharacter(): boolean {
+    for (let back = 1; back <= 3; back++) {
+      const byte = this.#tail.charCodeAt(this.#tail.length - back);
+      if (Number.isNaN(byte) || byte < 0x80) return false;
+      if (byte >= 0xc0) return back < (byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2);
+    }
+    return false;
+  }
+}
