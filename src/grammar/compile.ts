@@ -6,6 +6,7 @@ import { shown } from '../printable.js';
 import { type ByteEdge, ByteNfa, type Countable, type NumberedEdge } from './byte-nfa.js';
 import { EMPTY, type Expression, type Grammar } from './expression.js';
 import { Budget } from './limits.js';
+import { plainDepths } from './plain-text.js';
 import { type GrammarTables, NO_END, STATE } from './tables.js';
 import { cut } from './words.js';
 
@@ -342,7 +343,7 @@ function toTables(rules: readonly Rule[], order: readonly number[], budget: Budg
         tokenAt.push(tokens.length);
         if (state.calls.length > 0) plain = false;
       }
-      hash.update(JSON.stringify([end, automaton]));
+      hash.update(plain ? JSON.stringify([end, automaton]) : '');
       return base;
     };
     min![i] = 0;
@@ -401,7 +402,7 @@ function toTables(rules: readonly Rule[], order: readonly number[], budget: Budg
   };
   for (const array of Object.values(made))
     key.update(`${array.length};`).update(new Uint8Array(array.buffer));
-  return { key: key.digest('base64'), ruleKeys, ...made };
+  return { key: key.digest('base64'), ruleKeys, plain: plainDepths(made, budget), ...made };
 }
 
 type Typed<A> = {

@@ -4,32 +4,33 @@
  * at again.
  */
 
+import { type Behind, behindEnds, type End } from './behind.js';
 import { ByteCache } from './byte-cache.js';
+import { type CountedProfile, type IdsByCount, idsWithin, profileOf } from './counted-profile.js';
 import { type Matcher, NOWHERE, type ParserState, type Place } from './matcher.js';
 import { type GrammarTables, NO_END } from './tables.js';
-import { buildTokenTrie, type TokenTrie } from './token-trie.js';
+import { PLAIN_LENGTH, type TokenSet } from './token-set.js';
+import type { TokenTrie } from './token-trie.js';
 
 /** What a place in a rule allows, whatever is above it. */
 interface Local {
   /** Ids; null where they are so many that bits are smaller. */
   readonly ids: Int32Array | null;
   readonly bits: Uint32Array | null;
-  /** What tokens have behind an end of the rule; null where none has anything. */
+  /** What tokens have behind an end of the rule, of those whose counts are within bounds; null where none has anything. */
   readonly behind: Behind | null;
-}
-
-/** The ends of tokens as a tree of their own: many tokens end alike, and are looked at once. */
-interface Behind {
-  readonly trie: TokenTrie;
-  /** By id in that tree: the token. */
-  readonly tokens: Int32Array;
+  readonly low: number;
+  readonly high: number;
 }
 
 /** Bytes of masks that are kept. */
 const MASK_BYTES = 64 * 2 ** 20;
 const LOCAL_BYTES = 64 * 2 ** 20;
+const PROFILE_BYTES = 16 * 2 ** 20;
+const BITS_BYTES = 4 * 2 ** 20;
 
 export class GrammarMasks {
+  readonly #tokens: TokenSet;
   readonly #trie: TokenTrie;
   readonly #endIds: readonly number[];
   readonly #words: number;
@@ -39,15 +40,28 @@ export class GrammarMasks {
   /** By depth: the state that the bytes so far lead to, and where its bytes lead. */
   readonly #path: Int32Array;
   readonly #nexts: Int32Array[] = [];
-  readonly #found: { readonly ids: number[]; readonly ends: number[] } = { ids: [], ends: [] };
+  /** What a walk has found. */
+  readonly #ends: End[] = [];
+  #ids: Int32Array;
+  #count = 0;
+  #plainBits: Uint32Array | null = null;
+  /** By key of a rule that counts: what tokens are to it. */
+  readonly #profiles: ByteCache<string, { readonly profile: CountedProfile | null }>;
+  /** By what it is of, and how many characters or items: bits of the tokens that have no more. */
+  readonly #upTo = new ByteCache<string, Uint32Array>(BITS_BYTES);
 
   /** `endIds`: those that end an answer. `vocabSize`: ids that the model has. */
-  constructor(trie: TokenTrie, endIds: readonly number[], vocabSize: number) {
-    this.#trie = trie;
+  constructor(tokens: TokenSet, endIds: readonly number[], vocabSize: number) {
+    this.#tokens = tokens;
+    this.#trie = tokens.trie;
     this.#endIds = endIds.filter((id) => id < vocabSize);
     this.#words = Math.ceil(vocabSize / 32);
     this.#vocabSize = vocabSize;
-    this.#path = new Int32Array(trie.longest + 2);
+    this.#path = new Int32Array(tokens.trie.longest + 2);
+    this.#ids = new Int32Array(vocabSize);
+    this.#profiles = new ByteCache(PROFILE_BYTES);
+    const { key, profile } = tokens.strings;
+    this.#profiles.set(key, { profile }, bytesOfProfile(profile));
   }
 
   /** `[ceil(vocab / 32)]`: a set bit allows its id. It is kept: do not write to it. */
@@ -61,7 +75,7 @@ export class GrammarMasks {
       const local = this.#local(matcher, place);
       if (local.bits !== null) for (let i = 0; i < bits.length; i++) bits[i]! |= local.bits[i]!;
       if (local.ids !== null) this.#set(bits, local.ids);
-      if (local.behind !== null) this.#beyond(matcher, place, local.behind, bits);
+      if (local.behind !== null) this.#beyond(matcher, place, local, bits);
       for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++) this.#set(bits, [tokenId[e]!]);
     }
     if (state.done) this.#set(bits, this.#endIds);
@@ -69,36 +83,117 @@ export class GrammarMasks {
     return bits;
   }
 
-  #set(bits: Uint32Array, ids: Iterable<number>): void {
-    for (const id of ids) if (id < this.#vocabSize) bits[id >> 5]! |= 1 << (id & 31);
+  #set(bits: Uint32Array, ids: ArrayLike<number>): void {
+    for (let i = 0; i < ids.length; i++) {
+      const id = ids[i]!;
+      if (id < this.#vocabSize) bits[id >> 5]! |= 1 << (id & 31);
+    }
   }
 
   #local(matcher: Matcher, place: Place): Local {
     const key = this.#keyOf(matcher.tables, place);
     const known = this.#locals.get(key);
     if (known !== undefined) return known;
-    const { ids, ends } = this.#found;
-    ids.length = 0;
-    ends.length = 0;
-    this.#walk(this.#trie, matcher, matcher.within(place), ends);
-    const many = ids.length > this.#words;
-    const bits = many ? new Uint32Array(this.#words) : null;
-    if (bits !== null) this.#set(bits, ids);
-    const behind = ends.length === 0 ? null : behindEnds(this.#trie, ends);
-    const local = { ids: many ? null : Int32Array.from(ids), bits, behind };
-    const bytes = behind === null ? 0 : NODE_BYTES * behind.trie.byte.length + 8 * behind.tokens.length;
-    this.#locals.set(key, local, 4 * Math.min(ids.length, this.#words) + bytes + 2 * key.length);
+    const local = this.#counted(matcher.tables, place) ?? this.#walked(matcher, place);
+    const bytes =
+      local.behind === null ? 0 : NODE_BYTES * local.behind.trie.byte.length + 8 * local.behind.tokens.length;
+    this.#locals.set(key, local, 4 * (local.ids?.length ?? this.#words) + bytes + 2 * key.length);
     return local;
   }
 
+  /** At the beginning of an item that is counted: picked from what tokens are to the rule. */
+  #counted(tables: GrammarTables, { state, count }: Place): Local | null {
+    const { ruleOf, ruleKeys, min, max, item } = tables;
+    const rule = ruleOf[state]!;
+    const key = ruleKeys[rule]!;
+    if (max[rule]! < 0 || state !== item[rule]! || key === '') return null;
+    let known = this.#profiles.get(key);
+    if (known === undefined) {
+      const profile = profileOf(tables, rule, this.#trie);
+      known = { profile };
+      this.#profiles.set(key, known, profile === null ? key.length : bytesOfProfile(profile));
+    }
+    const { profile } = known;
+    if (profile === null) return null;
+    const low = Math.max(0, min[rule]! - count);
+    const high = max[rule] === NO_END ? NO_END : max[rule]! - count;
+    return {
+      ids: idsWithin(profile.closing, low, high),
+      bits: this.#bitsUpTo(key, profile.inside, high),
+      behind: profile.behind,
+      low,
+      high,
+    };
+  }
+
+  #bitsUpTo(of: string, by: IdsByCount, most: number): Uint32Array {
+    const limit = Math.min(most, by.at.length - 2);
+    const key = `${of}:${limit}`;
+    let bits = this.#upTo.get(key);
+    if (bits === undefined) {
+      const last = by.at.length - 2;
+      const few = idsWithin(by, 0, limit);
+      if (2 * few.length <= by.ids.length || limit === last) {
+        bits = new Uint32Array(this.#words);
+        this.#set(bits, few);
+      } else {
+        bits = this.#bitsUpTo(of, by, last).slice();
+        for (const id of idsWithin(by, limit + 1, last))
+          if (id < this.#vocabSize) bits[id >> 5]! &= ~(1 << (id & 31));
+      }
+      this.#upTo.set(key, bits, bits.byteLength);
+    }
+    return bits;
+  }
+
+  #walked(matcher: Matcher, place: Place): Local {
+    const ends = this.#ends;
+    this.#count = 0;
+    ends.length = 0;
+    const { plain, rest } = this.#tokens;
+    const state = matcher.within(place);
+    let bits: Uint32Array | null = null;
+    if (this.#takesPlain(matcher, state)) {
+      bits = this.#plainBits ??= this.#bitsOf(plain);
+      this.#walk(rest, matcher, state, ends, 0, rest.byte.length, 0);
+    } else this.#walk(this.#trie, matcher, state, ends, 0, this.#trie.byte.length, 0);
+    let ids: Int32Array | null = this.#ids.slice(0, this.#count);
+    if (ids.length > this.#words) {
+      bits = bits === null ? new Uint32Array(this.#words) : bits.slice();
+      this.#set(bits, ids);
+      ids = null;
+    }
+    const behind = ends.length === 0 ? null : behindEnds(ends);
+    return { ids, bits, behind, low: 0, high: NO_END };
+  }
+
+  #bitsOf(ids: Int32Array): Uint32Array {
+    const bits = new Uint32Array(this.#words);
+    this.#set(bits, ids);
+    return bits;
+  }
+
+  /** Whether any plain token may come. */
+  #takesPlain({ tables }: Matcher, { places }: ParserState): boolean {
+    const { plain, ruleOf, ruleKeys, item, max } = tables;
+    for (const { state, count } of places) {
+      if (plain[state]! >= PLAIN_LENGTH) return true;
+      const rule = ruleOf[state]!;
+      if (max[rule]! < 0 || state !== item[rule]! || ruleKeys[rule] !== this.#tokens.strings.key) continue;
+      if (max[rule] === NO_END || max[rule]! - count >= PLAIN_LENGTH) return true;
+    }
+    return false;
+  }
+
   /** The same for places that allow the same by themselves. */
-  #keyOf({ key, ruleKeys, ruleOf, start, min, max }: GrammarTables, { state, count }: Place): string {
+  #keyOf({ key, ruleKeys, ruleOf, start, min, max, tail }: GrammarTables, { state, count }: Place): string {
     const rule = ruleOf[state]!;
     const shared = ruleKeys[rule]!;
     const name = shared === '' ? `${key}/${rule}` : shared;
     const most = max[rule]!;
     const at = state - start[rule]!;
-    if (most < 0) return `${name}:${at}`;
+    // In the tail nothing is counted any more.
+    if (most < 0 || state >= tail[rule]!) return `${name}:${at}`;
     // A token has no more items than bytes: what is further away does not matter.
     const far = this.#trie.longest + 1;
     const missing = Math.max(0, Math.min(min[rule]! - count, far));
@@ -107,26 +202,41 @@ export class GrammarMasks {
   }
 
   /** What may follow where a rule is over in the middle of a token. */
-  #beyond(matcher: Matcher, place: Place, { trie, tokens }: Behind, bits: Uint32Array): void {
+  #beyond(matcher: Matcher, place: Place, { behind, low, high }: Local, bits: Uint32Array): void {
+    const { trie, tokens, counts } = behind!;
     const after = matcher.after(place);
     if (after === null) return;
-    const { ids } = this.#found;
-    ids.length = 0;
-    this.#walk(trie, matcher, after, null);
-    for (const id of ids) this.#set(bits, [tokens[id]!]);
+    this.#count = 0;
+    this.#walk(trie, matcher, after, null, 0, trie.byte.length, 0);
+    for (let i = 0; i < this.#count; i++) {
+      const id = this.#ids[i]!;
+      const token = tokens[id]!;
+      if (counts[id]! >= low && counts[id]! <= high && token < this.#vocabSize)
+        bits[token >> 5]! |= 1 << (token & 31);
+    }
   }
 
-  /** Adds ids of the nodes that can be reached, and nodes where the rule that is watched may be over. */
-  #walk(trie: TokenTrie, matcher: Matcher, state: ParserState, ends: number[] | null): void {
+  /**
+   * Adds ids of the nodes from `from` to `to` that can be reached, and nodes where the rule that is watched may be over. `base`: how
+   * deep it begins, in `state`.
+   */
+  #walk(
+    trie: TokenTrie,
+    matcher: Matcher,
+    state: ParserState,
+    ends: End[] | null,
+    from: number,
+    to: number,
+    base: number,
+  ): void {
     const { byte, depth, skip, id, same } = trie;
-    const to = byte.length;
     const { states } = matcher;
     const path = this.#path;
     const nexts = this.#nexts;
-    const { ids } = this.#found;
-    path[0] = state.index;
-    nexts[0] = state.next;
-    for (let node = 0; node < to; ) {
+    const isWhole = trie === this.#trie;
+    path[base] = state.index;
+    nexts[base] = state.next;
+    for (let node = from; node < to; ) {
       const d = depth[node]!;
       const value = byte[node]!;
       let next = nexts[d]![value]!;
@@ -135,47 +245,52 @@ export class GrammarMasks {
         node = skip[node]!;
         continue;
       }
-      for (let one = id[node]!; one >= 0; one = same[one]!) ids.push(one);
+      for (let one = id[node]!; one >= 0; one = same[one]!) this.#add(one);
+      const behind = skip[node]!;
       const reached = states[next]!;
-      if (ends !== null && reached.left && skip[node]! > node + 1) ends.push(node);
+      if (behind === ++node) continue;
+      if (ends !== null && reached.left) ends.push({ trie, node: node - 1, count: 0 });
       if (reached.places.length === 0) {
-        node = skip[node]!;
+        node = behind;
+        continue;
+      }
+      if (isWhole && behind - node > WORTH && this.#takesPlain(matcher, reached)) {
+        const { plain, plainAt, rest, restAt } = this.#tokens;
+        this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
+        this.#walk(rest, matcher, reached, ends, restAt[node]!, restAt[behind]!, d + 1);
+        node = behind;
         continue;
       }
       path[d + 1] = next;
       nexts[d + 1] = reached.next;
-      node++;
     }
+  }
+
+  #add(id: number): void {
+    if (this.#count === this.#ids.length) this.#grow(1);
+    this.#ids[this.#count++] = id;
+  }
+
+  #addAll(ids: Int32Array): void {
+    if (this.#count + ids.length > this.#ids.length) this.#grow(ids.length);
+    this.#ids.set(ids, this.#count);
+    this.#count += ids.length;
+  }
+
+  #grow(by: number): void {
+    const larger = new Int32Array(2 * this.#ids.length + by);
+    larger.set(this.#ids);
+    this.#ids = larger;
   }
 }
 
+/** Nodes below one for which it is asked whether they need be walked. */
+const WORTH = 16;
 /** What a mask keeps alive beside itself, about. */
 const STATE_BYTES = 2048;
 /** Of a tree, about. */
 const NODE_BYTES = 16;
 
-function behindEnds({ byte, depth, skip, id, same }: TokenTrie, ends: readonly number[]): Behind {
-  const data: number[] = [];
-  const offsets = [0];
-  const tokens: number[] = [];
-  const path: number[] = [];
-  for (const end of ends) {
-    const base = depth[end]! + 1;
-    for (let node = end + 1; node < skip[end]!; node++) {
-      const length = depth[node]! - base + 1;
-      path[length - 1] = byte[node]!;
-      for (let one = id[node]!; one >= 0; one = same[one]!) {
-        for (let i = 0; i < length; i++) data.push(path[i]!);
-        offsets.push(data.length);
-        tokens.push(one);
-      }
-    }
-  }
-  const spelling = {
-    data: Uint8Array.from(data),
-    offsets: Uint32Array.from(offsets),
-    usable: () => true,
-    size: tokens.length,
-  };
-  return { trie: buildTokenTrie(spelling), tokens: Int32Array.from(tokens) };
-}
+const bytesOfProfile = ({ inside, closing, behind }: CountedProfile): number =>
+  4 * (inside.ids.length + closing.ids.length) +
+  (behind === null ? 0 : NODE_BYTES * behind.trie.byte.length + 6 * behind.tokens.length);

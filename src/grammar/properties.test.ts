@@ -8,7 +8,7 @@ import { compileGrammar } from './compile.js';
 import { Budget } from './limits.js';
 import { GrammarMasks } from './masks.js';
 import { Matcher, type ParserState } from './matcher.js';
-import { buildTokenTrie, type TokenTrie } from './token-trie.js';
+import { prepareTokens, type TokenSet } from './token-set.js';
 
 const SEED = 20_261_125;
 
@@ -173,13 +173,13 @@ function randomTokens(draw: Draw): Uint8Array[] {
   return tokens;
 }
 
-function trieOf(tokens: readonly Uint8Array[]): TokenTrie {
+function trieOf(tokens: readonly Uint8Array[]): TokenSet {
   const offsets = new Uint32Array(tokens.length + 1);
   tokens.forEach((token, id) => {
     offsets[id + 1] = offsets[id]! + token.length;
   });
   const data = Uint8Array.from(tokens.flatMap((token) => [...token]));
-  return buildTokenTrie({ data, offsets, usable: () => true, size: tokens.length });
+  return prepareTokens({ data, offsets, usable: () => true, size: tokens.length });
 }
 
 interface Both {

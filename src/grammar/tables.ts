@@ -24,6 +24,8 @@ export interface GrammarTables {
   /** By state. */
   readonly ruleOf: Int32Array;
   readonly flags: Uint8Array;
+  /** How many plain characters the state takes, whatever they are: see plain-text.ts. */
+  readonly plain: Uint8Array;
   readonly byteAt: Int32Array;
   readonly byteLow: Uint8Array;
   readonly byteHigh: Uint8Array;

@@ -29,7 +29,12 @@ export interface TokenTrie {
 /** Longer ones stand for no text that anybody writes. */
 const MAX_BYTES = 65_535;
 
-export function buildTokenTrie({ data, offsets, usable, size }: TokenSpelling): TokenTrie {
+export function buildTokenTrie(spelling: TokenSpelling): TokenTrie {
+  return trieOfSorted(spelling, sortedIds(spelling));
+}
+
+/** Ids that may stand in a tree, by their bytes. */
+export function sortedIds({ data, offsets, usable, size }: TokenSpelling): number[] {
   const ids: number[] = [];
   for (let id = 0; id < size; id++) {
     const length = offsets[id + 1]! - offsets[id]!;
@@ -44,8 +49,11 @@ export function buildTokenTrie({ data, offsets, usable, size }: TokenSpelling): 
     for (let i = 0; i < KEY_BYTES; i++) key = key * 257 + (i < length ? data[from + i]! + 1 : 0);
     keys[id] = key;
   }
-  ids.sort((a, b) => keys[a]! - keys[b]! || compare(data, offsets, a, b));
+  return ids.sort((a, b) => keys[a]! - keys[b]! || compare(data, offsets, a, b));
+}
 
+/** `ids`: those of the tokens that it shall have, by their bytes. */
+export function trieOfSorted({ data, offsets, size }: TokenSpelling, ids: readonly number[]): TokenTrie {
   let nodes = 0;
   let longest = 0;
   eachNode(ids, data, offsets, (_, shared, length) => {

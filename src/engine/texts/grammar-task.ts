@@ -5,7 +5,7 @@ import { compileAsk, type GrammarAsk, type Thoughts, withThoughts } from '../../
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
-import { buildTokenTrie, type TokenTrie } from '../../grammar/token-trie.js';
+import { prepareTokens, type TokenSet } from '../../grammar/token-set.js';
 import { toolFormatNamed } from '../../text/formats/formats.js';
 import { type ToolsAsk, toolGrammar } from '../../text/formats/tool-grammar.js';
 import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable } from '../../text/token-bytes.js';
@@ -21,8 +21,8 @@ export interface CompileAsk {
 
 /** Trees over what tokens add to a text; `first` for the first token of one, where that is not the same. */
 export interface TokenTries {
-  readonly all: TokenTrie;
-  readonly first: TokenTrie | null;
+  readonly all: TokenSet;
+  readonly first: TokenSet | null;
 }
 
 /** The task. Errors: those of `compileAsk` and `toolGrammar`. */
@@ -58,12 +58,12 @@ export function tokenTries(table: TokenTable | null): TokenTries {
     );
   const { data, offsets, flags, size } = table;
   const usable = (id: number): boolean => (flags[id]! & (TOKEN_KNOWN | TOKEN_SPECIAL)) === TOKEN_KNOWN;
-  return { all: buildTokenTrie({ data, offsets, usable, size }), first: firstTrie(table, usable) };
+  return { all: prepareTokens({ data, offsets, usable, size }), first: firstTrie(table, usable) };
 }
 
 /** The first token of a text may have other bytes, or lose its leading spaces. */
-function firstTrie(table: TokenTable, usable: (id: number) => boolean): TokenTrie | null {
-  if (table.first !== undefined) return buildTokenTrie({ ...table.first, usable, size: table.size });
+function firstTrie(table: TokenTable, usable: (id: number) => boolean): TokenSet | null {
+  if (table.first !== undefined) return prepareTokens({ ...table.first, usable, size: table.size });
   const { data, offsets, size, leadingCount, leadingByte } = table;
   if (leadingCount === 0) return null;
   const starts = new Uint32Array(size + 1);
@@ -76,5 +76,5 @@ function firstTrie(table: TokenTable, usable: (id: number) => boolean): TokenTri
     length += end - from;
     starts[id + 1] = length;
   }
-  return buildTokenTrie({ data: bytes, offsets: starts, usable, size });
+  return prepareTokens({ data: bytes, offsets: starts, usable, size });
 }

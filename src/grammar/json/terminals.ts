@@ -65,9 +65,7 @@ export const NUMBER: Expression = sequence(
   ),
 );
 
-/** A string of any characters: the expression of a rule, since masks of it are shared. */
-export const STRING: Expression = sequence(text('"'), repeat(ANY_JSON_CHARACTER, 0, null), text('"'));
-
+/** The expression of a rule: masks of all such rules are shared, whatever the bounds. */
 export const stringOfLength = (min: number, max: number | null): Expression => ({
   kind: 'counted',
   head: text('"'),
@@ -76,6 +74,9 @@ export const stringOfLength = (min: number, max: number | null): Expression => (
   min,
   max,
 });
+
+/** A string of any characters. */
+const STRING: Expression = stringOfLength(0, null);
 
 /** Names of the rules that every JSON grammar has. */
 export const ANY = {
