@@ -19,6 +19,8 @@ interface Local {
   readonly bits: Uint32Array | null;
   /** What tokens have behind an end of the rule, of those whose counts are within bounds; null where none has anything. */
   readonly behind: Behind | null;
+  /** Nodes at which the rule may be over and below which there is much: walked where they are. */
+  readonly below: readonly End[];
   readonly low: number;
   readonly high: number;
 }
@@ -75,7 +77,7 @@ export class GrammarMasks {
       const local = this.#local(matcher, place);
       if (local.bits !== null) for (let i = 0; i < bits.length; i++) bits[i]! |= local.bits[i]!;
       if (local.ids !== null) this.#set(bits, local.ids);
-      if (local.behind !== null) this.#beyond(matcher, place, local, bits);
+      if (local.behind !== null || local.below.length > 0) this.#beyond(matcher, place, local, bits);
       for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++) this.#set(bits, [tokenId[e]!]);
     }
     if (state.done) this.#set(bits, this.#endIds);
@@ -121,6 +123,7 @@ export class GrammarMasks {
       ids: idsWithin(profile.closing, low, high),
       bits: this.#bitsUpTo(key, profile.inside, high),
       behind: profile.behind,
+      below: [],
       low,
       high,
     };
@@ -163,8 +166,11 @@ export class GrammarMasks {
       this.#set(bits, ids);
       ids = null;
     }
-    const behind = ends.length === 0 ? null : behindEnds(ends);
-    return { ids, bits, behind, low: 0, high: NO_END };
+    const isLarge = ({ trie, node }: End): boolean => trie.skip[node]! - node > LARGE;
+    const below = ends.filter(isLarge).slice(0, MAX_BELOW);
+    const others = ends.filter((end) => !below.includes(end));
+    const behind = others.length === 0 ? null : behindEnds(others);
+    return { ids, bits, behind, below, low: 0, high: NO_END };
   }
 
   #bitsOf(ids: Int32Array): Uint32Array {
@@ -202,10 +208,15 @@ export class GrammarMasks {
   }
 
   /** What may follow where a rule is over in the middle of a token. */
-  #beyond(matcher: Matcher, place: Place, { behind, low, high }: Local, bits: Uint32Array): void {
-    const { trie, tokens, counts } = behind!;
+  #beyond(matcher: Matcher, place: Place, { behind, below, low, high }: Local, bits: Uint32Array): void {
     const after = matcher.after(place);
     if (after === null) return;
+    this.#count = 0;
+    for (const { trie, node } of below)
+      this.#walk(trie, matcher, after, null, node + 1, trie.skip[node]!, trie.depth[node]! + 1);
+    this.#set(bits, this.#ids.subarray(0, this.#count));
+    if (behind === null) return;
+    const { trie, tokens, counts } = behind;
     this.#count = 0;
     this.#walk(trie, matcher, after, null, 0, trie.byte.length, 0);
     for (let i = 0; i < this.#count; i++) {
@@ -284,6 +295,9 @@ export class GrammarMasks {
   }
 }
 
+/** Nodes below the end of a rule that are walked where they are. */
+const LARGE = 512;
+const MAX_BELOW = 32;
 /** Nodes below one for which it is asked whether they need be walked. */
 const WORTH = 16;
 /** What a mask keeps alive beside itself, about. */
