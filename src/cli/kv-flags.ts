@@ -17,6 +17,8 @@ export interface KvFlags {
   readonly kvValueScheme?: KvScheme;
   readonly quantizedKvStart?: number;
   readonly kvSkipLayers?: readonly number[];
+  readonly cacheTypeK?: string;
+  readonly cacheTypeV?: string;
 }
 
 export function addKvFlags(command: Command): Command {
@@ -34,6 +36,12 @@ export function addKvFlags(command: Command): Command {
     .option('--kv-value-bits <n>', 'bits of V, in place of --kv-bits', bits)
     .addOption(new Option('--kv-key-scheme <name>', 'how K is quantised').choices(KV_SCHEMES))
     .addOption(new Option('--kv-value-scheme <name>', 'how V is quantised').choices(KV_SCHEMES))
+    .addOption(
+      new Option('--cache-type-k <type>', "K, by llama.cpp's names; also -ctk").choices(CACHE_TYPE_NAMES),
+    )
+    .addOption(
+      new Option('--cache-type-v <type>', "V, by llama.cpp's names; also -ctv").choices(CACHE_TYPE_NAMES),
+    )
     .option(
       '--quantized-kv-start <n>',
       'keep a sequence in float KV until it holds so many tokens',
@@ -46,8 +54,50 @@ export function addKvFlags(command: Command): Command {
     );
 }
 
+/**
+ * llama.cpp's types of a cache, and what is taken for them: floats and `q4_1`, `q5_1` are the same formats (32 values share a scale and a least
+ * value); `q8_0`, `q5_0` and `q4_0` share a scale alone, and become those of the same width.
+ */
+const CACHE_TYPES: Readonly<Record<string, string>> = {
+  f32: 'f32',
+  f16: 'f16',
+  q8_0: 'affine8-g32',
+  q5_1: 'affine5-g32',
+  q5_0: 'affine5-g32',
+  q4_1: 'affine4-g32',
+  q4_0: 'affine4-g32',
+};
+const CACHE_TYPE_NAMES = Object.keys(CACHE_TYPES);
+
+const BIT_FLAGS = [
+  'kvBits',
+  'kvQuantScheme',
+  'kvGroupSize',
+  'kvKeyBits',
+  'kvValueBits',
+  'kvKeyScheme',
+  'kvValueScheme',
+] as const satisfies readonly (keyof KvFlags)[];
+
+const rest = ({ cacheTypeK: _, cacheTypeV: __, ...others }: KvFlags): KvFlags => others;
+
 /** What the flags say, as engine options; what they do not say stays out. */
 export function kvOptions(flags: KvFlags): KvOptions {
+  const { cacheTypeK, cacheTypeV } = flags;
+  if (cacheTypeK !== undefined || cacheTypeV !== undefined) {
+    const other = ['kvFormat', ...BIT_FLAGS].find((name) => flags[name as keyof KvFlags] !== undefined);
+    if (other !== undefined)
+      throw new KvantError('invalid-flags', 'The KV cache is described twice.', {
+        kind: 'invalid-request',
+        where: cacheTypeK === undefined ? '--cache-type-v' : '--cache-type-k',
+        fix: 'Give --cache-type-k and --cache-type-v, or --kv-format, or bits.',
+      });
+    const [key, value] = [cacheTypeK, cacheTypeV].map((type) => CACHE_TYPES[type ?? 'f16']);
+    return kvOptions({
+      ...rest(flags),
+      kvFormat: key === value ? key! : `${key}/${value}`,
+    });
+  }
   const { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits } = flags;
   const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvSkipLayers } = flags;
   const given = { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits };

@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander';
 import { KvantError } from '../errors.js';
 import { EXAMPLE_MODEL } from './example-model.js';
 import { EXIT, exitCodeOf, reportError } from './exit.js';
+import { writtenOut } from './short-flags.js';
 import { kvantVersion } from './versions.js';
 
 type AddCommand = (program: Command) => void;
@@ -121,7 +122,7 @@ try {
   const names = [...known, ...Object.values(ALIASES), 'help'];
   if (asked !== undefined && !asked.startsWith('-') && !names.includes(asked))
     throw await (await import('./unknown-command.js')).unknownCommand(asked, known);
-  await program.parseAsync();
+  await program.parseAsync(writtenOut(process.argv));
 } catch (error) {
   if (!(error instanceof CommanderError)) {
     reportError(error, json);

@@ -1,0 +1,33 @@
+import { Command } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { parseKvChoice } from '../kv/formats.js';
+import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
+import { writtenOut } from './short-flags.js';
+
+function read(...words: string[]): object {
+  const command = addKvFlags(new Command('serve').exitOverride().configureOutput({ writeErr: () => {} }));
+  command.parse(writtenOut(words), { from: 'user' });
+  return kvOptions(command.opts<KvFlags>());
+}
+
+describe("llama.cpp's types of the cache", () => {
+  it('are formats of this one, K and V apart, a side without one f16', () => {
+    expect(read('-ctk', 'q8_0', '-ctv', 'q4_0')).toEqual({ kvFormat: 'affine8-g32/affine4-g32' });
+    expect(read('--cache-type-k', 'Q4_1')).toEqual({ kvFormat: 'affine4-g32/f16' });
+    expect(read('-ctk', 'q5_1', '-ctv', 'q5_0')).toEqual({ kvFormat: 'affine5-g32' });
+    expect(read('-ctv', 'f32', '--kv-skip-layers', 'none')).toEqual({
+      kvFormat: 'f16/f32',
+      kvSkipLayers: [],
+    });
+    expect(read('--kv-bits', '8')).toEqual({ kvBits: 8 });
+    for (const type of ['f32', 'f16', 'q8_0', 'q5_1', 'q5_0', 'q4_1', 'q4_0'])
+      expect(() => parseKvChoice((read('-ctk', type) as { kvFormat: string }).kvFormat)).not.toThrow();
+  });
+
+  it('others, and a cache that is described twice, are refused', () => {
+    expect(() => read('-ctk', 'iq4_nl')).toThrow(/Allowed choices/);
+    expect(() => read('-ctk', 'q8_0', '--kv-bits', '4')).toThrow(
+      expect.objectContaining({ code: 'invalid-flags' }),
+    );
+  });
+});
