@@ -331,10 +331,14 @@ export class Engine implements AsyncDisposable {
     return thinking === null ? {} : { thinking };
   }
 
-  /** Tokens that mark the calls of an answer: a request with tools has them in its text, whether or not kvant reads them. */
+  /**
+   * Tokens that mark the thoughts of an answer, where they are taken apart, and its calls: a request with tools has these in its text,
+   * whether or not kvant reads them.
+   */
   #spelledFor(chat: ChatRequest): readonly number[] {
-    if (chat.tools === undefined || chat.tools.length === 0) return [];
-    return this.#text.spelledIn(this.#text.toolFormat(chat));
+    const thoughts = chat.parseReasoning === false ? [] : this.#text.thoughtTokens();
+    if (chat.tools === undefined || chat.tools.length === 0) return thoughts;
+    return [...thoughts, ...this.#text.spelledIn(this.#text.toolFormat(chat))];
   }
 
   #request(

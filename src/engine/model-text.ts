@@ -10,8 +10,8 @@ import { toolFormatNamed, toolFormatOf } from '../text/formats/formats.js';
 import type { ToolFormat } from '../text/formats/tool-format.js';
 import type { TokenClues } from '../text/formats/tool-grammar.js';
 import type { GenerationDefaults } from '../text/generation-config.js';
-import { ReasoningSplitter } from '../text/reasoning.js';
 import { effortVariables } from '../text/reasoning-effort.js';
+import { openedIn, THINK, THOUGHT_MARKS } from '../text/thought-marks.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Tokenizer } from '../text/tokenizer.js';
 import { type TextFiles, textFiles } from './text-files.js';
@@ -45,6 +45,7 @@ export class ModelText {
   readonly #toolFormat: ToolFormat | null;
   readonly #toolFormats = new Map<string, ToolFormat>();
   readonly #spelled = new Map<ToolFormat, readonly number[]>();
+  #thoughtTokens: readonly number[] | null = null;
   #words: { readonly speller: Speller; readonly breakers: BreakerFinder } | null = null;
 
   private constructor(
@@ -169,7 +170,8 @@ export class ModelText {
    * @param promptEnd the end of the rendered prompt
    */
   thoughts({ tools, parseReasoning = true }: ChatRequest, promptEnd: string): Thoughts {
-    if (ReasoningSplitter.opensIn(promptEnd)) return 'open';
+    // Grammars know these marks alone.
+    if (openedIn(promptEnd) === THINK) return 'open';
     const template = this.#template;
     if (!parseReasoning || template === undefined || promptEnd.includes('</think>')) return 'none';
     return template.thinks({ tools }) ? 'allowed' : 'none';
@@ -209,14 +211,24 @@ export class ModelText {
   spelledIn(format: ToolFormat): readonly number[] {
     let ids = this.#spelled.get(format);
     if (ids === undefined) {
-      const tokenizer = this.#parts?.tokenizer;
-      ids = (format.tokens ?? []).flatMap((token) => {
-        const id = tokenizer?.idOf(token);
-        return id !== undefined && tokenizer!.specialIds.has(id) ? [id] : [];
-      });
+      ids = this.#specialOf(format.tokens ?? []);
       this.#spelled.set(format, ids);
     }
     return ids;
+  }
+
+  /** Special tokens that mark thoughts: what takes them apart is to see them. */
+  thoughtTokens(): readonly number[] {
+    this.#thoughtTokens ??= this.#specialOf(THOUGHT_MARKS.flatMap(({ open, close }) => [open, close]));
+    return this.#thoughtTokens;
+  }
+
+  #specialOf(tokens: readonly string[]): readonly number[] {
+    const tokenizer = this.#parts?.tokenizer;
+    return tokens.flatMap((token) => {
+      const id = tokenizer?.idOf(token);
+      return id !== undefined && tokenizer!.specialIds.has(id) ? [id] : [];
+    });
   }
 
   /** The template where it works. */

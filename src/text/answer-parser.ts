@@ -1,6 +1,7 @@
 /** Takes a chat answer apart as it comes: thoughts, text and tool calls, each delivered in its own field. */
 import type { ToolCallParser, ToolFormat } from './formats/tool-format.js';
 import { ReasoningSplitter } from './reasoning.js';
+import { openedIn, type ThoughtMarks } from './thought-marks.js';
 
 /** A call that the model wants made, in the form in which a conversation hands it back. */
 export interface ToolCall {
@@ -36,8 +37,8 @@ export interface AnswerPiece {
 }
 
 export interface AnswerParserOptions {
-  /** Deliver a `<think>` block apart; `open` if the prompt has begun it already. */
-  readonly reasoning: 'off' | 'closed' | 'open';
+  /** Deliver a block of thoughts apart; its marks if the prompt has begun it already. */
+  readonly reasoning: 'off' | 'closed' | ThoughtMarks;
   /** Look for tool calls of this format; null: for none. */
   readonly toolFormat: ToolFormat | null;
   /** The request's, which formats may read. Default: none. */
@@ -67,7 +68,7 @@ export function answerParsers(
 ): () => AnswerParser {
   const { tools = [], parseReasoning = true, parseToolCalls = true, parallelToolCalls = true } = request;
   const options: AnswerParserOptions = {
-    reasoning: parseReasoning ? (ReasoningSplitter.opensIn(prompt) ? 'open' : 'closed') : 'off',
+    reasoning: parseReasoning ? (openedIn(prompt) ?? 'closed') : 'off',
     toolFormat: parseToolCalls && tools.length > 0 ? format : null,
     tools,
     oneCall: !parallelToolCalls,
@@ -88,7 +89,8 @@ export class AnswerParser {
   #over = false;
 
   constructor({ reasoning, toolFormat, tools = [], oneCall = false }: AnswerParserOptions) {
-    this.#reasoning = reasoning === 'off' ? null : new ReasoningSplitter({ open: reasoning === 'open' });
+    const opened = typeof reasoning === 'string' ? null : reasoning;
+    this.#reasoning = reasoning === 'off' ? null : new ReasoningSplitter({ opened });
     this.#tools = toolFormat === null ? null : toolFormat.parser(tools);
     this.#makeId = toolFormat?.callId?.bind(toolFormat) ?? callId;
     this.#oneCall = oneCall;

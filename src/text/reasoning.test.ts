@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { ReasoningSplitter } from './reasoning.js';
+import { openedIn, THINK } from './thought-marks.js';
 
 function split(pieces: readonly string[], open = false): { reasoning: string; content: string } {
-  const splitter = new ReasoningSplitter({ open });
+  const splitter = new ReasoningSplitter({ opened: open ? THINK : null });
   let reasoning = '';
   let content = '';
   for (const piece of [...pieces.map((p) => splitter.push(p)), splitter.end()]) {
@@ -26,6 +27,10 @@ const CASES: readonly (readonly [string, boolean, string, string, string])[] = [
   ['a block and nothing', false, '<think>a</think>', 'a', ''],
   ['a block that is never closed', false, '<think>\nOn and on \n', 'On and on', ''],
   ['a closing tag that broke off', false, '<think>\nOn and </thi', 'On and </thi', ''],
+  ["Seed-OSS's marks", false, '<seed:think>a</think></seed:think>b', 'a</think>', 'b'],
+  ["Mistral's marks", false, '[THINK]a[1][/THINK]b', 'a[1]', 'b'],
+  ["Cohere's marks", false, '<|START_THINKING|>a<|END_THINKING|>b', 'a', 'b'],
+  ['a list, which is no mark', false, '[1, 2]', '', '[1, 2]'],
   ['no block', false, '\n It is <think>so</think>.\n', '', '\n It is <think>so</think>.\n'],
   ['an opening tag that broke off', false, ' <thi', '', ' <thi'],
   ['nearly an opening tag', false, '<thinking>a</thinking>', '', '<thinking>a</thinking>'],
@@ -63,8 +68,8 @@ describe('reasoning', () => {
   });
 
   it('knows a prompt that has opened the block', () => {
-    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n<think>\n')).toBe(true);
-    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n<think>\n\n</think>\n\n')).toBe(false);
-    expect(ReasoningSplitter.opensIn('<|im_start|>assistant\n')).toBe(false);
+    expect(openedIn('<|im_start|>assistant\n<think>\n')).toBe(THINK);
+    expect(openedIn('<|im_start|>assistant\n<think>\n\n</think>\n\n')).toBeUndefined();
+    expect(openedIn('<|im_start|>assistant\n')).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 /**
- * Splits an answer that begins with `<think>…</think>` into what the model thought and what it says.
+ * Splits an answer that begins with `<think>…</think>`, or what a family has for it, into what the model thought and what it says.
  *
  * Only a block at the very start counts; white space may stand before it. White space around the thoughts and
  * after the block is dropped. A block that is never closed is thought to the end. An answer without a block passes
@@ -7,9 +7,7 @@
  */
 import { HeldSpace } from './held-space.js';
 import { StopMatcher } from './stop-matcher.js';
-
-const OPEN = '<think>';
-const CLOSE = '</think>';
+import { THOUGHT_MARKS, type ThoughtMarks } from './thought-marks.js';
 
 export interface ReasoningPiece {
   readonly reasoning: string;
@@ -25,26 +23,22 @@ type State =
   | 'content';
 
 export class ReasoningSplitter {
-  readonly #startsThinking: boolean;
-  readonly #close = new StopMatcher([CLOSE]);
+  readonly #opened: ThoughtMarks | null;
+  #close: StopMatcher | null = null;
+  #closeLength = 0;
   readonly #space = new HeldSpace();
   #state: State = 'start';
   #held = '';
   #thought = false;
 
-  /** `open`: the prompt has opened the block already, as some templates do. */
-  constructor(options: { readonly open?: boolean } = {}) {
-    this.#startsThinking = options.open ?? false;
-  }
-
-  /** Whether a prompt that ends so has opened the block. */
-  static opensIn(promptEnd: string): boolean {
-    return promptEnd.trimEnd().endsWith(OPEN);
+  /** `opened`: the marks of a block that the prompt has opened already, as some templates do. */
+  constructor({ opened = null }: { readonly opened?: ThoughtMarks | null } = {}) {
+    this.#opened = opened;
   }
 
   /** What comes next is thought, as far as is known. */
   get thinking(): boolean {
-    return this.#state === 'thinking' || (this.#state === 'start' && this.#startsThinking);
+    return this.#state === 'thinking' || (this.#state === 'start' && this.#opened !== null);
   }
 
   push(text: string): ReasoningPiece {
@@ -68,39 +62,47 @@ export class ReasoningSplitter {
     if (this.#state === 'start') {
       const held = this.#held;
       this.#held = '';
-      if (!this.#startsThinking) return { reasoning: '', content: held };
+      if (this.#opened === null) return { reasoning: '', content: held };
       return { reasoning: held.trim(), content: '' };
     }
     if (this.#state !== 'thinking') return { reasoning: '', content: '' };
-    return { reasoning: this.#thoughts(this.#close.flush()), content: '' };
+    return { reasoning: this.#thoughts(this.#close!.flush()), content: '' };
   }
 
   #start(text: string): ReasoningPiece {
     this.#held += text;
     const begun = this.#held.trimStart();
-    if (begun.length < OPEN.length && OPEN.startsWith(begun)) return { reasoning: '', content: '' };
+    const marks = THOUGHT_MARKS.find(({ open }) => begun.startsWith(open));
+    if (marks === undefined && THOUGHT_MARKS.some(({ open }) => open.startsWith(begun)))
+      return { reasoning: '', content: '' };
     const held = this.#held;
     this.#held = '';
-    if (begun.startsWith(OPEN)) {
-      this.#state = 'thinking';
-      return this.#think(begun.slice(OPEN.length));
+    if (marks !== undefined) {
+      this.#begin(marks);
+      return this.#think(begun.slice(marks.open.length));
     }
-    if (this.#startsThinking) {
-      this.#state = 'thinking';
+    if (this.#opened !== null) {
+      this.#begin(this.#opened);
       return this.#think(held);
     }
     this.#state = 'content';
     return { reasoning: '', content: held };
   }
 
+  #begin({ close }: ThoughtMarks): void {
+    this.#state = 'thinking';
+    this.#close = new StopMatcher([close]);
+    this.#closeLength = close.length;
+  }
+
   #think(text: string): ReasoningPiece {
-    const heldBefore = this.#close.heldLength;
-    const { text: certain, match } = this.#close.push(text);
+    const heldBefore = this.#close!.heldLength;
+    const { text: certain, match } = this.#close!.push(text);
     const reasoning = this.#thoughts(certain);
     if (match === undefined) return { reasoning, content: '' };
     this.#space.take();
     this.#state = 'after';
-    const rest = text.slice(certain.length + CLOSE.length - heldBefore);
+    const rest = text.slice(certain.length + this.#closeLength - heldBefore);
     return { reasoning, content: this.push(rest).content };
   }
 

@@ -94,6 +94,16 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     [`[TOOL_CALLS][[TOOL_CALLS][${romeJson}]`, ['[TOOL_CALLS][', rome]],
     [`[TOOL_CALLS][${romeJson}, oh`, [rome, ' oh'.slice(1)]],
   ],
+  seed_oss: [
+    [
+      'I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>',
+      ['I look.', rome],
+    ],
+    [
+      '<seed:tool_call>\n<function=write>\n<parameter=text>\na\n</parameter>\n</function>\n</seed:tool_call>',
+      [f('{"text": "\\na\\n"}', 'write')],
+    ],
+  ],
   qwen3_coder: [
     [
       '<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n</function>\n</tool_call>',
@@ -210,6 +220,7 @@ describe('formats', () => {
     expect(of('')).toBe('hermes');
     expect(of('{{ "<tool_call>" }}')).toBe('hermes');
     expect(of('<tool_call>\n<function=example>')).toBe('qwen3_coder');
+    expect(of('<seed:tool_call>\n<function=example>')).toBe('seed_oss');
     expect(of('<tool_call>{{ f }}<arg_key>')).toBe('glm45');
     expect(of("{{'[TOOL_CALLS] ['}}")).toBe('mistral');
     expect(of('plain', ['[TOOL_CALLS]'])).toBe('mistral');

@@ -13,11 +13,12 @@ import { MINIMAX } from './minimax.js';
 import { MISTRAL } from './mistral.js';
 import { PHI4_MINI } from './phi4-mini.js';
 import { PYTHONIC } from './pythonic.js';
-import { QWEN3_CODER } from './qwen3-coder.js';
+import { QWEN3_CODER, SEED_OSS } from './qwen3-coder.js';
 import type { FormatClues, ToolFormat } from './tool-format.js';
 
 /** All formats. The first that a model shows is taken: those with more particular marks come first. */
 export const TOOL_FORMATS: ToolFormat[] = [
+  SEED_OSS,
   QWEN3_CODER,
   GLM,
   MINIMAX,

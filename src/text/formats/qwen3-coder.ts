@@ -7,9 +7,10 @@ import type { TagStyle } from './tag-style.js';
 import { taggedCall } from './tagged-call.js';
 import type { ToolFormat } from './tool-format.js';
 
-const [OUTER, FUNCTION] = ['<tool_call>', '<function='];
+const FUNCTION = '<function=';
 
-const TAGS: TagStyle = {
+/** Values stand on lines of their own. */
+const ON_LINES: TagStyle = {
   open: '<parameter=',
   named: ['>'],
   close: '</parameter>',
@@ -17,29 +18,23 @@ const TAGS: TagStyle = {
   lines: true,
 };
 
-/** As the model writes them: a line each. */
-const LINES: TagStyle = { ...TAGS, close: `${TAGS.close}\n` };
-
-/**
- * Qwen3-Coder, Qwen3.5 and later: `<tool_call>\n<function=f>\n<parameter=k>\nv\n</parameter>\n</function>\n</tool_call>`. Models leave the
- * outer tag out now and then, or write JSON into it as their elders did.
- */
-export const QWEN3_CODER: ToolFormat = {
-  name: 'qwen3_coder',
-  tokens: [OUTER, '</tool_call>'],
-  detect: ({ template }) => template.includes(FUNCTION),
+/** Calls with their arguments in tags. The outer tag may be left out, or hold JSON. */
+const functionCalls = (name: string, outer: string, close: string, tags: TagStyle): ToolFormat => ({
+  name,
+  tokens: [outer, close],
+  detect: ({ template }) => template.includes(FUNCTION) && template.includes(outer),
   grammar: {
     values: 'raw',
-    ends: endsOf(TAGS),
-    triggers: [OUTER, FUNCTION],
+    ends: endsOf(tags),
+    triggers: [outer, FUNCTION],
     calls(kit) {
       const call = anyTool(kit, (tool) =>
         sequence(
-          kit.mark(OUTER),
+          kit.mark(outer),
           text(`\n${FUNCTION}${tool.name}>\n`),
-          taggedArguments(kit, tool, LINES, text('')),
+          taggedArguments(kit, tool, { ...tags, close: `${tags.close}\n` }, text('')),
           text('</function>\n'),
-          kit.mark('</tool_call>'),
+          kit.mark(close),
         ),
       );
       return several(kit, call, text('\n'));
@@ -48,18 +43,33 @@ export const QWEN3_CODER: ToolFormat = {
   parser: (tools) => {
     const types = new ArgumentTypes(tools);
     return new MarkedParser({
-      marks: [OUTER, FUNCTION],
-      closers: ['</tool_call>'],
+      marks: [outer, FUNCTION],
+      closers: [close],
       *read(input, sink, mark) {
-        if (mark === OUTER) {
+        if (mark === outer) {
           if ((yield* input.next()) !== '<') return yield* jsonCalls(input, sink);
           if (!(yield* input.literal(FUNCTION))) return null;
         }
         const found = yield* input.name(['>']);
         if (found === null) return null;
-        yield* taggedCall(input, sink, found.name, TAGS, types);
+        yield* taggedCall(input, sink, found.name, tags, types);
         return '';
       },
     });
   },
+});
+
+/**
+ * Qwen3-Coder, Qwen3.5 and later: `<tool_call>\n<function=f>\n<parameter=k>\nv\n</parameter>\n</function>\n</tool_call>`. Models leave the
+ * outer tag out now and then, or write JSON into it as their elders did.
+ */
+export const QWEN3_CODER: ToolFormat = {
+  ...functionCalls('qwen3_coder', '<tool_call>', '</tool_call>', ON_LINES),
+  detect: ({ template }) => template.includes(FUNCTION),
 };
+
+/** Seed-OSS: the same within marks of its own, and values as they are. */
+export const SEED_OSS: ToolFormat = functionCalls('seed_oss', '<seed:tool_call>', '</seed:tool_call>', {
+  ...ON_LINES,
+  lines: false,
+});

@@ -252,6 +252,11 @@ const WRITTEN: readonly (readonly [format: string, template: string, text: strin
     '<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>',
   ],
   [
+    'seed_oss',
+    '',
+    '<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n<parameter=days>2</parameter>\n</function>\n</seed:tool_call>',
+  ],
+  [
     'glm45',
     '',
     '<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>',
