@@ -54,6 +54,10 @@ export {
   type ToolCallDelta,
   type ToolChoice,
   type TuningInfo,
+  type TypedChatRequest,
+  type TypedGeneration,
+  type TypedResult,
+  type TypedSchema,
   type Usage,
 } from './engine/types.js';
 export { type ErrorKind, KvantError, type KvantErrorOptions } from './errors.js';

@@ -38,6 +38,7 @@ import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-
 import { Texts, type Waiter } from './texts/texts.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import { takeThread } from './thread.js';
+import { readTypedSchema } from './typed-schema.js';
 import type {
   ChatRequest,
   CloseOptions,
@@ -47,6 +48,8 @@ import type {
   EngineStats,
   GenerateRequest,
   Generation,
+  TypedChatRequest,
+  TypedGeneration,
 } from './types.js';
 import { UnreadNotices } from './unread-notices.js';
 import { epochNow } from './yield.js';
@@ -209,7 +212,10 @@ export class Engine implements AsyncDisposable {
    * const { text, toolCalls } = await engine.chat({ messages, tools }).result;
    * messages.push({ role: 'assistant', content: text, tool_calls: toolCalls });
    */
-  chat(request: ChatRequest): Generation {
+  chat<T>(request: TypedChatRequest<T>): TypedGeneration<T>;
+  chat(request: ChatRequest): Generation;
+  chat(given: ChatRequest | TypedChatRequest<unknown>): Generation {
+    const request = given as ChatRequest;
     // What may not be called is not shown.
     const asked = request?.toolChoice === 'none' ? { ...request, tools: [] } : request;
     return this.#request(asked, CHAT_FIELDS, () => {
@@ -376,7 +382,8 @@ export class Engine implements AsyncDisposable {
       // The best of several are known by their log-probabilities, wanted or not.
       const chooses = asked.bestOf > asked.n;
       const sampling = chooses && asked.logprobs === null ? { ...asked, logprobs: 0 } : asked;
-      const form = readStructuredOutput(request);
+      const typed = readTypedSchema(request.schema);
+      const form = readStructuredOutput(typed === null ? request : { ...request, schema: typed.json });
       const waiter = { share: request.share, signal: wanted.signal };
       const prepared = this.#withGrammar(
         this.texts.prepare(askPrompt(), sampling, waiter),
@@ -389,6 +396,7 @@ export class Engine implements AsyncDisposable {
         ...setup,
         seed: sampling.seed,
         choices: sampling.bestOf,
+        ...(typed === null ? {} : { read: typed.read }),
         ...(chooses ? { keep: sampling.n, showLogprobs: asked.logprobs !== null } : {}),
       });
       stream = answer;

@@ -62,6 +62,8 @@ export interface GenerationSetup {
   readonly showLogprobs?: boolean;
   /** Makes a parser for each choice. Absent: all is text. */
   readonly makeParser?: () => AnswerParser;
+  /** Reads whole answers that have a form. */
+  readonly read?: (text: string) => unknown;
   readonly receivedAt: number;
   readonly signal: AbortSignal | undefined;
   /** Asks the engine to end the request. */
@@ -285,7 +287,13 @@ export class GenerationStream implements Generation {
   #finish(): void {
     this.#release();
     const showLogprobs = this.#setup.showLogprobs !== false;
-    const choices = this.#shown().map((choice, index) => toResult(choice, index, showLogprobs));
+    const { read } = this.#setup;
+    const choices = this.#shown().map((choice, index): ChoiceResult => {
+      const result = toResult(choice, index, showLogprobs);
+      if (read === undefined) return result;
+      const whole = result.finishReason === 'stop' && result.toolCalls.length === 0;
+      return { ...result, value: whole ? read(result.text) : null };
+    });
     const { text, reasoning, toolCalls, tokenIds, finishReason } = choices[0]!;
     const promptTokens = this.promptTokenIds.length;
     // Of several choices one computed what the others found.
@@ -312,6 +320,7 @@ export class GenerationStream implements Generation {
         promptTokens - cachedTokens,
       ),
       seed: this.seed,
+      ...(read === undefined ? {} : { value: choices[0]!.value }),
     });
   }
 

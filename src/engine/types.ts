@@ -12,6 +12,7 @@ import type { ToolCall, ToolCallDelta } from '../text/answer-parser.js';
 import type { ReasoningEffort } from '../text/reasoning-effort.js';
 import type { ToolChoice } from '../text/tool-choice.js';
 import type { FinishReason } from './finish-reason.js';
+import type { TypedSchema } from './typed-schema.js';
 
 export const DEVICE_CHOICES = ['auto', 'webgpu', 'cpu'] as const;
 /** `auto` takes a real GPU if there is one, else the CPU. */
@@ -155,6 +156,19 @@ export interface GenerateRequest extends CommonRequest {
   readonly addSpecialTokens?: boolean;
 }
 
+/** A chat whose answer is read by a schema of zod 4. */
+export type TypedChatRequest<T> = Omit<ChatRequest, 'schema'> & { readonly schema: TypedSchema<T> };
+
+/** What such an answer comes to. */
+export interface TypedResult<T> extends GenerationResult {
+  /** Of the first choice, as the schema reads it. Null for one that was cut, that calls tools, or that a refinement refuses. */
+  readonly value: T | null;
+}
+
+export interface TypedGeneration<T> extends Generation {
+  readonly result: Promise<TypedResult<T>>;
+}
+
 /** A message of a conversation, as the chat template sees it. */
 export interface EngineChatMessage {
   readonly role: string;
@@ -255,6 +269,8 @@ export interface ChoiceResult {
   readonly tokenIds: readonly number[];
   /** One for each id, where the request asked for `logprobs`. */
   readonly logprobs?: readonly TokenLogprobs[];
+  /** Where the request has a schema of zod: what it reads, or null. */
+  readonly value?: unknown;
   readonly finishReason: FinishReason;
   readonly error?: KvantError;
 }
@@ -271,6 +287,8 @@ export interface GenerationResult {
   readonly timings: Timings;
   /** The seed given or drawn: the same request with it gives the same tokens. */
   readonly seed: number;
+  /** Where the request has a schema of zod: what it reads of the first choice, or null. */
+  readonly value?: unknown;
 }
 
 /**
@@ -327,4 +345,5 @@ export type {
   ToolCall,
   ToolCallDelta,
   ToolChoice,
+  TypedSchema,
 };

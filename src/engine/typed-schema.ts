@@ -1,0 +1,77 @@
+/** Schemas of zod 4: what an answer is held to, and what is read of it. */
+
+import { type $ZodType, safeParse, toJSONSchema } from 'zod/v4/core';
+import { KvantError } from '../errors.js';
+
+/** A schema of zod 4, whichever copy of it: `T` is what it reads. */
+export interface TypedSchema<T> {
+  readonly _zod: { readonly output: T };
+}
+
+/** A JSON schema, and how an answer is read by what it was made of. */
+export interface ReadSchema {
+  readonly json: Readonly<Record<string, unknown>>;
+  /** Null for a text that is not what the schema asks for: one that was cut, or that a refinement refuses. */
+  read(text: string): unknown;
+}
+
+/** Null for what is no schema of a library. Errors: `invalid-parameter` for zod 3, `unsupported-schema`; where `schema`. */
+export function readTypedSchema(schema: unknown, where = 'schema'): ReadSchema | null {
+  if (typeof schema !== 'object' || schema === null) return null;
+  if ('_zod' in schema) {
+    const typed = schema as $ZodType;
+    return {
+      json: jsonOf(typed, where),
+      read(text) {
+        let value: unknown;
+        try {
+          value = JSON.parse(text);
+        } catch {
+          return null;
+        }
+        const read = safeParse(typed, value);
+        return read.success ? read.data : null;
+      },
+    };
+  }
+  if ('_def' in schema && 'safeParse' in schema)
+    throw new KvantError('invalid-parameter', `\`${where}\` is a schema of zod 3.`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Use zod 4 (`npm install zod@4`, or import from "zod/v4"), or give the JSON schema itself.',
+    });
+  return null;
+}
+
+/** Names of formats that say what zod's own patterns say, which look ahead at times. */
+const FORMATS = new Set(['date', 'time', 'date-time', 'duration', 'uuid', 'email', 'ipv4', 'ipv6', 'uri']);
+
+function jsonOf(schema: $ZodType, where: string): Readonly<Record<string, unknown>> {
+  try {
+    const { $schema: _, ...json } = toJSONSchema(schema, {
+      io: 'input',
+      override({ zodSchema, jsonSchema }) {
+        const { def } = zodSchema._zod;
+        // What zod strips the model need not write.
+        if (def.type === 'object' && jsonSchema.additionalProperties === undefined)
+          jsonSchema.additionalProperties = false;
+        const names = jsonSchema.propertyNames;
+        if (typeof names === 'object' && Object.keys(names).join() === 'type')
+          delete jsonSchema.propertyNames;
+        if (jsonSchema.format !== undefined && FORMATS.has(jsonSchema.format)) delete jsonSchema.pattern;
+      },
+    });
+    return json;
+  } catch (cause) {
+    throw new KvantError(
+      'unsupported-schema',
+      `\`${where}\` has no JSON schema: ${(cause as Error).message}`,
+      {
+        kind: 'unsupported',
+        where,
+        fix: 'Leave out what JSON has no form for, such as dates, maps and functions.',
+        cause,
+      },
+    );
+  }
+}
