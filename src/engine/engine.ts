@@ -38,6 +38,7 @@ import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-
 import { Texts, type Waiter } from './texts/texts.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import { takeThread } from './thread.js';
+import { runTools, type ToolRunRequest, type ToolRunResult } from './tool-run.js';
 import { readTypedSchema } from './typed-schema.js';
 import type {
   ChatRequest,
@@ -223,6 +224,20 @@ export class Engine implements AsyncDisposable {
       const options = definedOf({ tools, templateOptions, reasoningEffort, addGenerationPrompt });
       return { kind: 'chat', messages, options };
     });
+  }
+
+  /**
+   * Answers a conversation with tools that carry their handlers: runs the calls, sends the results back, and goes on until the model
+   * answers without one, or `maxRounds` answers are given. What a handler throws is told the model.
+   *
+   * @example
+   * const { text } = await engine.runTools({
+   *   messages,
+   *   tools: [{ name: 'time', parameters: z.object({ city: z.string() }), run: ({ city }: { city: string }) => timeIn(city) }],
+   * });
+   */
+  runTools(request: ToolRunRequest): Promise<ToolRunResult> {
+    return runTools((one) => this.chat(one), request);
   }
 
   /** @internal Answers a conversation that a task has made tokens of: for the server. No part of the public contract. */

@@ -3,6 +3,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import type { GenerationResult } from '../../src/engine/types.js';
+import { everyCase } from '../setup/every-case.js';
 import { MODEL, refusal } from './engine-harness.js';
 
 const messages = [{ role: 'user', content: 'Tell me of a dog.' }];
@@ -52,6 +53,7 @@ describe('structured output', () => {
     });
   });
   afterAll(() => engine.close());
+  let answered = 0;
 
   // Of a chat the answer alone: this model likes to think.
   const options = { temperature: 1.5, maxTokens: 160 };
@@ -60,20 +62,30 @@ describe('structured output', () => {
   const whole = ({ choices }: GenerationResult): string[] =>
     choices.filter(({ finishReason }) => finishReason === 'stop').map(({ text }) => text);
 
-  it('follows schemas', async () => {
-    const ajv = new Ajv2020({ strict: false });
-    const results = await Promise.all(
-      SCHEMAS.map(
-        (schema, i) => engine.chat({ messages, schema, n: 10, seed: i, ...options, ...plain }).result,
-      ),
-    );
-    results.forEach((result, i) => {
-      const validate = ajv.compile(SCHEMAS[i]!);
-      const texts = whole(result);
-      expect(texts.length).toBeGreaterThan(5);
-      for (const text of texts) expect([validate(JSON.parse(text)), text]).toEqual([true, text]);
-      expect(new Set(texts).size).toBeGreaterThan(1);
-    });
+  // With every case some 900 answers, of which more than 500 end by themselves.
+  it.each(Array.from({ length: everyCase ? 30 : 1 }, (_, round) => round))(
+    'follows schemas, round %s',
+    async (round) => {
+      const ajv = new Ajv2020({ strict: false });
+      const results = await Promise.all(
+        SCHEMAS.map(
+          (schema, i) =>
+            engine.chat({ messages, schema, n: 10, seed: 10 * round + i, ...options, ...plain }).result,
+        ),
+      );
+      results.forEach((result, i) => {
+        const validate = ajv.compile(SCHEMAS[i]!);
+        const texts = whole(result);
+        expect(texts.length).toBeGreaterThan(everyCase ? 1 : 5);
+        for (const text of texts) expect([validate(JSON.parse(text)), text]).toEqual([true, text]);
+        expect(new Set(texts).size).toBeGreaterThan(1);
+        answered += texts.length;
+      });
+    },
+  );
+
+  it('has answered many', () => {
+    expect(answered).toBeGreaterThan(everyCase ? 500 : 15);
   });
 
   it('follows patterns and choices, of raw prompts too, beside free rows', async () => {

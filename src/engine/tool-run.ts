@@ -1,0 +1,147 @@
+/** A chat whose tools carry their handlers: calls are run, their results sent back, and the model goes on. */
+
+import { KvantError } from '../errors.js';
+import type { ToolChoice } from '../text/tool-choice.js';
+import { readTypedSchema } from './typed-schema.js';
+import type { ChatRequest, EngineChatMessage, Generation, GenerationResult, ToolCall } from './types.js';
+
+/** What a handler is told besides its arguments. */
+export interface ToolContext {
+  /** The call's id. */
+  readonly id: string;
+  /** Aborted when the request is. */
+  readonly signal: AbortSignal | undefined;
+}
+
+/** A tool that carries its handler. */
+export interface RunnableTool {
+  readonly name: string;
+  readonly description?: string;
+  /** A JSON schema, or one of zod 4, by which arguments are read. */
+  readonly parameters?: unknown;
+  readonly strict?: boolean;
+  /** What it returns, a text or anything that JSON can say, is sent to the model; so is the message of what it throws. */
+  run(args: never, context: ToolContext): unknown;
+}
+
+/** A chat that runs its tools. One choice, and what is not about tools as in a plain chat. */
+export type ToolRunRequest = Omit<ChatRequest, 'tools' | 'n' | 'bestOf'> & {
+  readonly tools: readonly RunnableTool[];
+  /** Most answers that the model may give. Default 8. */
+  readonly maxRounds?: number;
+};
+
+export interface ToolRunResult extends GenerationResult {
+  /** What was added to the conversation: answers with calls, results of tools, the last answer. */
+  readonly messages: readonly EngineChatMessage[];
+  /** Answers that the model gave. */
+  readonly rounds: number;
+}
+
+const MAX_ROUNDS = 8;
+
+interface Handler {
+  readonly tool: RunnableTool;
+  readonly read: ((text: string) => unknown) | null;
+}
+
+/**
+ * Errors, of the promise: `invalid-parameter`; those of the chats. What a tool throws is told the model, and the run goes on. At the limit of rounds
+ * the last answer's calls are left as they are.
+ */
+export async function runTools(
+  chat: (request: ChatRequest) => Generation,
+  { tools, maxRounds = MAX_ROUNDS, ...request }: ToolRunRequest,
+): Promise<ToolRunResult> {
+  if (!Number.isInteger(maxRounds) || maxRounds < 1) throw invalid('maxRounds', 'a whole number above 0');
+  const handlers = new Map<string, Handler>();
+  const shown = tools.map((tool, i) => {
+    const { run, parameters, ...rest } = tool;
+    if (typeof run !== 'function') throw invalid(`tools[${i}].run`, 'a function');
+    const typed = readTypedSchema(parameters, `tools[${i}].parameters`);
+    handlers.set(tool.name, { tool, read: typed?.read ?? null });
+    const schema = typed?.json ?? parameters;
+    return {
+      type: 'function',
+      function: { ...rest, ...(schema === undefined ? {} : { parameters: schema }) },
+    };
+  });
+  const added: EngineChatMessage[] = [];
+  const results: GenerationResult[] = [];
+  let toolChoice = request.toolChoice;
+  for (;;) {
+    const result = await chat({
+      ...request,
+      tools: shown,
+      ...(toolChoice === undefined ? {} : { toolChoice }),
+      messages: [...request.messages, ...added],
+    }).result;
+    results.push(result);
+    const { toolCalls, text, reasoning } = result;
+    added.push({
+      role: 'assistant',
+      content: text,
+      ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+      ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
+    });
+    const over = toolCalls.length === 0 || result.finishReason !== 'stop' || results.length === maxRounds;
+    if (over) return { ...result, usage: usageOf(results), messages: added, rounds: results.length };
+    request.signal?.throwIfAborted();
+    added.push(...(await Promise.all(toolCalls.map((call) => answerOf(call, handlers, request.signal)))));
+    // What had to be called has been.
+    toolChoice = afterCalls(toolChoice);
+  }
+}
+
+async function answerOf(
+  { id, function: { name, arguments: given } }: ToolCall,
+  handlers: ReadonlyMap<string, Handler>,
+  signal: AbortSignal | undefined,
+): Promise<EngineChatMessage> {
+  const message = (content: string): EngineChatMessage => ({ role: 'tool', tool_call_id: id, name, content });
+  const failed = (why: string): EngineChatMessage => message(JSON.stringify({ error: why }));
+  const handler = handlers.get(name);
+  if (handler === undefined) return failed(`There is no tool "${name}".`);
+  let args: unknown;
+  try {
+    args = JSON.parse(given);
+  } catch {
+    return failed('The arguments are no JSON.');
+  }
+  if (handler.read !== null) {
+    args = handler.read(given);
+    if (args === null) return failed('The arguments are not what the tool takes.');
+  }
+  try {
+    const value = await handler.tool.run(args as never, { id, signal });
+    return message(typeof value === 'string' ? value : (JSON.stringify(value) ?? 'null'));
+  } catch (error) {
+    if (signal?.aborted === true) throw error;
+    return failed(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function afterCalls(choice: ToolChoice | undefined): ToolChoice | undefined {
+  if (choice === undefined || choice === 'none') return choice;
+  return typeof choice === 'object' && 'mode' in choice ? { ...choice, mode: 'auto' } : 'auto';
+}
+
+function usageOf(results: readonly GenerationResult[]): GenerationResult['usage'] {
+  const sum = (pick: (usage: GenerationResult['usage']) => number): number =>
+    results.reduce((total, { usage }) => total + pick(usage), 0);
+  return {
+    promptTokens: sum((usage) => usage.promptTokens),
+    cachedTokens: sum((usage) => usage.cachedTokens),
+    completionTokens: sum((usage) => usage.completionTokens),
+    reasoningTokens: sum((usage) => usage.reasoningTokens),
+    totalTokens: sum((usage) => usage.totalTokens),
+  };
+}
+
+function invalid(where: string, wanted: string): KvantError {
+  return new KvantError('invalid-parameter', `\`${where}\` takes ${wanted}.`, {
+    kind: 'invalid-request',
+    where,
+    fix: `Send ${wanted}.`,
+  });
+}
