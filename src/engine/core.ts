@@ -228,6 +228,7 @@ export class EngineCore {
     const { program } = this.#options;
     if (flight.waits > 0) this.#inFlight.launchForward(flight, program, this.#inputs, this.#now());
     else this.#inFlight.launch(flight, program, this.#inputs, this.#now());
+    this.#memory.prefixes?.launched(flight);
     return true;
   }
 
@@ -260,6 +261,7 @@ export class EngineCore {
       const work = plan.work[i]!;
       if (work.index >= rows) this.#admit(this.#waiting[plan.admits[work.index - rows]!]!, work, plan);
     }
+    this.#memory.seat();
     removeAdmitted(this.#waiting);
   }
 
@@ -408,6 +410,7 @@ export class EngineCore {
     }
     this.#inFlight.retire();
     this.#retired = flight.step;
+    this.#memory.prefixes?.failed(flight.step);
     for (let i = 0; i < flight.rows; i++) {
       const sequence = flight.members[i]!;
       if (sequence.prefix !== null) sequence.prefix.tainted = true;

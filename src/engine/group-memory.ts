@@ -2,7 +2,7 @@
 
 import type { KvPool } from '../device/kv.js';
 import { BlockPool } from '../kv/block-pool.js';
-import { holderOf, type LayerHolder } from '../kv/prefix/holders.js';
+import { holderOf, type LayerHolder, StateHolder } from '../kv/prefix/holders.js';
 import type { SchedulerGroup } from './scheduling/step-plan.js';
 
 export interface GroupMemory {
@@ -13,15 +13,18 @@ export interface GroupMemory {
   readonly holder: LayerHolder;
   /** Most blocks that a row holds at once. */
   readonly rowBlocks: number;
+  /** Its layers are recurrent: a block is a slot of state, of a row or a snapshot. */
+  readonly state: boolean;
 }
 
-export function groupMemory(pool: KvPool, { window, rowBlocks }: SchedulerGroup): GroupMemory {
+export function groupMemory(pool: KvPool, { window, rowBlocks, state = false }: SchedulerGroup): GroupMemory {
   const { blocks, floatStart, blockTokens } = pool.spec;
   return {
     pool,
     blocks: new BlockPool(blocks),
     floatStart: floatStart ? new BlockPool(floatStart.blocks) : null,
-    holder: holderOf(window === 0 ? null : window, blockTokens),
+    holder: state ? new StateHolder(blockTokens) : holderOf(window === 0 ? null : window, blockTokens),
     rowBlocks,
+    state,
   };
 }

@@ -53,9 +53,10 @@ export function schedulerConfig(
     minChunk: Math.min(minChunk, maxBatchTokens),
     chunkTokens: Math.min(chunkTokens, maxBatchTokens),
     floatStartTokens,
-    groups: groups.map(({ window }) => ({
+    groups: groups.map(({ window, state = false }) => ({
       window: window ?? 0,
-      rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
+      rowBlocks: state ? 1 : rowBlocks(window, blockTokens, maxBatchTokens),
+      ...(state ? { state } : {}),
     })),
     ageingMs: AGEING_MS,
     targetItl: targetItlMs,

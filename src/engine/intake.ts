@@ -60,7 +60,8 @@ export class Intake {
     const constraints = Array.from({ length: sampling.bestOf }, (_, choice) => constrain?.(choice) ?? null);
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
-    const entry = { arrival, share, floatStart: this.#memory.startsFloatStart, groups: this.#memory.groups };
+    const { startsFloatStart: floatStart, groups, stateGroup } = this.#memory;
+    const entry = { arrival, share, floatStart, groups, stateGroup };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });
       return new Sequence(request, choice, draws, output, row, constraint, entry);

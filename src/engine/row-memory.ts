@@ -31,6 +31,10 @@ export class RowMemory {
   readonly #groups: readonly GroupMemory[];
   readonly #conversions: Conversions;
   readonly #freeTables: (readonly BlockTable[])[] = [];
+  /** Rows that have just come in and have no slot of state yet. */
+  readonly #unseated: Sequence[] = [];
+  /** The group of recurrent layers, −1 for none. */
+  readonly stateGroup: number;
 
   /** `onMoved` is told when blocks of a sequence have been converted or copied, or could not be; for the rest see Prefixes. */
   constructor(
@@ -41,6 +45,7 @@ export class RowMemory {
   ) {
     const { caches, limits, scheduler, prefixes } = options;
     this.#groups = caches.pools.map((pool, group) => groupMemory(pool, scheduler.groups[group]!));
+    this.stateGroup = scheduler.groups.findIndex(({ state }) => state === true);
     const { floatStartTokens } = scheduler;
     this.prefixes = prefixes
       ? new Prefixes(prefixes, this.#groups, floatStartTokens, onMoved, onRestored, tokenMs)
@@ -84,6 +89,7 @@ export class RowMemory {
       state.queuedBlocks[group] = 0;
     }
     this.#describeRestores(state);
+    if (this.stateGroup >= 0) state.leavingBlocks[this.stateGroup]! += this.prefixes?.snapshots?.pending ?? 0;
     for (const sequence of leaving) countLeaving(state, sequence);
     for (const sequence of running) if (sequence.yielding) countLeaving(state, sequence);
   }
@@ -111,10 +117,21 @@ export class RowMemory {
   admit(sequence: Sequence, work: Pick<PlannedWork, 'newBlocks'>): void {
     sequence.tables = this.#freeTables.pop()!;
     const { prefix } = sequence;
+    if (this.stateGroup >= 0) {
+      work.newBlocks[this.stateGroup] = 0;
+      this.#unseated.push(sequence);
+    }
     if (prefix === null) return;
     // To the scheduler they were blocks still to be had.
     for (let group = 0; group < this.#groups.length; group++) work.newBlocks[group]! -= prefix.cold[group]!;
     this.prefixes!.adopt(sequence);
+  }
+
+  /** Gives those that have been admitted their slots of state: none is given while one may still name it as a snapshot. */
+  seat(): void {
+    for (const sequence of this.#unseated.splice(0))
+      if (this.prefixes === null) sequence.tables![this.stateGroup]!.grow(1);
+      else this.prefixes.seat(sequence);
   }
 
   /** Sets blocks aside and has converted what is to be converted, as planned. All that come in have been admitted. */
@@ -126,8 +143,8 @@ export class RowMemory {
   retire(flight: StepInFlight): void {
     this.prefixes?.retire(flight);
     for (let group = 0; group < this.#groups.length; group++) {
-      const { holder } = this.#groups[group]!;
-      if (holder.keepsAll) continue;
+      const { holder, state } = this.#groups[group]!;
+      if (holder.keepsAll || state) continue;
       for (let row = 0; row < flight.rows; row++) {
         const sequence = flight.members[row]!;
         const table = sequence.tables?.[group];
@@ -151,6 +168,7 @@ export class RowMemory {
   /** When nothing is being moved: ends the disk tier, forgets all prefixes, and throws if a block is still in use. */
   async close(): Promise<void> {
     await this.prefixes?.disk?.close();
+    this.prefixes?.failed(Number.POSITIVE_INFINITY);
     this.prefixes?.forget();
     for (const { blocks, floatStart } of this.#groups) {
       blocks.check(0);

@@ -81,6 +81,8 @@ export interface SequenceEntry {
   readonly floatStart: boolean;
   /** Cache groups there are. */
   readonly groups: number;
+  /** The one of recurrent layers, −1 for none. */
+  readonly stateGroup: number;
 }
 
 export class Sequence implements RunningView, WaitingView, DrawState {
@@ -129,6 +131,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
 
   readonly #startsFloatStart: boolean;
   readonly #groups: number;
+  readonly #stateGroup: number;
   startedAt = 0;
   firstTokenAt = 0;
 
@@ -139,10 +142,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    { arrival, share, floatStart, groups }: SequenceEntry,
+    { arrival, share, floatStart, groups, stateGroup }: SequenceEntry,
   ) {
     this.#startsFloatStart = floatStart;
     this.#groups = groups;
+    this.#stateGroup = stateGroup;
     const { priority, startWithinMs } = request.place ?? ORDINARY_PLACE;
     this.priority = priority;
     this.share = share;
@@ -171,7 +175,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
       this.#blocks[group] =
         tables !== null
           ? tables[group]!.length
-          : prefix === null
+          : prefix === null || group === this.#stateGroup
             ? 0
             : prefix.takes.chains[group]!.length - prefix.cold[group]!;
     return this.#blocks;
@@ -185,7 +189,11 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     const { tables, prefix } = this;
     for (let group = 0; group < this.#groups; group++)
       this.#front[group] =
-        tables !== null ? tables[group]!.front : prefix === null ? 0 : prefix.takes.chains[group]!.first;
+        tables !== null
+          ? tables[group]!.front
+          : prefix === null || group === this.#stateGroup
+            ? 0
+            : prefix.takes.chains[group]!.first;
     return this.#front;
   }
 
@@ -232,8 +240,22 @@ export class Sequence implements RunningView, WaitingView, DrawState {
 
   get held(): boolean {
     if (this.phase === 'waiting') return this.prefix?.awaits ?? false;
-    // A rule that came too late twice is waited for.
-    return this.yielding || this.preparing || (this.late > 1 && !this.ruled);
+    if (this.yielding || this.preparing) return true;
+    if (this.ruled) return false;
+    // A rule that came too late twice is waited for; with state always, as it cannot take in a position again.
+    return this.late > 1 || (this.recurrent && this.length - this.computed <= 1);
+  }
+
+  /** It has layers whose state takes in every position once. */
+  get recurrent(): boolean {
+    return this.#stateGroup >= 0;
+  }
+
+  /** Where its state is copied next, Infinity for nowhere. */
+  get cut(): number {
+    return this.prefix === null || !this.recurrent
+      ? Number.POSITIVE_INFINITY
+      : this.prefix.nextSnapshot(this);
   }
 
   /** The tokens that the host knows: the prompt and the ids delivered. */

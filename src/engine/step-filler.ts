@@ -62,6 +62,12 @@ export function fillStep(
     for (let group = 0; group < tables.length; group++) tables[group]!.grow(work.newBlocks[group]!);
     // Admitted with this plan: the blocks are its own, but it has no work before its state is there.
     if (sequence.preparing) continue;
+    if (work.draws && sequence.recurrent && !sequence.ruled) {
+      // Its state takes in every position once, so the last one waits for the rule of its draw.
+      if (work.tokens === 1) continue;
+      work.tokens--;
+      work.draws = false;
+    }
 
     const start = inputs.tokenCount;
     const at = inputs.sequenceCount++;

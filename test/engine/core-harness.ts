@@ -55,6 +55,8 @@ export interface HarnessOptions extends Partial<EngineLimits> {
   readonly window?: number;
   /** Cache groups behind the first one: what a token sees of them, and the blocks of their pools. */
   readonly slides?: readonly { readonly window: number; readonly blocks: number }[];
+  /** A recurrent cache group behind those, with so many slots of state. */
+  readonly states?: number;
   /** Cache prefixes. */
   readonly prefixes?: Partial<PrefixOptions>;
 }
@@ -86,6 +88,7 @@ export class Harness {
       prefixes,
       window = 0,
       slides = [],
+      states = 0,
     } = options;
     const limits: EngineLimits = {
       maxContext: options.maxContext ?? Math.min(256, blocks * blockTokens),
@@ -99,6 +102,7 @@ export class Harness {
       ...(poison === undefined ? {} : { poison }),
       ...(window === 0 ? {} : { window }),
       slides: slides.map((group) => group.window),
+      recurrent: states > 0,
     });
     const spec: KvPoolSpec = {
       // As many bytes as a token has in the oracle's store.
@@ -113,8 +117,13 @@ export class Harness {
       pools: [
         device.createKvPool(spec),
         ...slides.map((group) => device.createKvPool({ ...spec, blocks: group.blocks, floatStart: null })),
+        ...(states > 0 ? [device.createKvPool({ ...spec, blocks: states, floatStart: null })] : []),
       ],
-      layers: [{ group: 0, index: 0 }, ...slides.map((_, i) => ({ group: i + 1, index: 0 }))],
+      layers: [
+        { group: 0, index: 0 },
+        ...slides.map((_, i) => ({ group: i + 1, index: 0 })),
+        ...(states > 0 ? [{ group: slides.length + 1, index: 0 }] : []),
+      ],
     };
     const program = await device.compile(
       new Ops().finish(),
@@ -153,6 +162,7 @@ export class Harness {
             window: group.window,
             rowBlocks: rowBlocks(group.window, blockTokens, limits.maxBatchTokens),
           })),
+          ...(states > 0 ? [{ window: 0, rowBlocks: 1, state: true }] : []),
         ],
         targetItl: limits.targetItlMs,
       },

@@ -41,6 +41,11 @@ export interface OracleOptions {
   readonly window?: number;
   /** Of the cache groups behind the first one: tokens that a token sees of them. What it sees decides what is drawn too. */
   readonly slides?: readonly number[];
+  /**
+   * The last cache group is recurrent: a slot of state takes in every token once, from nothing at position 0. What it holds
+   * decides what is drawn too.
+   */
+  readonly recurrent?: boolean;
   /** Blocks there is memory for. */
   readonly maxBlocks?: number;
 }
@@ -81,6 +86,9 @@ function mix(hash: number, token: number): number {
   return (h ^ (h >>> 13)) >>> 0;
 }
 
+/** The state of the recurrent layer before the first token. */
+const STATE_AT_0 = 7;
+
 interface DrawKey {
   readonly greedy: boolean;
   readonly seedLow: number;
@@ -118,6 +126,7 @@ export function oracle(
     let seen = floatStartTokens > 0 && position > floatStartTokens ? late : hash;
     for (const width of options.slides ?? [])
       seen = mix(seen, [...prompt, ...ids].slice(-width).reduce(mix, 1));
+    if (options.recurrent) seen = mix(seen, [...prompt, ...ids].reduce(mix, STATE_AT_0));
     const id = draw(seen, key, options.vocab);
     ids.push(id);
     if (eos.includes(id)) break;
@@ -455,7 +464,8 @@ export class OracleDevice implements Device {
   }
 
   #compute(inputs: StepInputs, pools: readonly OraclePool[], lastToken: Int32Array): Computed {
-    const { poison, slides = [] } = this.options;
+    const { poison, slides = [], recurrent = false } = this.options;
+    const tokenPools = recurrent ? pools.slice(0, -1) : pools;
     const pool = pools[0]!;
     const hashes = new Float64Array(inputs.tokenCount);
     const sequenceOf = new Uint32Array(inputs.tokenCount);
@@ -466,7 +476,8 @@ export class OracleDevice implements Device {
       for (let i = 0; i < inputs.seqLength[s]!; i++) {
         const token = inputs.tokens[start + i]!;
         sequenceOf[start + i] = s;
-        for (const each of pools) each.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
+        for (const each of tokenPools)
+          each.put(slot, position + i, token < 0 ? lastToken[-token - 1]! : token);
       }
       const { window } = this.options;
       let hash = 1;
@@ -498,6 +509,16 @@ export class OracleDevice implements Device {
           if (hashes[start + at]! >= 0) hashes[start + at] = mix(hashes[start + at]!, own);
         }
       });
+      if (!recurrent) continue;
+      const states = pools.at(-1)!;
+      const home = states.at(slot, 0);
+      let state = position === 0 ? STATE_AT_0 : states.store[home]!;
+      for (let at = 0; at < inputs.seqLength[s]!; at++) {
+        const token = inputs.tokens[start + at]!;
+        state = mix(state, token < 0 ? lastToken[-token - 1]! : token);
+        if (hashes[start + at]! >= 0) hashes[start + at] = mix(hashes[start + at]!, state);
+      }
+      states.store[home] = state;
     }
     return { hashes, sequenceOf };
   }

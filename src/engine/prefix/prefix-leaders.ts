@@ -10,9 +10,11 @@ import type { SequencePrefix } from './sequence-prefix.js';
 export class PrefixLeaders {
   readonly #blockTokens: number;
   readonly #floatStartTokens: number;
+  readonly #recurrent: boolean;
   readonly #leaders: Sequence[] = [];
 
-  constructor(blockTokens: number, floatStartTokens: number) {
+  constructor(blockTokens: number, floatStartTokens: number, recurrent = false) {
+    this.#recurrent = recurrent;
     this.#blockTokens = blockTokens;
     this.#floatStartTokens = floatStartTokens;
   }
@@ -54,6 +56,7 @@ export class PrefixLeaders {
     if (row.priority < priority) return false;
     const own = prefix!;
     const other = row.prefix!;
+    if (this.#recurrent) return this.#awaitsState(own, length, row);
     const N = this.#floatStartTokens;
     const reaches = reach(row);
     const limit = Math.min(length - 1, reaches);
@@ -67,6 +70,16 @@ export class PrefixLeaders {
     return at >= other.published[0]! && this.#share(own, other, at, Math.min(limit, N - 1));
   }
 
+  /** With state one goes on only at a border where it is copied: the row's next one, or its last, which may not be entered yet. */
+  #awaitsState(own: SequencePrefix, length: number, row: Sequence): boolean {
+    const { prefix, cut } = row;
+    const other = prefix!;
+    const ahead = (tokens: number): boolean =>
+      tokens > own.tokens &&
+      this.#share(own, other, tokens / this.#blockTokens - 1, Math.min(length - 1, reach(row)));
+    return (other.copiedAt > other.stored && ahead(other.copiedAt)) || ahead(cut);
+  }
+
   /** Two sequences have one block in common, within the first `limit` tokens. */
   #share(own: SequencePrefix, other: SequencePrefix, at: number, limit: number): boolean {
     return (at + 1) * this.#blockTokens <= limit && own.keys.sameAt(at, other.keys);
@@ -76,6 +89,7 @@ export class PrefixLeaders {
   #leads(row: Sequence, generation: number): boolean {
     const prefix = row.prefix!;
     if (prefix.overtaken || prefix.tainted || prefix.generation !== generation) return false;
+    if (this.#recurrent) return true;
     return row.floatStart || (prefix.published[0]! + 1) * this.#blockTokens <= reach(row);
   }
 }

@@ -26,12 +26,18 @@ import { type FoundChains, GroupCaches } from './group-caches.js';
 import { PrefixDisk } from './prefix-disk.js';
 import { PrefixLeaders } from './prefix-leaders.js';
 import { SequencePrefix } from './sequence-prefix.js';
+import { StateSnapshots } from './state-snapshots.js';
+
+/** Tokens of a sequence for one snapshot of its state, besides those at the ends of prompts. */
+const SNAPSHOT_EVERY = 2048;
 
 export interface PrefixOptions {
   /** All that the bytes of a block depend on besides its tokens: model, adapter, formats. */
   readonly identity: string;
   /** By cache group: most blocks that are kept while no sequence holds them. Default: all. */
   readonly limits?: readonly PrefixLimits[] | undefined;
+  /** Tokens, about, at whose multiples the state of recurrent layers is kept. Default: 2048. */
+  readonly snapshotEvery?: number | undefined;
   /** Keeps blocks beyond the life of the process. */
   readonly disk?: DiskTier | null | undefined;
 }
@@ -42,8 +48,11 @@ export class Prefixes {
   readonly floatStart: GroupCaches | null;
   /** Null where nothing is kept on disk. */
   readonly disk: PrefixDisk | null;
-  /** Copies under way. */
-  copying = 0;
+  /** Of recurrent layers; null where there are none. */
+  readonly snapshots: StateSnapshots | null;
+  readonly #stateGroup: number;
+  readonly #snapshotEvery: number;
+  #copying = 0;
   readonly #groups: readonly GroupMemory[];
   readonly #blockTokens: number;
   readonly #floatStartTokens: number;
@@ -77,7 +86,9 @@ export class Prefixes {
     this.#groups = groups;
     this.#blockTokens = blockTokens;
     this.#floatStartTokens = floatStartTokens;
-    this.#leaders = new PrefixLeaders(blockTokens, floatStartTokens);
+    this.#stateGroup = groups.findIndex(({ state }) => state);
+    this.#snapshotEvery = Math.ceil((options.snapshotEvery ?? SNAPSHOT_EVERY) / blockTokens) * blockTokens;
+    this.#leaders = new PrefixLeaders(blockTokens, floatStartTokens, this.#stateGroup >= 0);
     this.#identity = options.identity;
     this.#root = chainRoot(options.identity);
     this.#blockBytes = groups.map(({ pool }) => prefixBlockBytes(pool.spec));
@@ -102,6 +113,10 @@ export class Prefixes {
     const main = groups.map((_, group) => cache(group, false));
     const pools = groups.map(({ blocks }) => blocks);
     this.main = new GroupCaches(main, pools);
+    this.snapshots =
+      this.#stateGroup < 0
+        ? null
+        : new StateSnapshots(groups[this.#stateGroup]!, main[this.#stateGroup]!, onCopied);
     const floatStartPool = groups[0]!.floatStart;
     this.floatStart =
       floatStartPool === null
@@ -122,6 +137,11 @@ export class Prefixes {
           );
   }
 
+  /** Copies under way. */
+  get copying(): number {
+    return this.#copying + (this.snapshots?.copying ?? 0);
+  }
+
   /** Makes the choices of a request known, before they wait; makes the keys of their prompt once. */
   open(choices: readonly Sequence[]): void {
     const { cacheSalt, prompt } = choices[0]!.request;
@@ -129,8 +149,11 @@ export class Prefixes {
     const root = cacheSalt === undefined ? this.#root : chainRoot(this.#identity, cacheSalt);
     const keys = new ChainKeys(root, blockTokens);
     keys.extend(choices[0]!, Math.floor(prompt.length / blockTokens));
+    const promptEnd = Math.floor((prompt.length - 1) / blockTokens) * blockTokens;
+    const snapshots = this.snapshots === null ? null : { promptEnd, every: this.#snapshotEvery };
+    const { length } = this.#groups;
     for (const sequence of choices)
-      sequence.prefix = new SequencePrefix(keys.fork(), this.floatStart !== null, this.#groups.length);
+      sequence.prefix = new SequencePrefix(keys.fork(), this.floatStart !== null, length, snapshots);
   }
 
   /** Tells every waiting sequence what it would start with, and whom to wait for; before each plan. */
@@ -166,12 +189,31 @@ export class Prefixes {
     if (takes.length === 0) return;
     this.#caches(floatStart).take(takes);
     sequence.tables!.forEach((table, group) => {
+      // It is copied to a slot of the row's own: see `seat`.
+      if (group === this.#stateGroup) return;
       const chain = takes.chains[group]!;
       table.adopt(chain.blocks, floatStart && group === 0, chain.first);
     });
     if (prefix.part < 0) return;
     this.#poolOf(floatStart).retain(prefix.part);
     this.#copies.push(sequence);
+  }
+
+  /** Gives a sequence that has come in its slot of state; behind `adopt` of all that come in with it. */
+  seat(sequence: Sequence): void {
+    const { takes } = sequence.prefix!;
+    const snapshot = takes.length === 0 ? -1 : takes.chains[this.#stateGroup]!.last;
+    this.snapshots!.seat(sequence, this.#stateGroup, snapshot);
+  }
+
+  /** A step has been launched. */
+  launched(flight: StepInFlight): void {
+    this.snapshots?.take(flight, this.#stateGroup);
+  }
+
+  /** A step has failed, or all have (Infinity). */
+  failed(step: number): void {
+    this.snapshots?.drop(step);
   }
 
   /** Has the device copy the blocks that sequences go on in: their tables have grown, the step that names them comes next. */
@@ -187,9 +229,9 @@ export class Prefixes {
       from[i] = table.floatStart ? pool.spec.blocks + part : part;
       to[i] = table.at(takes.length)!;
     });
-    this.copying++;
+    this.#copying++;
     const done = (error: KvantError | null): void => {
-      this.copying--;
+      this.#copying--;
       for (const sequence of sequences) this.#onCopied(sequence, error);
     };
     try {
@@ -223,7 +265,8 @@ export class Prefixes {
   }
 
   /** A step has retired: what it filled can be entered. */
-  retire({ members, reached, rows }: StepInFlight): void {
+  retire({ members, reached, rows, step }: StepInFlight): void {
+    this.snapshots?.retire(step, (sequence) => this.#enters(sequence.prefix!));
     for (let row = 0; row < rows; row++) this.#stored(members[row]!, reached[row]!);
   }
 
@@ -233,7 +276,7 @@ export class Prefixes {
     if (sequence.phase !== 'running' || !this.#enters(prefix)) return;
     const full = this.#full(sequence);
     for (let group = 0; group < this.#groups.length; group++)
-      if (full > prefix.published[group]!) this.#enter(sequence, group, full);
+      if (group !== this.#stateGroup && full > prefix.published[group]!) this.#enter(sequence, group, full);
   }
 
   /** Enters blocks of one group, up to `full`. */
@@ -281,7 +324,8 @@ export class Prefixes {
     if (!this.#enters(prefix)) return;
     const full = this.#full(sequence);
     prefix.keys.extend(sequence, full);
-    for (let group = 0; group < this.#groups.length; group++) this.#leaveGroup(sequence, group, full);
+    for (let group = 0; group < this.#groups.length; group++)
+      if (group !== this.#stateGroup) this.#leaveGroup(sequence, group, full);
   }
 
   #leaveGroup(sequence: Sequence, group: number, full: number): void {
@@ -380,7 +424,11 @@ export class Prefixes {
     const found: FoundChains = floatStart ? prefix.floatStart : prefix.main;
     prefix.takes = found;
     for (let group = 0; group < found.chains.length; group++)
-      prefix.cold[group] = caches.caches[group]!.coldIn(found.chains[group]!);
+      prefix.cold[group] =
+        group === this.#stateGroup ? 0 : caches.caches[group]!.coldIn(found.chains[group]!);
+    // Where others have gone on otherwise, somebody may again.
+    const known = found.reach.length * blockTokens;
+    prefix.diverges = found.reach.length > found.length ? known : 0;
     prefix.tokens = found.length * blockTokens;
     prefix.published.fill(found.length);
     prefix.part = -1;

@@ -3,6 +3,13 @@
 import type { ChainKeys } from '../../kv/prefix/chain-keys.js';
 import { FoundChains } from './group-caches.js';
 
+/** Whole blocks, in tokens. */
+export interface SnapshotPoints {
+  /** The last border before the last token of the prompt. */
+  readonly promptEnd: number;
+  readonly every: number;
+}
+
 export class SequencePrefix {
   readonly keys: ChainKeys;
   /** Blocks of the main pools that hold its beginning; and the same with float-start ones in group 0. */
@@ -24,6 +31,13 @@ export class SequencePrefix {
   /** A running row is about to enter what it would compute itself, or it is read from disk. */
   awaits = false;
 
+  // Of recurrent layers.
+  /** Tokens at which its state is copied: where its prompt ends, where those before it went on otherwise, and every so many. */
+  readonly #snapshots: SnapshotPoints | null;
+  diverges = 0;
+  /** Tokens at which it was copied last. */
+  copiedAt = 0;
+
   /** How often it was restored from disk. */
   restores = 0;
 
@@ -44,9 +58,15 @@ export class SequencePrefix {
   /** Prompt tokens that the cache had when it first came in; −1 before. */
   cached = -1;
 
-  /** `keys`: of its prompt. `groups`: cache groups there are. */
-  constructor(keys: ChainKeys, startsFloatStart: boolean, groups: number) {
+  /** `keys`: of its prompt. `groups`: cache groups there are. `snapshots`: null without recurrent layers. */
+  constructor(
+    keys: ChainKeys,
+    startsFloatStart: boolean,
+    groups: number,
+    snapshots: SnapshotPoints | null = null,
+  ) {
     this.keys = keys;
+    this.#snapshots = snapshots;
     this.main = new FoundChains(groups);
     this.floatStart = new FoundChains(groups);
     this.takes = startsFloatStart ? this.floatStart : this.main;
@@ -54,9 +74,26 @@ export class SequencePrefix {
     this.published = Array.from({ length: groups }, () => 0);
   }
 
+  /** Tokens, more than `computed`, at which the state of its sequence is to be copied next; Infinity for none. */
+  nextSnapshot({ computed }: { readonly computed: number }): number {
+    if (this.#snapshots === null) return Number.POSITIVE_INFINITY;
+    const { promptEnd, every } = this.#snapshots;
+    let next = (Math.floor(computed / every) + 1) * every;
+    if (promptEnd > computed) next = Math.min(next, promptEnd);
+    if (this.diverges > computed) next = Math.min(next, this.diverges);
+    return next;
+  }
+
+  /** Its state is to be copied when it has taken in so many tokens. */
+  isSnapshot(tokens: number): boolean {
+    return tokens > 0 && this.nextSnapshot({ computed: tokens - 1 }) === tokens;
+  }
+
   /** Back in the queue: it is looked up anew. */
   requeue(): void {
     this.version = -1;
+    this.diverges = 0;
+    this.copiedAt = 0;
     this.restores = 0;
     this.tokens = 0;
     this.cold.fill(0);

@@ -26,6 +26,8 @@ export function converts(row: RunningView, config: SchedulerConfig): boolean {
 
 /** Blocks of a group's main pool that a row lacks for its next token. */
 export function mainNeed(row: RunningView, config: SchedulerConfig, group: number): number {
+  // Whoever came in has its state.
+  if (config.groups[group]!.state === true) return 0;
   const floatStart = group === 0 && row.floatStart;
   if (floatStart && !converts(row, config)) return 0;
   const has = floatStart ? row.reserved : row.blocks[group]!;
@@ -80,6 +82,11 @@ export function tokensWithin(
   return (end * config.blockTokens - computed) | 0;
 }
 
+/** Tokens up to where a sequence wants its chunk to end. */
+export function tokensToCut({ computed, cut }: Pick<WaitingView, 'computed' | 'cut'>): number {
+  return cut === undefined ? Number.POSITIVE_INFINITY : cut - computed;
+}
+
 /** Blocks behind the window of a row's next token that it gives back when its steps under way have retired. */
 export function givesBackSoon(
   row: RunningView,
@@ -103,7 +110,7 @@ export function floatStartToEnter(
 
 /**
  * Whether a sequence may come in: in every group there must be blocks for all its tokens, and one for each row that may
- * grow.
+ * grow. State does not grow.
  */
 export function hasRoom(
   next: WaitingView,
@@ -114,7 +121,8 @@ export function hasRoom(
 ): boolean {
   for (let group = 0; group < config.groups.length; group++) {
     const main = mainToEnter(next, config, group);
-    if (main > 0 && plan.blocksLeft[group]! < main + rows + plan.owed[group]!) return false;
+    const others = config.groups[group]!.state === true ? 0 : rows + plan.owed[group]!;
+    if (main > 0 && plan.blocksLeft[group]! < main + others) return false;
   }
   const floatStart = floatStartToEnter(next, config);
   return floatStart === 0 || plan.floatStartLeft >= floatStart + floatStartRows;

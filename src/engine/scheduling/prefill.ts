@@ -15,7 +15,15 @@
  */
 
 import { countWaiting, mayEnter, nextWaiting } from './admission.js';
-import { blocksFor, converts, floatStartToEnter, mainToEnter, slides, tokensWithin } from './blocks.js';
+import {
+  blocksFor,
+  converts,
+  floatStartToEnter,
+  mainToEnter,
+  slides,
+  tokensToCut,
+  tokensWithin,
+} from './blocks.js';
 import type {
   PlannedWork,
   RunningView,
@@ -250,7 +258,7 @@ function spendRest(
 }
 
 /**
- * Tokens that a row may take: before it has to be converted, and with the blocks of sliding groups that it has, that `work` gives
+ * Tokens that a row may take: before it has to be converted or its state is copied, and with the blocks of sliding groups that it has, that `work` gives
  * it and that are left.
  */
 function rowsReach(
@@ -261,6 +269,7 @@ function rowsReach(
   work: PlannedWork | null,
 ): number {
   let reach = row.floatStart && !converts(row, config) ? config.floatStartTokens - row.computed : row.length;
+  reach = Math.min(reach, tokensToCut(row));
   for (let group = 0; group < config.groups.length; group++) {
     if (!slides(config.groups[group]!)) continue;
     const left = plan.blocksLeft[group]! - (index === plan.anchor ? 0 : plan.anchorBlocks[group]!);
@@ -273,6 +282,7 @@ function rowsReach(
 /** Tokens that a newcomer may take, which has the blocks it lacked. */
 function newcomersReach(next: WaitingView, config: SchedulerConfig): number {
   let reach = next.floatStart ? config.floatStartTokens - next.computed : next.length - next.computed;
+  reach = Math.min(reach, tokensToCut(next));
   for (let group = 0; group < config.groups.length; group++) {
     const kind = config.groups[group]!;
     if (slides(kind)) reach = Math.min(reach, tokensWithin(next, kind.rowBlocks, config, group));

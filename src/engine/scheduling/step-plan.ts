@@ -12,6 +12,8 @@ export interface RunningView {
   readonly front: ArrayLike<number>;
   /** Its blocks of group 0 are float-start ones. */
   readonly floatStart: boolean;
+  /** A chunk of its prompt ends here, if it comes so far: its state is copied there. More than `computed`; default: nowhere. */
+  readonly cut?: number;
   /** While it is float-start: blocks of the main pool that it has already. */
   readonly reserved: number;
   /** Tokens that may still be drawn. 0: it waits for its last id. */
@@ -43,6 +45,8 @@ export interface WaitingView {
   readonly front: ArrayLike<number>;
   /** It starts in float-start blocks of group 0. */
   readonly floatStart: boolean;
+  /** As of a running sequence. */
+  readonly cut?: number;
   /** Not to be admitted now: a running row computes its prefix, or it is being read from disk. */
   readonly held: boolean;
   readonly priority: number;
@@ -103,6 +107,8 @@ export interface SchedulerGroup {
   readonly window: number;
   /** Most blocks that a row holds at once. */
   readonly rowBlocks: number;
+  /** Its layers are recurrent: a row has one block, its slot of state, from the first token to the last. `rowBlocks` is 1. */
+  readonly state?: boolean;
 }
 
 export interface SchedulerConfig {

@@ -6,8 +6,7 @@
  * - full attention: all blocks before the border;
  * - a sliding window of w tokens: the blocks that cover the w − 1 positions before it. A token sees positions
  *   > p − w (src/device/graph.ts), and the first one behind a border b is b itself, so it reads [b − w + 1, b);
- * - recurrent state reads no positions: its holder knows of snapshots, by the chain key of the block before the border, and
- *   needs no blocks. It brings the snapshot into the sequence's state slot itself.
+ * - recurrent state: a snapshot of it at the border. It is kept as the block that ends there: one block stands for all before.
  *
  * A prefix is restored at the longest border that the holders of all cache groups agree on.
  */
@@ -74,6 +73,27 @@ export class WindowHolder implements LayerHolder {
 
   firstHeld(tokens: number): number {
     return Math.floor(Math.max(0, tokens - this.#before) / this.#blockTokens);
+  }
+}
+
+export class StateHolder implements LayerHolder {
+  readonly keepsAll = false;
+  readonly bordersOnly = true;
+  readonly version = 0;
+  readonly #blockTokens: number;
+
+  constructor(blockTokens: number) {
+    this.#blockTokens = blockTokens;
+  }
+
+  longest(chain: ChainView, most: number): number {
+    let border = most;
+    while (border > 0 && !chain.has(border - 1)) border--;
+    return border;
+  }
+
+  firstHeld(tokens: number): number {
+    return Math.max(0, Math.ceil(tokens / this.#blockTokens) - 1);
   }
 }
 

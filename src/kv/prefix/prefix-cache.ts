@@ -282,6 +282,12 @@ export class PrefixCache implements Keeper {
     this.#pool.unkeep(block);
   }
 
+  /** With gaps: a block of the index is one no more, and the caller, who holds it besides the index, may write to it. */
+  forget(block: number): void {
+    this.evict(block);
+    this.#pool.unkeep(block);
+  }
+
   /** Forgets everything: blocks that no sequence holds are free. */
   clear(): void {
     this.#index.clear();
