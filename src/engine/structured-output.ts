@@ -5,14 +5,14 @@ import type { GrammarAsk } from '../grammar/ask.js';
 import type { StructuredOutput } from './types.js';
 
 /** Fields of a request, of which it may have one. */
-export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice'] as const;
+export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice', 'grammar'] as const;
 export const STRUCTURED_REQUEST_FIELDS: readonly string[] = [...STRUCTURED_FIELDS, 'strictSchema'];
 
 /** Null where the answer is free. Errors: `invalid-parameter`, `conflicting-parameters`. */
 export function readStructuredOutput(
   request: StructuredOutput & { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
 ): GrammarAsk | null {
-  const { json, schema, regex, choice, strictSchema } = request;
+  const { json, schema, regex, choice, grammar, strictSchema } = request;
   if (json !== undefined && typeof json !== 'boolean') throw takes('json', 'true or false');
   if (strictSchema !== undefined && typeof strictSchema !== 'boolean')
     throw takes('strictSchema', 'true or false');
@@ -25,6 +25,10 @@ export function readStructuredOutput(
   if (regex !== undefined) {
     if (typeof regex !== 'string') throw takes('regex', 'a pattern');
     return { kind: 'regex', pattern: regex };
+  }
+  if (grammar !== undefined) {
+    if (typeof grammar !== 'string') throw takes('grammar', 'a grammar');
+    return { kind: 'grammar', grammar };
   }
   if (choice !== undefined) {
     const isList = Array.isArray(choice) && choice.every((one) => typeof one === 'string' && one !== '');

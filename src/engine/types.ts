@@ -147,6 +147,8 @@ export interface StructuredOutput {
   readonly regex?: string;
   /** Texts of which the answer is one. */
   readonly choice?: readonly string[];
+  /** A grammar in GBNF, as llama.cpp has it: the answer is what its rule `root` says. */
+  readonly grammar?: string;
 }
 
 export interface GenerateRequest extends CommonRequest {

@@ -12,6 +12,7 @@ import {
   set,
   text,
 } from './expression.js';
+import { gbnfGrammar } from './gbnf.js';
 import { jsonObjectGrammar, schemaGrammar } from './json/schema.js';
 import { invalidSchema } from './json/schema-nodes.js';
 import { Budget, checkSource } from './limits.js';
@@ -25,7 +26,9 @@ export type GrammarAsk =
   /** `schema`: its JSON text. */
   | { readonly kind: 'schema'; readonly schema: string; readonly strict: boolean }
   | { readonly kind: 'regex'; readonly pattern: string }
-  | { readonly kind: 'choice'; readonly choices: readonly string[] };
+  | { readonly kind: 'choice'; readonly choices: readonly string[] }
+  /** In GBNF. */
+  | { readonly kind: 'grammar'; readonly grammar: string };
 
 /** Whether thoughts (`<think>…</think>`) come before the answer: the prompt has begun them, or the model may, or not. */
 export type Thoughts = 'open' | 'allowed' | 'none';
@@ -61,6 +64,8 @@ export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
       return schemaGrammar(readSchema(ask.schema), budget, { strict: ask.strict });
     case 'regex':
       return only({ kind: 'words', words: regexWords(ask.pattern, false, budget), spelling: 'text' });
+    case 'grammar':
+      return gbnfGrammar(ask.grammar);
     case 'choice':
       return only(choice(...ask.choices.map(text)));
   }

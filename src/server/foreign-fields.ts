@@ -12,7 +12,7 @@ export interface ForeignField {
 
 const LEAVE = 'Leave it out.';
 const STRUCTURED =
-  'Send `response_format` with a JSON schema, or `structured_outputs` with `json`, `regex` or `choice`.';
+  'Send `response_format` with a JSON schema, or `structured_outputs` with `json`, `regex`, `choice` or `grammar`.';
 const START = 'It is set when the server starts: see `kvant serve --help`.';
 
 const is =
@@ -41,11 +41,10 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
 
   // Structured output, in everybody's words
   structural_tag: refused(STRUCTURED),
-  grammar: refused(STRUCTURED),
   guided_json: refused('Write `structured_outputs`: {"json": …}.'),
   guided_regex: refused('Write `structured_outputs`: {"regex": …}.'),
   guided_choice: refused('Write `structured_outputs`: {"choice": …}.'),
-  guided_grammar: refused(STRUCTURED),
+  guided_grammar: refused('Write `structured_outputs`: {"grammar": …}.'),
   guided_json_object: only(is(false), 'Write `response_format`: {"type": "json_object"}.'),
   guided_decoding_backend: refused(LEAVE),
   guided_whitespace_pattern: refused('White space is bounded; leave it out.'),

@@ -40,6 +40,7 @@ const common = {
   response_format: z.unknown().optional(),
   structured_outputs: z.unknown().optional(),
   json_schema: z.unknown().optional(),
+  grammar: z.unknown().optional(),
   store: z.literal(false, 'storing completions is not supported').optional().nullable(),
 };
 

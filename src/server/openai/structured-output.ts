@@ -1,4 +1,4 @@
-/** The form of answers, in the words of OpenAI (`response_format`), vLLM (`structured_outputs`) and llama.cpp (`json_schema`). */
+/** The form of answers, in the words of OpenAI (`response_format`), vLLM (`structured_outputs`) and llama.cpp (`json_schema`, `grammar`). */
 import type { StructuredOutput } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
@@ -7,7 +7,7 @@ import { type Body, refuseUnknown } from '../request-body.js';
 /** Members of `response_format` and what is in it. */
 const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);
 const JSON_SCHEMA = new Set(['name', 'description', 'schema', 'strict']);
-const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice']);
+const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice', 'grammar']);
 
 /** A form, and the field of the body that asks for it. */
 export interface AskedForm {
@@ -24,6 +24,8 @@ export function structuredOutput(body: Body): AskedForm {
   add('response_format', responseFormat(body.response_format));
   add('structured_outputs', structuredOutputs(body.structured_outputs));
   if (body.json_schema != null) add('json_schema', { schema: schemaAt('json_schema', body.json_schema) });
+  if (body.grammar != null && body.grammar !== '')
+    add('grammar', { grammar: grammarAt('grammar', body.grammar) });
   const [first, second] = found;
   if (first === undefined) return { form: {}, formField: null };
   if (second !== undefined)
@@ -82,14 +84,12 @@ function responseFormat(value: unknown): StructuredOutput | null {
 function structuredOutputs(value: unknown): StructuredOutput | null {
   if (value == null) return null;
   const given = objectAt('structured_outputs', value);
-  for (const name of ['grammar', 'structural_tag']) {
-    if (given[name] == null) continue;
-    throw new KvantError('unsupported-parameter', `\`structured_outputs.${name}\` is not supported.`, {
+  if (given.structural_tag != null)
+    throw new KvantError('unsupported-parameter', '`structured_outputs.structural_tag` is not supported.', {
       kind: 'unsupported',
       where: 'structured_outputs',
-      fix: 'Send `json`, `regex` or `choice`.',
+      fix: 'Send `json`, `regex`, `choice` or `grammar`.',
     });
-  }
   refuseUnknown(given, { names: STRUCTURED_OUTPUTS, prefix: 'structured_outputs.' });
   const names = Object.keys(given).filter((name) => given[name] != null && given[name] !== false);
   const [name, other] = names;
@@ -112,6 +112,8 @@ function structuredOutputs(value: unknown): StructuredOutput | null {
     case 'json_object':
       if (given.json_object !== true) throw takes(at, 'true or false');
       return { json: true };
+    case 'grammar':
+      return { grammar: grammarAt(at, given.grammar) };
     case 'regex':
       if (typeof given.regex !== 'string') throw takes(at, 'a pattern');
       return { regex: given.regex };
@@ -126,6 +128,11 @@ function structuredOutputs(value: unknown): StructuredOutput | null {
       return { choice: choice as string[] };
     }
   }
+}
+
+function grammarAt(where: string, value: unknown): string {
+  if (typeof value === 'string') return value;
+  throw takes(where, 'a grammar');
 }
 
 /** A schema, or its JSON text, as some clients send it. */
