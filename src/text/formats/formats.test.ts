@@ -94,6 +94,13 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     [`[TOOL_CALLS][[TOOL_CALLS][${romeJson}]`, ['[TOOL_CALLS][', rome]],
     [`[TOOL_CALLS][${romeJson}, oh`, [rome, ' oh'.slice(1)]],
   ],
+  cohere2: [
+    [
+      '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Rome"}}\n]<|END_ACTION|>',
+      [rome],
+    ],
+    ['<|START_ACTION|>[]<|END_ACTION|>', ['<|START_ACTION|>[]<|END_ACTION|>']],
+  ],
   seed_oss: [
     [
       'I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>',
@@ -234,6 +241,7 @@ describe('formats', () => {
     expect(of("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>'")).toBe('deepseek_v3');
     expect(of('<｜DSML｜invoke')).toBe('deepseek_v32');
     expect(of('<|tool_calls_section_begin|>')).toBe('kimi_k2');
+    expect(of('<|START_ACTION|>[')).toBe('cohere2');
     expect(of('<minimax:tool_call>')).toBe('minimax_m2');
   });
 

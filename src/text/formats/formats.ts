@@ -1,6 +1,7 @@
 import { didYouMean } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
+import { COHERE2 } from './cohere2.js';
 import { DEEPSEEK } from './deepseek.js';
 import { DEEPSEEK_DSML } from './deepseek-dsml.js';
 import { GLM } from './glm.js';
@@ -26,6 +27,7 @@ export const TOOL_FORMATS: ToolFormat[] = [
   DEEPSEEK,
   KIMI,
   MISTRAL,
+  COHERE2,
   LFM2,
   PHI4_MINI,
   GRANITE,

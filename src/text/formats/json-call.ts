@@ -53,7 +53,7 @@ export function* jsonCall(
     if ((yield* input.next()) !== ':') return begun;
     input.take();
     const value = yield* input.next();
-    if (key === 'name' && value === '"') {
+    if ((key === 'name' || key === 'tool_name') && value === '"') {
       name = yield* jsonString(input);
     } else if (!begun && value === '{' && isArguments(key) && name !== null && name !== '') {
       begun = true;
