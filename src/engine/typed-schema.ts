@@ -1,7 +1,12 @@
 /** Schemas of zod 4: what an answer is held to, and what is read of it. */
 
-import { type $ZodType, safeParse, toJSONSchema } from 'zod/v4/core';
+import { createRequire } from 'node:module';
+import type { $ZodType } from 'zod/v4/core';
 import { KvantError } from '../errors.js';
+
+/** Loaded for those who have such schemas: commands start without it. */
+const zod = (): typeof import('zod/v4/core') =>
+  createRequire(import.meta.url)('zod/v4/core') as typeof import('zod/v4/core');
 
 /** A schema of zod 4, whichever copy of it: `T` is what it reads. */
 export interface TypedSchema<T> {
@@ -29,7 +34,7 @@ export function readTypedSchema(schema: unknown, where = 'schema'): ReadSchema |
         } catch {
           return null;
         }
-        const read = safeParse(typed, value);
+        const read = zod().safeParse(typed, value);
         return read.success ? read.data : null;
       },
     };
@@ -48,7 +53,7 @@ const FORMATS = new Set(['date', 'time', 'date-time', 'duration', 'uuid', 'email
 
 function jsonOf(schema: $ZodType, where: string): Readonly<Record<string, unknown>> {
   try {
-    const { $schema: _, ...json } = toJSONSchema(schema, {
+    const { $schema: _, ...json } = zod().toJSONSchema(schema, {
       io: 'input',
       override({ zodSchema, jsonSchema }) {
         const { def } = zodSchema._zod;
