@@ -75,6 +75,25 @@ export interface KeyCentre {
   readonly turns: boolean;
 }
 
+/** How the experts of a row are chosen from its logits `[experts]`. Of equal ones the lower id comes first. */
+export interface RouteSpec {
+  /** Experts a row is given to. */
+  readonly k: number;
+  /** The score s of an expert: of the softmax over all, or `1 / (1 + e^-x)`. */
+  readonly score: 'softmax' | 'sigmoid';
+  /** `[experts]`, added to s where experts are chosen, not where they are weighed; null for none. */
+  readonly bias: Vector | null;
+  /**
+   * The experts are in `count` groups of neighbours, and come from the `kept` of them with the highest best s + bias, or
+   * the highest sum of their two best. Null: from all.
+   */
+  readonly groups: { readonly count: number; readonly kept: number; readonly by: 'best' | 'two-best' } | null;
+  /** Weights are divided by `max(their sum, least) + add`; null: they are not. */
+  readonly normalise: { readonly least: number; readonly add: number } | null;
+  /** Multiplies the weights, after all else. */
+  readonly scale: number;
+}
+
 export type Node =
   /** Test and vision input, filled by Program.write. */
   | { readonly op: 'input'; readonly out: Tensor }
@@ -156,6 +175,16 @@ export type Node =
       readonly x: Tensor;
       readonly factor: number;
       readonly softcap: number | null;
+      readonly out: Tensor;
+    }
+  /**
+   * From router logits `[rows, experts]`: `[rows, 2k]`, the ids of the chosen experts, rising, as numbers, and then their
+   * weights.
+   */
+  | {
+      readonly op: 'route';
+      readonly logits: Tensor;
+      readonly spec: RouteSpec;
       readonly out: Tensor;
     }
   /** The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. */

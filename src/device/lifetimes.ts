@@ -44,6 +44,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.q];
     case 'add':
       return [node.a, node.b];
+    case 'route':
     case 'sample':
       return [node.logits];
   }

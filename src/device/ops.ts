@@ -15,6 +15,7 @@ import type {
   NormKind,
   NormPart,
   QueryGrowth,
+  RouteSpec,
   RowKind,
   Tensor,
   UngatedActivation,
@@ -179,6 +180,25 @@ export class Ops {
       throw shapeError('scale', `a cap of ${softcap}`);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'scale', x, factor, softcap, out });
+    return out;
+  }
+
+  /** The experts of each row, from router logits `[rows, experts]`: `[rows, 2k]`, ids and then weights. */
+  route(logits: Tensor, spec: RouteSpec): Tensor {
+    const { k, bias, groups } = spec;
+    const experts = logits.cols;
+    if (!(Number.isInteger(k) && k >= 1 && k <= experts))
+      throw shapeError('route', `${k} of ${experts} experts`);
+    if (bias !== null) this.#expect('route', 'bias', bias.length, experts);
+    if (groups !== null) {
+      const { count, kept, by } = groups;
+      const each = experts / count;
+      const least = by === 'best' ? 1 : 2;
+      if (!(Number.isInteger(each) && each >= least && kept >= 1 && kept <= count && kept * each >= k))
+        throw shapeError('route', `${k} of ${experts} experts, from ${kept} of ${count} groups`);
+    }
+    const out = this.#tensor(logits.rows, 2 * k);
+    this.#nodes.push({ op: 'route', logits, spec, out });
     return out;
   }
 

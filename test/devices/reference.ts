@@ -251,3 +251,42 @@ export function sample(logits: ArrayLike<number>, row: SamplingRow): Draw {
   }
   return { token: order[winner]!, margin, kept: new Set(order) };
 }
+
+export interface Routing {
+  readonly k: number;
+  readonly score: 'softmax' | 'sigmoid';
+  readonly bias: ArrayLike<number> | null;
+  readonly groups: { readonly count: number; readonly kept: number; readonly by: 'best' | 'two-best' } | null;
+  readonly normalise: { readonly least: number; readonly add: number } | null;
+  readonly scale: number;
+}
+
+/** One row: the ids, rising, and then their weights. */
+export function route(logits: readonly number[], spec: Routing): number[] {
+  const { k, bias, groups, normalise, scale: by } = spec;
+  const top = Math.max(...logits);
+  const exps = logits.map((x) => Math.exp(x - top));
+  const total = exps.reduce((sum, e) => sum + e, 0);
+  const scores =
+    spec.score === 'softmax' ? exps.map((e) => e / total) : logits.map((x) => 1 / (1 + Math.exp(-x)));
+  const keys = scores.map((s, i) => s + (bias?.[i] ?? 0));
+  const ranked = (values: readonly number[]): number[] =>
+    values.map((_, i) => i).sort((a, b) => values[b]! - values[a]! || a - b);
+  let allowed = keys.map(() => true);
+  if (groups !== null) {
+    const each = keys.length / groups.count;
+    const values = Array.from({ length: groups.count }, (_, g) => {
+      const [first, second = 0] = keys.slice(g * each, (g + 1) * each).sort((a, b) => b - a);
+      return groups.by === 'best' ? first! : first! + second;
+    });
+    const kept = ranked(values).slice(0, groups.kept);
+    allowed = keys.map((_, i) => kept.includes(Math.floor(i / each)));
+  }
+  const ids = ranked(keys)
+    .filter((i) => allowed[i])
+    .slice(0, k)
+    .sort((a, b) => a - b);
+  const sum = ids.reduce((all, i) => all + scores[i]!, 0);
+  const divisor = normalise === null ? 1 : Math.max(sum, normalise.least) + normalise.add;
+  return [...ids, ...ids.map((i) => (scores[i]! / divisor) * by)];
+}

@@ -270,6 +270,16 @@ class ReferenceProgram implements Program {
         case 'scale':
           set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
           break;
+        case 'route': {
+          const { logits, spec } = node;
+          const bias = (spec.bias as ReferenceVector | null)?.values ?? null;
+          const x = value(logits);
+          const rows = Array.from({ length: rowsOf(logits) }, (_, r) => [
+            ...x.subarray(r * logits.cols, (r + 1) * logits.cols),
+          ]);
+          set(node.out, Float64Array.from(rows.flatMap((row) => reference.route(row, { ...spec, bias }))));
+          break;
+        }
         case 'select-outputs': {
           const x = value(node.x);
           const { cols } = node.x;

@@ -16,6 +16,7 @@ import {
   OP_NORM,
   OP_RMS_NORM,
   OP_ROPE_APPEND,
+  OP_ROUTE,
   OP_SCALE,
   OP_SELECT_OUTPUTS,
   STEP_OUTPUTS,
@@ -344,4 +345,45 @@ export function checkRope(rope: RopeTable | null, headDim: number, maxContext: n
       { where: 'ropeAppend', fix: 'Make the rope table for the context the program is compiled for.' },
     );
   }
+}
+
+/** What a thread holds of a row: scores, what experts are chosen by, and the same of groups. */
+function routeThreadBytes({ logits, spec }: NodeOf<'route'>): number {
+  return Math.ceil((2 * logits.cols + (spec.groups?.count ?? 0)) / 16) * 64;
+}
+
+export function routeScratchBytes(node: NodeOf<'route'>, threads: number): number {
+  return threads * routeThreadBytes(node);
+}
+
+/** `bias`: its address, 0 for none. */
+export function routeCommand(
+  place: CommandPlace,
+  node: NodeOf<'route'>,
+  logits: number,
+  out: number,
+  bias: number,
+): Command {
+  const { k, score, groups, normalise, scale } = node.spec;
+  return {
+    opcode: OP_ROUTE,
+    words: [
+      logits,
+      out,
+      rowCountAt(place, node.logits.rows),
+      node.logits.cols,
+      k,
+      score === 'sigmoid' ? 1 : 0,
+      bias,
+      groups?.count ?? 0,
+      groups?.kept ?? 0,
+      groups?.by === 'two-best' ? 1 : 0,
+      normalise === null ? 0 : 1,
+      f32Word(normalise?.least ?? 0),
+      f32Word(normalise?.add ?? 0),
+      f32Word(scale),
+      place.scratch,
+      routeThreadBytes(node),
+    ],
+  };
 }

@@ -25,6 +25,8 @@ import {
   rmsNormCommand,
   ropeAppendCommand,
   ropeScratchBytes,
+  routeCommand,
+  routeScratchBytes,
   rowCountAt,
   scaleCommand,
   selectCommand,
@@ -269,6 +271,8 @@ class Compiler {
         const { formats } = cacheOf(this.#options.caches, node);
         return attentionScratchBytes(node, formats, limits.maxContext, threads);
       }
+      case 'route':
+        return routeScratchBytes(node, threads);
       case 'sample':
         return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       case 'input':
@@ -380,6 +384,11 @@ class Compiler {
       case 'act': {
         const parameters = node.parameters === null ? 0 : ownVector(set, node.parameters).at(home);
         return [actCommand(place, node, at(node.x), at(node.out), parameters)];
+      }
+      case 'route': {
+        const { bias } = node.spec;
+        const biasAt = bias === null ? 0 : ownVector(set, bias).at(home);
+        return [routeCommand(place, node, at(node.logits), at(node.out), biasAt)];
       }
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];

@@ -27,6 +27,7 @@ export const OP_TRAP = 14;
 export const OP_SCALE = 15;
 export const OP_NORM = 16;
 export const OP_ACT = 17;
+export const OP_ROUTE = 18;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

@@ -49,6 +49,8 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     }
     case 'act':
       return node.parameters === null ? null : ownVector(set, node.parameters).memory;
+    case 'route':
+      return node.spec.bias === null ? null : ownVector(set, node.spec.bias).memory;
     case 'input':
     case 'glu':
     case 'add':

@@ -19,6 +19,7 @@ import { embedKernel } from './kernels/embed.js';
 import { fixedLanes } from './kernels/linear-fast.js';
 import { normKernel, normRole } from './kernels/norm.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
+import { routeKernel } from './kernels/route.js';
 import { sampleKernel } from './kernels/sample.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
@@ -59,6 +60,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'act':
     case 'add':
     case 'scale':
+    case 'route':
     case 'select-outputs':
     case 'sample':
       return '';
@@ -116,6 +118,12 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const { x, out, factor, softcap } = node;
       const kernel = scaleKernel({ rowKind: x.rows, cols: x.cols, factor, softcap });
       return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
+    }
+    case 'route': {
+      const { logits, out, spec } = node;
+      const bias = spec.bias === null ? {} : { bias: vector(spec.bias) };
+      const kernel = routeKernel({ rowKind: logits.rows, experts: logits.cols, spec });
+      return [bound(kernel, r, { logits: r.tensor(logits), ...bias, out: r.tensor(out) })];
     }
     case 'select-outputs': {
       const { x, out } = node;

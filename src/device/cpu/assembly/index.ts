@@ -4,7 +4,7 @@
  */
 import {
   OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_GLU, OP_LINEAR, OP_NORM,
-  OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
+  OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { barrier } from './barrier';
@@ -16,6 +16,7 @@ import { linear } from './matmul';
 import { norm } from './norm';
 import { quantizeRows } from './quantize-rows';
 import { ropeAppend } from './rope-append';
+import { route } from './route';
 import { sample } from './sample';
 
 export { barrier } from './barrier';
@@ -65,6 +66,7 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_GLU: glu(p, thread, threads); break;
     case OP_NORM: norm(p, thread, threads); break;
     case OP_ACT: act(p, thread, threads); break;
+    case OP_ROUTE: route(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;
