@@ -105,3 +105,36 @@ if (previous !== stamp || !built) {
   await writeFile(join(out, `stamp.${process.pid}`), stamp);
   await rename(join(out, `stamp.${process.pid}`), join(out, 'stamp'));
 }
+
+// The resize of images: a small module without shared memory.
+const imageSource = join(root, 'src/media/assembly/resize.ts');
+const imageOut = join(root, 'dist/media/wasm');
+const imageStamp = createHash('sha256')
+  .update(await readFile(fileURLToPath(import.meta.url)))
+  .update(await readFile(imageSource))
+  .digest('hex');
+await mkdir(imageOut, { recursive: true });
+const imageBefore = await readFile(join(imageOut, 'stamp'), 'utf8').catch(() => '');
+if (imageBefore !== imageStamp || !existsSync(join(imageOut, 'resize.wasm'))) {
+  const asc = await import('assemblyscript/asc');
+  const temporary = join(imageOut, `resize.${process.pid}.wasm`);
+  const { error, stderr } = await asc.main([
+    imageSource,
+    '--outFile',
+    temporary,
+    '--optimizeLevel',
+    '3',
+    '--noAssert',
+    '--runtime',
+    'stub',
+    '--enable',
+    'simd',
+  ]);
+  if (error) {
+    process.stderr.write(stderr.toString());
+    throw error;
+  }
+  await rename(temporary, join(imageOut, 'resize.wasm'));
+  await writeFile(join(imageOut, `stamp.${process.pid}`), imageStamp);
+  await rename(join(imageOut, `stamp.${process.pid}`), join(imageOut, 'stamp'));
+}

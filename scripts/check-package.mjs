@@ -22,6 +22,7 @@ try {
     'dist/device/cpu/wasm/kernels-simd.wasm',
     'dist/device/cpu/wasm/kernels-relaxed.wasm',
     'dist/device/cpu/wasm/kernels-dot.wasm',
+    'dist/media/wasm/resize.wasm',
     'LICENSE',
     'README.md',
   ]) {

@@ -15,6 +15,8 @@ export function asKvantError(error: unknown): KvantError {
 /** Statuses that the kind of an error does not tell. */
 const STATUS: Readonly<Record<string, number>> = {
   'body-too-large': 413,
+  'image-too-large': 413,
+  'unsupported-image': 415,
   'unsupported-encoding': 415,
   'unsupported-charset': 415,
   'expectation-failed': 417,

@@ -14,7 +14,7 @@ export default async function setup(): Promise<void> {
   if (process.env.KVANT_PREBUILT === '1') return;
   const { default: ts } = await import('typescript');
   for (const name of await readdir(join(root, 'src'), { recursive: true })) {
-    if (!name.endsWith('.ts') || /\.(test|d)\.ts$/.test(name) || name.includes('cpu/assembly/')) continue;
+    if (!name.endsWith('.ts') || /\.(test|d)\.ts$/.test(name) || name.includes('/assembly/')) continue;
     const from = join(root, 'src', name);
     const to = join(root, 'dist', name.replace(/\.ts$/, '.js'));
     const [source, built] = await Promise.all([modified(from), modified(to)]);

@@ -1,0 +1,59 @@
+/** Decoded files beside PIL's pixels (scripts/fixtures/media.py), by either decoder, and files that are no pictures. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { checkImage, decodeImage } from './decode.js';
+
+const files = JSON.parse(
+  readFileSync(new URL('../../test/fixtures/media/files.json', import.meta.url), 'utf8'),
+) as { name: string; base64: string; width: number; height: number; sha256: string; dropped?: string }[];
+const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
+const bytesOf = (name: string): Uint8Array =>
+  Buffer.from(files.find((f) => f.name === name)!.base64, 'base64');
+const BY_WASM = files.filter(({ name }) => !/^gif|cmyk/.test(name));
+
+describe('decodeImage', () => {
+  it.each(files)('by sharp: $name', async ({ base64, width, height, sha256: want, dropped }) => {
+    const bytes = Buffer.from(base64, 'base64');
+    const image = await decodeImage(bytes, { decoder: 'sharp' });
+    expect([image.width, image.height]).toEqual([width, height]);
+    expect(sha256(image.pixels)).toBe(want);
+    if (dropped !== undefined)
+      expect(sha256((await decodeImage(bytes, { background: 'drop' })).pixels)).toBe(dropped);
+  });
+
+  it.each(BY_WASM)('by @jsquash: $name', async ({ base64, width, height, sha256: want }) => {
+    const image = await decodeImage(Buffer.from(base64, 'base64'), { decoder: 'jsquash' });
+    expect([image.width, image.height]).toEqual([width, height]);
+    expect(sha256(image.pixels)).toBe(want);
+  });
+
+  it('refuses a file that is cut off anywhere', async () => {
+    for (const name of ['jpeg-420', 'png', 'webp', 'gif']) {
+      const bytes = bytesOf(name);
+      for (let end = 0; end < bytes.length - 16; end += 397)
+        await expect(decodeImage(bytes.subarray(0, end)), `${name} to ${end}`).rejects.toMatchObject({
+          code: expect.stringMatching(/^(?:invalid|unsupported)-image$/),
+        });
+    }
+  });
+
+  it('refuses what is hostile or no picture, before it decodes anything', () => {
+    const png = Buffer.from(bytesOf('png'));
+    png.writeUInt32BE(30_000, 16);
+    png.writeUInt32BE(30_000, 20);
+    expect(() => checkImage(png)).toThrow(expect.objectContaining({ code: 'image-too-large' }));
+    png.writeUInt32BE(0, 16);
+    expect(() => checkImage(png)).toThrow(expect.objectContaining({ code: 'invalid-image' }));
+    for (const text of ['<svg xmlns="http://www.w3.org/2000/svg"/>', 'BMxxxx', '%PDF-1.7', '', 'hello'])
+      expect(() => checkImage(Buffer.from(text), {}, 'messages[0]')).toThrow(
+        expect.objectContaining({ code: 'unsupported-image', where: 'messages[0]' }),
+      );
+    expect(() => checkImage(bytesOf('png'), { maxBytes: 10 })).toThrow(/10 are the most/);
+  });
+
+  it('refuses a picture that is not what its header says', async () => {
+    const fake = Buffer.concat([bytesOf('png').subarray(0, 33), bytesOf('jpeg-420')]);
+    await expect(decodeImage(fake)).rejects.toMatchObject({ code: 'invalid-image' });
+  });
+});
