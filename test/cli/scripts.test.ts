@@ -67,7 +67,7 @@ function suite(body: string) {
   symlinkSync(resolve('node_modules'), join(folder, 'node_modules'));
   writeFileSync(
     join(folder, 'src/a.test.mjs'),
-    `import { existsSync, writeFileSync } from 'node:fs';\nimport { expect, it } from 'vitest';\n${body}\n`,
+    `import { existsSync, readFileSync, writeFileSync } from 'node:fs';\nimport { expect, it } from 'vitest';\n${body}\n`,
   );
   const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, 'scripts/test.mjs'), 'unit'], {
     encoding: 'utf8',
@@ -78,11 +78,15 @@ function suite(body: string) {
 }
 
 const GOOD = "it('adds', () => expect(1 + 1).toBe(2));";
-/** Long enough that what passed before is told; SwiftShader aborts in the same way. */
-const DIES = 'await new Promise((resolve) => setTimeout(resolve, 500)); process.abort();';
+/** Waits until what passed before is told, however busy the machine is; SwiftShader aborts in the same way. */
+const DIES = `
+  const told = () => readFileSync(process.env.KVANT_TEST_PROGRESS, 'utf8').split('\\n');
+  const both = () => told().some((line) => line.includes('"passed"')) && told().filter((line) => line.includes('"ready"')).length > 1;
+  while (!both()) await new Promise((resolve) => setTimeout(resolve, 20));
+  process.abort();`;
 
 it('the test command runs a file again whose process died in the middle of a test', () => {
-  const once = `it('works', async () => { if (existsSync('died')) return; writeFileSync('died', ''); ${DIES} });`;
+  const once = `it('works', async () => { if (existsSync('died')) return; writeFileSync('died', ''); ${DIES} }, 60_000);`;
   const { status, last, stderr } = suite(`${GOOD}\n${once}`);
   expect({ status, last }).toEqual({ status: 0, last: '2 passed, 0 failed' });
   expect(stderr).toContain('a test process died. These run again: src/a.test.mjs');
@@ -97,7 +101,7 @@ it('the test command names the files that took longest, before the suites', () =
 });
 
 it('the test command fails where the process dies again', () => {
-  const { status, last, stdout } = suite(`${GOOD}\nit('dies', async () => { ${DIES} });`);
+  const { status, last, stdout } = suite(`${GOOD}\nit('dies', async () => { ${DIES} }, 60_000);`);
   expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
   expect(stdout).toContain('unit: src/a.test.mjs: "dies" did not run to its end in 3 attempts\n1 passed');
 });

@@ -36,6 +36,7 @@ describe('Engine', () => {
       promptTokens,
       cachedTokens: 0,
       completionTokens: 20,
+      reasoningTokens: 0,
       totalTokens: promptTokens + 20,
     });
   });
