@@ -211,6 +211,8 @@ export interface TemplateAbilities {
   readonly developerRole: boolean;
   /** A call without content is told from one with an empty content, or shown alike; else `null` shows as a word. */
   readonly nullContent: boolean;
+  /** Each call is a turn of its own whose `metadata` is the tool's name, and the role of results is `observation`, as in GLM-4. */
+  readonly observations: boolean;
 }
 
 /**
@@ -219,38 +221,54 @@ export interface TemplateAbilities {
  * @throws KvantError `invalid-messages` for a call in the history whose arguments are no JSON object
  */
 export function adaptMessages(messages: readonly JsonObject[], abilities: TemplateAbilities): JsonObject[] {
-  return messages.map((message, m) => {
-    const adapted: Record<string, unknown> = { ...message };
-    // Clients send back what they got, null in fields that said nothing; templates ask whether a field is there.
-    for (const name of Object.keys(adapted))
-      if (name !== 'content' && (adapted[name] === null || adapted[name] === undefined)) delete adapted[name];
-    const reasoning = reasoningOf(message);
-    if (reasoning !== undefined) for (const name of REASONING_FIELDS) adapted[name] ??= reasoning;
-    if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
-    const content: unknown = Array.isArray(message.content)
-      ? (message.content as (TextPart | RefusalPart)[]).map(textPart)
-      : message.content;
-    adapted.content = content;
-    if (content === undefined) delete adapted.content;
-    else if (content === null) {
-      const called = hasCalls(message) || isJsonObject(message.function_call);
-      if (!called || !abilities.nullContent) adapted.content = '';
-    }
-    if (Array.isArray(content) && abilities.content === 'string') {
-      adapted.content = content.map((part: TextPart) => part.text).join('\n');
-    } else if (typeof content === 'string' && abilities.content === 'parts') {
-      adapted.content = [{ type: 'text', text: content }];
-    }
-    if (!hasCalls(message)) {
-      // The same of an empty list.
-      delete adapted.tool_calls;
-    } else {
-      adapted.tool_calls = message.tool_calls.map((call: JsonObject, c) =>
-        adaptCall(call, abilities, `messages[${m}].tool_calls[${c}]`),
-      );
-    }
-    return adapted;
+  const adapted = messages.map((message, m) => adaptMessage(message, m, abilities));
+  return abilities.observations ? adapted.flatMap(asTurns) : adapted;
+}
+
+function adaptMessage(message: JsonObject, m: number, abilities: TemplateAbilities): JsonObject {
+  const adapted: Record<string, unknown> = { ...message };
+  // Clients send back what they got, null in fields that said nothing; templates ask whether a field is there.
+  for (const name of Object.keys(adapted))
+    if (name !== 'content' && (adapted[name] === null || adapted[name] === undefined)) delete adapted[name];
+  const reasoning = reasoningOf(message);
+  if (reasoning !== undefined) for (const name of REASONING_FIELDS) adapted[name] ??= reasoning;
+  if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
+  const content: unknown = Array.isArray(message.content)
+    ? (message.content as (TextPart | RefusalPart)[]).map(textPart)
+    : message.content;
+  adapted.content = content;
+  if (content === undefined) delete adapted.content;
+  else if (content === null) {
+    const called = hasCalls(message) || isJsonObject(message.function_call);
+    if (!called || !abilities.nullContent) adapted.content = '';
+  }
+  if (Array.isArray(content) && abilities.content === 'string') {
+    adapted.content = content.map((part: TextPart) => part.text).join('\n');
+  } else if (typeof content === 'string' && abilities.content === 'parts') {
+    adapted.content = [{ type: 'text', text: content }];
+  }
+  if (!hasCalls(message)) {
+    // The same of an empty list.
+    delete adapted.tool_calls;
+  } else {
+    adapted.tool_calls = message.tool_calls.map((call: JsonObject, c) =>
+      adaptCall(call, abilities, `messages[${m}].tool_calls[${c}]`),
+    );
+  }
+  return adapted;
+}
+
+/** A message in the roles of GLM-4's template. */
+function asTurns(message: JsonObject): JsonObject[] {
+  if (message.role === 'tool') return [{ ...message, role: 'observation' }];
+  if (!hasCalls(message)) return [message];
+  const { tool_calls: calls, ...rest } = message;
+  const turns = calls.map((call) => {
+    const { name, arguments: args } = (call.function ?? call) as { name: string; arguments: unknown };
+    const content = typeof args === 'string' ? args : pythonJson(fromPlain(args));
+    return { role: 'assistant', metadata: name, content };
   });
+  return rest.content === undefined || rest.content === '' ? turns : [rest, ...turns];
 }
 
 function hasCalls(message: JsonObject): message is JsonObject & { readonly tool_calls: JsonObject[] } {

@@ -208,6 +208,28 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     );
   });
 
+  it('gives calls and results as turns of their own where the template has observations', () => {
+    const source =
+      "{% for m in messages %}{% set meta = m.get('metadata', '') %}{% if m.role == 'user' %}<|user|>\n{{ m.content }}{% elif m.role == 'assistant' %}<|assistant|>{{ meta }}\n{{ m.content }}{% elif m.role == 'observation' %}<|observation|>\n{{ m.content }}{% endif %}{% endfor %}";
+    const called = (content: string | null, ...calls: readonly [string, unknown][]) => ({
+      role: 'assistant',
+      content,
+      tool_calls: calls.map(([name, args]) => ({ type: 'function', function: { name, arguments: args } })),
+    });
+    const messages = [
+      { role: 'user', content: 'Where?' },
+      called(null, ['find', '{"a": 1}'], ['find', { b: 1.5, c: 'é' }]),
+      { role: 'tool', tool_call_id: 'x', content: 'Here.' },
+      { role: 'tool', tool_call_id: 'y', content: 'There.' },
+      called('Both.', ['stop', '']),
+    ];
+    expect(new ChatTemplate(source).render(messages)).toBe(
+      '<|user|>\nWhere?<|assistant|>find\n{"a": 1}<|assistant|>find\n{"b": 1.5, "c": "é"}<|observation|>\nHere.<|observation|>\nThere.<|assistant|>\nBoth.<|assistant|>stop\n{}',
+    );
+    const other = new ChatTemplate('{% for m in messages %}{{ m.role }} {{ m.tool_calls }}{% endfor %}');
+    expect(other.render([{ role: 'tool', content: 'x' }])).toBe('tool ');
+  });
+
   it('finds reasoning under the names clients give it', () => {
     const names = ['reasoning_content', 'reasoning', 'thinking'];
     for (const read of names) {

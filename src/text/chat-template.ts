@@ -281,6 +281,10 @@ function probe(attempt: Attempt, source: string): TemplateAbilities {
     argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
     developerRole: source.includes('developer'),
     nullContent: absent !== undefined && (!absent.includes('None') || empty?.includes('None') === true),
+    observations:
+      !source.includes('tool_calls') &&
+      shows([user, { role: 'assistant', metadata: 'f', content: ARGUMENT }], `f\n${ARGUMENT}`) &&
+      shows([user, { role: 'observation', content: ARGUMENT }], ARGUMENT),
   };
 }
 

@@ -30,6 +30,7 @@ const CASES: readonly (readonly [string, boolean, string, string, string])[] = [
   ["Seed-OSS's marks", false, '<seed:think>a</think></seed:think>b', 'a</think>', 'b'],
   ["Mistral's marks", false, '[THINK]a[1][/THINK]b', 'a[1]', 'b'],
   ["Cohere's marks", false, '<|START_THINKING|>a<|END_THINKING|>b', 'a', 'b'],
+  ["Apertus's marks", false, '<|inner_prefix|>a<|inner_suffix|>b', 'a', 'b'],
   ['a list, which is no mark', false, '[1, 2]', '', '[1, 2]'],
   ['no block', false, '\n It is <think>so</think>.\n', '', '\n It is <think>so</think>.\n'],
   ['an opening tag that broke off', false, ' <thi', '', ' <thi'],

@@ -16,6 +16,8 @@ export const THOUGHT_MARKS: readonly ThoughtMarks[] = [
   { open: '[THINK]', close: '[/THINK]' },
   // Cohere 2.
   { open: '<|START_THINKING|>', close: '<|END_THINKING|>' },
+  // Apertus.
+  { open: '<|inner_prefix|>', close: '<|inner_suffix|>' },
 ];
 
 /**

@@ -7,6 +7,15 @@ import { pythonValue } from './python-call.js';
 const DEEPEST_SCHEMA = 16;
 const ALL_TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array', 'null'];
 
+/** The names of tools in OpenAI's form, with or without a `function` around each. */
+export function toolNames(tools: readonly unknown[]): string[] {
+  return tools.flatMap((tool) => {
+    if (!isJsonObject(tool)) return [];
+    const { name } = isJsonObject(tool.function) ? tool.function : tool;
+    return typeof name === 'string' && name !== '' ? [name] : [];
+  });
+}
+
 export class ArgumentTypes {
   readonly #schemas = new Map<string, JsonObject>();
 

@@ -50,8 +50,8 @@ export interface CallGrammar {
   readonly values: ValueStyle;
   /** With values of style `raw`: texts that end a value, which none holds. */
   readonly ends?: readonly string[];
-  /** Texts of which one begins the calls of an answer, where text may stand before them. */
-  readonly triggers: readonly string[];
+  /** Texts of which one begins the calls of an answer, where text may stand before them; made of the tools' names where no mark does. */
+  readonly triggers: readonly string[] | ((names: readonly string[]) => string[]);
   /** An answer that begins with one of these characters has to be calls. */
   readonly starts?: string;
   /** All calls of an answer, one at least. */

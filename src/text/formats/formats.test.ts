@@ -101,6 +101,49 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ],
     ['<|START_ACTION|>[]<|END_ACTION|>', ['<|START_ACTION|>[]<|END_ACTION|>']],
   ],
+  apertus: [
+    ['<|tools_prefix|>[{"get_weather": {"city": "Rome"}}]<|tools_suffix|>', [rome]],
+    [
+      'I look. <|tools_prefix|>[{"get_weather": {"city": "Rome"}}, {"f": {}}]<|tools_suffix|>Done.',
+      ['I look.', rome, f('{}'), 'Done.'],
+    ],
+    [
+      '<|tools_prefix|> [ {"f" : {"a": {"b": "}]"}}} ,\n{ "f":{}} ] <|tools_suffix|>',
+      [f('{"a": {"b": "}]"}}'), f('{}')],
+    ],
+    ['<|tools_prefix|>{"f": {"a": 1}}<|tools_suffix|>', [f('{"a": 1}')]],
+    ['<|tools_prefix|>[{"f": {"a": "cut', [f('{"a": "cut')]],
+    ['<|tools_prefix|>[]<|tools_suffix|>', ['<|tools_prefix|>[]<|tools_suffix|>']],
+    ['<|tools_prefix|>[{"f": 1}]<|tools_suffix|>', ['<|tools_prefix|>[{"f": 1}]<|tools_suffix|>']],
+    ['<|tools_prefix|>[{"f": {}}, {"g": 1}]', [f('{}'), '{"g": 1}]']],
+  ],
+  hunyuan: [
+    [
+      '<tool_calls>\n<tool_call>get_weather\n```json\n{"city": "Rome"}\n```</tool_call>\n</tool_calls>',
+      [rome],
+    ],
+    [
+      '<answer>I look.\n<tool_calls><tool_call>get_weather\n```json\n{"city": "Rome"}\n```</tool_call>\n<tool_call>f\n```json\n{}\n```\n</tool_call></tool_calls>\nDone.',
+      ['<answer>I look.', rome, f('{}'), '\nDone.'],
+    ],
+    ['<tool_calls><tool_call>f\n{"a": "`"}</tool_call></tool_calls>', [f('{"a": "`"}')]],
+    ['<tool_calls><tool_call>f\n```json\n{"a": "cut', [f('{"a": "cut')]],
+    [`<tool_calls>[${romeJson}, {"name": "f", "arguments": {}}]</tool_calls>`, [rome, f('{}')]],
+    [`<tool_calls>\n<tool_call>${romeJson}</tool_call>\n</tool_calls>`, [rome]],
+    ['<tool_calls>nothing</tool_calls>', ['<tool_calls>nothing</tool_calls>']],
+    ['<tool_call>two words</tool_call>', ['<tool_call>two words</tool_call>']],
+    ['<tool_calls><tool_call>f\n```json\nno', ['<tool_calls><tool_call>f\n```json\nno']],
+  ],
+  glm4_0414: [
+    ['get_weather\n{"city": "Rome"}', [rome]],
+    ['\nget_weather\n{"city": "Rome"}\n', [rome]],
+    ['get_weather\n{"city": "Rome"}write\n{"text": "a\\n"}', [rome, f('{"text": "a\\n"}', 'write')]],
+    ['I look.\nget_weather\n{"city": "Rome"}\nDone.', ['I look.', rome, '\nDone.']],
+    ['write\n{"text": "cut', [f('{"text": "cut', 'write')]],
+    ['get_weather\nis a tool.', ['get_weather\nis a tool.']],
+    ['other\n{"city": "Rome"}', ['other\n{"city": "Rome"}']],
+    ['{"city": "Rome"}', ['{"city": "Rome"}']],
+  ],
   seed_oss: [
     [
       'I look.\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Rome</parameter>\n</function>\n</seed:tool_call>',
@@ -243,6 +286,10 @@ describe('formats', () => {
     expect(of('<|tool_calls_section_begin|>')).toBe('kimi_k2');
     expect(of('<|START_ACTION|>[')).toBe('cohere2');
     expect(of('<minimax:tool_call>')).toBe('minimax_m2');
+    expect(of('<|tools_prefix|>')).toBe('apertus');
+    expect(of('<tool_calls><tool_call>{{ f }}\n```json')).toBe('hunyuan');
+    expect(of('<|observation|>{{ content }}')).toBe('glm4_0414');
+    expect(of('<tool_call> <|observation|>')).toBe('hermes');
   });
 
   it('are named, and one that is not known is refused with the names', () => {
@@ -261,6 +308,9 @@ describe('formats', () => {
       ['pythonic', '[write(text="'],
       ['qwen3_coder', '<tool_call>\n<function=write>\n<parameter=text>\n'],
       ['glm45', '<tool_call>write<arg_key>text</arg_key><arg_value>'],
+      ['apertus', '<|tools_prefix|>[{"write": {"text": "'],
+      ['hunyuan', '<tool_calls><tool_call>write\n```json\n{"text": "'],
+      ['glm4_0414', 'write\n{"text": "'],
       ['granite', '<|tool_call|>[{"name": "write", "arguments": {"text": "'],
       ['deepseek_v3', '<｜tool▁call▁begin｜>write<｜tool▁sep｜>{"text": "'],
     ] as const;

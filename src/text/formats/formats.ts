@@ -1,12 +1,15 @@
 import { didYouMean } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
+import { APERTUS } from './apertus.js';
 import { COHERE2 } from './cohere2.js';
 import { DEEPSEEK } from './deepseek.js';
 import { DEEPSEEK_DSML } from './deepseek-dsml.js';
 import { GLM } from './glm.js';
+import { GLM4 } from './glm4.js';
 import { GRANITE } from './granite.js';
 import { HERMES } from './hermes.js';
+import { HUNYUAN } from './hunyuan.js';
 import { KIMI } from './kimi.js';
 import { LFM2 } from './lfm2.js';
 import { LLAMA3_JSON } from './llama3-json.js';
@@ -28,10 +31,13 @@ export const TOOL_FORMATS: ToolFormat[] = [
   KIMI,
   MISTRAL,
   COHERE2,
+  APERTUS,
+  HUNYUAN,
   LFM2,
   PHI4_MINI,
   GRANITE,
   HERMES,
+  GLM4,
   PYTHONIC,
   LLAMA3_JSON,
 ];

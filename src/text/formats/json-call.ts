@@ -98,7 +98,7 @@ export function* jsonObject(input: CallInput, emit: (text: string) => void): Rea
 }
 
 /** A string; the next character is its quote. Null if it is none. */
-function* jsonString(input: CallInput): Reading<string | null> {
+export function* jsonString(input: CallInput): Reading<string | null> {
   let source = input.take();
   let escaped = false;
   for (;;) {

@@ -78,13 +78,13 @@ export function toolGrammar(
   };
   const calls = grammar.calls(kit);
   rules.set('calls', calls);
-  rules.set(ROOT, rootOf(grammar, ask.required, form, rules, budget));
+  rules.set(ROOT, rootOf(grammar, ask, form, rules, budget));
   return { rules, root: ROOT };
 }
 
 function rootOf(
   grammar: CallGrammar,
-  required: boolean,
+  { required, tools }: ToolsAsk,
   form: GrammarAsk | null,
   rules: Map<string, Expression>,
   budget: Budget,
@@ -92,7 +92,9 @@ function rootOf(
   if (required) return rule('calls');
   if (form === null) {
     // Lazily: the grammar of calls begins where a mark does.
-    const free = freeText(grammar.triggers, budget, grammar.starts);
+    const { triggers } = grammar;
+    const marks = typeof triggers === 'function' ? triggers(tools.map(({ name }) => name)) : triggers;
+    const free = freeText(marks, budget, grammar.starts);
     return sequence(free, optional(rule('calls')));
   }
   const answer = grammarOf(form, budget);
