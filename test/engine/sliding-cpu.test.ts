@@ -270,6 +270,7 @@ describe.each([
   ['gemma3-list', 32],
   // Parallel blocks; full layers without rotation, or with one of their own.
   ['cohere2', 24],
+  ['exaone4', 24],
   ['olmo3', 24],
 ])('%s, which has layers of both kinds', (MIXED, window) => {
   const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
@@ -315,8 +316,8 @@ describe.each([
   });
 });
 
-/** Parallel blocks; layers with and without rotation. */
-describe.each(['cohere2', 'smollm3'])('%s', (name) => {
+/** Parallel blocks; layers with and without rotation; multipliers; queries that grow with their position; norms behind the rotation. */
+describe.each(['cohere2', 'smollm3', 'exaone4', 'granite4', 'ministral3', 'hunyuan'])('%s', (name) => {
   it('says alone what it says in company, in any pieces, from the cache, and after it gave way', async () => {
     const prompts = PROMPTS.slice(0, 8).map((prompt) => prompt.slice(-90));
     const options = { maxContext: 256, prefixCache: false };
