@@ -3,7 +3,7 @@
  * may fuse, order and place as it likes, and a test may look at it.
  */
 
-import type { RopeTable } from './rope.js';
+import type { RopeStyle, RopeTable } from './rope.js';
 import type { Matrix, Vector } from './weights.js';
 
 /** `tokens`: one row for each token of the step. `outputs`: one for each row whose logits are wanted. */
@@ -187,7 +187,38 @@ export type Node =
       readonly spec: RouteSpec;
       readonly out: Tensor;
     }
-  /** The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. */
+  /**
+   * The first `heads` heads of a row, each `headDim` wide, turned in pairs by angles of the row's own: `angles` `[rows, dims]` has the
+   * cosines of `dims / 2` pairs, then their sines. What lies behind `dims` in a head, and behind the heads, stays. Pairs: RopeStyle.
+   */
+  | {
+      readonly op: 'rotate';
+      readonly x: Tensor;
+      readonly angles: Tensor;
+      readonly heads: number;
+      readonly headDim: number;
+      readonly style: RopeStyle;
+      readonly out: Tensor;
+    }
+  /**
+   * Attention of rows among themselves, without a cache or a mask: row r of `qkv` `[rows, 3 · heads · headDim]` (q heads, k heads,
+   * v heads) sees rows `[bounds[r, 0], bounds[r, 1])`. Rows with equal bounds stand together. A row's sums begin at its first bound, so
+   * they are the same whatever else is in the step. A row that sees nothing gives zeros.
+   */
+  | {
+      readonly op: 'attend-segments';
+      readonly qkv: Tensor;
+      /** `[rows, 2]`, whole numbers. */
+      readonly bounds: Tensor;
+      readonly heads: number;
+      readonly headDim: number;
+      readonly scale: number;
+      readonly out: Tensor;
+    }
+  /**
+   * The rows of `x` named by StepInputs.outputs: `[tokens, n]` → `[outputs, n]`. Where `out` is k times as wide as `x`, an output names
+   * k rows: those from k times its number on, one behind the other.
+   */
   | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
   /** Draws one id a row from `logits` `[outputs, vocab]` into the row's state slot and the step's result. */
   | { readonly op: 'sample'; readonly logits: Tensor };

@@ -44,6 +44,10 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.q];
     case 'add':
       return [node.a, node.b];
+    case 'rotate':
+      return [node.x, node.angles];
+    case 'attend-segments':
+      return [node.qkv, node.bounds];
     case 'route':
     case 'sample':
       return [node.logits];

@@ -20,7 +20,7 @@ import type {
   Tensor,
   UngatedActivation,
 } from './graph.js';
-import type { RopeTable } from './rope.js';
+import type { RopeStyle, RopeTable } from './rope.js';
 
 export interface RopeAppendOptions extends AttentionShape {
   readonly layer: number;
@@ -39,6 +39,22 @@ export interface AttendOptions extends AttentionShape {
   readonly softcap?: number | null;
   readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
 }
+
+export interface RotateOptions {
+  readonly heads: number;
+  readonly headDim: number;
+  readonly style: RopeStyle;
+}
+
+export interface AttendSegmentsOptions {
+  readonly heads: number;
+  readonly headDim: number;
+  /** Multiplies the scores; `1 / sqrt(headDim)` if omitted. */
+  readonly scale?: number;
+}
+
+/** Widest head that kernels of segments have room for. */
+const MAX_SEGMENT_HEAD = 128;
 
 /** Numbers of `xielu`: alphaP, alphaN, beta, eps. */
 const XIELU_PARAMETERS = 4;
@@ -202,8 +218,36 @@ export class Ops {
     return out;
   }
 
-  selectOutputs(x: Tensor): Tensor {
-    const out = this.#tensor('outputs', x.cols);
+  /** Heads turned by angles of each row's own: see graph.ts. */
+  rotate(x: Tensor, angles: Tensor, options: RotateOptions): Tensor {
+    const { heads, headDim, style } = options;
+    this.#sameRows('rotate', angles, x);
+    const dims = angles.cols;
+    if (heads * headDim > x.cols || headDim % 4 !== 0 || dims % 2 !== 0 || dims > headDim)
+      throw shapeError('rotate', `${dims} of ${headDim} dims in ${heads} heads, of ${x.cols} columns in all`);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'rotate', x, angles, heads, headDim, style, out });
+    return out;
+  }
+
+  /** Attention of rows among themselves, in segments: see graph.ts. */
+  attendSegments(qkv: Tensor, bounds: Tensor, options: AttendSegmentsOptions): Tensor {
+    const { heads, headDim, scale = 1 / Math.sqrt(headDim) } = options;
+    this.#expect('attendSegments', 'qkv cols', qkv.cols, 3 * heads * headDim);
+    this.#expect('attendSegments', 'bounds cols', bounds.cols, 2);
+    this.#sameRows('attendSegments', bounds, qkv);
+    if (headDim % 4 !== 0 || headDim > MAX_SEGMENT_HEAD)
+      throw shapeError('attendSegments', `heads of ${headDim} dims`);
+    const out = this.#tensor(qkv.rows, heads * headDim);
+    this.#nodes.push({ op: 'attend-segments', qkv, bounds, heads, headDim, scale, out });
+    return out;
+  }
+
+  /** `each`: rows that an output names, which it puts side by side. */
+  selectOutputs(x: Tensor, each = 1): Tensor {
+    if (!(Number.isInteger(each) && each >= 1) || (each > 1 && x.cols % 4 !== 0))
+      throw shapeError('selectOutputs', `${each} rows of ${x.cols} columns side by side`);
+    const out = this.#tensor('outputs', x.cols * each);
     this.#nodes.push({ op: 'select-outputs', x, out });
     return out;
   }

@@ -11,11 +11,13 @@ import {
   OP_ADD,
   OP_ATTEND,
   OP_ATTEND_MERGE,
+  OP_ATTEND_SEGMENTS,
   OP_EMBED,
   OP_GLU,
   OP_NORM,
   OP_RMS_NORM,
   OP_ROPE_APPEND,
+  OP_ROTATE,
   OP_ROUTE,
   OP_SCALE,
   OP_SELECT_OUTPUTS,
@@ -28,6 +30,8 @@ import type { StepLayout } from './step-layout.js';
 export const ATTENTION_SPLIT = 256;
 /** Query rows that one unit of attention takes, or the heads of a group if those are more. */
 const ATTENTION_ROWS = 96;
+/** The same of attention in segments. */
+const SEGMENT_ROWS = 96;
 
 /** What commands of a program in one memory have in common. */
 export interface CommandPlace {
@@ -165,7 +169,54 @@ export function selectCommand(
   out: number,
 ): Command {
   const outputs = place.step + 4 * place.layout.outputs;
-  return { opcode: OP_SELECT_OUTPUTS, words: [x, out, outputs, rowCountAt(place, 'outputs'), node.x.cols] };
+  return { opcode: OP_SELECT_OUTPUTS, words: [x, out, outputs, rowCountAt(place, 'outputs'), node.out.cols] };
+}
+
+export function rotateCommand(
+  place: CommandPlace,
+  node: NodeOf<'rotate'>,
+  x: number,
+  angles: number,
+  out: number,
+): Command {
+  const { heads, headDim, style } = node;
+  const shape = [node.x.cols, heads, headDim, node.angles.cols, style === 'interleaved' ? 1 : 0];
+  return { opcode: OP_ROTATE, words: [x, angles, out, rowCountAt(place, node.x.rows), ...shape] };
+}
+
+/** Bytes of a thread, laid out by assembly/attend-segments.ts. */
+function segmentsStride(headDim: number): number {
+  const padded = Math.ceil(headDim / 16) * 16;
+  const floats =
+    SEGMENT_ROWS * (headDim + 2 * padded + ATTENTION_SPLIT + 4) + 16 * (headDim + ATTENTION_SPLIT);
+  return Math.ceil(floats / 16) * 64;
+}
+
+export function segmentsScratchBytes(node: NodeOf<'attend-segments'>, threads: number): number {
+  return threads * segmentsStride(node.headDim);
+}
+
+export function attendSegmentsCommand(
+  place: CommandPlace,
+  node: NodeOf<'attend-segments'>,
+  qkv: number,
+  bounds: number,
+  out: number,
+): Command {
+  const { heads, headDim, scale } = node;
+  const shape = [heads, headDim, f32Word(scale), SEGMENT_ROWS];
+  return {
+    opcode: OP_ATTEND_SEGMENTS,
+    words: [
+      qkv,
+      bounds,
+      out,
+      rowCountAt(place, node.qkv.rows),
+      ...shape,
+      place.scratch,
+      segmentsStride(headDim),
+    ],
+  };
 }
 
 /** Where the vectors and tables of a rotation lie; 0 for what it has not. */

@@ -15,6 +15,7 @@ import {
   actCommand,
   addCommand,
   attendCommands,
+  attendSegmentsCommand,
   attentionScratchBytes,
   type CommandPlace,
   checkRope,
@@ -25,10 +26,12 @@ import {
   rmsNormCommand,
   ropeAppendCommand,
   ropeScratchBytes,
+  rotateCommand,
   routeCommand,
   routeScratchBytes,
   rowCountAt,
   scaleCommand,
+  segmentsScratchBytes,
   selectCommand,
 } from './commands.js';
 import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from './descriptor.js';
@@ -273,6 +276,8 @@ class Compiler {
       }
       case 'route':
         return routeScratchBytes(node, threads);
+      case 'attend-segments':
+        return segmentsScratchBytes(node, threads);
       case 'sample':
         return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       case 'input':
@@ -283,6 +288,7 @@ class Compiler {
       case 'act':
       case 'add':
       case 'scale':
+      case 'rotate':
       case 'select-outputs':
         return 0;
     }
@@ -394,6 +400,10 @@ class Compiler {
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
       case 'scale':
         return [scaleCommand(place, node, at(node.x), at(node.out))];
+      case 'rotate':
+        return [rotateCommand(place, node, at(node.x), at(node.angles), at(node.out))];
+      case 'attend-segments':
+        return [attendSegmentsCommand(place, node, at(node.qkv), at(node.bounds), at(node.out))];
       case 'select-outputs':
         return [selectCommand(place, node, at(node.x), at(node.out))];
       case 'sample': {

@@ -28,6 +28,8 @@ export const OP_SCALE = 15;
 export const OP_NORM = 16;
 export const OP_ACT = 17;
 export const OP_ROUTE = 18;
+export const OP_ROTATE = 19;
+export const OP_ATTEND_SEGMENTS = 20;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

@@ -55,6 +55,8 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'glu':
     case 'add':
     case 'scale':
+    case 'rotate':
+    case 'attend-segments':
     case 'select-outputs':
     case 'sample':
       return null;

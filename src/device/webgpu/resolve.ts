@@ -21,6 +21,7 @@ import { normKernel, normRole } from './kernels/norm.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { routeKernel } from './kernels/route.js';
 import { sampleKernel } from './kernels/sample.js';
+import { attendSegmentsKernel, rotateKernel } from './kernels/segments.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
@@ -61,6 +62,8 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'add':
     case 'scale':
     case 'route':
+    case 'rotate':
+    case 'attend-segments':
     case 'select-outputs':
     case 'sample':
       return '';
@@ -125,9 +128,21 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const kernel = routeKernel({ rowKind: logits.rows, experts: logits.cols, spec });
       return [bound(kernel, r, { logits: r.tensor(logits), ...bias, out: r.tensor(out) })];
     }
+    case 'rotate': {
+      const { x, angles, out, heads, headDim, style } = node;
+      const shape = { rowKind: x.rows, cols: x.cols, heads, headDim, dims: angles.cols, style };
+      return [
+        bound(rotateKernel(shape), r, { x: r.tensor(x), angles: r.tensor(angles), out: r.tensor(out) }),
+      ];
+    }
+    case 'attend-segments': {
+      const { qkv, bounds, out, heads, headDim, scale } = node;
+      const kernel = attendSegmentsKernel({ rowKind: qkv.rows, heads, headDim, scale });
+      return [bound(kernel, r, { qkv: r.tensor(qkv), bounds: r.tensor(bounds), out: r.tensor(out) })];
+    }
     case 'select-outputs': {
       const { x, out } = node;
-      return [bound(selectOutputsKernel({ cols: x.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];
+      return [bound(selectOutputsKernel({ cols: out.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];
     }
     case 'sample': {
       const { cols } = node.logits;

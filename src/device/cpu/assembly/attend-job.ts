@@ -103,6 +103,16 @@ export function setUpJob(p: usize, thread: u32): void {
   centres = scratch + load<u32>(p, 120);
 }
 
+/** A job on floats that lie in scratch alone: what weigh and merge (attend-softmax.ts) look at. `width`: floats of a row of sums. */
+export function setUpPlain(width: u32, statsAt: usize, sumsAt: usize, splitStatsAt: usize): void {
+  dim = width;
+  softcap = 0;
+  valueHalf = false;
+  stats = statsAt;
+  sums = sumsAt;
+  splitStats = splitStatsAt;
+}
+
 /** FloatStart sequences are kept in the other half of the store. */
 export function useTable(table: usize): void {
   const floatStart = load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START);

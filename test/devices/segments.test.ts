@@ -1,0 +1,207 @@
+/** Ops of towers: rotation by angles of each row, attention in segments, rows put side by side. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import type { Tensor } from '../../src/device/graph.js';
+import type { Ops } from '../../src/device/ops.js';
+import { ROPE_STYLES, type RopeStyle } from '../../src/device/rope.js';
+import { type DeviceSpec, kernelDevices } from './devices.js';
+import { Random, worstRow } from './numbers.js';
+import { LIMITS, record, rowsStep, stepOf, withProgram } from './run.js';
+
+/** Room for a segment of more than one split. */
+const MANY = { ...LIMITS, maxTokens: 400 };
+
+interface Rows {
+  readonly cols: number;
+  readonly data: Float32Array;
+}
+
+/** What `build` makes of two inputs. */
+async function run(
+  device: Device,
+  rows: number,
+  [a, b]: readonly [Rows, Rows],
+  build: (ops: Ops, a: Tensor, b: Tensor) => Tensor,
+): Promise<Float32Array> {
+  const { graph, tensors } = record((ops) => {
+    const x = ops.input('tokens', a.cols);
+    const y = ops.input('tokens', b.cols);
+    return { x, y, out: ops.keep(build(ops, x, y)) };
+  });
+  return withProgram(
+    device,
+    graph,
+    null,
+    async (program) => {
+      program.write(tensors.x, a.data);
+      program.write(tensors.y, b.data);
+      await program.submit(stepOf([rows], undefined, undefined, MANY));
+      return program.read(tensors.out, rows);
+    },
+    MANY,
+  );
+}
+
+function rotated(x: Rows, angles: Rows, rows: number, heads: number, headDim: number, style: RopeStyle) {
+  const out = Float64Array.from(x.data);
+  const half = angles.cols / 2;
+  for (let r = 0; r < rows; r++)
+    for (let h = 0; h < heads; h++)
+      for (let i = 0; i < half; i++) {
+        const at = r * x.cols + h * headDim;
+        const [p, q] = style === 'half' ? [at + i, at + i + half] : [at + 2 * i, at + 2 * i + 1];
+        const c = angles.data[r * angles.cols + i]!;
+        const s = angles.data[r * angles.cols + half + i]!;
+        out[p] = x.data[p]! * c - x.data[q]! * s;
+        out[q] = x.data[q]! * c + x.data[p]! * s;
+      }
+  return out;
+}
+
+function attended(qkv: Float32Array, ends: readonly number[], heads: number, d: number, scale: number) {
+  const rows = ends.at(-1)!;
+  const width = 3 * heads * d;
+  const out = new Float64Array(rows * heads * d);
+  ends.forEach((end, s) => {
+    const first = s === 0 ? 0 : ends[s - 1]!;
+    for (let r = first; r < end; r++)
+      for (let h = 0; h < heads; h++) {
+        const scores: number[] = [];
+        for (let t = first; t < end; t++) {
+          let sum = 0;
+          for (let i = 0; i < d; i++)
+            sum += qkv[r * width + h * d + i]! * qkv[t * width + (heads + h) * d + i]!;
+          scores.push(sum * scale);
+        }
+        const top = Math.max(...scores);
+        const weights = scores.map((score) => Math.exp(score - top));
+        const all = weights.reduce((sum, w) => sum + w, 0);
+        weights.forEach((w, t) => {
+          for (let i = 0; i < d; i++)
+            out[(r * heads + h) * d + i]! += (w / all) * qkv[(first + t) * width + (2 * heads + h) * d + i]!;
+        });
+      }
+  });
+  return out;
+}
+
+function boundsOf(ends: readonly number[]): Rows {
+  const rows = ends.at(-1)!;
+  const data = new Float32Array(rows * 2);
+  ends.forEach((end, s) => {
+    const first = s === 0 ? 0 : ends[s - 1]!;
+    for (let r = first; r < end; r++) data.set([first, end], r * 2);
+  });
+  return { cols: 2, data };
+}
+
+/** Segments by their ends: windows and their rims, one row, more than a split of 256 rows. */
+const CASES = [
+  { ends: [64, 80, 96, 100], heads: 2, d: 32 },
+  { ends: [1, 2, 19], heads: 3, d: 80 },
+  { ends: [7], heads: 1, d: 72 },
+  { ends: [130, 131, 399], heads: 1, d: 16 },
+  { ends: [33, 50], heads: 1, d: 128 },
+  { ends: [5, 22], heads: 2, d: 4 },
+] as const;
+
+describe.each(kernelDevices)('ops of towers on $name', (spec: DeviceSpec) => {
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each(ROPE_STYLES)('rotates rows by angles of their own, pairs of style %s', async (style) => {
+    for (const [rows, heads, headDim, dims, behind] of [
+      [1, 1, 4, 2, 0],
+      [17, 3, 80, 80, 40],
+      [5, 2, 36, 20, 3],
+    ] as const) {
+      const random = new Random(rows);
+      const cols = heads * headDim + behind;
+      const x = { cols, data: random.normals(rows * cols) };
+      const angles = { cols: dims, data: random.normals(rows * dims) };
+      const out = await run(device, rows, [x, angles], (ops, a, b) =>
+        ops.rotate(a, b, { heads, headDim, style }),
+      );
+      const want = rotated(x, angles, rows, heads, headDim, style);
+      expect(worstRow(out, want, rows, cols)).toBeLessThan(1e-6);
+    }
+  });
+
+  it.each(CASES)('attends in segments that end at $ends: $heads heads of $d', async ({ ends, heads, d }) => {
+    const rows = ends.at(-1)!;
+    const cols = 3 * heads * d;
+    const qkv = { cols, data: new Random(rows).normals(rows * cols) };
+    const attend = (data: Rows, own: readonly number[]): Promise<Float32Array> =>
+      run(device, own.at(-1)!, [data, boundsOf(own)], (ops, a, b) =>
+        ops.attendSegments(a, b, { heads, headDim: d }),
+      );
+    const out = await attend(qkv, ends);
+    const want = attended(qkv.data, ends, heads, d, 1 / Math.sqrt(d));
+    expect(worstRow(out, want, rows, heads * d)).toBeLessThan(5e-6);
+    // The last segment alone has the bits it has in company.
+    const first = ends.at(-2) ?? 0;
+    const alone = await attend({ cols, data: qkv.data.slice(first * cols) }, [rows - first]);
+    expect(alone).toEqual(out.slice(first * heads * d));
+  });
+
+  it('gives zeros to a row that sees nothing, and large scores do not overflow', async () => {
+    const qkv = { cols: 12, data: new Float32Array(36).fill(40) };
+    const bounds = { cols: 2, data: Float32Array.from([0, 2, 0, 2, 2, 2]) };
+    const out = await run(device, 3, [qkv, bounds], (ops, a, b) =>
+      ops.attendSegments(a, b, { heads: 1, headDim: 4, scale: 1 }),
+    );
+    for (const value of out.subarray(0, 8)) expect(value).toBeCloseTo(40, 4);
+    expect([...out.subarray(8)]).toEqual([0, 0, 0, 0]);
+  });
+
+  it('puts rows side by side in the order of the outputs', async () => {
+    const [rows, cols, each] = [20, 12, 4];
+    const data = new Random(3).normals(rows * cols);
+    const { graph, tensors } = record((ops) => {
+      const x = ops.input('tokens', cols);
+      return { x, out: ops.keep(ops.selectOutputs(x, each)) };
+    });
+    await withProgram(device, graph, null, async (program) => {
+      program.write(tensors.x, data);
+      const step = rowsStep(rows);
+      step.outputs.set([3, 0, 4]);
+      step.outputCount = 3;
+      await program.submit(step);
+      const out = await program.read(tensors.out, 3);
+      const wide = cols * each;
+      [3, 0, 4].forEach((at, i) => {
+        const want = data.subarray(at * wide, (at + 1) * wide);
+        expect(out.slice(i * wide, (i + 1) * wide)).toEqual(want.slice());
+      });
+    });
+  });
+
+  it('refuses shapes that do not fit', () => {
+    const shapes = { code: 'shape-mismatch' };
+    const wrong = (build: Parameters<typeof record>[0]): unknown => {
+      try {
+        return record(build);
+      } catch (error) {
+        return error;
+      }
+    };
+    const of = (cols: number, extra: number) => (use: 'rotate' | 'attend' | 'select') =>
+      wrong((ops) => {
+        const x = ops.input('tokens', cols);
+        const y = ops.input('tokens', extra);
+        if (use === 'rotate') ops.rotate(x, y, { heads: 2, headDim: 8, style: 'half' });
+        if (use === 'attend') ops.attendSegments(x, y, { heads: 1, headDim: 8 });
+        if (use === 'select') ops.selectOutputs(x, 2);
+      });
+    expect(of(15, 8)('rotate')).toMatchObject(shapes);
+    expect(of(16, 10)('rotate')).toMatchObject(shapes);
+    expect(of(23, 2)('attend')).toMatchObject(shapes);
+    expect(of(24, 3)('attend')).toMatchObject(shapes);
+    expect(of(6, 2)('select')).toMatchObject(shapes);
+  });
+});
