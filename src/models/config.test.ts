@@ -126,6 +126,10 @@ describe('parseModelConfig', () => {
     const intern = { architectures: ['InternLMForCausalLM'], model_type: 'internlm' };
     expect(parse(intern).bias).toEqual({ qkv: true, output: true, mlp: false });
     expect(parse({ ...intern, bias: false }).bias).toEqual({ qkv: false, output: false, mlp: false });
+    const rotary = (fields: object) => parse({ ...intern, rope_theta: null, rotary: fields });
+    expect(rotary({ base: 500, type: 'dynamic' }).rope).toMatchObject({ type: 'default', theta: 500 });
+    expect(failure({ ...intern, rotary: { base: 500, type: 'other' } }).message).toContain('"other"');
+    expect(failure({ rotary: { base: 500, type: 'dynamic' } }).message).toContain('rotary');
     const three = { architectures: ['InternLM3ForCausalLM'], model_type: 'internlm3' };
     expect(parse({ ...three, qkv_bias: true }).bias).toEqual({ qkv: true, output: false, mlp: false });
     expect(parse({ ...three, bias: true }).bias).toEqual({ qkv: false, output: true, mlp: true });

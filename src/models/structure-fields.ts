@@ -47,6 +47,7 @@ const STRUCTURE: Readonly<Record<string, Neutral>> = {
   partial_rotary_factor: one,
   rotary_pct: one,
   rope_local_base_freq: none,
+  rotary: none,
   // Experts.
   num_experts: (value) => off(value) || one(value),
   num_local_experts: (value) => off(value) || one(value),
