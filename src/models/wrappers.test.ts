@@ -34,3 +34,20 @@ describe.each([
     expect([old.rope, parameters.rope]).toEqual(['default, theta 500000', 'default, theta 500000']);
   });
 });
+
+describe('LlavaForConditionalGeneration', () => {
+  const llava = { architectures: ['LlavaForConditionalGeneration'], model_type: 'llava' };
+
+  it('has the sizes of a Llama or a Mistral of 7B where its config leaves them out', () => {
+    const read = (text: Record<string, unknown>) => parseModelConfig({ ...llava, text_config: text }).facts;
+    expect(read({ model_type: 'llama', vocab_size: 32064 })).toMatchObject({
+      family: 'llama',
+      layers: 32,
+      hiddenSize: 4096,
+      intermediateSize: 11008,
+      kvHeads: 32,
+    });
+    const mistral = read({ model_type: 'mistral', vocab_size: 32064, num_hidden_layers: 2 });
+    expect(mistral).toMatchObject({ layers: 2, hiddenSize: 4096, intermediateSize: 14336, kvHeads: 8 });
+  });
+});

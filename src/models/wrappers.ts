@@ -13,12 +13,21 @@ interface Wrapper {
   readonly modelType: string;
   /** Model type of the decoder where its config does not tell. */
   readonly text: string;
-  /** What a decoder means that leaves fields out, where its family's own means something else. */
-  readonly defaults?: JsonObject;
+  /** What a decoder means that leaves fields out, by its model type, where its family's own means something else. */
+  readonly defaults?: Readonly<Record<string, JsonObject>>;
 }
 
 /** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
 const QWEN2_VL: JsonObject = { rms_norm_eps: 1e-5, max_window_layers: 80, rope_theta: 1e6 };
+
+/** Configs of LLaVA leave out what is as in a Llama or a Mistral of 7B (LlamaConfig, MistralConfig). */
+const LLAMA: JsonObject = {
+  hidden_size: 4096,
+  intermediate_size: 11_008,
+  num_hidden_layers: 32,
+  num_attention_heads: 32,
+};
+const MISTRAL: JsonObject = { ...LLAMA, intermediate_size: 14_336, num_key_value_heads: 8 };
 
 const WRAPPERS: readonly Wrapper[] = [
   { architecture: 'Gemma3ForConditionalGeneration', modelType: 'gemma3', text: 'gemma3_text' },
@@ -27,22 +36,27 @@ const WRAPPERS: readonly Wrapper[] = [
     architecture: 'Qwen2VLForConditionalGeneration',
     modelType: 'qwen2_vl',
     text: 'qwen2',
-    defaults: QWEN2_VL,
+    defaults: { qwen2: QWEN2_VL },
   },
   {
     architecture: 'Qwen2_5_VLForConditionalGeneration',
     modelType: 'qwen2_5_vl',
     text: 'qwen2',
-    defaults: QWEN2_VL,
+    defaults: { qwen2: QWEN2_VL },
   },
   {
     architecture: 'Qwen3VLForConditionalGeneration',
     modelType: 'qwen3_vl',
     text: 'qwen3',
     // Qwen3VLTextConfig in transformers.
-    defaults: { rope_theta: 500_000 },
+    defaults: { qwen3: { rope_theta: 500_000 } },
   },
-  { architecture: 'LlavaForConditionalGeneration', modelType: 'llava', text: 'llama' },
+  {
+    architecture: 'LlavaForConditionalGeneration',
+    modelType: 'llava',
+    text: 'llama',
+    defaults: { llama: LLAMA, mistral: MISTRAL },
+  },
 ];
 
 /** What decoders inside a wrapper call themselves, and the type that reads them. */
@@ -95,15 +109,16 @@ export function unwrap(
   const text = fields.object('text_config');
   const inner = text === null ? fields : SHARED.reduce((found, name) => filled(found, fields, name), text);
   const stated = inner.text('model_type') ?? wrapper.text;
+  const textType = TEXT_TYPES[stated] ?? stated;
   fields.notice('the model takes in more than text; its text model alone is used', {
     architecture: architecture ?? modelType,
   });
-  const complete = Object.entries(wrapper.defaults ?? {}).reduce(
+  const complete = Object.entries(wrapper.defaults?.[textType] ?? {}).reduce(
     // A `null` stays where it means something: that there is no window.
     (found, [name, value]) => (found.has(name) ? found : found.replacing(name, value)),
     inner,
   );
-  return { fields: ofText(complete), modelType: TEXT_TYPES[stated] ?? stated };
+  return { fields: ofText(complete), modelType: textType };
 }
 
 /** The field from outside where the inside has none. A `null` inside stays where the outside has none either. */
