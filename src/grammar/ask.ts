@@ -2,9 +2,9 @@
 
 import { compileGrammar } from './compile.js';
 import {
-  choice,
   type Expression,
   type Grammar,
+  oneOf,
   optional,
   repeat,
   rule,
@@ -67,7 +67,8 @@ export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
     case 'grammar':
       return gbnfGrammar(ask.grammar);
     case 'choice':
-      return only(choice(...ask.choices.map(text)));
+      checkSource(ask.choices);
+      return only(oneOf(ask.choices.map(text)));
   }
 }
 

@@ -1,6 +1,6 @@
 /** Expressions as automata over bytes, calls of rules and tokens, which may be in several states at once. */
 
-import { type ByteRanges, type CodePointRange, utf8Ranges } from './code-points.js';
+import { type ByteRanges, type CodePointRange, LAST_CODE_POINT, utf8Ranges } from './code-points.js';
 import type { Expression } from './expression.js';
 import { JSON_PLAIN, jsonEscapes } from './json-characters.js';
 import { type Budget, MAX_DEPTH, tooLarge } from './limits.js';
@@ -14,6 +14,22 @@ export interface NumberedEdge {
   /** A rule's number, or a token's id. */
   readonly number: number;
   readonly to: number;
+}
+
+/** Bytes of characters: the first, and those behind it. */
+interface Path {
+  readonly low: number;
+  readonly high: number;
+  readonly rest: Path | null;
+  /** The same for the same bytes, of those behind a first one. */
+  readonly key: number;
+}
+
+function pathOf(path: ByteRanges, i: number): Path {
+  const [low, high] = path[i]!;
+  const rest = i + 1 < path.length ? pathOf(path, i + 1) : null;
+  // Bytes behind the first have six bits of their own. There are three at most.
+  return { low, high, rest, key: ((rest?.key ?? 1) * 64 + (low & 63)) * 64 + (high & 63) };
 }
 
 /** What may be counted instead of written out. */
@@ -39,8 +55,11 @@ export class ByteNfa {
   readonly calls: (readonly NumberedEdge[])[] = [];
   readonly tokens: (readonly NumberedEdge[])[] = [];
   readonly jumps: (readonly number[])[] = [];
-  /** Ends of characters that have been written out, by their bytes and where they lead. */
-  readonly #tails = new Map<string, number>();
+  /** Ends of characters that have been written out, by where they lead and their bytes. */
+  readonly #tails = new Map<number, Map<number, number>>();
+  /** Escapes that have been, by which they are and where they lead. */
+  readonly #escaped = new Map<string, number>();
+  readonly #spelled = new Map<number, readonly Path[]>();
   readonly #budget: Budget;
   readonly #ruleNumber: (name: string) => number;
   /** Makes a rule of what is counted, and tells its number. */
@@ -134,25 +153,43 @@ export class ByteNfa {
 
   #set(ranges: readonly CodePointRange[], from: number, to: number): void {
     for (const [low, high] of ranges) {
-      if (high < 0x80) put(this.bytes, from, { low, high, to });
-      else
-        for (const path of utf8Ranges([low, high])) {
-          const [first] = path as [ByteRanges[number]];
-          put(this.bytes, from, { low: first[0], high: first[1], to: this.#tail(path, 1, to) });
-        }
+      if (high < 0x80) {
+        this.#budget.spend(1);
+        put(this.bytes, from, { low, high, to });
+        continue;
+      }
+      const paths = this.#paths(low, high);
+      this.#budget.spend(2 * paths.length);
+      for (const { low: first, high: last, rest } of paths)
+        put(this.bytes, from, { low: first, high: last, to: this.#tail(rest, to) });
     }
   }
 
+  /** The bytes of a range of code points, by their first. */
+  #paths(low: number, high: number): readonly Path[] {
+    const key = low * (LAST_CODE_POINT + 1) + high;
+    let paths = this.#spelled.get(key);
+    if (paths === undefined) {
+      paths = utf8Ranges([low, high]).map((path) => pathOf(path, 0));
+      this.#spelled.set(key, paths);
+    }
+    return paths;
+  }
+
   /** The state before the rest of a character. Characters that lead to the same place share how they end. */
-  #tail(path: ByteRanges, i: number, to: number): number {
-    if (i === path.length) return to;
-    const key = `${path.slice(i).join()}>${to}`;
-    let state = this.#tails.get(key);
+  #tail(rest: Path | null, to: number): number {
+    if (rest === null) return to;
+    let tails = this.#tails.get(to);
+    if (tails === undefined) {
+      tails = new Map();
+      this.#tails.set(to, tails);
+    }
+    let state = tails.get(rest.key);
     if (state === undefined) {
       state = this.add();
-      this.#tails.set(key, state);
-      const [low, high] = path[i]!;
-      put(this.bytes, state, { low, high, to: this.#tail(path, i + 1, to) });
+      tails.set(rest.key, state);
+      const { low, high, rest: further } = rest;
+      put(this.bytes, state, { low, high, to: this.#tail(further, to) });
     }
     return state;
   }
@@ -226,10 +263,10 @@ export class ByteNfa {
     const escapes = jsonEscapes(low, high);
     if (escapes.length === 0) return null;
     const key = `${escapes.join('')}>${to}`;
-    let state = this.#tails.get(key);
+    let state = this.#escaped.get(key);
     if (state === undefined) {
       state = this.add();
-      this.#tails.set(key, state);
+      this.#escaped.set(key, state);
       for (const spelled of escapes) this.build({ kind: 'text', text: spelled }, state, to);
     }
     return state;

@@ -3,6 +3,7 @@
  * turned into, and that automata are made of (compile.ts). Plain data.
  */
 
+import { KvantError } from '../errors.js';
 import type { CodePointRange } from './code-points.js';
 import type { Words } from './words.js';
 
@@ -61,7 +62,9 @@ export const EMPTY: Expression = { kind: 'sequence', items: [] };
 export const text = (value: string): Expression => ({ kind: 'text', text: value });
 export const set = (...ranges: readonly CodePointRange[]): Expression => ({ kind: 'set', ranges });
 export const sequence = (...items: readonly Expression[]): Expression => ({ kind: 'sequence', items });
-export const choice = (...items: readonly Expression[]): Expression =>
+export const choice = (...items: readonly Expression[]): Expression => oneOf(items);
+/** The same for a list of any length. */
+export const oneOf = (items: readonly Expression[]): Expression =>
   items.length === 1 ? items[0]! : { kind: 'choice', items };
 export const repeat = (item: Expression, min: number, max: number | null): Expression => ({
   kind: 'repeat',
@@ -73,3 +76,7 @@ export const optional = (item: Expression): Expression => repeat(item, 0, 1);
 export const rule = (name: string): Expression => ({ kind: 'rule', rule: name });
 export const isNothing = (expression: Expression): boolean =>
   expression.kind === 'choice' && expression.items.length === 0;
+
+export function invalidGrammar(message: string, fix: string): KvantError {
+  return new KvantError('invalid-grammar', message, { kind: 'invalid-request', fix });
+}

@@ -7,7 +7,7 @@
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { ANY_CODE_POINT, type CodePointRange, invertRanges, joinRanges } from './code-points.js';
-import { choice, type Expression, type Grammar, repeat, rule, sequence, set, text } from './expression.js';
+import { type Expression, type Grammar, oneOf, repeat, rule, sequence, set, text } from './expression.js';
 import { checkSource, MAX_DEPTH, tooLarge } from './limits.js';
 
 const ROOT = 'root';
@@ -79,7 +79,7 @@ class GbnfParser {
       items.push(this.#sequence());
     }
     this.#depth--;
-    return choice(...items);
+    return oneOf(items);
   }
 
   #sequence(): Expression {

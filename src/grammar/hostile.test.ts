@@ -1,7 +1,9 @@
 /** Schemas and patterns made to take all time or memory: refused, or right, within the limits of work. */
 import { describe, expect, it } from 'vitest';
 import { KvantError } from '../errors.js';
-import { compileAsk, type GrammarAsk } from './ask.js';
+import { compileAsk, type GrammarAsk, grammarOf } from './ask.js';
+import { compileGrammar } from './compile.js';
+import { Budget, MAX_WORK } from './limits.js';
 import { Matcher, type ParserState } from './matcher.js';
 
 const ofSchema = (schema: unknown): GrammarAsk => ({
@@ -11,6 +13,8 @@ const ofSchema = (schema: unknown): GrammarAsk => ({
 });
 const ofPattern = (pattern: string): GrammarAsk => ({ kind: 'regex', pattern });
 
+const ofGrammar = (grammar: string): GrammarAsk => ({ kind: 'grammar', grammar });
+
 function refusal(ask: GrammarAsk): KvantError {
   try {
     compileAsk(ask);
@@ -19,6 +23,24 @@ function refusal(ask: GrammarAsk): KvantError {
     throw error;
   }
   throw new Error(`was taken: ${JSON.stringify(ask).slice(0, 100)}`);
+}
+
+const numbered = <T>(count: number, make: (i: number) => T): T[] =>
+  Array.from({ length: count }, (_, i) => make(i));
+const named = (count: number, make: (i: number) => [string, unknown]): object =>
+  Object.fromEntries(numbered(count, make));
+
+/** What became of it: `taken` or the code of its error, and the steps of work until then. */
+function outcome(ask: GrammarAsk): { became: string; work: number } {
+  const budget = new Budget();
+  let became = 'taken';
+  try {
+    compileGrammar(grammarOf(ask, budget), budget);
+  } catch (error) {
+    if (!(error instanceof KvantError)) throw error;
+    became = error.code;
+  }
+  return { became, work: budget.work };
 }
 
 const matchers = new Map<GrammarAsk, Matcher>();
@@ -90,6 +112,126 @@ describe('hostile forms', () => {
     ['a list', ofSchema('[]'), 'invalid-schema'],
   ])('refuses %s', (_, ask, code) => {
     expect(refusal(ask)).toMatchObject({ code, status: 400 });
+  });
+
+  it.each<[string, GrammarAsk, string, number]>([
+    ['subsets beyond all bounds', ofPattern('(a|b)*a(a|b){20}'), 'grammar-too-large', MAX_WORK],
+    ['as many subsets as there may be', ofPattern('(a|b)*a(a|b){12}'), 'taken', 1_980_000],
+    [
+      'a pattern within a text',
+      ofSchema({ type: 'string', pattern: 'a.{400}b' }),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'what may all be left out',
+      ofPattern(`${'a?'.repeat(3000)}${'a'.repeat(3000)}`),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    ['letters of all scripts, again and again', ofPattern('\\p{L}{1000}'), 'grammar-too-large', MAX_WORK],
+    ['a class of many classes', ofPattern(`[${'\\p{L}'.repeat(13_000)}]`), 'grammar-too-large', MAX_WORK],
+    [
+      'many words in a loop',
+      ofPattern(`(${numbered(4000, (i) => `k${i}`).join('|')})*`),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'patterns that all hold',
+      ofSchema({ allOf: numbered(30, (i) => ({ pattern: `${String.fromCharCode(97 + (i % 26))}{2}` })) }),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'long lists of values that both hold',
+      ofSchema({ allOf: [{ enum: numbered(5000, (i) => i) }, { enum: numbered(5000, (i) => i + 5000) }] }),
+      'invalid-grammar',
+      80_000,
+    ],
+    [
+      'cases that are told apart by a tag',
+      ofSchema({
+        oneOf: numbered(300, (i) => ({ type: 'object', properties: { t: { const: i } }, required: ['t'] })),
+      }),
+      'taken',
+      1_900_000,
+    ],
+    [
+      'references to what is large',
+      ofSchema({
+        type: 'object',
+        properties: named(400, (i) => [`p${i}`, { $ref: '#/$defs/f', title: `${i}` }]),
+        $defs: { f: { type: 'object', properties: named(900, (i) => [`q${i}`, {}]) } },
+      }),
+      'taken',
+      1_300_000,
+    ],
+    [
+      'definitions that say ever more',
+      ofSchema({
+        $ref: '#/$defs/d0',
+        $defs: named(30, (i) => [
+          `d${i}`,
+          i === 29
+            ? {}
+            : { allOf: [{ $ref: `#/$defs/d${i + 1}` }, { $ref: `#/$defs/d${i + 1}` }, { minLength: i }] },
+        ]),
+      }),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'a value of a reference to itself',
+      ofSchema({
+        const: { a: 1 },
+        properties: { a: { $ref: '#/$defs/x' } },
+        $defs: { x: { $ref: '#/$defs/x' } },
+      }),
+      'unsupported-schema',
+      3000,
+    ],
+    [
+      'remainders of large steps',
+      ofSchema({ type: 'integer', multipleOf: 997, maximum: 98765432109876 }),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'names by pattern',
+      ofSchema({ patternProperties: named(8, (i) => [String.fromCharCode(97 + i), { minLength: i }]) }),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    [
+      'counts within counts',
+      ofGrammar('root ::= ((("a" | "b"){0,15}){0,15}){0,15}'),
+      'grammar-too-large',
+      MAX_WORK,
+    ],
+    ['many characters', ofGrammar(`root ::= ${'. '.repeat(20_000)}`), 'grammar-too-large', 900_000],
+    [
+      'rules in a row, the last one first',
+      ofGrammar(
+        `root ::= ${numbered(1000, (i) => `r${i} `).join('')}\nr0 ::= "z"\n${numbered(1000, (i) => `r${i + 1} ::= r${i} "a"`).join('\n')}`,
+      ),
+      'taken',
+      1_000_000,
+    ],
+    [
+      'rules that are all empty',
+      ofGrammar(`root ::= r0\n${numbered(2000, (i) => `r${i} ::= r${i + 1}?`).join('\n')}\nr2000 ::= "z"?`),
+      'taken',
+      100_000,
+    ],
+    ['many choices', { kind: 'choice', choices: numbered(100_000, (i) => `v${i}`) }, 'grammar-too-large', 0],
+  ])('ends with %s after so many steps', (_, ask, code, most) => {
+    const { became, work } = outcome(ask);
+    expect(became).toBe(code);
+    // The step that is too much may be a large one.
+    expect(work).toBeLessThanOrEqual(most === MAX_WORK ? 1.1 * MAX_WORK : most);
+    // Refused for its work, and not before.
+    if (most === MAX_WORK) expect(work).toBeGreaterThan(0.9 * MAX_WORK);
   });
 
   it('names the keyword and its place', () => {

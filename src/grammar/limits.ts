@@ -18,11 +18,24 @@ export const MAX_WORK = 2_000_000;
 export class Budget {
   #work = 0;
   #states = 0;
+  readonly #once = new Set<string>();
+
+  /** Steps so far. */
+  get work(): number {
+    return this.#work;
+  }
 
   /** Errors: `grammar-too-large`. */
   spend(work: number): void {
     this.#work += work;
     if (this.#work > MAX_WORK) throw tooLarge('takes too much work');
+  }
+
+  /** For what is kept once it has been found: it costs the first time, whether others have found it already or not. */
+  spendOnce(what: string, work: number): void {
+    if (this.#once.has(what)) return;
+    this.#once.add(what);
+    this.spend(work);
   }
 
   /** Errors: `grammar-too-large`. */
@@ -39,8 +52,9 @@ export function tooLarge(what: string): KvantError {
   });
 }
 
-/** Errors: `grammar-too-large`. */
-export function checkSource(source: string): void {
-  if (source.length > MAX_SOURCE)
-    throw tooLarge(`is ${source.length} characters long; ${MAX_SOURCE} are taken`);
+/** One text, or several together. Errors: `grammar-too-large`. */
+export function checkSource(source: string | readonly string[]): void {
+  const length =
+    typeof source === 'string' ? source.length : source.reduce((sum, one) => sum + one.length, 0);
+  if (length > MAX_SOURCE) throw tooLarge(`is ${length} characters long; ${MAX_SOURCE} are taken`);
 }

@@ -4,7 +4,13 @@
  */
 
 import { KvantError } from '../errors.js';
-import { ANY_CODE_POINT, type CodePointRange, invertRanges, joinRanges } from './code-points.js';
+import {
+  ANY_CODE_POINT,
+  type CodePointRange,
+  intersectRanges,
+  invertRanges,
+  joinRanges,
+} from './code-points.js';
 import { type Budget, checkSource, MAX_DEPTH, tooLarge } from './limits.js';
 import { determinise, WordNfa, type Words } from './words.js';
 
@@ -20,7 +26,7 @@ type Node =
  */
 export function regexWords(pattern: string, search: boolean, budget: Budget): Words {
   checkSource(pattern);
-  const node = new PatternParser(pattern).parse();
+  const node = new PatternParser(pattern, budget).parse();
   const nfa = new WordNfa();
   const start = nfa.add();
   const end = nfa.add();
@@ -34,9 +40,10 @@ export function regexWords(pattern: string, search: boolean, budget: Budget): Wo
 }
 
 function build(node: Node, nfa: WordNfa, from: number, to: number, budget: Budget): void {
-  budget.spend(1);
+  budget.spend(2);
   switch (node.kind) {
     case 'set':
+      budget.spend(node.ranges.length);
       nfa.edge(from, node.ranges, to);
       return;
     case 'begin':
@@ -133,11 +140,13 @@ const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, 
 
 class PatternParser {
   readonly #characters: readonly string[];
+  readonly #budget: Budget;
   #at = 0;
   #depth = 0;
 
-  constructor(pattern: string) {
+  constructor(pattern: string, budget: Budget) {
     this.#characters = [...pattern];
+    this.#budget = budget;
   }
 
   parse(): Node {
@@ -248,6 +257,7 @@ class PatternParser {
     const ranges: CodePointRange[] = [];
     while (!this.#take(']')) {
       const low = this.#classAtom();
+      this.#budget.spend(2 * low.length);
       if (this.#next === '-' && this.#characters[this.#at + 1] !== ']') {
         this.#at++;
         const high = this.#classAtom();
@@ -331,6 +341,7 @@ class PatternParser {
     while (this.#next !== undefined && this.#next !== '}') this.#at++;
     const name = this.#characters.slice(from + 1, this.#at).join('');
     if (!this.#take('}')) throw this.#invalid('a "\\p{" without a "}"');
+    this.#budget.spendOnce(`\\p{${name}}`, PROPERTY_WORK);
     const ranges = propertyRanges(name);
     if (ranges === null) throw this.#invalid(`the property "${name}"`);
     return inverted ? invertRanges(ranges) : ranges;
@@ -365,24 +376,43 @@ function single(ranges: readonly CodePointRange[]): number | null {
 
 const properties = new Map<string, readonly CodePointRange[] | null>();
 const MAX_PROPERTIES = 64;
+/** Steps of work that it takes to find one out. */
+const PROPERTY_WORK = 150_000;
+let everyCharacter: string | null = null;
 
 /** Found by asking the engine's own regular expressions, once. Null for a name that Unicode does not have. */
 function propertyRanges(name: string): readonly CodePointRange[] | null {
   const known = properties.get(name);
   if (known !== undefined) return known;
   if (!/^[A-Za-z_=0-9]{1,64}$/.test(name)) return null;
-  let test: RegExp;
+  let runs: RegExp;
   try {
-    test = new RegExp(`^\\p{${name}}$`, 'u');
+    runs = new RegExp(`\\p{${name}}+`, 'gu');
   } catch {
     return null;
   }
   const ranges: CodePointRange[] = [];
-  for (const [low, high] of ANY_CODE_POINT)
-    for (let code = low; code <= high; code++)
-      if (test.test(String.fromCodePoint(code))) ranges.push([code, code]);
-  const joined = joinRanges(ranges);
+  everyCharacter ??= ANY_CODE_POINT.map(([low, high]) => charactersOf(low, high)).join('');
+  // A run may go on across the surrogates, which no text holds.
+  for (const { index, 0: run } of everyCharacter.matchAll(runs))
+    ranges.push([codePointAt(index), codePointAt(index + run.length) - 1]);
+  const joined = intersectRanges(ranges, ANY_CODE_POINT);
   if (properties.size >= MAX_PROPERTIES) properties.clear();
   properties.set(name, joined);
   return joined;
+}
+
+function charactersOf(low: number, high: number): string {
+  let all = '';
+  for (let code = low; code <= high; code++) all += String.fromCodePoint(code);
+  return all;
+}
+
+/** At a place in the text of all characters; that behind the last at its end. */
+function codePointAt(index: number): number {
+  const surrogates = 0x800;
+  const plane = 0x10000;
+  if (index < 0xd800) return index;
+  if (index < plane - surrogates) return index + surrogates;
+  return plane + (index - (plane - surrogates)) / 2;
 }

@@ -4,7 +4,9 @@
  */
 
 import { ANY_CODE_POINT, type CodePointRange } from './code-points.js';
+import { Cutter } from './cutter.js';
 import { type Budget, tooLarge } from './limits.js';
+import { Subsets } from './subsets.js';
 
 export interface WordEdge {
   readonly low: number;
@@ -12,7 +14,7 @@ export interface WordEdge {
   readonly to: number;
 }
 
-/** State 0 is where a word begins. Edges of a state do not overlap. */
+/** State 0 is where a word begins. Edges of a state do not overlap, and come in order. */
 export interface Words {
   readonly edges: readonly (readonly WordEdge[])[];
   readonly final: readonly boolean[];
@@ -47,54 +49,38 @@ export class WordNfa {
 
 /** The words that lead from `start` to `end`. Errors: `grammar-too-large`. */
 export function determinise(nfa: WordNfa, start: number, end: number, budget: Budget): Words {
-  const closure = (states: Iterable<number>, begins: boolean, ends: boolean): number[] => {
-    const seen = new Set(states);
-    for (const state of seen) {
-      for (const to of nfa.jumps[state]!) seen.add(to);
-      if (begins) for (const to of nfa.atBegin[state]!) seen.add(to);
-      if (ends) for (const to of nfa.atEnd[state]!) seen.add(to);
+  const { edges, jumps, atBegin, atEnd } = nfa;
+  const matters = (state: number): boolean =>
+    edges[state]!.length > 0 || atEnd[state]!.length > 0 || state === end;
+  const subsets = new Subsets(jumps, matters, budget);
+  const cutter = new Cutter(budget);
+  const made: WordEdge[][] = [];
+  const final: boolean[] = [];
+  const add = (members: ArrayLike<number>, isFinal: boolean): void => {
+    const pieces: WordEdge[] = [];
+    for (const { low, high, to } of cutter.cut(edges, members)) {
+      // What no character has led to comes first, and nothing leads there.
+      put(pieces, low, high, subsets.numberOf(to) + 1);
     }
-    budget.spend(seen.size);
-    return [...seen].sort((a, b) => a - b);
+    made.push(pieces);
+    final.push(isFinal);
   };
-  interface Subset {
-    readonly states: number[];
-    /** No character has been read. */
-    readonly begins: boolean;
+  const isFinal = (members: ArrayLike<number>): boolean => subsets.closure(members, [atEnd]).includes(end);
+  add(subsets.closure([start], [atBegin]), subsets.closure([start], [atBegin, atEnd]).includes(end));
+  for (let number = 0; number < subsets.size; number++) {
+    const members = subsets.membersOf(number);
+    add(members, isFinal(members));
   }
-  return explore<Subset>(
-    { states: closure([start], true, false), begins: true },
-    ({ states, begins }) => (begins ? `^${states.join()}` : states.join()),
-    ({ states, begins }) => closure(states, begins, true).includes(end),
-    ({ states }) => {
-      const edges = states.flatMap((state) => nfa.edges[state]!);
-      return cut(edges, budget).map(({ low, high, to }) => ({
-        low,
-        high,
-        to: { states: closure(to, false, false), begins: false },
-      }));
-    },
-    budget,
-  );
+  return trim({ edges: made, final });
 }
 
 /** Words of both. Errors: `grammar-too-large`. */
 export function intersectWords(a: Words, b: Words, budget: Budget): Words {
   return explore<readonly [number, number]>(
     [0, 0],
-    (pair) => pair.join(),
+    ([i, j]) => i * b.edges.length + j,
     ([i, j]) => a.final[i]! && b.final[j]!,
-    ([i, j]) => {
-      const both = [];
-      for (const one of a.edges[i]!)
-        for (const two of b.edges[j]!) {
-          const low = Math.max(one.low, two.low);
-          const high = Math.min(one.high, two.high);
-          if (low <= high) both.push({ low, high, to: [one.to, two.to] as const });
-        }
-      budget.spend(a.edges[i]!.length * b.edges[j]!.length);
-      return both;
-    },
+    ([i, j]) => overlaps(a.edges[i]!, b.edges[j]!),
     budget,
   );
 }
@@ -104,12 +90,12 @@ export function otherWords(words: Words, budget: Budget): Words {
   const sink = words.edges.length;
   return explore<number>(
     0,
-    String,
+    (state) => state,
     (state) => state === sink || !words.final[state]!,
     (state) => {
       const own = state === sink ? [] : words.edges[state]!;
       const rest = gaps(own).map(([low, high]) => ({ low, high, to: sink }));
-      return [...own, ...rest];
+      return [...own, ...rest].sort((a, b) => a.low - b.low);
     },
     budget,
   );
@@ -117,20 +103,32 @@ export function otherWords(words: Words, budget: Budget): Words {
 
 /** Just these words. */
 export function listedWords(list: readonly string[], budget: Budget): Words {
-  const nfa = new WordNfa();
-  const start = nfa.add();
-  const end = nfa.add();
+  const nodes: Map<number, number>[] = [];
+  const final: boolean[] = [];
+  const add = (): number => {
+    budget.addStates(1);
+    final.push(false);
+    return nodes.push(new Map()) - 1;
+  };
+  add();
   for (const word of list) {
-    let at = start;
+    let at = 0;
     for (const character of word) {
-      const next = nfa.add();
+      budget.spend(2);
       const point = character.codePointAt(0)!;
-      nfa.edge(at, [[point, point]], next);
+      let next = nodes[at]!.get(point);
+      if (next === undefined) {
+        next = add();
+        nodes[at]!.set(point, next);
+      }
       at = next;
     }
-    nfa.jump(at, end);
+    final[at] = true;
   }
-  return determinise(nfa, start, end, budget);
+  const edges = nodes.map((node) =>
+    [...node].map(([point, to]) => ({ low: point, high: point, to })).sort((a, b) => a.low - b.low),
+  );
+  return { edges, final };
 }
 
 /** Words of so many code points. */
@@ -148,7 +146,7 @@ export function wordsOfLength(min: number, max: number | null, budget: Budget): 
 /** Numbers the states that can be reached, and leaves out those that lead nowhere. */
 export function explore<S>(
   start: S,
-  keyOf: (state: S) => string,
+  keyOf: (state: S) => number,
   isFinal: (state: S) => boolean,
   edgesOf: (state: S) => readonly { readonly low: number; readonly high: number; readonly to: S }[],
   budget: Budget,
@@ -158,21 +156,50 @@ export function explore<S>(
   const edges: WordEdge[][] = [];
   for (let i = 0; i < states.length; i++) {
     budget.addStates(1);
-    edges.push(
-      edgesOf(states[i]!).map(({ low, high, to }) => {
-        budget.spend(1);
-        const key = keyOf(to);
-        let number = numbers.get(key);
-        if (number === undefined) {
-          number = states.length;
-          numbers.set(key, number);
-          states.push(to);
-        }
-        return { low, high, to: number };
-      }),
-    );
+    const found = edgesOf(states[i]!);
+    budget.spend(EXPLORED * (1 + found.length));
+    const pieces: WordEdge[] = [];
+    for (const { low, high, to } of found) {
+      const key = keyOf(to);
+      let number = numbers.get(key);
+      if (number === undefined) {
+        number = states.length;
+        numbers.set(key, number);
+        states.push(to);
+      }
+      put(pieces, low, high, number);
+    }
+    edges.push(pieces);
   }
   return trim({ edges, final: states.map(isFinal) });
+}
+
+/** Steps of work that an edge between pairs, or digits, takes. */
+const EXPLORED = 4;
+
+/** Adds an edge behind the others: to the last one where it goes on with it. */
+function put(edges: WordEdge[], low: number, high: number, to: number): void {
+  const last = edges.at(-1);
+  if (last !== undefined && last.to === to && last.high + 1 === low)
+    edges[edges.length - 1] = { ...last, high };
+  else edges.push({ low, high, to });
+}
+
+/** What both have, of edges in order. */
+function overlaps(
+  a: readonly WordEdge[],
+  b: readonly WordEdge[],
+): { readonly low: number; readonly high: number; readonly to: readonly [number, number] }[] {
+  const both = [];
+  for (let i = 0, j = 0; i < a.length && j < b.length; ) {
+    const [one, two] = [a[i]!, b[j]!];
+    const low = Math.max(one.low, two.low);
+    const high = Math.min(one.high, two.high);
+    if (low <= high) both.push({ low, high, to: [one.to, two.to] as const });
+    if (one.high < two.high) i++;
+    else j++;
+  }
+  return both;
 }
 
 /** Whether there is no word at all. */
@@ -202,55 +229,11 @@ function trim({ edges, final }: Words): Words {
   };
 }
 
-/** Cuts ranges that overlap at each other's ends, with all the states that a piece leads to. */
-export function cut(
-  edges: readonly WordEdge[],
-  budget: Budget,
-): { readonly low: number; readonly high: number; readonly to: number[] }[] {
-  if (edges.length === 0) return [];
-  const apart = withoutOverlap(edges);
-  if (apart !== null) return apart;
-  const bounds = [...new Set(edges.flatMap(({ low, high }) => [low, high + 1]))].sort((a, b) => a - b);
-  const places = new Map(bounds.map((bound, i) => [bound, i]));
-  const targets: Set<number>[] = bounds.map(() => new Set());
-  for (const { low, high, to } of edges) {
-    const end = places.get(high + 1)!;
-    for (let i = places.get(low)!; i < end; i++) targets[i]!.add(to);
-    budget.spend(end - places.get(low)!);
-  }
-  const pieces: { low: number; high: number; to: number[]; key: string }[] = [];
-  for (let i = 0; i + 1 < bounds.length; i++) {
-    if (targets[i]!.size === 0) continue;
-    const to = [...targets[i]!].sort((a, b) => a - b);
-    const key = to.join();
-    const last = pieces.at(-1);
-    if (last !== undefined && last.key === key && last.high + 1 === bounds[i]!)
-      last.high = bounds[i + 1]! - 1;
-    else pieces.push({ low: bounds[i]!, high: bounds[i + 1]! - 1, to, key });
-  }
-  return pieces;
-}
-
-/** The pieces of edges that do not overlap, as most do not; null if they do. */
-function withoutOverlap(
-  edges: readonly WordEdge[],
-): { readonly low: number; readonly high: number; readonly to: number[] }[] | null {
-  const sorted = edges.length === 1 ? edges : [...edges].sort((a, b) => a.low - b.low);
-  const pieces: { low: number; high: number; to: number[] }[] = [];
-  for (const { low, high, to } of sorted) {
-    const last = pieces.at(-1);
-    if (last !== undefined && last.high >= low) return null;
-    if (last !== undefined && last.high + 1 === low && last.to[0] === to) last.high = high;
-    else pieces.push({ low, high, to: [to] });
-  }
-  return pieces;
-}
-
 function gaps(edges: readonly WordEdge[]): CodePointRange[] {
   const found: CodePointRange[] = [];
   for (const [first, last] of ANY_CODE_POINT) {
     let from = first;
-    for (const { low, high } of [...edges].sort((a, b) => a.low - b.low)) {
+    for (const { low, high } of edges) {
       if (high < from || low > last) continue;
       if (low > from) found.push([from, low - 1]);
       from = Math.max(from, high + 1);

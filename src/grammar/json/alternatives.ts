@@ -18,6 +18,10 @@ import {
 export type Plain = readonly (SchemaNode & { readonly schema: SchemaObject })[];
 
 const MAX_ALTERNATIVES = 1024;
+/** Steps of work that putting two of them together takes, whatever they are. */
+const JOINED = 4;
+/** And looking into a schema. */
+const OPENED = 8;
 
 export class Alternatives {
   readonly #document: SchemaDocument;
@@ -41,19 +45,19 @@ export class Alternatives {
   }
 
   /** Errors: `invalid-schema`, `unsupported-schema`, `grammar-too-large`. */
-  of(nodes: readonly SchemaNode[]): Plain[] {
-    let all: Plain[] = [[]];
+  of(nodes: readonly SchemaNode[]): readonly Plain[] {
+    let all: readonly Plain[] = [[]];
     for (const node of nodes) all = this.#both(all, this.#ofOne(node));
     return all;
   }
 
-  #ofOne(node: SchemaNode): Plain[] {
-    this.#budget.spend(1);
+  #ofOne(node: SchemaNode): readonly Plain[] {
+    this.#budget.spend(OPENED);
     const { schema, pointer } = node;
     if (typeof schema === 'boolean') return schema ? [[]] : [];
     checkKeywords(node);
     this.#check(node);
-    let all: Plain[] = assertsSomething(schema) ? [[{ schema, pointer }]] : [[]];
+    let all: readonly Plain[] = assertsSomething(schema) ? [[{ schema, pointer }]] : [[]];
     if (schema.$ref !== undefined) {
       const target = this.#document.resolve(node);
       if (this.#open.has(target.schema))
@@ -69,7 +73,7 @@ export class Alternatives {
     return all;
   }
 
-  #oneOf(node: SchemaNode): Plain[] {
+  #oneOf(node: SchemaNode): readonly Plain[] {
     const branches = nodesAt(node, 'oneOf').map((branch) => this.#ofOne(branch));
     branches.forEach((branch, i) => {
       for (const other of branches.slice(i + 1))
@@ -87,21 +91,28 @@ export class Alternatives {
     return this.#bounded(branches.flat());
   }
 
-  #both(some: readonly Plain[], others: readonly Plain[]): Plain[] {
-    return this.#bounded(
-      some.flatMap((one) =>
-        others.map((other) => [
-          ...one,
-          ...other.filter(({ schema }) => !one.some((known) => known.schema === schema)),
-        ]),
-      ),
-    );
+  #both(some: readonly Plain[], others: readonly Plain[]): readonly Plain[] {
+    // Most schemas are one alternative that says nothing, or nothing new.
+    if (some.length === 1 && some[0]!.length === 0) return this.#bounded(others);
+    if (others.length === 1 && others[0]!.length === 0) return this.#bounded(some);
+    this.#refuseMore(some.length * others.length);
+    return this.#bounded(some.flatMap((one) => others.map((other) => this.#joined(one, other))));
   }
 
-  #bounded(alternatives: Plain[]): Plain[] {
+  #joined(one: Plain, other: Plain): Plain {
+    this.#budget.spend(JOINED + one.length * (1 + other.length));
+    const more = other.filter(({ schema }) => !one.some((known) => known.schema === schema));
+    return more.length === 0 ? one : [...one, ...more];
+  }
+
+  #bounded(alternatives: readonly Plain[]): readonly Plain[] {
     this.#budget.spend(alternatives.length);
-    if (alternatives.length > MAX_ALTERNATIVES)
-      throw tooLarge(`has more than ${MAX_ALTERNATIVES} alternatives in one place`);
+    this.#refuseMore(alternatives.length);
     return alternatives;
+  }
+
+  #refuseMore(count: number): void {
+    if (count > MAX_ALTERNATIVES)
+      throw tooLarge(`has more than ${MAX_ALTERNATIVES} alternatives in one place`);
   }
 }

@@ -68,44 +68,43 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
         longest(({ fraction }) => fraction),
       ));
 
-  const digit = (from: Reading, d: number): Reading | null => {
-    const at = from.sign === 'none' ? { ...from, sign: 'plus' as const } : from;
-    const limits = limitsOf(at.sign);
-    const something = at.something || d > 0;
-    const remainder = (at.remainder * 10 + d) % multipleOf;
-    if (at.fraction < 0) {
-      if (at.zero || at.whole === wholeDigits) return null;
-      const compared = (limit: Decimal | null, relation: Relation): Relation =>
-        limit === null || relation !== 0 || at.whole >= limit.whole.length
-          ? relation
-          : relationOf(d, Number(limit.whole[at.whole]));
-      return {
-        ...at,
-        whole: at.whole + 1,
-        zero: at.whole === 0 && d === 0,
-        low: compared(limits.low, at.low),
-        high: compared(limits.high, at.high),
-        remainder,
-        something,
-      };
-    }
-    if (at.fraction === fractionDigits) return null;
-    const compared = (limit: Decimal | null, relation: Relation): Relation =>
-      limit === null || relation !== 0 ? relation : relationOf(d, Number(limit.fraction[at.fraction] ?? '0'));
+  const digit = (at: Reading, d: number): Reading | null => {
+    const sign = at.sign === 'none' ? 'plus' : at.sign;
+    const { low, high } = limitsOf(sign);
+    const isWhole = at.fraction < 0;
+    if (isWhole ? at.zero || at.whole === wholeDigits : at.fraction === fractionDigits) return null;
+    const compared = (limit: Decimal | null, relation: Relation): Relation => {
+      if (limit === null || relation !== 0) return relation;
+      if (!isWhole) return relationOf(d, digitOf(limit.fraction, at.fraction));
+      return at.whole >= limit.whole.length ? relation : relationOf(d, digitOf(limit.whole, at.whole));
+    };
     return {
-      ...at,
-      fraction: at.fraction + 1,
-      low: compared(limits.low, at.low),
-      high: compared(limits.high, at.high),
-      something,
+      sign,
+      whole: isWhole ? at.whole + 1 : at.whole,
+      zero: isWhole ? at.whole === 0 && d === 0 : at.zero,
+      fraction: isWhole ? at.fraction : at.fraction + 1,
+      low: compared(low, at.low),
+      high: compared(high, at.high),
+      remainder: isWhole ? (at.remainder * 10 + d) % multipleOf : at.remainder,
+      something: at.something || d > 0,
     };
   };
   /** The digits before the point are over: more of them is a larger number. */
   const pointed = (at: Reading): Reading => {
-    const limits = limitsOf(at.sign);
+    const { low, high } = limitsOf(at.sign);
     const settled = (limit: Decimal | null, relation: Relation): Relation =>
       limit === null || at.whole === limit.whole.length ? relation : relationOf(at.whole, limit.whole.length);
-    return { ...at, fraction: 0, low: settled(limits.low, at.low), high: settled(limits.high, at.high) };
+    const { sign, whole, zero, remainder, something } = at;
+    return {
+      sign,
+      whole,
+      zero,
+      fraction: 0,
+      low: settled(low, at.low),
+      high: settled(high, at.high),
+      remainder,
+      something,
+    };
   };
   const fits = (reading: Reading): boolean => {
     const { sign, whole, fraction, something } = reading;
@@ -128,6 +127,13 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
     const relation: Relation = at.high === 0 && more(limits.high!) ? -1 : at.high;
     return relation < 0 || (relation === 0 && !exclusiveHigh);
   };
+  const signs: readonly Reading['sign'][] = ['none', 'plus', 'minus'];
+  const keyOf = (at: Reading): number => {
+    let key = signs.indexOf(at.sign) * (wholeDigits + 1) + at.whole;
+    key = key * (fractionDigits + 2) + at.fraction + 1;
+    key = (key * 3 + at.low + 1) * 3 + at.high + 1;
+    return (key * multipleOf + at.remainder) * 4 + (at.zero ? 2 : 0) + (at.something ? 1 : 0);
+  };
   const start: Reading = {
     sign: 'none',
     whole: 0,
@@ -140,22 +146,26 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
   };
   return explore<Reading>(
     start,
-    (at) => Object.values(at).join(),
+    keyOf,
     fits,
     (at) => {
       const edges: { low: number; high: number; to: Reading }[] = [];
-      const add = (character: string, to: Reading | null): void => {
-        const code = character.charCodeAt(0);
+      const add = (code: number, to: Reading | null): void => {
         if (to !== null) edges.push({ low: code, high: code, to });
       };
-      if (at.sign === 'none') add('-', { ...at, sign: 'minus' });
-      for (let d = 0; d <= 9; d++) add(String(d), digit(at, d));
-      if (at.whole > 0 && at.fraction < 0 && fractionDigits > 0) add('.', pointed(at));
+      if (at.sign === 'none') add(MINUS, { ...at, sign: 'minus' });
+      if (at.whole > 0 && at.fraction < 0 && fractionDigits > 0) add(POINT, pointed(at));
+      for (let d = 0; d <= 9; d++) add(ZERO + d, digit(at, d));
       return edges;
     },
     budget,
   );
 }
+
+const [MINUS, POINT, ZERO] = [0x2d, 0x2e, 0x30];
+
+/** 0 behind the last. */
+const digitOf = (digits: string, i: number): number => (i < digits.length ? digits.charCodeAt(i) - ZERO : 0);
 
 const relationOf = (a: number, b: number): Relation => (a < b ? -1 : a > b ? 1 : 0);
 

@@ -100,9 +100,12 @@ const STRUCTURE = new Set(['$ref', 'allOf', 'anyOf', 'oneOf']);
 export const assertsSomething = (schema: SchemaObject): boolean =>
   Object.keys(schema).some((name) => Object.hasOwn(KEYWORDS, name) && !STRUCTURE.has(name));
 
+/** Schemas that have been. */
+const checked = new WeakSet<SchemaObject>();
+
 /** Errors: `invalid-schema`, `unsupported-schema`. */
 export function checkKeywords({ schema, pointer }: SchemaNode): void {
-  if (typeof schema === 'boolean') return;
+  if (typeof schema === 'boolean' || checked.has(schema)) return;
   for (const [name, value] of Object.entries(schema)) {
     if (ANNOTATIONS.has(name) || name.startsWith('x-')) continue;
     if (name === '$id' && pointer === '#') continue;
@@ -119,6 +122,7 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
     if (name === 'uniqueItems' && value === true)
       throw unsupported(pointer, name, 'Leave it out, and check the answer.');
   }
+  checked.add(schema);
 }
 
 /** Follows `$ref`s within one document. */

@@ -29,9 +29,9 @@ import {
   type SchemaObject,
   unsupported,
 } from './schema-nodes.js';
-import { at, mostOf, quoted, stringExpression, stringWords } from './strings.js';
+import { at, mostOf, quoted, StringExpressions, stringWords } from './strings.js';
 import { ANY, anyRules, braces, COMMA, list, literal, member, SPACE } from './terminals.js';
-import { sameJson, Validator } from './validate.js';
+import { Validator } from './validate.js';
 
 export interface SchemaOptions {
   /** What OpenAI asks of schemas with `strict`: every object lists all its properties as required and takes no others. */
@@ -80,12 +80,17 @@ class SchemaReader {
   readonly #document: SchemaDocument;
   readonly #budget: Budget;
   readonly #alternatives: Alternatives;
+  readonly #strings: StringExpressions;
   readonly #validator: Validator;
   readonly #strict: boolean;
   readonly #rules = new Map<string, Expression>(anyRules());
   /** By what is asked of a value: its expression, or the name of its rule. */
   readonly #known = new Map<string, Expression>();
   readonly #numbers = new Map<unknown, number>();
+  readonly #values = new WeakMap<Plain, readonly unknown[] | null>();
+  readonly #own = new WeakMap<SchemaObject, SchemaObject>();
+  /** By alternative and name: what it says of that property. */
+  readonly #properties = new WeakMap<Plain, Map<string, readonly Plain[]>>();
   #lists = 0;
   #depth = 0;
 
@@ -94,6 +99,7 @@ class SchemaReader {
     this.#budget = budget;
     this.#strict = strict;
     this.#validator = new Validator(document, budget);
+    this.#strings = new StringExpressions(budget);
     this.#alternatives = new Alternatives(
       document,
       budget,
@@ -178,22 +184,49 @@ class SchemaReader {
   }
 
   /** The values that `enum` and `const` leave, null without either. */
-  #listed(plain: Plain): unknown[] | null {
-    const lists = plain.flatMap(({ schema }) => [
-      ...(schema.const === undefined ? [] : [[schema.const]]),
-      ...(schema.enum === undefined ? [] : [schema.enum as unknown[]]),
-    ]);
-    const [first, ...others] = lists;
+  #listed(plain: Plain): readonly unknown[] | null {
+    let values = this.#values.get(plain);
+    if (values === undefined) {
+      values = this.#listedOf(plain);
+      this.#values.set(plain, values);
+    }
+    return values;
+  }
+
+  #listedOf(plain: Plain): readonly unknown[] | null {
+    const lists = plain.map(({ schema }) => this.#validator.listed(schema)).filter((keys) => keys !== null);
+    const first = plain.find(({ schema }) => schema.const !== undefined || schema.enum !== undefined);
     if (first === undefined) return null;
-    const values = first.filter((value) =>
-      others.every((list) => list.some((other) => sameJson(value, other))),
-    );
-    const unique = new Map(values.map((value) => [JSON.stringify(value), value]));
-    return [...unique.values()].filter((value) =>
-      plain.every(({ schema, pointer }) =>
-        this.#validator.accepts({ schema: withoutStructure(schema), pointer }, value),
-      ),
-    );
+    const { const: only, enum: several } = first.schema;
+    const unique = new Map<string, unknown>();
+    for (const value of (several ?? [only]) as readonly unknown[])
+      unique.set(this.#validator.keyOf(value), value);
+    return [...unique].flatMap(([key, value]) => {
+      if (!lists.every((keys) => keys.has(key))) return [];
+      const isRight = plain.every(({ schema, pointer }) =>
+        this.#validator.accepts({ schema: this.#withoutStructure(schema), pointer }, value),
+      );
+      return isRight ? [value] : [];
+    });
+  }
+
+  /** What a schema says itself besides its list of values: the schemas that it names have been taken apart already. */
+  #withoutStructure(schema: SchemaObject): SchemaObject {
+    let own = this.#own.get(schema);
+    if (own === undefined) {
+      const {
+        $ref: _ref,
+        allOf: _all,
+        anyOf: _any,
+        oneOf: _one,
+        enum: _enum,
+        const: _const,
+        ...rest
+      } = schema;
+      own = rest;
+      this.#own.set(schema, own);
+    }
+    return own;
   }
 
   #typed(plain: Plain, type: ValueType): Expression {
@@ -203,7 +236,7 @@ class SchemaReader {
       case 'boolean':
         return choice(text('true'), text('false'));
       case 'string':
-        return stringExpression(plain, this.#budget);
+        return this.#strings.of(plain);
       case 'number':
         return this.#number(plain);
       case 'array':
@@ -330,16 +363,11 @@ class SchemaReader {
   }
 
   #object(plain: Plain): Expression {
-    const names: string[] = [];
-    const required = new Set<string>();
-    for (const { schema } of plain)
-      for (const name of Object.keys(schema.properties ?? {})) if (!names.includes(name)) names.push(name);
-    for (const { schema } of plain)
-      for (const name of (schema.required ?? []) as readonly string[]) {
-        required.add(name);
-        if (!names.includes(name)) names.push(name);
-      }
-    this.#budget.spend(names.length * plain.length);
+    const required = new Set(plain.flatMap(({ schema }) => (schema.required ?? []) as readonly string[]));
+    const names = [
+      ...new Set([...plain.flatMap(({ schema }) => Object.keys(schema.properties ?? {})), ...required]),
+    ];
+    this.#budget.spend(4 * names.length * plain.length);
     const members: Member[] = [];
     for (const name of names) {
       const value = this.#deeper(() => this.#value(plain.flatMap((node) => this.#schemasOf(node, name))));
@@ -485,11 +513,23 @@ class SchemaReader {
     if (namesA.some((name) => forbids(b, name)) || namesB.some((name) => forbids(a, name))) return true;
     return namesA.some((name) => {
       if (!namesB.includes(name)) return false;
-      const of = (plain: Plain): Plain[] =>
-        this.#alternatives.of(plain.flatMap((node) => this.#schemasOf(node, name)));
-      const [valuesA, valuesB] = [of(a), of(b)];
+      const [valuesA, valuesB] = [this.#propertyOf(a, name), this.#propertyOf(b, name)];
       return this.#deeper(() => valuesA.every((one) => valuesB.every((other) => this.#disjoint(one, other))));
     });
+  }
+
+  #propertyOf(plain: Plain, name: string): readonly Plain[] {
+    let known = this.#properties.get(plain);
+    if (known === undefined) {
+      known = new Map();
+      this.#properties.set(plain, known);
+    }
+    let values = known.get(name);
+    if (values === undefined) {
+      values = this.#alternatives.of(plain.flatMap((node) => this.#schemasOf(node, name)));
+      known.set(name, values);
+    }
+    return values;
   }
 
   #deeper<T>(make: () => T): T {
@@ -572,12 +612,6 @@ const wholeOnly = (plain: Plain): boolean =>
     const types = listOfTypes(schema);
     return types.includes('integer') && !types.includes('number');
   });
-
-/** What a schema says itself besides its list of values: the schemas that it names have been taken apart already. */
-function withoutStructure(schema: SchemaObject): SchemaObject {
-  const { $ref: _ref, allOf: _all, anyOf: _any, oneOf: _one, enum: _enum, const: _const, ...rest } = schema;
-  return rest;
-}
 
 const bound = (value: number | undefined, exclusive: boolean): Bound | null =>
   value === undefined ? null : { value, exclusive };

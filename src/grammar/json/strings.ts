@@ -54,15 +54,38 @@ export function stringWords(plain: Plain, budget: Budget): Words | 'any' {
   return words === null ? lengths : intersectWords(words, lengths, budget);
 }
 
-export function stringExpression(plain: Plain, budget: Budget): Expression {
-  const { min, max } = mostOf(plain, 'minLength', 'maxLength');
-  if (max !== null && max < min) return NOTHING;
-  const words = patternWords(plain, budget);
-  if (words === null) return min === 0 && max === null ? rule(ANY.STRING) : stringOfLength(min, max);
-  const both =
-    min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
-  if (hasNoWords(both)) return NOTHING;
-  return sequence(text('"'), quoted(both), text('"'));
+/** Strings of a schema: those of which the same is said are one expression. */
+export class StringExpressions {
+  readonly #budget: Budget;
+  readonly #known = new Map<string, Expression>();
+
+  constructor(budget: Budget) {
+    this.#budget = budget;
+  }
+
+  /** Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
+  of(plain: Plain): Expression {
+    const { min, max } = mostOf(plain, 'minLength', 'maxLength');
+    const patterns = plain.map(({ schema }) => [schema.pattern, schema.format]);
+    const key = JSON.stringify([min, max, patterns]);
+    let known = this.#known.get(key);
+    if (known === undefined) {
+      known = this.#make(plain, { min, max });
+      this.#known.set(key, known);
+    }
+    return known;
+  }
+
+  #make(plain: Plain, { min, max }: Lengths): Expression {
+    if (max !== null && max < min) return NOTHING;
+    const budget = this.#budget;
+    const words = patternWords(plain, budget);
+    if (words === null) return min === 0 && max === null ? rule(ANY.STRING) : stringOfLength(min, max);
+    const both =
+      min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
+    if (hasNoWords(both)) return NOTHING;
+    return sequence(text('"'), quoted(both), text('"'));
+  }
 }
 
 /** Words between the quotes of a string. */

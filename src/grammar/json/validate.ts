@@ -12,12 +12,21 @@ import {
   type SchemaDocument,
   type SchemaNode,
   type SchemaObject,
+  unsupported,
 } from './schema-nodes.js';
+
+/** Steps of work that looking at a schema takes. */
+const ACCEPTED = 4;
+/** Schemas that lead to each other for one value. */
+const MAX_NESTED = 512;
 
 export class Validator {
   readonly #document: SchemaDocument;
   readonly #budget: Budget;
   readonly #patterns = new Map<string, Words>();
+  /** By list of values: what they are, for looking them up. */
+  readonly #lists = new WeakMap<readonly unknown[], ReadonlySet<string>>();
+  #depth = 0;
 
   constructor(document: SchemaDocument, budget: Budget) {
     this.#document = document;
@@ -26,14 +35,45 @@ export class Validator {
 
   /** Errors: those of `checkKeywords` and of patterns. */
   accepts(node: SchemaNode, value: unknown): boolean {
-    this.#budget.spend(1);
-    const { schema } = node;
+    this.#budget.spend(ACCEPTED);
+    const { schema, pointer } = node;
     if (typeof schema === 'boolean') return schema;
     checkKeywords(node);
+    if (++this.#depth > MAX_NESTED)
+      throw unsupported(pointer, '$ref', 'It leads back to itself with nothing in between: correct it.');
+    const accepted = this.#accepts(node, schema, value);
+    this.#depth--;
+    return accepted;
+  }
+
+  /** What `enum` and `const` list, by {@link keyOf}; null where there is neither. */
+  listed({ const: only, enum: several }: SchemaObject): ReadonlySet<string> | null {
+    if (several === undefined) return only === undefined ? null : new Set([this.keyOf(only)]);
+    let keys = this.#lists.get(several as unknown[]);
+    if (keys === undefined) {
+      keys = new Set((several as unknown[]).map((value) => this.keyOf(value)));
+      this.#lists.set(several as unknown[], keys);
+    }
+    if (only === undefined) return keys;
+    const key = this.keyOf(only);
+    return new Set(keys.has(key) ? [key] : []);
+  }
+
+  /** The same text for values that are the same: the order of keys means nothing. */
+  keyOf(value: unknown): string {
+    const key = JSON.stringify(value, (_, inner: unknown) =>
+      isObject(inner)
+        ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
+        : inner,
+    );
+    this.#budget.spend(1 + (key.length >> 2));
+    return key;
+  }
+
+  #accepts(node: SchemaNode, schema: SchemaObject, value: unknown): boolean {
     return (
       isOfType(schema.type, value) &&
-      (schema.const === undefined || sameJson(schema.const, value)) &&
-      (schema.enum === undefined || (schema.enum as unknown[]).some((one) => sameJson(one, value))) &&
+      (this.listed(schema)?.has(this.keyOf(value)) ?? true) &&
       (typeof value !== 'number' || this.#number(schema, value)) &&
       (typeof value !== 'string' || this.#string(schema, value)) &&
       (!Array.isArray(value) || this.#array(node, schema, value)) &&
@@ -143,17 +183,4 @@ export function typeOf(value: unknown): Exclude<JsonType, 'integer'> {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'array';
   return typeof value as 'boolean' | 'number' | 'string' | 'object';
-}
-
-/** Equality of JSON values: the order of keys means nothing. */
-export function sameJson(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (Array.isArray(a) && Array.isArray(b))
-    return a.length === b.length && a.every((item, i) => sameJson(item, b[i]));
-  if (!isObject(a) || !isObject(b)) return false;
-  const names = Object.keys(a);
-  return (
-    names.length === Object.keys(b).length &&
-    names.every((name) => Object.hasOwn(b, name) && sameJson(a[name], b[name]))
-  );
 }

@@ -2,7 +2,16 @@
  * Grammars of calls: what a format's parser reads, in the one form in which the model was taught to write it. Formats put theirs
  * together from these parts.
  */
-import { choice, type Expression, optional, repeat, sequence, set, text } from '../../grammar/expression.js';
+import {
+  choice,
+  type Expression,
+  oneOf,
+  optional,
+  repeat,
+  sequence,
+  set,
+  text,
+} from '../../grammar/expression.js';
 import { braces, list, member, SPACE } from '../../grammar/json/terminals.js';
 import type { TagStyle } from './tag-style.js';
 
@@ -70,7 +79,7 @@ export const several = (kit: CallKit, call: Expression, between: Expression): Ex
 
 /** A call of any of the tools. */
 export const anyTool = (kit: CallKit, call: (tool: GrammarTool) => Expression): Expression =>
-  choice(...kit.tools.map(call));
+  oneOf(kit.tools.map(call));
 
 /** `{"name": …, "arguments": {…}}`. `key`: that of the arguments. */
 export const jsonCallOf = (kit: CallKit, key = 'arguments'): Expression =>
