@@ -32,7 +32,10 @@ const zeros = {
   has: () => true,
   ignore: () => {},
   unusedNames: () => [],
-  vector: (name, length) => ({ name, length, read: async () => new Float32Array(length) }),
+  vector: (name, shape) => {
+    const length = shape.reduce((product, size) => product * size, 1);
+    return { name, length, read: async () => new Float32Array(length) };
+  },
   matrix: (name, { rows, cols }) => ({
     name,
     rows,

@@ -317,7 +317,7 @@ describe('loadModel', () => {
 
   it('does not quantise what is quantised already, or cannot be', async () => {
     const quantize = { bits: 8, groupSize: 64 } as const;
-    for (const name of ['mlx-qwen3-4bit', 'mlx-llama-8bit', 'mlx-qwen3-mixed'])
+    for (const name of ['mlx-qwen3-4bit', 'mlx-llama-3bit', 'mlx-qwen3-mixed'])
       expect(await failure(join(FIXTURES, name), { quantize }, untouched()), name).toMatchObject({
         code: 'weights-already-quantized',
         where: 'quantize',
@@ -332,6 +332,21 @@ describe('loadModel', () => {
       where: 'quantize',
       status: 400,
     });
+  });
+
+  it('takes weights that have the wanted bits and groups already', async () => {
+    const quantize = { bits: 8, groupSize: 64 } as const;
+    const bits: number[] = [];
+    const inner = createReferenceDevice();
+    const device: Device = {
+      ...inner,
+      loadMatrix: (parts, options) => {
+        for (const { format } of parts) if (format.kind === 'affine') bits.push(format.bits);
+        return inner.loadMatrix(parts, options);
+      },
+    };
+    await load(join(FIXTURES, 'mlx-llama-8bit'), { quantize }, device);
+    expect(new Set(bits)).toEqual(new Set([8]));
   });
 
   it('builds graphs with and without sampling and kept logits', async () => {

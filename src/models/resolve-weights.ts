@@ -124,7 +124,11 @@ export function sourceBytes(source: MatrixSource): number {
 }
 
 function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
-  if (source.format.kind === 'affine') throw alreadyQuantized(source.name, source.format.bits);
+  if (source.format.kind === 'affine') {
+    // What is asked for is what is there: made-up weights of a shape, or a checkpoint of the very format.
+    if (source.format.bits === spec.bits && source.format.groupSize === spec.groupSize) return source;
+    throw alreadyQuantized(source.name, source.format.bits);
+  }
   // A row that groups do not divide stays float: rare, small, and exact.
   return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : finiteMatrix(source);
 }
