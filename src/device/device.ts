@@ -73,6 +73,8 @@ export interface MatrixOptions {
   readonly use: 'linear' | 'embedding' | 'both';
   /** The placement group, an index into what `place` was given. 0 if omitted. */
   readonly group?: number;
+  /** Rows that are kept together, from the first on: those of an expert. */
+  readonly unit?: number;
   /** Called as bytes of the source are taken in. */
   readonly onBytes?: (bytes: number) => void;
 }

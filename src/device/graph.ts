@@ -122,6 +122,8 @@ export type Node =
       readonly x: Tensor;
       readonly weight: Matrix;
       readonly residual: Tensor | null;
+      /** x is read as it is, whatever the precision: never rounded to halves or bytes. For routers, where a little chooses otherwise. */
+      readonly exact?: boolean;
       readonly out: Tensor;
     }
   /**
@@ -220,6 +222,24 @@ export type Node =
    * k rows: those from k times its number on, one behind the other.
    */
   | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
+  /**
+   * `Σ_j weight_j · down_e(act(gate_e(x)) · up_e(x)) (+ residual)` over the experts `e = id_j` that `route` gives a row, added in
+   * the order of their ids. A stack has the rows of all experts, one after the other: `gateUp` `[experts · 2n, x.cols]`, each
+   * expert's gate rows before its up rows; `down` `[experts · out.cols, n]`. Of an expert that no row was given to nothing is read.
+   */
+  | {
+      readonly op: 'experts';
+      readonly x: Tensor;
+      /** What `route` gave: `[rows, 2k]`. */
+      readonly route: Tensor;
+      /** Experts in a stack. */
+      readonly count: number;
+      readonly gateUp: Matrix;
+      readonly down: Matrix;
+      readonly activation: Activation;
+      readonly residual: Tensor | null;
+      readonly out: Tensor;
+    }
   /** Draws one id a row from `logits` `[outputs, vocab]` into the row's state slot and the step's result. */
   | { readonly op: 'sample'; readonly logits: Tensor };
 

@@ -51,6 +51,8 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'route':
     case 'sample':
       return [node.logits];
+    case 'experts':
+      return node.residual === null ? [node.x, node.route] : [node.x, node.route, node.residual];
   }
 }
 

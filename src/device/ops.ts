@@ -56,6 +56,18 @@ export interface AttendSegmentsOptions {
 /** Widest head that kernels of segments have room for. */
 const MAX_SEGMENT_HEAD = 128;
 
+export interface ExpertsOptions {
+  readonly count: number;
+  /** `[count · 2n, x.cols]`, of each expert gate and then up. Loaded with `unit: 2n`. */
+  readonly gateUp: Matrix;
+  /** `[count · cols, n]`. Loaded with `unit: cols`. */
+  readonly down: Matrix;
+  readonly activation: Activation;
+  readonly residual?: Tensor | null;
+}
+
+/** Widths in an expert are multiples of so many. */
+const STACK_ROWS = 8;
 /** Numbers of `xielu`: alphaP, alphaN, beta, eps. */
 const XIELU_PARAMETERS = 4;
 
@@ -109,14 +121,15 @@ export class Ops {
     return out;
   }
 
-  linear(x: Tensor, weight: Matrix, residual: Tensor | null = null): Tensor {
+  /** `exact`: x is read as it is, whatever the precision of the device. */
+  linear(x: Tensor, weight: Matrix, residual: Tensor | null = null, exact = false): Tensor {
     this.#expect('linear', 'weight cols', weight.cols, x.cols);
     if (residual !== null) {
       this.#expect('linear', 'residual cols', residual.cols, weight.rows);
       this.#sameRows('linear', residual, x);
     }
     const out = this.#tensor(x.rows, weight.rows);
-    this.#nodes.push({ op: 'linear', x, weight, residual, out });
+    this.#nodes.push({ op: 'linear', x, weight, residual, ...(exact && { exact }), out });
     return out;
   }
 
@@ -240,6 +253,29 @@ export class Ops {
       throw shapeError('attendSegments', `heads of ${headDim} dims`);
     const out = this.#tensor(qkv.rows, heads * headDim);
     this.#nodes.push({ op: 'attend-segments', qkv, bounds, heads, headDim, scale, out });
+    return out;
+  }
+
+  /** The experts that `route` names of stacks of `count`, weighed and added up. */
+  experts(x: Tensor, route: Tensor, options: ExpertsOptions): Tensor {
+    const { count, gateUp, down, activation, residual = null } = options;
+    this.#sameRows('experts', route, x);
+    this.#expect('experts', 'gateUp cols', gateUp.cols, x.cols);
+    const inner = gateUp.rows / count / 2;
+    const cols = down.rows / count;
+    // Experts begin at whole blocks of rows.
+    for (const width of [x.cols, inner, cols])
+      if (!Number.isInteger(width / STACK_ROWS))
+        throw shapeError('experts', `a width of ${width} in ${count} experts, no multiple of ${STACK_ROWS}`);
+    this.#expect('experts', 'down cols', down.cols, inner);
+    if (route.cols % 2 !== 0 || route.cols / 2 > count)
+      throw shapeError('experts', `a route of ${route.cols} columns, to ${count} experts`);
+    if (residual !== null) {
+      this.#expect('experts', 'residual cols', residual.cols, cols);
+      this.#sameRows('experts', residual, x);
+    }
+    const out = this.#tensor(x.rows, cols);
+    this.#nodes.push({ op: 'experts', x, route, count, gateUp, down, activation, residual, out });
     return out;
   }
 

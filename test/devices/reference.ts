@@ -290,3 +290,46 @@ export function route(logits: readonly number[], spec: Routing): number[] {
   const divisor = normalise === null ? 1 : Math.max(sum, normalise.least) + normalise.add;
   return [...ids, ...ids.map((i) => (scores[i]! / divisor) * by)];
 }
+
+export interface ExpertStacks {
+  readonly count: number;
+  /** Of each expert its gate rows and then its up rows: `[count · 2 · inner, cols]`. */
+  readonly gateUp: ArrayLike<number>;
+  /** `[count · outs, inner]` */
+  readonly down: ArrayLike<number>;
+  readonly cols: number;
+  readonly inner: number;
+  readonly outs: number;
+  readonly activation: string;
+  readonly gateUpBias?: ArrayLike<number>;
+  readonly downBias?: ArrayLike<number>;
+}
+
+/** One row x, given to experts `ids` with `weights`. */
+export function experts(
+  x: ArrayLike<number>,
+  ids: readonly number[],
+  weights: readonly number[],
+  stacks: ExpertStacks,
+): Float64Array {
+  const { cols, inner, outs, activation: name } = stacks;
+  const out = new Float64Array(outs);
+  const dot = (a: ArrayLike<number>, from: number, b: ArrayLike<number>, length: number): number => {
+    let sum = 0;
+    for (let i = 0; i < length; i++) sum += a[from + i]! * b[i]!;
+    return sum;
+  };
+  ids.forEach((id, j) => {
+    const hidden = Float64Array.from({ length: inner }, (_, i) => {
+      const [gate, up] = [id * 2 * inner + i, (id * 2 + 1) * inner + i].map(
+        (row) => dot(stacks.gateUp, row * cols, x, cols) + (stacks.gateUpBias?.[row] ?? 0),
+      );
+      return activation(name, gate!) * up!;
+    });
+    for (let o = 0; o < outs; o++) {
+      const row = id * outs + o;
+      out[o]! += weights[j]! * (dot(stacks.down, row * inner, hidden, inner) + (stacks.downBias?.[row] ?? 0));
+    }
+  });
+  return out;
+}

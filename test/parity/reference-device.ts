@@ -166,6 +166,20 @@ async function readRows(source: MatrixSource, row: number, end: number, out: Flo
   unpackAffineRow(data, scale, bias, format, out);
 }
 
+/** The rows of an expert of a stack, all of whose parts are alike. */
+function expertOf({ rows, cols, values, bias, segments }: ReferenceMatrix, id: number, count: number) {
+  const each = rows / count;
+  const [from, to] = [id * each, (id + 1) * each];
+  const { groupSize } = segments[0]!;
+  return new ReferenceMatrix(
+    each,
+    cols,
+    values.subarray(from * cols, to * cols),
+    bias?.subarray(from, to) ?? null,
+    [{ start: 0, rows: each, groupSize }],
+  );
+}
+
 class ReferenceProgram implements Program {
   readonly sampler = new NoSamplerRows('reference');
   readonly #graph: Graph;
@@ -246,7 +260,7 @@ class ReferenceProgram implements Program {
           const residual = node.residual === null ? undefined : value(node.residual);
           set(
             node.out,
-            this.#linear(node.weight as ReferenceMatrix, value(node.x), rowsOf(node.x), residual),
+            this.#linear(node.weight as ReferenceMatrix, value(node.x), rowsOf(node.x), residual, node.exact),
           );
           break;
         }
@@ -278,6 +292,11 @@ class ReferenceProgram implements Program {
             ...x.subarray(r * logits.cols, (r + 1) * logits.cols),
           ]);
           set(node.out, Float64Array.from(rows.flatMap((row) => reference.route(row, { ...spec, bias }))));
+          break;
+        }
+        case 'experts': {
+          const residual = node.residual === null ? undefined : value(node.residual);
+          set(node.out, this.#experts(node, value(node.x), value(node.route), rowsOf(node.x), residual));
           break;
         }
         case 'select-outputs': {
@@ -329,11 +348,12 @@ class ReferenceProgram implements Program {
     w: ReferenceMatrix,
     x: Float64Array,
     rows: number,
-    residual: Float64Array | undefined,
+    residual?: Float64Array,
+    exact = false,
   ): Float64Array {
     const out = new Float64Array(rows * w.rows);
     for (const { start, rows: outs, groupSize } of w.segments) {
-      const input = this.#int8 && groupSize > 0 ? roundToInt8(x, groupSize) : x;
+      const input = this.#int8 && groupSize > 0 && !exact ? roundToInt8(x, groupSize) : x;
       const weights = w.values.subarray(start * w.cols, (start + outs) * w.cols);
       const part = reference.linear(
         input,
@@ -346,6 +366,32 @@ class ReferenceProgram implements Program {
       for (let r = 0; r < rows; r++) out.set(part.subarray(r * outs, (r + 1) * outs), r * w.rows + start);
     }
     if (residual !== undefined) for (let i = 0; i < out.length; i++) out[i]! += residual[i]!;
+    return out;
+  }
+
+  #experts(
+    node: NodeOf<'experts'>,
+    x: Float64Array,
+    route: Float64Array,
+    rows: number,
+    residual: Float64Array | undefined,
+  ): Float64Array {
+    const { count, activation } = node;
+    const { cols } = node.x;
+    const k = node.route.cols / 2;
+    const out = residual?.slice() ?? new Float64Array(rows * node.out.cols);
+    for (let r = 0; r < rows; r++) {
+      for (let j = 0; j < k; j++) {
+        const [id, weight] = [route[r * 2 * k + j]!, route[r * 2 * k + k + j]!];
+        const gateUp = expertOf(node.gateUp as ReferenceMatrix, id, count);
+        const inner = this.#linear(gateUp, x.slice(r * cols, (r + 1) * cols), 1);
+        const hidden = reference.glu(inner, 1, node.down.cols, activation);
+        const y = this.#linear(expertOf(node.down as ReferenceMatrix, id, count), hidden, 1);
+        y.forEach((v, i) => {
+          out[r * y.length + i]! += weight * v;
+        });
+      }
+    }
     return out;
   }
 

@@ -35,6 +35,7 @@ import {
   selectCommand,
 } from './commands.js';
 import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from './descriptor.js';
+import { type ExpertStacks, expertCommands, expertScratchBytes } from './expert-commands.js';
 import { type Fusions, findFusions } from './fusion.js';
 import type { CpuKvPool } from './kv-pool.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
@@ -132,7 +133,7 @@ class Compiler {
       graph,
       (node, at) =>
         homes[at] === homes[at - 1] &&
-        quantisesOnce(ownMatrix(set, node.weight).packed, this.#options.precision),
+        quantisesOnce(ownMatrix(set, node.weight).packed, this.#precisionOf(node)),
     );
     const lifetimes = planLifetimes(graph, this.#fusions.held);
     const scratch = this.#scratch();
@@ -267,7 +268,12 @@ class Compiler {
     const { set, limits, threads, precision } = this.#options;
     switch (node.op) {
       case 'linear':
-        return scratchBytes(ownMatrix(set, node.weight).packed, this.#rowsOf(node.x), precision, threads);
+        return scratchBytes(
+          ownMatrix(set, node.weight).packed,
+          this.#rowsOf(node.x),
+          this.#precisionOf(node),
+          threads,
+        );
       case 'rope-append':
         return ropeScratchBytes(node, threads);
       case 'attend': {
@@ -278,6 +284,8 @@ class Compiler {
         return routeScratchBytes(node, threads);
       case 'attend-segments':
         return segmentsScratchBytes(node, threads);
+      case 'experts':
+        return expertScratchBytes(node, this.#stacks(node), this.#rowsOf(node.x), precision, threads);
       case 'sample':
         return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       case 'input':
@@ -292,6 +300,22 @@ class Compiler {
       case 'select-outputs':
         return 0;
     }
+  }
+
+  /** An exact product takes its activations as they are. */
+  #precisionOf(node: NodeOf<'linear'>): Precision {
+    return node.exact === true ? 'reference' : this.#options.precision;
+  }
+
+  #stacks(node: NodeOf<'experts'>): ExpertStacks {
+    const { set } = this.#options;
+    const gateUp = ownMatrix(set, node.gateUp);
+    const down = ownMatrix(set, node.down);
+    if (gateUp.memory === down.memory) return { gateUp: gateUp.packed, down: down.packed };
+    throw new KvantError('shape-mismatch', 'experts: the two stacks of a layer lie in different memories.', {
+      where: 'experts',
+      fix: 'Load them into one placement group, with room for both.',
+    });
   }
 
   #rowsOf(tensor: Tensor): number {
@@ -359,7 +383,12 @@ class Compiler {
           rowCountAt: rowCountAt(place, node.x.rows),
           scratch: place.scratch,
         };
-        return linearCommands(ownMatrix(set, node.weight).packed, where, precision, this.#rowsOf(node.x));
+        return linearCommands(
+          ownMatrix(set, node.weight).packed,
+          where,
+          this.#precisionOf(node),
+          this.#rowsOf(node.x),
+        );
       }
       case 'rope-append': {
         checkRope(node.rope, node.shape.headDim, limits.maxContext);
@@ -395,6 +424,15 @@ class Compiler {
         const { bias } = node.spec;
         const biasAt = bias === null ? 0 : ownVector(set, bias).at(home);
         return [routeCommand(place, node, at(node.logits), at(node.out), biasAt)];
+      }
+      case 'experts': {
+        const where = {
+          x: at(node.x),
+          route: at(node.route),
+          residual: node.residual === null ? 0 : at(node.residual),
+          out: at(node.out),
+        };
+        return expertCommands(place, node, this.#stacks(node), where, this.#rowsOf(node.x), precision);
       }
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];

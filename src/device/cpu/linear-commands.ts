@@ -114,7 +114,7 @@ export function tableWords(matrix: PackedMatrix): number[] {
 const DTYPE_WORDS = { f32: 0, f16: 1, bf16: 2 } as const;
 
 /** `[at, firstRow, rows, cols, bits (0 float), group, dtype, bytes of a block, factors, biases]` */
-function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: number): number[] {
+export function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: number): number[] {
   const size = blockBytes(cols, format);
   const factors = at + blockCount(rows) * size;
   const biases = factors + blockCount(rows) * 32;
@@ -123,7 +123,7 @@ function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: numbe
 }
 
 /** The group by which a segment wants its activations quantised, 0 if it wants them as they are. */
-function groupOf({ format }: PackedSegment, precision: Precision): number {
+export function groupOf({ format }: PackedSegment, precision: Precision): number {
   return format.kind === 'affine' && precision === 'default' ? format.groupSize : 0;
 }
 
@@ -137,7 +137,11 @@ function activationGroups(matrix: PackedMatrix, precision: Precision): number[] 
 const CHUNK_ROWS = 264;
 
 /** Bytes of the largest panel: see panelPiece. */
-function panelRoom({ segments, cols, build }: PackedMatrix, precision: Precision, maxRows: number): number {
+export function panelRoom(
+  { segments, cols, build }: PackedMatrix,
+  precision: Precision,
+  maxRows: number,
+): number {
   let bytes = 0;
   for (const segment of segments) {
     const group = groupOf(segment, precision);
@@ -155,12 +159,12 @@ function quantizedBytes(matrix: PackedMatrix, group: number, rows: number): numb
   return Math.ceil(rows / 4) * 4 * rowStride(matrix, group);
 }
 
-function rowStride({ cols, build }: PackedMatrix, group: number): number {
+export function rowStride({ cols, build }: PackedMatrix, group: number): number {
   const codes = build === 'relaxed' ? cols : cols * 2;
   // Scale, sum and one byte for every group.
   return alignUp(codes + (cols / group) * 9);
 }
 
-function alignUp(bytes: number): number {
+export function alignUp(bytes: number): number {
   return Math.ceil(bytes / 64) * 64;
 }

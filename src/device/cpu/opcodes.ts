@@ -30,6 +30,10 @@ export const OP_ACT = 17;
 export const OP_ROUTE = 18;
 export const OP_ROTATE = 19;
 export const OP_ATTEND_SEGMENTS = 20;
+export const OP_EXPERT_PAIRS = 31;
+export const OP_EXPERT_ROWS = 32;
+export const OP_EXPERT_LINEAR = 33;
+export const OP_EXPERT_SUM = 34;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

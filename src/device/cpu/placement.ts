@@ -40,6 +40,8 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
       return ownVector(set, node.weight).memory;
     case 'linear':
       return ownMatrix(set, node.weight).memory;
+    case 'experts':
+      return ownMatrix(set, node.gateUp).memory;
     case 'rope-append':
     case 'attend':
       return cacheOf(caches, node).layer.memory;

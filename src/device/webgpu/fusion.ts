@@ -53,7 +53,8 @@ export function findFusions(graph: Graph): Fusions {
   const appendOf = new Map<NodeOf<'linear'>, NodeOf<'rope-append'>>();
   const productOf = new Map<NodeOf<'rope-append'>, NodeOf<'linear'>>();
   graph.nodes.forEach((node, at) => {
-    if (node.op !== 'linear') return;
+    // An exact product has kernels of its own, that hand nothing over.
+    if (node.op !== 'linear' || node.exact === true) return;
     const before = makers.get(node.x);
     if (before?.op === 'attend' && onlyReader(node.x) === node) takers.set(before, node);
     const norm = before?.op === 'rms-norm' && onlyReader(node.x) === node ? before : null;
@@ -76,7 +77,7 @@ export function findFusions(graph: Graph): Fusions {
       into.set(glu, node);
       held.set(glu, [node.x, ...(norm === null ? [] : [norm.x])]);
       const reader = onlyReader(glu.out);
-      if (reader?.op === 'linear' && reader.x === glu.out) takers.set(node, reader);
+      if (reader?.op === 'linear' && reader.exact !== true && reader.x === glu.out) takers.set(node, reader);
     }
   });
   dropOverlaps(graph, takers);
@@ -105,7 +106,7 @@ function normedBehind(
   const pairs = linears.flatMap((taker, i): [NodeOf<'linear'>, NodeOf<'linear'>][] => {
     const giver = linears[i - 1];
     const norm = ofLinear.get(taker)?.norm ?? null;
-    return giver !== undefined && norm?.x === giver.out ? [[giver, taker]] : [];
+    return giver !== undefined && giver.exact !== true && norm?.x === giver.out ? [[giver, taker]] : [];
   });
   return new Map(pairs);
 }

@@ -34,7 +34,12 @@ export function fusionOf(
   return options.find(offered) ?? none;
 }
 
-function linearShape(node: NodeOf<'linear'>, shard: Shard, fusion: Fusable, bucket: Bucket): LinearShape {
+export function linearShape(
+  node: NodeOf<'linear'>,
+  shard: Shard,
+  fusion: Fusable,
+  bucket: Bucket,
+): LinearShape {
   const { norm, glu } = fusion;
   const k = node.x.cols;
   return {

@@ -97,7 +97,7 @@ export async function loadMatrix(
   const shards: Shard[] = [];
   try {
     for (const run of runsOf(parts, target.f16))
-      shards.push(...allocate(target, run, cols, bias, parts[0]!.name));
+      shards.push(...allocate(target, run, cols, bias, parts[0]!.name, options.unit ?? 1));
     await target.allocator.settle();
     const upload = new Upload(target, shards, cols, options.onBytes);
     let start = 0;
@@ -192,13 +192,17 @@ function allocate(
   cols: number,
   bias: Float32Array<ArrayBuffer> | null,
   name: string,
+  unit: number,
 ): Shard[] {
   const { allocator, device } = target;
   const { layout } = run;
   const rowBytes = Math.max(rowWords(layout, cols), rowMetaWords(layout, cols)) * 4;
   const most = Math.min(target.shardBytes, device.limits.maxBufferSize);
-  const rowsPerShard = Math.floor(most / rowBytes);
-  if (rowsPerShard < 1) throw shapeError(name, `a row of ${rowBytes} bytes is more than a binding holds`);
+  const rowsPerShard = Math.floor(most / rowBytes / unit) * unit;
+  if (rowsPerShard < 1) {
+    const what = unit === 1 ? 'a row' : `${unit} rows`;
+    throw shapeError(name, `${what} of ${unit * rowBytes} bytes is more than a binding holds`);
+  }
   const shards: Shard[] = [];
   const usage = USAGE.STORAGE | USAGE.COPY_DST;
   try {

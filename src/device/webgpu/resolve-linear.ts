@@ -14,12 +14,13 @@ import {
 import { MERGED_SPLITS, mergesPartials } from './kernels/attend-merged.js';
 import { leavesBytes } from './kernels/attend-out.js';
 import { codecOf } from './kernels/kv-formats/list.js';
+import { exactLinear } from './kernels/linear.js';
 import { chooseLinear } from './kernels/linear-fast.js';
 import { formHanded, formOfAll, formTaken, normHanded } from './kernels/linear-handed.js';
 import { linearVariants, reduceSlices } from './kernels/registry.js';
-import { fusionOf, linearWork } from './linear-work.js';
+import { fusionOf, linearShape, linearWork } from './linear-work.js';
 import { appendingWork, resolveAppending, slicesLeft } from './resolve-append.js';
-import { type Bound, type Bucket, bound, need, planes, type Resources, vector } from './resources.js';
+import { type Bound, type Bucket, bound, matrix, need, planes, type Resources, vector } from './resources.js';
 
 /** In what form what a node gives goes to the linear behind it, or null where that reads f32. */
 export function handsOn(
@@ -144,5 +145,14 @@ export function resolveLinear(node: NodeOf<'linear'>, bucket: Bucket, r: Resourc
       ...(normed === null ? {} : { outNorm: vector(normed.norm.weight) }),
       ...(node.residual === null ? {} : { residual: r.tensor(node.residual) }),
     });
+  });
+}
+
+/** A product of f32 that adds up in one order for any number of rows. */
+export function resolveExact(node: NodeOf<'linear'>, bucket: Bucket, r: Resources): Bound[] {
+  return matrix(node.weight).shards.map((shard) => {
+    const kernel = exactLinear(linearShape(node, shard, { norm: null, glu: null }, bucket));
+    const residual = node.residual === null ? {} : { residual: r.tensor(node.residual) };
+    return bound(kernel, r, { ...planes(shard), x: r.tensor(node.x), out: r.tensor(node.out), ...residual });
   });
 }

@@ -25,7 +25,8 @@ import { attendSegmentsKernel, rotateKernel } from './kernels/segments.js';
 import { cacheOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
-import { either, handsOn, mergeOf, only, resolveLinear } from './resolve-linear.js';
+import { resolveExperts } from './resolve-experts.js';
+import { either, handsOn, mergeOf, only, resolveExact, resolveLinear } from './resolve-linear.js';
 import {
   type Bound,
   type Bucket,
@@ -45,6 +46,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'linear':
     case 'rms-norm':
     case 'glu':
+    case 'experts':
       return `${bucket[node.x.rows]}`;
     // Of one row, what a product leaves may be appended by it; of some more, it may be left in slices.
     case 'rope-append': {
@@ -96,7 +98,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       return [bound(kernel, r, { x: r.tensor(x), ...Object.fromEntries(vectors), out: r.tensor(out) })];
     }
     case 'linear':
-      return resolveLinear(node, bucket, r);
+      return node.exact === true ? resolveExact(node, bucket, r) : resolveLinear(node, bucket, r);
     case 'rope-append':
       return resolveRopeAppend(node, bucket, r);
     case 'attend':
@@ -140,6 +142,8 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const kernel = attendSegmentsKernel({ rowKind: qkv.rows, heads, headDim, scale });
       return [bound(kernel, r, { qkv: r.tensor(qkv), bounds: r.tensor(bounds), out: r.tensor(out) })];
     }
+    case 'experts':
+      return resolveExperts(node, bucket, r);
     case 'select-outputs': {
       const { x, out } = node;
       return [bound(selectOutputsKernel({ cols: out.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];

@@ -3,14 +3,16 @@
  * of commands (see ../opcodes.ts): it takes its share of a command and meets the others before the next.
  */
 import {
-  OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_ATTEND_SEGMENTS, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_GLU, OP_LINEAR,
-  OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND, OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
+  OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_ATTEND_SEGMENTS, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_EXPERT_LINEAR,
+  OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM, OP_GLU, OP_LINEAR, OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
+  OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { attendSegments } from './attend-segments';
 import { barrier } from './barrier';
 import { act, add, glu, rmsNorm, scale, selectOutputs } from './elementwise';
 import { embed } from './embed';
+import { expertLinear, expertPairs, expertRows, expertSum } from './experts';
 import { convert } from './kv-convert';
 import { copyBlocks } from './kv-copy';
 import { linear } from './matmul';
@@ -71,6 +73,10 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_ROUTE: route(p, thread, threads); break;
     case OP_ROTATE: rotateRows(p, thread, threads); break;
     case OP_ATTEND_SEGMENTS: attendSegments(p, thread, threads); break;
+    case OP_EXPERT_PAIRS: expertPairs(p, thread, threads); break;
+    case OP_EXPERT_ROWS: expertRows(p, thread, threads); break;
+    case OP_EXPERT_LINEAR: expertLinear(p, thread, threads); break;
+    case OP_EXPERT_SUM: expertSum(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;

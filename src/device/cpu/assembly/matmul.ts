@@ -26,7 +26,7 @@ import { scalePanel } from './scale-panel';
 const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);
 /** Bytes at the end of a thread's panel: the sums of a tile, and before them powers of two. */
 // @ts-ignore: decorator
-@inline const SUM_BYTES: u32 = 192;
+@inline export const SUM_BYTES: u32 = 192;
 // @ts-ignore: decorator
 @inline const BY_BYTES: u32 = 64;
 
@@ -60,7 +60,7 @@ export function linear(p: usize, thread: u32, threads: u32): void {
   }
 }
 
-function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u32 {
+export function pieceBlocks(blocks: u32, size: u32, rows: u32, threads: u32): u32 {
   if (threads == 1 && rows == 1) return blocks;
   const fair = max<u32>(2, (blocks / (threads * 8) + 1) & ~1);
   if (rows == 1) return fair;
@@ -72,9 +72,7 @@ function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
   const room = load<u32>(p, 80);
   const panel = load<u32>(p, 76) + thread * room;
   const pairs = (blocks + 1) >> 1;
-  const chunks = (rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
-  const high = tileRows(PANEL_ROWS);
-  const most = ((rows + chunks - 1) / chunks + high - 1) / high * high;
+  const most = chunkRows(rows);
   const pieces = pairs * ((rows + most - 1) / most);
   for (;;) {
     const piece = atomic.add<u32>(p + 68, 1);
@@ -86,8 +84,15 @@ function panelPieces(p: usize, blocks: u32, rows: u32, thread: u32): void {
   }
 }
 
+/** Rows of a chunk: whole tiles. */
+export function chunkRows(rows: u32): u32 {
+  const chunks = (rows + CHUNK_ROWS - 1) / CHUNK_ROWS;
+  const high = tileRows(PANEL_ROWS);
+  return ((rows + chunks - 1) / chunks + high - 1) / high * high;
+}
+
 /** Block by block, which is unpacked to `panel` and stays in the first cache while the rows pass by. */
-function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize): void {
+export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
   const bits = load<u32>(p, 16);
@@ -162,7 +167,7 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
 }
 
 // @ts-ignore: decorator
-@inline function integerPiece(p: usize, first: u32, end: u32, row: u32, rows: u32): void {
+@inline export function integerPiece(p: usize, first: u32, end: u32, row: u32, rows: u32): void {
   for (let r = row; r < rows; r += 4) integerTiles(p, first, end, r, rows);
 }
 
@@ -201,7 +206,7 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
   }
 }
 
-function floatPiece(p: usize, first: u32, end: u32, rows: u32): void {
+export function floatPiece(p: usize, first: u32, end: u32, rows: u32): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
   const bits = load<u32>(p, 16);

@@ -44,20 +44,6 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
   for (let i = <u32>((<u64>all * thread) / threads); i < end; i++) {
     const row = i / groups;
     const g = i - row * groups;
-    const whole = rows / most * most;
-    let high = most;
-    if (row >= whole) {
-      const left = rows - whole;
-      // 5 are 4 and 1.
-      high = left > 2 ? (row - whole < 4 ? 4 : 1) : left;
-    }
-    const r = row < whole ? row % most : (row - whole) & 3;
-    const first = row - r;
-    const tile = out + first * stride;
-    const width: u32 = RELAXED ? 4 : 8;
-    const codes = tile + ((g * group >> 2) * high + r) * width;
-    const metas = tile + (cols >> 2) * high * width;
-    const meta = metas + (g * high + r) * 8;
     let from: usize = x + (row * cols + g * group) * 4;
     if (kind == 1) {
       if (scaled != row) {
@@ -71,9 +57,31 @@ export function quantizeRows(p: usize, thread: u32, threads: u32): void {
       gluPart(kind - 2, from, from + cols * 4, spare, group);
       from = spare;
     }
-    const large = quantizeGroup(from, group, codes, high * width, meta);
-    if (RELAXED && !DOT) store<u8>(metas + groups * high * 8 + g * 4 + r, large ? 1 : 0);
+    quantizePart(from, cols, group, g, rows, row, out, stride, most);
   }
+}
+
+/** Group g of row `row` of `rows`, which are laid out at `out` for tiles of `most` rows; its numbers are at `from`. */
+// @ts-ignore: decorator
+@inline export function quantizePart(
+  from: usize, cols: u32, group: u32, g: u32, rows: u32, row: u32, out: usize, stride: u32, most: u32,
+): void {
+  const whole = rows / most * most;
+  let high = most;
+  if (row >= whole) {
+    const left = rows - whole;
+    // 5 are 4 and 1.
+    high = left > 2 ? (row - whole < 4 ? 4 : 1) : left;
+  }
+  const r = row < whole ? row % most : (row - whole) & 3;
+  const first = row - r;
+  const tile = out + first * stride;
+  const width: u32 = RELAXED ? 4 : 8;
+  const codes = tile + ((g * group >> 2) * high + r) * width;
+  const metas = tile + (cols >> 2) * high * width;
+  const meta = metas + (g * high + r) * 8;
+  const large = quantizeGroup(from, group, codes, high * width, meta);
+  if (RELAXED && !DOT) store<u8>(metas + cols / group * high * 8 + g * 4 + r, large ? 1 : 0);
 }
 
 /** True if sums of 64 columns of a tile of 4 rows at x, with nibbles, may exceed 16 bits. */

@@ -1,0 +1,226 @@
+/**
+ * Products with stacks of experts, portable: f32 arithmetic, no subgroups. Every pair (row, expert) is a product of one row, whatever
+ * the rows beside it: its sums have one order, and of an expert that no row was given to nothing is read.
+ *
+ * Two stages for each shard: gate and up with their activation, `[pairs, inner]` in `scratchExperts`; then down, weighed and
+ * added up over the experts of a row. Lanes take pieces of K of one expert after the other, in the order of ids; a later shard
+ * holds later ids, and adds to what is there.
+ */
+
+import type { Activation, RowKind } from '../../graph.js';
+import {
+  type Binding,
+  declareBindings,
+  type Kernel,
+  type Stage,
+  spread,
+  type Workgroups,
+} from '../kernel.js';
+import { rowCount, STEP_BINDING } from '../step-buffer.js';
+import { rowWords, type ShardLayout } from '../weights-layout.js';
+import { activationText, ERF_TEXT } from './linear-spec.js';
+import { pieceOf, readMeta, readPiece } from './unpack.js';
+
+/** Lanes along K of a feature, and features of a workgroup. */
+const LANES = 16;
+const FEATURES = 4;
+const THREADS = LANES * FEATURES;
+
+/** A part of a stack: the experts from `first` to before `end`. */
+export interface ExpertShard {
+  readonly first: number;
+  readonly end: number;
+  readonly layout: ShardLayout;
+  readonly bias: boolean;
+}
+
+export interface ExpertsShape {
+  readonly rowKind: RowKind;
+  /** Rows of the bucket. */
+  readonly rows: number;
+  /** Experts of a row. */
+  readonly k: number;
+  /** Columns of x, between gate-up and down, and of the result: multiples of 8. */
+  readonly cols: number;
+  readonly inner: number;
+  readonly outCols: number;
+  readonly activation: Activation;
+}
+
+/** Roles: `x`, `route`, `codes`, `metas`, `bias`, `step`. */
+export function expertsUpKernel(shape: ExpertsShape, shard: ExpertShard): Kernel {
+  const { rowKind, k, cols, inner, activation } = shape;
+  const { layout } = shard;
+  const bindings = bindingsOf(shard, [
+    { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
+    { name: 'scratchExperts', access: 'read_write', type: 'array<f32>' },
+  ]);
+  const vectors = pieceOf(layout).cols / 4;
+  const bias = (row: string): string => (shard.bias ? ` + bias[${row}]` : '');
+  const wgsl = `${declareBindings(bindings)}
+${activation === 'gelu' ? ERF_TEXT : ''}
+var<workgroup> part: array<vec2<f32>, ${THREADS}>;
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
+  let row = wid.z;
+  if (row >= ${rowCount(rowKind)}) { return; }
+  let expert = u32(route[row * ${routeStride(k)}u + wid.y]);
+  ${outsideShard(shard, 'return;')}
+  let lane = lid % ${LANES}u;
+  let f = wid.x * ${FEATURES}u + lid / ${LANES}u;
+  let gate_row = (expert - ${shard.first}u) * ${2 * inner}u + f;
+  var sums = vec2<f32>(0.0);
+  for (var p = lane; p < ${piecesOf(layout, cols)}u; p += ${LANES}u) {
+    ${eachText(vectors, (v) => `let x${v} = x[row * ${cols / 4}u + p * ${vectors}u + ${v}u];`)}
+    ${sumText(layout)}
+    { ${readText(layout, cols, 'gate_row')} sums.x += ${dotText(layout)}; }
+    { ${readText(layout, cols, `(gate_row + ${inner}u)`)} sums.y += ${dotText(layout)}; }
+  }
+  part[lid] = sums;
+  workgroupBarrier();
+  if (lane == 0u) {
+    var total = vec2<f32>(0.0);
+    for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
+    let gate = total.x${bias('gate_row')};
+    let up = total.y${bias(`gate_row + ${inner}u`)};
+    scratchExperts[(row * ${k}u + wid.y) * ${inner}u + f] = ${activationText(activation, 'gate')} * up;
+  }
+}`;
+  const workgroups = (rows: number, out: Workgroups): void => {
+    out[0] = rows === 0 ? 0 : inner / FEATURES;
+    out[1] = k;
+    out[2] = rows;
+  };
+  return kernelOf(shape, shard, `experts up [${2 * inner}, ${cols}]`, wgsl, bindings, (facts, out) =>
+    workgroups(facts[rowKind], out),
+  );
+}
+
+/** Roles: as before, `out`, and `residual` if there is one. `adds`: to what `out` holds. */
+export function expertsDownKernel(
+  shape: ExpertsShape,
+  shard: ExpertShard,
+  residual: boolean,
+  adds: boolean,
+): Kernel {
+  const { rowKind, k, inner, outCols } = shape;
+  const { layout } = shard;
+  const bindings = bindingsOf(shard, [
+    { name: 'scratchExperts', access: 'read', type: 'array<vec4<f32>>' },
+    ...(residual ? [{ name: 'residual', access: 'read', type: 'array<f32>' } as const] : []),
+    { name: 'out', access: 'read_write', type: 'array<f32>' },
+  ]);
+  const vectors = pieceOf(layout).cols / 4;
+  const pieces = piecesOf(layout, inner);
+  const wgsl = `${declareBindings(bindings)}
+var<workgroup> part: array<f32, ${THREADS}>;
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+  let row = wid.z;
+  let first = (wid.x + wid.y * nwg.x) * ${FEATURES}u;
+  if (row >= ${rowCount(rowKind)} || first >= ${outCols}u) { return; }
+  let lane = lid % ${LANES}u;
+  let f = first + lid / ${LANES}u;
+  let chosen = row * ${routeStride(k)}u;
+  var sum = 0.0;
+  for (var t = lane; t < ${k * pieces}u; t += ${LANES}u) {
+    let slot = t / ${pieces}u;
+    let p = t % ${pieces}u;
+    let expert = u32(route[chosen + slot]);
+    ${outsideShard(shard, 'continue;')}
+    let weight_row = (expert - ${shard.first}u) * ${outCols}u + f;
+    ${eachText(vectors, (v) => `let x${v} = scratchExperts[(row * ${k}u + slot) * ${inner / 4}u + p * ${vectors}u + ${v}u];`)}
+    ${sumText(layout)}
+    ${readText(layout, inner, 'weight_row')}
+    sum = fma(route[chosen + ${k}u + slot], ${dotText(layout)}, sum);
+  }
+  part[lid] = sum;
+  workgroupBarrier();
+  if (lane == 0u) {
+    var total = 0.0;
+    for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
+    ${shard.bias ? biasText(shard, k, outCols) : ''}
+    let at = row * ${outCols}u + f;
+    out[at] = total${residual ? ' + residual[at]' : ''}${adds ? ' + out[at]' : ''};
+  }
+}`;
+  return kernelOf(shape, shard, `experts down [${outCols}, ${inner}]`, wgsl, bindings, (facts, out) => {
+    const rows = facts[rowKind];
+    spread(rows === 0 ? 0 : outCols / FEATURES, out, rows);
+  });
+}
+
+function bindingsOf(shard: ExpertShard, more: readonly Binding[]): Binding[] {
+  return [
+    STEP_BINDING,
+    { name: 'route', access: 'read', type: 'array<f32>' },
+    { name: 'codes', access: 'read', type: 'array<u32>' },
+    ...(shard.layout.kind === 'affine'
+      ? [{ name: 'metas', access: 'read', type: 'array<u32>' } as const]
+      : []),
+    ...(shard.bias ? [{ name: 'bias', access: 'read', type: 'array<f32>' } as const] : []),
+    ...more,
+  ];
+}
+
+function kernelOf(
+  { rows, k, inner }: ExpertsShape,
+  { first, end, layout }: ExpertShard,
+  label: string,
+  wgsl: string,
+  bindings: readonly Binding[],
+  workgroups: Stage['workgroups'],
+): Kernel {
+  const format = layout.kind === 'float' ? layout.dtype : `${layout.bits} bits`;
+  return {
+    stages: [{ label: `${label} ${format} ${first} to ${end}`, wgsl, bindings, workgroups }],
+    scratch: { scratchExperts: rows * k * inner * 4 },
+  };
+}
+
+function outsideShard({ first, end }: ExpertShard, leave: string): string {
+  return `if (${first === 0 ? '' : `expert < ${first}u || `}expert >= ${end}u) { ${leave} }`;
+}
+
+function biasText(shard: ExpertShard, k: number, outCols: number): string {
+  return `for (var slot = 0u; slot < ${k}u; slot++) {
+      let expert = u32(route[chosen + slot]);
+      ${outsideShard(shard, 'continue;')}
+      total = fma(route[chosen + ${k}u + slot], bias[(expert - ${shard.first}u) * ${outCols}u + f], total);
+    }`;
+}
+
+function routeStride(k: number): number {
+  return Math.ceil((2 * k) / 4) * 4;
+}
+
+function piecesOf(layout: ShardLayout, cols: number): number {
+  return cols / pieceOf(layout).cols;
+}
+
+function eachText(count: number, f: (i: number) => string): string {
+  return Array.from({ length: count }, (_, i) => f(i)).join('\n    ');
+}
+
+/** The sum of a piece of x, which the biases of an affine format multiply. */
+function sumText(layout: ShardLayout): string {
+  if (layout.kind === 'float') return '';
+  const vectors = pieceOf(layout).cols / 4;
+  const sum = Array.from({ length: vectors }, (_, v) => `x${v}`).join(' + ');
+  return `let x_sum = dot(${sum}, vec4<f32>(1.0));`;
+}
+
+/** Reads piece p of a weight row. */
+function readText(layout: ShardLayout, cols: number, row: string): string {
+  const piece = pieceOf(layout);
+  const group = layout.kind === 'affine' ? layout.groupSize : 1;
+  return `${readMeta(layout, `${row} * ${cols / group}u + p * ${piece.cols}u / ${group}u`)}
+      ${readPiece(layout, `${row} * ${rowWords(layout, cols)}u + p * ${piece.words}u`)}`;
+}
+
+function dotText(layout: ShardLayout): string {
+  const vectors = pieceOf(layout).cols / 4;
+  const dots = Array.from({ length: vectors }, (_, v) => `dot(q${v}, x${v})`).join(' + ');
+  return layout.kind === 'float' ? dots : `fma(sb.x, ${dots}, sb.y * x_sum)`;
+}
