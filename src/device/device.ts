@@ -16,6 +16,11 @@
  * change; what the sampler knows of a row (counts, matches, masks) by `program.sampler`, between steps (sampling.ts). The sampled token is written by the device into the state slot of its sequence, and the next step may
  * read its input from there: so the host can submit step n + 1 before it has seen the ids of step n.
  *
+ * **Cache index and rotary position are two things.** Block tables, masks and windows go by a token's index in its sequence. Rotation
+ * goes by it too, unless the rotation was recorded with axes (RopeTable.axes): then each pair turns by one of three positions of the token, which
+ * `StepInputs.rotary` gives for sequences where they are not the index. Programs without axes have the kernels they had, and are refused
+ * other positions.
+ *
  * **A step may be run in two halves**, so that masks can be made while the device computes. `forward` runs everything but the
  * draw. The host then reads the ids of the step before, sets the masks that depend on them, and `sample` draws from the logits
  * that are there. `sample` may leave outputs out whose mask is not there yet (NO_SLOT in `outputSlot`): their slots keep

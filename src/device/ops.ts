@@ -20,7 +20,7 @@ import type {
   Tensor,
   UngatedActivation,
 } from './graph.js';
-import type { RopeStyle, RopeTable } from './rope.js';
+import { ROPE_AXES, type RopeStyle, type RopeTable } from './rope.js';
 
 export interface RopeAppendOptions extends AttentionShape {
   readonly layer: number;
@@ -137,6 +137,11 @@ export class Ops {
     const { layer, heads, kvHeads, headDim, rope } = options;
     this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + 2 * kvHeads) * headDim);
     const norm = options.norm ?? null;
+    if (rope?.axes) {
+      this.#expect('ropeAppend', 'axes of the rotation', rope.axes.length, rope.dims / 2);
+      if (rope.axes.some((axis) => axis >= ROPE_AXES))
+        throw shapeError('ropeAppend', `an axis that is not below ${ROPE_AXES}`);
+    }
     if (norm !== null) {
       this.#expect('ropeAppend', 'q norm', norm.q.length, headDim);
       this.#expect('ropeAppend', 'k norm', norm.k.length, headDim);
@@ -151,6 +156,8 @@ export class Ops {
       this.#expect('ropeAppend', 'centre', centre.vector.length, 3 * kvHeads * headDim);
       if (centre.turns && rope === null)
         throw shapeError('ropeAppend', 'a centre that turns, but no rotation');
+      if (centre.turns && rope?.axes)
+        throw shapeError('ropeAppend', 'a centre that turns by cache indexes, but a rotation by axes');
     }
     this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, centre, out });
     return out;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { makeRopeTable, ROPE_FINE } from './rope.js';
+import { makeRopeTable, ROPE_FINE, ropeAxes } from './rope.js';
 
 describe('makeRopeTable', () => {
   it('gives cos and sin of position · frequency by the addition theorem, to f32 precision, far out too', () => {
@@ -17,5 +17,18 @@ describe('makeRopeTable', () => {
         expect(Math.abs(sin - 1.25 * Math.sin(p * frequencies[i]!))).toBeLessThan(4e-7);
       }
     }
+  });
+});
+
+describe('ropeAxes', () => {
+  it('lays sections out in runs, as Qwen2-VL does, or lets them take turns, as Qwen3-VL does', () => {
+    const axes = (sizes: [number, number, number], interleaved: boolean): string =>
+      ropeAxes({ sizes, interleaved }).join('');
+    expect(axes([2, 3, 3], false)).toBe('00111222');
+    expect(axes([2, 3, 3], true)).toBe('01201201');
+    // Of Qwen3-VL: 24, 20, 20. The last four are of time.
+    expect(axes([24, 20, 20], true)).toBe(`${'012'.repeat(20)}0000`);
+    // Of Qwen3.5: 11, 11, 10.
+    expect(axes([11, 11, 10], true)).toBe(`${'012'.repeat(10)}01`);
   });
 });

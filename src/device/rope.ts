@@ -15,6 +15,9 @@ export const ROPE_FINE = 256;
 export const ROPE_STYLES = ['half', 'interleaved'] as const;
 export type RopeStyle = (typeof ROPE_STYLES)[number];
 
+/** Axes of a rotary position: time, height, width. */
+export const ROPE_AXES = 3;
+
 export interface RopeTable {
   /** Leading elements of a head that rotate; the rest pass through. Even. */
   readonly dims: number;
@@ -23,6 +26,11 @@ export interface RopeTable {
   readonly fine: Float32Array;
   /** `[ceil(maxContext / 256), dims / 2, 2]`: (cos, sin) of `256 · c · frequency`, times the attention factor. */
   readonly coarse: Float32Array;
+  /**
+   * `[dims / 2]` which of a token's three rotary positions each pair turns by (RotaryInputs). Absent or null: all turn by
+   * the token's cache index, and no step says anything else.
+   */
+  readonly axes?: Uint8Array | null;
 }
 
 export interface RopeOptions {
@@ -33,17 +41,42 @@ export interface RopeOptions {
   /** Multiplies cos and sin (YaRN's mscale); 1 otherwise. */
   readonly attentionFactor: number;
   readonly maxContext: number;
+  /** Default: none. */
+  readonly axes?: Uint8Array | null;
 }
 
 export function makeRopeTable(options: RopeOptions): RopeTable {
-  const { dims, style, frequencies, attentionFactor, maxContext } = options;
+  const { dims, style, frequencies, attentionFactor, maxContext, axes = null } = options;
   const coarseRows = Math.max(1, Math.ceil(maxContext / ROPE_FINE));
   return {
     dims,
     style,
     fine: angles(ROPE_FINE, 1, 1, frequencies),
     coarse: angles(coarseRows, ROPE_FINE, attentionFactor, frequencies),
+    axes,
   };
+}
+
+/** How the pairs of a head are dealt out to the axes of a position. */
+export interface RopeSections {
+  /** Pairs of time, height and width; together all of them. */
+  readonly sizes: readonly [number, number, number];
+  /** Pairs take turns, time, height, width, while an axis has any left; what is over is time's (Qwen3-VL). Else they lie in runs. */
+  readonly interleaved: boolean;
+}
+
+/**
+ * The axis of each pair, `[pairs]`: of Qwen2-VL's sections (arXiv:2409.12191, §2.1) and of Qwen3-VL's interleaved ones.
+ *
+ * @example ropeAxes({ sizes: [2, 1, 1], interleaved: false }) // [0, 0, 1, 2]
+ */
+export function ropeAxes({ sizes, interleaved }: RopeSections): Uint8Array {
+  const [time, height, width] = sizes;
+  return Uint8Array.from({ length: time + height + width }, (_, i) => {
+    if (!interleaved) return i < time ? 0 : i < time + height ? 1 : 2;
+    const axis = i % ROPE_AXES;
+    return axis > 0 && i < ROPE_AXES * sizes[axis]! ? axis : 0;
+  });
 }
 
 function angles(rows: number, stride: number, factor: number, frequencies: ArrayLike<number>): Float32Array {

@@ -1,7 +1,13 @@
+import { RotaryInputs } from './rotary-inputs.js';
 import { SamplingInputs } from './sampling-inputs.js';
 
 /** In `outputSlot`: nothing is drawn for this output, and its entry in the result means nothing. */
 export const NO_SLOT = 0xffff_ffff;
+
+export interface StepInputsOptions {
+  /** Sequences may have rotary positions of their own. Default: they have not. */
+  readonly rotary?: boolean;
+}
 
 /**
  * What the host says to a step: plain arrays, allocated once and refilled.
@@ -26,6 +32,8 @@ export class StepInputs {
   readonly seqLength: Uint32Array;
   /** `[maxSequences]` absolute position of its first token in this step = tokens already in its cache. */
   readonly seqPosition: Uint32Array;
+  /** Rotary positions where they are not those; null for models that turn by cache indexes alone. */
+  readonly rotary: RotaryInputs | null;
 
   /** `[maxOutputs]` index of the token whose logits are wanted, ascending. */
   readonly outputs: Uint32Array;
@@ -34,12 +42,18 @@ export class StepInputs {
   /** Sampling parameters, one row for each output. */
   readonly sampling: SamplingInputs;
 
-  constructor(maxTokens: number, maxSequences: number, maxOutputs: number) {
+  constructor(
+    maxTokens: number,
+    maxSequences: number,
+    maxOutputs: number,
+    { rotary = false }: StepInputsOptions = {},
+  ) {
     this.tokens = new Int32Array(maxTokens);
     this.seqSlot = new Uint32Array(maxSequences);
     this.seqStart = new Uint32Array(maxSequences);
     this.seqLength = new Uint32Array(maxSequences);
     this.seqPosition = new Uint32Array(maxSequences);
+    this.rotary = rotary ? new RotaryInputs(maxTokens, maxSequences) : null;
     this.outputs = new Uint32Array(maxOutputs);
     this.outputSlot = new Uint32Array(maxOutputs);
     this.sampling = new SamplingInputs(maxOutputs);
@@ -49,5 +63,6 @@ export class StepInputs {
     this.tokenCount = 0;
     this.sequenceCount = 0;
     this.outputCount = 0;
+    this.rotary?.clear();
   }
 }

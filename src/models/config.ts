@@ -4,11 +4,12 @@
  */
 
 import type { Activation } from '../device/graph.js';
+import type { RopeSections } from '../device/rope.js';
 import { FLOAT_DTYPES, type FloatDtype } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { Notice } from '../notice.js';
 import type { ConfigFields } from './config-fields.js';
-import { parseRope, type RotationTraits, readRotaryDims } from './rope-config.js';
+import { parseRope, type RotationTraits, readRopeSections, readRotaryDims } from './rope-config.js';
 import { type RopeParameters, ropeMaxPositions } from './rope-frequencies.js';
 
 /** What the config of every family has. */
@@ -42,6 +43,8 @@ export interface DecoderConfig extends CommonConfig {
   readonly rope: RopeParameters;
   /** Leading elements of a head that rotate. */
   readonly rotaryDims: number;
+  /** How they turn by three positions; null where one position says all. */
+  readonly ropeSections: RopeSections | null;
   /** Which linear layers carry a bias. */
   readonly bias: { readonly qkv: boolean; readonly output: boolean; readonly mlp: boolean };
   /** Per-head RMS norm of q and k. */
@@ -133,6 +136,7 @@ export function readDecoderConfig(
     maxPositions: ropeMaxPositions(rope, statedPositions),
     rope,
     rotaryDims,
+    ropeSections: readRopeSections(fields, rotaryDims),
     bias: traits.bias(fields),
     qkNorm: traits.qkNorm,
     windows: readWindows(fields, layers, traits),

@@ -5,7 +5,7 @@
 
 import type { Matrix, Vector } from '../device/device.js';
 import type { AttentionShape, KeyCentre } from '../device/graph.js';
-import type { RopeStyle, RopeTable } from '../device/rope.js';
+import type { RopeSections, RopeStyle, RopeTable } from '../device/rope.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
 /** One tensor of a checkpoint that becomes rows of a device matrix. */
@@ -62,6 +62,8 @@ export interface RopeSpec {
    * stand: rows moved at load would have to move in biases, scales and norms of every format as well, for nothing gained.
    */
   readonly style?: RopeStyle;
+  /** How pairs turn by three positions, where the model also sees. Of text all three are equal. */
+  readonly sections?: RopeSections;
 }
 
 /** One layer's part of the KV cache, its format left open. */

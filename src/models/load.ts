@@ -11,7 +11,7 @@ import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js
 import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
-import { makeRopeTable, type RopeTable } from '../device/rope.js';
+import { makeRopeTable, type RopeTable, ropeAxes } from '../device/rope.js';
 import { KvantError } from '../errors.js';
 import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
@@ -55,6 +55,11 @@ export interface LoadModelOptions {
   };
   /** Longest context in tokens; the model's own if omitted. */
   readonly maxContext?: number;
+  /**
+   * Rotations take positions of their own (RotaryInputs) where their layout has sections: for steps with pictures. Default false:
+   * of text all positions are cache indexes.
+   */
+  readonly rotary?: boolean;
   /** Called as weights arrive: bytes so far, bytes in all, and the tensor at hand. */
   readonly onProgress?: (loaded: number, total: number, tensor: string) => void;
   /** Checked between matrices. */
@@ -119,7 +124,7 @@ export async function loadModel(
 
   device.place(placementGroups(layout, resolved.matrices, kvLayers, options));
   const { weights, headNorms, bytes } = await loadWeights(device, resolved, options);
-  const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext)]));
+  const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext, options.rotary)]));
   return {
     facts: servedFacts(facts, layout, maxContext),
     layout,
@@ -192,13 +197,22 @@ function servedFacts(facts: ModelFacts, { ropes }: WeightLayout, maxContext: num
   return /\w/.test(variants) ? { ...facts, identity: `${facts.identity} ${variants}` } : facts;
 }
 
-/** The table of a rotation up to a context. */
+/** The table of a rotation up to a context. `rotary`: pairs turn by the positions of their sections, where it has such. */
 export function ropeTable(
-  { parameters, dims, style = 'half' }: Omit<RopeSpec, 'key'>,
+  { parameters, dims, style = 'half', sections }: Omit<RopeSpec, 'key'>,
   maxContext: number,
+  rotary = false,
 ): RopeTable {
   const { frequencies, attentionFactor } = ropeFrequencies(parameters, dims, maxContext);
-  return makeRopeTable({ dims: 2 * frequencies.length, style, frequencies, attentionFactor, maxContext });
+  const axes = rotary && sections !== undefined ? ropeAxes(sections) : null;
+  return makeRopeTable({
+    dims: 2 * frequencies.length,
+    style,
+    frequencies,
+    attentionFactor,
+    maxContext,
+    axes,
+  });
 }
 
 function kvLayerSpec(layer: CacheLayer, index: number, format: LoadModelOptions['kvFormat']): KvLayerSpec {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { JsonObject } from '../weights/folder-files.js';
 import { ConfigFields } from './config-fields.js';
-import { parseRope, readRotaryDims } from './rope-config.js';
+import { parseRope, readRopeSections, readRotaryDims } from './rope-config.js';
 
 describe('parseRope', () => {
   const parse = (rope_scaling: JsonObject, more: JsonObject = {}) =>
@@ -93,5 +93,32 @@ describe('readRotaryDims', () => {
     expect(() => dims({ rope_scaling: { partial_rotary_factor: 0.5 } })).toThrow(/partial_rotary_factor 0.5/);
     for (const partial_rotary_factor of [1.5, 0.05, 0, -1, 'half'])
       expect(() => dims({ partial_rotary_factor }, 1)).toThrow(/"partial_rotary_factor" is/);
+  });
+});
+
+describe('readRopeSections', () => {
+  const sections = (json: JsonObject) => readRopeSections(new ConfigFields(json, 'test'), 128);
+
+  it('reads runs of pairs, and pairs that take turns', () => {
+    const runs = { rope_scaling: { type: 'mrope', mrope_section: [16, 24, 24] } };
+    expect(sections(runs)).toEqual({ sizes: [16, 24, 24], interleaved: false });
+    const turns = { rope_parameters: { mrope_section: [24, 20, 20], mrope_interleaved: true } };
+    expect(sections(turns)).toEqual({ sizes: [24, 20, 20], interleaved: true });
+    expect(sections({ rope_scaling: { type: 'linear', factor: 2 } })).toBeNull();
+    expect(sections({})).toBeNull();
+  });
+
+  it('refuses sections that are not all of the pairs', () => {
+    for (const mrope_section of [
+      [16, 24],
+      [16, 24, 25],
+      [16, 24, 24, 0],
+      [-1, 33, 32],
+      '16',
+      [16.5, 23.5, 24],
+    ])
+      expect(() => sections({ rope_scaling: { mrope_section } })).toThrow(
+        /"mrope_section" is .* three numbers of pairs, 64 in all/,
+      );
   });
 });

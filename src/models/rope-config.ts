@@ -1,5 +1,6 @@
 /** What config.json says about rotation, read into parameters. Frequencies are made of them in rope-frequencies.ts. */
 
+import { ROPE_AXES, type RopeSections } from '../device/rope.js';
 import type { ConfigFields } from './config-fields.js';
 import { ROPE_TYPES, type RopeParameters } from './rope-frequencies.js';
 
@@ -76,6 +77,26 @@ export function parseRope(
     case 'longrope':
       return longrope(nested, theta, originalMaxPositions, maxPositions, dims);
   }
+}
+
+/**
+ * How pairs are dealt out to the three axes of positions (`mrope_section`, `mrope_interleaved`); null where the config does not say.
+ *
+ * @param dims leading elements of a head that rotate
+ * @throws KvantError `model-config`, where the sections are not all of the pairs
+ */
+export function readRopeSections(config: ConfigFields, dims: number): RopeSections | null {
+  const section = ropeSection(config);
+  const sizes = section?.value('mrope_section');
+  if (section === null || sizes === undefined || sizes === null) return null;
+  const fits =
+    Array.isArray(sizes) &&
+    sizes.length === ROPE_AXES &&
+    sizes.every((size) => Number.isSafeInteger(size) && size >= 0) &&
+    sizes.reduce((sum, size) => sum + size, 0) === dims / 2;
+  if (!fits) throw section.odd('mrope_section', sizes, `three numbers of pairs, ${dims / 2} in all,`);
+  const [time, height, width] = sizes as [number, number, number];
+  return { sizes: [time, height, width], interleaved: section.flag('mrope_interleaved', false) };
 }
 
 /** The object that says how positions are rotated. */

@@ -2,7 +2,9 @@
 import type { Device, Matrix, Program } from '../../src/device/device.js';
 import type { AttentionShape, QueryGrowth, Tensor } from '../../src/device/graph.js';
 import type { KvFormat, KvPool } from '../../src/device/kv.js';
-import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
+import { makeRopeTable, type RopeSections, type RopeStyle, ropeAxes } from '../../src/device/rope.js';
+import { RotaryInputs } from '../../src/device/rotary-inputs.js';
+import type { StepInputs } from '../../src/device/step.js';
 import { encodeVector, type KvSide, storeVector } from './kv-codec.js';
 import { Random, roundF16 } from './numbers.js';
 import * as reference from './reference.js';
@@ -18,6 +20,8 @@ export interface AttentionCase extends AttentionShape {
   readonly growth?: QueryGrowth;
   readonly rope?: RopeStyle | null;
   readonly ropeDims?: number;
+  /** Pairs turn by one of three positions each. */
+  readonly sections?: RopeSections;
   readonly window?: number | null;
   readonly softcap?: number | null;
   readonly blockTokens?: number;
@@ -28,6 +32,9 @@ export interface AttentionCase extends AttentionShape {
   /** Keys are stored scaled, and without a mean that is rotated with every 256 positions, or is the same everywhere. */
   readonly centre?: 'turning' | 'flat';
 }
+
+/** Where a sequence's tokens stand: so far from their cache indexes, or at time, height and width of each. */
+export type Standing = number | readonly (readonly [number, number, number])[];
 
 /** A linear behind attention. Where `keeps`, what is between them is kept for reading, and nothing can be handed over. */
 export interface Behind {
@@ -84,6 +91,7 @@ export class AttentionBench {
             frequencies,
             attentionFactor: 1,
             maxContext: LIMITS.maxContext,
+            axes: c.sections === undefined ? null : ropeAxes(c.sections),
           });
     const norm = norms && {
       q: await device.loadVector(vectorSource(norms.q)),
@@ -259,6 +267,7 @@ export class AttentionBench {
     slots: readonly number[],
     lengths: readonly number[],
     data?: Float32Array,
+    standing: readonly Standing[] = slots.map(() => 0),
   ): Promise<{
     out: Float32Array;
     expected: Float64Array;
@@ -283,17 +292,23 @@ export class AttentionBench {
     slots.forEach((slot, s) => {
       for (let i = 0; i < lengths[s]!; i++, row++) {
         const position = positions[s]! + i;
+        const own = standing[s]!;
+        const places = typeof own === 'number' ? AXES.map(() => position + own) : own[i]!;
         const head = (h: number): Float64Array =>
           Float64Array.from(qkv.subarray(row * width + h * headDim, row * width + (h + 1) * headDim));
         for (let h = 0; h < kvHeads; h++) {
-          const k = this.#turned(head(heads + h), 'k', position);
+          const k = this.#turned(head(heads + h), 'k', position, places);
           const v = head(heads + kvHeads + h);
           const formats = this.#formats(slot);
           this.#keys[slot]![h]!.push(this.#storeKey(formats.key, k, h, position));
           this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
         }
         for (let h = 0; h < heads; h++) {
-          const q = this.#scaled(this.#turned(head(h), 'q', position), 1, Math.floor(h / (heads / kvHeads)));
+          const q = this.#scaled(
+            this.#turned(head(h), 'q', position, places),
+            1,
+            Math.floor(h / (heads / kvHeads)),
+          );
           expectedQ.set(q, (row * heads + h) * headDim);
           const kv = Math.floor(h / (heads / kvHeads));
           const keys = this.#keys[slot]![kv]!;
@@ -318,7 +333,7 @@ export class AttentionBench {
       }
     });
     this.#program.write(this.#tensors.qkv, qkv);
-    await this.#program.submit(stepOf(lengths, positions, slots));
+    await this.#program.submit(standingStep(stepOf(lengths, positions, slots), standing));
     const read = async (tensor: Tensor | null): Promise<Float32Array> =>
       tensor === null ? new Float32Array(0) : this.#program.read(tensor, rows);
     const out = await read(this.#tensors.out);
@@ -371,10 +386,10 @@ export class AttentionBench {
   }
 
   /** Norm, rotation and growth of a head. */
-  #turned(x: Float64Array, which: 'q' | 'k', position: number): Float64Array {
+  #turned(x: Float64Array, which: 'q' | 'k', position: number, places: readonly number[]): Float64Array {
     const { normAfter = false, growth } = this.#case;
     const first = normAfter ? x : this.#normed(x, which);
-    this.#rotate(first, position);
+    this.#rotate(first, position, places);
     const turned = normAfter ? this.#normed(first, which) : first;
     if (which === 'k' || growth === undefined) return turned;
     const factor = 1 + growth.beta * Math.log(1 + Math.floor(position / growth.every));
@@ -386,9 +401,47 @@ export class AttentionBench {
     return reference.rmsNorm(x, this.#norms[which], 1, x.length, 1e-6);
   }
 
-  #rotate(x: Float64Array, position: number): void {
-    if (this.#case.rope !== null) reference.rotate(x, position, this.#frequencies, this.#case.rope ?? 'half');
+  #rotate(x: Float64Array, position: number, places: readonly number[] = []): void {
+    const { rope = 'half', sections } = this.#case;
+    if (rope === null) return;
+    if (sections === undefined) reference.rotate(x, position, this.#frequencies, rope);
+    else {
+      const own = pairAxes(sections).map((axis) => places[axis]!);
+      // By frequencies that hold the position.
+      reference.rotate(
+        x,
+        1,
+        this.#frequencies.map((frequency, i) => frequency * own[i]!),
+        rope,
+      );
+    }
   }
+}
+
+const AXES = [0, 1, 2];
+
+/** The axis of each pair, as transformers lays the frequencies of Qwen2-VL and Qwen3-VL out. */
+export function pairAxes({ sizes, interleaved }: RopeSections): number[] {
+  const [time, height, width] = sizes;
+  const runs = sizes.flatMap((size, axis) => Array<number>(size).fill(axis));
+  if (!interleaved) return runs;
+  const out = Array<number>(time + height + width).fill(0);
+  for (let i = 1; i < 3 * height; i += 3) out[i] = 1;
+  for (let i = 2; i < 3 * width; i += 3) out[i] = 2;
+  return out;
+}
+
+/** Gives the sequences of a step rotary positions. */
+export function standingStep(step: StepInputs, standing: readonly Standing[]): StepInputs {
+  const own = new RotaryInputs(step.tokens.length, standing.length);
+  standing.forEach((one, s) => {
+    if (typeof one === 'number') own.shift[s] = one;
+    else {
+      own.placed[s] = 1;
+      own.positions.set(one.flat(), 3 * step.seqStart[s]!);
+    }
+  });
+  return Object.assign(step, { rotary: own });
 }
 
 function drawCentre(

@@ -7,9 +7,10 @@ import type { Device, Program } from '../../src/device/device.js';
 import type { Tensor } from '../../src/device/graph.js';
 import type { KvFormat, KvPool } from '../../src/device/kv.js';
 import { kvPlanes } from '../../src/device/kv-block.js';
-import { makeRopeTable, type RopeStyle } from '../../src/device/rope.js';
+import { makeRopeTable, type RopeSections, type RopeStyle, ropeAxes } from '../../src/device/rope.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
 import type { MatrixFormat } from '../../src/device/weights.js';
+import { pairAxes, standingStep } from '../devices/attention-bench.js';
 import { devices, grid, narrowSubgroups } from '../devices/devices.js';
 import { affine, F16, F32 } from '../devices/kv-cases.js';
 import { fromF16Bits, Random, relativeError, roundF16 } from '../devices/numbers.js';
@@ -42,6 +43,8 @@ interface Case {
   readonly bias?: boolean | Float32Array;
   readonly rope: RopeStyle | null;
   readonly dims?: number;
+  /** The pairs turn by three positions (placesOf). */
+  readonly sections?: RopeSections;
   readonly weight?: MatrixFormat;
 }
 
@@ -67,6 +70,14 @@ class Reference {
     this.frequencies = Float64Array.from({ length: dims / 2 }, (_, i) => 10000 ** ((-2 * i) / dims));
   }
 
+  /** Radians that each pair turns by. */
+  #angles(position: number): Float64Array {
+    const { sections } = this.c;
+    const axes = sections === undefined ? null : pairAxes(sections);
+    const places = placesOf(position);
+    return this.frequencies.map((frequency, i) => frequency * (axes === null ? position : places[axes[i]!]!));
+  }
+
   /** Heads of q, of k and of v as they are attended with, and stored. */
   heads(x: Float32Array, position: number): Float64Array[] {
     const { heads, kvHeads, headDim, headNorm, norm, rope, key, value } = this.c;
@@ -85,10 +96,15 @@ class Reference {
       if (h >= heads + kvHeads) return stored(head, value);
       const gamma = h < heads ? this.gammas.q : this.gammas.k;
       if (headNorm) head = reference.rmsNorm(head, gamma, 1, headDim, EPS);
-      if (rope !== null) reference.rotate(head, position, this.frequencies, rope);
+      if (rope !== null) reference.rotate(head, 1, this.#angles(position), rope);
       return h < heads ? head : stored(head, key);
     });
   }
+}
+
+/** Time, height and width of the token with this cache index. */
+function placesOf(index: number): readonly [number, number, number] {
+  return [index, index >> 1, index + 20];
 }
 
 function stored(head: Float64Array, format: KvFormat): Float64Array {
@@ -127,6 +143,7 @@ async function open(device: Device, of: Reference, keep: boolean): Promise<Layer
           frequencies: of.frequencies,
           attentionFactor: 1,
           maxContext: LIMITS.maxContext,
+          axes: c.sections === undefined ? null : ropeAxes(c.sections),
         });
   const pool = device.createKvPool({
     layers: [{ kvHeads: c.kvHeads, headDim: c.headDim, key: c.key, value: c.value, group: 0 }],
@@ -165,7 +182,8 @@ async function close({ program, pool }: Layer): Promise<void> {
 async function step(layer: Layer, c: Case, x: Float32Array, position: number, slot: number) {
   const { program, pool } = layer;
   program.write(layer.x, x);
-  await program.submit(stepOf([1], [position], [slot]));
+  const one = stepOf([1], [position], [slot]);
+  await program.submit(c.sections === undefined ? one : standingStep(one, [[placesOf(position)]]));
   const q = await program.read(layer.q, 1);
   const [bytes] = await pool.read(Uint32Array.of(block(slot, Math.floor(position / BLOCK))));
   const heads = Array.from({ length: c.heads }, (_, h) => q.subarray(h * c.headDim, (h + 1) * c.headDim));
@@ -280,6 +298,23 @@ describe.each(here)('q, k and v appended by their product on $name', (spec) => {
     const base = { heads: 8, kvHeads: 2, headDim: 256, hidden: 128, key: F16, value: F32 } as const;
     expect(await check({ ...base, headNorm: false, norm: true, rope })).toBe(true);
     expect(await check({ ...base, headNorm: false, norm: false, bias: true, rope, dims: 64 })).toBe(true);
+  });
+
+  it('turn pairs by three positions of the token', async () => {
+    const base = { heads: 4, kvHeads: 2, headDim: 64, key: F32, value: F16, norm: true } as const;
+    const [runs, turns] = [
+      { sizes: [8, 12, 12], interleaved: false },
+      { sizes: [12, 10, 10], interleaved: true },
+    ] as const;
+    await check({ ...base, headNorm: false, bias: true, rope: 'half', sections: runs });
+    await check({ ...base, headNorm: true, rope: 'half', sections: turns });
+    await check({
+      ...base,
+      headNorm: false,
+      rope: 'interleaved',
+      dims: 24,
+      sections: { ...turns, sizes: [4, 4, 4] },
+    });
   });
 
   it('store what is not finite, or too large, as the two launches do', async () => {

@@ -225,6 +225,8 @@ export interface RopePlace {
   readonly kNorm: number;
   readonly fine: number;
   readonly coarse: number;
+  /** The axis of each pair. */
+  readonly axes: number;
   /** Of the keys' centre. */
   readonly centre: number;
 }
@@ -275,6 +277,8 @@ export function ropeAppendCommand(
       ropeStride(headDim, node.rope),
       rope.centre,
       node.centre?.turns === true ? 1 : 0,
+      rope.axes,
+      rope.axes === 0 ? 0 : place.step + 4 * place.layout.rotary!,
     ],
   };
 }

@@ -9,6 +9,7 @@ import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '..
 import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
+import { rotaryReach } from '../rotary-positions.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
   type AttendCentrePlace,
@@ -57,6 +58,8 @@ export interface Compiled {
   readonly forward: number;
   readonly sample: number;
   readonly slots: number;
+  /** Rotary positions there are; 0 where all are cache indexes. */
+  readonly rotaryReach: number;
   /** Null if the graph does not sample. */
   readonly sampler: SamplerPlace | null;
   /** What the program alone uses. */
@@ -80,6 +83,13 @@ interface Site {
   readonly storages: Map<number, number>;
 }
 
+/** Addresses of a rope table; 0 for axes it has not. */
+interface TablePlace {
+  readonly fine: number;
+  readonly coarse: number;
+  readonly axes: number;
+}
+
 interface OpenSegment {
   readonly memory: DeviceMemory;
   readonly commands: Command[];
@@ -101,7 +111,7 @@ class Compiler {
   readonly #owned: Allocation[] = [];
   readonly #layout: StepLayout;
   readonly #sites = new Map<DeviceMemory, Site>();
-  readonly #ropes = new Map<DeviceMemory, Map<RopeTable, { fine: number; coarse: number }>>();
+  readonly #ropes = new Map<DeviceMemory, Map<RopeTable, TablePlace>>();
   readonly #segments: OpenSegment[] = [];
   #fusions: Fusions = { ofLinear: new Map(), gone: new Set(), held: new Map() };
   readonly #placement: Placement;
@@ -113,7 +123,7 @@ class Compiler {
 
   constructor(options: CompileOptions) {
     this.#options = options;
-    this.#layout = stepLayout(options.limits);
+    this.#layout = stepLayout(options.limits, rotaryReach(options.graph) > 0);
     this.#placement = placementOf(options.set, options.graph, options.caches);
   }
 
@@ -205,6 +215,7 @@ class Compiler {
       forward: this.#write({ ...whole, ids: null, segments: forward }),
       sample: this.#write({ ...whole, segments: sample }),
       slots,
+      rotaryReach: rotaryReach(graph),
       sampler: ids?.sampler ?? null,
       owned: this.#owned,
       place(tensor) {
@@ -393,7 +404,7 @@ class Compiler {
       case 'rope-append': {
         checkRope(node.rope, node.shape.headDim, limits.maxContext);
         const { norm, rope } = node;
-        const tables = rope === null ? { fine: 0, coarse: 0 } : this.#rope(rope, home);
+        const tables = rope === null ? { fine: 0, coarse: 0, axes: 0 } : this.#rope(rope, home);
         const parts = {
           qNorm: norm === null ? 0 : ownVector(set, norm.q).at(home),
           kNorm: norm === null ? 0 : ownVector(set, norm.k).at(home),
@@ -492,8 +503,8 @@ class Compiler {
   }
 
   /** A rope table in a memory. */
-  #rope(rope: RopeTable, memory: DeviceMemory): { fine: number; coarse: number } {
-    const tables = this.#ropes.get(memory) ?? new Map<RopeTable, { fine: number; coarse: number }>();
+  #rope(rope: RopeTable, memory: DeviceMemory): TablePlace {
+    const tables = this.#ropes.get(memory) ?? new Map<RopeTable, TablePlace>();
     this.#ropes.set(memory, tables);
     let found = tables.get(rope);
     if (found === undefined) {
@@ -502,7 +513,12 @@ class Compiler {
         memory.f32(at, data.length).set(data);
         return at;
       };
-      found = { fine: put(rope.fine), coarse: put(rope.coarse) };
+      let axes = 0;
+      if (rope.axes) {
+        axes = this.#allocate(memory, rope.axes.length * 4);
+        memory.u32(axes, rope.axes.length).set(rope.axes);
+      }
+      found = { fine: put(rope.fine), coarse: put(rope.coarse), axes };
       tables.set(rope, found);
     }
     return found;

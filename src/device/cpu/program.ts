@@ -2,6 +2,7 @@ import { KvantError } from '../../errors.js';
 import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
+import { checkRotary } from '../rotary-positions.js';
 import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
@@ -187,6 +188,7 @@ export class CpuProgram implements Program {
         throw invalidStep(`State slot ${step.seqSlot[s]} is not one of ${this.#compiled.slots}.`);
       }
     }
+    checkRotary(step, this.#compiled.rotaryReach);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);

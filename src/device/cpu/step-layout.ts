@@ -3,6 +3,8 @@
  * allow. All offsets are in words.
  */
 import type { ProgramLimits } from '../device.js';
+import { ROPE_AXES } from '../rope.js';
+import { writeRotary } from '../rotary-positions.js';
 import { SAMPLING_WORDS } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS, STEP_WANTS } from './opcodes.js';
@@ -21,15 +23,19 @@ export interface StepLayout {
   /** The columns of SAMPLING_FIELDS (sampling-inputs.ts): `samplingStride` words apart. */
   readonly sampling: number;
   readonly samplingStride: number;
+  /** Three rotary positions a token; null where all are cache indexes. */
+  readonly rotary: number | null;
   readonly words: number;
 }
 
-export function stepLayout(limits: ProgramLimits): StepLayout {
+/** `rotary`: rotations go by axes. */
+export function stepLayout(limits: ProgramLimits, rotary: boolean): StepLayout {
   const tokens = HEAD;
   const sequences = tokens + limits.maxTokens;
   const outputs = sequences + 4 * limits.maxSequences;
   const outputSlots = outputs + limits.maxOutputs;
   const sampling = outputSlots + limits.maxOutputs;
+  const behind = sampling + SAMPLING_WORDS * limits.maxOutputs;
   return {
     tokens,
     sequences,
@@ -38,7 +44,8 @@ export function stepLayout(limits: ProgramLimits): StepLayout {
     outputSlots,
     sampling,
     samplingStride: limits.maxOutputs,
-    words: sampling + SAMPLING_WORDS * limits.maxOutputs,
+    rotary: rotary ? behind : null,
+    words: behind + (rotary ? ROPE_AXES * limits.maxTokens : 0),
   };
 }
 
@@ -55,6 +62,7 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   copy(u32, s + n, step.seqStart, sequenceCount);
   copy(u32, s + 2 * n, step.seqLength, sequenceCount);
   copy(u32, s + 3 * n, step.seqPosition, sequenceCount);
+  if (layout.rotary !== null) writeRotary(step, u32, layout.rotary, ROPE_AXES);
   copy(u32, layout.outputs, step.outputs, outputCount);
   copy(u32, layout.outputSlots, step.outputSlot, outputCount);
   const { sampling: p, samplingStride: m } = layout;

@@ -11,6 +11,7 @@ import type { Program, ProgramLimits } from '../device.js';
 import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
+import { rotaryReach } from '../rotary-positions.js';
 import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
@@ -106,6 +107,7 @@ export class WebGpuProgram implements Program {
     const bounds: StepBounds = {
       slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
       positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
+      rotary: rotaryReach(graph),
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');

@@ -2,7 +2,7 @@
 
 import { KvantError } from '../../errors.js';
 import type { NodeOf } from '../graph.js';
-import { ROPE_FINE } from '../rope.js';
+import { ROPE_FINE, type RopeTable } from '../rope.js';
 import { chooseVariant, type Kernel, type LinearShape } from './kernel.js';
 import { linearFits } from './kernels/linear-choice.js';
 import { chooseLinear } from './kernels/linear-fast.js';
@@ -32,6 +32,10 @@ interface AppendKind {
   readonly values: GPUBuffer;
 }
 
+function ropeShape({ dims, style, axes }: RopeTable): RopeAppendShape['rope'] {
+  return axes ? { dims, style, axes: [...axes] } : { dims, style };
+}
+
 function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
@@ -44,7 +48,7 @@ function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>):
       blockTokens: pool.spec.blockTokens,
       maxBlocksPerSlot: pool.spec.maxBlocksPerSlot,
       normEps: norm === null ? null : norm.eps,
-      rope: rope === null ? null : { dims: rope.dims, style: rope.style },
+      rope: rope === null ? null : ropeShape(rope),
       normAfter: norm?.order === 'after',
       queryGrowth: node.queryGrowth,
       centred: node.centre != null,

@@ -26,7 +26,12 @@ export interface RopeAppendShape extends AttentionShape {
   readonly maxBlocksPerSlot: number;
   /** eps of the head norms, null without. */
   readonly normEps: number | null;
-  readonly rope: { readonly dims: number; readonly style: RopeStyle } | null;
+  readonly rope: {
+    readonly dims: number;
+    readonly style: RopeStyle;
+    /** The axis of each pair, where they turn by three positions. */
+    readonly axes?: readonly number[];
+  } | null;
   /** The head norms follow the rotation. Default: they come first. */
   readonly normAfter?: boolean;
   /** Default: q stays. */

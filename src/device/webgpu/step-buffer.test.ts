@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { RotaryInputs } from '../rotary-inputs.js';
 import { FEATURE } from '../sampling.js';
 import { StepInputs } from '../step.js';
 import {
@@ -60,6 +61,33 @@ describe('StepPacker', () => {
       itemRows: 0,
       tiles: 0,
     });
+  });
+
+  it('gives every token its rotary positions behind all tokens, in a program that turns by them', () => {
+    const packer = new StepPacker(LIMITS, { ...BOUNDS, rotary: 512 }, 16, false);
+    const step = Object.assign(
+      inputs([
+        [4, 2, 100],
+        [9, 2, 7],
+      ]),
+      { rotary: new RotaryInputs(4, 2) },
+    );
+    step.rotary.shift[0] = -3;
+    step.rotary.placed[1] = 1;
+    step.rotary.positions.set([1, 2, 3, 4, 5, 6], 6);
+    packer.words.fill(77);
+    expect(packer.pack(step)).toBe((3 + 8) * 4);
+    expect(vectors(packer, 7, 4)).toEqual([
+      [97, 97, 97, 0],
+      [98, 98, 98, 0],
+      [1, 2, 3, 0],
+      [4, 5, 6, 0],
+    ]);
+    expect(packer.words[6]).toBe(11);
+    step.clear();
+    Object.assign(step, { tokenCount: 4, sequenceCount: 2 });
+    packer.pack(step);
+    expect(vectors(packer, 7, 4).map(([t]) => t)).toEqual([100, 101, 7, 8]);
   });
 
   it('gives every output its parameters', () => {

@@ -5,6 +5,7 @@
  * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, splits of an item),
  *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
+ * - in a program with rotations by axes, for each token its three rotary positions: (time, height, width, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output. One that is
  *   not drawn for is greedy, without features, and its slot is the one behind all others;
@@ -19,6 +20,8 @@
 import { KvantError } from '../../errors.js';
 import type { ProgramLimits } from '../device.js';
 import type { RowKind } from '../graph.js';
+import { ROPE_AXES } from '../rope.js';
+import { checkRotary, writeRotary } from '../rotary-positions.js';
 import { FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
@@ -83,6 +86,8 @@ export interface StepBounds {
   readonly slots: number;
   /** Positions a slot can hold. */
   readonly positions: number;
+  /** Rotary positions there are. Default 0: all are cache indexes. */
+  readonly rotary?: number;
 }
 
 /** The binding `step`, and how kernels read it. */
@@ -91,6 +96,11 @@ export const STEP_BINDING = { name: 'step', access: 'read', type: 'array<vec4<u3
 export const STEP_WGSL = `
 fn step_token(i: u32) -> vec4<u32> { return step[${HEADER}u + i]; }
 fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${OUTPUT}u + part]; }
+`;
+
+/** Of a program with rotations by axes: the three rotary positions of a token. */
+export const STEP_ROTARY_WGSL = `
+fn step_rotary(i: u32) -> vec4<u32> { return step[${HEADER}u + step[0].x + i]; }
 `;
 
 /**
@@ -132,6 +142,8 @@ export class StepPacker {
   readonly #bounds: StepBounds;
   readonly #maxItems: number;
   readonly #attends: boolean;
+  /** Tokens have rotary positions of their own. */
+  readonly #turns: boolean;
   #wideFrom = Number.POSITIVE_INFINITY;
   #tileWorkgroups = 0;
 
@@ -141,10 +153,11 @@ export class StepPacker {
     this.#bounds = bounds;
     this.#maxItems = maxItems;
     this.#attends = attends;
+    this.#turns = (bounds.rotary ?? 0) > 0;
     const tiles = Math.ceil(limits.maxTokens / ATTENTION_TILE) + limits.maxSequences;
     const vectors =
       HEADER +
-      limits.maxTokens +
+      limits.maxTokens * (this.#turns ? 2 : 1) +
       OUTPUT * limits.maxOutputs +
       maxItems +
       limits.maxSequences +
@@ -170,7 +183,7 @@ export class StepPacker {
     this.#check(inputs);
     const { words, facts } = this;
     const tokensAt = HEADER;
-    const outputsAt = tokensAt + inputs.tokenCount;
+    const outputsAt = tokensAt + inputs.tokenCount * (this.#turns ? 2 : 1);
     const workAt = outputsAt + OUTPUT * inputs.outputCount;
     facts.tokens = inputs.tokenCount;
     facts.outputs = inputs.outputCount;
@@ -196,6 +209,7 @@ export class StepPacker {
         words[at + 3] = 0;
       }
     }
+    if (this.#turns) this.#packRotary(inputs, tokensAt + inputs.tokenCount);
     this.#packOutputs(inputs, outputsAt);
     const end = this.#attends ? this.#packWork(inputs, workAt) : workAt;
     words[0] = facts.tokens;
@@ -213,6 +227,11 @@ export class StepPacker {
     if (facts.features === 0) return end * 4;
     words[11] = end;
     return this.#packExtras(inputs, end, partsOf) * 4;
+  }
+
+  #packRotary(inputs: StepInputs, rotaryAt: number): void {
+    for (let i = 0; i < inputs.tokenCount; i++) this.words[(rotaryAt + i) * 4 + ROPE_AXES] = 0;
+    writeRotary(inputs, this.words, rotaryAt * 4, 4);
   }
 
   #packExtras(inputs: StepInputs, extrasAt: number, partsOf: PartsOf): number {
@@ -341,7 +360,7 @@ export class StepPacker {
 
   #check(inputs: StepInputs): void {
     const { maxTokens, maxOutputs, maxSequences, maxContext } = this.#limits;
-    const { slots, positions } = this.#bounds;
+    const { slots, positions, rotary = 0 } = this.#bounds;
     const { tokenCount, outputCount, sequenceCount } = inputs;
     if (tokenCount > maxTokens || outputCount > maxOutputs || sequenceCount > maxSequences) {
       throw misuse(
@@ -357,6 +376,7 @@ export class StepPacker {
       if (end > Math.min(maxContext, positions)) throw misuse(`sequence ${s} reaches position ${end}`);
       if (inputs.seqSlot[s]! >= slots) throw misuse(`sequence ${s} names slot ${inputs.seqSlot[s]}`);
     }
+    checkRotary(inputs, rotary);
     if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
     for (let i = 0; i < tokenCount; i++) {
       if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);

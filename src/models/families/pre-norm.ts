@@ -24,9 +24,10 @@ export const ROPE = 'rope';
 
 /** @param style which elements of a head rotate with each other */
 export function preNormLayout(config: DecoderConfig, style: RopeStyle = 'half'): WeightLayout {
-  const { hiddenSize, bias } = config;
+  const { hiddenSize, bias, ropeSections } = config;
+  const sections = ropeSections === null ? {} : { sections: ropeSections };
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style, ...sections }],
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, window: config.windows[at.index] ?? null });

@@ -6,9 +6,10 @@ import { share } from './math';
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns]
+ *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
  * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
+ * `axes`: 0, or the axis of each pair, by which it turns with one of the three positions a token at `rotary`.
  * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
  * `centre`: 0, or scales of keys, of queries, and the mean (KeyCentre of ../../graph.ts); `turns`: it is rotated with the split.
  */
@@ -42,6 +43,8 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const splitAngles: usize = angles + dims * 4;
   const centre: usize = load<u32>(p, 96);
   const turns = load<u32>(p, 100) != 0;
+  const axes: usize = load<u32>(p, 104);
+  const rotary: usize = load<u32>(p, 108);
   const group = heads / kvHeads;
 
   const width = heads + 2 * kvHeads;
@@ -59,7 +62,10 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
     const keySide = layer + (block >= firstFloatStart ? 2 * SIDE_BYTES : 0);
     const last = min<u32>(end - token * width, width);
     let h = item - token * width;
-    if (dims != 0 && h < heads + kvHeads) makeAngles(angles, dims >> 1, position, fine, coarse);
+    if (dims != 0 && h < heads + kvHeads) {
+      if (axes == 0) makeAngles(angles, dims >> 1, position, fine, coarse);
+      else makeAnglesByAxes(angles, dims >> 1, rotary + token * 12, axes, fine, coarse);
+    }
     if (turns && h < heads + kvHeads) makeAngles(splitAngles, dims >> 1, position & ~255, fine, coarse);
     const growth = every == 0 ? <f32>1 : <f32>(1 + <f64>beta * Math.log(1 + <f64>(position / every)));
     item += last - h;
@@ -131,6 +137,21 @@ export function makeAngles(to: usize, half: u32, position: u32, fine: usize, coa
     const sinF = load<f32>(f + i * 8, 4);
     const cosC = load<f32>(c + i * 8);
     const sinC = load<f32>(c + i * 8, 4);
+    store<f32>(to + i * 4, cosC * cosF - sinC * sinF);
+    store<f32>(to + (half + i) * 4, sinC * cosF + cosC * sinF);
+  }
+}
+
+/** The same where each pair has its axis, `axes[i]`, of three positions. */
+function makeAnglesByAxes(to: usize, half: u32, positions: usize, axes: usize, fine: usize, coarse: usize): void {
+  for (let i: u32 = 0; i < half; i++) {
+    const position = load<u32>(positions + load<u32>(axes + i * 4) * 4);
+    const f: usize = fine + ((position & 255) * half + i) * 8;
+    const c: usize = coarse + ((position >> 8) * half + i) * 8;
+    const cosF = load<f32>(f);
+    const sinF = load<f32>(f, 4);
+    const cosC = load<f32>(c);
+    const sinC = load<f32>(c, 4);
     store<f32>(to + i * 4, cosC * cosF - sinC * sinF);
     store<f32>(to + (half + i) * 4, sinC * cosF + cosC * sinF);
   }

@@ -67,6 +67,17 @@ export function vectorTurnText(
 }
 
 /**
+ * `axis_of(pair)`: which of a token's three rotary positions a pair turns by. Sixteen to a word.
+ */
+export function axesWgsl(axes: readonly number[]): string {
+  const words = Array.from({ length: Math.ceil(axes.length / 16) }, (_, w) =>
+    axes.slice(16 * w, 16 * w + 16).reduce((word, axis, i) => word + axis * 4 ** i, 0),
+  );
+  return `const AXES = array<u32, ${words.length}>(${words.map((word) => `${word}u`).join(', ')});
+fn axis_of(pair: u32) -> u32 { return (AXES[pair / 16u] >> (pair % 16u * 2u)) & 3u; }`;
+}
+
+/**
  * `angle_parts(pair, position)`: what is read of the two tables, see rope.ts; `angle_from(parts)`: cos and sin; `angle_of(pair,
  * position)`: both; `pair_of(i)`; `rotated(i, angle)`: element i of `whole` after rotation.
  */

@@ -9,9 +9,9 @@
 
 import { isFloatKv } from '../../kv.js';
 import type { RopeAppendShape } from '../shapes.js';
-import { STEP_WGSL } from '../step-buffer.js';
+import { STEP_ROTARY_WGSL, STEP_WGSL } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
-import { growthText, headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
+import { axesWgsl, growthText, headNormText, rotationWgsl, shownText, turnedText } from './head-turn.js';
 import { cacheElement, KV_WGSL } from './kv-format.js';
 import { floatStoreText } from './kv-formats/float.js';
 import type { GemvConfig } from './linear-gemv-plan.js';
@@ -105,7 +105,7 @@ var<workgroup> place_: vec2<u32>;
 var<workgroup> whole: array<f32, ${headDim}>;
 ${rope === null ? '' : `var<workgroup> turns_: array<vec2<f32>, ${pairs}>;\n${rotationWgsl(rope.style, `${rope.dims / 2}u`)}`}
 ${normEps === null ? '' : `var<workgroup> gammas_: array<vec4<f32>, ${vectors}>;\nvar<workgroup> squares_: array<f32, ${vectors}>;`}
-fn element_(part: u32, f: u32) -> u32 {
+${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}fn element_(part: u32, f: u32) -> u32 {
   ${element}
 }`;
   // By the last threads, in registers until the product is done: no thread waits for it before it has staged x.
@@ -129,7 +129,7 @@ fn element_(part: u32, f: u32) -> u32 {
       name: 'parts_',
       type: 'vec4<f32>',
       when: `turns && back < ${pairs}u && part * ${pairs}u + back < ${rope.dims / 2}u`,
-      from: `angle_parts(part * ${pairs}u + back, token.z)`,
+      from: `angle_parts(part * ${pairs}u + back, ${rope.axes === undefined ? 'token.z' : `step_rotary(0u)[axis_of(part * ${pairs}u + back)]`})`,
       to: 'turns_[back] = angle_from(parts_);',
     });
   if (normEps !== null)

@@ -7,8 +7,9 @@
 import { kvFormatName } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params } from '../kernel.js';
 import type { RopeAppendShape } from '../shapes.js';
-import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { STEP_BINDING, STEP_ROTARY_WGSL, STEP_WGSL } from '../step-buffer.js';
 import {
+  axesWgsl,
   growthText,
   headNormText,
   rotationWgsl,
@@ -87,7 +88,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   if (normEps !== null || centred)
     bindings.push({ name: 'headNorms', access: 'read', type: 'array<vec4<f32>>' });
   const vectorTurn =
-    rope !== null && rope.style === 'half' && rope.dims % 8 === 0
+    rope !== null && rope.axes === undefined && rope.style === 'half' && rope.dims % 8 === 0
       ? vectorTurnText(text.pairs, 'token.z', '!is_v', whole)
       : null;
   if (rope !== null)
@@ -115,7 +116,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
     ${shownText('lid', whole)}
     workgroupBarrier();
     if (!is_v && active_) {
-      ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, token.z)`)}
+      ${turnedText('lid', text.pairs, (pair) => `angle_of(${pair}, ${rope.axes === undefined ? 'token.z' : `places[axis_of(${pair})]`})`)}
     }
     workgroupBarrier();`);
   const grow = queryGrowth === null ? '' : `v = v * ${growthText('token.z', text.beta, text.every)};`;
@@ -186,7 +187,7 @@ ${KV_WGSL}
 ${storeWgsl(plan, formats)}
 ${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>')}
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
-${given?.wgsl ?? ''}
+${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}${given?.wgsl ?? ''}
 ${storeKey.declarations}
 ${alike ? '' : storeValue.declarations}
 @compute @workgroup_size(${plan.threads})
@@ -205,7 +206,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   var v = vec4<f32>(0.0);
   if (active_) { v = ${fetch('head')}; }
   ${tables.length === 0 ? '' : `${storeVariables(plan, formats)}\n  ${tables.join('\n  ')}`}
-  let token = step_token(row);
+  let token = step_token(row);${rope?.axes === undefined ? '' : '\n  let places = step_rotary(row);'}
   ${rowsSkipped(rows, text.maxBlocks, 'token.y')}
   let entry = tables[token.y * ${text.maxBlocks} + token.z / ${shape.blockTokens}u];
   let token_at = token.z % ${shape.blockTokens}u;
