@@ -20,10 +20,12 @@ export const ACTIVATIONS = ['silu', 'gelu', 'gelu-tanh', 'relu', 'relu2'] as con
 export type Activation = (typeof ACTIVATIONS)[number];
 
 /**
+ * `quick-gelu` is `x / (1 + e^-1.702x)` (CLIP).
+ *
  * `xielu` (Huang and Schlag, arXiv:2411.13010) has numbers of its own: `[alphaP, alphaN, beta, eps]`. Above 0 it is
  * `alphaP · x² + beta · x`, else `(e^min(x, eps) − 1 − x) · alphaN + beta · x`.
  */
-export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu'] as const;
+export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu', 'quick-gelu'] as const;
 export type UngatedActivation = (typeof UNGATED_ACTIVATIONS)[number];
 
 /** `groups` runs of `cols` columns from column `from`, each normed by itself. */

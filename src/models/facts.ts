@@ -7,7 +7,7 @@ import type { CacheLayer, RopeSpec, WeightLayout } from './layout.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
 /** What a model takes in. */
-export type Modality = 'text';
+export type Modality = 'text' | 'image';
 
 export interface ModelFacts {
   /** As the config names it: `Qwen3ForCausalLM`. */

@@ -31,6 +31,7 @@ import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
 import { refuseUnread, withOverrides } from './overrides.js';
 import { unknownArchitecture } from './unknown-architecture.js';
+import { withVision } from './vision/read-vision.js';
 import { unwrap, WRAPPED_ARCHITECTURES } from './wrappers.js';
 
 const FAMILIES: readonly RegisteredFamily[] = [
@@ -97,7 +98,15 @@ function readDefinition(fields: ConfigFields, families: readonly RegisteredFamil
   if (wrapped !== null) {
     const inside = byModelType(wrapped.modelType, families);
     if (inside === undefined) throw unknown(wrapped.modelType, wrapped.fields);
-    return inside.read(wrapped.fields, architecture ?? (modelType as string));
+    const decoder = inside.read(wrapped.fields, architecture ?? (modelType as string));
+    if (wrapped.tower !== null) {
+      const seeing = withVision(decoder, fields, wrapped.tower);
+      if (seeing.vision !== null) return seeing;
+    }
+    fields.notice('the model takes in more than text; its text model alone is used', {
+      architecture: architecture ?? modelType,
+    });
+    return decoder;
   }
   // As transformers does it: the type decides, whatever the class was called that wrote the weights.
   const named = architecture === null ? undefined : byArchitecture(architecture, families);

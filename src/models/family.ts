@@ -10,6 +10,7 @@ import type { ConfigFields } from './config-fields.js';
 import { factsOf, type ModelFacts } from './facts.js';
 import type { WeightLayout, Weights } from './layout.js';
 import { refuseUnreadStructure } from './structure-fields.js';
+import type { VisionDefinition } from './vision/read-vision.js';
 
 /** `C` is the family's own config: nothing outside the family looks into it. */
 export interface Family<C extends CommonConfig = CommonConfig> {
@@ -40,8 +41,12 @@ export interface ModelDefinition {
   readonly layout: WeightLayout;
   /** Records the model. Returns logits `[outputs, vocab]`. */
   record(ops: Ops, weights: Weights, options: RecordOptions): Tensor;
+  /** How it sees; null if it does not. */
+  readonly vision: VisionDefinition | null;
   /** The same model whose head is the embedding, or is not. */
   withTied(tied: boolean): ModelDefinition;
+  /** The same model without what sees. */
+  withoutVision(): ModelDefinition;
 }
 
 /** A family whose config is kept inside: what the registry holds. */
@@ -66,10 +71,13 @@ export function register<C extends CommonConfig>(family: Family<C>): RegisteredF
 
 function define<C extends CommonConfig>(family: Family<C>, config: C): ModelDefinition {
   const layout = family.layout(config);
-  return {
+  const definition: ModelDefinition = {
     facts: factsOf(family.name, config, layout),
     layout,
     record: (ops, weights, options) => family.record(ops, config, weights, options),
+    vision: null,
     withTied: (tied) => (tied === config.tied ? define(family, config) : define(family, { ...config, tied })),
+    withoutVision: () => definition,
   };
+  return definition;
 }

@@ -15,10 +15,17 @@ export interface MatrixPart {
   readonly rows: number;
   /** Name of its bias `[rows]`, null if it has none. */
   readonly bias: string | null;
+  /** Where the tensor is no matrix: the shapes that it may have, and what makes `[rows, cols]` of its numbers. */
+  readonly stored?: readonly StoredShape[];
+}
+
+export interface StoredShape {
+  readonly shape: readonly number[];
+  readonly make: (values: Float32Array) => Float32Array;
 }
 
 /** What a matrix is, for the tables of `kvant inspect`. */
-export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'head'] as const;
+export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'head', 'vision'] as const;
 export type MatrixKind = (typeof MATRIX_KINDS)[number];
 
 /** A device matrix `[Σ rows, cols]`: one tensor, or several stacked that read the same input. */
@@ -31,6 +38,8 @@ export interface MatrixSpec {
   readonly use: 'linear' | 'embedding' | 'both';
   /** Placement group. */
   readonly group: number;
+  /** It stays as it is where others are quantised on the way in. */
+  readonly float?: boolean;
 }
 
 /** One tensor of a checkpoint that becomes numbers of a device vector. */

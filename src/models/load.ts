@@ -34,6 +34,8 @@ import {
   type WeightSource,
 } from './resolve-weights.js';
 import { ropeFrequencies, ropeVariant } from './rope-frequencies.js';
+import type { VisionDefinition } from './vision/read-vision.js';
+import type { TowerTensors } from './vision/tower.js';
 
 export interface LayerKvFormat {
   readonly key: KvFormat;
@@ -85,8 +87,16 @@ export interface ModelGraph {
   readonly appends: readonly NodeOf<'rope-append'>[];
 }
 
+/** What sees in a model, recorded. */
+export interface TowerGraph {
+  readonly graph: Graph;
+  readonly tensors: TowerTensors;
+}
+
 export interface Model {
   readonly facts: ModelFacts;
+  /** How it sees; null if it does not. */
+  readonly vision: VisionDefinition | null;
   readonly layout: WeightLayout;
   /** One entry a layer, for Device.createKvPool. */
   readonly kvLayers: readonly KvLayerSpec[];
@@ -96,6 +106,8 @@ export interface Model {
   /** Bytes the weights take on the device. */
   readonly parameterBytes: number;
   buildGraph(options?: BuildGraphOptions): ModelGraph;
+  /** The graph of its tower. Only of a model that sees. */
+  buildTower(): TowerGraph;
   /** Puts what keys are to be freed of on the device, by layer, for `buildGraph`. `vectors`: null for a layer without. */
   loadCentres(vectors: readonly (KeyCentreValues | null)[]): Promise<readonly (KeyCentre | null)[]>;
   /** The weight of a norm of heads, on the host. */
@@ -117,7 +129,7 @@ export async function loadModel(
   device: Device,
   options: LoadModelOptions = {},
 ): Promise<Model> {
-  const { facts, layout } = definition;
+  const { facts, layout, vision } = definition;
   const maxContext = resolveContext(facts, options.maxContext);
   const resolved = resolveWeights(source, layout, options.quantize);
   const kvLayers = layout.cache.map((layer, index) => kvLayerSpec(layer, index, options.kvFormat));
@@ -127,6 +139,7 @@ export async function loadModel(
   const ropes = new Map(layout.ropes.map((spec) => [spec.key, ropeTable(spec, maxContext, options.rotary)]));
   return {
     facts: servedFacts(facts, layout, maxContext),
+    vision,
     layout,
     kvLayers,
     maxContext,
@@ -147,6 +160,12 @@ export async function loadModel(
       const appends = ops.nodes.filter((node) => node.op === 'rope-append');
       if (keepQkv) for (const { qkv } of appends) ops.keep(qkv);
       return { graph: ops.finish(), logits, appends };
+    },
+    buildTower() {
+      if (vision === null) throw new KvantError('internal', 'the model has nothing that sees');
+      const ops = new Ops();
+      const tensors = vision.tower.record(ops, { ...weights, rope: (key) => get(ropes, key) });
+      return { graph: ops.finish(), tensors };
     },
     async loadCentres(all) {
       const load = async (centre: KeyCentreValues | null, layer: number): Promise<KeyCentre | null> => {

@@ -58,12 +58,16 @@ async function define(
 ): Promise<OpenModel> {
   try {
     const parsed = parseModelConfig(files.config, where, undefined, overrides);
-    const definition = bakedNorms ? withBakedNorms(parsed) : parsed;
-    const found = await findHead(files, renamed(files), definition.facts);
+    const named = renamed(files);
+    const { vision } = parsed;
+    const blind = vision !== null && !named.has(vision.tower.probe);
+    const seeing = blind ? parsed.withoutVision() : parsed;
+    const definition = bakedNorms ? withBakedNorms(seeing) : seeing;
+    const found = await findHead(files, named, definition.facts);
     return {
       source: found.source,
       definition: definition.withTied(found.tied),
-      notices: [...definition.facts.notices, ...found.notices],
+      notices: [...definition.facts.notices, ...(blind ? [BLIND] : []), ...found.notices],
       [Symbol.asyncDispose]: () => files.close(),
     };
   } catch (error) {
@@ -71,6 +75,11 @@ async function define(
     throw error;
   }
 }
+
+const BLIND: Notice = {
+  message: 'the weights hold nothing that sees, though config.json speaks of it: pictures are refused',
+  fields: { field: 'vision_config' },
+};
 
 /** The same model whose norms are stored as they multiply. */
 function withBakedNorms(definition: ModelDefinition): ModelDefinition {

@@ -8,7 +8,7 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type { MatrixSpec, VectorSpec, WeightLayout } from './layout.js';
+import type { MatrixPart, MatrixSpec, StoredShape, VectorSpec, WeightLayout } from './layout.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
@@ -57,9 +57,11 @@ export function resolveWeights(
   checkPresent(source, layout);
   const matrices = layout.matrices.map((spec) => ({
     spec,
-    parts: spec.parts.map(({ name, rows }) => {
-      const matrix = source.matrix(name, { rows, cols: spec.cols });
-      return quantize === undefined ? finiteMatrix(matrix) : quantized(matrix, quantize);
+    parts: spec.parts.map((part) => {
+      const matrix = partSource(source, part, spec.cols);
+      return quantize === undefined || spec.float === true
+        ? finiteMatrix(matrix)
+        : quantized(matrix, quantize);
     }),
     biases: spec.parts.map(({ bias, rows }) =>
       bias === null ? null : finiteVector(source.vector(bias, [rows])),
@@ -94,6 +96,31 @@ function isApplied(name: string, layout: WeightLayout): boolean {
   const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
   if (layer !== undefined) return Number(layer) < layout.cache.length;
   return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
+}
+
+function partSource(source: WeightSource, { name, rows, stored }: MatrixPart, cols: number): MatrixSource {
+  if (stored === undefined) return source.matrix(name, { rows, cols });
+  const shape = source.info(name)?.shape;
+  const [first] = stored as readonly [StoredShape];
+  const { shape: known, make } = stored.find((one) => one.shape.join() === shape?.join()) ?? first;
+  return matrixOf(made([source.vector(name, known)], make), rows, cols);
+}
+
+/** Numbers as a matrix. They are held from the first row read to the last. */
+function matrixOf(vector: VectorSource, rows: number, cols: number): MatrixSource {
+  let values: Promise<Float32Array> | undefined;
+  return {
+    name: vector.name,
+    rows,
+    cols,
+    format: { kind: 'float', dtype: 'f32' },
+    async readRows(start, end) {
+      values ??= vector.read();
+      const { buffer, byteOffset } = await values;
+      if (end === rows) values = undefined;
+      return { data: new Uint8Array(buffer, byteOffset + start * cols * 4, (end - start) * cols * 4) };
+    },
+  };
 }
 
 /** One behind the other, and what is made of them. */

@@ -9,6 +9,9 @@ const MODEL = 'model.';
 /** What decoders within a wrapper go by. transformers 5 writes the first; older files and MLX have the second. */
 const WRAPPED = ['model.language_model.', 'language_model.model.'] as const;
 const HEAD = 'lm_head.';
+/** Qwen's tower: what families' towers call it, transformers 5, MLX. */
+const TOWER = 'visual.';
+const TOWERS = [TOWER, 'model.visual.', 'vision_tower.', 'model.vision_tower.'];
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
 export const HEAD_WEIGHT = 'lm_head.weight';
 
@@ -34,6 +37,9 @@ export function renamed(source: PlainWeights): NamedWeights {
   const prefix = decoderPrefix(names);
   const head = prefix === undefined ? undefined : headPrefix(names, prefix);
   const aliases = new Map<string, string>();
+  const tower = TOWERS.find((at) => at !== TOWER && names.includes(`${at}patch_embed.proj.weight`));
+  if (tower !== undefined)
+    for (const name of names) if (name.startsWith(tower)) aliases.set(TOWER + name.slice(tower.length), name);
   if (prefix !== undefined && prefix !== MODEL)
     for (const name of names)
       if (name.startsWith(prefix) && !name.startsWith(head ?? HEAD))

@@ -1,10 +1,11 @@
 /**
  * Checkpoints that wrap a decoder: models that also see or hear keep its config in `text_config`, or beside their
- * own. Of these the text model is read.
+ * own. Of these the text model is read, and what sees where kvant has it (vision/).
  */
 
 import type { JsonObject } from '../weights/folder-files.js';
 import type { ConfigFields } from './config-fields.js';
+import type { TowerName } from './vision/read-vision.js';
 
 interface Wrapper {
   /** Value of `architectures`. */
@@ -15,6 +16,8 @@ interface Wrapper {
   readonly text: string;
   /** What a decoder means that leaves fields out, by its model type, where its family's own means something else. */
   readonly defaults?: Readonly<Record<string, JsonObject>>;
+  /** What sees in it. Default: something that kvant does not have. */
+  readonly tower?: TowerName;
 }
 
 /** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
@@ -37,12 +40,14 @@ const WRAPPERS: readonly Wrapper[] = [
     modelType: 'qwen2_vl',
     text: 'qwen2',
     defaults: { qwen2: QWEN2_VL },
+    tower: 'qwen2-vl',
   },
   {
     architecture: 'Qwen2_5_VLForConditionalGeneration',
     modelType: 'qwen2_5_vl',
     text: 'qwen2',
     defaults: { qwen2: QWEN2_VL },
+    tower: 'qwen2.5-vl',
   },
   {
     architecture: 'Qwen3VLForConditionalGeneration',
@@ -88,6 +93,8 @@ export interface Unwrapped {
   readonly fields: ConfigFields;
   /** Model type of the decoder. */
   readonly modelType: string;
+  /** What sees in it, where kvant has that. */
+  readonly tower: TowerName | null;
 }
 
 /**
@@ -110,15 +117,12 @@ export function unwrap(
   const inner = text === null ? fields : SHARED.reduce((found, name) => filled(found, fields, name), text);
   const stated = inner.text('model_type') ?? wrapper.text;
   const textType = TEXT_TYPES[stated] ?? stated;
-  fields.notice('the model takes in more than text; its text model alone is used', {
-    architecture: architecture ?? modelType,
-  });
   const complete = Object.entries(wrapper.defaults?.[textType] ?? {}).reduce(
     // A `null` stays where it means something: that there is no window.
     (found, [name, value]) => (found.has(name) ? found : found.replacing(name, value)),
     inner,
   );
-  return { fields: ofText(complete), modelType: textType };
+  return { fields: ofText(complete), modelType: textType, tower: wrapper.tower ?? null };
 }
 
 /** The field from outside where the inside has none. A `null` inside stays where the outside has none either. */

@@ -104,12 +104,14 @@ class GeluTanh {}
 class Relu {}
 class Relu2 {}
 class Xielu {}
+class QuickGelu {}
 
 // @ts-ignore: decorator
 @inline function activate<A>(x: v128): v128 {
   if (idof<A>() == idof<Silu>()) return silu(x);
   if (idof<A>() == idof<Gelu>()) return gelu(x);
   if (idof<A>() == idof<GeluTanh>()) return geluTanh(x);
+  if (idof<A>() == idof<QuickGelu>()) return quickGelu(x);
   const positive = f32x4.max(x, f32x4.splat(0));
   if (idof<A>() == idof<Relu2>()) return f32x4.mul(positive, positive);
   return positive;
@@ -130,6 +132,12 @@ function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
 // @ts-ignore: decorator
 @inline function silu(x: v128): v128 {
   return f32x4.div(x, f32x4.add(f32x4.splat(1), exp4(f32x4.neg(x))));
+}
+
+/** `x / (1 + e^-1.702x)` */
+// @ts-ignore: decorator
+@inline function quickGelu(x: v128): v128 {
+  return f32x4.div(x, f32x4.add(f32x4.splat(1), exp4(f32x4.mul(x, f32x4.splat(-1.702)))));
 }
 
 /** `x / 2 · (1 + tanh u)` is `x / (1 + e^-2u)`, `u = √(2/π) (x + 0.044715 x³)`. */
@@ -177,7 +185,8 @@ export function act(p: usize, thread: u32, threads: u32): void {
   else if (activation == 2) actPiece<GeluTanh>(at, to, end - from, 0);
   else if (activation == 3) actPiece<Relu>(at, to, end - from, 0);
   else if (activation == 4) actPiece<Relu2>(at, to, end - from, 0);
-  else actPiece<Xielu>(at, to, end - from, parameters);
+  else if (activation == 5) actPiece<Xielu>(at, to, end - from, parameters);
+  else actPiece<QuickGelu>(at, to, end - from, 0);
 }
 
 function actPiece<A>(x: usize, out: usize, count: u32, parameters: usize): void {

@@ -121,6 +121,13 @@ const XIELU_WGSL = `fn act(x: f32) -> f32 {
   return (curve + (m - x)) * parameters[1] + parameters[2] * x;
 }`;
 
+const QUICK_GELU_WGSL = 'fn act(v: f32) -> f32 { return v / (1.0 + exp(min(-1.702f * v, 87.0))); }';
+
+function ungatedWgsl(activation: UngatedActivation): string {
+  if (activation === 'xielu') return XIELU_WGSL;
+  return activation === 'quick-gelu' ? QUICK_GELU_WGSL : activationWgsl(activation);
+}
+
 export function actKernel(shape: {
   readonly rowKind: RowKind;
   readonly cols: number;
@@ -131,7 +138,7 @@ export function actKernel(shape: {
   const bindings = [STEP_BINDING, read('x', 'array<f32>'), ...numbers, { ...OUT, type: 'array<f32>' }];
   const stride = Math.ceil(cols / 4) * 4;
   const wgsl = `${declareBindings(bindings)}
-${activation === 'xielu' ? XIELU_WGSL : activationWgsl(activation)}
+${ungatedWgsl(activation)}
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.y + wid.z * 65535u;

@@ -1,0 +1,173 @@
+/** Runs a model's tower: pictures' patches to the rows that stand for them in the decoder. */
+
+import type { Device, Program } from '../../device/device.js';
+import { StepInputs } from '../../device/step.js';
+import type { Model, TowerGraph } from '../../models/load.js';
+import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/vision/tower.js';
+
+/** A picture as its processor leaves it. */
+export interface PatchedImage {
+  readonly grid: PatchGrid;
+  /** `[rows · cols, patchValues]`, the patches of a token together. */
+  readonly patches: Float32Array;
+}
+
+/** Patches that there is room for at first. */
+const FIRST_ROOM = 256;
+
+/**
+ * Encodes pictures. One that fits a launch with others shares it; its rows are the same to the last bit as alone.
+ * Room on the device grows with the largest launch so far.
+ */
+export class VisionEncoder {
+  readonly #device: Device;
+  readonly #tower: TowerDefinition;
+  readonly #recorded: TowerGraph;
+  readonly #mostPatches: number;
+  #room = 0;
+  #program: Program | null = null;
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** @param mostPatches of one launch; a picture with more has one of its own */
+  constructor(device: Device, model: Model, mostPatches = 4096) {
+    if (model.vision === null) throw new Error('the model has nothing that sees');
+    this.#device = device;
+    this.#tower = model.vision.tower;
+    this.#recorded = model.buildTower();
+    this.#mostPatches = mostPatches;
+  }
+
+  /** Tokens that stand for a picture. */
+  tokens({ rows, cols }: PatchGrid): number {
+    return (rows * cols) / this.#tower.mergeSize ** 2;
+  }
+
+  /** Numbers of a row: the decoder's width, once for itself and once for each layer that more is added behind. */
+  get rowValues(): number {
+    return this.#tower.width * (1 + this.#tower.addedLevels);
+  }
+
+  /** Makes room for launches of so many patches. For use at load. */
+  async prepare(patches: number): Promise<void> {
+    await this.#reserve(patches);
+    await this.#program?.prepare(patches, patches / this.#tower.mergeSize ** 2);
+  }
+
+  /** `[tokens, rowValues]` for each picture. Calls are run one after the other. */
+  encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+    const run = this.#last.then(() => this.#encode(images));
+    this.#last = run.catch(() => undefined);
+    return run;
+  }
+
+  async dispose(): Promise<void> {
+    await this.#last;
+    await this.#program?.dispose();
+    this.#program = null;
+  }
+
+  async #encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+    const out: Float32Array[] = [];
+    for (let at = 0; at < images.length; ) {
+      let end = at + 1;
+      let patches = count(images[at]!);
+      while (end < images.length && patches + count(images[end]!) <= this.#mostPatches)
+        patches += count(images[end++]!);
+      out.push(...(await this.#launch(images.slice(at, end), patches)));
+      at = end;
+    }
+    return out;
+  }
+
+  async #launch(images: readonly PatchedImage[], patches: number): Promise<Float32Array[]> {
+    const program = await this.#reserve(patches);
+    const placed = images.map(({ grid }) => this.#tower.place(grid));
+    this.#fill(program, images, placed, patches);
+    const tokens = patches / this.#tower.mergeSize ** 2;
+    const step = new StepInputs(patches, 1, tokens);
+    step.tokenCount = step.seqLength[0] = patches;
+    step.sequenceCount = 1;
+    step.outputCount = tokens;
+    let at = 0;
+    for (const { outputs } of placed) {
+      for (const [i, group] of outputs.entries()) step.outputs[at + i] = at + group;
+      at += outputs.length;
+    }
+    await program.submit(step);
+    const levels: Float32Array[] = [];
+    for (const tensor of this.#recorded.tensors.features) levels.push(await program.read(tensor, tokens));
+    return this.#split(levels, placed);
+  }
+
+  /** Rows of the levels side by side, picture by picture. */
+  #split(levels: readonly Float32Array[], placed: readonly PlacedImage[]): Float32Array[] {
+    const { width } = this.#tower;
+    let first = 0;
+    return placed.map(({ outputs }) => {
+      const rows = outputs.length;
+      const out = new Float32Array(rows * this.rowValues);
+      levels.forEach((values, level) => {
+        for (let r = 0; r < rows; r++) {
+          const from = (first + r) * width;
+          out.set(values.subarray(from, from + width), r * this.rowValues + level * width);
+        }
+      });
+      first += rows;
+      return out;
+    });
+  }
+
+  #fill(
+    program: Program,
+    images: readonly PatchedImage[],
+    placed: readonly PlacedImage[],
+    patches: number,
+  ): void {
+    const { pixels, angles, bounds } = this.#recorded.tensors;
+    const { patchValues } = this.#tower;
+    const rows = {
+      pixels: new Float32Array(patches * patchValues),
+      angles: new Float32Array(patches * angles.cols),
+      bounds: bounds.map(() => new Float32Array(patches * 2)),
+    };
+    let first = 0;
+    placed.forEach((image, i) => {
+      const from = images[i]!.patches;
+      image.order.forEach((patch, row) => {
+        const values = from.subarray(patch * patchValues, (patch + 1) * patchValues);
+        rows.pixels.set(values, (first + row) * patchValues);
+      });
+      rows.angles.set(image.angles, first * angles.cols);
+      image.bounds.forEach((own, set) => {
+        for (const [j, bound] of own.entries()) rows.bounds[set]![first * 2 + j] = first + bound;
+      });
+      first += image.order.length;
+    });
+    program.write(pixels, rows.pixels);
+    program.write(angles, rows.angles);
+    bounds.forEach((tensor, set) => {
+      program.write(tensor, rows.bounds[set]!);
+    });
+  }
+
+  async #reserve(patches: number): Promise<Program> {
+    if (this.#program !== null && patches <= this.#room) return this.#program;
+    await this.#program?.dispose();
+    this.#program = null;
+    this.#room = FIRST_ROOM;
+    while (this.#room < patches) this.#room *= 2;
+    const limits = {
+      maxTokens: this.#room,
+      maxOutputs: Math.ceil(this.#room / this.#tower.mergeSize ** 2),
+      maxSequences: 1,
+      maxContext: this.#room,
+      inFlight: 1,
+    };
+    this.#program = await this.#device.compile(this.#recorded.graph, limits, null);
+    return this.#program;
+  }
+}
+
+function count({ grid }: PatchedImage): number {
+  return grid.rows * grid.cols;
+}
