@@ -96,9 +96,10 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),
   });
-  const kept = (window: number | null): number =>
+  const kept: Kept = ({ window, head = Number.POSITIVE_INFINITY }) =>
     Math.min(
       summary.maxContext,
+      head,
       rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
     );
   const generation = await (await textFiles(folder)).generation();
@@ -155,11 +156,14 @@ interface MemoryFit {
   readonly fullContexts: number;
 }
 
+/** Most tokens that a sequence keeps of a group. */
+type Kept = (group: CacheGroupSummary) => number;
+
 function memoryFit(
   summary: ModelSummary,
   device: 'cpu' | 'webgpu',
   memoryBytes: number,
-  kept: (window: number | null) => number,
+  kept: Kept,
 ): MemoryFit {
   const left = Math.max(0, memoryBytes - summary.weightBytes - RESERVE);
   const widest = Math.max(...summary.cache.map((c) => Math.max(c.keyBytes, c.valueBytes)));
@@ -167,7 +171,7 @@ function memoryFit(
   const sequenceBytes = sequenceBytesOf(summary, kept);
   // What grows with the sequence, beside the windows of one row.
   const [first, ...others] = summary.groups as [CacheGroupSummary, ...CacheGroupSummary[]];
-  const windows = others.reduce((sum, { window, bytesPerToken }) => sum + kept(window) * bytesPerToken, 0);
+  const windows = others.reduce((sum, group) => sum + kept(group) * group.bytesPerToken, 0);
   const kvTokens = Math.min(addressable, Math.max(0, Math.floor((left - windows) / first.bytesPerToken)));
   const kvBytes = kvTokens * first.bytesPerToken + (kvTokens > 0 ? windows : 0);
   return {
@@ -182,8 +186,8 @@ function memoryFit(
 }
 
 /** Bytes of KV that a sequence of full context keeps at once. */
-function sequenceBytesOf({ groups }: ModelSummary, kept: (window: number | null) => number): number {
-  return groups.reduce((sum, { window, bytesPerToken }) => sum + kept(window) * bytesPerToken, 0);
+function sequenceBytesOf({ groups }: ModelSummary, kept: Kept): number {
+  return groups.reduce((sum, group) => sum + kept(group) * group.bytesPerToken, 0);
 }
 
 function describe(
@@ -194,7 +198,7 @@ function describe(
   fit: MemoryFit | null,
   serve: DefaultCache | null,
   taken: MemoryUse | null,
-  kept: (window: number | null) => number,
+  kept: Kept,
 ): string {
   const row = (name: string, value: string): string => `${name.padEnd(14)}${value}`;
   const plan = new Map<string, number[]>();
@@ -223,11 +227,13 @@ function describe(
       `${s.kvBytesPerToken} B a token, ${formatBytes(sequenceBytesOf(s, kept))} at full context`,
     ),
     ...s.groups
-      .filter(({ window }) => kept(window) < s.maxContext)
-      .map(({ window, layers }) =>
+      .filter((group) => kept(group) < s.maxContext)
+      .map((group) =>
         row(
           '',
-          `${layers.length} layers: behind ${window} tokens it is given back: a sequence keeps ${kept(window)} at most`,
+          group.head === undefined
+            ? `${group.layers.length} layers: behind ${group.window} tokens it is given back: a sequence keeps ${kept(group)} at most`
+            : `the first ${group.head} tokens are floats besides, ${group.bytesPerToken} B each`,
         ),
       ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),

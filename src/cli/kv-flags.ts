@@ -16,6 +16,7 @@ export interface KvFlags {
   readonly kvKeyScheme?: KvScheme;
   readonly kvValueScheme?: KvScheme;
   readonly quantizedKvStart?: number;
+  readonly kvFloatHead?: number;
   readonly kvSkipLayers?: readonly number[];
   readonly cacheTypeK?: string;
   readonly cacheTypeV?: string;
@@ -45,6 +46,11 @@ export function addKvFlags(command: Command): Command {
     .option(
       '--quantized-kv-start <n>',
       'keep a sequence in float KV until it holds so many tokens',
+      integer(0),
+    )
+    .option(
+      '--kv-float-head <n>',
+      'of a quantised KV cache: the first tokens of each sequence that stay float',
       integer(0),
     )
     .option(
@@ -99,9 +105,9 @@ export function kvOptions(flags: KvFlags): KvOptions {
     });
   }
   const { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits } = flags;
-  const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvSkipLayers } = flags;
+  const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers } = flags;
   const given = { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits };
-  const more = { kvKeyScheme, kvValueScheme, quantizedKvStart, kvSkipLayers };
+  const more = { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers };
   return Object.fromEntries(Object.entries({ ...given, ...more }).filter(([, value]) => value !== undefined));
 }
 

@@ -53,6 +53,11 @@ export interface KvLayerSpec {
 export interface KvFloatStartSpec {
   readonly blocks: number;
   readonly dtype: 'f32' | 'f16';
+  /**
+   * Tokens of a float head, a multiple of 32 and of blockTokens: the first of every sequence lie in these blocks for good, and later
+   * ones in the others. Default, and 0: a table names blocks of one kind.
+   */
+  readonly head?: number;
 }
 
 export interface KvPoolSpec {
@@ -144,6 +149,12 @@ export function kvPoolOf<P extends KvPool>(
 export function kvReach({ pools }: KvCaches): number {
   const { maxBlocksPerSlot, blockTokens } = pools[0]!.spec;
   return maxBlocksPerSlot * blockTokens;
+}
+
+/** The layers with floats in place of their formats. */
+export function kvFloatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dtype']): KvLayerSpec[] {
+  const float: FloatKv = { kind: 'float', dtype };
+  return layers.map((layer) => ({ ...layer, key: float, value: float }));
 }
 
 /** Bytes of one block over all layers. */

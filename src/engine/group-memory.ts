@@ -2,7 +2,7 @@
 
 import type { KvPool } from '../device/kv.js';
 import { BlockPool } from '../kv/block-pool.js';
-import { holderOf, type LayerHolder, StateHolder } from '../kv/prefix/holders.js';
+import { HeadHolder, holderOf, type LayerHolder, StateHolder } from '../kv/prefix/holders.js';
 import type { SchedulerGroup } from './scheduling/step-plan.js';
 
 export interface GroupMemory {
@@ -17,13 +17,17 @@ export interface GroupMemory {
   readonly state: boolean;
 }
 
-export function groupMemory(pool: KvPool, { window, rowBlocks, state = false }: SchedulerGroup): GroupMemory {
+export function groupMemory(pool: KvPool, { window, rowBlocks, state = false, head = false }: SchedulerGroup): GroupMemory {
   const { blocks, floatStart, blockTokens } = pool.spec;
   return {
     pool,
     blocks: new BlockPool(blocks),
     floatStart: floatStart ? new BlockPool(floatStart.blocks) : null,
-    holder: state ? new StateHolder(blockTokens) : holderOf(window === 0 ? null : window, blockTokens),
+    holder: head
+      ? new HeadHolder(rowBlocks)
+      : state
+        ? new StateHolder(blockTokens)
+        : holderOf(window === 0 ? null : window, blockTokens),
     rowBlocks,
     state,
   };

@@ -2,12 +2,12 @@
 
 import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
 import type { Graph, KeyCentre } from '../device/graph.js';
-import { type KvCaches, type KvPool, kvBlockBytes } from '../device/kv.js';
+import { type KvCaches, type KvFloatStartSpec, type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
-import { defaultKvFormat, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
-import { rowBlocks } from '../kv/retention.js';
+import { defaultKvFormat, groupLayers, type KvLayerShape, type KvPlan, planKvLayers } from '../kv/policy.js';
+import { headBlocks, rowBlocks } from '../kv/retention.js';
 import {
   floatStartBlockBytes,
   type KvCacheRequest,
@@ -38,13 +38,14 @@ export type SizedDevice = Pick<DeviceInfo, 'kind' | 'memoryBytes'>;
 
 /** Formats of every layer. Errors: those of `readKvOptions` and `planKvLayers`. */
 export function planCache(
-  config: Pick<HostConfig, 'kv' | 'maxContext'>,
+  config: Pick<HostConfig, 'kv' | 'maxContext' | 'blockTokens'>,
   layers: readonly KvLayerShape[],
   device: Pick<DeviceInfo, 'precision'>,
   modelContext: number,
 ): KvPlan {
   const context = config.maxContext ?? modelContext;
-  return planKvLayers(layers, readKvOptions(config.kv), defaultKvFormat(device), context);
+  const { blockTokens = DEFAULT_BLOCK_TOKENS } = config;
+  return planKvLayers(layers, readKvOptions(config.kv), defaultKvFormat(device), context, blockTokens);
 }
 
 /**
@@ -157,12 +158,14 @@ function memoryLeft({ memoryBytes, kind }: SizedDevice, weightBytes: number): nu
 }
 
 /** The cache groups with their layers' formats, and what a row holds of each at once. */
-function sizingGroups(config: HostConfig, { groups, layers }: KvPlan, device: DeviceKind): KvSizingGroup[] {
+function sizingGroups(config: HostConfig, kv: KvPlan, device: DeviceKind): KvSizingGroup[] {
   const { maxBatchTokens } = engineLimits(config, device, 0);
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
-  return groups.map(({ window, layers: own }) => ({
-    layers: own.map((layer) => layers[layer]!),
-    rowBlocks: rowBlocks(window, blockTokens, maxBatchTokens),
+  return kv.groups.map((group) => ({
+    layers: groupLayers(kv, group),
+    ...(group.head === undefined
+      ? { rowBlocks: rowBlocks(group.window, blockTokens, maxBatchTokens) }
+      : { rowBlocks: headBlocks(group.head, Number.POSITIVE_INFINITY, blockTokens), head: true }),
   }));
 }
 
@@ -195,7 +198,8 @@ export async function openCache(
     const pools: KvPool[] = [];
     try {
       groups.forEach(({ layers }, group) => {
-        const floatStart = group > 0 || kv.floatStart === null ? null : kv.floatStart;
+        if (kv.groups[group]!.head !== undefined) return;
+        const floatStart = group > 0 ? null : floatBlocks(kv, sizing);
         pools.push(
           device.createKvPool({
             layers,
@@ -203,9 +207,7 @@ export async function openCache(
             blockTokens,
             slots: limits.maxRows,
             maxBlocksPerSlot: sizing.blocksPerSequence,
-            ...(floatStart === null
-              ? {}
-              : { floatStart: { blocks: sizing.floatStartBlocks, dtype: floatStart.dtype } }),
+            ...(floatStart === null ? {} : { floatStart }),
           }),
         );
       });
@@ -222,6 +224,15 @@ export async function openCache(
       sizing = smaller;
     }
   }
+}
+
+/** The float blocks in the pool of the first group: of its head, or of what sequences start in. */
+export function floatBlocks({ floatStart, floatHead, groups }: KvPlan, sizing: KvCacheSizing): KvFloatStartSpec | null {
+  if (floatHead !== null) {
+    const blocks = sizing.blocks[groups.findIndex(({ head }) => head !== undefined)]!;
+    return { blocks, dtype: floatHead.dtype, head: floatHead.tokens };
+  }
+  return floatStart === null ? null : { blocks: sizing.floatStartBlocks, dtype: floatStart.dtype };
 }
 
 function halved(

@@ -5,7 +5,7 @@ import type { Graph } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
-import type { KvPlan } from '../kv/policy.js';
+import { groupLayers, type KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
 import { loadModel, type Model } from '../models/load.js';
 import { type OpenModel, openModel } from '../models/open.js';
@@ -21,7 +21,7 @@ import { autotune } from './autotune.js';
 import { EngineCore } from './core.js';
 import { type ChosenDevice, chooseDevice } from './device-choice.js';
 import { Grammars } from './grammars.js';
-import { contextRaise, openCache, planCache, sizeCache } from './host-cache.js';
+import { contextRaise, floatBlocks, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import { memoryUse, memoryWarning } from './memory-use.js';
@@ -82,16 +82,17 @@ export async function loadHost(
     const planned = sizeCache(config, kv, device.info, facts, bytes);
     const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
     const places = placesOf(kv.groups);
+    const floats = floatBlocks(kv, planned);
     const model = await loadModel(weights.source, weights.definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
       kvTokens: (layer) => planned.blocks[places[layer]!.group]! * blockTokens,
-      ...(kv.floatStart === null
+      ...(floats === null
         ? {}
         : {
             kvFloatStart: {
-              dtype: kv.floatStart.dtype,
-              tokens: planned.floatStartBlocks * blockTokens,
+              dtype: floats.dtype,
+              tokens: floats.blocks * blockTokens,
               layers: kv.groups[0]!.layers,
             },
           }),
@@ -251,12 +252,7 @@ function memoryTaken(
   blockTokens: number,
 ): MemoryUse {
   const caches = kv.groups.map(
-    ({ layers }, group) =>
-      sizing.blocks[group]! *
-      kvBlockBytes(
-        layers.map((layer) => kv.layers[layer]!),
-        blockTokens,
-      ),
+    (of, group) => sizing.blocks[group]! * kvBlockBytes(groupLayers(kv, of), blockTokens),
   );
   return memoryUse({
     weights: model.parameterBytes,
@@ -322,14 +318,12 @@ function describe(
       calibration,
       blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
       blocks: sizing.blocks.reduce((sum, blocks) => sum + blocks, 0),
-      groups: kv.groups.map(({ window, layers: own }, group) => ({
-        window,
-        layers: own,
+      groups: kv.groups.map((of, group) => ({
+        window: of.window,
+        layers: of.layers,
         blocks: sizing.blocks[group]!,
-        bytesPerToken: kvBlockBytes(
-          own.map((layer) => kv.layers[layer]!),
-          1,
-        ),
+        bytesPerToken: kvBlockBytes(groupLayers(kv, of), 1),
+        ...(of.head === undefined ? {} : { head: of.head }),
       })),
       bytes: sizing.bytes,
       bytesPerToken: kvBlockBytes(kv.layers, 1),

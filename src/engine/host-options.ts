@@ -4,7 +4,7 @@ import type { DeviceKind } from '../device/device.js';
 import { KvantError } from '../errors.js';
 import type { CacheGroup } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
-import { rowBlocks } from '../kv/retention.js';
+import { headBlocks, rowBlocks } from '../kv/retention.js';
 import { checkOptionNames } from '../option-names.js';
 import type { HostConfig } from './messages.js';
 import { ENGINE_OPTIONS, HUB_OPTIONS } from './option-lists.js';
@@ -39,7 +39,11 @@ export function engineLimits(config: HostConfig, device: DeviceKind, maxContext:
 }
 
 export function schedulerConfig(
-  { maxBatchTokens, targetItlMs }: Pick<EngineLimits, 'maxBatchTokens' | 'targetItlMs'>,
+  {
+    maxBatchTokens,
+    targetItlMs,
+    maxContext = Number.POSITIVE_INFINITY,
+  }: Pick<EngineLimits, 'maxBatchTokens' | 'targetItlMs'> & Partial<Pick<EngineLimits, 'maxContext'>>,
   device: DeviceKind,
   blockTokens: number,
   floatStartTokens: number,
@@ -53,10 +57,16 @@ export function schedulerConfig(
     minChunk: Math.min(minChunk, maxBatchTokens),
     chunkTokens: Math.min(chunkTokens, maxBatchTokens),
     floatStartTokens,
-    groups: groups.map(({ window, state = false }) => ({
+    groups: groups.map(({ window, state = false, head }) => ({
       window: window ?? 0,
-      rowBlocks: state ? 1 : rowBlocks(window, blockTokens, maxBatchTokens),
+      rowBlocks:
+        head !== undefined
+          ? headBlocks(head, maxContext, blockTokens)
+          : state
+            ? 1
+            : rowBlocks(window, blockTokens, maxBatchTokens),
       ...(state ? { state } : {}),
+      ...(head === undefined ? {} : { head: true }),
     })),
     ageingMs: AGEING_MS,
     targetItl: targetItlMs,

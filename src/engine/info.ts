@@ -15,6 +15,8 @@ export interface KvGroupInfo {
   readonly blocks: number;
   /** Bytes of one token in all its layers. */
   readonly bytesPerToken: number;
+  /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
+  readonly head?: number;
 }
 
 export interface EngineInfo {

@@ -98,7 +98,7 @@ export class OfflineRunner implements AsyncDisposable {
         const { layers } = planVariant(cache, variant, configOf(variant.kv), device);
         return sum + variant.rows * blocksOf(variant, blockTokens) * kvBlockBytes(layers, blockTokens);
       }, 0);
-      const f32 = planVariant(cache, { context: 1 }, { kv: { kvFormat: 'f32' } }, device).layers;
+      const f32 = planVariant(cache, { context: 1 }, { kv: { kvFormat: 'f32' }, blockTokens }, device).layers;
       const model = await loadModel(weights.source, weights.definition, device, {
         ...(quantize === undefined ? {} : { quantize }),
         // The variants' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
@@ -120,15 +120,23 @@ export class OfflineRunner implements AsyncDisposable {
     const { rows } = request;
     const plan = planVariant(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
     const perSlot = blocksOf(request, this.#blockTokens);
+    const head = plan.floatHead;
+    const headBlocks = head === null ? 0 : Math.min(perSlot, head.tokens / this.#blockTokens);
+    const own = perSlot - headBlocks;
     const pool = this.device.createKvPool({
       layers: plan.layers,
-      blocks: rows * perSlot,
+      blocks: Math.max(1, rows * own),
+      ...(head === null
+        ? {}
+        : { floatStart: { blocks: rows * headBlocks, dtype: head.dtype, head: head.tokens } }),
       blockTokens: this.#blockTokens,
       slots: rows,
       maxBlocksPerSlot: perSlot,
     });
     for (let slot = 0; slot < rows; slot++) {
-      const blocks = Uint32Array.from({ length: perSlot }, (_, i) => slot * perSlot + i);
+      const blocks = Uint32Array.from({ length: perSlot }, (_, i) =>
+        i < headBlocks ? pool.spec.blocks + slot * headBlocks + i : slot * own + i - headBlocks,
+      );
       pool.setBlocks(slot, 0, blocks);
     }
     this.#pools.push(pool);
@@ -164,10 +172,10 @@ export class OfflineRunner implements AsyncDisposable {
 function planVariant(
   cache: readonly CacheLayer[],
   { context }: Pick<CacheVariantRequest, 'context'>,
-  { kv }: Pick<HostConfig, 'kv'>,
+  { kv, blockTokens }: Pick<HostConfig, 'kv' | 'blockTokens'>,
   device: Device,
 ): KvPlan {
-  return planCache({ kv, maxContext: context }, cache, device.info, context);
+  return planCache({ kv, blockTokens, maxContext: context }, cache, device.info, context);
 }
 
 function blocksOf({ context }: CacheVariantRequest, blockTokens: number): number {

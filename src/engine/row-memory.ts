@@ -5,6 +5,7 @@
 
 import type { KvantError } from '../errors.js';
 import { BlockTable } from '../kv/block-table.js';
+import { groupPools } from '../kv/head-pool.js';
 import { Conversions } from './conversions.js';
 import type { CoreOptions } from './core-options.js';
 import { type GroupMemory, groupMemory } from './group-memory.js';
@@ -44,7 +45,7 @@ export class RowMemory {
     tokenMs: () => number,
   ) {
     const { caches, limits, scheduler, prefixes } = options;
-    this.#groups = caches.pools.map((pool, group) => groupMemory(pool, scheduler.groups[group]!));
+    this.#groups = groupPools(caches).map((pool, group) => groupMemory(pool, scheduler.groups[group]!));
     this.stateGroup = scheduler.groups.findIndex(({ state }) => state === true);
     const { floatStartTokens } = scheduler;
     this.prefixes = prefixes

@@ -1,7 +1,8 @@
 /**
  * Cache groups: layers that keep the same positions of a sequence share a pool of blocks, a block table a row and a free
  * list. Layers that see all form the first group; those of each window one of their own, so that a row gives back what slides
- * while the full layers keep theirs. Recurrent layers form the last group: a row has one block there, its slot of state.
+ * while the full layers keep theirs. Recurrent layers form a group: a row has one block there, its slot of state. The float head of the
+ * full layers (head-pool.ts) comes last.
  */
 
 export interface CacheGroup {
@@ -9,6 +10,8 @@ export interface CacheGroup {
   readonly window: number | null;
   /** They are recurrent: a block is a slot of state. Default: they attend. */
   readonly state?: boolean;
+  /** It is the float head of the first group: the first so many tokens of a sequence, whole blocks. Default: no head. */
+  readonly head?: number;
   /** Layers of the model, in order. */
   readonly layers: readonly number[];
 }
@@ -35,7 +38,9 @@ export function placesOf(
   groups: readonly CacheGroup[],
 ): readonly { readonly group: number; readonly index: number }[] {
   const places: { group: number; index: number }[] = [];
-  groups.forEach(({ layers }, group) => {
+  groups.forEach(({ layers, head }, group) => {
+    // They are at home in the first group.
+    if (head !== undefined) return;
     layers.forEach((layer, index) => {
       places[layer] = { group, index };
     });

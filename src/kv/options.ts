@@ -34,6 +34,10 @@ export interface KvOptions {
   /** A sequence keeps float KV until its context holds so many tokens. Default 0: it is quantised from the first. */
   readonly quantizedKvStart?: number;
   /**
+   * The first so many tokens of every sequence stay float for good, in whole blocks of at least 32. Default 0: none do.
+   */
+  readonly kvFloatHead?: number;
+  /**
    * Attention layers that stay float; −1 is the last. Default: the last one, where there are more than two that could be
    * quantised. `[]` quantises every layer that can be.
    */
@@ -50,6 +54,7 @@ export const KV_OPTION_NAMES = [
   'kvKeyScheme',
   'kvValueScheme',
   'quantizedKvStart',
+  'kvFloatHead',
   'kvSkipLayers',
 ] as const satisfies readonly (keyof KvOptions)[];
 
@@ -59,6 +64,7 @@ export interface KvRequest {
   readonly key: KvFormat | null;
   readonly value: KvFormat | null;
   readonly quantizedStart: number;
+  readonly floatHead: number;
   /** Null: the default of the layer policy. */
   readonly skipLayers: readonly number[] | null;
 }
@@ -71,6 +77,7 @@ export function readKvOptions(options: KvOptions): KvRequest {
     key,
     value,
     quantizedStart: readStart(options.quantizedKvStart, quantized),
+    floatHead: readHead(options, quantized),
     skipLayers: readSkip(options.kvSkipLayers, quantized),
   };
 }
@@ -203,6 +210,24 @@ function readStart(start: number | undefined, quantized: boolean): number {
       'Say how it is quantised, for example kvBits: 8, or leave it out.',
     );
   return start;
+}
+
+function readHead({ kvFloatHead: head = 0, quantizedKvStart = 0 }: KvOptions, quantized: boolean): number {
+  if (!Number.isSafeInteger(head) || head < 0)
+    throw invalid('kvFloatHead', `${head} is no number of tokens.`, 'Give 0 or a whole number above it.');
+  if (head > 0 && !quantized)
+    throw invalid(
+      'kvFloatHead',
+      'The KV cache is float from first to last.',
+      'Say how it is quantised, for example kvBits: 8, or leave it out.',
+    );
+  if (head > 0 && quantizedKvStart > 0)
+    throw invalid(
+      'kvFloatHead',
+      'A sequence that is quantised late has no float head: all it holds then is converted.',
+      'Give one of kvFloatHead and quantizedKvStart.',
+    );
+  return head;
 }
 
 function readSkip(skip: readonly number[] | undefined, quantized: boolean): readonly number[] | null {

@@ -6,6 +6,7 @@ import {
   isFloatKv,
   type KvFormat,
   type KvLayerSpec,
+  kvFloatLayers,
   kvFormatName,
   kvTokenBytes,
 } from '../device/kv.js';
@@ -45,6 +46,12 @@ export interface KvFloatStartPlan {
   readonly dtype: FloatKv['dtype'];
 }
 
+/** The first `tokens` of every sequence are floats in every layer, for good. Whole blocks. */
+export interface KvFloatHeadPlan {
+  readonly tokens: number;
+  readonly dtype: FloatKv['dtype'];
+}
+
 export interface KvPlan {
   readonly layers: readonly KvLayerSpec[];
   readonly info: readonly KvLayerInfo[];
@@ -52,6 +59,8 @@ export interface KvPlan {
   readonly groups: readonly CacheGroup[];
   /** Null: every token is stored in its layers' formats from the first on. */
   readonly floatStart: KvFloatStartPlan | null;
+  /** Null: the first tokens are stored as the others. */
+  readonly floatHead: KvFloatHeadPlan | null;
 }
 
 /** The format when none is asked for, and of layers that stay float: f16, but f32 where the arithmetic is the reference. */
@@ -65,7 +74,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
  * - A format that a layer cannot use gives way to float, for K and V apart.
  *
- * `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
+ * `blockTokens`: a float head is whole blocks. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
  * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there.
  */
@@ -74,6 +83,7 @@ export function planKvLayers(
   request: KvRequest,
   float: FloatKv,
   context = Number.POSITIVE_INFINITY,
+  blockTokens = 16,
 ): KvPlan {
   // Where a float format was named, it is the one for all that stays float.
   const named = [request.key, request.value].find((format) => format !== null && isFloatKv(format));
@@ -106,12 +116,30 @@ export function planKvLayers(
   });
   const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
   const floatStart = quantised && request.quantizedStart > 0;
+  const groups = cacheGroups(layers.map(({ window }) => window));
+  const floatHead =
+    quantised && request.floatHead > 0 ? { tokens: wholeHead(request.floatHead, blockTokens), dtype: ask.dtype } : null;
   return {
     layers: specs,
     info,
-    groups: cacheGroups(layers.map(({ window }) => window)),
+    groups: floatHead === null ? groups : [...groups, { window: null, layers: groups[0]!.layers, head: floatHead.tokens }],
+    floatHead,
     floatStart: floatStart ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
+}
+
+/** Tokens of a tile of attention, which are stored alike. */
+const HEAD_UNIT = 32;
+
+function wholeHead(tokens: number, blockTokens: number): number {
+  const unit = Math.max(HEAD_UNIT, blockTokens);
+  return Math.ceil(tokens / unit) * unit;
+}
+
+/** The layers of a cache group, as it keeps them. */
+export function groupLayers({ layers, floatHead }: KvPlan, { layers: own, head }: CacheGroup): KvLayerSpec[] {
+  const formats = own.map((layer) => layers[layer]!);
+  return head === undefined || floatHead === null ? formats : kvFloatLayers(formats, floatHead.dtype);
 }
 
 function effective(

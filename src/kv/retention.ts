@@ -9,6 +9,11 @@ export const ALL_BLOCKS = 0x3fffffff;
 /** Least tokens of a chunk that a row with windows has room for beside its window. */
 const LEAST_CHUNK = 256;
 
+/** Blocks of a float head of so many tokens, for sequences of up to `maxContext`. */
+export function headBlocks(tokens: number, maxContext: number, blockTokens: number): number {
+  return Math.ceil(Math.min(tokens, maxContext) / blockTokens);
+}
+
 /**
  * Most blocks that a row holds of a group at once: all of a full one (`window` null); of a sliding one its window, and twice a chunk, for while one step runs the next one is
  * planned. `maxBatchTokens` is the most a chunk can have; more than half a window gains little.

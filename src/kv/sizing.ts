@@ -1,6 +1,6 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
-import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvTokenBytes } from '../device/kv.js';
+import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvFloatLayers, kvTokenBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import type { KvFloatStartPlan } from './policy.js';
 import { ALL_BLOCKS } from './retention.js';
@@ -79,7 +79,7 @@ export function sizeKvPool(request: KvSizingRequest): KvSizing {
     floatStart === null ? 0 : floatStartBlockBytes(layers, floatStart.dtype, blockTokens);
   const widest = widestPlane(layers, blockTokens);
   const widestFloatStart =
-    floatStart === null ? 0 : widestPlane(floatLayers(layers, floatStart.dtype), blockTokens);
+    floatStart === null ? 0 : widestPlane(kvFloatLayers(layers, floatStart.dtype), blockTokens);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
   const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
   const share = Math.min(
@@ -143,18 +143,13 @@ function widestPlane(layers: readonly KvLayerSpec[], blockTokens: number): numbe
   return bytes;
 }
 
-function floatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dtype']): KvLayerSpec[] {
-  const float: FloatKv = { kind: 'float', dtype };
-  return layers.map((layer) => ({ ...layer, key: float, value: float }));
-}
-
 /** Bytes of one float-start block over all layers. */
 export function floatStartBlockBytes(
   layers: readonly KvLayerSpec[],
   dtype: FloatKv['dtype'],
   blockTokens: number,
 ): number {
-  return kvBlockBytes(floatLayers(layers, dtype), blockTokens);
+  return kvBlockBytes(kvFloatLayers(layers, dtype), blockTokens);
 }
 
 /** A cache group as sizing sees it. */
@@ -162,6 +157,8 @@ export interface KvSizingGroup {
   readonly layers: readonly KvLayerSpec[];
   /** Most blocks that a row holds at once (retention.ts). */
   readonly rowBlocks: number;
+  /** It is the float head of the first group, whose device buffers it shares. */
+  readonly head?: boolean;
 }
 
 export interface KvCacheRequest extends Omit<KvSizingRequest, 'layers' | 'rowBlocks' | 'besides'> {
@@ -185,11 +182,14 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   const plane = request.maxPlaneBytes ?? Number.POSITIVE_INFINITY;
   const whole = Math.ceil((maxContext ?? modelContext) / blockTokens);
   const memory = kvMemory ?? available ?? Number.POSITIVE_INFINITY;
-  const each = others.map(({ layers, rowBlocks }) => {
+  const each = others.map(({ layers, rowBlocks, head = false }) => {
     const bytes = kvBlockBytes(layers, blockTokens);
     const least = Math.min(whole, rowBlocks);
-    const wanted = Math.min(least * maxRows, Math.floor(plane / widestPlane(layers, blockTokens)));
-    return { bytes, least, wanted };
+    const widest = widestPlane(layers, blockTokens);
+    // The prefix cache goes on nowhere without the head.
+    const most = head ? Math.min(HEADS_A_ROW * maxRows, Math.floor(memory * HEADS_SHARE / bytes / least)) : maxRows;
+    const wanted = Math.min(least * Math.max(maxRows, most), Math.floor(plane / widest));
+    return { bytes, least, wanted, plane: head ? widest : 0 };
   });
   const wantedBytes = each.reduce((sum, { bytes, wanted }) => sum + bytes * wanted, 0);
   // Half of what there is at most: the first group decides how long a sequence may be.
@@ -203,6 +203,7 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     ...first,
     kvMemory: rest(kvMemory),
     available: rest(available),
+    maxPlaneBytes: plane - each.reduce((sum, group, i) => sum + group.plane * blocks[i]!, 0),
     besides,
   });
   const short = share < 1 && sizing.limitedBy === 'nothing';
@@ -213,6 +214,10 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     limitedBy: short ? (kvMemory !== undefined ? 'kv-memory' : 'device-memory') : sizing.limitedBy,
   };
 }
+
+/** Float heads that are kept for each row, its own and those of prefixes; and the part of the memory that is enough for them. */
+const HEADS_A_ROW = 4;
+const HEADS_SHARE = 1 / 16;
 
 /** Bytes that one sequence of so many tokens holds at most, in whole blocks, and of the float-start ones it starts in. */
 export function kvSequenceBytes(

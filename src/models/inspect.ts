@@ -1,8 +1,9 @@
 /** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
 
+import { kvBlockBytes } from '../device/kv.js';
 import type { MatrixFormat, MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
-import { planKvLayers } from '../kv/policy.js';
+import { groupLayers, planKvLayers } from '../kv/policy.js';
 import { floatStartBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
@@ -42,6 +43,8 @@ export interface CacheGroupSummary {
   readonly layers: readonly number[];
   /** Bytes of KV that one token takes in its layers. */
   readonly bytesPerToken: number;
+  /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
+  readonly head?: number;
 }
 
 export interface ModelSummary {
@@ -130,10 +133,11 @@ export function inspectModel(
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
-    groups: plan.groups.map(({ window, layers: own }) => ({
-      window,
-      layers: own,
-      bytesPerToken: own.reduce((sum, layer) => sum + cache[layer]!.bytesPerToken, 0),
+    groups: plan.groups.map((group) => ({
+      window: group.window,
+      layers: group.layers,
+      bytesPerToken: kvBlockBytes(groupLayers(plan, group), 1),
+      ...(group.head === undefined ? {} : { head: group.head }),
     })),
     floatStart:
       plan.floatStart === null

@@ -27,6 +27,8 @@ export interface AttentionCase extends AttentionShape {
   readonly blockTokens?: number;
   /** Slots that are kept as floats of this type until they are converted. */
   readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
+  /** The first tokens of every slot are kept as floats for good. */
+  readonly head?: { readonly dtype: 'f16' | 'f32'; readonly tokens: number };
   /** Keys, values and queries are drawn normal, times this. */
   readonly spread?: number;
   /** Keys are stored scaled, and without a mean that is rotated with every 256 positions, or is the same everywhere. */
@@ -80,7 +82,11 @@ export class AttentionBench {
       blockTokens,
       slots: SLOTS,
       maxBlocksPerSlot: perSlot,
-      floatStart: c.floatStart ? { blocks: SLOTS * perSlot, dtype: c.floatStart.dtype } : null,
+      floatStart: c.floatStart
+        ? { blocks: SLOTS * perSlot, dtype: c.floatStart.dtype }
+        : c.head
+          ? { blocks: (SLOTS * c.head.tokens) / blockTokens, dtype: c.head.dtype, head: c.head.tokens }
+          : null,
     });
     const rope =
       c.rope === null
@@ -156,6 +162,10 @@ export class AttentionBench {
         0,
         this.#blocksOf(s).map((block) => block + first),
       );
+      const heads = (c.head?.tokens ?? 0) / (c.blockTokens ?? 16);
+      // In another order than those of the others.
+      const own = Uint32Array.from({ length: heads }, (_, i) => pool.spec.blocks + (heads - 1 - i) * SLOTS + s);
+      pool.setBlocks(s, 0, own);
     }
     for (let s = 0; s < SLOTS; s++) {
       this.#keys.push(Array.from({ length: c.kvHeads }, () => []));
@@ -246,8 +256,12 @@ export class AttentionBench {
     );
   }
 
-  #formats(slot: number): { key: KvFormat; value: KvFormat } {
-    const { key, value, floatStart } = this.#case;
+  #formats(slot: number, position: number): { key: KvFormat; value: KvFormat } {
+    const { key, value, floatStart, head } = this.#case;
+    if (head !== undefined && position < head.tokens) {
+      const float: KvFormat = { kind: 'float', dtype: head.dtype };
+      return { key: float, value: float };
+    }
     if (floatStart === undefined || !this.#floatStart.has(slot)) return { key, value };
     const float: KvFormat = { kind: 'float', dtype: floatStart.dtype };
     return { key: float, value: float };
@@ -299,7 +313,7 @@ export class AttentionBench {
         for (let h = 0; h < kvHeads; h++) {
           const k = this.#turned(head(heads + h), 'k', position, places);
           const v = head(heads + kvHeads + h);
-          const formats = this.#formats(slot);
+          const formats = this.#formats(slot, position);
           this.#keys[slot]![h]!.push(this.#storeKey(formats.key, k, h, position));
           this.#values[slot]![h]!.push(storeVector(formats.value, 'value', v));
         }

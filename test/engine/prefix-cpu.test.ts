@@ -63,6 +63,8 @@ const WAYS: readonly EngineOptions[] = [
   { kvFormat: 'affine8/turbo4', blockTokens: 32 },
   { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
   { kvBits: 8, quantizedKvStart: 48 },
+  { kvFormat: 'turbo4/affine3', kvSkipLayers: [], kvFloatHead: 32 },
+  { kvFormat: 'affine4/f32', kvFloatHead: 40, blockTokens: 32 },
 ];
 
 describe.each(WAYS)('KV kept as %j', (way) => {
@@ -90,14 +92,16 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     expect(together.filter((answer) => answer.cached > 0).length).toBeGreaterThanOrEqual(3);
 
     // In a pool of a third of the demand: rows give way and resume.
-    const { bytesPerToken, floatStart } = on.info.kv;
+    const { bytesPerToken, floatStart, groups } = on.info.kv;
     const blocks = 192 / blockTokens;
     const floatStartBytes = floatStart === null ? 0 : 8192 * 16 * 3;
+    const { head = 0, bytesPerToken: floats } = groups.at(-1)!;
+    const headBytes = 6 * head * floats;
     await using small = await load({
       ...way,
       maxRows: 6,
       maxBatchTokens: 24,
-      kvMemory: bytesPerToken * blockTokens * blocks + floatStartBytes,
+      kvMemory: bytesPerToken * blockTokens * blocks + floatStartBytes + headBytes,
     });
     const long = REQUESTS.map((request) => ({ ...request, maxTokens: 56 }));
     const expected = await one(off, long);

@@ -36,6 +36,7 @@ const WAYS: readonly EngineOptions[] = [
   { kvFormat: 'affine8/turbo4', blockTokens: 32 },
   { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
   { kvBits: 8, quantizedKvStart: 48 },
+  { kvFormat: 'turbo4/affine3', kvSkipLayers: [], kvFloatHead: 32 },
 ];
 
 let folder: string;

@@ -30,9 +30,10 @@ const FORMATS = [
   ...['affine8', 'affine4', 'turbo4', 'turbo3.5', 'turbo2'].map((name) => `${name}:all-layers`),
 ];
 
-/** What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float. */
+/** What may stand behind a name: `affine4:all-layers` quantises the layers too that would stay float, `affine4:head` keeps the first 32 tokens float. */
 const VARIANTS: Readonly<Record<string, KvOptions>> = {
   'all-layers': { kvSkipLayers: [] },
+  head: { kvFloatHead: 32 },
 };
 
 /** Errors: `kv-format-unknown`, also for a variant. */

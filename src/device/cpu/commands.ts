@@ -5,7 +5,7 @@ import { ACTIVATIONS, type NodeOf, UNGATED_ACTIVATIONS } from '../graph.js';
 import type { KvLayerSpec, KvPoolSpec } from '../kv.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, f32Word } from './command.js';
-import { isCoded, valueGroups } from './kv-store.js';
+import { headTokens, isCoded, valueGroups } from './kv-store.js';
 import {
   OP_ACT,
   OP_ADD,
@@ -285,16 +285,22 @@ export function ropeAppendCommand(
 
 interface AttentionScratch {
   readonly maxRows: number;
-  /** Bytes of them that codes need. */
-  readonly codeBytes: number;
-  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened; centres of keys. */
+  /** Where centres of keys begin, and queries of a float head. */
+  readonly centresAt: number;
+  readonly headQueriesAt: number;
+  /** Bytes of a thread: its unit's queries, scores and sums, and K and V widened; centres of keys, queries of a float head. */
   readonly stride: number;
   /** Bytes of a region of partial results. */
   readonly partialStride: number;
 }
 
 /** As attend-job.ts of the kernels lays it out. */
-function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: number): AttentionScratch {
+function attentionScratch(
+  node: NodeOf<'attend'>,
+  own: KvLayerSpec,
+  head: number,
+  maxContext: number,
+): AttentionScratch {
   const { heads, kvHeads, headDim } = node.shape;
   const group = heads / kvHeads;
   const maxRows = Math.max(ATTENTION_ROWS, group);
@@ -309,11 +315,13 @@ function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: 
       maxRows * valueGroups(own) * 580
     : 0;
   const centres = node.centre ? 4 * (kvHeads * headDim + node.centre.rope.dims) : 0;
-  const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + 1;
+  const headQueries = head === 0 ? 0 : 4 * maxRows * headDim;
+  const splits = Math.ceil(maxContext / ATTENTION_SPLIT) + (head === 0 ? 1 : 2);
   return {
     maxRows,
-    codeBytes: codes,
-    stride: Math.ceil((4 * floats + codes + centres) / 64) * 64,
+    centresAt: 4 * floats + codes,
+    headQueriesAt: 4 * floats + codes + centres,
+    stride: Math.ceil((4 * floats + codes + centres + headQueries) / 64) * 64,
     // A unit may be all heads that fit its rows.
     partialStride: Math.ceil((splits * Math.min(heads, maxRows) * (headDim + 4)) / 16) * 64,
   };
@@ -322,10 +330,11 @@ function attentionScratch(node: NodeOf<'attend'>, own: KvLayerSpec, maxContext: 
 export function attentionScratchBytes(
   node: NodeOf<'attend'>,
   own: KvLayerSpec,
+  head: number,
   maxContext: number,
   threads: number,
 ): number {
-  const { stride, partialStride } = attentionScratch(node, own, maxContext);
+  const { stride, partialStride } = attentionScratch(node, own, head, maxContext);
   return threads * (stride + partialStride);
 }
 
@@ -349,8 +358,12 @@ export function attendCommands(
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.formats;
-  const { maxRows, codeBytes, stride, partialStride } = attentionScratch(node, own, maxContext);
-  const floats = maxRows * (3 * headDim + ATTENTION_SPLIT + 4) + 16 * headDim + 16 * ATTENTION_SPLIT;
+  const { maxRows, centresAt, headQueriesAt, stride, partialStride } = attentionScratch(
+    node,
+    own,
+    headTokens(own, layer.spec),
+    maxContext,
+  );
   const words = [
     q,
     out,
@@ -382,7 +395,8 @@ export function attendCommands(
     centre?.coarse ?? 0,
     node.centre?.rope.dims ?? 0,
     node.centre?.rope.style === 'interleaved' ? 1 : 0,
-    4 * floats + codeBytes,
+    centresAt,
+    headQueriesAt,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });

@@ -39,6 +39,7 @@ import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from '.
 import { type ExpertStacks, expertCommands, expertScratchBytes } from './expert-commands.js';
 import { type Fusions, findFusions } from './fusion.js';
 import type { CpuKvPool } from './kv-pool.js';
+import { headTokens } from './kv-store.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
@@ -288,8 +289,8 @@ class Compiler {
       case 'rope-append':
         return ropeScratchBytes(node, threads);
       case 'attend': {
-        const { formats } = cacheOf(this.#options.caches, node);
-        return attentionScratchBytes(node, formats, limits.maxContext, threads);
+        const { formats, spec } = cacheOf(this.#options.caches, node);
+        return attentionScratchBytes(node, formats, headTokens(formats, spec), limits.maxContext, threads);
       }
       case 'route':
         return routeScratchBytes(node, threads);

@@ -3,7 +3,7 @@
  * only.
  *
  * A store is four sides (K, V, K of float-start blocks, V of float-start blocks) of SIDE_BYTES each, then the id of the first float-start
- * block. Byte offsets within a side:
+ * block, and the tokens of a float head. Byte offsets within a side:
  */
 export const SIDE_KIND = 0;
 /** Values of a group with its own scale and bias; head_dim with TurboQuant. */
@@ -32,6 +32,8 @@ export const SIDE_CODEBOOK = 48;
 export const SIDE_PLAIN = 52;
 export const SIDE_BYTES = 64;
 export const STORE_FLOAT_START = 256;
+/** Positions before this are in float-start blocks, of every sequence and for good; 0: of none. */
+export const STORE_HEAD = 260;
 export const STORE_BYTES = 272;
 
 export const KIND_F32 = 0;

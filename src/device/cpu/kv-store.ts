@@ -23,6 +23,7 @@ import {
   SIDE_META,
   SIDE_VECTOR_BYTES,
   STORE_FLOAT_START,
+  STORE_HEAD,
 } from './kv-layout.js';
 
 /** Bytes of a layer's cache: K and V of all blocks, and the float-start ones where those are kept apart. */
@@ -75,6 +76,7 @@ export function writeStore(
 ): void {
   const first = spec.floatStart ? spec.blocks : 0xffff_ffff;
   to.setUint32(STORE_FLOAT_START, first, true);
+  to.setUint32(STORE_HEAD, headTokens(layer, spec), true);
   let place = at;
   for (const plane of planes(layer, spec)) {
     const floatStart = plane.first > 0;
@@ -84,6 +86,12 @@ export function writeStore(
     if (!floatStart) writeSide(to, 2 + side, plane, place, layer, spec, tables);
     place += plane.bytes;
   }
+}
+
+/** Positions whose vectors are floats while later ones are not; 0 where all are stored alike. */
+export function headTokens(layer: KvLayerSpec, spec: KvPoolSpec): number {
+  const apart = planes(layer, spec).some(({ first }) => first > 0);
+  return apart ? (spec.floatStart?.head ?? 0) : 0;
 }
 
 function writeSide(

@@ -75,6 +75,12 @@ export class GpuKvPool implements KvPool {
     this.#queue = device.queue;
     this.#allocator = allocator;
     checkSpec(spec);
+    if (spec.floatStart?.head)
+      throw new KvantError('kv-pool-unsupported', 'The GPU keeps no float head of sequences yet.', {
+        kind: 'unsupported',
+        where: 'kvFloatHead',
+        fix: 'Leave kvFloatHead out, or use the CPU.',
+      });
     const made: GPUBuffer[] = [];
     const create = (label: string, bytes: number): GPUBuffer => {
       if (bytes > bindingBytes) {

@@ -24,6 +24,7 @@ export function prefixIdentity(
     device: { kind, precision, deterministic },
     layers: kv.layers.map(({ key, value }) => `${kvFormatName(key)}/${kvFormatName(value)}`),
     floatStart: kv.floatStart,
+    ...(kv.floatHead === null ? {} : { floatHead: kv.floatHead }),
     ...(calibration === null ? {} : { calibration }),
     // A block holds the layers of its group.
     ...(kv.groups.length > 1 ? { groups: kv.groups } : {}),

@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import type { Device } from '../../device/device.js';
 import type { KvCaches, KvPool } from '../../device/kv.js';
 import type { DiskFault } from '../../kv/disk/disk-tier.js';
+import { groupPools } from '../../kv/head-pool.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
 import type { ModelFacts } from '../../models/facts.js';
@@ -19,11 +20,12 @@ export async function openPrefixes(
   model: ModelFacts,
   device: Device,
   kv: KvPlan,
-  { pools }: KvCaches,
+  caches: KvCaches,
   calibration: string | null,
   onLog: (entry: LogEntry) => void,
 ): Promise<PrefixOptions> {
   const { weights, quantize, prefixCacheBytes, prefixCacheDir } = config;
+  const pools = groupPools(caches);
   const { blockTokens } = pools[0]!.spec;
   const identify = (of: string): string =>
     prefixIdentity(of, model, quantize, device.info, kv, calibration, blockTokens);

@@ -275,8 +275,10 @@ export class Prefixes {
     prefix.stored = tokens;
     if (sequence.phase !== 'running' || !this.#enters(prefix)) return;
     const full = this.#full(sequence);
-    for (let group = 0; group < this.#groups.length; group++)
-      if (group !== this.#stateGroup && full > prefix.published[group]!) this.#enter(sequence, group, full);
+    for (let group = 0; group < this.#groups.length; group++) {
+      const end = this.main.caches[group]!.endHeld(full);
+      if (group !== this.#stateGroup && end > prefix.published[group]!) this.#enter(sequence, group, end);
+    }
   }
 
   /** Enters blocks of one group, up to `full`. */
@@ -325,7 +327,8 @@ export class Prefixes {
     const full = this.#full(sequence);
     prefix.keys.extend(sequence, full);
     for (let group = 0; group < this.#groups.length; group++)
-      if (group !== this.#stateGroup) this.#leaveGroup(sequence, group, full);
+      if (group !== this.#stateGroup)
+        this.#leaveGroup(sequence, group, this.main.caches[group]!.endHeld(full));
   }
 
   #leaveGroup(sequence: Sequence, group: number, full: number): void {

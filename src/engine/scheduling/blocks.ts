@@ -26,12 +26,16 @@ export function converts(row: RunningView, config: SchedulerConfig): boolean {
 
 /** Blocks of a group's main pool that a row lacks for its next token. */
 export function mainNeed(row: RunningView, config: SchedulerConfig, group: number): number {
-  // Whoever came in has its state.
-  if (config.groups[group]!.state === true) return 0;
+  if (isFixed(config.groups[group]!)) return 0;
   const floatStart = group === 0 && row.floatStart;
   if (floatStart && !converts(row, config)) return 0;
   const has = floatStart ? row.reserved : row.blocks[group]!;
   return Math.max(0, blocksFor(row.computed + 1, config.blockTokens) - has);
+}
+
+/** Whoever came in has all it will ever have of the group. */
+function isFixed({ state = false, head = false }: SchedulerGroup): boolean {
+  return state || head;
 }
 
 /** FloatStart blocks that a row lacks for its next token. */
@@ -64,8 +68,9 @@ export function slides({ window }: SchedulerGroup): boolean {
 type Holding = Pick<WaitingView, 'length' | 'computed' | 'blocks' | 'front'>;
 
 function lacking({ length, blocks, front }: Holding, config: SchedulerConfig, group: number): number {
-  const { rowBlocks } = config.groups[group]!;
+  const { rowBlocks, head = false } = config.groups[group]!;
   const before = front[group]!;
+  if (head) return rowBlocks - blocks[group]!;
   const most = Math.min(blocksFor(length, config.blockTokens) - before, rowBlocks);
   return Math.max(0, most - (blocks[group]! - before));
 }
@@ -110,7 +115,7 @@ export function floatStartToEnter(
 
 /**
  * Whether a sequence may come in: in every group there must be blocks for all its tokens, and one for each row that may
- * grow. State does not grow.
+ * grow. State and float heads do not.
  */
 export function hasRoom(
   next: WaitingView,
@@ -121,7 +126,7 @@ export function hasRoom(
 ): boolean {
   for (let group = 0; group < config.groups.length; group++) {
     const main = mainToEnter(next, config, group);
-    const others = config.groups[group]!.state === true ? 0 : rows + plan.owed[group]!;
+    const others = isFixed(config.groups[group]!) ? 0 : rows + plan.owed[group]!;
     if (main > 0 && plan.blocksLeft[group]! < main + others) return false;
   }
   const floatStart = floatStartToEnter(next, config);

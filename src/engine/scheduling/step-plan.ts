@@ -109,6 +109,8 @@ export interface SchedulerGroup {
   readonly rowBlocks: number;
   /** Its layers are recurrent: a row has one block, its slot of state, from the first token to the last. `rowBlocks` is 1. */
   readonly state?: boolean;
+  /** It is the float head of the first group: a row has `rowBlocks` blocks from the first token to the last. */
+  readonly head?: boolean;
 }
 
 export interface SchedulerConfig {

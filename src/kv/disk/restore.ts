@@ -134,7 +134,7 @@ export class Restore {
     const { cache, pool } = this.#host;
     const border = farthestBorder(this.#host, this.#keys, this.#tokens, this.#most);
     const missing: number[] = [];
-    for (let at = cache.firstHeld(border); at < border; at++) {
+    for (let at = cache.firstHeld(border), end = cache.endHeld(border); at < end; at++) {
       const block = cache.block(this.#keys, at, this.#tokens);
       if (block < 0) {
         missing.push(at);

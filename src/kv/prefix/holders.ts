@@ -6,6 +6,7 @@
  * - full attention: all blocks before the border;
  * - a sliding window of w tokens: the blocks that cover the w − 1 positions before it. A token sees positions
  *   > p − w (src/device/graph.ts), and the first one behind a border b is b itself, so it reads [b − w + 1, b);
+ * - the float head of h blocks: the first h before the border;
  * - recurrent state: a snapshot of it at the border. It is kept as the block that ends there: one block stands for all before.
  *
  * A prefix is restored at the longest border that the holders of all cache groups agree on.
@@ -32,6 +33,8 @@ export interface LayerHolder {
   longest(chain: ChainView, most: number): number;
   /** First block that is read when so many tokens have been computed, or later: those before it are of no use any more. */
   firstHeld(tokens: number): number;
+  /** Of blocks up to a border, those before this are its layers'. Default: all. */
+  endHeld?(border: number): number;
 }
 
 export class FullHolder implements LayerHolder {
@@ -47,6 +50,32 @@ export class FullHolder implements LayerHolder {
 
   firstHeld(): number {
     return 0;
+  }
+}
+
+/** The float head: the first blocks alone, as long as the sequence lives. */
+export class HeadHolder implements LayerHolder {
+  readonly keepsAll = false;
+  readonly bordersOnly = false;
+  readonly version = 0;
+  readonly #blocks: number;
+
+  constructor(blocks: number) {
+    this.#blocks = blocks;
+  }
+
+  longest(chain: ChainView, most: number): number {
+    const end = this.endHeld(most);
+    for (let at = 0; at < end; at++) if (!chain.has(at)) return at;
+    return most;
+  }
+
+  firstHeld(): number {
+    return 0;
+  }
+
+  endHeld(border: number): number {
+    return Math.min(border, this.#blocks);
   }
 }
 

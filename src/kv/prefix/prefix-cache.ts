@@ -134,6 +134,11 @@ export class PrefixCache implements Keeper {
     return this.#holder?.firstHeld(border * this.blockTokens) ?? 0;
   }
 
+  /** Behind the last block of a chain that is needed at a border. */
+  endHeld(border: number): number {
+    return this.#holder?.endHeld?.(border) ?? border;
+  }
+
   /** Brings a chain up to date: without what has been evicted, and with what there is now, up to `blocks` in all. */
   find(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, blocks: number): void {
     if (this.gaps) {
@@ -191,7 +196,7 @@ export class PrefixCache implements Keeper {
   fill(chain: FoundChain, keys: ChainKeys, tokens: TokenSource, border: number): void {
     chain.clear();
     chain.first = Math.min(border, this.firstHeld(border));
-    for (let at = chain.first; at < border; at++) {
+    for (let at = chain.first, end = this.endHeld(border); at < end; at++) {
       const block = this.block(keys, at, tokens);
       chain.blocks.push(block);
       chain.serials.push(this.#index.serial(block));

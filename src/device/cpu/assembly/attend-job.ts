@@ -1,5 +1,5 @@
 import {
-  KIND_CODES, KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, STORE_FLOAT_START,
+  KIND_CODES, KIND_F16, SIDE_BYTES, SIDE_CODES, SIDE_HEAD_BYTES, SIDE_KIND, SIDE_ROTATION, STORE_FLOAT_START, STORE_HEAD,
 } from '../kv-layout';
 import { FACTS_BYTES, TILE_META_BYTES } from './attend-codes-keys';
 import { TILE } from './kv';
@@ -63,6 +63,14 @@ export let fine: usize = 0;
 export let coarse: usize = 0;
 export let centres: usize = 0;
 
+/** Tokens of a float head; its queries, and those for all that is behind it. */
+export let head: u32 = 0;
+let headQueries: usize = 0;
+let ownQueries: usize = 0;
+/** What the split at hand has of its 256 positions. */
+export let low: u32 = 0;
+export let high: u32 = SPLIT;
+
 /** Reads the parameters (attend.ts). */
 export function setUpJob(p: usize, thread: u32): void {
   q = load<u32>(p);
@@ -82,6 +90,7 @@ export function setUpJob(p: usize, thread: u32): void {
   group = heads / kvHeads;
 
   queries = scratch;
+  ownQueries = queries;
   scores = queries + maxRows * dim * 4;
   splitSums = scores + maxRows * SPLIT_BYTES;
   sums = splitSums + maxRows * dim * 4;
@@ -101,6 +110,42 @@ export function setUpJob(p: usize, thread: u32): void {
   centreDims = load<u32>(p, 112);
   centreStyle = load<u32>(p, 116);
   centres = scratch + load<u32>(p, 120);
+  headQueries = scratch + load<u32>(p, 124);
+  head = load<u32>(layer, STORE_HEAD);
+  low = 0;
+  high = SPLIT;
+}
+
+/**
+ * Splits begin at multiples of 256 positions, and where the float head ends: all of a split is stored alike.
+ */
+// @ts-ignore: decorator
+@inline export function splitOf(position: u32): u32 {
+  return position / SPLIT + (head % SPLIT != 0 && position >= head ? 1 : 0);
+}
+
+// @ts-ignore: decorator
+@inline export function splitStart(split: u32): u32 {
+  if (head % SPLIT == 0 || split <= head / SPLIT) return split * SPLIT;
+  return split == head / SPLIT + 1 ? head : (split - 1) * SPLIT;
+}
+
+/** Makes it the split at hand; returns the multiple of 256 that it lies behind. */
+export function useSplit(split: u32): u32 {
+  const start = splitStart(split);
+  const base = start & ~(SPLIT - 1);
+  low = start - base;
+  high = splitStart(split + 1) - base;
+  if (head != 0) useHead(start < head);
+  return base;
+}
+
+/** How the head is stored, or what is behind it. */
+export function useHead(within: bool): void {
+  useSides(layer + (within ? 2 * SIDE_BYTES : 0));
+  // Sums are merged as those of the others are.
+  valueRotation = load<u32>(layer + SIDE_BYTES, SIDE_ROTATION);
+  queries = within ? headQueries : ownQueries;
 }
 
 /** A job on floats that lie in scratch alone: what weigh and merge (attend-softmax.ts) look at. `width`: floats of a row of sums. */
@@ -115,8 +160,13 @@ export function setUpPlain(width: u32, statsAt: usize, sumsAt: usize, splitStats
 
 /** FloatStart sequences are kept in the other half of the store. */
 export function useTable(table: usize): void {
-  const floatStart = load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START);
-  keySide = layer + (floatStart ? 2 * SIDE_BYTES : 0);
+  if (head != 0) return;
+  useSides(layer + (load<u32>(table) >= load<u32>(layer, STORE_FLOAT_START) ? 2 * SIDE_BYTES : 0));
+}
+
+/** `side`: of the keys; that of the values follows. */
+function useSides(side: usize): void {
+  keySide = side;
   valueSide = keySide + SIDE_BYTES;
   const keyKind = load<i32>(keySide, SIDE_KIND);
   const valueKind = load<i32>(valueSide, SIDE_KIND);
@@ -141,10 +191,10 @@ export function useTable(table: usize): void {
 // @ts-ignore: decorator
 @inline export function seenFrom(position: u32, base: u32): u32 {
   const from = firstSeen(position);
-  return from > base ? from - base : 0;
+  return max<u32>(low, from > base ? from - base : 0);
 }
 
 // @ts-ignore: decorator
 @inline export function seenTo(position: u32, base: u32): u32 {
-  return position + 1 > base ? min<u32>(position + 1 - base, SPLIT) : 0;
+  return position + 1 > base ? min<u32>(position + 1 - base, high) : 0;
 }

@@ -4,9 +4,9 @@ import { codeQuery, FACTS_BYTES, readTileMeta, scoreKeys, turnQuery } from './at
 import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
-  blockShift, codeFacts, codeQueries, dim, firstSeen, group, heads, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads,
-  out, plain, q, queries, scale, scores, seenFrom, seenTo, spare, SPLIT, SPLIT_BYTES, splitStats, splitSums, stats, sums,
-  tileMeta, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
+  blockShift, codeFacts, codeQueries, dim, firstSeen, group, head, heads, high, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads, low,
+  out, plain, q, queries, scale, scores, seenFrom, seenTo, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
+  tileMeta, useHead, useSplit, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
 import { rotate } from './rotation';
@@ -28,6 +28,16 @@ let unitToken: u32 = 0;
 /** The rows of a unit, scaled. f16 keys are 2^-112 too small: 2^100 is put here and 2^12 on the score. */
 export function takeQueries(h: u32, span: u32, token: u32, count: u32): void {
   unitToken = token;
+  if (head != 0) {
+    useHead(true);
+    fillQueries(h, span, token, count);
+    useHead(false);
+  }
+  fillQueries(h, span, token, count);
+}
+
+/** For keys as they are stored where the job is at. */
+function fillQueries(h: u32, span: u32, token: u32, count: u32): void {
   const factor = f32x4.splat(keyHalf ? scale * <f32>1.2676506002282294e30 : scale);
   const bytes: usize = dim * 4;
   let to: usize = queries;
@@ -77,9 +87,9 @@ export function give(h: u32, span: u32, token: u32, count: u32): void {
 export function attendSplit(
   table: usize, h: u32, span: u32, split: u32, first: u32, count: u32, fresh: bool,
 ): void {
-  const base = split * SPLIT;
+  const base = useSplit(split);
   const a = seenFrom(first, base);
-  const b = min<u32>(first + count - base, SPLIT);
+  const b = min<u32>(first + count - base, high);
   const own = count * group;
   if (keyCodes && !plain) scoreCodes(table, h, span, base, a, b, first, count);
   else for (let s: u32 = 0; s < span; s++) scoreFloats(table, h + s, s * own, base, a, b, first, count);
@@ -110,12 +120,16 @@ export function attendSplit(
       if (valueCodes) addPlain(table, h + s, s * own, base, a, b, first, count);
       else addFloats(table, h + s, s * own, base, a, b, first, count);
     }
+    // The head's, among those that are stored rotated.
+    if (!valueCodes && valueRotation != 0) {
+      for (let r: u32 = 0; r < span * own; r++) rotate(valueRotation, splitSums + r * dim * 4, spare, dim, false);
+    }
   }
   for (let r: u32 = 0; r < span * own; r++) {
     const position = first + (r % own) / group;
     const from = firstSeen(position);
-    if (from >= base + SPLIT || position + 1 <= base) continue;
-    merge(r, splitSums + r * dim * 4, fresh || from >= base);
+    if (from >= base + high || position + 1 <= base + low) continue;
+    merge(r, splitSums + r * dim * 4, fresh || from >= base + low);
   }
 }
 

@@ -1,5 +1,5 @@
 import {
-  dim, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitStats, SPLIT, stats, sums, useTable,
+  dim, firstSeen, group, kvHeads, maxBlocks, maxRows, setUpJob, splitOf, splitStart, splitStats, stats, sums, useTable,
 } from './attend-job';
 import { attendSplit, give, takeQueries } from './attend-rows';
 import { merge } from './attend-softmax';
@@ -8,7 +8,7 @@ import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
 /**
  * Attention over the paged cache.
  *
- * A context is split at multiples of 256 positions. Of each split a query row takes the maximum of its scores, the
+ * A context is split at multiples of 256 positions, and where its float head ends. Of each split a query row takes the maximum of its scores, the
  * sum of their exponentials and the weighted sum of V; the splits are merged in order. So the arithmetic of a row
  * depends on its position alone: not on how its prompt was cut, nor on the rows and threads beside it.
  *
@@ -20,7 +20,7 @@ import { STEP_OUTPUTS, STEP_SEQUENCES, STEP_TOKENS } from '../opcodes';
  *
  * [q, out, step, seqs, seqStride, heads, kvHeads, headDim, scale, window, softcap, layer, plain, outputs, 0,
  *  tables, maxBlocks, blockShift, scratch, scratchStride, partials, partialStride, maxRows, next, done, keyMean, fine, coarse, dims,
- *  style, centresAt]
+ *  style, centresAt, headQueriesAt]
  * `window` 0 and `softcap` 0: none. `layer`: see ../kv-layout.ts; `plain`: f32 arithmetic on codes too. `outputs`: 0, or the address of the step's outputs if only their results
  * matter: units of several tokens that hold none are left out. `scratch`: see attentionScratch in ../commands.ts. `next`, `done`: both 0; the next
  * unit to take, and the threads that found none left. `keyMean`: 0, or the mean that was taken off the keys (attend-centre.ts).
@@ -69,7 +69,7 @@ function setUp(p: usize, thread: u32, threads: u32): void {
       if (length - t > 1 && tileTokens > 1) continue;
       const from = firstSeen(position + t);
       total += cost(from, position + t + 1) * kvHeads;
-      splits += (position + t) / SPLIT - from / SPLIT + 1;
+      splits += splitOf(position + t) - splitOf(from) + 1;
     }
   }
   // As many heads as fit, but enough pieces for all threads.
@@ -142,8 +142,8 @@ function whole(
   table: usize, h: u32, own: u32, token: u32, first: u32, count: u32, from: u32, to: u32,
 ): void {
   takeQueries(h, own, token, count);
-  const last = (to - 1) / SPLIT;
-  const begun = from / SPLIT;
+  const last = splitOf(to - 1);
+  const begun = splitOf(from);
   for (let split = begun; split <= last; split++) {
     attendSplit(table, h, own, split, first, count, split == begun);
   }
@@ -153,7 +153,7 @@ function whole(
 /** Where split `split` of a unit of one token and `own` KV heads begins on the line. */
 // @ts-ignore: decorator
 @inline function splitAt(unitAt: u64, own: u32, split: u32, from: u32): u64 {
-  return unitAt + cost(from, max<u32>(from, split * SPLIT)) * own;
+  return unitAt + cost(from, max<u32>(from, splitStart(split))) * own;
 }
 
 /** A unit of one token: the splits of it that begin in this thread's part of the line. */
@@ -161,8 +161,8 @@ function divided(
   table: usize, h: u32, own: u32, token: u32, first: u32, from: u32, to: u32, at: u64, thread: u32, threads: u32,
 ): void {
   if (at >= end || at + cost(from, to) * own <= begin) return;
-  const begun = from / SPLIT;
-  const last = (to - 1) / SPLIT;
+  const begun = splitOf(from);
+  const last = splitOf(to - 1);
   let a = begun;
   while (a <= last && splitAt(at, own, a, from) < begin) a++;
   let b = a;
@@ -201,8 +201,8 @@ export function attendMerge(p: usize, thread: u32, threads: u32): void {
       if (length - t > 1 && tileTokens > 1) continue;
       const first = position + t;
       const from = firstSeen(first);
-      const begun = from / SPLIT;
-      const last = first / SPLIT;
+      const begun = splitOf(from);
+      const last = splitOf(first);
       for (let h: u32 = 0; h < kvHeads; h += span) {
         const own = min<u32>(span, kvHeads - h);
         const unitAt = at;
