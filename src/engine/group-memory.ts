@@ -17,7 +17,10 @@ export interface GroupMemory {
   readonly state: boolean;
 }
 
-export function groupMemory(pool: KvPool, { window, rowBlocks, state = false, head = false }: SchedulerGroup): GroupMemory {
+export function groupMemory(
+  pool: KvPool,
+  { window, rowBlocks, state = false, head = false }: SchedulerGroup,
+): GroupMemory {
   const { blocks, floatStart, blockTokens } = pool.spec;
   return {
     pool,

@@ -227,7 +227,10 @@ export async function openCache(
 }
 
 /** The float blocks in the pool of the first group: of its head, or of what sequences start in. */
-export function floatBlocks({ floatStart, floatHead, groups }: KvPlan, sizing: KvCacheSizing): KvFloatStartSpec | null {
+export function floatBlocks(
+  { floatStart, floatHead, groups }: KvPlan,
+  sizing: KvCacheSizing,
+): KvFloatStartSpec | null {
   if (floatHead !== null) {
     const blocks = sizing.blocks[groups.findIndex(({ head }) => head !== undefined)]!;
     return { blocks, dtype: floatHead.dtype, head: floatHead.tokens };

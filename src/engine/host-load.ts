@@ -109,7 +109,7 @@ export async function loadHost(
       named === 'auto'
         ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
         : named;
-    const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv.layers, calibration);
+    const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
     const opened = await openCache(config, model, device, kv, planned, tuneFor, centres);
     const { sizing, limits, caches, program } = opened;
     undo.push(() => {

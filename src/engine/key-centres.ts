@@ -7,6 +7,7 @@ import { isFloatKv, type KvLayerSpec } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { checkKvCalibration, type KvCalibration, readKvCalibration } from '../kv/calibration.js';
 import { keyCentre } from '../kv/key-centres.js';
+import type { KvPlan } from '../kv/policy.js';
 import type { Model } from '../models/load.js';
 import { systemReason } from '../system-errors.js';
 import type { HostConfig } from './messages.js';
@@ -54,13 +55,12 @@ export async function namedCalibration(
 const FLAT_POSITIONS = 4096;
 
 /**
- * Centres by layer; none where the device takes none, null where keys stay float, or where soft caps would bend what a device does not add. `layers`: how the cache
- * keeps them.
+ * Centres by layer; none where the device takes none, null where keys stay float, or where soft caps would bend what a device does not add.
  */
 export async function loadKeyCentres(
   model: Model,
   device: Device,
-  layers: readonly KvLayerSpec[],
+  { layers, floatHead }: Pick<KvPlan, 'layers' | 'floatHead'>,
   calibration: KvCalibration,
 ): Promise<readonly (KeyCentre | null)[]> {
   const { graph, appends } = model.buildGraph({ sample: false });
@@ -73,7 +73,7 @@ export async function loadKeyCentres(
   const centres = layers.map(({ key }, layer) => {
     const append = appends.find((node) => node.layer === layer);
     if (append === undefined) return null;
-    const centre = keyCentre(calibration.layers[layer]!, key, append.rope, positions);
+    const centre = keyCentre(calibration.layers[layer]!, key, append.rope, positions, floatHead !== null);
     return centre !== null && !centre.turns && capped.has(layer) ? null : centre;
   });
   return model.loadCentres(centres);

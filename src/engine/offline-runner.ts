@@ -144,9 +144,9 @@ export class OfflineRunner implements AsyncDisposable {
   }
 
   /** What the keys of a variant are freed of, by layer, if there is a calibration. Errors: those of its file. */
-  async centres({ layers }: KvPlan): Promise<readonly (KeyCentre | null)[]> {
+  async centres(plan: KvPlan): Promise<readonly (KeyCentre | null)[]> {
     const config = this.#configOf({});
-    const named = await namedCalibration(config, layers, this.device);
+    const named = await namedCalibration(config, plan.layers, this.device);
     const calibration =
       named === 'auto'
         ? await (await import('./auto-calibration.js')).autoCalibration(
@@ -157,7 +157,7 @@ export class OfflineRunner implements AsyncDisposable {
           )
         : named;
     if (calibration === null) return [];
-    return loadKeyCentres(this.model, this.device, layers, calibration);
+    return loadKeyCentres(this.model, this.device, plan, calibration);
   }
 
   /** Programs made on it are to be disposed of before. Once more does nothing. */

@@ -96,6 +96,11 @@ describe('key centres', () => {
     expect(values[2 * HEAD]! / values[0]!).toBeLessThan(8);
     expect(values[2 * HEAD + 1]! / values[1]!).toBeCloseTo(1, 5);
     expect(values[0]!).toBeLessThan(0.7 * values[1]!);
+    // One that stays float draws nothing.
+    const headed = keyCentre(of, turbo, null, 0, true)!.values;
+    headed.forEach((value) => {
+      expect(value).toBeCloseTo(1, 5);
+    });
   });
 
   it('float keys stay as they are', () => {

@@ -13,13 +13,14 @@ export interface KeyCentreValues {
 
 /**
  * Null where keys stay float. `positions`: 0 where a device can add the query's product with the centre to the scores of each 256
- * positions; else the centre is one for all, the mean over so many positions.
+ * positions; else the centre is one for all, the mean over so many positions. `headed`: the first keys of a sequence are floats.
  */
 export function keyCentre(
   layer: KvCalibrationLayer,
   format: KvFormat,
   rope: RopeTable | null,
   positions: number,
+  headed = false,
 ): KeyCentreValues | null {
   if (isFloatKv(format)) return null;
   const { kvHeads, headDim } = layer;
@@ -27,8 +28,8 @@ export function keyCentre(
   const values = new Float32Array(3 * size);
   for (let head = 0; head < kvHeads; head++) {
     const at = head * headDim;
-    const scales = headScales(layer, at, rope, kvFormatKind(format).rotates === true);
-    const mean = Float64Array.from({ length: headDim }, (_, d) => centreOf(layer, at + d));
+    const scales = headScales(layer, at, rope, kvFormatKind(format).rotates === true, headed);
+    const mean = Float64Array.from({ length: headDim }, (_, d) => centreOf(layer, at + d, headed));
     if (rope !== null) average(mean, rope, positions);
     for (let d = 0; d < headDim; d++) {
       const scale = Math.fround(scales[d]!);
@@ -40,9 +41,9 @@ export function keyCentre(
   return { values, turns: positions === 0 && rope !== null };
 }
 
-/** The mean of the keys, drawn a little towards the first one. */
-function centreOf({ mean, first }: KvCalibrationLayer, at: number): number {
-  return mean[at]! + FIRST_IN_MEAN * (first[at]! - mean[at]!);
+/** The mean of the keys, drawn a little towards the first one where that is coded too. */
+function centreOf({ mean, first }: KvCalibrationLayer, at: number, headed: boolean): number {
+  return headed ? mean[at]! : mean[at]! + FIRST_IN_MEAN * (first[at]! - mean[at]!);
 }
 
 /**
@@ -55,10 +56,12 @@ function headScales(
   at: number,
   rope: RopeTable | null,
   rotated: boolean,
+  headed: boolean,
 ): number[] {
   const { keys, queries, mean, first, headDim } = layer;
   const squares = Float64Array.from({ length: headDim }, (_, d) => {
-    const centre = centreOf(layer, at + d);
+    if (headed) return keys[at + d]!;
+    const centre = centreOf(layer, at + d, false);
     const others = keys[at + d]! + (mean[at + d]! - centre) ** 2;
     return others + FIRST_IN_SQUARES * ((first[at + d]! - centre) ** 2 - others);
   });

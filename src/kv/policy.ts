@@ -118,11 +118,16 @@ export function planKvLayers(
   const floatStart = quantised && request.quantizedStart > 0;
   const groups = cacheGroups(layers.map(({ window }) => window));
   const floatHead =
-    quantised && request.floatHead > 0 ? { tokens: wholeHead(request.floatHead, blockTokens), dtype: ask.dtype } : null;
+    quantised && request.floatHead > 0
+      ? { tokens: wholeHead(request.floatHead, blockTokens), dtype: ask.dtype }
+      : null;
   return {
     layers: specs,
     info,
-    groups: floatHead === null ? groups : [...groups, { window: null, layers: groups[0]!.layers, head: floatHead.tokens }],
+    groups:
+      floatHead === null
+        ? groups
+        : [...groups, { window: null, layers: groups[0]!.layers, head: floatHead.tokens }],
     floatHead,
     floatStart: floatStart ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };

@@ -187,7 +187,9 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
     const least = Math.min(whole, rowBlocks);
     const widest = widestPlane(layers, blockTokens);
     // The prefix cache goes on nowhere without the head.
-    const most = head ? Math.min(HEADS_A_ROW * maxRows, Math.floor(memory * HEADS_SHARE / bytes / least)) : maxRows;
+    const most = head
+      ? Math.min(HEADS_A_ROW * maxRows, Math.floor((memory * HEADS_SHARE) / bytes / least))
+      : maxRows;
     const wanted = Math.min(least * Math.max(maxRows, most), Math.floor(plane / widest));
     return { bytes, least, wanted, plane: head ? widest : 0 };
   });

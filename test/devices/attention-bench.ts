@@ -164,7 +164,10 @@ export class AttentionBench {
       );
       const heads = (c.head?.tokens ?? 0) / (c.blockTokens ?? 16);
       // In another order than those of the others.
-      const own = Uint32Array.from({ length: heads }, (_, i) => pool.spec.blocks + (heads - 1 - i) * SLOTS + s);
+      const own = Uint32Array.from(
+        { length: heads },
+        (_, i) => pool.spec.blocks + (heads - 1 - i) * SLOTS + s,
+      );
       pool.setBlocks(s, 0, own);
     }
     for (let s = 0; s < SLOTS; s++) {

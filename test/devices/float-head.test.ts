@@ -1,7 +1,7 @@
 /** The first tokens of a sequence as floats, what follows quantised: attention over both, beside float64. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import { AttentionBench as Bench, type AttentionCase } from './attention-bench.js';
+import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import { kernelDevices } from './devices.js';
 import { affine, F16, F32, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
@@ -50,7 +50,9 @@ describe.each(kernelDevices)('a float head on $name', (spec) => {
 
   it('reads floats before its end and codes behind it', async () => {
     for (const c of spec.slow ? CASES.slice(0, 2) : CASES) {
-      for (const centre of spec.slow || device.info.keyCentres !== 'turning' ? [undefined] : [undefined, 'turning' as const]) {
+      for (const centre of spec.slow || device.info.keyCentres !== 'turning'
+        ? [undefined]
+        : [undefined, 'turning' as const]) {
         const bench = await Bench.open(device, { ...c, ...(centre ? { centre } : {}) }, 7);
         const width = c.heads * c.headDim;
         try {
