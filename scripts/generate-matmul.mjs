@@ -2,7 +2,21 @@
 // has no constant parameters, and without constant offsets every load would cost an addition. Written by build-wasm.mjs.
 import { emitPanelTiles } from './generate-panel.mjs';
 
-const BITS = [2, 3, 4, 5, 6, 8];
+/**
+ * Formats of codes: the name of their functions, the word by which commands speak of them (linear-commands.ts), and for k-quants the
+ * columns that share subscales and whether there are minima.
+ */
+const FORMATS = [
+  ...[2, 3, 4, 5, 6, 8].map((bits) => ({ name: `${bits}`, word: bits, bits, k: false })),
+  ...[2, 3, 4, 5, 6].map((bits) => ({
+    name: `K${bits}`,
+    word: 16 + bits,
+    bits,
+    k: true,
+    group: bits === 4 || bits === 5 ? 32 : 16,
+    minima: bits !== 3 && bits !== 6,
+  })),
+];
 /** Tiles: rows of activations × blocks of 8 weight rows. */
 const TILES = [
   { m: 1, b: 2 },
@@ -130,6 +144,60 @@ function scalesAndBiases(depth, b, pointer) {
   emit(depth, '}');
 }
 
+/** What stands before the codes of a unit. `g`: its first column. */
+function head(depth, format, b, pointer) {
+  if (!format.k) return;
+  emit(depth, 'if ((g & 255) == 0) {');
+  for (const k of range(b)) {
+    const at = `${pointer}${k}`;
+    if (format.minima) {
+      for (const h of range(2))
+        emit(
+          depth + 1,
+          `B${k}${h} = v128.load(${at}, ${16 * h});`,
+          `S${k}${h} = widenHalf(B${k}${h});`,
+          `B${k}${h} = f32x4.neg(widenHalf(i32x4.shl(B${k}${h}, 16)));`,
+        );
+    } else
+      emit(
+        depth + 1,
+        `S${k}1 = v128.load(${at});`,
+        `S${k}0 = widenHalf(S${k}1);`,
+        `S${k}1 = widenHalf(i32x4.shl(S${k}1, 16));`,
+      );
+    emit(depth + 1, `${at} += ${format.minima ? 32 : 16};`);
+  }
+  emit(depth, '}');
+}
+
+/** Scales and biases of a group to c and d, from its subscales at a pointer, which is moved behind them. All products are exact. */
+function subscales(depth, format, b, pointer) {
+  const float = (half, from) => `f32x4.convert_i32x4_s(i32x4.extend_${half}_i16x8_s(${from}))`;
+  for (const k of range(b)) {
+    const at = `${pointer}${k}`;
+    emit(depth, `c${k}1 = v128.load8x8_${format.minima ? 'u' : 's'}(${at});`);
+    if (format.minima) {
+      const minima = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
+      emit(depth, `d${k}1 = ${minima};`);
+      if (format.group === 16) emit(depth, `c${k}1 = v128.and(c${k}1, i16x8.splat(15));`);
+    }
+    for (const [h, half] of ['low', 'high'].entries()) {
+      emit(depth, `c${k}${h} = f32x4.mul(S${k}${h}, ${float(half, `c${k}1`)});`);
+      if (format.minima) emit(depth, `d${k}${h} = f32x4.mul(B${k}${h}, ${float(half, `d${k}1`)});`);
+      else emit(depth, `d${k}${h} = f32x4.mul(c${k}${h}, f32x4.splat(${-(2 ** (format.bits - 1))}));`);
+    }
+    emit(depth, `${at} += ${format.group === 32 ? 16 : 8};`);
+  }
+}
+
+/** What a function declares for {@link head}. */
+function headNames(format, b) {
+  if (!format.k) return [];
+  return range(b).flatMap((k) =>
+    range(2).flatMap((h) => [`S${k}${h}`, ...(format.minima ? [`B${k}${h}`] : [])]),
+  );
+}
+
 function storeSums(m, b) {
   for (const r of range(m))
     for (const k of range(b)) for (const h of range(2)) emit(1, `s${(r * b + k) * 2 + h} = f${r}${k}${h};`);
@@ -165,17 +233,18 @@ const RUN = { 2: 8, 3: 8, 4: 8, 5: 4, 6: 2, 8: 8 };
  * The loops are short on purpose: V8 sinks operations to their uses, so that a long body computes one sum after the
  * other and spills every operand. Sums that a loop carries cannot be moved.
  */
-function integerTile(bits, m, b) {
+function integerTile(format, m, b) {
+  const { bits, name } = format;
   emit(
     0,
-    `/** ${bits}-bit codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
-    `export function int${bits}x${m}x${b}(w0: usize, stride: usize, x0: usize, cols: u32, group: u32, dtype: u32): void {`,
+    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
+    `export function int${name}x${m}x${b}(w0: usize, stride: usize, x0: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
   if (b === 2) emit(1, 'let w1 = w0 + stride;');
   emit(1, `let y = x0 + cols * (RELAXED ? ${m} : ${2 * m});`);
   declare(1, each(m, b, 'f'));
   const halves = range(b).flatMap((k) => range(2).map((h) => `${k}${h}`));
-  declare(1, [...halves.map((n) => `c${n}`), ...halves.map((n) => `d${n}`)]);
+  declare(1, [...halves.map((n) => `c${n}`), ...halves.map((n) => `d${n}`), ...headNames(format, b)]);
   declare(
     1,
     range(b).flatMap((k) => vectors(bits, k)),
@@ -184,9 +253,10 @@ function integerTile(bits, m, b) {
   // V8 13 makes a constant anew wherever it is used, in three instructions. What is loaded it keeps.
   if (bits === 4 || bits === 8) emit(1, 'const nibbles = v128.load(NIBBLES);');
   emit(1, 'const ones = v128.load(ONES);');
-  emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
   declare(2, each(m, b, 'a'));
-  emit(2, 'for (let i: u32 = 0; i < group; i += 32) {');
+  head(2, format, b, 'w');
+  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   const nibbles = bits === 4 || bits === 8;
   // One step: codes in u, sums to p (fresh if first) or a.
   const step = (depth, s, fresh, times) => {
@@ -231,6 +301,19 @@ function integerTile(bits, m, b) {
         .map((p) => `${p} = i32x4.splat(0);`)
         .join(' '),
     );
+  const addGroup = (depth) => {
+    for (const r of range(m)) {
+      emit(depth, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
+      for (const n of halves)
+        emit(
+          depth,
+          `f${r}${n} = madd(madd(d${n}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
+        );
+    }
+    emit(depth, `y += ${8 * m};`);
+  };
+  // Groups of 16 end within a chunk.
+  const twice = format.k && format.group === 16;
   const stepBytes = `(RELAXED ? ${4 * m} : ${8 * m})`;
   if (nibbles) {
     // Of 8 bits the high nibbles first.
@@ -269,34 +352,42 @@ function integerTile(bits, m, b) {
     emit(3, 'let z = x0;');
     planePointers(3, bits, b);
     emit(3, `const end = z + 8 * ${stepBytes};`);
-    clear(3);
+    if (twice)
+      emit(
+        3,
+        `let ${range(b)
+          .map((k) => `t${k} = w${k} + ${bits * 32}`)
+          .join(', ')};`,
+      );
+    else clear(3);
     emit(3, 'do {');
+    if (twice) emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
     for (const s of range(4)) {
       for (const k of range(b)) {
         const [lo, hi] = unpack(4, bits, s, k);
         emit(4, `u${k}0 = ${lo};`, `u${k}1 = ${hi};`);
       }
-      step(4, s, RUN[bits] < 8 && s % RUN[bits] === 0, 1);
+      step(4, s, (twice && s === 0) || (RUN[bits] < 8 && s % RUN[bits] === 0), 1);
       if (RUN[bits] < 8 && s % RUN[bits] === RUN[bits] - 1) widen(4, 1);
     }
     advance(4, bits, b);
     emit(4, `z += 4 * ${stepBytes};`);
+    if (twice) {
+      if (RUN[bits] === 8) widen(4, 1);
+      subscales(4, format, b, 't');
+      addGroup(4);
+    }
     emit(3, '} while (z != end);');
-    if (RUN[bits] === 8) widen(3, 1);
+    if (RUN[bits] === 8 && !twice) widen(3, 1);
   }
   emit(3, `x0 += 8 * ${stepBytes};`);
-  for (const k of range(b)) emit(3, `w${k} += ${bits * 32};`);
+  for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? 16 : 0)};`);
   emit(2, '}');
-  scalesAndBiases(2, b, 'w');
-  for (const r of range(m)) {
-    emit(2, `xa = v128.load32_splat(y, ${8 * r});`, `xb = v128.load32_splat(y, ${8 * r + 4});`);
-    for (const n of halves)
-      emit(
-        2,
-        `f${r}${n} = madd(madd(d${n}, xb, f32x4.mul(c${n}, f32x4.convert_i32x4_s(a${r}${n}))), xa, f${r}${n});`,
-      );
+  if (!twice) {
+    if (format.k) subscales(2, format, b, 'w');
+    else scalesAndBiases(2, b, 'w');
+    addGroup(2);
   }
-  emit(2, `y += ${8 * m};`);
   emit(1, '}');
   storeSums(m, b);
   emit(0, '}', '');
@@ -314,16 +405,25 @@ emit(
 );
 
 /** One block unpacked to a panel. */
-function expand(bits) {
+function expand(format) {
+  const { bits, name } = format;
+  const twice = format.k && format.group === 16;
   emit(
     0,
-    `/** ${bits}-bit codes of a block to a panel. */`,
-    `export function expand${bits}(w0: usize, to: usize, cols: u32, group: u32, dtype: u32): void {`,
+    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes of a block to a panel. */`,
+    `export function expand${name}(w0: usize, to: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
-  declare(1, ['c00', 'c01', 'd00', 'd01', ...vectors(bits, 0)]);
-  emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
-  emit(2, 'for (let i: u32 = 0; i < group; i += 32) {');
+  declare(1, ['c00', 'c01', 'd00', 'd01', ...headNames(format, 1), ...vectors(bits, 0)]);
+  const storeMetas = (depth) => {
+    for (const [i, n] of ['c00', 'c01', 'd00', 'd01'].entries())
+      emit(depth, `v128.store(to, ${n}, ${16 * i});`);
+    emit(depth, 'to += 64;');
+  };
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
+  head(2, format, 1, 'w');
+  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   planePointers(3, bits, 1);
+  if (twice) emit(3, `let t0 = w0 + ${bits * 32};`);
   emit(3, 'for (let half = 0; half < 2; half++) {');
   for (const s of range(4)) {
     const [lo, hi] = unpack(4, bits, s, 0);
@@ -346,13 +446,19 @@ function expand(bits) {
   }
   emit(4, 'to += RELAXED ? 128 : 256;');
   advance(4, bits, 1);
+  if (twice) {
+    subscales(4, format, 1, 't');
+    storeMetas(4);
+  }
   emit(3, '}');
-  emit(3, `w0 += ${bits * 32};`);
+  emit(3, `w0 += ${bits * 32 + (twice ? 16 : 0)};`);
   emit(2, '}');
   if (bits === 8) emit(2, 'if (RELAXED) to += group * 8;');
-  scalesAndBiases(2, 1, 'w');
-  for (const [i, n] of ['c00', 'c01', 'd00', 'd01'].entries()) emit(2, `v128.store(to, ${n}, ${16 * i});`);
-  emit(2, 'to += 64;');
+  if (!twice) {
+    if (format.k) subscales(2, format, 1, 'w');
+    else scalesAndBiases(2, 1, 'w');
+    storeMetas(2);
+  }
   emit(1, '}');
   emit(0, '}', '');
 }
@@ -376,23 +482,34 @@ emit(
 );
 
 /** f32 activations, affine weights dequantised on the way. Sums of a group, then the sum of those. */
-function referenceTile(bits, m, b) {
+function referenceTile(format, m, b) {
+  const { bits, name } = format;
+  const twice = format.k && format.group === 16;
   emit(
     0,
-    `/** ${bits}-bit codes dequantised, f32 activations, ${m} row${m > 1 ? 's' : ''}. */`,
-    `export function ref${bits}x${m}x${b}(w0: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes dequantised, f32 activations, ${m} row${m > 1 ? 's' : ''}. */`,
+    `export function ref${name}x${m}x${b}(w0: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
   );
   declare(1, each(m, b, 'f'));
-  declare(1, ['c00', 'c01', 'd00', 'd01', 'lo', 'hi', 'wl', 'wh', 'x']);
+  declare(1, ['c00', 'c01', 'd00', 'd01', 'lo', 'hi', 'wl', 'wh', 'x', ...headNames(format, 1)]);
   declare(1, vectors(bits, 0));
   if (bits === 8) declare(1, ['high']);
-  emit(1, 'for (let g: u32 = 0; g < cols; g += group) {');
-  emit(2, `let t0 = w0 + group * ${bits};`);
-  scalesAndBiases(2, b, 't');
+  const end = (depth) => {
+    for (const n of each(m, b, '')) emit(depth, `f${n} = f32x4.add(f${n}, a${n});`);
+  };
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
+  head(2, format, b, 'w');
+  emit(2, `let t0 = w0 + ${format.k ? bits * 32 : `group * ${bits}`};`);
+  if (!format.k) scalesAndBiases(2, b, 't');
+  else if (!twice) subscales(2, format, b, 't');
   declare(2, each(m, b, 'a'));
-  emit(2, 'for (let i: u32 = 0; i < group; i += 32) {');
+  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   planePointers(3, bits, 1);
   emit(3, 'for (let half = 0; half < 2; half++) {');
+  if (twice) {
+    subscales(4, format, b, 't');
+    emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
+  }
   for (const s of range(4)) {
     let [lo, hi] = unpack(4, bits, s, 0);
     if (bits === 8) {
@@ -411,11 +528,12 @@ function referenceTile(bits, m, b) {
   }
   advance(4, bits, 1);
   for (const r of range(m)) emit(4, `x${r} += 64;`);
+  if (twice) end(4);
   emit(3, '}');
   emit(3, `w0 += ${bits * 32};`);
   emit(2, '}');
   emit(2, 'w0 = t0;');
-  for (const n of each(m, b, '')) emit(2, `f${n} = f32x4.add(f${n}, a${n});`);
+  if (!twice) end(2);
   emit(1, '}');
   storeSums(m, b);
   emit(0, '}', '');
@@ -474,17 +592,17 @@ function floatTile(dtype, m, b) {
   emit(0, '}', '');
 }
 
-for (const bits of BITS) for (const { m, b } of TILES) integerTile(bits, m, b);
-for (const bits of BITS) expand(bits);
-for (const bits of BITS) for (const { m, b } of TILES) if (b === 1) referenceTile(bits, m, b);
+for (const format of FORMATS) for (const { m, b } of TILES) integerTile(format, m, b);
+for (const format of FORMATS) expand(format);
+for (const format of FORMATS) for (const { m, b } of TILES) if (b === 1) referenceTile(format, m, b);
 for (const dtype of ['f32', 'f16', 'bf16']) for (const { m, b } of TILES) floatTile(dtype, m, b);
 
 // The choices, made once a tile.
 emit(
   0,
-  'export function expand(bits: u32, w: usize, to: usize, cols: u32, group: u32, dtype: u32): void {',
-  '  switch (bits) {',
-  ...BITS.map((bits) => `    case ${bits}: expand${bits}(w, to, cols, group, dtype); break;`),
+  'export function expand(format: u32, w: usize, to: usize, cols: u32, group: u32, dtype: u32): void {',
+  '  switch (format) {',
+  ...FORMATS.map(({ word, name }) => `    case ${word}: expand${name}(w, to, cols, group, dtype); break;`),
   '    default: unreachable();',
   '  }',
   '}',
@@ -493,23 +611,23 @@ emit(
 for (const { m, b } of TILES) {
   emit(
     0,
-    `export function integers${m}x${b}(bits: u32, w: usize, stride: usize, x: usize, cols: u32, group: u32, dtype: u32): void {`,
+    `export function integers${m}x${b}(format: u32, w: usize, stride: usize, x: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
-  emit(1, 'switch (bits) {');
-  for (const bits of BITS)
-    emit(2, `case ${bits}: int${bits}x${m}x${b}(w, stride, x, cols, group, dtype); break;`);
+  emit(1, 'switch (format) {');
+  for (const { word, name } of FORMATS)
+    emit(2, `case ${word}: int${name}x${m}x${b}(w, stride, x, cols, group, dtype); break;`);
   emit(2, 'default: unreachable();');
   emit(1, '}');
   emit(0, '}', '');
   const xs = range(m).map((r) => `x${r}`);
   emit(
     0,
-    `export function floats${m}x${b}(bits: u32, w: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
+    `export function floats${m}x${b}(format: u32, w: usize, stride: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
   );
-  emit(1, 'switch (bits) {');
+  emit(1, 'switch (format) {');
   if (b === 1)
-    for (const bits of BITS)
-      emit(2, `case ${bits}: ref${bits}x${m}x${b}(w, ${xs.join(', ')}, cols, group, dtype); break;`);
+    for (const { word, name } of FORMATS)
+      emit(2, `case ${word}: ref${name}x${m}x${b}(w, ${xs.join(', ')}, cols, group, dtype); break;`);
   emit(2, 'case 0:');
   const args = ['w', ...(b > 1 ? ['stride'] : []), ...xs, 'cols'].join(', ');
   emit(3, `if (dtype == 0) f32x${m}x${b}(${args});`);

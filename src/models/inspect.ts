@@ -146,9 +146,16 @@ export function inspectModel(
   };
 }
 
-/** `f16`, or `4-bit (group 64)`. */
+/** `f16`, `4-bit (group 64)`, or `4-bit k-quant`. */
 export function matrixFormatName(format: MatrixFormat): string {
-  return format.kind === 'float' ? format.dtype : `${format.bits}-bit (group ${format.groupSize})`;
+  switch (format.kind) {
+    case 'float':
+      return format.dtype;
+    case 'affine':
+      return `${format.bits}-bit (group ${format.groupSize})`;
+    case 'k-quant':
+      return `${format.bits}-bit k-quant`;
+  }
 }
 
 /** `4-bit (group 32)`, or `Q4_0, 4.5 bits a weight, as 4-bit (group 32), 5 bits`. */

@@ -3,7 +3,7 @@
  * Headers alone are read.
  */
 
-import { type MatrixSource, rowDataBytes, rowScaleBytes, type VectorSource } from '../device/weights.js';
+import { type MatrixSource, type VectorSource, wholeRowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
@@ -80,7 +80,7 @@ export function resolveWeights(
     .filter((name) => !isBuffer(source, name) && !layout.harmless.some((pattern) => pattern.test(name)));
   const extra = left.filter((name) => isApplied(name, layout));
   if (extra.length > 0) throw extraTensors(extra);
-  if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isAffine)))
+  if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isQuantized)))
     throw noneDivides(quantize);
   return { matrices, vectors, left };
 }
@@ -145,22 +145,22 @@ function made(sources: readonly VectorSource[], make: VectorSpec['make']): Vecto
 
 /** Bytes of a matrix as its source stores it: codes or floats, scales and biases of the groups. */
 export function sourceBytes(source: MatrixSource): number {
-  return (
-    source.rows * (rowDataBytes(source.cols, source.format) + 2 * rowScaleBytes(source.cols, source.format))
-  );
+  return source.rows * wholeRowBytes(source.cols, source.format);
 }
 
 function quantized(source: MatrixSource, spec: Quantization): MatrixSource {
-  if (source.format.kind === 'affine') {
+  const { format } = source;
+  if (format.kind !== 'float') {
     // What is asked for is what is there: made-up weights of a shape, or a checkpoint of the very format.
-    if (source.format.bits === spec.bits && source.format.groupSize === spec.groupSize) return source;
-    throw alreadyQuantized(source.name, source.format.bits);
+    if (format.kind === 'affine' && format.bits === spec.bits && format.groupSize === spec.groupSize)
+      return source;
+    throw alreadyQuantized(source.name, format.bits);
   }
   // A row that groups do not divide stays float: rare, small, and exact.
   return isQuantizable(source.cols, spec) ? quantizedSource(source, spec) : finiteMatrix(source);
 }
 
-const isAffine = ({ format }: MatrixSource): boolean => format.kind === 'affine';
+const isQuantized = ({ format }: MatrixSource): boolean => format.kind !== 'float';
 
 function alreadyQuantized(name: string, bits: number): KvantError {
   return new KvantError(

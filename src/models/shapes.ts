@@ -6,8 +6,15 @@
  * `1 / cols`, so that activations keep their size and logits stay finite.
  */
 
-import type { FloatDtype, MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../device/weights.js';
-import { floatBytes, rowDataBytes, rowScaleBytes } from '../device/weights.js';
+import type {
+  FloatDtype,
+  KQuantFormat,
+  MatrixFormat,
+  MatrixRows,
+  MatrixSource,
+  VectorSource,
+} from '../device/weights.js';
+import { columnUnit, floatBytes, hasMinima, rowBytes, SUPERBLOCK } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { encodeFloats } from '../weights/dtypes.js';
 import type { JsonObject } from '../weights/folder-files.js';
@@ -140,7 +147,7 @@ export class RandomWeights implements WeightSource {
   }
 
   matrix(name: string, { rows, cols }: { readonly rows: number; readonly cols: number }): MatrixSource {
-    const fits = this.#format.kind === 'float' || cols % this.#format.groupSize === 0;
+    const fits = cols % columnUnit(this.#format) === 0;
     const format: MatrixFormat = fits ? this.#format : { kind: 'float', dtype: 'f16' };
     return new RandomMatrix(name, rows, cols, format, this.#table);
   }
@@ -166,8 +173,8 @@ class RandomMatrix implements MatrixSource {
   readonly format: MatrixFormat;
   readonly #pattern: Uint8Array;
   readonly #start: number;
-  readonly #scaleRow: Uint8Array;
-  readonly #biasRow: Uint8Array;
+  /** Everything of a row but its codes. */
+  readonly #row: Omit<MatrixRows, 'data'>;
 
   constructor(name: string, rows: number, cols: number, format: MatrixFormat, table: Uint32Array) {
     this.name = name;
@@ -180,35 +187,60 @@ class RandomMatrix implements MatrixSource {
       const width = Math.sqrt(12) * deviation;
       const values = Float32Array.from(table, (word) => (word / 2 ** 32 - 0.5) * width);
       this.#pattern = encoded(values, format.dtype);
-      this.#scaleRow = this.#biasRow = new Uint8Array(0);
+      this.#row = {};
     } else {
       // Codes are uniform over 0 … 2^bits − 1, whose variance is (4^bits − 1) / 12.
       const levels = 2 ** format.bits;
       const scale = deviation * Math.sqrt(12 / (levels * levels - 1));
-      const groups = cols / format.groupSize;
       this.#pattern = new Uint8Array(table.buffer, table.byteOffset, table.byteLength);
-      this.#scaleRow = encoded(new Float32Array(groups).fill(scale), format.dtype);
-      this.#biasRow = encoded(new Float32Array(groups).fill((-scale * (levels - 1)) / 2), format.dtype);
+      this.#row = format.kind === 'affine' ? affineRow(format, cols, scale) : kQuantRow(format, cols, scale);
     }
   }
 
   async readRows(start: number, end: number): Promise<MatrixRows> {
-    const rowBytes = rowDataBytes(this.cols, this.format);
-    const data = new Uint8Array((end - start) * rowBytes);
+    const { data: bytes } = rowBytes(this.cols, this.format);
+    const data = new Uint8Array((end - start) * bytes);
     const pattern = this.#pattern;
     const element = pattern.length / TABLE;
     for (let row = start; row < end; row++) {
       let from = ((this.#start + row * 7919) % TABLE) * element;
-      for (let at = 0; at < rowBytes; ) {
-        const run = Math.min(rowBytes - at, pattern.length - from);
-        data.set(pattern.subarray(from, from + run), (row - start) * rowBytes + at);
+      for (let at = 0; at < bytes; ) {
+        const run = Math.min(bytes - at, pattern.length - from);
+        data.set(pattern.subarray(from, from + run), (row - start) * bytes + at);
         at += run;
         from = 0;
       }
     }
-    if (rowScaleBytes(this.cols, this.format) === 0) return { data };
-    return { data, scales: repeat(this.#scaleRow, end - start), biases: repeat(this.#biasRow, end - start) };
+    const { scales, biases, subscales } = this.#row;
+    const rows = end - start;
+    return {
+      data,
+      ...(scales && { scales: repeat(scales, rows) }),
+      ...(biases && { biases: repeat(biases, rows) }),
+      ...(subscales && { subscales: repeat(subscales, rows) }),
+    };
   }
+}
+
+/** A step of `scale`, and values about zero. */
+function affineRow(
+  { bits, groupSize, dtype }: Extract<MatrixFormat, { kind: 'affine' }>,
+  cols: number,
+  scale: number,
+): Omit<MatrixRows, 'data'> {
+  const all = (value: number): Uint8Array => encoded(new Float32Array(cols / groupSize).fill(value), dtype);
+  return { scales: all(scale), biases: all((-scale * (2 ** bits - 1)) / 2) };
+}
+
+function kQuantRow({ bits, dtype }: KQuantFormat, cols: number, scale: number): Omit<MatrixRows, 'data'> {
+  const all = (value: number): Uint8Array => encoded(new Float32Array(cols / SUPERBLOCK).fill(value), dtype);
+  // Subscales of 8, in whatever form they have.
+  const eight = bits === 2 ? 0x88 : 8;
+  return {
+    scales: all(scale / 8),
+    ...(hasMinima(bits) && { biases: all((scale * (2 ** bits - 1)) / 16) }),
+    subscales: new Uint8Array(cols / 16).fill(eight),
+  };
 }
 
 function encoded(values: Float32Array, dtype: FloatDtype): Uint8Array {

@@ -8,9 +8,9 @@ import {
   type MatrixFormat,
   type MatrixRows,
   type MatrixSource,
-  roomPlaces,
-  rowDataBytes,
-  rowScaleBytes,
+  roomBytes,
+  roomRows,
+  rowBytes,
   type VectorSource,
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
@@ -246,28 +246,20 @@ class StoredMatrix implements MatrixSource {
   async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
     checkRows(this, start, end);
     const rows = end - start;
-    const dataBytes = rowDataBytes(this.cols, this.format);
-    const scaleBytes = rowScaleBytes(this.cols, this.format);
-    const places = roomPlaces(this.cols, this.format, rows);
-    const given = room !== undefined && room.byteLength >= places.bytes;
-    const buffer = given ? room : this.#room(places.bytes);
+    const one = rowBytes(this.cols, this.format);
+    const bytes = roomBytes(this.cols, this.format, rows);
+    const buffer = room !== undefined && room.byteLength >= bytes ? room : this.#room(bytes);
     // The caller's view keeps the bytes alive; a source that has been read to its end need not hold them too.
     if (end === this.rows) this.#buffer = undefined;
 
-    const data = new Uint8Array(buffer, 0, rows * dataBytes);
+    const read = roomRows(buffer, this.cols, this.format, rows);
     const [weight, scale, bias] = this.#parts as [Entry, Entry?, Entry?];
-    if (scale === undefined || bias === undefined) {
-      await weight.file.readInto(weight.tensor, start * dataBytes, data);
-      return { data };
-    }
-    const scales = new Uint8Array(buffer, places.scales, rows * scaleBytes);
-    const biases = new Uint8Array(buffer, places.biases, rows * scaleBytes);
     await Promise.all([
-      weight.file.readInto(weight.tensor, start * dataBytes, data),
-      scale.file.readInto(scale.tensor, start * scaleBytes, scales),
-      bias.file.readInto(bias.tensor, start * scaleBytes, biases),
+      weight.file.readInto(weight.tensor, start * one.data, read.data),
+      scale?.file.readInto(scale.tensor, start * one.scales, read.scales!),
+      bias?.file.readInto(bias.tensor, start * one.biases, read.biases!),
     ]);
-    return { data, scales, biases };
+    return read;
   }
 
   #room(bytes: number): ArrayBuffer {

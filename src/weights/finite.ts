@@ -46,7 +46,8 @@ export function finiteVector(source: VectorSource): VectorSource {
 
 /** Codes are whole numbers: of a quantised matrix only scales and biases can be wrong. */
 function floatsOf({ data, scales, biases }: MatrixRows, format: MatrixFormat): Uint8Array[] {
-  return format.kind === 'float' ? [data] : [scales!, biases!];
+  if (format.kind === 'float') return [data];
+  return [scales, biases].filter((bytes) => bytes !== undefined);
 }
 
 function elements(bytes: Uint8Array, { dtype }: MatrixFormat): number {

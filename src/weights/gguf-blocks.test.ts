@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ggufBytes, string } from '../../test/setup/gguf-writer.js';
-import type { MatrixSource } from '../device/weights.js';
-import { unpackAffineRow } from './affine.js';
+import { type MatrixSource, wholeRowBytes } from '../device/weights.js';
+import { dequantiseRows } from './dequantise.js';
 import { decodeFloats, numberToF16 } from './dtypes.js';
 import { GgufCheckpoint } from './gguf-checkpoint.js';
 import { pairedRow } from './gguf-matrix.js';
@@ -13,6 +13,7 @@ type Fixture = Record<string, { readonly blocks: string; readonly values: string
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py). */
 const fixture = JSON.parse(await readFile('test/fixtures/weights/gguf-blocks.json', 'utf8')) as Fixture;
 const IDS: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 };
+const K_IDS: Record<string, number> = { Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14 };
 
 let folder: string;
 beforeAll(async () => {
@@ -38,28 +39,13 @@ async function values(matrix: MatrixSource, rowsAtOnce: number): Promise<Float32
   const out = new Float32Array(rows * cols);
   for (let start = 0; start < rows; start += rowsAtOnce) {
     const end = Math.min(rows, start + rowsAtOnce);
-    const { data, scales, biases } = await matrix.readRows(start, end);
-    if (format.kind === 'float') {
-      decodeFloats(data, format.dtype, out.subarray(start * cols, end * cols));
-      continue;
-    }
-    const groups = cols / format.groupSize;
-    const size = data.length / (end - start);
-    for (let i = 0; i < end - start; i++) {
-      const floats = (bytes: Uint8Array): Float32Array => {
-        const all = new Float32Array((end - start) * groups);
-        decodeFloats(bytes, format.dtype, all);
-        return all.subarray(i * groups, (i + 1) * groups);
-      };
-      const row = (start + i) * cols;
-      unpackAffineRow(
-        data.subarray(i * size, (i + 1) * size),
-        floats(scales!),
-        floats(biases!),
-        format,
-        out.subarray(row, row + cols),
-      );
-    }
+    dequantiseRows(
+      await matrix.readRows(start, end),
+      end - start,
+      cols,
+      format,
+      out.subarray(start * cols, end * cols),
+    );
   }
   return out;
 }
@@ -80,6 +66,21 @@ describe('block types of GGUF', () => {
       expect(bits(await values(matrix, rowsAtOnce))).toEqual(bits(wanted));
     }
   });
+
+  it.each(Object.keys(K_IDS))(
+    '%s: every value is what gguf-py reads, at the bytes of the file',
+    async (name) => {
+      const blocks = Buffer.from(fixture[name]!.blocks, 'base64');
+      const wanted = new Float32Array(Uint8Array.from(Buffer.from(fixture[name]!.values, 'base64')).buffer);
+      await using file = await opened(name, K_IDS[name]!, [wanted.length / 512, 512], blocks);
+      for (const rowsAtOnce of [1, 4, 100]) {
+        const matrix = file.matrix('w.weight', 'w');
+        expect(matrix.format).toEqual({ kind: 'k-quant', bits: Number(name[1]), dtype: 'f16' });
+        expect(bits(await values(matrix, rowsAtOnce))).toEqual(bits(wanted));
+        expect((matrix.rows * wholeRowBytes(512, matrix.format)) / blocks.length).toBeLessThan(1.04);
+      }
+    },
+  );
 
   it('has every code of Q8_0 under every scale that f16 has, or says that it cannot', async () => {
     // All 65,536 scales, each with codes that run on.

@@ -5,15 +5,16 @@ import {
   type MatrixFormat,
   type MatrixRows,
   type MatrixSource,
-  roomPlaces,
-  rowDataBytes,
-  rowScaleBytes,
+  roomBytes,
+  roomRows,
+  SUPERBLOCK,
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { checkRows } from './checkpoint.js';
 import type { GgufFile } from './gguf.js';
 import { affineFormat, BLOCK_COLS, unpackBlocks } from './gguf-blocks.js';
 import type { GgufTensor } from './gguf-header.js';
+import { kQuantFormat, unpackKBlocks } from './gguf-k-blocks.js';
 import type { GgufTypeName } from './gguf-types.js';
 
 /** A tensor with the file that holds it. */
@@ -38,11 +39,16 @@ export const READ_TYPES: readonly GgufTypeName[] = [
   'Q4_1',
   'Q5_0',
   'Q5_1',
+  'Q2_K',
+  'Q3_K',
+  'Q4_K',
+  'Q5_K',
+  'Q6_K',
 ];
 
 /** What a tensor of a type becomes on a device, exactly. @throws KvantError `weights-gguf-type` */
 export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
-  const format = FLOATS[type.name] ?? affineFormat(type.name);
+  const format = FLOATS[type.name] ?? affineFormat(type.name) ?? kQuantFormat(type.name);
   if (format !== undefined) return format;
   throw new KvantError(
     'weights-gguf-type',
@@ -50,7 +56,7 @@ export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
     {
       kind: 'unsupported',
       where: name,
-      fix: `Take another file of the same model: Q8_0, or one whose tensors are all of ${READ_TYPES.join(', ')}; \`llama-quantize\` makes one from an F16 file. Or load the safetensors model with --quantize 4.`,
+      fix: `Take another file of the same model: Q4_K_M, Q8_0, or one whose tensors are all of ${READ_TYPES.join(', ')}; \`llama-quantize\` makes one from an F16 file. Or load the safetensors model with --quantize 4.`,
     },
   );
 }
@@ -97,29 +103,28 @@ export class GgufMatrix implements MatrixSource {
   async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
     checkRows(this, start, end);
     const rows = end - start;
-    const places = roomPlaces(this.cols, this.format, rows);
-    const given = room !== undefined && room.byteLength >= places.bytes;
-    const buffer = given ? room : this.#room(places.bytes);
-    const data = new Uint8Array(buffer, 0, rows * rowDataBytes(this.cols, this.format));
-    const read = await this.#read(start, end, this.format.kind === 'float' ? data : undefined);
+    const bytes = roomBytes(this.cols, this.format, rows);
+    const buffer = room !== undefined && room.byteLength >= bytes ? room : this.#room(bytes);
+    const out = roomRows(buffer, this.cols, this.format, rows);
+    const read = await this.#read(start, end, this.format.kind === 'float' ? out.data : undefined);
     // What was read and handed out lives on as long as its reader keeps it.
     if (end === this.rows) {
       this.#buffer = undefined;
       this.#blocks = undefined;
     }
-    if (this.format.kind === 'float') return { data };
-    const scaleBytes = rows * rowScaleBytes(this.cols, this.format);
-    const scales = new Uint8Array(buffer, places.scales, scaleBytes);
-    const biases = new Uint8Array(buffer, places.biases, scaleBytes);
+    if (this.format.kind === 'float' || rows === 0) return out;
+    const { name: type } = this.#entry.tensor.type;
+    if (this.format.kind === 'k-quant') {
+      unpackKBlocks(type, read, (rows * this.cols) / SUPERBLOCK, out);
+      return out;
+    }
     const count = (rows * this.cols) / BLOCK_COLS;
-    if (count === 0) return { data, scales, biases };
     const words = (bytes: Uint8Array): Uint16Array =>
       new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / floatBytes('f16'));
-    const { name: type } = this.#entry.tensor.type;
-    const overflow = unpackBlocks(type, read, count, data, words(scales), words(biases));
+    const overflow = unpackBlocks(type, read, count, out.data, words(out.scales!), words(out.biases!));
     if (overflow >= 0)
       throw scaleTooLarge(this.name, type, start + Math.floor((overflow * BLOCK_COLS) / this.cols));
-    return { data, scales, biases };
+    return out;
   }
 
   /** The rows as the file stores them, in the order of the matrix. */

@@ -10,7 +10,7 @@
  */
 
 import type { MatrixFormat, MatrixRows, MatrixSource } from '../device/weights.js';
-import { roomPlaces, rowDataBytes, rowScaleBytes } from '../device/weights.js';
+import { roomBytes, roomRows, rowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { type AffineSpec, packCodes } from './affine.js';
 import { checkRows } from './checkpoint.js';
@@ -136,15 +136,14 @@ class QuantizedMatrix implements MatrixSource {
     const { cols, format } = this;
     const rows = end - start;
     const { data: floats } = await this.#source.readRows(start, end);
-    const dataBytes = rowDataBytes(cols, format);
-    const scaleBytes = rowScaleBytes(cols, format);
-    const places = roomPlaces(cols, format, rows);
-    const buffer = this.#room(places.bytes);
+    const { data: dataBytes, scales: scaleBytes } = rowBytes(cols, format);
+    const buffer = this.#room(roomBytes(cols, format, rows));
     // As in a stored matrix: the caller's views keep the bytes alive.
     if (end === this.rows) this.#buffer = undefined;
-    const data = new Uint8Array(buffer, 0, rows * dataBytes);
-    const scales = new Uint8Array(buffer, places.scales, rows * scaleBytes);
-    const biases = new Uint8Array(buffer, places.biases, rows * scaleBytes);
+    const read = roomRows(buffer, cols, format, rows);
+    const data = read.data;
+    const scales = read.scales!;
+    const biases = read.biases!;
 
     const floatBytes = floats.byteLength / Math.max(rows, 1);
     const row = new Float32Array(cols);
@@ -158,7 +157,7 @@ class QuantizedMatrix implements MatrixSource {
       encodeFloats(rowScales, format.dtype, scales.subarray(r * scaleBytes, (r + 1) * scaleBytes));
       encodeFloats(rowBiases, format.dtype, biases.subarray(r * scaleBytes, (r + 1) * scaleBytes));
     }
-    return { data, scales, biases };
+    return read;
   }
 
   #room(bytes: number): ArrayBuffer {

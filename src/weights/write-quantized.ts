@@ -7,7 +7,7 @@
 
 import { copyFile, readdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { type MatrixSource, rowDataBytes, rowScaleBytes } from '../device/weights.js';
+import { type MatrixSource, rowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { makeFolder } from '../make-folder.js';
 import { systemReason } from '../system-errors.js';
@@ -288,16 +288,15 @@ async function writeUnit(
   }
   const names = affineNames(tensor.name);
   const inputRowBytes = tensor.byteLength / source.rows;
-  const dataBytes = rowDataBytes(source.cols, source.format);
-  const scaleBytes = rowScaleBytes(source.cols, source.format);
+  const one = rowBytes(source.cols, source.format);
   const step = Math.max(1, Math.floor(PIECE_BYTES / inputRowBytes));
   for (let start = 0; start < source.rows; start += step) {
     throwIfAborted(signal);
     const end = Math.min(source.rows, start + step);
     const { data, scales, biases } = await source.readRows(start, end);
-    await writer.write(tensor.name, start * dataBytes, data);
-    await writer.write(names.scales, start * scaleBytes, scales!);
-    await writer.write(names.biases, start * scaleBytes, biases!);
+    await writer.write(tensor.name, start * one.data, data);
+    await writer.write(names.scales, start * one.scales, scales!);
+    await writer.write(names.biases, start * one.biases, biases!);
     report(end * inputRowBytes);
   }
 }

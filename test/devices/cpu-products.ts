@@ -10,11 +10,13 @@ import type {
   AffineBits,
   FloatDtype,
   GroupSize,
+  KQuantFormat,
   MatrixFormat,
   MatrixSource,
   VectorSource,
 } from '../../src/device/weights.js';
-import { rowDataBytes, rowScaleBytes } from '../../src/device/weights.js';
+import { hasMinima, rowBytes } from '../../src/device/weights.js';
+import { kQuantValues } from './sources.js';
 
 export const BUILDS = ['simd', 'relaxed', 'dot'] as const;
 export type KernelFile = (typeof BUILDS)[number];
@@ -92,6 +94,7 @@ export function testMatrix(rows: number, cols: number, format: MatrixFormat, see
     weights.set(exact);
     return { weights, source: memorySource(name, rows, cols, format, bytes) };
   }
+  if (format.kind === 'k-quant') return kQuantMatrix(rows, cols, format, next);
   const { bits, groupSize, dtype } = format;
   const groups = (rows * cols) / groupSize;
   const top = 2 ** bits - 1;
@@ -117,6 +120,31 @@ export function testMatrix(rows: number, cols: number, format: MatrixFormat, see
     weights[i] = scales.exact[g]! * code + biases.exact[g]!;
   }
   return { weights, source: memorySource(name, rows, cols, format, data, scales.bytes, biases.bytes) };
+}
+
+/** As weights.ts says what a k-quant means, in float64. */
+function kQuantMatrix(rows: number, cols: number, format: KQuantFormat, next: () => number): TestMatrix {
+  const { bits } = format;
+  const superblocks = (rows * cols) / 256;
+  // Every 4th superblock is subnormal as f16, every 7th has a scale of 0; the others go up to 64 times 4.
+  const numbers = (): { bytes: Uint8Array; exact: number[] } =>
+    store(
+      Array.from({ length: superblocks }, (_, i) =>
+        i % 7 === 6 ? 0 : (next() - 0.3) * (i % 4 === 0 ? 1e-5 : i % 5 === 0 ? 4 : 0.01),
+      ),
+      'f16',
+    );
+  const scales = numbers();
+  const minima = numbers();
+  const data = Uint8Array.from({ length: (rows * cols * bits) / 8 }, () => next() * 256);
+  const six = bits === 4 || bits === 5;
+  const subscales = Uint8Array.from({ length: (rows * cols) / 16 }, () => next() * (six ? 64 : 256));
+  const weights = kQuantValues(bits, rows * cols, data, scales.exact, minima.exact, subscales);
+  const biases = hasMinima(bits) ? minima.bytes : undefined;
+  return {
+    weights,
+    source: memorySource('k-quant', rows, cols, format, data, scales.bytes, biases, subscales),
+  };
 }
 
 /**
@@ -165,18 +193,19 @@ export function memorySource(
   data: Uint8Array,
   scales?: Uint8Array,
   biases?: Uint8Array,
+  subscales?: Uint8Array,
 ): MatrixSource {
-  const size = rowDataBytes(cols, format);
-  const meta = rowScaleBytes(cols, format);
+  const one = rowBytes(cols, format);
   return {
     name,
     rows,
     cols,
     format,
     readRows: async (start, end) => ({
-      data: data.subarray(start * size, end * size),
-      ...(scales ? { scales: scales.subarray(start * meta, end * meta) } : {}),
-      ...(biases ? { biases: biases.subarray(start * meta, end * meta) } : {}),
+      data: data.subarray(start * one.data, end * one.data),
+      ...(scales && { scales: scales.subarray(start * one.scales, end * one.scales) }),
+      ...(biases && { biases: biases.subarray(start * one.biases, end * one.biases) }),
+      ...(subscales && { subscales: subscales.subarray(start * one.subscales, end * one.subscales) }),
     }),
   };
 }

@@ -1,5 +1,13 @@
 /** Weights made in memory, with the float64 values they stand for. The packing is written from the published format. */
-import type { MatrixFormat, MatrixSource, VectorSource } from '../../src/device/weights.js';
+import {
+  hasMinima,
+  type KQuantBits,
+  type KQuantFormat,
+  type MatrixFormat,
+  type MatrixSource,
+  rowBytes,
+  type VectorSource,
+} from '../../src/device/weights.js';
 import { fromBf16Bits, fromF16Bits, type Random, toBf16Bits, toF16Bits } from './numbers.js';
 
 export interface TestMatrix {
@@ -9,9 +17,14 @@ export interface TestMatrix {
 }
 
 export function randomMatrix(random: Random, rows: number, cols: number, format: MatrixFormat): TestMatrix {
-  return format.kind === 'float'
-    ? floatMatrix(random, rows, cols, format)
-    : affineMatrix(random, rows, cols, format);
+  switch (format.kind) {
+    case 'float':
+      return floatMatrix(random, rows, cols, format);
+    case 'affine':
+      return affineMatrix(random, rows, cols, format);
+    case 'k-quant':
+      return kQuantMatrix(random, rows, cols, format);
+  }
 }
 
 function floatMatrix(
@@ -86,6 +99,73 @@ function affineMatrix(
       }),
     },
   };
+}
+
+function kQuantMatrix(random: Random, rows: number, cols: number, format: KQuantFormat): TestMatrix {
+  const { bits } = format;
+  const superblocks = (rows * cols) / 256;
+  // Subscales of 6 bits or 4, and signed ones: what is largest is about as large as a weight.
+  const six = bits === 4 || bits === 5;
+  const top = six ? 63 : hasMinima(bits) ? 15 : 127;
+  const numbers = (width: number): ReturnType<typeof encodeFloats> =>
+    encodeFloats(
+      Float64Array.from(
+        { length: superblocks },
+        () => ((1 + random.uniform()) * width) / Math.sqrt(cols) / top,
+      ),
+      'f16',
+    );
+  const scales = numbers(3 / 2 ** bits);
+  const minima = numbers(1.5);
+  const data = Uint8Array.from({ length: (rows * cols * bits) / 8 }, () => random.int(256));
+  const subscales = Uint8Array.from({ length: (rows * cols) / 16 }, () => random.int(six ? 64 : 256));
+  const values = kQuantValues(bits, rows * cols, data, scales.rounded, minima.rounded, subscales);
+  const one = rowBytes(cols, format);
+  return {
+    values,
+    source: {
+      name: `random ${rows}×${cols} k-quant ${bits}`,
+      rows,
+      cols,
+      format,
+      readRows: async (start, end) => ({
+        data: data.slice(start * one.data, end * one.data),
+        scales: scales.bytes.slice(start * one.scales, end * one.scales),
+        ...(hasMinima(bits) && { biases: minima.bytes.slice(start * one.biases, end * one.biases) }),
+        subscales: subscales.slice(start * one.subscales, end * one.subscales),
+      }),
+    },
+  };
+}
+
+/** What `count` numbers of a k-quant mean, exactly, as src/device/weights.ts says it. */
+export function kQuantValues(
+  bits: KQuantBits,
+  count: number,
+  data: Uint8Array,
+  scales: ArrayLike<number>,
+  minima: ArrayLike<number>,
+  subscales: Uint8Array,
+): Float64Array {
+  const signed = new Int8Array(subscales.buffer, subscales.byteOffset, subscales.length);
+  return Float64Array.from({ length: count }, (_, i) => {
+    let code = 0;
+    for (let b = 0; b < bits; b++) {
+      const bit = i * bits + b;
+      code |= ((data[bit >> 3]! >> (bit & 7)) & 1) << b;
+    }
+    const [d, low] = [scales[i >> 8]!, minima[i >> 8]!];
+    switch (bits) {
+      case 2:
+        return d * (subscales[i >> 4]! & 15) * code - low * (subscales[i >> 4]! >> 4);
+      case 3:
+        return d * signed[i >> 4]! * (code - 4);
+      case 6:
+        return d * signed[i >> 4]! * (code - 32);
+      default:
+        return d * subscales[2 * (i >> 5)]! * code - low * subscales[2 * (i >> 5) + 1]!;
+    }
+  });
 }
 
 function encodeFloats(

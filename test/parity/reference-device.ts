@@ -24,8 +24,8 @@ import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { StepResult } from '../../src/device/step-result.js';
 import type { MatrixSource, VectorSource } from '../../src/device/weights.js';
 import { sourceBytes } from '../../src/models/resolve-weights.js';
-import { unpackAffineRow } from '../../src/weights/affine.js';
-import { decodeFloats, f16ToNumber, numberToF16 } from '../../src/weights/dtypes.js';
+import { dequantiseRows } from '../../src/weights/dequantise.js';
+import { f16ToNumber, numberToF16 } from '../../src/weights/dtypes.js';
 import * as reference from '../devices/reference.js';
 
 /** Rows of a matrix that came from one source. */
@@ -153,17 +153,7 @@ async function loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions
 const FLOAT_ROWS = 50;
 
 async function readRows(source: MatrixSource, row: number, end: number, out: Float32Array): Promise<void> {
-  const { data, scales, biases } = await source.readRows(row, end);
-  const { format } = source;
-  if (format.kind === 'float') {
-    decodeFloats(data, format.dtype, out);
-    return;
-  }
-  const scale = new Float32Array(source.cols / format.groupSize);
-  const bias = new Float32Array(source.cols / format.groupSize);
-  decodeFloats(scales as Uint8Array, format.dtype, scale);
-  decodeFloats(biases as Uint8Array, format.dtype, bias);
-  unpackAffineRow(data, scale, bias, format, out);
+  dequantiseRows(await source.readRows(row, end), end - row, source.cols, source.format, out);
 }
 
 /** The rows of an expert of a stack, all of whose parts are alike. */

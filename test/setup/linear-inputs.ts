@@ -42,7 +42,9 @@ export async function linearInputs(
   const format =
     weight.kind === 'float'
       ? weight
-      : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
+      : weight.kind === 'k-quant'
+        ? ({ ...weight, dtype: 'f16' } as const)
+        : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
   const { source, values } = randomMatrix(random, n, k, format);
   const loaded = await device.loadMatrix([source], { use: 'linear' });
   const x = random.normals(rows * k);

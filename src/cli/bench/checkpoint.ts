@@ -1,7 +1,7 @@
 /** Writes a checkpoint with random weights in the sizes of a known model: for measurements of what a folder costs. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type MatrixFormat, rowDataBytes, rowScaleBytes } from '../../device/weights.js';
+import { type MatrixFormat, rowBytes } from '../../device/weights.js';
 import { KvantError } from '../../errors.js';
 import { DEFAULT_SHAPE_FORMAT, RandomWeights, shapeFields, shapeModel } from '../../models/shapes.js';
 import { STAND_IN_TEMPLATE, standInDefinition } from '../../text/stand-in.js';
@@ -118,8 +118,7 @@ function unitBytes({ tensors }: Unit): number {
 function matrixUnit(weights: RandomWeights, name: string, rows: number, cols: number): Unit {
   const source = weights.matrix(name, { rows, cols });
   const { format } = source;
-  const data = rowDataBytes(cols, format);
-  const scale = rowScaleBytes(cols, format);
+  const { data, scales: scale } = rowBytes(cols, format);
   const dtype = tensorDtype(format.dtype);
   const names = affineNames(name);
   const quantised = format.kind === 'affine';

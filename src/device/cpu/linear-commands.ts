@@ -1,5 +1,7 @@
 /** The commands and parameter words of the matrix kernels (assembly/matmul.ts, assembly/quantize-rows.ts). */
 import type { Precision } from '../device.js';
+import type { MatrixFormat } from '../weights.js';
+import { kQuantGroup } from '../weights.js';
 import { type Command, f32Word } from './command.js';
 import { OP_LINEAR, OP_QUANTIZE_ROWS } from './opcodes.js';
 import type { PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -113,18 +115,44 @@ export function tableWords(matrix: PackedMatrix): number[] {
 
 const DTYPE_WORDS = { f32: 0, f16: 1, bf16: 2 } as const;
 
-/** `[at, firstRow, rows, cols, bits (0 float), group, dtype, bytes of a block, factors, biases]` */
+/** What the kernels call a k-quant of so many bits; see WIDTH of assembly/matmul.ts. */
+const K_QUANT = 16;
+
+/** `[at, firstRow, rows, cols, format (0 float, else bits, + 16 for a k-quant), group, dtype, bytes of a block, factors, biases]` */
 export function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: number): number[] {
   const size = blockBytes(cols, format);
   const factors = at + blockCount(rows) * size;
   const biases = factors + blockCount(rows) * 32;
-  const [bits, group] = format.kind === 'affine' ? [format.bits, format.groupSize] : [0, 0];
-  return [at, firstRow, rows, cols, bits, group, DTYPE_WORDS[format.dtype], size, factors, biases];
+  const kernel = format.kind === 'float' ? 0 : format.bits + (format.kind === 'k-quant' ? K_QUANT : 0);
+  return [
+    at,
+    firstRow,
+    rows,
+    cols,
+    kernel,
+    groupColumns(format),
+    DTYPE_WORDS[format.dtype],
+    size,
+    factors,
+    biases,
+  ];
 }
 
 /** The group by which a segment wants its activations quantised, 0 if it wants them as they are. */
 export function groupOf({ format }: PackedSegment, precision: Precision): number {
-  return format.kind === 'affine' && precision === 'default' ? format.groupSize : 0;
+  return precision === 'default' ? groupColumns(format) : 0;
+}
+
+/** Columns that share a scale, 0 for floats. */
+function groupColumns(format: MatrixFormat): number {
+  switch (format.kind) {
+    case 'float':
+      return 0;
+    case 'affine':
+      return format.groupSize;
+    case 'k-quant':
+      return kQuantGroup(format.bits);
+  }
 }
 
 function activationGroups(matrix: PackedMatrix, precision: Precision): number[] {
@@ -145,7 +173,7 @@ export function panelRoom(
   let bytes = 0;
   for (const segment of segments) {
     const group = groupOf(segment, precision);
-    if (group === 0 || segment.format.kind !== 'affine') continue;
+    if (group === 0 || segment.format.kind === 'float') continue;
     const codes = build === 'relaxed' && segment.format.bits < 8 ? 8 : 16;
     // Scales, biases; what is added to the rows of two blocks; powers of two; the sums of a tile.
     const added = Math.min(maxRows, CHUNK_ROWS) * 64;

@@ -22,10 +22,15 @@
  * f16 numbers are stored times 2^k, k the largest of 0…10 that the row allows: with k = 10 no subnormal is left (the
  * kernels widen by shifting, and subnormal operands are slow). `factor` is 2^-k.
  *
+ * **K-quant** blocks are superblocks of 256 columns: f16 `d` of the 8 rows (words r of `d of row r << 16 | d of row r + 4`), or
+ * `d` and `dmin` where there are minima (words r of `d << 16 | dmin`); then the chunks, each with its codes, as in affine blocks, and
+ * two times 8 bytes of subscales: s and m of the rows, or those of the first and of the second 16 columns.
+ *
  * **Float** blocks are columns: f32 8 numbers; f16 and bf16 words r of `row r << 16 | row r + 4`.
  */
 import type { Matrix } from '../device.js';
 import type { FloatDtype, MatrixFormat, MatrixRows } from '../weights.js';
+import { hasMinima, SUPERBLOCK } from '../weights.js';
 
 export const BLOCK_ROWS = 8;
 /** Columns of a chunk: the smallest group. */
@@ -61,6 +66,10 @@ export function groupMetaBytes(dtype: FloatDtype): number {
 
 export function blockBytes(cols: number, format: MatrixFormat): number {
   if (format.kind === 'float') return cols * BLOCK_ROWS * (format.dtype === 'f32' ? 4 : 2);
+  if (format.kind === 'k-quant') {
+    const head = hasMinima(format.bits) ? BLOCK_ROWS * 4 : BLOCK_ROWS * 2;
+    return (cols / SUPERBLOCK) * head + (cols / CHUNK) * (CHUNK * format.bits + 2 * BLOCK_ROWS);
+  }
   const { bits, groupSize, dtype } = format;
   return (cols / groupSize) * (groupSize * bits + groupMetaBytes(dtype));
 }

@@ -18,7 +18,7 @@ import {
 } from '../../../test/devices/cpu-products.js';
 import { PRECISIONS } from '../device.js';
 import type { AffineBits, FloatDtype, GroupSize, MatrixFormat, MatrixSource } from '../weights.js';
-import { AFFINE_BITS, GROUP_SIZES } from '../weights.js';
+import { AFFINE_BITS, columnUnit, GROUP_SIZES, K_QUANT_BITS, kQuantGroup } from '../weights.js';
 import { packMatrix, stackedBytes } from './pack.js';
 import { enableRelaxedSimd } from './relaxed-simd.js';
 
@@ -48,13 +48,21 @@ for (const bits of AFFINE_BITS) {
       FORMATS.push({ kind: 'affine', bits, groupSize, dtype });
   }
 }
+for (const bits of K_QUANT_BITS) FORMATS.push({ kind: 'k-quant', bits, dtype: 'f16' });
 
 function formatName(format: MatrixFormat): string {
-  return format.kind === 'float' ? format.dtype : `${format.bits} bits × ${format.groupSize} ${format.dtype}`;
+  if (format.kind === 'float') return format.dtype;
+  return format.kind === 'affine'
+    ? `${format.bits} bits × ${format.groupSize} ${format.dtype}`
+    : `k-quant ${format.bits}`;
+}
+
+function groupOf(format: Exclude<MatrixFormat, { kind: 'float' }>): number {
+  return format.kind === 'affine' ? format.groupSize : kQuantGroup(format.bits);
 }
 
 function colsOf(format: MatrixFormat): number[] {
-  return format.kind === 'float' ? [4, 100, 260] : [format.groupSize, format.groupSize * 3];
+  return format.kind === 'float' ? [4, 100, 260] : [columnUnit(format), columnUnit(format) * 3];
 }
 
 describe.each(BUILDS)('products, %s', (build) => {
@@ -76,11 +84,11 @@ describe.each(BUILDS)('products, %s', (build) => {
             for (let o = 0; o < outRows; o++) {
               const { sum, magnitude } = exactProduct(weights, x, cols, r, o);
               let bound = (magnitude + 1e-30) * cols * 2 ** -24;
-              if (format.kind === 'affine') {
+              if (format.kind !== 'float') {
                 // Rounding to f32 where `scale · code` and `bias` cancel.
                 bound += sizes[r]! * largest * 2 ** -22;
                 if (precision === 'default')
-                  bound = bound + int8Bound(weights, x, cols, format.groupSize, r, o) * 1.0001;
+                  bound = bound + int8Bound(weights, x, cols, groupOf(format), r, o) * 1.0001;
               }
               const error = Math.abs(all[r * outRows + o]! - sum);
               if (!(error <= bound))
@@ -300,7 +308,7 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
     'gathers exactly: %s',
     async (_, format) => {
       const device = bench(build);
-      const cols = format.kind === 'float' ? 36 : format.groupSize * 2;
+      const cols = format.kind === 'float' ? 36 : columnUnit(format) * 2;
       const first = testMatrix(13, cols, { kind: 'float', dtype: 'f32' }, 41);
       const second = testMatrix(11, cols, format, 42);
       const matrix = await device.pack([first.source, second.source]);

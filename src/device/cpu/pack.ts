@@ -2,11 +2,12 @@
 import { KvantError } from '../../errors.js';
 import { Staging } from '../staging.js';
 import type { MatrixFormat, MatrixRows, MatrixSource, VectorSource } from '../weights.js';
-import { roomBytes, rowDataBytes, rowScaleBytes, sameFormat } from '../weights.js';
-import { AffineBlockPacker } from './pack-affine.js';
+import { columnUnit, holdsRows, roomBytes, sameFormat, wholeRowBytes } from '../weights.js';
+import { CodeBlockPacker } from './pack-codes.js';
 import { FloatBlockPacker } from './pack-float.js';
 import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
+import { AffineMetas, KQuantMetas } from './pack-metas.js';
 
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 export { packedBytes } from './pack-layout.js';
@@ -100,10 +101,7 @@ async function packSegment(
   const size = blockBytes(cols, format);
   const padded = blockCount(rows) * BLOCK_ROWS;
   const tail = new Float32Array(padded * 2);
-  const packer: BlockPacker =
-    format.kind === 'affine'
-      ? new AffineBlockPacker(cols, format, options.build)
-      : new FloatBlockPacker(cols, format.dtype);
+  const packer = packerOf(cols, format, options.build);
   const flush = (row: number) => {
     const block = Math.floor(row / BLOCK_ROWS);
     packer.flush(new Uint32Array(memory.buffer, segment.at + block * size, size / 4));
@@ -113,7 +111,7 @@ async function packSegment(
   for (const [index, part] of parts.entries()) {
     const bias = biases[index];
     if (bias) tail.set(checkedBias(await bias.read(), bias.name, part), padded + row);
-    const rowBytes = rowDataBytes(cols, format) + 2 * rowScaleBytes(cols, format);
+    const rowBytes = wholeRowBytes(cols, format);
     const piece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes));
     const room = staging.take(roomBytes(cols, format, Math.min(piece, part.rows)));
     for (let start = 0; start < part.rows; start += piece) {
@@ -134,6 +132,17 @@ async function packSegment(
   new Float32Array(memory.buffer, segment.at + blockCount(rows) * size, tail.length).set(tail);
 }
 
+function packerOf(cols: number, format: MatrixFormat, build: KernelBuild): BlockPacker {
+  switch (format.kind) {
+    case 'float':
+      return new FloatBlockPacker(cols, format.dtype);
+    case 'affine':
+      return new CodeBlockPacker(cols, format.bits, new AffineMetas(cols, format), build);
+    case 'k-quant':
+      return new CodeBlockPacker(cols, format.bits, new KQuantMetas(cols, format), build);
+  }
+}
+
 function checkParts(parts: readonly MatrixSource[]): void {
   const first = parts[0];
   if (first === undefined) throw new KvantError('bad-matrix', 'A matrix needs at least one part.');
@@ -144,18 +153,14 @@ function checkParts(parts: readonly MatrixSource[]): void {
         `[${rows}, ${cols}] has no rows or a number of columns that is not a multiple of 4`,
       );
     if (cols !== first.cols) throw badMatrix(name, `${cols} columns cannot be stacked on ${first.cols}`);
-    if (format.kind === 'affine' && cols % format.groupSize !== 0)
-      throw badMatrix(name, `${cols} columns are not a multiple of the group of ${format.groupSize}`);
+    if (cols % columnUnit(format) !== 0)
+      throw badMatrix(name, `${cols} columns are not a multiple of the group of ${columnUnit(format)}`);
   }
 }
 
 function checkPiece(part: MatrixSource, data: MatrixRows, rows: number): void {
-  const scaleBytes = rows * rowScaleBytes(part.cols, part.format);
-  const right =
-    data.data.byteLength === rows * rowDataBytes(part.cols, part.format) &&
-    (data.scales?.byteLength ?? 0) === scaleBytes &&
-    (data.biases?.byteLength ?? 0) === scaleBytes;
-  if (!right) throw badMatrix(part.name, `its source gave a wrong number of bytes for ${rows} rows`);
+  if (!holdsRows(data, part.cols, part.format, rows))
+    throw badMatrix(part.name, `its source gave a wrong number of bytes for ${rows} rows`);
 }
 
 function checkedBias(values: Float32Array, name: string, part: MatrixSource): Float32Array {

@@ -7,14 +7,19 @@ import { KvantError } from '../../errors.js';
 import type { Matrix, MatrixOptions, Vector } from '../device.js';
 import type { Staging } from '../staging.js';
 import {
+  columnUnit,
   type FloatDtype,
   floatBytes,
+  hasMinima,
+  holdsRows,
+  type KQuantBits,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
-  rowDataBytes,
-  rowScaleBytes,
+  rowBytes,
+  SUPERBLOCK,
   type VectorSource,
+  wholeRowBytes,
 } from '../weights.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
@@ -134,12 +139,9 @@ export async function loadVector(target: LoadTarget, source: VectorSource): Prom
 function checkPart(part: MatrixSource, cols: number): void {
   if (part.cols !== cols) throw shapeError(part.name, `${part.cols} columns are stacked on ${cols}`);
   if (part.rows < 1 || part.cols < 1) throw shapeError(part.name, `shape [${part.rows}, ${part.cols}]`);
-  if (part.format.kind === 'affine' && part.cols % part.format.groupSize !== 0) {
-    throw shapeError(
-      part.name,
-      `${part.cols} columns are no multiple of the group size ${part.format.groupSize}`,
-    );
-  }
+  const unit = columnUnit(part.format);
+  if (part.cols % unit !== 0)
+    throw shapeError(part.name, `${part.cols} columns are no multiple of the group size ${unit}`);
 }
 
 function shapeError(where: string, message: string): KvantError {
@@ -260,15 +262,13 @@ class Upload {
 
   async part(source: MatrixSource, rowStart: number): Promise<void> {
     const cols = this.#cols;
-    const dataBytes = rowDataBytes(cols, source.format);
-    const scaleBytes = rowScaleBytes(cols, source.format);
-    const rowsPerPiece = Math.max(1, Math.floor(PIECE_BYTES / dataBytes));
+    const whole = wholeRowBytes(cols, source.format);
+    const rowsPerPiece = Math.max(1, Math.floor(PIECE_BYTES / rowBytes(cols, source.format).data));
     const { staging } = this.#target;
     const most = Math.min(rowsPerPiece, source.rows);
     const room = staging.take(roomBytes(cols, source.format, most));
-    // Scale and bias of a group in two words at most.
-    const groups = source.format.kind === 'affine' ? cols / source.format.groupSize : 0;
-    const metaRoom = staging.take(most * groups * 8);
+    const { layout } = this.#shards.find((s) => s.rowStart <= rowStart && rowStart < s.rowStart + s.rows)!;
+    const metaRoom = staging.take(most * rowMetaWords(layout, cols) * 4);
     let at = 0;
     while (at < source.rows) {
       const shard = this.#shards.find(
@@ -277,9 +277,9 @@ class Upload {
       const left = shard.rowStart + shard.rows - (rowStart + at);
       const count = Math.min(rowsPerPiece, source.rows - at, left);
       const piece = await source.readRows(at, at + count, room);
-      checkPiece(source, piece, count * dataBytes, count * scaleBytes);
+      if (!holdsRows(piece, cols, source.format, count)) throw shortPiece(source);
       this.#write(shard, rowStart + at - shard.rowStart, count, source, piece, metaRoom);
-      const bytes = count * (dataBytes + 2 * scaleBytes);
+      const bytes = count * whole;
       this.#onBytes?.(bytes);
       this.#window += bytes;
       if (this.#window >= WINDOW_BYTES) await this.finish();
@@ -309,22 +309,19 @@ class Upload {
     const cols = this.#cols;
     const { layout } = shard;
     const stride = rowWords(layout, cols) * 4;
-    const codes = padRows(piece.data, count, rowDataBytes(cols, source.format), stride);
+    const codes = padRows(piece.data, count, rowBytes(cols, source.format).data, stride);
     queue.writeBuffer(shard.codes, row * stride, codes as Uint8Array<ArrayBuffer>);
     if (shard.metas === null || layout.kind === 'float' || source.format.kind === 'float') return;
     const words = rowMetaWords(layout, cols);
     const metas = new Uint32Array(metaRoom, 0, count * words);
-    packMetas(piece.scales!, piece.biases!, source.format.dtype, layout.meta, metas);
+    if (layout.kind === 'k-quant') packSubscales(piece, layout.bits, cols, metas);
+    else packMetas(piece.scales!, piece.biases!, source.format.dtype, layout.meta, metas);
     queue.writeBuffer(shard.metas, row * words * 4, metas);
   }
 }
 
-function checkPiece(source: MatrixSource, piece: MatrixRows, data: number, scales: number): void {
-  const short =
-    piece.data.byteLength !== data ||
-    (scales > 0 && (piece.scales?.byteLength !== scales || piece.biases?.byteLength !== scales));
-  if (!short) return;
-  throw new KvantError('weights-truncated', `${source.name} gave fewer bytes than its shape asks for.`, {
+function shortPiece(source: MatrixSource): KvantError {
+  return new KvantError('weights-truncated', `${source.name} gave fewer bytes than its shape asks for.`, {
     kind: 'model',
     where: source.name,
     fix: 'Fetch the checkpoint again: the file may be cut off.',
@@ -364,6 +361,28 @@ export function packMetas(
   if (from === to) for (let i = 0; i < count; i++) out[i] = s[i]! | (b[i]! << 16);
   else
     for (let i = 0; i < count; i++) out[i] = f32ToF16(bf16ToF32(s[i]!)) | (f32ToF16(bf16ToF32(b[i]!)) << 16);
+}
+
+/** Subscales, scales and minima of a k-quant's rows, as weights-layout.ts lays them out. */
+function packSubscales(piece: MatrixRows, bits: KQuantBits, cols: number, out: Uint32Array): void {
+  const superblocks = cols / SUPERBLOCK;
+  const words = rowMetaWords({ kind: 'k-quant', bits }, cols);
+  const rows = out.length / words;
+  const scales = halves(piece.scales!, rows * superblocks);
+  const minima = hasMinima(bits) ? halves(piece.biases!, rows * superblocks) : null;
+  const bytes = new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
+  const numbers = new Uint16Array(out.buffer, out.byteOffset, out.length * 2);
+  const size = cols / 16;
+  for (let row = 0; row < rows; row++) {
+    // Half of the last word may be no superblock's.
+    out[(row + 1) * words - 1] = 0;
+    bytes.set(piece.subscales!.subarray(row * size, (row + 1) * size), row * words * 4);
+    let at = row * words * 2 + size / 2;
+    for (let i = row * superblocks; i < (row + 1) * superblocks; i++) {
+      numbers[at++] = scales[i]!;
+      if (minima !== null) numbers[at++] = minima[i]!;
+    }
+  }
 }
 
 function floats(bytes: Uint8Array, count: number): Float32Array {

@@ -8,10 +8,13 @@
  *   with zeros to 16 bytes.
  * - `metas`, one per group of columns, `[n, k / groupSize]`: scale and bias, `w = scale · code + bias`.
  *   `f16` and `bf16`: one u32, scale in the low half, bias in the high half. `f32`: two words, scale then bias.
- *   With f16 kernels on, metas are f16 whatever the checkpoint has; otherwise they keep the checkpoint's dtype.
+ *   K-quant, a row: the subscales, 16 bits for every 32 columns as MatrixRows has them; then the f16 numbers of its superblocks, `d`
+ *   alone (two to a word) or `d` and `dmin` (one word, d low).
+ *   With f16 kernels on, affine metas are f16 whatever the checkpoint has; otherwise they keep the checkpoint's dtype.
  */
 
-import type { AffineBits, FloatDtype, GroupSize, MatrixFormat } from '../weights.js';
+import type { AffineBits, FloatDtype, GroupSize, KQuantBits, MatrixFormat } from '../weights.js';
+import { hasMinima, SUPERBLOCK } from '../weights.js';
 
 export type ShardLayout =
   | { readonly kind: 'float'; readonly dtype: FloatDtype }
@@ -20,17 +23,19 @@ export type ShardLayout =
       readonly bits: AffineBits;
       readonly groupSize: GroupSize;
       readonly meta: FloatDtype;
-    };
+    }
+  | { readonly kind: 'k-quant'; readonly bits: KQuantBits };
 
 export function shardLayout(format: MatrixFormat, f16: boolean): ShardLayout {
   if (format.kind === 'float') return { kind: 'float', dtype: format.dtype };
+  if (format.kind === 'k-quant') return { kind: 'k-quant', bits: format.bits };
   const { bits, groupSize, dtype } = format;
   return { kind: 'affine', bits, groupSize, meta: f16 ? 'f16' : dtype };
 }
 
 /** u32 words of one row of codes. */
 export function rowWords(layout: ShardLayout, cols: number): number {
-  if (layout.kind === 'affine') return (cols * layout.bits) / 32;
+  if (layout.kind !== 'float') return (cols * layout.bits) / 32;
   const words = layout.dtype === 'f32' ? cols : Math.ceil(cols / 2);
   return Math.ceil(words / 4) * 4;
 }
@@ -38,5 +43,9 @@ export function rowWords(layout: ShardLayout, cols: number): number {
 /** u32 words of one row of metas; 0 for floats. */
 export function rowMetaWords(layout: ShardLayout, cols: number): number {
   if (layout.kind === 'float') return 0;
+  if (layout.kind === 'k-quant') {
+    const superblocks = cols / SUPERBLOCK;
+    return cols / 64 + (hasMinima(layout.bits) ? superblocks : Math.ceil(superblocks / 2));
+  }
   return (cols / layout.groupSize) * (layout.meta === 'f32' ? 2 : 1);
 }

@@ -10,11 +10,12 @@ export function gatherRow(table: usize, row: u32, scale: f32, out: usize): bool 
     if (row < first || row - first >= load<u32>(p, 8)) continue;
     const local = row - first;
     const block = load<u32>(p) + (local >> 3) * load<u32>(p, 28);
-    const bits = load<u32>(p, 16);
+    const format = load<u32>(p, 16);
     const dtype = load<u32>(p, 24);
     const by = load<f32>(load<u32>(p, 32) + local * 4) * scale;
-    if (bits == 0) gatherFloat(block, local & 7, cols, dtype, by, out);
-    else gatherAffine(block, local & 7, cols, bits, load<u32>(p, 20), dtype, by, out);
+    if (format == 0) gatherFloat(block, local & 7, cols, dtype, by, out);
+    else if (format < 16) gatherAffine(block, local & 7, cols, format, load<u32>(p, 20), dtype, by, out);
+    else gatherKQuant(block, local & 7, cols, format & 15, by, out);
     return true;
   }
   memory.fill(out, 0, cols * 4);
@@ -51,28 +52,76 @@ function gatherAffine(
       scale = half16(both >> 16, dtype);
       bias = half16(both & 0xffff, dtype);
     }
-    const c4 = f32x4.splat(scale);
-    const d4 = f32x4.splat(bias);
-    const by4 = f32x4.splat(by);
     for (let i: u32 = 0; i < group; i += 32) {
-      for (let s: u32 = 0; s < 8; s++) {
-        let codes: u32;
-        switch (bits) {
-          case 2: codes = plane(w, 2, s, r); break;
-          case 3: codes = plane(w, 2, s, r) | plane(w + 64, 1, s, r) << 2; break;
-          case 4: codes = plane(w, 4, s, r); break;
-          case 5: codes = plane(w, 4, s, r) | plane(w + 128, 1, s, r) << 4; break;
-          case 6: codes = plane(w, 4, s, r) | plane(w + 128, 2, s, r) << 4; break;
-          default: codes = plane(w + 128, 4, s, r) | plane(w, 4, s, r) << 4;
-        }
-        const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(i32x4.splat(codes)));
-        const v = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(q), c4), d4);
-        v128.store(out, f32x4.mul(v, by4));
-        out += 16;
-      }
+      gatherSteps(w, 0, 8, r, bits, scale, bias, by, out);
+      out += 128;
       w += bits * 32;
     }
     w = meta + (dtype == 0 ? 64 : 32);
+  }
+}
+
+function gatherKQuant(block: usize, r: u32, cols: u32, bits: u32, by: f32, out: usize): void {
+  const minima = bits != 3 && bits != 6;
+  let w = block;
+  let d: f32 = 0;
+  let low: f32 = 0;
+  for (let g: u32 = 0; g < cols; g += 32) {
+    if ((g & 255) == 0) {
+      if (minima) {
+        const both = load<u32>(w + r * 4);
+        d = half16(both >> 16, 1);
+        low = half16(both & 0xffff, 1);
+        w += 32;
+      } else {
+        const both = load<u32>(w + (r & 3) * 4);
+        d = half16(r < 4 ? both >> 16 : both & 0xffff, 1);
+        w += 16;
+      }
+    }
+    const at = w + bits * 32 + r;
+    for (let h: u32 = 0; h < 2; h++) {
+      let scale: f32;
+      let bias: f32;
+      if (!minima) {
+        scale = d * <f32>load<i8>(at + h * 8);
+        bias = scale * <f32>(-(1 << (bits - 1)));
+      } else if (bits == 2) {
+        const both = <u32>load<u8>(at + h * 8);
+        scale = d * <f32>(both & 15);
+        bias = -low * <f32>(both >> 4);
+      } else {
+        scale = d * <f32>load<u8>(at);
+        bias = -low * <f32>load<u8>(at + 8);
+      }
+      gatherSteps(w, h * 4, h * 4 + 4, r, bits, scale, bias, by, out);
+      out += 64;
+    }
+    w += bits * 32 + 16;
+  }
+}
+
+/** Steps `[first, end)` of a chunk, 4 columns each. */
+function gatherSteps(
+  w: usize, first: u32, end: u32, r: u32, bits: u32, scale: f32, bias: f32, by: f32, out: usize,
+): void {
+  const c4 = f32x4.splat(scale);
+  const d4 = f32x4.splat(bias);
+  const by4 = f32x4.splat(by);
+  for (let s = first; s < end; s++) {
+    let codes: u32;
+    switch (bits) {
+      case 2: codes = plane(w, 2, s, r); break;
+      case 3: codes = plane(w, 2, s, r) | plane(w + 64, 1, s, r) << 2; break;
+      case 4: codes = plane(w, 4, s, r); break;
+      case 5: codes = plane(w, 4, s, r) | plane(w + 128, 1, s, r) << 4; break;
+      case 6: codes = plane(w, 4, s, r) | plane(w + 128, 2, s, r) << 4; break;
+      default: codes = plane(w + 128, 4, s, r) | plane(w, 4, s, r) << 4;
+    }
+    const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(i32x4.splat(codes)));
+    const v = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(q), c4), d4);
+    v128.store(out, f32x4.mul(v, by4));
+    out += 16;
   }
 }
 

@@ -23,6 +23,9 @@ import { scalePanel } from './scale-panel';
 /** From so many rows on it pays to make scales integers. */
 // @ts-ignore: decorator
 @inline const SCALED_ROWS: u32 = 32;
+/** The bits of a code in a format: 0 for floats, 2…8, and with 16 beside them those of k-quants (linear-commands.ts). */
+// @ts-ignore: decorator
+@inline const WIDTH: u32 = 15;
 const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);
 /** Bytes at the end of a thread's panel: the sums of a tile, and before them powers of two. */
 // @ts-ignore: decorator
@@ -32,7 +35,7 @@ const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);
 
 /**
  * `out = x · Wᵀ · factor + bias (+ residual)`.
- * [segment: at, firstRow, rows, cols, bits, group, dtype, blockBytes, factors, biases;
+ * [segment: at, firstRow, rows, cols, format, group, dtype, blockBytes, factors, biases;
  * rowCountAt, x, xStride, out, outStride, residual, float, next, done, panels, bytes of a panel]
  */
 export function linear(p: usize, thread: u32, threads: u32): void {
@@ -95,7 +98,8 @@ export function chunkRows(rows: u32): u32 {
 export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, panel: usize, sums: usize): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
-  const bits = load<u32>(p, 16);
+  const format = load<u32>(p, 16);
+  const bits = format & WIDTH;
   const group = load<u32>(p, 20);
   const dtype = load<u32>(p, 24);
   const size = load<u32>(p, 28);
@@ -107,11 +111,11 @@ export function panelPiece(p: usize, first: u32, end: u32, row: u32, rows: u32, 
   const added = panel + cols * (RELAXED && bits < 8 ? 8 : 16) + cols / group * 64;
   if (load<u32>(p, 60) != 0) gatherResidual(p, first, row, tiles, added);
   for (let b = first; b < end; b++) {
-    expand(bits, at + b * size, panel, cols, group, dtype);
+    expand(format, at + b * size, panel, cols, group, dtype);
     let scaled = false;
-    if (RELAXED && !DOT && rows - row >= SCALED_ROWS && bits <= 4 && dtype != 0) {
+    if (RELAXED && !DOT && rows - row >= SCALED_ROWS && format <= 4 && dtype != 0) {
       scaled = scalePanel(panel, cols, group, by);
-      if (!scaled) expand(bits, at + b * size, panel, cols, group, dtype);
+      if (!scaled) expand(format, at + b * size, panel, cols, group, dtype);
     }
     for (let r = row; r < tiles; r += high) {
       const times = panelTile(panel, x + r * xStride, sums, cols, group, bits, scaled ? by : 0);
@@ -175,7 +179,7 @@ function gatherResidual(p: usize, first: u32, row: u32, end: u32, to: usize): vo
 function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
-  const bits = load<u32>(p, 16);
+  const format = load<u32>(p, 16);
   const group = load<u32>(p, 20);
   const dtype = load<u32>(p, 24);
   const size = load<u32>(p, 28);
@@ -184,23 +188,23 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
   let b = first;
   if (n > 2) {
     for (; b < end; b++) {
-      integers4x1(bits, at + b * size, size, x, cols, group, dtype);
+      integers4x1(format, at + b * size, size, x, cols, group, dtype);
       finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
     }
   } else if (n == 2) {
     for (; b < end; b++) {
-      integers2x1(bits, at + b * size, size, x, cols, group, dtype);
+      integers2x1(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
       finish(p, r + 1, b, s2, s3);
     }
   } else {
     for (; b + 1 < end; b += 2) {
-      integers1x2(bits, at + b * size, size, x, cols, group, dtype);
+      integers1x2(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
       finish(p, r, b + 1, s2, s3);
     }
     if (b < end) {
-      integers1x1(bits, at + b * size, size, x, cols, group, dtype);
+      integers1x1(format, at + b * size, size, x, cols, group, dtype);
       finish(p, r, b, s0, s1);
     }
   }
@@ -209,7 +213,7 @@ function integerTiles(p: usize, first: u32, end: u32, r: u32, rows: u32): void {
 export function floatPiece(p: usize, first: u32, end: u32, rows: u32): void {
   const at = load<u32>(p);
   const cols = load<u32>(p, 12);
-  const bits = load<u32>(p, 16);
+  const format = load<u32>(p, 16);
   const group = load<u32>(p, 20);
   const dtype = load<u32>(p, 24);
   const size = load<u32>(p, 28);
@@ -223,25 +227,25 @@ export function floatPiece(p: usize, first: u32, end: u32, rows: u32): void {
       // A row that is not there is computed as the one before, and dropped.
       const x3 = n > 3 ? x2 + xStride : x2;
       for (; b < end; b++) {
-        floats4x1(bits, at + b * size, size, x0, x0 + xStride, x2, x3, cols, group, dtype);
+        floats4x1(format, at + b * size, size, x0, x0 + xStride, x2, x3, cols, group, dtype);
         finish4(p, r, b, n, s0, s1, s2, s3, s4, s5, s6, s7);
       }
     } else if (n == 2) {
       for (; b < end; b++) {
-        floats2x1(bits, at + b * size, size, x0, x0 + xStride, cols, group, dtype);
+        floats2x1(format, at + b * size, size, x0, x0 + xStride, cols, group, dtype);
         finish(p, r, b, s0, s1);
         finish(p, r + 1, b, s2, s3);
       }
     } else {
-      if (bits == 0) {
+      if (format == 0) {
         for (; b + 1 < end; b += 2) {
-          floats1x2(bits, at + b * size, size, x0, cols, group, dtype);
+          floats1x2(format, at + b * size, size, x0, cols, group, dtype);
           finish(p, r, b, s0, s1);
           finish(p, r, b + 1, s2, s3);
         }
       }
       for (; b < end; b++) {
-        floats1x1(bits, at + b * size, size, x0, cols, group, dtype);
+        floats1x1(format, at + b * size, size, x0, cols, group, dtype);
         finish(p, r, b, s0, s1);
       }
     }

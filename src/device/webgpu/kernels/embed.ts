@@ -2,9 +2,9 @@
 
 import { type Binding, declareBindings, type Kernel } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { rowWords, type ShardLayout } from '../weights-layout.js';
+import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
 import { f32Literal } from './f32-literal.js';
-import { pieceOf, readMeta, readPiece } from './unpack.js';
+import { pieceOf, pieceValue, readMeta, readPiece } from './unpack.js';
 
 export interface EmbedShape {
   /** Rows of the shard, and the first of them in the table. */
@@ -24,13 +24,12 @@ export function embedKernel(shape: EmbedShape): Kernel {
   const vectors = piece.cols / 4;
   const stride = Math.ceil(k / 4);
   const pieces = Math.ceil(k / piece.cols);
-  const group = layout.kind === 'affine' ? layout.groupSize : 1;
   const bindings: Binding[] = [
     STEP_BINDING,
     { name: 'last_token', access: 'read', type: 'array<u32>' },
     { name: 'codes', access: 'read', type: 'array<u32>' },
   ];
-  if (layout.kind === 'affine') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
+  if (layout.kind !== 'float') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
   const scale = f32Literal(shape.scale);
   const writes = (value: (v: number) => string): string =>
@@ -38,8 +37,8 @@ export function embedKernel(shape: EmbedShape): Kernel {
       const inside = `p * ${vectors}u + ${v}u < ${stride}u`;
       return `if (${inside}) { out[token * ${stride}u + p * ${vectors}u + ${v}u] = ${value(v)}; }`;
     }).join('\n');
-  const value = (v: number): string =>
-    layout.kind === 'affine' ? `fma(q${v}, vec4<f32>(sb.x), vec4<f32>(sb.y)) * ${scale}` : `q${v} * ${scale}`;
+  const value = (v: number): string => `${pieceValue(layout, v)} * ${scale}`;
+  const place = { row: 'row', piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, k)}u` };
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 @compute @workgroup_size(64)
@@ -56,7 +55,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }
   if (id < ${rowStart}u || id >= ${rowStart + n}u) { return; }
   let row = id - ${rowStart}u;
-  ${readMeta(layout, `row * ${k / group}u + p * ${piece.cols}u / ${group}u`)}
+  ${readMeta(layout, place)}
   ${readPiece(layout, `row * ${rowWords(layout, k)}u + p * ${piece.words}u`)}
   ${writes(value)}
 }`;

@@ -17,9 +17,9 @@ import {
   type Workgroups,
 } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
-import { rowWords, type ShardLayout } from '../weights-layout.js';
-import { activationText, ERF_TEXT } from './linear-spec.js';
-import { pieceOf, readMeta, readPiece } from './unpack.js';
+import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
+import { activationText, ERF_TEXT, weightName } from './linear-spec.js';
+import { pieceDot, pieceOf, pieceSums, readMeta, readPiece } from './unpack.js';
 
 /** Lanes along K of a feature, and features of a workgroup. */
 const LANES = 16;
@@ -72,9 +72,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   var sums = vec2<f32>(0.0);
   for (var p = lane; p < ${piecesOf(layout, cols)}u; p += ${LANES}u) {
     ${eachText(vectors, (v) => `let x${v} = x[row * ${cols / 4}u + p * ${vectors}u + ${v}u];`)}
-    ${sumText(layout)}
-    { ${readText(layout, cols, 'gate_row')} sums.x += ${dotText(layout)}; }
-    { ${readText(layout, cols, `(gate_row + ${inner}u)`)} sums.y += ${dotText(layout)}; }
+    ${pieceSums(layout)}
+    { ${readText(layout, cols, 'gate_row')} sums.x += ${pieceDot(layout)}; }
+    { ${readText(layout, cols, `(gate_row + ${inner}u)`)} sums.y += ${pieceDot(layout)}; }
   }
   part[lid] = sums;
   workgroupBarrier();
@@ -131,9 +131,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     ${outsideShard(shard, 'continue;')}
     let weight_row = (expert - ${shard.first}u) * ${outCols}u + f;
     ${eachText(vectors, (v) => `let x${v} = scratchExperts[(row * ${k}u + slot) * ${inner / 4}u + p * ${vectors}u + ${v}u];`)}
-    ${sumText(layout)}
+    ${pieceSums(layout)}
     ${readText(layout, inner, 'weight_row')}
-    sum = fma(route[chosen + ${k}u + slot], ${dotText(layout)}, sum);
+    sum = fma(route[chosen + ${k}u + slot], ${pieceDot(layout)}, sum);
   }
   part[lid] = sum;
   workgroupBarrier();
@@ -156,9 +156,9 @@ function bindingsOf(shard: ExpertShard, more: readonly Binding[]): Binding[] {
     STEP_BINDING,
     { name: 'route', access: 'read', type: 'array<f32>' },
     { name: 'codes', access: 'read', type: 'array<u32>' },
-    ...(shard.layout.kind === 'affine'
-      ? [{ name: 'metas', access: 'read', type: 'array<u32>' } as const]
-      : []),
+    ...(shard.layout.kind === 'float'
+      ? []
+      : [{ name: 'metas', access: 'read', type: 'array<u32>' } as const]),
     ...(shard.bias ? [{ name: 'bias', access: 'read', type: 'array<f32>' } as const] : []),
     ...more,
   ];
@@ -172,7 +172,7 @@ function kernelOf(
   bindings: readonly Binding[],
   workgroups: Stage['workgroups'],
 ): Kernel {
-  const format = layout.kind === 'float' ? layout.dtype : `${layout.bits} bits`;
+  const format = weightName(layout);
   return {
     stages: [{ label: `${label} ${format} ${first} to ${end}`, wgsl, bindings, workgroups }],
     scratch: { scratchExperts: rows * k * inner * 4 },
@@ -203,24 +203,15 @@ function eachText(count: number, f: (i: number) => string): string {
   return Array.from({ length: count }, (_, i) => f(i)).join('\n    ');
 }
 
-/** The sum of a piece of x, which the biases of an affine format multiply. */
-function sumText(layout: ShardLayout): string {
-  if (layout.kind === 'float') return '';
-  const vectors = pieceOf(layout).cols / 4;
-  const sum = Array.from({ length: vectors }, (_, v) => `x${v}`).join(' + ');
-  return `let x_sum = dot(${sum}, vec4<f32>(1.0));`;
-}
-
 /** Reads piece p of a weight row. */
 function readText(layout: ShardLayout, cols: number, row: string): string {
   const piece = pieceOf(layout);
-  const group = layout.kind === 'affine' ? layout.groupSize : 1;
-  return `${readMeta(layout, `${row} * ${cols / group}u + p * ${piece.cols}u / ${group}u`)}
+  const place = {
+    row,
+    piece: 'p',
+    pieces: `${piecesOf(layout, cols)}u`,
+    metaWords: `${rowMetaWords(layout, cols)}u`,
+  };
+  return `${readMeta(layout, place)}
       ${readPiece(layout, `${row} * ${rowWords(layout, cols)}u + p * ${piece.words}u`)}`;
-}
-
-function dotText(layout: ShardLayout): string {
-  const vectors = pieceOf(layout).cols / 4;
-  const dots = Array.from({ length: vectors }, (_, v) => `dot(q${v}, x${v})`).join(' + ');
-  return layout.kind === 'float' ? dots : `fma(sb.x, ${dots}, sb.y * x_sum)`;
 }

@@ -47,7 +47,8 @@ describe('linear on a large GPU', () => {
       expect(scratch!.scratchBytes).toBe(rows * 14336 * (rows <= 2 ? 2 : 1));
     }
     expect(nameFor(LARGE, { ...shapeOf(1, 4096, 14336), norm: null, residual: true })).toBe('gemv');
-    const fine = { ...shapeOf(8, 28672, 4096), weight: { ...shapeOf(8).weight, bits: 8 } as const };
+    const bytes = { kind: 'affine', bits: 8, groupSize: 64, meta: 'f16' } as const;
+    const fine = { ...shapeOf(8, 28672, 4096), weight: bytes };
     expect(nameFor(LARGE, fine)).toBe('few');
   });
 

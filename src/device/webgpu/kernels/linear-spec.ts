@@ -5,7 +5,7 @@
 
 import type { Activation, RowKind } from '../../graph.js';
 import type { RopeAppendShape } from '../shapes.js';
-import type { ShardLayout } from '../weights-layout.js';
+import { rowMetaWords, type ShardLayout } from '../weights-layout.js';
 
 export type ActivationDtype = 'f32' | 'f16';
 
@@ -90,14 +90,14 @@ export function outCols(spec: LinearSpec): number {
 /** Bytes of the weight planes: what a GEMV has to read at least. */
 export function weightBytes(n: number, k: number, weight: ShardLayout): number {
   if (weight.kind === 'float') return n * k * (weight.dtype === 'f32' ? 4 : 2);
-  return (n * k * weight.bits) / 8 + (n * k * 4) / weight.groupSize;
+  return (n * k * weight.bits) / 8 + n * rowMetaWords(weight, k) * 4;
 }
 
 /** The bindings a spec needs, in binding order. */
 export function linearBindings(spec: LinearSpec): LinearBinding[] {
   const { append } = spec;
   return LINEAR_BINDINGS.filter((name) => {
-    if (name === 'metas') return spec.weight.kind === 'affine';
+    if (name === 'metas') return spec.weight.kind !== 'float';
     if (name === 'bias') return spec.bias && append === undefined;
     if (name === 'residual') return spec.residual !== null;
     if (name === 'norm') return spec.norm !== null && append === undefined;
@@ -154,9 +154,10 @@ export const ERF_TEXT = `fn erf_(v: f32) -> f32 {
   return sign(v) * (1.0 - p * exp(-a * a));
 }`;
 
-/** A short name of a weight format for labels: `q4g64`, `bf16`. */
+/** A short name of a weight format for labels: `q4g64`, `q4k`, `bf16`. */
 export function weightName(weight: ShardLayout): string {
-  return weight.kind === 'float' ? weight.dtype : `q${weight.bits}g${weight.groupSize}`;
+  if (weight.kind === 'float') return weight.dtype;
+  return weight.kind === 'affine' ? `q${weight.bits}g${weight.groupSize}` : `q${weight.bits}k`;
 }
 
 /**

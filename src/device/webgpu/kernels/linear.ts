@@ -6,8 +6,8 @@
 import type { Binding, Kernel, LinearShape, Variant } from '../kernel.js';
 import { declareBindings, Params, spread } from '../kernel.js';
 import { STEP_BINDING } from '../step-buffer.js';
-import { rowWords } from '../weights-layout.js';
-import { pieceOf, readMeta, readPiece } from './unpack.js';
+import { rowMetaWords, rowWords } from '../weights-layout.js';
+import { pieceDot, pieceOf, pieceSums, pieceValue, readMeta, readPiece } from './unpack.js';
 
 /** Rows the GEMV takes at once at most; more rows go to the tiles. */
 const GEMV_ROWS = 8;
@@ -46,7 +46,7 @@ interface Frame {
   readonly params: Uint32Array;
   /** Declarations before `main`. */
   readonly head: string;
-  /** `let` lines of the sizes: `n`, `rows`, `pieces` and `words` of a row, `groups` of a row. */
+  /** `let` lines of the sizes: `n`, `rows`, `pieces`, `words` and `meta_words` of a row. */
   readonly sizes: string;
   /** Statement that writes `value` for row `m` and feature `g`. */
   store(value: string): string;
@@ -59,7 +59,7 @@ function frameOf(shape: LinearShape): Frame {
   const n = p.u32(shape.n);
   const pieces = p.u32(Math.ceil(k / piece.cols));
   const words = p.u32(rowWords(weight, k));
-  const groups = p.u32(weight.kind === 'affine' ? k / weight.groupSize : 0);
+  const metaWords = p.u32(rowMetaWords(weight, k));
   const kind = p.u32(shape.rowKind === 'tokens' ? 0 : 1);
   const columns = p.u32(k);
   const xVectors = p.u32(shape.xStride / 4);
@@ -72,7 +72,7 @@ function frameOf(shape: LinearShape): Frame {
     { name: 'x', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'codes', access: 'read', type: 'array<u32>' },
   ];
-  if (weight.kind === 'affine') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
+  if (weight.kind !== 'float') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
   if (shape.bias) bindings.push({ name: 'bias', access: 'read', type: 'array<f32>' });
   if (shape.residual) bindings.push({ name: 'residual', access: 'read', type: 'array<f32>' });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<f32>' });
@@ -88,7 +88,7 @@ function frameOf(shape: LinearShape): Frame {
     head: `${declareBindings(bindings)}
 fn load_x(row: u32, v: u32) -> vec4<f32> { ${beyond} return ${whole}; }`,
     sizes: `let n = ${n}; let rows = step[0][${kind}]; let pieces = ${pieces}; let words = ${words};
-  ${weight.kind === 'affine' ? `let groups = ${groups};` : ''}`,
+  ${weight.kind === 'float' ? '' : `let meta_words = ${metaWords};`}`,
     store: (value) => `{
       let at = m * ${outStride} + ${outOffset} + g;
       out[at] = ${value}${shape.bias ? ' + bias[g]' : ''}${shape.residual ? ' + residual[at]' : ''};
@@ -132,17 +132,12 @@ function buildGemv(shape: LinearShape, rowsAtOnce: number): Kernel {
   const list = (f: (v: number) => string): string[] => Array.from({ length: vectors }, (_, v) => f(v));
   const row = (r: number): string => {
     const lines = list((v) => `let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
-    const dots = list((v) => `dot(q${v}, x${v})`).join(' + ');
-    if (weight.kind === 'float') lines.push(`acc${r} += ${dots};`);
-    else {
-      const sum = list((v) => `x${v}`).join(' + ');
-      lines.push(`acc${r} += fma(sb.x, ${dots}, sb.y * dot(${sum}, vec4<f32>(1.0)));`);
-    }
+    lines.push(pieceSums(weight), `acc${r} += ${pieceDot(weight)};`);
     return `{ ${lines.join('\n')} }`;
   };
   const each = (f: (r: number) => string): string =>
     Array.from({ length: rowsAtOnce }, (_, r) => f(r)).join('\n');
-  const group = weight.kind === 'affine' ? weight.groupSize : 1;
+  const meta = { piece: 'p', pieces: 'pieces', metaWords: 'meta_words' };
   const wgsl = `${frame.head}
 var<workgroup> part: array<f32, ${LANES * FEATURES * rowsAtOnce}>;
 @compute @workgroup_size(${LANES * FEATURES})
@@ -157,7 +152,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${each((r) => `var acc${r} = 0.0; let row${r} = min(row_start + ${r}u, rows - 1u);`)}
   if (f < n) {
     for (var p = lane; p < pieces; p += ${LANES}u) {
-      ${readMeta(weight, `f * groups + p * ${piece.cols}u / ${group}u`)}
+      ${readMeta(weight, { ...meta, row: 'f' })}
       ${readPiece(weight, `f * words + p * ${piece.words}u`)}
       ${each(row)}
     }
@@ -194,11 +189,11 @@ function buildTiles(shape: LinearShape): Kernel {
   const piece = pieceOf(weight);
   const perStep = 32 / piece.cols;
   const vectors = piece.cols / 4;
-  const write = Array.from({ length: vectors }, (_, v) => {
-    const value = weight.kind === 'affine' ? `fma(q${v}, vec4<f32>(sb.x), vec4<f32>(sb.y))` : `q${v}`;
-    return `b_tile[to + ${v}u] = ${value};`;
-  }).join('\n');
-  const group = weight.kind === 'affine' ? weight.groupSize : 1;
+  const write = Array.from(
+    { length: vectors },
+    (_, v) => `b_tile[to + ${v}u] = ${pieceValue(weight, v)};`,
+  ).join('\n');
+  const meta = { piece: 'p', pieces: 'pieces', metaWords: 'meta_words' };
   const four = (f: (i: number) => string): string => [0, 1, 2, 3].map(f).join('\n');
   const wgsl = `${frame.head}
 var<workgroup> a_tile: array<vec4<f32>, ${ROWS * PITCH}>;
@@ -222,7 +217,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         let p = s * ${perStep}u + i;
         let to = lid * ${PITCH}u + i * ${vectors}u;
         if (p < pieces) {
-          ${readMeta(weight, `g * groups + p * ${piece.cols}u / ${group}u`)}
+          ${readMeta(weight, { ...meta, row: 'g' })}
           ${readPiece(weight, `g * words + p * ${piece.words}u`)}
           ${write}
         } else {

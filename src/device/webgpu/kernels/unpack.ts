@@ -1,5 +1,6 @@
 /** WGSL that reads a *piece* of a weight row: some columns that are whole words, as vec4<f32> in order. */
 
+import { hasMinima, type KQuantBits, kQuantGroup } from '../../weights.js';
 import type { ShardLayout } from '../weights-layout.js';
 
 export interface Piece {
@@ -9,7 +10,7 @@ export interface Piece {
 }
 
 export function pieceOf(layout: ShardLayout): Piece {
-  if (layout.kind === 'affine') return { cols: 32, words: layout.bits };
+  if (layout.kind !== 'float') return { cols: 32, words: layout.bits };
   return layout.dtype === 'f32' ? { cols: 4, words: 4 } : { cols: 8, words: 4 };
 }
 
@@ -25,7 +26,7 @@ export function readPiece(layout: ShardLayout, at: string): string {
 }
 
 function vector(layout: ShardLayout, v: number): string {
-  if (layout.kind === 'affine') {
+  if (layout.kind !== 'float') {
     const codes = [0, 1, 2, 3].map((i) => code(layout.bits, v * 4 + i));
     return `vec4<f32>(vec4<u32>(${codes.join(', ')}))`;
   }
@@ -46,13 +47,82 @@ function code(bits: number, i: number): string {
   return `((${low} | (w${word + 1} << ${32 - shift}u)) & ${mask})`;
 }
 
-/** `let sb = vec2<f32>(scale, bias)` of group `at` (counted over the whole shard). */
-export function readMeta(layout: ShardLayout, at: string): string {
+/** Where a piece is, as WGSL: its row, its place in the row, the pieces of a row, and the words of metas of a row. */
+export interface PiecePlace {
+  readonly row: string;
+  readonly piece: string;
+  readonly pieces: string;
+  readonly metaWords: string;
+}
+
+/** Runs of a piece that have scales and biases of their own. */
+function metaRuns(layout: ShardLayout): number {
+  return layout.kind === 'k-quant' && kQuantGroup(layout.bits) === 16 ? 2 : 1;
+}
+
+/** What number v of a piece is, of `q` and `sb`: a vec4. Codes are made numbers. */
+export function pieceValue(layout: ShardLayout, v: number): string {
+  if (layout.kind === 'float') return `q${v}`;
+  const sb = `sb${metaRuns(layout) === 2 && v >= 4 ? 1 : 0}`;
+  return `fma(q${v}, vec4<f32>(${sb}.x), vec4<f32>(${sb}.y))`;
+}
+
+/** `let` lines of the sums of a piece of x, `x0`, `x1`, …, which biases multiply: `x_sum0` (and `x_sum1`). */
+export function pieceSums(layout: ShardLayout): string {
   if (layout.kind === 'float') return '';
-  if (layout.meta === 'f16') return `let sb = unpack2x16float(metas[${at}]);`;
+  const sums = runsOf(layout).map((run) => run.map((v) => `x${v}`).join(' + '));
+  return sums.map((sum, run) => `let x_sum${run} = dot(${sum}, vec4<f32>(1.0));`).join('\n');
+}
+
+/** The product of a piece with that of x, of which {@link pieceSums} are known. */
+export function pieceDot(layout: ShardLayout): string {
+  const dots = runsOf(layout).map((run) => run.map((v) => `dot(q${v}, x${v})`).join(' + '));
+  if (layout.kind === 'float') return dots.join(' + ');
+  return dots.map((dot, run) => `fma(sb${run}.x, ${dot}, sb${run}.y * x_sum${run})`).join(' + ');
+}
+
+/** The vectors of each of {@link metaRuns}. */
+function runsOf(layout: ShardLayout): number[][] {
+  const runs = metaRuns(layout);
+  const each = pieceOf(layout).cols / 4 / runs;
+  return Array.from({ length: runs }, (_, run) => Array.from({ length: each }, (_, v) => run * each + v));
+}
+
+/** `let sb0 = vec2<f32>(scale, bias)` of a piece; of the second of two {@link metaRuns} `sb1`. */
+export function readMeta(layout: ShardLayout, place: PiecePlace): string {
+  const { row, piece, metaWords } = place;
+  if (layout.kind === 'float') return '';
+  if (layout.kind === 'k-quant') return readSubscales(layout.bits, place);
+  const words = layout.meta === 'f32' ? `${metaWords} / 2u` : metaWords;
+  const at = `${row} * (${words}) + ${piece} * 32u / ${layout.groupSize}u`;
+  if (layout.meta === 'f16') return `let sb0 = unpack2x16float(metas[${at}]);`;
   if (layout.meta === 'bf16') {
     return `let packed = metas[${at}];
-let sb = bitcast<vec2<f32>>(vec2<u32>(packed << 16u, packed & 0xffff0000u));`;
+let sb0 = bitcast<vec2<f32>>(vec2<u32>(packed << 16u, packed & 0xffff0000u));`;
   }
-  return `let sb = bitcast<vec2<f32>>(vec2<u32>(metas[2u * (${at})], metas[2u * (${at}) + 1u]));`;
+  return `let sb0 = bitcast<vec2<f32>>(vec2<u32>(metas[2u * (${at})], metas[2u * (${at}) + 1u]));`;
+}
+
+/** Of a k-quant; products are exact. */
+function readSubscales(bits: KQuantBits, { row, piece, pieces, metaWords }: PiecePlace): string {
+  const from = `${row} * ${metaWords}`;
+  const lines = [`let sub = metas[${from} + ${piece} / 2u] >> (${piece} % 2u * 16u);`];
+  const heads = `${from} + ${pieces} / 2u`;
+  if (!hasMinima(bits)) {
+    lines.push(`let d = unpack2x16float(metas[${heads} + ${piece} / 16u])[${piece} / 8u % 2u];`);
+    for (const [run, shift] of [24, 16].entries()) {
+      lines.push(`let s${run} = d * f32(bitcast<i32>(sub << ${shift}u) >> 24u);`);
+      lines.push(`let sb${run} = vec2<f32>(s${run}, ${-(2 ** (bits - 1))}.0 * s${run});`);
+    }
+    return lines.join('\n');
+  }
+  lines.push(`let d = unpack2x16float(metas[${heads} + ${piece} / 8u]) * vec2<f32>(1.0, -1.0);`);
+  if (kQuantGroup(bits) === 32)
+    lines.push('let sb0 = d * vec2<f32>(vec2<u32>(sub, sub >> 8u) & vec2<u32>(255u));');
+  else
+    for (const run of [0, 1])
+      lines.push(
+        `let sb${run} = d * vec2<f32>((vec2<u32>(sub, sub >> 4u) >> vec2<u32>(${8 * run}u)) & vec2<u32>(15u));`,
+      );
+  return lines.join('\n');
 }

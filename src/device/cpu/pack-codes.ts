@@ -1,9 +1,6 @@
-import type { MatrixFormat, MatrixRows } from '../weights.js';
-import { halfShift, halfShiftTable } from './pack-half.js';
+import type { MatrixRows } from '../weights.js';
 import type { BlockPacker, KernelBuild } from './pack-layout.js';
-import { BLOCK_ROWS, CHUNK, groupMetaBytes } from './pack-layout.js';
-
-type AffineFormat = Extract<MatrixFormat, { kind: 'affine' }>;
+import { BLOCK_ROWS, CHUNK } from './pack-layout.js';
 
 /** Planes of a code, in the order they lie in a chunk: width, and position of the lowest bit in the code. */
 const PLANES: Record<number, readonly (readonly [width: number, position: number])[]> = {
@@ -30,73 +27,74 @@ const PLANES: Record<number, readonly (readonly [width: number, position: number
 /** `bytes` of 1 in every byte, times a mask of `width` bits. */
 const BYTE_MASK: Record<number, number> = { 1: 0x01010101, 2: 0x03030303, 4: 0x0f0f0f0f };
 
+/** What lies between the codes of a block: scales, and whatever else makes numbers of codes. */
+export interface MetaPacker {
+  /** Columns after whose codes {@link write} is called: whole chunks. */
+  readonly columns: number;
+  /** Takes those of row `index` of `rows` as those of row `slot`; returns the row's factor, NaN if one is not finite. */
+  addRow(slot: number, rows: MatrixRows, index: number): number;
+  /** Writes what precedes the codes of unit `unit` at word `at`; returns where they begin. */
+  writeHead(to: Uint32Array, at: number, unit: number): number;
+  /** Writes what follows them; returns where the next unit begins. */
+  write(to: Uint32Array, at: number, unit: number): number;
+  /** Makes all rows zeros. */
+  clear(): void;
+}
+
 /**
- * Packs 8 affine rows. Codes are widened to bytes first, four columns a word; planes are then cut out of words, four
+ * Packs 8 rows of codes. Codes are widened to bytes first, four columns a word; planes are then cut out of words, four
  * codes at a time.
  */
-export class AffineBlockPacker implements BlockPacker {
+export class CodeBlockPacker implements BlockPacker {
   readonly #cols: number;
-  readonly #format: AffineFormat;
+  readonly #bits: number;
+  readonly #metas: MetaPacker;
   readonly #build: KernelBuild;
   /** `[8][cols / 4]` words of four codes. */
   readonly #codes: Uint32Array;
   readonly #codeBytes: Uint8Array;
-  /** `[8][groups]` bits of scales and biases. */
-  readonly #scales: Uint32Array;
-  readonly #biases: Uint32Array;
   /** Where unaligned input is copied to: a row, or with 4 bits all 8, for nothing is widened then. */
   readonly #words: Uint32Array;
   readonly #wordBytes: Uint8Array;
 
-  constructor(cols: number, format: AffineFormat, build: KernelBuild) {
+  constructor(cols: number, bits: number, metas: MetaPacker, build: KernelBuild) {
     this.#cols = cols;
-    this.#format = format;
+    this.#bits = bits;
+    this.#metas = metas;
     this.#build = build;
-    const direct = format.bits === 4;
+    const direct = bits === 4;
     this.#codes = new Uint32Array(direct ? 0 : (BLOCK_ROWS * cols) / 4);
     this.#codeBytes = new Uint8Array(this.#codes.buffer);
-    const groups = cols / format.groupSize;
-    this.#scales = new Uint32Array(BLOCK_ROWS * groups);
-    this.#biases = new Uint32Array(BLOCK_ROWS * groups);
-    this.#words = new Uint32Array(((direct ? BLOCK_ROWS : 1) * cols * format.bits) / 32);
+    this.#words = new Uint32Array(((direct ? BLOCK_ROWS : 1) * cols * bits) / 32);
     this.#wordBytes = new Uint8Array(this.#words.buffer);
   }
 
   addRow(slot: number, rows: MatrixRows, index: number): number {
-    const { bits } = this.#format;
+    const bits = this.#bits;
     const size = (this.#cols * bits) / 8;
     this.#wordBytes.set(rows.data.subarray(index * size, (index + 1) * size), bits === 4 ? slot * size : 0);
     if (bits !== 4) this.#widen(slot);
-    return this.#addMeta(slot, rows.scales!, rows.biases!, index);
+    return this.#metas.addRow(slot, rows, index);
   }
 
   flush(to: Uint32Array): void {
-    const { bits, groupSize, dtype } = this.#format;
-    const groups = this.#cols / groupSize;
+    const bits = this.#bits;
+    const metas = this.#metas;
+    const { columns } = metas;
     const planes = PLANES[bits]!;
     let at = 0;
-    for (let g = 0; g < groups; g++) {
-      if (bits === 4) at = this.#writeNibbles(to, at, (g * groupSize) / 8, groupSize / 8);
-      for (let c = 0; c < groupSize && bits !== 4; c += CHUNK) {
-        const step = (g * groupSize + c) / 4;
+    for (let unit = 0; unit < this.#cols / columns; unit++) {
+      at = metas.writeHead(to, at, unit);
+      if (bits === 4) at = this.#writeNibbles(to, at, (unit * columns) / 8, columns / 8);
+      for (let c = 0; c < columns && bits !== 4; c += CHUNK) {
+        const step = (unit * columns + c) / 4;
         for (const [width, position] of planes) at = this.#writePlane(to, at, step, width, position);
       }
-      for (let r = 0; r < BLOCK_ROWS; r++) {
-        const scale = this.#scales[r * groups + g]!;
-        const bias = this.#biases[r * groups + g]!;
-        if (dtype === 'f32') {
-          to[at + r] = scale;
-          to[at + BLOCK_ROWS + r] = bias;
-        } else {
-          to[at + r] = (scale << 16) | bias;
-        }
-      }
-      at += groupMetaBytes(dtype) / 4;
+      at = metas.write(to, at, unit);
     }
     this.#codes.fill(0);
     this.#words.fill(0);
-    this.#scales.fill(0);
-    this.#biases.fill(0);
+    metas.clear();
   }
 
   /** Codes of 4 bits, straight from the rows: a word of a row is two steps. */
@@ -158,7 +156,7 @@ export class AffineBlockPacker implements BlockPacker {
 
   /** The row's bit stream to one byte a code. */
   #widen(slot: number): void {
-    const { bits } = this.#format;
+    const bits = this.#bits;
     const words = this.#words;
     const first = (slot * this.#cols) / 4;
     const codes = this.#codes;
@@ -181,28 +179,6 @@ export class AffineBlockPacker implements BlockPacker {
       }
     }
   }
-
-  #addMeta(slot: number, scales: Uint8Array, biases: Uint8Array, index: number): number {
-    const { dtype, groupSize } = this.#format;
-    const groups = this.#cols / groupSize;
-    const first = slot * groups;
-    const size = dtype === 'f32' ? 4 : 2;
-    readBits(scales, index * groups, groups, size, this.#scales, first);
-    readBits(biases, index * groups, groups, size, this.#biases, first);
-    if (dtype !== 'f16') return 1;
-    let magnitude = 0;
-    for (let g = first; g < first + groups; g++) {
-      magnitude = Math.max(magnitude, this.#scales[g]! & 0x7fff, this.#biases[g]! & 0x7fff);
-    }
-    const shift = halfShift(magnitude);
-    if (shift < 0) return Number.NaN;
-    const table = halfShiftTable(shift);
-    for (let g = first; g < first + groups; g++) {
-      this.#scales[g] = table[this.#scales[g]!]!;
-      this.#biases[g] = table[this.#biases[g]!]!;
-    }
-    return 2 ** -shift;
-  }
 }
 
 /** A vector in the byte order of the build without relaxed SIMD: columns 0 and 1 of rows 0…3, then columns 2 and 3. */
@@ -221,21 +197,4 @@ function pairRows(to: Uint32Array, at: number): void {
 function spread(nibbles: number): number {
   const pairs = (nibbles | (nibbles << 8)) & 0x00ff00ff;
   return (pairs | (pairs << 4)) & 0x0f0f0f0f;
-}
-
-/** Little-endian numbers of 2 or 4 bytes, at any alignment. */
-export function readBits(
-  from: Uint8Array,
-  first: number,
-  count: number,
-  size: 2 | 4,
-  to: Uint32Array,
-  at: number,
-): void {
-  let b = first * size;
-  for (let i = 0; i < count; i++, b += size) {
-    let bits = from[b]! | (from[b + 1]! << 8);
-    if (size === 4) bits |= (from[b + 2]! << 16) | (from[b + 3]! << 24);
-    to[at + i] = bits;
-  }
 }

@@ -1,0 +1,70 @@
+/** The numbers that rows of a matrix mean, whatever their format: for readers that are no device, and for quantising anew. */
+import {
+  hasMinima,
+  type KQuantFormat,
+  kQuantGroup,
+  type MatrixFormat,
+  type MatrixRows,
+  rowBytes,
+  SUPERBLOCK,
+} from '../device/weights.js';
+import { unpackAffineRow, unpackCodes } from './affine.js';
+import { decodeFloats } from './dtypes.js';
+
+/**
+ * @param piece `rows` rows of a matrix of `cols` columns
+ * @param out `[rows, cols]`, each number rounded to f32 once
+ */
+export function dequantiseRows(
+  piece: MatrixRows,
+  rows: number,
+  cols: number,
+  format: MatrixFormat,
+  out: Float32Array,
+): void {
+  if (format.kind === 'float') {
+    decodeFloats(piece.data, format.dtype, out);
+    return;
+  }
+  const one = rowBytes(cols, format);
+  const part = (bytes: Uint8Array | undefined, row: number, size: number): Uint8Array =>
+    bytes?.subarray(row * size, (row + 1) * size) ?? new Uint8Array(0);
+  const floats = (bytes: Uint8Array | undefined, row: number, size: number): Float32Array => {
+    const values = new Float32Array(size / (format.dtype === 'f32' ? 4 : 2));
+    decodeFloats(part(bytes, row, size), format.dtype, values);
+    return values;
+  };
+  for (let row = 0; row < rows; row++) {
+    const codes = part(piece.data, row, one.data);
+    const scales = floats(piece.scales, row, one.scales);
+    const biases = floats(piece.biases, row, one.biases);
+    const to = out.subarray(row * cols, (row + 1) * cols);
+    if (format.kind === 'affine') unpackAffineRow(codes, scales, biases, format, to);
+    else kQuantRow(codes, scales, biases, part(piece.subscales, row, one.subscales), format, to);
+  }
+}
+
+function kQuantRow(
+  codes: Uint8Array,
+  scales: Float32Array,
+  minima: Float32Array,
+  subscales: Uint8Array,
+  { bits }: KQuantFormat,
+  out: Float32Array,
+): void {
+  const levels = new Uint8Array(out.length);
+  unpackCodes(codes, bits, levels);
+  const group = kQuantGroup(bits);
+  for (let c = 0; c < out.length; c++) {
+    const superblock = Math.floor(c / SUPERBLOCK);
+    const g = Math.floor(c / group);
+    const d = scales[superblock]!;
+    if (!hasMinima(bits)) {
+      out[c] = d * ((subscales[g]! << 24) >> 24) * (levels[c]! - 2 ** (bits - 1));
+      continue;
+    }
+    const s = group === 32 ? subscales[2 * g]! : subscales[g]! & 15;
+    const m = group === 32 ? subscales[2 * g + 1]! : subscales[g]! >> 4;
+    out[c] = d * s * levels[c]! - minima[superblock]! * m;
+  }
+}
