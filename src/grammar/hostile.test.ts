@@ -241,9 +241,9 @@ describe('hostile forms', () => {
     for (const [schema, keyword] of [
       [{ uniqueItems: true }, 'uniqueItems'],
       [{ if: {} }, 'if'],
-      [{ contains: {} }, 'contains'],
+      [{ contains: {}, maxItems: 3 }, 'contains'],
       [{ format: 'regex' }, 'format'],
-      [{ multipleOf: 0.3, type: 'number' }, 'multipleOf'],
+      [{ multipleOf: 0.1234567, type: 'number' }, 'multipleOf'],
       [{ minProperties: 2 }, 'minProperties'],
       [{ items: [{}] }, 'items'],
       [{ minimun: 1 }, 'minimun'],

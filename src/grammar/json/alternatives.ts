@@ -4,18 +4,16 @@
  */
 
 import { type Budget, tooLarge } from '../limits.js';
+import type { SchemaDocument } from './document.js';
+import type { Plain } from './plain.js';
 import {
   assertsSomething,
   checkKeywords,
   nodesAt,
-  type SchemaDocument,
   type SchemaNode,
   type SchemaObject,
   unsupported,
 } from './schema-nodes.js';
-
-/** All of these hold. */
-export type Plain = readonly (SchemaNode & { readonly schema: SchemaObject })[];
 
 const MAX_ALTERNATIVES = 1024;
 /** Steps of work that putting two of them together takes, whatever they are. */
@@ -30,6 +28,10 @@ export class Alternatives {
   readonly #check: (node: SchemaNode) => void;
   /** References that are followed at the moment. */
   readonly #open = new Set<unknown>();
+  readonly #numbers = new Map<unknown, number>();
+  readonly #rests = new Map<string, SchemaObject | null>();
+  /** `anyOf`s so far. */
+  #overlapping = 0;
 
   /** `areDisjoint`: whether no value can be both, for `oneOf`. `check`: looks at each schema besides. */
   constructor(
@@ -58,6 +60,7 @@ export class Alternatives {
     checkKeywords(node);
     this.#check(node);
     let all: readonly Plain[] = assertsSomething(schema) ? [[{ schema, pointer }]] : [[]];
+    const overlapping = this.#overlapping;
     if (schema.$ref !== undefined) {
       const target = this.#document.resolve(node);
       if (this.#open.has(target.schema))
@@ -67,10 +70,46 @@ export class Alternatives {
       this.#open.delete(target.schema);
     }
     for (const part of nodesAt(node, 'allOf')) all = this.#both(all, this.#ofOne(part));
+    for (const branches of dependenciesOf(node)) {
+      const cases = branches.flatMap((branch) => this.#ofOne(branch));
+      all = this.#both(all, this.#bounded(cases));
+    }
     if (schema.anyOf !== undefined)
       all = this.#both(all, this.#bounded(nodesAt(node, 'anyOf').flatMap((branch) => this.#ofOne(branch))));
     if (schema.oneOf !== undefined) all = this.#both(all, this.#oneOf(node));
+    if (((schema.anyOf as unknown[] | undefined)?.length ?? 0) > 1) this.#overlapping++;
+    for (const keyword of ['unevaluatedProperties', 'unevaluatedItems'] as const) {
+      if (schema[keyword] === undefined) continue;
+      // A value that is several cases of `anyOf` has been looked at by all of them.
+      if (this.#overlapping > overlapping)
+        throw unsupported(
+          pointer,
+          keyword,
+          'Write it without `anyOf` beside it, or `additionalProperties` in each case.',
+        );
+      all = all.map((plain) => this.#withRest(plain, node, keyword));
+    }
     return all;
+  }
+
+  /** What of a value no schema of these has looked at is what `keyword` says. */
+  #withRest(plain: Plain, node: SchemaNode, keyword: 'unevaluatedProperties' | 'unevaluatedItems'): Plain {
+    const key = `${keyword}:${[node, ...plain].map(({ schema }) => this.#numberOf(schema)).join()}`;
+    let rest = this.#rests.get(key);
+    if (rest === undefined) {
+      rest = restOf(plain, node, keyword);
+      this.#rests.set(key, rest);
+    }
+    return rest === null ? plain : [...plain, { schema: rest, pointer: node.pointer }];
+  }
+
+  #numberOf(schema: unknown): number {
+    let number = this.#numbers.get(schema);
+    if (number === undefined) {
+      number = this.#numbers.size;
+      this.#numbers.set(schema, number);
+    }
+    return number;
   }
 
   #oneOf(node: SchemaNode): readonly Plain[] {
@@ -115,4 +154,59 @@ export class Alternatives {
     if (count > MAX_ALTERNATIVES)
       throw tooLarge(`has more than ${MAX_ALTERNATIVES} alternatives in one place`);
   }
+}
+
+/** By dependency: its cases, as schemas. They are the same objects each time. */
+function dependenciesOf({ schema, pointer }: SchemaNode): readonly (readonly SchemaNode[])[] {
+  const own = schema as SchemaObject;
+  let known = dependencies.get(own);
+  if (known === undefined) {
+    known = ['dependentRequired', 'dependentSchemas', 'dependencies'].flatMap((keyword) =>
+      Object.entries((own[keyword] ?? {}) as SchemaObject).map(([name, needs]) => {
+        const more = Array.isArray(needs)
+          ? { required: [name, ...needs] }
+          : { required: [name], allOf: [needs] };
+        return [{ properties: { [name]: false } }, more].map((branch) => ({
+          schema: branch,
+          pointer: `${pointer}/${keyword}`,
+        }));
+      }),
+    );
+    dependencies.set(own, known);
+  }
+  return known;
+}
+
+const dependencies = new WeakMap<SchemaObject, readonly (readonly SchemaNode[])[]>();
+
+/** Null where all has been looked at. */
+function restOf(
+  plain: Plain,
+  { schema, pointer }: SchemaNode,
+  keyword: 'unevaluatedProperties' | 'unevaluatedItems',
+): SchemaObject | null {
+  const rest = (schema as SchemaObject)[keyword];
+  if (keyword === 'unevaluatedItems') {
+    if (plain.some(({ schema: one }) => one.items !== undefined)) return null;
+    if (plain.some(({ schema: one }) => one.contains !== undefined))
+      throw unsupported(pointer, keyword, 'Write it without `contains` beside it.');
+    const known = Math.max(
+      0,
+      ...plain.map(({ schema: one }) => ((one.prefixItems ?? []) as unknown[]).length),
+    );
+    return {
+      ...(known === 0 ? {} : { prefixItems: Array.from({ length: known }, () => true) }),
+      items: rest,
+    };
+  }
+  if (plain.some(({ schema: one }) => one.additionalProperties !== undefined)) return null;
+  const seen = (name: 'properties' | 'patternProperties'): SchemaObject =>
+    Object.fromEntries(
+      plain.flatMap(({ schema: one }) => Object.keys(one[name] ?? {})).map((key) => [key, true]),
+    );
+  return {
+    properties: seen('properties'),
+    patternProperties: seen('patternProperties'),
+    additionalProperties: rest,
+  };
 }

@@ -17,11 +17,23 @@ const IPV6 = [
   `(${GROUP}:){1,7}:`,
   ...[1, 2, 3, 4, 5, 6].map((after) => `(${GROUP}:){1,${7 - after}}(:${GROUP}){1,${after}}`),
   `:((:${GROUP}){1,7}|:)`,
+  // The last two groups as an address of version 4.
+  `(${GROUP}:){6}${IPV4}`,
+  `::(${GROUP}:){0,5}${IPV4}`,
+  ...[1, 2, 3, 4, 5].map((before) => `(${GROUP}:){${before}}(:${GROUP}){0,${5 - before}}:${IPV4}`),
 ].join('|');
-const LABEL = '[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
-const HOSTNAME = `${LABEL}(\\.${LABEL}){0,7}`;
+const [ALNUM, HYPHENED] = ['[A-Za-z0-9]', '[A-Za-z0-9-]'];
+/** Not with hyphens at the third and fourth place: such labels stand for others, by rules of their own (Punycode). */
+const label = (most: number): string =>
+  `${ALNUM}(${ALNUM}|${HYPHENED}{1,2}${ALNUM}|${HYPHENED}(${ALNUM}${HYPHENED}|-${ALNUM})${HYPHENED}{0,${most - 5}}${ALNUM})?`;
+/** Up to three long labels, or eight of 30: 253 characters at most. */
+const HOSTNAME = `(${label(63)}(\\.${label(63)}){0,2}|${label(30)}(\\.${label(30)}){0,7})`;
 const ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
-const UNRESERVED = "[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}";
+const NAMED = "[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}";
+const PATH = `${NAMED}|[:@]`;
+const AUTHORITY = `((${NAMED}|:)*@)?((${NAMED})*|\\[(${IPV6})\\])(:[0-9]*)?`;
+const HIERARCHY = `//${AUTHORITY}(/(${PATH})*)*|/?((${PATH})+(/(${PATH})*)*)?`;
+const URI = `[A-Za-z][A-Za-z0-9+.-]*:(${HIERARCHY})(\\?(${PATH}|[/?])*)?(#(${PATH}|[/?])*)?`;
 
 export const FORMATS: Readonly<Record<string, string>> = {
   date: DATE,
@@ -30,9 +42,9 @@ export const FORMATS: Readonly<Record<string, string>> = {
   duration:
     'P([0-9]{1,9}W|([0-9]{1,9}Y([0-9]{1,9}M([0-9]{1,9}D)?)?|[0-9]{1,9}M([0-9]{1,9}D)?|[0-9]{1,9}D)(T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))?|T([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S))',
   uuid: '[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}',
-  email: `${ATOM}(\\.${ATOM})*@${LABEL}(\\.${LABEL}){0,3}`,
+  email: `${ATOM}(\\.${ATOM})*@${label(63)}(\\.${label(63)}){0,2}`,
   hostname: HOSTNAME,
   ipv4: IPV4,
   ipv6: IPV6,
-  uri: `[A-Za-z][A-Za-z0-9+.-]*:(//(${UNRESERVED})*)?(/?((${UNRESERVED})+(/(${UNRESERVED})*)*)?)(\\?(${UNRESERVED}|[/?])*)?(#(${UNRESERVED}|[/?])*)?`,
+  uri: URI,
 };

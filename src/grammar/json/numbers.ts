@@ -12,11 +12,8 @@ export interface Bound {
 export interface NumberBounds {
   readonly low: Bound | null;
   readonly high: Bound | null;
-  readonly integer: boolean;
-  /** Integers only: what they are multiples of, 1 for any. */
-  readonly multipleOf: number;
-  /** Most digits behind the point. */
-  readonly fractionDigits: number | null;
+  /** Of what they are multiples: so many units of the last of so many digits behind the point. Null for any. */
+  readonly step: { readonly units: number; readonly digits: number } | null;
 }
 
 /** A number without its sign: digits before the point, and behind it. */
@@ -45,7 +42,8 @@ interface Reading {
 
 /** Errors: `grammar-too-large`. */
 export function numberWords(bounds: NumberBounds, budget: Budget): Words {
-  const { low, high, integer, multipleOf } = bounds;
+  const { low, high, step } = bounds;
+  const units = step?.units ?? 1;
   const plus = { low: magnitude(low), high: magnitude(high) };
   const minus = { low: magnitude(negated(high)), high: magnitude(negated(low)) };
   const limitsOf = (sign: Reading['sign']): typeof plus => (sign === 'minus' ? minus : plus);
@@ -60,13 +58,12 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
     MAX_INTEGER_DIGITS,
     longest(({ whole }) => whole),
   );
-  const fractionDigits = integer
-    ? 0
-    : (bounds.fractionDigits ??
-      Math.max(
-        MAX_FRACTION_DIGITS,
-        longest(({ fraction }) => fraction),
-      ));
+  const fractionDigits =
+    step?.digits ??
+    Math.max(
+      MAX_FRACTION_DIGITS,
+      longest(({ fraction }) => fraction),
+    );
 
   const digit = (at: Reading, d: number): Reading | null => {
     const sign = at.sign === 'none' ? 'plus' : at.sign;
@@ -85,7 +82,7 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
       fraction: isWhole ? at.fraction : at.fraction + 1,
       low: compared(low, at.low),
       high: compared(high, at.high),
-      remainder: isWhole ? (at.remainder * 10 + d) % multipleOf : at.remainder,
+      remainder: (at.remainder * 10 + d) % units,
       something: at.something || d > 0,
     };
   };
@@ -106,12 +103,19 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
       something,
     };
   };
+  /** With the digits that it might still have as zeros. */
+  const isMultiple = ({ remainder, fraction }: Reading): boolean => {
+    let rest = remainder;
+    if (step !== null)
+      for (let i = Math.max(0, fraction); i < step.digits && rest > 0; i++) rest = (rest * 10) % units;
+    return rest === 0;
+  };
   const fits = (reading: Reading): boolean => {
     const { sign, whole, fraction, something } = reading;
     if (whole === 0 || fraction === 0) return false;
     const at = fraction < 0 ? pointed(reading) : reading;
     if (sign === 'minus' && !something) return false;
-    if (at.remainder !== 0) return false;
+    if (!isMultiple(at)) return false;
     const limits = limitsOf(sign);
     const more = (limit: Decimal): boolean => limit.fraction.length > Math.max(0, fraction);
     const exclusiveLow = (sign === 'minus' ? high : low)?.exclusive ?? false;
@@ -132,7 +136,7 @@ export function numberWords(bounds: NumberBounds, budget: Budget): Words {
     let key = signs.indexOf(at.sign) * (wholeDigits + 1) + at.whole;
     key = key * (fractionDigits + 2) + at.fraction + 1;
     key = (key * 3 + at.low + 1) * 3 + at.high + 1;
-    return (key * multipleOf + at.remainder) * 4 + (at.zero ? 2 : 0) + (at.something ? 1 : 0);
+    return (key * units + at.remainder) * 4 + (at.zero ? 2 : 0) + (at.something ? 1 : 0);
   };
   const start: Reading = {
     sign: 'none',

@@ -3,7 +3,6 @@
 import { didYouMean } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
-import { MAX_DEPTH, tooLarge } from '../limits.js';
 
 export type SchemaObject = Readonly<Record<string, unknown>>;
 
@@ -25,11 +24,24 @@ const KEYWORDS: Readonly<Record<string, (value: unknown) => boolean>> = {
   properties: isSchemaMap,
   patternProperties: isSchemaMap,
   additionalProperties: isSchema,
-  required: (value) => Array.isArray(value) && value.every((name) => typeof name === 'string'),
+  required: isNames,
+  propertyNames: isSchema,
+  dependentRequired: (value) =>
+    isSchema(value) && typeof value !== 'boolean' && Object.values(value).every(isNames),
+  dependentSchemas: isSchemaMap,
+  dependencies: (value) =>
+    isSchema(value) &&
+    typeof value !== 'boolean' &&
+    Object.values(value).every((one) => isNames(one) || isSchema(one)),
+  unevaluatedProperties: isSchema,
   minProperties: isCount,
   maxProperties: isCount,
   items: isSchema,
   prefixItems: isSchemaList,
+  contains: isSchema,
+  minContains: isCount,
+  maxContains: isCount,
+  unevaluatedItems: isSchema,
   minItems: isCount,
   maxItems: isCount,
   uniqueItems: (value) => typeof value === 'boolean',
@@ -50,7 +62,8 @@ const KEYWORDS: Readonly<Record<string, (value: unknown) => boolean>> = {
 
 /** What says nothing of a value. */
 const ANNOTATIONS = new Set([
-  '$schema',
+  '$id',
+  '$anchor',
   '$comment',
   '$defs',
   'definitions',
@@ -76,31 +89,33 @@ const REFUSED: ReadonlyMap<string, string> = new Map([
   ['if', 'Write the cases as `anyOf`.'],
   ['then', 'Write the cases as `anyOf`.'],
   ['else', 'Write the cases as `anyOf`.'],
-  ['contains', 'Use `items` or `prefixItems`.'],
-  ['minContains', 'Use `items` or `prefixItems`.'],
-  ['maxContains', 'Use `items` or `prefixItems`.'],
   ['additionalItems', 'It is of an older draft: write `prefixItems`, and `items` for the rest.'],
-  ['dependencies', 'Write the cases as `anyOf`.'],
-  ['dependentRequired', 'Write the cases as `anyOf`.'],
-  ['dependentSchemas', 'Write the cases as `anyOf`.'],
-  ['propertyNames', 'Write `patternProperties` with "additionalProperties": false.'],
-  ['unevaluatedProperties', 'Write "additionalProperties" in the schema that has the properties.'],
-  ['unevaluatedItems', 'Write `items` in the schema that has `prefixItems`.'],
   ['nullable', 'Write the type as a list: ["string", "null"].'],
   ['$dynamicRef', 'Write `$ref`.'],
   ['$dynamicAnchor', 'Write `$ref` with a JSON pointer.'],
   ['$recursiveRef', 'Write `$ref`.'],
-  ['$anchor', 'Write `$ref` with a JSON pointer.'],
 ]);
 
 /** Keywords that only name other schemas, or say nothing. */
-const STRUCTURE = new Set(['$ref', 'allOf', 'anyOf', 'oneOf']);
+export const STRUCTURE: ReadonlySet<string> = new Set([
+  '$ref',
+  'allOf',
+  'anyOf',
+  'oneOf',
+  'dependentRequired',
+  'dependentSchemas',
+  'dependencies',
+  'unevaluatedProperties',
+  'unevaluatedItems',
+]);
 
 /** Whether a schema itself says anything of a value, beside what the schemas that it names say. */
 export const assertsSomething = (schema: SchemaObject): boolean =>
   Object.keys(schema).some((name) => Object.hasOwn(KEYWORDS, name) && !STRUCTURE.has(name));
 
-/** Schemas that have been. */
+/** Others may mean anything by a keyword. */
+const DRAFT = /^https?:\/\/json-schema\.org\//;
+/** Schemas that have been looked at. */
 const checked = new WeakSet<SchemaObject>();
 
 /** Errors: `invalid-schema`, `unsupported-schema`. */
@@ -108,7 +123,10 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
   if (typeof schema === 'boolean' || checked.has(schema)) return;
   for (const [name, value] of Object.entries(schema)) {
     if (ANNOTATIONS.has(name) || name.startsWith('x-')) continue;
-    if (name === '$id' && pointer === '#') continue;
+    if (name === '$schema') {
+      if (typeof value === 'string' && DRAFT.test(value)) continue;
+      throw unsupported(pointer, name, 'Leave it out, or name a draft of json-schema.org.');
+    }
     if (name === 'nullable' && value === false) continue;
     if (!Object.hasOwn(KEYWORDS, name)) {
       const instead = REFUSED.get(name) ?? '';
@@ -119,42 +137,8 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
       throw unsupported(`${pointer}`, 'items', 'A list of them is of an older draft: write `prefixItems`.');
     if (!KEYWORDS[name]!(value))
       throw invalidSchema(`${pointer}/${name}`, `has a value that \`${shown(name)}\` does not take`);
-    if (name === 'uniqueItems' && value === true)
-      throw unsupported(pointer, name, 'Leave it out, and check the answer.');
   }
   checked.add(schema);
-}
-
-/** Follows `$ref`s within one document. */
-export class SchemaDocument {
-  readonly root: SchemaNode;
-
-  constructor(root: unknown) {
-    if (!isSchema(root)) throw invalidSchema('#', 'is no schema: an object, true or false');
-    this.root = { schema: root, pointer: '#' };
-    refuseDepth(root);
-  }
-
-  /** Errors: `unsupported-schema` for what is not in this document, `invalid-schema` for a pointer to nothing. */
-  resolve({ schema, pointer }: SchemaNode): SchemaNode {
-    const ref = (schema as SchemaObject).$ref as string;
-    if (ref !== '#' && !ref.startsWith('#/'))
-      throw unsupported(pointer, '$ref', 'Put the schema under `$defs`, and write "#/$defs/NAME".');
-    let value: unknown = this.root.schema;
-    for (const part of ref.split('/').slice(1)) {
-      const name = unescapePointer(part);
-      const inner =
-        typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-          ? (value as SchemaObject)[name]
-          : undefined;
-      if (inner === undefined)
-        throw invalidSchema(`${pointer}/$ref`, `points to "${shown(ref)}", where nothing is`);
-      value = inner;
-    }
-    if (!isSchema(value))
-      throw invalidSchema(`${pointer}/$ref`, `points to "${shown(ref)}", which is no schema`);
-    return { schema: value, pointer: ref };
-  }
 }
 
 /** The schema at a keyword of another, and at a name below it. */
@@ -172,26 +156,6 @@ export function nodesAt(node: SchemaNode, keyword: string): SchemaNode[] {
 
 const escapePointer = (name: string): string => name.replaceAll('~', '~0').replaceAll('/', '~1');
 
-function unescapePointer(part: string): string {
-  let name = part;
-  try {
-    name = decodeURIComponent(part);
-  } catch {
-    // A percent sign that stands for itself.
-  }
-  return name.replaceAll('~1', '/').replaceAll('~0', '~');
-}
-
-function refuseDepth(root: unknown): void {
-  const todo: { value: unknown; depth: number }[] = [{ value: root, depth: 0 }];
-  for (let at = todo.pop(); at !== undefined; at = todo.pop()) {
-    if (typeof at.value !== 'object' || at.value === null) continue;
-    // A schema in a schema is two objects down.
-    if (at.depth > 2 * MAX_DEPTH) throw tooLarge(`nests schemas more than ${MAX_DEPTH} deep`);
-    for (const value of Object.values(at.value)) todo.push({ value, depth: at.depth + 1 });
-  }
-}
-
 function isType(value: unknown): boolean {
   return TYPES.includes(value as JsonType);
 }
@@ -201,7 +165,10 @@ function isNumber(value: unknown): value is number {
 function isCount(value: unknown): boolean {
   return isNumber(value) && Number.isInteger(value) && value >= 0;
 }
-function isSchema(value: unknown): value is SchemaObject | boolean {
+function isNames(value: unknown): boolean {
+  return Array.isArray(value) && value.every((name) => typeof name === 'string');
+}
+export function isSchema(value: unknown): value is SchemaObject | boolean {
   return typeof value === 'boolean' || (typeof value === 'object' && value !== null && !Array.isArray(value));
 }
 function isSchemaMap(value: unknown): boolean {

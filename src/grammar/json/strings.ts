@@ -5,22 +5,11 @@ import { type Expression, NOTHING, rule, sequence, text } from '../expression.js
 import type { Budget } from '../limits.js';
 import { regexWords } from '../regex.js';
 import { hasNoWords, intersectWords, type Words, wordsOfLength } from '../words.js';
-import type { Plain } from './alternatives.js';
+
 import { FORMATS } from './formats.js';
+import { boundsOf, type Lengths, type Plain } from './plain.js';
 import { unsupported } from './schema-nodes.js';
 import { ANY, stringOfLength } from './terminals.js';
-
-export interface Lengths {
-  readonly min: number;
-  readonly max: number | null;
-}
-
-export function mostOf(plain: Plain, min: string, max: string): Lengths {
-  const values = (name: string): number[] =>
-    plain.flatMap(({ schema }) => (schema[name] === undefined ? [] : [schema[name] as number]));
-  const highs = values(max);
-  return { min: Math.max(0, ...values(min)), max: highs.length === 0 ? null : Math.min(...highs) };
-}
 
 /** What patterns and formats leave; null where there are none. Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
 export function patternWords(plain: Plain, budget: Budget): Words | null {
@@ -46,7 +35,7 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
 
 /** All that is said of a string, as words; `any` where nothing is. */
 export function stringWords(plain: Plain, budget: Budget): Words | 'any' {
-  const { min, max } = mostOf(plain, 'minLength', 'maxLength');
+  const { min, max } = boundsOf(plain, 'minLength', 'maxLength');
   const words = patternWords(plain, budget);
   if (min === 0 && max === null) return words ?? 'any';
   if (max !== null && max < min) return { edges: [[]], final: [false] };
@@ -65,7 +54,7 @@ export class StringExpressions {
 
   /** Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
   of(plain: Plain): Expression {
-    const { min, max } = mostOf(plain, 'minLength', 'maxLength');
+    const { min, max } = boundsOf(plain, 'minLength', 'maxLength');
     const patterns = plain.map(({ schema }) => [schema.pattern, schema.format]);
     const key = JSON.stringify([min, max, patterns]);
     let known = this.#known.get(key);

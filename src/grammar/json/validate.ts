@@ -3,13 +3,13 @@
 import type { Budget } from '../limits.js';
 import { regexWords } from '../regex.js';
 import type { Words } from '../words.js';
+import type { SchemaDocument } from './document.js';
 import { FORMATS } from './formats.js';
 import {
   checkKeywords,
   type JsonType,
   nodeAt,
   nodesAt,
-  type SchemaDocument,
   type SchemaNode,
   type SchemaObject,
   unsupported,
@@ -78,11 +78,27 @@ export class Validator {
       (typeof value !== 'string' || this.#string(schema, value)) &&
       (!Array.isArray(value) || this.#array(node, schema, value)) &&
       (!isObject(value) || this.#object(node, schema, value)) &&
+      this.#structure(node, schema, value) &&
       (schema.$ref === undefined || this.accepts(this.#document.resolve(node), value)) &&
       nodesAt(node, 'allOf').every((part) => this.accepts(part, value)) &&
       (schema.anyOf === undefined || nodesAt(node, 'anyOf').some((branch) => this.accepts(branch, value))) &&
       (schema.oneOf === undefined ||
         nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length === 1)
+    );
+  }
+
+  /** Dependencies; what has not been looked at elsewhere is not looked at here. */
+  #structure({ pointer }: SchemaNode, schema: SchemaObject, value: unknown): boolean {
+    for (const keyword of ['unevaluatedProperties', 'unevaluatedItems'])
+      if (schema[keyword] !== undefined)
+        throw unsupported(pointer, keyword, 'Leave it out beside values that are listed.');
+    if (!isObject(value)) return true;
+    return ['dependentRequired', 'dependentSchemas', 'dependencies'].every((keyword) =>
+      Object.entries((schema[keyword] ?? {}) as SchemaObject).every(([name, needs]) => {
+        if (!Object.hasOwn(value, name)) return true;
+        if (Array.isArray(needs)) return needs.every((other: string) => Object.hasOwn(value, other));
+        return this.accepts({ schema: needs as SchemaObject, pointer: `${pointer}/${keyword}` }, value);
+      }),
     );
   }
 
@@ -96,7 +112,7 @@ export class Validator {
       !(maximum !== undefined && value > maximum) &&
       !(exclusiveMinimum !== undefined && value <= exclusiveMinimum) &&
       !(exclusiveMaximum !== undefined && value >= exclusiveMaximum) &&
-      !(multipleOf !== undefined && !Number.isInteger(value / multipleOf))
+      !(multipleOf !== undefined && !isMultiple(value, multipleOf))
     );
   }
 
@@ -135,6 +151,13 @@ export class Validator {
     const { minItems, maxItems } = schema as Record<string, number | undefined>;
     if (minItems !== undefined && value.length < minItems) return false;
     if (maxItems !== undefined && value.length > maxItems) return false;
+    if (schema.uniqueItems === true && new Set(value.map((item) => this.keyOf(item))).size < value.length)
+      return false;
+    if (schema.contains !== undefined) {
+      const { minContains = 1, maxContains = Infinity } = schema as Record<string, number | undefined>;
+      const count = value.filter((item) => this.accepts(nodeAt(node, 'contains'), item)).length;
+      if (count < minContains || count > maxContains) return false;
+    }
     const first = nodesAt(node, 'prefixItems');
     return value.every((item, i) => {
       if (i < first.length) return this.accepts(first[i]!, item);
@@ -152,6 +175,11 @@ export class Validator {
     if (minProperties !== undefined && names.length < minProperties) return false;
     if (maxProperties !== undefined && names.length > maxProperties) return false;
     if (required?.some((name) => !Object.hasOwn(value, name)) === true) return false;
+    if (
+      schema.propertyNames !== undefined &&
+      !names.every((name) => this.accepts(nodeAt(node, 'propertyNames'), name))
+    )
+      return false;
     const { properties = {}, patternProperties = {} } = schema as Record<string, SchemaObject>;
     return names.every((name) => {
       const known = Object.hasOwn(properties, name);
@@ -164,6 +192,12 @@ export class Validator {
       return this.accepts(nodeAt(node, 'additionalProperties'), inner);
     });
   }
+}
+
+/** Of decimals, as they are written: 0.0075 is one of 0.0001. */
+function isMultiple(value: number, step: number): boolean {
+  const ratio = Math.round(value / step);
+  return Number.isInteger(value / step) || Number((ratio * step).toPrecision(15)) === value;
 }
 
 const isObject = (value: unknown): value is SchemaObject =>

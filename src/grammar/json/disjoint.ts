@@ -1,0 +1,65 @@
+/** Whether no value can be two cases of a `oneOf`. */
+
+import { schemasOf } from './objects.js';
+import { type Plain, requiredOf, typesOf, VALUE_TYPES } from './plain.js';
+import { unsupported } from './schema-nodes.js';
+import type { SchemaValues } from './schema-values.js';
+
+/** Tags within tags. */
+const MAX_NESTED = 64;
+
+export class Disjointness {
+  readonly #values: SchemaValues;
+  /** By alternative and name: what it says of that property. */
+  readonly #properties = new WeakMap<Plain, Map<string, readonly Plain[]>>();
+  #depth = 0;
+
+  constructor(values: SchemaValues) {
+    this.#values = values;
+  }
+
+  /** Whether no value can be both. False where that cannot be told. */
+  of(a: Plain, b: Plain): boolean {
+    const values = this.#values;
+    values.budget.spend(a.length + b.length);
+    const [listedA, listedB] = [values.listed(a), values.listed(b)];
+    if (listedA !== null) return !listedA.some((value) => values.accepts(b, value));
+    if (listedB !== null) return !listedB.some((value) => values.accepts(a, value));
+    const [typesA, typesB] = [typesOf(a), typesOf(b)];
+    const shared = VALUE_TYPES.filter((type) => typesA.has(type) && typesB.has(type));
+    if (shared.length === 0) return true;
+    if (shared.length > 1 || shared[0] !== 'object') return false;
+    const [namesA, namesB] = [requiredOf(a), requiredOf(b)];
+    if (namesA.some((name) => this.#forbids(b, name)) || namesB.some((name) => this.#forbids(a, name)))
+      return true;
+    return namesA.some((name) => namesB.includes(name) && this.#apart(a, b, name));
+  }
+
+  #forbids(plain: Plain, name: string): boolean {
+    return plain.some((node) => schemasOf(node, name, this.#values).some(({ schema }) => schema === false));
+  }
+
+  /** Whether a property of this name cannot be what both say of it. */
+  #apart(a: Plain, b: Plain, name: string): boolean {
+    if (++this.#depth > MAX_NESTED)
+      throw unsupported('#', '$ref', 'The schema refers to itself in ever new ways.');
+    const [valuesA, valuesB] = [this.#propertyOf(a, name), this.#propertyOf(b, name)];
+    const apart = valuesA.every((one) => valuesB.every((other) => this.of(one, other)));
+    this.#depth--;
+    return apart;
+  }
+
+  #propertyOf(plain: Plain, name: string): readonly Plain[] {
+    let known = this.#properties.get(plain);
+    if (known === undefined) {
+      known = new Map();
+      this.#properties.set(plain, known);
+    }
+    let found = known.get(name);
+    if (found === undefined) {
+      found = this.#values.alternatives(plain.flatMap((node) => schemasOf(node, name, this.#values)));
+      known.set(name, found);
+    }
+    return found;
+  }
+}
