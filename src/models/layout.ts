@@ -34,6 +34,8 @@ export interface MatrixSpec {
   readonly key: string;
   readonly kind: MatrixKind;
   readonly parts: readonly MatrixPart[];
+  /** The same rows as some converters name them, for checkpoints without the first of `parts`. */
+  readonly otherParts?: readonly MatrixPart[];
   readonly cols: number;
   readonly use: 'linear' | 'embedding' | 'both';
   /** Placement group. */

@@ -54,8 +54,9 @@ export function resolveWeights(
   layout: WeightLayout,
   quantize: Quantization | undefined,
 ): ResolvedWeights {
-  checkPresent(source, layout);
-  const matrices = layout.matrices.map((spec) => ({
+  const specs = layout.matrices.map((spec) => asNamed(source, spec));
+  checkPresent(source, { ...layout, matrices: specs });
+  const matrices = specs.map((spec) => ({
     spec,
     parts: spec.parts.map((part) => {
       const matrix = partSource(source, part, spec.cols);
@@ -83,6 +84,13 @@ export function resolveWeights(
   if (quantize !== undefined && !matrices.some(({ parts }) => parts.some(isQuantized)))
     throw noneDivides(quantize);
   return { matrices, vectors, left };
+}
+
+/** A matrix by the names that the checkpoint has for its parts. */
+function asNamed(source: WeightSource, spec: MatrixSpec): MatrixSpec {
+  const { parts, otherParts: others } = spec;
+  if (others === undefined || source.has(parts[0]!.name) || !source.has(others[0]!.name)) return spec;
+  return { ...spec, parts: others };
 }
 
 /** Masks, indices and empty tensors: nothing that was learnt. */

@@ -29,7 +29,14 @@ export interface LayerPart {
 /** A layer's list of weights. */
 export interface LayerLayout {
   readonly index: number;
-  matrix(kind: MatrixKind, name: string, cols: number, parts: readonly LayerPart[]): void;
+  /** `others`: the same rows as some converters name them. */
+  matrix(
+    kind: MatrixKind,
+    name: string,
+    cols: number,
+    parts: readonly LayerPart[],
+    others?: readonly LayerPart[],
+  ): void;
   /** `tensor` stands below `layers.N.`, without `.weight`. `shape`: its length, or the rows it is stored in. */
   norm(name: string, tensor: string, shape: number | readonly number[]): void;
   /** Single numbers, each a tensor below `layers.N.`, and what is made of them. */
@@ -76,9 +83,12 @@ export function decoderLayout(
     const at = `${PREFIX}layers.${index}.`;
     describe({
       index,
-      matrix: (kind, name, cols, parts) => {
-        const stacked = parts.map(({ tensor, rows, bias = false }) => part(at + tensor, rows, bias));
-        matrices.push({ key: layerKey(index, name), kind, parts: stacked, cols, use: 'linear', group });
+      matrix: (kind, name, cols, parts, others) => {
+        const stacked = (of: readonly LayerPart[]): MatrixPart[] =>
+          of.map(({ tensor, rows, bias = false }) => part(at + tensor, rows, bias));
+        const also = others === undefined ? {} : { otherParts: stacked(others) };
+        const key = layerKey(index, name);
+        matrices.push({ key, kind, parts: stacked(parts), ...also, cols, use: 'linear', group });
       },
       norm: (name, tensor, shape) => {
         norm(layerKey(index, name), at + tensor, typeof shape === 'number' ? [shape] : shape, group);

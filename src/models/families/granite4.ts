@@ -47,10 +47,14 @@ function layout(config: Granite4Config): WeightLayout {
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, window: null });
-      // Rows of gate, then up.
+      // Rows of gate, then up; MLX keeps them apart.
       const gateUp = { tensor: 'shared_mlp.input_linear', rows: 2 * intermediateSize };
-      at.matrix('mlp', 'gate-up', hiddenSize, [gateUp]);
-      at.matrix('mlp', 'down', intermediateSize, [{ tensor: 'shared_mlp.output_linear', rows: hiddenSize }]);
+      const apart = ['gate', 'up'].map((side) => ({ tensor: `mlp.${side}_proj`, rows: intermediateSize }));
+      at.matrix('mlp', 'gate-up', hiddenSize, [gateUp], apart);
+      const down = ['shared_mlp.output_linear', 'mlp.down_proj'].map((tensor) => [
+        { tensor, rows: hiddenSize },
+      ]);
+      at.matrix('mlp', 'down', intermediateSize, down[0]!, down[1]);
     },
   });
 }
