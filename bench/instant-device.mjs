@@ -53,6 +53,7 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
     }),
     loadVector: async ({ length }) => ({ kind: 'vector', length }),
     createKvPool: pool,
+    createFeatureSlab: ({ rows, cols }) => ({ rows, cols, bytes: 0, write() {}, dispose() {} }),
     stats: () => ({ buffers: 0, bytes: 0, peakBytes: 0, samplerBytes: 0, plans: 0 }),
     compile: async () => ({
       sampler: null,
@@ -70,6 +71,7 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
         return computed.then(() => result);
       },
       write() {},
+      store() {},
       read: () => Promise.reject(new Error('nothing is kept')),
       dispose: async () => {},
     }),

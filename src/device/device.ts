@@ -21,6 +21,10 @@
  * `StepInputs.rotary` gives for sequences where they are not the index. Programs without axes have the kernels they had, and are refused
  * other positions.
  *
+ * **Tokens have three sources**: an id, what a slot drew last, or a row of the feature slab (feature-slab.ts) that the embedding was recorded
+ * with. A tower is a program of its own: it keeps what it makes of a picture, `store` copies that to the slab, and the text's
+ * steps name the rows.
+ *
  * **A step may be run in two halves**, so that masks can be made while the device computes. `forward` runs everything but the
  * draw. The host then reads the ids of the step before, sets the masks that depend on them, and `sample` draws from the logits
  * that are there. `sample` may leave outputs out whose mask is not there yet (NO_SLOT in `outputSlot`): their slots keep
@@ -41,6 +45,7 @@
  */
 
 import type { KvantError } from '../errors.js';
+import type { FeaturePlace, FeatureSlab, FeatureSlabSpec } from './feature-slab.js';
 import type { Graph, Tensor } from './graph.js';
 import type { KvCaches, KvPool, KvPoolSpec } from './kv.js';
 import type { SamplerRows } from './sampling.js';
@@ -169,6 +174,13 @@ export interface Program {
   write(tensor: Tensor, data: Float32Array): void;
   /** Reads the first rows of a tensor that was `ops.keep`-ed, as f32. Only after the step retired. */
   read(tensor: Tensor, rows: number): Promise<Float32Array>;
+  /**
+   * Copies the first rows of a kept tensor to a feature slab. Only after the step that made them has retired, and not
+   * into rows that a step under way names; steps submitted later find them there.
+   *
+   * Errors: `shape-mismatch`, `tensor-not-kept`.
+   */
+  store(tensor: Tensor, slab: FeatureSlab, place: FeaturePlace): void;
   /** Frees what the program alone uses. Steps under way are finished first. */
   dispose(): Promise<void>;
 }
@@ -183,6 +195,8 @@ export interface Device extends AsyncDisposable {
   loadMatrix(parts: readonly MatrixSource[], options: MatrixOptions): Promise<Matrix>;
   loadVector(source: VectorSource, group?: number): Promise<Vector>;
   createKvPool(spec: KvPoolSpec): KvPool;
+  /** Errors: `device-out-of-memory`; on WebGPU the next `compile` may throw it. */
+  createFeatureSlab(spec: FeatureSlabSpec): FeatureSlab;
   /** `caches`: where the layers' K and V are; a pool alone holds all of them. */
   compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program>;
   stats(): DeviceStats;

@@ -3,6 +3,7 @@
  * may fuse, order and place as it likes, and a test may look at it.
  */
 
+import type { FeatureSlab } from './feature-slab.js';
 import type { RopeStyle, RopeTable } from './rope.js';
 import type { Matrix, Vector } from './weights.js';
 
@@ -100,7 +101,15 @@ export type Node =
   /** Test and vision input, filled by Program.write. */
   | { readonly op: 'input'; readonly out: Tensor }
   /** Rows of the table for the step's token ids: out `[tokens, hidden]`. An id outside the table gives zeros. */
-  | { readonly op: 'embed'; readonly table: Matrix; readonly scale: number; readonly out: Tensor }
+  | {
+      readonly op: 'embed';
+      readonly table: Matrix;
+      /** Multiplies rows of the table, not those of the slab. */
+      readonly scale: number;
+      /** Whose rows tokens may name (FEATURE_TOKEN). Absent or null: none. */
+      readonly features?: FeatureSlab | null;
+      readonly out: Tensor;
+    }
   /** `x / sqrt(mean(x²) + eps) · weight`, over cols. */
   | {
       readonly op: 'rms-norm';

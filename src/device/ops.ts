@@ -5,6 +5,7 @@
 
 import { KvantError } from '../errors.js';
 import type { Matrix, Vector } from './device.js';
+import type { FeatureSlab } from './feature-slab.js';
 import type {
   Activation,
   AttentionShape,
@@ -88,9 +89,12 @@ export class Ops {
     return out;
   }
 
-  embed(table: Matrix, scale = 1): Tensor {
+  /** `features`: the slab whose rows tokens may name in place of an id. */
+  embed(table: Matrix, scale = 1, features: FeatureSlab | null = null): Tensor {
+    if (features !== null && features.cols < table.cols)
+      throw shapeError('embed', `rows of ${features.cols} features for hidden states of ${table.cols}`);
     const out = this.#tensor('tokens', table.cols);
-    this.#nodes.push({ op: 'embed', table, scale, out });
+    this.#nodes.push({ op: 'embed', table, scale, features, out });
     return out;
   }
 

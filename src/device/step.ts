@@ -21,7 +21,10 @@ export class StepInputs {
   sequenceCount = 0;
   outputCount = 0;
 
-  /** `[maxTokens]` the id of a token, or `-(slot + 1)`: the token that state slot sampled last. */
+  /**
+   * `[maxTokens]` the id of a token, or `-(slot + 1)`: the token that state slot sampled last, or `FEATURE_TOKEN + r`: row r of the
+   * feature slab.
+   */
   readonly tokens: Int32Array;
 
   /** `[maxSequences]` state slot: row of the block table, owner of `lastToken`. */

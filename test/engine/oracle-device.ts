@@ -21,6 +21,7 @@ import type {
   Vector,
 } from '../../src/device/device.js';
 import { INVALID_TOKEN } from '../../src/device/device.js';
+import type { FeatureSlab } from '../../src/device/feature-slab.js';
 import type { Graph } from '../../src/device/graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../../src/device/kv.js';
 import { randomWord } from '../../src/device/random.js';
@@ -319,6 +320,10 @@ export class OracleDevice implements Device {
     return { kind: 'vector', length: source.length };
   }
 
+  createFeatureSlab(): FeatureSlab {
+    throw new Error('the oracle has no features');
+  }
+
   createKvPool(spec: KvPoolSpec): OraclePool {
     if (spec.blocks > (this.options.maxBlocks ?? spec.blocks))
       throw new KvantError('device-out-of-memory', 'No room for the pool.', { kind: 'device' });
@@ -391,6 +396,9 @@ export class OracleDevice implements Device {
         return this.#finish(half.step, copy, half.computed, pools[0]!, lastToken);
       },
       write: () => {},
+      store: () => {
+        throw new Error('the oracle has no features');
+      },
       read: () => Promise.reject(new Error('the oracle keeps no tensors')),
       dispose: async () => {
         await this.#tail;

@@ -45,6 +45,7 @@ export class Watch {
       place: (groups) => device.place(groups),
       loadMatrix: (parts, options) => device.loadMatrix(parts, options),
       loadVector: (source, group) => device.loadVector(source, group),
+      createFeatureSlab: (spec) => device.createFeatureSlab(spec),
       createKvPool: (spec) => this.#wrapPool(device.createKvPool(spec), spec),
       compile: async (graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null) => {
         // It knows the blocks of one group.
@@ -115,6 +116,7 @@ export class Watch {
       prepare: (tokens, outputs) => inner.prepare(tokens, outputs),
       write: (tensor, data) => inner.write(tensor, data),
       read: (tensor, rows) => inner.read(tensor, rows),
+      store: (tensor, slab, place) => inner.store(tensor, slab, place),
       dispose: () => inner.dispose(),
       submit: (inputs) => {
         const step = this.#begin(inputs);

@@ -118,6 +118,9 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
     place() {},
     loadMatrix,
     loadVector: async (source: VectorSource) => new ReferenceVector(await source.read()),
+    createFeatureSlab: () => {
+      throw new Error('the reference device has no features');
+    },
     createKvPool: (spec) => new ReferencePool(spec),
     compile: async (graph: Graph, _limits: ProgramLimits, pool: KvPool | null) =>
       new ReferenceProgram(graph, pool as ReferencePool | null, int8),
@@ -326,6 +329,10 @@ class ReferenceProgram implements Program {
 
   write(): void {
     throw new Error('the reference device has no inputs');
+  }
+
+  store(): void {
+    throw new Error('the reference device has no features');
   }
 
   async read(tensor: Tensor, rows: number): Promise<Float32Array> {

@@ -60,6 +60,7 @@ export function embedCommand(
   place: CommandPlace,
   node: NodeOf<'embed'>,
   table: number,
+  features: { readonly at: number; readonly rows: number; readonly cols: number } | null,
   out: number,
 ): Command {
   return {
@@ -71,6 +72,9 @@ export function embedCommand(
       out,
       node.out.cols,
       f32Word(node.scale),
+      features?.at ?? 0,
+      features?.rows ?? 0,
+      features?.cols ?? 0,
     ],
   };
 }

@@ -5,6 +5,7 @@
  */
 import { KvantError } from '../../errors.js';
 import type { Precision, ProgramLimits, Vector } from '../device.js';
+import { featureRowsOf } from '../feature-slab.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
@@ -37,6 +38,7 @@ import {
 } from './commands.js';
 import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from './descriptor.js';
 import { type ExpertStacks, expertCommands, expertScratchBytes } from './expert-commands.js';
+import { type CpuFeatureSlab, ownSlab } from './feature-slab.js';
 import { type Fusions, findFusions } from './fusion.js';
 import type { CpuKvPool } from './kv-pool.js';
 import { headTokens } from './kv-store.js';
@@ -61,6 +63,8 @@ export interface Compiled {
   readonly slots: number;
   /** Rotary positions there are; 0 where all are cache indexes. */
   readonly rotaryReach: number;
+  /** Rows of the feature slab that tokens may name. */
+  readonly featureRows: number;
   /** Null if the graph does not sample. */
   readonly sampler: SamplerPlace | null;
   /** What the program alone uses. */
@@ -217,6 +221,7 @@ class Compiler {
       sample: this.#write({ ...whole, segments: sample }),
       slots,
       rotaryReach: rotaryReach(graph),
+      featureRows: featureRowsOf(graph),
       sampler: ids?.sampler ?? null,
       owned: this.#owned,
       place(tensor) {
@@ -378,7 +383,7 @@ class Compiler {
             fix: "Load it with use: 'embedding' or 'both'.",
           });
         }
-        return [embedCommand(place, node, table, at(node.out))];
+        return [embedCommand(place, node, table, this.#slab(node, home), at(node.out))];
       }
       case 'rms-norm':
         return [rmsNormCommand(place, node, at(node.x), ownVector(set, node.weight).at(home), at(node.out))];
@@ -467,6 +472,16 @@ class Compiler {
         return sampleCommands(place, node, maxOutputs, at(node.logits), { result, states, slots });
       }
     }
+  }
+
+  #slab({ features }: NodeOf<'embed'>, home: DeviceMemory): CpuFeatureSlab | null {
+    if (!features) return null;
+    const slab = ownSlab(this.#options.set, features);
+    if (slab.memory === home) return slab;
+    throw new KvantError('shape-mismatch', 'embed: the feature slab lies in another memory than the table.', {
+      where: 'embed',
+      fix: 'Make the slab for the placement group of the table.',
+    });
   }
 
   #centre({ centre, shape }: NodeOf<'attend'>, home: DeviceMemory): AttendCentrePlace | null {

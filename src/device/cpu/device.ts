@@ -11,12 +11,14 @@ import type {
   ProgramLimits,
   Vector,
 } from '../device.js';
+import type { FeatureSlab, FeatureSlabSpec } from '../feature-slab.js';
 import type { Graph } from '../graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../kv.js';
 import { Staging } from '../staging.js';
 import type { MatrixSource, VectorSource } from '../weights.js';
 import { ATTENTION_SPLIT } from './commands.js';
 import { compile } from './compile.js';
+import { CpuFeatureSlab } from './feature-slab.js';
 import type { Kernels } from './kernels.js';
 import { CpuKvPool } from './kv-pool.js';
 import { tableWords } from './linear-commands.js';
@@ -135,6 +137,11 @@ export class CpuDevice implements Device {
   createKvPool(spec: KvPoolSpec): KvPool {
     this.#threads.check();
     return new CpuKvPool(this.#set, this.#threads, spec);
+  }
+
+  createFeatureSlab(spec: FeatureSlabSpec): FeatureSlab {
+    this.#threads.check();
+    return new CpuFeatureSlab(this.#set, spec);
   }
 
   async compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {

@@ -1,5 +1,6 @@
 import { KvantError } from '../../errors.js';
 import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
+import { checkFeatureTokens, type FeaturePlace, type FeatureSlab } from '../feature-slab.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
@@ -8,6 +9,7 @@ import { NO_SLOT, type StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
+import { ownSlab } from './feature-slab.js';
 import type { Allocation, MemorySet } from './memory.js';
 import { STEP_WANTS } from './opcodes.js';
 import type { ThreadPool, Waiter } from './pool.js';
@@ -125,6 +127,14 @@ export class CpuProgram implements Program {
     return new Float32Array(memory.f32(at, rows * tensor.cols));
   }
 
+  store(tensor: Tensor, slab: FeatureSlab, place: FeaturePlace): void {
+    this.#threads.check();
+    const { memory, at } = this.#compiled.place(tensor);
+    if (place.rows > this.#rows(tensor))
+      throw new KvantError('shape-mismatch', `store: ${place.rows} rows of ${this.#rows(tensor)}.`);
+    ownSlab(this.#set, slab).take(memory, at, tensor.cols, place);
+  }
+
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -189,6 +199,7 @@ export class CpuProgram implements Program {
       }
     }
     checkRotary(step, this.#compiled.rotaryReach);
+    checkFeatureTokens(step, this.#compiled.featureRows);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);

@@ -11,6 +11,7 @@ import type {
   Program,
   ProgramLimits,
 } from '../device.js';
+import type { FeatureSlabSpec } from '../feature-slab.js';
 import type { Graph } from '../graph.js';
 import { type KvCaches, type KvPool, type KvPoolSpec, kvCaches } from '../kv.js';
 import { Staging } from '../staging.js';
@@ -18,6 +19,7 @@ import type { MatrixSource, VectorSource } from '../weights.js';
 import { adapterName, featureNames, readCapabilities, requestDevice } from './adapter.js';
 import { Allocator } from './allocator.js';
 import { deviceLost, Faults, fromGpuError, internalFault } from './faults.js';
+import { GpuFeatureSlab } from './feature-slab.js';
 import type { Capabilities } from './kernel.js';
 import { areGpuCaches, GpuKvPool } from './kv-pool.js';
 import { type GpuMatrix, type GpuVector, type LoadTarget, loadMatrix, loadVector } from './matrix.js';
@@ -154,6 +156,12 @@ export class WebGpuDevice implements Device {
       },
       spec,
     );
+  }
+
+  createFeatureSlab(spec: FeatureSlabSpec): GpuFeatureSlab {
+    this.#alive();
+    const { bindingBytes } = this.capabilities;
+    return new GpuFeatureSlab({ device: this.#device, allocator: this.#allocator, bindingBytes }, spec);
   }
 
   async compile(graph: Graph, limits: ProgramLimits, caches: KvPool | KvCaches | null): Promise<Program> {

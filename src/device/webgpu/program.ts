@@ -8,6 +8,7 @@
 
 import { KvantError } from '../../errors.js';
 import type { Program, ProgramLimits } from '../device.js';
+import { type FeaturePlace, type FeatureSlab, featureRowsOf } from '../feature-slab.js';
 import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
@@ -19,6 +20,7 @@ import type { Allocator } from './allocator.js';
 import { attentionItems } from './attention-items.js';
 import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
+import { ownSlab } from './feature-slab.js';
 import { findFusions } from './fusion.js';
 import type { Capabilities, StepFacts } from './kernel.js';
 import type { GpuKvPool } from './kv-pool.js';
@@ -108,6 +110,7 @@ export class WebGpuProgram implements Program {
       slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
       positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
       rotary: rotaryReach(graph),
+      features: featureRowsOf(graph),
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');
@@ -240,13 +243,16 @@ export class WebGpuProgram implements Program {
 
   async read(tensor: Tensor, rows: number): Promise<Float32Array> {
     this.#alive();
-    if (!this.#graph.kept.includes(tensor)) {
-      throw new KvantError('tensor-not-kept', `Tensor ${tensor.id} was not kept.`, {
-        where: 'read',
-        fix: 'Call ops.keep on it while recording.',
-      });
-    }
+    this.#kept(tensor);
     return readRows(this.#host, this.#buffers.tensor(tensor), rows, tensor.cols);
+  }
+
+  store(tensor: Tensor, slab: FeatureSlab, place: FeaturePlace): void {
+    this.#alive();
+    this.#kept(tensor);
+    const most = this.#buffers.maxRows(tensor.rows);
+    if (place.rows > most) throw new KvantError('shape-mismatch', `store: ${place.rows} rows of ${most}.`);
+    ownSlab(slab).take(this.#buffers.tensor(tensor), tensor.cols, place);
   }
 
   async dispose(): Promise<void> {
@@ -314,6 +320,14 @@ export class WebGpuProgram implements Program {
     this.#underWay.add(settled);
     void settled.then(() => this.#underWay.delete(settled));
     return result;
+  }
+
+  #kept(tensor: Tensor): void {
+    if (this.#graph.kept.includes(tensor)) return;
+    throw new KvantError('tensor-not-kept', `Tensor ${tensor.id} was not kept.`, {
+      where: 'read',
+      fix: 'Call ops.keep on it while recording.',
+    });
   }
 
   #undivided(): void {

@@ -1,6 +1,7 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
 import type { Node, NodeOf } from '../graph.js';
+import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
@@ -160,6 +161,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
 
 function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
   const table = matrix(node.table);
+  const features = node.features ? ownSlab(node.features) : null;
   return table.shards.map((shard) => {
     const kernel = embedKernel({
       n: shard.rows,
@@ -168,8 +170,10 @@ function resolveEmbed(node: NodeOf<'embed'>, r: Resources): Bound[] {
       k: table.cols,
       layout: shard.layout,
       scale: node.scale,
+      features: features === null ? null : { rows: features.rows, cols: strideOf(features.cols) },
     });
-    return bound(kernel, r, { ...planes(shard), last_token: r.lastToken, out: r.tensor(node.out) });
+    const slab = features === null || shard.rowStart !== 0 ? {} : { features: features.buffer };
+    return bound(kernel, r, { ...planes(shard), ...slab, last_token: r.lastToken, out: r.tensor(node.out) });
   });
 }
 

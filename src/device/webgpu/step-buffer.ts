@@ -4,7 +4,7 @@
  * The buffer is an array of vec4<u32>:
  * - header, three vectors: (tokens, outputs, sequences, items), (itemRows, tiles, outputs at, splits of an item),
  *   (items at, itemRows at, tiles at, extras at);
- * - tokens, from vector 3: (id or −(slot + 1), slot, position, 0);
+ * - tokens, from vector 3: (id, −(slot + 1) or FEATURE_TOKEN + row, slot, position, 0);
  * - in a program with rotations by axes, for each token its three rotary positions: (time, height, width, 0);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output. One that is
@@ -19,6 +19,7 @@
 
 import { KvantError } from '../../errors.js';
 import type { ProgramLimits } from '../device.js';
+import { checkFeatureTokens } from '../feature-slab.js';
 import type { RowKind } from '../graph.js';
 import { ROPE_AXES } from '../rope.js';
 import { checkRotary, writeRotary } from '../rotary-positions.js';
@@ -88,6 +89,8 @@ export interface StepBounds {
   readonly positions: number;
   /** Rotary positions there are. Default 0: all are cache indexes. */
   readonly rotary?: number;
+  /** Rows of the feature slab that tokens may name. Default 0. */
+  readonly features?: number;
 }
 
 /** The binding `step`, and how kernels read it. */
@@ -360,7 +363,7 @@ export class StepPacker {
 
   #check(inputs: StepInputs): void {
     const { maxTokens, maxOutputs, maxSequences, maxContext } = this.#limits;
-    const { slots, positions, rotary = 0 } = this.#bounds;
+    const { slots, positions, rotary = 0, features = 0 } = this.#bounds;
     const { tokenCount, outputCount, sequenceCount } = inputs;
     if (tokenCount > maxTokens || outputCount > maxOutputs || sequenceCount > maxSequences) {
       throw misuse(
@@ -377,6 +380,7 @@ export class StepPacker {
       if (inputs.seqSlot[s]! >= slots) throw misuse(`sequence ${s} names slot ${inputs.seqSlot[s]}`);
     }
     checkRotary(inputs, rotary);
+    checkFeatureTokens(inputs, features);
     if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
     for (let i = 0; i < tokenCount; i++) {
       if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);

@@ -1,5 +1,6 @@
 /** Gathers rows of a table, one launch for each shard of it. */
 
+import { FEATURE_TOKEN } from '../../feature-slab.js';
 import { type Binding, declareBindings, type Kernel } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
@@ -15,9 +16,11 @@ export interface EmbedShape {
   readonly k: number;
   readonly layout: ShardLayout;
   readonly scale: number;
+  /** Rows of the feature slab, and numbers from one to the next; null where tokens name none. */
+  readonly features: { readonly rows: number; readonly cols: number } | null;
 }
 
-/** The first shard's launch also writes zeros for ids that the table does not have. */
+/** The first shard's launch also writes zeros for ids that the table does not have, and rows of the feature slab. */
 export function embedKernel(shape: EmbedShape): Kernel {
   const { n, rowStart, tableRows, k, layout } = shape;
   const piece = pieceOf(layout);
@@ -30,6 +33,8 @@ export function embedKernel(shape: EmbedShape): Kernel {
     { name: 'codes', access: 'read', type: 'array<u32>' },
   ];
   if (layout.kind !== 'float') bindings.push({ name: 'metas', access: 'read', type: 'array<u32>' });
+  const features = rowStart === 0 ? shape.features : null;
+  if (features !== null) bindings.push({ name: 'features', access: 'read', type: 'array<vec4<f32>>' });
   bindings.push({ name: 'out', access: 'read_write', type: 'array<vec4<f32>>' });
   const scale = f32Literal(shape.scale);
   const writes = (value: (v: number) => string): string =>
@@ -39,6 +44,15 @@ export function embedKernel(shape: EmbedShape): Kernel {
     }).join('\n');
   const value = (v: number): string => `${pieceValue(layout, v)} * ${scale}`;
   const place = { row: 'row', piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, k)}u` };
+  const featured =
+    features === null
+      ? ''
+      : `
+  if (given >= ${FEATURE_TOKEN} && id - ${FEATURE_TOKEN}u < ${features.rows}u) {
+    let slab_row = (id - ${FEATURE_TOKEN}u) * ${features.cols / 4}u;
+    ${writes((v) => `features[slab_row + p * ${vectors}u + ${v}u]`)}
+    return;
+  }`;
   const wgsl = `${declareBindings(bindings)}
 ${STEP_WGSL}
 @compute @workgroup_size(64)
@@ -48,7 +62,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   if (token >= step[0].x || p >= ${pieces}u) { return; }
   let given = bitcast<i32>(step_token(token).x);
   var id = bitcast<u32>(given);
-  if (given < 0) { id = last_token[u32(-(given + 1))]; }
+  if (given < 0) { id = last_token[u32(-(given + 1))]; }${featured}
   if (id >= ${tableRows}u) {
     ${rowStart === 0 ? writes(() => 'vec4<f32>(0.0)') : ''}
     return;
