@@ -83,6 +83,8 @@ export function activation(name: string, x: number): number {
   switch (name) {
     case 'silu':
       return x / (1 + Math.exp(-x));
+    case 'quick-gelu':
+      return x / (1 + Math.exp(-1.702 * x));
     case 'gelu':
       return 0.5 * x * (1 + erf(x / Math.SQRT2));
     case 'gelu-tanh':
