@@ -217,6 +217,33 @@ export function featuresOf({ sampling, outputSlot, outputCount }: StepInputs): n
   return features;
 }
 
+/**
+ * Several outputs of a step may draw for one slot, at positions of its sequence that rise; the last one's token is what the slot drew last.
+ * Only rows without state may (STATE_FEATURES): state takes in one token after the other. Errors: `invalid-step`.
+ */
+export function checkDraws({ outputs, outputSlot, outputCount, sampling }: StepInputs): void {
+  let before = -1;
+  for (let i = 0; i < outputCount; i++) {
+    const slot = outputSlot[i]!;
+    if (slot === NO_SLOT) continue;
+    if (before >= 0 && outputSlot[before] === slot) {
+      const state = (sampling.features[before]! | sampling.features[i]!) & STATE_FEATURES;
+      if (state !== 0)
+        throw severalDraws(`slot ${slot} draws several tokens in a step with ${featureNames(state)}`);
+      if (outputs[i]! <= outputs[before]!)
+        throw severalDraws(`slot ${slot} draws at token ${outputs[i]} behind token ${outputs[before]}`);
+    }
+    before = i;
+  }
+}
+
+function severalDraws(message: string): KvantError {
+  return new KvantError('invalid-step', `Step: ${message}.`, {
+    where: 'submit',
+    fix: 'This is a fault of the caller: rows with state draw one token a step, others in the order of their positions.',
+  });
+}
+
 /** Errors: `sampling-unsupported`, naming the features that a device has no kernels for. */
 export function requireFeatures(wanted: number, supported: number, device: string): void {
   const missing = wanted & ~supported;

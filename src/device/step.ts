@@ -40,7 +40,10 @@ export class StepInputs {
 
   /** `[maxOutputs]` index of the token whose logits are wanted, ascending. */
   readonly outputs: Uint32Array;
-  /** `[maxOutputs]` state slot that receives the sampled token, or NO_SLOT. */
+  /**
+   * `[maxOutputs]` state slot that receives the sampled token, or NO_SLOT. A slot may draw at several of its tokens, one output behind
+   * the other, if its row has no sampler state (checkDraws): a draft is checked so.
+   */
   readonly outputSlot: Uint32Array;
   /** Sampling parameters, one row for each output. */
   readonly sampling: SamplingInputs;

@@ -1,21 +1,13 @@
 /** A step in two halves: the same tokens as the whole, and what is left out of the draw is as it was. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Program } from '../../src/device/device.js';
-import type { KvPool } from '../../src/device/kv.js';
-import { makeRopeTable } from '../../src/device/rope.js';
 import { FEATURE } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { type DeviceSpec, kernelDevices } from './devices.js';
-import { Random } from './numbers.js';
 import { record, stepOf } from './run.js';
 import { fillRow, maskOfRow, type RowParams, specOfRow } from './sampling-reference.js';
-import { randomMatrix, vectorSource } from './sources.js';
+import { LIMITS, type TinyModel, tinyModel, VOCAB } from './tiny-model.js';
 
-const VOCAB = 160;
-const WIDTH = 32;
-const HEAD = 8;
-const LIMITS = { maxTokens: 32, maxOutputs: 4, maxSequences: 4, maxContext: 64, inFlight: 2 };
-const FLOAT = { kind: 'float', dtype: 'f16' } as const;
 const PROMPTS = [[5, 6, 7], [1, 2, 3, 4, 5], [9]];
 const allow = (rest: number): RowParams['mask'] =>
   Array.from({ length: VOCAB }, (_, id) => id).filter((id) => id % 3 === rest);
@@ -36,46 +28,16 @@ function paramsOf(row: number, step: number): RowParams {
 
 describe.each(kernelDevices)('the halves of a step on $name', (spec: DeviceSpec) => {
   let device: Device;
-  let pool: KvPool;
+  let model: TinyModel;
   let program: Program;
 
   beforeAll(async () => {
     device = await spec.create();
-    pool = device.createKvPool({
-      layers: [{ kvHeads: 1, headDim: HEAD, key: FLOAT, value: FLOAT, group: 0 }],
-      blocks: 12,
-      blockTokens: 16,
-      slots: 4,
-      maxBlocksPerSlot: 4,
-    });
-    for (let slot = 0; slot < 3; slot++) pool.setBlocks(slot, 0, Uint32Array.of(slot * 2, slot * 2 + 1));
-    const random = new Random(11);
-    const matrix = async (rows: number, cols: number, use: 'linear' | 'both') =>
-      device.loadMatrix([randomMatrix(random, rows, cols, FLOAT).source], { use });
-    const table = await matrix(VOCAB, WIDTH, 'both');
-    const qkv = await matrix(3 * HEAD, WIDTH, 'linear');
-    const out = await matrix(WIDTH, HEAD, 'linear');
-    const norm = await device.loadVector(vectorSource(random.normals(WIDTH)));
-    const rope = makeRopeTable({
-      dims: HEAD,
-      style: 'half',
-      frequencies: [1, 0.1, 0.01, 0.001],
-      attentionFactor: 1,
-      maxContext: 64,
-    });
-    const { graph } = record((ops) => {
-      const x = ops.embed(table);
-      const shape = { heads: 1, kvHeads: 1, headDim: HEAD };
-      const q = ops.ropeAppend(ops.linear(x, qkv), { layer: 0, ...shape, rope });
-      const attended = ops.attend(q, { layer: 0, ...shape });
-      const y = ops.rmsNorm(ops.linear(attended, out, x), norm, 1e-5);
-      ops.sample(ops.linear(ops.selectOutputs(y), table));
-    });
-    program = await device.compile(graph, LIMITS, pool);
+    model = await tinyModel(device);
+    program = model.program;
   });
   afterAll(async () => {
-    await program.dispose();
-    pool.dispose();
+    await model.close();
     await device[Symbol.asyncDispose]();
   });
 

@@ -4,7 +4,7 @@ import { checkFeatureTokens, type FeaturePlace, type FeatureSlab } from '../feat
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
-import { featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
+import { checkDraws, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
@@ -200,6 +200,7 @@ export class CpuProgram implements Program {
     }
     checkRotary(step, this.#compiled.rotaryReach);
     checkFeatureTokens(step, this.#compiled.featureRows);
+    checkDraws(step);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);

@@ -23,7 +23,7 @@ import { checkFeatureTokens } from '../feature-slab.js';
 import type { RowKind } from '../graph.js';
 import { ROPE_AXES } from '../rope.js';
 import { checkRotary, writeRotary } from '../rotary-positions.js';
-import { FEATURE, featuresOf } from '../sampling.js';
+import { checkDraws, FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
@@ -268,6 +268,7 @@ export class StepPacker {
     const { words, facts } = this;
     const floats = this.#floats;
     const s = inputs.sampling;
+    let before = -1;
     for (let i = 0; i < inputs.outputCount; i++) {
       const at = (outputsAt + i * OUTPUT) * 4;
       words[at] = inputs.outputs[i]!;
@@ -277,6 +278,9 @@ export class StepPacker {
         continue;
       }
       words[at + 1] = inputs.outputSlot[i]!;
+      // Of several that draw for a slot the last one alone leaves its token there.
+      if (before >= 0 && words[before + 1] === words[at + 1]) words[before + 1] = this.#bounds.slots;
+      before = at;
       floats[at + 2] = s.temperature[i]!;
       words[at + 3] = s.topK[i]!;
       floats[at + 4] = s.topP[i]!;
@@ -381,6 +385,7 @@ export class StepPacker {
     }
     checkRotary(inputs, rotary);
     checkFeatureTokens(inputs, features);
+    checkDraws(inputs);
     if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
     for (let i = 0; i < tokenCount; i++) {
       if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);
