@@ -1,9 +1,10 @@
 // Compiles the CPU kernels: one AssemblyScript program, built three times: without relaxed SIMD, with it, and with it and
 // int8 products added up in 32 bits.
-// Only what changed is built again; files are written aside and renamed, so that builds may run side by side.
+// Only what changed is built again, and what was built once is kept in node_modules/.cache; files are written aside and
+// renamed, so that builds may run side by side.
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -12,6 +13,8 @@ import { kvFormats } from './generate-kv-formats.mjs';
 import { matmulTiles } from './generate-matmul.mjs';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
+const cache = join(root, 'node_modules/.cache/kvant/wasm');
+const KEPT_BUILDS = 12;
 // Which kernels are built of what, for tests that add to them.
 const { values: options } = parseArgs({
   options: {
@@ -72,7 +75,9 @@ for (const [name, text] of Object.entries(generated)) {
 }
 
 const files = (await readdir(source)).filter((f) => f.endsWith('.ts')).sort();
-const hash = createHash('sha256').update(await readFile(fileURLToPath(import.meta.url)));
+const hash = createHash('sha256')
+  .update(await readFile(fileURLToPath(import.meta.url)))
+  .update(String(options.quick));
 const shared = new Set();
 for (const file of files) {
   const text = await readFile(join(source, file), 'utf8');
@@ -83,28 +88,11 @@ for (const file of files) {
 for (const file of [...shared].sort()) hash.update(file).update(await readFile(join(source, '..', file)));
 const stamp = hash.digest('hex');
 await mkdir(out, { recursive: true });
-const previous = await readFile(join(out, 'stamp'), 'utf8').catch(() => '');
-const built = builds.every(({ name }) => existsSync(join(out, `${name}.wasm`)));
-if (previous !== stamp || !built) {
-  const asc = await import('assemblyscript/asc');
-  for (const { name, flags } of builds) {
-    const temporary = join(out, `${name}.${process.pid}.wasm`);
-    const { error, stderr } = await asc.main([
-      join(source, 'index.ts'),
-      '--outFile',
-      temporary,
-      ...common,
-      ...flags,
-    ]);
-    if (error) {
-      process.stderr.write(stderr.toString());
-      throw error;
-    }
-    await rename(temporary, join(out, `${name}.wasm`));
-  }
-  await writeFile(join(out, `stamp.${process.pid}`), stamp);
-  await rename(join(out, `stamp.${process.pid}`), join(out, 'stamp'));
-}
+const names = builds.map(({ name }) => `${name}.wasm`);
+await build(out, stamp, names, async (asc, folder) => {
+  for (const { name, flags } of builds)
+    await compile(asc, join(source, 'index.ts'), join(folder, `${name}.wasm`), [...common, ...flags]);
+});
 
 // The resize of images: a small module without shared memory.
 const imageSource = join(root, 'src/media/assembly/resize.ts');
@@ -114,14 +102,8 @@ const imageStamp = createHash('sha256')
   .update(await readFile(imageSource))
   .digest('hex');
 await mkdir(imageOut, { recursive: true });
-const imageBefore = await readFile(join(imageOut, 'stamp'), 'utf8').catch(() => '');
-if (imageBefore !== imageStamp || !existsSync(join(imageOut, 'resize.wasm'))) {
-  const asc = await import('assemblyscript/asc');
-  const temporary = join(imageOut, `resize.${process.pid}.wasm`);
-  const { error, stderr } = await asc.main([
-    imageSource,
-    '--outFile',
-    temporary,
+await build(imageOut, imageStamp, ['resize.wasm'], (asc, folder) =>
+  compile(asc, imageSource, join(folder, 'resize.wasm'), [
     '--optimizeLevel',
     '3',
     '--noAssert',
@@ -129,12 +111,43 @@ if (imageBefore !== imageStamp || !existsSync(join(imageOut, 'resize.wasm'))) {
     'stub',
     '--enable',
     'simd',
-  ]);
-  if (error) {
-    process.stderr.write(stderr.toString());
-    throw error;
+  ]),
+);
+
+/** Makes `names` in `folder` by `make(asc, folder)`, or takes them from the cache, which knows builds by their stamp. */
+async function build(folder, stamp, names, make) {
+  const previous = await readFile(join(folder, 'stamp'), 'utf8').catch(() => '');
+  if (previous === stamp && names.every((name) => existsSync(join(folder, name)))) return;
+  const cached = join(cache, createHash('sha256').update(stamp).update(names.join()).digest('hex'));
+  if (!existsSync(cached)) {
+    const aside = `${cached}.${process.pid}`;
+    await mkdir(aside, { recursive: true });
+    await make(await import('assemblyscript/asc'), aside);
+    // Another build may have been faster: its files are the same.
+    await rename(aside, cached).catch(() => rm(aside, { recursive: true }));
+    await forgetOld();
   }
-  await rename(temporary, join(imageOut, 'resize.wasm'));
-  await writeFile(join(imageOut, `stamp.${process.pid}`), imageStamp);
-  await rename(join(imageOut, `stamp.${process.pid}`), join(imageOut, 'stamp'));
+  for (const name of names) {
+    const aside = join(folder, `${name}.${process.pid}`);
+    await copyFile(join(cached, name), aside);
+    await rename(aside, join(folder, name));
+  }
+  await writeFile(join(folder, `stamp.${process.pid}`), stamp);
+  await rename(join(folder, `stamp.${process.pid}`), join(folder, 'stamp'));
+}
+
+async function compile(asc, from, to, flags) {
+  const { error, stderr } = await asc.main([from, '--outFile', to, ...flags]);
+  if (!error) return;
+  process.stderr.write(stderr.toString());
+  throw error;
+}
+
+/** Leaves the newest builds. */
+async function forgetOld() {
+  const folders = await Promise.all(
+    (await readdir(cache)).map(async (name) => ({ name, at: (await stat(join(cache, name))).mtimeMs })),
+  );
+  for (const { name } of folders.sort((a, b) => b.at - a.at).slice(KEPT_BUILDS))
+    await rm(join(cache, name), { recursive: true, force: true });
 }
