@@ -7,6 +7,14 @@ import type { PrefixOptions } from './prefix/prefixes.js';
 import type { SchedulerConfig } from './scheduling/scheduler.js';
 import type { ChoiceEvent } from './sequence.js';
 import type { EngineLimits } from './types.js';
+import type { FeatureStore } from './vision/feature-store.js';
+
+/** How the model sees. */
+export interface VisionOptions {
+  readonly features: FeatureStore;
+  /** Patches a side of a token. */
+  readonly mergeSize: number;
+}
 
 /** What the engine core is lent, and whom it tells. */
 export interface CoreOptions {
@@ -22,6 +30,8 @@ export interface CoreOptions {
   readonly scheduler: SchedulerConfig;
   /** Null or absent: no prefixes are cached. */
   readonly prefixes?: PrefixOptions | null;
+  /** Null or absent: the model reads text only. */
+  readonly vision?: VisionOptions | null;
   /** All that one step (or a cancellation) brought, at once. The array is not used again. */
   readonly onEvents: (events: readonly ChoiceEvent[]) => void;
   /** The device is gone. Every sequence ends with this error, every later request is refused with it. */

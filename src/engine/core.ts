@@ -74,7 +74,8 @@ export class EngineCore {
       this.#outbox.flush();
       this.#wakeUp();
     });
-    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows);
+    const rotary = (options.vision ?? null) !== null;
+    this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary });
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(
       options,
@@ -106,13 +107,31 @@ export class EngineCore {
       if (this.#fault !== null || this.#closing) throw this.#fault ?? shuttingDown();
       const waiting = this.#waiting;
       const rows = this.#memory.freeRows + this.#leaving.length;
-      waiting.push(...this.#intake.accept(request, constrain, waiting.length, rows, this.#now()));
+      const accepted = this.#intake.accept(request, constrain, waiting.length, rows, this.#now());
+      waiting.push(...accepted);
+      for (const sequence of accepted) this.#look(sequence);
       this.#counters.accepted(request.prompt.length);
     } catch (error) {
       this.#counters.refused++;
       throw error;
     }
     this.#wakeUp();
+  }
+
+  /** Has its pictures computed; it waits until they are. */
+  #look(sequence: Sequence): void {
+    const { pictures, request } = sequence;
+    if (pictures === null) return;
+    this.#options.vision?.features.acquire(pictures, request.cacheSalt ?? '', (error) => {
+      if (error !== null) this.#finish(sequence, 'error', error);
+      this.#outbox.flush();
+      this.#wakeUp();
+    });
+  }
+
+  /** Lets go of them. */
+  #lookAway({ pictures }: Sequence): void {
+    if (pictures !== null) this.#options.vision?.features.release(pictures);
   }
 
   /** Ends what is left of a request with `cancelled`. Unknown and finished requests are left alone. */
@@ -138,6 +157,7 @@ export class EngineCore {
       oldestQueuedMs: oldestAge(this.#waiting, this.#now()),
       queueTimeouts: this.#pacing.tooLate,
       ...this.#counters.snapshot(),
+      ...(this.#options.vision ? { features: this.#options.vision.features.stats() } : {}),
       device: device.stats(),
       ...(this.#fault === null ? {} : { fault: this.#fault }),
     };
@@ -373,6 +393,7 @@ export class EngineCore {
     if (sequence.phase === 'waiting') {
       this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
       sequence.phase = 'done';
+      this.#lookAway(sequence);
     } else if (sequence.phase === 'running') {
       this.#running.splice(this.#running.indexOf(sequence), 1);
       sequence.phase = 'leaving';
@@ -392,6 +413,7 @@ export class EngineCore {
       leaving.splice(i, 1);
       sequence.phase = 'done';
       this.#freeRow(sequence);
+      this.#lookAway(sequence);
     }
   }
 

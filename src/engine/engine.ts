@@ -8,7 +8,7 @@ import type { Worker } from 'node:worker_threads';
 import type { KvantError } from '../errors.js';
 import type { GrammarAsk } from '../grammar/ask.js';
 import { checkOptionNames } from '../option-names.js';
-import type { SamplingOptions } from '../sampling/options.js';
+import type { SamplingOptions, SamplingParams } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
 import { type AnswerParser, answerParsers } from '../text/answer-parser.js';
 import type { ToolsAsk } from '../text/formats/tool-grammar.js';
@@ -53,6 +53,9 @@ import type {
   TypedGeneration,
 } from './types.js';
 import { UnreadNotices } from './unread-notices.js';
+import { hasPictures } from './vision/picture-parts.js';
+import { PictureReader } from './vision/picture-reader.js';
+import type { PromptPicture } from './vision/pictures.js';
 import { epochNow } from './yield.js';
 
 const COMMON_FIELDS = [
@@ -83,7 +86,16 @@ export type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-
 export type { RenderChatOptions } from './model-text.js';
 
 /** What the engine's thread needs of a request's text. */
-type PreparedRequest = PreparedPrompt & { readonly grammar?: RowGrammar };
+type PreparedRequest = SeenPrompt & { readonly grammar?: RowGrammar };
+
+/** A prompt and its pictures. */
+type SeenPrompt = PreparedPrompt & { readonly pictures?: readonly PromptPicture[] };
+
+/** What the caller's side needs of a model that sees. */
+interface Vision {
+  readonly reader: PictureReader;
+  readonly imageToken: number;
+}
 
 /** A request whose text is still worked on. */
 interface Preparing {
@@ -109,6 +121,8 @@ export class Engine implements AsyncDisposable {
   /** @internal For the server: works on what bodies hold without keeping its thread. No part of the public contract. */
   readonly texts: Texts;
   readonly #preparing = new Set<Preparing>();
+  /** Null for a model that reads text only. */
+  readonly #vision: Vision | null;
   #closing = false;
 
   private constructor(
@@ -117,7 +131,9 @@ export class Engine implements AsyncDisposable {
     info: EngineInfo,
     { queueTimeoutMs = Number.POSITIVE_INFINITY, worker = true, onLog }: EngineOptions,
     contextRaise: ContextRaise,
+    vision: Vision | null,
   ) {
+    this.#vision = vision;
     this.#unread = new UnreadNotices(onLog);
     const { vocabSize, eosTokenIds: eosIds } = info.model;
     const { maxContext } = info.limits;
@@ -194,7 +210,8 @@ export class Engine implements AsyncDisposable {
     const worker = await thread;
     const { client, info, text } = await EngineClient.start(config, loadText, worker, options, internals);
     const described = describe(name, weights, text, options, info, epochNow() - startedAt);
-    return new Engine(client, text, described, options, info.contextRaise);
+    const vision = await openVision(weights, info, options);
+    return new Engine(client, text, described, options, info.contextRaise, vision);
   }
 
   /** Continues a prompt. */
@@ -314,9 +331,23 @@ export class Engine implements AsyncDisposable {
     return answerParsers(chat, chatEnd, this.#text.toolFormat(chat));
   }
 
+  /** Reads the pictures of a conversation, and makes tokens of it. */
+  #prepare(asked: AskedPrompt, sampling: SamplingParams, waiter: Waiter): SeenPrompt | Promise<SeenPrompt> {
+    const vision = this.#vision;
+    if (asked.kind !== 'chat' || vision === null || !hasPictures(asked.messages))
+      return this.texts.prepare(asked, sampling, waiter);
+    return vision.reader.read(asked.messages, waiter.signal).then(async ({ messages, pictures: read }) => {
+      const counts = read.map(({ tokens }) => tokens);
+      const pictures = { token: vision.imageToken, counts };
+      const prompt = await this.texts.prepare({ ...asked, messages, pictures }, sampling, waiter);
+      const placed = read.map((picture, i) => ({ ...picture, first: prompt.firsts![i]! }));
+      return { ...prompt, pictures: placed };
+    });
+  }
+
   /** With what the answers are held to, where the request says that. */
   #withGrammar(
-    prepared: PreparedPrompt | Promise<PreparedPrompt>,
+    prepared: SeenPrompt | Promise<SeenPrompt>,
     ask: GrammarAsk | null,
     tools: ToolsAsk | null,
     request: GenerateRequest | ChatRequest,
@@ -401,7 +432,7 @@ export class Engine implements AsyncDisposable {
       const form = readStructuredOutput(typed === null ? request : { ...request, schema: typed.json });
       const waiter = { share: request.share, signal: wanted.signal };
       const prepared = this.#withGrammar(
-        this.texts.prepare(askPrompt(), sampling, waiter),
+        this.#prepare(askPrompt(), sampling, waiter),
         form,
         this.#toolsAsk(request, form !== null),
         request,
@@ -416,7 +447,7 @@ export class Engine implements AsyncDisposable {
       });
       stream = answer;
       const submit = (
-        { ids: prompt, chatEnd, rules, unread, grammar }: PreparedRequest,
+        { ids: prompt, chatEnd, rules, unread, grammar, pictures }: PreparedRequest,
         waitedMs = 0,
       ): void => {
         this.#unread.tell(unread);
@@ -439,6 +470,7 @@ export class Engine implements AsyncDisposable {
             receivedAt,
             ...salted,
             ...(grammar === undefined ? {} : { grammar }),
+            ...(pictures === undefined ? {} : { pictures }),
             ...this.#thinking(request, chatEnd),
           },
           answer,
@@ -521,6 +553,25 @@ async function loadText(path: string, { onProgress, onLog, toolFormat }: EngineO
   return text;
 }
 
+/** Null where the model does not see, or nobody knows how its pictures are made. */
+async function openVision(
+  weights: WeightOrigin,
+  { vision, limits }: HostInfo,
+  { onLog }: EngineOptions,
+): Promise<Vision | null> {
+  if (vision === null || weights.kind !== 'folder') return null;
+  try {
+    return {
+      reader: await PictureReader.open(weights.path, {}, limits.maxContext),
+      imageToken: vision.imageToken,
+    };
+  } catch (error) {
+    const { message, fix } = asKvantError(error);
+    onLog?.({ level: 'warn', message: `pictures are refused: ${message}`, fields: { fix } });
+    return null;
+  }
+}
+
 function describe(
   name: string,
   weights: WeightOrigin,
@@ -539,6 +590,7 @@ function describe(
       vocabSize: info.vocabSize,
       maxContext: info.modelContext,
       weightBytes: info.weightBytes,
+      modalities: info.vision === null ? ['text'] : ['text', 'image'],
       hasChatTemplate: text.hasChatTemplate,
       toolFormat: text.hasChatTemplate ? text.toolFormat({ tools: ANY_TOOLS }).name : null,
       eosTokenIds: info.eosIds,

@@ -1,6 +1,7 @@
 /** The KV cache at load: its format, its size, and the pool and program that are made for it. */
 
 import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
+import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph, KeyCentre } from '../device/graph.js';
 import { type KvCaches, type KvFloatStartSpec, type KvPool, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
@@ -18,7 +19,7 @@ import {
   sizeKvCache,
 } from '../kv/sizing.js';
 import type { ModelFacts } from '../models/facts.js';
-import type { Model } from '../models/load.js';
+import type { BuildGraphOptions, Model } from '../models/load.js';
 import { STEPS_IN_FLIGHT } from './core.js';
 import type { ContextRaise } from './core-errors.js';
 import { hostConfig } from './host-config.js';
@@ -178,7 +179,7 @@ export interface OpenCache {
 
 /**
  * Makes the pools and the program. A GPU does not say how much memory it has: where nobody fixed the size, pools
- * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled; `centres`: of the keys, by layer.
+ * that find no room are made half as large until they do. `beforeCompile` is given what is about to be compiled; `centres`: of the keys, by layer; `features`: of pictures.
  * Errors: `device-out-of-memory`.
  */
 export async function openCache(
@@ -189,6 +190,7 @@ export async function openCache(
   planned: KvCacheSizing,
   beforeCompile: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void> = async () => {},
   centres: readonly (KeyCentre | null)[] = [],
+  features: FeatureSlab | null = null,
 ): Promise<OpenCache> {
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   const groups = sizingGroups(config, kv, device.info.kind);
@@ -212,7 +214,7 @@ export async function openCache(
         );
       });
       const caches: KvCaches = { pools, layers: placesOf(kv.groups) };
-      const program = await compile(model, device, caches, limits, centres, beforeCompile);
+      const program = await compile(model, device, caches, limits, { centres, features }, beforeCompile);
       return { sizing, limits, caches, program };
     } catch (error) {
       for (const pool of pools) pool.dispose();
@@ -275,10 +277,10 @@ async function compile(
   device: Device,
   caches: KvCaches,
   limits: EngineLimits,
-  centres: readonly (KeyCentre | null)[],
+  parts: Pick<BuildGraphOptions, 'centres' | 'features'>,
   before: (graph: Graph, limits: ProgramLimits, caches: KvCaches) => Promise<void>,
 ): Promise<Program> {
-  const { graph } = model.buildGraph({ centres });
+  const { graph } = model.buildGraph(parts);
   const most: ProgramLimits = {
     maxTokens: limits.maxBatchTokens,
     maxOutputs: limits.maxRows,

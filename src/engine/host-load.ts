@@ -1,6 +1,7 @@
 /** Loading on the engine's thread: device, weights, KV pool, program, core, in this order, undone if one fails. */
 
 import type { Device, Program, ProgramLimits } from '../device/device.js';
+import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
@@ -29,6 +30,8 @@ import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
+import { VisionEncoder } from './vision/encoder.js';
+import { FeatureStore } from './vision/feature-store.js';
 import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 
 /** Groups of this size are what MLX quantises with by default. */
@@ -97,6 +100,7 @@ export async function loadHost(
             },
           }),
       maxContext: planned.maxContext,
+      rotary: weights.definition.vision !== null,
       onProgress: (done, total, item) => onProgress({ phase: 'weights', done, total, unit: 'bytes', item }),
       ...(signal === undefined ? {} : { signal }),
     });
@@ -110,13 +114,17 @@ export async function loadHost(
         ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
         : named;
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
-    const opened = await openCache(config, model, device, kv, planned, tuneFor, centres);
+    const slab = featureSlab(model, device, planned.maxContext);
+    if (slab !== null) undo.push(() => slab.dispose());
+    const opened = await openCache(config, model, device, kv, planned, tuneFor, centres, slab);
     const { sizing, limits, caches, program } = opened;
     undo.push(() => {
       for (const pool of caches.pools) pool.dispose();
     });
     undo.push(() => program.dispose());
     await prepare(program, limits, onProgress, signal);
+    const encoder = slab === null ? null : new VisionEncoder(device, model);
+    if (encoder !== null) undo.push(() => encoder.dispose());
 
     const { tokenTable, eosIds } = await text;
     const raise = contextRaise(config, kv, device.info, facts, bytes, planned, sizing);
@@ -144,6 +152,10 @@ export async function loadHost(
       contextRaise: raise,
       scheduler: schedulerConfig(limits, device.info.kind, blockTokens, kv.floatStart?.start ?? 0, kv.groups),
       prefixes,
+      vision:
+        slab === null || encoder === null
+          ? null
+          : { features: new FeatureStore(slab, encoder), mergeSize: model.vision!.tower.mergeSize },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),
@@ -330,7 +342,20 @@ function describe(
       floatStart: kv.floatStart === null ? null : { ...kv.floatStart, blocks: sizing.floatStartBlocks },
     },
     limits,
+    vision: model.vision === null ? null : { imageToken: model.vision.imageToken },
   };
+}
+
+/** Most rows of pictures that are kept on the device: what fits a context, of a long one a part. */
+const MOST_FEATURE_ROWS = 16_384;
+
+function featureSlab({ vision }: Model, device: Device, maxContext: number): FeatureSlab | null {
+  if (vision === null) return null;
+  const { width, addedLevels } = vision.tower;
+  return device.createFeatureSlab({
+    rows: Math.min(maxContext, MOST_FEATURE_ROWS),
+    cols: width * (1 + addedLevels),
+  });
 }
 
 function poolIsSmall(sizing: KvCacheSizing, limits: EngineLimits): LogEntry {

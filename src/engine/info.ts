@@ -1,5 +1,6 @@
 /** What an engine says of itself: the model and memory as they were loaded, and its counters. */
 
+import type { FeatureStoreStats } from './vision/feature-store.js';
 import type { AutotuneMode, DeviceInfo, DeviceStats } from '../device/device.js';
 import type { KvantError } from '../errors.js';
 import type { DiskStats } from '../kv/disk/disk-tier.js';
@@ -32,6 +33,8 @@ export interface EngineInfo {
     readonly maxContext: number;
     /** Bytes of the weights on the device. */
     readonly weightBytes: number;
+    /** What it takes in: `text`, and `image` where it sees. */
+    readonly modalities: readonly ('text' | 'image')[];
     readonly hasChatTemplate: boolean;
     /** The format in which the model's tool calls are read; null without a chat template. */
     readonly toolFormat: string | null;
@@ -133,6 +136,8 @@ export interface EngineStats {
   readonly preemptions: number;
   /** Absent where no prefixes are cached. */
   readonly prefixCache?: PrefixCacheStats;
+  /** Of a model that sees: what is kept of pictures. */
+  readonly features?: FeatureStoreStats;
   readonly device: DeviceStats;
   /** Set when the device is lost: every request fails with it. */
   readonly fault?: KvantError;

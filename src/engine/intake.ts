@@ -12,10 +12,12 @@ import type { Pacing } from './scheduling/pacing.js';
 import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import { type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
+import { picturesError } from './vision/pictures-error.js';
+import { PromptPictures } from './vision/pictures.js';
 
 type EnrolmentOptions = Pick<
   CoreOptions,
-  'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
+  'vision' | 'device' | 'eosIds' | 'limits' | 'contextRaise' | 'tokenTable' | 'vocabSize'
 >;
 
 export class Intake {
@@ -52,6 +54,8 @@ export class Intake {
       admissionError(request, limits, vocabSize, contextRaise) ??
       queueError(place, sampling.bestOf, waiting, rows, limits, this.#pacing);
     if (refused !== null) throw refused;
+    const tooLarge = picturesError(request, this.#options.vision ?? null);
+    if (tooLarge !== null) throw tooLarge;
     const draws = Math.min(sampling.maxTokens ?? limits.maxContext, limits.maxContext - prompt.length);
     const stop = sampling.stop.length === 0 ? null : new StopMatcher(sampling.stop);
     const endIds = new Set([...(sampling.ignoreEos ? [] : this.#eosIds), ...sampling.stopTokenIds]);
@@ -61,12 +65,18 @@ export class Intake {
     const { minTokens } = sampling;
     const share = this.#pacing.join(place, sampling.bestOf);
     const { startsFloatStart: floatStart, groups, stateGroup } = this.#memory;
-    const entry = { arrival, share, floatStart, groups, stateGroup };
+    const entry = { arrival, share, floatStart, groups, stateGroup, pictures: this.#pictures(request) };
     const choices = constraints.map((constraint, choice) => {
       const output = new SequenceOutput({ table, endIds, stop, minTokens, continuation, spelled });
       return new Sequence(request, choice, draws, output, row, constraint, entry);
     });
     this.#memory.prefixes?.open(choices);
     return choices;
+  }
+
+  #pictures({ pictures = [] }: CoreRequest): PromptPictures | null {
+    const { vision = null } = this.#options;
+    if (pictures.length === 0 || vision === null) return null;
+    return new PromptPictures(pictures, vision.mergeSize);
   }
 }

@@ -58,6 +58,8 @@ export interface HostInfo {
   readonly kv: EngineInfo['kv'];
   readonly memory: EngineInfo['memory'];
   readonly limits: EngineLimits;
+  /** Null for a model that reads text only. */
+  readonly vision: { readonly imageToken: number } | null;
   /** What longer prompts need. */
   readonly contextRaise: ContextRaise;
 }

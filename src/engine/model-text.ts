@@ -144,7 +144,13 @@ export class ModelText {
     return leftOut ? new Uint8Array(0) : tokenBytes(table, id);
   }
 
-  render(messages: readonly EngineChatMessage[], options: RenderChatOptions): string {
+  /** How a token is written, a special one too. */
+  spellingOf(id: number): string {
+    return new TextDecoder().decode(this.bytesOf(id, true));
+  }
+
+  /** `images`: parts `{ type: 'image' }` are pictures. */
+  render(messages: readonly EngineChatMessage[], options: RenderChatOptions, images = false): string {
     const { template } = this.#require();
     if (template === undefined)
       throw new KvantError('chat-template-missing', 'The model has no chat template.', {
@@ -155,7 +161,7 @@ export class ModelText {
     if (template instanceof KvantError) throw template;
     const given = forTemplate(options, template);
     template.checkTools(given);
-    return template.render(messages, given);
+    return template.render(messages, { ...given, images });
   }
 
   /** What of a conversation that was rendered the template makes nothing of. */

@@ -17,6 +17,7 @@ import type { RunningView, WaitingView } from './scheduling/scheduler.js';
 import type { SequenceOutput } from './sequence-output.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import type { FinishReason, TokenLogprobs } from './types.js';
+import { type PromptPicture, type PromptPictures, SequencePictures } from './vision/pictures.js';
 
 /**
  * `waiting`: in the queue. `running`: has a slot. `leaving`: ended, but a step under way still names its slot and
@@ -42,6 +43,8 @@ export interface CoreRequest {
   readonly continuation: boolean;
   /** Special tokens that the text has nonetheless. Default: none. */
   readonly spelled?: readonly number[];
+  /** In the order of their places in the prompt. Default: none. */
+  readonly pictures?: readonly PromptPicture[];
   /** Default: an ordinary one. */
   readonly place?: QueuePlace;
   /** Epoch milliseconds, fractional: when the caller asked. */
@@ -83,6 +86,8 @@ export interface SequenceEntry {
   readonly groups: number;
   /** The one of recurrent layers, −1 for none. */
   readonly stateGroup: number;
+  /** Default: none. */
+  readonly pictures?: PromptPictures | null;
 }
 
 export class Sequence implements RunningView, WaitingView, DrawState {
@@ -114,6 +119,9 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   /** Ids delivered so far: what it is computed from again when it has given way. */
   readonly ids: number[] = [];
 
+  /** Null for a prompt of text alone. */
+  readonly pictures: SequencePictures | null;
+
   /** Null where no prefixes are cached. */
   prefix: SequencePrefix | null = null;
 
@@ -142,8 +150,9 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     output: SequenceOutput,
     row: RowSampling,
     constraint: Constraint | null,
-    { arrival, share, floatStart, groups, stateGroup }: SequenceEntry,
+    { arrival, share, floatStart, groups, stateGroup, pictures = null }: SequenceEntry,
   ) {
+    this.pictures = pictures === null ? null : new SequencePictures(pictures);
     this.#startsFloatStart = floatStart;
     this.#groups = groups;
     this.#stateGroup = stateGroup;
@@ -239,7 +248,8 @@ export class Sequence implements RunningView, WaitingView, DrawState {
   }
 
   get held(): boolean {
-    if (this.phase === 'waiting') return this.prefix?.awaits ?? false;
+    if (this.phase === 'waiting')
+      return (this.pictures !== null && !this.pictures.ready) || (this.prefix?.awaits ?? false);
     if (this.yielding || this.preparing) return true;
     if (this.ruled) return false;
     // A rule that came too late twice is waited for; with state always, as it cannot take in a position again.
@@ -267,9 +277,21 @@ export class Sequence implements RunningView, WaitingView, DrawState {
     return tokens;
   }
 
-  /** The id at a position, undefined for one that so far only the device knows. */
+  /**
+   * The id at a position, undefined for one that so far only the device knows. For a token of a picture, a word that tells the picture
+   * and the place in it.
+   */
   tokenAt(position: number): number | undefined {
     const { prompt } = this.request;
+    if (this.pictures !== null) {
+      const key = this.pictures.prompt.keyAt(position);
+      if (key !== undefined) return key;
+    }
     return position < prompt.length ? prompt[position] : this.ids[position - prompt.length];
+  }
+
+  /** What keys of blocks depend on besides ids. */
+  wordsIn(from: number, to: number): Uint32Array | null {
+    return this.pictures === null ? null : this.pictures.prompt.wordsIn(from, to);
   }
 }

@@ -1,5 +1,6 @@
 /** From a plan to the device's input arrays, and the book-keeping of what the step will have done. */
 
+import { ROPE_AXES } from '../device/rope.js';
 import { NO_SLOT, type StepInputs } from '../device/step.js';
 import type { StepResult } from '../device/step-result.js';
 import type { KvantError } from '../errors.js';
@@ -77,6 +78,7 @@ export function fillStep(
     inputs.seqLength[at] = work.tokens;
     inputs.seqPosition[at] = sequence.computed;
     fillTokens(inputs.tokens, start, sequence, slot, work.tokens);
+    if (sequence.pictures !== null) fillRotary(inputs, at, start, sequence, work.tokens);
     inputs.tokenCount += work.tokens;
     sequence.computed += work.tokens;
     sequence.lastStep = flight.step;
@@ -149,7 +151,33 @@ function fillTokens(
   count: number,
 ): void {
   for (let i = 0; i < count; i++) {
+    const position = sequence.computed + i;
     // The token drawn last: the host may not have seen it yet, the device has it in the row's slot.
-    tokens[start + i] = sequence.tokenAt(sequence.computed + i) ?? -(slot + 1);
+    tokens[start + i] =
+      sequence.pictures?.sourceAt(position) ?? sequence.tokenAt(position) ?? -(slot + 1);
+  }
+}
+
+/** Positions of a sequence with pictures, of a model that turns by axes. */
+function fillRotary(
+  inputs: StepInputs,
+  at: number,
+  start: number,
+  { computed, pictures }: Sequence,
+  count: number,
+): void {
+  const places = pictures?.prompt.rotary;
+  const { rotary } = inputs;
+  if (places === null || places === undefined || rotary === null) return;
+  if (computed >= places.end) {
+    rotary.shift[at] = places.shift;
+    return;
+  }
+  rotary.placed[at] = 1;
+  for (let i = 0; i < count; i++) {
+    const position = computed + i;
+    for (let axis = 0; axis < ROPE_AXES; axis++)
+      rotary.positions[(start + i) * ROPE_AXES + axis] =
+        position < places.end ? places.positions[position * ROPE_AXES + axis]! : position + places.shift;
   }
 }

@@ -3,6 +3,7 @@
  * `families/` that exports a Family, and a word in the list of families.ts.
  */
 
+import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Tensor } from '../device/graph.js';
 import type { Ops } from '../device/ops.js';
 import type { CommonConfig } from './config.js';
@@ -33,6 +34,8 @@ export interface RecordOptions {
    * more operation in every step. Row by row the results are the same.
    */
   readonly selectEarly: boolean;
+  /** Whose rows tokens of pictures name. Default: none. */
+  readonly features?: FeatureSlab | null;
 }
 
 /** A model as its config.json describes it, with no weights yet. */

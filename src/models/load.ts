@@ -8,6 +8,7 @@
  */
 
 import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js';
+import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
@@ -77,6 +78,8 @@ export interface BuildGraphOptions {
   readonly sample?: boolean;
   /** What keys are freed of, by layer (key-centres.ts). Default: nothing. */
   readonly centres?: readonly (KeyCentre | null)[];
+  /** Whose rows tokens of pictures name. Default: none. */
+  readonly features?: FeatureSlab | null;
 }
 
 export interface ModelGraph {
@@ -145,7 +148,7 @@ export async function loadModel(
     maxContext,
     parameters: parameterCount(layout),
     parameterBytes: bytes,
-    buildGraph({ keepLogits = false, keepQkv = false, sample = true, centres = [] } = {}) {
+    buildGraph({ keepLogits = false, keepQkv = false, sample = true, centres = [], features = null } = {}) {
       const ops = new Ops();
       const all: Weights = {
         ...weights,
@@ -154,7 +157,7 @@ export async function loadModel(
       };
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
-      const logits = definition.record(ops, all, { selectEarly });
+      const logits = definition.record(ops, all, { selectEarly, features });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
       const appends = ops.nodes.filter((node) => node.op === 'rope-append');

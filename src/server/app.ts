@@ -54,7 +54,7 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics(engine.info.memory);
-  const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext);
+  const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext, engine.info.model.modalities);
   const context: AnswerContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,
@@ -218,8 +218,11 @@ function addressOf(env: unknown): string {
 }
 
 /** Far more than a context of text takes: what is larger would be refused anyway, after much work. */
-const defaultBodyLimit = (maxContext: number): number =>
-  Math.min(Math.max(64 * maxContext, 2 ** 20), 2 ** 24);
+const defaultBodyLimit = (maxContext: number, modalities: readonly string[]): number =>
+  modalities.includes('image') ? PICTURES_BODY : Math.min(Math.max(64 * maxContext, 2 ** 20), 2 ** 24);
+
+/** Of a model that sees: pictures come in base64. */
+const PICTURES_BODY = 2 ** 26;
 
 function modelBody(engine: EnginePort, created: number): object {
   const { info } = engine;

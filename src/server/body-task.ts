@@ -3,6 +3,7 @@ import { promptIds } from '../engine/request-check.js';
 import { type EncodedPrompt, encodePrompt, type PromptLimits } from '../engine/texts/prompt-task.js';
 import type { TaskResult, TextTask } from '../engine/texts/text-task.js';
 import type { ChatRequest, GenerateRequest } from '../engine/types.js';
+import { hasPictures } from '../engine/vision/picture-parts.js';
 import { parseAsked, type Served } from './asked.js';
 import type { ReceivedBody } from './body-text.js';
 import type { Asked } from './protocol.js';
@@ -27,6 +28,8 @@ export interface ReadRequest {
   readonly prompt: EncodedPrompt;
   /** The tools that the template was given: answers are read by them, and may be held to them. */
   readonly tools: readonly unknown[];
+  /** A conversation with pictures, as it came: the engine reads it. Then the prompt says nothing. */
+  readonly whole?: ChatRequest;
 }
 
 export interface ReadBody {
@@ -42,6 +45,13 @@ export const readBody: TextTask<BodyAsk, ReadBody> = (text, ask, watch): TaskRes
   const isText = endpoint.kind === 'text';
   watch.check();
   const requests = given.map((request): ReadRequest => {
+    if (!isText && hasPictures((request as ChatRequest).messages))
+      return {
+        rest: {},
+        prompt: { ids: new Int32Array(), chatEnd: null, unread: [] },
+        tools: [],
+        whole: request as ChatRequest,
+      };
     const { messages, tools, templateOptions, reasoningEffort, addGenerationPrompt, ...more } =
       request as ChatRequest;
     const { prompt, addSpecialTokens = true, ...rest } = more as GenerateRequest;

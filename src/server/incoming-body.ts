@@ -101,7 +101,8 @@ export class IncomingBody {
     });
     return {
       asked,
-      requests: requests.map(({ rest, prompt, tools }) => {
+      requests: requests.map(({ rest, prompt, tools, whole }) => {
+        if (whole !== undefined) return this.#chatOf(endpoint, whole);
         // Of messages nothing is needed here.
         const text =
           endpoint.kind === 'chat'
@@ -117,6 +118,11 @@ export class IncomingBody {
         };
       }),
     };
+  }
+
+  #chatOf(endpoint: Endpoint, given: ChatRequest): StartableRequest {
+    const request = this.#from(endpoint, given);
+    return { request, start: (more) => this.#context.engine.chat({ ...request, ...more }) };
   }
 
   #from<T extends ChatRequest | GenerateRequest>(endpoint: Endpoint, request: T): T {

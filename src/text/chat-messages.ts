@@ -44,21 +44,21 @@ function invalid(where: string, message: string, fix: string): KvantError {
 }
 
 /**
- * Checks that a value is a list of chat messages that a text model can be given.
+ * Checks that a value is a list of chat messages that a text model can be given; with `images` parts `{ type: 'image' }` are pictures.
  *
  * @throws KvantError `invalid-messages` naming the field; `unsupported-content` for pictures, sound and files
  */
-export function checkMessages(messages: unknown): readonly JsonObject[] {
+export function checkMessages(messages: unknown, { images = false } = {}): readonly JsonObject[] {
   if (!Array.isArray(messages)) {
     throw invalid('messages', 'messages must be a list', 'Send [{"role": "user", "content": "…"}].');
   }
   if (messages.length === 0) {
     throw invalid('messages', 'messages is empty', 'Send at least one message.');
   }
-  return messages.map((message: unknown, i) => checkMessage(message, `messages[${i}]`));
+  return messages.map((message: unknown, i) => checkMessage(message, `messages[${i}]`, images));
 }
 
-function checkMessage(message: unknown, where: string): JsonObject {
+function checkMessage(message: unknown, where: string, images: boolean): JsonObject {
   if (!isJsonObject(message)) {
     throw invalid(where, `${where} must be an object`, 'A message has a role and a content.');
   }
@@ -71,7 +71,7 @@ function checkMessage(message: unknown, where: string): JsonObject {
   const content = message.content;
   if (Array.isArray(content)) {
     content.forEach((part: unknown, i) => {
-      checkPart(part, role, `${where}.content[${i}]`);
+      if (!images || !isImage(part)) checkPart(part, role, `${where}.content[${i}]`);
     });
   } else if (content === undefined || content === null) {
     // Clients send answers back as they got them: of a model that said nothing, or called tools, the content is null.
@@ -116,6 +116,9 @@ function checkFields(message: JsonObject, where: string): void {
 
 /** Fields of a part that tell a cache where to begin or end: kvant's finds that by itself. */
 const HINTS = ['cache_control', 'prompt_cache_breakpoint'];
+
+/** What a picture has become for templates. */
+const isImage = (part: unknown): boolean => isJsonObject(part) && part.type === 'image';
 
 function checkPart(part: unknown, role: string, where: string): void {
   const type = isJsonObject(part) && isText(part.type) ? (part.type as string) : undefined;
@@ -234,7 +237,7 @@ function adaptMessage(message: JsonObject, m: number, abilities: TemplateAbiliti
   if (reasoning !== undefined) for (const name of REASONING_FIELDS) adapted[name] ??= reasoning;
   if (message.role === 'developer' && !abilities.developerRole) adapted.role = 'system';
   const content: unknown = Array.isArray(message.content)
-    ? (message.content as (TextPart | RefusalPart)[]).map(textPart)
+    ? (message.content as (TextPart | RefusalPart)[]).map((part) => (isImage(part) ? part : textPart(part)))
     : message.content;
   adapted.content = content;
   if (content === undefined) delete adapted.content;
@@ -243,7 +246,7 @@ function adaptMessage(message: JsonObject, m: number, abilities: TemplateAbiliti
     if (!called || !abilities.nullContent) adapted.content = '';
   }
   if (Array.isArray(content) && abilities.content === 'string') {
-    adapted.content = content.map((part: TextPart) => part.text).join('\n');
+    adapted.content = content.some(isImage) ? content : content.map((part: TextPart) => part.text).join('\n');
   } else if (typeof content === 'string' && abilities.content === 'parts') {
     adapted.content = [{ type: 'text', text: content }];
   }

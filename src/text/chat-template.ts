@@ -25,6 +25,8 @@ export interface RenderOptions {
   readonly kwargs?: Readonly<Record<string, unknown>> | undefined;
   /** Which of several named templates; by default `tool_use` with tools where there is one, else `default`. */
   readonly name?: string | undefined;
+  /** Parts `{ type: 'image' }` of messages are pictures. Default false. */
+  readonly images?: boolean | undefined;
   /** The time that `strftime_now` tells; default the present. */
   readonly now?: Date | undefined;
 }
@@ -135,7 +137,7 @@ export class ChatTemplate {
       ...this.#special,
       documents: null,
       ...checkKwargs(options.kwargs ?? {}),
-      messages: adaptMessages(checkMessages(messages), abilities),
+      messages: adaptMessages(checkMessages(messages, { images: options.images ?? false }), abilities),
       tools: readTools(options.tools),
       add_generation_prompt: options.addGenerationPrompt ?? true,
     };

@@ -8,6 +8,7 @@ import type { Unread } from '../../text/chat-template.js';
 import { type ContextRaise, contextExceeded } from '../core-errors.js';
 import type { ModelText, RenderChatOptions } from '../model-text.js';
 import type { EngineChatMessage } from '../types.js';
+import { expandPictures, guardMessages, type PictureTokens } from './placeholders.js';
 import type { TaskResult, TextTask, Watch } from './text-task.js';
 
 /** What is to become of a request's text. */
@@ -18,6 +19,8 @@ export type AskedPrompt =
       readonly kind: 'chat';
       readonly messages: readonly EngineChatMessage[];
       readonly options: RenderChatOptions;
+      /** Its pictures, of which messages have parts `{ type: 'image' }`. Default: none. */
+      readonly pictures?: PictureTokens;
     };
 
 export interface PromptAsk {
@@ -40,6 +43,8 @@ export interface EncodedPrompt {
   readonly chatEnd: string | null;
   /** What the template makes nothing of. */
   readonly unread: readonly Unread[];
+  /** The first token of each picture. */
+  readonly firsts?: readonly number[];
 }
 
 export interface PreparedPrompt extends EncodedPrompt {
@@ -68,11 +73,37 @@ export function encodePrompt(
   if (prompt.kind === 'ids') return { ids: prompt.ids, chatEnd: prompt.chatEnd, unread: [] };
   if (prompt.kind === 'text')
     return { ids: encodeWithin(text, prompt.text, prompt, limits, watch), chatEnd: null, unread: [] };
+  if (prompt.pictures !== undefined) return encodePictures(text, prompt, prompt.pictures, limits, watch);
   const rendered = text.render(prompt.messages, prompt.options);
   watch.check();
   const ids = encodeWithin(text, rendered, null, limits, watch);
   const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
   return { ids, chatEnd: endOf(rendered), unread };
+}
+
+function encodePictures(
+  text: ModelText,
+  prompt: Extract<AskedPrompt, { readonly kind: 'chat' }>,
+  pictures: PictureTokens,
+  limits: PromptLimits,
+  watch: Watch,
+): EncodedPrompt {
+  const { messages, cut } = guardMessages(prompt.messages, text.spellingOf(pictures.token));
+  const rendered = text.render(messages, prompt.options, true);
+  watch.check();
+  const pieces = cut === null ? [rendered] : rendered.split(cut);
+  const parts = pieces.map((piece) => encodeWithin(text, piece, null, limits, watch));
+  const joined = new Int32Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    joined.set(part, at);
+    at += part.length;
+  }
+  const { ids, firsts } = expandPictures(joined, pictures);
+  if (ids.length >= limits.maxContext)
+    throw contextExceeded(ids.length, limits.maxContext, 'messages', limits.contextRaise);
+  const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
+  return { ids, chatEnd: endOf(pieces.join('')), unread, firsts };
 }
 
 /** The task. */

@@ -16,6 +16,11 @@ export const KEY_WORDS = 4;
 export interface TokenSource {
   /** The id at a position, undefined for one that is not known. */
   tokenAt(position: number): number | undefined;
+  /**
+   * What the keys of tokens `[from, to)` depend on besides their ids, in whole blocks of 16 words: digests of pictures. Absent or null:
+   * nothing.
+   */
+  wordsIn?(from: number, to: number): Uint32Array | null;
 }
 
 /** A list of ids as a source. */
@@ -83,6 +88,11 @@ export class ChainKeys {
     }
     for (; this.#count < blocks; this.#count++) {
       const first = this.#count * this.blockTokens;
+      const more = tokens.wordsIn?.(first, first + this.blockTokens) ?? null;
+      for (let at = 0; more !== null && at < more.length; at += SHA256_WORDS) {
+        for (let i = 0; i < SHA256_WORDS; i++) scratch[i] = more[at + i]!;
+        sha256Compress(this.#state, scratch);
+      }
       for (let at = 0; at < this.blockTokens; at += SHA256_WORDS) {
         for (let i = 0; i < SHA256_WORDS; i++) scratch[i] = tokens.tokenAt(first + at + i)!;
         sha256Compress(this.#state, scratch);

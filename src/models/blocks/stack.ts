@@ -96,11 +96,11 @@ export function recordStack(
   ops: Ops,
   config: StackConfig,
   weights: Weights,
-  { selectEarly }: RecordOptions,
+  { selectEarly, features = null }: RecordOptions,
   { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
   const norms: Norms = { bias: false, ...stated, eps: config.normEps };
-  let x = ops.embed(weights.matrix('embedding'), embeddingScale);
+  let x = ops.embed(weights.matrix('embedding'), embeddingScale, features);
   for (let index = 0; index < config.layers; index++) {
     const selects = selectEarly && index === config.layers - 1;
     x = layer(x, new Layer(ops, index, weights, norms, selects));

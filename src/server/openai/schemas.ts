@@ -178,6 +178,7 @@ export function parseChat(body: Body): ParsedChat {
   const given = body as Pick<ChatRequest, 'messages' | 'tools'> & {
     readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
   };
+  refuseOwnPictures(given.messages);
   const { enableThinking, ...reasoning } = reasoningFields(body);
   const templateOptions = templateVariables(
     fields.enable_thinking ?? enableThinking,
@@ -206,6 +207,21 @@ export function parseChat(body: Body): ParsedChat {
       ...(fields.add_generation_prompt == null ? {} : { addGenerationPrompt: fields.add_generation_prompt }),
     },
   };
+}
+
+/** The library's own form of pictures may be a path: nobody reads the server's files by it. */
+function refuseOwnPictures(messages: ChatRequest['messages']): void {
+  messages.forEach(({ content }, m) => {
+    if (!Array.isArray(content)) return;
+    const p = content.findIndex((part: { readonly type?: unknown }) => part.type === 'image');
+    if (p < 0) return;
+    const where = `messages[${m}].content[${p}]`;
+    throw new KvantError('invalid-messages', `${where} has the type "image", which is not of this protocol.`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
+    });
+  });
 }
 
 function templateVariables(

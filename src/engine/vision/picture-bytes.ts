@@ -1,0 +1,136 @@
+/** The bytes of a picture, from wherever a request says that it is, as far as the engine allows that. */
+
+import { readFile, realpath, stat } from 'node:fs/promises';
+import { isAbsolute, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { KvantError } from '../../errors.js';
+import { MAX_IMAGE_BYTES } from '../../media/decode.js';
+import type { FoundPicture } from './picture-parts.js';
+
+/** Where pictures may come from besides the request itself. */
+export interface PictureAccess {
+  /** A folder in which `file:` URLs of requests may lie. Default: none. */
+  readonly localPath?: string | undefined;
+  /** Fetches a URL. Absent: none is fetched. Errors: its own, which name `where`. */
+  readonly fetch?: ((url: string, where: string, signal: AbortSignal) => Promise<Uint8Array>) | undefined;
+}
+
+/**
+ * @throws KvantError `invalid-image-url`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
+ */
+export async function pictureBytes(
+  { source, where }: FoundPicture,
+  access: PictureAccess,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  switch (source.kind) {
+    case 'bytes':
+      return source.bytes;
+    case 'path':
+      return readOwn(source.path, where);
+    case 'url': {
+      const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(source.url.trim())?.[1]?.toLowerCase();
+      if (scheme === 'data') return dataUrlBytes(source.url.trim(), where);
+      if (scheme === 'file') return readAllowed(source.url, where, access.localPath);
+      if (scheme === 'http' || scheme === 'https') {
+        if (access.fetch !== undefined) return access.fetch(source.url.trim(), where, signal);
+        throw notAllowed(
+          where,
+          'is fetched from nowhere: this server takes no URLs of pictures',
+          'Send the picture as data:image/png;base64,…; or start kvant with --allow-media-urls or --allowed-media-domains.',
+        );
+      }
+      throw new KvantError(
+        'invalid-image-url',
+        `${where} is no URL of a picture${scheme === undefined ? '' : ` (${scheme}: is not taken)`}.`,
+        { kind: 'invalid-request', where, fix: 'Send data:image/png;base64,… with the file’s bytes.' },
+      );
+    }
+  }
+}
+
+/** Strict base64, in one piece. The size is looked at before anything is decoded. */
+export function dataUrlBytes(url: string, where: string): Uint8Array {
+  const comma = url.indexOf(',');
+  const head = url.slice(0, comma === -1 ? undefined : comma);
+  const refuse = (what: string): never => {
+    throw new KvantError('invalid-image-url', `${where} ${what}.`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Send data:image/png;base64, and behind it the file’s bytes in base64.',
+    });
+  };
+  if (comma === -1 || !/;\s*base64\s*$/i.test(head)) refuse('is a data URL without base64');
+  const length = url.length - comma - 1;
+  if (length * 0.75 > MAX_IMAGE_BYTES + 3)
+    throw new KvantError(
+      'image-too-large',
+      `${where} has some ${Math.floor(length * 0.75)} bytes; ${MAX_IMAGE_BYTES} are the most.`,
+      { kind: 'invalid-request', where, fix: 'Send a smaller file.' },
+    );
+  const text = url.slice(comma + 1);
+  if (text === '') refuse('holds no bytes');
+  if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.replace(/=+$/, '').length % 4 === 1)
+    refuse('is not base64: it holds characters that base64 has not, or is cut off');
+  return Buffer.from(text, 'base64');
+}
+
+async function readOwn(path: string, where: string): Promise<Uint8Array> {
+  try {
+    return await readLimited(path.startsWith('file:') ? fileURLToPath(path) : path, where);
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+}
+
+async function readAllowed(url: string, where: string, allowed: string | undefined): Promise<Uint8Array> {
+  const outside = (): KvantError =>
+    notAllowed(
+      where,
+      'is a file that this server does not read',
+      'Send the picture as data:image/png;base64,…; files are read below the folder of --allowed-local-media-path alone.',
+    );
+  if (allowed === undefined) throw outside();
+  let real: string;
+  try {
+    const root = await realpath(allowed);
+    // Links are followed first: what counts is where the file lies.
+    real = await realpath(fileURLToPath(url));
+    const below = relative(root, real);
+    if (below === '' || below.startsWith('..') || isAbsolute(below)) throw outside();
+  } catch (cause) {
+    // Whether something outside exists is nobody's business.
+    throw cause instanceof KvantError ? cause : outside();
+  }
+  try {
+    return await readLimited(real, where);
+  } catch (cause) {
+    throw unreadable(where, cause);
+  }
+}
+
+async function readLimited(path: string, where: string): Promise<Uint8Array> {
+  const { size } = await stat(path);
+  if (size > MAX_IMAGE_BYTES)
+    throw new KvantError('image-too-large', `${where} has ${size} bytes; ${MAX_IMAGE_BYTES} are the most.`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Take a smaller file.',
+    });
+  return readFile(path);
+}
+
+function unreadable(where: string, cause: unknown): KvantError {
+  if (cause instanceof KvantError) return cause;
+  const { code = 'unknown' } = cause as { code?: string };
+  return new KvantError('image-unreadable', `${where} cannot be read (${code}).`, {
+    kind: 'invalid-request',
+    where,
+    fix: 'Give the path of a file that is there.',
+    cause,
+  });
+}
+
+function notAllowed(where: string, what: string, fix: string): KvantError {
+  return new KvantError('image-url-not-allowed', `${where} ${what}.`, { kind: 'invalid-request', where, fix });
+}
