@@ -30,9 +30,9 @@ import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
+import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 import { VisionEncoder } from './vision/encoder.js';
 import { FeatureStore } from './vision/feature-store.js';
-import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 
 /** Groups of this size are what MLX quantises with by default. */
 const QUANTIZE_GROUP = 64;

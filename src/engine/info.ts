@@ -1,12 +1,12 @@
 /** What an engine says of itself: the model and memory as they were loaded, and its counters. */
 
-import type { FeatureStoreStats } from './vision/feature-store.js';
 import type { AutotuneMode, DeviceInfo, DeviceStats } from '../device/device.js';
 import type { KvantError } from '../errors.js';
 import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import type { FinishReason } from './finish-reason.js';
+import type { FeatureStoreStats } from './vision/feature-store.js';
 
 /** One cache group: layers with a pool of blocks of their own. */
 export interface KvGroupInfo {

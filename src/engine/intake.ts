@@ -12,8 +12,8 @@ import type { Pacing } from './scheduling/pacing.js';
 import { ORDINARY_PLACE } from './scheduling/queue-place.js';
 import { type CoreRequest, Sequence } from './sequence.js';
 import { SequenceOutput } from './sequence-output.js';
-import { picturesError } from './vision/pictures-error.js';
 import { PromptPictures } from './vision/pictures.js';
+import { picturesError } from './vision/pictures-error.js';
 
 type EnrolmentOptions = Pick<
   CoreOptions,

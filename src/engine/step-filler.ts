@@ -153,8 +153,7 @@ function fillTokens(
   for (let i = 0; i < count; i++) {
     const position = sequence.computed + i;
     // The token drawn last: the host may not have seen it yet, the device has it in the row's slot.
-    tokens[start + i] =
-      sequence.pictures?.sourceAt(position) ?? sequence.tokenAt(position) ?? -(slot + 1);
+    tokens[start + i] = sequence.pictures?.sourceAt(position) ?? sequence.tokenAt(position) ?? -(slot + 1);
   }
 }
 

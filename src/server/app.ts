@@ -54,7 +54,8 @@ export function createApp(options: AppOptions): Hono<AppVariables> {
   checkAppOptions(options);
   const { engine, log = pino({ level: 'silent' }) } = options;
   const metrics = new ServerMetrics(engine.info.memory);
-  const bodyLimit = options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext, engine.info.model.modalities);
+  const bodyLimit =
+    options.bodyLimit ?? defaultBodyLimit(engine.info.limits.maxContext, engine.info.model.modalities);
   const context: AnswerContext = {
     engine,
     keepAliveMs: options.keepAliveMs ?? 10_000,

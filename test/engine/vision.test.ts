@@ -8,7 +8,10 @@ const MODEL = join(import.meta.dirname, '../../models/demo-vision');
 
 interface Case {
   readonly images: readonly { readonly png_base64: string }[];
-  readonly messages: readonly { readonly role: string; readonly content: string | readonly { readonly type: string }[] }[];
+  readonly messages: readonly {
+    readonly role: string;
+    readonly content: string | readonly { readonly type: string }[];
+  }[];
   readonly prompt_ids: readonly number[];
   readonly continuation_ids: readonly number[];
 }
@@ -27,7 +30,10 @@ function withImages({ images, messages }: Case): { role: string; content: unknow
         ? content
         : content.map((part) =>
             part.type === 'image'
-              ? { type: 'image_url', image_url: { url: `data:image/png;base64,${images[next++]!.png_base64}` } }
+              ? {
+                  type: 'image_url',
+                  image_url: { url: `data:image/png;base64,${images[next++]!.png_base64}` },
+                }
               : part,
           ),
   }));
@@ -42,11 +48,14 @@ describe('demo-vision', () => {
     await engine.close();
   });
 
-  it.each(cases.map((one, i) => [i, one] as const))('fixture %i gives the tokens of the reference', async (_, one) => {
-    const answer = engine.chat({ messages: withImages(one), temperature: 0, maxTokens: 40 });
-    const { tokenIds, usage } = await answer.result;
-    expect(answer.promptTokenIds).toEqual(one.prompt_ids);
-    expect(usage.promptTokens).toBe(one.prompt_ids.length);
-    expect(tokenIds).toEqual(one.continuation_ids);
-  });
+  it.each(cases.map((one, i) => [i, one] as const))(
+    'fixture %i gives the tokens of the reference',
+    async (_, one) => {
+      const answer = engine.chat({ messages: withImages(one), temperature: 0, maxTokens: 40 });
+      const { tokenIds, usage } = await answer.result;
+      expect(answer.promptTokenIds).toEqual(one.prompt_ids);
+      expect(usage.promptTokens).toBe(one.prompt_ids.length);
+      expect(tokenIds).toEqual(one.continuation_ids);
+    },
+  );
 });

@@ -132,5 +132,9 @@ function unreadable(where: string, cause: unknown): KvantError {
 }
 
 function notAllowed(where: string, what: string, fix: string): KvantError {
-  return new KvantError('image-url-not-allowed', `${where} ${what}.`, { kind: 'invalid-request', where, fix });
+  return new KvantError('image-url-not-allowed', `${where} ${what}.`, {
+    kind: 'invalid-request',
+    where,
+    fix,
+  });
 }

@@ -1,7 +1,7 @@
 /** The parts of messages that are pictures: which forms they have, and what the chat template is given in their place. */
 
-import { KvantError } from '../../errors.js';
 import { didYouMean } from '../../did-you-mean.js';
+import { KvantError } from '../../errors.js';
 import { shown } from '../../printable.js';
 import type { EngineChatMessage } from '../types.js';
 
@@ -74,7 +74,11 @@ function readPart(part: Part & { readonly type: keyof typeof FORMS }, where: str
   if (typeof value === 'string') return { source: { kind: 'url', url: value }, where: `${where}.image_url` };
   const at = `${where}.image_url`;
   if (!isPart(value) || typeof value.url !== 'string')
-    throw invalid(at, 'has no url', 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.');
+    throw invalid(
+      at,
+      'has no url',
+      'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
+    );
   refuseUnknown(value, ['url', 'detail'], at);
   checkDetail(value.detail, `${at}.detail`);
   return { source: { kind: 'url', url: value.url }, where: `${at}.url` };
@@ -98,7 +102,9 @@ function checkDetail(detail: unknown, where: string): void {
 }
 
 function refuseUnknown(part: Part, known: readonly string[], where: string): void {
-  const name = Object.keys(part).find((key) => !known.includes(key) && part[key] !== undefined && part[key] !== null);
+  const name = Object.keys(part).find(
+    (key) => !known.includes(key) && part[key] !== undefined && part[key] !== null,
+  );
   if (name === undefined) return;
   throw invalid(
     `${where}.${shown(name)}`,

@@ -5,7 +5,10 @@ import type { VisionOptions } from '../core-options.js';
 import type { CoreRequest } from '../sequence.js';
 
 /** Pictures that no room of the device would ever hold together. */
-export function picturesError({ pictures = [] }: CoreRequest, vision: VisionOptions | null): KvantError | null {
+export function picturesError(
+  { pictures = [] }: CoreRequest,
+  vision: VisionOptions | null,
+): KvantError | null {
   if (pictures.length === 0) return null;
   if (vision === null)
     return new KvantError('unsupported-content', 'This model reads text only.', {

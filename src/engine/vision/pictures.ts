@@ -1,8 +1,8 @@
 /** The pictures of a prompt: where they stand, what they are known by, and where their features lie once they are computed. */
 
 import { FEATURE_TOKEN } from '../../device/feature-slab.js';
-import type { PatchGrid } from '../../models/vision/tower.js';
 import { type RotaryPlaces, rotaryPlaces } from '../../models/vision/positions.js';
+import type { PatchGrid } from '../../models/vision/tower.js';
 
 /** Words of a digest. */
 const DIGEST_WORDS = 8;
@@ -53,7 +53,7 @@ export class PromptPictures {
     if (index < 0) return undefined;
     const { digest, first } = this.list[index]!;
     const offset = position - first;
-    return digest[offset % DIGEST_WORDS]! ^ Math.imul(offset, 0x9e3779b1) | 0;
+    return (digest[offset % DIGEST_WORDS]! ^ Math.imul(offset, 0x9e3779b1)) | 0;
   }
 
   /** Digests of the pictures that have a token in `[from, to)`, each with where in it the first of these is; null for none. */

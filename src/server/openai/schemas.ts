@@ -216,11 +216,15 @@ function refuseOwnPictures(messages: ChatRequest['messages']): void {
     const p = content.findIndex((part: { readonly type?: unknown }) => part.type === 'image');
     if (p < 0) return;
     const where = `messages[${m}].content[${p}]`;
-    throw new KvantError('invalid-messages', `${where} has the type "image", which is not of this protocol.`, {
-      kind: 'invalid-request',
-      where,
-      fix: 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
-    });
+    throw new KvantError(
+      'invalid-messages',
+      `${where} has the type "image", which is not of this protocol.`,
+      {
+        kind: 'invalid-request',
+        where,
+        fix: 'Send {"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}.',
+      },
+    );
   });
 }
 
