@@ -3,8 +3,9 @@ import type { Command } from 'commander';
 import { AUTOTUNE_MODES, type AutotuneMode } from '../device/device.js';
 import { DEVICE_CHOICES, type EngineOptions } from '../engine/types.js';
 import { KvantError } from '../errors.js';
+import type { KvOptions } from '../kv/options.js';
 import { bytes, integer, number } from './flag-numbers.js';
-import { addKvFlags, type KvFlags, kvOptions } from './kv-flags.js';
+import { addKvFlags, isQuantized, type KvFlags, kvOptions } from './kv-flags.js';
 import { Option } from './option.js';
 import { addRopeFlags, overridesOf, type RopeFlags } from './rope-flags.js';
 
@@ -103,8 +104,9 @@ export function addEngineFlags(command: Command): Command {
     .option('--prefix-cache-disk-bytes <size>', 'most bytes of that folder (default: 16GiB)', bytes)
     .option(
       '--kv-calibration <file>',
-      'store quantised keys by what kvant calibrate measured; auto measures at the first start',
+      'store quantised keys by what kvant calibrate measured; auto, the default, measures at the first start',
     )
+    .option('--no-kv-calibration', 'store quantised keys as they are')
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
@@ -127,12 +129,18 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly maxBatchTokens?: number;
   readonly targetItl?: number;
   readonly kvMemory?: number;
-  readonly kvCalibration?: string;
+  readonly kvCalibration?: string | boolean;
   readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
   readonly prefixCacheDir?: string;
   readonly prefixCacheDiskBytes?: number;
   readonly blockTokens?: '16' | '32' | '64';
+}
+
+/** Unasked, quantised keys are calibrated at the first start. */
+function calibrationOf({ kvCalibration }: EngineFlags, kv: KvOptions): string | undefined {
+  if (typeof kvCalibration === 'string') return kvCalibration;
+  return kvCalibration !== false && isQuantized(kv) ? 'auto' : undefined;
 }
 
 /** What the flags say, as engine options; what they do not say stays out. */
@@ -146,6 +154,8 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     });
   }
   const hfOverrides = overridesOf(flags);
+  const kv = kvOptions(flags);
+  const kvCalibration = calibrationOf(flags, kv);
   const hub = {
     ...(flags.revision === undefined ? {} : { revision: flags.revision }),
     ...(flags.offline === undefined ? {} : { offline: flags.offline }),
@@ -164,12 +174,12 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.maxBatchTokens === undefined ? {} : { maxBatchTokens: flags.maxBatchTokens }),
     ...(flags.targetItl === undefined ? {} : { targetItlMs: flags.targetItl }),
     ...(flags.kvMemory === undefined ? {} : { kvMemory: flags.kvMemory }),
-    ...(flags.kvCalibration === undefined ? {} : { kvCalibration: flags.kvCalibration }),
+    ...(kvCalibration === undefined ? {} : { kvCalibration }),
     ...(flags.prefixCache === false ? { prefixCache: false } : {}),
     ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
     ...(flags.prefixCacheDir === undefined ? {} : { prefixCacheDir: flags.prefixCacheDir }),
     ...(flags.prefixCacheDiskBytes === undefined ? {} : { prefixCacheDiskBytes: flags.prefixCacheDiskBytes }),
-    ...kvOptions(flags),
+    ...kv,
     ...(flags.blockTokens === undefined ? {} : { blockTokens: Number(flags.blockTokens) }),
     ...(Object.keys(hub).length === 0 ? {} : { hub }),
   };

@@ -92,6 +92,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   await using opened = await openModel(folder, overridesOf(flags));
   const summary = inspectModel(opened.source, opened.definition, {
     kv: kvOptions(flags),
+    floatHeads: flags.device === 'cpu',
     ...(flags.quantize === undefined
       ? {}
       : { quantize: { bits: flags.quantize === '4' ? 4 : 8, groupSize: 64 } }),

@@ -1,8 +1,9 @@
 /** Flags that say how the KV cache is stored, for every command that loads or plans one. */
 import { type Command, InvalidArgumentError } from 'commander';
+import { isFloatKv } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { kvFormatNames, parseKvChoice } from '../kv/formats.js';
-import { KV_SCHEMES, type KvOptions, type KvScheme } from '../kv/options.js';
+import { KV_SCHEMES, type KvOptions, type KvScheme, readKvOptions } from '../kv/options.js';
 import { integer, number } from './flag-numbers.js';
 import { Option } from './option.js';
 
@@ -16,7 +17,7 @@ export interface KvFlags {
   readonly kvKeyScheme?: KvScheme;
   readonly kvValueScheme?: KvScheme;
   readonly quantizedKvStart?: number;
-  readonly kvFloatHead?: number;
+  readonly kvFloatHead?: number | 'auto';
   readonly kvSkipLayers?: readonly number[];
   readonly cacheTypeK?: string;
   readonly cacheTypeV?: string;
@@ -50,7 +51,7 @@ export function addKvFlags(command: Command): Command {
     )
     .option(
       '--kv-float-head <n>',
-      'of a quantised KV cache: the first tokens of each sequence that stay float',
+      'of a quantised KV cache: the first tokens of each sequence that stay float (default: 32 on the CPU)',
       integer(0),
     )
     .option(
@@ -108,7 +109,16 @@ export function kvOptions(flags: KvFlags): KvOptions {
   const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers } = flags;
   const given = { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits };
   const more = { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers };
-  return Object.fromEntries(Object.entries({ ...given, ...more }).filter(([, value]) => value !== undefined));
+  const said: KvOptions = Object.fromEntries(
+    Object.entries({ ...given, ...more }).filter(([, value]) => value !== undefined),
+  );
+  return said.kvFloatHead !== undefined || !isQuantized(said) ? said : { ...said, kvFloatHead: 'auto' };
+}
+
+/** K or V is not to be float. Errors: those of `readKvOptions`. */
+export function isQuantized(options: KvOptions): boolean {
+  const { key, value } = readKvOptions(options);
+  return [key, value].some((format) => format !== null && !isFloatKv(format));
 }
 
 function format(text: string): string {

@@ -129,6 +129,8 @@ export interface DeviceInfo {
    * Absent: none.
    */
   readonly keyCentres?: 'turning' | 'flat';
+  /** KV pools may have a float head (KvFloatStartSpec of kv.ts). Default: no. */
+  readonly floatHeads?: boolean;
 }
 
 export interface ProgramLimits {

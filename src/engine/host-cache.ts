@@ -41,12 +41,19 @@ export type SizedDevice = Pick<DeviceInfo, 'kind' | 'memoryBytes'>;
 export function planCache(
   config: Pick<HostConfig, 'kv' | 'maxContext' | 'blockTokens'>,
   layers: readonly KvLayerShape[],
-  device: Pick<DeviceInfo, 'precision'>,
+  device: Pick<DeviceInfo, 'precision' | 'floatHeads'>,
   modelContext: number,
 ): KvPlan {
   const context = config.maxContext ?? modelContext;
   const { blockTokens = DEFAULT_BLOCK_TOKENS } = config;
-  return planKvLayers(layers, readKvOptions(config.kv), defaultKvFormat(device), context, blockTokens);
+  return planKvLayers(
+    layers,
+    readKvOptions(config.kv),
+    defaultKvFormat(device),
+    context,
+    blockTokens,
+    device.floatHeads,
+  );
 }
 
 /**
@@ -91,7 +98,12 @@ export function defaultCache(
   weightBytes: number,
 ): DefaultCache {
   const config = hostConfig({ kind: 'folder', path: '' }, options);
-  const kv = planCache(config, layers, { precision: options.precision ?? 'default' }, model.maxPositions);
+  const kv = planCache(
+    config,
+    layers,
+    { precision: options.precision ?? 'default', floatHeads: device.kind === 'cpu' },
+    model.maxPositions,
+  );
   const { blocks, bytes, maxContext } = sizeCache(config, kv, device, model, weightBytes);
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
   return {

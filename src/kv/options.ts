@@ -34,9 +34,10 @@ export interface KvOptions {
   /** A sequence keeps float KV until its context holds so many tokens. Default 0: it is quantised from the first. */
   readonly quantizedKvStart?: number;
   /**
-   * The first so many tokens of every sequence stay float for good, in whole blocks of at least 32. Default 0: none do.
+   * The first so many tokens of every sequence stay float for good, in whole blocks of at least 32. `auto`: 32, where the device can
+   * and sequences are not quantised late. Default 0: none do.
    */
-  readonly kvFloatHead?: number;
+  readonly kvFloatHead?: number | 'auto';
   /**
    * Attention layers that stay float; −1 is the last. Default: the last one, where there are more than two that could be
    * quantised. `[]` quantises every layer that can be.
@@ -64,7 +65,7 @@ export interface KvRequest {
   readonly key: KvFormat | null;
   readonly value: KvFormat | null;
   readonly quantizedStart: number;
-  readonly floatHead: number;
+  readonly floatHead: number | 'auto';
   /** Null: the default of the layer policy. */
   readonly skipLayers: readonly number[] | null;
 }
@@ -212,9 +213,17 @@ function readStart(start: number | undefined, quantized: boolean): number {
   return start;
 }
 
-function readHead({ kvFloatHead: head = 0, quantizedKvStart = 0 }: KvOptions, quantized: boolean): number {
+function readHead(
+  { kvFloatHead: head = 0, quantizedKvStart = 0 }: KvOptions,
+  quantized: boolean,
+): number | 'auto' {
+  if (head === 'auto') return quantized && quantizedKvStart === 0 ? 'auto' : 0;
   if (!Number.isSafeInteger(head) || head < 0)
-    throw invalid('kvFloatHead', `${head} is no number of tokens.`, 'Give 0 or a whole number above it.');
+    throw invalid(
+      'kvFloatHead',
+      `${head} is no number of tokens.`,
+      'Give auto, 0 or a whole number above it.',
+    );
   if (head > 0 && !quantized)
     throw invalid(
       'kvFloatHead',

@@ -74,7 +74,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
  * - A format that a layer cannot use gives way to float, for K and V apart.
  *
- * `blockTokens`: a float head is whole blocks. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
+ * `blockTokens`: a float head is whole blocks; `floatHeads`: the device can keep one. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
  * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there.
  */
@@ -84,6 +84,7 @@ export function planKvLayers(
   float: FloatKv,
   context = Number.POSITIVE_INFINITY,
   blockTokens = 16,
+  floatHeads = false,
 ): KvPlan {
   // Where a float format was named, it is the one for all that stays float.
   const named = [request.key, request.value].find((format) => format !== null && isFloatKv(format));
@@ -117,10 +118,9 @@ export function planKvLayers(
   const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
   const floatStart = quantised && request.quantizedStart > 0;
   const groups = cacheGroups(layers.map(({ window }) => window));
+  const headTokens = request.floatHead === 'auto' ? (floatHeads ? AUTO_HEAD : 0) : request.floatHead;
   const floatHead =
-    quantised && request.floatHead > 0
-      ? { tokens: wholeHead(request.floatHead, blockTokens), dtype: ask.dtype }
-      : null;
+    quantised && headTokens > 0 ? { tokens: wholeHead(headTokens, blockTokens), dtype: ask.dtype } : null;
   return {
     layers: specs,
     info,
@@ -133,6 +133,8 @@ export function planKvLayers(
   };
 }
 
+/** First tokens differ most from the others: what more than these gain is little. */
+const AUTO_HEAD = 32;
 /** Tokens of a tile of attention, which are stored alike. */
 const HEAD_UNIT = 32;
 

@@ -77,14 +77,14 @@ export interface ModelSummary {
 }
 
 /**
- * Summarises a model. Reads no weights; checks them as loading does.
+ * Summarises a model. Reads no weights; checks them as loading does. `floatHeads`: of the device.
  *
  * @throws KvantError as `loadModel` does for missing, misshapen or extra tensors; `kv-options-invalid`, `kv-layer-unknown`
  */
 export function inspectModel(
   source: WeightSource,
   { facts, layout }: ModelDefinition,
-  options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions } = {},
+  options: { readonly quantize?: AffineSpec; readonly kv?: KvOptions; readonly floatHeads?: boolean } = {},
 ): ModelSummary {
   const resolved = resolveWeights(source, layout, options.quantize);
   const weights = MATRIX_KINDS.map((kind) => summarize(source, kind, resolved.matrices));
@@ -97,7 +97,14 @@ export function inspectModel(
   const all: WeightSummary[] = [...weights, { kind: 'norms and biases', ...small, formats: ['f32'] }];
 
   const float = { kind: 'float', dtype: 'f16' } as const;
-  const plan = planKvLayers(layout.cache, readKvOptions(options.kv ?? {}), float, facts.maxPositions);
+  const plan = planKvLayers(
+    layout.cache,
+    readKvOptions(options.kv ?? {}),
+    float,
+    facts.maxPositions,
+    undefined,
+    options.floatHeads,
+  );
   const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
     const { kind, key, value, keyBytes, valueBytes, reason } = plan.info[layer]!;
     return {

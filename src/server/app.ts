@@ -244,6 +244,7 @@ function modelBody(engine: EnginePort, created: number): object {
         block_tokens: info.kv.blockTokens,
         calibration: info.kv.calibration,
         floatStart: info.kv.floatStart,
+        float_head: info.kv.groups.find(({ head }) => head !== undefined)?.head ?? 0,
         layers: info.kv.layers.map(({ keyBytes, valueBytes, ...layer }) => ({
           ...layer,
           key_bytes: keyBytes,

@@ -32,7 +32,7 @@ export class ScriptedEngine implements EnginePort {
     name: 'org/scripted',
     model: { architecture: 'Scripted', weightBytes: 0 },
     device: { name: 'none' },
-    kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [] },
+    kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [], groups: [] },
     limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1, targetItlMs: 0 },
     samplingDefaults: {},
     memory: { deviceBytes: null, weights: 0, caches: [0], floatStart: 0, activations: 0, total: 0 },

@@ -89,6 +89,7 @@ export class CpuDevice implements Device {
       memoryBytes,
       attentionSplit: ATTENTION_SPLIT,
       keyCentres: 'turning',
+      floatHeads: true,
     };
   }
 
