@@ -25,6 +25,9 @@
  * with. A tower is a program of its own: it keeps what it makes of a picture, `store` copies that to the slab, and the text's
  * steps name the rows.
  *
+ * **Outputs** are tokens whose logits are wanted. Each may draw into a slot, several of a sequence too where its row has no state, and each may
+ * have its hidden row brought to the host (`Ops.hidden`).
+ *
  * **A step may be run in two halves**, so that masks can be made while the device computes. `forward` runs everything but the
  * draw. The host then reads the ids of the step before, sets the masks that depend on them, and `sample` draws from the logits
  * that are there. `sample` may leave outputs out whose mask is not there yet (NO_SLOT in `outputSlot`): their slots keep

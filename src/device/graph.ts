@@ -261,4 +261,6 @@ export interface Graph {
   readonly tensors: readonly Tensor[];
   /** Tensors the host will read with Program.read; they keep their memory to the end of the step. */
   readonly kept: readonly Tensor[];
+  /** `[outputs, n]`, whose rows a step's result brings where it is asked to (StepInputs.hiddenOutputs). One of those kept. */
+  readonly hidden?: Tensor | null;
 }

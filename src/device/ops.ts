@@ -76,6 +76,7 @@ export class Ops {
   readonly #nodes: Node[] = [];
   readonly #tensors: Tensor[] = [];
   readonly #kept: Tensor[] = [];
+  #hidden: Tensor | null = null;
 
   /** What has been recorded so far. */
   get nodes(): readonly Node[] {
@@ -311,8 +312,22 @@ export class Ops {
     return tensor;
   }
 
+  /** Marks the tensor whose rows the results of steps bring where they are asked to: last hidden states. */
+  hidden(tensor: Tensor): Tensor {
+    if (tensor.rows !== 'outputs')
+      throw shapeError('hidden', 'hidden rows must be selected with selectOutputs first');
+    if (this.#hidden !== null) throw shapeError('hidden', 'a second tensor of hidden rows');
+    this.#hidden = tensor;
+    return this.keep(tensor);
+  }
+
   finish(): Graph {
-    return { nodes: [...this.#nodes], tensors: [...this.#tensors], kept: [...this.#kept] };
+    return {
+      nodes: [...this.#nodes],
+      tensors: [...this.#tensors],
+      kept: [...this.#kept],
+      hidden: this.#hidden,
+    };
   }
 
   #tensor(rows: RowKind, cols: number): Tensor {

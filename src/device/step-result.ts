@@ -1,4 +1,9 @@
+import { KvantError } from '../errors.js';
+import type { Graph } from './graph.js';
 import { RECORD_WORDS, type RowRecord, readRecord } from './sampling.js';
+import type { StepInputs } from './step.js';
+
+const NONE = new Float32Array(0);
 
 /** What a step has brought: one entry for each output, in the order of `StepInputs.outputs`. */
 export class StepResult {
@@ -6,15 +11,24 @@ export class StepResult {
    * `[outputs]` the ids drawn, INVALID_TOKEN where a row had nothing to draw from. Empty if the graph does not sample.
    */
   readonly ids: Uint32Array;
+  /** `[hiddenCount, n]` the hidden rows of the outputs that were asked for, in the order of `StepInputs.hiddenOutputs`. */
+  readonly hidden: Float32Array;
   readonly #words: Uint32Array;
 
   /**
    * @param words the ids and then, if some row asked for log-probabilities or draws with mirostat, a record of RECORD_WORDS
    *   words for each of them; it is kept, not copied
+   * @param hidden kept, not copied
    */
-  constructor(words: Uint32Array, outputs: number) {
+  constructor(words: Uint32Array, outputs: number, hidden: Float32Array = NONE) {
+    this.hidden = hidden;
     this.#words = words;
     this.ids = words.length === outputs ? words : words.subarray(0, outputs);
+  }
+
+  /** The same with hidden rows. */
+  withHidden(hidden: Float32Array): StepResult {
+    return new StepResult(this.#words, this.ids.length, hidden);
   }
 
   /** Some row asked for a record. */
@@ -33,4 +47,22 @@ export class StepResult {
     const at = this.ids.length + output * RECORD_WORDS;
     return this.#words.subarray(at, at + RECORD_WORDS);
   }
+}
+
+/** Errors: `invalid-step`, where hidden rows are asked of a graph that has none, or of outputs that the step has not. */
+export function checkHidden(
+  { hiddenCount, hiddenOutputs, outputCount }: StepInputs,
+  { hidden }: Pick<Graph, 'hidden'>,
+): void {
+  if (hiddenCount === 0) return;
+  const misuse = (message: string): KvantError =>
+    new KvantError('invalid-step', `Step: ${message}.`, {
+      where: 'submit',
+      fix: 'This is a fault of the caller: record the graph with Ops.hidden, and name outputs of the step, each once.',
+    });
+  if (!hidden) throw misuse('hidden rows are asked for, and the graph has none');
+  if (hiddenCount > outputCount) throw misuse(`${hiddenCount} hidden rows of ${outputCount} outputs`);
+  for (let i = 0; i < hiddenCount; i++)
+    if (hiddenOutputs[i]! >= outputCount)
+      throw misuse(`the hidden row of output ${hiddenOutputs[i]}, of ${outputCount}`);
 }

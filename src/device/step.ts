@@ -45,6 +45,10 @@ export class StepInputs {
    * the other, if its row has no sampler state (checkDraws): a draft is checked so.
    */
   readonly outputSlot: Uint32Array;
+  /** How many of `hiddenOutputs` are asked for. */
+  hiddenCount = 0;
+  /** `[maxOutputs]` outputs whose hidden rows the result is to bring, by index. Only of a graph that has them (Ops.hidden). */
+  readonly hiddenOutputs: Uint32Array;
   /** Sampling parameters, one row for each output. */
   readonly sampling: SamplingInputs;
 
@@ -62,6 +66,7 @@ export class StepInputs {
     this.rotary = rotary ? new RotaryInputs(maxTokens, maxSequences) : null;
     this.outputs = new Uint32Array(maxOutputs);
     this.outputSlot = new Uint32Array(maxOutputs);
+    this.hiddenOutputs = new Uint32Array(maxOutputs);
     this.sampling = new SamplingInputs(maxOutputs);
   }
 
@@ -69,6 +74,7 @@ export class StepInputs {
     this.tokenCount = 0;
     this.sequenceCount = 0;
     this.outputCount = 0;
+    this.hiddenCount = 0;
     this.rotary?.clear();
   }
 }

@@ -65,6 +65,7 @@ export interface Compiled {
   readonly rotaryReach: number;
   /** Rows of the feature slab that tokens may name. */
   readonly featureRows: number;
+  readonly hidden: Tensor | null;
   /** Null if the graph does not sample. */
   readonly sampler: SamplerPlace | null;
   /** What the program alone uses. */
@@ -128,7 +129,7 @@ class Compiler {
 
   constructor(options: CompileOptions) {
     this.#options = options;
-    this.#layout = stepLayout(options.limits, rotaryReach(options.graph) > 0);
+    this.#layout = stepLayout(options.limits, rotaryReach(options.graph) > 0, options.graph.hidden != null);
     this.#placement = placementOf(options.set, options.graph, options.caches);
   }
 
@@ -202,6 +203,7 @@ class Compiler {
       ids: ids === null ? null : { memory: ids.memory.index, at: ids.at },
       idsHere:
         ids === null || ids.memory === first ? 0 : this.#allocate(first, resultWords(limits.maxOutputs) * 4),
+      hidden: this.#hidden(addressOf),
       mirrors,
       segments,
     };
@@ -217,11 +219,12 @@ class Compiler {
     return {
       layout: this.#layout,
       descriptor: this.#write(whole),
-      forward: this.#write({ ...whole, ids: null, segments: forward }),
+      forward: this.#write({ ...whole, ids: null, hidden: null, segments: forward }),
       sample: this.#write({ ...whole, segments: sample }),
       slots,
       rotaryReach: rotaryReach(graph),
       featureRows: featureRowsOf(graph),
+      hidden: graph.hidden ?? null,
       sampler: ids?.sampler ?? null,
       owned: this.#owned,
       place(tensor) {
@@ -256,6 +259,18 @@ class Compiler {
       }
     });
     return { segments, forward, sample };
+  }
+
+  #hidden(
+    addressOf: (tensor: Tensor, memory: DeviceMemory) => number,
+  ): NonNullable<Descriptor['hidden']> | null {
+    const { graph, limits } = this.#options;
+    if (!graph.hidden) return null;
+    const memory = this.#placement.ofTensor.get(graph.hidden)!;
+    const at = addressOf(graph.hidden, memory);
+    const list = this.#layout.hidden!;
+    const result = resultWords(limits.maxOutputs) * 4;
+    return { memory: memory.index, at, rowBytes: graph.hidden.cols * 4, list, result };
   }
 
   #write(descriptor: Descriptor): number {

@@ -17,7 +17,14 @@ export const D_IDS = 7;
 export const D_IDS_HERE = 8;
 export const D_MIRRORS = 9;
 export const D_SEGMENTS = 10;
-export const D_HEAD = 11;
+/** Where hidden rows are: memory and address, bytes of a row. A program without: NO_MEMORY. */
+export const D_HIDDEN_MEMORY = 11;
+export const D_HIDDEN = 12;
+export const D_HIDDEN_BYTES = 13;
+/** Where the step says which are asked for, in words from its address; and where they go, in bytes from that of the result. */
+export const D_HIDDEN_LIST = 14;
+export const D_HIDDEN_RESULT = 15;
+export const D_HEAD = 16;
 export const NO_MEMORY = 0xffff_ffff;
 
 /** Kinds of ring entries: `[kind, descriptor, inbox, result]`. */
@@ -51,6 +58,14 @@ export interface Descriptor {
   readonly outputSlots: number;
   readonly ids: { readonly memory: number; readonly at: number } | null;
   readonly idsHere: number;
+  /** Default: the program has none, or this half of a step brings none. */
+  readonly hidden?: {
+    readonly memory: number;
+    readonly at: number;
+    readonly rowBytes: number;
+    readonly list: number;
+    readonly result: number;
+  } | null;
   readonly mirrors: readonly { readonly memory: number; readonly at: number }[];
   readonly segments: readonly Segment[];
 }
@@ -68,6 +83,11 @@ export function encodeDescriptor(d: Descriptor): Uint32Array {
     d.idsHere,
     d.mirrors.length,
     d.segments.length,
+    d.hidden?.memory ?? NO_MEMORY,
+    d.hidden?.at ?? 0,
+    d.hidden?.rowBytes ?? 0,
+    d.hidden?.list ?? 0,
+    d.hidden?.result ?? 0,
   ];
   for (const { memory, at } of d.mirrors) words.push(memory, at);
   for (const { memory, commands, count, copies } of d.segments) {

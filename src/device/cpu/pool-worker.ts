@@ -6,6 +6,11 @@
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import {
   D_HEAD,
+  D_HIDDEN,
+  D_HIDDEN_BYTES,
+  D_HIDDEN_LIST,
+  D_HIDDEN_MEMORY,
+  D_HIDDEN_RESULT,
   D_IDS,
   D_IDS_HERE,
   D_IDS_MEMORY,
@@ -167,6 +172,7 @@ class Thread {
       if (!this.#kernels[memory]!.run(commands, count, thread, threads)) return false;
     }
 
+    if (thread === 0 && words[d + D_HIDDEN_MEMORY] !== NO_MEMORY) this.#hidden(d, step, result);
     if (thread === 0 && words[d + D_IDS_MEMORY] !== NO_MEMORY) {
       const memory = words[d + D_IDS_MEMORY]!;
       let ids = words[d + D_IDS]!;
@@ -177,6 +183,24 @@ class Thread {
       home.endStep(ids, result, step, words[d + D_OUTPUT_SLOTS]!, words[d + D_LAST]!, words[d + D_SLOTS]!);
     }
     return true;
+  }
+
+  /** Copies the hidden rows that are asked for to the result. `d`: the descriptor, in words. */
+  #hidden(d: number, step: number, result: number): void {
+    const { words } = this.#view(0);
+    const bytes = words[d + D_HIDDEN_BYTES]!;
+    const list = step / 4 + words[d + D_HIDDEN_LIST]!;
+    const count = words[list]!;
+    for (let i = 0; i < count; i++) {
+      const from = words[d + D_HIDDEN]! + words[list + 1 + i]! * bytes;
+      this.#copy(
+        words[d + D_HIDDEN_MEMORY]!,
+        from,
+        0,
+        result + words[d + D_HIDDEN_RESULT]! + i * bytes,
+        bytes,
+      );
+    }
   }
 
   #barrier(): boolean {

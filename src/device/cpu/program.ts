@@ -6,7 +6,7 @@ import { type KvCaches, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
 import { checkDraws, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
-import { StepResult } from '../step-result.js';
+import { checkHidden, StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
 import { deviceLost, invalidStep } from './errors.js';
 import { ownSlab } from './feature-slab.js';
@@ -59,12 +59,22 @@ export class CpuProgram implements Program {
     const first = set.memory(0);
     const owned: Allocation[] = [...compiled.owned];
     const onSettled = (): void => this.#settled();
+    const hiddenCols = compiled.hidden?.cols ?? 0;
     this.#slots = Array.from({ length: Math.max(1, limits.inFlight) }, () => {
       const inbox = set.allocateIn(first, compiled.layout.words * 4);
       const second = set.allocateIn(first, compiled.layout.words * 4);
-      const result = set.allocateIn(first, resultWords(limits.maxOutputs) * 4);
+      const room = resultWords(limits.maxOutputs) + limits.maxOutputs * hiddenCols;
+      const result = set.allocateIn(first, room * 4);
       owned.push(inbox, second, result);
-      return new StepSlot([inbox, second], result, compiled.layout, sampler, limits.maxOutputs, onSettled);
+      return new StepSlot(
+        [inbox, second],
+        result,
+        compiled.layout,
+        sampler,
+        limits.maxOutputs,
+        hiddenCols,
+        onSettled,
+      );
     });
     this.#owned = owned;
   }
@@ -200,7 +210,8 @@ export class CpuProgram implements Program {
     }
     checkRotary(step, this.#compiled.rotaryReach);
     checkFeatureTokens(step, this.#compiled.featureRows);
-    checkDraws(step);
+    if (this.sampler !== null) checkDraws(step);
+    checkHidden(step, this.#compiled);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {
       throw invalidStep(`${step.tokenCount} tokens, but the sequences have ${tokens}.`);
@@ -227,6 +238,9 @@ class StepSlot implements Waiter {
   /** What the threads were given last. */
   #u32: Uint32Array;
   readonly #results: Uint32Array<ArrayBufferLike>;
+  readonly #hiddenRows: Float32Array<ArrayBufferLike>;
+  readonly #hiddenCols: number;
+  #hidden = 0;
   readonly #onSettled: () => void;
   /** Two buffers for results, used in turn. */
   readonly #buffers: readonly [ResultBuffer, ResultBuffer];
@@ -249,6 +263,7 @@ class StepSlot implements Waiter {
     layout: StepLayout,
     sampler: CpuSamplerRows | null,
     maxOutputs: number,
+    hiddenCols: number,
     onSettled: () => void,
   ) {
     this.result = result.at;
@@ -261,6 +276,9 @@ class StepSlot implements Waiter {
     }));
     this.#u32 = this.#inboxes[0]!.u32;
     this.#results = result.memory.u32(result.at, resultWords(maxOutputs));
+    const behind = result.at + resultWords(maxOutputs) * 4;
+    this.#hiddenRows = result.memory.f32(behind, maxOutputs * hiddenCols);
+    this.#hiddenCols = hiddenCols;
     this.#onSettled = onSettled;
     const most = sampler === null ? maxOutputs : resultWords(maxOutputs);
     this.#buffers = [new ResultBuffer(most), new ResultBuffer(most)];
@@ -271,6 +289,7 @@ class StepSlot implements Waiter {
     const { at, u32, f32 } = this.#inboxes[inbox]!;
     this.#tokens = step.tokenCount;
     this.#outputs = this.#sampler === null ? 0 : step.outputCount;
+    this.#hidden = step.hiddenCount;
     this.#u32 = u32;
     writeStep(this.#layout, step, u32, f32);
     return at;
@@ -299,7 +318,11 @@ class StepSlot implements Waiter {
     const buffer = this.#buffers[this.#turn as 0 | 1];
     const result = buffer.fill(this.#results, this.#outputs, (wants & RECORDS) !== 0);
     if (wants & HISTORY_FEATURES) this.#note(result.ids);
-    this.#resolve(result);
+    this.#resolve(
+      this.#hidden === 0
+        ? result
+        : result.withHidden(new Float32Array(this.#hiddenRows.subarray(0, this.#hidden * this.#hiddenCols))),
+    );
     this.#onSettled();
   }
 

@@ -25,17 +25,20 @@ export interface StepLayout {
   readonly samplingStride: number;
   /** Three rotary positions a token; null where all are cache indexes. */
   readonly rotary: number | null;
+  /** How many hidden rows are asked for, and of which outputs; null in a program that has none. */
+  readonly hidden: number | null;
   readonly words: number;
 }
 
-/** `rotary`: rotations go by axes. */
-export function stepLayout(limits: ProgramLimits, rotary: boolean): StepLayout {
+/** `rotary`: rotations go by axes. `hidden`: the graph has hidden rows. */
+export function stepLayout(limits: ProgramLimits, rotary: boolean, hidden: boolean): StepLayout {
   const tokens = HEAD;
   const sequences = tokens + limits.maxTokens;
   const outputs = sequences + 4 * limits.maxSequences;
   const outputSlots = outputs + limits.maxOutputs;
   const sampling = outputSlots + limits.maxOutputs;
   const behind = sampling + SAMPLING_WORDS * limits.maxOutputs;
+  const last = behind + (rotary ? ROPE_AXES * limits.maxTokens : 0);
   return {
     tokens,
     sequences,
@@ -45,7 +48,8 @@ export function stepLayout(limits: ProgramLimits, rotary: boolean): StepLayout {
     sampling,
     samplingStride: limits.maxOutputs,
     rotary: rotary ? behind : null,
-    words: behind + (rotary ? ROPE_AXES * limits.maxTokens : 0),
+    hidden: hidden ? last : null,
+    words: last + (hidden ? 1 + limits.maxOutputs : 0),
   };
 }
 
@@ -63,6 +67,10 @@ export function writeStep(layout: StepLayout, step: StepInputs, u32: Uint32Array
   copy(u32, s + 2 * n, step.seqLength, sequenceCount);
   copy(u32, s + 3 * n, step.seqPosition, sequenceCount);
   if (layout.rotary !== null) writeRotary(step, u32, layout.rotary, ROPE_AXES);
+  if (layout.hidden !== null) {
+    u32[layout.hidden] = step.hiddenCount;
+    copy(u32, layout.hidden + 1, step.hiddenOutputs, step.hiddenCount);
+  }
   copy(u32, layout.outputs, step.outputs, outputCount);
   copy(u32, layout.outputSlots, step.outputSlot, outputCount);
   const { sampling: p, samplingStride: m } = layout;

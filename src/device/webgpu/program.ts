@@ -13,9 +13,9 @@ import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { rotaryReach } from '../rotary-positions.js';
-import { FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
+import { checkDraws, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
-import { StepResult } from '../step-result.js';
+import { checkHidden, StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
 import { attentionItems } from './attention-items.js';
 import { USAGE } from './constants.js';
@@ -60,6 +60,8 @@ export class WebGpuProgram implements Program {
   readonly #samples: boolean;
   readonly #packer: StepPacker;
   readonly #ring: ReadbackRing;
+  /** Bytes of a readback before its hidden rows. */
+  readonly #hiddenAt: number;
   readonly #resources: Resources;
   readonly #buffers: ProgramBuffers;
   readonly #plans: Plans;
@@ -163,7 +165,9 @@ export class WebGpuProgram implements Program {
               limits.inFlight,
               limits.maxOutputs,
             );
-      this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes);
+      const hiddenBytes = graph.hidden ? limits.maxOutputs * strideOf(graph.hidden.cols) * 4 : 0;
+      this.#hiddenAt = idBytes;
+      this.#ring = new ReadbackRing(allocator, host.faults, limits.inFlight, idBytes + hiddenBytes);
     } catch (error) {
       buffers.free();
       throw error;
@@ -182,7 +186,7 @@ export class WebGpuProgram implements Program {
     this.#undivided();
     const words = this.#pack(inputs);
     const slot = this.#ring.take();
-    this.#encode(slot, words, 'whole');
+    this.#encode(slot, words, 'whole', inputs);
     return this.#under(slot, inputs);
   }
 
@@ -191,7 +195,7 @@ export class WebGpuProgram implements Program {
     this.#undivided();
     const words = this.#pack(inputs);
     const slot = this.#ring.take();
-    this.#encode(slot, words, 'forward');
+    this.#encode(slot, words, 'forward', inputs);
     this.#half = { slot, tokens: inputs.tokenCount, outputs: inputs.outputCount };
   }
 
@@ -216,7 +220,7 @@ export class WebGpuProgram implements Program {
       this.#ring.cancel(slot);
       throw error;
     }
-    this.#encode(slot, words, 'sample');
+    this.#encode(slot, words, 'sample', inputs);
     return this.#under(slot, inputs);
   }
 
@@ -278,13 +282,15 @@ export class WebGpuProgram implements Program {
 
   /** Packs a step for the buffer and answers its words. */
   #pack(inputs: StepInputs): number {
+    if (this.#samples) checkDraws(inputs);
     const words = this.#packer.pack(inputs, this.#sampler?.partsOf);
+    checkHidden(inputs, this.#graph);
     if (this.#packer.facts.features !== 0) this.#sampler?.check(inputs);
     return words;
   }
 
   /** Submits what has been packed, or a half of it. The results are copied behind the draw. */
-  #encode(slot: ReadbackSlot, words: number, part: StepPart): void {
+  #encode(slot: ReadbackSlot, words: number, part: StepPart, inputs: StepInputs): void {
     try {
       const { device } = this.#host;
       const { facts } = this.#packer;
@@ -299,6 +305,7 @@ export class WebGpuProgram implements Program {
       if (part !== 'forward') {
         const bytes = Math.max(16, resultWords(facts) * 4);
         encoder.copyBufferToBuffer(this.#resources.ids, 0, slot.buffer, 0, bytes);
+        if (inputs.hiddenCount > 0) this.#copyHidden(encoder, slot, inputs);
       }
       device.queue.submit([encoder.finish()]);
     } catch (error) {
@@ -310,9 +317,11 @@ export class WebGpuProgram implements Program {
   /** The result of the step that was packed and submitted last. */
   #under(slot: ReadbackSlot, inputs: StepInputs): Promise<StepResult> {
     const { facts } = this.#packer;
-    const read = this.#ring.read(slot, this.#samples ? resultWords(facts) : 0);
+    const count = this.#samples ? resultWords(facts) : 0;
     const outputs = this.#samples ? facts.outputs : 0;
-    const result = this.#result(read, outputs, this.#sampler?.begin(inputs) ?? null);
+    const hidden = inputs.hiddenCount;
+    const read = this.#ring.read(slot, hidden === 0 ? count : this.#wordsWithHidden(hidden));
+    const result = this.#result(read, count, outputs, hidden, this.#sampler?.begin(inputs) ?? null);
     const settled = result.then(
       () => {},
       () => {},
@@ -328,6 +337,36 @@ export class WebGpuProgram implements Program {
       where: 'read',
       fix: 'Call ops.keep on it while recording.',
     });
+  }
+
+  /** Copies the hidden rows that are asked for behind the ids, neighbours at once. */
+  #copyHidden(
+    encoder: GPUCommandEncoder,
+    slot: ReadbackSlot,
+    { hiddenCount, hiddenOutputs }: StepInputs,
+  ): void {
+    const tensor = this.#graph.hidden!;
+    const buffer = this.#buffers.tensor(tensor);
+    const bytes = strideOf(tensor.cols) * 4;
+    for (let i = 0, run = 1; i < hiddenCount; i += run, run = 1) {
+      const first = hiddenOutputs[i]!;
+      while (i + run < hiddenCount && hiddenOutputs[i + run] === first + run) run++;
+      encoder.copyBufferToBuffer(buffer, first * bytes, slot.buffer, this.#hiddenAt + i * bytes, run * bytes);
+    }
+  }
+
+  #wordsWithHidden(rows: number): number {
+    return this.#hiddenAt / 4 + rows * strideOf(this.#graph.hidden!.cols);
+  }
+
+  /** `[rows, n]` of a readback, without the padding of rows. */
+  #hiddenRows(words: Uint32Array, rows: number): Float32Array {
+    const { cols } = this.#graph.hidden!;
+    const stride = strideOf(cols);
+    const out = new Float32Array(rows * cols);
+    const floats = new Float32Array(words.buffer, words.byteOffset + this.#hiddenAt);
+    for (let r = 0; r < rows; r++) out.set(floats.subarray(r * stride, r * stride + cols), r * cols);
+    return out;
   }
 
   #undivided(): void {
@@ -371,11 +410,18 @@ export class WebGpuProgram implements Program {
   }
 
   /** What the words of a step mean. Before the caller has it, the tokens that state has taken in are noted. */
-  async #result(read: Promise<Uint32Array>, outputs: number, drawing: Drawing | null): Promise<StepResult> {
+  async #result(
+    read: Promise<Uint32Array>,
+    count: number,
+    outputs: number,
+    hidden: number,
+    drawing: Drawing | null,
+  ): Promise<StepResult> {
     let words: Uint32Array | null = null;
     try {
       words = await read;
-      return new StepResult(words, outputs);
+      if (hidden === 0) return new StepResult(words, outputs);
+      return new StepResult(words.subarray(0, count), outputs, this.#hiddenRows(words, hidden));
     } finally {
       if (drawing !== null) this.#sampler?.retire(drawing, words);
     }

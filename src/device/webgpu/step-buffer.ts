@@ -23,7 +23,7 @@ import { checkFeatureTokens } from '../feature-slab.js';
 import type { RowKind } from '../graph.js';
 import { ROPE_AXES } from '../rope.js';
 import { checkRotary, writeRotary } from '../rotary-positions.js';
-import { checkDraws, FEATURE, featuresOf } from '../sampling.js';
+import { FEATURE, featuresOf } from '../sampling.js';
 import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-inputs.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
@@ -385,7 +385,6 @@ export class StepPacker {
     }
     checkRotary(inputs, rotary);
     checkFeatureTokens(inputs, features);
-    checkDraws(inputs);
     if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
     for (let i = 0; i < tokenCount; i++) {
       if (inputs.tokens[i]! < -slots) throw misuse(`token ${i} names slot ${-inputs.tokens[i]! - 1}`);
