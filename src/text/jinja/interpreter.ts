@@ -1,5 +1,6 @@
 import { PythonError, typeError } from './errors.js';
-import { FILTERS, type FilterContext } from './filters.js';
+import type { FilterContext } from './filter-context.js';
+import { FILTERS } from './filters.js';
 import { checkAttribute } from './globals.js';
 import { Loop } from './loop.js';
 import { escapeHtml } from './markup.js';
