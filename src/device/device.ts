@@ -13,8 +13,9 @@
  *
  * **What changes between steps lives in device arrays.** Token ids, positions, sequence extents, sampling
  * parameters are written by `submit` from a StepInputs (step.ts); block tables by `pool.setBlocks` when they
- * change; what the sampler knows of a row (counts, matches, masks) by `program.sampler`, between steps (sampling.ts). The sampled token is written by the device into the state slot of its sequence, and the next step may
- * read its input from there: so the host can submit step n + 1 before it has seen the ids of step n.
+ * change; what the sampler knows of a row (counts, matches, masks) by `program.sampler`, between steps (sampling.ts). The device
+ * writes the sampled token into the state slot of its sequence, and the next step may read its input from there. So the host can
+ * submit step n + 1 before it has seen the ids of step n.
  *
  * **Cache index and rotary position are two things.** Block tables, masks and windows go by a token's index in its sequence. Rotation
  * goes by it too, unless the rotation was recorded with axes (RopeTable.axes): then each pair turns by one of three positions of the token, which

@@ -67,7 +67,7 @@ export interface QueryGrowth {
 }
 
 /**
- * What quantised keys are freed of (docs/kv-cache.md). A key is stored as `scale ∘ R(p) k − centre(p)`, and queries are
+ * The mean and scale that quantised keys are stored without (docs/kv-cache.md). A key is stored as `scale ∘ R(p) k − centre(p)`, and queries are
  * `R(p) q / scale`, so that scores stay as they were but for the query's product with the centre, which attention adds.
  * The centre is one vector for the 256 positions from 256 n on: `mean`, rotated by 256 n where `turns` is set; else it is the same
  * everywhere, which softmax does not see, and attention has nothing to add.

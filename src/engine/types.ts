@@ -75,8 +75,8 @@ export interface EngineOptions extends KvOptions {
   /** Bytes for the KV cache. Default: what `maxRows` sequences of `maxContext` need, as far as memory allows. */
   readonly kvMemory?: number;
   /**
-   * A file of `kvant calibrate`, or `auto` for one that is made at the first start and kept: quantised keys are stored without what it says all have in common, and scaled. It is of no
-   * concern where keys stay float.
+   * A file of `kvant calibrate`, or `auto`: one is made at the first start and kept. It holds the mean and the scale of the model's keys. Quantised
+   * keys are stored without their mean, and scaled (docs/kv-cache.md). Keys that stay float are stored as they are.
    */
   readonly kvCalibration?: string;
   /** Most tokens of a sequence, prompt and completion together. Default: the model's. */

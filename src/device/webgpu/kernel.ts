@@ -3,11 +3,11 @@
  *
  * A *variant* is one way to do an op. Variants stand in ordered lists (kernels/registry.ts), best first; at record
  * time the first one that supports the device's capabilities and the shape is taken, and the last one supports
- * everything. A variant answers with one or more *stages*: dispatches in order, which may hand each other scratch.
+ * everything. A variant answers with one or more *stages*: dispatches in order, which may pass results on in scratch buffers.
  *
- * Shapes are baked into the text or handed over in `params`; a pipeline is cached by its text, so that layers of
- * equal shape share one, and with `params` layers of different shapes too. What changes between steps is read from the `step` buffer (step-buffer.ts) or decides the number of workgroups,
- * which is a plain number at encode time and so may follow the step's actual counts.
+ * Shapes are baked into the text or passed in `params`. A pipeline is cached by its text: layers of equal shape share one, and with
+ * `params` layers of different shapes do too. What changes between steps is read from the `step` buffer (step-buffer.ts), or decides
+ * the number of workgroups: that is a plain number when a step is encoded, and follows the counts of that step.
  */
 
 import type { Precision } from '../device.js';

@@ -10,7 +10,7 @@
  * A sum's order depends on positions alone: neither on the rows nor on which of the two did it.
  *
  * Keys and values are read as stored: a chunk is dequantised once, into workgroup memory. TurboQuant's stay rotated: the
- * queries come so, and the sums of values are turned back once a row, at the end.
+ * queries come rotated too, and the sums of values are rotated back once a row, at the end.
  */
 
 import type { AttentionShape } from '../../graph.js';
