@@ -34,6 +34,52 @@ export async function ggufOfFolder(folder: string): Promise<string | undefined> 
   return join(folder, only);
 }
 
+/** What is written behind a colon to ask for a file: `Q4_K_M` of `name-Q4_K_M.gguf` or `Q4_K_M/name-00001-of-00002.gguf`. */
+export function ggufTag(name: string): string {
+  const stem = basename(name)
+    .replace(/\.gguf$/i, '')
+    .replace(/-\d{5}-of-\d{5}$/, '');
+  return /(?:^|[-._])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|F16|F32)\w*)$/i.exec(stem)?.[1] ?? stem;
+}
+
+/**
+ * The files of the model that a tag asks for: one, or all of its set.
+ *
+ * @param names all paths of a repository
+ * @param tag as {@link ggufTag}, in any case; undefined takes the only model that there is
+ * @throws KvantError `weights-gguf` where there are several, or none with that tag
+ */
+export function chooseGguf(id: string, names: readonly string[], tag: string | undefined): string[] {
+  const models = ggufModels(names);
+  const found =
+    tag === undefined ? models : models.filter((name) => ggufTag(name).toLowerCase() === tag.toLowerCase());
+  const [first, ...others] = found;
+  if (first === undefined || others.length > 0) throw noSuchTag(id, models, tag, found);
+  const set = /^(.*-)0+1(-of-\d{5}\.gguf)$/i.exec(first);
+  if (set === null) return [first];
+  return names.filter((name) => name.startsWith(set[1]!) && name.endsWith(set[2]!)).sort();
+}
+
+function noSuchTag(
+  id: string,
+  models: readonly string[],
+  tag: string | undefined,
+  found: readonly string[],
+): KvantError {
+  const tags = [...new Set((found.length > 0 ? found : models).map(ggufTag))];
+  const shown = tags.slice(0, MOST_NAMED).join(', ');
+  const what =
+    tag === undefined ? `${found.length} GGUF models` : `${found.length || 'no'} GGUF models ${tag}`;
+  return new KvantError('weights-gguf', `${id} holds ${what}${models.length === 0 ? '' : `: ${shown}`}`, {
+    kind: 'invalid-request',
+    where: id,
+    fix:
+      tags.length > 1 || (tags.length === 1 && found.length === 0)
+        ? `Say which, such as ${id}:${tags.find((one) => /^Q4_K_M$/i.test(one)) ?? tags[0]}.`
+        : 'Fetch the file itself, and give its path.',
+  });
+}
+
 /** A folder with several models: nothing says which is meant. */
 export function severalGguf(folder: string, names: readonly string[]): KvantError {
   const shown = names.slice(0, MOST_NAMED).join(', ');

@@ -6,6 +6,7 @@
 import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { makeFolder } from '../make-folder.js';
+import { chooseGguf, ggufModels, ggufTag } from './gguf-files.js';
 import { absentShard, chooseShards, findWeights } from './shards.js';
 
 export const COMMIT = /^[0-9a-f]{40}$/;
@@ -67,6 +68,20 @@ export class HubCache {
     if (shards.length === 0 || absentShard(shards) !== undefined) return undefined;
     for (const shard of shards) if (!(await exists(join(folder, shard)))) return undefined;
     return folder;
+  }
+
+  /** The file of a snapshot that a tag asks for (gguf-files.ts), with all of its set; undefined where something is missing. */
+  async completeGguf(commit: string, tag: string): Promise<string | undefined> {
+    const folder = this.snapshot(commit);
+    const names = await readdir(folder, { recursive: true }).catch(() => []);
+    const paths = names.map((name) => name.replaceAll('\\', '/'));
+    const found = ggufModels(paths).filter((name) => ggufTag(name).toLowerCase() === tag.toLowerCase());
+    if (found.length !== 1) return undefined;
+    const files = chooseGguf(this.folder, paths, tag);
+    const count = Number(/-of-(\d{5})\.gguf$/i.exec(files[0]!)?.[1] ?? 1);
+    if (files.length !== count) return undefined;
+    for (const file of files) if (!(await exists(join(folder, file)))) return undefined;
+    return join(folder, files[0]!);
   }
 
   /** True where the snapshot has a file, contents and all. */

@@ -150,7 +150,7 @@ describe('errors', () => {
 
   it.each<[string, string, Record<string, Uint8Array>]>([
     ['only a pickle', 'weights-pickle', { 'config.json': text('{}'), 'pytorch_model.bin': text('x') }],
-    ['only GGUF', 'weights-gguf', { 'model-q4.gguf': text('x') }],
+    ['several GGUF', 'weights-gguf', { 'm-Q4_0.gguf': text('x'), 'm-Q8_0.gguf': text('x') }],
     ['no weights', 'weights-none', { 'config.json': text('{}') }],
     ['no config', 'model-file-missing', { 'model.safetensors': shard2 }],
     [

@@ -1,17 +1,19 @@
 /**
- * Turns a model argument into a folder: a folder as it is, or a hub id (`org/name[@revision]`) fetched into the
- * standard Hugging Face cache.
+ * Turns a model argument into a folder: a folder as it is, or a hub id (`org/name[:tag][@revision]`) fetched into the
+ * standard Hugging Face cache. A tag asks for a GGUF file (gguf-files.ts).
  *
  * `@huggingface/hub` finds the commit, lists the files and opens their streams. It overwrites a partial file, and
  * reports no progress and no hash, so the rest is done here: resuming, checking, the cache's layout.
  */
 
 import { stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
 import { KvantError } from '../errors.js';
+import { makeFolder } from '../make-folder.js';
 import type { Environment } from './environment.js';
 import { isSmallModelFile } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
-import { ggufOfFolder } from './gguf-files.js';
+import { chooseGguf, ggufOfFolder } from './gguf-files.js';
 import { HubCache } from './hub-cache.js';
 import { type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
@@ -60,19 +62,21 @@ export interface ResolvedModel {
 export interface HubId {
   readonly id: string;
   readonly revision: string;
+  /** Which GGUF file. */
+  readonly tag?: string;
 }
 
 type HubLibrary = Pick<typeof import('@huggingface/hub'), 'modelInfo' | 'listFiles' | 'downloadFile'>;
 
 /** @returns undefined where the text is no hub id */
 export function parseHubId(text: string): HubId | undefined {
-  const match = /^([\w.-]{1,96}\/[\w.-]{1,96})(?:@([\w./-]{1,255}))?$/.exec(text);
-  const [, id, revision = 'main'] = match ?? [];
+  const match = /^([\w.-]{1,96}\/[\w.-]{1,96})(?::([\w.-]{1,64}))?(?:@([\w./-]{1,255}))?$/.exec(text);
+  const [, id, tag, revision = 'main'] = match ?? [];
   // The hub keeps these names for itself.
   if (id !== undefined && /^(models|datasets|spaces|api)\//.test(id)) return undefined;
   if (id === undefined || /(^|\/)\.|\.\.|--/.test(id) || /(^|\/)\.\.?(\/|$)|^\/|\/$/.test(revision))
     return undefined;
-  return { id, revision };
+  return { id, revision, ...(tag !== undefined && { tag }) };
 }
 
 /**
@@ -98,7 +102,12 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
   const config = await hubConfig(options.env);
   const cache = new HubCache(config.cacheFolder, hubId.id);
   const known = await cache.commitOf(hubId.revision);
-  const cached = known === undefined ? undefined : await cache.complete(known);
+  const cached =
+    known === undefined
+      ? undefined
+      : hubId.tag === undefined
+        ? await cache.complete(known)
+        : await cache.completeGguf(known, hubId.tag);
   // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
   if (cached === undefined && text === hubId.id && (await hasParent(path))) throw await notAModel(text, path);
   const fromCache = (notice?: string): ResolvedModel => ({
@@ -109,7 +118,8 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
     ...(notice === undefined ? {} : { notice }),
   });
   // A commit never changes; anything else is looked up, unless told not to.
-  const pinned = known === hubId.revision && (await cache.hasFile(known, 'tokenizer.json'));
+  const pinned =
+    known === hubId.revision && (hubId.tag !== undefined || (await cache.hasFile(known, 'tokenizer.json')));
   if (cached !== undefined && (config.offline || pinned)) return fromCache();
   if (config.offline) throw offlineError(hubId, config, known !== undefined);
   try {
@@ -129,7 +139,7 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
 }
 
 async function fetchModel(
-  { id, revision }: HubId,
+  { id, revision, tag }: HubId,
   config: HubConfig,
   cache: HubCache,
   options: ResolveOptions,
@@ -144,7 +154,7 @@ async function fetchModel(
     if (entry.type === 'file' && isSafePath(entry.path)) listed.set(entry.path, hubFile(entry));
   }
 
-  const { small, weights } = selectFiles(id, listed);
+  const { small, weights, gguf } = selectFiles(id, tag, listed);
   // The library's blob reports a failed request as text only; the error itself is kept here.
   const openStream = async (file: HubFile, offset: number) => {
     let failure: unknown;
@@ -193,7 +203,7 @@ async function fetchModel(
     done += file.size;
   };
   for (const [i, file] of small.entries()) await fetchFile(file, i);
-  const shards = await indexedShards(id, cache.snapshot(commit), listed);
+  const shards = gguf ? undefined : await indexedShards(id, cache.snapshot(commit), listed);
   if (shards !== undefined) files = [...small, ...shards];
   await checkSpace(cache, commit, files.slice(small.length));
   for (const [i, file] of files.slice(small.length).entries()) await fetchFile(file, small.length + i);
@@ -201,7 +211,8 @@ async function fetchModel(
   await cache.setRef(revision, commit).catch((error) => {
     throw cacheError(error, cache.folder);
   });
-  return { folder: cache.snapshot(commit), from: 'hub', id, commit };
+  const folder = cache.snapshot(commit);
+  return { folder: gguf ? join(folder, weights[0]!.path) : folder, from: 'hub', id, commit };
 }
 
 /** Optional: a bundler leaves it to be looked for when it is wanted, and may not find it (esbuild: for the `try`). */
@@ -239,9 +250,15 @@ function isSafePath(path: string): boolean {
 
 function selectFiles(
   id: string,
+  tag: string | undefined,
   listed: ReadonlyMap<string, HubFile>,
-): { small: HubFile[]; weights: HubFile[] } {
+): { small: HubFile[]; weights: HubFile[]; gguf: boolean } {
   const names = [...listed.keys()];
+  const pick = (some: string[]) => some.map((name) => listed.get(name)!);
+  const plain = names.some((name) => name === INDEX_NAME || name.endsWith('.safetensors'));
+  // All that such a model needs is in its file.
+  if (tag !== undefined || (!plain && names.some(isGgufName)))
+    return { small: [], weights: pick(chooseGguf(id, names, tag)), gguf: true };
   const shards = chooseShards(names.filter((name) => !name.includes('/')));
   // An index may name files in folders of their own.
   if (shards.length === 0 && !listed.has(INDEX_NAME))
@@ -254,8 +271,7 @@ function selectFiles(
     });
   }
   const small = names.filter((name) => isSmallModelFile(name) || name === INDEX_NAME);
-  const pick = (some: string[]) => some.map((name) => listed.get(name)!);
-  return { small: pick(small), weights: pick(shards) };
+  return { small: pick(small), weights: pick(shards), gguf: false };
 }
 
 /** A whole file, or the shards that the index names; a repository may hold other copies of the weights beside them. */
@@ -288,6 +304,9 @@ async function checkSpace(cache: HubCache, commit: string, files: readonly HubFi
     const whole = await stat(cache.blob(file.hash)).catch(() => undefined);
     needed += file.size - (whole?.size ?? partial?.size ?? 0);
   }
+  await makeFolder(cache.folder).catch((error) => {
+    throw cacheError(error, cache.folder);
+  });
   const { bavail, bsize } = await statfs(cache.folder);
   if (needed <= bavail * bsize) return;
   throw new KvantError(
@@ -324,7 +343,7 @@ function sum(files: readonly HubFile[]): number {
 }
 
 const GIVE_A_MODEL =
-  'Give a folder with config.json and *.safetensors files, a *.gguf file, or a hub id such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@main.';
+  'Give a folder with config.json and *.safetensors files, a *.gguf file, or a hub id such as Qwen/Qwen3-0.6B, Qwen/Qwen3-0.6B@main or, for a GGUF file, org/name:Q4_K_M.';
 
 async function isAFile(argument: string, path: string): Promise<KvantError> {
   const folder = await modelOfFile(path);
@@ -346,7 +365,9 @@ async function notAModel(argument: string, path: string): Promise<KvantError> {
     ...(near.length > 1 ? [`These are there: ${near.join(', ')}.`] : []),
     ...(hubId === undefined
       ? []
-      : [`For a model of that name on the hub write ${hubId.id}@${hubId.revision}`]),
+      : [
+          `For a model of that name on the hub write ${hubId.id}${hubId.tag === undefined ? '' : `:${hubId.tag}`}@${hubId.revision}`,
+        ]),
   ];
   const what = `there is no folder ${JSON.stringify(argument)}`;
   // Of what is written as a path, or nearly so, nobody asks whether it is a name on the hub.

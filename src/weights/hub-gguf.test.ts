@@ -1,0 +1,82 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { failure } from '../../test/fixtures/weights/build.js';
+import { COMMIT, HubFixture, text } from '../../test/fixtures/weights/hub-repo.js';
+import { chooseGguf, ggufTag } from './gguf-files.js';
+import { parseHubId } from './hub.js';
+
+const hub = HubFixture.use();
+const { resolve } = hub;
+
+const FILES = {
+  'README.md': text('of several'),
+  'm-Q4_K_M.gguf': text('four'),
+  'm-Q8_0.gguf': text('eight'),
+  'mmproj-m-F16.gguf': text('eyes'),
+  'BF16/m-BF16-00001-of-00002.gguf': text('first'),
+  'BF16/m-BF16-00002-of-00002.gguf': text('second'),
+};
+
+const holds = (files: Record<string, Uint8Array>): void => {
+  hub.server.repos.set('org/gguf', { commit: COMMIT, revisions: ['main', 'v1'], files });
+};
+const fetched = (): string[] =>
+  hub.server.requests.flatMap(({ path }) => /\/resolve\/[^/]+\/(.*)/.exec(path)?.[1] ?? []);
+
+describe('a hub id with a tag', () => {
+  it('is read with its revision', () => {
+    expect(parseHubId('o/n:Q4_K_M')).toEqual({ id: 'o/n', revision: 'main', tag: 'Q4_K_M' });
+    expect(parseHubId('o/n:Q8_0@v1')).toEqual({ id: 'o/n', revision: 'v1', tag: 'Q8_0' });
+    expect(parseHubId('o/n:')).toBeUndefined();
+    expect(parseHubId('o/n:a/b')).toBeUndefined();
+  });
+
+  it.each([
+    ['SmolLM2-135M-Instruct.Q4_1.gguf', 'Q4_1'],
+    ['Qwen3-0.6B-UD-Q4_K_XL.gguf', 'UD-Q4_K_XL'],
+    ['gpt-oss-20b-mxfp4.gguf', 'mxfp4'],
+    ['Q6_K/m-Q6_K-00001-of-00003.gguf', 'Q6_K'],
+    ['model-iq4_xs.gguf', 'iq4_xs'],
+    ['plain.gguf', 'plain'],
+  ])('%s has the tag %s', (name, tag) => {
+    expect(ggufTag(name)).toBe(tag);
+  });
+
+  it('fetches that file alone, and finds it again offline', async () => {
+    holds(FILES);
+    const { folder, from, commit } = await resolve('org/gguf:q4_k_m');
+    expect({ from, commit }).toEqual({ from: 'hub', commit: COMMIT });
+    expect(folder.endsWith('m-Q4_K_M.gguf')).toBe(true);
+    expect(readFileSync(folder, 'utf8')).toBe('four');
+    expect(new Set(fetched())).toEqual(new Set(['m-Q4_K_M.gguf']));
+    const again = await resolve('org/gguf:Q4_K_M', { HF_HUB_OFFLINE: '1' });
+    expect(again).toMatchObject({ folder, from: 'cache' });
+    const other = await failure(resolve('org/gguf:Q8_0', { HF_HUB_OFFLINE: '1' }));
+    expect(other.code).toBe('hub-offline');
+  });
+
+  it('fetches all of a set, from a folder of its own', async () => {
+    holds(FILES);
+    const { folder } = await resolve('org/gguf:BF16@v1');
+    expect(folder.endsWith(join('BF16', 'm-BF16-00001-of-00002.gguf'))).toBe(true);
+    expect(readFileSync(folder.replace('00001-of', '00002-of'), 'utf8')).toBe('second');
+  });
+
+  it('says which there are, and takes the only one without being asked', async () => {
+    holds(FILES);
+    expect(await failure(resolve('org/gguf'))).toMatchObject({
+      code: 'weights-gguf',
+      message: expect.stringMatching(/3 GGUF models: BF16, Q4_K_M, Q8_0/) as string,
+      fix: 'Say which, such as org/gguf:Q4_K_M.',
+    });
+    expect(await failure(resolve('org/gguf:Q2_K'))).toMatchObject({
+      code: 'weights-gguf',
+      message: expect.stringMatching(/no GGUF models Q2_K: BF16, Q4_K_M, Q8_0/) as string,
+    });
+    expect(fetched()).toEqual([]);
+    holds({ 'only-Q4_0.gguf': text('one') });
+    expect(readFileSync((await resolve('org/gguf')).folder, 'utf8')).toBe('one');
+    expect(() => chooseGguf('a/b', [], 'Q4_0')).toThrow(/no GGUF models Q4_0/);
+  });
+});
