@@ -3,20 +3,36 @@
 import { emitPanelTiles } from './generate-panel.mjs';
 
 /**
- * Formats of codes: the name of their functions, the word by which commands speak of them (linear-commands.ts), and for k-quants the
- * columns that share subscales and whether there are minima.
+ * Formats of codes: the name of their functions, the word by which commands speak of them (linear-commands.ts), and the bits of a code in
+ * memory. All but affine ones have groups that chunks of 32 columns are made of, and what makes numbers of codes behind each chunk:
+ * `metaBytes` of it. `head`: what stands before a superblock of 256 columns.
  */
 const FORMATS = [
-  ...[2, 3, 4, 5, 6, 8].map((bits) => ({ name: `${bits}`, word: bits, bits, k: false })),
-  ...[2, 3, 4, 5, 6].map((bits) => ({
-    name: `K${bits}`,
-    word: 16 + bits,
+  ...[2, 3, 4, 5, 6, 8].map((bits) => ({ name: `${bits}`, word: bits, bits, kind: 'affine' })),
+  ...[2, 3, 4, 5, 6].map((bits) => {
+    const minima = bits !== 3 && bits !== 6;
+    const group = bits === 4 || bits === 5 ? 32 : 16;
+    const head = minima ? 'pairs' : 'scales';
+    return { name: `K${bits}`, word: 16 + bits, bits, kind: 'k-quant', group, minima, head, metaBytes: 16 };
+  }),
+  ...[4, 5, 8].map((bits) => ({
+    name: `S${bits}`,
+    word: 32 + bits,
     bits,
-    k: true,
-    group: bits === 4 || bits === 5 ? 32 : 16,
-    minima: bits !== 3 && bits !== 6,
+    kind: 'halves',
+    group: 32,
+    metaBytes: 16,
+    centre: 2 ** (bits - 1),
   })),
+  { ...lut('E2M1'), name: 'E2M1Exponents', word: 64 + 5, kind: 'exponents', metaBytes: 8 },
+  { ...lut('IQ4'), name: 'IQ4Halves', word: 48 + 8, kind: 'halves', metaBytes: 16 },
+  { ...lut('IQ4'), name: 'IQ4Bytes', word: 80 + 8, kind: 'bytes', metaBytes: 8, head: 'scales' },
 ];
+
+/** Codes of 4 bits by a table of bytes: twice the number and 12, which has 5 bits, or the number and 128. */
+function lut(table) {
+  return { bits: 4, group: 32, table, centre: table === 'E2M1' ? 12 : 128 };
+}
 /** Tiles: rows of activations × blocks of 8 weight rows. */
 const TILES = [
   { m: 1, b: 2 },
@@ -39,6 +55,27 @@ emit(
 );
 for (const i of range(8)) emit(0, `export let s${i}: v128 = i32x4.splat(0);`);
 emit(0, '');
+
+const E2M1 = [0, 1, 2, 3, 4, 6, 8, 12];
+const TABLES = {
+  E2M1: [...E2M1.map((v) => 12 + v), ...E2M1.map((v) => 12 - v)],
+  IQ4: [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113].map((v) => v + 128),
+};
+// In nibbles, for products of signed bytes with 7 bits.
+TABLES.IQ4High = TABLES.IQ4.map((v) => v >> 4);
+TABLES.IQ4Low = TABLES.IQ4.map((v) => v & 15);
+for (const [name, bytes] of Object.entries(TABLES))
+  emit(0, `export const ${name}: usize = memory.data<u8>([${bytes.join(', ')}], 16);`);
+emit(
+  0,
+  '',
+  '/** The byte of a table for each code. */',
+  '// @ts-ignore: decorator',
+  '@inline export function lookUp(table: v128, codes: v128): v128 {',
+  '  return RELAXED ? i8x16.relaxed_swizzle(table, codes) : i8x16.swizzle(table, codes);',
+  '}',
+  '',
+);
 
 emit(0, `const NIBBLES = memory.data<u8>([${range(16).fill('15').join(', ')}], 16);`, '');
 
@@ -144,13 +181,23 @@ function scalesAndBiases(depth, b, pointer) {
   emit(depth, '}');
 }
 
-/** What stands before the codes of a unit. `g`: its first column. */
+/** Two vectors of halves in one. */
+function twoHalves(depth, at, names) {
+  emit(
+    depth,
+    `${names[1]} = v128.load(${at});`,
+    `${names[0]} = widenHalf(${names[1]});`,
+    `${names[1]} = widenHalf(i32x4.shl(${names[1]}, 16));`,
+  );
+}
+
+/** What stands before the codes of a superblock. `g`: the first column of a chunk. */
 function head(depth, format, b, pointer) {
-  if (!format.k) return;
+  if (format.head === undefined) return;
   emit(depth, 'if ((g & 255) == 0) {');
   for (const k of range(b)) {
     const at = `${pointer}${k}`;
-    if (format.minima) {
+    if (format.head === 'pairs') {
       for (const h of range(2))
         emit(
           depth + 1,
@@ -158,44 +205,52 @@ function head(depth, format, b, pointer) {
           `S${k}${h} = widenHalf(B${k}${h});`,
           `B${k}${h} = f32x4.neg(widenHalf(i32x4.shl(B${k}${h}, 16)));`,
         );
-    } else
-      emit(
-        depth + 1,
-        `S${k}1 = v128.load(${at});`,
-        `S${k}0 = widenHalf(S${k}1);`,
-        `S${k}1 = widenHalf(i32x4.shl(S${k}1, 16));`,
-      );
-    emit(depth + 1, `${at} += ${format.minima ? 32 : 16};`);
+    } else twoHalves(depth + 1, at, [`S${k}0`, `S${k}1`]);
+    emit(depth + 1, `${at} += ${format.head === 'pairs' ? 32 : 16};`);
   }
   emit(depth, '}');
 }
 
-/** Scales and biases of a group to c and d, from its subscales at a pointer, which is moved behind them. All products are exact. */
-function subscales(depth, format, b, pointer) {
-  const float = (half, from) => `f32x4.convert_i32x4_s(i32x4.extend_${half}_i16x8_s(${from}))`;
+/** Scales and biases of a group to c and d, from what stands at a pointer, which is moved behind it. All products are exact. */
+function metas(depth, format, b, pointer) {
+  const integers = (half, from, sign) => `i32x4.extend_${half}_i16x8_${sign}(${from})`;
   for (const k of range(b)) {
     const at = `${pointer}${k}`;
-    emit(depth, `c${k}1 = v128.load8x8_${format.minima ? 'u' : 's'}(${at});`);
-    if (format.minima) {
-      const minima = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
-      emit(depth, `d${k}1 = ${minima};`);
+    const { kind, minima } = format;
+    if (kind === 'halves') twoHalves(depth, at, [`c${k}0`, `c${k}1`]);
+    else emit(depth, `c${k}1 = v128.load8x8_${minima || kind === 'exponents' ? 'u' : 's'}(${at});`);
+    if (minima) {
+      const second = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
+      emit(depth, `d${k}1 = ${second};`);
       if (format.group === 16) emit(depth, `c${k}1 = v128.and(c${k}1, i16x8.splat(15));`);
     }
     for (const [h, half] of ['low', 'high'].entries()) {
-      emit(depth, `c${k}${h} = f32x4.mul(S${k}${h}, ${float(half, `c${k}1`)});`);
-      if (format.minima) emit(depth, `d${k}${h} = f32x4.mul(B${k}${h}, ${float(half, `d${k}1`)});`);
-      else emit(depth, `d${k}${h} = f32x4.mul(c${k}${h}, f32x4.splat(${-(2 ** (format.bits - 1))}));`);
+      const c = `c${k}${h}`;
+      if (kind === 'exponents') {
+        // 2^(e − 128), for the table has the numbers twice: for 0 and 1 no normal number, and made of one.
+        const by = 'v128.bitselect(f32x4.splat(0.25), f32x4.splat(0.5), i32x4.eq(e, i32x4.splat(0)))';
+        emit(depth, `e = ${integers(half, `c${k}1`, 'u')};`);
+        emit(depth, `${c} = f32x4.mul(i32x4.shl(i32x4.max_s(e, i32x4.splat(1)), 23), ${by});`);
+      } else if (kind !== 'halves')
+        emit(depth, `${c} = f32x4.mul(S${k}${h}, f32x4.convert_i32x4_s(${integers(half, `c${k}1`, 's')}));`);
+      const centre = format.centre ?? 2 ** (format.bits - 1);
+      emit(
+        depth,
+        minima
+          ? `d${k}${h} = f32x4.mul(B${k}${h}, f32x4.convert_i32x4_s(${integers(half, `d${k}1`, 's')}));`
+          : `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-centre}));`,
+      );
     }
-    emit(depth, `${at} += ${format.group === 32 ? 16 : 8};`);
+    emit(depth, `${at} += ${format.group === 16 ? format.metaBytes / 2 : format.metaBytes};`);
   }
 }
 
-/** What a function declares for {@link head}. */
+/** What a function declares for {@link head} and {@link metas}. */
 function headNames(format, b) {
-  if (!format.k) return [];
-  return range(b).flatMap((k) =>
-    range(2).flatMap((h) => [`S${k}${h}`, ...(format.minima ? [`B${k}${h}`] : [])]),
-  );
+  if (format.kind === 'exponents') return ['e'];
+  if (format.head === undefined) return [];
+  const names = format.head === 'pairs' ? ['S', 'B'] : ['S'];
+  return range(b).flatMap((k) => range(2).flatMap((h) => names.map((name) => `${name}${k}${h}`)));
 }
 
 function storeSums(m, b) {
@@ -223,8 +278,30 @@ emit(
   '',
 );
 
+const chunked = ({ kind }) => kind !== 'affine';
+const title = ({ kind, bits, table = '' }) => `${kind === 'affine' ? '' : `${kind} ${table} `}${bits}-bit`;
+
 /** Steps whose products of a lane are sure to fit 16 bits: 2 columns · 127 · the largest code, each. */
 const RUN = { 2: 8, 3: 8, 4: 8, 5: 4, 6: 2, 8: 8 };
+
+/** Passes over the nibbles of a chunk: where they lie, what their products count, from which step on. Sums of a pass fit 16 bits. */
+function nibblePasses({ bits, table }) {
+  if (table === 'IQ4') {
+    return [
+      { at: 0, times: 16, table: 'IQ4High' },
+      { at: 0, times: 1, table: 'IQ4Low' },
+    ];
+  }
+  if (table !== undefined)
+    return [0, 4].map((first) => ({ at: 16 * first, times: 1, table, first, bytes: 64 }));
+  if (bits === 4) return [{ at: 0, times: 1 }];
+  return [
+    { at: 0, times: 16 },
+    { at: 128, times: 1 },
+  ];
+}
+
+const looked = (table, codes) => (table === undefined ? codes : `lookUp(table, ${codes})`);
 
 /**
  * int8 activations, as quantize-rows.ts lays them out for tiles of m rows. 32 columns at a time; with relaxed SIMD
@@ -237,7 +314,7 @@ function integerTile(format, m, b) {
   const { bits, name } = format;
   emit(
     0,
-    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
+    `/** ${title(format)} codes, ${m} row${m > 1 ? 's' : ''}, ${b} block${b > 1 ? 's' : ''}. */`,
     `export function int${name}x${m}x${b}(w0: usize, stride: usize, x0: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
   if (b === 2) emit(1, 'let w1 = w0 + stride;');
@@ -253,10 +330,10 @@ function integerTile(format, m, b) {
   // V8 13 makes a constant anew wherever it is used, in three instructions. What is loaded it keeps.
   if (bits === 4 || bits === 8) emit(1, 'const nibbles = v128.load(NIBBLES);');
   emit(1, 'const ones = v128.load(ONES);');
-  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${chunked(format) ? 32 : 'group'}) {`);
   declare(2, each(m, b, 'a'));
   head(2, format, b, 'w');
-  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
+  emit(2, chunked(format) ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   const nibbles = bits === 4 || bits === 8;
   // One step: codes in u, sums to p (fresh if first) or a.
   const step = (depth, s, fresh, times) => {
@@ -313,33 +390,29 @@ function integerTile(format, m, b) {
     emit(depth, `y += ${8 * m};`);
   };
   // Groups of 16 end within a chunk.
-  const twice = format.k && format.group === 16;
+  const twice = format.group === 16;
   const stepBytes = `(RELAXED ? ${4 * m} : ${8 * m})`;
   if (nibbles) {
     // Of 8 bits the high nibbles first.
-    for (const [at, times] of bits === 8
-      ? [
-          [0, 16],
-          [128, 1],
-        ]
-      : [[0, 1]]) {
+    for (const { at, times, table, first = 0, bytes = 128 } of nibblePasses(format)) {
       emit(3, '{');
+      if (table !== undefined) emit(4, `const table = v128.load(${table});`);
       emit(
         4,
-        `let z = x0;`,
+        `let z = x0${first === 0 ? '' : ` + ${first} * ${stepBytes}`};`,
         `let ${range(b)
           .map((k) => `q${k} = w${k} + ${at}`)
           .join(', ')};`,
       );
-      emit(4, `const end = q0 + 128;`);
+      emit(4, `const end = q0 + ${bytes};`);
       clear(4);
       emit(4, 'do {');
       for (const k of range(b))
         emit(
           5,
           `v${k}p4 = v128.load(q${k});`,
-          `u${k}0 = v128.and(v${k}p4, nibbles);`,
-          `u${k}1 = v128.and(i32x4.shr_u(v${k}p4, 4), nibbles);`,
+          `u${k}0 = ${looked(table, `v128.and(v${k}p4, nibbles)`)};`,
+          `u${k}1 = ${looked(table, `v128.and(i32x4.shr_u(v${k}p4, 4), nibbles)`)};`,
         );
       step(5, 0, false, times);
       for (const k of range(b)) emit(5, `q${k} += 16;`);
@@ -374,17 +447,17 @@ function integerTile(format, m, b) {
     emit(4, `z += 4 * ${stepBytes};`);
     if (twice) {
       if (RUN[bits] === 8) widen(4, 1);
-      subscales(4, format, b, 't');
+      metas(4, format, b, 't');
       addGroup(4);
     }
     emit(3, '} while (z != end);');
     if (RUN[bits] === 8 && !twice) widen(3, 1);
   }
   emit(3, `x0 += 8 * ${stepBytes};`);
-  for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? 16 : 0)};`);
+  for (const k of range(b)) emit(3, `w${k} += ${bits * 32 + (twice ? format.metaBytes : 0)};`);
   emit(2, '}');
   if (!twice) {
-    if (format.k) subscales(2, format, b, 'w');
+    if (chunked(format)) metas(2, format, b, 'w');
     else scalesAndBiases(2, b, 'w');
     addGroup(2);
   }
@@ -406,28 +479,47 @@ emit(
 
 /** One block unpacked to a panel. */
 function expand(format) {
-  const { bits, name } = format;
-  const twice = format.k && format.group === 16;
+  const { bits, name, table } = format;
+  const twice = format.group === 16;
   emit(
     0,
-    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes of a block to a panel. */`,
+    `/** ${title(format)} codes of a block to a panel. */`,
     `export function expand${name}(w0: usize, to: usize, cols: u32, group: u32, dtype: u32): void {`,
   );
   declare(1, ['c00', 'c01', 'd00', 'd01', ...headNames(format, 1), ...vectors(bits, 0)]);
+  if (table !== undefined) {
+    declare(1, ['lo', 'hi']);
+    emit(1, `const all = v128.load(${table});`);
+    if (table === 'IQ4') emit(1, 'const high = v128.load(IQ4High);', 'const low = v128.load(IQ4Low);');
+  }
   const storeMetas = (depth) => {
     for (const [i, n] of ['c00', 'c01', 'd00', 'd01'].entries())
       emit(depth, `v128.store(to, ${n}, ${16 * i});`);
     emit(depth, 'to += 64;');
   };
-  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${chunked(format) ? 32 : 'group'}) {`);
   head(2, format, 1, 'w');
-  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
+  emit(2, chunked(format) ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   planePointers(3, bits, 1);
   if (twice) emit(3, `let t0 = w0 + ${bits * 32};`);
   emit(3, 'for (let half = 0; half < 2; half++) {');
   for (const s of range(4)) {
     const [lo, hi] = unpack(4, bits, s, 0);
-    if (bits === 8) {
+    if (table !== undefined) {
+      emit(4, `lo = ${lo};`, `hi = ${hi};`);
+      const codes = (name) => `lookUp(${name}, lo), lookUp(${name}, hi)`;
+      emit(4, 'if (RELAXED) {');
+      if (table === 'IQ4') {
+        emit(
+          5,
+          `store8(to + ${32 * s}, ${codes('high')});`,
+          `store8(to + group * 8 + ${32 * s}, ${codes('low')});`,
+        );
+      } else emit(5, `store8(to + ${32 * s}, ${codes('all')});`);
+      emit(4, '} else {');
+      emit(5, `store16(to + ${64 * s}, lookUp(all, lo));`, `store16(to + ${64 * s + 32}, lookUp(all, hi));`);
+      emit(4, '}');
+    } else if (bits === 8) {
       const high = `v128.load(q0p4 - 128, ${16 * s})`;
       emit(4, 'if (RELAXED) {');
       emit(5, `store8(to + group * 8 + ${32 * s}, ${lo}, ${hi});`);
@@ -447,15 +539,15 @@ function expand(format) {
   emit(4, 'to += RELAXED ? 128 : 256;');
   advance(4, bits, 1);
   if (twice) {
-    subscales(4, format, 1, 't');
+    metas(4, format, 1, 't');
     storeMetas(4);
   }
   emit(3, '}');
-  emit(3, `w0 += ${bits * 32 + (twice ? 16 : 0)};`);
+  emit(3, `w0 += ${bits * 32 + (twice ? format.metaBytes : 0)};`);
   emit(2, '}');
-  if (bits === 8) emit(2, 'if (RELAXED) to += group * 8;');
+  if (bits === 8 || table === 'IQ4') emit(2, 'if (RELAXED) to += group * 8;');
   if (!twice) {
-    if (format.k) subscales(2, format, 1, 'w');
+    if (chunked(format)) metas(2, format, 1, 'w');
     else scalesAndBiases(2, 1, 'w');
     storeMetas(2);
   }
@@ -483,31 +575,32 @@ emit(
 
 /** f32 activations, affine weights dequantised on the way. Sums of a group, then the sum of those. */
 function referenceTile(format, m, b) {
-  const { bits, name } = format;
-  const twice = format.k && format.group === 16;
+  const { bits, name, table } = format;
+  const twice = format.group === 16;
   emit(
     0,
-    `/** ${format.k ? 'K-quant, ' : ''}${bits}-bit codes dequantised, f32 activations, ${m} row${m > 1 ? 's' : ''}. */`,
+    `/** ${title(format)} codes dequantised, f32 activations, ${m} row${m > 1 ? 's' : ''}. */`,
     `export function ref${name}x${m}x${b}(w0: usize, ${parameters(m)}, cols: u32, group: u32, dtype: u32): void {`,
   );
   declare(1, each(m, b, 'f'));
   declare(1, ['c00', 'c01', 'd00', 'd01', 'lo', 'hi', 'wl', 'wh', 'x', ...headNames(format, 1)]);
   declare(1, vectors(bits, 0));
   if (bits === 8) declare(1, ['high']);
+  if (table !== undefined) emit(1, `const table = v128.load(${table});`);
   const end = (depth) => {
     for (const n of each(m, b, '')) emit(depth, `f${n} = f32x4.add(f${n}, a${n});`);
   };
-  emit(1, `for (let g: u32 = 0; g < cols; g += ${format.k ? 32 : 'group'}) {`);
+  emit(1, `for (let g: u32 = 0; g < cols; g += ${chunked(format) ? 32 : 'group'}) {`);
   head(2, format, b, 'w');
-  emit(2, `let t0 = w0 + ${format.k ? bits * 32 : `group * ${bits}`};`);
-  if (!format.k) scalesAndBiases(2, b, 't');
-  else if (!twice) subscales(2, format, b, 't');
+  emit(2, `let t0 = w0 + ${chunked(format) ? bits * 32 : `group * ${bits}`};`);
+  if (!chunked(format)) scalesAndBiases(2, b, 't');
+  else if (!twice) metas(2, format, b, 't');
   declare(2, each(m, b, 'a'));
-  emit(2, format.k ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
+  emit(2, chunked(format) ? '{' : 'for (let i: u32 = 0; i < group; i += 32) {');
   planePointers(3, bits, 1);
   emit(3, 'for (let half = 0; half < 2; half++) {');
   if (twice) {
-    subscales(4, format, b, 't');
+    metas(4, format, b, 't');
     emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
   }
   for (const s of range(4)) {
@@ -517,7 +610,7 @@ function referenceTile(format, m, b) {
       lo = `v128.or(${lo}, v128.and(i32x4.shl(high, 4), i32x4.splat(0xf0f0f0f0)))`;
       hi = `v128.or(${hi}, v128.and(high, i32x4.splat(0xf0f0f0f0)))`;
     }
-    emit(4, `lo = ${lo};`, `hi = ${hi};`);
+    emit(4, `lo = ${looked(table, lo)};`, `hi = ${looked(table, hi)};`);
     for (const j of range(4)) {
       emit(4, `wl = weight(lo, ${j}, c00, d00);`, `wh = weight(hi, ${j}, c01, d01);`);
       for (const r of range(m)) {

@@ -31,6 +31,12 @@ export const SUPERBLOCK = 256;
  *     bits 4, 5   groups of 32   w = d·s · code − dmin·m            s, m in 0…63
  *     bits 2      groups of 16   w = d·s · code − dmin·m            s, m in 0…15, in one byte: s | m << 4
  *     bits 3, 6   groups of 16   w = d·s · (code − 2^(bits − 1))    s in −128…127
+ *
+ * `symmetric` is affine without biases, codes about the middle: `w = scale · (code − 2^(bits − 1))`.
+ *
+ * `lut4` has codes of 4 bits, packed as in `affine`, that stand for the numbers of a table (LUT4_TABLES): `w = scale · table[code]`, in
+ * groups of 32. A scale is an f16; or a byte e, `2^(e − 127)` (`e8m0`); or `d · s`, as in a k-quant: an f16 d for 256 columns, and s in
+ * −128…127 for every group (`f16-i8`).
  */
 export type MatrixFormat =
   | { readonly kind: 'float'; readonly dtype: FloatDtype }
@@ -40,9 +46,34 @@ export type MatrixFormat =
       readonly groupSize: GroupSize;
       readonly dtype: FloatDtype;
     }
-  | { readonly kind: 'k-quant'; readonly bits: KQuantBits; readonly dtype: 'f16' };
+  | { readonly kind: 'k-quant'; readonly bits: KQuantBits; readonly dtype: 'f16' }
+  | { readonly kind: 'symmetric'; readonly bits: 4 | 5 | 8; readonly groupSize: 32; readonly dtype: 'f16' }
+  | {
+      readonly kind: 'lut4';
+      readonly bits: 4;
+      readonly table: Lut4Table;
+      readonly scale: Lut4Scale;
+      /** Of the scales that are f16. */
+      readonly dtype: 'f16';
+    };
 
 export type KQuantFormat = Extract<MatrixFormat, { kind: 'k-quant' }>;
+export type SymmetricFormat = Extract<MatrixFormat, { kind: 'symmetric' }>;
+export type Lut4Format = Extract<MatrixFormat, { kind: 'lut4' }>;
+
+/** Columns of a group of `lut4`. */
+export const LUT4_GROUP = 32;
+export type Lut4Scale = 'f16' | 'e8m0' | 'f16-i8';
+
+/**
+ * Tables of `lut4`. `e2m1`: numbers of 4 bits with two bits of exponent and one of mantissa (OCP Microscaling Formats, 5.3.3). `iq4`: that of
+ * GGUF's IQ4 types, steps that widen away from zero.
+ */
+export const LUT4_TABLES = {
+  e2m1: [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6],
+  iq4: [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113],
+} as const;
+export type Lut4Table = keyof typeof LUT4_TABLES;
 
 /** Columns of a group of a k-quant: those that share subscales. */
 export function kQuantGroup(bits: KQuantBits): 16 | 32 {
@@ -58,11 +89,15 @@ export function hasMinima(bits: KQuantBits): boolean {
 export interface MatrixRows {
   /** `float`: rows · cols elements of the dtype, little-endian. Otherwise rows · cols · bits / 8 bytes of codes. */
   readonly data: Uint8Array;
-  /** Elements of the format's dtype, little-endian. `affine`: rows · cols / groupSize. `k-quant`: d, rows · cols / 256. */
+  /** Elements of the format's dtype, little-endian. `affine`: rows · cols / groupSize. `k-quant`: d, rows · cols / 256.
+   * `symmetric`: rows · cols / 32. `lut4`: as many or, with `f16-i8`, rows · cols / 256; with `e8m0` bytes. */
   readonly scales?: Uint8Array;
   /** As many. `affine`: biases. `k-quant`: dmin, where it has minima. */
   readonly biases?: Uint8Array;
-  /** `k-quant` only: two bytes for every 32 columns: s and m of a group of 32, or what two groups of 16 have. */
+  /**
+   * `k-quant`: two bytes for every 32 columns: s and m of a group of 32, or what two groups of 16 have. `lut4` with `f16-i8`: s of every
+   * group.
+   */
   readonly subscales?: Uint8Array;
 }
 
@@ -107,6 +142,19 @@ export function rowBytes(cols: number, format: MatrixFormat): RowBytes {
       const biases = hasMinima(format.bits) ? scales : 0;
       return { data: (cols * format.bits) / 8, scales, biases, subscales: cols / 16 };
     }
+    case 'symmetric':
+      return { data: (cols * format.bits) / 8, scales: cols / 16, biases: 0, subscales: 0 };
+    case 'lut4': {
+      const groups = cols / LUT4_GROUP;
+      if (format.scale === 'f16-i8')
+        return { data: cols / 2, scales: (2 * cols) / SUPERBLOCK, biases: 0, subscales: groups };
+      return {
+        data: cols / 2,
+        scales: format.scale === 'f16' ? 2 * groups : groups,
+        biases: 0,
+        subscales: 0,
+      };
+    }
   }
 }
 
@@ -125,6 +173,25 @@ export function columnUnit(format: MatrixFormat): number {
       return format.groupSize;
     case 'k-quant':
       return SUPERBLOCK;
+    case 'symmetric':
+      return format.groupSize;
+    case 'lut4':
+      return format.scale === 'f16-i8' ? SUPERBLOCK : LUT4_GROUP;
+  }
+}
+
+/** Columns whose codes are multiplied with one scale; 0 for floats. */
+export function groupColumns(format: MatrixFormat): number {
+  switch (format.kind) {
+    case 'float':
+      return 0;
+    case 'affine':
+    case 'symmetric':
+      return format.groupSize;
+    case 'k-quant':
+      return kQuantGroup(format.bits);
+    case 'lut4':
+      return LUT4_GROUP;
   }
 }
 
@@ -187,6 +254,10 @@ export function sameFormat(a: MatrixFormat, b: MatrixFormat): boolean {
       return b.kind === 'affine' && a.bits === b.bits && a.groupSize === b.groupSize;
     case 'k-quant':
       return b.kind === 'k-quant' && a.bits === b.bits;
+    case 'symmetric':
+      return b.kind === 'symmetric' && a.bits === b.bits;
+    case 'lut4':
+      return b.kind === 'lut4' && a.table === b.table && a.scale === b.scale;
   }
 }
 

@@ -193,7 +193,7 @@ class RandomMatrix implements MatrixSource {
       const levels = 2 ** format.bits;
       const scale = deviation * Math.sqrt(12 / (levels * levels - 1));
       this.#pattern = new Uint8Array(table.buffer, table.byteOffset, table.byteLength);
-      this.#row = format.kind === 'affine' ? affineRow(format, cols, scale) : kQuantRow(format, cols, scale);
+      this.#row = metaRow(format, cols, scale);
     }
   }
 
@@ -223,6 +223,31 @@ class RandomMatrix implements MatrixSource {
 }
 
 /** A step of `scale`, and values about zero. */
+function metaRow(
+  format: Exclude<MatrixFormat, { kind: 'float' }>,
+  cols: number,
+  scale: number,
+): Omit<MatrixRows, 'data'> {
+  switch (format.kind) {
+    case 'affine':
+      return affineRow(format, cols, scale);
+    case 'k-quant':
+      return kQuantRow(format, cols, scale);
+    case 'symmetric':
+      return { scales: encoded(new Float32Array(cols / format.groupSize).fill(scale), format.dtype) };
+    case 'lut4': {
+      // The tables reach eight steps, or 16 times that.
+      const step = format.table === 'e2m1' ? scale : scale / 16;
+      const bytes = rowBytes(cols, format);
+      if (format.scale === 'e8m0')
+        return { scales: new Uint8Array(bytes.scales).fill(127 + Math.round(Math.log2(step))) };
+      const d = format.scale === 'f16' ? step : step / 8;
+      const scales = encoded(new Float32Array(bytes.scales / 2).fill(d), format.dtype);
+      return { scales, ...(bytes.subscales > 0 && { subscales: new Uint8Array(bytes.subscales).fill(8) }) };
+    }
+  }
+}
+
 function affineRow(
   { bits, groupSize, dtype }: Extract<MatrixFormat, { kind: 'affine' }>,
   cols: number,

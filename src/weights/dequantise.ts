@@ -3,10 +3,14 @@ import {
   hasMinima,
   type KQuantFormat,
   kQuantGroup,
+  LUT4_GROUP,
+  LUT4_TABLES,
+  type Lut4Format,
   type MatrixFormat,
   type MatrixRows,
   rowBytes,
   SUPERBLOCK,
+  type SymmetricFormat,
 } from '../device/weights.js';
 import { unpackAffineRow, unpackCodes } from './affine.js';
 import { decodeFloats } from './dtypes.js';
@@ -31,7 +35,7 @@ export function dequantiseRows(
     bytes?.subarray(row * size, (row + 1) * size) ?? new Uint8Array(0);
   const floats = (bytes: Uint8Array | undefined, row: number, size: number): Float32Array => {
     const values = new Float32Array(size / (format.dtype === 'f32' ? 4 : 2));
-    decodeFloats(part(bytes, row, size), format.dtype, values);
+    if (format.kind !== 'lut4') decodeFloats(part(bytes, row, size), format.dtype, values);
     return values;
   };
   for (let row = 0; row < rows; row++) {
@@ -39,8 +43,54 @@ export function dequantiseRows(
     const scales = floats(piece.scales, row, one.scales);
     const biases = floats(piece.biases, row, one.biases);
     const to = out.subarray(row * cols, (row + 1) * cols);
-    if (format.kind === 'affine') unpackAffineRow(codes, scales, biases, format, to);
-    else kQuantRow(codes, scales, biases, part(piece.subscales, row, one.subscales), format, to);
+    const subscales = part(piece.subscales, row, one.subscales);
+    switch (format.kind) {
+      case 'affine':
+        unpackAffineRow(codes, scales, biases, format, to);
+        break;
+      case 'symmetric':
+        symmetricRow(codes, scales, format, to);
+        break;
+      case 'k-quant':
+        kQuantRow(codes, scales, biases, subscales, format, to);
+        break;
+      case 'lut4':
+        lut4Row(codes, part(piece.scales, row, one.scales), subscales, format, to);
+    }
+  }
+}
+
+function symmetricRow(
+  codes: Uint8Array,
+  scales: Float32Array,
+  { bits, groupSize }: SymmetricFormat,
+  out: Float32Array,
+): void {
+  const levels = new Uint8Array(out.length);
+  unpackCodes(codes, bits, levels);
+  for (let c = 0; c < out.length; c++)
+    out[c] = scales[Math.floor(c / groupSize)]! * (levels[c]! - 2 ** (bits - 1));
+}
+
+function lut4Row(
+  codes: Uint8Array,
+  scales: Uint8Array,
+  subscales: Uint8Array,
+  { table, scale }: Lut4Format,
+  out: Float32Array,
+): void {
+  const levels = new Uint8Array(out.length);
+  unpackCodes(codes, 4, levels);
+  const numbers = LUT4_TABLES[table];
+  const halves = new Float32Array(scale === 'e8m0' ? 0 : scales.length / 2);
+  if (scale !== 'e8m0') decodeFloats(scales, 'f16', halves);
+  for (let g = 0; g < out.length / LUT4_GROUP; g++) {
+    const of = {
+      f16: () => halves[g]!,
+      e8m0: () => (scales[g] === 255 ? Number.NaN : 2 ** (scales[g]! - 127)),
+      'f16-i8': () => halves[Math.floor((g * LUT4_GROUP) / SUPERBLOCK)]! * ((subscales[g]! << 24) >> 24),
+    }[scale]();
+    for (let c = g * LUT4_GROUP; c < (g + 1) * LUT4_GROUP; c++) out[c] = of * numbers[levels[c]!]!;
   }
 }
 

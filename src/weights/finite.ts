@@ -47,6 +47,8 @@ export function finiteVector(source: VectorSource): VectorSource {
 /** Codes are whole numbers: of a quantised matrix only scales and biases can be wrong. */
 function floatsOf({ data, scales, biases }: MatrixRows, format: MatrixFormat): Uint8Array[] {
   if (format.kind === 'float') return [data];
+  // Devices know the exponent that is none.
+  if (format.kind === 'lut4' && format.scale === 'e8m0') return [];
   return [scales, biases].filter((bytes) => bytes !== undefined);
 }
 

@@ -1,20 +1,19 @@
 /** A matrix of a GGUF file, read by ranges of rows and handed out in the layout that devices take. */
 
 import {
-  floatBytes,
   type MatrixFormat,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
   roomRows,
-  SUPERBLOCK,
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { checkRows } from './checkpoint.js';
 import type { GgufFile } from './gguf.js';
-import { affineFormat, BLOCK_COLS, unpackBlocks } from './gguf-blocks.js';
+import { blockFormat, unpackBlocks } from './gguf-blocks.js';
 import type { GgufTensor } from './gguf-header.js';
 import { kQuantFormat, unpackKBlocks } from './gguf-k-blocks.js';
+import { lut4Format, unpackLutBlocks } from './gguf-lut-blocks.js';
 import type { GgufTypeName } from './gguf-types.js';
 
 /** A tensor with the file that holds it. */
@@ -44,11 +43,15 @@ export const READ_TYPES: readonly GgufTypeName[] = [
   'Q4_K',
   'Q5_K',
   'Q6_K',
+  'IQ4_NL',
+  'IQ4_XS',
+  'MXFP4',
 ];
 
 /** What a tensor of a type becomes on a device, exactly. @throws KvantError `weights-gguf-type` */
 export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
-  const format = FLOATS[type.name] ?? affineFormat(type.name) ?? kQuantFormat(type.name);
+  const format =
+    FLOATS[type.name] ?? blockFormat(type.name) ?? kQuantFormat(type.name) ?? lut4Format(type.name);
   if (format !== undefined) return format;
   throw new KvantError(
     'weights-gguf-type',
@@ -112,18 +115,22 @@ export class GgufMatrix implements MatrixSource {
       this.#buffer = undefined;
       this.#blocks = undefined;
     }
-    if (this.format.kind === 'float' || rows === 0) return out;
-    const { name: type } = this.#entry.tensor.type;
-    if (this.format.kind === 'k-quant') {
-      unpackKBlocks(type, read, (rows * this.cols) / SUPERBLOCK, out);
-      return out;
+    if (rows === 0) return out;
+    const { name, elements } = this.#entry.tensor.type;
+    const count = (rows * this.cols) / elements;
+    switch (this.format.kind) {
+      case 'float':
+        break;
+      case 'affine':
+      case 'symmetric':
+        unpackBlocks(name, read, count, out);
+        break;
+      case 'k-quant':
+        unpackKBlocks(name, read, count, out);
+        break;
+      case 'lut4':
+        unpackLutBlocks(name, read, count, out);
     }
-    const count = (rows * this.cols) / BLOCK_COLS;
-    const words = (bytes: Uint8Array): Uint16Array =>
-      new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / floatBytes('f16'));
-    const overflow = unpackBlocks(type, read, count, out.data, words(out.scales!), words(out.biases!));
-    if (overflow >= 0)
-      throw scaleTooLarge(this.name, type, start + Math.floor((overflow * BLOCK_COLS) / this.cols));
     return out;
   }
 
@@ -158,16 +165,4 @@ export class GgufMatrix implements MatrixSource {
     if (this.#blocks === undefined || this.#blocks.byteLength < bytes) this.#blocks = new Uint8Array(bytes);
     return this.#blocks.subarray(0, bytes);
   }
-}
-
-function scaleTooLarge(name: string, type: string, row: number): KvantError {
-  return new KvantError(
-    'weights-not-exact',
-    `${name} holds a scale of ${type} in row ${row} that is too large to be kept exactly`,
-    {
-      kind: 'unsupported',
-      where: name,
-      fix: 'No trained model has such weights: fetch the file again, or take one in F16 or F32.',
-    },
-  );
 }

@@ -16,7 +16,8 @@ import type {
   VectorSource,
 } from '../../src/device/weights.js';
 import { hasMinima, rowBytes } from '../../src/device/weights.js';
-import { kQuantValues } from './sources.js';
+import { Random } from './numbers.js';
+import { kQuantValues, randomMatrix } from './sources.js';
 
 export const BUILDS = ['simd', 'relaxed', 'dot'] as const;
 export type KernelFile = (typeof BUILDS)[number];
@@ -95,6 +96,10 @@ export function testMatrix(rows: number, cols: number, format: MatrixFormat, see
     return { weights, source: memorySource(name, rows, cols, format, bytes) };
   }
   if (format.kind === 'k-quant') return kQuantMatrix(rows, cols, format, next);
+  if (format.kind !== 'affine') {
+    const { source, values } = randomMatrix(new Random(seed), rows, cols, format);
+    return { source, weights: values };
+  }
   const { bits, groupSize, dtype } = format;
   const groups = (rows * cols) / groupSize;
   const top = 2 ** bits - 1;

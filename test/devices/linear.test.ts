@@ -1,17 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import {
-  AFFINE_BITS,
-  columnUnit,
-  GROUP_SIZES,
-  K_QUANT_BITS,
-  type MatrixFormat,
-} from '../../src/device/weights.js';
+import { AFFINE_BITS, columnUnit, GROUP_SIZES, type MatrixFormat } from '../../src/device/weights.js';
 import { type DeviceSpec, devices, grid, narrowSubgroups } from './devices.js';
 import { Random, worstRow } from './numbers.js';
 import * as reference from './reference.js';
 import { record, rowsStep, runOnce, withProgram } from './run.js';
-import { randomMatrix, vectorSource } from './sources.js';
+import { BLOCK_FORMATS, formatLabel, randomMatrix, vectorSource } from './sources.js';
 
 const FORMATS: readonly MatrixFormat[] = [
   { kind: 'float', dtype: 'f32' },
@@ -23,13 +17,8 @@ const FORMATS: readonly MatrixFormat[] = [
     ),
   ),
   { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f32' },
-  ...K_QUANT_BITS.map((bits): MatrixFormat => ({ kind: 'k-quant', bits, dtype: 'f16' })),
+  ...BLOCK_FORMATS,
 ];
-
-const label = (f: MatrixFormat): string =>
-  f.kind === 'float'
-    ? f.dtype
-    : `${f.kind} ${f.bits}${f.kind === 'affine' ? `/${f.groupSize}` : ''} ${f.dtype}`;
 
 /**
  * The stated bounds, ‖out − ref‖ / ‖ref‖ of a row. f32: rounding of the sums. CPU affine: activations are int8 per
@@ -68,7 +57,8 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
     spec.slow,
   );
   const byFormat = new Map<string, typeof points>();
-  for (const p of points) byFormat.set(label(p.format), [...(byFormat.get(label(p.format)) ?? []), p]);
+  for (const p of points)
+    byFormat.set(formatLabel(p.format), [...(byFormat.get(formatLabel(p.format)) ?? []), p]);
 
   it.each([...byFormat])('%s agrees with float64', async (_, cases) => {
     for (const { format, rows, shape } of cases) {
@@ -197,7 +187,7 @@ describe.each([...here, ...narrowSubgroups])('linear on $name', (spec) => {
       { kind: 'affine', bits: 4, groupSize: 64, dtype: 'f16' },
       { kind: 'affine', bits: 6, groupSize: 32, dtype: 'bf16' },
       { kind: 'affine', bits: 8, groupSize: 64, dtype: 'f32' },
-      ...K_QUANT_BITS.map((bits): MatrixFormat => ({ kind: 'k-quant', bits, dtype: 'f16' })),
+      ...BLOCK_FORMATS,
     ];
     for (const format of formats) {
       for (const use of ['embedding', 'both'] as const) {

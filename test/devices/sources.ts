@@ -1,11 +1,15 @@
 /** Weights made in memory, with the float64 values they stand for. The packing is written from the published format. */
 import {
   hasMinima,
+  K_QUANT_BITS,
   type KQuantBits,
   type KQuantFormat,
+  LUT4_TABLES,
+  type Lut4Format,
   type MatrixFormat,
   type MatrixSource,
   rowBytes,
+  type SymmetricFormat,
   type VectorSource,
 } from '../../src/device/weights.js';
 import { fromBf16Bits, fromF16Bits, type Random, toBf16Bits, toF16Bits } from './numbers.js';
@@ -24,7 +28,68 @@ export function randomMatrix(random: Random, rows: number, cols: number, format:
       return affineMatrix(random, rows, cols, format);
     case 'k-quant':
       return kQuantMatrix(random, rows, cols, format);
+    case 'symmetric':
+    case 'lut4':
+      return scaledMatrix(random, rows, cols, format);
   }
+}
+
+/** Codes of any kind, each with one scale. */
+function scaledMatrix(
+  random: Random,
+  rows: number,
+  cols: number,
+  format: SymmetricFormat | Lut4Format,
+): TestMatrix {
+  const one = rowBytes(cols, format);
+  const data = Uint8Array.from({ length: rows * one.data }, () => random.int(256));
+  const codes = codesOf(data, format.bits, rows * cols);
+  const number = (code: number): number =>
+    format.kind === 'lut4' ? LUT4_TABLES[format.table][code]! : code - 2 ** (format.bits - 1);
+  const largest = Math.abs(number(0)) || 6;
+  const width = (): number => ((1 + random.uniform()) * 1.5) / Math.sqrt(cols) / largest;
+  const groups = (rows * cols) / 32;
+  const bytes = format.kind === 'lut4' && format.scale !== 'f16';
+  const signed = format.kind === 'lut4' && format.scale === 'f16-i8';
+  const units = bytes ? (signed ? (rows * cols) / 256 : 0) : groups;
+  const halves = encodeFloats(
+    Float64Array.from({ length: units }, () => width() / (signed ? 32 : 1)),
+    'f16',
+  );
+  const perGroup = Uint8Array.from({ length: bytes ? groups : 0 }, () =>
+    signed ? random.int(64) - 32 : 127 + Math.round(Math.log2(width())),
+  );
+  const scaleOf = (g: number): number => {
+    if (!bytes) return halves.rounded[g]!;
+    return signed ? halves.rounded[g >> 3]! * new Int8Array(perGroup.buffer)[g]! : 2 ** (perGroup[g]! - 127);
+  };
+  const scales = bytes && !signed ? perGroup : halves.bytes;
+  return {
+    values: Float64Array.from({ length: rows * cols }, (_, i) => scaleOf(i >> 5) * number(codes[i]!)),
+    source: {
+      name: `random ${rows}×${cols} ${format.kind}`,
+      rows,
+      cols,
+      format,
+      readRows: async (start, end) => ({
+        data: data.slice(start * one.data, end * one.data),
+        scales: scales.slice(start * one.scales, end * one.scales),
+        ...(signed && { subscales: perGroup.slice(start * one.subscales, end * one.subscales) }),
+      }),
+    },
+  };
+}
+
+/** Codes of a bit stream. */
+function codesOf(data: Uint8Array, bits: number, count: number): Uint8Array {
+  return Uint8Array.from({ length: count }, (_, i) => {
+    let code = 0;
+    for (let b = 0; b < bits; b++) {
+      const bit = i * bits + b;
+      code |= ((data[bit >> 3]! >> (bit & 7)) & 1) << b;
+    }
+    return code;
+  });
 }
 
 function floatMatrix(
@@ -148,12 +213,9 @@ export function kQuantValues(
   subscales: Uint8Array,
 ): Float64Array {
   const signed = new Int8Array(subscales.buffer, subscales.byteOffset, subscales.length);
+  const codes = codesOf(data, bits, count);
   return Float64Array.from({ length: count }, (_, i) => {
-    let code = 0;
-    for (let b = 0; b < bits; b++) {
-      const bit = i * bits + b;
-      code |= ((data[bit >> 3]! >> (bit & 7)) & 1) << b;
-    }
+    const code = codes[i]!;
     const [d, low] = [scales[i >> 8]!, minima[i >> 8]!];
     switch (bits) {
       case 2:
@@ -179,6 +241,31 @@ function encodeFloats(
   const [to, from] = dtype === 'f16' ? [toF16Bits, fromF16Bits] : [toBf16Bits, fromBf16Bits];
   const data = Uint16Array.from(values, to);
   return { bytes: new Uint8Array(data.buffer), rounded: Float64Array.from(data, from) };
+}
+
+/** The formats that are neither floats nor affine. */
+export const BLOCK_FORMATS: readonly MatrixFormat[] = [
+  ...K_QUANT_BITS.map((bits): MatrixFormat => ({ kind: 'k-quant', bits, dtype: 'f16' })),
+  ...([4, 5, 8] as const).map(
+    (bits): MatrixFormat => ({ kind: 'symmetric', bits, groupSize: 32, dtype: 'f16' }),
+  ),
+  { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0', dtype: 'f16' },
+  { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16', dtype: 'f16' },
+  { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8', dtype: 'f16' },
+];
+
+/** In a few letters. */
+export function formatLabel(format: MatrixFormat): string {
+  switch (format.kind) {
+    case 'float':
+      return format.dtype;
+    case 'affine':
+      return `affine ${format.bits}/${format.groupSize} ${format.dtype}`;
+    case 'lut4':
+      return `lut4 ${format.table} ${format.scale}`;
+    default:
+      return `${format.kind} ${format.bits}`;
+  }
 }
 
 export function vectorSource(values: Float32Array, name = 'vector'): VectorSource {

@@ -42,7 +42,7 @@ export async function linearInputs(
   const format =
     weight.kind === 'float'
       ? weight
-      : weight.kind === 'k-quant'
+      : weight.kind !== 'affine'
         ? ({ ...weight, dtype: 'f16' } as const)
         : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
   const { source, values } = randomMatrix(random, n, k, format);

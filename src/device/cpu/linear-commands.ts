@@ -1,7 +1,7 @@
 /** The commands and parameter words of the matrix kernels (assembly/matmul.ts, assembly/quantize-rows.ts). */
 import type { Precision } from '../device.js';
 import type { MatrixFormat } from '../weights.js';
-import { kQuantGroup } from '../weights.js';
+import { groupColumns } from '../weights.js';
 import { type Command, f32Word } from './command.js';
 import { OP_LINEAR, OP_QUANTIZE_ROWS } from './opcodes.js';
 import type { PackedMatrix, PackedSegment } from './pack-layout.js';
@@ -115,21 +115,37 @@ export function tableWords(matrix: PackedMatrix): number[] {
 
 const DTYPE_WORDS = { f32: 0, f16: 1, bf16: 2 } as const;
 
-/** What the kernels call a k-quant of so many bits; see WIDTH of assembly/matmul.ts. */
-const K_QUANT = 16;
+/**
+ * What the kernels call a format: bits of a code as a panel holds it (WIDTH of assembly/matmul.ts), and 16 times a kind (FORMATS of
+ * scripts/generate-matmul.mjs).
+ */
+function formatWord(format: MatrixFormat): number {
+  switch (format.kind) {
+    case 'float':
+      return 0;
+    case 'affine':
+      return format.bits;
+    case 'k-quant':
+      return 16 + format.bits;
+    case 'symmetric':
+      return 32 + format.bits;
+    case 'lut4':
+      // The numbers of `e2m1` are those of 5 bits, and of `iq4` those of 8.
+      return { f16: 48, e8m0: 64, 'f16-i8': 80 }[format.scale] + (format.table === 'e2m1' ? 5 : 8);
+  }
+}
 
-/** `[at, firstRow, rows, cols, format (0 float, else bits, + 16 for a k-quant), group, dtype, bytes of a block, factors, biases]` */
+/** `[at, firstRow, rows, cols, format, group, dtype, bytes of a block, factors, biases]` */
 export function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols: number): number[] {
   const size = blockBytes(cols, format);
   const factors = at + blockCount(rows) * size;
   const biases = factors + blockCount(rows) * 32;
-  const kernel = format.kind === 'float' ? 0 : format.bits + (format.kind === 'k-quant' ? K_QUANT : 0);
   return [
     at,
     firstRow,
     rows,
     cols,
-    kernel,
+    formatWord(format),
     groupColumns(format),
     DTYPE_WORDS[format.dtype],
     size,
@@ -141,18 +157,6 @@ export function segmentWords({ at, firstRow, rows, format }: PackedSegment, cols
 /** The group by which a segment wants its activations quantised, 0 if it wants them as they are. */
 export function groupOf({ format }: PackedSegment, precision: Precision): number {
   return precision === 'default' ? groupColumns(format) : 0;
-}
-
-/** Columns that share a scale, 0 for floats. */
-function groupColumns(format: MatrixFormat): number {
-  switch (format.kind) {
-    case 'float':
-      return 0;
-    case 'affine':
-      return format.groupSize;
-    case 'k-quant':
-      return kQuantGroup(format.bits);
-  }
 }
 
 function activationGroups(matrix: PackedMatrix, precision: Precision): number[] {
@@ -174,7 +178,7 @@ export function panelRoom(
   for (const segment of segments) {
     const group = groupOf(segment, precision);
     if (group === 0 || segment.format.kind === 'float') continue;
-    const codes = build === 'relaxed' && segment.format.bits < 8 ? 8 : 16;
+    const codes = build === 'relaxed' && formatWord(segment.format) % 16 < 8 ? 8 : 16;
     // Scales, biases; what is added to the rows of two blocks; powers of two; the sums of a tile.
     const added = Math.min(maxRows, CHUNK_ROWS) * 64;
     bytes = Math.max(bytes, cols * codes + (cols / group) * 64 + added + 64 + 192);

@@ -95,9 +95,7 @@ export class KQuantMetas implements MetaPacker {
       for (let r = 0; r < BLOCK_ROWS; r++) to[at + r] = (scale(r) << 16) | bias(r);
       return at + BLOCK_ROWS;
     }
-    const half = BLOCK_ROWS / 2;
-    for (let r = 0; r < half; r++) to[at + r] = (scale(r) << 16) | scale(r + half);
-    return at + half;
+    return writeHalves(to, at, scale);
   }
 
   write(to: Uint32Array, at: number, chunk: number): number {
@@ -119,6 +117,124 @@ export class KQuantMetas implements MetaPacker {
     this.#biases.fill(0);
     this.#subscales.fill(0);
   }
+}
+
+/** An f16 scale after every chunk. */
+export class HalfMetas implements MetaPacker {
+  readonly columns = CHUNK;
+  readonly #chunks: number;
+  /** `[8][chunks]` bits of f16. */
+  readonly #scales: Uint32Array;
+
+  constructor(cols: number) {
+    this.#chunks = cols / CHUNK;
+    this.#scales = new Uint32Array(BLOCK_ROWS * this.#chunks);
+  }
+
+  addRow(slot: number, { scales }: MatrixRows, index: number): number {
+    const chunks = this.#chunks;
+    readBits(scales!, index * chunks, chunks, 2, this.#scales, slot * chunks);
+    return shiftHalves([this.#scales], slot * chunks, chunks);
+  }
+
+  writeHead(_: Uint32Array, at: number): number {
+    return at;
+  }
+
+  write(to: Uint32Array, at: number, chunk: number): number {
+    return writeHalves(to, at, (r) => this.#scales[r * this.#chunks + chunk]!);
+  }
+
+  clear(): void {
+    this.#scales.fill(0);
+  }
+}
+
+/** An exponent of 8 bits after every chunk. The largest is a NaN. */
+export class ExponentMetas implements MetaPacker {
+  readonly columns = CHUNK;
+  readonly #chunks: number;
+  /** `[8][chunks]` */
+  readonly #bytes: Uint8Array;
+
+  constructor(cols: number) {
+    this.#chunks = cols / CHUNK;
+    this.#bytes = new Uint8Array(BLOCK_ROWS * this.#chunks);
+  }
+
+  addRow(slot: number, { scales }: MatrixRows, index: number): number {
+    const chunks = this.#chunks;
+    const row = scales!.subarray(index * chunks, (index + 1) * chunks);
+    this.#bytes.set(row, slot * chunks);
+    return row.includes(255) ? Number.NaN : 1;
+  }
+
+  writeHead(_: Uint32Array, at: number): number {
+    return at;
+  }
+
+  write(to: Uint32Array, at: number, chunk: number): number {
+    return writeBytes(to, at, (r) => this.#bytes[r * this.#chunks + chunk]!);
+  }
+
+  clear(): void {
+    this.#bytes.fill(0);
+  }
+}
+
+/** An f16 number before a superblock, and a byte after every chunk of it. */
+export class ByteMetas implements MetaPacker {
+  readonly columns = CHUNK;
+  readonly #chunks: number;
+  /** `[8][superblocks]` bits of f16. */
+  readonly #scales: Uint32Array;
+  /** `[8][chunks]` */
+  readonly #bytes: Uint8Array;
+
+  constructor(cols: number) {
+    this.#chunks = cols / CHUNK;
+    this.#scales = new Uint32Array((BLOCK_ROWS * cols) / SUPERBLOCK);
+    this.#bytes = new Uint8Array(BLOCK_ROWS * this.#chunks);
+  }
+
+  addRow(slot: number, { scales, subscales }: MatrixRows, index: number): number {
+    const chunks = this.#chunks;
+    const count = this.#scales.length / BLOCK_ROWS;
+    readBits(scales!, index * count, count, 2, this.#scales, slot * count);
+    this.#bytes.set(subscales!.subarray(index * chunks, (index + 1) * chunks), slot * chunks);
+    return shiftHalves([this.#scales], slot * count, count);
+  }
+
+  writeHead(to: Uint32Array, at: number, chunk: number): number {
+    if ((chunk * CHUNK) % SUPERBLOCK !== 0) return at;
+    const count = this.#scales.length / BLOCK_ROWS;
+    return writeHalves(to, at, (r) => this.#scales[r * count + (chunk * CHUNK) / SUPERBLOCK]!);
+  }
+
+  write(to: Uint32Array, at: number, chunk: number): number {
+    return writeBytes(to, at, (r) => this.#bytes[r * this.#chunks + chunk]!);
+  }
+
+  clear(): void {
+    this.#scales.fill(0);
+    this.#bytes.fill(0);
+  }
+}
+
+/** 8 halves: words r of `row r << 16 | row r + 4`. */
+function writeHalves(to: Uint32Array, at: number, half: (row: number) => number): number {
+  for (let r = 0; r < 4; r++) to[at + r] = (half(r) << 16) | half(r + 4);
+  return at + 4;
+}
+
+/** A byte of each row. */
+function writeBytes(to: Uint32Array, at: number, byte: (row: number) => number): number {
+  for (let w = 0; w < 2; w++) {
+    let word = 0;
+    for (let i = 0; i < 4; i++) word |= byte(4 * w + i) << (8 * i);
+    to[at + w] = word;
+  }
+  return at + 2;
 }
 
 /** Makes f16 numbers of a row what kernels want (pack-half.ts); returns the row's factor, NaN if one is not finite. */

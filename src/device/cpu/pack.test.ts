@@ -16,9 +16,10 @@ import {
   testMatrix,
   vectorSource,
 } from '../../../test/devices/cpu-products.js';
+import { BLOCK_FORMATS, formatLabel } from '../../../test/devices/sources.js';
 import { PRECISIONS } from '../device.js';
 import type { AffineBits, FloatDtype, GroupSize, MatrixFormat, MatrixSource } from '../weights.js';
-import { AFFINE_BITS, columnUnit, GROUP_SIZES, K_QUANT_BITS, kQuantGroup } from '../weights.js';
+import { AFFINE_BITS, columnUnit, GROUP_SIZES, groupColumns } from '../weights.js';
 import { packMatrix, stackedBytes } from './pack.js';
 import { enableRelaxedSimd } from './relaxed-simd.js';
 
@@ -48,25 +49,14 @@ for (const bits of AFFINE_BITS) {
       FORMATS.push({ kind: 'affine', bits, groupSize, dtype });
   }
 }
-for (const bits of K_QUANT_BITS) FORMATS.push({ kind: 'k-quant', bits, dtype: 'f16' });
-
-function formatName(format: MatrixFormat): string {
-  if (format.kind === 'float') return format.dtype;
-  return format.kind === 'affine'
-    ? `${format.bits} bits × ${format.groupSize} ${format.dtype}`
-    : `k-quant ${format.bits}`;
-}
-
-function groupOf(format: Exclude<MatrixFormat, { kind: 'float' }>): number {
-  return format.kind === 'affine' ? format.groupSize : kQuantGroup(format.bits);
-}
+FORMATS.push(...BLOCK_FORMATS);
 
 function colsOf(format: MatrixFormat): number[] {
   return format.kind === 'float' ? [4, 100, 260] : [columnUnit(format), columnUnit(format) * 3];
 }
 
 describe.each(BUILDS)('products, %s', (build) => {
-  it.each(FORMATS.map((format) => [formatName(format), format] as const))('%s', async (_, format) => {
+  it.each(FORMATS.map((format) => [formatLabel(format), format] as const))('%s', async (_, format) => {
     let seed = 1;
     for (const cols of colsOf(format)) {
       for (const outRows of [1, 8, 21]) {
@@ -88,7 +78,7 @@ describe.each(BUILDS)('products, %s', (build) => {
                 // Rounding to f32 where `scale · code` and `bias` cancel.
                 bound += sizes[r]! * largest * 2 ** -22;
                 if (precision === 'default')
-                  bound = bound + int8Bound(weights, x, cols, groupOf(format), r, o) * 1.0001;
+                  bound = bound + int8Bound(weights, x, cols, groupColumns(format), r, o) * 1.0001;
               }
               const error = Math.abs(all[r * outRows + o]! - sum);
               if (!(error <= bound))
@@ -120,7 +110,7 @@ function expectSameBits(a: Float32Array, b: Float32Array): void {
 }
 
 describe('32-bit sums', () => {
-  it.each(FORMATS.filter((f) => f.kind === 'affine').map((f) => [formatName(f), f] as const))(
+  it.each(FORMATS.filter((f) => f.kind === 'affine').map((f) => [formatLabel(f), f] as const))(
     '%s: the same bits as 16-bit sums, for any number of rows',
     async (_, format) => {
       const cols = format.groupSize * 2;
@@ -304,7 +294,7 @@ describe.each(BUILDS)('what goes with a product, %s', (build) => {
     }
   });
 
-  it.each(FORMATS.map((format) => [formatName(format), format] as const))(
+  it.each(FORMATS.map((format) => [formatLabel(format), format] as const))(
     'gathers exactly: %s',
     async (_, format) => {
       const device = bench(build);

@@ -7,7 +7,7 @@ import { CodeBlockPacker } from './pack-codes.js';
 import { FloatBlockPacker } from './pack-float.js';
 import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
-import { AffineMetas, KQuantMetas } from './pack-metas.js';
+import { AffineMetas, ByteMetas, ExponentMetas, HalfMetas, KQuantMetas } from './pack-metas.js';
 
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 export { packedBytes } from './pack-layout.js';
@@ -140,6 +140,17 @@ function packerOf(cols: number, format: MatrixFormat, build: KernelBuild): Block
       return new CodeBlockPacker(cols, format.bits, new AffineMetas(cols, format), build);
     case 'k-quant':
       return new CodeBlockPacker(cols, format.bits, new KQuantMetas(cols, format), build);
+    case 'symmetric':
+      return new CodeBlockPacker(cols, format.bits, new HalfMetas(cols), build);
+    case 'lut4': {
+      const metas =
+        format.scale === 'f16'
+          ? new HalfMetas(cols)
+          : format.scale === 'e8m0'
+            ? new ExponentMetas(cols)
+            : new ByteMetas(cols);
+      return new CodeBlockPacker(cols, 4, metas, build);
+    }
   }
 }
 

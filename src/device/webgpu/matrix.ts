@@ -10,20 +10,17 @@ import {
   columnUnit,
   type FloatDtype,
   floatBytes,
-  hasMinima,
   holdsRows,
-  type KQuantBits,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
   rowBytes,
-  SUPERBLOCK,
   type VectorSource,
   wholeRowBytes,
 } from '../weights.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
-import { bf16ToF32, f32ToF16 } from './half.js';
+import { bf16ToF32, f16ToF32, f32ToF16 } from './half.js';
 import { rowMetaWords, rowWords, type ShardLayout, shardLayout } from './weights-layout.js';
 
 export interface Shard {
@@ -314,8 +311,14 @@ class Upload {
     if (shard.metas === null || layout.kind === 'float' || source.format.kind === 'float') return;
     const words = rowMetaWords(layout, cols);
     const metas = new Uint32Array(metaRoom, 0, count * words);
-    if (layout.kind === 'k-quant') packSubscales(piece, layout.bits, cols, metas);
-    else packMetas(piece.scales!, piece.biases!, source.format.dtype, layout.meta, metas);
+    if (layout.kind !== 'affine') packHeads(layout, piece, cols, metas);
+    else {
+      const { format } = source;
+      const biases = format.kind === 'symmetric' ? impliedBiases(source, piece, count, row) : piece.biases!;
+      packMetas(piece.scales!, biases, format.dtype, layout.meta, metas);
+    }
+    if (layout.kind === 'lut4' && layout.scale === 'e8m0' && piece.scales!.includes(255))
+      throw notFinite(source, row);
     queue.writeBuffer(shard.metas, row * words * 4, metas);
   }
 }
@@ -363,26 +366,69 @@ export function packMetas(
     for (let i = 0; i < count; i++) out[i] = f32ToF16(bf16ToF32(s[i]!)) | (f32ToF16(bf16ToF32(b[i]!)) << 16);
 }
 
-/** Subscales, scales and minima of a k-quant's rows, as weights-layout.ts lays them out. */
-function packSubscales(piece: MatrixRows, bits: KQuantBits, cols: number, out: Uint32Array): void {
-  const superblocks = cols / SUPERBLOCK;
-  const words = rowMetaWords({ kind: 'k-quant', bits }, cols);
+/** Bytes of groups, then halves of superblocks, of rows of k-quants and tables, as weights-layout.ts lays them out. */
+function packHeads(
+  layout: Extract<ShardLayout, { kind: 'k-quant' | 'lut4' }>,
+  piece: MatrixRows,
+  cols: number,
+  out: Uint32Array,
+): void {
+  const words = rowMetaWords(layout, cols);
   const rows = out.length / words;
-  const scales = halves(piece.scales!, rows * superblocks);
-  const minima = hasMinima(bits) ? halves(piece.biases!, rows * superblocks) : null;
-  const bytes = new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
+  const exponents = layout.kind === 'lut4' && layout.scale === 'e8m0';
+  const bytes = exponents ? piece.scales! : (piece.subscales ?? new Uint8Array(0));
+  const scales = exponents ? new Uint16Array(0) : halves(piece.scales!, piece.scales!.length / 2);
+  const minima = piece.biases === undefined ? null : halves(piece.biases, piece.biases.length / 2);
+  const byteRow = bytes.length / rows;
+  const scaleRow = scales.length / rows;
+  const to = new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
   const numbers = new Uint16Array(out.buffer, out.byteOffset, out.length * 2);
-  const size = cols / 16;
+  // Some of the last word of a row may belong to nothing.
+  out.fill(0);
   for (let row = 0; row < rows; row++) {
-    // Half of the last word may be no superblock's.
-    out[(row + 1) * words - 1] = 0;
-    bytes.set(piece.subscales!.subarray(row * size, (row + 1) * size), row * words * 4);
-    let at = row * words * 2 + size / 2;
-    for (let i = row * superblocks; i < (row + 1) * superblocks; i++) {
+    to.set(bytes.subarray(row * byteRow, (row + 1) * byteRow), row * words * 4);
+    let at = row * words * 2 + byteRow / 2;
+    for (let i = row * scaleRow; i < (row + 1) * scaleRow; i++) {
       numbers[at++] = scales[i]!;
       if (minima !== null) numbers[at++] = minima[i]!;
     }
   }
+}
+
+/** `−2^(bits − 1) · scale`, in f16: exact unless it overflows, which no model's weights come near. */
+function impliedBiases(source: MatrixSource, piece: MatrixRows, rows: number, firstRow: number): Uint8Array {
+  const { format } = source;
+  const centre = format.kind === 'symmetric' ? 2 ** (format.bits - 1) : 0;
+  const count = piece.scales!.length / 2;
+  const scales = halves(piece.scales!, count);
+  const biases = new Uint16Array(count);
+  for (let i = 0; i < count; i++) {
+    const bias = f32ToF16(-centre * f16ToF32(scales[i]!));
+    if ((bias & 0x7fff) === 0x7c00 && (scales[i]! & 0x7fff) < 0x7c00)
+      throw scaleTooLarge(source, firstRow + Math.floor((i * rows) / count));
+    biases[i] = bias;
+  }
+  return new Uint8Array(biases.buffer);
+}
+
+function scaleTooLarge({ name }: MatrixSource, row: number): KvantError {
+  return new KvantError(
+    'weights-not-exact',
+    `${name} holds a scale in row ${row} that is too large to be kept exactly`,
+    {
+      kind: 'unsupported',
+      where: name,
+      fix: 'No trained model has such weights: fetch the file again, take one in F16 or F32, or use the CPU.',
+    },
+  );
+}
+
+function notFinite({ name }: MatrixSource, row: number): KvantError {
+  return new KvantError('weights-not-finite', `${name} holds a scale that is NaN (row ${row} or later)`, {
+    kind: 'model',
+    where: name,
+    fix: 'The checkpoint is damaged: fetch it again.',
+  });
 }
 
 function floats(bytes: Uint8Array, count: number): Float32Array {

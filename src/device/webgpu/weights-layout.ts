@@ -10,11 +10,20 @@
  *   `f16` and `bf16`: one u32, scale in the low half, bias in the high half. `f32`: two words, scale then bias.
  *   K-quant, a row: the subscales, 16 bits for every 32 columns as MatrixRows has them; then the f16 numbers of its superblocks, `d`
  *   alone (two to a word) or `d` and `dmin` (one word, d low).
+ *   Lut4, a row: f16 scales, two to a word; or the bytes of scales or subscales, and then the f16 numbers of superblocks, two to a word.
  *   With f16 kernels on, affine metas are f16 whatever the checkpoint has; otherwise they keep the checkpoint's dtype.
  */
 
-import type { AffineBits, FloatDtype, GroupSize, KQuantBits, MatrixFormat } from '../weights.js';
-import { hasMinima, SUPERBLOCK } from '../weights.js';
+import type {
+  AffineBits,
+  FloatDtype,
+  GroupSize,
+  KQuantBits,
+  Lut4Scale,
+  Lut4Table,
+  MatrixFormat,
+} from '../weights.js';
+import { hasMinima, LUT4_GROUP, SUPERBLOCK } from '../weights.js';
 
 export type ShardLayout =
   | { readonly kind: 'float'; readonly dtype: FloatDtype }
@@ -24,13 +33,22 @@ export type ShardLayout =
       readonly groupSize: GroupSize;
       readonly meta: FloatDtype;
     }
-  | { readonly kind: 'k-quant'; readonly bits: KQuantBits };
+  | { readonly kind: 'k-quant'; readonly bits: KQuantBits }
+  | { readonly kind: 'lut4'; readonly bits: 4; readonly table: Lut4Table; readonly scale: Lut4Scale };
 
 export function shardLayout(format: MatrixFormat, f16: boolean): ShardLayout {
   if (format.kind === 'float') return { kind: 'float', dtype: format.dtype };
-  if (format.kind === 'k-quant') return { kind: 'k-quant', bits: format.bits };
-  const { bits, groupSize, dtype } = format;
-  return { kind: 'affine', bits, groupSize, meta: f16 ? 'f16' : dtype };
+  switch (format.kind) {
+    case 'k-quant':
+      return { kind: 'k-quant', bits: format.bits };
+    case 'lut4':
+      return { kind: 'lut4', bits: 4, table: format.table, scale: format.scale };
+    default: {
+      // Symmetric codes get the biases that they imply: the fast kernels read affine ones.
+      const { bits, groupSize, dtype } = format;
+      return { kind: 'affine', bits, groupSize, meta: f16 ? 'f16' : dtype };
+    }
+  }
 }
 
 /** u32 words of one row of codes. */
@@ -46,6 +64,11 @@ export function rowMetaWords(layout: ShardLayout, cols: number): number {
   if (layout.kind === 'k-quant') {
     const superblocks = cols / SUPERBLOCK;
     return cols / 64 + (hasMinima(layout.bits) ? superblocks : Math.ceil(superblocks / 2));
+  }
+  if (layout.kind === 'lut4') {
+    const groups = cols / LUT4_GROUP;
+    if (layout.scale === 'f16') return Math.ceil(groups / 2);
+    return Math.ceil(groups / 4) + (layout.scale === 'e8m0' ? 0 : Math.ceil(cols / SUPERBLOCK / 2));
   }
   return (cols / layout.groupSize) * (layout.meta === 'f32' ? 2 : 1);
 }

@@ -1,3 +1,5 @@
+import { E2M1, IQ4, lookUp } from './matmul-tiles';
+
 /**
  * Dequantises row `row` of a table (see tableWords) to f32, times `scale`. Zeros, and false, where there is no such row.
  */
@@ -15,7 +17,7 @@ export function gatherRow(table: usize, row: u32, scale: f32, out: usize): bool 
     const by = load<f32>(load<u32>(p, 32) + local * 4) * scale;
     if (format == 0) gatherFloat(block, local & 7, cols, dtype, by, out);
     else if (format < 16) gatherAffine(block, local & 7, cols, format, load<u32>(p, 20), dtype, by, out);
-    else gatherKQuant(block, local & 7, cols, format & 15, by, out);
+    else gatherChunks(block, local & 7, cols, format, by, out);
     return true;
   }
   memory.fill(out, 0, cols * 4);
@@ -53,7 +55,7 @@ function gatherAffine(
       bias = half16(both & 0xffff, dtype);
     }
     for (let i: u32 = 0; i < group; i += 32) {
-      gatherSteps(w, 0, 8, r, bits, scale, bias, by, out);
+      gatherSteps(w, 0, 8, r, bits, 0, scale, bias, by, out);
       out += 128;
       w += bits * 32;
     }
@@ -61,8 +63,14 @@ function gatherAffine(
   }
 }
 
-function gatherKQuant(block: usize, r: u32, cols: u32, bits: u32, by: f32, out: usize): void {
-  const minima = bits != 3 && bits != 6;
+/** K-quants, symmetric codes and tables: what makes numbers of a chunk's codes stands behind them, and before a superblock. */
+function gatherChunks(block: usize, r: u32, cols: u32, format: u32, by: f32, out: usize): void {
+  const kind = format >> 4;
+  const width = format & 15;
+  const bits: u32 = kind > 2 ? 4 : width;
+  const minima = kind == 1 && bits != 3 && bits != 6;
+  const table: usize = kind < 3 ? 0 : width == 5 ? E2M1 : IQ4;
+  const centre: f32 = kind < 3 ? <f32>(1 << (bits - 1)) : width == 5 ? 12 : 128;
   let w = block;
   let d: f32 = 0;
   let low: f32 = 0;
@@ -73,37 +81,52 @@ function gatherKQuant(block: usize, r: u32, cols: u32, bits: u32, by: f32, out: 
         d = half16(both >> 16, 1);
         low = half16(both & 0xffff, 1);
         w += 32;
-      } else {
-        const both = load<u32>(w + (r & 3) * 4);
-        d = half16(r < 4 ? both >> 16 : both & 0xffff, 1);
+      } else if (kind == 1 || kind == 5) {
+        d = halfOfRow(w, r);
         w += 16;
       }
     }
-    const at = w + bits * 32 + r;
+    const at = w + bits * 32;
     for (let h: u32 = 0; h < 2; h++) {
       let scale: f32;
-      let bias: f32;
-      if (!minima) {
-        scale = d * <f32>load<i8>(at + h * 8);
-        bias = scale * <f32>(-(1 << (bits - 1)));
-      } else if (bits == 2) {
-        const both = <u32>load<u8>(at + h * 8);
-        scale = d * <f32>(both & 15);
-        bias = -low * <f32>(both >> 4);
-      } else {
-        scale = d * <f32>load<u8>(at);
-        bias = -low * <f32>load<u8>(at + 8);
+      let bias: f32 = 0;
+      switch (kind) {
+        case 1:
+          if (minima && bits == 2) {
+            const both = <u32>load<u8>(at + r + h * 8);
+            scale = d * <f32>(both & 15);
+            bias = -low * <f32>(both >> 4);
+          } else if (minima) {
+            scale = d * <f32>load<u8>(at + r);
+            bias = -low * <f32>load<u8>(at + r + 8);
+          } else scale = d * <f32>load<i8>(at + r + h * 8);
+          break;
+        case 4: {
+          const e = <u32>load<u8>(at + r);
+          scale = reinterpret<f32>(e < 2 ? 0x200000 << e : (e - 1) << 23);
+          break;
+        }
+        case 5: scale = d * <f32>load<i8>(at + r); break;
+        default: scale = halfOfRow(at, r);
       }
-      gatherSteps(w, h * 4, h * 4 + 4, r, bits, scale, bias, by, out);
+      if (!minima) bias = -centre * scale;
+      gatherSteps(w, h * 4, h * 4 + 4, r, bits, table, scale, bias, by, out);
       out += 64;
     }
-    w += bits * 32 + 16;
+    w = at + (kind > 3 ? 8 : 16);
   }
+}
+
+/** Of 8 halves. */
+// @ts-ignore: decorator
+@inline function halfOfRow(at: usize, r: u32): f32 {
+  const both = load<u32>(at + (r & 3) * 4);
+  return half16(r < 4 ? both >> 16 : both & 0xffff, 1);
 }
 
 /** Steps `[first, end)` of a chunk, 4 columns each. */
 function gatherSteps(
-  w: usize, first: u32, end: u32, r: u32, bits: u32, scale: f32, bias: f32, by: f32, out: usize,
+  w: usize, first: u32, end: u32, r: u32, bits: u32, table: usize, scale: f32, bias: f32, by: f32, out: usize,
 ): void {
   const c4 = f32x4.splat(scale);
   const d4 = f32x4.splat(bias);
@@ -118,7 +141,9 @@ function gatherSteps(
       case 6: codes = plane(w, 4, s, r) | plane(w + 128, 2, s, r) << 4; break;
       default: codes = plane(w + 128, 4, s, r) | plane(w, 4, s, r) << 4;
     }
-    const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(i32x4.splat(codes)));
+    let bytes = i32x4.splat(codes);
+    if (table != 0) bytes = lookUp(v128.load(table), bytes);
+    const q = i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(bytes));
     const v = f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(q), c4), d4);
     v128.store(out, f32x4.mul(v, by4));
     out += 16;

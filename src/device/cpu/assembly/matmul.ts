@@ -23,7 +23,7 @@ import { scalePanel } from './scale-panel';
 /** From so many rows on it pays to make scales integers. */
 // @ts-ignore: decorator
 @inline const SCALED_ROWS: u32 = 32;
-/** The bits of a code in a format: 0 for floats, 2…8, and with 16 beside them those of k-quants (linear-commands.ts). */
+/** The bits of a code in a panel, in the word of a format (linear-commands.ts): 0 for floats, 2…8. */
 // @ts-ignore: decorator
 @inline const WIDTH: u32 = 15;
 const ONES = memory.data<f32>([1, 1, 1, 1, 1, 1, 1, 1], 16);

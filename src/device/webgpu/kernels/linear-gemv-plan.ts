@@ -89,8 +89,8 @@ export function planGemv(spec: LinearSpec, config: GemvConfig): GemvPlan | null 
 /** Whether the kernel exists for this spec: shapes divide and x fits. */
 export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
   const { subgroups, rowsPerSubgroup, splits, subgroupSize } = config;
-  if (spec.weight.kind === 'k-quant' || (spec.weight.kind === 'affine' && spec.weight.meta === 'f32'))
-    return false;
+  if (spec.weight.kind === 'k-quant' || spec.weight.kind === 'lut4') return false;
+  if (spec.weight.kind === 'affine' && spec.weight.meta === 'f32') return false;
   if (spec.k % 32 !== 0 || subgroups % splits !== 0) return false;
   if (spec.glu !== null && (rowsPerSubgroup % 2 !== 0 || spec.n % 2 !== 0 || spec.residual !== null))
     return false;

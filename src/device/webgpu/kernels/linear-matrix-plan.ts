@@ -97,8 +97,8 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   const unit = weightUnit(spec.weight);
   if (spec.norm !== null || spec.k % c.bk !== 0 || c.bk % unit.cols !== 0) return false;
   if (spec.weight.kind === 'float' && spec.k % 8 !== 0) return false;
-  if (spec.weight.kind === 'k-quant' || (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16'))
-    return false;
+  if (spec.weight.kind === 'k-quant' || spec.weight.kind === 'lut4') return false;
+  if (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0)) return false;
   if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
   if (c.bk % (c.sk * matrix.k) !== 0 || c.bk % 8 !== 0) return false;

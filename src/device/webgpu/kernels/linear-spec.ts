@@ -157,6 +157,7 @@ export const ERF_TEXT = `fn erf_(v: f32) -> f32 {
 /** A short name of a weight format for labels: `q4g64`, `q4k`, `bf16`. */
 export function weightName(weight: ShardLayout): string {
   if (weight.kind === 'float') return weight.dtype;
+  if (weight.kind === 'lut4') return `${weight.table}-${weight.scale}`;
   return weight.kind === 'affine' ? `q${weight.bits}g${weight.groupSize}` : `q${weight.bits}k`;
 }
 

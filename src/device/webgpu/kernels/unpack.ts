@@ -1,6 +1,6 @@
 /** WGSL that reads a *piece* of a weight row: some columns that are whole words, as vec4<f32> in order. */
 
-import { hasMinima, type KQuantBits, kQuantGroup } from '../../weights.js';
+import { hasMinima, type KQuantBits, kQuantGroup, LUT4_TABLES, type Lut4Table } from '../../weights.js';
 import type { ShardLayout } from '../weights-layout.js';
 
 export interface Piece {
@@ -27,7 +27,10 @@ export function readPiece(layout: ShardLayout, at: string): string {
 
 function vector(layout: ShardLayout, v: number): string {
   if (layout.kind !== 'float') {
-    const codes = [0, 1, 2, 3].map((i) => code(layout.bits, v * 4 + i));
+    const codes = [0, 1, 2, 3].map((i) => {
+      const one = code(layout.bits, v * 4 + i);
+      return layout.kind === 'lut4' ? lookedUp(layout.table, one) : one;
+    });
     return `vec4<f32>(vec4<u32>(${codes.join(', ')}))`;
   }
   if (layout.dtype === 'f32') return 'bitcast<vec4<f32>>(vec4<u32>(w0, w1, w2, w3))';
@@ -93,6 +96,7 @@ export function readMeta(layout: ShardLayout, place: PiecePlace): string {
   const { row, piece, metaWords } = place;
   if (layout.kind === 'float') return '';
   if (layout.kind === 'k-quant') return readSubscales(layout.bits, place);
+  if (layout.kind === 'lut4') return readTableScale(layout, place);
   const words = layout.meta === 'f32' ? `${metaWords} / 2u` : metaWords;
   const at = `${row} * (${words}) + ${piece} * 32u / ${layout.groupSize}u`;
   if (layout.meta === 'f16') return `let sb0 = unpack2x16float(metas[${at}]);`;
@@ -124,5 +128,48 @@ function readSubscales(bits: KQuantBits, { row, piece, pieces, metaWords }: Piec
       lines.push(
         `let sb${run} = d * vec2<f32>((vec2<u32>(sub, sub >> 4u) >> vec2<u32>(${8 * run}u)) & vec2<u32>(15u));`,
       );
+  return lines.join('\n');
+}
+
+/** Tables as bytes: numbers times `times`, plus `centre`. */
+const TABLE_BYTES: Record<Lut4Table, { readonly times: number; readonly centre: number }> = {
+  e2m1: { times: 2, centre: 12 },
+  iq4: { times: 1, centre: 128 },
+};
+
+/** The byte of a table for a code. */
+function lookedUp(table: Lut4Table, code: string): string {
+  const { times, centre } = TABLE_BYTES[table];
+  const words = [0, 1, 2, 3].map((w) => {
+    const bytes: readonly number[] = LUT4_TABLES[table].slice(4 * w, 4 * w + 4);
+    return `${bytes.reduce((word, v, i) => word + (times * v + centre) * 256 ** i, 0)}u`;
+  });
+  return `((vec4<u32>(${words.join(', ')})[${code} >> 2u] >> ((${code} & 3u) * 8u)) & 255u)`;
+}
+
+/** The scale that a table's bytes want, and the bias that makes up for their centre. */
+function readTableScale(
+  { table, scale }: Extract<ShardLayout, { kind: 'lut4' }>,
+  { row, piece, pieces, metaWords }: PiecePlace,
+): string {
+  const { times, centre } = TABLE_BYTES[table];
+  const from = `${row} * ${metaWords}`;
+  const byte = `(metas[${from} + ${piece} / 4u] >> (${piece} % 4u * 8u))`;
+  const lines: string[] = [];
+  if (scale === 'f16')
+    lines.push(`let s0 = unpack2x16float(metas[${from} + ${piece} / 2u])[${piece} % 2u] / ${times}.0;`);
+  else if (scale === 'f16-i8') {
+    const head = `metas[${from} + ${pieces} / 4u + ${piece} / 16u]`;
+    lines.push(`let d = unpack2x16float(${head})[${piece} / 8u % 2u] / ${times}.0;`);
+    lines.push(`let s0 = d * f32(bitcast<i32>(${byte} << 24u) >> 24u);`);
+  } else {
+    // 2^(e − 127), or half of that: no normal number where e is 0 or 1.
+    const less = times - 1;
+    lines.push(`let e = ${byte} & 255u;`);
+    lines.push(
+      `let s0 = bitcast<f32>(select((max(e, ${less}u) - ${less}u) << 23u, ${0x400000 >> less}u << e, e <= ${less}u));`,
+    );
+  }
+  lines.push(`let sb0 = vec2<f32>(s0, ${-centre}.0 * s0);`);
   return lines.join('\n');
 }
