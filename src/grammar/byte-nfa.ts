@@ -37,6 +37,7 @@ export type Countable = Expression & { readonly kind: 'counted' | 'repeat' };
 
 /** Repetitions of so many are counted. */
 const MANY = 16;
+const QUOTE = 0x22;
 const MAX_NFA = 200_000;
 /** Front ends bound what users write; their own frames come on top. */
 const DEEPEST = 32 * MAX_DEPTH;
@@ -148,6 +149,14 @@ export class ByteNfa {
       case 'words':
         this.#words(expression, from, to);
         return;
+      case 'string-rest': {
+        const { words, any, rule } = expression;
+        const closing = this.add();
+        put(this.bytes, closing, { low: QUOTE, high: QUOTE, to });
+        const states = this.#words({ words, spelling: 'json' }, from, closing, any);
+        put(this.calls, states[any]!, { number: this.#ruleNumber(rule), to });
+        return;
+      }
     }
   }
 
@@ -272,13 +281,20 @@ export class ByteNfa {
     return state;
   }
 
-  #words({ words, spelling }: Expression & { readonly kind: 'words' }, from: number, to: number): void {
+  /** `without`: a state that leads nowhere by itself. Returns the states of the words. */
+  #words(
+    { words, spelling }: Pick<Expression & { readonly kind: 'words' }, 'words' | 'spelling'>,
+    from: number,
+    to: number,
+    without = -1,
+  ): readonly number[] {
     const states = words.edges.map((_, i) => (i === 0 ? from : this.add()));
     // Nothing leads back into the state that the word begins in: others may share it.
     const start = this.add();
     states[0] = start;
     put(this.jumps, from, start);
     words.edges.forEach((edges, i) => {
+      if (i === without) return;
       for (const { low, high, to: target } of edges) {
         const [at, next] = [states[i]!, states[target]!];
         if (spelling === 'text') this.#set([[low, high]], at, next);
@@ -290,5 +306,6 @@ export class ByteNfa {
       }
       if (words.final[i]!) put(this.jumps, states[i]!, to);
     });
+    return states;
   }
 }

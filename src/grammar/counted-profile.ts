@@ -20,7 +20,22 @@ export interface CountedProfile {
   readonly closing: IdsByCount;
   /** What tokens have behind the end of the rule; `counts`: the items before it. */
   readonly behind: Behind | null;
+  /** By node of the tokens: what it is to the rule, as {@link NODE}. Below an end nothing is said. */
+  readonly nodes: Uint8Array;
 }
+
+/** What a token's beginning is to a rule that counts. */
+export const NODE = {
+  NOWHERE: 0,
+  /** Within an item. */
+  WITHIN: 1,
+  /** Items and nothing else. */
+  ITEMS: 2,
+  /** In the tail. */
+  TAIL: 3,
+  /** The rule is over. */
+  END: 4,
+} as const;
 
 /**
  * Null where the rule is not simple: it calls others, or what has been read does not tell where an item ends. `trie` may be large: this
@@ -38,6 +53,7 @@ export function profileOf(tables: GrammarTables, rule: number, trie: TokenTrie):
   const ends: End[] = [];
   const states = new Int32Array(trie.longest + 2);
   const counts = new Int32Array(trie.longest + 2);
+  const nodes = new Uint8Array(new SharedArrayBuffer(byte.length));
   states[0] = item;
   for (let node = 0; node < byte.length; ) {
     const d = depth[node]!;
@@ -56,12 +72,14 @@ export function profileOf(tables: GrammarTables, rule: number, trie: TokenTrie):
       count++;
       state = item;
     }
+    const isOver = isTail && finals[state - base] === 1;
+    nodes[node] = isOver ? NODE.END : isTail ? NODE.TAIL : state === item ? NODE.ITEMS : NODE.WITHIN;
     const begun = isTail || state === item ? count : count + 1;
     for (let one = id[node]!; one >= 0; one = same[one]!) {
       (isTail ? closing : inside).push(one);
       (isTail ? closingCounts : insideCounts).push(begun);
     }
-    if (isTail && finals[state - base] === 1) {
+    if (isOver) {
       if (skip[node]! > node + 1) ends.push({ trie, node, count });
       if (stuck[state - base] === 1) {
         node = skip[node]!;
@@ -76,6 +94,7 @@ export function profileOf(tables: GrammarTables, rule: number, trie: TokenTrie):
     inside: byCount(inside, insideCounts),
     closing: byCount(closing, closingCounts),
     behind: ends.length === 0 ? null : behindEnds(ends),
+    nodes,
   };
 }
 

@@ -48,7 +48,12 @@ export type Expression =
   /** One token, by its id: bytes never spell it. */
   | { readonly kind: 'token'; readonly id: number }
   /** A word that an automaton over code points accepts; `json`: as it stands between the quotes of a JSON string. */
-  | { readonly kind: 'words'; readonly words: Words; readonly spelling: 'text' | 'json' };
+  | { readonly kind: 'words'; readonly words: Words; readonly spelling: 'text' | 'json' }
+  /**
+   * The rest of a JSON string behind its opening quote: such a word and the closing quote. In the state `any` all may follow: `rule` has
+   * the rest from there.
+   */
+  | { readonly kind: 'string-rest'; readonly words: Words; readonly any: number; readonly rule: string };
 
 /** Rules by name, and the one that says what a whole answer is. */
 export interface Grammar {

@@ -6,9 +6,9 @@
 
 import { type Behind, behindEnds, type End } from './behind.js';
 import { ByteCache } from './byte-cache.js';
-import { type CountedProfile, type IdsByCount, idsWithin, profileOf } from './counted-profile.js';
+import { type CountedProfile, type IdsByCount, idsWithin, NODE, profileOf } from './counted-profile.js';
 import { type Matcher, NOWHERE, type ParserState, type Place } from './matcher.js';
-import { type GrammarTables, NO_END } from './tables.js';
+import { type GrammarTables, NO_END, STATE } from './tables.js';
 import { PLAIN_LENGTH, type TokenSet } from './token-set.js';
 import type { TokenTrie } from './token-trie.js';
 
@@ -23,6 +23,8 @@ interface Local {
   readonly below: readonly End[];
   readonly low: number;
   readonly high: number;
+  /** Of those that have something behind an end: tokens that may not come after all. */
+  readonly except: ReadonlySet<number> | null;
 }
 
 /** Bytes of masks that are kept. */
@@ -47,6 +49,7 @@ export class GrammarMasks {
   #ids: Int32Array;
   #count = 0;
   #plainBits: Uint32Array | null = null;
+  readonly #withRest = new WeakMap<GrammarTables, Uint8Array>();
   /** By key of a rule that counts: what tokens are to it. */
   readonly #profiles: ByteCache<string, { readonly profile: CountedProfile | null }>;
   /** By what it is of, and how many characters or items: bits of the tokens that have no more. */
@@ -96,7 +99,10 @@ export class GrammarMasks {
     const key = this.#keyOf(matcher.tables, place);
     const known = this.#locals.get(key);
     if (known !== undefined) return known;
-    const local = this.#counted(matcher.tables, place) ?? this.#walked(matcher, place);
+    const local =
+      this.#counted(matcher.tables, place) ??
+      this.#nearString(matcher, place) ??
+      this.#walked(matcher, place);
     const bytes =
       local.behind === null ? 0 : NODE_BYTES * local.behind.trie.byte.length + 8 * local.behind.tokens.length;
     this.#locals.set(key, local, 4 * (local.ids?.length ?? this.#words) + bytes + 2 * key.length);
@@ -105,9 +111,9 @@ export class GrammarMasks {
 
   /** At the beginning of an item that is counted: picked from what tokens are to the rule. */
   #counted(tables: GrammarTables, { state, count }: Place): Local | null {
-    const { ruleOf, ruleKeys, min, max, item } = tables;
+    const { ruleOf, loopKeys, min, max, item } = tables;
     const rule = ruleOf[state]!;
-    const key = ruleKeys[rule]!;
+    const key = loopKeys[rule]!;
     if (max[rule]! < 0 || state !== item[rule]! || key === '') return null;
     let known = this.#profiles.get(key);
     if (known === undefined) {
@@ -126,7 +132,105 @@ export class GrammarMasks {
       below: [],
       low,
       high,
+      except: null,
     };
+  }
+
+  /**
+   * In a string of which only a few texts may not be: what any string allows, but for them. Looked at is only what may yet become one of
+   * them. Null where the place is no such thing.
+   */
+  #nearString(matcher: Matcher, place: Place): Local | null {
+    if (this.#restRules(matcher.tables)[matcher.tables.ruleOf[place.state]!] !== 1) return null;
+    const trie = this.#trie;
+    const { byte, depth, skip, id, same } = trie;
+    const { profile, key } = this.#tokens.strings;
+    const { nodes } = profile;
+    const { states } = matcher;
+    const path = this.#path;
+    const nexts = this.#nexts;
+    const from = matcher.within(place);
+    path[0] = from.index;
+    nexts[0] = from.next;
+    const except = new Set<number>();
+    const below: End[] = [];
+    const closing: number[] = [];
+    let some = false;
+    for (let node = 0; node < byte.length; ) {
+      const d = depth[node]!;
+      let next = nexts[d]![byte[node]!]!;
+      if (next === 0) next = matcher.stepIndex(path[d]!, byte[node]!);
+      const kind = nodes[node]!;
+      const behind = skip[node]!;
+      if (next === NOWHERE) {
+        if (kind !== NODE.NOWHERE && behind - node > MAX_EXCEPT) return null;
+        if (kind !== NODE.NOWHERE)
+          for (let below = node; below < behind; below++)
+            for (let one = id[below]!; one >= 0; one = same[one]!) except.add(one);
+        if (except.size > MAX_EXCEPT) return null;
+        node = behind;
+        continue;
+      }
+      const reached = states[next]!;
+      const isAny = this.#isAnyString(matcher.tables, reached, key);
+      const isEnd = reached.left && reached.places.length === 0;
+      if (isEnd && kind === NODE.NOWHERE && below.length < MAX_BELOW) {
+        // Over before the first character: the rest of it is looked at where it is.
+        below.push({ trie, node, count: 0 });
+        for (let one = id[node]!; one >= 0; one = same[one]!) closing.push(one);
+        node = behind;
+        continue;
+      }
+      if (isAny ? kind !== NODE.ITEMS : isEnd ? kind !== NODE.END : reached.left || !isWithin(kind))
+        return null;
+      if (isAny || isEnd) {
+        some ||= isAny;
+        node = behind;
+        continue;
+      }
+      path[d + 1] = next;
+      nexts[d + 1] = reached.next;
+      node++;
+    }
+    if (!some) return null;
+    const bits = this.#bitsUpTo(key, profile.inside, NO_END).slice();
+    this.#set(bits, profile.closing.ids);
+    for (const one of except) if (one < this.#vocabSize) bits[one >> 5]! &= ~(1 << (one & 31));
+    this.#set(bits, closing);
+    return { ids: null, bits, behind: profile.behind, below, low: 0, high: NO_END, except };
+  }
+
+  /** By rule: whether it goes on as any string somewhere. */
+  #restRules(tables: GrammarTables): Uint8Array {
+    let rules = this.#withRest.get(tables);
+    if (rules === undefined) {
+      const { start, ruleOf, loopKeys, flags, callAt, callRule } = tables;
+      const { key } = this.#tokens.strings;
+      rules = new Uint8Array(start.length);
+      // Behind the opening quote, which is no part of it.
+      const isRest = (rule: number): boolean =>
+        loopKeys[rule] === key && (flags[start[rule]!]! & STATE.HEAD_END) !== 0;
+      for (let state = 0; state < ruleOf.length; state++)
+        for (let e = callAt[state]!; e < callAt[state + 1]!; e++)
+          if (isRest(callRule[e]!)) rules[ruleOf[state]!] = 1;
+      this.#withRest.set(tables, rules);
+    }
+    return rules;
+  }
+
+  /** Whether any string may follow, and its closing quote, and nothing else. */
+  #isAnyString(
+    { ruleOf, loopKeys, item, tail, min, max }: GrammarTables,
+    { places, left }: ParserState,
+    key: string,
+  ): boolean {
+    const [place] = places;
+    if (place === undefined || places.length > 2 || left) return false;
+    const rule = ruleOf[place.state]!;
+    if (loopKeys[rule] !== key || max[rule] !== NO_END || place.count < min[rule]!) return false;
+    // Between two characters: one more, or the tail.
+    const isEdge = (state: number): boolean => state === item[rule] || state === tail[rule];
+    return places.some(({ state }) => state === item[rule]) && places.every(({ state }) => isEdge(state));
   }
 
   #bitsUpTo(of: string, by: IdsByCount, most: number): Uint32Array {
@@ -170,7 +274,7 @@ export class GrammarMasks {
     const below = ends.filter(isLarge).slice(0, MAX_BELOW);
     const others = ends.filter((end) => !below.includes(end));
     const behind = others.length === 0 ? null : behindEnds(others);
-    return { ids, bits, behind, below, low: 0, high: NO_END };
+    return { ids, bits, behind, below, low: 0, high: NO_END, except: null };
   }
 
   #bitsOf(ids: Int32Array): Uint32Array {
@@ -181,23 +285,25 @@ export class GrammarMasks {
 
   /** Whether any plain token may come. */
   #takesPlain({ tables }: Matcher, { places }: ParserState): boolean {
-    const { plain, ruleOf, ruleKeys, item, max } = tables;
+    const { plain, ruleOf, loopKeys, item, max } = tables;
     for (const { state, count } of places) {
       if (plain[state]! >= PLAIN_LENGTH) return true;
       const rule = ruleOf[state]!;
-      if (max[rule]! < 0 || state !== item[rule]! || ruleKeys[rule] !== this.#tokens.strings.key) continue;
+      if (max[rule]! < 0 || state !== item[rule]! || loopKeys[rule] !== this.#tokens.strings.key) continue;
       if (max[rule] === NO_END || max[rule]! - count >= PLAIN_LENGTH) return true;
     }
     return false;
   }
 
   /** The same for places that allow the same by themselves. */
-  #keyOf({ key, ruleKeys, ruleOf, start, min, max, tail }: GrammarTables, { state, count }: Place): string {
+  #keyOf(tables: GrammarTables, { state, count }: Place): string {
+    const { key, ruleKeys, loopKeys, ruleOf, start, min, max, item, tail } = tables;
     const rule = ruleOf[state]!;
-    const shared = ruleKeys[rule]!;
-    const name = shared === '' ? `${key}/${rule}` : shared;
+    const inLoop = max[rule]! >= 0 && state >= item[rule]!;
+    const shared = inLoop ? loopKeys[rule]! : ruleKeys[rule]!;
+    const name = shared === '' ? `${key}/${rule}${inLoop ? '+' : ''}` : shared;
     const most = max[rule]!;
-    const at = state - start[rule]!;
+    const at = state - (inLoop ? item : start)[rule]!;
     // In the tail nothing is counted any more.
     if (most < 0 || state >= tail[rule]!) return `${name}:${at}`;
     // A token has no more items than bytes: what is further away does not matter.
@@ -208,7 +314,12 @@ export class GrammarMasks {
   }
 
   /** What may follow where a rule is over in the middle of a token. */
-  #beyond(matcher: Matcher, place: Place, { behind, below, low, high }: Local, bits: Uint32Array): void {
+  #beyond(
+    matcher: Matcher,
+    place: Place,
+    { behind, below, low, high, except }: Local,
+    bits: Uint32Array,
+  ): void {
     const after = matcher.after(place);
     if (after === null) return;
     this.#count = 0;
@@ -222,6 +333,7 @@ export class GrammarMasks {
     for (let i = 0; i < this.#count; i++) {
       const id = this.#ids[i]!;
       const token = tokens[id]!;
+      if (except?.has(token) === true) continue;
       if (counts[id]! >= low && counts[id]! <= high && token < this.#vocabSize)
         bits[token >> 5]! |= 1 << (token & 31);
     }
@@ -295,6 +407,11 @@ export class GrammarMasks {
   }
 }
 
+/** Whether a string may begin so, and is not over. */
+const isWithin = (kind: number): boolean => kind === NODE.ITEMS || kind === NODE.WITHIN;
+
+/** Tokens that a string may not have, though another may. */
+const MAX_EXCEPT = 4096;
 /** Nodes below the end of a rule that are walked where they are. */
 const LARGE = 512;
 const MAX_BELOW = 32;

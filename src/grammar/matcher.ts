@@ -44,6 +44,12 @@ const MAX_KNOWN_STATES = 2048;
 const MAX_KNOWN_FRAMES = 16_384;
 /** Places at once: more has only a grammar that means the same in very many ways. */
 const MAX_PLACES = 4096;
+/**
+ * Places that may be looked at for one mask, and what a new state counts as: only a grammar that means the same in very many ways, or
+ * is somewhere else after each text, takes more than some ten thousand.
+ */
+const MAX_WORK = 1_000_000;
+const STATE_WORK = 16;
 /** Rules within rules. Recursion may go on for ever. */
 const MAX_FRAMES = 10_000;
 
@@ -54,6 +60,7 @@ export class Matcher {
   #known = new Map<string, ParserState>();
   #frames = new Map<string, Frame>();
   #serial = 0;
+  #work = 0;
   readonly #depths = new WeakMap<Frame, number>();
   readonly #nowhere: ParserState;
   readonly start: ParserState;
@@ -108,8 +115,9 @@ export class Matcher {
     return this.#found(this.#settle([{ state: frame.to, count: frame.count, frame: frame.parent }]));
   }
 
-  /** Forgets what is known where that is much. Indices do not stand any more. */
+  /** Before each mask: forgets what is known where that is much. Indices do not stand any more. */
   makeRoom(): void {
+    this.#work = 0;
     if (this.states.length > MAX_KNOWN_STATES || this.#frames.size > MAX_KNOWN_FRAMES) this.#reset();
   }
 
@@ -162,6 +170,7 @@ export class Matcher {
     };
     for (const { state, count, frame } of from) visit(state, count, frame);
     for (let place = todo.pop(); place !== undefined; place = todo.pop()) {
+      if (++this.#work > MAX_WORK) throw ambiguous();
       const { state, count, frame } = place;
       const flag = flags[state]!;
       if (flag !== 0) {
@@ -194,6 +203,7 @@ export class Matcher {
     let state = this.#known.get(key);
     if (state === undefined) {
       const places = kept.map(({ place }) => place);
+      this.#work += STATE_WORK;
       state = { index: this.states.length, places, done, left, next: new Int32Array(256) };
       this.states.push(state);
       this.#known.set(key, state);

@@ -83,17 +83,17 @@ export function packTables(rules: readonly Rule[], order: readonly number[], bud
     key.update(`${array.length};`).update(new Uint8Array(array.buffer));
   return {
     key: key.digest('base64'),
-    ruleKeys: packed.map(keyOf),
+    ruleKeys: packed.map((rule) => keyOf(partsOf(rule))),
+    loopKeys: packed.map(({ loop }) => (loop === null ? '' : keyOf([loop.item, loop.tail]))),
     plain: plainDepths(made, budget),
     ...made,
   };
 }
 
-/** The same for rules that go the same ways; empty for one that calls others. */
-function keyOf(rule: Rule): string {
-  const parts = partsOf(rule);
+/** The same for parts that go the same ways; empty where one calls others. */
+function keyOf(parts: readonly Automaton[]): string {
   if (parts.some((automaton) => automaton.some(({ calls }) => calls.length > 0))) return '';
-  const numbers: number[] = [rule.loop === null ? 0 : 1];
+  const numbers: number[] = [parts.length];
   for (const automaton of parts) {
     numbers.push(automaton.length);
     for (const { bytes, tokens, final } of automaton) {

@@ -205,8 +205,16 @@ function writeAnswer(
   let state: ParserState = matcher.start;
   let reading: SlowState = slow.start();
   const bytes: number[] = [];
+  // What drafts go back to.
+  const before: { readonly state: ParserState; readonly mask: Uint32Array }[] = [];
+  const goBack = (): void => {
+    const { state: earlier, mask } = draw.one(before);
+    expect(masks.mask(matcher, earlier)).toEqual(mask);
+    expect(new GrammarMasks(trieOf(tokens), [EOS], EOS + 1).mask(matcher, earlier)).toEqual(mask);
+  };
   for (let i = 0; i < 40; i++) {
     const mask = masks.mask(matcher, state);
+    before.push({ state, mask: mask.slice() });
     const isSet = (id: number): boolean => (mask[id >> 5]! & (1 << (id & 31))) !== 0;
     const allowed: number[] = [];
     // Reading all tokens slowly takes its time: the first and some of the others.
@@ -220,6 +228,7 @@ function writeAnswer(
         );
     });
     expect(isSet(EOS)).toBe(slow.done(reading));
+    if (i % 8 === 7) goBack();
     if (slow.done(reading) && (allowed.length === 0 || draw.chance(0.5)))
       return Buffer.from(bytes).toString();
     // Towards an end: of what closes something, if it may come.

@@ -61,6 +61,8 @@ export class Renamer {
           more: expression.more === null ? null : this.of(expression.more),
           separator: this.of(expression.separator),
         };
+      case 'string-rest':
+        return { ...expression, rule: this.name(expression.rule) };
       default:
         return expression;
     }

@@ -21,6 +21,8 @@ export interface GrammarTables {
    * of such a rule are shared.
    */
   readonly ruleKeys: readonly string[];
+  /** The same by item and tail alone; empty for a rule that does not count. */
+  readonly loopKeys: readonly string[];
   /** By state. */
   readonly ruleOf: Int32Array;
   readonly flags: Uint8Array;

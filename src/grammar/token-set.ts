@@ -72,7 +72,7 @@ export function prepareTokens(spelling: TokenSpelling): TokenSet {
 
 function stringProfile(trie: TokenTrie): TokenSet['strings'] {
   const tables = compileGrammar({ rules: new Map(anyRules()), root: ANY.STRING });
-  return { key: tables.ruleKeys[0]!, profile: profileOf(tables, 0, trie)! };
+  return { key: tables.loopKeys[0]!, profile: profileOf(tables, 0, trie)! };
 }
 
 const shared = (length: number): Int32Array => new Int32Array(new SharedArrayBuffer(4 * length));

@@ -202,6 +202,12 @@ function overlaps(
   return both;
 }
 
+/** A state from which any word leads to an end; −1 where there is none. */
+export const anyState = ({ edges, final }: Words): number =>
+  edges.findIndex(
+    (list, i) => final[i]! && list.length > 0 && list.every(({ to }) => to === i) && gaps(list).length === 0,
+  );
+
 /** Whether there is no word at all. */
 export const hasNoWords = (words: Words): boolean => !words.final.includes(true);
 

@@ -18,7 +18,13 @@ type Item =
       readonly ranges: readonly CodePointRange[];
       readonly begun: readonly number[];
     }
-  | { readonly kind: 'word-state'; readonly words: Words; readonly json: boolean; readonly state: number }
+  | {
+      readonly kind: 'word-state';
+      readonly words: Words;
+      readonly json: boolean;
+      readonly state: number;
+      readonly any?: Expression & { readonly kind: 'string-rest' };
+    }
   | {
       readonly kind: 'list-from';
       readonly list: Expression & { kind: 'list' };
@@ -26,6 +32,8 @@ type Item =
       readonly some: boolean;
     }
   | { readonly kind: 'times'; readonly item: Expression; readonly min: number; readonly max: number | null };
+
+const QUOTE: Item = { kind: 'text', text: '"' };
 
 export type SlowState = ReadonlySet<Rest | null>;
 
@@ -92,7 +100,7 @@ export class SlowGrammar {
       case 'character':
         return `c${this.#number(item.ranges)}:${item.begun.join()}`;
       case 'word-state':
-        return `w${this.#number(item.words)}:${item.state}`;
+        return `w${this.#number(item.words)}:${item.state}${item.any === undefined ? '' : '+'}`;
       case 'list-from':
         return `l${this.#number(item.list)}:${item.at}${item.some}`;
       case 'times':
@@ -185,8 +193,16 @@ export class SlowGrammar {
         case 'words':
           add({ kind: 'word-state', words: item.words, json: item.spelling === 'json', state: 0 });
           break;
+        case 'string-rest':
+          add({ kind: 'word-state', words: item.words, json: true, state: 0, any: item }, QUOTE);
+          break;
         case 'word-state': {
-          const { words, json, state } = item;
+          const { words, json, state, any } = item;
+          if (any !== undefined && state === any.any) {
+            // The rule has the closing quote, that of the word is not read.
+            seen.add(this.#rest({ kind: 'rule', rule: any.rule }, next!.next));
+            break;
+          }
           if (words.final[state]!) add();
           for (const { low, high, to } of words.edges[state]!) {
             const behind: Item = { ...item, state: to };

@@ -18,7 +18,7 @@ import { hasNoWords, intersectWords, listedWords, otherWords, type Words } from 
 import { boundsOf, type Plain, type PlainNode, requiredOf } from './plain.js';
 import { nodeAt, type SchemaNode, type SchemaObject, unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
-import { at, quoted, stringWords } from './strings.js';
+import { at, stringOf, stringWords } from './strings.js';
 import { ANY, braces, COMMA, list, member, SPACE } from './terminals.js';
 
 interface Member {
@@ -164,7 +164,7 @@ function extrasOf(
       words === null
         ? rule(ANY.STRING)
         : // A rule of its own: it stands in many places of an object.
-          values.define('name', sequence(text('"'), quoted(words), text('"')));
+          values.define('name', stringOf(words));
     return [member(name, value)];
   });
 }

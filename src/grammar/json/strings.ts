@@ -4,7 +4,7 @@ import { KvantError } from '../../errors.js';
 import { type Expression, NOTHING, rule, sequence, text } from '../expression.js';
 import type { Budget } from '../limits.js';
 import { regexWords } from '../regex.js';
-import { hasNoWords, intersectWords, type Words, wordsOfLength } from '../words.js';
+import { anyState, hasNoWords, intersectWords, type Words, wordsOfLength } from '../words.js';
 
 import { FORMATS } from './formats.js';
 import { boundsOf, type Lengths, type Plain } from './plain.js';
@@ -73,12 +73,19 @@ export class StringExpressions {
     const both =
       min === 0 && max === null ? words : intersectWords(words, wordsOfLength(min, max, budget), budget);
     if (hasNoWords(both)) return NOTHING;
-    return sequence(text('"'), quoted(both), text('"'));
+    return stringOf(both);
   }
 }
 
+/** A string of these words. */
+export function stringOf(words: Words): Expression {
+  const any = anyState(words);
+  if (any <= 0) return sequence(text('"'), quoted(words), text('"'));
+  return sequence(text('"'), { kind: 'string-rest', words, any, rule: ANY.STRING_REST });
+}
+
 /** Words between the quotes of a string. */
-export const quoted = (words: Words): Expression => ({ kind: 'words', words, spelling: 'json' });
+const quoted = (words: Words): Expression => ({ kind: 'words', words, spelling: 'json' });
 
 /** Says where in the schema it was. */
 export function at<T>(pointer: string, make: () => T): T {

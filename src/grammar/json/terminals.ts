@@ -1,6 +1,16 @@
 /** JSON itself: white space, strings, numbers, and any value at all. */
 
-import { choice, type Expression, optional, repeat, rule, sequence, set, text } from '../expression.js';
+import {
+  choice,
+  EMPTY,
+  type Expression,
+  optional,
+  repeat,
+  rule,
+  sequence,
+  set,
+  text,
+} from '../expression.js';
 import { ANY_JSON_CHARACTER } from '../json-characters.js';
 
 /** Spaces or tabs that a line may begin with. */
@@ -77,6 +87,8 @@ export const stringOfLength = (min: number, max: number | null): Expression => (
 
 /** A string of any characters. */
 const STRING: Expression = stringOfLength(0, null);
+/** The same from anywhere behind its opening quote. */
+const STRING_REST: Expression = { ...STRING, head: EMPTY } as Expression;
 
 /** Names of the rules that every JSON grammar has. */
 export const ANY = {
@@ -84,6 +96,7 @@ export const ANY = {
   OBJECT: 'any-object',
   ARRAY: 'any-array',
   STRING: 'string',
+  STRING_REST: 'string-rest',
   NUMBER: 'number',
   INTEGER: 'integer',
 } as const;
@@ -123,6 +136,7 @@ export const anyRules = (): [string, Expression][] => [
   [ANY.ARRAY, braces('[', list([], rule(ANY.VALUE)), ']')],
   ['space', WHITE],
   [ANY.STRING, STRING],
+  [ANY.STRING_REST, STRING_REST],
   [ANY.NUMBER, NUMBER],
   [ANY.INTEGER, INTEGER],
 ];

@@ -142,6 +142,8 @@ class Writer {
         return this.#write(this.#grammar.rules.get(expression.rule)!, depth + 1);
       case 'words':
         return this.#word(expression.words, expression.spelling === 'json');
+      case 'string-rest':
+        return `${this.#word(expression.words, true)}"`;
     }
   }
 
