@@ -4,8 +4,6 @@
  */
 
 import { KvantError } from '../errors.js';
-import type { Graph } from './graph.js';
-import type { StepInputs } from './step.js';
 
 export interface FeatureSlabSpec {
   readonly rows: number;
@@ -43,27 +41,6 @@ export interface FeaturePlace {
 
 /** The token source "row 0 of the feature slab"; row r is r more. Ids of a vocabulary lie below. */
 export const FEATURE_TOKEN = 0x4000_0000;
-
-/** Rows of the slab that tokens of a graph's steps may name. */
-export function featureRowsOf({ nodes }: Graph): number {
-  const rows = nodes.flatMap((node) => (node.op === 'embed' && node.features ? [node.features.rows] : []));
-  return rows.length === 0 ? 0 : Math.min(...rows);
-}
-
-/** Errors: `invalid-step`, for a token that names a row that the program's slab, of so many rows, has not. */
-export function checkFeatureTokens({ tokens, tokenCount }: StepInputs, rows: number): void {
-  const end = FEATURE_TOKEN + rows;
-  for (let i = 0; i < tokenCount; i++)
-    if (tokens[i]! >= end)
-      throw new KvantError(
-        'invalid-step',
-        `Token ${i} is row ${tokens[i]! - FEATURE_TOKEN} of the feature slab, which has ${rows}.`,
-        {
-          where: 'submit',
-          fix: 'This is a fault of the caller: it names rows of the slab the graph was recorded with.',
-        },
-      );
-}
 
 /** Errors: `shape-mismatch`, for rows or columns beyond the slab. */
 export function checkFeaturePlace(

@@ -5,7 +5,7 @@
  */
 import { KvantError } from '../../errors.js';
 import type { Precision, ProgramLimits, Vector } from '../device.js';
-import { featureRowsOf } from '../feature-slab.js';
+import { featureRowsOf } from '../feature-tokens.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';

@@ -1,6 +1,7 @@
 import { KvantError } from '../../errors.js';
 import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
-import { checkFeatureTokens, type FeaturePlace, type FeatureSlab } from '../feature-slab.js';
+import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
+import { checkFeatureTokens } from '../feature-tokens.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';

@@ -8,7 +8,8 @@
 
 import { KvantError } from '../../errors.js';
 import type { Program, ProgramLimits } from '../device.js';
-import { type FeaturePlace, type FeatureSlab, featureRowsOf } from '../feature-slab.js';
+import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
+import { featureRowsOf } from '../feature-tokens.js';
 import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';

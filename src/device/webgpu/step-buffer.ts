@@ -19,7 +19,7 @@
 
 import { KvantError } from '../../errors.js';
 import type { ProgramLimits } from '../device.js';
-import { checkFeatureTokens } from '../feature-slab.js';
+import { checkFeatureTokens } from '../feature-tokens.js';
 import type { RowKind } from '../graph.js';
 import { ROPE_AXES } from '../rope.js';
 import { checkRotary, writeRotary } from '../rotary-positions.js';
