@@ -36,6 +36,8 @@ export interface RecordOptions {
   readonly selectEarly: boolean;
   /** Whose rows tokens of pictures name. Default: none. */
   readonly features?: FeatureSlab | null;
+  /** Results of steps bring the rows that the head reads, where they are asked to (Ops.hidden). Default false. */
+  readonly hidden?: boolean;
 }
 
 /** A model as its config.json describes it, with no weights yet. */

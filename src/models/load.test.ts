@@ -358,6 +358,13 @@ describe('loadModel', () => {
     expect(kept.graph.kept).toEqual([kept.logits]);
     expect(kept.graph.nodes.some(({ op }) => op === 'sample')).toBe(false);
     expect(kept.logits).toMatchObject({ rows: 'outputs', cols: 259 });
+    // What the head reads, behind the last norm.
+    const { graph, logits } = model.buildGraph({ hidden: true });
+    const head = graph.nodes.find((node) => node.op === 'linear' && node.out === logits);
+    expect(graph.hidden).toMatchObject({ rows: 'outputs', cols: model.facts.hiddenSize });
+    expect(head).toMatchObject({ x: graph.hidden });
+    expect(graph.nodes.find((node) => node.op === 'rms-norm' && node.out === graph.hidden)).toBeDefined();
+    expect(plain.graph.hidden).toBeNull();
   });
 });
 

@@ -80,6 +80,8 @@ export interface BuildGraphOptions {
   readonly centres?: readonly (KeyCentre | null)[];
   /** Whose rows tokens of pictures name. Default: none. */
   readonly features?: FeatureSlab | null;
+  /** Steps may ask for last hidden states, behind the last norm. A launch more. Default false. */
+  readonly hidden?: boolean;
 }
 
 export interface ModelGraph {
@@ -148,7 +150,14 @@ export async function loadModel(
     maxContext,
     parameters: parameterCount(layout),
     parameterBytes: bytes,
-    buildGraph({ keepLogits = false, keepQkv = false, sample = true, centres = [], features = null } = {}) {
+    buildGraph({
+      keepLogits = false,
+      keepQkv = false,
+      sample = true,
+      centres = [],
+      features = null,
+      hidden = false,
+    } = {}) {
       const ops = new Ops();
       const all: Weights = {
         ...weights,
@@ -157,7 +166,7 @@ export async function loadModel(
       };
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';
-      const logits = definition.record(ops, all, { selectEarly, features });
+      const logits = definition.record(ops, all, { selectEarly, features, hidden });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
       const appends = ops.nodes.filter((node) => node.op === 'rope-append');

@@ -96,7 +96,7 @@ export function recordStack(
   ops: Ops,
   config: StackConfig,
   weights: Weights,
-  { selectEarly, features = null }: RecordOptions,
+  { selectEarly, features = null, hidden = false }: RecordOptions,
   { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
   const norms: Norms = { bias: false, ...stated, eps: config.normEps };
@@ -108,6 +108,7 @@ export function recordStack(
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
   const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);
   const last = normed(ops, wanted, weights, LAST_NORM, norms);
+  if (hidden) ops.hidden(last);
   const logits = ops.linear(last, weights.matrix(config.tied ? 'embedding' : 'head'));
   if (after === undefined || (after.factor === 1 && after.softcap === null)) return logits;
   return ops.scale(logits, after.factor, after.softcap);
