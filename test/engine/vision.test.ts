@@ -52,7 +52,8 @@ describe('demo-vision', () => {
     'fixture %i gives the tokens of the reference',
     async (_, one) => {
       const answer = engine.chat({ messages: withImages(one), temperature: 0, maxTokens: 40 });
-      const { tokenIds, usage } = await answer.result;
+      const { tokenIds, usage, choices } = await answer.result;
+    expect(choices[0]?.error).toBeUndefined();
       expect(answer.promptTokenIds).toEqual(one.prompt_ids);
       expect(usage.promptTokens).toBe(one.prompt_ids.length);
       expect(tokenIds).toEqual(one.continuation_ids);

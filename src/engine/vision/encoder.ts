@@ -1,7 +1,7 @@
 /** Runs a model's tower: pictures' patches to the rows that stand for them in the decoder. */
 
 import type { Device, Program } from '../../device/device.js';
-import { StepInputs } from '../../device/step.js';
+import { NO_SLOT, StepInputs } from '../../device/step.js';
 import type { Model, TowerGraph } from '../../models/load.js';
 import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/vision/tower.js';
 
@@ -88,6 +88,7 @@ export class VisionEncoder {
     step.tokenCount = step.seqLength[0] = patches;
     step.sequenceCount = 1;
     step.outputCount = tokens;
+    step.outputSlot.fill(NO_SLOT);
     let at = 0;
     for (const { outputs } of placed) {
       for (const [i, group] of outputs.entries()) step.outputs[at + i] = at + group;
