@@ -24,6 +24,7 @@ interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly prompt?: string;
   readonly promptFile?: string;
   readonly messages?: string;
+  readonly image?: readonly string[];
   readonly system?: string;
   readonly tools?: string;
   readonly toolFormat?: string;
@@ -50,6 +51,7 @@ export function addGenerateCommand(program: Command): void {
       '-m, --messages <file>',
       'a conversation: JSON list of messages, or an object with messages and perhaps tools; - reads standard input',
     )
+    .option('--image <file...>', 'pictures before the prompt, for a model that sees')
     .option('--system <text>', 'a system message before the prompt')
     .option('--tools <file>', 'JSON list of tools for the chat template')
     .option('--tool-format <name>', TOOL_FORMAT)
@@ -78,6 +80,7 @@ Examples:
   $ kvant generate ${EXAMPLE_MODEL} --prompt "What is the capital of Japan?"
   $ kvant generate Qwen/Qwen3-0.6B --quantize 4 --prompt "Tell me a story." --temperature 0.7 --seed 1
   $ kvant generate ${EXAMPLE_MODEL} --messages chat.json --temperature 0 --json
+  $ kvant generate models/demo-vision --image photo.png --prompt "What is in the picture?"
   $ echo "Once upon a time" | kvant generate ${EXAMPLE_MODEL} --raw --prompt -`,
   );
   command.action(async (model: string, flags: GenerateFlags) => {
@@ -156,6 +159,12 @@ async function readRequest(
     );
   }
   refuseWithoutTemplate(flags);
+  if (flags.image !== undefined && flags.messages !== undefined)
+    throw new KvantError('invalid-flags', '--image goes with --prompt, not with --messages.', {
+      kind: 'invalid-request',
+      where: '--image',
+      fix: 'Put the pictures into the messages, as image_url parts with data URLs.',
+    });
   const templateOptions = readTemplateOptions(flags);
   // As text all is shown as the model writes it; in JSON thoughts and calls have fields of their own.
   const parts = { parseReasoning: flags.json === true, parseToolCalls: flags.json === true };
@@ -187,7 +196,7 @@ async function readRequest(
       return engine.generate({ ...sampling, prompt });
     }
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-    const messages = [...system, { role: 'user', content: prompt }];
+    const messages = [...system, { role: 'user', content: withImages(prompt, flags.image) }];
     return engine.chat({
       ...sampling,
       ...parts,
@@ -198,11 +207,18 @@ async function readRequest(
   };
 }
 
+/** The prompt, and pictures before it. */
+function withImages(prompt: string, images: readonly string[] = []): unknown {
+  if (images.length === 0) return prompt;
+  return [...images.map((image) => ({ type: 'image', image })), { type: 'text', text: prompt }];
+}
+
 /** Flags that say something to the chat template mean nothing without one. */
 function refuseWithoutTemplate(flags: GenerateFlags, why = '--raw uses no chat template'): void {
   if (!flags.raw) return;
   const given = {
     '--messages': flags.messages,
+    '--image': flags.image,
     '--system': flags.system,
     '--tools': flags.tools,
     '--tool-format': flags.toolFormat,

@@ -1,6 +1,7 @@
 /** demo-vision, end to end: fixtures and questions of its card. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 
@@ -53,10 +54,108 @@ describe('demo-vision', () => {
     async (_, one) => {
       const answer = engine.chat({ messages: withImages(one), temperature: 0, maxTokens: 40 });
       const { tokenIds, usage, choices } = await answer.result;
-    expect(choices[0]?.error).toBeUndefined();
+      expect(choices[0]?.error).toBeUndefined();
       expect(answer.promptTokenIds).toEqual(one.prompt_ids);
       expect(usage.promptTokens).toBe(one.prompt_ids.length);
       expect(tokenIds).toEqual(one.continuation_ids);
     },
   );
+
+  const png = (at: number): string => `data:image/png;base64,${cases[at]!.images[0]!.png_base64}`;
+  const ask = (url: string, text: string) => [
+    {
+      role: 'user',
+      content: [
+        { type: 'image_url', image_url: { url, detail: 'low' } },
+        { type: 'text', text },
+      ],
+    },
+  ];
+  const answer = async (messages: ReturnType<typeof ask>): Promise<readonly number[]> =>
+    (await engine.chat({ messages, temperature: 0, maxTokens: 24 }).result).tokenIds;
+
+  it('answers rows of text and of pictures of several sizes together as alone', async () => {
+    const text = { role: 'user', content: 'Who are you?' } as never;
+    const all = [...cases.map(withImages), [text]] as never[];
+    const alone: (readonly number[])[] = [];
+    for (const one of all) alone.push(await answer(one));
+    await engine.clearPrefixCache();
+    const together = await Promise.all([...all, ...all].map((one) => answer(one)));
+    expect(together).toEqual([...alone, ...alone]);
+  });
+
+  it('keeps features and prefixes by what a picture shows, not by its size', async () => {
+    await engine.clearPrefixCache();
+    const question = 'What is in the picture?';
+    const blank = await sharp({
+      create: { width: 112, height: 112, channels: 3, background: { r: 255, g: 255, b: 255 } },
+    })
+      .png()
+      .toBuffer();
+    const first = await answer(ask(png(0), question));
+    const before = (await engine.stats()).features!;
+    // Cold, the blank one's own answer; then behind the other, whose blocks it must not take.
+    const behind = await answer(ask(`data:image/png;base64,${blank.toString('base64')}`, question));
+    await engine.clearPrefixCache();
+    const cold = await answer(ask(`data:image/png;base64,${blank.toString('base64')}`, question));
+    expect(behind).toEqual(cold);
+    expect(behind).not.toEqual(first);
+    const again = engine.chat({ messages: ask(png(0), question), temperature: 0, maxTokens: 24 });
+    expect((await again.result).tokenIds).toEqual(first);
+    const hit = engine.chat({ messages: ask(png(0), question), temperature: 0, maxTokens: 24 });
+    const { usage, tokenIds } = await hit.result;
+    expect(tokenIds).toEqual(first);
+    expect(usage.cachedTokens).toBeGreaterThan(16);
+    const { encoded, hits } = (await engine.stats()).features!;
+    expect(encoded).toBe(before.encoded + 1);
+    expect(hits).toBeGreaterThanOrEqual(before.hits + 3);
+  });
+
+  it('takes a placeholder that somebody typed as text', async () => {
+    const typed = 'What is in the picture? <|image_pad|>';
+    const one = engine.chat({ messages: ask(png(0), typed), temperature: 0, maxTokens: 4 });
+    await one.result;
+    const pads = one.promptTokenIds.filter((id) => id === 4088).length;
+    expect(pads).toBe(16);
+    expect(engine.detokenize([...one.promptTokenIds])).toContain('<|image_pad|>');
+  });
+
+  it.each([
+    ['data:image/png;base64,$$$$', 'invalid-image-url'],
+    ['data:image/png,plain', 'invalid-image-url'],
+    ['ftp://there/a.png', 'invalid-image-url'],
+    ['not a url', 'invalid-image-url'],
+    ['http://127.0.0.1/a.png', 'image-url-not-allowed'],
+    ['file:///etc/passwd', 'image-url-not-allowed'],
+    [
+      `data:image/png;base64,${Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64')}`,
+      'unsupported-image',
+    ],
+    [`data:image/png;base64,${cases[0]!.images[0]!.png_base64.slice(0, 200)}`, 'invalid-image'],
+  ])('refuses %s', async (url, code) => {
+    const error = await engine
+      .chat({ messages: ask(url, 'What?') })
+      .result.catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code, where: 'messages[0].content[0].image_url.url' });
+    expect((error as { fix: string }).fix).toBeTruthy();
+    expect((error as { status: number }).status).toBeGreaterThanOrEqual(400);
+    expect((error as { status: number }).status).toBeLessThan(500);
+  });
+
+  it('takes the bytes of a file, and refuses too many pictures', async () => {
+    const image = Buffer.from(cases[0]!.images[0]!.png_base64, 'base64');
+    const own = [
+      {
+        role: 'user',
+        content: [
+          { type: 'image', image },
+          { type: 'text', text: 'What is in the picture?' },
+        ],
+      },
+    ];
+    expect(await answer(own as never)).toEqual(cases[0]!.continuation_ids);
+    const many = [{ role: 'user', content: Array.from({ length: 17 }, () => ({ type: 'image', image })) }];
+    const error = await engine.chat({ messages: many }).result.catch((reason: unknown) => reason);
+    expect(error).toMatchObject({ code: 'too-many-images', where: 'messages[0].content[16].image' });
+  });
 });
