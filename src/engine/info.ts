@@ -6,7 +6,6 @@ import type { DiskStats } from '../kv/disk/disk-tier.js';
 import type { KvLayerInfo } from '../kv/policy.js';
 import type { SamplingOptions } from '../sampling/options.js';
 import type { FinishReason } from './finish-reason.js';
-import type { FeatureStoreStats } from './vision/feature-store.js';
 
 /** One cache group: layers with a pool of blocks of their own. */
 export interface KvGroupInfo {
@@ -18,6 +17,18 @@ export interface KvGroupInfo {
   readonly bytesPerToken: number;
   /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
   readonly head?: number;
+}
+
+/** What is kept of pictures on the device. */
+export interface FeatureStoreStats {
+  /** Rows of the slab, and those that hold something. */
+  readonly rows: number;
+  readonly rowsUsed: number;
+  /** Pictures that were computed, and those that were there already. */
+  readonly encoded: number;
+  readonly hits: number;
+  /** Seconds that towers took. */
+  readonly seconds: number;
 }
 
 export interface EngineInfo {

@@ -11,7 +11,7 @@ import type { ConfigFields } from './config-fields.js';
 import { factsOf, type ModelFacts } from './facts.js';
 import type { WeightLayout, Weights } from './layout.js';
 import { refuseUnreadStructure } from './structure-fields.js';
-import type { VisionDefinition } from './vision/read-vision.js';
+import type { VisionDefinition } from './vision/tower.js';
 
 /** `C` is the family's own config: nothing outside the family looks into it. */
 export interface Family<C extends CommonConfig = CommonConfig> {

@@ -35,8 +35,7 @@ import {
   type WeightSource,
 } from './resolve-weights.js';
 import { ropeFrequencies, ropeVariant } from './rope-frequencies.js';
-import type { VisionDefinition } from './vision/read-vision.js';
-import type { TowerTensors } from './vision/tower.js';
+import type { TowerTensors, VisionDefinition } from './vision/tower.js';
 
 export interface LayerKvFormat {
   readonly key: KvFormat;

@@ -7,23 +7,13 @@
 import type { FeatureSlab } from '../../device/feature-slab.js';
 import type { KvantError } from '../../errors.js';
 import { asKvantError } from '../core-errors.js';
+import type { FeatureStoreStats } from '../info.js';
 import type { PatchedImage } from './encoder.js';
 import type { PromptPicture, SequencePictures } from './pictures.js';
 
 /** The part of an encoder that a store needs. */
 export interface Encodes {
   encode(images: readonly PatchedImage[]): Promise<Float32Array[]>;
-}
-
-export interface FeatureStoreStats {
-  /** Rows of the slab, and those that hold something. */
-  readonly rows: number;
-  readonly rowsUsed: number;
-  /** Pictures that were computed, and those that were there already. */
-  readonly encoded: number;
-  readonly hits: number;
-  /** Seconds that towers took. */
-  readonly seconds: number;
 }
 
 interface Entry {

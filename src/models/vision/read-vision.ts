@@ -4,17 +4,10 @@ import type { ConfigFields } from '../config-fields.js';
 import type { ModelDefinition } from '../family.js';
 import { QWEN2_5_TOWER, QWEN2_TOWER, readQwenTower } from './qwen-config.js';
 import { qwenTower } from './qwen-tower.js';
-import type { TowerDefinition } from './tower.js';
+import type { VisionDefinition } from './tower.js';
 
 export const TOWERS = ['qwen2-vl', 'qwen2.5-vl'] as const;
 export type TowerName = (typeof TOWERS)[number];
-
-/** How a model sees. */
-export interface VisionDefinition {
-  readonly tower: TowerDefinition;
-  /** The token that stands where a picture's rows go, once for each. */
-  readonly imageToken: number;
-}
 
 const KINDS = { 'qwen2-vl': QWEN2_TOWER, 'qwen2.5-vl': QWEN2_5_TOWER } as const;
 /** Of Qwen's config classes. */

@@ -57,3 +57,10 @@ export interface TowerDefinition {
   /** Where the patches of a picture go, and what they are told. Depends on the grid alone. */
   place(grid: PatchGrid): PlacedImage;
 }
+
+/** How a model sees. */
+export interface VisionDefinition {
+  readonly tower: TowerDefinition;
+  /** The token that stands where a picture's rows go, once for each. */
+  readonly imageToken: number;
+}
