@@ -3,7 +3,7 @@
  *
  * - a line with `tools`: the answer must hold one `<tool_call>` whose JSON equals `expected`;
  * - a line with `bucket` (recall): the answer must contain `expected`, in any case of letters;
- * - any other line: the answer must equal `answer`.
+ * - any other line: the answer must equal `answer`. It may have `images` and a `question` in place of messages.
  */
 import type { Engine } from '../../engine/engine.js';
 import type { EngineChatMessage } from '../../engine/types.js';
@@ -52,12 +52,12 @@ export async function readQuestions(path: string): Promise<Question[]> {
   const lines = (await readText(path)).split('\n').filter((line) => line.trim().length > 0);
   if (lines.length === 0) throw invalid(path, 'is empty');
   return lines.map((line, i) => {
-    const value = parseJson(line, `${path}:${i + 1}`) as Record<string, unknown>;
+    const value = withPictures(parseJson(line, `${path}:${i + 1}`) as Record<string, unknown>);
     if (typeof value !== 'object' || value === null || !Array.isArray(value.messages)) {
       throw invalid(`${path}:${i + 1}`, 'has no messages');
     }
     // The prompt is made of what stands there.
-    const prompt = parseLosslessJson(line, path) as Record<string, unknown>;
+    const prompt = withPictures(parseLosslessJson(line, path) as Record<string, unknown>);
     const tools = Array.isArray(prompt.tools) ? prompt.tools : undefined;
     const judge =
       tools !== undefined ? 'tool-call' : typeof value.bucket === 'string' ? 'contains' : 'equals';
@@ -74,6 +74,17 @@ export async function readQuestions(path: string): Promise<Question[]> {
       ...(typeof value.reference_ok === 'boolean' ? { referenceOk: value.reference_ok } : {}),
     };
   });
+}
+
+/** A line with `images` (PNG in base64) and a `question` is a conversation of one message. */
+function withPictures(line: Record<string, unknown>): Record<string, unknown> {
+  if (!Array.isArray(line?.images) || typeof line.question !== 'string') return line;
+  const pictures = line.images.map((image: { readonly png_base64?: unknown }) => ({
+    type: 'image_url',
+    image_url: { url: `data:image/png;base64,${image.png_base64}` },
+  }));
+  const content = [...pictures, { type: 'text', text: line.question }];
+  return { ...line, messages: [{ role: 'user', content }] };
 }
 
 /** Whether an answer is right. */

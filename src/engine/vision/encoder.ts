@@ -25,6 +25,7 @@ export class VisionEncoder {
   readonly #recorded: TowerGraph;
   readonly #mostPatches: number;
   #room = 0;
+  #seconds = 0;
   #program: Program | null = null;
   #last: Promise<unknown> = Promise.resolve();
 
@@ -45,6 +46,11 @@ export class VisionEncoder {
   /** Numbers of a row: the decoder's width, once for itself and once for each layer that more is added behind. */
   get rowValues(): number {
     return this.#tower.width * (1 + this.#tower.addedLevels);
+  }
+
+  /** That launches took so far. */
+  get seconds(): number {
+    return this.#seconds;
   }
 
   /** Makes room for launches of so many patches. For use at load. */
@@ -80,6 +86,7 @@ export class VisionEncoder {
   }
 
   async #launch(images: readonly PatchedImage[], patches: number): Promise<Float32Array[]> {
+    const began = performance.now();
     const program = await this.#reserve(patches);
     const placed = images.map(({ grid }) => this.#tower.place(grid));
     this.#fill(program, images, placed, patches);
@@ -97,6 +104,7 @@ export class VisionEncoder {
     await program.submit(step);
     const levels: Float32Array[] = [];
     for (const tensor of this.#recorded.tensors.features) levels.push(await program.read(tensor, tokens));
+    this.#seconds += (performance.now() - began) / 1000;
     return this.#split(levels, placed);
   }
 

@@ -13,6 +13,8 @@ import type { PromptPicture, SequencePictures } from './pictures.js';
 
 /** The part of an encoder that a store needs. */
 export interface Encodes {
+  /** That it took so far. */
+  readonly seconds: number;
   encode(images: readonly PatchedImage[]): Promise<Float32Array[]>;
 }
 
@@ -40,7 +42,6 @@ export class FeatureStore {
   readonly #waiting: Wanting[] = [];
   #encoded = 0;
   #hits = 0;
-  #seconds = 0;
 
   constructor(slab: FeatureSlab, encoder: Encodes) {
     this.#slab = slab;
@@ -60,7 +61,7 @@ export class FeatureStore {
       rowsUsed,
       encoded: this.#encoded,
       hits: this.#hits,
-      seconds: this.#seconds,
+      seconds: this.#encoder.seconds,
     };
   }
 
@@ -129,7 +130,6 @@ export class FeatureStore {
   async #encode(
     fresh: readonly { readonly entry: Entry; readonly picture: PromptPicture }[],
   ): Promise<KvantError | null> {
-    const began = performance.now();
     try {
       const features = await this.#encoder.encode(fresh.map(({ picture }) => picture));
       fresh.forEach(({ entry }, i) => {
@@ -142,8 +142,6 @@ export class FeatureStore {
       // Whoever else waits for them is told too; the next one tries again.
       for (const { entry } of fresh) if (this.#entries.get(entry.key) === entry) this.#forget(entry);
       return asKvantError(error);
-    } finally {
-      this.#seconds += (performance.now() - began) / 1000;
     }
   }
 
