@@ -140,7 +140,10 @@ export class FeatureStore {
       return null;
     } catch (error) {
       // Whoever else waits for them is told too; the next one tries again.
-      for (const { entry } of fresh) if (this.#entries.get(entry.key) === entry) this.#forget(entry);
+      for (const { entry } of fresh) {
+        entry.encoding = null;
+        if (this.#entries.get(entry.key) === entry) this.#forget(entry);
+      }
       return asKvantError(error);
     }
   }
