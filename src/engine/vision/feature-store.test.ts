@@ -1,0 +1,100 @@
+import { describe, expect, it } from 'vitest';
+import type { FeatureSlab } from '../../device/feature-slab.js';
+import { KvantError } from '../../errors.js';
+import type { PatchedImage } from './encoder.js';
+import { FeatureStore } from './feature-store.js';
+import { PromptPictures, SequencePictures } from './pictures.js';
+
+const COLS = 2;
+
+class Slab implements FeatureSlab {
+  readonly rows = 10;
+  readonly cols = COLS;
+  readonly bytes = 0;
+  readonly data = new Float32Array(10 * COLS);
+  write(first: number, data: Float32Array): void {
+    this.data.set(data, first * COLS);
+  }
+  dispose(): void {}
+}
+
+/** Rows of a picture are its number. */
+class Encoder {
+  readonly seconds = 0;
+  launches = 0;
+  fails = false;
+  async encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+    this.launches++;
+    if (this.fails) throw new KvantError('internal', 'broken');
+    return images.map(({ grid, patches }) =>
+      new Float32Array(grid.rows * grid.cols * COLS).fill(patches[0]!),
+    );
+  }
+}
+
+const picture = (name: number, tokens: number) => ({
+  digest: new Uint32Array(8).fill(name),
+  grid: { rows: 1, cols: tokens },
+  patches: Float32Array.of(name),
+  first: 0,
+  tokens,
+});
+const of = (...list: ReturnType<typeof picture>[]): SequencePictures =>
+  new SequencePictures(new PromptPictures(list, null));
+
+function acquire(store: FeatureStore, pictures: SequencePictures, salt = ''): Promise<KvantError | null> {
+  return new Promise((resolve) => store.acquire(pictures, salt, resolve));
+}
+
+describe('FeatureStore', () => {
+  it('computes a picture once, whoever asks, and keeps it as long as there is room', async () => {
+    const slab = new Slab();
+    const encoder = new Encoder();
+    const store = new FeatureStore(slab, encoder);
+    const [a, b] = [of(picture(1, 4)), of(picture(1, 4), picture(2, 3))];
+    await Promise.all([acquire(store, a), acquire(store, b)]);
+    expect([a.rows, b.rows]).toEqual([[0], [0, 4]]);
+    expect([...slab.data.subarray(0, 14)]).toEqual([1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2]);
+    expect(store.stats()).toMatchObject({ rowsUsed: 7, encoded: 2, hits: 1 });
+    // Salts keep apart.
+    const salted = of(picture(2, 3));
+    await acquire(store, salted, 'x');
+    expect(salted.rows).toEqual([7]);
+    for (const one of [a, b, salted]) store.release(one);
+    const again = of(picture(1, 4));
+    await acquire(store, again);
+    expect(store.stats()).toMatchObject({ encoded: 3, hits: 2 });
+  });
+
+  it('gives all rows or none, in the order of those who asked', async () => {
+    const store = new FeatureStore(new Slab(), new Encoder());
+    const first = of(picture(1, 6));
+    await acquire(store, first);
+    let told = '';
+    const second = acquire(store, of(picture(2, 3), picture(3, 3))).then(() => {
+      told += '2';
+    });
+    const third = acquire(store, of(picture(4, 2))).then(() => {
+      told += '3';
+    });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    expect([told, store.stats().rowsUsed]).toEqual(['', 6]);
+    store.release(first);
+    await Promise.all([second, third]);
+    expect(store.stats().rowsUsed).toBe(8);
+  });
+
+  it('tells who waits what failed, and has the rows again', async () => {
+    const encoder = new Encoder();
+    const store = new FeatureStore(new Slab(), encoder);
+    encoder.fails = true;
+    const pictures = of(picture(1, 10));
+    expect(await acquire(store, pictures)).toMatchObject({ message: 'broken' });
+    expect(pictures.ready).toBe(false);
+    store.release(pictures);
+    encoder.fails = false;
+    const next = of(picture(1, 10));
+    expect(await acquire(store, next)).toBeNull();
+    expect(next.ready).toBe(true);
+  });
+});
