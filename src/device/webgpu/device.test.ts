@@ -61,7 +61,7 @@ describe('WebGpuDevice', () => {
       const out = await runOnce(d, 3, { cols, data: x }, (ops, t) => ops.linear(t, matrix));
       expect(worstRow(out, reference.linear(x, values, 3, cols, rows, bias), 3, rows)).toBeLessThan(2e-5);
 
-      const ids = [0, matrix.shards[0]!.rows - 1, matrix.shards[0]!.rows, rows - 1, rows, 2 ** 31 - 1];
+      const ids = [0, matrix.shards[0]!.rows - 1, matrix.shards[0]!.rows, rows - 1, rows, 2 ** 30 - 1];
       const recorded = record((ops) => ({ y: ops.keep(ops.embed(matrix, 2)) }));
       await withProgram(d, recorded.graph, null, async (program) => {
         const step = rowsStep(ids.length);
