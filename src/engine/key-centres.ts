@@ -69,10 +69,12 @@ export async function loadKeyCentres(
   );
   const { keyCentres } = device.info;
   if (keyCentres === undefined) return [];
-  const positions = keyCentres === 'turning' ? 0 : Math.min(model.maxContext, FLAT_POSITIONS);
+  const flat = Math.min(model.maxContext, FLAT_POSITIONS);
   const centres = layers.map(({ key }, layer) => {
     const append = appends.find((node) => node.layer === layer);
     if (append === undefined) return null;
+    // Centres turn by cache indexes: keys that turn by axes are at other positions.
+    const positions = keyCentres === 'turning' && !append.rope?.axes ? 0 : flat;
     const centre = keyCentre(calibration.layers[layer]!, key, append.rope, positions, floatHead !== null);
     return centre !== null && !centre.turns && capped.has(layer) ? null : centre;
   });

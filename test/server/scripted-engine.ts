@@ -30,7 +30,7 @@ export class ScriptedEngine implements EnginePort {
 
   info = {
     name: 'org/scripted',
-    model: { architecture: 'Scripted', weightBytes: 0 },
+    model: { architecture: 'Scripted', weightBytes: 0, modalities: ['text'] },
     device: { name: 'none' },
     kv: { bytesPerToken: 0, blocks: 0, blockTokens: 0, layers: [], groups: [] },
     limits: { maxContext: 100, maxRows: 1, maxBatchTokens: 1, maxQueue: 1, targetItlMs: 0 },
