@@ -284,6 +284,18 @@ describe('hostile forms', () => {
     ]).toEqual([true, false]);
   });
 
+  it('refuses to read on where a grammar has too many ways to read a text', () => {
+    const matcher = new Matcher(compileAsk(ofGrammar('root ::= ([a-z] | [a-z] [a-z] | [a-z]{3,17}){1,40}')));
+    // As a walk over all tokens would, without a mask in between.
+    const read = (): void => {
+      for (let state = matcher.start, i = 0; i < 26 * 60; i++) {
+        matcher.step(state, 97 + (i % 26));
+        if (i % 26 === 25) state = matcher.step(state, 97)!;
+      }
+    };
+    expect(read).toThrow('too many ways');
+  });
+
   it('keeps nothing of a long answer', () => {
     const matcher = new Matcher(compileAsk({ kind: 'json' }));
     let state: ParserState = matcher.start;

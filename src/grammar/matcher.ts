@@ -46,9 +46,9 @@ const MAX_KNOWN_FRAMES = 16_384;
 const MAX_PLACES = 4096;
 /**
  * Places that may be looked at for one mask, and what a new state counts as: only a grammar that means the same in very many ways, or
- * is somewhere else after each text, takes more than some ten thousand.
+ * is somewhere else after each text, takes more than some thousand.
  */
-const MAX_WORK = 1_000_000;
+const MAX_WORK = 100_000;
 const STATE_WORK = 16;
 /** Rules within rules. Recursion may go on for ever. */
 const MAX_FRAMES = 10_000;
