@@ -80,9 +80,9 @@ describe('a GGUF file as a model', () => {
       maxPositions: 64,
     });
     const { weights } = inspectModel(model.source, model.definition);
-    const q4 = 'Q4_0, 4.5 bits a weight, as 4-bit (group 32), 5 bits';
+    const q4 = 'Q4_0, 4.5 bits a weight, as 4-bit symmetric (group 32), 4.5 bits';
     expect(weights.map(({ kind, formats }) => [kind, formats])).toEqual([
-      ['embedding', ['Q8_0, 8.5 bits a weight, as 8-bit (group 32), 9 bits']],
+      ['embedding', ['Q8_0, 8.5 bits a weight, as 8-bit symmetric (group 32), 8.5 bits']],
       ['attention', [q4]],
       ['mlp', [q4]],
       ['norms and biases', ['f32']],
