@@ -157,6 +157,16 @@ export class ConfigFields {
     return value;
   }
 
+  /** A list of whole numbers of at least 0. */
+  numbers(name: string): readonly number[] | null {
+    const found = this.#find([name]);
+    if (found === undefined) return null;
+    const [, value] = found;
+    if (!Array.isArray(value) || !value.every((item) => Number.isSafeInteger(item) && item >= 0))
+      throw this.odd(name, value, 'a list of whole numbers');
+    return value;
+  }
+
   /** Token ids: one, or a list of them. Where there is none some tools write -1. */
   ids(name: string): readonly number[] {
     const found = this.#find([name]);

@@ -95,11 +95,11 @@ describe('parseModelConfig', () => {
   });
 
   it('names the nearest architectures and lists all where it knows none', () => {
-    const error = failure({ architectures: ['Qwen3MoeForCausalLM'] });
+    const error = failure({ architectures: ['Qwen9MoeForCausalLM'] });
     expect(error.code).toBe('model-architecture-unknown');
-    expect(error.message).toContain('"Qwen3MoeForCausalLM"');
-    expect(error.message).toContain('mixtures of experts');
-    expect(error.message).toContain('nearest known ones are Qwen3ForCausalLM, Qwen');
+    expect(error.message).toContain('"Qwen9MoeForCausalLM"');
+    expect(error.message).toContain('experts that are chosen');
+    expect(error.message).toContain('nearest known ones are Qwen2MoeForCausalLM, Qwen');
     for (const name of knownArchitectures()) expect(error.fix).toContain(name);
     expect(failure({ architectures: null }).message).toContain('neither');
   });

@@ -9,21 +9,27 @@ import { arcee } from './families/arcee.js';
 import { cohere } from './families/cohere.js';
 import { cohere2 } from './families/cohere2.js';
 import { ernie45 } from './families/ernie4-5.js';
+import { ernie45Moe } from './families/ernie4-5-moe.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { glm, glm4 } from './families/glm4.js';
+import { glm4Moe } from './families/glm4-moe.js';
 import { granite } from './families/granite.js';
 import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
+import { hunyuanMoe } from './families/hunyuan-moe.js';
 import { internLm, internLm3 } from './families/internlm.js';
 import { llama } from './families/llama.js';
+import { minimaxM2 } from './families/minimax-m2.js';
 import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
+import { mixtral } from './families/mixtral.js';
 import { nemotron } from './families/nemotron.js';
 import { olmo2 } from './families/olmo2.js';
 import { olmo3 } from './families/olmo3.js';
 import { phi3 } from './families/phi3.js';
+import { qwen2Moe, qwen3Moe } from './families/qwen-moe.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
 import { seedOss } from './families/seed-oss.js';
@@ -61,6 +67,13 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(ministral3),
   register(internLm),
   register(internLm3),
+  register(qwen3Moe),
+  register(qwen2Moe),
+  register(mixtral),
+  register(glm4Moe),
+  register(minimaxM2),
+  register(ernie45Moe),
+  register(hunyuanMoe),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -17,6 +17,8 @@ export interface MatrixPart {
   readonly bias: string | null;
   /** Where the tensor is no matrix: the shapes that it may have, and what makes `[rows, cols]` of its numbers. */
   readonly stored?: readonly StoredShape[];
+  /** Where its rows are if there is no such tensor: in the first of these that is there. */
+  readonly within?: readonly StackedRows[];
 }
 
 export interface StoredShape {
@@ -24,8 +26,25 @@ export interface StoredShape {
   readonly make: (values: Float32Array) => Float32Array;
 }
 
+/** Rows of a tensor `[stack, n, cols]`, counted over the whole of it. */
+export interface StackedRows {
+  /** Name in the checkpoint. */
+  readonly name: string;
+  readonly stack: number;
+  /** Of the tensor. */
+  readonly rows: number;
+  readonly first: number;
+}
+
+/** A matrix that holds the same rows of several experts, one expert after the other. */
+export interface ExpertStack {
+  readonly count: number;
+  /** Experts that a token is given to. */
+  readonly chosen: number;
+}
+
 /** What a matrix is, for the tables of `kvant inspect`. */
-export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'head', 'vision'] as const;
+export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'experts', 'head', 'vision'] as const;
 export type MatrixKind = (typeof MATRIX_KINDS)[number];
 
 /** A device matrix `[Σ rows, cols]`: one tensor, or several stacked that read the same input. */
@@ -42,6 +61,7 @@ export interface MatrixSpec {
   readonly group: number;
   /** It stays as it is where others are quantised on the way in. */
   readonly float?: boolean;
+  readonly experts?: ExpertStack;
 }
 
 /** One tensor of a checkpoint that becomes numbers of a device vector. */
@@ -104,11 +124,13 @@ export function vectorLength(spec: VectorSpec): number {
   return spec.parts.reduce((sum, { shape }) => sum + shape.reduce((product, n) => product * n, 1), 0);
 }
 
-/** Parameters, each counted once: weights, biases and norms. */
-export function parameterCount(layout: WeightLayout): number {
+/** Parameters, each counted once: weights, biases and norms. `active`: of experts only those that one token is given to. */
+export function parameterCount(layout: WeightLayout, active = false): number {
   let count = 0;
-  for (const spec of layout.matrices)
-    for (const part of spec.parts) count += part.rows * (spec.cols + (part.bias === null ? 0 : 1));
+  for (const { parts, cols, experts } of layout.matrices) {
+    const share = active && experts !== undefined ? experts.chosen / experts.count : 1;
+    for (const part of parts) count += share * part.rows * (cols + (part.bias === null ? 0 : 1));
+  }
   for (const spec of layout.vectors) count += vectorLength(spec);
   return count;
 }

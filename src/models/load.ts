@@ -344,9 +344,11 @@ async function loadWeights(
       loaded += more;
       onProgress?.(loaded, total, tensor);
     };
+    const { experts } = spec;
     const matrix = await device.loadMatrix(parts, {
       use: spec.use,
       group: spec.group,
+      ...(experts === undefined ? {} : { unit: matrixRows(spec) / experts.count }),
       ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
       onBytes: read,
     });

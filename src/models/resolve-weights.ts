@@ -8,12 +8,16 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type { MatrixPart, MatrixSpec, StoredShape, VectorSpec, WeightLayout } from './layout.js';
+import type { MatrixPart, MatrixSpec, StackedRows, StoredShape, VectorSpec, WeightLayout } from './layout.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
   has(name: string): boolean;
-  matrix(name: string, expected: { readonly rows: number; readonly cols: number }): MatrixSource;
+  /** `stack`: it is stored as `[stack, rows / stack, cols]`. */
+  matrix(
+    name: string,
+    expected: { readonly rows: number; readonly cols: number; readonly stack?: number },
+  ): MatrixSource;
   vector(name: string, shape: readonly number[]): VectorSource;
   /** What a header says of a tensor; undefined where there is none, or it is made up. */
   info(
@@ -58,12 +62,9 @@ export function resolveWeights(
   checkPresent(source, { ...layout, matrices: specs });
   const matrices = specs.map((spec) => ({
     spec,
-    parts: spec.parts.map((part) => {
-      const matrix = partSource(source, part, spec.cols);
-      return quantize === undefined || spec.float === true
-        ? finiteMatrix(matrix)
-        : quantized(matrix, quantize);
-    }),
+    parts: partSources(source, spec).map((matrix) =>
+      quantize === undefined || spec.float === true ? finiteMatrix(matrix) : quantized(matrix, quantize),
+    ),
     biases: spec.parts.map(({ bias, rows }) =>
       bias === null ? null : finiteVector(source.vector(bias, [rows])),
     ),
@@ -91,6 +92,31 @@ function asNamed(source: WeightSource, spec: MatrixSpec): MatrixSpec {
   const { parts, otherParts: others } = spec;
   if (others === undefined || source.has(parts[0]!.name) || !source.has(others[0]!.name)) return spec;
   return { ...spec, parts: others };
+}
+
+/** The rows of each part, from a tensor of its own or a stack that several are in. */
+function partSources(source: WeightSource, { parts, cols }: MatrixSpec): MatrixSource[] {
+  const stacks = new Map<string, MatrixSource>();
+  return parts.map((part) => {
+    const within = source.has(part.name) ? undefined : stackOf(source, part);
+    if (within === undefined) return partSource(source, part, cols);
+    const { name, rows, stack } = within;
+    const whole = stacks.get(name) ?? source.matrix(name, { rows, cols, stack });
+    stacks.set(name, whole);
+    return rowsOf(whole, within.first, part.rows);
+  });
+}
+
+function stackOf(source: WeightSource, { within = [] }: MatrixPart): StackedRows | undefined {
+  return within.find(({ name }) => source.has(name));
+}
+
+/** Some rows of a matrix as a matrix. */
+function rowsOf(whole: MatrixSource, first: number, rows: number): MatrixSource {
+  const { name, cols, format } = whole;
+  const readRows: MatrixSource['readRows'] = (start, end, room) =>
+    whole.readRows(first + start, first + end, room);
+  return { name, rows, cols, format, readRows };
 }
 
 /** Masks, indices and empty tensors: nothing that was learnt. */
@@ -192,7 +218,11 @@ function noneDivides({ groupSize }: Quantization): KvantError {
 
 function checkPresent(source: WeightSource, layout: WeightLayout): void {
   const names = layout.matrices.flatMap(({ parts }) =>
-    parts.flatMap(({ name, bias }) => (bias === null ? [name] : [name, bias])),
+    parts.flatMap((part) => {
+      const { bias } = part;
+      const name = source.has(part.name) ? part.name : (stackOf(source, part)?.name ?? part.name);
+      return bias === null ? [name] : [name, bias];
+    }),
   );
   names.push(...layout.vectors.flatMap(({ parts }) => parts.map(({ name }) => name)));
   const missing = names.filter((name) => !source.has(name));

@@ -14,7 +14,7 @@ const OTHER_KINDS: readonly (readonly [name: RegExp, what: string])[] = [
     /mamba|rwkv|griffin|recurrentgemma|zamba|jamba|bamba|falconh1|nemotronh|plamo2|lfm2|qwen3_?(5|next)/i,
     'recurrent layers',
   ],
-  [/moe|mixtral|dbrx|arctic|grok|gptoss|minimax|llama4/i, 'mixtures of experts'],
+  [/moe|mixtral|dbrx|arctic|grok|gptoss|minimax|llama4/i, 'experts that are chosen or stored in another way'],
   [/^(deepseekv[23]|deepseek_v[23]|kimi|minicpm3)/i, 'latent attention'],
 ];
 

@@ -24,6 +24,8 @@ import { findWeights, INDEX_NAME, shardMissing } from './shards.js';
 export interface ExpectedShape {
   readonly rows: number;
   readonly cols: number;
+  /** It is stored as `[stack, rows / stack, cols]`; as `[rows, cols]` if omitted. */
+  readonly stack?: number;
 }
 
 interface Entry {
@@ -112,10 +114,13 @@ export class Checkpoint {
    * {@link resolveAffine}
    */
   matrix(name: string, expected?: ExpectedShape): MatrixSource {
-    const { file, tensor } = this.#take(name);
+    const flat = (entry: Entry): Entry => flattened(entry, expected?.stack);
+    const { file, tensor } = flat(this.#take(name));
     const names = affineNames(name);
-    const scales = this.#entries.get(names.scales);
-    const biases = this.#entries.get(names.biases);
+    const [scales, biases] = [names.scales, names.biases].map((other) => {
+      const entry = this.#entries.get(other);
+      return entry && flat(entry);
+    });
     if (scales !== undefined || tensor.dtype === 'U32') {
       const affine = resolveAffine(
         { weight: tensor, scales: scales?.tensor, biases: biases?.tensor },
@@ -298,6 +303,13 @@ async function readDoubles({ file, tensor }: Entry, first: number, count: number
   const values = new Float64Array(count);
   await file.readInto(tensor, first * 8, new Uint8Array(values.buffer));
   return values;
+}
+
+/** A tensor `[stack, n, …]` as `[stack · n, …]`; any other as it is, for shapes to be checked. */
+function flattened(entry: Entry, stack: number | undefined): Entry {
+  const [first, second, ...rest] = entry.tensor.shape;
+  if (stack === undefined || first !== stack || rest.length !== 1) return entry;
+  return { ...entry, tensor: { ...entry.tensor, shape: [first * second!, ...rest] } };
 }
 
 /** Bytes compared at a time; tensors that differ mostly do so in the first few. */

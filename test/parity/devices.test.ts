@@ -47,9 +47,11 @@ function few(spec: DeviceSpec): readonly string[] {
       'olmo2',
       'cohere2',
       'glm4',
+      'glm4-moe',
+      'qwen2-moe',
     ];
   return spec.bitwise
-    ? ['mistral-window']
+    ? ['mistral-window', 'qwen3-moe']
     : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list'];
 }
 

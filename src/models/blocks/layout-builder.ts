@@ -8,6 +8,7 @@ import type {
   MatrixPart,
   MatrixSpec,
   RopeSpec,
+  StackedRows,
   VectorSpec,
   WeightLayout,
 } from '../layout.js';
@@ -24,21 +25,25 @@ export interface LayerPart {
   readonly rows: number;
   /** Default: none. */
   readonly bias?: boolean;
+  /** See MatrixPart; `name` stands below `layers.N.`, in full. */
+  readonly within?: readonly StackedRows[];
 }
 
 /** A layer's list of weights. */
 export interface LayerLayout {
   readonly index: number;
-  /** `others`: the same rows as some converters name them. */
+  /** `others`: the same rows as some converters name them. `experts`, `float`: see MatrixSpec. */
   matrix(
     kind: MatrixKind,
     name: string,
     cols: number,
     parts: readonly LayerPart[],
-    others?: readonly LayerPart[],
+    more?: Pick<MatrixSpec, 'experts' | 'float'> & { readonly others?: readonly LayerPart[] },
   ): void;
   /** `tensor` stands below `layers.N.`, without `.weight`. `shape`: its length, or the rows it is stored in. */
   norm(name: string, tensor: string, shape: number | readonly number[]): void;
+  /** `tensor` stands below `layers.N.`, in full. */
+  vector(name: string, tensor: string, shape: readonly number[]): void;
   /** Single numbers, each a tensor below `layers.N.`, and what is made of them. */
   numbers(name: string, tensors: readonly string[], make: VectorSpec['make']): void;
   /** The layer keeps K and V. */
@@ -83,12 +88,18 @@ export function decoderLayout(
     const at = `${PREFIX}layers.${index}.`;
     describe({
       index,
-      matrix: (kind, name, cols, parts, others) => {
+      matrix: (kind, name, cols, parts, { others, ...more } = {}) => {
         const stacked = (of: readonly LayerPart[]): MatrixPart[] =>
-          of.map(({ tensor, rows, bias = false }) => part(at + tensor, rows, bias));
+          of.map(({ tensor, rows, bias = false, within }) => ({
+            ...part(at + tensor, rows, bias),
+            ...(within && { within: within.map((stack) => ({ ...stack, name: at + stack.name })) }),
+          }));
         const also = others === undefined ? {} : { otherParts: stacked(others) };
         const key = layerKey(index, name);
-        matrices.push({ key, kind, parts: stacked(parts), ...also, cols, use: 'linear', group });
+        matrices.push({ key, kind, parts: stacked(parts), ...also, cols, use: 'linear', group, ...more });
+      },
+      vector: (name, tensor, shape) => {
+        vectors.push({ key: layerKey(index, name), parts: [{ name: at + tensor, shape }], group });
       },
       norm: (name, tensor, shape) => {
         norm(layerKey(index, name), at + tensor, typeof shape === 'number' ? [shape] : shape, group);

@@ -15,7 +15,7 @@ export function preNormWeights(at: LayerLayout, hiddenSize: number): void {
 
 /** `x += o(attend(norm(x)))`, then `x += down(mlp(norm(x)))`. */
 export function preNorm(x: Tensor, at: Layer, attention: AttentionOptions, activation: Activation): Tensor {
-  return preNormOf(x, at, attention, (normed) => gated(at, normed, activation));
+  return preNormOf(x, at, attention, (normed, sum) => at.linear(gated(at, normed, activation), 'down', sum));
 }
 
 /** The same with an MLP without a gate. */
@@ -25,18 +25,21 @@ export function plainPreNorm(
   attention: AttentionOptions,
   activation: UngatedActivation,
 ): Tensor {
-  return preNormOf(x, at, attention, (normed) => activated(at, normed, activation));
+  return preNormOf(x, at, attention, (normed, sum) =>
+    at.linear(activated(at, normed, activation), 'down', sum),
+  );
 }
 
-function preNormOf(
+/** The same with anything in the place of the MLP: what it makes of the normed states is added to `sum`. */
+export function preNormOf(
   x: Tensor,
   at: Layer,
   attention: AttentionOptions,
-  inner: (normed: Tensor) => Tensor,
+  mlp: (normed: Tensor, sum: Tensor) => Tensor,
 ): Tensor {
   const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
   const sum = at.linear(attended, 'output', at.wanted(x));
-  return at.linear(inner(at.norm(sum, 'mlp-norm')), 'down', sum);
+  return mlp(at.norm(sum, 'mlp-norm'), sum);
 }
 
 /** The norms of {@link postNorm}, as OLMo's checkpoints call them. */

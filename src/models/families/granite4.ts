@@ -50,11 +50,11 @@ function layout(config: Granite4Config): WeightLayout {
       // Rows of gate, then up; MLX keeps them apart.
       const gateUp = { tensor: 'shared_mlp.input_linear', rows: 2 * intermediateSize };
       const apart = ['gate', 'up'].map((side) => ({ tensor: `mlp.${side}_proj`, rows: intermediateSize }));
-      at.matrix('mlp', 'gate-up', hiddenSize, [gateUp], apart);
+      at.matrix('mlp', 'gate-up', hiddenSize, [gateUp], { others: apart });
       const down = ['shared_mlp.output_linear', 'mlp.down_proj'].map((tensor) => [
         { tensor, rows: hiddenSize },
       ]);
-      at.matrix('mlp', 'down', intermediateSize, down[0]!, down[1]);
+      at.matrix('mlp', 'down', intermediateSize, down[0]!, { others: down[1]! });
     },
   });
 }

@@ -9,7 +9,7 @@ import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import { attentionWeights } from '../blocks/attention.js';
 import { gatedMlpWeights } from '../blocks/gated-mlp.js';
-import { decoderLayout } from '../blocks/layout-builder.js';
+import { decoderLayout, type LayerLayout } from '../blocks/layout-builder.js';
 import { preNorm, preNormWeights } from '../blocks/residual.js';
 import { recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
@@ -18,7 +18,7 @@ import type { Family, RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
 import { ROPE } from './pre-norm.js';
 
-const TRAITS: DecoderTraits = {
+export const HUNYUAN_TRAITS: DecoderTraits = {
   bias: (fields) => {
     const attention = fields.flag('attention_bias', false);
     return { qkv: attention, output: attention, mlp: false };
@@ -30,14 +30,21 @@ const TRAITS: DecoderTraits = {
   defaults: { maxPositions: 2048, ropeTheta: 10_000 },
 };
 
-function readConfig(fields: ConfigFields, architecture: string): DecoderConfig {
+/** @throws KvantError `model-config-unsupported` where q and k are not normed */
+export function hunyuanFields(fields: ConfigFields): ConfigFields {
   if (!fields.flag('use_qk_norm', true))
     throw fields.unsupported(
       'use_qk_norm',
       'a Hunyuan without norms of q and k',
       'Use one that has them: use_qk_norm is true, or left out.',
     );
-  return readDecoderConfig(fields.withDefaults({ rms_norm_eps: 1e-5 }), architecture, TRAITS);
+  return fields.withDefaults({ rms_norm_eps: 1e-5 });
+}
+
+/** Norms of q and k, each head by itself. */
+export function hunyuanNorms(at: LayerLayout, headDim: number): void {
+  at.norm('q-norm', 'self_attn.query_layernorm', headDim);
+  at.norm('k-norm', 'self_attn.key_layernorm', headDim);
 }
 
 function layout(config: DecoderConfig): WeightLayout {
@@ -47,8 +54,7 @@ function layout(config: DecoderConfig): WeightLayout {
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, qkNorm: false, window: null });
-      at.norm('q-norm', 'self_attn.query_layernorm', headDim);
-      at.norm('k-norm', 'self_attn.key_layernorm', headDim);
+      hunyuanNorms(at, headDim);
       gatedMlpWeights(at, { ...config, bias: false });
     },
   });
@@ -75,7 +81,8 @@ export const hunyuan: Family<DecoderConfig> = {
   name: 'hunyuan',
   architectures: ['HunYuanDenseV1ForCausalLM'],
   modelTypes: ['hunyuan_v1_dense'],
-  readConfig,
+  readConfig: (fields, architecture) =>
+    readDecoderConfig(hunyuanFields(fields), architecture, HUNYUAN_TRAITS),
   layout,
   record,
 };

@@ -1,0 +1,154 @@
+/**
+ * A mixture of experts in the place of an MLP: a router gives each token to a few of many gated MLPs, whose results are weighed and
+ * added up. Beside them a shared one may see every token.
+ *
+ * Publishers store experts in three ways, and all are read: each matrix by itself (`experts.3.up_proj.weight`), gate, up and down of all
+ * experts as three stacks (MLX: `switch_mlp.up_proj.weight`), or two, gate beside up (`experts.gate_up_proj`).
+ */
+
+import type { Activation, RouteSpec, Tensor } from '../../device/graph.js';
+import type { ExpertStack, StackedRows } from '../layout.js';
+import type { LayerLayout, LayerPart } from './layout-builder.js';
+import type { Layer } from './stack.js';
+
+/** What an expert's matrices are called. */
+export interface ExpertNames {
+  /** What all of it stands below: `mlp`. */
+  readonly block: string;
+  /** Default: `gate`. */
+  readonly router?: string;
+  /** Default: `gate_proj`, `up_proj` and `down_proj`. */
+  readonly matrices?: readonly [gate: string, up: string, down: string];
+}
+
+export interface ExpertSizes {
+  readonly experts: number;
+  /** Experts that a token is given to. */
+  readonly chosen: number;
+  readonly intermediateSize: number;
+}
+
+const MLX_NAMES = ['gate_proj', 'up_proj', 'down_proj'] as const;
+
+/** The router, and the experts as two stacks. */
+export function expertWeights(
+  at: LayerLayout,
+  hiddenSize: number,
+  { experts, chosen, intermediateSize }: ExpertSizes,
+  { block, router = 'gate', matrices = MLX_NAMES }: ExpertNames,
+): void {
+  at.matrix('mlp', 'router', hiddenSize, [{ tensor: `${block}.${router}`, rows: experts }], { float: true });
+  const stack: ExpertStack = { count: experts, chosen };
+  const part = (expert: number, name: number, rows: number): LayerPart => {
+    const stacks: StackedRows[] = [
+      {
+        name: `${block}.switch_mlp.${MLX_NAMES[name]}.weight`,
+        stack: experts,
+        rows: experts * rows,
+        first: expert * rows,
+      },
+      name === 2
+        ? {
+            name: `${block}.experts.down_proj`,
+            stack: experts,
+            rows: experts * rows,
+            first: expert * rows,
+          }
+        : {
+            name: `${block}.experts.gate_up_proj`,
+            stack: experts,
+            rows: 2 * experts * rows,
+            first: (2 * expert + name) * rows,
+          },
+    ];
+    return { tensor: `${block}.experts.${expert}.${matrices[name]}`, rows, within: stacks };
+  };
+  const all = Array.from({ length: experts }, (_, expert) => expert);
+  at.matrix(
+    'experts',
+    'expert-gate-up',
+    hiddenSize,
+    all.flatMap((expert) => [part(expert, 0, intermediateSize), part(expert, 1, intermediateSize)]),
+    { experts: stack },
+  );
+  at.matrix(
+    'experts',
+    'expert-down',
+    intermediateSize,
+    all.map((expert) => part(expert, 2, hiddenSize)),
+    { experts: stack },
+  );
+}
+
+/** What is added to scores where experts are chosen. `tensor`: its name in full. */
+export function routerBias(at: LayerLayout, tensor: string, shape: readonly number[]): void {
+  at.vector('router-bias', tensor, shape);
+}
+
+export interface RouteOptions extends Omit<RouteSpec, 'k' | 'bias'> {
+  /** The layer has a {@link routerBias}. */
+  readonly bias: boolean;
+}
+
+/** `sum + Σ weight · expert(normed)` over the experts chosen for each token. */
+export function mixed(
+  at: Layer,
+  normed: Tensor,
+  sum: Tensor | null,
+  { experts, chosen }: Pick<ExpertSizes, 'experts' | 'chosen'>,
+  { bias, ...rule }: RouteOptions,
+  activation: Activation,
+): Tensor {
+  const logits = at.ops.linear(normed, at.matrix('router'), null, true);
+  const route = at.ops.route(logits, { ...rule, k: chosen, bias: bias ? at.vector('router-bias') : null });
+  return at.ops.experts(normed, route, {
+    count: experts,
+    gateUp: at.matrix('expert-gate-up'),
+    down: at.matrix('expert-down'),
+    activation,
+    residual: sum,
+  });
+}
+
+/** `<block>.{gate,up,down}_proj` of an expert that sees every token. `gate`: the name of what it is weighed by, null for nothing. */
+export function sharedExpertWeights(
+  at: LayerLayout,
+  hiddenSize: number,
+  intermediateSize: number,
+  block: string,
+  gate: string | null = null,
+): void {
+  const stack = gate === null ? {} : { experts: { count: 1, chosen: 1 } };
+  const [gateName, up, down] = MLX_NAMES.map((name) => `${block}.${name}`) as [string, string, string];
+  at.matrix(
+    'mlp',
+    'shared-gate-up',
+    hiddenSize,
+    [
+      { tensor: gateName, rows: intermediateSize },
+      { tensor: up, rows: intermediateSize },
+    ],
+    stack,
+  );
+  at.matrix('mlp', 'shared-down', intermediateSize, [{ tensor: down, rows: hiddenSize }], stack);
+  if (gate !== null)
+    at.matrix('mlp', 'shared-gate', hiddenSize, [{ tensor: gate, rows: 1 }], { float: true });
+}
+
+/** `sum + shared(normed)`. */
+export function shared(at: Layer, normed: Tensor, sum: Tensor, activation: Activation): Tensor {
+  return at.linear(at.ops.glu(at.linear(normed, 'shared-gate-up'), activation), 'shared-down', sum);
+}
+
+/** `sum + σ(gate · normed) · shared(normed)`: one expert to whom every token is given with that weight. */
+export function gatedShared(at: Layer, normed: Tensor, sum: Tensor, activation: Activation): Tensor {
+  const logit = at.ops.linear(normed, at.matrix('shared-gate'), null, true);
+  const rule = { k: 1, score: 'sigmoid', bias: null, groups: null, normalise: null, scale: 1 } as const;
+  return at.ops.experts(normed, at.ops.route(logit, rule), {
+    count: 1,
+    gateUp: at.matrix('shared-gate-up'),
+    down: at.matrix('shared-down'),
+    activation,
+    residual: sum,
+  });
+}
