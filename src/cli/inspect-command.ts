@@ -217,6 +217,14 @@ function describe(
     row('positions', `${s.maxContext}, rope ${s.rope}`),
     row('vocabulary', `${s.vocabSize}${s.tied ? ', tied head' : ''}`),
     row('parameters', `${(s.parameters / 1e6).toFixed(1)} M, ${formatBytes(s.weightBytes)}`),
+    ...(s.experts === null
+      ? []
+      : [
+          row(
+            '',
+            `${s.experts.count} experts in a layer, ${s.experts.chosen} for a token: ${(s.activeParameters / 1e6).toFixed(1)} M active, ${formatBytes(s.activeBytes)} read for one row`,
+          ),
+        ]),
     ...s.weights.map((w) =>
       row(
         '',

@@ -7,7 +7,7 @@ import { groupLayers, planKvLayers } from '../kv/policy.js';
 import { floatStartBlockBytes } from '../kv/sizing.js';
 import type { AffineSpec } from '../weights/affine.js';
 import type { ModelDefinition } from './family.js';
-import { MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
+import { type ExpertStack, MATRIX_KINDS, type MatrixKind, parameterCount } from './layout.js';
 import { resolveWeights, sourceBytes, type WeightSource } from './resolve-weights.js';
 
 export interface WeightSummary {
@@ -61,7 +61,13 @@ export interface ModelSummary {
   readonly maxContext: number;
   readonly rope: string;
   readonly parameters: number;
+  /** Those that one token is computed with: of experts only the chosen. */
+  readonly activeParameters: number;
+  /** Experts of a layer and those that a token is given to, null where there are none. */
+  readonly experts: ExpertStack | null;
   readonly weightBytes: number;
+  /** Bytes of weights that a step of one row reads: of experts the chosen, of the embedding a row. */
+  readonly activeBytes: number;
   readonly weights: readonly WeightSummary[];
   readonly cache: readonly CacheSummary[];
   /** Bytes of KV that one token takes in all layers. */
@@ -136,6 +142,9 @@ export function inspectModel(
     maxContext: facts.maxPositions,
     rope: facts.rope,
     parameters: parameterCount(layout),
+    activeParameters: parameterCount(layout, true),
+    experts: layout.matrices.find(({ kind }) => kind === 'experts')?.experts ?? null,
+    activeBytes: small.bytes + activeBytes(resolved.matrices),
     weightBytes: all.reduce((sum, { bytes }) => sum + bytes, 0),
     weights: all.filter(({ parameters }) => parameters > 0),
     cache,
@@ -177,6 +186,18 @@ function partFormatName(source: WeightSource, part: MatrixSource): string {
   if (stored?.byteLength === undefined || !/^[A-Z0-9]+_/.test(stored.dtype)) return made;
   const bits = (bytes: number): string => `${Math.round((bytes * 800) / (part.rows * part.cols)) / 100} bits`;
   return `${stored.dtype}, ${bits(stored.byteLength)} a weight, as ${made}, ${bits(sourceBytes(part))}`;
+}
+
+function activeBytes(matrices: ReturnType<typeof resolveWeights>['matrices']): number {
+  let sum = 0;
+  for (const { spec, parts } of matrices) {
+    const bytes = parts.reduce((all, part) => all + sourceBytes(part), 0);
+    const { experts, use } = spec;
+    const rows = parts.reduce((all, part) => all + part.rows, 0);
+    const share = use === 'embedding' ? 1 / rows : experts === undefined ? 1 : experts.chosen / experts.count;
+    sum += bytes * share;
+  }
+  return sum;
 }
 
 function summarize(

@@ -28,6 +28,7 @@ const QWEN3 = {
   rope_theta: 1e6,
   max_position_embeddings: 40_960,
 };
+const QWEN3_MOE = { architectures: ['Qwen3MoeForCausalLM'], norm_topk_prob: true };
 const QWEN2 = { architectures: ['Qwen2ForCausalLM'], rope_theta: 1e6, max_position_embeddings: 32_768 };
 const LLAMA3 = {
   architectures: ['LlamaForCausalLM'],
@@ -72,6 +73,26 @@ const SHAPES = {
   'qwen3-1.7b': { ...QWEN3, ...sizes(2048, 6144, 28, 16, 8), vocab_size: 151_936, tie_word_embeddings: true },
   'qwen3-4b': { ...QWEN3, ...sizes(2560, 9728, 36, 32, 8), vocab_size: 151_936, tie_word_embeddings: true },
   'qwen3-8b': { ...QWEN3, ...sizes(4096, 12_288, 36, 32, 8), vocab_size: 151_936 },
+  'qwen3-30b-a3b': {
+    ...QWEN3,
+    ...QWEN3_MOE,
+    ...sizes(2048, 6144, 48, 32, 4),
+    num_experts: 128,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 768,
+    vocab_size: 151_936,
+  },
+  // The same in a size that a small machine holds: 1.0 B parameters, 0.3 B of them active.
+  'qwen3-moe-tiny': {
+    ...QWEN3,
+    ...QWEN3_MOE,
+    ...sizes(1024, 3072, 16, 16, 4),
+    num_experts: 32,
+    num_experts_per_tok: 4,
+    moe_intermediate_size: 384,
+    vocab_size: 32_768,
+    tie_word_embeddings: true,
+  },
   'qwen2.5-0.5b': {
     ...QWEN2,
     ...sizes(896, 4864, 24, 14, 2),

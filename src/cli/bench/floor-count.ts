@@ -32,7 +32,10 @@ export interface CountedModel {
   readonly graph: Graph;
   /** The format of the largest matrix. */
   readonly format: MatrixFormat;
-  /** Bytes of the matrices that products read: not of an embedding of which single rows are taken. */
+  /**
+   * Bytes of the matrices that products read: not of an embedding of which single rows are taken, nor of experts, of which so many
+   * rows read a part.
+   */
   readonly productBytes: number;
 }
 
@@ -43,7 +46,16 @@ export type KvLayerBytes = Pick<KvLayerInfo, 'keyBytes' | 'valueBytes'>;
  * What is not joined with its neighbour by any kernel; norms, activations, sums and selections are, and of one row what is done with
  * q, k and v before they are attended with.
  */
-const APART: ReadonlySet<string> = new Set(['embed', 'linear', 'rope-append', 'attend', 'scale', 'sample']);
+const APART: ReadonlySet<string> = new Set([
+  'embed',
+  'linear',
+  'rope-append',
+  'attend',
+  'scale',
+  'sample',
+  'route',
+  'experts',
+]);
 
 /**
  * Records the model's graph over matrices that have sizes and no values.
@@ -91,9 +103,10 @@ export function countDecode(
   rows: number,
   context: number,
 ): Work {
-  let bytes = productBytes;
+  let bytes = productBytes + expertBytes(graph, rows);
   let operations = 0;
   for (const { weight } of linears(graph)) operations += 2 * rows * weight.rows * weight.cols;
+  for (const node of experts(graph)) operations += rows * expertOperations(node);
   for (const { layer, shape, window } of attends(graph)) {
     const seen = Math.min(context, window ?? context);
     const { keyBytes = 0, valueBytes = 0 } = kv[layer] ?? {};
@@ -114,6 +127,8 @@ export function countPrefill(
   let operations = 0;
   for (const { weight, out } of linears(graph))
     operations += 2 * weight.rows * weight.cols * rows * (out.rows === 'tokens' ? tokens : 1);
+  for (const node of experts(graph))
+    operations += rows * (node.out.rows === 'tokens' ? tokens : 1) * expertOperations(node);
   const selected = new Set<Tensor>(
     graph.nodes.flatMap((node) => (node.op === 'select-outputs' ? [node.x] : [])),
   );
@@ -122,7 +137,24 @@ export function countPrefill(
     operations += rows * pairs * 4 * shape.heads * shape.headDim;
   }
   const steps = Math.ceil((rows * tokens) / chunk);
-  return { bytes: steps * productBytes, operations, launches: steps * launches(graph, rows * tokens) };
+  const bytes = productBytes + expertBytes(graph, Math.min(chunk, rows * tokens));
+  return { bytes: steps * bytes, operations, launches: steps * launches(graph, rows * tokens) };
+}
+
+/**
+ * Bytes of the experts that so many rows are given to, were each as likely as the others: of E experts, k of them for each row,
+ * `E · (1 − (1 − k / E)^rows)` are read.
+ */
+export function expertBytes(graph: Graph, rows: number): number {
+  return experts(graph).reduce((sum, { gateUp, down, count, route }) => {
+    const left = (1 - route.cols / 2 / count) ** rows;
+    return sum + (gateUp.bytes + down.bytes) * (1 - left);
+  }, 0);
+}
+
+/** Of one row. */
+function expertOperations({ gateUp, down, count, route }: NodeOf<'experts'>): number {
+  return (route.cols * (gateUp.rows * gateUp.cols + down.rows * down.cols)) / count;
 }
 
 /** Pairs of a token and one it sees, itself included. */
@@ -132,7 +164,13 @@ function visiblePairs(tokens: number, window: number | null): number {
 }
 
 function launches({ nodes }: Graph, rows: number): number {
-  return nodes.filter(({ op }) => APART.has(op) && !(op === 'rope-append' && rows === 1)).length;
+  const apart = nodes.filter(({ op }) => APART.has(op) && !(op === 'rope-append' && rows === 1));
+  // The second product of experts waits for the first.
+  return apart.length + apart.filter(({ op }) => op === 'experts').length;
+}
+
+function experts({ nodes }: Graph): NodeOf<'experts'>[] {
+  return nodes.filter((node) => node.op === 'experts');
 }
 
 function linears({ nodes }: Graph): NodeOf<'linear'>[] {
