@@ -29,6 +29,9 @@ export type Activation = (typeof ACTIVATIONS)[number];
 export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu', 'quick-gelu'] as const;
 export type UngatedActivation = (typeof UNGATED_ACTIVATIONS)[number];
 
+export const GATE_ACTIVATIONS = ['sigmoid', 'silu'] as const;
+export type GateActivation = (typeof GATE_ACTIVATIONS)[number];
+
 /** `groups` runs of `cols` columns from column `from`, each normed by itself. */
 export interface NormPart {
   readonly from: number;
@@ -168,6 +171,55 @@ export type Node =
       readonly softcap: number | null;
       /** That of the keys, where it turns, and the rotation it turns by. Absent or null: nothing is added to scores. */
       readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
+      readonly out: Tensor;
+    }
+  /**
+   * Causal convolution of each column over the tokens of its sequence, with the layer's state as what came before:
+   * `y_t = act(bias + Σ_j weight[j] · u_{t − taps + 1 + j})`, summed from the oldest on; before position 0 all is 0. `gated`: x is
+   * `[tokens, 3 · channels]`, b, c and v, and u is `b · v` and the result `c · y` (LFM2). The state then has the newest taps − 1 of u.
+   */
+  | {
+      readonly op: 'short-conv';
+      readonly x: Tensor;
+      readonly layer: number;
+      readonly taps: number;
+      /** `[taps · channels]`, the oldest tap first. */
+      readonly weight: Vector;
+      /** `[channels]`; null for zeros. */
+      readonly bias: Vector | null;
+      readonly gated: boolean;
+      readonly activation: 'silu' | null;
+      readonly out: Tensor;
+    }
+  /**
+   * Gated delta rule (Yang et al., arXiv:2412.06464), a scan over the tokens of a sequence. `qkv`: keyHeads heads of q and as many of k,
+   * rows wide, then heads of v, cols wide; value head h has key head `⌊h · keyHeads / heads⌋`. `gates` `[tokens, 2 · heads]`: b, then a.
+   * With q and k of length 1 (`x / √(Σx² + 1e-6)`) and q also times `rows^-½`, `β = σ(b)` and `α = e^(decay · softplus(a + shift))`:
+   *
+   *     S ← α S;  S ← S + β k (v − Sᵀ k)ᵀ;  out = Sᵀ q
+   *
+   * for the state S `[rows, cols]` of each head, which is 0 before position 0.
+   */
+  | {
+      readonly op: 'gated-delta';
+      readonly qkv: Tensor;
+      readonly gates: Tensor;
+      readonly layer: number;
+      readonly keyHeads: number;
+      readonly heads: number;
+      readonly rows: number;
+      readonly cols: number;
+      /** `[2 · heads]`: decay (−e^A), then shift. */
+      readonly decay: Vector;
+      readonly out: Tensor;
+    }
+  /** `norm(x) · act(gate)`, by element. `norm`: RMS of runs of as many columns as its weight has, times weight; null for none. */
+  | {
+      readonly op: 'gate';
+      readonly x: Tensor;
+      readonly gate: Tensor;
+      readonly activation: GateActivation;
+      readonly norm: { readonly weight: Vector; readonly eps: number } | null;
       readonly out: Tensor;
     }
   /** `act(x[:, :n]) · x[:, n:]` with `n = x.cols / 2`: gate first, up second. */

@@ -1,11 +1,13 @@
 /**
  * A block as bytes: what `KvPool.read` gives and `write` takes, the same on every device. Layer after layer: the codes
  * (or floats) of K of all heads, what goes with them (scales and biases, norms), then those of V. How vectors lie within
- * such a plane is the device's own, and `KvPool.storage` names it.
+ * such a plane is the device's own, and `KvPool.storage` names it. A recurrent layer has one plane, its state, in the place of
+ * the codes of K.
  */
 
 import { KvantError } from '../errors.js';
 import { type KvFormat, type KvPoolSpec, kvCodeBytes, kvMetaBytes } from './kv.js';
+import { stateBytes } from './state.js';
 
 export interface KvPlane {
   readonly layer: number;
@@ -20,7 +22,13 @@ export interface KvPlane {
 export function kvPlanes(spec: KvPoolSpec, floatStart: boolean): readonly KvPlane[] {
   const planes: KvPlane[] = [];
   let at = 0;
-  spec.layers.forEach(({ headDim, kvHeads, ...formats }, layer) => {
+  spec.layers.forEach(({ headDim, kvHeads, state, ...formats }, layer) => {
+    if (state !== undefined) {
+      const bytes = stateBytes(state);
+      planes.push({ layer, side: 'key', part: 'codes', at, bytes });
+      at += bytes;
+      return;
+    }
     for (const side of ['key', 'value'] as const) {
       const format: KvFormat =
         floatStart && spec.floatStart ? { kind: 'float', dtype: spec.floatStart.dtype } : formats[side];

@@ -8,6 +8,7 @@ import type { AffineKv } from './kv-formats/affine.js';
 import type { FloatKv } from './kv-formats/float.js';
 import { type KvFormat, kvFormatKind } from './kv-formats/list.js';
 import type { TurboKv } from './kv-formats/turbo.js';
+import { type StateShape, stateBytes } from './state.js';
 
 export type { AffineKv, FloatKv, KvFormat, TurboKv };
 
@@ -37,6 +38,8 @@ export function isFloatKv(format: KvFormat): format is FloatKv {
 }
 
 export interface KvLayerSpec {
+  /** Absent: the layer keeps K and V. Else it keeps a state of this shape, as f32: `kvHeads` is 0 then, and formats mean nothing. */
+  readonly state?: StateShape;
   readonly kvHeads: number;
   readonly headDim: number;
   readonly key: KvFormat;
@@ -165,8 +168,9 @@ export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number
 }
 
 export function kvLayerBlockBytes(
-  { key, value, headDim, kvHeads }: KvLayerSpec,
+  { key, value, headDim, kvHeads, state }: KvLayerSpec,
   blockTokens: number,
 ): number {
+  if (state !== undefined) return stateBytes(state);
   return (kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads)) * blockTokens;
 }

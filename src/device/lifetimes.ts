@@ -34,6 +34,7 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'glu':
     case 'act':
     case 'scale':
+    case 'short-conv':
     case 'select-outputs':
       return [node.x];
     case 'linear':
@@ -42,6 +43,10 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.qkv];
     case 'attend':
       return [node.q];
+    case 'gated-delta':
+      return [node.qkv, node.gates];
+    case 'gate':
+      return [node.x, node.gate];
     case 'add':
       return [node.a, node.b];
     case 'rotate':

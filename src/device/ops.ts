@@ -9,6 +9,7 @@ import type { FeatureSlab } from './feature-slab.js';
 import type {
   Activation,
   AttentionShape,
+  GateActivation,
   Graph,
   HeadNorm,
   KeyCentre,
@@ -30,6 +31,24 @@ export interface RopeAppendOptions extends AttentionShape {
   readonly queryGrowth?: QueryGrowth | null;
   /** What keys are freed of before they are stored. `attend` is to be told, where it turns. */
   readonly centre?: KeyCentre | null;
+}
+
+export interface ShortConvOptions {
+  readonly layer: number;
+  readonly taps: number;
+  readonly weight: Vector;
+  readonly bias?: Vector | null;
+  readonly gated?: boolean;
+  readonly activation?: 'silu' | null;
+}
+
+export interface GatedDeltaOptions {
+  readonly layer: number;
+  readonly keyHeads: number;
+  readonly heads: number;
+  readonly rows: number;
+  readonly cols: number;
+  readonly decay: Vector;
 }
 
 export interface AttendOptions extends AttentionShape {
@@ -185,6 +204,52 @@ export class Ops {
       centre: options.centre ?? null,
       out,
     });
+    return out;
+  }
+
+  /** A short causal convolution: `[tokens, channels]`, of as many columns or, gated, of three times so many. */
+  shortConv(x: Tensor, options: ShortConvOptions): Tensor {
+    const { layer, taps, weight, bias = null, gated = false, activation = null } = options;
+    const channels = gated ? x.cols / 3 : x.cols;
+    if (channels % 4 !== 0) throw shapeError('shortConv', `${channels} channels, not a multiple of 4`);
+    if (!(Number.isInteger(taps) && taps >= 2 && taps <= 8))
+      throw shapeError('shortConv', `${taps} taps, not 2 to 8`);
+    this.#expect('shortConv', 'weight', weight.length, taps * channels);
+    if (bias !== null) this.#expect('shortConv', 'bias', bias.length, channels);
+    const out = this.#tensor(x.rows, channels);
+    this.#nodes.push({ op: 'short-conv', x, layer, taps, weight, bias, gated, activation, out });
+    return out;
+  }
+
+  /** The gated delta rule: `[tokens, heads · cols]`. */
+  gatedDelta(qkv: Tensor, gates: Tensor, options: GatedDeltaOptions): Tensor {
+    const { keyHeads, heads, rows, cols, decay } = options;
+    if (heads % keyHeads !== 0)
+      throw shapeError('gatedDelta', `${heads} heads do not share ${keyHeads} key heads evenly`);
+    if (rows % 4 !== 0 || cols % 4 !== 0)
+      throw shapeError('gatedDelta', `states of ${rows} × ${cols}, not multiples of 4`);
+    this.#expect('gatedDelta', 'qkv cols', qkv.cols, 2 * keyHeads * rows + heads * cols);
+    this.#expect('gatedDelta', 'gates cols', gates.cols, 2 * heads);
+    this.#expect('gatedDelta', 'decay', decay.length, 2 * heads);
+    this.#sameRows('gatedDelta', qkv, gates);
+    const out = this.#tensor(qkv.rows, heads * cols);
+    this.#nodes.push({ op: 'gated-delta', qkv, gates, ...options, out });
+    return out;
+  }
+
+  /** `norm(x) · act(gate)`. */
+  gate(
+    x: Tensor,
+    gate: Tensor,
+    activation: GateActivation,
+    norm: { readonly weight: Vector; readonly eps: number } | null = null,
+  ): Tensor {
+    this.#expect('gate', 'gate cols', gate.cols, x.cols);
+    this.#sameRows('gate', x, gate);
+    if (norm !== null && x.cols % norm.weight.length !== 0)
+      throw shapeError('gate', `${x.cols} columns in runs of ${norm.weight.length}`);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'gate', x, gate, activation, norm, out });
     return out;
   }
 

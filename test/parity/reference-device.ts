@@ -16,7 +16,7 @@ import type {
   Vector,
 } from '../../src/device/device.js';
 import { INVALID_TOKEN } from '../../src/device/device.js';
-import type { Graph, NodeOf, Tensor } from '../../src/device/graph.js';
+import type { Graph, Node, NodeOf, Tensor } from '../../src/device/graph.js';
 import type { KvPool, KvPoolSpec } from '../../src/device/kv.js';
 import { ROPE_FINE, type RopeTable } from '../../src/device/rope.js';
 import { NoSamplerRows } from '../../src/device/sampling.js';
@@ -180,6 +180,8 @@ class ReferenceProgram implements Program {
   readonly #int8: boolean;
   readonly #last = new Map<number, number>();
   #results = new Map<number, Float64Array>();
+  /** By recurrent node and slot: all rows it was given. */
+  readonly #histories = new Map<Node, Map<number, Float64Array[]>>();
 
   constructor(graph: Graph, pool: ReferencePool | null, int8: boolean) {
     this.#graph = graph;
@@ -277,6 +279,54 @@ class ReferenceProgram implements Program {
         case 'scale':
           set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
           break;
+        case 'short-conv': {
+          const { taps, gated, activation } = node;
+          const weight = (node.weight as ReferenceVector).values;
+          const bias = (node.bias as ReferenceVector | null)?.values ?? null;
+          set(
+            node.out,
+            this.#recurrent(node, node.x.cols, value(node.x), inputs, (rows) =>
+              reference.shortConv(rows, { taps, weight, bias, gated, activation }),
+            ),
+          );
+          break;
+        }
+        case 'gated-delta': {
+          const { qkv, gates } = node;
+          const decay = (node.decay as ReferenceVector).values;
+          // Both side by side, as one row of a history.
+          const cols = qkv.cols + gates.cols;
+          const both = new Float64Array(inputs.tokenCount * cols);
+          for (let t = 0; t < inputs.tokenCount; t++) {
+            both.set(value(qkv).subarray(t * qkv.cols, (t + 1) * qkv.cols), t * cols);
+            both.set(value(gates).subarray(t * gates.cols, (t + 1) * gates.cols), t * cols + qkv.cols);
+          }
+          set(
+            node.out,
+            this.#recurrent(node, cols, both, inputs, (rows) =>
+              reference.gatedDelta(
+                rows,
+                rows.map((row) => row.subarray(qkv.cols)),
+                { ...node, decay },
+              ),
+            ),
+          );
+          break;
+        }
+        case 'gate': {
+          const weight = (node.norm?.weight as ReferenceVector | undefined)?.values;
+          const norm = weight === undefined ? null : { weight, eps: node.norm!.eps };
+          const [x, by] = [value(node.x), value(node.gate)];
+          const width = weight?.length ?? node.x.cols;
+          const out = new Float64Array(x.length);
+          for (let at = 0; at < x.length; at += width)
+            out.set(
+              reference.gate(x.subarray(at, at + width), by.subarray(at, at + width), node.activation, norm),
+              at,
+            );
+          set(node.out, out);
+          break;
+        }
         case 'route': {
           const { logits, spec } = node;
           const bias = (spec.bias as ReferenceVector | null)?.values ?? null;
@@ -435,6 +485,28 @@ class ReferenceProgram implements Program {
       }
     }
     return out;
+  }
+
+  /** A recurrent node over all that its sequences had so far: what it is asked for is what is new. */
+  #recurrent(
+    node: Node,
+    cols: number,
+    x: Float64Array,
+    inputs: StepInputs,
+    run: (rows: readonly Float64Array[]) => readonly Float64Array[],
+  ): Float64Array {
+    const histories = this.#histories.get(node) ?? new Map<number, Float64Array[]>();
+    this.#histories.set(node, histories);
+    const out: Float64Array[] = [];
+    for (let s = 0; s < inputs.sequenceCount; s++) {
+      const [slot, start] = [inputs.seqSlot[s]!, inputs.seqStart[s]!];
+      const [length, position] = [inputs.seqLength[s]!, inputs.seqPosition[s]!];
+      const rows = (histories.get(slot) ?? []).slice(0, position);
+      for (let t = start; t < start + length; t++) rows.push(x.slice(t * cols, (t + 1) * cols));
+      histories.set(slot, rows);
+      out.push(...run(rows).slice(position));
+    }
+    return Float64Array.from(out.flatMap((row) => [...row]));
   }
 
   #attend(node: NodeOf<'attend'>, q: Float64Array, slots: number[], positions: number[]): Float64Array {

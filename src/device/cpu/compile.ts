@@ -11,6 +11,7 @@ import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { rotaryReach } from '../rotary-positions.js';
+import { checkConv, checkDelta } from '../state.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
   type AttendCentrePlace,
@@ -45,7 +46,14 @@ import { headTokens } from './kv-store.js';
 import { type LinearPlace, linearCommands, quantisesOnce, scratchBytes } from './linear-commands.js';
 import type { Allocation, DeviceMemory, MemorySet } from './memory.js';
 import { STEP_OUTPUTS, STEP_TOKENS } from './opcodes.js';
-import { cacheOf, type Placement, placementOf } from './placement.js';
+import { cacheOf, type NodeState, type Placement, placementOf, stateOf } from './placement.js';
+import {
+  deltaScratchBytes,
+  gateCommand,
+  gatedDeltaCommand,
+  shortConvCommand,
+  shortConvScratchBytes,
+} from './recurrent-commands.js';
 import { ownMatrix, ownVector } from './resident.js';
 import { resultWords, sampleCommands, sampleScratchBytes } from './sample-commands.js';
 import type { SamplerPlace } from './sampler-rows.js';
@@ -318,12 +326,17 @@ class Compiler {
         return segmentsScratchBytes(node, threads);
       case 'experts':
         return expertScratchBytes(node, this.#stacks(node), this.#rowsOf(node.x), precision, threads);
+      case 'short-conv':
+        return shortConvScratchBytes(node, threads);
+      case 'gated-delta':
+        return deltaScratchBytes(node, threads);
       case 'sample':
         return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       case 'input':
       case 'embed':
       case 'rms-norm':
       case 'norm':
+      case 'gate':
       case 'glu':
       case 'act':
       case 'add':
@@ -466,6 +479,25 @@ class Compiler {
         };
         return expertCommands(place, node, this.#stacks(node), where, this.#rowsOf(node.x), precision);
       }
+      case 'short-conv': {
+        const vectors = {
+          weight: ownVector(set, node.weight).at(home),
+          bias: node.bias === null ? 0 : ownVector(set, node.bias).at(home),
+        };
+        const where = { x: at(node.x), out: at(node.out), ...vectors };
+        return [shortConvCommand(place, node, this.#state(node), where)];
+      }
+      case 'gated-delta': {
+        const state = stateOf(this.#options.caches, node);
+        checkDelta(node, state.shape);
+        const decay = ownVector(set, node.decay).at(home);
+        const where = { qkv: at(node.qkv), gates: at(node.gates), out: at(node.out), decay };
+        return [gatedDeltaCommand(place, node, state, where)];
+      }
+      case 'gate': {
+        const weight = node.norm === null ? 0 : ownVector(set, node.norm.weight).at(home);
+        return [gateCommand(place, node, { x: at(node.x), gate: at(node.gate), out: at(node.out), weight })];
+      }
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
       case 'scale':
@@ -531,6 +563,13 @@ class Compiler {
   #layer(node: NodeOf<'rope-append' | 'attend'>): LayerPlace {
     const { layer, ...cache } = cacheOf(this.#options.caches, node);
     return { store: layer.store, ...cache };
+  }
+
+  /** Checks what the recorder cannot know. */
+  #state(node: NodeOf<'short-conv'>): NodeState {
+    const state = stateOf(this.#options.caches, node);
+    checkConv(node, state.shape);
+    return state;
   }
 
   /** A rope table in a memory. */

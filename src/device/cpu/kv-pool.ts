@@ -197,7 +197,8 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, floatStar
   }
   if (floatStart && !whole(floatStart.blocks, 1)) throw badSpec(`${floatStart.blocks} floatStart blocks`);
   layers.forEach((layer, index) => {
-    const { headDim, kvHeads } = layer;
+    const { headDim, kvHeads, state } = layer;
+    if (state !== undefined) return;
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
       throw badSpec(`layer ${index} with ${kvHeads} KV heads of ${headDim}`);
     }

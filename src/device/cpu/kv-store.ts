@@ -12,6 +12,7 @@ import {
   kvFormatName,
   kvTokenBytes,
 } from '../kv.js';
+import { stateBytes } from '../state.js';
 import type { KvSide } from '../turboquant/rotation.js';
 import type { Tables } from './kv-formats/codec.js';
 import { codecOf, codedKinds } from './kv-formats/list.js';
@@ -28,6 +29,7 @@ import {
 
 /** Bytes of a layer's cache: K and V of all blocks, and the float-start ones where those are kept apart. */
 export function layerBytes(layer: KvLayerSpec, spec: KvPoolSpec): number {
+  if (layer.state !== undefined) return spec.blocks * stateBytes(layer.state);
   return planes(layer, spec).reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
@@ -77,6 +79,10 @@ export function writeStore(
   const first = spec.floatStart ? spec.blocks : 0xffff_ffff;
   to.setUint32(STORE_FLOAT_START, first, true);
   to.setUint32(STORE_HEAD, headTokens(layer, spec), true);
+  if (layer.state !== undefined) {
+    to.setUint32(SIDE_CODES, at, true);
+    return;
+  }
   let place = at;
   for (const plane of planes(layer, spec)) {
     const floatStart = plane.first > 0;

@@ -3,6 +3,8 @@ import { KvantError } from '../../errors.js';
 import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
 import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf } from '../kv.js';
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
+import type { StateShape } from '../state.js';
+import { SIDE_CODES } from './kv-layout.js';
 import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
 import { ownMatrix, ownVector } from './resident.js';
@@ -45,6 +47,9 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'rope-append':
     case 'attend':
       return cacheOf(caches, node).layer.memory;
+    case 'short-conv':
+    case 'gated-delta':
+      return stateOf(caches, node).memory;
     case 'norm': {
       const vector = node.parts.map(({ weight, bias }) => weight ?? bias).find((one) => one !== null);
       return vector === undefined ? null : ownVector(set, vector).memory;
@@ -53,6 +58,8 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
       return node.parameters === null ? null : ownVector(set, node.parameters).memory;
     case 'route':
       return node.spec.bias === null ? null : ownVector(set, node.spec.bias).memory;
+    case 'gate':
+      return node.norm === null ? null : ownVector(set, node.norm.weight).memory;
     case 'input':
     case 'glu':
     case 'add':
@@ -93,4 +100,34 @@ export function cacheOf(
   const { pool, index } = place;
   const layer = pool.layers[index]!;
   return { layer, formats, spec: pool.spec, tables: pool.tables(layer.memory) };
+}
+
+/** A recurrent node's state. */
+export interface NodeState {
+  readonly memory: DeviceMemory;
+  readonly shape: StateShape;
+  /** Address of the first slot of the layer. */
+  readonly at: number;
+  /** Address of the group's block tables, and entries of one. */
+  readonly tables: number;
+  readonly maxBlocksPerSlot: number;
+}
+
+/** The state of a node's layer. Throws where the pools hold none. */
+export function stateOf(
+  caches: KvCaches<CpuKvPool> | null,
+  node: { readonly op: string; readonly layer: number },
+): NodeState {
+  const place = kvPoolOf(caches, node.layer);
+  const shape = place?.pool.spec.layers[place.index]?.state;
+  if (place === null || shape === undefined) {
+    throw new KvantError('shape-mismatch', `${node.op}: layer ${node.layer} has no state in the pools.`, {
+      where: node.op,
+      fix: 'Compile the graph with the KV pools that were made for its model.',
+    });
+  }
+  const { pool, index } = place;
+  const { memory, store } = pool.layers[index]!;
+  const at = memory.u32(store + SIDE_CODES, 1)[0]!;
+  return { memory, shape, at, tables: pool.tables(memory), maxBlocksPerSlot: pool.spec.maxBlocksPerSlot };
 }

@@ -232,7 +232,15 @@ export class KvMover {
     floatStart: boolean,
   ): MoveSide & { readonly buffer: GPUBuffer } {
     const side: SideCache = which === 'key' ? layer.keys : layer.values;
-    const { headDim, kvHeads } = this.#spec.layers[index]!;
+    const { headDim, kvHeads, state } = this.#spec.layers[index]!;
+    if (state !== undefined)
+      return {
+        buffer: side.buffer,
+        codes: side.layout.words / 4,
+        meta: 0,
+        metaAt: side.layout.metaAt / 4,
+        first: 0,
+      };
     const apart = floatStart && side.floatStart !== null;
     const layout = apart
       ? kvLayout(

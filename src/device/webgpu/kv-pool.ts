@@ -15,6 +15,7 @@ import {
   kvFormatName,
 } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
+import { type StateShape, stateBytes } from '../state.js';
 import type { Allocator } from './allocator.js';
 import { USAGE } from './constants.js';
 import type { Faults } from './faults.js';
@@ -114,10 +115,11 @@ export class GpuKvPool implements KvPool {
         );
         return { buffer, layout, blocks, floatStart: create(`floatStart ${label}`, float.bytes) };
       };
-      this.layers = spec.layers.map((layer, i) => ({
-        keys: side(layer, i, 'key'),
-        values: side(layer, i, 'value'),
-      }));
+      this.layers = spec.layers.map((layer, i) =>
+        layer.state === undefined
+          ? { keys: side(layer, i, 'key'), values: side(layer, i, 'value') }
+          : stateCache(layer.state, spec.blocks, (bytes) => create(`states of layer ${i}`, bytes)),
+      );
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
       this.lastToken = create('last tokens', (spec.slots + 1) * 4);
       this.#convert =
@@ -225,12 +227,29 @@ export function areGpuCaches(caches: KvCaches | null): caches is KvCaches<GpuKvP
   return caches === null || caches.pools.every((pool) => pool instanceof GpuKvPool);
 }
 
+/** A layer with state has it in the place of keys. What moves blocks binds values as well: a vector of nothing. */
+function stateCache(shape: StateShape, blocks: number, create: (bytes: number) => GPUBuffer): LayerCache {
+  const words = stateBytes(shape) / 4;
+  const none = { words: 0, groups: 0, metaHeads: 0, metaAt: 0, tablesAt: 0, bytes: 16 };
+  const all = words * blocks;
+  return {
+    keys: {
+      buffer: create(all * 4),
+      layout: { ...none, words, metaAt: all, tablesAt: all, bytes: all * 4 },
+      blocks,
+      floatStart: null,
+    },
+    values: { buffer: create(16), layout: none, blocks, floatStart: null },
+  };
+}
+
 function checkSpec(spec: KvPoolSpec): void {
   const { blockTokens } = spec;
   if (blockTokens < 16 || blockTokens > 64 || (blockTokens & (blockTokens - 1)) !== 0) {
     throw misuse(`blocks of ${blockTokens} tokens: 16, 32 or 64 are possible`);
   }
-  for (const { headDim, key, value } of spec.layers) {
+  for (const { headDim, key, value, state } of spec.layers) {
+    if (state !== undefined) continue;
     if (headDim % 4 !== 0 || headDim < 4 || headDim > 256) {
       throw misuse(`a head_dim of ${headDim}: multiples of 4 up to 256 are possible`);
     }

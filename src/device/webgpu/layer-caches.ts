@@ -2,6 +2,7 @@
 
 import { KvantError } from '../../errors.js';
 import { type KvFormat, kvPoolOf } from '../kv.js';
+import type { StateShape } from '../state.js';
 import { allRows } from './kernels/kv-rows.js';
 import type { GpuKvPool, SideCache } from './kv-pool.js';
 import type { Resources } from './resources.js';
@@ -70,6 +71,23 @@ export function cacheOf(
       },
     ],
   };
+}
+
+/** The state of a layer: its buffer, `[slots of state, bytes of one]`, and the tables that say which is a sequence's. */
+export interface LayerState {
+  readonly shape: StateShape;
+  readonly buffer: GPUBuffer;
+  readonly tables: GPUBuffer;
+  readonly maxBlocksPerSlot: number;
+}
+
+export function stateOf(r: Pick<Resources, 'caches'>, { layer }: { readonly layer: number }): LayerState {
+  const place = kvPoolOf(r.caches, layer);
+  const shape = place?.pool.spec.layers[place.index]?.state;
+  if (place === null || shape === undefined) throw mismatch(`layer ${layer} has no state in the pools`);
+  const { pool, index } = place;
+  const { maxBlocksPerSlot } = pool.spec;
+  return { shape, buffer: pool.layers[index]!.keys.buffer, tables: pool.tables, maxBlocksPerSlot };
 }
 
 function mismatch(message: string): KvantError {

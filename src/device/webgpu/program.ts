@@ -117,7 +117,8 @@ export class WebGpuProgram implements Program {
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');
-    this.#packer = new StepPacker(limits, bounds, maxItems, attends);
+    const recurs = graph.nodes.some((n) => n.op === 'short-conv' || n.op === 'gated-delta');
+    this.#packer = new StepPacker(limits, bounds, maxItems, attends, recurs);
 
     const { allocator } = host;
     const fusions = findFusions(graph);

@@ -2,6 +2,7 @@
 
 import type { Node, NodeOf } from '../graph.js';
 import { ownSlab } from './feature-slab.js';
+import { checkConv, checkDelta } from '../state.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
@@ -17,13 +18,16 @@ import {
   selectOutputsKernel,
 } from './kernels/elementwise.js';
 import { embedKernel } from './kernels/embed.js';
+import { gateKernel } from './kernels/gate.js';
+import { gatedDeltaKernel } from './kernels/gated-delta.js';
 import { fixedLanes } from './kernels/linear-fast.js';
 import { normKernel, normRole } from './kernels/norm.js';
 import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernels/registry.js';
 import { routeKernel } from './kernels/route.js';
 import { sampleKernel } from './kernels/sample.js';
 import { attendSegmentsKernel, rotateKernel } from './kernels/segments.js';
-import { cacheOf } from './layer-caches.js';
+import { shortConvKernel } from './kernels/short-conv.js';
+import { cacheOf, stateOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
 import { resolveRopeAppend, slicesLeft } from './resolve-append.js';
 import { resolveExperts } from './resolve-experts.js';
@@ -67,6 +71,9 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'route':
     case 'rotate':
     case 'attend-segments':
+    case 'short-conv':
+    case 'gated-delta':
+    case 'gate':
     case 'select-outputs':
     case 'sample':
       return '';
@@ -145,6 +152,29 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'experts':
       return resolveExperts(node, bucket, r);
+    case 'short-conv': {
+      const { x, weight, bias, out } = node;
+      const state = stateOf(r, node);
+      checkConv(node, state.shape);
+      const vectors = { weight: vector(weight), ...(bias === null ? {} : { bias: vector(bias) }) };
+      const kernel = shortConvKernel(node, state);
+      const buffers = { x: r.tensor(x), ...vectors, tables: state.tables, state: state.buffer };
+      return [bound(kernel, r, { ...buffers, out: r.tensor(out) })];
+    }
+    case 'gated-delta': {
+      const { qkv, gates, decay, out } = node;
+      const state = stateOf(r, node);
+      checkDelta(node, state.shape);
+      const inputs = { qkv: r.tensor(qkv), gates: r.tensor(gates), decay: vector(decay) };
+      const buffers = { ...inputs, tables: state.tables, state: state.buffer, out: r.tensor(out) };
+      return [bound(gatedDeltaKernel(node, state), r, buffers)];
+    }
+    case 'gate': {
+      const { x, gate, norm, out } = node;
+      const weight = norm === null ? {} : { weight: vector(norm.weight) };
+      const buffers = { x: r.tensor(x), gate: r.tensor(gate), ...weight, out: r.tensor(out) };
+      return [bound(gateKernel(node), r, buffers)];
+    }
     case 'select-outputs': {
       const { x, out } = node;
       return [bound(selectOutputsKernel({ cols: out.cols }), r, { x: r.tensor(x), out: r.tensor(out) })];

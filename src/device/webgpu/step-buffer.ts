@@ -6,6 +6,7 @@
  *   (items at, itemRows at, tiles at, extras at);
  * - tokens, from vector 3: (id, −(slot + 1) or FEATURE_TOKEN + row, slot, position, 0);
  * - in a program with rotations by axes, for each token its three rotary positions: (time, height, width, 0);
+ * - in a program with recurrent layers, the sequences: (first token, tokens, position of the first, slot);
  * - outputs, three vectors each: (token index, slot, temperature, topK), (topP, minP, seedLow, seedHigh),
  *   (choice, position, i-th row that draws with a top-k, top-p or typical-p, 0), i being the place of the output. One that is
  *   not drawn for is greedy, without features, and its slot is the one behind all others;
@@ -98,6 +99,7 @@ export const STEP_BINDING = { name: 'step', access: 'read', type: 'array<vec4<u3
 
 export const STEP_WGSL = `
 fn step_token(i: u32) -> vec4<u32> { return step[${HEADER}u + i]; }
+fn step_sequence(s: u32) -> vec4<u32> { return step[step[1].z - step[0].z + s]; }
 fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${OUTPUT}u + part]; }
 `;
 
@@ -147,20 +149,26 @@ export class StepPacker {
   readonly #attends: boolean;
   /** Tokens have rotary positions of their own. */
   readonly #turns: boolean;
+  readonly #recurs: boolean;
   #wideFrom = Number.POSITIVE_INFINITY;
   #tileWorkgroups = 0;
 
-  /** `maxItems`: items there is scratch for; a step with more has the rest of its sequences tiled. 0: tile all. */
-  constructor(limits: ProgramLimits, bounds: StepBounds, maxItems: number, attends: boolean) {
+  /**
+   * `maxItems`: items there is scratch for; a step with more has the rest of its sequences tiled. 0: tile all. `attends`, `recurs`:
+   * what layers of the graph do, and so what the step has records for.
+   */
+  constructor(limits: ProgramLimits, bounds: StepBounds, maxItems: number, attends: boolean, recurs = false) {
     this.#limits = limits;
     this.#bounds = bounds;
     this.#maxItems = maxItems;
     this.#attends = attends;
+    this.#recurs = recurs;
     this.#turns = (bounds.rotary ?? 0) > 0;
     const tiles = Math.ceil(limits.maxTokens / ATTENTION_TILE) + limits.maxSequences;
     const vectors =
       HEADER +
       limits.maxTokens * (this.#turns ? 2 : 1) +
+      (recurs ? limits.maxSequences : 0) +
       OUTPUT * limits.maxOutputs +
       maxItems +
       limits.maxSequences +
@@ -186,7 +194,8 @@ export class StepPacker {
     this.#check(inputs);
     const { words, facts } = this;
     const tokensAt = HEADER;
-    const outputsAt = tokensAt + inputs.tokenCount * (this.#turns ? 2 : 1);
+    const sequencesAt = tokensAt + inputs.tokenCount * (this.#turns ? 2 : 1);
+    const outputsAt = sequencesAt + (this.#recurs ? inputs.sequenceCount : 0);
     const workAt = outputsAt + OUTPUT * inputs.outputCount;
     facts.tokens = inputs.tokenCount;
     facts.outputs = inputs.outputCount;
@@ -211,6 +220,7 @@ export class StepPacker {
         words[at + 2] = position + i;
         words[at + 3] = 0;
       }
+      if (this.#recurs) words.set([start, length, position, slot], (sequencesAt + s) * 4);
     }
     if (this.#turns) this.#packRotary(inputs, tokensAt + inputs.tokenCount);
     this.#packOutputs(inputs, outputsAt);

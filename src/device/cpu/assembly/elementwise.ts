@@ -130,7 +130,7 @@ function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
 
 /** `x / (1 + e^-x)` */
 // @ts-ignore: decorator
-@inline function silu(x: v128): v128 {
+@inline export function silu(x: v128): v128 {
   return f32x4.div(x, f32x4.add(f32x4.splat(1), exp4(f32x4.neg(x))));
 }
 

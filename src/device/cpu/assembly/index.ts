@@ -6,6 +6,7 @@ import {
   OP_ACT, OP_ADD, OP_ATTEND, OP_ATTEND_MERGE, OP_ATTEND_SEGMENTS, OP_CONVERT, OP_COPY_BLOCKS, OP_EMBED, OP_EXPERT_LINEAR,
   OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM, OP_GLU, OP_LINEAR, OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
   OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
+  OP_GATE, OP_GATED_DELTA, OP_SHORT_CONV,
 } from '../opcodes';
 import { attend, attendMerge } from './attend';
 import { attendSegments } from './attend-segments';
@@ -15,6 +16,8 @@ import { embed } from './embed';
 import { expertLinear, expertPairs, expertRows, expertSum } from './experts';
 import { convert } from './kv-convert';
 import { copyBlocks } from './kv-copy';
+import { gate } from './gate';
+import { gatedDelta } from './gated-delta';
 import { linear } from './matmul';
 import { norm } from './norm';
 import { quantizeRows } from './quantize-rows';
@@ -22,6 +25,7 @@ import { ropeAppend } from './rope-append';
 import { rotateRows } from './rotate-rows';
 import { route } from './route';
 import { sample } from './sample';
+import { shortConv } from './short-conv';
 
 export { barrier } from './barrier';
 export { readAll } from './read';
@@ -77,6 +81,9 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_EXPERT_ROWS: expertRows(p, thread, threads); break;
     case OP_EXPERT_LINEAR: expertLinear(p, thread, threads); break;
     case OP_EXPERT_SUM: expertSum(p, thread, threads); break;
+    case OP_GATED_DELTA: gatedDelta(p, thread, threads); break;
+    case OP_GATE: gate(p, thread, threads); break;
+    case OP_SHORT_CONV: shortConv(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;
     case OP_SELECT_OUTPUTS: selectOutputs(p, thread, threads); break;

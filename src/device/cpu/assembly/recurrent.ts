@@ -1,0 +1,38 @@
+/**
+ * What kernels of recurrent layers share: the sequences of a step and their slots of state. Parameters begin with
+ * [sequencesAt, seqs, seqStride, tables, table bytes of a slot, states, bytes of a state]. `seqs`: arrays slot, start, length,
+ * position, `seqStride` bytes apart.
+ */
+
+// @ts-ignore: decorator
+@inline export function sequences(p: usize): u32 {
+  return load<u32>(load<u32>(p));
+}
+
+// @ts-ignore: decorator
+@inline function field(p: usize, s: u32, which: u32): u32 {
+  return load<u32>(load<u32>(p, 4) + which * load<u32>(p, 8) + s * 4);
+}
+
+/** Index of a sequence's first token in the step. */
+// @ts-ignore: decorator
+@inline export function startOf(p: usize, s: u32): u32 {
+  return field(p, s, 1);
+}
+
+// @ts-ignore: decorator
+@inline export function lengthOf(p: usize, s: u32): u32 {
+  return field(p, s, 2);
+}
+
+// @ts-ignore: decorator
+@inline export function positionOf(p: usize, s: u32): u32 {
+  return field(p, s, 3);
+}
+
+/** Address of a sequence's state. */
+// @ts-ignore: decorator
+@inline export function stateOf(p: usize, s: u32): usize {
+  const block = load<u32>(load<u32>(p, 12) + field(p, s, 0) * load<u32>(p, 16));
+  return load<u32>(p, 20) + block * load<u32>(p, 24);
+}

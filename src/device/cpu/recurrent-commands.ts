@@ -1,0 +1,118 @@
+/** The parameter words of the kernels of recurrent layers, and the scratch they need. */
+import { GATE_ACTIVATIONS, type NodeOf } from '../graph.js';
+import { stateBytes, stateMatrixAt } from '../state.js';
+import { type Command, f32Word } from './command.js';
+import { type CommandPlace, rowCountAt } from './commands.js';
+import { OP_GATE, OP_GATED_DELTA, OP_SHORT_CONV, STEP_SEQUENCES } from './opcodes.js';
+import type { NodeState } from './placement.js';
+
+/** Channels of a piece of work; PIECE of assembly/short-conv.ts. */
+const CONV_PIECE = 64;
+
+/** What a kernel finds the state of a step's sequences by. */
+function stateWords(place: CommandPlace, state: NodeState): number[] {
+  return [
+    place.step + 4 * STEP_SEQUENCES,
+    place.step + 4 * place.layout.sequences,
+    4 * place.layout.seqStride,
+    state.tables,
+    4 * state.maxBlocksPerSlot,
+    state.at,
+    stateBytes(state.shape),
+  ];
+}
+
+/** Bytes of a thread: the inputs that a piece of channels looks back on. */
+function convStride(taps: number): number {
+  return taps * CONV_PIECE * 4;
+}
+
+export function shortConvScratchBytes(node: NodeOf<'short-conv'>, threads: number): number {
+  return threads * convStride(node.taps);
+}
+
+/** `weight`, `bias`: addresses, 0 for no bias. */
+export function shortConvCommand(
+  place: CommandPlace,
+  node: NodeOf<'short-conv'>,
+  state: NodeState,
+  at: { readonly x: number; readonly out: number; readonly weight: number; readonly bias: number },
+): Command {
+  const { taps, gated, activation, out } = node;
+  return {
+    opcode: OP_SHORT_CONV,
+    words: [
+      ...stateWords(place, state),
+      at.x,
+      at.out,
+      at.weight,
+      at.bias,
+      out.cols,
+      taps,
+      gated ? 1 : 0,
+      activation === 'silu' ? 1 : 0,
+      place.scratch,
+      convStride(taps),
+    ],
+  };
+}
+
+/** Columns of a state that a piece of work takes; TILE of assembly/gated-delta.ts. */
+const DELTA_TILE = 16;
+
+/** Bytes of a thread: a tile of a state, and q and k of a token. */
+function deltaStride(rows: number): number {
+  return (DELTA_TILE + 2) * rows * 4;
+}
+
+export function deltaScratchBytes({ rows }: NodeOf<'gated-delta'>, threads: number): number {
+  return threads * deltaStride(rows);
+}
+
+export function gatedDeltaCommand(
+  place: CommandPlace,
+  { keyHeads, heads, rows, cols }: NodeOf<'gated-delta'>,
+  state: NodeState,
+  at: { readonly qkv: number; readonly gates: number; readonly out: number; readonly decay: number },
+): Command {
+  return {
+    opcode: OP_GATED_DELTA,
+    words: [
+      ...stateWords(place, state),
+      at.qkv,
+      at.gates,
+      at.out,
+      at.decay,
+      keyHeads,
+      heads,
+      rows,
+      cols,
+      4 * stateMatrixAt(state.shape),
+      f32Word(1 / Math.sqrt(rows)),
+      place.scratch,
+      deltaStride(rows),
+    ],
+  };
+}
+
+/** `weight`: its address, 0 for no norm. */
+export function gateCommand(
+  place: CommandPlace,
+  { x, activation, norm }: NodeOf<'gate'>,
+  at: { readonly x: number; readonly gate: number; readonly out: number; readonly weight: number },
+): Command {
+  return {
+    opcode: OP_GATE,
+    words: [
+      at.x,
+      at.gate,
+      at.out,
+      rowCountAt(place, x.rows),
+      x.cols,
+      norm?.weight.length ?? x.cols,
+      at.weight,
+      f32Word(norm?.eps ?? 0),
+      GATE_ACTIVATIONS.indexOf(activation),
+    ],
+  };
+}

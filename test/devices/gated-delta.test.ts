@@ -1,0 +1,101 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Device } from '../../src/device/device.js';
+import { type DeviceSpec, kernelDevices } from './devices.js';
+import { Random } from './numbers.js';
+import { cut, type Part, RecurrentBench, randomRows, worst } from './recurrent-bench.js';
+import * as reference from './reference.js';
+import { runOnce } from './run.js';
+import { vectorSource } from './sources.js';
+
+/** As Qwen3.5 has it, and sizes that pieces of work do not divide. */
+const CASES = [
+  { name: 'wide heads', keyHeads: 1, heads: 2, rows: 128, cols: 32, conv: null },
+  {
+    name: 'values wider than keys, behind a convolution',
+    keyHeads: 2,
+    heads: 4,
+    rows: 16,
+    cols: 24,
+    conv: 3,
+  },
+  { name: 'rows of no four parts', keyHeads: 2, heads: 2, rows: 20, cols: 4, conv: null },
+] as const;
+
+describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => {
+  let device: Device;
+  beforeAll(async () => {
+    device = await spec.create();
+  });
+  afterAll(async () => {
+    await device[Symbol.asyncDispose]();
+  });
+
+  it.each(CASES)('with $name', async ({ keyHeads, heads, rows, cols, conv }) => {
+    const random = new Random(rows);
+    // Some heads forget at once, some hardly.
+    const decay = Float32Array.from({ length: 2 * heads }, (_, i) =>
+      i < heads ? -Math.exp(2 * random.normal() - 2) : random.normal(),
+    );
+    const vector = await device.loadVector(vectorSource(decay));
+    const width = 2 * keyHeads * rows + heads * cols;
+    const gatesAt = width;
+    const shape = {
+      conv: conv === null ? null : { channels: 8, taps: conv },
+      matrix: { heads, rows, cols },
+    };
+    const sizes = { keyHeads, heads, rows, cols };
+    await using bench = await RecurrentBench.create(device, shape, [width, 2 * heads], (ops, [x, gates]) =>
+      ops.gatedDelta(x!, gates!, { layer: 1, ...sizes, decay: vector }),
+    );
+    const lengths = [1, 2, 63, 64, 65];
+    const inputs = lengths.map((length) => randomRows(length, length, gatesAt + 2 * heads));
+    const whole = await bench.run(inputs, [lengths.map((length, s) => [s, length] as Part)]);
+    inputs.forEach((own, s) => {
+      const gates = own.map((row) => row.subarray(gatesAt));
+      const wanted = reference.gatedDelta(own, gates, { ...sizes, decay });
+      expect(worst(whole[s]!, wanted), `sequence ${s}`).toBeLessThan(3e-5);
+    });
+    for (const most of [1, 40]) {
+      const parts = lengths.map((length) => cut(random, length, most));
+      const steps: Part[][] = [];
+      for (let i = 0; parts.some((own) => i < own.length); i++)
+        steps.push(parts.flatMap((own, s) => (i < own.length ? [[s, own[i]!] as const] : [])).reverse());
+      expect(await bench.run(inputs, steps, [7, 2, 4, 0, 1])).toEqual(whole);
+    }
+  });
+
+  it.each([
+    { name: 'runs normed, then SiLU', cols: 96, width: 24, activation: 'silu' },
+    { name: 'a run of an odd width', cols: 38, width: 19, activation: 'sigmoid' },
+    { name: 'no norm', cols: 35, width: null, activation: 'sigmoid' },
+  ] as const)('gates: $name', async ({ cols, width, activation }) => {
+    const random = new Random(cols);
+    const count = 7;
+    const [x, by] = [random.normals(count * cols), random.normals(count * cols, 3)];
+    const weight = width === null ? null : random.normals(width);
+    const eps = 1e-3;
+    const norm = weight === null ? null : { weight: await device.loadVector(vectorSource(weight)), eps };
+    const got = await runOnce(device, count, { cols, data: x }, (_, t) => t, {
+      cols,
+      data: by,
+      use: (ops, t, g) => ops.gate(t, g, activation, norm),
+    });
+    const run = width ?? cols;
+    for (let at = 0; at < x.length; at += run) {
+      const part = (all: Float32Array): Float32Array => all.subarray(at, at + run);
+      const wanted = reference.gate(part(x), part(by), activation, weight === null ? null : { weight, eps });
+      expect(worst([part(got)], [wanted])).toBeLessThan(1e-5);
+    }
+  });
+
+  it('refuses a layer without such a state', async () => {
+    const decay = await device.loadVector(vectorSource(new Float32Array(4)));
+    const shape = { conv: null, matrix: { heads: 2, rows: 8, cols: 4 } };
+    const make = (layer: number, rows: number): Promise<RecurrentBench> =>
+      RecurrentBench.create(device, shape, [2 * rows + 8, 4], (ops, [x, gates]) =>
+        ops.gatedDelta(x!, gates!, { layer, keyHeads: 1, heads: 2, rows, cols: 4, decay }),
+      );
+    await expect(make(1, 4)).rejects.toMatchObject({ code: 'shape-mismatch' });
+    await expect(make(2, 8)).rejects.toMatchObject({ code: 'shape-mismatch' });
+  });
+});
