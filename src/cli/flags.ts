@@ -98,6 +98,11 @@ export function addEngineFlags(command: Command): Command {
       bytes,
     )
     .option(
+      '--prefix-snapshot-bytes <size>',
+      'models with recurrent layers: most bytes of snapshots of their state',
+      bytes,
+    )
+    .option(
       '--prefix-cache-dir <folder>',
       'keep prefixes on disk too, for the next start and other processes',
     )
@@ -132,6 +137,7 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly kvCalibration?: string | boolean;
   readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
+  readonly prefixSnapshotBytes?: number;
   readonly prefixCacheDir?: string;
   readonly prefixCacheDiskBytes?: number;
   readonly blockTokens?: '16' | '32' | '64';
@@ -177,6 +183,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(kvCalibration === undefined ? {} : { kvCalibration }),
     ...(flags.prefixCache === false ? { prefixCache: false } : {}),
     ...(flags.prefixCacheBytes === undefined ? {} : { prefixCacheBytes: flags.prefixCacheBytes }),
+    ...(flags.prefixSnapshotBytes === undefined ? {} : { prefixSnapshotBytes: flags.prefixSnapshotBytes }),
     ...(flags.prefixCacheDir === undefined ? {} : { prefixCacheDir: flags.prefixCacheDir }),
     ...(flags.prefixCacheDiskBytes === undefined ? {} : { prefixCacheDiskBytes: flags.prefixCacheDiskBytes }),
     ...kv,

@@ -172,7 +172,7 @@ function memoryFit(
   const sequenceBytes = sequenceBytesOf(summary, kept);
   // What grows with the sequence, beside the windows of one row.
   const [first, ...others] = summary.groups as [CacheGroupSummary, ...CacheGroupSummary[]];
-  const windows = others.reduce((sum, group) => sum + kept(group) * group.bytesPerToken, 0);
+  const windows = others.reduce((sum, group) => sum + groupBytes(group, kept), 0);
   const kvTokens = Math.min(addressable, Math.max(0, Math.floor((left - windows) / first.bytesPerToken)));
   const kvBytes = kvTokens * first.bytesPerToken + (kvTokens > 0 ? windows : 0);
   return {
@@ -188,7 +188,11 @@ function memoryFit(
 
 /** Bytes of KV that a sequence of full context keeps at once. */
 function sequenceBytesOf({ groups }: ModelSummary, kept: Kept): number {
-  return groups.reduce((sum, group) => sum + kept(group) * group.bytesPerToken, 0);
+  return groups.reduce((sum, group) => sum + groupBytes(group, kept), 0);
+}
+
+function groupBytes(group: CacheGroupSummary, kept: Kept): number {
+  return group.stateBytes > 0 ? group.stateBytes : kept(group) * group.bytesPerToken;
 }
 
 function describe(
@@ -205,7 +209,10 @@ function describe(
   const plan = new Map<string, number[]>();
   for (const c of s.cache) {
     const kind = c.window === null ? 'full attention' : `sliding window ${c.window}`;
-    const key = `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
+    const key =
+      c.stateBytes !== undefined
+        ? `recurrent, ${formatBytes(c.stateBytes)} of f32 state a sequence`
+        : `${kind}, K ${c.keyFormat}, V ${c.valueFormat}, ${c.kvHeads} × ${c.headDim}, ${c.bytesPerToken} B a token${c.reason === undefined ? '' : ` (${c.reason})`}`;
     plan.set(key, [...(plan.get(key) ?? []), c.layer]);
   }
   return [
@@ -236,13 +243,21 @@ function describe(
       `${s.kvBytesPerToken} B a token, ${formatBytes(sequenceBytesOf(s, kept))} at full context`,
     ),
     ...s.groups
-      .filter((group) => kept(group) < s.maxContext)
+      .filter((group) => group.stateBytes === 0 && kept(group) < s.maxContext)
       .map((group) =>
         row(
           '',
           group.head === undefined
             ? `${group.layers.length} layers: behind ${group.window} tokens it is given back: a sequence keeps ${kept(group)} at most`
             : `the first ${group.head} tokens are floats besides, ${group.bytesPerToken} B each`,
+        ),
+      ),
+    ...s.groups
+      .filter(({ stateBytes }) => stateBytes > 0)
+      .map(({ layers, stateBytes }) =>
+        row(
+          '',
+          `${layers.length} layers: a state of ${formatBytes(stateBytes)} in all, however long the sequence is`,
         ),
       ),
     ...[...plan].map(([what, layers]) => row('', `layers ${ranges(layers)}: ${what}`)),

@@ -3,7 +3,13 @@
 import type { Device, DeviceInfo, DeviceKind, Program, ProgramLimits } from '../device/device.js';
 import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph, KeyCentre } from '../device/graph.js';
-import { type KvCaches, type KvFloatStartSpec, type KvPool, kvBlockBytes } from '../device/kv.js';
+import {
+  type KvCaches,
+  type KvFloatStartSpec,
+  type KvLayerSpec,
+  type KvPool,
+  kvBlockBytes,
+} from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
 import { readKvOptions } from '../kv/options.js';
@@ -31,6 +37,9 @@ import type { EngineLimits, EngineOptions } from './types.js';
 const CACHE_SHARE = { cpu: 0.5, webgpu: 0.85 } as const;
 /** What the cache takes unasked, as long as one sequence of full length fits. */
 const CACHE_DEFAULT_BYTES = 4 * 2 ** 30;
+/** Snapshots of recurrent state unasked: so many for each row, in so many bytes at most. */
+const SNAPSHOTS_A_ROW = 2;
+const SNAPSHOT_DEFAULT_BYTES = 2 ** 30;
 /** WebGPU binds at most 2 GiB − 4 at once. */
 const WEBGPU_BINDING_BYTES = 2 ** 31 - 4;
 
@@ -70,8 +79,9 @@ export function sizeCache(
   const { blockTokens, groups, ...request } = sizingOf(config, kv, device, model);
   const context = config.maxContext ?? model.maxPositions;
   const sequence = kvSequenceBytes(groups, blockTokens, context, kv.floatStart);
-  const wanted =
+  const rows =
     config.maxContext === undefined ? Math.max(CACHE_DEFAULT_BYTES, sequence) : sequence * request.maxRows;
+  const wanted = groups.reduce((sum, group) => sum + (group.snapshotBytes ?? 0), rows);
   const available = Math.min(wanted, memoryLeft(device, weightBytes));
   return sizeKvCache({ ...request, blockTokens, groups, available });
 }
@@ -170,16 +180,30 @@ function memoryLeft({ memoryBytes, kind }: SizedDevice, weightBytes: number): nu
   return Math.max(0, (memoryBytes - weightBytes) * CACHE_SHARE[kind]);
 }
 
+/** Bytes for snapshots of recurrent state: what is asked for, or some for each row. */
+function snapshotBytes(
+  { prefixCache, prefixSnapshotBytes, maxRows = DEFAULT_MAX_ROWS }: HostConfig,
+  layers: readonly KvLayerSpec[],
+): number {
+  if (!prefixCache) return 0;
+  const some = SNAPSHOTS_A_ROW * maxRows * kvBlockBytes(layers, 1);
+  return prefixSnapshotBytes ?? Math.min(some, SNAPSHOT_DEFAULT_BYTES);
+}
+
 /** The cache groups with their layers' formats, and what a row holds of each at once. */
 function sizingGroups(config: HostConfig, kv: KvPlan, device: DeviceKind): KvSizingGroup[] {
   const { maxBatchTokens } = engineLimits(config, device, 0);
   const blockTokens = config.blockTokens ?? DEFAULT_BLOCK_TOKENS;
-  return kv.groups.map((group) => ({
-    layers: groupLayers(kv, group),
-    ...(group.head === undefined
-      ? { rowBlocks: rowBlocks(group.window, blockTokens, maxBatchTokens) }
-      : { rowBlocks: headBlocks(group.head, Number.POSITIVE_INFINITY, blockTokens), head: true }),
-  }));
+  return kv.groups.map((group) => {
+    const layers = groupLayers(kv, group);
+    if (group.state) return { layers, rowBlocks: 1, snapshotBytes: snapshotBytes(config, layers) };
+    return {
+      layers,
+      ...(group.head === undefined
+        ? { rowBlocks: rowBlocks(group.window, blockTokens, maxBatchTokens) }
+        : { rowBlocks: headBlocks(group.head, Number.POSITIVE_INFINITY, blockTokens), head: true }),
+    };
+  });
 }
 
 export interface OpenCache {

@@ -89,7 +89,10 @@ export async function loadHost(
     const model = await loadModel(weights.source, weights.definition, device, {
       ...(quantize === undefined ? {} : { quantize }),
       kvFormat: (_, index) => kv.layers[index]!,
-      kvTokens: (layer) => planned.blocks[places[layer]!.group]! * blockTokens,
+      kvTokens: (layer) => {
+        const { group } = places[layer]!;
+        return planned.blocks[group]! * (kv.groups[group]!.state ? 1 : blockTokens);
+      },
       ...(floats === null
         ? {}
         : {
@@ -330,15 +333,22 @@ function describe(
       calibration,
       blockTokens: config.blockTokens ?? DEFAULT_BLOCK_TOKENS,
       blocks: sizing.blocks.reduce((sum, blocks) => sum + blocks, 0),
-      groups: kv.groups.map((of, group) => ({
-        window: of.window,
-        layers: of.layers,
-        blocks: sizing.blocks[group]!,
-        bytesPerToken: kvBlockBytes(groupLayers(kv, of), 1),
-        ...(of.head === undefined ? {} : { head: of.head }),
-      })),
+      groups: kv.groups.map((of, group) => {
+        const bytes = kvBlockBytes(groupLayers(kv, of), 1);
+        return {
+          window: of.window,
+          layers: of.layers,
+          blocks: sizing.blocks[group]!,
+          bytesPerToken: of.state ? 0 : bytes,
+          stateBytes: of.state ? bytes : 0,
+          ...(of.head === undefined ? {} : { head: of.head }),
+        };
+      }),
       bytes: sizing.bytes,
-      bytesPerToken: kvBlockBytes(kv.layers, 1),
+      bytesPerToken: kvBlockBytes(
+        kv.layers.filter(({ state }) => state === undefined),
+        1,
+      ),
       floatStart: kv.floatStart === null ? null : { ...kv.floatStart, blocks: sizing.floatStartBlocks },
     },
     limits,

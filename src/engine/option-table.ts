@@ -67,6 +67,7 @@ export const OPTION_TABLE = {
   blockTokens: host(oneOf([16, 32, 64], '16, 32 or 64')),
   prefixCache: host(FLAG),
   prefixCacheBytes: host(whole(0)),
+  prefixSnapshotBytes: host(whole(0)),
   prefixCacheDir: host(text('a folder')),
   prefixCacheDiskBytes: host(whole(1)),
   sampling: caller(ANY),

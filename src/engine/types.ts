@@ -100,6 +100,8 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCache?: boolean;
   /** Most bytes of the KV cache that are kept while no request uses them. Default: all of it, as long as nobody needs it. */
   readonly prefixCacheBytes?: number;
+  /** Of models with recurrent layers: most bytes of snapshots of their state. Default: two for each row, in 1 GiB at most. */
+  readonly prefixSnapshotBytes?: number;
   /** A folder in which prefixes are kept beyond the life of the engine. Processes may share it. Default: none. */
   readonly prefixCacheDir?: string;
   /** Most bytes of that folder, whatever models they are of. Default: 16 GiB. */

@@ -11,6 +11,7 @@ import {
   kvTokenBytes,
 } from '../device/kv.js';
 import { kvFormatKind } from '../device/kv-formats/list.js';
+import { type StateShape, stateBytes } from '../device/state.js';
 import { KvantError } from '../errors.js';
 import type { KvChoice } from './formats.js';
 import { type CacheGroup, cacheGroups } from './groups.js';
@@ -18,6 +19,8 @@ import type { KvRequest } from './options.js';
 
 /** What a layer caches, its format left open. */
 export interface KvLayerShape {
+  /** The layer is recurrent: it keeps a state of this shape, and no K and V (`kvHeads` is 0). */
+  readonly state?: StateShape;
   readonly kvHeads: number;
   readonly headDim: number;
   /** Tokens it looks back, null for all. */
@@ -28,14 +31,19 @@ export interface KvLayerShape {
 /** How the KV cache of one layer is kept. */
 export interface KvLayerInfo {
   readonly layer: number;
-  /** `sliding`: attention looks back so far only, and blocks behind the window are given back. */
-  readonly kind: 'full' | 'sliding';
+  /**
+   * `sliding`: attention looks back so far only, and blocks behind the window are given back. `recurrent`: a sequence has one
+   * state, always f32, however long it is.
+   */
+  readonly kind: 'full' | 'sliding' | 'recurrent';
   /** Effective formats, as people write them: `f16`, `affine8`, `turbo3`. */
   readonly key: string;
   readonly value: string;
   /** Bytes of one token's K over all heads: codes, scales, biases, norms and padding. */
   readonly keyBytes: number;
   readonly valueBytes: number;
+  /** Of a recurrent layer: bytes of a sequence's state. */
+  readonly stateBytes?: number;
   /** Why the layer has another format than was asked for. */
   readonly reason?: string;
 }
@@ -63,6 +71,8 @@ export interface KvPlan {
   readonly floatHead: KvFloatHeadPlan | null;
 }
 
+const F32: FloatKv = { kind: 'float', dtype: 'f32' };
+
 /** The format when none is asked for, and of layers that stay float: f16, but f32 where the arithmetic is the reference. */
 export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv {
   return { kind: 'float', dtype: device.precision === 'reference' ? 'f32' : 'f16' };
@@ -70,6 +80,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
 
 /**
  * Gives every layer its format.
+ * - Recurrent layers have no format: their state is f32.
  * - Sliding-window layers stay float: they hold few tokens, and each of them counts for much.
  * - The last attention layer stays float where more than two could be quantised, or those of `skipLayers`.
  * - A format that a layer cannot use gives way to float, for K and V apart.
@@ -95,7 +106,13 @@ export function planKvLayers(
   const specs: KvLayerSpec[] = [];
   const info: KvLayerInfo[] = [];
   layers.forEach((shape, layer) => {
-    const { kvHeads, headDim, group, window } = shape;
+    const { kvHeads, headDim, group, window, state } = shape;
+    if (state !== undefined) {
+      specs.push({ state, kvHeads: 0, headDim: 0, key: F32, value: F32, group });
+      const kept = { key: 'f32', value: 'f32', keyBytes: 0, valueBytes: 0, stateBytes: stateBytes(state) };
+      info.push({ layer, kind: 'recurrent', ...kept });
+      return;
+    }
     const whole = late
       ? `no sequence of ${context} tokens reaches the ${request.quantizedStart} at which it would be quantised`
       : window !== null
@@ -117,7 +134,7 @@ export function planKvLayers(
   });
   const quantised = specs.some(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
   const floatStart = quantised && request.quantizedStart > 0;
-  const groups = cacheGroups(layers.map(({ window }) => window));
+  const groups = cacheGroups(layers.map(({ window, state }) => (state === undefined ? window : 'state')));
   const headTokens = request.floatHead === 'auto' ? (floatHeads ? AUTO_HEAD : 0) : request.floatHead;
   const floatHead =
     quantised && headTokens > 0 ? { tokens: wholeHead(headTokens, blockTokens), dtype: ask.dtype } : null;
@@ -166,7 +183,9 @@ function skippedLayers(
   skip: readonly number[] | null,
 ): ReadonlyMap<number, string> {
   if (skip === null) {
-    const full = layers.flatMap(({ window }, layer) => (window === null ? [layer] : []));
+    const full = layers.flatMap(({ window, state }, layer) =>
+      window === null && state === undefined ? [layer] : [],
+    );
     return full.length > 2 ? new Map([[full.at(-1)!, 'the last attention layer stays float']]) : new Map();
   }
   return new Map(

@@ -1,6 +1,7 @@
 /** How many blocks the KV pool gets, and how long a sequence may then be. */
 
 import { type FloatKv, type KvLayerSpec, kvBlockBytes, kvFloatLayers, kvTokenBytes } from '../device/kv.js';
+import { stateBytes } from '../device/state.js';
 import { KvantError } from '../errors.js';
 import type { KvFloatStartPlan } from './policy.js';
 import { ALL_BLOCKS } from './retention.js';
@@ -131,12 +132,13 @@ export function reachOf(blocks: number, rowBlocks: number, context: number, bloc
   return blocks >= rowBlocks ? context : Math.min(context, blocks * blockTokens);
 }
 
-/** Bytes of one block of a layer's keys or values, the largest of all. */
+/** Bytes of one block of a layer's keys or values, or of its state, the largest of all. */
 function widestPlane(layers: readonly KvLayerSpec[], blockTokens: number): number {
   let bytes = 1;
-  for (const { kvHeads, headDim, key, value } of layers)
+  for (const { kvHeads, headDim, key, value, state } of layers)
     bytes = Math.max(
       bytes,
+      state === undefined ? 0 : stateBytes(state),
       kvTokenBytes(key, headDim, kvHeads) * blockTokens,
       kvTokenBytes(value, headDim, kvHeads) * blockTokens,
     );
@@ -159,7 +161,12 @@ export interface KvSizingGroup {
   readonly rowBlocks: number;
   /** It is the float head of the first group, whose device buffers it shares. */
   readonly head?: boolean;
+  /** Of recurrent layers, whose blocks are slots of state: bytes for snapshots, beside a slot for each row. */
+  readonly snapshotBytes?: number;
 }
+
+/** Share of the memory that snapshots may have. */
+const SNAPSHOT_SHARE = 1 / 4;
 
 export interface KvCacheRequest extends Omit<KvSizingRequest, 'layers' | 'rowBlocks' | 'besides'> {
   /** The first one decides how long a sequence may be. */
@@ -172,8 +179,9 @@ export interface KvCacheSizing extends Omit<KvSizing, 'blocks'> {
 }
 
 /**
- * Sizes the pools of all groups. Sliding groups first get what `maxRows` rows hold of them at once, less where memory is
- * short, but always what one row holds; the first group has the rest, and says how long a sequence may be.
+ * Sizes the pools of all groups. Sliding and recurrent groups first get what `maxRows` rows hold of them at once, less where
+ * memory is short, but always what one row holds; recurrent ones then some slots for snapshots; the first group has the rest, and
+ * says how long a sequence may be.
  * Errors: as of `sizeKvPool`.
  */
 export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
@@ -196,7 +204,13 @@ export function sizeKvCache(request: KvCacheRequest): KvCacheSizing {
   const wantedBytes = each.reduce((sum, { bytes, wanted }) => sum + bytes * wanted, 0);
   // Half of what there is at most: the first group decides how long a sequence may be.
   const share = Math.min(1, memory / 2 / Math.max(1, wantedBytes));
-  const blocks = each.map(({ least, wanted }) => Math.max(least, Math.floor(wanted * share)));
+  const blocks = each.map(({ least, wanted, bytes }, i) => {
+    const { snapshotBytes } = others[i]!;
+    if (snapshotBytes === undefined) return Math.max(least, Math.floor(wanted * share));
+    const spare = Math.min(snapshotBytes, memory * SNAPSHOT_SHARE) / bytes;
+    const most = Math.floor(plane / widestPlane(others[i]!.layers, blockTokens));
+    return Math.min(most, Math.max(least, Math.floor(wanted * share)) + Math.floor(spare));
+  });
   const besides = each.reduce((sum, { bytes }, i) => sum + bytes * blocks[i]!, 0);
   const rest = (bytes: number | undefined): number | undefined =>
     bytes === undefined ? undefined : Math.max(0, bytes - besides);

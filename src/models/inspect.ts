@@ -21,7 +21,7 @@ export interface WeightSummary {
 
 export interface CacheSummary {
   readonly layer: number;
-  readonly kind: 'full' | 'sliding';
+  readonly kind: 'full' | 'sliding' | 'recurrent';
   /** Tokens it looks back, null for all. */
   readonly window: number | null;
   readonly kvHeads: number;
@@ -33,6 +33,8 @@ export interface CacheSummary {
   readonly valueBytes: number;
   /** Of both. */
   readonly bytesPerToken: number;
+  /** Of a recurrent layer: bytes of a sequence's state. */
+  readonly stateBytes?: number;
   /** Why the layer has another format than was asked for. */
   readonly reason?: string;
 }
@@ -45,6 +47,8 @@ export interface CacheGroupSummary {
   readonly bytesPerToken: number;
   /** It is the float head: the first so many tokens of each sequence. Absent: no head. */
   readonly head?: number;
+  /** Bytes of state that a sequence takes in its layers, however long it is: 0 unless they are recurrent. */
+  readonly stateBytes: number;
 }
 
 export interface ModelSummary {
@@ -112,7 +116,7 @@ export function inspectModel(
     options.floatHeads,
   );
   const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
-    const { kind, key, value, keyBytes, valueBytes, reason } = plan.info[layer]!;
+    const { kind, key, value, keyBytes, valueBytes, stateBytes, reason } = plan.info[layer]!;
     return {
       layer,
       kind,
@@ -124,6 +128,7 @@ export function inspectModel(
       keyBytes,
       valueBytes,
       bytesPerToken: keyBytes + valueBytes,
+      ...(stateBytes === undefined ? {} : { stateBytes }),
       ...(reason === undefined ? {} : { reason }),
     };
   });
@@ -152,7 +157,8 @@ export function inspectModel(
     groups: plan.groups.map((group) => ({
       window: group.window,
       layers: group.layers,
-      bytesPerToken: kvBlockBytes(groupLayers(plan, group), 1),
+      bytesPerToken: group.state ? 0 : kvBlockBytes(groupLayers(plan, group), 1),
+      stateBytes: group.state ? kvBlockBytes(groupLayers(plan, group), 1) : 0,
       ...(group.head === undefined ? {} : { head: group.head }),
     })),
     floatStart:

@@ -6,6 +6,7 @@
 import type { Matrix, Vector } from '../device/device.js';
 import type { AttentionShape, KeyCentre } from '../device/graph.js';
 import type { RopeSections, RopeStyle, RopeTable } from '../device/rope.js';
+import type { StateShape } from '../device/state.js';
 import type { RopeParameters } from './rope-frequencies.js';
 
 /** One tensor of a checkpoint that becomes rows of a device matrix. */
@@ -19,6 +20,8 @@ export interface MatrixPart {
   readonly stored?: readonly StoredShape[];
   /** Where its rows are if there is no such tensor: in the first of these that is there. */
   readonly within?: readonly StackedRows[];
+  /** The tensor has more rows: these are some of them. Default: all. */
+  readonly pick?: RowPick;
 }
 
 export interface StoredShape {
@@ -43,8 +46,18 @@ export interface ExpertStack {
   readonly chosen: number;
 }
 
+/** Of every `of` rows of a tensor `take`, from the `from`-th on. */
+export interface RowPick {
+  readonly take: number;
+  readonly of: number;
+  readonly from: number;
+}
+
+/** Shape of a tensor as the checkpoint has it; undefined where it is not known. */
+export type ShapeOf = (name: string) => readonly number[] | undefined;
+
 /** What a matrix is, for the tables of `kvant inspect`. */
-export const MATRIX_KINDS = ['embedding', 'attention', 'mlp', 'experts', 'head', 'vision'] as const;
+export const MATRIX_KINDS = ['embedding', 'attention', 'mixer', 'mlp', 'experts', 'head', 'vision'] as const;
 export type MatrixKind = (typeof MATRIX_KINDS)[number];
 
 /** A device matrix `[Σ rows, cols]`: one tensor, or several stacked that read the same input. */
@@ -79,7 +92,7 @@ export interface VectorSpec {
   readonly parts: readonly VectorPart[];
   readonly group: number;
   /** What its numbers become when they are loaded, as many as there were. Default: they stay. */
-  readonly make?: (values: Float32Array) => Float32Array;
+  readonly make?: (values: Float32Array, shapeOf?: ShapeOf) => Float32Array;
 }
 
 /** A rotary embedding of the model. Layers name it by its key. */
@@ -99,6 +112,8 @@ export interface RopeSpec {
 
 /** One layer's part of the KV cache, its format left open. */
 export interface CacheLayer extends AttentionShape {
+  /** The layer is recurrent: it keeps a state of this shape, and heads and sizes of heads are 0. */
+  readonly state?: StateShape;
   /** Tokens it looks back, itself included; null for all. */
   readonly window: number | null;
   readonly group: number;

@@ -13,6 +13,7 @@ import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
 import { Ops } from '../device/ops.js';
 import { makeRopeTable, type RopeTable, ropeAxes } from '../device/rope.js';
+import { stateBytes } from '../device/state.js';
 import { KvantError } from '../errors.js';
 import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
@@ -47,7 +48,7 @@ export interface LoadModelOptions {
   readonly quantize?: Quantization;
   /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
   readonly kvFormat?: KvFormat | ((layer: CacheLayer, index: number) => LayerKvFormat);
-  /** Positions that a layer's cache will hold over all sequences, so that layers are placed with room for them. */
+  /** Positions that a layer's cache will hold over all sequences, or slots of its state, so that layers are placed with room for them. */
   readonly kvTokens?: number | ((layer: number) => number);
   /** Positions that some layers' caches will hold as floats beside them. */
   readonly kvFloatStart?: {
@@ -245,10 +246,13 @@ export function ropeTable(
   });
 }
 
+const F32: KvFormat = { kind: 'float', dtype: 'f32' };
+
 function kvLayerSpec(layer: CacheLayer, index: number, format: LoadModelOptions['kvFormat']): KvLayerSpec {
   const chosen = typeof format === 'function' ? format(layer, index) : undefined;
-  const one: KvFormat = typeof format === 'object' ? format : { kind: 'float', dtype: 'f32' };
-  const { kvHeads, headDim, group } = layer;
+  const one: KvFormat = typeof format === 'object' ? format : F32;
+  const { kvHeads, headDim, group, state } = layer;
+  if (state !== undefined) return { state, kvHeads, headDim, key: F32, value: F32, group };
   return { kvHeads, headDim, key: chosen?.key ?? one, value: chosen?.value ?? one, group };
 }
 
@@ -280,8 +284,15 @@ function placementGroups(
   }));
 }
 
-/** Bytes that one token takes in one layer's cache. */
-export function kvLayerTokenBytes({ kvHeads, headDim, key, value }: Omit<KvLayerSpec, 'group'>): number {
+/** Bytes that one token takes in one layer's cache, or a slot of its state. */
+export function kvLayerTokenBytes({
+  kvHeads,
+  headDim,
+  key,
+  value,
+  state,
+}: Omit<KvLayerSpec, 'group'>): number {
+  if (state !== undefined) return stateBytes(state);
   return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
 }
 

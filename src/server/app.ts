@@ -245,10 +245,11 @@ function modelBody(engine: EnginePort, created: number): object {
         calibration: info.kv.calibration,
         floatStart: info.kv.floatStart,
         float_head: info.kv.groups.find(({ head }) => head !== undefined)?.head ?? 0,
-        layers: info.kv.layers.map(({ keyBytes, valueBytes, ...layer }) => ({
+        layers: info.kv.layers.map(({ keyBytes, valueBytes, stateBytes, ...layer }) => ({
           ...layer,
           key_bytes: keyBytes,
           value_bytes: valueBytes,
+          ...(stateBytes === undefined ? {} : { state_bytes: stateBytes }),
         })),
       },
       limits: info.limits,

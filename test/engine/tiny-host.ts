@@ -28,6 +28,7 @@ export function loadTiny(
       kvCalibration: undefined,
       prefixCache: false,
       prefixCacheBytes: undefined,
+      prefixSnapshotBytes: undefined,
       prefixCacheDir: undefined,
       prefixCacheDiskBytes: undefined,
       maxContext: 128,

@@ -6,7 +6,7 @@ import type { KvCaches, KvPool } from '../../device/kv.js';
 import type { DiskFault } from '../../kv/disk/disk-tier.js';
 import { groupPools } from '../../kv/head-pool.js';
 import type { KvPlan } from '../../kv/policy.js';
-import { prefixLimits } from '../../kv/prefix/prefix-limits.js';
+import { prefixBlockBytes, prefixLimits } from '../../kv/prefix/prefix-limits.js';
 import type { ModelFacts } from '../../models/facts.js';
 import { DEFAULT_DISK_BYTES } from '../host-options.js';
 import type { HostConfig } from '../messages.js';
@@ -24,21 +24,16 @@ export async function openPrefixes(
   calibration: string | null,
   onLog: (entry: LogEntry) => void,
 ): Promise<PrefixOptions> {
-  const { weights, quantize, prefixCacheBytes, prefixCacheDir } = config;
+  const { weights, quantize, prefixCacheDir } = config;
   const pools = groupPools(caches);
   const { blockTokens } = pools[0]!.spec;
   const identify = (of: string): string =>
     prefixIdentity(of, model, quantize, device.info, kv, calibration, blockTokens);
-  await pools[0]!.prepare('copy');
-  const limits =
-    prefixCacheBytes === undefined
-      ? {}
-      : {
-          limits: prefixLimits(
-            pools.map(({ spec }) => spec),
-            prefixCacheBytes,
-          ),
-        };
+  // Parts of blocks of the first group are copied, and states.
+  await Promise.all(
+    pools.map((pool, group) => (group === 0 || kv.groups[group]!.state ? pool.prepare('copy') : null)),
+  );
+  const limits = limitsOf(config, kv, pools);
   if (prefixCacheDir === undefined)
     return { identity: identify(weights.kind === 'folder' ? weights.path : weights.name), ...limits };
 
@@ -69,6 +64,22 @@ export async function openPrefixes(
     fields: { folder: prefixCacheDir, files, bytes, foreign },
   });
   return { identity, ...limits, disk };
+}
+
+/** What may be kept of each group, where something is said. */
+function limitsOf(
+  { prefixCacheBytes, prefixSnapshotBytes }: HostConfig,
+  { groups }: KvPlan,
+  pools: readonly KvPool[],
+): Pick<PrefixOptions, 'limits'> {
+  if (prefixCacheBytes === undefined && prefixSnapshotBytes === undefined) return {};
+  const specs = pools.map(({ spec }) => spec);
+  const limits = prefixLimits(specs, prefixCacheBytes ?? Number.POSITIVE_INFINITY).map((limit, group) => {
+    if (!groups[group]!.state || prefixSnapshotBytes === undefined) return limit;
+    const most = Math.floor(prefixSnapshotBytes / prefixBlockBytes(specs[group]!).blocks);
+    return { ...limit, blocks: Math.min(limit.blocks, most) };
+  });
+  return { limits };
 }
 
 /**
