@@ -20,6 +20,7 @@ import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
 import { hunyuanMoe } from './families/hunyuan-moe.js';
 import { internLm, internLm3 } from './families/internlm.js';
+import { lfm2 } from './families/lfm2.js';
 import { llama } from './families/llama.js';
 import { minimaxM2 } from './families/minimax-m2.js';
 import { ministral3 } from './families/ministral3.js';
@@ -32,6 +33,7 @@ import { phi3 } from './families/phi3.js';
 import { qwen2Moe, qwen3Moe } from './families/qwen-moe.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
+import { qwen35 } from './families/qwen3-5.js';
 import { seedOss } from './families/seed-oss.js';
 import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
@@ -74,6 +76,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(minimaxM2),
   register(ernie45Moe),
   register(hunyuanMoe),
+  register(lfm2),
+  register(qwen35),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

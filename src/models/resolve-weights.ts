@@ -8,7 +8,16 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type { MatrixPart, MatrixSpec, StackedRows, StoredShape, VectorSpec, WeightLayout } from './layout.js';
+import type {
+  MatrixPart,
+  MatrixSpec,
+  ShapeOf,
+  StackedRows,
+  StoredShape,
+  VectorSpec,
+  WeightLayout,
+} from './layout.js';
+import { pickedRows } from './picked-rows.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
@@ -69,12 +78,13 @@ export function resolveWeights(
       bias === null ? null : finiteVector(source.vector(bias, [rows])),
     ),
   }));
+  const shapeOf: ShapeOf = (name) => source.info(name)?.shape;
   const vectors = layout.vectors.map(({ key, parts, group, make }) => ({
     key,
     group,
     source: made(
       parts.map(({ name, shape }) => finiteVector(source.vector(name, shape))),
-      make,
+      make && ((values) => make(values, shapeOf)),
     ),
   }));
   const left = source
@@ -129,10 +139,16 @@ function isBuffer(source: WeightSource, name: string): boolean {
 function isApplied(name: string, layout: WeightLayout): boolean {
   const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
   if (layer !== undefined) return Number(layer) < layout.cache.length;
-  return /^(lm_head|model\.norm|model\.embed_tokens)\./.test(name);
+  return /^(lm_head|model\.(embedding_)?norm|model\.embed_tokens)\./.test(name);
 }
 
-function partSource(source: WeightSource, { name, rows, stored }: MatrixPart, cols: number): MatrixSource {
+function partSource(
+  source: WeightSource,
+  { name, rows, stored, pick }: MatrixPart,
+  cols: number,
+): MatrixSource {
+  if (pick !== undefined)
+    return pickedRows(source.matrix(name, { rows: (rows / pick.take) * pick.of, cols }), pick);
   if (stored === undefined) return source.matrix(name, { rows, cols });
   const shape = source.info(name)?.shape;
   const [first] = stored as readonly [StoredShape];
@@ -158,7 +174,10 @@ function matrixOf(vector: VectorSource, rows: number, cols: number): MatrixSourc
 }
 
 /** One behind the other, and what is made of them. */
-function made(sources: readonly VectorSource[], make: VectorSpec['make']): VectorSource {
+function made(
+  sources: readonly VectorSource[],
+  make: ((values: Float32Array) => Float32Array) | undefined,
+): VectorSource {
   const [first] = sources as [VectorSource];
   if (sources.length === 1 && make === undefined) return first;
   const length = sources.reduce((sum, part) => sum + part.length, 0);

@@ -49,15 +49,19 @@ export function renamed(source: PlainWeights): NamedWeights {
   return new RenamedWeights(source, aliases);
 }
 
+/** Names of the norm before the head. */
+const LAST_NORMS = ['norm.weight', 'embedding_norm.weight'];
+
 /** What stands before `layers.0.` and the norm: undefined where nothing does, or several things. */
 function decoderPrefix(names: readonly string[]): string | undefined {
   const all = new Set(names);
-  const known = [MODEL, ...WRAPPED].find((prefix) => all.has(`${prefix}norm.weight`));
+  const hasNorm = (prefix: string): boolean => LAST_NORMS.some((norm) => all.has(prefix + norm));
+  const known = [MODEL, ...WRAPPED].find(hasNorm);
   if (known !== undefined) return known;
   const found = new Set<string>();
   for (const name of names) {
     const prefix = /^(.*?)layers\.0\./.exec(name)?.[1];
-    if (prefix !== undefined && all.has(`${prefix}norm.weight`)) found.add(prefix);
+    if (prefix !== undefined && hasNorm(prefix)) found.add(prefix);
   }
   const [only] = found;
   return found.size === 1 ? only : undefined;

@@ -56,6 +56,7 @@ const WRAPPERS: readonly Wrapper[] = [
     // Qwen3VLTextConfig in transformers.
     defaults: { qwen3: { rope_theta: 500_000 } },
   },
+  { architecture: 'Qwen3_5ForConditionalGeneration', modelType: 'qwen3_5', text: 'qwen3_5_text' },
   {
     architecture: 'LlavaForConditionalGeneration',
     modelType: 'llava',

@@ -156,7 +156,9 @@ export class Checkpoint {
     if (dtype === undefined) throw dtypeError(tensor);
     const stored = tensor.shape.length === 0 ? [1] : tensor.shape;
     if (shape === undefined && stored.length !== 1) throw shapeError(name, tensor.shape, 'a vector');
-    if (shape !== undefined && (stored.length !== shape.length || stored.some((n, i) => n !== shape[i])))
+    // Where a dimension of 1 stands changes nothing: kernels of convolutions are [n, 1, k] or [n, k, 1].
+    const sizes = (all: readonly number[]): string => all.filter((n) => n !== 1).join();
+    if (shape !== undefined && sizes(stored) !== sizes(shape))
       throw shapeError(name, tensor.shape, `[${shape.join(', ')}]`);
     const length = stored.reduce((product, n) => product * n, 1);
     return {

@@ -5,23 +5,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createCpuDevice } from '../../src/device/cpu/index.js';
-import type { Device } from '../../src/device/device.js';
-import type { HostConfig, HostInfo } from '../../src/engine/messages.js';
-import type { ChoiceEvent } from '../../src/engine/sequence.js';
-import type { EngineStats } from '../../src/engine/types.js';
 import { rowBlocks } from '../../src/kv/retention.js';
-import { resolveSampling } from '../../src/sampling/params.js';
-import { tokenRules } from '../../src/sampling/token-rules.js';
 import { loadFolder, MODEL_FIXTURES, Runner } from '../parity/runner.js';
+import { Asker, BATCH, DRAWS, type Said } from './asker.js';
 import { seeded } from './core-harness.js';
-import { loadTiny } from './tiny-host.js';
 import { Watch } from './watched-device.js';
 
 const WINDOW = 64;
-const BATCH = 32;
-const DRAWS = 40;
 const random = seeded(64);
 const tokens = (length: number): number[] => Array.from({ length }, () => 3 + Math.floor(random() * 250));
 
@@ -31,90 +23,6 @@ const PROMPTS = [37, 40, 62, 63, 64, 65, 77, 79, 80, 126, 128, 143, 200, 397].ma
   ...BASE.slice(0, length),
   ...tokens(3),
 ]);
-
-interface Said {
-  readonly ids: readonly number[];
-  readonly cached: number;
-}
-
-type Open = Map<number, { readonly ids: number[]; readonly done: (said: Said) => void }>;
-
-/** A host on ids, and a way to ask it things. */
-class Asker implements AsyncDisposable {
-  readonly info: HostInfo;
-  readonly #host: Awaited<ReturnType<typeof loadTiny>>;
-  readonly #open: Open;
-  #next = 1;
-
-  static async open(
-    model: string,
-    options: Partial<HostConfig> = {},
-    wrap: (device: Device) => Device = (device) => device,
-  ): Promise<Asker> {
-    const open: Open = new Map();
-    const host = await loadTiny(
-      wrap(await createCpuDevice({ threads: 1 })),
-      {
-        weights: { kind: 'folder', path: join(MODEL_FIXTURES, model) },
-        maxContext: 512,
-        maxRows: 4,
-        maxBatchTokens: BATCH,
-        prefixCache: true,
-        ...options,
-      },
-      (events: readonly ChoiceEvent[]) => {
-        for (const event of events) {
-          const one = open.get(event.request)!;
-          one.ids.push(...event.ids);
-          if (event.error !== null) throw event.error;
-          if (event.finish !== null) one.done({ ids: one.ids, cached: event.cached ?? 0 });
-        }
-      },
-    );
-    return new Asker(host, open);
-  }
-
-  private constructor(host: Awaited<ReturnType<typeof loadTiny>>, open: Open) {
-    this.#host = host;
-    this.#open = open;
-    this.info = host.info;
-  }
-
-  ask(prompt: readonly number[], options: Parameters<typeof resolveSampling>[0] = {}): Promise<Said> {
-    const sampling = resolveSampling({ temperature: 0, maxTokens: DRAWS, ignoreEos: true, ...options });
-    const id = this.#next++;
-    return new Promise((done) => {
-      this.#open.set(id, { ids: [], done });
-      this.#host.core.add({
-        id,
-        prompt: Int32Array.from(prompt),
-        sampling,
-        rules: tokenRules(sampling, null),
-        continuation: true,
-        receivedAt: 0,
-      });
-    });
-  }
-
-  async inTurn(prompts: readonly (readonly number[])[]): Promise<Said[]> {
-    const said: Said[] = [];
-    for (const prompt of prompts) said.push(await this.ask(prompt));
-    return said;
-  }
-
-  stats(): EngineStats {
-    return this.#host.core.stats();
-  }
-
-  async idle(): Promise<void> {
-    await vi.waitFor(() => expect(this.stats().blocksUsed).toBe(0));
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.idle();
-    await this.#host.close(false);
-  }
-}
 
 const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
 

@@ -1,8 +1,8 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
 import type { Node, NodeOf } from '../graph.js';
-import { ownSlab } from './feature-slab.js';
 import { checkConv, checkDelta } from '../state.js';
+import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';

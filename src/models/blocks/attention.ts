@@ -1,7 +1,7 @@
 /** Attention of a layer: q, k and v are one matrix, for they read the same input and one launch reads it once. */
 
 import type { AttentionShape, HeadNorm, QueryGrowth, Tensor } from '../../device/graph.js';
-import type { LayerLayout } from './layout-builder.js';
+import type { LayerLayout, LayerPart } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
 export interface AttentionWeights extends AttentionShape {
@@ -11,22 +11,33 @@ export interface AttentionWeights extends AttentionShape {
   readonly qkNorm: boolean;
   /** Tokens the layer looks back, itself included; null for all. */
   readonly window: number | null;
+  /** Rows of `q_proj` are, by head, those of q and then those of a gate: see {@link outputGate}. Default: q alone. */
+  readonly gated?: boolean;
+  /** What tensors are called, where it is not Llama's way. */
+  readonly names?: { readonly output: string; readonly qNorm: string; readonly kNorm: string };
 }
 
 /** `self_attn.{q,k,v,o}_proj`, and `q_norm` and `k_norm` where heads are normed. */
 export function attentionWeights(at: LayerLayout, parts: AttentionWeights): void {
   const { hiddenSize, heads, kvHeads, headDim, bias, qkNorm, window } = parts;
+  const names = parts.names ?? { output: 'o_proj', qNorm: 'q_norm', kNorm: 'k_norm' };
+  const half = (which: 0 | 1): Pick<LayerPart, 'pick'> =>
+    parts.gated === true ? { pick: { take: headDim, of: 2 * headDim, from: which * headDim } } : {};
   at.matrix('attention', 'qkv', hiddenSize, [
-    { tensor: 'self_attn.q_proj', rows: heads * headDim, bias: bias.qkv },
+    { tensor: 'self_attn.q_proj', rows: heads * headDim, bias: bias.qkv, ...half(0) },
     { tensor: 'self_attn.k_proj', rows: kvHeads * headDim, bias: bias.qkv },
     { tensor: 'self_attn.v_proj', rows: kvHeads * headDim, bias: bias.qkv },
   ]);
+  if (parts.gated === true)
+    at.matrix('attention', 'gate', hiddenSize, [
+      { tensor: 'self_attn.q_proj', rows: heads * headDim, ...half(1) },
+    ]);
   at.matrix('attention', 'output', heads * headDim, [
-    { tensor: 'self_attn.o_proj', rows: hiddenSize, bias: bias.output },
+    { tensor: `self_attn.${names.output}`, rows: hiddenSize, bias: bias.output },
   ]);
   if (qkNorm) {
-    at.norm('q-norm', 'self_attn.q_norm', headDim);
-    at.norm('k-norm', 'self_attn.k_norm', headDim);
+    at.norm('q-norm', `self_attn.${names.qNorm}`, headDim);
+    at.norm('k-norm', `self_attn.${names.kNorm}`, headDim);
   }
   at.cache(parts, window);
 }
@@ -67,4 +78,9 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
     ...(softcap === undefined ? {} : { softcap }),
     ...(centre?.turns === true && rope !== null ? { centre: { ...centre, rope } } : {}),
   });
+}
+
+/** `attended · σ(gate(x))`, by element. */
+export function outputGate(at: Layer, attended: Tensor, normed: Tensor): Tensor {
+  return at.ops.gate(attended, at.linear(normed, 'gate'), 'sigmoid');
 }

@@ -82,7 +82,7 @@ export function expertWeights(
 
 /** What is added to scores where experts are chosen. `tensor`: its name in full. */
 export function routerBias(at: LayerLayout, tensor: string, shape: readonly number[]): void {
-  at.vector('router-bias', tensor, shape);
+  at.vector('router-bias', [{ name: tensor, shape }]);
 }
 
 export interface RouteOptions extends Omit<RouteSpec, 'k' | 'bias'> {

@@ -1,6 +1,7 @@
 /** Puts a WeightLayout together: the embedding, each layer, the last norm and the head. */
 
 import type { AttentionShape } from '../../device/graph.js';
+import type { StateShape } from '../../device/state.js';
 import type { CommonConfig } from '../config.js';
 import type {
   CacheLayer,
@@ -8,7 +9,10 @@ import type {
   MatrixPart,
   MatrixSpec,
   RopeSpec,
+  RowPick,
+  ShapeOf,
   StackedRows,
+  VectorPart,
   VectorSpec,
   WeightLayout,
 } from '../layout.js';
@@ -27,6 +31,8 @@ export interface LayerPart {
   readonly bias?: boolean;
   /** See MatrixPart; `name` stands below `layers.N.`, in full. */
   readonly within?: readonly StackedRows[];
+  /** The tensor has more rows: these are some of them. */
+  readonly pick?: RowPick;
 }
 
 /** A layer's list of weights. */
@@ -42,18 +48,25 @@ export interface LayerLayout {
   ): void;
   /** `tensor` stands below `layers.N.`, without `.weight`. `shape`: its length, or the rows it is stored in. */
   norm(name: string, tensor: string, shape: number | readonly number[]): void;
-  /** `tensor` stands below `layers.N.`, in full. */
-  vector(name: string, tensor: string, shape: readonly number[]): void;
   /** Single numbers, each a tensor below `layers.N.`, and what is made of them. */
   numbers(name: string, tensors: readonly string[], make: VectorSpec['make']): void;
+  /** Numbers of tensors, their whole names below `layers.N.`, and what is made of them. */
+  vector(name: string, parts: readonly VectorPart[], make?: VectorSpec['make']): void;
+  /** The layer keeps a recurrent state. */
+  state(shape: StateShape): void;
   /** The layer keeps K and V. */
   cache(shape: AttentionShape, window: number | null): void;
 }
 
 export interface DecoderLayout {
   readonly ropes: readonly RopeSpec[];
-  /** Added to every norm's weights when they are loaded: 1 where a norm multiplies by 1 + w. Default 0. */
-  readonly addToNorms?: number;
+  /** What the norm before the head is called. Default: `norm`. */
+  readonly lastNorm?: string;
+  /**
+   * Added to every norm's weights when they are loaded: 1 where a norm multiplies by 1 + w; a function where files of others have it
+   * added already, and shapes of tensors tell. Default 0.
+   */
+  readonly addToNorms?: number | ((shapeOf: ShapeOf) => number);
   /** Every norm has a bias, which the graph calls {@link biasKey}. Default: none has. */
   readonly normBias?: boolean;
   readonly layer: (at: LayerLayout) => void;
@@ -62,7 +75,7 @@ export interface DecoderLayout {
 /** The layout of a stack of layers between an embedding and a head. */
 export function decoderLayout(
   config: CommonConfig,
-  { ropes, addToNorms = 0, normBias = false, layer: describe }: DecoderLayout,
+  { ropes, lastNorm = 'norm', addToNorms = 0, normBias = false, layer: describe }: DecoderLayout,
 ): WeightLayout {
   const { hiddenSize, vocabSize, layers, tied } = config;
   const matrices: MatrixSpec[] = [];
@@ -70,7 +83,12 @@ export function decoderLayout(
   const cache: CacheLayer[] = [];
   const headGroup = layers + 1;
   const norm = (key: string, tensor: string, shape: readonly number[], group: number): void => {
-    const make = { make: (values: Float32Array) => values.map((value) => value + addToNorms) };
+    const make = {
+      make: (values: Float32Array, shapeOf: ShapeOf = () => undefined) => {
+        const more = typeof addToNorms === 'number' ? addToNorms : addToNorms(shapeOf);
+        return values.map((value) => value + more);
+      },
+    };
     const parts = [{ name: `${tensor}.weight`, shape }];
     vectors.push({ key, parts, group, ...(addToNorms === 0 ? {} : make) });
     if (normBias) vectors.push({ key: biasKey(key), parts: [{ name: `${tensor}.bias`, shape }], group });
@@ -90,16 +108,14 @@ export function decoderLayout(
       index,
       matrix: (kind, name, cols, parts, { others, ...more } = {}) => {
         const stacked = (of: readonly LayerPart[]): MatrixPart[] =>
-          of.map(({ tensor, rows, bias = false, within }) => ({
+          of.map(({ tensor, rows, bias = false, within, pick }) => ({
             ...part(at + tensor, rows, bias),
             ...(within && { within: within.map((stack) => ({ ...stack, name: at + stack.name })) }),
+            ...(pick && { pick }),
           }));
         const also = others === undefined ? {} : { otherParts: stacked(others) };
         const key = layerKey(index, name);
         matrices.push({ key, kind, parts: stacked(parts), ...also, cols, use: 'linear', group, ...more });
-      },
-      vector: (name, tensor, shape) => {
-        vectors.push({ key: layerKey(index, name), parts: [{ name: at + tensor, shape }], group });
       },
       norm: (name, tensor, shape) => {
         norm(layerKey(index, name), at + tensor, typeof shape === 'number' ? [shape] : shape, group);
@@ -108,12 +124,19 @@ export function decoderLayout(
         const parts = tensors.map((tensor) => ({ name: at + tensor, shape: [1] }));
         vectors.push({ key: layerKey(index, name), parts, group, ...(make === undefined ? {} : { make }) });
       },
+      vector: (name, tensors, make) => {
+        const parts = tensors.map((tensor) => ({ ...tensor, name: at + tensor.name }));
+        vectors.push({ key: layerKey(index, name), parts, group, ...(make === undefined ? {} : { make }) });
+      },
+      state: (shape) => {
+        cache.push({ state: shape, heads: 0, kvHeads: 0, headDim: 0, window: null, group });
+      },
       cache: ({ heads, kvHeads, headDim }, window) => {
         cache.push({ heads, kvHeads, headDim, window, group });
       },
     });
   }
-  norm(LAST_NORM, `${PREFIX}norm`, [hiddenSize], headGroup);
+  norm(LAST_NORM, PREFIX + lastNorm, [hiddenSize], headGroup);
   if (!tied)
     matrices.push({
       key: 'head',
