@@ -71,11 +71,13 @@ export async function loadKeyCentres(
   if (keyCentres === undefined) return [];
   const flat = Math.min(model.maxContext, FLAT_POSITIONS);
   const centres = layers.map(({ key }, layer) => {
-    const append = appends.find((node) => node.layer === layer);
+    // A calibration has the layers that attend alone.
+    const at = appends.findIndex((node) => node.layer === layer);
+    const append = appends[at];
     if (append === undefined) return null;
     // Centres turn by cache indexes: keys that turn by axes are at other positions.
     const positions = keyCentres === 'turning' && !append.rope?.axes ? 0 : flat;
-    const centre = keyCentre(calibration.layers[layer]!, key, append.rope, positions, floatHead !== null);
+    const centre = keyCentre(calibration.layers[at]!, key, append.rope, positions, floatHead !== null);
     return centre !== null && !centre.turns && capped.has(layer) ? null : centre;
   });
   return model.loadCentres(centres);

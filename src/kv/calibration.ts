@@ -79,12 +79,16 @@ export function readKvCalibration(text: string, where: string): KvCalibration {
   return kvCalibration(typeof file.tokens === 'number' ? file.tokens : 0, layers);
 }
 
-/** Errors: `kv-calibration-mismatch`, where it is another model's. */
+/**
+ * Errors: `kv-calibration-mismatch`, where it is another model's. `all`: layers of the model; a calibration has nothing of those that
+ * are recurrent, which have no KV heads.
+ */
 export function checkKvCalibration(
   { layers }: KvCalibration,
-  model: readonly { readonly kvHeads: number; readonly headDim: number }[],
+  all: readonly { readonly kvHeads: number; readonly headDim: number }[],
   where: string,
 ): void {
+  const model = all.filter(({ kvHeads }) => kvHeads > 0);
   const fits =
     layers.length === model.length &&
     layers.every(({ kvHeads, headDim }, i) => kvHeads === model[i]!.kvHeads && headDim === model[i]!.headDim);

@@ -14,7 +14,6 @@ import type {
   ShapeOf,
   StackedRows,
   StoredShape,
-  VectorSpec,
   WeightLayout,
 } from './layout.js';
 import { pickedRows } from './picked-rows.js';

@@ -51,8 +51,8 @@ function few(spec: DeviceSpec): readonly string[] {
       'qwen2-moe',
     ];
   return spec.bitwise
-    ? ['mistral-window', 'qwen3-moe']
-    : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list'];
+    ? ['mistral-window', 'qwen3-moe', 'lfm2']
+    : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list', 'qwen3.5'];
 }
 
 /**

@@ -151,6 +151,11 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['nemotron', 'no square', stating({ hidden_act: 'relu' })],
   ['granite4', 'no rotation', stating({ position_embedding_type: null })],
   ['granite4', 'no multiplier of the residual', stating({ residual_multiplier: 1 })],
+  ['lfm2', 'another epsilon', stating({ norm_eps: 1e-2 })],
+  ['lfm2', 'another base of the rotation', rotating({ rope_theta: 1e6 })],
+  ['qwen3.5', 'heads that rotate whole', rotating({ partial_rotary_factor: 1 })],
+  ['qwen3.5', 'another epsilon', stating({ rms_norm_eps: 1e-2 })],
+  ['qwen3.5', 'one key head, twice as wide', stating({ linear_num_key_heads: 1, linear_key_head_dim: 32 })],
 ];
 
 describe('the fixtures', () => {
