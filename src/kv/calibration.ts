@@ -93,7 +93,7 @@ export function checkKvCalibration(
     layers.length === model.length &&
     layers.every(({ kvHeads, headDim }, i) => kvHeads === model[i]!.kvHeads && headDim === model[i]!.headDim);
   if (fits) return;
-  const shape = (of: typeof model): string =>
+  const shape = (of: typeof all): string =>
     `${of.length} layers of ${of[0]?.kvHeads ?? 0} KV heads of ${of[0]?.headDim ?? 0}`;
   throw new KvantError(
     'kv-calibration-mismatch',

@@ -8,14 +8,7 @@ import { KvantError } from '../errors.js';
 import type { AffineSpec } from '../weights/affine.js';
 import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
-import type {
-  MatrixPart,
-  MatrixSpec,
-  ShapeOf,
-  StackedRows,
-  StoredShape,
-  WeightLayout,
-} from './layout.js';
+import type { MatrixPart, MatrixSpec, ShapeOf, StackedRows, StoredShape, WeightLayout } from './layout.js';
 import { pickedRows } from './picked-rows.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
