@@ -31,6 +31,7 @@ export {
   type EngineLimits,
   type EngineOptions,
   type EngineStats,
+  type FeatureStoreStats,
   FINISH_REASONS,
   type FinishReason,
   type GenerateRequest,

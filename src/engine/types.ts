@@ -334,6 +334,7 @@ export type {
   EngineInfo,
   EngineLimits,
   EngineStats,
+  FeatureStoreStats,
   KvGroupInfo,
   MemoryUse,
   PrefixCacheStats,

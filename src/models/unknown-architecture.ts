@@ -45,9 +45,18 @@ export function unknownArchitecture(
   return new KvantError(
     'model-architecture-unknown',
     `${where}: the architecture ${JSON.stringify(name)} is not known${what === undefined ? '' : `: it has ${what}, which no family of kvant has`}${nearest.length === 0 ? '' : `; the nearest known ones are ${nearest.join(', ')}`}`,
-    { kind: 'unsupported', where: 'architectures', fix: `Use a model of one of: ${known.join(', ')}.` },
+    {
+      kind: 'unsupported',
+      where: 'architectures',
+      fix: `Use a model of one of: ${namesOf(known).join(', ')}.`,
+    },
   );
 }
+
+/** Without what all end in: the list would be longer than an error may be. */
+const namesOf = (known: readonly string[]): string[] => [
+  ...new Set(known.map((name) => name.replace(/_?For(CausalLM|ConditionalGeneration)$/, ''))),
+];
 
 const NEAREST = 3;
 /** A name longer than any is not compared letter by letter. */

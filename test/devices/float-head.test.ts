@@ -39,7 +39,22 @@ const CASES: readonly AttentionCase[] = [
   { heads: 4, kvHeads: 2, headDim: 64, key: turbo(8), value: affine(4), head: { dtype: 'f16', tokens: 256 } },
 ];
 
-describe.each(kernelDevices)('a float head on $name', (spec) => {
+const onGpu = kernelDevices.filter(({ kind }) => kind === 'webgpu');
+const onCpu = kernelDevices.filter(({ kind }) => kind === 'cpu');
+
+it.each(onGpu)('a float head is refused by name on $name', async (spec) => {
+  const device = await spec.create();
+  try {
+    await expect(Bench.open(device, CASES[0]!, 7)).rejects.toMatchObject({
+      code: 'kv-pool-unsupported',
+      where: 'kvFloatHead',
+    });
+  } finally {
+    await device[Symbol.asyncDispose]();
+  }
+});
+
+describe.each(onCpu)('a float head on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
