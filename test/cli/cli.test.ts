@@ -214,8 +214,8 @@ describe('the kvant command', () => {
     );
     // K and V of one head of 32 at f16 are 128 bytes a token and layer.
     expect(groups).toEqual([
-      { window: null, layers: [2], bytesPerToken: 128 },
-      { window: 32, layers: [0, 1, 3], bytesPerToken: 3 * 128 },
+      { window: null, layers: [2], bytesPerToken: 128, stateBytes: 0 },
+      { window: 32, layers: [0, 1, 3], bytesPerToken: 3 * 128, stateBytes: 0 },
     ]);
     const kept = (Math.ceil((31 + 512) / 16) + 1) * 16;
     expect(fit.sequenceBytes).toBe(32_768 * 128 + kept * 3 * 128);
