@@ -106,17 +106,12 @@ describe('readRopeSections', () => {
     expect(sections(turns)).toEqual({ sizes: [24, 20, 20], interleaved: true });
     expect(sections({ rope_scaling: { type: 'linear', factor: 2 } })).toBeNull();
     expect(sections({})).toBeNull();
+    // Heads of another size: text does not meet them.
+    expect(sections({ rope_scaling: { mrope_section: [16, 24, 25] } })).toBeNull();
   });
 
-  it('refuses sections that are not all of the pairs', () => {
-    for (const mrope_section of [
-      [16, 24],
-      [16, 24, 25],
-      [16, 24, 24, 0],
-      [-1, 33, 32],
-      '16',
-      [16.5, 23.5, 24],
-    ])
+  it('refuses sections that are no three numbers of pairs', () => {
+    for (const mrope_section of [[16, 24], [16, 24, 24, 0], [-1, 33, 32], '16', [16.5, 23.5, 24]])
       expect(() => sections({ rope_scaling: { mrope_section } })).toThrow(
         /"mrope_section" is .* three numbers of pairs, 64 in all/,
       );

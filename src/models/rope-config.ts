@@ -59,6 +59,7 @@ export function parseRope(
   if (type === 'default') return { type, theta };
   if (type === 'dynamic') return dynamic(nested, theta, traits);
   if (type === 'linear') return { type, theta, factor: nested.positive('factor') };
+  if (type === 'proportional') return proportional(config, nested, theta, dims);
   if (type !== 'llama3' && type !== 'yarn' && type !== 'longrope')
     throw nested.unsupported(
       'rope_type',
@@ -80,10 +81,11 @@ export function parseRope(
 }
 
 /**
- * How pairs are dealt out to the three axes of positions (`mrope_section`, `mrope_interleaved`); null where the config does not say.
+ * How pairs are dealt out to the three axes of positions (`mrope_section`, `mrope_interleaved`); null where the config does not say, or
+ * says it for heads of another size.
  *
  * @param dims leading elements of a head that rotate
- * @throws KvantError `model-config`, where the sections are not all of the pairs
+ * @throws KvantError `model-config`, where they are no three numbers of pairs
  */
 export function readRopeSections(config: ConfigFields, dims: number): RopeSections | null {
   const section = ropeSection(config);
@@ -92,10 +94,11 @@ export function readRopeSections(config: ConfigFields, dims: number): RopeSectio
   const fits =
     Array.isArray(sizes) &&
     sizes.length === ROPE_AXES &&
-    sizes.every((size) => Number.isSafeInteger(size) && size >= 0) &&
-    sizes.reduce((sum, size) => sum + size, 0) === dims / 2;
+    sizes.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (!fits) throw section.odd('mrope_section', sizes, `three numbers of pairs, ${dims / 2} in all,`);
   const [time, height, width] = sizes as [number, number, number];
+  // Text has one position on all axes: it does not meet the sections, and withVision asks for them.
+  if (time + height + width !== dims / 2) return null;
   return { sizes: [time, height, width], interleaved: section.flag('mrope_interleaved', false) };
 }
 
@@ -106,13 +109,15 @@ export function ropeSection(config: ConfigFields): ConfigFields | null {
 }
 
 /**
- * Leading elements of a head that rotate: `partial_rotary_factor` of it, rounded down.
+ * Leading elements of a head that rotate: `partial_rotary_factor` of it, rounded down; the whole head where a proportional rotation lets a part of
+ * its pairs stand still.
  *
  * @throws KvantError `model-config-unsupported` where the family's heads rotate whole, `model-config`
  */
 export function readRotaryDims(config: ConfigFields, headDim: number, { partial }: RotationTraits): number {
-  const nested = ropeSection(config)?.positiveOrNull('partial_rotary_factor') ?? null;
-  const factor = nested ?? config.positiveOrNull('partial_rotary_factor') ?? partial ?? 1;
+  const factor = partialFactor(config) ?? partial ?? 1;
+  // Its part is one of the pairs: all of the head are looked up.
+  if (ropeSection(config)?.text(['rope_type', 'type']) === 'proportional') return headDim;
   if (factor === 1) return headDim;
   if (partial === undefined)
     throw config.unsupported(
@@ -136,6 +141,23 @@ function dynamic(section: ConfigFields, theta: number, traits: RotationTraits): 
     `"alpha": ${alpha} of a dynamic scaling in this family`,
     'Use a model that is scaled otherwise.',
   );
+}
+
+function proportional(
+  config: ConfigFields,
+  section: ConfigFields,
+  theta: number,
+  dims: number,
+): RopeParameters {
+  const partial = partialFactor(config) ?? 1;
+  if (partial > 1) throw config.odd('partial_rotary_factor', partial, 'a part, up to 1, of each head');
+  const turning = Math.floor((partial * dims) / 2);
+  return { type: 'proportional', theta, factor: section.positive('factor', 1), turning };
+}
+
+function partialFactor(config: ConfigFields): number | null {
+  const nested = ropeSection(config)?.positiveOrNull('partial_rotary_factor') ?? null;
+  return nested ?? config.positiveOrNull('partial_rotary_factor');
 }
 
 function llama3(section: ConfigFields, theta: number, originalMaxPositions: number): RopeParameters {

@@ -17,6 +17,8 @@
  *   rotated by, which a cache of rotated keys cannot follow. Up to the trained length it equals plain RoPE, and so
  *   it is taken as that, with contexts limited to that length.
  * - `ntk-alpha` (Hunyuan, whose configs call it dynamic): the base is grown once, to `base · α^(dims / (dims − 2))`.
+ * - `proportional` (transformers' name): the first `turning` pairs turn by `θ_i / factor`, the others stand still. Exponents and
+ *   pairs are those of the whole head, where a partial rotation has those of the part.
  * - `longrope` (Ding et al., arXiv:2402.13753; Phi-3): `θ_i / factor_i` with one list of factors for contexts up to the
  *   original one and another for longer ones. Keys of a cache must all have one of them: the served context decides.
  *
@@ -24,7 +26,15 @@
  */
 
 /** As transformers calls them in config.json. */
-export const ROPE_TYPES = ['default', 'linear', 'llama3', 'yarn', 'longrope', 'dynamic'] as const;
+export const ROPE_TYPES = [
+  'default',
+  'linear',
+  'llama3',
+  'yarn',
+  'longrope',
+  'dynamic',
+  'proportional',
+] as const;
 
 export type RopeParameters =
   | { readonly type: 'default' | 'dynamic'; readonly theta: number }
@@ -40,6 +50,13 @@ export type RopeParameters =
       readonly attentionFactor: number;
     }
   | { readonly type: 'linear'; readonly theta: number; readonly factor: number }
+  | {
+      readonly type: 'proportional';
+      readonly theta: number;
+      readonly factor: number;
+      /** Pairs that turn. */
+      readonly turning: number;
+    }
   | {
       readonly type: 'llama3';
       readonly theta: number;
@@ -90,6 +107,10 @@ export function ropeFrequencies(rope: RopeParameters, dims: number, context: num
     }
     case 'linear':
       for (let i = 0; i < frequencies.length; i++) frequencies[i]! /= rope.factor;
+      return { frequencies, attentionFactor: 1 };
+    case 'proportional':
+      for (let i = 0; i < frequencies.length; i++)
+        frequencies[i] = i < rope.turning ? frequencies[i]! / rope.factor : 0;
       return { frequencies, attentionFactor: 1 };
     case 'llama3':
       for (let i = 0; i < frequencies.length; i++) frequencies[i] = llama3(frequencies[i]!, rope);

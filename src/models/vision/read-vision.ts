@@ -26,6 +26,12 @@ export function withVision(
 ): ModelDefinition {
   const section = fields.object('vision_config');
   if (section === null) return definition;
+  if (definition.layout.ropes.some(({ sections }) => sections === undefined))
+    throw fields.odd(
+      'mrope_section',
+      null,
+      'given, with a number of pairs for each axis, all of them together,',
+    );
   const kind = KINDS[name];
   const config = readQwenTower(section, kind, definition.facts.hiddenSize);
   const tower = qwenTower(config, kind, definition.layout.groups);
