@@ -116,9 +116,11 @@ await build(imageOut, imageStamp, ['resize.wasm'], (asc, folder) =>
 
 /** Makes `names` in `folder` by `make(asc, folder)`, or takes them from the cache, which knows builds by their stamp. */
 async function build(folder, stamp, names, make) {
+  // With the names: one build alone leaves the others as old as they were.
+  const mark = `${stamp} ${names.join()}`;
   const previous = await readFile(join(folder, 'stamp'), 'utf8').catch(() => '');
-  if (previous === stamp && names.every((name) => existsSync(join(folder, name)))) return;
-  const cached = join(cache, createHash('sha256').update(stamp).update(names.join()).digest('hex'));
+  if (previous === mark && names.every((name) => existsSync(join(folder, name)))) return;
+  const cached = join(cache, createHash('sha256').update(mark).digest('hex'));
   if (!existsSync(cached)) {
     const aside = `${cached}.${process.pid}`;
     await mkdir(aside, { recursive: true });
@@ -132,7 +134,7 @@ async function build(folder, stamp, names, make) {
     await copyFile(join(cached, name), aside);
     await rename(aside, join(folder, name));
   }
-  await writeFile(join(folder, `stamp.${process.pid}`), stamp);
+  await writeFile(join(folder, `stamp.${process.pid}`), mark);
   await rename(join(folder, `stamp.${process.pid}`), join(folder, 'stamp'));
 }
 
