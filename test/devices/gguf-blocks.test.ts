@@ -71,14 +71,15 @@ describe.each(devices.filter(({ precision }) => precision === 'reference'))(
       }
     });
 
-    it.runIf(spec.kind === 'webgpu')('refuses a scale whose bias overflows', async () => {
-      const blocks = Buffer.alloc((2 * COLS * 34) / 32);
-      blocks.writeUInt16LE(0x6000, blocks.length / 2);
-      await expect(loaded(device, IDS.Q8_0!, 2, blocks)).rejects.toMatchObject({
-        code: 'weights-not-exact',
-        message: expect.stringContaining('row 1') as string,
+    if (spec.kind === 'webgpu')
+      it('refuses a scale whose bias overflows', async () => {
+        const blocks = Buffer.alloc((2 * COLS * 34) / 32);
+        blocks.writeUInt16LE(0x6000, blocks.length / 2);
+        await expect(loaded(device, IDS.Q8_0!, 2, blocks)).rejects.toMatchObject({
+          code: 'weights-not-exact',
+          message: expect.stringContaining('row 1') as string,
+        });
       });
-    });
   },
 );
 
