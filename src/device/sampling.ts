@@ -221,7 +221,7 @@ export function featuresOf({ sampling, outputSlot, outputCount }: StepInputs): n
  * Several outputs of a step may draw for one slot, at positions of its sequence that rise; the last one's token is what the slot drew last.
  * Only rows without state may (STATE_FEATURES): state takes in one token after the other. Errors: `invalid-step`.
  */
-export function checkDraws({ outputs, outputSlot, outputCount, sampling }: StepInputs): void {
+export function checkDrawOrder({ outputs, outputSlot, outputCount, sampling }: StepInputs): void {
   let before = -1;
   for (let i = 0; i < outputCount; i++) {
     const slot = outputSlot[i]!;

@@ -42,7 +42,7 @@ export class StepInputs {
   readonly outputs: Uint32Array;
   /**
    * `[maxOutputs]` state slot that receives the sampled token, or NO_SLOT. A slot may draw at several of its tokens, one output behind
-   * the other, if its row has no sampler state (checkDraws): a draft is checked so.
+   * the other, if its row has no sampler state (checkDrawOrder): a draft is checked so.
    */
   readonly outputSlot: Uint32Array;
   /** How many of `hiddenOutputs` are asked for. */

@@ -1,39 +1,8 @@
 /** Prompts with pictures, cut anywhere and computed again: the same tokens. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import type { EngineOptions } from '../../src/engine/types.js';
-
-const MODEL = join(import.meta.dirname, '../../models/demo-vision');
-
-interface Case {
-  readonly images: readonly { readonly png_base64: string }[];
-  readonly messages: readonly {
-    readonly role: string;
-    readonly content: string | readonly { readonly type: string }[];
-  }[];
-  readonly continuation_ids: readonly number[];
-}
-
-const { cases } = JSON.parse(
-  readFileSync(join(import.meta.dirname, '../fixtures/demo-vision.json'), 'utf8'),
-) as { cases: readonly Case[] };
-
-function withImages({ images, messages }: Case): { role: string; content: unknown }[] {
-  let next = 0;
-  return messages.map(({ role, content }) => ({
-    role,
-    content:
-      typeof content === 'string'
-        ? content
-        : content.map((part) =>
-            part.type === 'image'
-              ? { type: 'image', image: Buffer.from(images[next++]!.png_base64, 'base64') }
-              : part,
-          ),
-  }));
-}
+import { cases, MODEL, withImages } from './vision-cases.js';
 
 async function answers(
   options: EngineOptions,

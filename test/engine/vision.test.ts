@@ -1,44 +1,8 @@
 /** demo-vision, end to end: fixtures and questions of its card. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import sharp from 'sharp';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
-
-const MODEL = join(import.meta.dirname, '../../models/demo-vision');
-
-interface Case {
-  readonly images: readonly { readonly png_base64: string }[];
-  readonly messages: readonly {
-    readonly role: string;
-    readonly content: string | readonly { readonly type: string }[];
-  }[];
-  readonly prompt_ids: readonly number[];
-  readonly continuation_ids: readonly number[];
-}
-
-const { cases } = JSON.parse(
-  readFileSync(join(import.meta.dirname, '../fixtures/demo-vision.json'), 'utf8'),
-) as { cases: readonly Case[] };
-
-/** The messages with their pictures in them, as data URLs. */
-function withImages({ images, messages }: Case): { role: string; content: unknown }[] {
-  let next = 0;
-  return messages.map(({ role, content }) => ({
-    role,
-    content:
-      typeof content === 'string'
-        ? content
-        : content.map((part) =>
-            part.type === 'image'
-              ? {
-                  type: 'image_url',
-                  image_url: { url: `data:image/png;base64,${images[next++]!.png_base64}` },
-                }
-              : part,
-          ),
-  }));
-}
+import { cases, MODEL, withImages } from './vision-cases.js';
 
 describe('demo-vision', () => {
   let engine: Engine;

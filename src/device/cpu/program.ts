@@ -5,7 +5,7 @@ import { checkFeatureTokens } from '../feature-tokens.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
-import { checkDraws, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
+import { checkDrawOrder, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { checkHidden, StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
@@ -211,7 +211,7 @@ export class CpuProgram implements Program {
     }
     checkRotary(step, this.#compiled.rotaryReach);
     checkFeatureTokens(step, this.#compiled.featureRows);
-    if (this.sampler !== null) checkDraws(step);
+    if (this.sampler !== null) checkDrawOrder(step);
     checkHidden(step, this.#compiled);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {

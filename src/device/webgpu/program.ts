@@ -14,7 +14,7 @@ import type { Graph, Tensor } from '../graph.js';
 import { type KvCaches, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { rotaryReach } from '../rotary-positions.js';
-import { checkDraws, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
+import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
 import type { StepInputs } from '../step.js';
 import { checkHidden, StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
@@ -284,7 +284,7 @@ export class WebGpuProgram implements Program {
 
   /** Packs a step for the buffer and answers its words. */
   #pack(inputs: StepInputs): number {
-    if (this.#samples) checkDraws(inputs);
+    if (this.#samples) checkDrawOrder(inputs);
     const words = this.#packer.pack(inputs, this.#sampler?.partsOf);
     checkHidden(inputs, this.#graph);
     if (this.#packer.facts.features !== 0) this.#sampler?.check(inputs);

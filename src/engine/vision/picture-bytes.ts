@@ -37,7 +37,7 @@ export async function pictureBytes(
         throw notAllowed(
           where,
           'is fetched from nowhere: this server takes no URLs of pictures',
-          'Send the picture as data:image/png;base64,…; or start kvant with --allow-media-urls or --allowed-media-domains.',
+          'Send the picture as data:image/png;base64,… with the file’s bytes.',
         );
       }
       throw new KvantError(
@@ -88,7 +88,7 @@ async function readAllowed(url: string, where: string, allowed: string | undefin
     notAllowed(
       where,
       'is a file that this server does not read',
-      'Send the picture as data:image/png;base64,…; files are read below the folder of --allowed-local-media-path alone.',
+      'Send the picture as data:image/png;base64,… with the file’s bytes.',
     );
   if (allowed === undefined) throw outside();
   let real: string;
