@@ -32,7 +32,8 @@ const WHITE: Expression = optional(
 );
 
 /** A rule of its own: it stands in very many places. */
-export const SPACE: Expression = rule('space');
+export const SPACE_RULE = 'space';
+export const SPACE: Expression = rule(SPACE_RULE);
 
 const DIGIT: Expression = set([0x30, 0x39]);
 const digits = (min: number, max: number): Expression => repeat(DIGIT, min, max);
@@ -102,7 +103,7 @@ export const ANY = {
 } as const;
 
 export const COMMA: Expression = sequence(text(','), SPACE);
-const COLON: Expression = sequence(text(':'), SPACE);
+export const COLON: Expression = sequence(text(':'), SPACE);
 
 export const member = (key: Expression, value: Expression): Expression => sequence(key, COLON, value);
 
@@ -134,7 +135,7 @@ export const anyRules = (): [string, Expression][] => [
   ],
   [ANY.OBJECT, braces('{', list([], member(rule(ANY.STRING), rule(ANY.VALUE))), '}')],
   [ANY.ARRAY, braces('[', list([], rule(ANY.VALUE)), ']')],
-  ['space', WHITE],
+  [SPACE_RULE, WHITE],
   [ANY.STRING, STRING],
   [ANY.STRING_REST, STRING_REST],
   [ANY.NUMBER, NUMBER],

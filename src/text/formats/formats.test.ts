@@ -101,6 +101,30 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ],
     ['<|START_ACTION|>[]<|END_ACTION|>', ['<|START_ACTION|>[]<|END_ACTION|>']],
   ],
+  gemma4: [
+    ['<|tool_call>call:get_weather{city:<|"|>Rome<|"|>}<tool_call|>', [rome]],
+    [
+      'I look.\n<|tool_call>call:f{a:1,b:[<|"|>x, "y"}<|"|>,true,null],c:{d:{e:-1.5e3}}}<tool_call|><|tool_call>call:g.h{}<tool_call|>',
+      ['I look.', f('{"a": 1, "b": ["x, \\"y\\"}", true, null], "c": {"d": {"e": -1.5e3}}}'), f('{}', 'g.h')],
+    ],
+    [
+      '<|tool_call>call:f{ <|"|>two words<|"|> : "it\\n" , "k": bare words , n:007 }<tool_call|>Done.',
+      [f('{"two words": "it\\n", "k": "bare words", "n": "007"}'), 'Done.'],
+    ],
+    ['<|tool_call>call:f{a:<|"|>line\nbreak <| \\<|"|>}', [f('{"a": "line\\nbreak <| \\\\"}')]],
+    ['<|tool_call>call:f{a:<|"|>cut', [f('{"a": "cut')]],
+    ['<|tool_call>call:f{a:1', [f('{"a": ')]],
+    ['<|tool_call>call:f{a=1}<tool_call|>', [f('{"a"=1}')]],
+    ['<|tool_call> is a token, call:f{a:1} is none.', ['<|tool_call> is a token, call:f{a:1} is none.']],
+    ['<|tool_call>call:{}<tool_call|>', ['<|tool_call>call:{}<tool_call|>']],
+  ],
+  functiongemma: [
+    [
+      '<start_function_call>call:get_weather{city:<escape>Rome<escape>}<end_function_call><start_function_call>call:f{a:[1,2]}<end_function_call>',
+      [rome, f('{"a": [1, 2]}')],
+    ],
+    ['<start_function_call>call:f{a:<escape>"\\<escape>', [f('{"a": "\\"\\\\"')]],
+  ],
   apertus: [
     ['<|tools_prefix|>[{"get_weather": {"city": "Rome"}}]<|tools_suffix|>', [rome]],
     [
@@ -287,6 +311,8 @@ describe('formats', () => {
     expect(of('<|START_ACTION|>[')).toBe('cohere2');
     expect(of('<minimax:tool_call>')).toBe('minimax_m2');
     expect(of('<|tools_prefix|>')).toBe('apertus');
+    expect(of("'<|tool_call>call:' + name")).toBe('gemma4');
+    expect(of('<start_function_call>call:')).toBe('functiongemma');
     expect(of('<tool_calls><tool_call>{{ f }}\n```json')).toBe('hunyuan');
     expect(of('<|observation|>{{ content }}')).toBe('glm4_0414');
     expect(of('<tool_call> <|observation|>')).toBe('hermes');
@@ -312,6 +338,7 @@ describe('formats', () => {
       ['hunyuan', '<tool_calls><tool_call>write\n```json\n{"text": "'],
       ['glm4_0414', 'write\n{"text": "'],
       ['granite', '<|tool_call|>[{"name": "write", "arguments": {"text": "'],
+      ['gemma4', '<|tool_call>call:write{text:<|"|>'],
       ['deepseek_v3', '<｜tool▁call▁begin｜>write<｜tool▁sep｜>{"text": "'],
     ] as const;
     for (const [name, begin] of texts) {

@@ -5,6 +5,7 @@ import { APERTUS } from './apertus.js';
 import { COHERE2 } from './cohere2.js';
 import { DEEPSEEK } from './deepseek.js';
 import { DEEPSEEK_DSML } from './deepseek-dsml.js';
+import { FUNCTION_GEMMA, GEMMA4 } from './gemma.js';
 import { GLM } from './glm.js';
 import { GLM4 } from './glm4.js';
 import { GRANITE } from './granite.js';
@@ -31,6 +32,8 @@ export const TOOL_FORMATS: ToolFormat[] = [
   KIMI,
   MISTRAL,
   COHERE2,
+  GEMMA4,
+  FUNCTION_GEMMA,
   APERTUS,
   HUNYUAN,
   LFM2,

@@ -305,6 +305,21 @@ const WRITTEN: readonly (readonly [format: string, template: string, text: strin
     '<tool_calls>\n<tool_call>weather\n```json\n{"city": "Rome", "days": 2}\n```</tool_call>\n<tool_call>ping\n```json\n{}\n```</tool_call>\n</tool_calls>',
   ],
   ['hunyuan', '', '<tool_calls>[{"name": "weather", "arguments": {"city": "Rome", "days": 2}}]</tool_calls>'],
+  [
+    'cohere2',
+    '',
+    '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Rome", "days": 2}},\n    {"tool_call_id": "1", "tool_name": "ping", "parameters": {}}\n]<|END_ACTION|>',
+  ],
+  [
+    'gemma4',
+    '',
+    '<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:2,note:null}<tool_call|><|tool_call>call:set{on:true,tags:[<|"|>a"b<|"|>,null],place:{x:1.5}}<tool_call|>',
+  ],
+  [
+    'functiongemma',
+    '',
+    '<start_function_call>call:weather{city:<escape>Rome<escape>,unit:<escape>celsius<escape>,days:2}<end_function_call>',
+  ],
   ['glm4_0414', '', 'weather\n{"city": "Rome", "days": 2}\nping\n{}'],
   ['phi4_mini_json', 'functools[', 'functools[{"name": "ping", "arguments": {}}]'],
   ['phi4_mini_json', '', '<|tool_call|>[{"name": "ping", "arguments": {}}]<|/tool_call|>'],

@@ -19,6 +19,7 @@ import { Renamer } from '../../grammar/rename.js';
 import { freeText, wordsWithout } from '../../grammar/triggered.js';
 import type { Words } from '../../grammar/words.js';
 import { isJsonObject } from '../json-file.js';
+import { BracedValues } from './braced-values.js';
 import type { CallGrammar, CallKit, GrammarTool } from './call-grammar.js';
 import type { FormatClues, ToolFormat } from './tool-format.js';
 
@@ -66,15 +67,16 @@ export function toolGrammar(
   const { grammar } = format;
   if (grammar === undefined) throw withoutGrammar(format.name);
   const rules = new Map<string, Expression>(anyRules());
+  const mark = (token: string): Expression => {
+    const id = clues.idOf(token);
+    return id === undefined ? text(token) : { kind: 'token', id };
+  };
   const kit: CallKit = {
-    tools: ask.tools.map((tool, i) => readTool(tool, `tool-${i}:`, grammar, rules, budget)),
+    tools: ask.tools.map((tool, i) => readTool(tool, `tool-${i}:`, grammar, rules, budget, mark)),
     several: ask.several,
     template: clues.template,
     hasToken: (token) => clues.hasToken(token),
-    mark: (token) => {
-      const id = clues.idOf(token);
-      return id === undefined ? text(token) : { kind: 'token', id };
-    },
+    mark,
   };
   const calls = grammar.calls(kit);
   rules.set('calls', calls);
@@ -110,9 +112,10 @@ const NO_ARGUMENTS = '{"type":"object","additionalProperties":false}';
 function readTool(
   { name, schema, where }: AskedTool,
   prefix: string,
-  { values, ends = [] }: CallGrammar,
+  { values, ends = [], quote }: CallGrammar,
   rules: Map<string, Expression>,
   budget: Budget,
+  mark: CallKit['mark'],
 ): GrammarTool {
   try {
     const source = schema ?? NO_ARGUMENTS;
@@ -120,7 +123,10 @@ function readTool(
     const value = objectSchema(JSON.parse(source));
     if (values === 'json') {
       const grammar = schemaGrammar(value, budget);
-      const renamer = new Renamer(prefix, { shared: SHARED });
+      const renamer =
+        quote === undefined
+          ? new Renamer(prefix, { shared: SHARED })
+          : new BracedValues(prefix, quote, mark(quote), budget);
       for (const [name, expression] of renamer.rules(grammar)) rules.set(name, expression);
       return { name, object: rule(renamer.name(grammar.root)), arguments: [], others: null };
     }
