@@ -108,16 +108,31 @@ describe('parseQuantization', () => {
     ]);
   });
 
+  it('reads modes whose codes are of a table', () => {
+    const mixed = {
+      bits: 4,
+      group_size: 32,
+      mode: 'mxfp4',
+      head: { bits: 8, group_size: 64, mode: 'affine' },
+    };
+    const config = parseQuantization({ quantization: mixed })!;
+    expect(config).toMatchObject({ mode: 'mxfp4' });
+    expect(config.overrides.get('head')).toEqual({ bits: 8, groupSize: 64 });
+    expect(parseQuantization({ quantization_config: { quant_method: 'mxfp4' } })).toMatchObject({
+      mode: 'mxfp4',
+    });
+  });
+
   it.each([
     [
-      { quantization: { bits: 4, group_size: 32, mode: 'mxfp4' } },
+      { quantization: { bits: 8, group_size: 32, mode: 'mxfp8' } },
       'weights-quantization-unsupported',
-      /"mxfp4"/,
+      /"mxfp8"/,
     ],
     [
-      { quantization: { bits: 4, group_size: 16, mode: 'nvfp4' } },
-      'weights-quantization-unsupported',
-      /"nvfp4"/,
+      { quantization: { bits: 4, group_size: 64, mode: 'mxfp4' } },
+      'weights-quantization-config',
+      /groups of 64; it has 4 in groups of 32/,
     ],
     [{ quantization: { bits: 7, group_size: 64 } }, 'weights-quantization-unsupported', /7 bits/],
     [{ quantization: { bits: 4, group_size: 16 } }, 'weights-quantization-unsupported', /group of 16/],
@@ -223,12 +238,5 @@ describe('resolveAffine', () => {
     expect(error.code).toBe('weights-quantization-tensors');
     expect(error.message).toMatch(message);
     expect(error.fix).toBeTruthy();
-  });
-
-  it('refuses 8-bit scales by name', async () => {
-    const tensors = { weight, scales: tensor('l.scales', 'U8', 10, 4), biases: undefined };
-    const error = await failure(() => resolveAffine(tensors, config, undefined));
-    expect(error.code).toBe('weights-quantization-unsupported');
-    expect(error.message).toMatch(/mxfp4/);
   });
 });

@@ -23,11 +23,26 @@ export interface AffineSpec {
   readonly groupSize: GroupSize;
 }
 
-/** The `quantization` section of a config.json. */
-export interface QuantizationConfig extends AffineSpec {
-  /** By layer path, without `.weight`. `false`: left as floats. `true`: as the default says. */
-  readonly overrides: ReadonlyMap<string, AffineSpec | boolean>;
+/** A layer whose codes stand for numbers of a table (table-tensors.ts). */
+export interface TableSpec {
+  readonly mode: TableMode;
 }
+
+/** What a config.json may say of a layer. */
+export type StoredSpec = AffineSpec | TableSpec;
+
+/** The `quantization` section of a config.json. */
+export type QuantizationConfig = StoredSpec & {
+  /** By layer path, without `.weight`. `false`: left as floats. `true`: as the default says. */
+  readonly overrides: ReadonlyMap<string, StoredSpec | boolean>;
+};
+
+/** Bits and group size that each mode has, and no other. */
+export const TABLE_MODES = {
+  mxfp4: { bits: 4, groupSize: 32 },
+  nvfp4: { bits: 4, groupSize: 16 },
+} as const;
+export type TableMode = keyof typeof TABLE_MODES;
 
 export function isAffineBits(bits: unknown): bits is AffineBits {
   return (AFFINE_BITS as readonly unknown[]).includes(bits);
@@ -55,6 +70,8 @@ export function parseQuantization(config: JsonObject, where = 'config.json'): Qu
   const foreign = config.quantization_config ?? text.quantization_config;
   if (foreign === undefined || foreign === null || isEmpty(foreign)) return undefined;
   if (isRecord(foreign) && typeof foreign.quant_method === 'string') {
+    // gpt-oss: experts alone, told by their tensors.
+    if (foreign.quant_method === 'mxfp4') return { mode: 'mxfp4', overrides: new Map() };
     throw unsupported(`the quantisation method ${JSON.stringify(foreign.quant_method)}`, where);
   }
   return parseSection(foreign, 'quantization_config', where);
@@ -63,7 +80,7 @@ export function parseQuantization(config: JsonObject, where = 'config.json'): Qu
 function parseSection(section: unknown, name: string, where: string): QuantizationConfig {
   if (!isRecord(section)) throw configError(`"${name}" is not an object`, where);
   const spec = parseSpec(section, name, where);
-  const overrides = new Map<string, AffineSpec | boolean>();
+  const overrides = new Map<string, StoredSpec | boolean>();
   for (const [path, value] of Object.entries(section)) {
     if (typeof value === 'boolean') overrides.set(path, value);
     else if (isRecord(value))
@@ -72,8 +89,17 @@ function parseSection(section: unknown, name: string, where: string): Quantizati
   return { ...spec, overrides };
 }
 
-function parseSpec(section: Record<string, unknown>, name: string, where: string): AffineSpec {
+function parseSpec(section: Record<string, unknown>, name: string, where: string): StoredSpec {
   const { bits, group_size: groupSize, mode } = section;
+  if (typeof mode === 'string' && Object.hasOwn(TABLE_MODES, mode)) {
+    const only = TABLE_MODES[mode as TableMode];
+    if ((bits ?? only.bits) !== only.bits || (groupSize ?? only.groupSize) !== only.groupSize)
+      throw configError(
+        `${name} is ${mode} with ${JSON.stringify(bits)} bits in groups of ${JSON.stringify(groupSize)}; it has ${only.bits} in groups of ${only.groupSize}`,
+        where,
+      );
+    return { mode: mode as TableMode };
+  }
   if (mode !== undefined && mode !== null && mode !== 'affine') {
     throw unsupported(`the quantisation mode ${JSON.stringify(mode)} (${name})`, where);
   }
@@ -162,7 +188,8 @@ export interface AffineTensors {
   readonly biases: TensorLike | undefined;
 }
 
-interface TensorLike {
+/** What a header says of a tensor. */
+export interface TensorLike {
   readonly name: string;
   readonly dtype: string;
   readonly shape: readonly number[];
@@ -195,9 +222,6 @@ export function resolveAffine(
 
   if (scales === undefined)
     throw fail(`${weight.name} is packed (${weight.dtype}) but has no ${path}.scales`);
-  if (scales.dtype === 'U8') {
-    throw unsupported('a quantisation with 8-bit scales (mxfp4, mxfp8 or nvfp4)', weight.name);
-  }
   if (biases === undefined) throw fail(`it has scales but no ${path}.biases`);
   if (config === undefined) throw fail('it is quantised, but config.json has no "quantization"');
   const override = config.overrides.get(path);
@@ -221,7 +245,10 @@ export function resolveAffine(
   if (scaleRows !== rows) throw fail(`the codes have ${rows} rows and the scales ${scaleRows}`);
 
   const named = typeof override === 'object';
-  let { bits, groupSize } = named ? override : config;
+  const spec = named ? override : config;
+  if ('mode' in spec && (named || expectedCols === undefined))
+    throw fail(`config.json says that it is ${spec.mode}, but its scales are ${scales.dtype}`);
+  let { bits, groupSize } = 'mode' in spec ? NO_SPEC : spec;
   if (!named && expectedCols !== undefined) {
     const fittingBits = (words * 32) / expectedCols;
     const fittingGroup = expectedCols / groups;
@@ -240,6 +267,9 @@ export function resolveAffine(
   return { rows, cols, format: { kind: 'affine', bits, groupSize, dtype: dtype as 'f32' | 'f16' | 'bf16' } };
 }
 
+/** Of a layer that config.json does not speak of: its shapes have to tell. */
+const NO_SPEC: AffineSpec = { bits: 4, groupSize: 64 };
+
 function isEmpty(section: unknown): boolean {
   return isRecord(section) && Object.keys(section).length === 0;
 }
@@ -248,11 +278,12 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function unsupported(what: string, where: string): KvantError {
+/** A way of quantising that is not read. */
+export function unsupported(what: string, where: string): KvantError {
   return new KvantError('weights-quantization-unsupported', `${what} is not supported`, {
     kind: 'unsupported',
     where,
-    fix: `Use an unquantised checkpoint (add --quantize 4), or an MLX affine one with ${AFFINE_BITS.join(', ')} bits and groups of ${GROUP_SIZES.join(', ')}.`,
+    fix: `Use an unquantised checkpoint (add --quantize 4), an MLX one in mxfp4 or nvfp4, or an affine one with ${AFFINE_BITS.join(', ')} bits and groups of ${GROUP_SIZES.join(', ')}.`,
   });
 }
 
@@ -264,7 +295,8 @@ function configError(what: string, where: string): KvantError {
   });
 }
 
-function tensorError(what: string, where: string): KvantError {
+/** Tensors of a matrix that do not fit each other. */
+export function tensorError(what: string, where: string): KvantError {
   return new KvantError('weights-quantization-tensors', what, {
     kind: 'model',
     where,

@@ -292,7 +292,7 @@ describe('a quantised checkpoint', () => {
     using folder = folderWith({ 'config.json': {}, 'model.safetensors': safetensors(tensors) });
     await using checkpoint = await Checkpoint.open(folder.path);
     expect((await failure(() => checkpoint.matrix('l.weight'))).code).toBe('weights-quantization-tensors');
-    const other = { quantization: { bits: 4, group_size: 32, mode: 'mxfp4' } };
+    const other = { quantization: { bits: 8, group_size: 32, mode: 'mxfp8' } };
     const error = await openError({ 'config.json': other, 'model.safetensors': safetensors(tensors) });
     expect(error.code).toBe('weights-quantization-unsupported');
   });

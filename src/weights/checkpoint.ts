@@ -19,6 +19,7 @@ import { decodeFloats, floatDtype } from './dtypes.js';
 import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
 import { SafetensorsFile, type TensorInfo } from './safetensors.js';
 import { findWeights, INDEX_NAME, shardMissing } from './shards.js';
+import { blockNames, resolveBlocks, resolveTable } from './table-tensors.js';
 
 /** What a model expects of a matrix; given, it is checked. */
 export interface ExpectedShape {
@@ -95,8 +96,9 @@ export class Checkpoint {
     return [...this.#entries.keys()];
   }
 
+  /** A stack of experts that is stored as blocks and scales is there under its own name, too. */
   has(name: string): boolean {
-    return this.#entries.has(name);
+    return this.#entries.has(name) || this.#entries.has(blockNames(name).blocks);
   }
 
   /** The tensor's header entry, undefined where there is none. */
@@ -107,13 +109,14 @@ export class Checkpoint {
   }
 
   /**
-   * A matrix by its weight's name (`….weight`), float or affine-quantised as it is stored.
+   * A matrix by its weight's name (`….weight`), float or quantised as it is stored.
    *
    * @param expected what the model needs; a different shape is an error here rather than a wrong answer later
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, and those of
-   * {@link resolveAffine}
+   * {@link resolveAffine}, {@link resolveTable}, {@link resolveBlocks}
    */
   matrix(name: string, expected?: ExpectedShape): MatrixSource {
+    if (!this.#entries.has(name) && this.has(name)) return this.#blocks(name, expected);
     const flat = (entry: Entry): Entry => flattened(entry, expected?.stack);
     const { file, tensor } = flat(this.#take(name));
     const names = affineNames(name);
@@ -121,6 +124,12 @@ export class Checkpoint {
       const entry = this.#entries.get(other);
       return entry && flat(entry);
     });
+    if (scales?.tensor.dtype === 'U8') {
+      const { rows, cols, format } = resolveTable(tensor, scales.tensor, biases?.tensor, this.quantization);
+      checkShape(name, [rows, cols], expected);
+      this.#used.add(names.scales);
+      return new StoredMatrix(name, rows, cols, format, [{ file, tensor }, scales]);
+    }
     if (scales !== undefined || tensor.dtype === 'U32') {
       const affine = resolveAffine(
         { weight: tensor, scales: scales?.tensor, biases: biases?.tensor },
@@ -216,6 +225,16 @@ export class Checkpoint {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  #blocks(name: string, expected: ExpectedShape | undefined): MatrixSource {
+    const names = blockNames(name);
+    const blocks = this.#take(names.blocks);
+    const scales = this.#entries.get(names.scales);
+    const { rows, cols, format } = resolveBlocks(blocks.tensor, scales?.tensor, expected?.stack);
+    checkShape(name, [rows, cols], expected);
+    this.#used.add(names.scales);
+    return new StoredMatrix(name, rows, cols, format, [blocks, scales as Entry]);
   }
 
   #take(name: string): Entry {

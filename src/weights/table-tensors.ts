@@ -1,0 +1,101 @@
+/**
+ * Matrices of safetensors files whose codes of 4 bits stand for numbers of a table, as `lut4` (device/weights.ts).
+ *
+ *     MLX       X.weight U32 [rows, cols / 8], X.scales U8 [rows, cols / 32] (mxfp4) or [rows, cols / 16] (nvfp4); no biases
+ *     gpt-oss   X_blocks U8 [experts, rows, cols / 32, 16], X_scales U8 [experts, rows, cols / 32]
+ *
+ * In both the low nibble of a byte is the even column, and a scale is the exponent of a power of two (mxfp4). Checked against
+ * `mlx.core.dequantize` and transformers.
+ */
+
+import type { Lut4Format } from '../device/weights.js';
+import {
+  affineNames,
+  type QuantizationConfig,
+  TABLE_MODES,
+  type TableMode,
+  type TensorLike,
+  tensorError,
+  unsupported,
+} from './affine.js';
+
+const FORMATS: Partial<Record<TableMode, Lut4Format>> = {
+  mxfp4: { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0', dtype: 'f16' },
+};
+
+/** A matrix of codes and scales, as a device takes it. */
+export interface TableMatrix {
+  readonly rows: number;
+  readonly cols: number;
+  readonly format: Lut4Format;
+}
+
+/** The tensors that a stack of experts is stored as where it is one of blocks. */
+export function blockNames(name: string): { readonly blocks: string; readonly scales: string } {
+  return { blocks: `${name}_blocks`, scales: `${name}_scales` };
+}
+
+/**
+ * MLX's codes with scales of 8 bits. Their shapes tell the mode, for each has one width and one group size.
+ *
+ * @param tensors stacks already laid flat
+ * @throws KvantError `weights-quantization-tensors`, `weights-quantization-unsupported`
+ */
+export function resolveTable(
+  weight: TensorLike,
+  scales: TensorLike,
+  biases: TensorLike | undefined,
+  config: QuantizationConfig | undefined,
+): TableMatrix {
+  const { path } = affineNames(weight.name);
+  const fail = (what: string) => tensorError(`${path}: ${what}`, weight.name);
+  if (biases !== undefined) throw fail('it has scales of 8 bits, and biases, which none of their modes has');
+  if (weight.dtype !== 'U32') throw fail(`the codes are ${weight.dtype}, not U32`);
+  if (weight.shape.length !== 2 || scales.shape.length !== 2)
+    throw fail(
+      `the codes have shape [${weight.shape}] and the scales [${scales.shape}]; both should be matrices`,
+    );
+  const [rows, words] = weight.shape as [number, number];
+  const [scaleRows, groups] = scales.shape as [number, number];
+  if (scaleRows !== rows) throw fail(`the codes have ${rows} rows and the scales ${scaleRows}`);
+  const cols = words * 8;
+  const size = cols / groups;
+  // As many bytes to a scale as 64 codes of 4 bits.
+  if (size === 64) throw unsupported('the quantisation mode "mxfp8"', weight.name);
+  const mode = (Object.keys(TABLE_MODES) as TableMode[]).find((one) => TABLE_MODES[one].groupSize === size);
+  if (mode === undefined) throw fail(`${words} words of codes do not agree with ${groups} scales`);
+  const override = config?.overrides.get(path);
+  if (override === false) throw fail('config.json says that it is not quantised, but it has scales');
+  if (typeof override === 'object' && (!('mode' in override) || override.mode !== mode))
+    throw fail(
+      `config.json says that it is ${'mode' in override ? override.mode : 'affine'}, but its tensors are ${mode}`,
+    );
+  const format = FORMATS[mode];
+  if (format === undefined) throw unsupported(`the quantisation mode "${mode}"`, weight.name);
+  return { rows, cols, format };
+}
+
+/**
+ * gpt-oss's blocks of 32 columns with their scales.
+ *
+ * @param stack experts that lie one behind the other; undefined where the tensor is one matrix
+ * @throws KvantError `weights-quantization-tensors`
+ */
+export function resolveBlocks(
+  blocks: TensorLike,
+  scales: TensorLike | undefined,
+  stack: number | undefined,
+): TableMatrix {
+  const fail = (what: string) => tensorError(`${blocks.name}: ${what}`, blocks.name);
+  if (scales === undefined) throw fail('there are no scales beside it');
+  for (const { name, dtype } of [blocks, scales])
+    if (dtype !== 'U8') throw fail(`${name} is ${dtype}, not U8`);
+  const outer = stack === undefined ? [] : [stack];
+  const [rows, groups, bytes, ...more] = blocks.shape.slice(outer.length) as [number, number, number];
+  if (more.length > 0 || bytes !== 16 || (stack !== undefined && blocks.shape[0] !== stack))
+    throw fail(`it has shape [${blocks.shape}], not [${[...outer, 'rows', 'columns / 32', 16].join(', ')}]`);
+  const wanted = [...outer, rows, groups];
+  if (String(scales.shape) !== String(wanted))
+    throw fail(`its scales have shape [${scales.shape}], not [${wanted}]`);
+  return { rows: rows * (stack ?? 1), cols: groups * 32, format: FORMATS.mxfp4! };
+}
