@@ -6,11 +6,13 @@
 
 import { type Behind, behindEnds, type End } from './behind.js';
 import { ByteCache } from './byte-cache.js';
-import { type CountedProfile, type IdsByCount, idsWithin, NODE, profileOf } from './counted-profile.js';
-import { type Matcher, NOWHERE, type ParserState, type Place } from './matcher.js';
-import { type GrammarTables, NO_END, STATE } from './tables.js';
-import { PLAIN_LENGTH, type TokenSet } from './token-set.js';
+import { type CountedProfile, type IdsByCount, idsWithin, profileOf } from './counted-profile.js';
+import type { Matcher, ParserState, Place } from './matcher.js';
+import { NearStrings } from './near-string.js';
+import { type GrammarTables, NO_END } from './tables.js';
+import type { TokenSet } from './token-set.js';
 import type { TokenTrie } from './token-trie.js';
+import { TrieWalk, takesPlain } from './trie-walk.js';
 
 /** What a place in a rule allows, whatever is above it. */
 interface Local {
@@ -41,15 +43,9 @@ export class GrammarMasks {
   readonly #vocabSize: number;
   readonly #masks = new ByteCache<ParserState, Uint32Array>(MASK_BYTES);
   readonly #locals = new ByteCache<string, Local>(LOCAL_BYTES);
-  /** By depth: the state that the bytes so far lead to, and where its bytes lead. */
-  readonly #path: Int32Array;
-  readonly #nexts: Int32Array[] = [];
-  /** What a walk has found. */
-  readonly #ends: End[] = [];
-  #ids: Int32Array;
-  #count = 0;
+  readonly #walk: TrieWalk;
+  readonly #near: NearStrings;
   #plainBits: Uint32Array | null = null;
-  readonly #withRest = new WeakMap<GrammarTables, Uint8Array>();
   /** By key of a rule that counts: what tokens are to it. */
   readonly #profiles: ByteCache<string, { readonly profile: CountedProfile | null }>;
   /** By what it is of, and how many characters or items: bits of the tokens that have no more. */
@@ -62,8 +58,8 @@ export class GrammarMasks {
     this.#endIds = endIds.filter((id) => id < vocabSize);
     this.#words = Math.ceil(vocabSize / 32);
     this.#vocabSize = vocabSize;
-    this.#path = new Int32Array(tokens.trie.longest + 2);
-    this.#ids = new Int32Array(vocabSize);
+    this.#walk = new TrieWalk(tokens, vocabSize);
+    this.#near = new NearStrings(tokens, MAX_BELOW);
     this.#profiles = new ByteCache(PROFILE_BYTES);
     const { key, profile } = tokens.strings;
     this.#profiles.set(key, { profile }, bytesOfProfile(profile));
@@ -136,101 +132,17 @@ export class GrammarMasks {
     };
   }
 
-  /**
-   * In a string of which only a few texts may not be: what any string allows, but for them. Looked at is only what may yet become one of
-   * them. Null where the place is no such thing.
-   */
+  /** What any string allows, but for some texts. */
   #nearString(matcher: Matcher, place: Place): Local | null {
-    if (this.#restRules(matcher.tables)[matcher.tables.ruleOf[place.state]!] !== 1) return null;
-    const trie = this.#trie;
-    const { byte, depth, skip, id, same } = trie;
-    const { profile, key } = this.#tokens.strings;
-    const { nodes } = profile;
-    const { states } = matcher;
-    const path = this.#path;
-    const nexts = this.#nexts;
-    const from = matcher.within(place);
-    path[0] = from.index;
-    nexts[0] = from.next;
-    const except = new Set<number>();
-    const below: End[] = [];
-    const closing: number[] = [];
-    let some = false;
-    for (let node = 0; node < byte.length; ) {
-      const d = depth[node]!;
-      let next = nexts[d]![byte[node]!]!;
-      if (next === 0) next = matcher.stepIndex(path[d]!, byte[node]!);
-      const kind = nodes[node]!;
-      const behind = skip[node]!;
-      if (next === NOWHERE) {
-        if (kind !== NODE.NOWHERE && behind - node > MAX_EXCEPT) return null;
-        if (kind !== NODE.NOWHERE)
-          for (let below = node; below < behind; below++)
-            for (let one = id[below]!; one >= 0; one = same[one]!) except.add(one);
-        if (except.size > MAX_EXCEPT) return null;
-        node = behind;
-        continue;
-      }
-      const reached = states[next]!;
-      const isAny = this.#isAnyString(matcher.tables, reached, key);
-      const isEnd = reached.left && reached.places.length === 0;
-      if (isEnd && kind === NODE.NOWHERE && below.length < MAX_BELOW) {
-        // Over before the first character: the rest of it is looked at where it is.
-        below.push({ trie, node, count: 0 });
-        for (let one = id[node]!; one >= 0; one = same[one]!) closing.push(one);
-        node = behind;
-        continue;
-      }
-      if (isAny ? kind !== NODE.ITEMS : isEnd ? kind !== NODE.END : reached.left || !isWithin(kind))
-        return null;
-      if (isAny || isEnd) {
-        some ||= isAny;
-        node = behind;
-        continue;
-      }
-      path[d + 1] = next;
-      nexts[d + 1] = reached.next;
-      node++;
-    }
-    if (!some) return null;
+    const difference = this.#near.differenceAt(matcher, place);
+    if (difference === null) return null;
+    const { except, closing, below } = difference;
+    const { key, profile } = this.#tokens.strings;
     const bits = this.#bitsUpTo(key, profile.inside, NO_END).slice();
     this.#set(bits, profile.closing.ids);
     for (const one of except) if (one < this.#vocabSize) bits[one >> 5]! &= ~(1 << (one & 31));
     this.#set(bits, closing);
     return { ids: null, bits, behind: profile.behind, below, low: 0, high: NO_END, except };
-  }
-
-  /** By rule: whether it goes on as any string somewhere. */
-  #restRules(tables: GrammarTables): Uint8Array {
-    let rules = this.#withRest.get(tables);
-    if (rules === undefined) {
-      const { start, ruleOf, loopKeys, flags, callAt, callRule } = tables;
-      const { key } = this.#tokens.strings;
-      rules = new Uint8Array(start.length);
-      // Behind the opening quote, which is no part of it.
-      const isRest = (rule: number): boolean =>
-        loopKeys[rule] === key && (flags[start[rule]!]! & STATE.HEAD_END) !== 0;
-      for (let state = 0; state < ruleOf.length; state++)
-        for (let e = callAt[state]!; e < callAt[state + 1]!; e++)
-          if (isRest(callRule[e]!)) rules[ruleOf[state]!] = 1;
-      this.#withRest.set(tables, rules);
-    }
-    return rules;
-  }
-
-  /** Whether any string may follow, and its closing quote, and nothing else. */
-  #isAnyString(
-    { ruleOf, loopKeys, item, tail, min, max }: GrammarTables,
-    { places, left }: ParserState,
-    key: string,
-  ): boolean {
-    const [place] = places;
-    if (place === undefined || places.length > 2 || left) return false;
-    const rule = ruleOf[place.state]!;
-    if (loopKeys[rule] !== key || max[rule] !== NO_END || place.count < min[rule]!) return false;
-    // Between two characters: one more, or the tail.
-    const isEdge = (state: number): boolean => state === item[rule] || state === tail[rule];
-    return places.some(({ state }) => state === item[rule]) && places.every(({ state }) => isEdge(state));
   }
 
   #bitsUpTo(of: string, by: IdsByCount, most: number): Uint32Array {
@@ -254,25 +166,24 @@ export class GrammarMasks {
   }
 
   #walked(matcher: Matcher, place: Place): Local {
-    const ends = this.#ends;
-    this.#count = 0;
-    ends.length = 0;
-    const { plain, rest } = this.#tokens;
+    const walk = this.#walk;
+    walk.clear();
+    const found: End[] = [];
+    const { plain, rest, strings } = this.#tokens;
     const state = matcher.within(place);
     let bits: Uint32Array | null = null;
-    if (this.#takesPlain(matcher, state)) {
+    if (takesPlain(matcher, state.index, strings.key)) {
       bits = this.#plainBits ??= this.#bitsOf(plain);
-      this.#walk(rest, matcher, state, ends, 0, rest.byte.length, 0);
-    } else this.#walk(this.#trie, matcher, state, ends, 0, this.#trie.byte.length, 0);
-    let ids: Int32Array | null = this.#ids.slice(0, this.#count);
-    if (ids.length > this.#words) {
+      walk.walk(rest, matcher, state, found);
+    } else walk.walk(this.#tokens.trie, matcher, state, found);
+    let ids: Int32Array | null = null;
+    if (walk.count > this.#words) {
       bits = bits === null ? new Uint32Array(this.#words) : bits.slice();
-      this.#set(bits, ids);
-      ids = null;
-    }
+      this.#set(bits, walk.ids);
+    } else ids = walk.ids.slice();
     const isLarge = ({ trie, node }: End): boolean => trie.skip[node]! - node > LARGE;
-    const below = ends.filter(isLarge).slice(0, MAX_BELOW);
-    const others = ends.filter((end) => !below.includes(end));
+    const below = found.filter(isLarge).slice(0, MAX_BELOW);
+    const others = found.filter((end) => !below.includes(end));
     const behind = others.length === 0 ? null : behindEnds(others);
     return { ids, bits, behind, below, low: 0, high: NO_END, except: null };
   }
@@ -281,18 +192,6 @@ export class GrammarMasks {
     const bits = new Uint32Array(this.#words);
     this.#set(bits, ids);
     return bits;
-  }
-
-  /** Whether any plain token may come. */
-  #takesPlain({ tables }: Matcher, { places }: ParserState): boolean {
-    const { plain, ruleOf, loopKeys, item, max } = tables;
-    for (const { state, count } of places) {
-      if (plain[state]! >= PLAIN_LENGTH) return true;
-      const rule = ruleOf[state]!;
-      if (max[rule]! < 0 || state !== item[rule]! || loopKeys[rule] !== this.#tokens.strings.key) continue;
-      if (max[rule] === NO_END || max[rule]! - count >= PLAIN_LENGTH) return true;
-    }
-    return false;
   }
 
   /** The same for places that allow the same by themselves. */
@@ -322,101 +221,29 @@ export class GrammarMasks {
   ): void {
     const after = matcher.after(place);
     if (after === null) return;
-    this.#count = 0;
+    const walk = this.#walk;
+    walk.clear();
     for (const { trie, node } of below)
-      this.#walk(trie, matcher, after, null, node + 1, trie.skip[node]!, trie.depth[node]! + 1);
-    this.#set(bits, this.#ids.subarray(0, this.#count));
+      walk.walk(trie, matcher, after, null, node + 1, trie.skip[node]!, trie.depth[node]! + 1);
+    this.#set(bits, walk.ids);
     if (behind === null) return;
     const { trie, tokens, counts } = behind;
-    this.#count = 0;
-    this.#walk(trie, matcher, after, null, 0, trie.byte.length, 0);
-    for (let i = 0; i < this.#count; i++) {
-      const id = this.#ids[i]!;
+    walk.clear();
+    walk.walk(trie, matcher, after, null);
+    const { ids } = walk;
+    for (let i = 0; i < ids.length; i++) {
+      const id = ids[i]!;
       const token = tokens[id]!;
       if (except?.has(token) === true) continue;
       if (counts[id]! >= low && counts[id]! <= high && token < this.#vocabSize)
         bits[token >> 5]! |= 1 << (token & 31);
     }
   }
-
-  /**
-   * Adds ids of the nodes from `from` to `to` that can be reached, and nodes where the rule that is watched may be over. `base`: how
-   * deep it begins, in `state`.
-   */
-  #walk(
-    trie: TokenTrie,
-    matcher: Matcher,
-    state: ParserState,
-    ends: End[] | null,
-    from: number,
-    to: number,
-    base: number,
-  ): void {
-    const { byte, depth, skip, id, same } = trie;
-    const { states } = matcher;
-    const path = this.#path;
-    const nexts = this.#nexts;
-    const isWhole = trie === this.#trie;
-    path[base] = state.index;
-    nexts[base] = state.next;
-    for (let node = from; node < to; ) {
-      const d = depth[node]!;
-      const value = byte[node]!;
-      let next = nexts[d]![value]!;
-      if (next === 0) next = matcher.stepIndex(path[d]!, value);
-      if (next === NOWHERE) {
-        node = skip[node]!;
-        continue;
-      }
-      for (let one = id[node]!; one >= 0; one = same[one]!) this.#add(one);
-      const behind = skip[node]!;
-      const reached = states[next]!;
-      if (behind === ++node) continue;
-      if (ends !== null && reached.left) ends.push({ trie, node: node - 1, count: 0 });
-      if (reached.places.length === 0) {
-        node = behind;
-        continue;
-      }
-      if (isWhole && behind - node > WORTH && this.#takesPlain(matcher, reached)) {
-        const { plain, plainAt, rest, restAt } = this.#tokens;
-        this.#addAll(plain.subarray(plainAt[node]!, plainAt[behind]!));
-        this.#walk(rest, matcher, reached, ends, restAt[node]!, restAt[behind]!, d + 1);
-        node = behind;
-        continue;
-      }
-      path[d + 1] = next;
-      nexts[d + 1] = reached.next;
-    }
-  }
-
-  #add(id: number): void {
-    if (this.#count === this.#ids.length) this.#grow(1);
-    this.#ids[this.#count++] = id;
-  }
-
-  #addAll(ids: Int32Array): void {
-    if (this.#count + ids.length > this.#ids.length) this.#grow(ids.length);
-    this.#ids.set(ids, this.#count);
-    this.#count += ids.length;
-  }
-
-  #grow(by: number): void {
-    const larger = new Int32Array(2 * this.#ids.length + by);
-    larger.set(this.#ids);
-    this.#ids = larger;
-  }
 }
 
-/** Whether a string may begin so, and is not over. */
-const isWithin = (kind: number): boolean => kind === NODE.ITEMS || kind === NODE.WITHIN;
-
-/** Tokens that a string may not have, though another may. */
-const MAX_EXCEPT = 4096;
 /** Nodes below the end of a rule that are walked where they are. */
 const LARGE = 512;
 const MAX_BELOW = 32;
-/** Nodes below one for which it is asked whether they need be walked. */
-const WORTH = 16;
 /** What a mask keeps alive beside itself, about. */
 const STATE_BYTES = 2048;
 /** Of a tree, about. */

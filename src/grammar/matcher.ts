@@ -30,8 +30,6 @@ export interface ParserState {
   readonly done: boolean;
   /** The rule that it was watched in may be over here: see {@link Matcher.within}. */
   readonly left: boolean;
-  /** By byte: the index of the state that it leads to; 0 is not known yet, 1 is nowhere. */
-  readonly next: Int32Array;
 }
 
 /** A frame below which nothing is known. */
@@ -39,6 +37,20 @@ const BOTTOM: Frame = { serial: -1, to: -1, count: 0, parent: null };
 
 /** Index of the state that nothing leads out of. */
 export const NOWHERE = 1;
+/** What a walk has to know of a state at each node: {@link Matcher.marks}. */
+export const MARK = {
+  /** See {@link ParserState.left}. */
+  LEFT: 1,
+  /** No byte may come. */
+  STUCK: 2,
+  /** Two facts that masks ask for once a state: whether they have, and what it was. */
+  PLAIN_ASKED: 4,
+  PLAIN: 8,
+  ANY_ASKED: 16,
+  ANY: 32,
+} as const;
+/** States there is room for at first; it doubles. */
+const FIRST_STATES = 32;
 /** What is known is forgotten when it is more than this. */
 const MAX_KNOWN_STATES = 2048;
 const MAX_KNOWN_FRAMES = 16_384;
@@ -50,6 +62,8 @@ const MAX_PLACES = 4096;
  */
 const MAX_WORK = 100_000;
 const STATE_WORK = 16;
+/** States at one place are told apart by a number, with this many counts. */
+const COUNTS = 1024;
 /** Rules within rules. Recursion may go on for ever. */
 const MAX_FRAMES = 10_000;
 
@@ -57,7 +71,16 @@ export class Matcher {
   readonly tables: GrammarTables;
   /** States by their index. */
   readonly states: ParserState[] = [];
+  /**
+   * `[states][256]`: the index of the state that a byte leads to; 0 is not known yet, 1 is nowhere. It is another array once there are
+   * more states than fit.
+   */
+  table = new Int32Array(FIRST_STATES * 256);
+  /** By index: bits of {@link MARK}. Another array when `table` is. */
+  marks = new Uint8Array(FIRST_STATES);
   #known = new Map<string, ParserState>();
+  /** Those at one place without a count, by the place. */
+  #single = new Map<number, ParserState>();
   #frames = new Map<string, Frame>();
   #serial = 0;
   #work = 0;
@@ -67,13 +90,7 @@ export class Matcher {
 
   constructor(tables: GrammarTables) {
     this.tables = tables;
-    this.#nowhere = {
-      index: NOWHERE,
-      places: [],
-      done: false,
-      left: false,
-      next: new Int32Array(256).fill(NOWHERE),
-    };
+    this.#nowhere = { index: NOWHERE, places: [], done: false, left: false };
     this.#reset();
     this.start = this.#settle([{ state: tables.start[0]!, count: 0, frame: null }]);
   }
@@ -81,16 +98,15 @@ export class Matcher {
   /** Where a byte leads; null if it may not come. */
   step(state: ParserState, byte: number): ParserState | null {
     if (this.states[state.index] !== state) return this.#found(this.#leads(state, byte));
-    const known = state.next[byte]!;
+    const known = this.table[(state.index << 8) | byte]!;
     const index = known === 0 ? this.stepIndex(state.index, byte) : known;
     return index === NOWHERE ? null : this.states[index]!;
   }
 
   /** The same by index, for walks: the number stands until {@link makeRoom} is called. */
   stepIndex(index: number, byte: number): number {
-    const state = this.states[index]!;
-    const next = this.#leads(state, byte).index;
-    state.next[byte] = next;
+    const next = this.#leads(this.states[index]!, byte).index;
+    this.table[(index << 8) | byte] = next;
     return next;
   }
 
@@ -126,7 +142,10 @@ export class Matcher {
     this.states.length = 0;
     // Index 0 means that a state is not known.
     this.states.push(this.#nowhere, this.#nowhere);
+    this.table = new Int32Array(FIRST_STATES * 256).fill(NOWHERE, NOWHERE << 8, (NOWHERE + 1) << 8);
+    this.marks = new Uint8Array(FIRST_STATES);
     this.#known = new Map();
+    this.#single = new Map();
     this.#frames = new Map();
   }
 
@@ -151,6 +170,30 @@ export class Matcher {
   /** All places that are reached from these without reading anything. */
   #settle(from: readonly Place[]): ParserState {
     if (from.length === 0) return this.#nowhere;
+    return from.length === 1 && this.#isSettled(from[0]!) ? this.#at(from[0]!) : this.#settleAll(from);
+  }
+
+  /** Whether nothing is reached from a place without reading. */
+  #isSettled({ state }: Place): boolean {
+    const { flags, callAt, byteAt } = this.tables;
+    return flags[state] === 0 && callAt[state] === callAt[state + 1] && byteAt[state] !== byteAt[state + 1];
+  }
+
+  #at(place: Place): ParserState {
+    const { state, count, frame } = place;
+    const above = frame === null ? 0 : frame.serial + 2;
+    const key = (above * COUNTS + count) * this.tables.ruleOf.length + state;
+    // Far numbers are not told apart any more.
+    if (count >= COUNTS || key > Number.MAX_SAFE_INTEGER) return this.#settleAll([place]);
+    let known = this.#single.get(key);
+    if (known === undefined) {
+      known = this.#add([place], false, false);
+      this.#single.set(key, known);
+    }
+    return known;
+  }
+
+  #settleAll(from: readonly Place[]): ParserState {
     const { flags, ruleOf, start, min, max, item, tail, byteAt, callAt, callRule, callTo, tokenAt } =
       this.tables;
     const seen = new Set<string>();
@@ -203,11 +246,25 @@ export class Matcher {
     let state = this.#known.get(key);
     if (state === undefined) {
       const places = kept.map(({ place }) => place);
-      this.#work += STATE_WORK;
-      state = { index: this.states.length, places, done, left, next: new Int32Array(256) };
-      this.states.push(state);
+      state = this.#add(places, done, left);
       this.#known.set(key, state);
     }
+    return state;
+  }
+
+  #add(places: readonly Place[], done: boolean, left: boolean): ParserState {
+    this.#work += STATE_WORK;
+    if (this.#work > MAX_WORK) throw ambiguous();
+    const index = this.states.length;
+    if (index === this.marks.length) {
+      const [table, marks] = [new Int32Array(2 * this.table.length), new Uint8Array(2 * index)];
+      table.set(this.table);
+      marks.set(this.marks);
+      [this.table, this.marks] = [table, marks];
+    }
+    const state = { index, places, done, left };
+    this.marks[index] = (left ? MARK.LEFT : 0) | (places.length === 0 ? MARK.STUCK : 0);
+    this.states.push(state);
     return state;
   }
 

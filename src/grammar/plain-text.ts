@@ -50,6 +50,12 @@ export function plainLength(data: Uint8Array, from: number, to: number): number 
   return count;
 }
 
+/** What may come behind the first byte of a character of several; null for a byte that begins none. */
+export const restOfCharacter = (first: number): readonly Bytes[] | null =>
+  LONGER_RESTS.find(({ low, high }) => first >= low && first <= high)?.rest ?? null;
+
+const LONGER_RESTS = LONGER.map(([first, ...rest]) => ({ low: first![0], high: first![1], rest }));
+
 type Edges = Pick<GrammarTables, 'byteAt' | 'byteLow' | 'byteHigh' | 'byteTo'>;
 
 /** By state: how many plain characters it takes, up to {@link PLAIN_NO_END}. */
