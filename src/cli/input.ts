@@ -1,6 +1,8 @@
 /** What a command reads: a prompt, standard input, a conversation in a file. */
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
+import { gunzip } from 'node:zlib';
 import type { EngineChatMessage } from '../engine/types.js';
 import { KvantError } from '../errors.js';
 import { parseLossless } from '../text/lossless-json.js';
@@ -10,10 +12,12 @@ export interface Conversation {
   readonly tools?: readonly unknown[];
 }
 
-/** The file's text; `-` is standard input. Errors: `file-not-readable`. */
+/** The file's text, unpacked if its name ends in `.gz`; `-` is standard input. Errors: `file-not-readable`. */
 export async function readText(path: string): Promise<string> {
   try {
-    return path === '-' ? await text(process.stdin) : await readFile(path, 'utf8');
+    if (path === '-') return await text(process.stdin);
+    const bytes = await readFile(path);
+    return (path.endsWith('.gz') ? await promisify(gunzip)(bytes) : bytes).toString('utf8');
   } catch (cause) {
     throw new KvantError('file-not-readable', `${path} cannot be read: ${(cause as Error).message}.`, {
       kind: 'invalid-request',

@@ -104,7 +104,10 @@ describe('loadModel refuses, before any weight is read,', () => {
   it('a missing head, with a hint at ties', async () => {
     const folder = await altered('llama-tied-f16', () => {});
     const config = await readFile(join(folder, 'config.json'), 'utf8');
-    await writeFile(join(folder, 'config.json'), config.replace(/("tie_word_embeddings":) true/, '$1 false'));
+    await writeFile(
+      join(folder, 'config.json'),
+      config.replace(/("tie_word_embeddings":) *true/, '$1 false'),
+    );
     const error = await failure(folder, {}, untouched());
     expect(error).toMatchObject({ code: 'weights-tensor-missing', where: 'lm_head.weight' });
     expect(error.fix).toContain('tie_word_embeddings');
@@ -113,7 +116,7 @@ describe('loadModel refuses, before any weight is read,', () => {
   it('a missing bias that the config calls for', async () => {
     const folder = await altered('llama-untied', () => {});
     const config = await readFile(join(folder, 'config.json'), 'utf8');
-    await writeFile(join(folder, 'config.json'), config.replace(/("attention_bias":) false/, '$1 true'));
+    await writeFile(join(folder, 'config.json'), config.replace(/("attention_bias":) *false/, '$1 true'));
     const error = await failure(folder, {}, untouched());
     expect(error).toMatchObject({
       code: 'weights-tensor-missing',

@@ -22,7 +22,14 @@ describe('kvant eval kv', () => {
     const out = join(folder, 'kv.json');
     const { code, stdout } = await kvant([
       ...['eval', 'kv', 'models/demo-text', '--device', 'cpu', '--threads', '1', '--max-context', '1024'],
-      ...['--formats', 'f32', '--text', `${fixtures}/texts.jsonl`, '--set', `${fixtures}/eval-recall.jsonl`],
+      ...[
+        '--formats',
+        'f32',
+        '--text',
+        `${fixtures}/texts.jsonl`,
+        '--set',
+        `${fixtures}/eval-recall.jsonl.gz`,
+      ],
       ...['--limit', '3', '--max-prompt', '400', '--out', out, '--plots', folder],
     ]);
     expect(code).toBe(0);

@@ -1,6 +1,6 @@
 /**
  * The demo model answers its question sets as well as the reference does: at most one question lost net on each.
- * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/eval-*.jsonl`.
+ * Full sets and every device: `kvant eval models/demo-text --set test/fixtures/eval/eval-*`.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askAll, readQuestions } from '../../src/cli/eval/question-sets.js';
@@ -20,7 +20,7 @@ describe('demo-text on the CPU', () => {
     ['tools', undefined, undefined],
     ['recall', 1000, 20],
   ] as const)('%s', { timeout: 600_000 }, async (set, below, limit) => {
-    const all = await readQuestions(`test/fixtures/eval/eval-${set}.jsonl`);
+    const all = await readQuestions(`test/fixtures/eval/eval-${set}.jsonl${set === 'recall' ? '.gz' : ''}`);
     const questions = all.filter((q) => below === undefined || (q.promptTokens ?? 0) < below).slice(0, limit);
     expect(questions.length).toBeGreaterThanOrEqual(20);
     const result = await askAll(engine, set, questions);

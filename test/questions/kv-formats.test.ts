@@ -1,6 +1,6 @@
 /**
  * What quantised KV costs the demo model, held to the bounds that docs/kv-cache.md states. A reduced pass: the full one is
- * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*.jsonl`.
+ * `kvant eval kv models/demo-text --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*`.
  */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { evalFormat } from '../../src/cli/eval/kv-formats.js';
@@ -66,7 +66,7 @@ describe('answers', () => {
     const names = ['f16', 'affine8', 'turbo3.5'];
     const sets = await Promise.all(
       SETS.map(async ([name, limit, below]) => {
-        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl`);
+        const all = await readQuestions(`${FIXTURES}/eval-${name}.jsonl${name === 'recall' ? '.gz' : ''}`);
         return [name, all.filter((q) => (q.promptTokens ?? 0) < (below ?? 1e9)).slice(0, limit)] as const;
       }),
     );

@@ -1,5 +1,4 @@
 /** `kvant eval`: how many questions of a set a model answers rightly. */
-import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { KvantError } from '../../errors.js';
 import { addEngineFlags, type EngineFlags, engineOptions, integer } from '../flags.js';
@@ -37,16 +36,16 @@ export function addEvalCommand(program: Command): void {
       throw new KvantError('invalid-flags', 'There is no question set.', {
         kind: 'invalid-request',
         where: '--set',
-        fix: 'Give one or more files: --set test/fixtures/eval/eval-*.jsonl.',
+        fix: 'Give one or more files: --set test/fixtures/eval/eval-*.',
       });
     const options = engineOptions(flags);
-    const { askAll, readQuestions } = await import('./question-sets.js');
+    const { askAll, readQuestions, setName } = await import('./question-sets.js');
     const sets: [string, Question[]][] = [];
     for (const path of flags.set) {
       const all = (await readQuestions(path)).filter(
         (q) => flags.maxPrompt === undefined || (q.promptTokens ?? 0) < flags.maxPrompt,
       );
-      sets.push([basename(path).replace(/\.jsonl$/, ''), all.slice(0, flags.limit)]);
+      sets.push([setName(path), all.slice(0, flags.limit)]);
     }
     await checkOutputs(flags);
     const { loadEngine } = await import('../load.js');

@@ -1,5 +1,5 @@
 /** `kvant eval kv`: what each format of the KV cache costs in quality, against float KV. */
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import type { EngineOptions } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
@@ -56,7 +56,7 @@ export function addEvalKvCommand(evalCommand: Command): void {
     `
 Example:
   $ kvant eval kv models/demo-text --formats affine8,affine4,turbo3.5 --text test/fixtures/eval/texts.jsonl \\
-      --set test/fixtures/eval/eval-*.jsonl --out kv.json --plots .`,
+      --set test/fixtures/eval/eval-* --out kv.json --plots .`,
   );
   command.action(async (model: string, flags: EvalKvFlags) => {
     const report = await evaluate(model, flags);
@@ -68,7 +68,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
   if (flags.text.length + flags.set.length === 0)
     throw new KvantError('invalid-flags', 'There is nothing to judge by: neither --text nor --set.', {
       kind: 'invalid-request',
-      fix: 'For the demo model: --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*.jsonl.',
+      fix: 'For the demo model: --text test/fixtures/eval/texts.jsonl --set test/fixtures/eval/eval-*.',
     });
   const { allFormats, evalFormat, withoutKvOptions } = await import('./kv-formats.js');
   const options = withoutKvOptions(engineOptions(flags));
@@ -79,7 +79,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
   ] as const satisfies readonly EvalFormat[];
 
   await checkOutputs(flags);
-  const { readQuestions } = await import('./question-sets.js');
+  const { readQuestions, setName } = await import('./question-sets.js');
   const { limit, maxPrompt } = flags;
   const sets = await Promise.all(
     flags.set.map(async (path) => {
@@ -190,8 +190,4 @@ function textsInfo({ name, texts }: { name: string; texts: readonly ScoredText[]
     tokens: sum(({ ids }) => ids.length),
     scored: sum(({ ids, from }) => ids.length - from),
   };
-}
-
-function setName(path: string): string {
-  return basename(path).replace(/\.jsonl$/, '');
 }

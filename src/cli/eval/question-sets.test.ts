@@ -1,8 +1,9 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { judgeAnswer, readQuestions } from './question-sets.js';
+import { judgeAnswer, readQuestions, setName } from './question-sets.js';
 
 describe('question sets', () => {
   let folder: string;
@@ -18,6 +19,15 @@ describe('question sets', () => {
     await writeFile(path, lines.join('\n'));
     return readQuestions(path);
   };
+
+  it('reads a packed set, and says that it cannot where it is none', async () => {
+    const path = join(folder, 'packed.jsonl.gz');
+    await writeFile(path, gzipSync('{"messages": [], "answer": "é"}\n'));
+    expect((await readQuestions(path))[0]!.answer).toBe('é');
+    expect(setName(path)).toBe('packed');
+    await writeFile(path, '{"messages": []}');
+    await expect(readQuestions(path)).rejects.toMatchObject({ code: 'file-not-readable' });
+  });
 
   it('judges facts by equality', async () => {
     const [q] = await read(

@@ -5,6 +5,7 @@
  * - a line with `bucket` (recall): the answer must contain `expected`, in any case of letters;
  * - any other line: the answer must equal `answer`. It may have `images` and a `question` in place of messages.
  */
+import { basename } from 'node:path';
 import type { Engine } from '../../engine/engine.js';
 import type { EngineChatMessage } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
@@ -45,6 +46,11 @@ export interface SetResult {
   readonly promptTokens: number;
   readonly completionTokens: number;
   readonly seconds: number;
+}
+
+/** What a set is called in reports: its file's name without `.jsonl` or `.jsonl.gz`. */
+export function setName(path: string): string {
+  return basename(path).replace(/\.jsonl(\.gz)?$/, '');
 }
 
 /** Errors: `file-not-readable`, `invalid-json`, `invalid-question-set`. */
