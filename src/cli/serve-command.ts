@@ -19,12 +19,13 @@ import {
 import { SIGNALS } from './interrupt.js';
 import { neverBlock, written } from './log-sink.js';
 import { leaveLostTerminal } from './lost-terminal.js';
+import { addMediaFlags, type MediaFlags, mediaOptions } from './media-flags.js';
 import { Option } from './option.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
 import { addKeyFlags, type KeyFlags, openKeys } from './serve-keys.js';
 import { requireTarget, type ShapeFlags } from './shape-flags.js';
 
-interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionFlags, KeyFlags {
+interface ServeFlags extends EngineFlags, SamplingFlags, ShapeFlags, ConnectionFlags, KeyFlags, MediaFlags {
   readonly host: string;
   readonly port: number;
   readonly name?: string;
@@ -81,6 +82,8 @@ export function addServeCommand(program: Command): void {
   addKeyFlags(command);
   command.optionsGroup('Who may connect, and how slow they may be:');
   addConnectionFlags(command);
+  command.optionsGroup('Pictures, for a model that sees:');
+  addMediaFlags(command);
   command.optionsGroup('Sampling, where a request does not say:');
   addSamplingFlags(command, 'defaults');
   command.optionsGroup('Options:');
@@ -143,6 +146,7 @@ async function runServer(model: string | undefined, flags: ServeFlags): Promise<
   await checkAddress(flags.host, flags.port);
   const all = {
     ...options,
+    ...mediaOptions(flags),
     sampling: samplingOptions(flags),
     ...(flags.name === undefined ? {} : { name: flags.name }),
     ...(flags.toolFormat === undefined ? {} : { toolFormat: flags.toolFormat }),

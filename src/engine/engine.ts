@@ -53,8 +53,9 @@ import type {
   TypedGeneration,
 } from './types.js';
 import { UnreadNotices } from './unread-notices.js';
+import { openVision, type Vision } from './vision/open-vision.js';
+import { checkLocalMedia } from './vision/picture-access.js';
 import { hasPictures } from './vision/picture-parts.js';
-import { PictureReader } from './vision/picture-reader.js';
 import type { PromptPicture } from './vision/pictures.js';
 import { epochNow } from './yield.js';
 
@@ -90,12 +91,6 @@ type PreparedRequest = SeenPrompt & { readonly grammar?: RowGrammar };
 
 /** A prompt and its pictures. */
 type SeenPrompt = PreparedPrompt & { readonly pictures?: readonly PromptPicture[] };
-
-/** What the caller's side needs of a model that sees. */
-interface Vision {
-  readonly reader: PictureReader;
-  readonly imageToken: number;
-}
 
 /** A request whose text is still worked on. */
 interface Preparing {
@@ -515,8 +510,9 @@ async function shapeText(name: string, vocab: number | undefined, standIn: boole
   return ModelText.standIn(shapeModel(name, vocab === undefined ? {} : { vocab }).facts.vocabSize);
 }
 
-/** What is written to is found fit for it before anything is fetched or loaded. Errors: `prefix-cache-dir-unusable`. */
-async function checkFolders({ prefixCacheDir }: EngineOptions): Promise<void> {
+/** Folders are found fit for their use before anything is fetched or loaded. Errors: `prefix-cache-dir-unusable`, `invalid-option`. */
+async function checkFolders({ prefixCacheDir, allowedLocalMediaPath }: EngineOptions): Promise<void> {
+  if (allowedLocalMediaPath !== undefined) await checkLocalMedia(allowedLocalMediaPath);
   if (prefixCacheDir === undefined) return;
   const { checkDiskFolder } = await import('../kv/disk/disk-folder.js');
   await checkDiskFolder(prefixCacheDir);
@@ -551,25 +547,6 @@ async function loadText(path: string, { onProgress, onLog, toolFormat }: EngineO
     onLog?.({ level: 'info', message: 'generation_config keys left out', fields: { keys: ignored } });
   onProgress?.({ phase: 'text', done: 1, total: 1, unit: 'steps' });
   return text;
-}
-
-/** Null where the model does not see, or nobody knows how its pictures are made. */
-async function openVision(
-  weights: WeightOrigin,
-  { vision, limits }: HostInfo,
-  { onLog }: EngineOptions,
-): Promise<Vision | null> {
-  if (vision === null || weights.kind !== 'folder') return null;
-  try {
-    return {
-      reader: await PictureReader.open(weights.path, {}, limits.maxContext),
-      imageToken: vision.imageToken,
-    };
-  } catch (error) {
-    const { message, fix } = asKvantError(error);
-    onLog?.({ level: 'warn', message: `pictures are refused: ${message}`, fields: { fix } });
-    return null;
-  }
 }
 
 function describe(

@@ -26,6 +26,9 @@ describe('engine options', () => {
       kvSkipLayers: [],
       sampling: { temperature: 0 },
       name: 'served',
+      allowMediaUrls: true,
+      allowedMediaDomains: ['a.example', '*.b.example', 'localhost'],
+      allowedLocalMediaPath: '/pictures',
       hub,
       onProgress: () => {},
       onLog: () => {},
@@ -70,6 +73,12 @@ describe('engine options', () => {
       [{ hub: { token: 5 } }, 'hub.token'],
       [{ kvMemory: '8GiB' }, 'kvMemory'],
       [{ targetItlMs: '5' }, 'targetItlMs'],
+      [{ allowMediaUrls: 'yes' }, 'allowMediaUrls'],
+      [{ allowedMediaDomains: 'a.example' }, 'allowedMediaDomains'],
+      [{ allowedMediaDomains: [] }, 'allowedMediaDomains'],
+      [{ allowedMediaDomains: ['https://a.example'] }, 'allowedMediaDomains'],
+      [{ allowedMediaDomains: ['a.example', '*'] }, 'allowedMediaDomains'],
+      [{ allowedMediaDomains: ['*.*.example'] }, 'allowedMediaDomains'],
     ] as const)
       expect(refusal(options), where).toMatchObject({ code: 'invalid-option', status: 400, where });
   });

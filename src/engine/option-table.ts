@@ -3,6 +3,7 @@ import { AUTOTUNE_MODES, PRECISIONS } from '../device/device.js';
 import type { KvOptions } from '../kv/options.js';
 import { isSignal } from './request-check.js';
 import { DEVICE_CHOICES, type EngineOptions } from './types.js';
+import { isMediaDomain } from './vision/picture-access.js';
 
 export interface EngineOption {
   /** The engine's thread is told; the others concern the caller's alone. */
@@ -41,6 +42,10 @@ const FIELDS: Value = {
   takes: 'an object of fields of config.json',
   accepts: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
 };
+const HOSTS: Value = {
+  takes: 'a list of hosts, each example.com or *.example.com',
+  accepts: (value) => Array.isArray(value) && value.length > 0 && value.every(isMediaDomain),
+};
 
 const host = <V extends Value>(value: V) => ({ ...value, host: true }) as const;
 const caller = <V extends Value>(value: V) => ({ ...value, host: false }) as const;
@@ -70,6 +75,9 @@ export const OPTION_TABLE = {
   prefixSnapshotBytes: host(whole(0)),
   prefixCacheDir: host(text('a folder')),
   prefixCacheDiskBytes: host(whole(1)),
+  allowMediaUrls: caller(FLAG),
+  allowedMediaDomains: caller(HOSTS),
+  allowedLocalMediaPath: caller(text('a folder')),
   sampling: caller(ANY),
   toolFormat: caller(text('the name of a format')),
   name: caller(text('a string that is not empty')),

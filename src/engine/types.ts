@@ -106,6 +106,12 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCacheDir?: string;
   /** Most bytes of that folder, whatever models they are of. Default: 16 GiB. */
   readonly prefixCacheDiskBytes?: number;
+  /** Fetch pictures that requests name by `http:` and `https:` URLs, from public addresses only. Default false. */
+  readonly allowMediaUrls?: boolean;
+  /** Fetch them from these hosts alone: `example.com`, or `*.example.com` for all below it. Default: none. */
+  readonly allowedMediaDomains?: readonly string[];
+  /** Read pictures that requests name by `file:` URLs, where they lie in this folder once links are followed. Default: none. */
+  readonly allowedLocalMediaPath?: string;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
   /** The format in which tool calls are read, `hermes`, `mistral` and so on. Default: what chat template and tokenizer show. */

@@ -397,6 +397,12 @@ describe('the kvant command', () => {
       /https:\/\/app\.example\.com/,
     ],
     ['a host with a port', ['serve', demo, '--allow-host', 'a.example:80'], 2, /host\.docker\.internal/],
+    [
+      'a URL of pictures for a host',
+      ['serve', demo, '--allowed-media-domains', 'a:80'],
+      2,
+      /\*\.example\.com/,
+    ],
     ['a time below none', ['serve', demo, '--write-timeout', '-1'], 2, /number from 0/],
     ['a reasoning format it has not', ['serve', demo, '--reasoning-format', 'deepseek'], 2, /auto, none/],
     ['an absent model', ['inspect', './nowhere'], 2, /nowhere/],

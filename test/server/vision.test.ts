@@ -1,5 +1,8 @@
 /** Pictures over OpenAI's protocol, with OpenAI's own client. */
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import OpenAI from 'openai';
 import { pino } from 'pino';
 import sharp from 'sharp';
@@ -22,14 +25,22 @@ describe('pictures', () => {
   let engine: Engine;
   let server: RunningServer;
   let client: OpenAI;
+  let folder: string;
   beforeAll(async () => {
-    engine = await Engine.load('models/demo-vision', { device: 'cpu', maxContext: 2048 });
+    folder = mkdtempSync(join(tmpdir(), 'kvant-pictures-'));
+    engine = await Engine.load('models/demo-vision', {
+      device: 'cpu',
+      maxContext: 2048,
+      allowMediaUrls: true,
+      allowedLocalMediaPath: folder,
+    });
     server = await listen({ engine, log: pino({ level: 'silent' }), port: 0 });
     client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
   });
   afterAll(async () => {
     await server.close(1000);
     await engine.close();
+    rmSync(folder, { recursive: true });
   });
 
   const ask = (url: string, text: string) => ({
@@ -82,6 +93,21 @@ describe('pictures', () => {
     });
     await Promise.all(runs);
     await untilIdle(engine);
+  });
+
+  it('may lie in the folder that is allowed, and on no network of the server’s own', async () => {
+    const [one] = seeing as [Case];
+    const file = join(folder, 'one.png');
+    writeFileSync(file, Buffer.from(one.images[0]!.png_base64, 'base64'));
+    const whole = await client.chat.completions.create(ask(pathToFileURL(file).href, one.question));
+    expect(whole.choices[0]!.message.content).toBe(one.continuation_text);
+    for (const url of [`${server.url}/v1/models`, 'file:///etc/passwd']) {
+      const error = await client.chat.completions
+        .create(ask(url, 'What?'))
+        .catch((reason: unknown) => reason);
+      const param = 'messages[0].content[0].image_url.url';
+      expect(error).toMatchObject({ status: 400, code: 'image_url_not_allowed', param });
+    }
   });
 
   it('are refused where they are none, with the status that says why', async () => {

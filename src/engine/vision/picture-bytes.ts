@@ -5,15 +5,8 @@ import { isAbsolute, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KvantError } from '../../errors.js';
 import { MAX_IMAGE_BYTES } from '../../media/decode.js';
+import type { PictureAccess } from './picture-access.js';
 import type { FoundPicture } from './picture-parts.js';
-
-/** Where pictures may come from besides the request itself. */
-export interface PictureAccess {
-  /** A folder in which `file:` URLs of requests may lie. Default: none. */
-  readonly localPath?: string | undefined;
-  /** Fetches a URL. Absent: none is fetched. Errors: its own, which name `where`. */
-  readonly fetch?: ((url: string, where: string, signal: AbortSignal) => Promise<Uint8Array>) | undefined;
-}
 
 /**
  * @throws KvantError `invalid-image-url`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
@@ -36,7 +29,7 @@ export async function pictureBytes(
         if (access.fetch !== undefined) return access.fetch(source.url.trim(), where, signal);
         throw notAllowed(
           where,
-          'is fetched from nowhere: this server takes no URLs of pictures',
+          'is on the network, from which this server fetches no pictures',
           'Send the picture as data:image/png;base64,… with the file’s bytes.',
         );
       }
@@ -109,14 +102,21 @@ async function readAllowed(url: string, where: string, allowed: string | undefin
   }
 }
 
+/** Of a plain file: a pipe or a device might never end. */
 async function readLimited(path: string, where: string): Promise<Uint8Array> {
-  const { size } = await stat(path);
-  if (size > MAX_IMAGE_BYTES)
-    throw new KvantError('image-too-large', `${where} has ${size} bytes; ${MAX_IMAGE_BYTES} are the most.`, {
+  const found = await stat(path);
+  if (!found.isFile())
+    throw new KvantError('image-unreadable', `${where} is no plain file.`, {
       kind: 'invalid-request',
       where,
-      fix: 'Take a smaller file.',
+      fix: 'Give the path of a picture.',
     });
+  if (found.size > MAX_IMAGE_BYTES)
+    throw new KvantError(
+      'image-too-large',
+      `${where} has ${found.size} bytes; ${MAX_IMAGE_BYTES} are the most.`,
+      { kind: 'invalid-request', where, fix: 'Take a smaller file.' },
+    );
   return readFile(path);
 }
 

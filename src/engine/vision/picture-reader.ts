@@ -8,7 +8,8 @@ import { readProcessor } from '../../media/read-processor.js';
 import type { PatchGrid } from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
 import type { EngineChatMessage } from '../types.js';
-import { type PictureAccess, pictureBytes } from './picture-bytes.js';
+import type { PictureAccess } from './picture-access.js';
+import { pictureBytes } from './picture-bytes.js';
 import { splitPictures } from './picture-parts.js';
 
 /** Pictures of one request at most. */
