@@ -5,7 +5,7 @@ import { ByteCache } from '../grammar/byte-cache.js';
 import { GrammarMasks } from '../grammar/masks.js';
 import { Matcher, type ParserState } from '../grammar/matcher.js';
 import type { GrammarTables } from '../grammar/tables.js';
-import { type TokenTable, tokenBytes } from '../text/token-bytes.js';
+import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Constrain, Constraint } from './constraint.js';
 import type { TokenTries } from './texts/grammar-task.js';
 import { type ThinkingBudget, withThinkingBudget } from './thinking-budget.js';
@@ -101,14 +101,11 @@ class GrammarConstraint implements Constraint {
   }
 
   #after(id: number, isFirst: boolean): ParserState {
-    let state: ParserState | null = this.#matcher.stepToken(this.#state, id);
-    if (state !== null) return state;
-    state = this.#state;
-    for (const byte of isFirst ? firstBytes(this.#table, id) : tokenBytes(this.#table, id)) {
-      state = this.#matcher.step(state, byte);
-      if (state === null)
-        throw new KvantError('internal', `Token ${id} is not what the answer may go on with.`);
-    }
+    const isText = (this.#table.flags[id]! & TOKEN_SPECIAL) === 0;
+    const bytes = !isText ? null : isFirst ? firstBytes(this.#table, id) : tokenBytes(this.#table, id);
+    const state = this.#matcher.advance(this.#state, id, bytes);
+    if (state === null)
+      throw new KvantError('internal', `Token ${id} is not what the answer may go on with.`);
     return state;
   }
 }

@@ -5,14 +5,14 @@ import type { GrammarAsk } from '../grammar/ask.js';
 import type { StructuredOutput } from './types.js';
 
 /** Fields of a request, of which it may have one. */
-export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice', 'grammar'] as const;
+export const STRUCTURED_FIELDS = ['json', 'schema', 'regex', 'choice', 'grammar', 'structuralTag'] as const;
 export const STRUCTURED_REQUEST_FIELDS: readonly string[] = [...STRUCTURED_FIELDS, 'strictSchema'];
 
 /** Null where the answer is free. Errors: `invalid-parameter`, `conflicting-parameters`. */
 export function readStructuredOutput(
   request: StructuredOutput & { readonly ignoreEos?: boolean | null; readonly minTokens?: number | null },
 ): GrammarAsk | null {
-  const { json, schema, regex, choice, grammar, strictSchema } = request;
+  const { json, schema, regex, choice, grammar, structuralTag, strictSchema } = request;
   if (json !== undefined && typeof json !== 'boolean') throw takes('json', 'true or false');
   if (strictSchema !== undefined && typeof strictSchema !== 'boolean')
     throw takes('strictSchema', 'true or false');
@@ -30,15 +30,18 @@ export function readStructuredOutput(
     if (typeof grammar !== 'string') throw takes('grammar', 'a grammar');
     return { kind: 'grammar', grammar };
   }
+  if (structuralTag !== undefined) {
+    if (!isPlainObject(structuralTag)) throw takes('structuralTag', 'a structural tag: an object');
+    return { kind: 'tags', tags: jsonText(structuralTag, 'structuralTag') };
+  }
   if (choice !== undefined) {
     const isList = Array.isArray(choice) && choice.every((one) => typeof one === 'string' && one !== '');
     if (!isList || choice.length === 0) throw takes('choice', 'a list of texts, none of them empty');
     return { kind: 'choice', choices: [...choice] };
   }
-  const isSchema =
-    typeof schema === 'boolean' || (typeof schema === 'object' && schema !== null && !Array.isArray(schema));
-  if (!isSchema) throw takes('schema', 'a JSON schema: an object');
-  return { kind: 'schema', schema: schemaText(schema), strict: strictSchema ?? false };
+  if (typeof schema !== 'boolean' && !isPlainObject(schema))
+    throw takes('schema', 'a JSON schema: an object');
+  return { kind: 'schema', schema: jsonText(schema, 'schema'), strict: strictSchema ?? false };
 }
 
 /** An answer of a given form ends where it is complete, and nowhere else. Errors: `conflicting-parameters`. */
@@ -60,20 +63,21 @@ export function refuseEndless(
     );
 }
 
-function schemaText(schema: unknown): string {
+const isPlainObject = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function jsonText(value: unknown, where: 'schema' | 'structuralTag'): string {
   try {
-    return JSON.stringify(schema);
+    return JSON.stringify(value);
   } catch (cause) {
-    throw new KvantError(
-      'invalid-schema',
-      'The schema is no JSON: it holds itself, or what JSON has no form for.',
-      {
-        kind: 'invalid-request',
-        where: 'schema',
-        fix: 'Send plain JSON; what is within itself is written with "$ref".',
-        cause,
-      },
-    );
+    const [code, what] =
+      where === 'schema' ? ['invalid-schema', 'schema'] : ['invalid-structural-tag', 'structural tag'];
+    throw new KvantError(code, `The ${what} is no JSON: it holds itself, or what JSON has no form for.`, {
+      kind: 'invalid-request',
+      where,
+      fix: 'Send plain JSON; what is within itself is written with "$ref".',
+      cause,
+    });
   }
 }
 

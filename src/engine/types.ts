@@ -157,6 +157,8 @@ export interface StructuredOutput {
   readonly choice?: readonly string[];
   /** A grammar in GBNF, as llama.cpp has it: the answer is what its rule `root` says. */
   readonly grammar?: string;
+  /** Free text with tags in it whose contents have a form, as vLLM and xgrammar write it: `{type: 'structural_tag', format}`. */
+  readonly structuralTag?: Readonly<Record<string, unknown>>;
 }
 
 export interface GenerateRequest extends CommonRequest {

@@ -17,7 +17,9 @@ import { jsonObjectGrammar, schemaGrammar } from './json/schema.js';
 import { invalidSchema } from './json/schema-nodes.js';
 import { Budget, checkSource } from './limits.js';
 import { regexWords } from './regex.js';
+import { structuralTagGrammar } from './structural-tag.js';
 import type { GrammarTables } from './tables.js';
+import { NO_TOKENS, type TokenNames } from './token-names.js';
 import { freeText } from './triggered.js';
 
 export type GrammarAsk =
@@ -28,17 +30,23 @@ export type GrammarAsk =
   | { readonly kind: 'regex'; readonly pattern: string }
   | { readonly kind: 'choice'; readonly choices: readonly string[] }
   /** In GBNF. */
-  | { readonly kind: 'grammar'; readonly grammar: string };
+  | { readonly kind: 'grammar'; readonly grammar: string }
+  /** A structural tag: its JSON text. */
+  | { readonly kind: 'tags'; readonly tags: string };
 
 /** Whether thoughts (`<think>…</think>`) come before the answer: the prompt has begun them, or the model may, or not. */
 export type Thoughts = 'open' | 'allowed' | 'none';
 
 /**
- * Errors: `invalid-schema`, `unsupported-schema`, `invalid-pattern`, `invalid-grammar`, `grammar-too-large`.
+ * Errors: `invalid-schema`, `unsupported-schema`, `invalid-pattern`, `invalid-grammar`, `invalid-structural-tag`, `grammar-too-large`.
  */
-export function compileAsk(ask: GrammarAsk, thoughts: Thoughts = 'none'): GrammarTables {
+export function compileAsk(
+  ask: GrammarAsk,
+  thoughts: Thoughts = 'none',
+  names: TokenNames = NO_TOKENS,
+): GrammarTables {
   const budget = new Budget();
-  return compileGrammar(withThoughts(grammarOf(ask, budget), thoughts, budget), budget);
+  return compileGrammar(withThoughts(grammarOf(ask, budget, names), thoughts, budget), budget);
 }
 
 const OPEN = '<think>';
@@ -55,7 +63,7 @@ export function withThoughts({ rules, root }: Grammar, thoughts: Thoughts, budge
   return { rules: new Map([...rules, [WITH_THOUGHTS, whole]]), root: WITH_THOUGHTS };
 }
 
-export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
+export function grammarOf(ask: GrammarAsk, budget: Budget, names: TokenNames = NO_TOKENS): Grammar {
   switch (ask.kind) {
     case 'json':
       return jsonObjectGrammar();
@@ -65,7 +73,9 @@ export function grammarOf(ask: GrammarAsk, budget: Budget): Grammar {
     case 'regex':
       return only({ kind: 'words', words: regexWords(ask.pattern, false, budget), spelling: 'text' });
     case 'grammar':
-      return gbnfGrammar(ask.grammar);
+      return gbnfGrammar(ask.grammar, names);
+    case 'tags':
+      return structuralTagGrammar(ask.tags, budget, names);
     case 'choice':
       checkSource(ask.choices);
       return only(oneOf(ask.choices.map(text)));

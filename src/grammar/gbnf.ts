@@ -1,7 +1,7 @@
 /**
  * Grammars in the notation of llama.cpp (GBNF), and the EBNF that vLLM and SGLang take, which is nearly the same: rules `name ::= …`,
- * texts in double quotes, classes in brackets, `.`, groups, `|`, and `* + ? {n,m}` behind an item. Comments begin with `#`. The
- * answer is what the rule `root` says.
+ * texts in double quotes, classes in brackets, `.`, groups, `|`, and `* + ? {n,m}` behind an item; single tokens by their text or id,
+ * `<think>` and `<[1000]>`, and anything but one, `!<think>*`. Comments begin with `#`. The answer is what the rule `root` says.
  */
 
 import { KvantError } from '../errors.js';
@@ -9,21 +9,23 @@ import { shown } from '../printable.js';
 import { ANY_CODE_POINT, type CodePointRange, invertRanges, joinRanges } from './code-points.js';
 import { type Expression, type Grammar, oneOf, repeat, rule, sequence, set, text } from './expression.js';
 import { checkSource, MAX_DEPTH, tooLarge } from './limits.js';
+import { NO_TOKENS, type TokenNames } from './token-names.js';
 
 const ROOT = 'root';
 /** What rules are called beside those of others, such as a tool format's. */
 const named = (name: string): string => `grammar/${name}`;
 
 /** Errors: `invalid-grammar` with line and column, `grammar-too-large`. */
-export function gbnfGrammar(source: string): Grammar {
+export function gbnfGrammar(source: string, names: TokenNames = NO_TOKENS): Grammar {
   checkSource(source);
-  return new GbnfParser(source).grammar();
+  return new GbnfParser(source, names).grammar();
 }
 
 const NAME = /[A-Za-z0-9_-]+/y;
 const SPACE = /(?:[ \t\r\n]|#[^\n]*)*/y;
 /** Where a rule's alternatives go on only within parentheses: the next rule begins with its name and a sign. */
 const RULE_BEGIN = /[A-Za-z0-9_-]+[ \t]*::=/y;
+const TOKEN = /<(?:\[(\d{1,9})\]|[^<>\s[][^<>\n]*)>/y;
 const COUNTS = /\{[ \t]*(\d+)[ \t]*(,)?[ \t]*(\d+)?[ \t]*\}/y;
 const ESCAPES: Readonly<Record<string, string>> = {
   n: '\n',
@@ -42,12 +44,14 @@ const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
 class GbnfParser {
   readonly #source: string;
+  readonly #names: TokenNames;
   readonly #used = new Map<string, number>();
   #at = 0;
   #depth = 0;
 
-  constructor(source: string) {
+  constructor(source: string, names: TokenNames) {
     this.#source = source;
+    this.#names = names;
   }
 
   grammar(): Grammar {
@@ -111,8 +115,9 @@ class GbnfParser {
         return inner;
       }
       case '<':
+        return { kind: 'token', id: this.#token() };
       case '!':
-        throw this.#wrong('Tokens cannot be named here: write their text in quotes');
+        return this.#notToken();
       default: {
         if (this.#sees(RULE_BEGIN)) return null;
         const at = this.#at;
@@ -122,6 +127,27 @@ class GbnfParser {
         return rule(named(name));
       }
     }
+  }
+
+  /** A token: its text, brackets included, or its id in `<[…]>`. */
+  #token(): number {
+    const begin = this.#at;
+    const [all, digits] = this.#match(TOKEN) ?? [];
+    if (all === undefined) throw this.#wrong('A token is written <text> or <[id]>');
+    const id = digits === undefined ? this.#names.idOf(all) : Number(digits);
+    if (id === undefined || id >= this.#names.size)
+      throw this.#wrong(`The model has no token ${shown(all)}`, begin);
+    return id;
+  }
+
+  /** Text in which a special token does not stand: no special one does. */
+  #notToken(): Expression {
+    const begin = this.#at++;
+    const id = this.#source[this.#at] === '<' ? this.#token() : -1;
+    const sign = this.#source[this.#at];
+    if (id < 0 || !this.#names.isSpecial(id) || (sign !== '*' && sign !== '+'))
+      throw this.#wrong('What is left out is one special token, in text of any length: !<token>*', begin);
+    return set(...ANY_CODE_POINT);
   }
 
   #repeated(item: Expression): Expression {

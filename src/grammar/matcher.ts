@@ -85,11 +85,13 @@ export class Matcher {
   #serial = 0;
   #work = 0;
   readonly #depths = new WeakMap<Frame, number>();
+  readonly #hasTokens: boolean;
   readonly #nowhere: ParserState;
   readonly start: ParserState;
 
   constructor(tables: GrammarTables) {
     this.tables = tables;
+    this.#hasTokens = tables.tokenId.length > 0;
     this.#nowhere = { index: NOWHERE, places: [], done: false, left: false };
     this.#reset();
     this.start = this.#settle([{ state: tables.start[0]!, count: 0, frame: null }]);
@@ -110,7 +112,19 @@ export class Matcher {
     return next;
   }
 
-  /** Where a token leads that bytes do not spell; null if it may not come. */
+  /** Where a token leads, by its id and by its bytes; null if it may not come. `bytes`: null for one that bytes do not spell. */
+  advance(state: ParserState, id: number, bytes: Uint8Array | null): ParserState | null {
+    const named = this.#hasTokens ? this.stepToken(state, id) : null;
+    if (bytes === null) return named;
+    let read: ParserState | null = state;
+    for (const byte of bytes) {
+      read = this.step(read, byte);
+      if (read === null) return named;
+    }
+    return named === null ? read : this.#union(named, read);
+  }
+
+  /** Where a token leads by its id alone; null if it may not come. */
   stepToken(state: ParserState, id: number): ParserState | null {
     const { tokenAt, tokenId, tokenTo } = this.tables;
     const to: Place[] = [];
@@ -118,6 +132,17 @@ export class Matcher {
       for (let e = tokenAt[place.state]!; e < tokenAt[place.state + 1]!; e++)
         if (tokenId[e] === id) to.push({ ...place, state: tokenTo[e]! });
     return this.#found(this.#settle(to));
+  }
+
+  #union(a: ParserState, b: ParserState): ParserState {
+    const key = ({ state, count, frame }: Place): string =>
+      `${state},${count},${frame === null ? '' : frame.serial}`;
+    const kept = new Map([...a.places, ...b.places].map((place) => [key(place), place]));
+    return this.#stateOf(
+      [...kept].map(([one, place]) => ({ key: one, place })),
+      a.done || b.done,
+      a.left || b.left,
+    );
   }
 
   /** A rule's place by itself: what is above it is not known, and `left` says when it may be over. */
@@ -170,7 +195,9 @@ export class Matcher {
   /** All places that are reached from these without reading anything. */
   #settle(from: readonly Place[]): ParserState {
     if (from.length === 0) return this.#nowhere;
-    return from.length === 1 && this.#isSettled(from[0]!) ? this.#at(from[0]!) : this.#settleAll(from);
+    const [first] = from;
+    const known = from.length === 1 && this.#isSettled(first!) ? this.#at(first!) : null;
+    return known ?? this.#settleAll(from);
   }
 
   /** Whether nothing is reached from a place without reading. */
@@ -179,12 +206,13 @@ export class Matcher {
     return flags[state] === 0 && callAt[state] === callAt[state + 1] && byteAt[state] !== byteAt[state + 1];
   }
 
-  #at(place: Place): ParserState {
+  /** Null where there is no number to tell it by. */
+  #at(place: Place): ParserState | null {
     const { state, count, frame } = place;
     const above = frame === null ? 0 : frame.serial + 2;
     const key = (above * COUNTS + count) * this.tables.ruleOf.length + state;
     // Far numbers are not told apart any more.
-    if (count >= COUNTS || key > Number.MAX_SAFE_INTEGER) return this.#settleAll([place]);
+    if (count >= COUNTS || key > Number.MAX_SAFE_INTEGER) return null;
     let known = this.#single.get(key);
     if (known === undefined) {
       known = this.#add([place], false, false);
@@ -240,7 +268,21 @@ export class Matcher {
         visit(start[callRule[e]!]!, 0, after);
       }
     }
+    return this.#stateOf(kept, done, left);
+  }
+
+  #stateOf(
+    kept: { readonly key: string; readonly place: Place }[],
+    done: boolean,
+    left: boolean,
+  ): ParserState {
     if (kept.length === 0 && !done && !left) return this.#nowhere;
+    const [only] = kept;
+    // What is reached by a call may be where a byte leads as well.
+    if (kept.length === 1 && !done && !left && this.#isSettled(only!.place)) {
+      const known = this.#at(only!.place);
+      if (known !== null) return known;
+    }
     kept.sort((a, b) => (a.key < b.key ? -1 : 1));
     const key = `${done ? 'd' : ''}${left ? 'l' : ''};${kept.map((one) => one.key).join(';')}`;
     let state = this.#known.get(key);

@@ -40,7 +40,7 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   web_search_options: refused('Give the model a tool that searches.'),
 
   // Structured output, in everybody's words
-  structural_tag: refused(STRUCTURED),
+  structural_tag: refused('Write `structured_outputs`: {"structural_tag": …}.'),
   guided_json: refused('Write `structured_outputs`: {"json": …}.'),
   guided_regex: refused('Write `structured_outputs`: {"regex": …}.'),
   guided_choice: refused('Write `structured_outputs`: {"choice": …}.'),

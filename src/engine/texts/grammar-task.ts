@@ -5,6 +5,7 @@ import { compileAsk, type GrammarAsk, type Thoughts, withThoughts } from '../../
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
+import { NO_TOKENS, type TokenNames } from '../../grammar/token-names.js';
 import { prepareTokens, type TokenSet } from '../../grammar/token-set.js';
 import { toolFormatNamed } from '../../text/formats/formats.js';
 import { type ToolsAsk, toolGrammar } from '../../text/formats/tool-grammar.js';
@@ -27,7 +28,8 @@ export interface TokenTries {
 
 /** The task. Errors: those of `compileAsk` and `toolGrammar`. */
 export const grammar: TextTask<CompileAsk, GrammarTables> = (text, { ask, tools, thoughts }) => ({
-  value: tools === null ? compileAsk(ask!, thoughts) : compileTools(text, ask, tools, thoughts),
+  value:
+    tools === null ? compileAsk(ask!, thoughts, tokenNames(text)) : compileTools(text, ask, tools, thoughts),
 });
 
 function compileTools(
@@ -37,9 +39,21 @@ function compileTools(
   thoughts: Thoughts,
 ): GrammarTables {
   const budget = new Budget();
-  const whole = toolGrammar(toolFormatNamed(tools.format), tools, ask, model.tokenClues(), budget);
+  const clues = model.tokenClues();
+  const whole = toolGrammar(toolFormatNamed(tools.format), tools, ask, clues, budget, tokenNames(model));
   return compileGrammar(withThoughts(whole, thoughts, budget), budget);
 }
+
+function tokenNames(model: Parameters<typeof grammar>[0]): TokenNames {
+  const { tokenTable } = model;
+  if (tokenTable === null) return NO_TOKENS;
+  const { flags, size } = tokenTable;
+  const { idOf } = model.tokenClues();
+  return { size, idOf, isSpecial: (id) => id < size && !isText(flags[id]!) };
+}
+
+/** Whether a token stands for its bytes. */
+const isText = (flags: number): boolean => (flags & (TOKEN_KNOWN | TOKEN_SPECIAL)) === TOKEN_KNOWN;
 
 /** The task. Errors: `tokenizer-missing`. */
 export const tries: TextTask<null, TokenTries> = ({ tokenTable }): TaskResult<TokenTries> => ({
@@ -57,7 +71,7 @@ export function tokenTries(table: TokenTable | null): TokenTries {
       },
     );
   const { data, offsets, flags, size } = table;
-  const usable = (id: number): boolean => (flags[id]! & (TOKEN_KNOWN | TOKEN_SPECIAL)) === TOKEN_KNOWN;
+  const usable = (id: number): boolean => isText(flags[id]!);
   return { all: prepareTokens({ data, offsets, usable, size }), first: firstTrie(table, usable) };
 }
 

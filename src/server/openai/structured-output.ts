@@ -6,8 +6,10 @@ import { type Body, refuseUnknown } from '../request-body.js';
 
 /** Members of `response_format` and what is in it. */
 const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);
+const TAGS = ['structures', 'triggers', 'format'];
+const TAG_FORMAT = new Set([...RESPONSE_FORMAT, ...TAGS]);
 const JSON_SCHEMA = new Set(['name', 'description', 'schema', 'strict']);
-const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice', 'grammar']);
+const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag']);
 
 /** A form, and the field of the body that asks for it. */
 export interface AskedForm {
@@ -44,7 +46,8 @@ export function structuredOutput(body: Body): AskedForm {
 function responseFormat(value: unknown): StructuredOutput | null {
   if (value == null) return null;
   const format = objectAt('response_format', value);
-  refuseUnknown(format, { names: RESPONSE_FORMAT, prefix: 'response_format.' });
+  const names = format.type === 'structural_tag' ? TAG_FORMAT : RESPONSE_FORMAT;
+  refuseUnknown(format, { names, prefix: 'response_format.' });
   const { type, json_schema: named, schema } = format;
   switch (type) {
     case 'text':
@@ -67,29 +70,22 @@ function responseFormat(value: unknown): StructuredOutput | null {
       return { schema: own, ...(strict === true ? { strictSchema: true } : {}) };
     }
     case 'structural_tag':
-      throw new KvantError(
-        'unsupported-parameter',
-        '`response_format` of type "structural_tag" is not supported.',
-        {
-          kind: 'unsupported',
-          where: 'response_format',
-          fix: 'Send a JSON schema, or `structured_outputs` with a regular expression.',
-        },
-      );
+      refuseBeside('structural_tag', format, ['json_schema', 'schema']);
+      return {
+        structuralTag: Object.fromEntries(Object.entries(format).filter(([, inner]) => inner !== null)),
+      };
     default:
-      throw takes('response_format.type', '"text", "json_object" or "json_schema"', 'response_format');
+      throw takes(
+        'response_format.type',
+        '"text", "json_object", "json_schema" or "structural_tag"',
+        'response_format',
+      );
   }
 }
 
 function structuredOutputs(value: unknown): StructuredOutput | null {
   if (value == null) return null;
   const given = objectAt('structured_outputs', value);
-  if (given.structural_tag != null)
-    throw new KvantError('unsupported-parameter', '`structured_outputs.structural_tag` is not supported.', {
-      kind: 'unsupported',
-      where: 'structured_outputs',
-      fix: 'Send `json`, `regex`, `choice` or `grammar`.',
-    });
   refuseUnknown(given, { names: STRUCTURED_OUTPUTS, prefix: 'structured_outputs.' });
   const names = Object.keys(given).filter((name) => given[name] != null && given[name] !== false);
   const [name, other] = names;
@@ -114,6 +110,8 @@ function structuredOutputs(value: unknown): StructuredOutput | null {
       return { json: true };
     case 'grammar':
       return { grammar: grammarAt(at, given.grammar) };
+    case 'structural_tag':
+      return { structuralTag: objectAt(at, parsed(at, given.structural_tag, 'a structural tag')) };
     case 'regex':
       if (typeof given.regex !== 'string') throw takes(at, 'a pattern');
       return { regex: given.regex };
@@ -137,20 +135,23 @@ function grammarAt(where: string, value: unknown): string {
 
 /** A schema, or its JSON text, as some clients send it. */
 function schemaAt(where: string, value: unknown): Readonly<Record<string, unknown>> | boolean {
-  let schema = value;
-  if (typeof value === 'string') {
-    try {
-      schema = JSON.parse(value);
-    } catch {
-      throw takes(where, 'a JSON schema');
-    }
-  }
+  const schema = parsed(where, value, 'a JSON schema');
   if (
     typeof schema === 'boolean' ||
     (typeof schema === 'object' && schema !== null && !Array.isArray(schema))
   )
     return schema as Readonly<Record<string, unknown>> | boolean;
   throw takes(where, 'a JSON schema');
+}
+
+/** A value, or what its JSON text says. */
+function parsed(where: string, value: unknown, wanted: string): unknown {
+  if (typeof value !== 'string') return value;
+  try {
+    return JSON.parse(value) as unknown;
+  } catch {
+    throw takes(where, wanted);
+  }
 }
 
 function objectAt(where: string, value: unknown): Body {

@@ -18,6 +18,7 @@ const WIRE: Readonly<Record<string, string>> = {
   schema: 'response_format',
   regex: 'structured_outputs',
   choice: 'structured_outputs',
+  structuralTag: 'response_format',
 };
 
 /** Names of a form: bodies have several fields for each. */

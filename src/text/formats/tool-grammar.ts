@@ -16,6 +16,7 @@ import { unsupported } from '../../grammar/json/schema-nodes.js';
 import { ANY, anyRules } from '../../grammar/json/terminals.js';
 import { type Budget, checkSource } from '../../grammar/limits.js';
 import { Renamer } from '../../grammar/rename.js';
+import { NO_TOKENS, type TokenNames } from '../../grammar/token-names.js';
 import { freeText, wordsWithout } from '../../grammar/triggered.js';
 import type { Words } from '../../grammar/words.js';
 import { isJsonObject } from '../json-file.js';
@@ -63,6 +64,7 @@ export function toolGrammar(
   form: GrammarAsk | null,
   clues: TokenClues,
   budget: Budget,
+  names: TokenNames = NO_TOKENS,
 ): Grammar {
   const { grammar } = format;
   if (grammar === undefined) throw withoutGrammar(format.name);
@@ -80,7 +82,7 @@ export function toolGrammar(
   };
   const calls = grammar.calls(kit);
   rules.set('calls', calls);
-  rules.set(ROOT, rootOf(grammar, ask, form, rules, budget));
+  rules.set(ROOT, rootOf(grammar, ask, form, rules, budget, names));
   return { rules, root: ROOT };
 }
 
@@ -90,6 +92,7 @@ function rootOf(
   form: GrammarAsk | null,
   rules: Map<string, Expression>,
   budget: Budget,
+  names: TokenNames,
 ): Expression {
   if (required) return rule('calls');
   if (form === null) {
@@ -99,7 +102,7 @@ function rootOf(
     const free = freeText(marks, budget, grammar.starts);
     return sequence(free, optional(rule('calls')));
   }
-  const answer = grammarOf(form, budget);
+  const answer = grammarOf(form, budget, names);
   const renamer = new Renamer('form:');
   for (const [name, expression] of renamer.rules(answer)) rules.set(name, expression);
   return choice(rule('calls'), rule(renamer.name(answer.root)));
