@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { join, relative } from 'node:path';
+import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
@@ -10,15 +11,27 @@ const SILENCE_MS = 480_000;
 /** SwiftShader aborts or hangs now and then, mostly when a device is lost with work under way. */
 const ATTEMPTS = 3;
 
+/** Groups of processes under way: a signal ends them all. */
+const groups = new Set();
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+])
+  process.once(signal, () => {
+    for (const end of groups) end();
+    process.exit(code);
+  });
+
 /**
- * `suite`: `{ paths, exclude?, env?, workers }`. `progress`: the path of a scratch file. Resolves with
- * `{ passed, complaints, files }`: a line for each test that did not pass, and the seconds of each file.
+ * `suite`: `{ paths, exclude?, env?, workers, byLines? }`; `byLines`: it writes whole lines, for another suite runs
+ * beside it. `progress`: the path of a scratch file. `onStart` is called when the first tests are about to run. Resolves
+ * with `{ passed, complaints, files }`: a line for each test that did not pass, and the seconds of each file.
  */
-export async function runSuite(name, suite, progress) {
+export async function runSuite(name, suite, progress, onStart = () => {}) {
   const total = { passed: 0, complaints: [], files: [] };
   let paths = suite.paths;
   for (let attempt = 1; ; attempt++) {
-    const run = await runFiles(paths, suite, progress);
+    const run = await runFiles(paths, suite, progress, onStart);
     for (const file of run.ended) {
       total.passed += file.tests.filter((test) => test.state === 'passed').length;
       total.complaints.push(...complaintsOf(file));
@@ -51,7 +64,7 @@ export async function runSuite(name, suite, progress) {
 }
 
 /** `left`: files that did not run to their end, when a process died or hung; `cases`: when tests began and ended. */
-async function runFiles(paths, suite, progress) {
+async function runFiles(paths, suite, progress, onStart) {
   rmSync(progress, { force: true });
   const child = spawn(
     process.execPath,
@@ -68,7 +81,7 @@ async function runFiles(paths, suite, progress) {
     // A group of its own: a hung worker is ended with its parent.
     {
       cwd: root,
-      stdio: 'inherit',
+      stdio: suite.byLines ? ['ignore', 'pipe', 'pipe'] : 'inherit',
       env: { ...process.env, ...suite.env, KVANT_TEST_PROGRESS: progress },
       detached: true,
     },
@@ -80,15 +93,16 @@ async function runFiles(paths, suite, progress) {
       // It has ended.
     }
   };
-  const stop = (signal) => {
-    endGroup();
-    process.exit(signal === 'SIGINT' ? 130 : 143);
-  };
-  process.once('SIGINT', stop).once('SIGTERM', stop);
+  groups.add(endGroup);
+  const written = suite.byLines
+    ? [passLines(child.stdout, process.stdout), passLines(child.stderr, process.stderr)]
+    : [];
   const started = Date.now();
   let hung = false;
   const watch = setInterval(() => {
-    if (silence(readEvents(progress), started) < SILENCE_MS) return;
+    const events = readEvents(progress);
+    if (events.length > 0) onStart();
+    if (silence(events, started) < SILENCE_MS) return;
     hung = true;
     endGroup();
   }, 5_000);
@@ -96,8 +110,9 @@ async function runFiles(paths, suite, progress) {
     child.once('exit', (code, signal) => resolve(code ?? signal));
   });
   clearInterval(watch);
-  process.off('SIGINT', stop).off('SIGTERM', stop);
   endGroup();
+  groups.delete(endGroup);
+  await Promise.all(written);
 
   const events = readEvents(progress);
   const ended = events.filter(
@@ -108,6 +123,11 @@ async function runFiles(paths, suite, progress) {
   const all = events.find((one) => one.event === 'run')?.files ?? [];
   const unhandled = events.find((one) => one.event === 'done')?.unhandled ?? [];
   return { status, hung, ended, cases, left: all.filter((file) => !whole.has(file)), unhandled };
+}
+
+/** Resolves when all has been read, which is when no process of the group is left. */
+async function passLines(from, to) {
+  for await (const line of createInterface({ input: from })) to.write(`${line}\n`);
 }
 
 /** The longest time that a file under way has said nothing, or the whole run where none is under way, in ms. */

@@ -12,44 +12,38 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 const swiftshader = '/usr/lib/chromium/vk_swiftshader_icd.json';
 
 /**
- * `workers`: test files at once: two on a machine of two processors, one where tests wait for a time. A GPU leaves the
- * processor the checks in float64, so it takes more files at once than SwiftShader, which is the processor.
+ * Two suites run side by side, each with one file at a time, so that neither of a machine's two processors waits for the
+ * last file of a suite. Suites are listed with the longest first: the short ones fill up the end. `workers`: files at
+ * once where a suite is alone; one where tests wait for a time. A GPU leaves the processor the checks in float64, so it takes more files at
+ * once than SwiftShader, which is the processor, and its suites run one by one.
  */
-const gpuWorkers = Math.max(2, Math.min(8, availableParallelism() >> 1));
-/** Files of test/engine that compare tokens alone, whatever else the machine does: two at a time. */
-const TOKEN_FILES = [
-  'kv-formats-cpu',
-  'prefix-cpu',
-  'prefix-devices',
-  'prefix-disk-cpu',
-  'rows-devices',
-  'sampling-devices',
-  'sliding-cpu',
-].map((name) => `test/engine/${name}.test.ts`);
+const onGpu = process.env.KVANT_TEST_GPU === '1';
+const gpuWorkers = onGpu ? Math.max(2, Math.min(8, availableParallelism() >> 1)) : 2;
 /** Every family on every device. */
 const FAMILY_FILES = ['devices', 'family-runs'].map((name) => `test/parity/${name}.test.ts`);
 const suites = {
   unit: { paths: ['src/'], workers: 2 },
-  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   'devices-webgpu': {
-    paths: ['test/devices/', 'test/webgpu/'],
+    paths: ['test/devices/'],
     env: { KVANT_TEST_DEVICES: 'webgpu' },
-    workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
+    workers: gpuWorkers,
     webgpu: true,
   },
+  'webgpu-kernels': {
+    paths: ['test/webgpu/'],
+    env: { KVANT_TEST_DEVICES: 'webgpu' },
+    workers: gpuWorkers,
+    webgpu: true,
+  },
+  engine: { paths: ['test/engine/'], workers: 1, webgpu: true },
   parity: { paths: ['test/parity/'], exclude: FAMILY_FILES, workers: 2, webgpu: true },
-  'parity-devices': {
-    paths: FAMILY_FILES,
-    workers: process.env.KVANT_TEST_GPU === '1' ? gpuWorkers : 2,
-    webgpu: true,
-  },
+  'parity-devices': { paths: FAMILY_FILES, workers: gpuWorkers, webgpu: true },
+  'devices-cpu': { paths: ['test/devices/'], env: { KVANT_TEST_DEVICES: 'cpu' }, workers: 2 },
   questions: { paths: ['test/questions/'], workers: 2 },
-  engine: { paths: ['test/engine/'], exclude: TOKEN_FILES, workers: 1, webgpu: true },
-  'engine-tokens': { paths: TOKEN_FILES, workers: 2, webgpu: true },
-  server: { paths: ['test/server/'], workers: 1 },
   cli: { paths: ['test/cli/'], workers: 1 },
-  package: { paths: ['test/package/'], workers: 1 },
   soak: { paths: ['test/soak/'], workers: 1, webgpu: true },
+  server: { paths: ['test/server/'], workers: 1 },
+  package: { paths: ['test/package/'], workers: 1 },
 };
 
 const wanted = process.argv.slice(2);
@@ -60,7 +54,7 @@ for (const name of wanted) {
 }
 const chosen = Object.entries(suites).filter(([name]) => wanted.length === 0 || wanted.includes(name));
 
-if (chosen.some(([, suite]) => suite.webgpu) && process.env.KVANT_TEST_GPU !== '1') installSwiftShader();
+if (chosen.some(([, suite]) => suite.webgpu) && !onGpu) installSwiftShader();
 if (!existsSync(join(root, 'dist'))) {
   const build = spawnSync('npm', ['run', '-s', 'build'], { cwd: root, stdio: 'inherit' });
   if (build.status !== 0) giveUp('The build failed, so nothing could be tested.', 1);
@@ -72,21 +66,32 @@ let passed = 0;
 let failed = 0;
 const complaints = [];
 const files = [];
-for (const [name, suite] of chosen) {
-  const started = performance.now();
-  const run = await runSuite(name, suite, join(scratch, `${name}.jsonl`));
-  const seconds = (performance.now() - started) / 1000;
-  passed += run.passed;
-  failed += run.complaints.length;
-  complaints.push(...run.complaints.map((what) => `${name}: ${what}`));
-  files.push(...run.files.map((file) => ({ suite: name, ...file })));
-  rows.push({
-    suite: name,
-    passed: run.passed,
-    failed: run.complaints.length,
-    seconds: Number(seconds.toFixed(1)),
-  });
+const abreast = onGpu ? 1 : Math.min(2, chosen.length);
+const queue = [...chosen];
+/** The first suite builds what is older than its source, for all. */
+let built = () => {};
+const ready = new Promise((resolve) => {
+  built = resolve;
+});
+
+async function runQueue() {
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+    const [name, suite] = next;
+    const started = performance.now();
+    const how = abreast > 1 ? { ...suite, workers: 1, byLines: true } : suite;
+    const run = await runSuite(name, how, join(scratch, `${name}.jsonl`), built);
+    built();
+    passed += run.passed;
+    failed += run.complaints.length;
+    complaints.push(...run.complaints.map((what) => `${name}: ${what}`));
+    files.push(...run.files.map((file) => ({ suite: name, ...file })));
+    const seconds = Number(((performance.now() - started) / 1000).toFixed(1));
+    rows.push({ suite: name, passed: run.passed, failed: run.complaints.length, seconds });
+  }
 }
+const first = runQueue();
+await ready;
+await Promise.all([first, ...Array.from({ length: abreast - 1 }, runQueue)]);
 rmSync(scratch, { recursive: true, force: true });
 console.log('The files that took longest:');
 console.table(files.sort((a, b) => b.seconds - a.seconds).slice(0, 10));

@@ -56,11 +56,11 @@ it('the test command refuses a suite that does not exist, and counts that as a f
     encoding: 'utf8',
   });
   expect({ status, last: lastLine(stdout) }).toEqual({ status: 2, last: '0 passed, 1 failed' });
-  expect(stderr).toContain('unit, devices-cpu');
+  expect(stderr).toContain('unit, devices-webgpu');
 });
 
-/** Runs the test command in a project of its own, whose suite `unit` is one file. */
-function suite(body: string) {
+/** Runs the test command in a project of its own, whose suite `unit` is one file, and so is `package` where it has a body. */
+function suite(body: string, besides?: string) {
   for (const name of ['scripts', 'src', 'dist']) mkdirSync(join(folder, name));
   for (const name of ['test', 'run-suite', 'test-progress'])
     copyFileSync(`scripts/${name}.mjs`, join(folder, `scripts/${name}.mjs`));
@@ -69,11 +69,23 @@ function suite(body: string) {
     join(folder, 'src/a.test.mjs'),
     `import { existsSync, readFileSync, writeFileSync } from 'node:fs';\nimport { expect, it } from 'vitest';\n${body}\n`,
   );
-  const { status, stdout, stderr } = spawnSync(process.execPath, [join(folder, 'scripts/test.mjs'), 'unit'], {
-    encoding: 'utf8',
-    // Not those of the run that this test is part of.
-    env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('VITEST'))),
-  });
+  const names = besides === undefined ? ['unit'] : ['unit', 'package'];
+  if (besides !== undefined) {
+    mkdirSync(join(folder, 'test/package'), { recursive: true });
+    writeFileSync(
+      join(folder, 'test/package/b.test.mjs'),
+      `import { existsSync, writeFileSync } from 'node:fs';\nimport { expect, it } from 'vitest';\n${besides}\n`,
+    );
+  }
+  const { status, stdout, stderr } = spawnSync(
+    process.execPath,
+    [join(folder, 'scripts/test.mjs'), ...names],
+    {
+      encoding: 'utf8',
+      // Not those of the run that this test is part of.
+      env: Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('VITEST'))),
+    },
+  );
   return { status, last: lastLine(stdout), stdout, stderr };
 }
 
@@ -82,11 +94,15 @@ const GOOD = "it('adds', () => expect(1 + 1).toBe(2));";
 const DIES = `
   const told = () => readFileSync(process.env.KVANT_TEST_PROGRESS, 'utf8').split('\\n');
   const both = () => told().some((line) => line.includes('"passed"')) && told().filter((line) => line.includes('"ready"')).length > 1;
-  while (!both()) await new Promise((resolve) => setTimeout(resolve, 20));
+  while (!both()) {
+    // Vitest may keep back what it was told last until it is told something else.
+    await annotate('waits');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
   process.abort();`;
 
 it('the test command runs a file again whose process died in the middle of a test', () => {
-  const once = `it('works', async () => { if (existsSync('died')) return; writeFileSync('died', ''); ${DIES} }, 60_000);`;
+  const once = `it('works', async ({ annotate }) => { if (existsSync('died')) return; writeFileSync('died', ''); ${DIES} }, 60_000);`;
   const { status, last, stderr } = suite(`${GOOD}\n${once}`);
   expect({ status, last }).toEqual({ status: 0, last: '2 passed, 0 failed' });
   expect(stderr).toContain('a test process died. These run again: src/a.test.mjs');
@@ -100,8 +116,22 @@ it('the test command names the files that took longest, before the suites', () =
   expect(suites).toContain("'unit'");
 });
 
+it('the test command runs two suites side by side, and counts both', () => {
+  /** Each waits for the other. */
+  const meets = (own: string, other: string) =>
+    `it('meets', async () => { writeFileSync('${own}', ''); while (!existsSync('${other}')) await new Promise((resolve) => setTimeout(resolve, 20)); }, 60_000);`;
+  const failing = "it('no', () => expect(1).toBe(2));";
+  const { status, stdout } = suite(meets('a', 'b'), `${meets('b', 'a')}\n${failing}`);
+  expect(status).toBe(1);
+  expect(stdout).toMatch(/'package' *│ *1 *│ *1 *│/);
+  expect(stdout).toMatch(/'unit' *│ *1 *│ *0 *│/);
+  expect(stdout.trimEnd()).toMatch(
+    /\npackage: test\/package\/b\.test\.mjs: "no" failed\n2 passed, 1 failed$/,
+  );
+});
+
 it('the test command fails where the process dies again', () => {
-  const { status, last, stdout } = suite(`${GOOD}\nit('dies', async () => { ${DIES} }, 60_000);`);
+  const { status, last, stdout } = suite(`${GOOD}\nit('dies', async ({ annotate }) => { ${DIES} }, 60_000);`);
   expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
   expect(stdout).toContain('unit: src/a.test.mjs: "dies" did not run to its end in 3 attempts\n1 passed');
 });
