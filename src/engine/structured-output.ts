@@ -70,14 +70,16 @@ function jsonText(value: unknown, where: 'schema' | 'structuralTag'): string {
   try {
     return JSON.stringify(value);
   } catch (cause) {
-    const [code, what] =
-      where === 'schema' ? ['invalid-schema', 'schema'] : ['invalid-structural-tag', 'structural tag'];
-    throw new KvantError(code, `The ${what} is no JSON: it holds itself, or what JSON has no form for.`, {
+    const message = `\`${where}\` is no JSON: it holds itself, or what JSON has no form for.`;
+    const options = {
       kind: 'invalid-request',
       where,
       fix: 'Send plain JSON; what is within itself is written with "$ref".',
       cause,
-    });
+    } as const;
+    throw where === 'schema'
+      ? new KvantError('invalid-schema', message, options)
+      : new KvantError('invalid-structural-tag', message, options);
   }
 }
 
