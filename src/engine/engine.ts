@@ -309,7 +309,7 @@ export class Engine implements AsyncDisposable {
     if (options.drain === true) await Promise.all([...this.#preparing].map(({ over }) => over));
     else for (const { abort } of this.#preparing) abort();
     await this.#client.close(options.drain ?? false);
-    await this.texts.close();
+    await Promise.all([this.texts.close(), this.#vision?.reader.close()]);
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -331,7 +331,7 @@ export class Engine implements AsyncDisposable {
     const vision = this.#vision;
     if (asked.kind !== 'chat' || vision === null || !hasPictures(asked.messages))
       return this.texts.prepare(asked, sampling, waiter);
-    return vision.reader.read(asked.messages, waiter.signal).then(async ({ messages, pictures: read }) => {
+    return vision.reader.read(asked.messages, waiter).then(async ({ messages, pictures: read }) => {
       const counts = read.map(({ tokens }) => tokens);
       const pictures = { token: vision.imageToken, counts };
       const prompt = await this.texts.prepare({ ...asked, messages, pictures }, sampling, waiter);

@@ -21,7 +21,11 @@ export async function openVision(
   try {
     const access = await pictureAccess(options);
     return {
-      reader: await PictureReader.open(weights.path, access, limits.maxContext),
+      reader: await PictureReader.open(weights.path, {
+        access,
+        mostTokens: limits.maxContext,
+        thread: options.worker ?? true,
+      }),
       imageToken: vision.imageToken,
     };
   } catch (error) {

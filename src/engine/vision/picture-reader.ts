@@ -1,26 +1,22 @@
 /** From the pictures of a conversation to patches: fetched, checked by their headers, decoded, resized, and given a digest. */
 
-import { createHash } from 'node:crypto';
 import { KvantError } from '../../errors.js';
-import { checkImage, decodeImage } from '../../media/decode.js';
+import { checkImage } from '../../media/decode.js';
 import type { QwenProcessor } from '../../media/qwen-processor.js';
 import { readProcessor } from '../../media/read-processor.js';
 import type { PatchGrid } from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
 import type { EngineChatMessage } from '../types.js';
+import { type MadePicture, makePicture } from './make-picture.js';
 import type { PictureAccess } from './picture-access.js';
 import { pictureBytes } from './picture-bytes.js';
 import { splitPictures } from './picture-parts.js';
+import { PictureThread, type PictureWaiter } from './picture-thread.js';
 
 /** Pictures of one request at most. */
 export const MOST_PICTURES = 16;
-/** What a digest stands for changes with this. */
-const DIGEST_VERSION = 1;
 
-export interface ReadPicture {
-  readonly digest: Uint32Array;
-  readonly grid: PatchGrid;
-  readonly patches: Float32Array;
+export interface ReadPicture extends MadePicture {
   readonly tokens: number;
 }
 
@@ -29,22 +25,37 @@ export interface ReadMessages {
   readonly pictures: readonly ReadPicture[];
 }
 
+export interface PictureReaderOptions {
+  readonly access: PictureAccess;
+  /** Most tokens of all pictures of a request. */
+  readonly mostTokens: number;
+  /** Pictures are made on a thread of their own. */
+  readonly thread: boolean;
+}
+
+/** preprocessor_config.json. */
+type Config = Readonly<Record<string, unknown>>;
+
 export class PictureReader {
+  readonly #config: Config;
   readonly #processor: QwenProcessor;
   readonly #access: PictureAccess;
   readonly #mostTokens: number;
+  readonly #thread: PictureThread | null;
 
-  private constructor(processor: QwenProcessor, access: PictureAccess, mostTokens: number) {
-    this.#processor = processor;
+  private constructor(config: Config, { access, mostTokens, thread }: PictureReaderOptions) {
+    this.#config = config;
+    this.#processor = readProcessor(config);
     this.#access = access;
     this.#mostTokens = mostTokens;
+    this.#thread = thread ? new PictureThread() : null;
   }
 
   /**
-   * For the model in a folder. `mostTokens`: of all pictures of a request.
+   * For the model in a folder.
    * Errors: `invalid-preprocessor`.
    */
-  static async open(folder: string, access: PictureAccess, mostTokens: number): Promise<PictureReader> {
+  static async open(folder: string, options: PictureReaderOptions): Promise<PictureReader> {
     const config = await readJsonObject(folder, 'preprocessor_config.json', 'invalid-preprocessor');
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
@@ -52,13 +63,19 @@ export class PictureReader {
         where: 'preprocessor_config.json',
         fix: 'Fetch the model again: without the file nobody knows how its pictures are made.',
       });
-    return new PictureReader(readProcessor(config), access, mostTokens);
+    return new PictureReader(config, options);
+  }
+
+  /** Ends its thread; what is not made is refused. */
+  async close(): Promise<void> {
+    await this.#thread?.close();
   }
 
   /**
    * @throws KvantError those of `splitPictures`, `pictureBytes` and `decodeImage`; `too-many-images`, `image-too-large`
    */
-  async read(given: readonly EngineChatMessage[], signal: AbortSignal): Promise<ReadMessages> {
+  async read(given: readonly EngineChatMessage[], waiter: PictureWaiter): Promise<ReadMessages> {
+    const { signal } = waiter;
     const { messages, pictures: found } = splitPictures(given);
     if (found.length > MOST_PICTURES)
       throw new KvantError(
@@ -89,26 +106,18 @@ export class PictureReader {
     const pictures: ReadPicture[] = [];
     for (const { bytes, where } of files) {
       signal.throwIfAborted();
-      pictures.push(await this.#picture(bytes, where));
+      pictures.push(await this.#picture(bytes, where, waiter));
     }
     return { messages, pictures };
   }
 
-  async #picture(bytes: Uint8Array, where: string): Promise<ReadPicture> {
-    const image = await decodeImage(bytes, {}, where);
-    const grid = this.#grid(image.width, image.height, where);
-    const { settings } = this.#processor;
-    const hash = createHash('sha256')
-      .update(JSON.stringify([DIGEST_VERSION, image.width, image.height, settings]))
-      .update('\0')
-      .update(image.pixels)
-      .digest();
-    const digest = Uint32Array.from({ length: 8 }, (_, i) => hash.readUInt32BE(i * 4));
-    const values = this.#processor.patches(image);
-    // Posting shared memory copies nothing.
-    const patches = new Float32Array(new SharedArrayBuffer(values.byteLength));
-    patches.set(values);
-    return { digest, grid, patches, tokens: this.#processor.tokens(grid) };
+  async #picture(bytes: Uint8Array, where: string, waiter: PictureWaiter): Promise<ReadPicture> {
+    const asked = { bytes, where, config: this.#config };
+    const picture =
+      this.#thread === null
+        ? await makePicture(this.#processor, bytes, where)
+        : await this.#thread.make(asked, waiter);
+    return { ...picture, tokens: this.#processor.tokens(picture.grid) };
   }
 
   #grid(width: number, height: number, where: string): PatchGrid {

@@ -1,0 +1,36 @@
+/** From the bytes of a file to what the engine computes with: decoded, resized, cut into patches, and given a digest. */
+
+import { createHash } from 'node:crypto';
+import { decodeImage } from '../../media/decode.js';
+import type { ImageGrid, QwenProcessor } from '../../media/qwen-processor.js';
+
+/** What a digest stands for changes with this. */
+const DIGEST_VERSION = 1;
+
+export interface MadePicture {
+  /** Of pixels, size and processor: eight words. */
+  readonly digest: Uint32Array;
+  readonly grid: ImageGrid;
+  /** `[rows · cols, patchValues]`, in shared memory: posting it copies nothing. */
+  readonly patches: Float32Array;
+}
+
+/** Errors: those of `decodeImage`, and `invalid-image` of the processor. */
+export async function makePicture(
+  processor: QwenProcessor,
+  bytes: Uint8Array,
+  where: string,
+): Promise<MadePicture> {
+  const image = await decodeImage(bytes, {}, where);
+  const grid = processor.grid(image.width, image.height);
+  const hash = createHash('sha256')
+    .update(JSON.stringify([DIGEST_VERSION, image.width, image.height, processor.settings]))
+    .update('\0')
+    .update(image.pixels)
+    .digest();
+  const digest = Uint32Array.from({ length: 8 }, (_, i) => hash.readUInt32BE(i * 4));
+  const values = processor.patches(image);
+  const patches = new Float32Array(new SharedArrayBuffer(values.byteLength));
+  patches.set(values);
+  return { digest, grid, patches };
+}
