@@ -53,8 +53,8 @@ async function calibrate(model: string, flags: CalibrateFlags, signal: AbortSign
     await using runner = await OfflineRunner.open({ model }, options, [cache]);
     const texts = calibrationTexts(runner.text, runner.model.maxContext, flags.tokens, given);
     const context = Math.max(...texts.map((ids) => ids.length));
-    const { pool } = runner.variant({ kv, rows: 1, context });
-    const calibration = await calibrateKv(runner.model, runner.device, pool, texts, (done, total) =>
+    const { caches } = runner.variant({ kv, rows: 1, context });
+    const calibration = await calibrateKv(runner.model, runner.device, caches, texts, (done, total) =>
       bar.update({ label: 'Calibrating', done, total, unit: 'tokens' }),
     );
     await writeOutput('--out', flags.out, writeKvCalibration(calibration));

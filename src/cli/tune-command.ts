@@ -85,7 +85,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
         [],
       );
       // Formats are what matters of it, not its size.
-      const { pool } = runner.variant({ kv: kvOptions(flags), rows: 1, context: 1 });
+      const { caches } = runner.variant({ kv: kvOptions(flags), rows: 1, context: 1 });
       const { device } = runner;
       const none = hostConfig({ kind: 'shape', name: '' }, options);
       const limits = engineLimits(none, device.info.kind, 1);
@@ -101,7 +101,7 @@ async function tuneCommand(model: string | undefined, flags: TuneFlags): Promise
           inFlight: 1,
         },
         {
-          caches: pool,
+          caches,
           mode: flags.order === 'same' ? 'safe' : 'full',
           rows,
           again: flags.again,

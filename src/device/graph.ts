@@ -29,7 +29,7 @@ export type Activation = (typeof ACTIVATIONS)[number];
 export const UNGATED_ACTIVATIONS = [...ACTIVATIONS, 'xielu', 'quick-gelu'] as const;
 export type UngatedActivation = (typeof UNGATED_ACTIVATIONS)[number];
 
-export const GATE_ACTIVATIONS = ['sigmoid', 'silu'] as const;
+export const GATE_ACTIVATIONS = ['sigmoid', 'silu', 'gelu-tanh'] as const;
 export type GateActivation = (typeof GATE_ACTIVATIONS)[number];
 
 /** `groups` runs of `cols` columns from column `from`, each normed by itself. */
@@ -81,6 +81,17 @@ export interface KeyCentre {
   readonly turns: boolean;
 }
 
+/**
+ * The gated activation of gpt-oss: `(clamp(up, ±limit) + 1) · g · σ(alpha · g)` with `g = min(gate, limit)`.
+ */
+export interface ClampedSwiglu {
+  readonly alpha: number;
+  readonly limit: number;
+}
+
+/** What an expert makes of gate and up: `act(gate) · up`, or the clamped one. */
+export type ExpertActivation = Activation | ClampedSwiglu;
+
 /** How the experts of a row are chosen from its logits `[experts]`. Of equal ones the lower id comes first. */
 export interface RouteSpec {
   /** Experts a row is given to. */
@@ -98,6 +109,8 @@ export interface RouteSpec {
   readonly normalise: { readonly least: number; readonly add: number } | null;
   /** Multiplies the weights, after all else. */
   readonly scale: number;
+  /** `[experts]`, multiplies the weight of each, after all else. Absent or null: nothing. */
+  readonly expertScales?: Vector | null;
 }
 
 export type Node =
@@ -143,6 +156,7 @@ export type Node =
   /**
    * From `qkv` `[tokens, (heads + 2 · kvHeads) · headDim]`, laid out q heads, k heads, v heads: norm and rotate q and
    * k, append k and v to the layer's cache at the tokens' positions, and give q `[tokens, heads · headDim]`, grown by position.
+   * `queriesOnly`: qkv has q alone, for a cache that another layer fills, and nothing is appended.
    */
   | {
       readonly op: 'rope-append';
@@ -152,6 +166,7 @@ export type Node =
       readonly norm: HeadNorm | null;
       readonly rope: RopeTable | null;
       readonly queryGrowth: QueryGrowth | null;
+      readonly queriesOnly?: boolean;
       /** Absent or null: keys are stored as they are. */
       readonly centre?: KeyCentre | null;
       readonly out: Tensor;
@@ -159,7 +174,8 @@ export type Node =
   /**
    * Causal attention of q over what the layer's cache stores (the step's own tokens included, as stored).
    * `window` w: a token sees positions > p − w. `softcap` c: scores become `c · tanh(s / c)`.
-   * A token that sees nothing gives zeros.
+   * A token that sees nothing gives zeros. `sinks`: a head's softmax has one more score, whose value is 0 and which is neither
+   * scaled nor capped.
    */
   | {
       readonly op: 'attend';
@@ -169,6 +185,8 @@ export type Node =
       readonly scale: number;
       readonly window: number | null;
       readonly softcap: number | null;
+      /** `[heads]`. Absent or null: none. */
+      readonly sinks?: Vector | null;
       /** That of the keys, where it turns, and the rotation it turns by. Absent or null: nothing is added to scores. */
       readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
       readonly out: Tensor;
@@ -213,10 +231,14 @@ export type Node =
       readonly decay: Vector;
       readonly out: Tensor;
     }
-  /** `norm(x) · act(gate)`, by element. `norm`: RMS of runs of as many columns as its weight has, times weight; null for none. */
+  /**
+   * `norm(x) · act(gate)`, by element. `norm`: RMS of runs of as many columns as its weight has, times weight; null for none. Where
+   * x has more columns than the gate they are taken from column `from` on, and there is no norm.
+   */
   | {
       readonly op: 'gate';
       readonly x: Tensor;
+      readonly from: number;
       readonly gate: Tensor;
       readonly activation: GateActivation;
       readonly norm: { readonly weight: Vector; readonly eps: number } | null;
@@ -286,7 +308,7 @@ export type Node =
    */
   | { readonly op: 'select-outputs'; readonly x: Tensor; readonly out: Tensor }
   /**
-   * `Σ_j weight_j · down_e(act(gate_e(x)) · up_e(x)) (+ residual)` over the experts `e = id_j` that `route` gives a row, added in
+   * `Σ_j weight_j · down_e(act(gate_e(x), up_e(x))) (+ residual)`, biases of the stacks included, over the experts `e = id_j` that `route` gives a row, added in
    * the order of their ids. A stack has the rows of all experts, one after the other: `gateUp` `[experts · 2n, x.cols]`, each
    * expert's gate rows before its up rows; `down` `[experts · out.cols, n]`. Of an expert that no row was given to nothing is read.
    */
@@ -299,7 +321,7 @@ export type Node =
       readonly count: number;
       readonly gateUp: Matrix;
       readonly down: Matrix;
-      readonly activation: Activation;
+      readonly activation: ExpertActivation;
       readonly residual: Tensor | null;
       readonly out: Tensor;
     }

@@ -9,6 +9,7 @@ import type { FeatureSlab } from './feature-slab.js';
 import type {
   Activation,
   AttentionShape,
+  ExpertActivation,
   GateActivation,
   Graph,
   HeadNorm,
@@ -29,6 +30,8 @@ export interface RopeAppendOptions extends AttentionShape {
   readonly norm?: HeadNorm | null;
   readonly rope: RopeTable | null;
   readonly queryGrowth?: QueryGrowth | null;
+  /** There are no keys and values: they are another layer's, whose number `layer` is. Default false. */
+  readonly queriesOnly?: boolean;
   /** What keys are freed of before they are stored. `attend` is to be told, where it turns. */
   readonly centre?: KeyCentre | null;
 }
@@ -57,6 +60,8 @@ export interface AttendOptions extends AttentionShape {
   readonly scale?: number;
   readonly window?: number | null;
   readonly softcap?: number | null;
+  /** `[heads]`: one more score of each head, without a value. */
+  readonly sinks?: Vector | null;
   readonly centre?: (KeyCentre & { readonly rope: RopeTable }) | null;
 }
 
@@ -82,7 +87,7 @@ export interface ExpertsOptions {
   readonly gateUp: Matrix;
   /** `[count · cols, n]`. Loaded with `unit: cols`. */
   readonly down: Matrix;
-  readonly activation: Activation;
+  readonly activation: ExpertActivation;
   readonly residual?: Tensor | null;
 }
 
@@ -159,7 +164,8 @@ export class Ops {
 
   ropeAppend(qkv: Tensor, options: RopeAppendOptions): Tensor {
     const { layer, heads, kvHeads, headDim, rope } = options;
-    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + 2 * kvHeads) * headDim);
+    const queriesOnly = options.queriesOnly === true;
+    this.#expect('ropeAppend', 'qkv cols', qkv.cols, (heads + (queriesOnly ? 0 : 2 * kvHeads)) * headDim);
     const norm = options.norm ?? null;
     if (rope?.axes) {
       this.#expect('ropeAppend', 'axes of the rotation', rope.axes.length, rope.dims / 2);
@@ -183,7 +189,8 @@ export class Ops {
       if (centre.turns && rope?.axes)
         throw shapeError('ropeAppend', 'a centre that turns by cache indexes, but a rotation by axes');
     }
-    this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, centre, out });
+    const only = queriesOnly ? { queriesOnly } : {};
+    this.#nodes.push({ op: 'rope-append', qkv, layer, shape, norm, rope, queryGrowth, ...only, centre, out });
     return out;
   }
 
@@ -192,6 +199,7 @@ export class Ops {
     this.#expect('attend', 'q cols', q.cols, heads * headDim);
     if (heads % kvHeads !== 0)
       throw shapeError('attend', `${heads} heads do not share ${kvHeads} KV heads evenly`);
+    if (options.sinks) this.#expect('attend', 'sinks', options.sinks.length, heads);
     const out = this.#tensor(q.rows, heads * headDim);
     this.#nodes.push({
       op: 'attend',
@@ -201,6 +209,7 @@ export class Ops {
       scale: options.scale ?? 1 / Math.sqrt(headDim),
       window: options.window ?? null,
       softcap: options.softcap ?? null,
+      ...(options.sinks && { sinks: options.sinks }),
       centre: options.centre ?? null,
       out,
     });
@@ -237,19 +246,23 @@ export class Ops {
     return out;
   }
 
-  /** `norm(x) · act(gate)`. */
+  /** `norm(x) · act(gate)`; of x the columns from `from` on, as many as the gate has. */
   gate(
     x: Tensor,
     gate: Tensor,
     activation: GateActivation,
     norm: { readonly weight: Vector; readonly eps: number } | null = null,
+    from = 0,
   ): Tensor {
-    this.#expect('gate', 'gate cols', gate.cols, x.cols);
+    const { cols } = gate;
+    if (norm !== null || x.cols === cols) this.#expect('gate', 'x cols', x.cols, cols);
+    if (!Number.isInteger(from) || from < 0 || from + cols > x.cols || (x.cols !== cols && cols % 4 !== 0))
+      throw shapeError('gate', `${cols} columns from ${from}, of ${x.cols} in all`);
     this.#sameRows('gate', x, gate);
-    if (norm !== null && x.cols % norm.weight.length !== 0)
-      throw shapeError('gate', `${x.cols} columns in runs of ${norm.weight.length}`);
-    const out = this.#tensor(x.rows, x.cols);
-    this.#nodes.push({ op: 'gate', x, gate, activation, norm, out });
+    if (norm !== null && cols % norm.weight.length !== 0)
+      throw shapeError('gate', `${cols} columns in runs of ${norm.weight.length}`);
+    const out = this.#tensor(x.rows, cols);
+    this.#nodes.push({ op: 'gate', x, from, gate, activation, norm, out });
     return out;
   }
 
@@ -291,11 +304,12 @@ export class Ops {
 
   /** The experts of each row, from router logits `[rows, experts]`: `[rows, 2k]`, ids and then weights. */
   route(logits: Tensor, spec: RouteSpec): Tensor {
-    const { k, bias, groups } = spec;
+    const { k, bias, groups, expertScales } = spec;
     const experts = logits.cols;
     if (!(Number.isInteger(k) && k >= 1 && k <= experts))
       throw shapeError('route', `${k} of ${experts} experts`);
     if (bias !== null) this.#expect('route', 'bias', bias.length, experts);
+    if (expertScales) this.#expect('route', 'scales of experts', expertScales.length, experts);
     if (groups !== null) {
       const { count, kept, by } = groups;
       const each = experts / count;
@@ -347,6 +361,8 @@ export class Ops {
     this.#expect('experts', 'down cols', down.cols, inner);
     if (route.cols % 2 !== 0 || route.cols / 2 > count)
       throw shapeError('experts', `a route of ${route.cols} columns, to ${count} experts`);
+    if (typeof activation !== 'string' && !(activation.limit > 0 && Number.isFinite(activation.alpha)))
+      throw shapeError('experts', `an activation with a limit of ${activation.limit}`);
     if (residual !== null) {
       this.#expect('experts', 'residual cols', residual.cols, cols);
       this.#sameRows('experts', residual, x);

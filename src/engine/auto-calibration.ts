@@ -21,6 +21,7 @@ import { CALIBRATION_TEXTS } from './calibration-texts.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import type { HostConfig } from './messages.js';
 import { ModelText } from './model-text.js';
+import { slotCaches } from './slot-caches.js';
 import type { LogEntry } from './types.js';
 
 /** A start waits for them. */
@@ -50,21 +51,16 @@ export async function autoCalibration(
   const startedAt = performance.now();
   const text = await ModelText.forTasks({ kind: 'folder', path: weights.path });
   const texts = calibrationTexts(text, model.maxContext, TOKENS);
-  const blocks = Math.ceil(Math.max(...texts.map((ids) => ids.length)) / blockTokens);
+  const context = Math.max(...texts.map((ids) => ids.length));
   const f32 = { kind: 'float', dtype: 'f32' } as const;
   let calibration: KvCalibration;
   try {
     const layers = model.kvLayers.map((layer) => ({ ...layer, key: f32, value: f32 }));
-    const pool = device.createKvPool({ layers, blocks, blockTokens, slots: 1, maxBlocksPerSlot: blocks });
+    const caches = slotCaches(device, layers, { slots: 1, context, blockTokens });
     try {
-      pool.setBlocks(
-        0,
-        0,
-        Uint32Array.from({ length: blocks }, (_, i) => i),
-      );
-      calibration = await calibrateKv(model, device, pool, texts, undefined, signal);
+      calibration = await calibrateKv(model, device, caches, texts, undefined, signal);
     } finally {
-      pool.dispose();
+      caches.dispose();
     }
   } catch (error) {
     if (!(error instanceof KvantError) || error.code !== 'device-out-of-memory') throw error;

@@ -2,7 +2,7 @@
 
 import type { Device } from '../device/device.js';
 import type { NodeOf } from '../device/graph.js';
-import type { KvPool } from '../device/kv.js';
+import type { KvCaches, KvPool } from '../device/kv.js';
 import { ROPE_FINE, type RopeTable } from '../device/rope.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
@@ -19,14 +19,14 @@ const FIRST_TOKENS = 16;
 /**
  * Errors: `kv-calibration-short` where no text is longer than the tokens that are left out.
  *
- * @param pool of f32, with the blocks of the longest text in the table of slot 0
+ * @param caches of f32, with the blocks of the longest text in the tables of slot 0 (slot-caches.ts)
  * @param texts token ids, each text by itself
- * @example const calibration = await calibrateKv(model, device, pool, [text.encode(prose, true)]);
+ * @example const calibration = await calibrateKv(model, device, caches, [text.encode(prose, true)]);
  */
 export async function calibrateKv(
   model: Model,
   device: Device,
-  pool: KvPool,
+  caches: KvPool | KvCaches,
   texts: readonly Int32Array[],
   onTokens: (done: number, total: number) => void = () => {},
   signal?: AbortSignal,
@@ -41,7 +41,7 @@ export async function calibrateKv(
     });
   const { graph, appends } = model.buildGraph({ keepQkv: true, sample: false });
   const limits = { maxTokens: CHUNK, maxOutputs: 1, maxSequences: 1, maxContext: context, inFlight: 1 };
-  const program = await device.compile(graph, limits, pool);
+  const program = await device.compile(graph, limits, caches);
   try {
     const layers = appends.map((node) => new LayerSums(node, (vector) => model.headNorm(vector)));
     const step = new StepInputs(CHUNK, 1, 1);

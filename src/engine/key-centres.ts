@@ -64,8 +64,11 @@ export async function loadKeyCentres(
   calibration: KvCalibration,
 ): Promise<readonly (KeyCentre | null)[]> {
   const { graph, appends } = model.buildGraph({ sample: false });
+  // Softmax would not see that all scores of a head are moved; a cap and a sink do.
   const capped = new Set(
-    graph.nodes.flatMap((node) => (node.op === 'attend' && node.softcap !== null ? [node.layer] : [])),
+    graph.nodes.flatMap((node) =>
+      node.op === 'attend' && (node.softcap !== null || node.sinks) ? [node.layer] : [],
+    ),
   );
   const { keyCentres } = device.info;
   if (keyCentres === undefined) return [];

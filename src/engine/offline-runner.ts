@@ -1,12 +1,11 @@
 /**
  * A model on a device with no engine around it: programs that a measurement drives step by step. The weights are
- * loaded once, and any number of variants, each with a KV pool of its own formats, run on them side by side; so what
+ * loaded once, and any number of variants, each with caches of its own formats, run on them side by side; so what
  * two variants differ in is the cache alone.
  */
 
 import type { Device } from '../device/device.js';
 import type { KeyCentre } from '../device/graph.js';
-import { type KvPool, kvBlockBytes } from '../device/kv.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
 import type { CacheLayer } from '../models/layout.js';
@@ -20,6 +19,7 @@ import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
 import { locateModel } from './model-location.js';
 import { ModelText } from './model-text.js';
+import { type SlotCaches, type SlotSizes, slotCacheBytes, slotCaches } from './slot-caches.js';
 import type { EngineOptions } from './types.js';
 
 /** A folder or hub name, or a named shape with random weights. */
@@ -35,9 +35,9 @@ export interface CacheVariantRequest {
   readonly context: number;
 }
 
-/** A KV pool whose slots each own the blocks of one whole sequence, and how its layers are kept. */
+/** Caches whose slots each own the blocks of one whole sequence, and how their layers are kept. */
 export interface CacheVariant {
-  readonly pool: KvPool;
+  readonly caches: SlotCaches;
   readonly plan: KvPlan;
 }
 
@@ -48,7 +48,7 @@ export class OfflineRunner implements AsyncDisposable {
   readonly text: ModelText;
   readonly #blockTokens: number;
   readonly #configOf: (kv: KvOptions) => HostConfig;
-  readonly #pools: KvPool[] = [];
+  readonly #caches: SlotCaches[] = [];
   #disposed = false;
 
   private constructor(
@@ -96,14 +96,14 @@ export class OfflineRunner implements AsyncDisposable {
       const { cache } = weights.definition.facts;
       const bytes = variants.reduce((sum, variant) => {
         const { layers } = planVariant(cache, variant, configOf(variant.kv), device);
-        return sum + variant.rows * blocksOf(variant, blockTokens) * kvBlockBytes(layers, blockTokens);
+        return sum + slotCacheBytes(layers, sizesOf(variant, blockTokens));
       }, 0);
       const f32 = planVariant(cache, { context: 1 }, { kv: { kvFormat: 'f32' }, blockTokens }, device).layers;
       const model = await loadModel(weights.source, weights.definition, device, {
         ...(quantize === undefined ? {} : { quantize }),
         // The variants' formats are their own. Placing wants tokens of one format: as many of f32 as fill that room.
         kvFormat: { kind: 'float', dtype: 'f32' },
-        kvTokens: Math.ceil(bytes / kvBlockBytes(f32, 1)),
+        kvTokens: Math.ceil(bytes / slotCacheBytes(f32, { slots: 1, context: 1, blockTokens: 1 })),
         onProgress: (done, total, item) =>
           onProgress?.({ phase: 'weights', done, total, unit: 'bytes', item }),
         ...(signal === undefined ? {} : { signal }),
@@ -115,32 +115,13 @@ export class OfflineRunner implements AsyncDisposable {
     }
   }
 
-  /** Makes a pool. Errors: those of the formats and of the device's memory. */
+  /** Makes caches. Errors: those of the formats and of the device's memory. */
   variant(request: CacheVariantRequest): CacheVariant {
-    const { rows } = request;
     const plan = planVariant(this.model.layout.cache, request, this.#configOf(request.kv), this.device);
-    const perSlot = blocksOf(request, this.#blockTokens);
-    const head = plan.floatHead;
-    const headBlocks = head === null ? 0 : Math.min(perSlot, head.tokens / this.#blockTokens);
-    const own = perSlot - headBlocks;
-    const pool = this.device.createKvPool({
-      layers: plan.layers,
-      blocks: Math.max(1, rows * own),
-      ...(head === null
-        ? {}
-        : { floatStart: { blocks: rows * headBlocks, dtype: head.dtype, head: head.tokens } }),
-      blockTokens: this.#blockTokens,
-      slots: rows,
-      maxBlocksPerSlot: perSlot,
-    });
-    for (let slot = 0; slot < rows; slot++) {
-      const blocks = Uint32Array.from({ length: perSlot }, (_, i) =>
-        i < headBlocks ? pool.spec.blocks + slot * headBlocks + i : slot * own + i - headBlocks,
-      );
-      pool.setBlocks(slot, 0, blocks);
-    }
-    this.#pools.push(pool);
-    return { pool, plan };
+    const sizes = sizesOf(request, this.#blockTokens);
+    const caches = slotCaches(this.device, plan.layers, sizes, plan.floatHead);
+    this.#caches.push(caches);
+    return { caches, plan };
   }
 
   /** What the keys of a variant are freed of, by layer, if there is a calibration. Errors: those of its file. */
@@ -164,7 +145,7 @@ export class OfflineRunner implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const pool of this.#pools.splice(0)) pool.dispose();
+    for (const caches of this.#caches.splice(0)) caches.dispose();
     await this.device[Symbol.asyncDispose]();
   }
 }
@@ -178,6 +159,6 @@ function planVariant(
   return planCache({ kv, blockTokens, maxContext: context }, cache, device.info, context);
 }
 
-function blocksOf({ context }: CacheVariantRequest, blockTokens: number): number {
-  return Math.ceil(context / blockTokens);
+function sizesOf({ rows, context }: CacheVariantRequest, blockTokens: number): SlotSizes {
+  return { slots: rows, context, blockTokens };
 }

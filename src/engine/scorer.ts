@@ -53,7 +53,7 @@ export class Scorer implements AsyncDisposable {
     const program = await device.compile(
       graph,
       { maxTokens: chunk, maxOutputs: chunk, maxSequences: 1, maxContext: context, inFlight: 1 },
-      variant.pool,
+      variant.caches,
     );
     return new Scorer(variant, program, logits, chunk, context);
   }

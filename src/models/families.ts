@@ -13,14 +13,16 @@ import { ernie45Moe } from './families/ernie4-5-moe.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
+import { gemma4 } from './families/gemma4.js';
 import { glm, glm4 } from './families/glm4.js';
 import { glm4Moe } from './families/glm4-moe.js';
+import { gptOss } from './families/gpt-oss.js';
 import { granite } from './families/granite.js';
 import { granite4 } from './families/granite4.js';
 import { hunyuan } from './families/hunyuan.js';
 import { hunyuanMoe } from './families/hunyuan-moe.js';
 import { internLm, internLm3 } from './families/internlm.js';
-import { lfm2 } from './families/lfm2.js';
+import { lfm2, lfm2Moe } from './families/lfm2.js';
 import { llama } from './families/llama.js';
 import { minimaxM2 } from './families/minimax-m2.js';
 import { ministral3 } from './families/ministral3.js';
@@ -33,7 +35,8 @@ import { phi3 } from './families/phi3.js';
 import { qwen2Moe, qwen3Moe } from './families/qwen-moe.js';
 import { qwen2 } from './families/qwen2.js';
 import { qwen3 } from './families/qwen3.js';
-import { qwen35 } from './families/qwen3-5.js';
+import { qwen35, qwen35Moe } from './families/qwen3-5.js';
+import { qwen3Next } from './families/qwen3-next.js';
 import { seedOss } from './families/seed-oss.js';
 import { smolLm3 } from './families/smollm3.js';
 import { type ModelDefinition, type RegisteredFamily, register } from './family.js';
@@ -78,6 +81,11 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(hunyuanMoe),
   register(lfm2),
   register(qwen35),
+  register(lfm2Moe),
+  register(qwen35Moe),
+  register(qwen3Next),
+  register(gptOss),
+  register(gemma4),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -22,6 +22,8 @@ export interface MatrixPart {
   readonly within?: readonly StackedRows[];
   /** The tensor has more rows: these are some of them. Default: all. */
   readonly pick?: RowPick;
+  /** The rows stand in another part already: they are the same weights once more. */
+  readonly again?: boolean;
 }
 
 export interface StoredShape {
@@ -37,6 +39,14 @@ export interface StackedRows {
   /** Of the tensor. */
   readonly rows: number;
   readonly first: number;
+  /** From the first on they are every so many-th. Default 1: they are neighbours. */
+  readonly every?: number;
+  /** The tensor is `[stack, cols, n]`. */
+  readonly transposed?: boolean;
+  /** A tensor that is there where it is stored so. Default: itself. */
+  readonly sign?: string;
+  /** Name of a tensor `[stack, n]` with the biases of the rows. Default: they have none. */
+  readonly bias?: string;
 }
 
 /** A matrix that holds the same rows of several experts, one expert after the other. */
@@ -93,6 +103,8 @@ export interface VectorSpec {
   readonly group: number;
   /** What its numbers become when they are loaded, as many as there were. Default: they stay. */
   readonly make?: (values: Float32Array, shapeOf?: ShapeOf) => Float32Array;
+  /** One number, which the graph is recorded with (Weights.number): no device has it. */
+  readonly host?: boolean;
 }
 
 /** A rotary embedding of the model. Layers name it by its key. */
@@ -144,7 +156,10 @@ export function parameterCount(layout: WeightLayout, active = false): number {
   let count = 0;
   for (const { parts, cols, experts } of layout.matrices) {
     const share = active && experts !== undefined ? experts.chosen / experts.count : 1;
-    for (const part of parts) count += share * part.rows * (cols + (part.bias === null ? 0 : 1));
+    for (const part of parts) {
+      const biased = part.bias !== null || part.within?.some(({ bias }) => bias !== undefined) === true;
+      if (part.again !== true) count += share * part.rows * (cols + (biased ? 1 : 0));
+    }
   }
   for (const spec of layout.vectors) count += vectorLength(spec);
   return count;
@@ -154,6 +169,8 @@ export function parameterCount(layout: WeightLayout, active = false): number {
 export interface Weights {
   matrix(key: string): Matrix;
   vector(key: string): Vector;
+  /** One of the numbers that the layout keeps on the host. */
+  number(key: string): number;
   rope(key: string): RopeTable;
   /** What a layer's keys are freed of; null, or no such function, where they are stored as they are. */
   centre?(layer: number): KeyCentre | null;

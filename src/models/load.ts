@@ -88,7 +88,7 @@ export interface ModelGraph {
   readonly graph: Graph;
   /** `[outputs, vocab]`; readable if `keepLogits`. */
   readonly logits: Tensor;
-  /** The `rope-append` of each layer, in order. */
+  /** The `rope-append` of each layer that fills a cache, in order. */
   readonly appends: readonly NodeOf<'rope-append'>[];
 }
 
@@ -169,7 +169,9 @@ export async function loadModel(
       const logits = definition.record(ops, all, { selectEarly, features, hidden });
       if (keepLogits) ops.keep(logits);
       if (sample) ops.sample(logits);
-      const appends = ops.nodes.filter((node) => node.op === 'rope-append');
+      const appends = ops.nodes
+        .filter((node) => node.op === 'rope-append')
+        .filter(({ queriesOnly }) => queriesOnly !== true);
       if (keepQkv) for (const { qkv } of appends) ops.keep(qkv);
       return { graph: ops.finish(), logits, appends };
     },
@@ -331,7 +333,7 @@ async function loadWeights(
   resolved: ResolvedWeights,
   { onProgress, signal }: LoadModelOptions,
 ): Promise<{
-  weights: { matrix(key: string): Matrix; vector(key: string): Vector };
+  weights: Pick<Weights, 'matrix' | 'vector' | 'number'>;
   headNorms: ReadonlyMap<Vector, Float32Array>;
   bytes: number;
 }> {
@@ -369,7 +371,12 @@ async function loadWeights(
     bytes += matrix.bytes;
   };
   await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
-  for (const { key, group, source } of resolved.vectors) {
+  const numbers = new Map<string, number>();
+  for (const { key, group, source, host } of resolved.vectors) {
+    if (host) {
+      numbers.set(key, (await source.read())[0]!);
+      continue;
+    }
     let values: Float32Array | null = null;
     const read = async (): Promise<Float32Array> => {
       values = await source.read();
@@ -380,7 +387,11 @@ async function loadWeights(
     if (HEAD_NORM.test(key) && values !== null) headNorms.set(vector, Float32Array.from(values));
     bytes += source.length * 4;
   }
-  const weights = { matrix: (key: string) => get(matrices, key), vector: (key: string) => get(vectors, key) };
+  const weights = {
+    matrix: (key: string) => get(matrices, key),
+    vector: (key: string) => get(vectors, key),
+    number: (key: string) => get(numbers, key),
+  };
   return { weights, headNorms, bytes };
 }
 

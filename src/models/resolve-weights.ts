@@ -10,6 +10,7 @@ import { finiteMatrix, finiteVector } from '../weights/finite.js';
 import { isQuantizable, quantizedSource } from '../weights/quantize.js';
 import type { MatrixPart, MatrixSpec, ShapeOf, StackedRows, StoredShape, WeightLayout } from './layout.js';
 import { pickedRows } from './picked-rows.js';
+import { transposedRows } from './transposed-rows.js';
 
 /** Where weights come from: a Checkpoint, or made up (shapes.ts). */
 export interface WeightSource {
@@ -44,6 +45,7 @@ export interface ResolvedWeights {
     readonly key: string;
     readonly group: number;
     readonly source: VectorSource;
+    readonly host: boolean;
   }[];
   /** Tensors of something else than this model: they stay where they are. */
   readonly left: readonly string[];
@@ -66,14 +68,13 @@ export function resolveWeights(
     parts: partSources(source, spec).map((matrix) =>
       quantize === undefined || spec.float === true ? finiteMatrix(matrix) : quantized(matrix, quantize),
     ),
-    biases: spec.parts.map(({ bias, rows }) =>
-      bias === null ? null : finiteVector(source.vector(bias, [rows])),
-    ),
+    biases: partBiases(source, spec),
   }));
   const shapeOf: ShapeOf = (name) => source.info(name)?.shape;
-  const vectors = layout.vectors.map(({ key, parts, group, make }) => ({
+  const vectors = layout.vectors.map(({ key, parts, group, make, host = false }) => ({
     key,
     group,
+    host,
     source: made(
       parts.map(({ name, shape }) => finiteVector(source.vector(name, shape))),
       make && ((values) => make(values, shapeOf)),
@@ -99,23 +100,72 @@ function asNamed(source: WeightSource, spec: MatrixSpec): MatrixSpec {
 /** The rows of each part, from a tensor of its own or a stack that several are in. */
 function partSources(source: WeightSource, { parts, cols }: MatrixSpec): MatrixSource[] {
   const stacks = new Map<string, MatrixSource>();
+  const turned = new Map<string, MatrixSource>();
   return parts.map((part) => {
     const within = source.has(part.name) ? undefined : stackOf(source, part);
     if (within === undefined) return partSource(source, part, cols);
-    const { name, rows, stack } = within;
-    const whole = stacks.get(name) ?? source.matrix(name, { rows, cols, stack });
+    const { name, rows, stack, first, every = 1, transposed = false } = within;
+    const shape = transposed ? { rows: stack * cols, cols: rows / stack, stack } : { rows, cols, stack };
+    const whole = stacks.get(name) ?? source.matrix(name, shape);
     stacks.set(name, whole);
-    return rowsOf(whole, within.first, part.rows);
+    if (!transposed) return rowsOf(whole, { first, rows: part.rows, every });
+    const each = rows / stack;
+    const at = Math.floor(first / each);
+    // Parts of one of the stack follow one another: it is turned once for them.
+    const one = turned.get(`${name} ${at}`) ?? transposedRows(whole, at * cols, cols);
+    turned.set(`${name} ${at}`, one);
+    return rowsOf(one, { first: first % each, rows: part.rows, every });
   });
 }
 
+/** The biases of each part: of a tensor of its own, or where its rows are in a stack, of one with those of all. */
+function partBiases(source: WeightSource, { parts }: MatrixSpec): (VectorSource | null)[] {
+  const stacks = new Map<string, VectorSource>();
+  return parts.map((part) => {
+    const within = source.has(part.name) ? undefined : stackOf(source, part);
+    if (within?.bias === undefined)
+      return part.bias === null ? null : finiteVector(source.vector(part.bias, [part.rows]));
+    const { bias, stack, rows, first, every = 1 } = within;
+    const all = stacks.get(bias) ?? held(finiteVector(source.vector(bias, [stack, rows / stack])));
+    stacks.set(bias, all);
+    const read = async (): Promise<Float32Array> => {
+      const values = await all.read();
+      return Float32Array.from({ length: part.rows }, (_, i) => values[first + i * every]!);
+    };
+    return { name: bias, length: part.rows, read };
+  });
+}
+
+/** Read once. */
+function held(vector: VectorSource): VectorSource {
+  let values: Promise<Float32Array> | undefined;
+  return {
+    ...vector,
+    read() {
+      values ??= vector.read();
+      return values;
+    },
+  };
+}
+
 function stackOf(source: WeightSource, { within = [] }: MatrixPart): StackedRows | undefined {
-  return within.find(({ name }) => source.has(name));
+  return within.find(({ name, sign = name }) => source.has(sign));
+}
+
+interface Rows {
+  readonly first: number;
+  readonly rows: number;
+  readonly every: number;
 }
 
 /** Some rows of a matrix as a matrix. */
-function rowsOf(whole: MatrixSource, first: number, rows: number): MatrixSource {
+function rowsOf(whole: MatrixSource, { first, rows, every }: Rows): MatrixSource {
   const { name, cols, format } = whole;
+  if (every > 1) {
+    // From a multiple of `every` on, so that what is picked is a pattern of the rows.
+    const run = { first: first - (first % every), rows: rows * every, every: 1 };
+    return pickedRows(rowsOf(whole, run), { take: 1, of: every, from: first % every });
+  }
   const readRows: MatrixSource['readRows'] = (start, end, room) =>
     whole.readRows(first + start, first + end, room);
   return { name, rows, cols, format, readRows };
@@ -130,7 +180,8 @@ function isBuffer(source: WeightSource, name: string): boolean {
 /** A part of what is computed, such as a bias that config.json does not speak of: without it the result is another. */
 function isApplied(name: string, layout: WeightLayout): boolean {
   const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
-  if (layer !== undefined) return Number(layer) < layout.cache.length;
+  // Groups: the embedding, each layer, the head.
+  if (layer !== undefined) return Number(layer) < layout.groups - 2;
   return /^(lm_head|model\.(embedding_)?norm|model\.embed_tokens)\./.test(name);
 }
 
@@ -231,8 +282,9 @@ function checkPresent(source: WeightSource, layout: WeightLayout): void {
   const names = layout.matrices.flatMap(({ parts }) =>
     parts.flatMap((part) => {
       const { bias } = part;
-      const name = source.has(part.name) ? part.name : (stackOf(source, part)?.name ?? part.name);
-      return bias === null ? [name] : [name, bias];
+      const within = source.has(part.name) ? undefined : stackOf(source, part);
+      const biases = within?.bias ?? bias;
+      return biases === null ? [within?.name ?? part.name] : [within?.name ?? part.name, biases];
     }),
   );
   names.push(...layout.vectors.flatMap(({ parts }) => parts.map(({ name }) => name)));

@@ -18,6 +18,9 @@ const PUBLISHED: Readonly<Record<string, number>> = {
   'llama-3b': 3.213e9,
   'llama-8b': 8.03e9,
   'mistral-7b': 7.25e9,
+  'gemma-3-4b': 3.88e9,
+  'gemma-4-26b-a4b': 25.2e9,
+  'gpt-oss-20b': 20.91e9,
 };
 
 describe('shapes', () => {

@@ -34,6 +34,12 @@ const MISTRAL: JsonObject = { ...LLAMA, intermediate_size: 14_336, num_key_value
 
 const WRAPPERS: readonly Wrapper[] = [
   { architecture: 'Gemma3ForConditionalGeneration', modelType: 'gemma3', text: 'gemma3_text' },
+  { architecture: 'Gemma4ForConditionalGeneration', modelType: 'gemma4', text: 'gemma4_text' },
+  {
+    architecture: 'Gemma4UnifiedForConditionalGeneration',
+    modelType: 'gemma4_unified',
+    text: 'gemma4_unified_text',
+  },
   { architecture: 'Mistral3ForConditionalGeneration', modelType: 'mistral3', text: 'mistral' },
   {
     architecture: 'Qwen2VLForConditionalGeneration',
@@ -57,6 +63,11 @@ const WRAPPERS: readonly Wrapper[] = [
     defaults: { qwen3: { rope_theta: 500_000 } },
   },
   { architecture: 'Qwen3_5ForConditionalGeneration', modelType: 'qwen3_5', text: 'qwen3_5_text' },
+  {
+    architecture: 'Qwen3_5MoeForConditionalGeneration',
+    modelType: 'qwen3_5_moe',
+    text: 'qwen3_5_moe_text',
+  },
   {
     architecture: 'LlavaForConditionalGeneration',
     modelType: 'llava',

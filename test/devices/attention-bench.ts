@@ -24,6 +24,8 @@ export interface AttentionCase extends AttentionShape {
   readonly sections?: RopeSections;
   readonly window?: number | null;
   readonly softcap?: number | null;
+  /** Each head has one more score, drawn normal, times this. */
+  readonly sinks?: number;
   readonly blockTokens?: number;
   /** Slots that are kept as floats of this type until they are converted. */
   readonly floatStart?: { readonly dtype: 'f16' | 'f32'; readonly slots: readonly number[] };
@@ -61,6 +63,7 @@ export class AttentionBench {
   readonly #floatStart: Set<number>;
   /** Scales of keys, of queries, mean: `[3, kvHeads, headDim]`. */
   readonly #centre: Float32Array | null;
+  readonly #sinks: Float32Array | null;
   readonly #keys: Float64Array[][][] = [];
   readonly #values: Float64Array[][][] = [];
 
@@ -110,6 +113,8 @@ export class AttentionBench {
       centre === null
         ? null
         : { vector: await device.loadVector(vectorSource(centre)), turns: c.centre === 'turning' };
+    const sinks = c.sinks === undefined ? null : random.normals(c.heads, c.sinks);
+    const sinkVector = sinks && (await device.loadVector(vectorSource(sinks)));
     const shape = { heads: c.heads, kvHeads: c.kvHeads, headDim: c.headDim };
     const { graph, tensors } = record((ops) => {
       const qkv = ops.input('tokens', (c.heads + 2 * c.kvHeads) * c.headDim);
@@ -124,14 +129,16 @@ export class AttentionBench {
         }),
       );
       const turning = keyCentre?.turns === true && rope !== null ? { ...keyCentre, rope } : null;
-      const options = { window: c.window ?? null, softcap: c.softcap ?? null, centre: turning };
+      const { window = null, softcap = null } = c;
+      const options = { window, softcap, sinks: sinkVector, centre: turning };
       const out = ops.attend(q, { ...shape, layer: 0, ...options });
       if (behind?.keeps !== false) ops.keep(out);
       const product = behind === null ? null : ops.keep(ops.linear(out, behind.weight));
       return { qkv, q, out: behind?.keeps === false ? null : out, product };
     });
     const program = await device.compile(graph, LIMITS, pool);
-    return new AttentionBench(device, c, random, program, pool, tensors, frequencies, norms, centre);
+    const parts = { norms, centre, sinks };
+    return new AttentionBench(device, c, random, program, pool, tensors, frequencies, parts);
   }
 
   private constructor(
@@ -142,8 +149,15 @@ export class AttentionBench {
     pool: KvPool,
     tensors: { qkv: Tensor; q: Tensor; out: Tensor | null; product: Tensor | null },
     frequencies: Float64Array,
-    norms: { q: Float32Array; k: Float32Array } | null,
-    centre: Float32Array | null,
+    {
+      norms,
+      centre,
+      sinks,
+    }: {
+      norms: { q: Float32Array; k: Float32Array } | null;
+      centre: Float32Array | null;
+      sinks: Float32Array | null;
+    },
   ) {
     this.#device = device;
     this.#case = c;
@@ -154,6 +168,7 @@ export class AttentionBench {
     this.#frequencies = frequencies;
     this.#norms = norms;
     this.#centre = centre;
+    this.#sinks = sinks;
     this.#floatStart = new Set(c.floatStart?.slots ?? []);
     for (let s = 0; s < SLOTS; s++) {
       const first = this.#floatStart.has(s) ? pool.spec.blocks : 0;
@@ -334,6 +349,7 @@ export class AttentionBench {
               scale: 1 / Math.sqrt(headDim),
               window: this.#case.window ?? null,
               softcap: this.#case.softcap ?? null,
+              ...(this.#sinks && { sink: this.#sinks[h]! }),
             });
           expected.set(attend(q, keys), (row * heads + h) * headDim);
           for (const [place, out] of expectedHalves) {

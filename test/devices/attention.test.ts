@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
+import { everyCase } from '../setup/every-case.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import {
   type AttentionSteps,
@@ -46,6 +47,15 @@ describe.each(devices)('attention on $name', (spec) => {
     // Halves that are no whole vectors.
     await check({ ...base, ropeDims: 20 }, steps.slice(0, 4));
     await check({ ...base, rope: null, norm: true }, steps.slice(0, 4));
+  });
+
+  it('sinks', async () => {
+    const base = { heads: 6, kvHeads: 2, headDim: 64, rope: null, sinks: 2, key: F16, value: F16 };
+    await check({ ...base, window: 33 }, steps.slice(0, 4));
+    await check({ ...base, key: F32, value: F32, softcap: 2, sinks: 40 }, steps.slice(0, spec.slow ? 2 : 4));
+    if (!everyCase) return;
+    for (const headDim of [16, 64, 128, 256]) await check({ ...base, headDim }, steps);
+    await check({ ...base, heads: 8, kvHeads: 8 }, steps);
   });
 
   it('head norms after the rotation, and queries that grow with the position', async () => {

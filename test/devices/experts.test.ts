@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device, Matrix } from '../../src/device/device.js';
-import type { Activation } from '../../src/device/graph.js';
+import type { ExpertActivation } from '../../src/device/graph.js';
 import type { MatrixFormat } from '../../src/device/weights.js';
 import { type DeviceSpec, devices } from './devices.js';
 import { Random, worstRow } from './numbers.js';
@@ -23,7 +23,7 @@ interface Shape {
   readonly cols: number;
   readonly inner: number;
   readonly outs: number;
-  readonly activation: Activation;
+  readonly activation: ExpertActivation;
   readonly format: MatrixFormat;
   readonly down?: MatrixFormat;
   readonly bias?: boolean;
@@ -38,7 +38,7 @@ const SHAPES: readonly Shape[] = [
     cols: 40,
     inner: 56,
     outs: 72,
-    activation: 'gelu-tanh',
+    activation: { alpha: 1.702, limit: 1.5 },
     format: { kind: 'float', dtype: 'bf16' },
     bias: true,
   },
@@ -49,7 +49,7 @@ const SHAPES: readonly Shape[] = [
     cols: 128,
     inner: 64,
     outs: 136,
-    activation: 'silu',
+    activation: 'gelu-tanh',
     format: affine(4, 64),
   },
   {

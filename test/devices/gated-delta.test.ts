@@ -88,6 +88,22 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     }
   });
 
+  it('gates: columns of a wider row', async () => {
+    const random = new Random(44);
+    const [count, cols, from, wide] = [5, 8, 12, 28];
+    const [x, by] = [random.normals(count * wide), random.normals(count * cols, 3)];
+    const got = await runOnce(device, count, { cols: wide, data: x }, (_, t) => t, {
+      cols,
+      data: by,
+      use: (ops, t, g) => ops.gate(t, g, 'gelu-tanh', null, from),
+    });
+    for (let r = 0; r < count; r++) {
+      const own = x.subarray(r * wide + from, r * wide + from + cols);
+      const wanted = reference.gate(own, by.subarray(r * cols, (r + 1) * cols), 'gelu-tanh', null);
+      expect(worst([got.subarray(r * cols, (r + 1) * cols)], [wanted])).toBeLessThan(1e-5);
+    }
+  });
+
   it('refuses a layer without such a state', async () => {
     const decay = await device.loadVector(vectorSource(new Float32Array(4)));
     const shape = { conv: null, matrix: { heads: 2, rows: 8, cols: 4 } };

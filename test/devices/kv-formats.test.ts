@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type KvFormat, kvFormatName, kvLayerBlockBytes } from '../../src/device/kv.js';
+import { everyCase } from '../setup/every-case.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
 import { kernelDevices } from './devices.js';
 import { affine, alike, attentionBound, F16, FORMATS, MIXED, STEPS, turbo } from './kv-cases.js';
@@ -81,6 +82,17 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
       for (const window of [1, 7, 33, 100]) await check({ ...BASE, window, ...alike(format) }, short);
       await check({ ...BASE, softcap: 2, ...alike(format) }, short);
     }
+  });
+
+  it('sinks', async () => {
+    const base = { ...BASE, sinks: 2 };
+    const few = STEPS.slice(0, 3);
+    await check({ ...base, window: 33, key: affine(4), value: turbo(3) }, few);
+    if (spec.slow) return;
+    for (const format of [affine(8), turbo(4)]) await check({ ...base, ...alike(format) }, few);
+    if (!everyCase) return;
+    for (const [key, value] of [...FORMATS.map((f) => [f, f] as const), ...MIXED])
+      for (const headDim of [64, 80, 128]) await check({ ...base, headDim, key, value });
   });
 
   it('rotated and normed keys', async () => {

@@ -1,4 +1,5 @@
 /** Float64 references of the ops, straight from their formulas. */
+import type { ExpertActivation, GateActivation } from '../../src/device/graph.js';
 import { gumbelFromWord, randomWord } from '../../src/device/random.js';
 
 export function linear(
@@ -98,6 +99,14 @@ export function activation(name: string, x: number): number {
   }
 }
 
+/** What an expert makes of gate and up. */
+export function gatedUnit(kind: ExpertActivation, gate: number, up: number): number {
+  if (typeof kind === 'string') return activation(kind, gate) * up;
+  const g = Math.min(gate, kind.limit);
+  const u = Math.max(-kind.limit, Math.min(kind.limit, up));
+  return ((u + 1) * g) / (1 + Math.exp(-kind.alpha * g));
+}
+
 export function glu(x: ArrayLike<number>, rows: number, half: number, name: string): Float64Array {
   const out = new Float64Array(rows * half);
   for (let r = 0; r < rows; r++) {
@@ -153,6 +162,8 @@ export interface AttentionOptions {
   readonly scale: number;
   readonly window?: number | null;
   readonly softcap?: number | null;
+  /** One more score, without a value. */
+  readonly sink?: number;
 }
 
 /** One query head over keys and values `[context][headDim]`, the query standing at position `context − 1`. */
@@ -168,7 +179,8 @@ export function attendOne(
   const first = options.window == null ? 0 : Math.max(0, position - options.window + 1);
   if (keys.length === 0) return out;
   const scores = new Float64Array(keys.length);
-  let max = Number.NEGATIVE_INFINITY;
+  const { sink = Number.NEGATIVE_INFINITY } = options;
+  let max = sink;
   for (let t = first; t < keys.length; t++) {
     let s = 0;
     for (let d = 0; d < dim; d++) s += q[d]! * keys[t]![d]!;
@@ -177,7 +189,7 @@ export function attendOne(
     scores[t] = s;
     max = Math.max(max, s);
   }
-  let sum = 0;
+  let sum = Math.exp(sink - max);
   for (let t = first; t < keys.length; t++) {
     const p = Math.exp(scores[t]! - max);
     sum += p;
@@ -261,6 +273,7 @@ export interface Routing {
   readonly groups: { readonly count: number; readonly kept: number; readonly by: 'best' | 'two-best' } | null;
   readonly normalise: { readonly least: number; readonly add: number } | null;
   readonly scale: number;
+  readonly expertScales?: ArrayLike<number> | null;
 }
 
 /** One row: the ids, rising, and then their weights. */
@@ -290,7 +303,7 @@ export function route(logits: readonly number[], spec: Routing): number[] {
     .sort((a, b) => a - b);
   const sum = ids.reduce((all, i) => all + scores[i]!, 0);
   const divisor = normalise === null ? 1 : Math.max(sum, normalise.least) + normalise.add;
-  return [...ids, ...ids.map((i) => (scores[i]! / divisor) * by)];
+  return [...ids, ...ids.map((i) => (scores[i]! / divisor) * by * (spec.expertScales?.[i] ?? 1))];
 }
 
 export interface ExpertStacks {
@@ -302,7 +315,7 @@ export interface ExpertStacks {
   readonly cols: number;
   readonly inner: number;
   readonly outs: number;
-  readonly activation: string;
+  readonly activation: ExpertActivation;
   readonly gateUpBias?: ArrayLike<number>;
   readonly downBias?: ArrayLike<number>;
 }
@@ -326,7 +339,7 @@ export function experts(
       const [gate, up] = [id * 2 * inner + i, (id * 2 + 1) * inner + i].map(
         (row) => dot(stacks.gateUp, row * cols, x, cols) + (stacks.gateUpBias?.[row] ?? 0),
       );
-      return activation(name, gate!) * up!;
+      return gatedUnit(name, gate!, up!);
     });
     for (let o = 0; o < outs; o++) {
       const row = id * outs + o;
@@ -411,7 +424,7 @@ export function gatedDelta(
 export function gate(
   x: ArrayLike<number>,
   by: ArrayLike<number>,
-  name: 'sigmoid' | 'silu',
+  name: GateActivation,
   norm: { readonly weight: ArrayLike<number>; readonly eps: number } | null,
 ): Float64Array {
   const n = x.length;
@@ -419,6 +432,7 @@ export function gate(
   for (let i = 0; i < n; i++) squares += x[i]! * x[i]!;
   return Float64Array.from({ length: n }, (_, i) => {
     const normed = norm === null ? x[i]! : (x[i]! / Math.sqrt(squares / n + norm.eps)) * norm.weight[i]!;
+    if (name === 'gelu-tanh') return normed * activation(name, by[i]!);
     const open = 1 / (1 + Math.exp(-by[i]!));
     return normed * (name === 'silu' ? by[i]! * open : open);
   });

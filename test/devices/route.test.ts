@@ -7,10 +7,12 @@ import { runOnce } from './run.js';
 import { vectorSource } from './sources.js';
 
 /** What families ask of it; sizes that no power of two divides among them. */
-const CASES: readonly (Omit<reference.Routing, 'bias'> & {
+const CASES: readonly (Omit<reference.Routing, 'bias' | 'expertScales'> & {
   readonly name: string;
   readonly experts: number;
   readonly bias: boolean;
+  /** Weights are multiplied by a number of each expert. */
+  readonly scaled?: boolean;
 })[] = [
   {
     name: 'Qwen3-MoE',
@@ -63,6 +65,17 @@ const CASES: readonly (Omit<reference.Routing, 'bias'> & {
     scale: 1,
   },
   {
+    name: 'Gemma 4',
+    experts: 18,
+    k: 4,
+    score: 'softmax',
+    bias: false,
+    groups: null,
+    normalise: { least: 0, add: 0 },
+    scale: 1,
+    scaled: true,
+  },
+  {
     name: 'all of them',
     experts: 3,
     k: 3,
@@ -83,19 +96,23 @@ describe.each(devices)('route on $name', (spec: DeviceSpec) => {
     await device[Symbol.asyncDispose]();
   });
 
-  it.each(CASES)('as $name', async ({ name: _, experts, bias: biased, ...rule }) => {
+  it.each(CASES)('as $name', async ({ name: _, experts, bias: biased, scaled, ...rule }) => {
     const rows = 13;
     const random = new Random(experts);
     const data = random.normals(rows * experts, 2);
     const bias = biased ? random.normals(experts, 0.3) : null;
     const vector = bias === null ? null : await device.loadVector(vectorSource(bias));
+    const scales = scaled === true ? random.normals(experts) : null;
+    const expertScales = scales && (await device.loadVector(vectorSource(scales)));
     const { k } = rule;
     const run = (count: number, x: Float32Array): Promise<Float32Array> =>
-      runOnce(device, count, { cols: experts, data: x }, (ops, t) => ops.route(t, { ...rule, bias: vector }));
+      runOnce(device, count, { cols: experts, data: x }, (ops, t) =>
+        ops.route(t, { ...rule, bias: vector, expertScales }),
+      );
     const out = await run(rows, data);
     for (let r = 0; r < rows; r++) {
       const x = data.subarray(r * experts, (r + 1) * experts);
-      const want = reference.route([...x], { ...rule, bias });
+      const want = reference.route([...x], { ...rule, bias, expertScales: scales });
       const got = [...out.subarray(r * 2 * k, (r + 1) * 2 * k)];
       expect(got.slice(0, k)).toEqual(want.slice(0, k));
       for (let i = k; i < 2 * k; i++) expect(Math.abs(got[i]! / want[i]! - 1)).toBeLessThan(2e-5);

@@ -25,8 +25,10 @@ async function calibrated(name: string): Promise<{ calibration: KvCalibration; r
   const reference = JSON.parse(text) as Reference;
   const cache = { kv: { kvFormat: 'f32' }, rows: 1, context: reference.ids.length };
   await using runner = await OfflineRunner.open({ model: model(name) }, CPU, [cache]);
-  const { pool } = runner.variant(cache);
-  const calibration = await calibrateKv(runner.model, runner.device, pool, [Int32Array.from(reference.ids)]);
+  const { caches } = runner.variant(cache);
+  const calibration = await calibrateKv(runner.model, runner.device, caches, [
+    Int32Array.from(reference.ids),
+  ]);
   return { calibration, reference };
 }
 

@@ -12,7 +12,7 @@ import { Asker, DRAWS, type Said } from './asker.js';
 import { seeded } from './core-harness.js';
 
 const random = seeded(27);
-const tokens = (length: number): number[] => Array.from({ length }, () => 3 + Math.floor(random() * 250));
+const tokens = (length: number): number[] => Array.from({ length }, () => 3 + Math.floor(random() * 64));
 
 /** Some begin alike; their ends are at, and one beside, borders of blocks. */
 const BASE = tokens(130);
@@ -20,7 +20,7 @@ const PROMPTS = [1, 15, 16, 17, 40, 64, 130].map((length) => [...BASE.slice(0, l
 
 const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
 
-describe.each(['lfm2', 'qwen3.5'])('%s', (name) => {
+describe.each(['lfm2', 'qwen3.5-moe'])('%s', (name) => {
   const expected: number[][] = [];
 
   beforeAll(async () => {
@@ -57,6 +57,18 @@ describe.each(['lfm2', 'qwen3.5'])('%s', (name) => {
     const longer = [...prompt, ...wanted.slice(0, 30)];
     expect((await on.ask(longer, { maxTokens: DRAWS - 30 })).ids).toEqual(wanted.slice(30));
   });
+
+  it.each([{ kvBits: 8 }, { kvBits: 4, kvSkipLayers: [] }, { kvFormat: 'turbo3.5', kvSkipLayers: [] }])(
+    'says the same alone and in company where keys and values are codes: %j',
+    async (kv) => {
+      const asked = PROMPTS.slice(3);
+      await using alone = await Asker.open(name, { kv, prefixCache: false, maxRows: 1 });
+      const wanted = ids(await alone.inTurn(asked));
+      await using together = await Asker.open(name, { kv, maxBatchTokens: 11 });
+      expect(ids(await Promise.all(asked.map((prompt) => together.ask(prompt))))).toEqual(wanted);
+      expect(ids(await together.inTurn(asked))).toEqual(wanted);
+    },
+  );
 
   it('keeps no more snapshots than it may', async () => {
     await using asker = await Asker.open(name);

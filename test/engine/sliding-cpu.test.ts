@@ -180,8 +180,12 @@ describe.each([
   ['cohere2', 24],
   ['exaone4', 24],
   ['olmo3', 24],
+  // Sinks and experts; layers that look at others' keys and values.
+  ['gpt-oss', 24],
+  ['gemma4-shared', 24],
 ])('%s, which has layers of both kinds', (MIXED, window) => {
-  const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140));
+  // The smallest has 67 tokens.
+  const prompts = PROMPTS.slice(2).map((prompt) => prompt.slice(-140).map((id) => 3 + (id % 64)));
 
   it.each([
     {},

@@ -48,7 +48,9 @@ function few(spec: DeviceSpec): readonly string[] {
       'cohere2',
       'glm4',
       'glm4-moe',
-      'qwen2-moe',
+      'gemma4-moe',
+      'gemma4-shared',
+      'gpt-oss',
     ];
   return spec.bitwise
     ? ['mistral-window', 'qwen3-moe', 'lfm2']

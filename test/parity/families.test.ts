@@ -155,6 +155,29 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['lfm2', 'another base of the rotation', rotating({ rope_theta: 1e6 })],
   ['qwen3.5', 'heads that rotate whole', rotating({ partial_rotary_factor: 1 })],
   ['qwen3.5', 'another epsilon', stating({ rms_norm_eps: 1e-2 })],
+  ['qwen3.5-moe', 'one expert a token', stating({ num_experts_per_tok: 1 })],
+  ['qwen3-next', 'weights that are not normed', stating({ norm_topk_prob: false })],
+  ['lfm2-moe', 'weights that are not normed', stating({ norm_topk_prob: false })],
+  ['lfm2-moe', 'no scale', stating({ routed_scaling_factor: 1 })],
+  ['lfm2-moe', 'two experts of which one is dropped', stating({ num_experts_per_tok: 1 })],
+  ['gpt-oss', 'another limit', stating({ swiglu_limit: 7 })],
+  ['gpt-oss', 'another alpha', stating({ swiglu_alpha: 1 })],
+  ['gpt-oss', 'all layers slide', stating({ layer_types: ['sliding_attention', 'sliding_attention'] })],
+  ['gpt-oss', 'the ramp of the defaults', rotating({ beta_fast: 32, beta_slow: 1 })],
+  ['gpt-oss', 'no scaling', unscaled],
+  ['gemma4-shared', 'a window of 25', stating({ sliding_window: 25 })],
+  ['gemma4-shared', 'no cap on the logits', stating({ final_logit_softcapping: null })],
+  [
+    'gemma4-shared',
+    'half of the pairs turn',
+    ({ rope_parameters, ...config }) => {
+      const { full_attention, ...others } = rope_parameters as Record<string, Fields>;
+      const full = { ...full_attention, partial_rotary_factor: 0.5 };
+      return { ...config, rope_parameters: { ...others, full_attention: full } };
+    },
+  ],
+  ['gemma4-moe', 'one expert a token', stating({ top_k_experts: 1 })],
+  ['gemma4-moe', 'another activation', stating({ hidden_activation: 'silu' })],
   ['qwen3.5', 'one key head, twice as wide', stating({ linear_num_key_heads: 1, linear_key_head_dim: 32 })],
 ];
 

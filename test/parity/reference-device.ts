@@ -317,24 +317,27 @@ class ReferenceProgram implements Program {
           const weight = (node.norm?.weight as ReferenceVector | undefined)?.values;
           const norm = weight === undefined ? null : { weight, eps: node.norm!.eps };
           const [x, by] = [value(node.x), value(node.gate)];
-          const width = weight?.length ?? node.x.cols;
-          const out = new Float64Array(x.length);
-          for (let at = 0; at < x.length; at += width)
-            out.set(
-              reference.gate(x.subarray(at, at + width), by.subarray(at, at + width), node.activation, norm),
-              at,
-            );
+          const { from, x: own, gate } = node;
+          const width = weight?.length ?? gate.cols;
+          const out = new Float64Array(by.length);
+          for (let at = 0; at < by.length; at += width) {
+            const source = Math.floor(at / gate.cols) * own.cols + from + (at % gate.cols);
+            const run = x.subarray(source, source + width);
+            out.set(reference.gate(run, by.subarray(at, at + width), node.activation, norm), at);
+          }
           set(node.out, out);
           break;
         }
         case 'route': {
           const { logits, spec } = node;
           const bias = (spec.bias as ReferenceVector | null)?.values ?? null;
+          const expertScales = (spec.expertScales as ReferenceVector | null | undefined)?.values ?? null;
           const x = value(logits);
           const rows = Array.from({ length: rowsOf(logits) }, (_, r) => [
             ...x.subarray(r * logits.cols, (r + 1) * logits.cols),
           ]);
-          set(node.out, Float64Array.from(rows.flatMap((row) => reference.route(row, { ...spec, bias }))));
+          const own = { ...spec, bias, expertScales };
+          set(node.out, Float64Array.from(rows.flatMap((row) => reference.route(row, own))));
           break;
         }
         case 'experts': {
@@ -432,7 +435,10 @@ class ReferenceProgram implements Program {
         const [id, weight] = [route[r * 2 * k + j]!, route[r * 2 * k + k + j]!];
         const gateUp = expertOf(node.gateUp as ReferenceMatrix, id, count);
         const inner = this.#linear(gateUp, x.slice(r * cols, (r + 1) * cols), 1);
-        const hidden = reference.glu(inner, 1, node.down.cols, activation);
+        const half = node.down.cols;
+        const hidden = inner
+          .subarray(0, half)
+          .map((gate, i) => reference.gatedUnit(activation, gate, inner[half + i]!));
         const y = this.#linear(expertOf(node.down as ReferenceMatrix, id, count), hidden, 1);
         y.forEach((v, i) => {
           out[r * y.length + i]! += weight * v;
@@ -450,10 +456,11 @@ class ReferenceProgram implements Program {
   ): Float64Array {
     const { heads, kvHeads, headDim } = node.shape;
     const pool = this.#pool as ReferencePool;
-    const width = (heads + 2 * kvHeads) * headDim;
+    const all = heads + (node.queriesOnly === true ? 0 : 2 * kvHeads);
+    const width = all * headDim;
     const out = new Float64Array(slots.length * heads * headDim);
     for (let t = 0; t < slots.length; t++) {
-      for (let h = 0; h < heads + 2 * kvHeads; h++) {
+      for (let h = 0; h < all; h++) {
         let head: Float64Array = qkv.slice(t * width + h * headDim, t * width + (h + 1) * headDim);
         const norm = h < heads ? node.norm?.q : node.norm?.k;
         if (h < heads + kvHeads) {
@@ -523,8 +530,10 @@ class ReferenceProgram implements Program {
           });
         const at = (t * heads + h) * headDim;
         const keys = vectors(pool.keys[node.layer]!);
+        const sinks = (node.sinks as ReferenceVector | null | undefined)?.values;
+        const how = { ...node, ...(sinks && { sink: sinks[h]! }) };
         out.set(
-          reference.attendOne(q.subarray(at, at + headDim), keys, vectors(pool.values[node.layer]!), node),
+          reference.attendOne(q.subarray(at, at + headDim), keys, vectors(pool.values[node.layer]!), how),
           at,
         );
       }

@@ -20,7 +20,7 @@ export class BareLoop implements AsyncDisposable {
   /** `limits`: those of the engine it is measured beside, so that the plans are the same. */
   static async open(bench: OfflineRunner, kv: KvOptions, limits: EngineLimits): Promise<BareLoop> {
     const { maxRows, maxContext, maxBatchTokens } = limits;
-    const { pool } = bench.variant({ kv, rows: maxRows, context: maxContext });
+    const { caches } = bench.variant({ kv, rows: maxRows, context: maxContext });
     const all = {
       maxTokens: maxBatchTokens,
       maxOutputs: maxRows,
@@ -28,7 +28,7 @@ export class BareLoop implements AsyncDisposable {
       maxContext,
       inFlight: IN_FLIGHT,
     };
-    const program = await bench.device.compile(bench.model.buildGraph().graph, all, pool);
+    const program = await bench.device.compile(bench.model.buildGraph().graph, all, caches);
     return new BareLoop(program, all, bench.model.facts.vocabSize);
   }
 

@@ -83,6 +83,7 @@ export function countModel(
   const weights = {
     matrix: (key: string): Matrix => matrices.get(key) as Matrix,
     vector: (key: string): Vector => vectors.get(key) as Vector,
+    number: (): number => 1,
     rope: (key: string): RopeTable => ropes.get(key) as RopeTable,
   };
   // The least there is to do: behind the last attention only the rows whose logits are wanted.

@@ -5,11 +5,12 @@
  */
 import type { Device, Program } from '../../device/device.js';
 import type { Graph, Tensor } from '../../device/graph.js';
-import { type KvPool, kvBlockBytes } from '../../device/kv.js';
+import { kvBlockBytes } from '../../device/kv.js';
 import { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import { StepInputs } from '../../device/step.js';
 import type { OfflineRunner } from '../../engine/offline-runner.js';
+import type { SlotCaches } from '../../engine/slot-caches.js';
 import type { KvOptions } from '../../kv/options.js';
 import type { KvPlan } from '../../kv/policy.js';
 import { type Model, ropeTable } from '../../models/load.js';
@@ -28,26 +29,29 @@ export class BenchVariant implements AsyncDisposable {
   readonly #size: CacheVariantSize;
   readonly #device: Device;
   readonly #model: Model;
-  readonly #pool: KvPool;
+  readonly #caches: SlotCaches;
   readonly #rope: RopeTable;
 
   constructor(bench: OfflineRunner, kv: KvOptions, size: CacheVariantSize) {
-    const { pool, plan } = bench.variant({ kv, ...size });
+    const { caches, plan } = bench.variant({ kv, ...size });
     this.plan = plan;
     this.#size = size;
     this.#device = bench.device;
     this.#model = bench.model;
-    this.#pool = pool;
+    this.#caches = caches;
     this.#rope = ropeTable(bench.model.layout.ropes[0]!, size.context);
   }
 
   get poolBytes(): number {
-    return this.#pool.bytes;
+    return this.#caches.bytes;
   }
 
   /** Bytes of K and V that one token takes over all layers. */
   get bytesPerToken(): number {
-    return kvBlockBytes(this.plan.layers, 1);
+    return kvBlockBytes(
+      this.plan.layers.filter(({ state }) => state === undefined),
+      1,
+    );
   }
 
   /** Fills every row. */
@@ -128,7 +132,7 @@ export class BenchVariant implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#pool.dispose();
+    this.#caches.dispose();
   }
 
   get #qkvWidth(): number {
@@ -160,7 +164,7 @@ export class BenchVariant implements AsyncDisposable {
       maxContext: this.#size.context,
       inFlight: IN_FLIGHT,
     };
-    const program = await this.#device.compile(graph, limits, this.#pool);
+    const program = await this.#device.compile(graph, limits, this.#caches);
     try {
       return await use(program);
     } finally {

@@ -283,6 +283,7 @@ export function ropeAppendCommand(
       node.centre?.turns === true ? 1 : 0,
       rope.axes,
       rope.axes === 0 ? 0 : place.step + 4 * place.layout.rotary!,
+      node.queriesOnly === true ? 1 : 0,
     ],
   };
 }
@@ -359,6 +360,8 @@ export function attendCommands(
   out: number,
   outputsOnly: boolean,
   centre: AttendCentrePlace | null,
+  /** Address, 0 for none. */
+  sinks: number,
 ): Command[] {
   const { heads, kvHeads, headDim } = node.shape;
   const own = layer.formats;
@@ -401,6 +404,7 @@ export function attendCommands(
     node.centre?.rope.style === 'interleaved' ? 1 : 0,
     centresAt,
     headQueriesAt,
+    sinks,
   ];
   const commands = [{ opcode: OP_ATTEND, words }];
   if (place.threads > 1) commands.push({ opcode: OP_ATTEND_MERGE, words });
@@ -436,6 +440,7 @@ export function routeCommand(
   logits: number,
   out: number,
   bias: number,
+  scales: number,
 ): Command {
   const { k, score, groups, normalise, scale } = node.spec;
   return {
@@ -457,6 +462,7 @@ export function routeCommand(
       f32Word(scale),
       place.scratch,
       routeThreadBytes(node),
+      scales,
     ],
   };
 }

@@ -458,6 +458,7 @@ class Compiler {
           at(node.out),
           this.#isOnlySelected(node.out),
           this.#centre(node, home),
+          node.sinks ? ownVector(set, node.sinks).at(home) : 0,
         );
       case 'glu':
         return [gluCommand(place, node, at(node.x), at(node.out))];
@@ -468,7 +469,8 @@ class Compiler {
       case 'route': {
         const { bias } = node.spec;
         const biasAt = bias === null ? 0 : ownVector(set, bias).at(home);
-        return [routeCommand(place, node, at(node.logits), at(node.out), biasAt)];
+        const scales = node.spec.expertScales ? ownVector(set, node.spec.expertScales).at(home) : 0;
+        return [routeCommand(place, node, at(node.logits), at(node.out), biasAt, scales)];
       }
       case 'experts': {
         const where = {

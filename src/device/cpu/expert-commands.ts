@@ -1,8 +1,8 @@
 /** The commands and parameter words of products with stacks of experts (assembly/experts.ts). */
 import { KvantError } from '../../errors.js';
 import type { Precision } from '../device.js';
-import { ACTIVATIONS, type NodeOf } from '../graph.js';
-import type { Command } from './command.js';
+import { ACTIVATIONS, type ExpertActivation, type NodeOf } from '../graph.js';
+import { type Command, f32Word } from './command.js';
 import { type CommandPlace, rowCountAt } from './commands.js';
 import { alignUp, groupOf, panelRoom, rowStride, segmentWords } from './linear-commands.js';
 import { OP_EXPERT_LINEAR, OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM } from './opcodes.js';
@@ -67,7 +67,7 @@ export function expertCommands(
     x: number,
     rows: number,
     out: number,
-    glu: number,
+    glu: readonly number[],
   ): readonly Command[] => {
     const segment = segmentOf(matrix);
     const group = groupOf(segment, precision);
@@ -77,7 +77,7 @@ export function expertCommands(
       {
         opcode: OP_EXPERT_ROWS,
         // Panels are free until the products begin.
-        words: [a.pairs, a.rowOf, x, matrix.cols, group, rows, stride, glu, a.panels, a.panelBytes],
+        words: [a.pairs, a.rowOf, x, matrix.cols, group, rows, stride, ...glu, a.panels, a.panelBytes],
       },
       {
         opcode: OP_EXPERT_LINEAR,
@@ -101,11 +101,10 @@ export function expertCommands(
       },
     ];
   };
-  const glu = 1 + ACTIVATIONS.indexOf(node.activation);
   return [
     { opcode: OP_EXPERT_PAIRS, words: [rowsAt, where.route, k, count, a.pairs, a.rowOf, a.placeOf] },
-    ...product(stacks.gateUp, where.x, a.first, a.inner, 0),
-    ...product(stacks.down, a.inner, a.second, a.results, glu),
+    ...product(stacks.gateUp, where.x, a.first, a.inner, [0, 0, 0]),
+    ...product(stacks.down, a.inner, a.second, a.results, activationWords(node.activation)),
     {
       opcode: OP_EXPERT_SUM,
       words: [rowsAt, where.route, k, a.placeOf, a.results, node.out.cols, where.out, where.residual],
@@ -153,6 +152,12 @@ function areasOf(
     parameters: take(threads * PARAMETER_BYTES),
     bytes: at - from,
   };
+}
+
+/** Which activation, and the numbers of the clamped one. */
+function activationWords(activation: ExpertActivation): readonly number[] {
+  if (typeof activation === 'string') return [1 + ACTIVATIONS.indexOf(activation), 0, 0];
+  return [1 + ACTIVATIONS.length, f32Word(activation.alpha), f32Word(activation.limit)];
 }
 
 /** All experts of a stack are in one format. */

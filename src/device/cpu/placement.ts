@@ -4,6 +4,7 @@ import type { Graph, Node, NodeOf, Tensor } from '../graph.js';
 import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf } from '../kv.js';
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
 import type { StateShape } from '../state.js';
+import type { Vector } from '../weights.js';
 import { SIDE_CODES } from './kv-layout.js';
 import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
@@ -57,7 +58,7 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'act':
       return node.parameters === null ? null : ownVector(set, node.parameters).memory;
     case 'route':
-      return node.spec.bias === null ? null : ownVector(set, node.spec.bias).memory;
+      return vectorHome(set, node.spec.bias ?? node.spec.expertScales ?? null);
     case 'gate':
       return node.norm === null ? null : ownVector(set, node.norm.weight).memory;
     case 'input':
@@ -70,6 +71,10 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'sample':
       return null;
   }
+}
+
+function vectorHome(set: MemorySet, vector: Vector | null): DeviceMemory | null {
+  return vector === null ? null : ownVector(set, vector).memory;
 }
 
 /** A node's layer: where its K and V are, and the block tables beside them. */

@@ -98,7 +98,7 @@ export function gatedDeltaCommand(
 /** `weight`: its address, 0 for no norm. */
 export function gateCommand(
   place: CommandPlace,
-  { x, activation, norm }: NodeOf<'gate'>,
+  { x, from, gate, activation, norm }: NodeOf<'gate'>,
   at: { readonly x: number; readonly gate: number; readonly out: number; readonly weight: number },
 ): Command {
   return {
@@ -108,11 +108,13 @@ export function gateCommand(
       at.gate,
       at.out,
       rowCountAt(place, x.rows),
-      x.cols,
-      norm?.weight.length ?? x.cols,
+      gate.cols,
+      norm?.weight.length ?? gate.cols,
       at.weight,
       f32Word(norm?.eps ?? 0),
       GATE_ACTIVATIONS.indexOf(activation),
+      x.cols,
+      from,
     ],
   };
 }

@@ -62,7 +62,7 @@ export function findFusions(graph: Graph): Fusions {
     // Their result is then written where the linear stands: what is free there must be free here, so next.
     const behind = node.residual === null && graph.nodes[at + 1] === after ? after : undefined;
     const glu = behind?.op === 'glu' ? behind : null;
-    if (behind?.op === 'rope-append') {
+    if (behind?.op === 'rope-append' && behind.queriesOnly !== true) {
       appendOf.set(node, behind);
       productOf.set(behind, node);
       held.set(behind, [node.x, ...(norm === null ? [] : [norm.x])]);

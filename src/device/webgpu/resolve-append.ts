@@ -52,6 +52,7 @@ function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>):
       normAfter: norm?.order === 'after',
       queryGrowth: node.queryGrowth,
       centred: node.centre != null,
+      ...(node.queriesOnly === true && { queriesOnly: true }),
     },
     keys,
     values,

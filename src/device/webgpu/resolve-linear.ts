@@ -82,6 +82,7 @@ export function mergeOf(
 ): NonNullable<LinearShape['merge']> | null {
   const attend = r.fusions.givers.get(node);
   if (attend?.op !== 'attend' || bucket[node.x.rows] !== 1 || attend.window !== null) return null;
+  if (attend.sinks) return null;
   const place = kvPoolOf(r.caches, attend.layer);
   const layer = place?.pool.spec.layers[place.index];
   if (layer === undefined || place?.pool.spec.floatStart != null) return null;

@@ -134,7 +134,10 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     }
     case 'route': {
       const { logits, out, spec } = node;
-      const bias = spec.bias === null ? {} : { bias: vector(spec.bias) };
+      const bias = {
+        ...(spec.bias !== null && { bias: vector(spec.bias) }),
+        ...(spec.expertScales && { scales: vector(spec.expertScales) }),
+      };
       const kernel = routeKernel({ rowKind: logits.rows, experts: logits.cols, spec });
       return [bound(kernel, r, { logits: r.tensor(logits), ...bias, out: r.tensor(out) })];
     }
@@ -235,6 +238,7 @@ function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxI
       scale: node.scale,
       window: node.window,
       softcap: node.softcap,
+      ...(node.sinks && { sinks: true }),
       maxItems: r.maxItems,
     },
     keys,
@@ -297,7 +301,8 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
   for (const { shape: plain, keys, values } of attendKinds(node, r)) {
     const shape: AttendShape = left === 'halves' ? { ...plain, outHanded: true } : plain;
     const { tables } = cacheOf(r, node.layer, node.shape).pool;
-    const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values };
+    const sinks = node.sinks ? { sinks: vector(node.sinks) } : {};
+    const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values, ...sinks };
     tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, plain);

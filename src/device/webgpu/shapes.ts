@@ -38,6 +38,8 @@ export interface RopeAppendShape extends AttentionShape {
   readonly queryGrowth?: QueryGrowth | null;
   /** Keys are scaled and a vector is taken off them, the same at all positions; queries are scaled (KeyCentre). Default: not. */
   readonly centred?: boolean;
+  /** q alone is there, and nothing is appended. Default false. */
+  readonly queriesOnly?: boolean;
 }
 
 /** Where numbers that are made bytes lie (kernels/linear-bytes.ts): as the product's lanes read them, side by side. */

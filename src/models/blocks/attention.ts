@@ -13,6 +13,10 @@ export interface AttentionWeights extends AttentionShape {
   readonly window: number | null;
   /** Rows of `q_proj` are, by head, those of q and then those of a gate: see {@link outputGate}. Default: q alone. */
   readonly gated?: boolean;
+  /** Values are what `k_proj` makes, before norm and rotation. Default false. */
+  readonly sameKv?: boolean;
+  /** The layer looks at another one's keys and values, and has none. Default false. */
+  readonly queriesOnly?: boolean;
   /** What tensors are called, where it is not Llama's way. */
   readonly names?: { readonly output: string; readonly qNorm: string; readonly kNorm: string };
 }
@@ -21,12 +25,15 @@ export interface AttentionWeights extends AttentionShape {
 export function attentionWeights(at: LayerLayout, parts: AttentionWeights): void {
   const { hiddenSize, heads, kvHeads, headDim, bias, qkNorm, window } = parts;
   const names = parts.names ?? { output: 'o_proj', qNorm: 'q_norm', kNorm: 'k_norm' };
+  const queriesOnly = parts.queriesOnly === true;
   const half = (which: 0 | 1): Pick<LayerPart, 'pick'> =>
     parts.gated === true ? { pick: { take: headDim, of: 2 * headDim, from: which * headDim } } : {};
+  const keys: LayerPart = { tensor: 'self_attn.k_proj', rows: kvHeads * headDim, bias: bias.qkv };
+  const values: LayerPart =
+    parts.sameKv === true ? { ...keys, again: true } : { ...keys, tensor: 'self_attn.v_proj' };
   at.matrix('attention', 'qkv', hiddenSize, [
     { tensor: 'self_attn.q_proj', rows: heads * headDim, bias: bias.qkv, ...half(0) },
-    { tensor: 'self_attn.k_proj', rows: kvHeads * headDim, bias: bias.qkv },
-    { tensor: 'self_attn.v_proj', rows: kvHeads * headDim, bias: bias.qkv },
+    ...(queriesOnly ? [] : [keys, values]),
   ]);
   if (parts.gated === true)
     at.matrix('attention', 'gate', hiddenSize, [
@@ -37,9 +44,9 @@ export function attentionWeights(at: LayerLayout, parts: AttentionWeights): void
   ]);
   if (qkNorm) {
     at.norm('q-norm', `self_attn.${names.qNorm}`, headDim);
-    at.norm('k-norm', `self_attn.${names.kNorm}`, headDim);
+    if (!queriesOnly) at.norm('k-norm', `self_attn.${names.kNorm}`, headDim);
   }
-  at.cache(parts, window);
+  if (!queriesOnly) at.cache(parts, window);
 }
 
 export interface AttentionOptions extends AttentionShape {
@@ -57,6 +64,15 @@ export interface AttentionOptions extends AttentionShape {
   readonly normOrder?: HeadNorm['order'];
   /** Multiplies q by its position. Default: it stays. */
   readonly queryGrowth?: QueryGrowth | null;
+  /** The layer has {@link sinkWeights}. Default false. */
+  readonly sinks?: boolean;
+  /** The layer whose keys and values are looked at, where it has none of its own. Default: itself. */
+  readonly cacheOf?: number;
+}
+
+/** `self_attn.sinks`: one more score of each head, without a value. */
+export function sinkWeights(at: LayerLayout, heads: number): void {
+  at.vector('sinks', [{ name: 'self_attn.sinks', shape: [heads] }]);
 }
 
 /** Attends with normed hidden states. Returns `[tokens, heads · headDim]`, before the output matrix. */
@@ -64,16 +80,24 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
   const { heads, kvHeads, headDim, window, scale, softcap } = options;
   const shape = { heads, kvHeads, headDim };
   const { prepare = (qkv) => qkv, normOrder: order = 'before', queryGrowth = null } = options;
-  const norm = options.qkNorm ? { q: at.vector('q-norm'), k: at.vector('k-norm'), eps: at.eps, order } : null;
+  const queriesOnly = options.cacheOf !== undefined;
+  const layer = options.cacheOf ?? at.index;
+  const ownNorm = options.qkNorm ? at.vector('q-norm') : null;
+  const norm = ownNorm && {
+    q: ownNorm,
+    k: queriesOnly ? ownNorm : at.vector('k-norm'),
+    eps: at.eps,
+    order,
+  };
   const rope = options.rope === null ? null : at.rope(options.rope);
-  const layer = at.index;
   const qkv = prepare(at.linear(normed, 'qkv'));
-  const { centre } = at;
-  const q = at.ops.ropeAppend(qkv, { layer, ...shape, norm, rope, queryGrowth, centre });
+  const centre = at.centreOf(layer);
+  const q = at.ops.ropeAppend(qkv, { layer, ...shape, norm, rope, queryGrowth, queriesOnly, centre });
   return at.ops.attend(q, {
     layer,
     ...shape,
     window,
+    ...(options.sinks === true && { sinks: at.vector('sinks') }),
     ...(scale === undefined ? {} : { scale }),
     ...(softcap === undefined ? {} : { softcap }),
     ...(centre?.turns === true && rope !== null ? { centre: { ...centre, rope } } : {}),

@@ -6,7 +6,8 @@
  * experts as three stacks (MLX: `switch_mlp.up_proj.weight`), or two, gate beside up (`experts.gate_up_proj`).
  */
 
-import type { Activation, RouteSpec, Tensor } from '../../device/graph.js';
+import type { Vector } from '../../device/device.js';
+import type { Activation, ExpertActivation, RouteSpec, Tensor } from '../../device/graph.js';
 import type { ExpertStack, StackedRows } from '../layout.js';
 import type { LayerLayout, LayerPart } from './layout-builder.js';
 import type { Layer } from './stack.js';
@@ -15,10 +16,20 @@ import type { Layer } from './stack.js';
 export interface ExpertNames {
   /** What all of it stands below: `mlp`. */
   readonly block: string;
-  /** Default: `gate`. */
+  /** In full. Default: `gate` below the block. */
   readonly router?: string;
   /** Default: `gate_proj`, `up_proj` and `down_proj`. */
   readonly matrices?: readonly [gate: string, up: string, down: string];
+  /** Where stacks of gate, up and down (0, 1, 2) are, below `layers.N.`, and the rows of an expert in them. Default: as MLX and the hub have them. */
+  readonly stacks?: (matrix: 0 | 1 | 2, expert: number, sizes: StackSizes) => readonly StackedRows[];
+  /** The router and all matrices have biases. Default: none has. */
+  readonly biased?: boolean;
+}
+
+export interface StackSizes {
+  readonly experts: number;
+  /** Of the matrix, in one expert. */
+  readonly rows: number;
 }
 
 export interface ExpertSizes {
@@ -35,34 +46,17 @@ export function expertWeights(
   at: LayerLayout,
   hiddenSize: number,
   { experts, chosen, intermediateSize }: ExpertSizes,
-  { block, router = 'gate', matrices = MLX_NAMES }: ExpertNames,
+  { block, router = `${block}.gate`, matrices = MLX_NAMES, stacks, biased: bias = false }: ExpertNames,
 ): void {
-  at.matrix('mlp', 'router', hiddenSize, [{ tensor: `${block}.${router}`, rows: experts }], { float: true });
+  at.matrix('mlp', 'router', hiddenSize, [{ tensor: router, rows: experts, bias }], { float: true });
   const stack: ExpertStack = { count: experts, chosen };
-  const part = (expert: number, name: number, rows: number): LayerPart => {
-    const stacks: StackedRows[] = [
-      {
-        name: `${block}.switch_mlp.${MLX_NAMES[name]}.weight`,
-        stack: experts,
-        rows: experts * rows,
-        first: expert * rows,
-      },
-      name === 2
-        ? {
-            name: `${block}.experts.down_proj`,
-            stack: experts,
-            rows: experts * rows,
-            first: expert * rows,
-          }
-        : {
-            name: `${block}.experts.gate_up_proj`,
-            stack: experts,
-            rows: 2 * experts * rows,
-            first: (2 * expert + name) * rows,
-          },
-    ];
-    return { tensor: `${block}.experts.${expert}.${matrices[name]}`, rows, within: stacks };
-  };
+  const within = stacks ?? stacksOf(`${block}.switch_mlp`, `${block}.experts`);
+  const part = (expert: number, name: 0 | 1 | 2, rows: number): LayerPart => ({
+    tensor: `${block}.experts.${expert}.${matrices[name]}`,
+    rows,
+    bias,
+    within: within(name, expert, { experts, rows }),
+  });
   const all = Array.from({ length: experts }, (_, expert) => expert);
   at.matrix(
     'experts',
@@ -80,27 +74,57 @@ export function expertWeights(
   );
 }
 
+/** Three stacks below `apart` (MLX), or two below `joined`, gate beside up. */
+export function stacksOf(apart: string, joined: string): NonNullable<ExpertNames['stacks']> {
+  return (name, expert, { experts: stack, rows }) => [
+    {
+      name: `${apart}.${MLX_NAMES[name]}.weight`,
+      stack,
+      rows: stack * rows,
+      first: expert * rows,
+    },
+    name === 2
+      ? { name: `${joined}.down_proj`, stack, rows: stack * rows, first: expert * rows }
+      : {
+          name: `${joined}.gate_up_proj`,
+          stack,
+          rows: 2 * stack * rows,
+          first: (2 * expert + name) * rows,
+        },
+  ];
+}
+
 /** What is added to scores where experts are chosen. `tensor`: its name in full. */
 export function routerBias(at: LayerLayout, tensor: string, shape: readonly number[]): void {
   at.vector('router-bias', [{ name: tensor, shape }]);
 }
 
-export interface RouteOptions extends Omit<RouteSpec, 'k' | 'bias'> {
+export interface RouteOptions extends Omit<RouteSpec, 'k' | 'bias' | 'expertScales'> {
   /** The layer has a {@link routerBias}. */
   readonly bias: boolean;
+}
+
+/** What differs from layer to layer, and what few families have. */
+export interface MixedOptions {
+  /** Default: nothing is added. */
+  readonly sum?: Tensor | null;
+  /** What the router reads. Default: what the experts do. */
+  readonly routed?: Tensor;
+  readonly expertScales?: Vector | null;
 }
 
 /** `sum + Σ weight · expert(normed)` over the experts chosen for each token. */
 export function mixed(
   at: Layer,
   normed: Tensor,
-  sum: Tensor | null,
   { experts, chosen }: Pick<ExpertSizes, 'experts' | 'chosen'>,
   { bias, ...rule }: RouteOptions,
-  activation: Activation,
+  activation: ExpertActivation,
+  { sum = null, routed = normed, expertScales = null }: MixedOptions = {},
 ): Tensor {
-  const logits = at.ops.linear(normed, at.matrix('router'), null, true);
-  const route = at.ops.route(logits, { ...rule, k: chosen, bias: bias ? at.vector('router-bias') : null });
+  const logits = at.ops.linear(routed, at.matrix('router'), null, true);
+  const biases = bias ? at.vector('router-bias') : null;
+  const route = at.ops.route(logits, { ...rule, k: chosen, bias: biases, expertScales });
   return at.ops.experts(normed, route, {
     count: experts,
     gateUp: at.matrix('expert-gate-up'),

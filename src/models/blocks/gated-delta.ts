@@ -4,7 +4,7 @@
  */
 
 import type { Tensor } from '../../device/graph.js';
-import type { LayerLayout } from './layout-builder.js';
+import type { LayerLayout, LayerPart } from './layout-builder.js';
 import { convWeights } from './short-conv.js';
 import type { Layer } from './stack.js';
 
@@ -18,17 +18,20 @@ export interface GatedDeltaShape {
   readonly taps: number;
 }
 
-/** `linear_attn.*`. */
-export function gatedDeltaWeights(at: LayerLayout, hiddenSize: number, shape: GatedDeltaShape): void {
+/** `linear_attn.*`. `byKeyHead`: the matrices before it have, for each key head, the rows of all that goes with it (Qwen3-Next). */
+export function gatedDeltaWeights(
+  at: LayerLayout,
+  hiddenSize: number,
+  shape: GatedDeltaShape,
+  byKeyHead = false,
+): void {
   const { keyHeads, heads, keyDim, valueDim, taps } = shape;
   const values = heads * valueDim;
   const channels = 2 * keyHeads * keyDim + values;
-  at.matrix('mixer', 'delta-qkv', hiddenSize, [{ tensor: 'linear_attn.in_proj_qkv', rows: channels }]);
-  at.matrix('mixer', 'delta-z', hiddenSize, [{ tensor: 'linear_attn.in_proj_z', rows: values }]);
-  at.matrix('mixer', 'delta-gates', hiddenSize, [
-    { tensor: 'linear_attn.in_proj_b', rows: heads },
-    { tensor: 'linear_attn.in_proj_a', rows: heads },
-  ]);
+  const { qkv, z, gates } = byKeyHead ? groupedParts(shape) : plainParts(shape);
+  at.matrix('mixer', 'delta-qkv', hiddenSize, qkv);
+  at.matrix('mixer', 'delta-z', hiddenSize, z);
+  at.matrix('mixer', 'delta-gates', hiddenSize, gates);
   convWeights(at, 'linear_attn.conv1d', channels, taps, false);
   const decay = ['linear_attn.A_log', 'linear_attn.dt_bias'].map((name) => ({ name, shape: [heads] }));
   at.vector('delta-decay', decay, (all) => all.map((value, i) => (i < heads ? -Math.exp(value) : value)));
@@ -37,6 +40,42 @@ export function gatedDeltaWeights(at: LayerLayout, hiddenSize: number, shape: Ga
   at.matrix('mixer', 'delta-out', values, [{ tensor: 'linear_attn.out_proj', rows: hiddenSize }]);
   const matrix = { heads, rows: keyDim, cols: valueDim };
   at.state({ conv: { channels, taps }, matrix });
+}
+
+interface DeltaParts {
+  readonly qkv: readonly LayerPart[];
+  readonly z: readonly LayerPart[];
+  readonly gates: readonly LayerPart[];
+}
+
+function plainParts({ keyHeads, heads, keyDim, valueDim }: GatedDeltaShape): DeltaParts {
+  const values = heads * valueDim;
+  return {
+    qkv: [{ tensor: 'linear_attn.in_proj_qkv', rows: 2 * keyHeads * keyDim + values }],
+    z: [{ tensor: 'linear_attn.in_proj_z', rows: values }],
+    gates: ['b', 'a'].map((name) => ({ tensor: `linear_attn.in_proj_${name}`, rows: heads })),
+  };
+}
+
+/** `in_proj_qkvz`: q, k, v and z of the first key head, then of the second; `in_proj_ba` likewise. */
+function groupedParts({ keyHeads, heads, keyDim, valueDim }: GatedDeltaShape): DeltaParts {
+  const each = heads / keyHeads;
+  const parts = (tensor: string, widths: readonly number[]): LayerPart[] => {
+    const of = widths.reduce((sum, width) => sum + width, 0);
+    let from = 0;
+    return widths.map((take) => {
+      const part = { tensor, rows: keyHeads * take, pick: { take, of, from } };
+      from += take;
+      return part;
+    });
+  };
+  const widths = [keyDim, keyDim, each * valueDim, each * valueDim];
+  const all = parts('linear_attn.in_proj_qkvz', widths);
+  return {
+    qkv: all.slice(0, 3),
+    z: all.slice(3),
+    gates: parts('linear_attn.in_proj_ba', [each, each]),
+  };
 }
 
 /** Mixes normed hidden states. Returns `[tokens, heads · valueDim]`, before the output matrix. */

@@ -33,6 +33,8 @@ export interface LayerPart {
   readonly within?: readonly StackedRows[];
   /** The tensor has more rows: these are some of them. */
   readonly pick?: RowPick;
+  /** See MatrixPart. */
+  readonly again?: boolean;
 }
 
 /** A layer's list of weights. */
@@ -52,6 +54,8 @@ export interface LayerLayout {
   numbers(name: string, tensors: readonly string[], make: VectorSpec['make']): void;
   /** Numbers of tensors, their whole names below `layers.N.`, and what is made of them. */
   vector(name: string, parts: readonly VectorPart[], make?: VectorSpec['make']): void;
+  /** One number, a tensor below `layers.N.`, that the graph is recorded with. */
+  number(name: string, tensor: string): void;
   /** The layer keeps a recurrent state. */
   state(shape: StateShape): void;
   /** The layer keeps K and V. */
@@ -69,14 +73,17 @@ export interface DecoderLayout {
   readonly addToNorms?: number | ((shapeOf: ShapeOf) => number);
   /** Every norm has a bias, which the graph calls {@link biasKey}. Default: none has. */
   readonly normBias?: boolean;
+  /** Weights beside those of layers, in the group of the embedding. Default: none. */
+  readonly matrices?: readonly Omit<MatrixSpec, 'group'>[];
+  readonly vectors?: readonly Omit<VectorSpec, 'group'>[];
+  /** Tensors that the model does not read, beside those that none does. */
+  readonly harmless?: readonly RegExp[];
   readonly layer: (at: LayerLayout) => void;
 }
 
 /** The layout of a stack of layers between an embedding and a head. */
-export function decoderLayout(
-  config: CommonConfig,
-  { ropes, lastNorm = 'norm', addToNorms = 0, normBias = false, layer: describe }: DecoderLayout,
-): WeightLayout {
+export function decoderLayout(config: CommonConfig, decoder: DecoderLayout): WeightLayout {
+  const { ropes, lastNorm = 'norm', addToNorms = 0, normBias = false, layer: describe } = decoder;
   const { hiddenSize, vocabSize, layers, tied } = config;
   const matrices: MatrixSpec[] = [];
   const vectors: VectorSpec[] = [];
@@ -101,6 +108,8 @@ export function decoderLayout(
     use: tied ? 'both' : 'embedding',
     group: 0,
   });
+  matrices.push(...(decoder.matrices ?? []).map((spec) => ({ ...spec, group: 0 })));
+  vectors.push(...(decoder.vectors ?? []).map((spec) => ({ ...spec, group: 0 })));
   for (let index = 0; index < layers; index++) {
     const group = index + 1;
     const at = `${PREFIX}layers.${index}.`;
@@ -108,10 +117,11 @@ export function decoderLayout(
       index,
       matrix: (kind, name, cols, parts, { others, ...more } = {}) => {
         const stacked = (of: readonly LayerPart[]): MatrixPart[] =>
-          of.map(({ tensor, rows, bias = false, within, pick }) => ({
+          of.map(({ tensor, rows, bias = false, within, pick, again }) => ({
             ...part(at + tensor, rows, bias),
-            ...(within && { within: within.map((stack) => ({ ...stack, name: at + stack.name })) }),
+            ...(within && { within: within.map((stack) => below(at, stack)) }),
             ...(pick && { pick }),
+            ...(again && { again }),
           }));
         const also = others === undefined ? {} : { otherParts: stacked(others) };
         const key = layerKey(index, name);
@@ -127,6 +137,10 @@ export function decoderLayout(
       vector: (name, tensors, make) => {
         const parts = tensors.map((tensor) => ({ ...tensor, name: at + tensor.name }));
         vectors.push({ key: layerKey(index, name), parts, group, ...(make === undefined ? {} : { make }) });
+      },
+      number: (name, tensor) => {
+        const parts = [{ name: at + tensor, shape: [1] }];
+        vectors.push({ key: layerKey(index, name), parts, group, host: true });
       },
       state: (shape) => {
         cache.push({ state: shape, heads: 0, kvHeads: 0, headDim: 0, window: null, group });
@@ -146,7 +160,18 @@ export function decoderLayout(
       use: 'linear',
       group: headGroup,
     });
-  return { matrices, vectors, ropes, cache, groups: headGroup + 1, harmless: harmlessTensors(tied) };
+  const harmless = [...harmlessTensors(tied), ...(decoder.harmless ?? [])];
+  return { matrices, vectors, ropes, cache, groups: headGroup + 1, harmless };
+}
+
+/** A stack of a layer. */
+function below(at: string, { name, bias, sign, ...stack }: StackedRows): StackedRows {
+  return {
+    ...stack,
+    name: at + name,
+    ...(bias !== undefined && { bias: at + bias }),
+    ...(sign !== undefined && { sign: at + sign }),
+  };
 }
 
 function part(path: string, rows: number, bias: boolean): MatrixPart {

@@ -43,9 +43,14 @@ export class Layer {
     return this.#weights.rope(key);
   }
 
-  /** What the layer's keys are freed of. */
-  get centre(): KeyCentre | null {
-    return this.#weights.centre?.(this.index) ?? null;
+  /** A number of the layer that the graph is recorded with. */
+  number(name: string): number {
+    return this.#weights.number(layerKey(this.index, name));
+  }
+
+  /** What the keys of a layer are freed of. */
+  centreOf(layer: number): KeyCentre | null {
+    return this.#weights.centre?.(layer) ?? null;
   }
 
   get eps(): number {

@@ -18,7 +18,7 @@ import {
 } from './mixture.js';
 
 const MIXTURE: MixtureTraits = {
-  names: { block: 'mlp', router: 'gate.wg' },
+  names: { block: 'mlp', router: 'mlp.gate.wg' },
   shared: { block: 'mlp.shared_mlp', gate: null },
   attention: (at, { headDim }) => hunyuanNorms(at, headDim),
   attend: () => ({ normOrder: 'after' }),

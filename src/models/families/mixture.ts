@@ -7,7 +7,7 @@
  *     logits = head(norm(x of the wanted tokens))
  */
 
-import type { Tensor } from '../../device/graph.js';
+import type { ExpertActivation, Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import type { RopeStyle } from '../../device/rope.js';
 import { type AttentionOptions, attentionWeights } from '../blocks/attention.js';
@@ -32,11 +32,17 @@ import type { RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
 import { ROPE } from './pre-norm.js';
 
-export interface MixtureConfig extends DecoderConfig {
+/** What stands in the place of an MLP. */
+export interface Mixture {
   readonly experts: ExpertSizes;
   readonly route: RouteOptions;
   /** Width of the expert that sees every token, null for none. */
   readonly sharedSize: number | null;
+  /** Default: that of the MLPs. */
+  readonly expertActivation?: ExpertActivation;
+}
+
+export interface MixtureConfig extends DecoderConfig, Mixture {
   /** `[layers]` whether a layer has experts, or an MLP of its own. */
   readonly mixes: readonly boolean[];
 }
@@ -54,7 +60,7 @@ export interface MixtureTraits {
 }
 
 export function mixtureLayout(config: MixtureConfig, traits: MixtureTraits): WeightLayout {
-  const { hiddenSize, experts, sharedSize, bias, route } = config;
+  const { hiddenSize, bias } = config;
   return decoderLayout(config, {
     ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style: traits.style ?? 'half' }],
     layer: (at) => {
@@ -63,17 +69,43 @@ export function mixtureLayout(config: MixtureConfig, traits: MixtureTraits): Wei
       const window = config.windows[at.index] ?? null;
       attentionWeights(at, { ...config, qkNorm: config.qkNorm && !ownNorms, window });
       traits.attention?.(at, config);
-      if (config.mixes[at.index] !== true) {
-        gatedMlpWeights(at, { ...config, bias: bias.mlp });
-        return;
-      }
-      expertWeights(at, hiddenSize, experts, traits.names);
-      if (route.bias && traits.routerBias !== undefined)
-        routerBias(at, traits.routerBias.tensor, traits.routerBias.shape(experts.experts));
-      if (sharedSize !== null && traits.shared !== undefined)
-        sharedExpertWeights(at, hiddenSize, sharedSize, traits.shared.block, traits.shared.gate);
+      if (config.mixes[at.index] === true) mixtureWeights(at, hiddenSize, config, traits);
+      else gatedMlpWeights(at, { ...config, bias: bias.mlp });
     },
   });
+}
+
+/** What a layer has in the place of an MLP. */
+export function mixtureWeights(
+  at: LayerLayout,
+  hiddenSize: number,
+  { experts, sharedSize, route }: Mixture,
+  traits: Pick<MixtureTraits, 'names' | 'routerBias' | 'shared'>,
+): void {
+  expertWeights(at, hiddenSize, experts, traits.names);
+  if (route.bias && traits.routerBias !== undefined)
+    routerBias(at, traits.routerBias.tensor, traits.routerBias.shape(experts.experts));
+  if (sharedSize !== null && traits.shared !== undefined)
+    sharedExpertWeights(at, hiddenSize, sharedSize, traits.shared.block, traits.shared.gate);
+}
+
+/** `sum + mixture(normed)`, an expert that sees every token first. */
+export function recordExperts(
+  at: Layer,
+  normed: Tensor,
+  sum: Tensor,
+  {
+    experts,
+    route,
+    sharedSize,
+    activation,
+    expertActivation = activation,
+  }: Mixture & Pick<DecoderConfig, 'activation'>,
+  { shared: beside }: Pick<MixtureTraits, 'shared'>,
+): Tensor {
+  const one = beside?.gate ? gatedShared : shared;
+  const base = sharedSize === null ? sum : one(at, normed, sum, activation);
+  return mixed(at, normed, experts, route, expertActivation, { sum: base });
 }
 
 /** Returns logits `[outputs, vocab]`. */
@@ -84,8 +116,7 @@ export function recordMixture(
   weights: Weights,
   options: RecordOptions,
 ): Tensor {
-  const { heads, kvHeads, headDim, qkNorm, windows, activation, experts, route, sharedSize } = config;
-  const beside = traits.shared?.gate ? gatedShared : shared;
+  const { heads, kvHeads, headDim, qkNorm, windows, activation } = config;
   return recordStack(ops, config, weights, options, {
     layer: (x, at) => {
       const window = windows[at.index] ?? null;
@@ -99,9 +130,8 @@ export function recordMixture(
         ...traits.attend?.(at, config),
       };
       return preNormOf(x, at, attention, (normed, sum) => {
-        if (config.mixes[at.index] !== true) return at.linear(gated(at, normed, activation), 'down', sum);
-        const base = sharedSize === null ? sum : beside(at, normed, sum, activation);
-        return mixed(at, normed, base, experts, route, activation);
+        if (config.mixes[at.index] === true) return recordExperts(at, normed, sum, config, traits);
+        return at.linear(gated(at, normed, activation), 'down', sum);
       });
     },
   });

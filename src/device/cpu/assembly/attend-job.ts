@@ -62,6 +62,8 @@ export let centreStyle: u32 = 0;
 export let fine: usize = 0;
 export let coarse: usize = 0;
 export let centres: usize = 0;
+/** `[heads]` one more score of each head, 0 without. */
+export let sinks: usize = 0;
 
 /** Tokens of a float head; its queries, and those for all that is behind it. */
 export let head: u32 = 0;
@@ -111,6 +113,7 @@ export function setUpJob(p: usize, thread: u32): void {
   centreStyle = load<u32>(p, 116);
   centres = scratch + load<u32>(p, 120);
   headQueries = scratch + load<u32>(p, 124);
+  sinks = load<u32>(p, 128);
   head = load<u32>(layer, STORE_HEAD);
   low = 0;
   high = SPLIT;

@@ -5,10 +5,11 @@ import { addValues, WEIGHT_TILE } from './attend-codes-values';
 import { addFloats, addPlain, scoreFloats } from './attend-floats';
 import {
   blockShift, codeFacts, codeQueries, dim, firstSeen, group, head, heads, high, keyBytes, keyCodes, keyHalf, keyMean, keys, keySide, kvHeads, low,
-  out, plain, q, queries, scale, scores, seenFrom, seenTo, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
+  out, plain, q, queries, scale, scores, seenFrom, seenTo, sinks, spare, SPLIT_BYTES, splitStats, splitSums, stats, sums,
   tileMeta, useHead, useSplit, valueCodes, valueScratch, valueRotation, valueSide, wideKeys, wideValues,
 } from './attend-job';
 import { merge, weigh } from './attend-softmax';
+import { exp1 } from './math';
 import { rotate } from './rotation';
 
 /**
@@ -70,11 +71,17 @@ export function give(h: u32, span: u32, token: u32, count: u32): void {
     for (let i: u32 = 0; i < count; i++) {
       let to = out + rowsAt(h + s, token + i) * 4;
       for (let g: u32 = 0; g < group; g++, from += bytes, to += bytes, weight += 8) {
-        times(from, to, f32x4.splat(<f32>1 / load<f32>(weight)));
+        times(from, to, f32x4.splat(<f32>1 / (load<f32>(weight) + sinkWeight((h + s) * group + g, weight))));
         if (valueRotation != 0) rotate(valueRotation, to, spare, dim, true);
       }
     }
   }
+}
+
+/** What the sink of a head adds to the weights of a row, whose maximum lies before their sum: `e^(sink − maximum)`. */
+// @ts-ignore: decorator
+@inline function sinkWeight(head: u32, weight: usize): f32 {
+  return sinks == 0 ? 0 : exp1(load<f32>(sinks + head * 4) - load<f32>(weight - 4));
 }
 
 /** A row times a number. */

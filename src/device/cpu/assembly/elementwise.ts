@@ -97,6 +97,23 @@ export function gluPart(activation: u32, gate: usize, up: usize, out: usize, cou
   else gluPiece<Relu2>(gate, up, out, count);
 }
 
+/** 1 and the place behind the activations of graph.ts: the clamped one, which experts alone have. */
+export const CLAMPED: u32 = 6;
+
+/** `(clamp(up, ±limit) + 1) · g / (1 + e^(−alpha g))` with `g = min(gate, limit)`; `count` a multiple of 4. */
+export function clampedPart(gate: usize, up: usize, out: usize, count: u32, alpha: f32, limit: f32): void {
+  const most = f32x4.splat(limit);
+  const least = f32x4.splat(-limit);
+  const by = f32x4.splat(-alpha);
+  const one = f32x4.splat(1);
+  for (let c: u32 = 0; c < count; c += 4) {
+    const g = f32x4.min(v128.load(gate + c * 4), most);
+    const u = f32x4.max(f32x4.min(v128.load(up + c * 4), most), least);
+    const swish = f32x4.div(g, f32x4.add(one, exp4(f32x4.mul(g, by))));
+    v128.store(out + c * 4, f32x4.mul(f32x4.add(u, one), swish));
+  }
+}
+
 // The type parameter picks the activation when the kernel is compiled.
 class Silu {}
 class Gelu {}
@@ -142,7 +159,7 @@ function gluPiece<A>(gate: usize, up: usize, out: usize, count: u32): void {
 
 /** `x / 2 · (1 + tanh u)` is `x / (1 + e^-2u)`, `u = √(2/π) (x + 0.044715 x³)`. */
 // @ts-ignore: decorator
-@inline function geluTanh(x: v128): v128 {
+@inline export function geluTanh(x: v128): v128 {
   const cube = f32x4.mul(f32x4.mul(x, x), x);
   const u = madd(cube, f32x4.splat(0.044715), x);
   const e = exp4(f32x4.mul(u, f32x4.splat(-1.5957691216)));

@@ -10,7 +10,7 @@
  *     [experts that were chosen, pairs, 0, 0] | for each of those [expert, first place, pairs, pairs before] |
  *     room of a word an expert | row of each place | place of each pair (row, slot)
  */
-import { gluPart } from './elementwise';
+import { CLAMPED, clampedPart, gluPart } from './elementwise';
 import { madd, share } from './math';
 import { chunkRows, floatPiece, integerPiece, panelPiece, pieceBlocks, SUM_BYTES } from './matmul';
 import { PANEL_ROWS, quantizePart, tileRows } from './quantize-rows';
@@ -85,7 +85,8 @@ export function expertPairs(p: usize, thread: u32, threads: u32): void {
  * Rows for a product, at their places: of x, or glus of what the product before left at the place. Quantised as its tiles want
  * them, or as they are (group 0).
  *
- * [pairs, rows of places, x, cols, group, out, bytes of a row of it; glu: 0 or 1 and its activation, spare, bytes of it for each thread]
+ * [pairs, rows of places, x, cols, group, out, bytes of a row of it; glu: 0 or 1 and its activation, alpha and limit of the clamped one,
+ *  spare, bytes of it for each thread]
  */
 export function expertRows(p: usize, thread: u32, threads: u32): void {
   const pairs = load<u32>(p);
@@ -97,7 +98,9 @@ export function expertRows(p: usize, thread: u32, threads: u32): void {
   const out: usize = load<u32>(p, 20);
   const stride = load<u32>(p, 24);
   const kind = load<u32>(p, 28);
-  const spare: usize = load<u32>(p, 32) + thread * load<u32>(p, 36);
+  const alpha = load<f32>(p, 32);
+  const limit = load<f32>(p, 36);
+  const spare: usize = load<u32>(p, 40) + thread * load<u32>(p, 44);
   const groups = cols / group;
   const chosen = load<u32>(pairs);
   const all = load<u32>(pairs, 4);
@@ -125,7 +128,9 @@ export function expertRows(p: usize, thread: u32, threads: u32): void {
         else memory.copy(to, from, cols * 4);
       } else {
         const gate = x + (place * 2 * cols + g * group) * 4;
-        gluPart(kind - 1, gate, gate + cols * 4, quantised != 0 ? spare : to, group);
+        const made = quantised != 0 ? spare : to;
+        if (kind == CLAMPED) clampedPart(gate, gate + cols * 4, made, group, alpha, limit);
+        else gluPart(kind - 1, gate, gate + cols * 4, made, group);
         if (quantised != 0) quantizePart(spare, cols, group, g, count, row, out + first * stride, stride, most);
       }
     }

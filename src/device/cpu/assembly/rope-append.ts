@@ -6,11 +6,11 @@ import { share } from './math';
 /**
  * Norms and rotates q and k, appends k and v to the cache. Pieces of work are (token, head).
  * [qkv, out, rowsAt, seqs, seqStride, heads, kvHeads, headDim, qNorm, kNorm, eps, dims, style, fine, coarse,
- *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary]
+ *  layer, normAfter, beta, every, tables, maxBlocks, blockShift, scratch, scratchStride, centre, turns, axes, rotary, queriesOnly]
  * `seqs`: arrays slot, start, length, position, `seqStride` bytes apart. `dims` 0: no rotation. Norms 0: none.
  * `normAfter`: the norms follow the rotation. `beta`, `every`: of the growth of q by position; `every` 0: none.
  * `axes`: 0, or the axis of each pair, by which it turns with one of the three positions a token at `rotary`.
- * `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
+ * `queriesOnly`: qkv has q alone. `layer`: see ../kv-layout.ts. `scratch`: `4 · headDim + 2 · dims` floats a thread.
  * `centre`: 0, or scales of keys, of queries, and the mean (KeyCentre of ../../graph.ts); `turns`: it is rotated with the split.
  */
 export function ropeAppend(p: usize, thread: u32, threads: u32): void {
@@ -47,7 +47,7 @@ export function ropeAppend(p: usize, thread: u32, threads: u32): void {
   const rotary: usize = load<u32>(p, 108);
   const group = heads / kvHeads;
 
-  const width = heads + 2 * kvHeads;
+  const width = load<u32>(p, 112) != 0 ? heads : heads + 2 * kvHeads;
   const from = share(tokens * width, thread, threads);
   const end = share(tokens * width, thread + 1, threads);
   const blockTokens: u32 = 1 << blockShift;

@@ -7,7 +7,7 @@ const LOWEST: f32 = -3.4e38;
  * Chooses experts: RouteSpec of graph.ts. A row is one thread's, and every sum of it goes from the first to the last.
  *
  * [logits, out, rowsAt, experts, k, sigmoid, bias, groups, kept, two, normalise, least, add, scale, scratch, bytes of it
- * for each thread]
+ * for each thread, scales of experts or 0]
  */
 export function route(p: usize, thread: u32, threads: u32): void {
   const rows = load<u32>(load<u32>(p, 8));
@@ -111,5 +111,9 @@ function choose(p: usize, scores: usize, experts: u32, k: u32, out: usize): void
   }
   let by = load<f32>(p, 52);
   if (load<u32>(p, 40) != 0) by /= max(sum, load<f32>(p, 44)) + load<f32>(p, 48);
-  for (let i: u32 = 0; i < k; i++) store<f32>(out + (k + i) * 4, load<f32>(out + (k + i) * 4) * by);
+  const scales: usize = load<u32>(p, 64);
+  for (let i: u32 = 0; i < k; i++) {
+    const own: f32 = scales == 0 ? 1 : load<f32>(scales + <u32>load<f32>(out + i * 4) * 4);
+    store<f32>(out + (k + i) * 4, load<f32>(out + (k + i) * 4) * by * own);
+  }
 }

@@ -11,7 +11,7 @@ import { type Binding, declareBindings, type Stage } from '../kernel.js';
 import { STEP_BINDING, STEP_WGSL, TILE_WORKGROUPS } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, outName } from './attend-out.js';
-import { dividedText, isUnseen, LOWEST } from './attend-words.js';
+import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { rowsSkipped } from './kv-rows.js';
 
 const THREADS = 128;
@@ -52,6 +52,7 @@ export function mergePartsStage(shape: AttendShape, rows: number, rowBlocks: num
   const across = kvHeads * rowBlocks;
   const out = attendOut(shape);
   const bindings: Binding[] = [STEP_BINDING, ...partBindings('read', 'vec4<f32>'), out.binding];
+  if (shape.sinks === true) bindings.push(SINKS_BINDING);
   if (shape.rows.only !== null) bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   const wgsl = `${out.enable}${declareBindings(bindings)}
 ${out.helper}
@@ -85,7 +86,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     }
     ${out.store(
       `((tile.x + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${vectors}u + i % ${vectors}u`,
-      dividedText('total', 'sum', 'vec4<f32>()'),
+      dividedText(
+        'total',
+        'sum',
+        'vec4<f32>()',
+        sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'top', true),
+      ),
     )}
   }
 }`;

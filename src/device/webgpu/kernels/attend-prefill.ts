@@ -25,7 +25,7 @@ import { attendOut, outName } from './attend-out.js';
 import { partBindings, partText } from './attend-parts.js';
 import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
-import { count, dividedText, isUnseen, LOWEST } from './attend-words.js';
+import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
@@ -53,6 +53,7 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
     { name: 'values', access: 'read', type: sides.values.type },
     { name: 'tables', access: 'read', type: 'array<u32>' },
     ...(parts ? partBindings('read_write') : [out.binding]),
+    ...(shape.sinks === true && !parts ? [SINKS_BINDING] : []),
   ];
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -254,7 +255,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
           ? `scratchPartSums[(part_at * ${rows}u + r) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}] = scores[at];\n    }\n  }\n  workgroupBarrier();`
           : `${out.store(
               `((first_token + row / ${group}u) * ${heads}u + kv * ${group}u + row % ${group}u) * ${headDim}u + ${sides.values.dimOf(`${d0 * matrix.n}u + i % ${keys}u`)}`,
-              dividedText('scores[at]', 'sums[r]', '0.0'),
+              dividedText(
+                'scores[at]',
+                'sums[r]',
+                '0.0',
+                sinkText(shape.sinks, `kv * ${group}u + row % ${group}u`, 'tops[r]', true),
+              ),
             )}
     }
   }

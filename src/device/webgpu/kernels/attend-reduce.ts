@@ -4,7 +4,7 @@ import { type Binding, declareBindings, Params, type Stage, spread } from '../ke
 import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_ROW_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { attendOut, headBytes, type LeftBytes, outName } from './attend-out.js';
-import { dividedText, LOWEST } from './attend-words.js';
+import { dividedText, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { cacheType, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
@@ -95,8 +95,10 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
     { name: 'scratchSums', access: 'read', type: 'array<vec4<f32>>' },
     { name: 'scratchTops', access: 'read', type: 'array<vec2<f32>>' },
     ...(bytes?.bindings ?? [out.binding]),
+    ...(shape.sinks === true ? [SINKS_BINDING] : []),
   ];
-  const value = dividedText('total', 'total_sum', 'vec4<f32>(0.0)');
+  const sink = sinkText(shape.sinks, 'head', 'total_top');
+  const value = dividedText('total', 'total_sum', 'vec4<f32>(0.0)', sink);
   const turn =
     rotation === null
       ? null

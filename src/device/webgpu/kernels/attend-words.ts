@@ -3,6 +3,8 @@
  * scores of what is not seen.
  */
 
+import type { Binding } from '../kernel.js';
+
 export type WordWidth = 1 | 2 | 4;
 
 export const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
@@ -33,7 +35,20 @@ export function isUnseen(score: string): string {
   return `bitcast<i32>(${score}) == ${LOWEST_BITS}`;
 }
 
-/** Sums of weighted values over the sum of their weights; `zero` where nothing was seen. Told by bits, as above. */
-export function dividedText(total: string, sum: string, zero: string): string {
-  return `select(${zero}, ${total} / ${sum}, (bitcast<i32>(${sum}) & 0x7fffffff) != 0)`;
+/**
+ * Sums of weighted values over the sum of their weights; `zero` where nothing was seen. Told by bits, as above.
+ * @param sink weight of a score without a value, `''` for none
+ */
+export function dividedText(total: string, sum: string, zero: string, sink = ''): string {
+  const whole = sink === '' ? sum : `(${sum} + ${sink})`;
+  return `select(${zero}, ${total} / ${whole}, (bitcast<i32>(${sum}) & 0x7fffffff) != 0)`;
+}
+
+/** The scores without values of a layer: what kernels that divide bind, and the weight of one beside a maximum. */
+export const SINKS_BINDING: Binding = { name: 'sinks', access: 'read', type: 'array<f32>' };
+
+/** `powers`: the maximum is in powers of two. */
+export function sinkText(sinks: boolean | undefined, head: string, top: string, powers = false): string {
+  if (sinks !== true) return '';
+  return powers ? `exp2(fma(sinks[${head}], ${Math.LOG2E}, -(${top})))` : `exp(sinks[${head}] - ${top})`;
 }

@@ -20,7 +20,7 @@ import type { KvRows } from '../shapes.js';
 import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
-import { dividedText, isUnseen, LOWEST } from './attend-words.js';
+import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
@@ -36,6 +36,8 @@ export interface AttendShape extends AttentionShape {
   readonly scale: number;
   readonly window: number | null;
   readonly softcap: number | null;
+  /** Heads have one more score, without a value. Default false. */
+  readonly sinks?: boolean;
   /** Items there is scratch for; 0 where every sequence is tiled. */
   readonly maxItems: number;
   /** Rows are left as halves for the product behind (attend-out.ts). */
@@ -131,7 +133,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
   const out = attendOut(shape);
-  if (mode === 'tiles') bindings.push(out.binding);
+  if (mode === 'tiles') bindings.push(out.binding, ...(shape.sinks === true ? [SINKS_BINDING] : []));
   else {
     bindings.push({ name: 'scratchSums', access: 'read_write', type: 'array<vec4<f32>>' });
     bindings.push({ name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' });
@@ -227,7 +229,7 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       if (row < row_count) {
         let denominator = total_sum[r];
         ${turn === null ? '' : `total[j] = ${turn.cell('cell')} * vec4<f32>(${[0, 1, 2, 3].map((e) => tableWord(values, valueNumbers, `d * 4u + ${e}u`)).join(', ')});`}
-        let value = ${dividedText('total[j]', 'denominator', 'vec4<f32>(0.0)')};
+        let value = ${dividedText('total[j]', 'denominator', 'vec4<f32>(0.0)', sinkText(shape.sinks, 'kv * group + row % group', 'total_top[r]'))};
         ${out.store(`((first_token + row / group) * heads + kv * group + row % group) * ${vectors}u + d`, 'value')}
       }`)}`;
   const tileState =

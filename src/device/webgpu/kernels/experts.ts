@@ -7,7 +7,7 @@
  * holds later ids, and adds to what is there.
  */
 
-import type { Activation, RowKind } from '../../graph.js';
+import type { ExpertActivation, RowKind } from '../../graph.js';
 import {
   type Binding,
   declareBindings,
@@ -18,6 +18,7 @@ import {
 } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
+import { f32Literal } from './f32-literal.js';
 import { activationText, ERF_TEXT, weightName } from './linear-spec.js';
 import { pieceDot, pieceOf, pieceSums, readMeta, readPiece } from './unpack.js';
 
@@ -44,7 +45,7 @@ export interface ExpertsShape {
   readonly cols: number;
   readonly inner: number;
   readonly outCols: number;
-  readonly activation: Activation;
+  readonly activation: ExpertActivation;
 }
 
 /** Roles: `x`, `route`, `codes`, `metas`, `bias`, `step`. */
@@ -83,7 +84,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
     let gate = total.x${bias('gate_row')};
     let up = total.y${bias(`gate_row + ${inner}u`)};
-    scratchExperts[(row * ${k}u + wid.y) * ${inner}u + f] = ${activationText(activation, 'gate')} * up;
+    scratchExperts[(row * ${k}u + wid.y) * ${inner}u + f] = ${gatedText(activation)};
   }
 }`;
   const workgroups = (rows: number, out: Workgroups): void => {
@@ -94,6 +95,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   return kernelOf(shape, shard, `experts up [${2 * inner}, ${cols}]`, wgsl, bindings, (facts, out) =>
     workgroups(facts[rowKind], out),
   );
+}
+
+/** Of `gate` and `up`. */
+function gatedText(activation: ExpertActivation): string {
+  if (typeof activation === 'string') return `${activationText(activation, 'gate')} * up`;
+  const [alpha, limit] = [f32Literal(activation.alpha), f32Literal(activation.limit)];
+  const g = `min(gate, ${limit})`;
+  return `(clamp(up, -${limit}, ${limit}) + 1.0) * ${g} / (1.0 + exp(min(-${alpha} * ${g}, 87.0)))`;
 }
 
 /** Roles: as before, `out`, and `residual` if there is one. `adds`: to what `out` holds. */

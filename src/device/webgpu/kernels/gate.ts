@@ -1,19 +1,30 @@
 /** `norm(x) · act(gate)` (`gate` of graph.ts): a workgroup for each run of columns that is normed by itself. */
 
-import type { NodeOf } from '../../graph.js';
+import type { GateActivation, NodeOf } from '../../graph.js';
 import { type Binding, declareBindings, type Kernel, spread } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
+import { activationText } from './linear-spec.js';
 
 const THREADS = 64;
 
 const read = (name: string): Binding => ({ name, access: 'read', type: 'array<f32>' });
 
+const SIGMOID = '1.0 / (1.0 + exp(min(-g, 87.0)))';
+/** The activations of `g`. */
+const OPEN: Readonly<Record<GateActivation, string>> = {
+  sigmoid: SIGMOID,
+  silu: `g * (${SIGMOID})`,
+  'gelu-tanh': activationText('gelu-tanh', 'g'),
+};
+
 export function gateKernel({
-  x: { rows, cols },
+  x,
+  from,
+  gate: { rows, cols },
   activation,
   norm,
-}: Pick<NodeOf<'gate'>, 'x' | 'activation' | 'norm'>): Kernel {
+}: Pick<NodeOf<'gate'>, 'x' | 'from' | 'gate' | 'activation' | 'norm'>): Kernel {
   const width = norm?.weight.length ?? cols;
   const runs = cols / width;
   const stride = Math.ceil(cols / 4) * 4;
@@ -24,12 +35,12 @@ export function gateKernel({
     ...(norm === null ? [] : [read('weight')]),
     { name: 'out', access: 'read_write', type: 'array<f32>' },
   ];
-  const act = `1.0 / (1.0 + exp(min(-g, 87.0)))`;
+  const xStride = Math.ceil(x.cols / 4) * 4;
   const sums =
     norm === null
       ? 'let scale = 1.0;'
       : `var sum = 0.0;
-  for (var i = lid; i < ${width}u; i += ${THREADS}u) { let v = x[base + i]; sum += v * v; }
+  for (var i = lid; i < ${width}u; i += ${THREADS}u) { let v = x[source + i]; sum += v * v; }
   part[lid] = sum;
   workgroupBarrier();
   for (var half = ${THREADS / 2}u; half > 0u; half >>= 1u) {
@@ -46,11 +57,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row = run / ${runs}u;
   if (row >= ${rowCount(rows)}) { return; }
   let base = row * ${stride}u + (run % ${runs}u) * ${width}u;
+  let source = row * ${xStride}u + ${from}u + (run % ${runs}u) * ${width}u;
   ${sums}
   for (var i = lid; i < ${width}u; i += ${THREADS}u) {
     let g = gate[base + i];
-    let open = ${activation === 'silu' ? `g * (${act})` : act};
-    out[base + i] = x[base + i] * scale${norm === null ? '' : ' * weight[i]'} * open;
+    let open = ${OPEN[activation]};
+    out[base + i] = x[source + i] * scale${norm === null ? '' : ' * weight[i]'} * open;
   }
 }`;
   return {

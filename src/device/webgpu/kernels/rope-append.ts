@@ -35,6 +35,8 @@ import { GROUPS_PARAMETER } from './rolled.js';
 export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null = null): Kernel {
   const { heads, kvHeads, headDim, rope, normEps, rows, normAfter = false, queryGrowth = null } = shape;
   const centred = shape.centred === true;
+  /** Heads of K and of V in a row of qkv. */
+  const others = shape.queriesOnly === true ? '0u' : '2u * kv_heads';
   const p = new Params();
   const text = {
     heads: p.u32(heads),
@@ -202,7 +204,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   // Queries first, then keys, then values.
   ${units}
   // On its way while the token's place in the cache is looked up.
-  let before = row * (heads + 2u * kv_heads);
+  let before = row * (heads + ${others});
   var v = vec4<f32>(0.0);
   if (active_) { v = ${fetch('head')}; }
   ${tables.length === 0 ? '' : `${storeVariables(plan, formats)}\n  ${tables.join('\n  ')}`}
@@ -221,7 +223,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     if (active_) { out[(row * heads + head) * vectors + lid] = v; }
   } ${stores.join(' ')}
 }`;
-  const workgroups = Math.ceil(heads / plan.heads) + 2 * Math.ceil(kvHeads / plan.heads);
+  const workgroups =
+    Math.ceil(heads / plan.heads) + (shape.queriesOnly === true ? 0 : 2 * Math.ceil(kvHeads / plan.heads));
   return {
     stages: [
       {

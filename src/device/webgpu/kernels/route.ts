@@ -22,6 +22,7 @@ export function routeKernel(shape: {
     STEP_BINDING,
     read('logits'),
     ...(bias === null ? [] : [read('bias')]),
+    ...(spec.expertScales ? [read('scales')] : []),
     { name: 'out', access: 'read_write', type: 'array<f32>' },
   ];
   const strideOf = (cols: number): number => Math.ceil(cols / 4) * 4;
@@ -73,7 +74,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       }
     }
     let by = ${f32Literal(scale)}${divided};
-    for (var j = 0u; j < ${k}u; j++) { out[to + ${k}u + j] *= by; }
+    for (var j = 0u; j < ${k}u; j++) { out[to + ${k}u + j] *= by${spec.expertScales ? ' * scales[u32(out[to + j])]' : ''}; }
   }
 }`;
   return {

@@ -1,0 +1,97 @@
+/** Caches of sequences that own their blocks for good: of what runs without an engine. */
+
+import type { Device } from '../device/device.js';
+import { type KvCaches, type KvLayerSpec, type KvPool, kvBlockBytes } from '../device/kv.js';
+import type { KvPlan } from '../kv/policy.js';
+
+export interface SlotCaches extends KvCaches {
+  readonly bytes: number;
+  dispose(): void;
+}
+
+export interface SlotSizes {
+  /** Sequences. */
+  readonly slots: number;
+  /** Positions of each. */
+  readonly context: number;
+  readonly blockTokens: number;
+}
+
+/** The layers that attend, and the recurrent ones, by number. */
+function kinds(layers: readonly KvLayerSpec[]): readonly [attending: number[], recurrent: number[]] {
+  const of = (recurrent: boolean): number[] =>
+    layers.flatMap(({ state }, layer) => ((state !== undefined) === recurrent ? [layer] : []));
+  return [of(false), of(true)];
+}
+
+const blocksOf = ({ context, blockTokens }: SlotSizes): number => Math.ceil(context / blockTokens);
+
+/** Bytes that {@link slotCaches} takes, apart from a float head: blocks for each position, and one state for each sequence. */
+export function slotCacheBytes(layers: readonly KvLayerSpec[], sizes: SlotSizes): number {
+  const [attending, recurrent] = kinds(layers).map((own) =>
+    kvBlockBytes(
+      own.map((layer) => layers[layer]!),
+      sizes.blockTokens,
+    ),
+  ) as [number, number];
+  return sizes.slots * (blocksOf(sizes) * attending + recurrent);
+}
+
+/** Errors: those of the formats and of the device's memory. */
+export function slotCaches(
+  device: Device,
+  layers: readonly KvLayerSpec[],
+  sizes: SlotSizes,
+  head: KvPlan['floatHead'] = null,
+): SlotCaches {
+  const { slots, blockTokens } = sizes;
+  const perSlot = blocksOf(sizes);
+  const headBlocks = head === null ? 0 : Math.min(perSlot, head.tokens / blockTokens);
+  const own = perSlot - headBlocks;
+  const shared = { blockTokens, slots, maxBlocksPerSlot: perSlot };
+  const [attending, recurrent] = kinds(layers);
+  const specs = (of: readonly number[]): KvLayerSpec[] => of.map((layer) => layers[layer]!);
+  const pools: KvPool[] = [];
+  const dispose = (): void => {
+    for (const pool of pools.splice(0)) pool.dispose();
+  };
+  try {
+    if (attending.length > 0) {
+      const pool = device.createKvPool({
+        ...shared,
+        layers: specs(attending),
+        blocks: Math.max(1, slots * own),
+        ...(head === null
+          ? {}
+          : { floatStart: { blocks: slots * headBlocks, dtype: head.dtype, head: head.tokens } }),
+      });
+      pools.push(pool);
+      for (let slot = 0; slot < slots; slot++) {
+        const blocks = Uint32Array.from({ length: perSlot }, (_, i) =>
+          i < headBlocks ? pool.spec.blocks + slot * headBlocks + i : slot * own + i - headBlocks,
+        );
+        pool.setBlocks(slot, 0, blocks);
+      }
+    }
+    if (recurrent.length > 0) {
+      // A block is a state.
+      const pool = device.createKvPool({ ...shared, layers: specs(recurrent), blocks: slots });
+      pools.push(pool);
+      for (let slot = 0; slot < slots; slot++) pool.setBlocks(slot, 0, Uint32Array.of(slot));
+    }
+  } catch (error) {
+    dispose();
+    throw error;
+  }
+  const last = pools.length - 1;
+  return {
+    pools,
+    layers: layers.map(({ state }, layer) =>
+      state === undefined
+        ? { group: 0, index: attending.indexOf(layer) }
+        : { group: last, index: recurrent.indexOf(layer) },
+    ),
+    bytes: pools.reduce((sum, pool) => sum + pool.bytes, 0),
+    dispose,
+  };
+}

@@ -1,0 +1,177 @@
+/** Sizes of well-known models, for shapes.ts. */
+
+import type { JsonObject } from '../weights/folder-files.js';
+
+const QWEN3 = {
+  architectures: ['Qwen3ForCausalLM'],
+  head_dim: 128,
+  rope_theta: 1e6,
+  max_position_embeddings: 40_960,
+};
+const QWEN3_MOE = { architectures: ['Qwen3MoeForCausalLM'], norm_topk_prob: true };
+const QWEN2 = { architectures: ['Qwen2ForCausalLM'], rope_theta: 1e6, max_position_embeddings: 32_768 };
+const LLAMA3 = {
+  architectures: ['LlamaForCausalLM'],
+  max_position_embeddings: 131_072,
+  vocab_size: 128_256,
+  rms_norm_eps: 1e-5,
+};
+
+function llama3Rope(factor: number): JsonObject {
+  return {
+    rope_theta: 500_000,
+    rope_scaling: {
+      rope_type: 'llama3',
+      factor,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      original_max_position_embeddings: 8192,
+    },
+  };
+}
+
+function sizes(
+  hidden: number,
+  intermediate: number,
+  layers: number,
+  heads: number,
+  kvHeads: number,
+): JsonObject {
+  return {
+    hidden_size: hidden,
+    intermediate_size: intermediate,
+    num_hidden_layers: layers,
+    num_attention_heads: heads,
+    num_key_value_heads: kvHeads,
+  };
+}
+
+/** Three layers of DeltaNet to one of attention. */
+const QWEN35 = {
+  head_dim: 256,
+  vocab_size: 248_320,
+  max_position_embeddings: 262_144,
+  rope_parameters: { rope_type: 'default', rope_theta: 1e7, partial_rotary_factor: 0.25 },
+};
+/** Five layers that slide to one that sees all. */
+const GEMMA4 = {
+  architectures: ['Gemma4ForCausalLM'],
+  vocab_size: 262_144,
+  final_logit_softcapping: 30,
+  tie_word_embeddings: true,
+};
+
+/** The config.json fields of each shape, as published (`demo`: those of models/demo-text). */
+export const SHAPES = {
+  demo: { ...QWEN3, ...sizes(384, 1024, 8, 4, 2), vocab_size: 4096, tie_word_embeddings: true },
+  'qwen3-0.6b': { ...QWEN3, ...sizes(1024, 3072, 28, 16, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-1.7b': { ...QWEN3, ...sizes(2048, 6144, 28, 16, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-4b': { ...QWEN3, ...sizes(2560, 9728, 36, 32, 8), vocab_size: 151_936, tie_word_embeddings: true },
+  'qwen3-8b': { ...QWEN3, ...sizes(4096, 12_288, 36, 32, 8), vocab_size: 151_936 },
+  'qwen3-30b-a3b': {
+    ...QWEN3,
+    ...QWEN3_MOE,
+    ...sizes(2048, 6144, 48, 32, 4),
+    num_experts: 128,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 768,
+    vocab_size: 151_936,
+  },
+  // The same in a size that a small machine holds: 1.0 B parameters, 0.3 B of them active.
+  'qwen3-moe-tiny': {
+    ...QWEN3,
+    ...QWEN3_MOE,
+    ...sizes(1024, 3072, 16, 16, 4),
+    num_experts: 32,
+    num_experts_per_tok: 4,
+    moe_intermediate_size: 384,
+    vocab_size: 32_768,
+    tie_word_embeddings: true,
+  },
+  'qwen2.5-0.5b': {
+    ...QWEN2,
+    ...sizes(896, 4864, 24, 14, 2),
+    vocab_size: 151_936,
+    tie_word_embeddings: true,
+  },
+  'qwen2.5-7b': { ...QWEN2, ...sizes(3584, 18_944, 28, 28, 4), vocab_size: 152_064 },
+  'llama-1b': { ...LLAMA3, ...sizes(2048, 8192, 16, 32, 8), ...llama3Rope(32), tie_word_embeddings: true },
+  'llama-3b': { ...LLAMA3, ...sizes(3072, 8192, 28, 24, 8), ...llama3Rope(32), tie_word_embeddings: true },
+  'llama-8b': { ...LLAMA3, ...sizes(4096, 14_336, 32, 32, 8), ...llama3Rope(8) },
+  'mistral-7b': {
+    architectures: ['MistralForCausalLM'],
+    ...sizes(4096, 14_336, 32, 32, 8),
+    vocab_size: 32_768,
+    max_position_embeddings: 32_768,
+    sliding_window: null,
+    rope_theta: 1e6,
+    rms_norm_eps: 1e-5,
+  },
+  'gemma-3-4b': {
+    architectures: ['Gemma3ForCausalLM'],
+    ...sizes(2560, 10_240, 34, 8, 4),
+    head_dim: 256,
+    sliding_window: 1024,
+    query_pre_attn_scalar: 256,
+    vocab_size: 262_208,
+    rope_theta: 1e6,
+    rope_scaling: { rope_type: 'linear', factor: 8 },
+    tie_word_embeddings: true,
+  },
+  'qwen3.5-4b': {
+    ...QWEN35,
+    architectures: ['Qwen3_5ForCausalLM'],
+    ...sizes(2560, 9216, 32, 16, 4),
+    linear_num_key_heads: 16,
+    linear_num_value_heads: 32,
+    tie_word_embeddings: true,
+  },
+  'qwen3.5-27b': {
+    ...QWEN35,
+    architectures: ['Qwen3_5ForCausalLM'],
+    ...sizes(5120, 17_408, 64, 24, 4),
+    linear_num_key_heads: 16,
+    linear_num_value_heads: 48,
+  },
+  'qwen3.5-35b-a3b': {
+    ...QWEN35,
+    architectures: ['Qwen3_5MoeForCausalLM'],
+    ...sizes(2048, 512, 40, 16, 2),
+    linear_num_key_heads: 16,
+    linear_num_value_heads: 32,
+    num_experts: 256,
+    num_experts_per_tok: 8,
+    moe_intermediate_size: 512,
+    shared_expert_intermediate_size: 512,
+  },
+  'gemma-4-e4b': {
+    ...GEMMA4,
+    ...sizes(2560, 10_240, 42, 8, 2),
+    sliding_window: 512,
+    num_kv_shared_layers: 18,
+    hidden_size_per_layer_input: 256,
+  },
+  'gemma-4-26b-a4b': {
+    ...GEMMA4,
+    ...sizes(2816, 2112, 30, 16, 8),
+    sliding_window: 1024,
+    num_global_key_value_heads: 2,
+    attention_k_eq_v: true,
+    hidden_size_per_layer_input: 0,
+    enable_moe_block: true,
+    num_experts: 128,
+    top_k_experts: 8,
+    moe_intermediate_size: 704,
+  },
+  // Random experts are affine: as published they are in FP4, with 6 % less of bytes.
+  'gpt-oss-20b': {
+    architectures: ['GptOssForCausalLM'],
+    ...sizes(2880, 2880, 24, 64, 8),
+    head_dim: 64,
+    num_local_experts: 32,
+    num_experts_per_tok: 4,
+    sliding_window: 128,
+    vocab_size: 201_088,
+    max_position_embeddings: 131_072,
+  },
+} as const satisfies Record<string, JsonObject>;
