@@ -3,8 +3,6 @@
  * scores of what is not seen.
  */
 
-import type { Binding } from '../kernel.js';
-
 export type WordWidth = 1 | 2 | 4;
 
 export const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
@@ -45,7 +43,7 @@ export function dividedText(total: string, sum: string, zero: string, sink = '')
 }
 
 /** The scores without values of a layer: what kernels that divide bind, and the weight of one beside a maximum. */
-export const SINKS_BINDING: Binding = { name: 'sinks', access: 'read', type: 'array<f32>' };
+export const SINKS_BINDING = { name: 'sinks', access: 'read', type: 'array<f32>' } as const;
 
 /** `powers`: the maximum is in powers of two. */
 export function sinkText(sinks: boolean | undefined, head: string, top: string, powers = false): string {
