@@ -348,12 +348,21 @@ export class Engine implements AsyncDisposable {
     request: GenerateRequest | ChatRequest,
     waiter: Waiter,
   ): PreparedRequest | Promise<PreparedRequest> {
-    if (ask === null && tools === null) return prepared;
+    if (ask === null && tools === null && !this.#holdsFrame(request)) return prepared;
     return Promise.resolve(prepared).then(async (prompt) => {
       const { chatEnd } = prompt;
-      const thoughts = chatEnd === null ? 'none' : this.#text.thoughts(request as ChatRequest, chatEnd);
-      return { ...prompt, grammar: await this.texts.grammar({ ask, tools, thoughts }, waiter) };
+      const chat = request as ChatRequest;
+      const thoughts = chatEnd === null ? null : this.#text.thoughts(chat, chatEnd);
+      const frame = chatEnd === null ? null : this.#text.frame(chat, chatEnd);
+      if (ask === null && tools === null && (frame === null || thoughts === null)) return prompt;
+      return { ...prompt, grammar: await this.texts.grammar({ ask, tools, thoughts, frame }, waiter) };
     });
+  }
+
+  /** A budget of thoughts in a frame holds the whole answer to that. */
+  #holdsFrame(request: GenerateRequest | ChatRequest): boolean {
+    if (!('messages' in request) || request.thinkingBudget === undefined) return false;
+    return this.#text.toolFormat(request).frame !== undefined;
   }
 
   /** What calls are held to. */
@@ -361,7 +370,8 @@ export class Engine implements AsyncDisposable {
     if (!('messages' in request)) return null;
     const { tools, toolChoice } = request;
     if (toolChoice === undefined && (tools === undefined || tools.length === 0)) return null;
-    const ask = readToolsAsk(request, this.#text.toolFormat(request).name, formed);
+    const { name } = this.#text.toolFormat(request);
+    const ask = readToolsAsk(request, name, formed || this.#holdsFrame(request));
     if (ask?.required === true) refuseEndless(request);
     return ask;
   }
@@ -374,8 +384,7 @@ export class Engine implements AsyncDisposable {
     const { thinkingBudget } = request as ChatRequest;
     if (chatEnd === null || thinkingBudget === undefined) return {};
     const thoughts = this.#text.thoughts(request as ChatRequest, chatEnd);
-    const thinking = this.#text.thinkingBudget(thinkingBudget, thoughts);
-    return thinking === null ? {} : { thinking };
+    return thoughts === null ? {} : { thinking: this.#text.thinkingBudget(thinkingBudget, thoughts) };
   }
 
   /**
@@ -383,9 +392,11 @@ export class Engine implements AsyncDisposable {
    * whether or not kvant reads them.
    */
   #spelledFor(chat: ChatRequest): readonly number[] {
+    const format = this.#text.toolFormat(chat);
+    if (format.frame !== undefined) return this.#text.spelledIn(format);
     const thoughts = chat.parseReasoning === false ? [] : this.#text.thoughtTokens();
     if (chat.tools === undefined || chat.tools.length === 0) return thoughts;
-    return [...thoughts, ...this.#text.spelledIn(this.#text.toolFormat(chat))];
+    return [...thoughts, ...this.#text.spelledIn(format)];
   }
 
   #request(

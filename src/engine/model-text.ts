@@ -1,7 +1,6 @@
 /** The text side of a model: tokenizer, chat template, generation_config. It stays on the caller's thread. */
 
 import { KvantError } from '../errors.js';
-import type { Thoughts } from '../grammar/ask.js';
 import type { Notice } from '../notice.js';
 import { BreakerFinder, type Speller } from '../sampling/dry-breakers.js';
 import type { SamplingOptions } from '../sampling/options.js';
@@ -11,7 +10,7 @@ import type { ToolFormat } from '../text/formats/tool-format.js';
 import type { TokenClues } from '../text/formats/tool-grammar.js';
 import type { GenerationDefaults } from '../text/generation-config.js';
 import { effortVariables } from '../text/reasoning-effort.js';
-import { openedIn, THINK, THOUGHT_MARKS } from '../text/thought-marks.js';
+import { openedIn, THOUGHT_MARKS, type Thoughts, tokensOf } from '../text/thought-marks.js';
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Tokenizer } from '../text/tokenizer.js';
 import { type TextFiles, textFiles } from './text-files.js';
@@ -175,23 +174,34 @@ export class ModelText {
    *
    * @param promptEnd the end of the rendered prompt
    */
-  thoughts({ tools, parseReasoning = true }: ChatRequest, promptEnd: string): Thoughts {
-    // Grammars know these marks alone.
-    if (openedIn(promptEnd) === THINK) return 'open';
-    const template = this.#template;
-    if (!parseReasoning || template === undefined || promptEnd.includes('</think>')) return 'none';
-    return template.thinks({ tools }) ? 'allowed' : 'none';
+  thoughts({ tools, parseReasoning = true }: ChatRequest, promptEnd: string): Thoughts | null {
+    const { frame } = this.toolFormat({ tools });
+    if (frame !== undefined) {
+      const begins = frame.begins(promptEnd);
+      if (begins === 'thoughts') return { state: 'open', marks: frame.thoughts };
+      return begins === 'message' && parseReasoning ? { state: 'allowed', marks: frame.thoughts } : null;
+    }
+    const opened = openedIn(promptEnd);
+    if (opened !== undefined) return { state: 'open', marks: opened };
+    const marks = parseReasoning ? (this.#template?.thoughts({ tools }) ?? null) : null;
+    if (marks === null || promptEnd.includes(marks.close)) return null;
+    return { state: 'allowed', marks };
   }
 
-  /** How a block of thoughts that is too long is ended; null where there is none. */
-  thinkingBudget(tokens: number, thoughts: Thoughts): ThinkingBudget | null {
-    if (thoughts === 'none') return null;
-    const close = [...this.encode(THOUGHTS_END, false)];
-    return { tokens, open: thoughts === 'open', close };
+  /** The format that frames an answer to this conversation; null where none does, or the prompt has begun what is said. */
+  frame({ tools }: ChatRequest, promptEnd: string): string | null {
+    const { name, frame } = this.toolFormat({ tools });
+    return frame === undefined || frame.begins(promptEnd) === 'text' ? null : name;
+  }
+
+  /** How a block of thoughts that is too long is ended. */
+  thinkingBudget(tokens: number, { state, marks }: Thoughts): ThinkingBudget {
+    const { open, close, end = close } = marks;
+    return { tokens, open: state === 'open', marks: { open, close }, close: [...this.encode(end, false)] };
   }
 
   /** In which the model writes tool calls. */
-  toolFormat({ tools }: Pick<ChatRequest, 'tools'>): ToolFormat {
+  toolFormat({ tools }: { readonly tools?: readonly unknown[] | undefined }): ToolFormat {
     if (this.#toolFormat !== null) return this.#toolFormat;
     const template = this.#template?.source({ tools }) ?? '';
     let format = this.#toolFormats.get(template);
@@ -225,7 +235,7 @@ export class ModelText {
 
   /** Special tokens that mark thoughts: what takes them apart is to see them. */
   thoughtTokens(): readonly number[] {
-    this.#thoughtTokens ??= this.#specialOf(THOUGHT_MARKS.flatMap(({ open, close }) => [open, close]));
+    this.#thoughtTokens ??= this.#specialOf(THOUGHT_MARKS.flatMap(tokensOf));
     return this.#thoughtTokens;
   }
 
@@ -252,9 +262,6 @@ export class ModelText {
     });
   }
 }
-
-/** What models write behind their thoughts. */
-const THOUGHTS_END = '\n</think>\n\n';
 
 /** The template of a model, or what a chat is refused with where it does not compile. */
 async function findTemplate(files: TextFiles): Promise<ChatTemplate | KvantError | undefined> {
@@ -287,7 +294,7 @@ function forTemplate(
       ? templateOptions
       : effortVariables(
           reasoningEffort,
-          { source: template.source({ tools }), thinks: template.thinks({ tools }) },
+          { source: template.source({ tools }), thinks: template.thoughts({ tools }) !== null },
           templateOptions ?? {},
         );
   return { tools, addGenerationPrompt, kwargs };

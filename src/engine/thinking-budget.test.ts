@@ -25,12 +25,13 @@ const table: TokenTable = {
   leadingCount: 0,
   leadingByte: 0,
 };
+const marks = { open: '<think>', close: '</think>' };
 const INNER = Uint32Array.from([8]);
 
 /** What is said of the token after each. */
 function rules(open: boolean, tokens: number, ids: readonly number[], inner = true): unknown[] {
   const heard: (number | null)[] = [];
-  const constraint = withThinkingBudget({ tokens, open, close: [SPACE, CLOSE] }, table, (choice) => {
+  const constraint = withThinkingBudget({ tokens, open, marks, close: [SPACE, CLOSE] }, table, (choice) => {
     expect(choice).toBe(2);
     return {
       next: (last): ConstraintRule => {
@@ -39,7 +40,7 @@ function rules(open: boolean, tokens: number, ids: readonly number[], inner = tr
       },
     };
   })(2);
-  const free = withThinkingBudget({ tokens, open, close: [SPACE, CLOSE] }, table, null)(2);
+  const free = withThinkingBudget({ tokens, open, marks, close: [SPACE, CLOSE] }, table, null)(2);
   const said = [null, ...ids].map((id) => {
     const rule = constraint.next(id);
     // Without anything inside there is no rule where the inner one held.

@@ -9,13 +9,14 @@ export interface ThinkingBudget {
   readonly tokens: number;
   /** The prompt has begun the block. */
   readonly open: boolean;
+  /** What it stands in. */
+  readonly marks: { readonly open: string; readonly close: string };
   /** Ids that end the block. */
   readonly close: readonly number[];
 }
 
-const [OPEN, CLOSE] = ['<think>', '</think>'];
-/** Bytes that are looked back at: longer than a mark. */
-const KEPT = 16;
+/** Bytes that are looked back at: longer than a mark that closes. */
+const KEPT = 32;
 
 /** `inner`: what holds besides, null for nothing. */
 export function withThinkingBudget(
@@ -59,16 +60,17 @@ class BudgetConstraint implements Constraint {
       return;
     }
     const text = this.#tail + Buffer.from(tokenBytes(this.#table, id)).toString('latin1');
+    const { open, close } = this.#budget.marks;
     if (this.#phase === 'start') {
       this.#tail = text.trimStart();
-      if (this.#tail.startsWith(OPEN)) {
+      if (this.#tail.startsWith(open)) {
         this.#phase = 'thinking';
-        this.#tail = this.#tail.slice(OPEN.length);
-      } else if (!OPEN.startsWith(this.#tail)) this.#phase = 'over';
+        this.#tail = this.#tail.slice(open.length);
+      } else if (!open.startsWith(this.#tail)) this.#phase = 'over';
       return;
     }
     this.#thought++;
-    if (text.includes(CLOSE)) this.#phase = 'over';
+    if (text.includes(close)) this.#phase = 'over';
     this.#tail = text.slice(-KEPT);
   }
 

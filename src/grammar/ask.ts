@@ -1,17 +1,7 @@
 /** What an answer may be held to, as requests say it, and the grammar that it becomes. Plain data: it crosses threads. */
 
 import { compileGrammar } from './compile.js';
-import {
-  type Expression,
-  type Grammar,
-  oneOf,
-  optional,
-  repeat,
-  rule,
-  sequence,
-  set,
-  text,
-} from './expression.js';
+import { type Expression, type Grammar, oneOf, text } from './expression.js';
 import { gbnfGrammar } from './gbnf.js';
 import { jsonObjectGrammar, schemaGrammar } from './json/schema.js';
 import { invalidSchema } from './json/schema-nodes.js';
@@ -20,7 +10,6 @@ import { regexWords } from './regex.js';
 import { structuralTagGrammar } from './structural-tag.js';
 import type { GrammarTables } from './tables.js';
 import { NO_TOKENS, type TokenNames } from './token-names.js';
-import { freeText } from './triggered.js';
 
 export type GrammarAsk =
   /** A JSON object, whatever is in it. */
@@ -34,33 +23,12 @@ export type GrammarAsk =
   /** A structural tag: its JSON text. */
   | { readonly kind: 'tags'; readonly tags: string };
 
-/** Whether thoughts (`<think>…</think>`) come before the answer: the prompt has begun them, or the model may, or not. */
-export type Thoughts = 'open' | 'allowed' | 'none';
-
 /**
  * Errors: `invalid-schema`, `unsupported-schema`, `invalid-pattern`, `invalid-grammar`, `invalid-structural-tag`, `grammar-too-large`.
  */
-export function compileAsk(
-  ask: GrammarAsk,
-  thoughts: Thoughts = 'none',
-  names: TokenNames = NO_TOKENS,
-): GrammarTables {
+export function compileAsk(ask: GrammarAsk, names: TokenNames = NO_TOKENS): GrammarTables {
   const budget = new Budget();
-  return compileGrammar(withThoughts(grammarOf(ask, budget, names), thoughts, budget), budget);
-}
-
-const OPEN = '<think>';
-const CLOSE = '</think>';
-/** The name of no other rule. */
-const WITH_THOUGHTS = 'thoughts and answer';
-
-/** Thoughts are free, but for their end. */
-export function withThoughts({ rules, root }: Grammar, thoughts: Thoughts, budget: Budget): Grammar {
-  if (thoughts === 'none') return { rules, root };
-  const block = sequence(freeText([CLOSE], budget), text(CLOSE), repeat(set([10, 10], [32, 32]), 0, 2));
-  const before = thoughts === 'open' ? block : optional(sequence(text(OPEN), block));
-  const whole = sequence(before, rule(root));
-  return { rules: new Map([...rules, [WITH_THOUGHTS, whole]]), root: WITH_THOUGHTS };
+  return compileGrammar(grammarOf(ask, budget, names), budget);
 }
 
 export function grammarOf(ask: GrammarAsk, budget: Budget, names: TokenNames = NO_TOKENS): Grammar {

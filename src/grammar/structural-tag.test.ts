@@ -27,7 +27,7 @@ function read(matcher: Matcher, ...parts: readonly (string | number)[]): ParserS
   return state;
 }
 const matcherOf = (tags: unknown): Matcher =>
-  new Matcher(compileAsk({ kind: 'tags', tags: JSON.stringify(tags) }, 'none', names));
+  new Matcher(compileAsk({ kind: 'tags', tags: JSON.stringify(tags) }, names));
 
 const number = {
   type: 'object',
@@ -198,7 +198,7 @@ describe('structural tags', () => {
 
 describe('tokens in grammars', () => {
   const grammarOf = (grammar: string): Matcher =>
-    new Matcher(compileAsk({ kind: 'grammar', grammar }, 'none', names));
+    new Matcher(compileAsk({ kind: 'grammar', grammar }, names));
   const offsets = Uint32Array.from({ length: EOS + 1 }, (_, id) => (id <= 256 ? id : id === 257 ? 258 : 261));
   const data = Uint8Array.from([...Array(256).keys(), ...Buffer.from('ab<b>')]);
   const tokens = prepareTokens({ data, offsets, usable: (id) => id < FIRST_SPECIAL, size: EOS });

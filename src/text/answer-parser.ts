@@ -1,5 +1,5 @@
 /** Takes a chat answer apart as it comes: thoughts, text and tool calls, each delivered in its own field. */
-import type { ToolCallParser, ToolFormat } from './formats/tool-format.js';
+import type { FrameReader, ToolCallParser, ToolFormat } from './formats/tool-format.js';
 import { ReasoningSplitter } from './reasoning.js';
 import { openedIn, type ThoughtMarks } from './thought-marks.js';
 
@@ -41,6 +41,10 @@ export interface AnswerParserOptions {
   readonly reasoning: 'off' | 'closed' | ThoughtMarks;
   /** Look for tool calls of this format; null: for none. */
   readonly toolFormat: ToolFormat | null;
+  /** End of the prompt, for formats that frame whole answers. Default: an answer begins anew. */
+  readonly promptEnd?: string;
+  /** Reads the answer of a model whose format frames it; `toolFormat` is null where calls are not looked for. */
+  readonly framed?: ToolFormat | null;
   /** The request's, which formats may read. Default: none. */
   readonly tools?: readonly unknown[];
   /** Leave out everything after the first call. Default false. */
@@ -72,6 +76,8 @@ export function answerParsers(
     toolFormat: parseToolCalls && tools.length > 0 ? format : null,
     tools,
     oneCall: !parallelToolCalls,
+    promptEnd: prompt,
+    framed: format.frame === undefined ? null : format,
   };
   return () => new AnswerParser(options);
 }
@@ -82,23 +88,34 @@ const NO_CALLS: readonly ToolCallDelta[] = [];
 export class AnswerParser {
   readonly #reasoning: ReasoningSplitter | null;
   readonly #tools: ToolCallParser | null;
+  readonly #frame: FrameReader | null;
   readonly #oneCall: boolean;
   readonly #makeId: () => string;
   #calls = 0;
   /** The one call that is wanted is over. */
   #over = false;
 
-  constructor({ reasoning, toolFormat, tools = [], oneCall = false }: AnswerParserOptions) {
+  constructor({
+    reasoning,
+    toolFormat,
+    tools = [],
+    oneCall = false,
+    promptEnd = '',
+    framed = null,
+  }: AnswerParserOptions) {
     const opened = typeof reasoning === 'string' ? null : reasoning;
-    this.#reasoning = reasoning === 'off' ? null : new ReasoningSplitter({ opened });
-    this.#tools = toolFormat === null ? null : toolFormat.parser(tools);
+    this.#frame =
+      framed?.frame?.reader({ promptEnd, reasoning: reasoning !== 'off', calls: toolFormat !== null }) ??
+      null;
+    this.#reasoning = reasoning === 'off' || this.#frame !== null ? null : new ReasoningSplitter({ opened });
+    this.#tools = this.#frame ?? toolFormat?.parser(tools) ?? null;
     this.#makeId = toolFormat?.callId?.bind(toolFormat) ?? callId;
     this.#oneCall = oneCall;
   }
 
   /** What comes next is thought, as far as is known. */
   get thinking(): boolean {
-    return this.#reasoning?.thinking ?? false;
+    return (this.#frame ?? this.#reasoning)?.thinking ?? false;
   }
 
   push(text: string): AnswerPiece {
@@ -113,16 +130,18 @@ export class AnswerParser {
     return this.#content(reasoning, content, true);
   }
 
-  #content(reasoning: string, given: string, last: boolean): AnswerPiece {
-    if (this.#tools === null) return { reasoning, text: given, toolCalls: NO_CALLS };
+  #content(thoughts: string, given: string, last: boolean): AnswerPiece {
+    if (this.#tools === null) return { reasoning: thoughts, text: given, toolCalls: NO_CALLS };
     const pieces = this.#tools.push(given);
     if (last) pieces.push(...this.#tools.end());
+    let reasoning = thoughts;
     let text = '';
     const toolCalls: ToolCallDelta[] = [];
     for (const piece of pieces) {
       if (piece.type !== 'arguments') this.#over ||= this.#oneCall && this.#calls > 0;
       if (this.#over) break;
       if (piece.type === 'text') text += piece.text;
+      else if (piece.type === 'reasoning') reasoning += piece.text;
       else if (piece.type === 'arguments')
         toolCalls.push({ index: this.#calls - 1, function: { arguments: piece.text } });
       else toolCalls.push(firstDelta(this.#calls++, piece.id ?? this.#makeId(), piece.name, piece.arguments));

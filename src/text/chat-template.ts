@@ -13,6 +13,7 @@ import { checkDepth } from './depth.js';
 import { PythonTemplate, TemplateRaised } from './jinja/python-template.js';
 import { isJsonObject, type JsonObject, readJsonObject, readTextFile } from './json-file.js';
 import { type Attempt, TemplateReads } from './template-reads.js';
+import { THOUGHT_MARKS, type ThoughtMarks } from './thought-marks.js';
 import { checkToolList, toolObjects } from './tool-check.js';
 import { toolForTemplate } from './tool-schemas.js';
 
@@ -38,7 +39,7 @@ interface NamedTemplate {
   readonly template: PythonTemplate;
   readonly abilities: TemplateAbilities;
   readonly source: string;
-  readonly thinks: boolean;
+  readonly thoughts: ThoughtMarks | null;
   readonly reads: TemplateReads;
 }
 
@@ -68,8 +69,8 @@ export class ChatTemplate {
         const template = compile(source, where);
         const attempt = trial(template, special);
         const reads = new TemplateReads(source, attempt);
-        const thinks = source.includes('<think>');
-        return [name, { template, abilities: probe(attempt, source), reads, source, thinks }];
+        const thoughts = THOUGHT_MARKS.find(({ open }) => source.includes(open)) ?? null;
+        return [name, { template, abilities: probe(attempt, source), reads, source, thoughts }];
       }),
     );
   }
@@ -161,9 +162,9 @@ export class ChatTemplate {
     }
   }
 
-  /** Whether the template knows of thoughts. */
-  thinks(options: Pick<RenderOptions, 'tools' | 'name'> = {}): boolean {
-    return this.#choose(options).thinks;
+  /** What thoughts stand in that the template knows of; null where it knows of none. */
+  thoughts(options: Pick<RenderOptions, 'tools' | 'name'> = {}): ThoughtMarks | null {
+    return this.#choose(options).thoughts;
   }
 
   /** The text of the template that a conversation is rendered with. */

@@ -1,12 +1,27 @@
 /** What stands about the thoughts at the start of an answer, by family. */
 
+/** Plain data: it crosses threads. */
 export interface ThoughtMarks {
   readonly open: string;
   readonly close: string;
+  /** What of these, and of `behind`, may be tokens. Default the marks themselves. */
+  readonly tokens?: readonly string[];
+  /** What ends a block that has grown too long. Default `close`. */
+  readonly end?: string;
+  /** What has to follow `close`. Default: white space at most. */
+  readonly behind?: string;
 }
 
+/** Whether thoughts come before an answer: the prompt has begun them, or the model may. */
+export interface Thoughts {
+  readonly state: 'open' | 'allowed';
+  readonly marks: ThoughtMarks;
+}
+
+export const tokensOf = ({ open, close, tokens }: ThoughtMarks): readonly string[] => tokens ?? [open, close];
+
 /** Of most models. */
-export const THINK: ThoughtMarks = { open: '<think>', close: '</think>' };
+export const THINK: ThoughtMarks = { open: '<think>', close: '</think>', end: '\n</think>\n\n' };
 
 export const THOUGHT_MARKS: readonly ThoughtMarks[] = [
   THINK,
@@ -18,6 +33,8 @@ export const THOUGHT_MARKS: readonly ThoughtMarks[] = [
   { open: '<|START_THINKING|>', close: '<|END_THINKING|>' },
   // Apertus.
   { open: '<|inner_prefix|>', close: '<|inner_suffix|>' },
+  // Gemma 4.
+  { open: '<|channel>thought', close: '<channel|>', tokens: ['<|channel>', '<channel|>'] },
 ];
 
 /**

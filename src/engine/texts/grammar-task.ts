@@ -1,24 +1,14 @@
 /** Grammars and the trees of tokens that they are read by, made where they keep nobody waiting. */
 
 import { KvantError } from '../../errors.js';
-import { compileAsk, type GrammarAsk, type Thoughts, withThoughts } from '../../grammar/ask.js';
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import { NO_TOKENS, type TokenNames } from '../../grammar/token-names.js';
 import { prepareTokens, type TokenSet } from '../../grammar/token-set.js';
-import { toolFormatNamed } from '../../text/formats/formats.js';
-import { type ToolsAsk, toolGrammar } from '../../text/formats/tool-grammar.js';
+import { type AnswerAsk, answerGrammar } from '../../text/answer-grammar.js';
 import { TOKEN_KNOWN, TOKEN_SPECIAL, type TokenTable } from '../../text/token-bytes.js';
 import type { TaskResult, TextTask } from './text-task.js';
-
-export interface CompileAsk {
-  /** The form of an answer; null where it is free, or there has to be a call. */
-  readonly ask: GrammarAsk | null;
-  /** What its calls are held to; null where there are none, or they are free. */
-  readonly tools: ToolsAsk | null;
-  readonly thoughts: Thoughts;
-}
 
 /** Trees over what tokens add to a text; `first` for the first token of one, where that is not the same. */
 export interface TokenTries {
@@ -26,23 +16,11 @@ export interface TokenTries {
   readonly first: TokenSet | null;
 }
 
-/** The task. Errors: those of `compileAsk` and `toolGrammar`. */
-export const grammar: TextTask<CompileAsk, GrammarTables> = (text, { ask, tools, thoughts }) => ({
-  value:
-    tools === null ? compileAsk(ask!, thoughts, tokenNames(text)) : compileTools(text, ask, tools, thoughts),
-});
-
-function compileTools(
-  model: Parameters<typeof grammar>[0],
-  ask: GrammarAsk | null,
-  tools: ToolsAsk,
-  thoughts: Thoughts,
-): GrammarTables {
+/** The task. Errors: those of `answerGrammar`; `grammar-too-large`. */
+export const grammar: TextTask<AnswerAsk, GrammarTables> = (text, asked) => {
   const budget = new Budget();
-  const clues = model.tokenClues();
-  const whole = toolGrammar(toolFormatNamed(tools.format), tools, ask, clues, budget, tokenNames(model));
-  return compileGrammar(withThoughts(whole, thoughts, budget), budget);
-}
+  return { value: compileGrammar(answerGrammar(asked, text.tokenClues(), budget, tokenNames(text)), budget) };
+};
 
 function tokenNames(model: Parameters<typeof grammar>[0]): TokenNames {
   const { tokenTable } = model;

@@ -3,10 +3,11 @@
 import { ByteCache } from '../../grammar/byte-cache.js';
 import type { GrammarTables } from '../../grammar/tables.js';
 import type { SamplingParams } from '../../sampling/options.js';
+import type { AnswerAsk } from '../../text/answer-grammar.js';
 import { workerUrl } from '../../worker-url.js';
 import type { RowGrammar } from '../grammars.js';
 import type { ModelText } from '../model-text.js';
-import type { CompileAsk, TokenTries } from './grammar-task.js';
+import type { TokenTries } from './grammar-task.js';
 import {
   type AskedPrompt,
   encodePrompt,
@@ -81,7 +82,7 @@ export class Texts {
   }
 
   /** What answers are held to. Errors of the promise: those of the task `grammar`, and those of `run`. */
-  async grammar(asked: CompileAsk, waiter: Waiter): Promise<RowGrammar> {
+  async grammar(asked: AnswerAsk, waiter: Waiter): Promise<RowGrammar> {
     const key = JSON.stringify(asked);
     const known = this.#grammars.get(key);
     const tries = this.#tokenTries();
@@ -92,7 +93,7 @@ export class Texts {
     return { tables, tries: await tries };
   }
 
-  async #compile(argument: CompileAsk, size: number, waiter: Waiter): Promise<GrammarTables> {
+  async #compile(argument: AnswerAsk, size: number, waiter: Waiter): Promise<GrammarTables> {
     const module = workerUrl('./grammar-task.js', import.meta.url);
     if (this.#threads) return this.run({ module, task: 'grammar', argument, size, ...waiter });
     const { grammar } = await import('./grammar-task.js');

@@ -101,6 +101,28 @@ const CASES: Readonly<Record<string, readonly (readonly [string, Answer])[]>> = 
     ],
     ['<|START_ACTION|>[]<|END_ACTION|>', ['<|START_ACTION|>[]<|END_ACTION|>']],
   ],
+  harmony: [
+    [
+      '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Rome"}<|call|>',
+      [rome],
+    ],
+    [
+      '<|channel|>commentary<|message|>I look.<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": "<|"}<|call|><|start|>assistant<|channel|>commentary to=functions.g<|message|>{}',
+      ['I look.', f('{"a": "<|"}'), f('{}', 'g')],
+    ],
+    ['<|channel|>final<|message|>It rains.\n <|return|>', ['It rains.\n ']],
+    // Thoughts are asked to stay in the text.
+    [
+      '<|channel|>analysis<|message|>Rome? <|end|><|start|>assistant<|channel|>final<|message|>Rain.<|start|>assistant<|channel|>final<|message|>More.',
+      ['<|channel|>analysis<|message|>Rome? <|end|>\n\nRain.\n\nMore.'],
+    ],
+    ['<|channel|>commentary to=browser.search code<|message|><|call|>', [f('{}', 'browser.search')]],
+    ['<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "cut', [f('{"a": "cut')]],
+    ['<|channel|>analysis', []],
+    ['assist', ['assist']],
+    ['assistants to=all <|message|>', ['assistants to=all <|message|>']],
+    ['<|message|> is a token.<|end|>', [' is a token.']],
+  ],
   gemma4: [
     ['<|tool_call>call:get_weather{city:<|"|>Rome<|"|>}<tool_call|>', [rome]],
     [
@@ -311,6 +333,8 @@ describe('formats', () => {
     expect(of('<|START_ACTION|>[')).toBe('cohere2');
     expect(of('<minimax:tool_call>')).toBe('minimax_m2');
     expect(of('<|tools_prefix|>')).toBe('apertus');
+    expect(of('<|start|>assistant<|channel|>final<|message|>')).toBe('harmony');
+    expect(of('', ['<|channel|>', '<|return|>'])).toBe('harmony');
     expect(of("'<|tool_call>call:' + name")).toBe('gemma4');
     expect(of('<start_function_call>call:')).toBe('functiongemma');
     expect(of('<tool_calls><tool_call>{{ f }}\n```json')).toBe('hunyuan');
@@ -338,6 +362,7 @@ describe('formats', () => {
       ['hunyuan', '<tool_calls><tool_call>write\n```json\n{"text": "'],
       ['glm4_0414', 'write\n{"text": "'],
       ['granite', '<|tool_call|>[{"name": "write", "arguments": {"text": "'],
+      ['harmony', '<|channel|>commentary to=functions.write <|constrain|>json<|message|>{"text": "'],
       ['gemma4', '<|tool_call>call:write{text:<|"|>'],
       ['deepseek_v3', '<｜tool▁call▁begin｜>write<｜tool▁sep｜>{"text": "'],
     ] as const;

@@ -9,6 +9,7 @@ import { FUNCTION_GEMMA, GEMMA4 } from './gemma.js';
 import { GLM } from './glm.js';
 import { GLM4 } from './glm4.js';
 import { GRANITE } from './granite.js';
+import { HARMONY } from './harmony.js';
 import { HERMES } from './hermes.js';
 import { HUNYUAN } from './hunyuan.js';
 import { KIMI } from './kimi.js';
@@ -23,6 +24,7 @@ import type { FormatClues, ToolFormat } from './tool-format.js';
 
 /** All formats. The first that a model shows is taken: those with more particular marks come first. */
 export const TOOL_FORMATS: ToolFormat[] = [
+  HARMONY,
   SEED_OSS,
   QWEN3_CODER,
   GLM,

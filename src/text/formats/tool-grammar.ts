@@ -51,7 +51,20 @@ export interface TokenClues extends FormatClues {
   idOf(token: string): number | undefined;
 }
 
+export interface ToolGrammarOptions {
+  /** Tokens by their names, for forms that name some. Default: none. */
+  readonly names?: TokenNames;
+  /** The answer stands in the format's frame, if it has one. Default true. */
+  readonly framed?: boolean;
+}
+
 const ROOT = 'answer with tools';
+
+/** A mark: its token where the tokenizer has it as one, else its text. */
+export function markOf(mark: string, clues: TokenClues): Expression {
+  const id = clues.idOf(mark);
+  return id === undefined ? text(mark) : { kind: 'token', id };
+}
 
 /**
  * @param form of an answer without calls; null where it is free
@@ -64,15 +77,12 @@ export function toolGrammar(
   form: GrammarAsk | null,
   clues: TokenClues,
   budget: Budget,
-  names: TokenNames = NO_TOKENS,
+  { names = NO_TOKENS, framed = true }: ToolGrammarOptions = {},
 ): Grammar {
   const { grammar } = format;
   if (grammar === undefined) throw withoutGrammar(format.name);
   const rules = new Map<string, Expression>(anyRules());
-  const mark = (token: string): Expression => {
-    const id = clues.idOf(token);
-    return id === undefined ? text(token) : { kind: 'token', id };
-  };
+  const mark = (token: string): Expression => markOf(token, clues);
   const kit: CallKit = {
     tools: ask.tools.map((tool, i) => readTool(tool, `tool-${i}:`, grammar, rules, budget, mark)),
     several: ask.several,
@@ -82,30 +92,39 @@ export function toolGrammar(
   };
   const calls = grammar.calls(kit);
   rules.set('calls', calls);
-  rules.set(ROOT, rootOf(grammar, ask, form, rules, budget, names));
+  const said = form === null || ask.required ? null : formRule(form, rules, budget, names);
+  const frame = framed ? format.frame : undefined;
+  const root =
+    frame === undefined
+      ? rootOf(grammar, ask, said, budget)
+      : frame.answer({ mark, calls: rule('calls'), said, free: !ask.required && said === null, budget });
+  rules.set(ROOT, root);
   return { rules, root: ROOT };
 }
 
-function rootOf(
-  grammar: CallGrammar,
-  { required, tools }: ToolsAsk,
-  form: GrammarAsk | null,
+function formRule(
+  form: GrammarAsk,
   rules: Map<string, Expression>,
   budget: Budget,
   names: TokenNames,
 ): Expression {
-  if (required) return rule('calls');
-  if (form === null) {
-    // Lazily: the grammar of calls begins where a mark does.
-    const { triggers } = grammar;
-    const marks = typeof triggers === 'function' ? triggers(tools.map(({ name }) => name)) : triggers;
-    const free = freeText(marks, budget, grammar.starts);
-    return sequence(free, optional(rule('calls')));
-  }
   const answer = grammarOf(form, budget, names);
   const renamer = new Renamer('form:');
   for (const [name, expression] of renamer.rules(answer)) rules.set(name, expression);
-  return choice(rule('calls'), rule(renamer.name(answer.root)));
+  return rule(renamer.name(answer.root));
+}
+
+function rootOf(
+  { triggers, starts }: CallGrammar,
+  { required, tools }: ToolsAsk,
+  said: Expression | null,
+  budget: Budget,
+): Expression {
+  if (required) return rule('calls');
+  if (said !== null) return choice(rule('calls'), said);
+  // Lazily: the grammar of calls begins where a mark does.
+  const marks = typeof triggers === 'function' ? triggers(tools.map(({ name }) => name)) : triggers;
+  return sequence(freeText(marks, budget, starts), optional(rule('calls')));
 }
 
 const SHARED: ReadonlySet<string> = new Set(anyRules().map(([name]) => name));
