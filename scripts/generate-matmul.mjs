@@ -27,6 +27,7 @@ const FORMATS = [
   { ...lut('E2M1'), name: 'E2M1Exponents', word: 64 + 5, kind: 'exponents', metaBytes: 8 },
   { ...lut('IQ4'), name: 'IQ4Halves', word: 48 + 8, kind: 'halves', metaBytes: 16 },
   { ...lut('IQ4'), name: 'IQ4Bytes', word: 80 + 8, kind: 'bytes', metaBytes: 8, head: 'scales' },
+  { ...lut('E2M1'), name: 'E2M1Floats', word: 96 + 5, kind: 'e4m3', group: 16, metaBytes: 16 },
 ];
 
 /** Codes of 4 bits by a table of bytes: twice the number and 12, which has 5 bits, or the number and 128. */
@@ -218,7 +219,10 @@ function metas(depth, format, b, pointer) {
     const at = `${pointer}${k}`;
     const { kind, minima } = format;
     if (kind === 'halves') twoHalves(depth, at, [`c${k}0`, `c${k}1`]);
-    else emit(depth, `c${k}1 = v128.load8x8_${minima || kind === 'exponents' ? 'u' : 's'}(${at});`);
+    else {
+      const unsigned = minima || kind === 'exponents' || kind === 'e4m3';
+      emit(depth, `c${k}1 = v128.load8x8_${unsigned ? 'u' : 's'}(${at});`);
+    }
     if (minima) {
       const second = format.group === 32 ? `v128.load8x8_u(${at}, 8)` : `i16x8.shr_u(c${k}1, 4)`;
       emit(depth, `d${k}1 = ${second};`);
@@ -226,6 +230,20 @@ function metas(depth, format, b, pointer) {
     }
     for (const [h, half] of ['low', 'high'].entries()) {
       const c = `c${k}${h}`;
+      if (kind === 'e4m3') {
+        // Half of the number, for the table has the numbers twice. Exponents of 0 stand one too low, and count from a one that is not there.
+        emit(depth, `e = ${integers(half, `c${k}1`, 'u')};`);
+        emit(depth, 'n = i32x4.lt_u(v128.and(e, i32x4.splat(127)), i32x4.splat(8));');
+        emit(
+          depth,
+          `${c} = i32x4.add(i32x4.shl(v128.and(e, i32x4.splat(127)), 20), i32x4.splat(119 << 23));`,
+        );
+        emit(depth, `${c} = i32x4.sub(${c}, i32x4.shl(n, 23));`);
+        emit(depth, `${c} = f32x4.sub(${c}, v128.and(n, f32x4.splat(0.0078125)));`);
+        emit(depth, `${c} = v128.or(${c}, i32x4.shl(i32x4.shr_u(e, 7), 31));`);
+        emit(depth, `d${k}${h} = f32x4.mul(${c}, f32x4.splat(${-format.centre}));`);
+        continue;
+      }
       if (kind === 'exponents') {
         // 2^(e − 128), for the table has the numbers twice: for 0 and 1 no normal number, and made of one.
         const by = 'v128.bitselect(f32x4.splat(0.25), f32x4.splat(0.5), i32x4.eq(e, i32x4.splat(0)))';
@@ -248,6 +266,7 @@ function metas(depth, format, b, pointer) {
 /** What a function declares for {@link head} and {@link metas}. */
 function headNames(format, b) {
   if (format.kind === 'exponents') return ['e'];
+  if (format.kind === 'e4m3') return ['e', 'n'];
   if (format.head === undefined) return [];
   const names = format.head === 'pairs' ? ['S', 'B'] : ['S'];
   return range(b).flatMap((k) => range(2).flatMap((h) => names.map((name) => `${name}${k}${h}`)));
@@ -393,10 +412,18 @@ function integerTile(format, m, b) {
   const twice = format.group === 16;
   const stepBytes = `(RELAXED ? ${4 * m} : ${8 * m})`;
   if (nibbles) {
+    if (twice)
+      emit(
+        3,
+        `let ${range(b)
+          .map((k) => `t${k} = w${k} + ${bits * 32}`)
+          .join(', ')};`,
+      );
     // Of 8 bits the high nibbles first.
     for (const { at, times, table, first = 0, bytes = 128 } of nibblePasses(format)) {
       emit(3, '{');
       if (table !== undefined) emit(4, `const table = v128.load(${table});`);
+      if (twice) emit(4, ...each(m, b, 'a').map((a) => `${a} = i32x4.splat(0);`));
       emit(
         4,
         `let z = x0${first === 0 ? '' : ` + ${first} * ${stepBytes}`};`,
@@ -419,6 +446,10 @@ function integerTile(format, m, b) {
       emit(5, `z += ${stepBytes};`);
       emit(4, '} while (q0 != end);');
       widen(4, times);
+      if (twice) {
+        metas(4, format, b, 't');
+        addGroup(4);
+      }
       emit(3, '}');
     }
   } else {

@@ -36,7 +36,8 @@ export const SUPERBLOCK = 256;
  *
  * `lut4` has codes of 4 bits, packed as in `affine`, that stand for the numbers of a table (LUT4_TABLES): `w = scale · table[code]`, in
  * groups of 32. A scale is an f16; or a byte e, `2^(e − 127)` (`e8m0`); or `d · s`, as in a k-quant: an f16 d for 256 columns, and s in
- * −128…127 for every group (`f16-i8`).
+ * −128…127 for every group (`f16-i8`); or `f · s`, an f32 f for each row, and s a float of 8 bits, 4 of them exponent, for every 16
+ * columns (`f32-e4m3`).
  */
 export type MatrixFormat =
   | { readonly kind: 'float'; readonly dtype: FloatDtype }
@@ -53,8 +54,8 @@ export type MatrixFormat =
       readonly bits: 4;
       readonly table: Lut4Table;
       readonly scale: Lut4Scale;
-      /** Of the scales that are f16. */
-      readonly dtype: 'f16';
+      /** Of the scales that are no bytes: f32 with `f32-e4m3`, f16 elsewhere. */
+      readonly dtype: 'f16' | 'f32';
     };
 
 export type KQuantFormat = Extract<MatrixFormat, { kind: 'k-quant' }>;
@@ -62,8 +63,10 @@ export type SymmetricFormat = Extract<MatrixFormat, { kind: 'symmetric' }>;
 export type Lut4Format = Extract<MatrixFormat, { kind: 'lut4' }>;
 
 /** Columns of a group of `lut4`. */
-export const LUT4_GROUP = 32;
-export type Lut4Scale = 'f16' | 'e8m0' | 'f16-i8';
+export function lut4Group({ scale }: Pick<Lut4Format, 'scale'>): 16 | 32 {
+  return scale === 'f32-e4m3' ? 16 : 32;
+}
+export type Lut4Scale = 'f16' | 'e8m0' | 'f16-i8' | 'f32-e4m3';
 
 /**
  * Tables of `lut4`. `e2m1`: numbers of 4 bits with two bits of exponent and one of mantissa (OCP Microscaling Formats, 5.3.3). `iq4`: that of
@@ -90,13 +93,13 @@ export interface MatrixRows {
   /** `float`: rows · cols elements of the dtype, little-endian. Otherwise rows · cols · bits / 8 bytes of codes. */
   readonly data: Uint8Array;
   /** Elements of the format's dtype, little-endian. `affine`: rows · cols / groupSize. `k-quant`: d, rows · cols / 256.
-   * `symmetric`: rows · cols / 32. `lut4`: as many or, with `f16-i8`, rows · cols / 256; with `e8m0` bytes. */
+   * `symmetric`: rows · cols / 32. `lut4`: as many or, with `f16-i8`, rows · cols / 256; with `e8m0` bytes; with `f32-e4m3` rows. */
   readonly scales?: Uint8Array;
   /** As many. `affine`: biases. `k-quant`: dmin, where it has minima. */
   readonly biases?: Uint8Array;
   /**
-   * `k-quant`: two bytes for every 32 columns: s and m of a group of 32, or what two groups of 16 have. `lut4` with `f16-i8`: s of every
-   * group.
+   * `k-quant`: two bytes for every 32 columns: s and m of a group of 32, or what two groups of 16 have. `lut4` with `f16-i8` or
+   * `f32-e4m3`: s of every group.
    */
   readonly subscales?: Uint8Array;
 }
@@ -145,7 +148,8 @@ export function rowBytes(cols: number, format: MatrixFormat): RowBytes {
     case 'symmetric':
       return { data: (cols * format.bits) / 8, scales: cols / 16, biases: 0, subscales: 0 };
     case 'lut4': {
-      const groups = cols / LUT4_GROUP;
+      const groups = cols / lut4Group(format);
+      if (format.scale === 'f32-e4m3') return { data: cols / 2, scales: 4, biases: 0, subscales: groups };
       if (format.scale === 'f16-i8')
         return { data: cols / 2, scales: (2 * cols) / SUPERBLOCK, biases: 0, subscales: groups };
       return {
@@ -176,7 +180,7 @@ export function columnUnit(format: MatrixFormat): number {
     case 'symmetric':
       return format.groupSize;
     case 'lut4':
-      return format.scale === 'f16-i8' ? SUPERBLOCK : LUT4_GROUP;
+      return format.scale === 'f16-i8' ? SUPERBLOCK : 32;
   }
 }
 
@@ -191,7 +195,7 @@ export function groupColumns(format: MatrixFormat): number {
     case 'k-quant':
       return kQuantGroup(format.bits);
     case 'lut4':
-      return LUT4_GROUP;
+      return lut4Group(format);
   }
 }
 

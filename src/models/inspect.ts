@@ -1,7 +1,7 @@
 /** What `kvant inspect` tells of a model, as data: derived from its config and the headers of its weights. */
 
 import { kvBlockBytes } from '../device/kv.js';
-import { LUT4_GROUP, type MatrixFormat, type MatrixSource } from '../device/weights.js';
+import { lut4Group, type MatrixFormat, type MatrixSource } from '../device/weights.js';
 import { type KvOptions, readKvOptions } from '../kv/options.js';
 import { groupLayers, planKvLayers } from '../kv/policy.js';
 import { floatStartBlockBytes } from '../kv/sizing.js';
@@ -180,7 +180,7 @@ export function matrixFormatName(format: MatrixFormat): string {
     case 'symmetric':
       return `${format.bits}-bit symmetric (group ${format.groupSize})`;
     case 'lut4':
-      return `4-bit table ${format.table} (group ${LUT4_GROUP})`;
+      return `4-bit table ${format.table} (group ${lut4Group(format)})`;
   }
 }
 

@@ -171,6 +171,12 @@ function metaRow(
       const bytes = rowBytes(cols, format);
       if (format.scale === 'e8m0')
         return { scales: new Uint8Array(bytes.scales).fill(127 + Math.round(Math.log2(step))) };
+      // 0x38 is 1.
+      if (format.scale === 'f32-e4m3')
+        return {
+          scales: encoded(Float32Array.of(step), 'f32'),
+          subscales: new Uint8Array(bytes.subscales).fill(0x38),
+        };
       const d = format.scale === 'f16' ? step : step / 8;
       const scales = encoded(new Float32Array(bytes.scales / 2).fill(d), format.dtype);
       return { scales, ...(bytes.subscales > 0 && { subscales: new Uint8Array(bytes.subscales).fill(8) }) };

@@ -4,22 +4,15 @@
  */
 
 import { join } from 'node:path';
-import {
-  type MatrixFormat,
-  type MatrixRows,
-  type MatrixSource,
-  roomBytes,
-  roomRows,
-  rowBytes,
-  type VectorSource,
-} from '../device/weights.js';
+import type { MatrixSource, VectorSource } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { affineNames, parseQuantization, type QuantizationConfig, resolveAffine } from './affine.js';
 import { decodeFloats, floatDtype } from './dtypes.js';
 import { type JsonObject, readOptionalJsonFile, requireFolder } from './folder-files.js';
 import { SafetensorsFile, type TensorInfo } from './safetensors.js';
 import { findWeights, INDEX_NAME, shardMissing } from './shards.js';
-import { blockNames, resolveBlocks, resolveTable } from './table-tensors.js';
+import { DoubleMatrix, type StoredEntry as Entry, readDoubles, StoredMatrix } from './stored-matrix.js';
+import { blockNames, GLOBAL_SCALE, resolveBlocks, resolveTable, rowFactors } from './table-tensors.js';
 
 /** What a model expects of a matrix; given, it is checked. */
 export interface ExpectedShape {
@@ -27,11 +20,6 @@ export interface ExpectedShape {
   readonly cols: number;
   /** It is stored as `[stack, rows / stack, cols]`; as `[rows, cols]` if omitted. */
   readonly stack?: number;
-}
-
-interface Entry {
-  readonly file: SafetensorsFile;
-  readonly tensor: TensorInfo;
 }
 
 /** A tensor with the file that holds it. */
@@ -128,7 +116,13 @@ export class Checkpoint {
       const { rows, cols, format } = resolveTable(tensor, scales.tensor, biases?.tensor, this.quantization);
       checkShape(name, [rows, cols], expected);
       this.#used.add(names.scales);
-      return new StoredMatrix(name, rows, cols, format, [{ file, tensor }, scales]);
+      const codes = { file, tensor };
+      if (format.scale !== 'f32-e4m3') return new StoredMatrix(name, rows, cols, format, [codes, scales]);
+      const global = names.path + GLOBAL_SCALE;
+      const largest = this.#entries.has(global)
+        ? this.vector(global, this.#entries.get(global)!.tensor.shape)
+        : undefined;
+      return new StoredMatrix(name, rows, cols, format, [codes, scales], rowFactors(rows, largest));
     }
     if (scales !== undefined || tensor.dtype === 'U32') {
       const affine = resolveAffine(
@@ -251,81 +245,6 @@ export class Checkpoint {
   }
 }
 
-/** A matrix as it lies in a file: floats, or codes with scales and biases. */
-class StoredMatrix implements MatrixSource {
-  readonly name: string;
-  readonly rows: number;
-  readonly cols: number;
-  readonly format: MatrixFormat;
-  readonly #parts: readonly Entry[];
-  #buffer: ArrayBuffer | undefined;
-
-  constructor(name: string, rows: number, cols: number, format: MatrixFormat, parts: readonly Entry[]) {
-    this.name = name;
-    this.rows = rows;
-    this.cols = cols;
-    this.format = format;
-    this.#parts = parts;
-  }
-
-  /** Each part begins at a multiple of 16 bytes, so that typed arrays can be laid over it. */
-  async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
-    checkRows(this, start, end);
-    const rows = end - start;
-    const one = rowBytes(this.cols, this.format);
-    const bytes = roomBytes(this.cols, this.format, rows);
-    const buffer = room !== undefined && room.byteLength >= bytes ? room : this.#room(bytes);
-    // The caller's view keeps the bytes alive; a source that has been read to its end need not hold them too.
-    if (end === this.rows) this.#buffer = undefined;
-
-    const read = roomRows(buffer, this.cols, this.format, rows);
-    const [weight, scale, bias] = this.#parts as [Entry, Entry?, Entry?];
-    await Promise.all([
-      weight.file.readInto(weight.tensor, start * one.data, read.data),
-      scale?.file.readInto(scale.tensor, start * one.scales, read.scales!),
-      bias?.file.readInto(bias.tensor, start * one.biases, read.biases!),
-    ]);
-    return read;
-  }
-
-  #room(bytes: number): ArrayBuffer {
-    if (this.#buffer === undefined || this.#buffer.byteLength < bytes) this.#buffer = new ArrayBuffer(bytes);
-    return this.#buffer;
-  }
-}
-
-/** A matrix of f64, which no device computes in: read as f32. */
-class DoubleMatrix implements MatrixSource {
-  readonly name: string;
-  readonly rows: number;
-  readonly cols: number;
-  readonly format: MatrixFormat = { kind: 'float', dtype: 'f32' };
-  readonly #entry: Entry;
-
-  constructor(name: string, rows: number, cols: number, entry: Entry) {
-    this.name = name;
-    this.rows = rows;
-    this.cols = cols;
-    this.#entry = entry;
-  }
-
-  async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
-    checkRows(this, start, end);
-    const count = (end - start) * this.cols;
-    const values = await readDoubles(this.#entry, start * this.cols, count);
-    const given = room !== undefined && room.byteLength >= count * 4;
-    const narrowed = new Float32Array(given ? room : new ArrayBuffer(count * 4), 0, count);
-    narrowed.set(values);
-    return { data: new Uint8Array(narrowed.buffer, 0, count * 4) };
-  }
-}
-
-async function readDoubles({ file, tensor }: Entry, first: number, count: number): Promise<Float64Array> {
-  const values = new Float64Array(count);
-  await file.readInto(tensor, first * 8, new Uint8Array(values.buffer));
-  return values;
-}
-
 /** A tensor `[stack, n, …]` as `[stack · n, …]`; any other as it is, for shapes to be checked. */
 function flattened(entry: Entry, stack: number | undefined): Entry {
   const [first, second, ...rest] = entry.tensor.shape;
@@ -348,13 +267,6 @@ async function equalBytes(a: Entry, b: Entry): Promise<boolean> {
     if (!pieces[0].equals(pieces[1])) return false;
   }
   return true;
-}
-
-/** @throws RangeError where `[start, end)` is no range of the matrix's rows */
-export function checkRows(source: MatrixSource, start: number, end: number): void {
-  if (Number.isInteger(start) && Number.isInteger(end) && 0 <= start && start <= end && end <= source.rows)
-    return;
-  throw new RangeError(`rows [${start}, ${end}) of ${source.name}, which has ${source.rows}`);
 }
 
 async function openShard(folder: string, name: string, fromIndex: boolean): Promise<SafetensorsFile> {

@@ -1,11 +1,12 @@
 /** The numbers that rows of a matrix mean, whatever their format: for readers that are no device, and for quantising anew. */
 import {
+  floatBytes,
   hasMinima,
   type KQuantFormat,
   kQuantGroup,
-  LUT4_GROUP,
   LUT4_TABLES,
   type Lut4Format,
+  lut4Group,
   type MatrixFormat,
   type MatrixRows,
   rowBytes,
@@ -76,22 +77,34 @@ function lut4Row(
   codes: Uint8Array,
   scales: Uint8Array,
   subscales: Uint8Array,
-  { table, scale }: Lut4Format,
+  format: Lut4Format,
   out: Float32Array,
 ): void {
   const levels = new Uint8Array(out.length);
   unpackCodes(codes, 4, levels);
+  const { table, scale, dtype } = format;
   const numbers = LUT4_TABLES[table];
-  const halves = new Float32Array(scale === 'e8m0' ? 0 : scales.length / 2);
-  if (scale !== 'e8m0') decodeFloats(scales, 'f16', halves);
-  for (let g = 0; g < out.length / LUT4_GROUP; g++) {
+  const floats = new Float32Array(scale === 'e8m0' ? 0 : scales.length / floatBytes(dtype));
+  if (scale !== 'e8m0') decodeFloats(scales, dtype, floats);
+  const group = lut4Group(format);
+  for (let g = 0; g < out.length / group; g++) {
     const of = {
-      f16: () => halves[g]!,
+      f16: () => floats[g]!,
       e8m0: () => (scales[g] === 255 ? Number.NaN : 2 ** (scales[g]! - 127)),
-      'f16-i8': () => halves[Math.floor((g * LUT4_GROUP) / SUPERBLOCK)]! * ((subscales[g]! << 24) >> 24),
+      'f16-i8': () => floats[Math.floor((g * group) / SUPERBLOCK)]! * ((subscales[g]! << 24) >> 24),
+      'f32-e4m3': () => Math.fround(floats[0]! * e4m3(subscales[g]!)),
     }[scale]();
-    for (let c = g * LUT4_GROUP; c < (g + 1) * LUT4_GROUP; c++) out[c] = of * numbers[levels[c]!]!;
+    for (let c = g * group; c < (g + 1) * group; c++) out[c] = of * numbers[levels[c]!]!;
   }
+}
+
+/** A float of 8 bits: sign, exponent of 4 that counts from 7, mantissa of 3; the largest is NaN (OCP 8-bit Floating Point, 5). */
+export function e4m3(bits: number): number {
+  const sign = bits < 128 ? 1 : -1;
+  const exponent = (bits >> 3) & 15;
+  const mantissa = bits & 7;
+  if (exponent === 15 && mantissa === 7) return Number.NaN;
+  return sign * (exponent === 0 ? mantissa * 2 ** -9 : (8 + mantissa) * 2 ** (exponent - 10));
 }
 
 function kQuantRow(

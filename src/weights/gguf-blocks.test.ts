@@ -12,7 +12,7 @@ type Fixture = Record<string, { readonly blocks: string; readonly values: string
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py). */
 const fixture = JSON.parse(await readFile('test/fixtures/weights/gguf-blocks.json', 'utf8')) as Fixture;
 const IDS: Record<string, number> = { Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8 };
-const LUT_IDS: Record<string, number> = { IQ4_NL: 20, IQ4_XS: 23, MXFP4: 39 };
+const LUT_IDS: Record<string, number> = { IQ4_NL: 20, IQ4_XS: 23, MXFP4: 39, NVFP4: 40 };
 const K_IDS: Record<string, number> = { Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13, Q6_K: 14 };
 
 let folder: string;
@@ -90,13 +90,13 @@ describe('block types of GGUF', () => {
   it.each(Object.keys(LUT_IDS))('%s: every value is what gguf-py reads', async (name) => {
     const blocks = Buffer.from(fixture[name]!.blocks, 'base64');
     const wanted = new Float32Array(Uint8Array.from(Buffer.from(fixture[name]!.values, 'base64')).buffer);
-    const cols = name === 'IQ4_XS' ? 512 : 64;
+    const cols = name === 'IQ4_XS' ? 512 : name === 'NVFP4' ? 256 : 64;
     await using file = await opened(name, LUT_IDS[name]!, [wanted.length / cols, cols], blocks);
     for (const rowsAtOnce of [1, 4, 100]) {
       const matrix = file.matrix('w.weight', 'w');
       expect(matrix.format.kind).toBe('lut4');
       expect(bits(await values(matrix, rowsAtOnce))).toEqual(bits(wanted));
-      expect((matrix.rows * wholeRowBytes(cols, matrix.format)) / blocks.length).toBeLessThan(1.02);
+      expect((matrix.rows * wholeRowBytes(cols, matrix.format)) / blocks.length).toBeLessThan(1.03);
     }
   });
 
@@ -148,10 +148,31 @@ describe('block types of GGUF', () => {
     expect(Array.from({ length: 8 }, (_, row) => pairedRow(row, 8))).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
   });
 
+  it('multiplies NVFP4 with its number, one for all or one for each matrix of a stack', async () => {
+    const blocks = Buffer.from(fixture.NVFP4!.blocks, 'base64').subarray(0, 8 * 36);
+    const plain = new Float32Array(Uint8Array.from(Buffer.from(fixture.NVFP4!.values, 'base64')).buffer);
+    const path = join(folder, 'scaled.gguf');
+    for (const numbers of [[0.375], [0.5, -1.3]]) {
+      const scale = new Uint8Array(Float32Array.from(numbers).buffer);
+      const metadata = { 'general.architecture': string('x') };
+      const tensors = [
+        { name: 'w.weight', shape: [2, 2, 128], type: 40, data: blocks },
+        { name: 'w.scale', shape: [numbers.length], type: 0, data: scale },
+      ];
+      await writeFile(path, ggufBytes({ metadata, tensors }));
+      await using file = await GgufCheckpoint.open(path);
+      const read = await values(file.matrix('w.weight', 'w', { rows: 4, cols: 128, stack: 2 }), 3);
+      for (let i = 0; i < 512; i++) {
+        const by = Math.fround(numbers[numbers.length === 1 ? 0 : Math.floor(i / 256)]!);
+        expect(Math.abs(read[i]! - by * plain[i]!)).toBeLessThanOrEqual(Math.abs(by * plain[i]!) * 2 ** -23);
+      }
+    }
+  });
+
   it('refuses other types by name, and says what to take', async () => {
     for (const [type, name, elements, size] of [
       [19, 'IQ1_S', 256, 50],
-      [40, 'NVFP4', 64, 36],
+      [35, 'TQ2_0', 256, 66],
       [24, 'I8', 1, 1],
     ] as const) {
       await using file = await opened(name, type, [2, elements], new Uint8Array(2 * size));

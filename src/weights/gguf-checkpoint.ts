@@ -77,7 +77,8 @@ export class GgufCheckpoint {
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-gguf-type`
    */
   matrix(name: string, shown: string, expected?: ExpectedShape, paired?: PairedRows): MatrixSource {
-    const entry = this.#entry(name);
+    const stored = this.#entry(name);
+    const entry = flattened(stored, expected?.stack);
     const { shape } = entry.tensor;
     const wanted = expected === undefined ? 'a matrix' : `[${expected.rows}, ${expected.cols}]`;
     if (shape.length !== 2) throw shapeError(name, shape, wanted);
@@ -85,7 +86,11 @@ export class GgufCheckpoint {
       throw shapeError(name, shape, wanted);
     if (paired !== undefined && shape[0]! % paired.headRows !== 0)
       throw shapeError(name, shape, `whole heads of ${paired.headRows} rows`);
-    return new GgufMatrix(shown, entry, paired);
+    const factor = factorName(entry.tensor);
+    if (factor === undefined || !this.has(factor)) return new GgufMatrix(shown, entry, paired);
+    const numbers = this.#entry(factor).tensor.shape;
+    if (shape[0]! % (numbers[0] ?? 1) !== 0) throw shapeError(factor, numbers, '[1]');
+    return new GgufMatrix(shown, entry, paired, this.vector(factor, factor, numbers));
   }
 
   /** Numbers as f32; `paired` says which number of the file each one is. */
@@ -141,6 +146,18 @@ export class GgufCheckpoint {
       fix: 'Fetch the file again, or convert the model again with a current version of the tool.',
     });
   }
+}
+
+/** Where the number is that a tensor of NVFP4 is multiplied with, if there is one. */
+export function factorName({ name, type }: GgufTensor): string | undefined {
+  return type.name === 'NVFP4' ? name.replace(/\.weight$/, '.scale') : undefined;
+}
+
+/** A tensor `[stack, n, cols]` as `[stack · n, cols]`; any other as it is, for shapes to be checked. */
+function flattened(entry: GgufEntry, stack: number | undefined): GgufEntry {
+  const [first, second, third] = entry.tensor.shape;
+  if (stack === undefined || first !== stack || entry.tensor.shape.length !== 3) return entry;
+  return { ...entry, tensor: { ...entry.tensor, shape: [first * second!, third!] } };
 }
 
 /** The file alone, or all of its set where its name says that it is one of several. */

@@ -6,15 +6,16 @@ import {
   type MatrixSource,
   roomBytes,
   roomRows,
+  type VectorSource,
 } from '../device/weights.js';
 import { KvantError } from '../errors.js';
-import { checkRows } from './checkpoint.js';
 import type { GgufFile } from './gguf.js';
 import { blockFormat, unpackBlocks } from './gguf-blocks.js';
 import type { GgufTensor } from './gguf-header.js';
 import { kQuantFormat, unpackKBlocks } from './gguf-k-blocks.js';
 import { lut4Format, unpackLutBlocks } from './gguf-lut-blocks.js';
 import type { GgufTypeName } from './gguf-types.js';
+import { checkRows } from './stored-matrix.js';
 
 /** A tensor with the file that holds it. */
 export interface GgufEntry {
@@ -46,6 +47,7 @@ export const READ_TYPES: readonly GgufTypeName[] = [
   'IQ4_NL',
   'IQ4_XS',
   'MXFP4',
+  'NVFP4',
 ];
 
 /** What a tensor of a type becomes on a device, exactly. @throws KvantError `weights-gguf-type` */
@@ -87,11 +89,16 @@ export class GgufMatrix implements MatrixSource {
   readonly #entry: GgufEntry;
   readonly #rowBytes: number;
   readonly #paired: PairedRows | undefined;
+  readonly #factor: VectorSource | undefined;
+  #numbers: Promise<Float32Array> | undefined;
   #blocks: Uint8Array | undefined;
   #buffer: ArrayBuffer | undefined;
 
-  /** @param entry a tensor of two dimensions; with `paired`, of whole heads */
-  constructor(name: string, entry: GgufEntry, paired?: PairedRows) {
+  /**
+   * @param entry a tensor of two dimensions; with `paired`, of whole heads
+   * @param factor of NVFP4: what all of it, or each matrix of a stack, is multiplied with. Default: 1
+   */
+  constructor(name: string, entry: GgufEntry, paired?: PairedRows, factor?: VectorSource) {
     const { tensor } = entry;
     const [rows, cols] = tensor.shape as [number, number];
     this.name = name;
@@ -101,6 +108,7 @@ export class GgufMatrix implements MatrixSource {
     this.#entry = entry;
     this.#rowBytes = tensor.byteLength / rows;
     this.#paired = paired;
+    this.#factor = factor;
   }
 
   async readRows(start: number, end: number, room?: ArrayBuffer): Promise<MatrixRows> {
@@ -130,8 +138,18 @@ export class GgufMatrix implements MatrixSource {
         break;
       case 'lut4':
         unpackLutBlocks(name, read, count, out);
+        if (this.format.scale === 'f32-e4m3') await this.#writeFactors(start, end, out.scales!);
     }
     return out;
+  }
+
+  /** The number of each row: 1, or that of the tensor or of each matrix in it. */
+  async #writeFactors(start: number, end: number, to: Uint8Array): Promise<void> {
+    this.#numbers ??= this.#factor?.read() ?? Promise.resolve(Float32Array.of(1));
+    const numbers = await this.#numbers;
+    const of = (row: number): number => numbers[Math.floor((row * numbers.length) / this.rows)]!;
+    const factors = Float32Array.from({ length: end - start }, (_, i) => of(start + i));
+    to.set(new Uint8Array(factors.buffer));
   }
 
   /** The rows as the file stores them, in the order of the matrix. */

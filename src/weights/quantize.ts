@@ -13,9 +13,9 @@ import type { MatrixFormat, MatrixRows, MatrixSource } from '../device/weights.j
 import { roomBytes, roomRows, rowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { type AffineSpec, packCodes } from './affine.js';
-import { checkRows } from './checkpoint.js';
 import { decodeFloats, encodeFloats } from './dtypes.js';
 import { notFinite } from './finite.js';
+import { checkRows } from './stored-matrix.js';
 
 const SMALLEST_SCALE = Math.fround(1e-7);
 /** Adding and taking away 1.5 · 2^52 in f64 rounds to an integer, ties to even. */

@@ -54,13 +54,29 @@ describe('tables of four bits in safetensors files', () => {
       () => mlx('mxfp4', 32),
       { quantization: { bits: 4, group_size: 32, mode: 'mxfp4' } },
     ],
+    [
+      'nvfp4',
+      'l.weight',
+      () => mlx('nvfp4', 16),
+      { quantization: { bits: 4, group_size: 16, mode: 'nvfp4' } },
+    ],
+    [
+      'nvfp4-global',
+      'l.weight',
+      () => ({
+        ...mlx('nvfp4-global', 16),
+        'l.global_scale': tensor('F32', [EXPERTS], fixture['nvfp4-global']!.largest!),
+      }),
+      { quantization: { bits: 4, group_size: 16, mode: 'nvfp4' } },
+    ],
     ['gpt-oss', 'l', gptOss, { quantization_config: { quant_method: 'mxfp4' } }],
   ] as const)('%s: every value is what its publisher reads', async (mode, name, tensors, config) => {
     const wanted = new Float32Array(bytesOf(fixture[mode]!.values!).buffer);
     for (const rowsAtOnce of [1, 5, 12]) {
       const { values, format } = await valuesOf(tensors(), config, name, rowsAtOnce);
       expect(values).toEqual(wanted);
-      expect((wholeRowBytes(COLS, format) * 8) / COLS).toBe(4.25);
+      // Of nvfp4 also the number of the row.
+      expect((wholeRowBytes(COLS, format) * 8) / COLS).toBe(mode.startsWith('nvfp4') ? 5 : 4.25);
     }
   });
 

@@ -4,11 +4,11 @@
  *     MLX       X.weight U32 [rows, cols / 8], X.scales U8 [rows, cols / 32] (mxfp4) or [rows, cols / 16] (nvfp4); no biases
  *     gpt-oss   X_blocks U8 [experts, rows, cols / 32, 16], X_scales U8 [experts, rows, cols / 32]
  *
- * In both the low nibble of a byte is the even column, and a scale is the exponent of a power of two (mxfp4). Checked against
- * `mlx.core.dequantize` and transformers.
+ * In both the low nibble of a byte is the even column, and a scale is the exponent of a power of two, or a float of 8 bits (nvfp4).
+ * X.global_scale may then say what else all are multiplied with. Checked against `mlx.core.dequantize` and transformers.
  */
 
-import type { Lut4Format } from '../device/weights.js';
+import type { Lut4Format, VectorSource } from '../device/weights.js';
 import {
   affineNames,
   type QuantizationConfig,
@@ -19,9 +19,38 @@ import {
   unsupported,
 } from './affine.js';
 
-const FORMATS: Partial<Record<TableMode, Lut4Format>> = {
+const FORMATS: Record<TableMode, Lut4Format> = {
   mxfp4: { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0', dtype: 'f16' },
+  nvfp4: { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'f32-e4m3', dtype: 'f32' },
 };
+
+/** Behind a layer's path: the largest magnitude of a matrix, or of each of a stack, that MLX scaled for nvfp4. */
+export const GLOBAL_SCALE = '.global_scale';
+/** What the largest code and scale of nvfp4 make together: 6 · 448. */
+const NVFP4_LARGEST = 2688;
+
+/**
+ * The number of every row of nvfp4 that its scales are multiplied with: 1, or what the largest magnitude says.
+ * @param largest one number, or one for each matrix of a stack
+ * @throws KvantError `weights-quantization-tensors`
+ */
+export function rowFactors(rows: number, largest: VectorSource | undefined): () => Promise<Float32Array> {
+  const length = largest?.length ?? 1;
+  if (rows % length !== 0)
+    throw tensorError(`${largest!.name} has ${length} numbers for ${rows} rows`, largest!.name);
+  let made: Promise<Float32Array> | undefined;
+  const make = async (): Promise<Float32Array> => {
+    const numbers = largest === undefined ? Float32Array.of(NVFP4_LARGEST) : await largest.read();
+    return Float32Array.from(
+      { length: rows },
+      (_, row) => numbers[Math.floor((row * length) / rows)]! / NVFP4_LARGEST,
+    );
+  };
+  return () => {
+    made ??= make();
+    return made;
+  };
+}
 
 /** A matrix of codes and scales, as a device takes it. */
 export interface TableMatrix {
@@ -70,9 +99,8 @@ export function resolveTable(
     throw fail(
       `config.json says that it is ${'mode' in override ? override.mode : 'affine'}, but its tensors are ${mode}`,
     );
-  const format = FORMATS[mode];
-  if (format === undefined) throw unsupported(`the quantisation mode "${mode}"`, weight.name);
-  return { rows, cols, format };
+  if (cols % 32 !== 0) throw unsupported(`${mode} with ${cols} columns, no multiple of 32,`, weight.name);
+  return { rows, cols, format: FORMATS[mode] };
 }
 
 /**
@@ -97,5 +125,5 @@ export function resolveBlocks(
   const wanted = [...outer, rows, groups];
   if (String(scales.shape) !== String(wanted))
     throw fail(`its scales have shape [${scales.shape}], not [${wanted}]`);
-  return { rows: rows * (stack ?? 1), cols: groups * 32, format: FORMATS.mxfp4! };
+  return { rows: rows * (stack ?? 1), cols: groups * 32, format: FORMATS.mxfp4 };
 }

@@ -28,8 +28,10 @@ export function randomMatrix(random: Random, rows: number, cols: number, format:
       return affineMatrix(random, rows, cols, format);
     case 'k-quant':
       return kQuantMatrix(random, rows, cols, format);
-    case 'symmetric':
     case 'lut4':
+      if (format.scale === 'f32-e4m3') return floatByteMatrix(random, rows, cols, format);
+      return scaledMatrix(random, rows, cols, format);
+    case 'symmetric':
       return scaledMatrix(random, rows, cols, format);
   }
 }
@@ -78,6 +80,35 @@ function scaledMatrix(
       }),
     },
   };
+}
+
+/** Codes with a float of 8 bits for every 16 of a row, of any sign and exponent, and a number for the row. */
+function floatByteMatrix(random: Random, rows: number, cols: number, format: Lut4Format): TestMatrix {
+  const one = rowBytes(cols, format);
+  const data = Uint8Array.from({ length: rows * one.data }, () => random.int(256));
+  const codes = codesOf(data, 4, rows * cols);
+  const factors = Float32Array.from({ length: rows }, () => (1 + random.uniform()) / Math.sqrt(cols));
+  // Exponents up to 2^-1, and those without one.
+  const floats = Uint8Array.from({ length: (rows * cols) / 16 }, () => random.int(2) * 128 + random.int(56));
+  const values = Float64Array.from({ length: rows * cols }, (_, i) => {
+    const byte = floats[i >> 4]!;
+    const [e, m] = [(byte >> 3) & 15, byte & 7];
+    const size = e === 0 ? m / 512 : (1 + m / 8) * 2 ** (e - 7);
+    const factor = factors[Math.floor(i / cols)]!;
+    return factor * (byte < 128 ? size : -size) * LUT4_TABLES[format.table][codes[i]!]!;
+  });
+  const source: MatrixSource = {
+    name: `random ${rows}×${cols} ${format.kind}`,
+    rows,
+    cols,
+    format,
+    readRows: async (start, end) => ({
+      data: data.slice(start * one.data, end * one.data),
+      scales: new Uint8Array(factors.slice(start, end).buffer),
+      subscales: floats.slice(start * one.subscales, end * one.subscales),
+    }),
+  };
+  return { values, source };
 }
 
 /** Codes of a bit stream. */
@@ -252,6 +283,7 @@ export const BLOCK_FORMATS: readonly MatrixFormat[] = [
   { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0', dtype: 'f16' },
   { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16', dtype: 'f16' },
   { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8', dtype: 'f16' },
+  { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'f32-e4m3', dtype: 'f32' },
 ];
 
 /** In a few letters. */

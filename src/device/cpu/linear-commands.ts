@@ -115,6 +115,8 @@ export function tableWords(matrix: PackedMatrix): number[] {
 
 const DTYPE_WORDS = { f32: 0, f16: 1, bf16: 2 } as const;
 
+const LUT4_KINDS = { f16: 48, e8m0: 64, 'f16-i8': 80, 'f32-e4m3': 96 } as const;
+
 /**
  * What the kernels call a format: bits of a code as a panel holds it (WIDTH of assembly/matmul.ts), and 16 times a kind (FORMATS of
  * scripts/generate-matmul.mjs).
@@ -131,7 +133,7 @@ function formatWord(format: MatrixFormat): number {
       return 32 + format.bits;
     case 'lut4':
       // The numbers of `e2m1` are those of 5 bits, and of `iq4` those of 8.
-      return { f16: 48, e8m0: 64, 'f16-i8': 80 }[format.scale] + (format.table === 'e2m1' ? 5 : 8);
+      return LUT4_KINDS[format.scale] + (format.table === 'e2m1' ? 5 : 8);
   }
 }
 

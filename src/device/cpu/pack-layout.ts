@@ -27,7 +27,8 @@
  * two times 8 bytes of subscales: s and m of the rows, or those of the first and of the second 16 columns.
  *
  * **Symmetric** blocks have a chunk's codes and then 8 f16 scales (as d of a k-quant). **Lut4** blocks too, with its scales instead: f16;
- * 8 bytes; or one f16 a superblock before its chunks and 8 bytes after each of them.
+ * 8 bytes; or one f16 a superblock before its chunks and 8 bytes after each of them; or two times 8 bytes, of 16 columns each, where the
+ * f32 number of a row is its factor.
  *
  * **Float** blocks are columns: f32 8 numbers; f16 and bf16 words r of `row r << 16 | row r + 4`.
  */
@@ -75,7 +76,7 @@ export function blockBytes(cols: number, format: MatrixFormat): number {
   }
   if (format.kind === 'symmetric') return (cols / CHUNK) * (CHUNK * format.bits + 2 * BLOCK_ROWS);
   if (format.kind === 'lut4') {
-    const scales = (format.scale === 'f16' ? 2 : 1) * BLOCK_ROWS;
+    const scales = (format.scale === 'f16' || format.scale === 'f32-e4m3' ? 2 : 1) * BLOCK_ROWS;
     const heads = format.scale === 'f16-i8' ? (cols / SUPERBLOCK) * 2 * BLOCK_ROWS : 0;
     return heads + (cols / CHUNK) * (CHUNK * 4 + scales);
   }

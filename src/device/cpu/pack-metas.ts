@@ -221,6 +221,41 @@ export class ByteMetas implements MetaPacker {
   }
 }
 
+/** Two floats of 8 bits after every chunk, of 16 columns each. The largest are NaN. The row's own number is its factor. */
+export class FloatByteMetas implements MetaPacker {
+  readonly columns = CHUNK;
+  readonly #groups: number;
+  /** `[8][groups]` */
+  readonly #bytes: Uint8Array;
+
+  constructor(cols: number) {
+    this.#groups = cols / 16;
+    this.#bytes = new Uint8Array(BLOCK_ROWS * this.#groups);
+  }
+
+  addRow(slot: number, { scales, subscales }: MatrixRows, index: number): number {
+    const groups = this.#groups;
+    const row = subscales!.subarray(index * groups, (index + 1) * groups);
+    this.#bytes.set(row, slot * groups);
+    if (row.includes(0x7f) || row.includes(0xff)) return Number.NaN;
+    return new DataView(scales!.buffer, scales!.byteOffset).getFloat32(index * 4, true);
+  }
+
+  writeHead(_: Uint32Array, at: number): number {
+    return at;
+  }
+
+  write(to: Uint32Array, at: number, chunk: number): number {
+    const of = (r: number, half: number): number => this.#bytes[r * this.#groups + 2 * chunk + half]!;
+    const next = writeBytes(to, at, (r) => of(r, 0));
+    return writeBytes(to, next, (r) => of(r, 1));
+  }
+
+  clear(): void {
+    this.#bytes.fill(0);
+  }
+}
+
 /** 8 halves: words r of `row r << 16 | row r + 4`. */
 function writeHalves(to: Uint32Array, at: number, half: (row: number) => number): number {
   for (let r = 0; r < 4; r++) to[at + r] = (half(r) << 16) | half(r + 4);

@@ -7,7 +7,14 @@ import { CodeBlockPacker } from './pack-codes.js';
 import { FloatBlockPacker } from './pack-float.js';
 import type { BlockPacker, KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 import { BLOCK_ROWS, blockBytes, blockCount, packedBytes } from './pack-layout.js';
-import { AffineMetas, ByteMetas, ExponentMetas, HalfMetas, KQuantMetas } from './pack-metas.js';
+import {
+  AffineMetas,
+  ByteMetas,
+  ExponentMetas,
+  FloatByteMetas,
+  HalfMetas,
+  KQuantMetas,
+} from './pack-metas.js';
 
 export type { KernelBuild, PackedMatrix, PackedSegment } from './pack-layout.js';
 export { packedBytes } from './pack-layout.js';
@@ -142,17 +149,17 @@ function packerOf(cols: number, format: MatrixFormat, build: KernelBuild): Block
       return new CodeBlockPacker(cols, format.bits, new KQuantMetas(cols, format), build);
     case 'symmetric':
       return new CodeBlockPacker(cols, format.bits, new HalfMetas(cols), build);
-    case 'lut4': {
-      const metas =
-        format.scale === 'f16'
-          ? new HalfMetas(cols)
-          : format.scale === 'e8m0'
-            ? new ExponentMetas(cols)
-            : new ByteMetas(cols);
-      return new CodeBlockPacker(cols, 4, metas, build);
-    }
+    case 'lut4':
+      return new CodeBlockPacker(cols, 4, new LUT4_METAS[format.scale](cols), build);
   }
 }
+
+const LUT4_METAS = {
+  f16: HalfMetas,
+  e8m0: ExponentMetas,
+  'f16-i8': ByteMetas,
+  'f32-e4m3': FloatByteMetas,
+} as const;
 
 function checkParts(parts: readonly MatrixSource[]): void {
   const first = parts[0];

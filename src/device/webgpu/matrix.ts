@@ -11,6 +11,7 @@ import {
   type FloatDtype,
   floatBytes,
   holdsRows,
+  type Lut4Scale,
   type MatrixRows,
   type MatrixSource,
   roomBytes,
@@ -317,8 +318,7 @@ class Upload {
       const biases = format.kind === 'symmetric' ? impliedBiases(source, piece, count, row) : piece.biases!;
       packMetas(piece.scales!, biases, format.dtype, layout.meta, metas);
     }
-    if (layout.kind === 'lut4' && layout.scale === 'e8m0' && piece.scales!.includes(255))
-      throw notFinite(source, row);
+    if (layout.kind === 'lut4' && holdsNaN(layout.scale, piece)) throw notFinite(source, row);
     queue.writeBuffer(shard.metas, row * words * 4, metas);
   }
 }
@@ -366,7 +366,13 @@ export function packMetas(
     for (let i = 0; i < count; i++) out[i] = f32ToF16(bf16ToF32(s[i]!)) | (f32ToF16(bf16ToF32(b[i]!)) << 16);
 }
 
-/** Bytes of groups, then halves of superblocks, of rows of k-quants and tables, as weights-layout.ts lays them out. */
+/** Whether a scale of one byte is NaN. */
+function holdsNaN(scale: Lut4Scale, { scales, subscales }: MatrixRows): boolean {
+  if (scale === 'f32-e4m3') return subscales!.includes(0x7f) || subscales!.includes(0xff);
+  return scale === 'e8m0' && scales!.includes(255);
+}
+
+/** Bytes of groups, then halves of superblocks or the number of the row, of rows of k-quants and tables, as weights-layout.ts lays them out. */
 function packHeads(
   layout: Extract<ShardLayout, { kind: 'k-quant' | 'lut4' }>,
   piece: MatrixRows,
@@ -377,8 +383,10 @@ function packHeads(
   const rows = out.length / words;
   const exponents = layout.kind === 'lut4' && layout.scale === 'e8m0';
   const bytes = exponents ? piece.scales! : (piece.subscales ?? new Uint8Array(0));
+  // A number of 32 bits is two halves to be copied.
   const scales = exponents ? new Uint16Array(0) : halves(piece.scales!, piece.scales!.length / 2);
   const minima = piece.biases === undefined ? null : halves(piece.biases, piece.biases.length / 2);
+  const whole = layout.kind === 'lut4' && layout.scale === 'f32-e4m3';
   const byteRow = bytes.length / rows;
   const scaleRow = scales.length / rows;
   const to = new Uint8Array(out.buffer, out.byteOffset, out.byteLength);
@@ -387,7 +395,7 @@ function packHeads(
   out.fill(0);
   for (let row = 0; row < rows; row++) {
     to.set(bytes.subarray(row * byteRow, (row + 1) * byteRow), row * words * 4);
-    let at = row * words * 2 + byteRow / 2;
+    let at = row * words * 2 + (whole ? Math.ceil(byteRow / 4) * 2 : byteRow / 2);
     for (let i = row * scaleRow; i < (row + 1) * scaleRow; i++) {
       numbers[at++] = scales[i]!;
       if (minima !== null) numbers[at++] = minima[i]!;

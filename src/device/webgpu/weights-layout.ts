@@ -10,7 +10,8 @@
  *   `f16` and `bf16`: one u32, scale in the low half, bias in the high half. `f32`: two words, scale then bias.
  *   K-quant, a row: the subscales, 16 bits for every 32 columns as MatrixRows has them; then the f16 numbers of its superblocks, `d`
  *   alone (two to a word) or `d` and `dmin` (one word, d low).
- *   Lut4, a row: f16 scales, two to a word; or the bytes of scales or subscales, and then the f16 numbers of superblocks, two to a word.
+ *   Lut4, a row: f16 scales, two to a word; or the bytes of scales or subscales, and then the f16 numbers of superblocks, two to a word,
+ *   or the f32 number of the row.
  *   With f16 kernels on, affine metas are f16 whatever the checkpoint has; otherwise they keep the checkpoint's dtype.
  */
 
@@ -23,7 +24,7 @@ import type {
   Lut4Table,
   MatrixFormat,
 } from '../weights.js';
-import { hasMinima, LUT4_GROUP, SUPERBLOCK } from '../weights.js';
+import { hasMinima, lut4Group, SUPERBLOCK } from '../weights.js';
 
 export type ShardLayout =
   | { readonly kind: 'float'; readonly dtype: FloatDtype }
@@ -66,7 +67,8 @@ export function rowMetaWords(layout: ShardLayout, cols: number): number {
     return cols / 64 + (hasMinima(layout.bits) ? superblocks : Math.ceil(superblocks / 2));
   }
   if (layout.kind === 'lut4') {
-    const groups = cols / LUT4_GROUP;
+    const groups = cols / lut4Group(layout);
+    if (layout.scale === 'f32-e4m3') return Math.ceil(groups / 4) + 1;
     if (layout.scale === 'f16') return Math.ceil(groups / 2);
     return Math.ceil(groups / 4) + (layout.scale === 'e8m0' ? 0 : Math.ceil(cols / SUPERBLOCK / 2));
   }

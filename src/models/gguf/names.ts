@@ -38,7 +38,8 @@ export const FACTORS = [
  */
 export function familyName(name: string, { names = {} }: GgufArchitecture): string {
   const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9]+)\.(weight|bias)$/.exec(name) ?? [];
-  if (part === undefined || kind === undefined) return name;
+  // Whatever else stands in a layer belongs to it.
+  if (part === undefined || kind === undefined) return name.replace(/^blk\.(?=\d+\.)/, 'model.layers.');
   if (layer === undefined) return Object.hasOwn(TOP, part) ? `${TOP[part]}.${kind}` : name;
   const at = `model.layers.${layer}.`;
   // Within a layer that is computed a tensor without a place is refused: without it the result is another.

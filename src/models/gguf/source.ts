@@ -3,7 +3,7 @@
 import type { MatrixSource, VectorSource } from '../../device/weights.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
-import { GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
+import { factorName, GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
 import { pairedRow } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architectures.js';
@@ -83,8 +83,14 @@ export class GgufSource {
     return { dtype: tensor.type.name, shape: tensor.shape, byteLength: tensor.byteLength };
   }
 
-  matrix(name: string, expected?: { readonly rows: number; readonly cols: number }): MatrixSource {
+  matrix(
+    name: string,
+    expected?: { readonly rows: number; readonly cols: number; readonly stack?: number },
+  ): MatrixSource {
     const stored = this.#take(name);
+    const tensor = this.#checkpoint.info(stored);
+    const factor = tensor && factorName(tensor);
+    if (factor !== undefined) this.#used.add(familyName(factor, this.architecture));
     const paired = this.#isPaired(stored) ? { headRows: this.#headDim } : undefined;
     return this.#checkpoint.matrix(stored, name, expected, paired);
   }
@@ -103,7 +109,8 @@ export class GgufSource {
   }
 
   unusedNames(): string[] {
-    return this.names().filter((name) => !this.#used.has(name));
+    // What activations would be quantised with stays unread.
+    return this.names().filter((name) => !this.#used.has(name) && !name.endsWith('.input_scale'));
   }
 
   async close(): Promise<void> {

@@ -107,14 +107,23 @@ function gatherChunks(block: usize, r: u32, cols: u32, format: u32, by: f32, out
           break;
         }
         case 5: scale = d * <f32>load<i8>(at + r); break;
+        case 6: scale = halfE4m3(load<u8>(at + r + h * 8)); break;
         default: scale = halfOfRow(at, r);
       }
       if (!minima) bias = -centre * scale;
       gatherSteps(w, h * 4, h * 4 + 4, r, bits, table, scale, bias, by, out);
       out += 64;
     }
-    w = at + (kind > 3 ? 8 : 16);
+    w = at + (kind == 4 || kind == 5 ? 8 : 16);
   }
+}
+
+/** Half of a float of 8 bits, 4 of them exponent. */
+// @ts-ignore: decorator
+@inline function halfE4m3(bits: u32): f32 {
+  const low = bits & 127;
+  const size = low < 8 ? <f32>low * reinterpret<f32>(117 << 23) : reinterpret<f32>((low << 20) + (119 << 23));
+  return bits < 128 ? size : -size;
 }
 
 /** Of 8 halves. */

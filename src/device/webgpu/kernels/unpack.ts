@@ -1,6 +1,13 @@
 /** WGSL that reads a *piece* of a weight row: some columns that are whole words, as vec4<f32> in order. */
 
-import { hasMinima, type KQuantBits, kQuantGroup, LUT4_TABLES, type Lut4Table } from '../../weights.js';
+import {
+  hasMinima,
+  type KQuantBits,
+  kQuantGroup,
+  LUT4_TABLES,
+  type Lut4Table,
+  lut4Group,
+} from '../../weights.js';
 import type { ShardLayout } from '../weights-layout.js';
 
 export interface Piece {
@@ -60,7 +67,8 @@ export interface PiecePlace {
 
 /** Runs of a piece that have scales and biases of their own. */
 function metaRuns(layout: ShardLayout): number {
-  return layout.kind === 'k-quant' && kQuantGroup(layout.bits) === 16 ? 2 : 1;
+  if (layout.kind === 'lut4') return 32 / lut4Group(layout);
+  return layout.kind === 'k-quant' ? 32 / kQuantGroup(layout.bits) : 1;
 }
 
 /** What number v of a piece is, of `q` and `sb`: a vec4. Codes are made numbers. */
@@ -154,6 +162,7 @@ function readTableScale(
 ): string {
   const { times, centre } = TABLE_BYTES[table];
   const from = `${row} * ${metaWords}`;
+  if (scale === 'f32-e4m3') return readFloatBytes(table, from, piece, pieces);
   const byte = `(metas[${from} + ${piece} / 4u] >> (${piece} % 4u * 8u))`;
   const lines: string[] = [];
   if (scale === 'f16')
@@ -171,5 +180,24 @@ function readTableScale(
     );
   }
   lines.push(`let sb0 = vec2<f32>(s0, ${-centre}.0 * s0);`);
+  return lines.join('\n');
+}
+
+/** Floats of 8 bits, two to a piece, times the number of the row. Those without an exponent would be subnormal halves. */
+function readFloatBytes(table: Lut4Table, from: string, piece: string, pieces: string): string {
+  const { times, centre } = TABLE_BYTES[table];
+  const lines = [
+    `let sub = metas[${from} + ${piece} / 2u] >> (${piece} % 2u * 16u);`,
+    `let whole = bitcast<f32>(metas[${from} + (${pieces} + 1u) / 2u]) / ${times}.0;`,
+  ];
+  for (const run of [0, 1]) {
+    const [b, n] = [`e4m3_${run}`, `size${run}`];
+    lines.push(`let ${b} = (sub >> ${8 * run}u) & 127u;`);
+    lines.push(
+      `let ${n} = select(bitcast<f32>((${b} << 20u) + ${120 << 23}u), f32(${b}) * ${2 ** -9}, ${b} < 8u);`,
+    );
+    lines.push(`let s${run} = select(whole, -whole, (sub & ${0x80 << (8 * run)}u) != 0u) * ${n};`);
+    lines.push(`let sb${run} = vec2<f32>(s${run}, ${-centre}.0 * s${run});`);
+  }
   return lines.join('\n');
 }
