@@ -7,7 +7,9 @@ import type { StepInputs } from './step.js';
 
 /** Rows of the slab that tokens of a graph's steps may name. */
 export function featureRowsOf({ nodes }: Graph): number {
-  const rows = nodes.flatMap((node) => (node.op === 'embed' && node.features ? [node.features.rows] : []));
+  const rows = nodes.flatMap((node) =>
+    (node.op === 'embed' || node.op === 'add-features') && node.features ? [node.features.rows] : [],
+  );
   return rows.length === 0 ? 0 : Math.min(...rows);
 }
 

@@ -256,6 +256,27 @@ export type Node =
     }
   /** `a + b`. */
   | { readonly op: 'add'; readonly a: Tensor; readonly b: Tensor; readonly out: Tensor }
+  /** x, and what the slab has from `column` on added to it, where tokens name rows of the slab. The other rows are copied. */
+  | {
+      readonly op: 'add-features';
+      /** `[tokens, n]`. */
+      readonly x: Tensor;
+      readonly features: FeatureSlab;
+      readonly column: number;
+      readonly out: Tensor;
+    }
+  /** `x + Σ_j weight_j · table[index_j]`, the sum taken in the order of the taps. */
+  | {
+      readonly op: 'add-gathered';
+      readonly x: Tensor;
+      /** `[n, x.cols]`. */
+      readonly table: Vector;
+      /** `[rows, 2k]`: k indexes, whole numbers below n, then k weights. */
+      readonly taps: Tensor;
+      readonly out: Tensor;
+    }
+  /** The mean of the k runs of columns of a row, summed from the first on: `[rows, k · n]` → `[rows, n]`. */
+  | { readonly op: 'mean-runs'; readonly x: Tensor; readonly out: Tensor }
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`. */
   | {
       readonly op: 'scale';

@@ -34,6 +34,8 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'glu':
     case 'act':
     case 'scale':
+    case 'add-features':
+    case 'mean-runs':
     case 'short-conv':
     case 'select-outputs':
       return [node.x];
@@ -49,6 +51,8 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.x, node.gate];
     case 'add':
       return [node.a, node.b];
+    case 'add-gathered':
+      return [node.x, node.taps];
     case 'rotate':
       return [node.x, node.angles];
     case 'attend-segments':

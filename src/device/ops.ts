@@ -292,6 +292,39 @@ export class Ops {
     return out;
   }
 
+  /** What the slab has from `column` on (a multiple of 4), added where tokens name its rows. */
+  addFeatures(x: Tensor, features: FeatureSlab, column: number): Tensor {
+    if (x.rows !== 'tokens') throw shapeError('addFeatures', `rows of ${x.rows}, not of tokens`);
+    if (!(Number.isInteger(column / 4) && column >= 0) || column + x.cols > features.cols)
+      throw shapeError(
+        'addFeatures',
+        `${x.cols} columns from column ${column}, of rows of ${features.cols} features`,
+      );
+    const out = this.#tensor('tokens', x.cols);
+    this.#nodes.push({ op: 'add-features', x, features, column, out });
+    return out;
+  }
+
+  /** Weighed rows of a table: positions that were learnt. `taps` `[rows, 2k]`: see graph.ts. */
+  addGathered(x: Tensor, table: Vector, taps: Tensor): Tensor {
+    this.#sameRows('addGathered', taps, x);
+    if (taps.cols % 2 !== 0) throw shapeError('addGathered', `taps of ${taps.cols} columns`);
+    if (table.length === 0 || table.length % x.cols !== 0)
+      throw shapeError('addGathered', `a table of ${table.length} numbers for rows of ${x.cols}`);
+    const out = this.#tensor(x.rows, x.cols);
+    this.#nodes.push({ op: 'add-gathered', x, table, taps, out });
+    return out;
+  }
+
+  /** The mean of `runs` runs of columns: `[rows, runs · n]` → `[rows, n]`. */
+  meanRuns(x: Tensor, runs: number): Tensor {
+    if (!(Number.isInteger(runs) && runs >= 1) || x.cols % runs !== 0)
+      throw shapeError('meanRuns', `${runs} runs of ${x.cols} columns`);
+    const out = this.#tensor(x.rows, x.cols / runs);
+    this.#nodes.push({ op: 'mean-runs', x, out });
+    return out;
+  }
+
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`, as Gemma 2 has it for its logits. */
   scale(x: Tensor, factor: number, softcap: number | null = null): Tensor {
     if (!Number.isFinite(factor)) throw shapeError('scale', `a factor of ${factor}`);

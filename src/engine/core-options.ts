@@ -12,8 +12,8 @@ import type { FeatureStore } from './vision/feature-store.js';
 /** How the model sees. */
 export interface VisionOptions {
   readonly features: FeatureStore;
-  /** Patches a side of a token. */
-  readonly mergeSize: number;
+  /** Patches a side of a token, where tokens of pictures turn by axes; else null. */
+  readonly mergeSize: number | null;
 }
 
 /** What the engine core is lent, and whom it tells. */

@@ -74,7 +74,7 @@ export class EngineCore {
       this.#outbox.flush();
       this.#wakeUp();
     });
-    const rotary = (options.vision ?? null) !== null;
+    const rotary = (options.vision?.mergeSize ?? null) !== null;
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary });
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(

@@ -332,10 +332,13 @@ export class Engine implements AsyncDisposable {
     if (asked.kind !== 'chat' || vision === null || !hasPictures(asked.messages))
       return this.texts.prepare(asked, sampling, waiter);
     return vision.reader.read(asked.messages, waiter).then(async ({ messages, pictures: read }) => {
-      const counts = read.map(({ tokens }) => tokens);
-      const pictures = { token: vision.imageToken, counts };
+      const pieces = read.map((picture) => picture.pieces);
+      const pictures = { token: vision.imageToken, placeholder: vision.placeholder, pieces };
       const prompt = await this.texts.prepare({ ...asked, messages, pictures }, sampling, waiter);
-      const placed = read.map((picture, i) => ({ ...picture, first: prompt.firsts![i]! }));
+      const placed = read.map(({ pieces: _, ...picture }, i) => {
+        const runs = prompt.runs![i]!;
+        return { ...picture, first: runs[0]!.first, ...(runs.length > 1 && { runs }) };
+      });
       return { ...prompt, pictures: placed };
     });
   }

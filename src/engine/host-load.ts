@@ -158,7 +158,7 @@ export async function loadHost(
       vision:
         slab === null || encoder === null
           ? null
-          : { features: new FeatureStore(slab, encoder), mergeSize: model.vision!.tower.mergeSize },
+          : { features: new FeatureStore(slab, encoder), mergeSize: axesOf(model) },
       onEvents: callbacks.onEvents,
       onFault: callbacks.onFault,
       ...(config.resourceDebug ? { onStep: resourceLog(device, onLog) } : {}),
@@ -354,6 +354,11 @@ function describe(
     limits,
     vision: model.vision === null ? null : { imageToken: model.vision.imageToken },
   };
+}
+
+/** Patches a side of a token, where tokens of pictures turn by axes. */
+function axesOf({ vision }: Model): number | null {
+  return vision?.axes === true ? vision.mergeSize : null;
 }
 
 /** Most rows of pictures that are kept on the device: what fits a context, of a long one a part. */

@@ -42,15 +42,16 @@ describe('resizeImage', () => {
 
 describe('QwenProcessor', () => {
   it.each(fixture.processors)('$config: $size', ({ config, size, grid, shape, sha256: want, head }) => {
-    const processor = readProcessor({
-      image_processor_type: 'Qwen2VLImageProcessor',
-      ...fixture.configs[config],
-    });
+    const patchSize = (fixture.configs[config]?.patch_size as number | undefined) ?? 14;
+    const processor = readProcessor(
+      { image_processor_type: 'Qwen2VLImageProcessor', ...fixture.configs[config] },
+      { patchSize, mergeSize: 2 },
+    );
     const image = picture(...size, 11);
     const got = processor.grid(...size);
     expect([1, got.rows, got.cols]).toEqual(grid);
     const patches = processor.patches(image);
-    const { patchValues } = processor;
+    const patchValues = 3 * patchSize ** 2;
     expect([...patches.subarray(patchValues, patchValues + 4)]).toEqual(head);
     // The reference repeats the frame: channel, frame, row, column.
     const area = patchValues / 3;
@@ -75,10 +76,19 @@ describe('QwenProcessor', () => {
   });
 
   it('refuses a file that names another processor, or numbers that cannot be', () => {
-    expect(() => readProcessor({ image_processor_type: 'FuyuImageProcessor' })).toThrow(/FuyuImageProcessor/);
+    const tower = { patchSize: 14, mergeSize: 2 };
     const base = { image_processor_type: 'Qwen2VLImageProcessorFast' };
-    expect(() => readProcessor({ ...base, patch_size: 1.5 })).toThrow(/patch_size/);
-    expect(() => readProcessor({ ...base, image_mean: [1, 2] })).toThrow(/image_mean/);
-    expect(() => readProcessor({ ...base, resample: 5 })).toThrow(/resample/);
+    for (const [given, named] of [
+      [{ image_processor_type: 'FuyuImageProcessor' }, /FuyuImageProcessor/],
+      [{ ...base, patch_size: 1.5 }, /patch_size/],
+      [{ ...base, patch_size: 16 }, /patch_size is 16; the model's config.json says 14/],
+      [{ ...base, merge_size: 3 }, /merge_size/],
+      [{ ...base, image_mean: [1, 2] }, /image_mean/],
+      [{ ...base, resample: 5 }, /resample/],
+      [{ ...base, do_resize: 'no' }, /do_resize/],
+    ] as const)
+      expect(() => readProcessor(given, tower)).toThrow(
+        expect.objectContaining({ code: 'invalid-preprocessor', message: expect.stringMatching(named) }),
+      );
   });
 });

@@ -1,29 +1,46 @@
 /** The image processor of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: sizes, normalised patches. */
 import { KvantError } from '../errors.js';
 import type { RgbImage } from './image.js';
+import {
+  type ImageGrid,
+  type ImageProcessor,
+  type PixelValues,
+  type TowerInput,
+  valueTables,
+  writePatch,
+} from './processor.js';
+import { CLIP_MEAN, CLIP_STD, type ProcessorFields } from './processor-fields.js';
 import { resizeImage } from './resize.js';
-import type { ResizeFilter } from './resize-weights.js';
 
 /** What preprocessor_config.json says, or the class's defaults where it is silent. */
-export interface QwenProcessorSettings {
+export interface QwenProcessorSettings extends PixelValues {
   readonly minPixels: number;
   readonly maxPixels: number;
   /** Side of a patch in pixels. */
   readonly patchSize: number;
   /** Patches a side that become one token. */
   readonly mergeSize: number;
-  readonly filter: ResizeFilter;
   readonly resize: boolean;
-  /** `rescale_factor`; 1 where `do_rescale` is off. */
-  readonly scale: number;
-  readonly mean: readonly number[];
-  readonly std: readonly number[];
 }
 
-/** Patches of one image, in rows and columns. */
-export interface ImageGrid {
-  readonly rows: number;
-  readonly cols: number;
+/** Qwen2VLImageProcessor. Errors: `invalid-preprocessor`. */
+export function readQwenProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  // Pixels, not edges, in spite of the names.
+  const size = fields.within('size');
+  const minPixels = fields.count('min_pixels') ?? size.count('shortest_edge') ?? size.count('min_pixels');
+  const maxPixels = fields.count('max_pixels') ?? size.count('longest_edge') ?? size.count('max_pixels');
+  const patchSize = fields.count('patch_size') ?? 14;
+  const mergeSize = fields.count('merge_size') ?? 2;
+  fields.agree('patch_size', patchSize, tower.patchSize);
+  fields.agree('merge_size', mergeSize, tower.mergeSize);
+  return new QwenProcessor({
+    ...fields.pixels('bicubic', CLIP_MEAN, CLIP_STD),
+    minPixels: minPixels ?? 3136,
+    maxPixels: maxPixels ?? 1_003_520,
+    patchSize,
+    mergeSize,
+    resize: fields.flag('do_resize', true),
+  });
 }
 
 /** Widest ratio of the sides that the reference takes. */
@@ -70,24 +87,13 @@ export function smartResize(
   return { width: w, height: h };
 }
 
-export class QwenProcessor {
+export class QwenProcessor implements ImageProcessor {
   readonly settings: QwenProcessorSettings;
-  /** For each channel the value of each byte: rescaled, then normalised, rounded to f32 after each step as the reference does. */
-  readonly #values: readonly Float32Array[];
+  readonly #tables: readonly Float32Array[];
 
   constructor(settings: QwenProcessorSettings) {
     this.settings = settings;
-    this.#values = settings.mean.map((mean, c) =>
-      Float32Array.from({ length: 256 }, (_, v) => {
-        const scaled = Math.fround(v * settings.scale);
-        return Math.fround(Math.fround(scaled - Math.fround(mean)) / Math.fround(settings.std[c]!));
-      }),
-    );
-  }
-
-  /** Numbers of a patch: channel, row, column, once for the frame that the reference repeats. */
-  get patchValues(): number {
-    return 3 * this.settings.patchSize ** 2;
+    this.#tables = valueTables(settings);
   }
 
   /** Pixels of the resized image. Errors: `invalid-image`. */
@@ -110,11 +116,6 @@ export class QwenProcessor {
     return { rows: size.height / patchSize, cols: size.width / patchSize };
   }
 
-  /** Tokens of a grid. */
-  tokens({ rows, cols }: ImageGrid): number {
-    return (rows * cols) / this.settings.mergeSize ** 2;
-  }
-
   /**
    * `[rows · cols, 3 · patch²]`: normalised, the patches of one token together: merged row, merged column, then the patches within, each
    * in the order channel, row, column.
@@ -122,21 +123,14 @@ export class QwenProcessor {
   patches(image: RgbImage): Float32Array {
     const { patchSize: p, mergeSize: m, filter } = this.settings;
     const { width, height } = this.size(image.width, image.height);
-    const { pixels } = resizeImage(image, width, height, filter);
+    const resized = resizeImage(image, width, height, filter);
     const out = new Float32Array(width * height * 3);
     let at = 0;
     for (let top = 0; top < height; top += p * m)
       for (let left = 0; left < width; left += p * m)
         for (let cell = 0; cell < m * m; cell++) {
-          const y0 = top + Math.trunc(cell / m) * p;
-          const x0 = left + (cell % m) * p;
-          for (let c = 0; c < 3; c++) {
-            const values = this.#values[c]!;
-            for (let y = y0; y < y0 + p; y++) {
-              let from = (y * width + x0) * 3 + c;
-              for (let x = 0; x < p; x++, from += 3) out[at++] = values[pixels[from]!]!;
-            }
-          }
+          const corner = [left + (cell % m) * p, top + Math.trunc(cell / m) * p] as const;
+          at = writePatch(out, at, resized, corner, p, this.#tables);
         }
     return out;
   }

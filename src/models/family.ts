@@ -36,6 +36,8 @@ export interface RecordOptions {
   readonly selectEarly: boolean;
   /** Whose rows tokens of pictures name. Default: none. */
   readonly features?: FeatureSlab | null;
+  /** Layers, from the first on, behind which more of such a row is added: its second run of columns, its third and so on. Default 0. */
+  readonly addedLevels?: number;
   /** Results of steps bring the rows that the head reads, where they are asked to (Ops.hidden). Default false. */
   readonly hidden?: boolean;
 }

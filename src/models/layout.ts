@@ -20,6 +20,8 @@ export interface MatrixPart {
   readonly stored?: readonly StoredShape[];
   /** Where its rows are if there is no such tensor: in the first of these that is there. */
   readonly within?: readonly StackedRows[];
+  /** Name of numbers `[rows]` that multiply its rows, and its bias. Float tensors only. */
+  readonly scaledBy?: string;
   /** The tensor has more rows: these are some of them. Default: all. */
   readonly pick?: RowPick;
   /** The rows stand in another part already: they are the same weights once more. */

@@ -123,8 +123,7 @@ function partBiases(source: WeightSource, { parts }: MatrixSpec): (VectorSource 
   const stacks = new Map<string, VectorSource>();
   return parts.map((part) => {
     const within = source.has(part.name) ? undefined : stackOf(source, part);
-    if (within?.bias === undefined)
-      return part.bias === null ? null : finiteVector(source.vector(part.bias, [part.rows]));
+    if (within?.bias === undefined) return part.bias === null ? null : biasSource(source, part, part.bias);
     const { bias, stack, rows, first, every = 1 } = within;
     const all = stacks.get(bias) ?? held(finiteVector(source.vector(bias, [stack, rows / stack])));
     stacks.set(bias, all);
@@ -187,9 +186,13 @@ function isApplied(name: string, layout: WeightLayout): boolean {
 
 function partSource(
   source: WeightSource,
-  { name, rows, stored, pick }: MatrixPart,
+  { name, rows, stored, scaledBy, pick }: MatrixPart,
   cols: number,
 ): MatrixSource {
+  if (scaledBy !== undefined) {
+    const factors = finiteVector(source.vector(scaledBy, [rows]));
+    return matrixOf(scaled(source.vector(name, [rows, cols]), factors), rows, cols);
+  }
   if (pick !== undefined)
     return pickedRows(source.matrix(name, { rows: (rows / pick.take) * pick.of, cols }), pick);
   if (stored === undefined) return source.matrix(name, { rows, cols });
@@ -197,6 +200,24 @@ function partSource(
   const [first] = stored as readonly [StoredShape];
   const { shape: known, make } = stored.find((one) => one.shape.join() === shape?.join()) ?? first;
   return matrixOf(made([source.vector(name, known)], make), rows, cols);
+}
+
+function biasSource(source: WeightSource, { rows, scaledBy }: MatrixPart, name: string): VectorSource {
+  const bias = finiteVector(source.vector(name, [rows]));
+  return scaledBy === undefined ? bias : scaled(bias, finiteVector(source.vector(scaledBy, [rows])));
+}
+
+/** Rows, each multiplied by a factor of its own. */
+function scaled({ name, length, read }: VectorSource, factors: VectorSource): VectorSource {
+  return {
+    name,
+    length,
+    async read() {
+      const [values, by] = await Promise.all([read(), factors.read()]);
+      const cols = length / factors.length;
+      return values.map((value, i) => value * by[Math.floor(i / cols)]!);
+    },
+  };
 }
 
 /** Numbers as a matrix. They are held from the first row read to the last. */
@@ -281,10 +302,10 @@ function noneDivides({ groupSize }: Quantization): KvantError {
 function checkPresent(source: WeightSource, layout: WeightLayout): void {
   const names = layout.matrices.flatMap(({ parts }) =>
     parts.flatMap((part) => {
-      const { bias } = part;
+      const { bias, scaledBy } = part;
       const within = source.has(part.name) ? undefined : stackOf(source, part);
-      const biases = within?.bias ?? bias;
-      return biases === null ? [within?.name ?? part.name] : [within?.name ?? part.name, biases];
+      const all = [within?.name ?? part.name, within?.bias ?? bias, scaledBy ?? null];
+      return all.filter((name) => name !== null);
     }),
   );
   names.push(...layout.vectors.flatMap(({ parts }) => parts.map(({ name }) => name)));

@@ -97,7 +97,7 @@ export function readRopeSections(config: ConfigFields, dims: number): RopeSectio
     sizes.every((size) => Number.isSafeInteger(size) && size >= 0);
   if (!fits) throw section.odd('mrope_section', sizes, `three numbers of pairs, ${dims / 2} in all,`);
   const [time, height, width] = sizes as [number, number, number];
-  // Text has one position on all axes: it does not meet the sections, and withVision asks for them.
+  // Text has one position on all axes: it does not meet the sections, and what sees asks for them.
   if (time + height + width !== dims / 2) return null;
   return { sizes: [time, height, width], interleaved: section.flag('mrope_interleaved', false) };
 }

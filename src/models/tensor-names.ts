@@ -12,6 +12,8 @@ const HEAD = 'lm_head.';
 /** Qwen's tower: what families' towers call it, transformers 5, MLX. */
 const TOWER = 'visual.';
 const TOWERS = [TOWER, 'model.visual.', 'vision_tower.', 'model.vision_tower.'];
+/** What sees in the others, without what may stand before it. CLIP and SigLIP had a name more within theirs once. */
+const SEEING = /^(?:model\.)?((?:vision_tower|vision_model|multi_modal_projector|connector)\..*)$/;
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
 export const HEAD_WEIGHT = 'lm_head.weight';
 
@@ -39,7 +41,13 @@ export function renamed(source: PlainWeights): NamedWeights {
   const aliases = new Map<string, string>();
   const tower = TOWERS.find((at) => at !== TOWER && names.includes(`${at}patch_embed.proj.weight`));
   if (tower !== undefined)
-    for (const name of names) if (name.startsWith(tower)) aliases.set(TOWER + name.slice(tower.length), name);
+    for (const name of names)
+      if (name.startsWith(tower)) aliases.set(TOWER + name.slice(tower.length), name);
+      else
+        for (const name of names) {
+          const seeing = SEEING.exec(name)?.[1]?.replace(/^vision_tower\.vision_model\./, 'vision_tower.');
+          if (seeing !== undefined && seeing !== name) aliases.set(seeing, name);
+        }
   if (prefix !== undefined && prefix !== MODEL)
     for (const name of names)
       if (name.startsWith(prefix) && !name.startsWith(head ?? HEAD))

@@ -5,7 +5,7 @@
 
 import type { JsonObject } from '../weights/folder-files.js';
 import type { ConfigFields } from './config-fields.js';
-import type { TowerName } from './vision/read-vision.js';
+import type { VisionName } from './vision/families.js';
 
 interface Wrapper {
   /** Value of `architectures`. */
@@ -17,7 +17,7 @@ interface Wrapper {
   /** What a decoder means that leaves fields out, by its model type, where its family's own means something else. */
   readonly defaults?: Readonly<Record<string, JsonObject>>;
   /** What sees in it. Default: something that kvant does not have. */
-  readonly tower?: TowerName;
+  readonly tower?: VisionName;
 }
 
 /** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
@@ -61,12 +61,19 @@ const WRAPPERS: readonly Wrapper[] = [
     text: 'qwen3',
     // Qwen3VLTextConfig in transformers.
     defaults: { qwen3: { rope_theta: 500_000 } },
+    tower: 'qwen3-vl',
   },
-  { architecture: 'Qwen3_5ForConditionalGeneration', modelType: 'qwen3_5', text: 'qwen3_5_text' },
+  {
+    architecture: 'Qwen3_5ForConditionalGeneration',
+    modelType: 'qwen3_5',
+    text: 'qwen3_5_text',
+    tower: 'qwen3.5-vl',
+  },
   {
     architecture: 'Qwen3_5MoeForConditionalGeneration',
     modelType: 'qwen3_5_moe',
     text: 'qwen3_5_moe_text',
+    tower: 'qwen3.5-vl',
   },
   {
     architecture: 'LlavaForConditionalGeneration',
@@ -106,7 +113,7 @@ export interface Unwrapped {
   /** Model type of the decoder. */
   readonly modelType: string;
   /** What sees in it, where kvant has that. */
-  readonly tower: TowerName | null;
+  readonly tower: VisionName | null;
 }
 
 /**

@@ -29,7 +29,8 @@ function read(name: string, file: string): unknown {
 }
 
 async function patched(name: string, { images, grids }: Case): Promise<PatchedImage[]> {
-  const processor = readProcessor(read(name, 'preprocessor_config.json') as Record<string, unknown>);
+  const config = read(name, 'preprocessor_config.json') as Record<string, unknown>;
+  const processor = readProcessor(config, { patchSize: 14, mergeSize: 2 });
   return Promise.all(
     images.map(async (png, i) => {
       const image = await decodeImage(Buffer.from(png, 'base64'));

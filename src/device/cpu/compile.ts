@@ -55,6 +55,7 @@ import {
   shortConvScratchBytes,
 } from './recurrent-commands.js';
 import { ownMatrix, ownVector } from './resident.js';
+import { addFeaturesCommand, addGatheredCommand, meanRunsCommand } from './row-commands.js';
 import { resultWords, sampleCommands, sampleScratchBytes } from './sample-commands.js';
 import type { SamplerPlace } from './sampler-rows.js';
 import { type StepLayout, stepLayout } from './step-layout.js';
@@ -340,6 +341,9 @@ class Compiler {
       case 'glu':
       case 'act':
       case 'add':
+      case 'add-features':
+      case 'add-gathered':
+      case 'mean-runs':
       case 'scale':
       case 'rotate':
       case 'select-outputs':
@@ -502,6 +506,15 @@ class Compiler {
       }
       case 'add':
         return [addCommand(place, node, at(node.a), at(node.b), at(node.out))];
+      case 'add-features':
+        return [addFeaturesCommand(place, node, at(node.x), ownSlab(set, node.features), at(node.out))];
+      case 'add-gathered': {
+        const table = ownVector(set, node.table).at(home);
+        const where = { x: at(node.x), table, taps: at(node.taps), out: at(node.out) };
+        return [addGatheredCommand(place, node, where)];
+      }
+      case 'mean-runs':
+        return [meanRunsCommand(place, node, at(node.x), at(node.out))];
       case 'scale':
         return [scaleCommand(place, node, at(node.x), at(node.out))];
       case 'rotate':

@@ -5,6 +5,7 @@ import { type KvCaches, type KvLayerSpec, type KvPoolSpec, kvPoolOf } from '../k
 import { nodeInputs, nodeOutput } from '../lifetimes.js';
 import type { StateShape } from '../state.js';
 import type { Vector } from '../weights.js';
+import { ownSlab } from './feature-slab.js';
 import { SIDE_CODES } from './kv-layout.js';
 import type { CpuKvLayer, CpuKvPool } from './kv-pool.js';
 import type { DeviceMemory, MemorySet } from './memory.js';
@@ -61,7 +62,12 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
       return vectorHome(set, node.spec.bias ?? node.spec.expertScales ?? null);
     case 'gate':
       return node.norm === null ? null : ownVector(set, node.norm.weight).memory;
+    case 'add-features':
+      return ownSlab(set, node.features).memory;
+    case 'add-gathered':
+      return ownVector(set, node.table).memory;
     case 'input':
+    case 'mean-runs':
     case 'glu':
     case 'add':
     case 'scale':

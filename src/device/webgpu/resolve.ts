@@ -4,6 +4,7 @@ import type { Node, NodeOf } from '../graph.js';
 import { checkConv, checkDelta } from '../state.js';
 import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
+import { addFeaturesKernel, addGatheredKernel, meanRunsKernel } from './kernels/add-rows.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
@@ -67,6 +68,9 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'norm':
     case 'act':
     case 'add':
+    case 'add-features':
+    case 'add-gathered':
+    case 'mean-runs':
     case 'scale':
     case 'route':
     case 'rotate':
@@ -126,6 +130,24 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const { a, b, out } = node;
       const kernel = addKernel({ rowKind: a.rows, cols: a.cols });
       return [bound(kernel, r, { a: r.tensor(a), b: r.tensor(b), out: r.tensor(out) })];
+    }
+    case 'add-features': {
+      const { x, column, out } = node;
+      const slab = ownSlab(node.features);
+      const features = { rows: slab.rows, cols: strideOf(slab.cols) };
+      const kernel = addFeaturesKernel({ cols: x.cols, column, features });
+      return [bound(kernel, r, { x: r.tensor(x), features: slab.buffer, out: r.tensor(out) })];
+    }
+    case 'add-gathered': {
+      const { x, table, taps, out } = node;
+      const shape = { rowKind: x.rows, cols: x.cols, taps: taps.cols / 2, tableRows: table.length / x.cols };
+      const buffers = { x: r.tensor(x), table: vector(table), taps: r.tensor(taps), out: r.tensor(out) };
+      return [bound(addGatheredKernel(shape), r, buffers)];
+    }
+    case 'mean-runs': {
+      const { x, out } = node;
+      const kernel = meanRunsKernel({ rowKind: x.rows, cols: out.cols, runs: x.cols / out.cols });
+      return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
     }
     case 'scale': {
       const { x, out, factor, softcap } = node;

@@ -1,19 +1,22 @@
 /**
- * Where pictures go in the tokens of a conversation. The chat template writes one placeholder token for each; it becomes as many as the
- * picture has. A placeholder that somebody typed is text: it is cut in two before the template sees it, so that the tokenizer
- * finds none there.
+ * Where pictures go in the tokens of a conversation. The chat template writes one placeholder for each. It becomes what stands for the
+ * picture: text, and one image token for each run of them, which becomes as many as the run has once all is tokenized. A placeholder that
+ * somebody typed is text: it is cut in two before the template sees it, so that none is found there.
  */
 
 import { randomBytes } from 'node:crypto';
 import { KvantError } from '../../errors.js';
 import type { EngineChatMessage } from '../types.js';
+import type { TokenRun } from '../vision/pictures.js';
 
 /** The pictures of a conversation, as its tokens are made. */
 export interface PictureTokens {
-  /** The id of the placeholder. */
+  /** The id of the image token. */
   readonly token: number;
-  /** Tokens of each picture, in order. */
-  readonly counts: readonly number[];
+  /** What the template writes for a picture; null: the image token. */
+  readonly placeholder: string | null;
+  /** What becomes of each, in order: text, and numbers of image tokens in a row. */
+  readonly pieces: readonly (readonly (string | number)[])[];
 }
 
 export interface GuardedMessages {
@@ -23,15 +26,20 @@ export interface GuardedMessages {
 }
 
 /** Cuts every placeholder in the texts of messages. */
-export function guardMessages(messages: readonly EngineChatMessage[], placeholder: string): GuardedMessages {
+export function guardMessages(
+  messages: readonly EngineChatMessage[],
+  placeholders: readonly string[],
+): GuardedMessages {
   // Private characters, and no text can foresee them.
   const cut = `\u{e0f1}${randomBytes(8).toString('hex')}\u{e0f2}`;
   let found = false;
   const guard = (value: unknown): unknown => {
     if (typeof value === 'string') {
-      if (!value.includes(placeholder)) return value;
-      found = true;
-      return value.replaceAll(placeholder, placeholder.slice(0, 1) + cut + placeholder.slice(1));
+      return placeholders.reduce((text, placeholder) => {
+        if (!text.includes(placeholder)) return text;
+        found = true;
+        return text.replaceAll(placeholder, placeholder.slice(0, 1) + cut + placeholder.slice(1));
+      }, value);
     }
     if (Array.isArray(value)) return value.map(guard);
     if (typeof value !== 'object' || value === null) return value;
@@ -42,38 +50,61 @@ export function guardMessages(messages: readonly EngineChatMessage[], placeholde
 }
 
 /**
- * Each placeholder as many times as its picture has tokens, and the first of each.
+ * A rendered conversation with what stands for its pictures in place of the placeholders, `spelling` once for each run of image tokens.
  *
  * @throws KvantError `image-placeholders` where the template shows more pictures than there are, or fewer
  */
+export function showPictures(
+  rendered: string,
+  placeholder: string,
+  spelling: string,
+  pieces: PictureTokens['pieces'],
+): string {
+  const [before, ...rest] = rendered.split(placeholder);
+  checkShown(rest.length, pieces.length);
+  const texts = pieces.map((of) =>
+    of.map((piece) => (typeof piece === 'string' ? piece : spelling)).join(''),
+  );
+  return rest.reduce((text, next, i) => text + texts[i]! + next, before!);
+}
+
+/**
+ * Each image token as many times as its run has, and the runs of each picture.
+ *
+ * @throws KvantError `image-placeholders` where there are more of them than runs, or fewer
+ */
 export function expandPictures(
   ids: Int32Array,
-  { token, counts }: PictureTokens,
-): { readonly ids: Int32Array; readonly firsts: readonly number[] } {
+  { token, pieces }: Pick<PictureTokens, 'token' | 'pieces'>,
+): { readonly ids: Int32Array; readonly runs: readonly (readonly TokenRun[])[] } {
+  const counts = pieces.flatMap((of, picture) =>
+    of.flatMap((piece) => (typeof piece === 'number' ? [{ picture, tokens: piece }] : [])),
+  );
   const places = [...ids.keys()].filter((at) => ids[at] === token);
-  if (places.length !== counts.length)
-    throw new KvantError(
-      'image-placeholders',
-      `The model's chat template shows ${places.length} of the ${counts.length} pictures.`,
-      {
-        kind: 'invalid-request',
-        where: 'messages',
-        fix: 'Send pictures in messages of the user.',
-      },
-    );
-  const all = counts.reduce((sum, count) => sum + count, 0);
+  checkShown(places.length, counts.length);
+  const all = counts.reduce((sum, { tokens }) => sum + tokens, 0);
   const out = new Int32Array(ids.length - places.length + all);
-  const firsts: number[] = [];
+  const runs: TokenRun[][] = pieces.map(() => []);
   let from = 0;
   let to = 0;
   places.forEach((place, i) => {
+    const { picture, tokens } = counts[i]!;
     out.set(ids.subarray(from, place), to);
     to += place - from;
-    firsts.push(to);
-    out.fill(token, to, to + counts[i]!);
-    to += counts[i]!;
+    runs[picture]!.push({ first: to, tokens });
+    out.fill(token, to, to + tokens);
+    to += tokens;
     from = place + 1;
   });
   out.set(ids.subarray(from), to);
-  return { ids: out, firsts };
+  return { ids: out, runs };
+}
+
+function checkShown(shown: number, wanted: number): void {
+  if (shown === wanted) return;
+  throw new KvantError(
+    'image-placeholders',
+    `The model's chat template shows ${shown} of the ${wanted} pictures.`,
+    { kind: 'invalid-request', where: 'messages', fix: 'Send pictures in messages of the user.' },
+  );
 }

@@ -8,7 +8,8 @@ import type { Unread } from '../../text/chat-template.js';
 import { type ContextRaise, contextExceeded } from '../core-errors.js';
 import type { ModelText, RenderChatOptions } from '../model-text.js';
 import type { EngineChatMessage } from '../types.js';
-import { expandPictures, guardMessages, type PictureTokens } from './placeholders.js';
+import type { TokenRun } from '../vision/pictures.js';
+import { expandPictures, guardMessages, type PictureTokens, showPictures } from './placeholders.js';
 import type { TaskResult, TextTask, Watch } from './text-task.js';
 
 /** What is to become of a request's text. */
@@ -43,8 +44,8 @@ export interface EncodedPrompt {
   readonly chatEnd: string | null;
   /** What the template makes nothing of. */
   readonly unread: readonly Unread[];
-  /** The first token of each picture. */
-  readonly firsts?: readonly number[];
+  /** Where the tokens of each picture stand. */
+  readonly runs?: readonly (readonly TokenRun[])[];
 }
 
 export interface PreparedPrompt extends EncodedPrompt {
@@ -88,22 +89,28 @@ function encodePictures(
   limits: PromptLimits,
   watch: Watch,
 ): EncodedPrompt {
-  const { messages, cut } = guardMessages(prompt.messages, text.spellingOf(pictures.token));
+  const spelling = text.spellingOf(pictures.token);
+  const placeholder = pictures.placeholder ?? spelling;
+  const { messages, cut } = guardMessages(prompt.messages, [...new Set([placeholder, spelling])]);
   const rendered = text.render(messages, prompt.options, true);
   watch.check();
-  const pieces = cut === null ? [rendered] : rendered.split(cut);
+  const shown = showPictures(rendered, placeholder, spelling, pictures.pieces);
+  const pieces = cut === null ? [shown] : shown.split(cut);
   const parts = pieces.map((piece) => encodeWithin(text, piece, null, limits, watch));
+  // Processors of models that see begin with the tokenizer's first token; templates of text begin as they like.
+  const [first] = text.encode('', true);
+  if (first !== undefined && parts[0]![0] !== first) parts.unshift(Int32Array.of(first));
   const joined = new Int32Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
   for (const part of parts) {
     joined.set(part, at);
     at += part.length;
   }
-  const { ids, firsts } = expandPictures(joined, pictures);
+  const { ids, runs } = expandPictures(joined, pictures);
   if (ids.length >= limits.maxContext)
     throw contextExceeded(ids.length, limits.maxContext, 'messages', limits.contextRaise);
   const unread = text.unread(prompt.messages, prompt.options).slice(0, MOST_UNREAD);
-  return { ids, chatEnd: endOf(pieces.join('')), unread, firsts };
+  return { ids, chatEnd: endOf(pieces.join('')), unread, runs };
 }
 
 /** The task. */

@@ -3,12 +3,18 @@
 import type { Device, Program } from '../../device/device.js';
 import { NO_SLOT, StepInputs } from '../../device/step.js';
 import type { Model, TowerGraph } from '../../models/load.js';
-import type { PatchGrid, PlacedImage, TowerDefinition } from '../../models/vision/tower.js';
+import {
+  NO_PATCH,
+  type PatchGrid,
+  type PlacedImage,
+  patchCount,
+  type TowerDefinition,
+} from '../../models/vision/tower.js';
 
 /** A picture as its processor leaves it. */
 export interface PatchedImage {
   readonly grid: PatchGrid;
-  /** `[rows · cols, patchValues]`, the patches of a token together. */
+  /** `[patches, patchValues]` of all its tiles, in the processor's order. */
   readonly patches: Float32Array;
 }
 
@@ -38,11 +44,6 @@ export class VisionEncoder {
     this.#mostPatches = mostPatches;
   }
 
-  /** Tokens that stand for a picture. */
-  tokens({ rows, cols }: PatchGrid): number {
-    return (rows * cols) / this.#tower.mergeSize ** 2;
-  }
-
   /** Numbers of a row: the decoder's width, once for itself and once for each layer that more is added behind. */
   get rowValues(): number {
     return this.#tower.width * (1 + this.#tower.addedLevels);
@@ -56,7 +57,7 @@ export class VisionEncoder {
   /** Makes room for launches of so many patches. For use at load. */
   async prepare(patches: number): Promise<void> {
     await this.#reserve(patches);
-    await this.#program?.prepare(patches, patches / this.#tower.mergeSize ** 2);
+    await this.#program?.prepare(patches, patches / this.#tower.merged);
   }
 
   /** `[tokens, rowValues]` for each picture. Calls are run one after the other. */
@@ -79,27 +80,30 @@ export class VisionEncoder {
       let patches = count(images[at]!);
       while (end < images.length && patches + count(images[end]!) <= this.#mostPatches)
         patches += count(images[end++]!);
-      out.push(...(await this.#launch(images.slice(at, end), patches)));
+      out.push(...(await this.#launch(images.slice(at, end))));
       at = end;
     }
     return out;
   }
 
-  async #launch(images: readonly PatchedImage[], patches: number): Promise<Float32Array[]> {
+  async #launch(images: readonly PatchedImage[]): Promise<Float32Array[]> {
     const began = performance.now();
-    const program = await this.#reserve(patches);
     const placed = images.map(({ grid }) => this.#tower.place(grid));
-    this.#fill(program, images, placed, patches);
-    const tokens = patches / this.#tower.mergeSize ** 2;
-    const step = new StepInputs(patches, 1, tokens);
-    step.tokenCount = step.seqLength[0] = patches;
+    const rows = placed.reduce((sum, { order }) => sum + order.length, 0);
+    const tokens = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
+    const program = await this.#reserve(rows);
+    this.#fill(program, images, placed, rows);
+    const step = new StepInputs(rows, 1, tokens);
+    step.tokenCount = step.seqLength[0] = rows;
     step.sequenceCount = 1;
     step.outputCount = tokens;
     step.outputSlot.fill(NO_SLOT);
     let at = 0;
-    for (const { outputs } of placed) {
-      for (const [i, group] of outputs.entries()) step.outputs[at + i] = at + group;
+    let group = 0;
+    for (const { order, outputs } of placed) {
+      for (const [i, own] of outputs.entries()) step.outputs[at + i] = group + own;
       at += outputs.length;
+      group += order.length / this.#tower.merged;
     }
     await program.submit(step);
     const levels: Float32Array[] = [];
@@ -130,44 +134,49 @@ export class VisionEncoder {
     program: Program,
     images: readonly PatchedImage[],
     placed: readonly PlacedImage[],
-    patches: number,
+    rows: number,
   ): void {
-    const { pixels, angles, bounds } = this.#recorded.tensors;
+    const { pixels, places, bounds } = this.#recorded.tensors;
     const { patchValues } = this.#tower;
-    const rows = {
-      pixels: new Float32Array(patches * patchValues),
-      angles: new Float32Array(patches * angles.cols),
-      bounds: bounds.map(() => new Float32Array(patches * 2)),
-    };
+    const values = new Float32Array(rows * patchValues);
+    const told = places.map(({ cols }) => new Float32Array(rows * cols));
+    const seen = bounds.map(() => new Float32Array(rows * 2));
     let first = 0;
     placed.forEach((image, i) => {
       const from = images[i]!.patches;
       image.order.forEach((patch, row) => {
-        const values = from.subarray(patch * patchValues, (patch + 1) * patchValues);
-        rows.pixels.set(values, (first + row) * patchValues);
+        if (patch === NO_PATCH) return;
+        values.set(
+          from.subarray(patch * patchValues, (patch + 1) * patchValues),
+          (first + row) * patchValues,
+        );
       });
-      rows.angles.set(image.angles, first * angles.cols);
+      image.places.forEach((own, p) => {
+        told[p]!.set(own, first * places[p]!.cols);
+      });
       image.bounds.forEach((own, set) => {
-        for (const [j, bound] of own.entries()) rows.bounds[set]![first * 2 + j] = first + bound;
+        for (const [j, bound] of own.entries()) seen[set]![first * 2 + j] = first + bound;
       });
       first += image.order.length;
     });
-    program.write(pixels, rows.pixels);
-    program.write(angles, rows.angles);
+    program.write(pixels, values);
+    places.forEach((tensor, p) => {
+      program.write(tensor, told[p]!);
+    });
     bounds.forEach((tensor, set) => {
-      program.write(tensor, rows.bounds[set]!);
+      program.write(tensor, seen[set]!);
     });
   }
 
-  async #reserve(patches: number): Promise<Program> {
-    if (this.#program !== null && patches <= this.#room) return this.#program;
+  async #reserve(rows: number): Promise<Program> {
+    if (this.#program !== null && rows <= this.#room) return this.#program;
     await this.#program?.dispose();
     this.#program = null;
     this.#room = FIRST_ROOM;
-    while (this.#room < patches) this.#room *= 2;
+    while (this.#room < rows) this.#room *= 2;
     const limits = {
       maxTokens: this.#room,
-      maxOutputs: Math.ceil(this.#room / this.#tower.mergeSize ** 2),
+      maxOutputs: Math.ceil(this.#room / this.#tower.merged),
       maxSequences: 1,
       maxContext: this.#room,
       inFlight: 1,
@@ -178,5 +187,5 @@ export class VisionEncoder {
 }
 
 function count({ grid }: PatchedImage): number {
-  return grid.rows * grid.cols;
+  return patchCount(grid);
 }

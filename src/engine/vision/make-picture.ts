@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import { decodeImage } from '../../media/decode.js';
-import type { ImageGrid, QwenProcessor } from '../../media/qwen-processor.js';
+import type { ImageGrid, ImageProcessor } from '../../media/processor.js';
 
 /** What a digest stands for changes with this. */
 const DIGEST_VERSION = 1;
@@ -17,7 +17,7 @@ export interface MadePicture {
 
 /** Errors: those of `decodeImage`, and `invalid-image` of the processor. */
 export async function makePicture(
-  processor: QwenProcessor,
+  processor: ImageProcessor,
   bytes: Uint8Array,
   where: string,
 ): Promise<MadePicture> {

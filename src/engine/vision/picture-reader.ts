@@ -2,9 +2,15 @@
 
 import { KvantError } from '../../errors.js';
 import { checkImage } from '../../media/decode.js';
-import type { QwenProcessor } from '../../media/qwen-processor.js';
+import type { ImageProcessor, TowerInput } from '../../media/processor.js';
 import { readProcessor } from '../../media/read-processor.js';
-import type { PatchGrid } from '../../models/vision/tower.js';
+import {
+  type PatchGrid,
+  type PromptPiece,
+  pictureTokens,
+  towerInput,
+  type VisionDefinition,
+} from '../../models/vision/tower.js';
 import { readJsonObject } from '../../text/json-file.js';
 import type { EngineChatMessage } from '../types.js';
 import { type MadePicture, makePicture } from './make-picture.js';
@@ -18,6 +24,8 @@ export const MOST_PICTURES = 16;
 
 export interface ReadPicture extends MadePicture {
   readonly tokens: number;
+  /** What stands for it in the prompt. */
+  readonly pieces: readonly PromptPiece[];
 }
 
 export interface ReadMessages {
@@ -37,15 +45,23 @@ export interface PictureReaderOptions {
 type Config = Readonly<Record<string, unknown>>;
 
 export class PictureReader {
+  readonly #vision: VisionDefinition;
   readonly #config: Config;
-  readonly #processor: QwenProcessor;
+  readonly #tower: TowerInput;
+  readonly #processor: ImageProcessor;
   readonly #access: PictureAccess;
   readonly #mostTokens: number;
   readonly #thread: PictureThread | null;
 
-  private constructor(config: Config, { access, mostTokens, thread }: PictureReaderOptions) {
+  private constructor(
+    vision: VisionDefinition,
+    config: Config,
+    { access, mostTokens, thread }: PictureReaderOptions,
+  ) {
+    this.#vision = vision;
     this.#config = config;
-    this.#processor = readProcessor(config);
+    this.#tower = towerInput(vision);
+    this.#processor = readProcessor(config, this.#tower);
     this.#access = access;
     this.#mostTokens = mostTokens;
     this.#thread = thread ? new PictureThread() : null;
@@ -55,7 +71,11 @@ export class PictureReader {
    * For the model in a folder.
    * Errors: `invalid-preprocessor`.
    */
-  static async open(folder: string, options: PictureReaderOptions): Promise<PictureReader> {
+  static async open(
+    folder: string,
+    vision: VisionDefinition,
+    options: PictureReaderOptions,
+  ): Promise<PictureReader> {
     const config = await readJsonObject(folder, 'preprocessor_config.json', 'invalid-preprocessor');
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
@@ -63,7 +83,7 @@ export class PictureReader {
         where: 'preprocessor_config.json',
         fix: 'Fetch the model again: without the file nobody knows how its pictures are made.',
       });
-    return new PictureReader(config, options);
+    return new PictureReader(vision, config, options);
   }
 
   /** Ends its thread; what is not made is refused. */
@@ -94,7 +114,7 @@ export class PictureReader {
       const bytes = await pictureBytes(picture, this.#access, signal);
       signal.throwIfAborted();
       const { width, height } = checkImage(bytes, {}, where);
-      tokens += this.#processor.tokens(this.#grid(width, height, where));
+      tokens += pictureTokens(this.#vision.pieces(this.#grid(width, height, where)));
       if (tokens > this.#mostTokens)
         throw new KvantError(
           'image-too-large',
@@ -112,12 +132,13 @@ export class PictureReader {
   }
 
   async #picture(bytes: Uint8Array, where: string, waiter: PictureWaiter): Promise<ReadPicture> {
-    const asked = { bytes, where, config: this.#config };
+    const asked = { bytes, where, config: this.#config, tower: this.#tower };
     const picture =
       this.#thread === null
         ? await makePicture(this.#processor, bytes, where)
         : await this.#thread.make(asked, waiter);
-    return { ...picture, tokens: this.#processor.tokens(picture.grid) };
+    const pieces = this.#vision.pieces(picture.grid);
+    return { ...picture, tokens: pictureTokens(pieces), pieces };
   }
 
   #grid(width: number, height: number, where: string): PatchGrid {

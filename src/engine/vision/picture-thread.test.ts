@@ -6,6 +6,7 @@ import { makePicture } from './make-picture.js';
 import { PictureThread, type PictureThreadOptions } from './picture-thread.js';
 
 const { signal } = new AbortController();
+const tower = { patchSize: 14, mergeSize: 2 };
 const MODEL = new URL('../../../models/demo-vision/', import.meta.url);
 const config = JSON.parse(readFileSync(new URL('preprocessor_config.json', MODEL), 'utf8')) as Record<
   string,
@@ -15,7 +16,7 @@ const { cases } = JSON.parse(
   readFileSync(new URL('../../../test/fixtures/demo-vision.json', import.meta.url), 'utf8'),
 ) as { cases: { images: { png_base64: string }[] }[] };
 const png = Buffer.from(cases[0]!.images[0]!.png_base64, 'base64');
-const ask = (bytes: Uint8Array, where = 'w') => ({ bytes, where, config });
+const ask = (bytes: Uint8Array, where = 'w') => ({ bytes, where, config, tower });
 
 /** A worker that does as a picture's first byte says. */
 const SCRIPT = new URL(
@@ -43,7 +44,7 @@ describe('the thread of pictures', () => {
         thread.make(ask(png), { signal }),
         thread.make(ask(png.subarray(0, 200), 'messages[1]'), { signal }).catch((reason: unknown) => reason),
       ]);
-      const here = await makePicture(readProcessor(config), png, 'w');
+      const here = await makePicture(readProcessor(config, tower), png, 'w');
       expect(made).toEqual(here);
       expect(made.patches.buffer).toBeInstanceOf(SharedArrayBuffer);
       expect(error).toMatchObject({ code: 'invalid-image', where: 'messages[1]', status: 400 });

@@ -99,11 +99,11 @@ export class PictureThread {
     if (job === undefined) return;
     this.#running = job;
     clearTimeout(this.#timer);
-    const { bytes, where, config } = job;
+    const { bytes, where, config, tower } = job;
     try {
       this.#worker ??= this.#start();
       this.#worker.ref();
-      this.#worker.postMessage({ bytes, where, config } satisfies ToPictureWorker);
+      this.#worker.postMessage({ bytes, where, config, tower } satisfies ToPictureWorker);
     } catch (error) {
       this.#settle((one) => one.reject(error));
       return;

@@ -3,6 +3,7 @@
 import { setPriority } from 'node:os';
 import { parentPort } from 'node:worker_threads';
 import { type SerializedError, serializeError } from '../../errors.js';
+import type { TowerInput } from '../../media/processor.js';
 import { readProcessor } from '../../media/read-processor.js';
 import { asKvantError } from '../core-errors.js';
 import { type MadePicture, makePicture } from './make-picture.js';
@@ -12,6 +13,7 @@ export interface ToPictureWorker {
   readonly where: string;
   /** preprocessor_config.json, with what the request changes of it. */
   readonly config: Readonly<Record<string, unknown>>;
+  readonly tower: TowerInput;
 }
 
 export type FromPictureWorker =
@@ -32,11 +34,11 @@ if (process.platform === 'linux') {
   }
 }
 
-port.on('message', async ({ bytes, where, config }: ToPictureWorker) => {
+port.on('message', async ({ bytes, where, config, tower }: ToPictureWorker) => {
   const post = (message: FromPictureWorker): void => port.postMessage(message);
   post({ type: 'begun' });
   try {
-    post({ type: 'made', picture: await makePicture(readProcessor(config), bytes, where) });
+    post({ type: 'made', picture: await makePicture(readProcessor(config, tower), bytes, where) });
   } catch (error) {
     post({ type: 'failed', error: serializeError(asKvantError(error)) });
   }

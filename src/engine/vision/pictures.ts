@@ -16,9 +16,23 @@ export interface PromptPicture {
   readonly grid: PatchGrid;
   /** `[rows · cols, patchValues]`, in shared memory. */
   readonly patches: Float32Array;
-  /** Its first token in the prompt, and how many it has. */
+  /** Its first token in the prompt, and how many it has: rows of features. */
   readonly first: number;
   readonly tokens: number;
+  /** Where its tokens stand, where other tokens are between them. Default: one behind the other from the first on. */
+  readonly runs?: readonly TokenRun[];
+}
+
+/** Tokens one behind the other. */
+export interface TokenRun {
+  readonly first: number;
+  readonly tokens: number;
+}
+
+/** A run, with the picture that it is of and the row of features of its first token. */
+interface PlacedRun extends TokenRun {
+  readonly picture: number;
+  readonly row: number;
 }
 
 /** What all choices of a request have in common. */
@@ -27,9 +41,19 @@ export class PromptPictures {
   /** Null where the model turns by cache indexes alone. */
   readonly rotary: RotaryPlaces | null;
 
+  readonly #runs: readonly PlacedRun[];
+
   /** `mergeSize`: patches a side of a token, of a model that turns by axes. */
   constructor(list: readonly PromptPicture[], mergeSize: number | null) {
     this.list = list;
+    this.#runs = list.flatMap(({ first, tokens, runs = [{ first, tokens }] }, picture) => {
+      let row = 0;
+      return runs.map((run) => {
+        const placed = { ...run, picture, row };
+        row += run.tokens;
+        return placed;
+      });
+    });
     this.rotary =
       mergeSize === null
         ? null
@@ -42,23 +66,32 @@ export class PromptPictures {
           );
   }
 
-  /** The index of the picture that a position is of; −1 for text. */
-  at(position: number): number {
-    return this.list.findIndex(({ first, tokens }) => position >= first && position < first + tokens);
+  /** The picture that a position is of, and its row of features; null for text. */
+  at(position: number): { readonly picture: number; readonly row: number } | null {
+    let [from, to] = [0, this.#runs.length];
+    // The last run that begins at the position or before it.
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (this.#runs[middle]!.first <= position) from = middle + 1;
+      else to = middle;
+    }
+    const run = this.#runs[from - 1];
+    if (run === undefined || position >= run.first + run.tokens) return null;
+    return { picture: run.picture, row: run.row + position - run.first };
   }
 
   /** What stands for a picture's token in keys of prefixes: another word for each place of another picture. */
   keyAt(position: number): number | undefined {
-    const index = this.at(position);
-    if (index < 0) return undefined;
-    const { digest, first } = this.list[index]!;
-    const offset = position - first;
-    return (digest[offset % DIGEST_WORDS]! ^ Math.imul(offset, 0x9e3779b1)) | 0;
+    const found = this.at(position);
+    if (found === null) return undefined;
+    const { digest } = this.list[found.picture]!;
+    return (digest[found.row % DIGEST_WORDS]! ^ Math.imul(found.row, 0x9e3779b1)) | 0;
   }
 
   /** Digests of the pictures that have a token in `[from, to)`, each with where in it the first of these is; null for none. */
   wordsIn(from: number, to: number): Uint32Array | null {
-    const touched = this.list.filter(({ first, tokens }) => first < to && first + tokens > from);
+    // From its first token to its last one, with what stands between them.
+    const touched = this.list.filter((picture) => picture.first < to && endOf(picture) > from);
     if (touched.length === 0) return null;
     const words = new Uint32Array(touched.length * KEY_BLOCK);
     touched.forEach(({ digest, first }, i) => {
@@ -84,8 +117,13 @@ export class SequencePictures {
 
   /** The source of a position's token, if that is of a picture. */
   sourceAt(position: number): number | undefined {
-    const index = this.prompt.at(position);
-    if (index < 0) return undefined;
-    return FEATURE_TOKEN + this.rows[index]! + position - this.prompt.list[index]!.first;
+    const found = this.prompt.at(position);
+    return found === null ? undefined : FEATURE_TOKEN + this.rows[found.picture]! + found.row;
   }
+}
+
+/** Behind the last token of a picture. */
+function endOf({ first, tokens, runs }: PromptPicture): number {
+  const last = runs?.at(-1);
+  return last === undefined ? first + tokens : last.first + last.tokens;
 }

@@ -101,14 +101,17 @@ export function recordStack(
   ops: Ops,
   config: StackConfig,
   weights: Weights,
-  { selectEarly, features = null, hidden = false }: RecordOptions,
+  { selectEarly, features = null, addedLevels = 0, hidden = false }: RecordOptions,
   { norms: stated = { kind: 'rms' }, embeddingScale = 1, logits: after, layer }: StackParts,
 ): Tensor {
   const norms: Norms = { bias: false, ...stated, eps: config.normEps };
   let x = ops.embed(weights.matrix('embedding'), embeddingScale, features);
   for (let index = 0; index < config.layers; index++) {
-    const selects = selectEarly && index === config.layers - 1;
+    const added = features !== null && index < addedLevels;
+    // What is added is known by tokens.
+    const selects = selectEarly && index === config.layers - 1 && !added;
     x = layer(x, new Layer(ops, index, weights, norms, selects));
+    if (added) x = ops.addFeatures(x, features, (index + 1) * config.hiddenSize);
   }
   // Only the wanted rows are normed and projected: a prompt's other tokens need no logits.
   const wanted = x.rows === 'outputs' ? x : ops.selectOutputs(x);

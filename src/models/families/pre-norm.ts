@@ -17,17 +17,21 @@ import { preNorm, preNormWeights } from '../blocks/residual.js';
 import { recordStack } from '../blocks/stack.js';
 import type { DecoderConfig } from '../config.js';
 import type { RecordOptions } from '../family.js';
-import type { WeightLayout, Weights } from '../layout.js';
+import type { RopeSpec, WeightLayout, Weights } from '../layout.js';
 
 /** Key of the rotation that all layers share. */
 export const ROPE = 'rope';
 
+/** The sections of a rotation by axes, where the config has them. */
+export function sectionsOf({ ropeSections }: DecoderConfig): Pick<RopeSpec, 'sections'> {
+  return ropeSections === null ? {} : { sections: ropeSections };
+}
+
 /** @param style which elements of a head rotate with each other */
 export function preNormLayout(config: DecoderConfig, style: RopeStyle = 'half'): WeightLayout {
-  const { hiddenSize, bias, ropeSections } = config;
-  const sections = ropeSections === null ? {} : { sections: ropeSections };
+  const { hiddenSize, bias } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style, ...sections }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style, ...sectionsOf(config) }],
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       attentionWeights(at, { ...config, window: config.windows[at.index] ?? null });

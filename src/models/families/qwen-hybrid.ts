@@ -21,7 +21,7 @@ import type { ConfigFields } from '../config-fields.js';
 import type { RecordOptions } from '../family.js';
 import type { ShapeOf, WeightLayout, Weights } from '../layout.js';
 import { type Mixture, type MixtureTraits, mixtureWeights, readExperts, recordExperts } from './mixture.js';
-import { ROPE } from './pre-norm.js';
+import { ROPE, sectionsOf } from './pre-norm.js';
 
 export interface QwenHybridConfig extends DecoderConfig {
   /** `[layers]`: it attends, where it is no DeltaNet. */
@@ -142,7 +142,7 @@ export function qwenHybridLayout(
   const conv = `model.layers.${recurrent}.linear_attn.conv1d.weight`;
   const addToNorms = (shapeOf: ShapeOf): number => (recurrent >= 0 && shapeOf(conv)?.at(-1) === 1 ? 0 : 1);
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims }],
+    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, ...sectionsOf(config) }],
     addToNorms,
     layer: (at) => {
       preNormWeights(at, hiddenSize);

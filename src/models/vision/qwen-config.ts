@@ -2,16 +2,12 @@
 
 import type { Activation, UngatedActivation } from '../../device/graph.js';
 import type { ConfigFields } from '../config-fields.js';
+import type { BlockShape } from './blocks.js';
+import { checkChannels, readActivation, readHeads } from './tower-fields.js';
 
 export interface QwenTowerConfig {
   readonly depth: number;
-  /** Of the hidden states. */
-  readonly hiddenSize: number;
-  readonly heads: number;
-  readonly intermediateSize: number;
-  readonly mlp:
-    | { readonly gated: true; readonly activation: Activation }
-    | { readonly gated: false; readonly activation: UngatedActivation };
+  readonly block: BlockShape;
   readonly patchSize: number;
   /** Frames that a patch of the checkpoint spans. */
   readonly frames: number;
@@ -23,17 +19,24 @@ export interface QwenTowerConfig {
   readonly window: number | null;
   /** Blocks that see the whole picture although there are windows. */
   readonly wholeBlocks: readonly number[];
+  /** Side of the square of positions that were learnt; null where there is none. */
+  readonly learned: number | null;
+  /** Blocks whose rows are added behind the decoder's first layers, one after the other (DeepStack). */
+  readonly added: readonly number[];
 }
 
 /** What a generation of the tower does in its own way. */
 export interface QwenTowerKind {
-  /** RMS norms and gated MLPs (Qwen2.5-VL), or layer norms and plain ones. */
-  readonly modern: boolean;
+  readonly norm: 'rms' | 'layer';
+  readonly gated: boolean;
   readonly windows: boolean;
+  /** Learned positions, a bias of the patches, and other names (Qwen3-VL and later). */
+  readonly learned: boolean;
   readonly defaults: {
-    readonly hiddenSize: number;
-    readonly heads: number;
+    readonly depth: number;
+    readonly patchSize: number;
     readonly activation: UngatedActivation;
+    readonly added: readonly number[];
   };
   readonly sizes: (fields: ConfigFields) => {
     readonly hiddenSize: number;
@@ -42,12 +45,8 @@ export interface QwenTowerKind {
   };
 }
 
-const ACTIVATIONS: Readonly<Record<string, UngatedActivation>> = {
-  silu: 'silu',
-  gelu: 'gelu',
-  gelu_pytorch_tanh: 'gelu-tanh',
-  quick_gelu: 'quick-gelu',
-};
+/** Of all norms of these towers. */
+const EPS = 1e-6;
 
 /**
  * @throws KvantError `model-config` for a field that makes no sense, `model-config-unsupported` for what kvant cannot compute
@@ -55,34 +54,25 @@ const ACTIVATIONS: Readonly<Record<string, UngatedActivation>> = {
 export function readQwenTower(fields: ConfigFields, kind: QwenTowerKind, width: number): QwenTowerConfig {
   const { hiddenSize, intermediateSize, width: stated } = kind.sizes(fields);
   if (stated !== width) throw fields.odd('out_hidden_size', stated, `the decoder's width (${width})`);
-  const heads = fields.count('num_heads', kind.defaults.heads);
-  if (hiddenSize % heads !== 0 || (hiddenSize / heads) % 4 !== 0)
-    throw fields.odd('num_heads', heads, `a number that gives heads of a multiple of 4 (of ${hiddenSize})`);
-  const patchSize = fields.count(['patch_size', 'spatial_patch_size'], 14);
+  const heads = readHeads(fields, 'num_heads', hiddenSize, 16);
+  const { defaults } = kind;
+  const patchSize = fields.count(['patch_size', 'spatial_patch_size'], defaults.patchSize);
   const mergeSize = fields.count('spatial_merge_size', 2);
-  const depth = fields.count('depth', 32);
-  const name = fields.text('hidden_act');
-  const activation = name === null ? kind.defaults.activation : ACTIVATIONS[name];
-  if (activation === undefined)
-    throw fields.unsupported(
-      'hidden_act',
-      `the activation ${JSON.stringify(name)} in a vision tower`,
-      `Use a model with one of: ${Object.keys(ACTIVATIONS).join(', ')}.`,
-    );
-  if (kind.modern && activation === 'quick-gelu')
-    throw fields.odd('hidden_act', name, 'an activation of gated MLPs');
-  const channels = fields.count(['in_channels', 'in_chans'], 3);
-  if (channels !== 3) throw fields.odd('in_channels', channels, '3 (red, green and blue)');
-  const whole = fields.value('fullatt_block_indexes') ?? [7, 15, 23, 31];
-  if (!Array.isArray(whole) || !whole.every((index) => Number.isSafeInteger(index)))
-    throw fields.odd('fullatt_block_indexes', whole, 'a list of blocks');
+  const depth = fields.count('depth', defaults.depth);
+  const activation = readActivation(fields, defaults.activation);
+  if (kind.gated && activation === 'quick-gelu')
+    throw fields.odd('hidden_act', fields.value('hidden_act'), 'an activation of gated MLPs');
+  checkChannels(fields, ['in_channels', 'in_chans']);
   const theta = fields.object('rope_parameters')?.positiveOrNull('rope_theta') ?? 10_000;
   return {
     depth,
-    hiddenSize,
-    heads,
-    intermediateSize,
-    mlp: kind.modern ? { gated: true, activation: activation as Activation } : { gated: false, activation },
+    block: {
+      hiddenSize,
+      heads,
+      intermediateSize,
+      norm: { kind: kind.norm, eps: EPS },
+      mlp: kind.gated ? { gated: true, activation: activation as Activation } : { gated: false, activation },
+    },
     patchSize,
     frames: fields.count('temporal_patch_size', 2),
     mergeSize,
@@ -91,15 +81,47 @@ export function readQwenTower(fields: ConfigFields, kind: QwenTowerKind, width: 
     window: kind.windows
       ? Math.max(1, Math.trunc(fields.count('window_size', 112) / mergeSize / patchSize))
       : null,
-    wholeBlocks: kind.windows ? (whole as number[]) : [],
+    wholeBlocks: kind.windows ? readBlocks(fields, 'fullatt_block_indexes', [7, 15, 23, 31]) : [],
+    learned: kind.learned ? readLearned(fields) : null,
+    added: readAdded(fields, depth, defaults.added),
   };
 }
 
+function readBlocks(fields: ConfigFields, name: string, fallback: readonly number[]): readonly number[] {
+  const blocks = fields.value(name) ?? fallback;
+  if (Array.isArray(blocks) && blocks.every((index) => Number.isSafeInteger(index)))
+    return blocks as number[];
+  throw fields.odd(name, blocks, 'a list of blocks');
+}
+
+function readLearned(fields: ConfigFields): number {
+  const positions = fields.count('num_position_embeddings', 2304);
+  const side = Math.sqrt(positions);
+  if (Number.isInteger(side)) return side;
+  throw fields.odd('num_position_embeddings', positions, 'a square');
+}
+
+function readAdded(fields: ConfigFields, depth: number, fallback: readonly number[]): readonly number[] {
+  const added = readBlocks(fields, 'deepstack_visual_indexes', fallback);
+  // The reference takes them as it comes to their blocks.
+  const rising = added.every((block, i) => block >= 0 && block < depth && (i === 0 || block > added[i - 1]!));
+  if (rising) return added;
+  throw fields.odd('deepstack_visual_indexes', added, `rising numbers below the tower's depth (${depth})`);
+}
+
+const sizes: QwenTowerKind['sizes'] = (fields) => ({
+  hiddenSize: fields.count('hidden_size', 1280),
+  intermediateSize: fields.count('intermediate_size', 3420),
+  width: fields.count('out_hidden_size', 3584),
+});
+
 /** Qwen2-VL: the width of the tower is `embed_dim`, `hidden_size` is the decoder's. */
 export const QWEN2_TOWER: QwenTowerKind = {
-  modern: false,
+  norm: 'layer',
+  gated: false,
   windows: false,
-  defaults: { hiddenSize: 1280, heads: 16, activation: 'quick-gelu' },
+  learned: false,
+  defaults: { depth: 32, patchSize: 14, activation: 'quick-gelu', added: [] },
   sizes: (fields) => {
     const hiddenSize = fields.count('embed_dim', 1280);
     const ratio = fields.positive('mlp_ratio', 4);
@@ -112,12 +134,30 @@ export const QWEN2_TOWER: QwenTowerKind = {
 };
 
 export const QWEN2_5_TOWER: QwenTowerKind = {
-  modern: true,
+  norm: 'rms',
+  gated: true,
   windows: true,
-  defaults: { hiddenSize: 1280, heads: 16, activation: 'silu' },
+  learned: false,
+  defaults: { depth: 32, patchSize: 14, activation: 'silu', added: [] },
+  sizes,
+};
+
+/** Qwen3-VL. */
+export const QWEN3_TOWER: QwenTowerKind = {
+  norm: 'layer',
+  gated: false,
+  windows: false,
+  learned: true,
+  defaults: { depth: 27, patchSize: 16, activation: 'gelu-tanh', added: [8, 16, 24] },
   sizes: (fields) => ({
-    hiddenSize: fields.count('hidden_size', 1280),
-    intermediateSize: fields.count('intermediate_size', 3420),
+    hiddenSize: fields.count('hidden_size', 1152),
+    intermediateSize: fields.count('intermediate_size', 4304),
     width: fields.count('out_hidden_size', 3584),
   }),
+};
+
+/** Qwen3.5: that of Qwen3-VL, of which nothing is added behind layers where the config does not say so. */
+export const QWEN3_5_TOWER: QwenTowerKind = {
+  ...QWEN3_TOWER,
+  defaults: { ...QWEN3_TOWER.defaults, added: [] },
 };

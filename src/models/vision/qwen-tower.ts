@@ -1,177 +1,154 @@
 /**
- * The tower of Qwen2-VL and Qwen2.5-VL (arXiv:2409.12191, arXiv:2502.13923):
+ * The towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL (arXiv:2409.12191, arXiv:2502.13923, arXiv:2511.21631):
  *
- *     x = patches · W
- *     each block:  x += proj(attend(rotate(qkv(norm1(x)))))
- *                  x += mlp(norm2(x))
+ *     x = patches · W (+ positions)
+ *     the blocks of blocks.ts
  *     features = linear(gelu(linear(norm(x), the patches of a token side by side)))
  *
  * A patch turns by its row and its column in the picture, and sees its window or the whole picture. Rows are in the order of
- * windows, so that what sees each other stands together; the features are put back into reading order.
+ * windows, so that what sees each other stands together; the features are put back into reading order. Qwen3-VL makes features of some
+ * blocks as well, which the decoder adds behind its first layers.
  */
 
+import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
-import type { MatrixPart, MatrixSpec, VectorSpec, Weights } from '../layout.js';
+import type { Weights } from '../layout.js';
+import { blockWeights, normed, recordBlock, type TowerRecording } from './blocks.js';
+import { bilinearTaps, Turns } from './places.js';
 import type { QwenTowerConfig, QwenTowerKind } from './qwen-config.js';
 import type { PatchGrid, PlacedImage, TowerDefinition, TowerTensors } from './tower.js';
+import { CHANNELS, TowerWeights } from './tower-weights.js';
 
-/** Of all norms of these towers. */
-const EPS = 1e-6;
 /** Where a checkpoint keeps the tower, once its names are read (tensor-names.ts). */
 const PREFIX = 'visual.';
-const CHANNELS = 3;
 
 /** @param group the placement group of its weights */
 export function qwenTower(config: QwenTowerConfig, kind: QwenTowerKind, group: number): TowerDefinition {
-  const { patchSize, mergeSize, width } = config;
+  const { patchSize, mergeSize, width, added } = config;
+  const weights = new TowerWeights(PREFIX, group);
+  const probe = listWeights(weights, config, kind);
+  const { matrices, vectors } = weights;
   return {
     patchValues: CHANNELS * patchSize ** 2,
     patchSize,
-    mergeSize,
+    merged: mergeSize ** 2,
     width,
-    addedLevels: 0,
-    ...towerWeights(config, kind, group),
-    probe: PATCH_WEIGHT,
-    record: (ops, weights) => record(ops, config, kind, weights),
+    addedLevels: added.length,
+    matrices,
+    vectors,
+    probe,
+    record: (ops, loaded) => record(ops, config, loaded),
     place: (grid) => placeImage(config, grid),
   };
 }
 
-const PATCH_WEIGHT = `${PREFIX}patch_embed.proj.weight`;
+const mergerKey = (level: number | null): string =>
+  level === null ? 'vision.merger.' : `vision.merger.${level}.`;
 
-function towerWeights(
-  config: QwenTowerConfig,
-  { modern }: QwenTowerKind,
-  group: number,
-): { readonly matrices: MatrixSpec[]; readonly vectors: VectorSpec[] } {
-  const { depth, hiddenSize, intermediateSize, mergeSize, width } = config;
-  const matrices: MatrixSpec[] = [];
-  const vectors: VectorSpec[] = [];
-  const matrix = (key: string, cols: number, parts: readonly MatrixPart[]): void => {
-    matrices.push({ key, kind: 'vision', parts, cols, use: 'linear', group, float: true });
-  };
-  const part = (name: string, rows: number): MatrixPart => ({
-    name: `${PREFIX}${name}.weight`,
-    rows,
-    bias: `${PREFIX}${name}.bias`,
+function listWeights(weights: TowerWeights, config: QwenTowerConfig, kind: QwenTowerKind): string {
+  const { depth, block, patchSize, frames, mergeSize, width, learned, added } = config;
+  const { hiddenSize } = block;
+  const probe = weights.patches('vision.patch', {
+    name: 'patch_embed.proj',
+    hiddenSize,
+    patchSize,
+    bias: kind.learned,
+    frames,
   });
-  const norm = (key: string, name: string): void => {
-    const shape = [hiddenSize];
-    vectors.push({ key, parts: [{ name: `${PREFIX}${name}.weight`, shape }], group });
-    if (!modern)
-      vectors.push({ key: `${key}.bias`, parts: [{ name: `${PREFIX}${name}.bias`, shape }], group });
-  };
-  matrix('vision.patch', CHANNELS * config.patchSize ** 2, [patchPart(config)]);
+  if (learned !== null) weights.vector('vision.positions', 'pos_embed.weight', [learned ** 2, hiddenSize]);
   for (let b = 0; b < depth; b++) {
     const at = `blocks.${b}.`;
-    const key = `vision.${b}.`;
-    norm(`${key}norm1`, `${at}norm1`);
-    norm(`${key}norm2`, `${at}norm2`);
-    matrix(`${key}qkv`, hiddenSize, [part(`${at}attn.qkv`, 3 * hiddenSize)]);
-    matrix(`${key}proj`, hiddenSize, [part(`${at}attn.proj`, hiddenSize)]);
-    if (modern) {
-      matrix(`${key}up`, hiddenSize, [
-        part(`${at}mlp.gate_proj`, intermediateSize),
-        part(`${at}mlp.up_proj`, intermediateSize),
-      ]);
-      matrix(`${key}down`, intermediateSize, [part(`${at}mlp.down_proj`, hiddenSize)]);
-    } else {
-      matrix(`${key}up`, hiddenSize, [part(`${at}mlp.fc1`, intermediateSize)]);
-      matrix(`${key}down`, intermediateSize, [part(`${at}mlp.fc2`, hiddenSize)]);
-    }
+    const [up, down] = kind.gated
+      ? ([[`${at}mlp.gate_proj`, `${at}mlp.up_proj`], `${at}mlp.down_proj`] as const)
+      : kind.learned
+        ? ([[`${at}mlp.linear_fc1`], `${at}mlp.linear_fc2`] as const)
+        : ([[`${at}mlp.fc1`], `${at}mlp.fc2`] as const);
+    const names = {
+      norm1: `${at}norm1`,
+      norm2: `${at}norm2`,
+      qkv: [`${at}attn.qkv`] as const,
+      proj: `${at}attn.proj`,
+      up,
+      down,
+    };
+    blockWeights(weights, `vision.${b}.`, block, names, { qkv: true, proj: true, mlp: true });
   }
-  norm('vision.merger.norm', 'merger.ln_q');
-  const merged = hiddenSize * mergeSize ** 2;
-  matrix('vision.merger.in', merged, [part('merger.mlp.0', merged)]);
-  matrix('vision.merger.out', merged, [part('merger.mlp.2', width)]);
-  return { matrices, vectors };
+  const wide = hiddenSize * mergeSize ** 2;
+  const merger = (key: string, names: readonly [string, string, string], normSize: number): void => {
+    const [norm, first, second] = names;
+    weights.norm(`${key}norm`, norm, normSize, kind.norm === 'layer');
+    weights.matrix(`${key}in`, wide, [weights.part(first, wide)]);
+    weights.matrix(`${key}out`, wide, [weights.part(second, width)]);
+  };
+  const named = (at: string): readonly [string, string, string] =>
+    kind.learned
+      ? [`${at}norm`, `${at}linear_fc1`, `${at}linear_fc2`]
+      : [`${at}ln_q`, `${at}mlp.0`, `${at}mlp.2`];
+  merger(mergerKey(null), named('merger.'), hiddenSize);
+  added.forEach((_, level) => {
+    merger(mergerKey(level), named(`deepstack_merger_list.${level}.`), wide);
+  });
+  return probe;
 }
 
-/**
- * The convolution over patches as a product: stride and kernel are one. A still picture is all frames of a patch, so the weights of the
- * frames are added up. PyTorch stores `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`.
- */
-function patchPart({ hiddenSize, patchSize: p, frames }: QwenTowerConfig): MatrixPart {
-  const area = p * p;
-  const summed =
-    (at: (channel: number, frame: number, pixel: number) => number) =>
-    (values: Float32Array): Float32Array => {
-      const cols = CHANNELS * area;
-      const out = new Float32Array(hiddenSize * cols);
-      for (let row = 0; row < hiddenSize; row++)
-        for (let c = 0; c < CHANNELS; c++)
-          for (let i = 0; i < area; i++) {
-            let sum = 0;
-            for (let f = 0; f < frames; f++) sum += values[row * cols * frames + at(c, f, i)]!;
-            out[row * cols + c * area + i] = sum;
-          }
-      return out;
-    };
+function record(ops: Ops, config: QwenTowerConfig, weights: Weights): TowerTensors {
+  const { depth, block, window, wholeBlocks, learned, added } = config;
+  const { hiddenSize, heads } = block;
+  const at = { ops, weights };
+  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
+  const angles = ops.input('tokens', hiddenSize / heads);
+  const taps = learned === null ? null : ops.input('tokens', 8);
+  const whole = ops.input('tokens', 2);
+  const windows = window === null ? null : ops.input('tokens', 2);
+  let x = ops.linear(pixels, weights.matrix('vision.patch'));
+  if (taps !== null) x = ops.addGathered(x, weights.vector('vision.positions'), taps);
+  const levels: Tensor[] = [];
+  for (let b = 0; b < depth; b++) {
+    const bounds = windows === null || wholeBlocks.includes(b) ? whole : windows;
+    x = recordBlock(at, `vision.${b}.`, x, block, { angles, bounds });
+    const level = added.indexOf(b);
+    if (level >= 0) levels.push(merge(at, config, x, level));
+  }
   return {
-    name: PATCH_WEIGHT,
-    rows: hiddenSize,
-    bias: null,
-    stored: [
-      {
-        shape: [hiddenSize, CHANNELS, frames, p, p],
-        make: summed((c, f, i) => (c * frames + f) * area + i),
-      },
-      {
-        shape: [hiddenSize, frames, p, p, CHANNELS],
-        make: summed((c, f, i) => (f * area + i) * CHANNELS + c),
-      },
-    ],
+    pixels,
+    places: taps === null ? [angles] : [angles, taps],
+    bounds: windows === null ? [whole] : [whole, windows],
+    features: [merge(at, config, x, null), ...levels],
   };
 }
 
-function record(
-  ops: Ops,
-  config: QwenTowerConfig,
-  { modern }: QwenTowerKind,
-  weights: Weights,
-): TowerTensors {
-  const { depth, hiddenSize, heads, mlp, mergeSize, window, wholeBlocks } = config;
-  const headDim = hiddenSize / heads;
-  const pixels = ops.input('tokens', CHANNELS * config.patchSize ** 2);
-  const angles = ops.input('tokens', headDim);
-  const whole = ops.input('tokens', 2);
-  const windows = window === null ? null : ops.input('tokens', 2);
-  const norm = (x: typeof pixels, key: string): typeof pixels =>
-    modern
-      ? ops.rmsNorm(x, weights.vector(key), EPS)
-      : ops.layerNorm(x, weights.vector(key), weights.vector(`${key}.bias`), EPS);
-  let x = ops.linear(pixels, weights.matrix('vision.patch'));
-  for (let b = 0; b < depth; b++) {
-    const key = `vision.${b}.`;
-    const qkv = ops.linear(norm(x, `${key}norm1`), weights.matrix(`${key}qkv`));
-    const turned = ops.rotate(qkv, angles, { heads: 2 * heads, headDim, style: 'half' });
-    const bounds = windows === null || wholeBlocks.includes(b) ? whole : windows;
-    const attended = ops.attendSegments(turned, bounds, { heads, headDim });
-    x = ops.linear(attended, weights.matrix(`${key}proj`), x);
-    const up = ops.linear(norm(x, `${key}norm2`), weights.matrix(`${key}up`));
-    const inner = mlp.gated ? ops.glu(up, mlp.activation) : ops.act(up, mlp.activation);
-    x = ops.linear(inner, weights.matrix(`${key}down`), x);
-  }
-  const merged = ops.selectOutputs(norm(x, 'vision.merger.norm'), mergeSize ** 2);
-  const wide = ops.act(ops.linear(merged, weights.matrix('vision.merger.in')), 'gelu');
-  const features = ops.keep(ops.linear(wide, weights.matrix('vision.merger.out')));
-  return { pixels, angles, bounds: windows === null ? [whole] : [whole, windows], features: [features] };
+/** `level`: null for the rows that stand for the picture, whose norm comes before they are put side by side. */
+function merge(at: TowerRecording, config: QwenTowerConfig, x: Tensor, level: number | null): Tensor {
+  const { ops, weights } = at;
+  const { norm } = config.block;
+  const key = mergerKey(level);
+  const each = config.mergeSize ** 2;
+  const rows =
+    level === null
+      ? ops.selectOutputs(normed(at, `${key}norm`, x, norm), each)
+      : normed(at, `${key}norm`, ops.selectOutputs(x, each), norm);
+  const wide = ops.act(ops.linear(rows, weights.matrix(`${key}in`)), 'gelu');
+  return ops.keep(ops.linear(wide, weights.matrix(`${key}out`)));
 }
 
 /** Patches of a token stand together in the processor's order: merged row, merged column, then row and column within. */
 function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedImage {
-  const { hiddenSize, heads, mergeSize: m, window, theta } = config;
-  const headDim = hiddenSize / heads;
+  const { block, mergeSize: m, window, theta, learned } = config;
+  const headDim = block.hiddenSize / block.heads;
   const quarter = Math.floor(headDim / 4);
   const frequencies = Float64Array.from({ length: quarter }, (_, i) => theta ** ((-4 * i) / headDim));
   const patches = rows * cols;
   const [down, across] = [rows / m, cols / m];
   const order = new Uint32Array(patches);
-  const angles = new Float32Array(patches * headDim);
+  const turns = new Turns(patches, [frequencies, frequencies]);
+  const taps = new Float32Array(learned === null ? 0 : patches * 8);
   const whole = new Float32Array(patches * 2);
   const windows = new Float32Array(patches * 2);
   const outputs = new Uint32Array(patches / m ** 2);
   const side = window ?? Math.max(down, across);
+  // The corners of the table lie on those of the picture.
+  const along = (place: number, of: number): number =>
+    of === 1 ? 0 : Math.fround((place * (learned! - 1)) / (of - 1));
   let at = 0;
   for (let top = 0; top < down; top += side)
     for (let left = 0; left < across; left += side) {
@@ -186,16 +163,16 @@ function placeImage(config: QwenTowerConfig, { rows, cols }: PatchGrid): PlacedI
             order[at] = cell * m * m + within;
             whole.set([0, patches], at * 2);
             windows.set([first, end], at * 2);
-            const place = [y * m + Math.trunc(within / m), x * m + (within % m)] as const;
-            place.forEach((position, axis) => {
-              for (let i = 0; i < quarter; i++) {
-                const pair = at * headDim + axis * quarter + i;
-                angles[pair] = Math.cos(position * frequencies[i]!);
-                angles[pair + headDim / 2] = Math.sin(position * frequencies[i]!);
-              }
-            });
+            const [row, col] = [y * m + Math.trunc(within / m), x * m + (within % m)];
+            turns.set(at, row, col);
+            if (learned !== null) taps.set(bilinearTaps(learned, along(row, rows), along(col, cols)), at * 8);
           }
         }
     }
-  return { order, angles, bounds: window === null ? [whole] : [whole, windows], outputs };
+  return {
+    order,
+    places: learned === null ? [turns.angles] : [turns.angles, taps],
+    bounds: window === null ? [whole] : [whole, windows],
+    outputs,
+  };
 }

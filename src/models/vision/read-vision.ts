@@ -2,16 +2,8 @@
 
 import type { ConfigFields } from '../config-fields.js';
 import type { ModelDefinition } from '../family.js';
-import { QWEN2_5_TOWER, QWEN2_TOWER, readQwenTower } from './qwen-config.js';
-import { qwenTower } from './qwen-tower.js';
-import type { VisionDefinition } from './tower.js';
-
-export const TOWERS = ['qwen2-vl', 'qwen2.5-vl'] as const;
-export type TowerName = (typeof TOWERS)[number];
-
-const KINDS = { 'qwen2-vl': QWEN2_TOWER, 'qwen2.5-vl': QWEN2_5_TOWER } as const;
-/** Of Qwen's config classes. */
-const IMAGE_TOKEN = 151_655;
+import { VISION_FAMILIES, type VisionName } from './families.js';
+import type { ReadVision } from './family.js';
 
 /**
  * A decoder with what sees in front of it. The same decoder where the config says nothing of a tower.
@@ -22,24 +14,15 @@ const IMAGE_TOKEN = 151_655;
 export function withVision(
   definition: ModelDefinition,
   fields: ConfigFields,
-  name: TowerName,
+  name: VisionName,
 ): ModelDefinition {
-  const section = fields.object('vision_config');
-  if (section === null) return definition;
-  if (definition.layout.ropes.some(({ sections }) => sections === undefined))
-    throw fields.odd(
-      'mrope_section',
-      null,
-      'given, with a number of pairs for each axis, all of them together,',
-    );
-  const kind = KINDS[name];
-  const config = readQwenTower(section, kind, definition.facts.hiddenSize);
-  const tower = qwenTower(config, kind, definition.layout.groups);
-  const imageToken = fields.count('image_token_id', IMAGE_TOKEN, 0);
-  return join(definition, { tower, imageToken }, JSON.stringify({ name, ...config, imageToken }));
+  const vision = VISION_FAMILIES[name].read(fields, definition);
+  if (vision === null) return definition;
+  const { imageToken, identity } = vision;
+  return join(definition, vision, JSON.stringify({ name, imageToken, identity }));
 }
 
-function join(definition: ModelDefinition, vision: VisionDefinition, identity: string): ModelDefinition {
+function join(definition: ModelDefinition, vision: ReadVision, identity: string): ModelDefinition {
   const { layout, facts } = definition;
   return {
     ...definition,
@@ -50,6 +33,8 @@ function join(definition: ModelDefinition, vision: VisionDefinition, identity: s
       vectors: [...layout.vectors, ...vision.tower.vectors],
       groups: layout.groups + 1,
     },
+    record: (ops, weights, options) =>
+      definition.record(ops, weights, { ...options, addedLevels: vision.tower.addedLevels }),
     vision,
     withTied: (tied) => join(definition.withTied(tied), vision, identity),
     withoutVision: () => definition,

@@ -1,39 +1,49 @@
 /**
  * What sees in a model: a tower, which makes rows of the decoder's width of a picture's patches. It is a graph of its own, run apart
- * from the decoder's steps. Its `tokens` are the patches of one or several pictures, its `outputs` the rows that they become.
+ * from the decoder's steps. Its `tokens` are rows that hold patches of one or several pictures, its `outputs` the rows that they become.
  */
 
 import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
+import type { ImageGrid, TowerInput } from '../../media/processor.js';
 import type { MatrixSpec, VectorSpec, Weights } from '../layout.js';
 
-/** Patches of one picture, in rows and columns. */
-export interface PatchGrid {
-  readonly rows: number;
-  readonly cols: number;
+export type PatchGrid = ImageGrid;
+
+/** Tiles of a picture. */
+export function tileCount({ tiles }: PatchGrid): number {
+  return tiles === undefined ? 1 : tiles.rows * tiles.cols + (tiles.whole ? 1 : 0);
+}
+
+/** Patches of a picture, of all its tiles. */
+export function patchCount(grid: PatchGrid): number {
+  return grid.rows * grid.cols * tileCount(grid);
 }
 
 /** The tensors that the host fills before a launch and reads behind it. All but `features` have a row for each patch. */
 export interface TowerTensors {
-  /** `[patches, patchValues]`: normalised pixels. */
+  /** `[rows, patchValues]`: normalised pixels. */
   readonly pixels: Tensor;
-  /** `[patches, headDim]`: cosines and sines of each patch's place (Node `rotate`). */
-  readonly angles: Tensor;
-  /** `[patches, 2]` each: what a patch sees (Node `attend-segments`). */
+  /** `[rows, n]` each: what a row is told of its place. Angles for Node `rotate`, taps for Node `add-gathered`. */
+  readonly places: readonly Tensor[];
+  /** `[rows, 2]` each: what a row sees (Node `attend-segments`). */
   readonly bounds: readonly Tensor[];
   /** `[outputs, width]` each: the rows that stand for the picture in the decoder, and those added behind its first layers. */
   readonly features: readonly Tensor[];
 }
 
+/** A row that holds no patch: its pixels are zeros. */
+export const NO_PATCH = 0xffff_ffff;
+
 /** One picture in a launch: what its rows are filled with. */
 export interface PlacedImage {
-  /** `[patches]` which patch, in the processor's order, each row holds. */
+  /** `[rows]` which patch, in the processor's order, each row holds; or {@link NO_PATCH}. */
   readonly order: Uint32Array;
-  /** `[patches, headDim]`. */
-  readonly angles: Float32Array;
+  /** As TowerTensors.places. */
+  readonly places: readonly Float32Array[];
   /** As TowerTensors.bounds, counted from the picture's first row. */
   readonly bounds: readonly Float32Array[];
-  /** `[tokens]` of each row of features, in reading order, which group of merged patches it is made of. */
+  /** `[tokens]` of each row of features, in the order of the picture's tokens, which group of `merged` rows it is made of. */
   readonly outputs: Uint32Array;
 }
 
@@ -43,8 +53,8 @@ export interface TowerDefinition {
   readonly patchValues: number;
   /** Side of a patch in pixels. */
   readonly patchSize: number;
-  /** Patches a side that become one token. */
-  readonly mergeSize: number;
+  /** Rows that an output is made of. A picture has a multiple of so many. */
+  readonly merged: number;
   /** Of a row of features: the decoder's. */
   readonly width: number;
   /** Layers of the decoder that rows of a picture are added behind, from the first on. */
@@ -63,4 +73,24 @@ export interface VisionDefinition {
   readonly tower: TowerDefinition;
   /** The token that stands where a picture's rows go, once for each. */
   readonly imageToken: number;
+  /** Patches a side that become one token. */
+  readonly mergeSize: number;
+  /** Tokens of pictures turn by time, row and column (positions.ts); else all tokens turn by their index. */
+  readonly axes: boolean;
+  /** What the chat template writes for a picture. Null: the image token. */
+  readonly placeholder: string | null;
+  /** What stands for a picture in a prompt: text, and numbers of image tokens in a row. */
+  pieces(grid: PatchGrid): readonly PromptPiece[];
+}
+
+/** What an image processor is told of the model. */
+export function towerInput({ tower, mergeSize }: VisionDefinition): TowerInput {
+  return { patchSize: tower.patchSize, mergeSize };
+}
+
+export type PromptPiece = string | number;
+
+/** Image tokens of a picture. */
+export function pictureTokens(pieces: readonly PromptPiece[]): number {
+  return pieces.reduce<number>((sum, piece) => sum + (typeof piece === 'number' ? piece : 0), 0);
 }

@@ -1,0 +1,44 @@
+/** Commands of what pictures add to rows: see assembly/add-rows.ts. */
+
+import type { NodeOf } from '../graph.js';
+import type { Command } from './command.js';
+import { type CommandPlace, rowCountAt } from './commands.js';
+
+import { OP_ADD_FEATURES, OP_ADD_GATHERED, OP_MEAN_RUNS } from './opcodes.js';
+
+export function addFeaturesCommand(
+  place: CommandPlace,
+  node: NodeOf<'add-features'>,
+  x: number,
+  features: { readonly at: number; readonly rows: number; readonly cols: number },
+  out: number,
+): Command {
+  const tokens = place.step + 4 * place.layout.tokens;
+  const slab = [features.at + 4 * node.column, features.rows, features.cols];
+  return {
+    opcode: OP_ADD_FEATURES,
+    words: [x, tokens, rowCountAt(place, 'tokens'), out, node.x.cols, ...slab],
+  };
+}
+
+export function addGatheredCommand(
+  place: CommandPlace,
+  { x, table, taps }: NodeOf<'add-gathered'>,
+  at: { readonly x: number; readonly table: number; readonly taps: number; readonly out: number },
+): Command {
+  const shape = [x.cols, taps.cols / 2, table.length / x.cols];
+  return {
+    opcode: OP_ADD_GATHERED,
+    words: [at.x, at.table, at.taps, rowCountAt(place, x.rows), at.out, ...shape],
+  };
+}
+
+export function meanRunsCommand(
+  place: CommandPlace,
+  node: NodeOf<'mean-runs'>,
+  x: number,
+  out: number,
+): Command {
+  const { cols } = node.out;
+  return { opcode: OP_MEAN_RUNS, words: [x, rowCountAt(place, node.x.rows), out, cols, node.x.cols / cols] };
+}

@@ -1,0 +1,79 @@
+/** What an image processor is: from a decoded picture to the patches that a tower takes. */
+
+import type { RgbImage } from './image.js';
+import type { ResizeFilter } from './resize-weights.js';
+
+/** Patches of one picture, in rows and columns. */
+export interface ImageGrid {
+  readonly rows: number;
+  readonly cols: number;
+  /** Where the picture is cut up, its tiles, all with as many patches. Default: it is one tile. */
+  readonly tiles?: ImageTiles;
+}
+
+export interface ImageTiles {
+  readonly rows: number;
+  readonly cols: number;
+  /** The whole picture, made small, is one more tile behind the others. */
+  readonly whole: boolean;
+}
+
+export interface ImageProcessor {
+  /** All that pixels depend on, as plain data. */
+  readonly settings: object;
+  /** Patches that a picture of so many pixels becomes. Errors: `invalid-image`. */
+  grid(width: number, height: number): ImageGrid;
+  /** `[patches, 3 · patch²]`: normalised, in the order channel, row, column; tile by tile. Which patch follows which is the processor's. */
+  patches(image: RgbImage): Float32Array;
+}
+
+/** What the tower of the model takes, by its config.json. */
+export interface TowerInput {
+  /** Side of a patch in pixels. */
+  readonly patchSize: number;
+  /** Patches a side that become one token. */
+  readonly mergeSize: number;
+}
+
+/** How bytes become numbers. */
+export interface PixelValues {
+  readonly filter: ResizeFilter;
+  /** `rescale_factor`; 1 where `do_rescale` is off. */
+  readonly scale: number;
+  readonly mean: readonly number[];
+  readonly std: readonly number[];
+}
+
+/** For each channel the value of each byte: rescaled, then normalised, rounded to f32 after each step as the reference does. */
+export function valueTables({ scale, mean, std }: PixelValues): readonly Float32Array[] {
+  return mean.map((of, c) =>
+    Float32Array.from({ length: 256 }, (_, v) => {
+      const scaled = Math.fround(v * scale);
+      return Math.fround(Math.fround(scaled - Math.fround(of)) / Math.fround(std[c]!));
+    }),
+  );
+}
+
+/** Writes one patch of `side` × `side` pixels whose corner is at `x0`, `y0`. Returns where the next one goes. */
+export function writePatch(
+  out: Float32Array,
+  at: number,
+  { pixels, width, height }: RgbImage,
+  [x0, y0]: readonly [number, number],
+  side: number,
+  tables: readonly Float32Array[],
+): number {
+  let to = at;
+  for (const [c, values] of tables.entries())
+    for (let y = y0; y < y0 + side; y++) {
+      // Behind the rim is black, where a processor pads.
+      if (y >= height) {
+        out.fill(values[0]!, to, to + side);
+        to += side;
+        continue;
+      }
+      let from = (y * width + x0) * 3 + c;
+      for (let x = x0; x < x0 + side; x++, from += 3) out[to++] = values[x < width ? pixels[from]! : 0]!;
+    }
+  return to;
+}

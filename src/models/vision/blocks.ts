@@ -1,0 +1,105 @@
+/**
+ * The blocks that all towers are made of:
+ *
+ *     x += proj(attend(rotate(qkv(norm1(x)))))
+ *     x += mlp(norm2(x))
+ */
+
+import type { Activation, Tensor, UngatedActivation } from '../../device/graph.js';
+import type { Ops } from '../../device/ops.js';
+import type { MatrixPart, Weights } from '../layout.js';
+import type { TowerWeights } from './tower-weights.js';
+
+export interface BlockShape {
+  /** Of the hidden states. */
+  readonly hiddenSize: number;
+  readonly heads: number;
+  readonly intermediateSize: number;
+  readonly norm: TowerNorm;
+  readonly mlp: TowerMlp;
+}
+
+export interface TowerNorm {
+  readonly kind: 'rms' | 'layer';
+  readonly eps: number;
+}
+
+export type TowerMlp =
+  | { readonly gated: true; readonly activation: Activation }
+  | { readonly gated: false; readonly activation: UngatedActivation };
+
+/** What tensors of a block are called, without `.weight`. */
+export interface BlockNames {
+  readonly norm1: string;
+  readonly norm2: string;
+  /** One tensor, or those of q, k and v. */
+  readonly qkv: readonly [string] | readonly [string, string, string];
+  readonly proj: string;
+  /** That of the gate first, where there is one. */
+  readonly up: readonly [string] | readonly [string, string];
+  readonly down: string;
+  /** Numbers that scale what attention and the MLP give, by column. Default: none. */
+  readonly scales?: { readonly proj: string; readonly down: string };
+}
+
+export interface BlockBiases {
+  readonly qkv: boolean;
+  readonly proj: boolean;
+  readonly mlp: boolean;
+}
+
+/** @param key what its weights are found by, `vision.3.` */
+export function blockWeights(
+  weights: TowerWeights,
+  key: string,
+  { hiddenSize, intermediateSize, norm }: BlockShape,
+  names: BlockNames,
+  bias: BlockBiases,
+): void {
+  const layer = norm.kind === 'layer';
+  weights.norm(`${key}norm1`, names.norm1, hiddenSize, layer);
+  weights.norm(`${key}norm2`, names.norm2, hiddenSize, layer);
+  const rows = (3 * hiddenSize) / names.qkv.length;
+  const parts = (of: readonly string[], each: number, has: boolean): MatrixPart[] =>
+    of.map((name) => weights.part(name, each, has));
+  weights.matrix(`${key}qkv`, hiddenSize, parts(names.qkv, rows, bias.qkv));
+  weights.matrix(`${key}proj`, hiddenSize, [
+    weights.part(names.proj, hiddenSize, bias.proj, names.scales?.proj),
+  ]);
+  weights.matrix(`${key}up`, hiddenSize, parts(names.up, intermediateSize, bias.mlp));
+  weights.matrix(`${key}down`, intermediateSize, [
+    weights.part(names.down, hiddenSize, bias.mlp, names.scales?.down),
+  ]);
+}
+
+/** What recording a tower takes everywhere. */
+export interface TowerRecording {
+  readonly ops: Ops;
+  readonly weights: Weights;
+}
+
+/** `angles`: null where nothing rotates. */
+export function recordBlock(
+  { ops, weights }: TowerRecording,
+  key: string,
+  x: Tensor,
+  { hiddenSize, heads, norm, mlp }: BlockShape,
+  { angles, bounds }: { readonly angles: Tensor | null; readonly bounds: Tensor },
+): Tensor {
+  const headDim = hiddenSize / heads;
+  const at = { ops, weights };
+  const qkv = ops.linear(normed(at, `${key}norm1`, x, norm), weights.matrix(`${key}qkv`));
+  const turned =
+    angles === null ? qkv : ops.rotate(qkv, angles, { heads: 2 * heads, headDim, style: 'half' });
+  const attended = ops.attendSegments(turned, bounds, { heads, headDim });
+  const sum = ops.linear(attended, weights.matrix(`${key}proj`), x);
+  const up = ops.linear(normed(at, `${key}norm2`, sum, norm), weights.matrix(`${key}up`));
+  const inner = mlp.gated ? ops.glu(up, mlp.activation) : ops.act(up, mlp.activation);
+  return ops.linear(inner, weights.matrix(`${key}down`), sum);
+}
+
+export function normed({ ops, weights }: TowerRecording, key: string, x: Tensor, norm: TowerNorm): Tensor {
+  return norm.kind === 'rms'
+    ? ops.rmsNorm(x, weights.vector(key), norm.eps)
+    : ops.layerNorm(x, weights.vector(key), weights.vector(`${key}.bias`), norm.eps);
+}

@@ -1,0 +1,13 @@
+/** The models that see: a wrapper (wrappers.ts) names its page here. */
+
+import type { VisionFamily } from './family.js';
+import { qwen2Vl, qwen3Vl, qwen25Vl, qwen35Vl } from './qwen-vision.js';
+
+export const VISION_FAMILIES = {
+  'qwen2-vl': qwen2Vl,
+  'qwen2.5-vl': qwen25Vl,
+  'qwen3-vl': qwen3Vl,
+  'qwen3.5-vl': qwen35Vl,
+} as const satisfies Readonly<Record<string, VisionFamily>>;
+
+export type VisionName = keyof typeof VISION_FAMILIES;

@@ -1,0 +1,82 @@
+/** Where rows of a tower stand in their picture, and what they are told of it. */
+
+import { type PatchGrid, tileCount } from './tower.js';
+
+/** A patch: its number in the processor's order, its row and its column. */
+export type VisitPatch = (patch: number, row: number, col: number) => void;
+
+/**
+ * Patches of a tile whose groups of `side` × `side` stand together, row by row of groups and within them. `merged`: the processor gives
+ * them in that order already; else row by row.
+ */
+export function visitGroups(
+  rows: number,
+  cols: number,
+  side: number,
+  merged: boolean,
+  visit: VisitPatch,
+): void {
+  let at = 0;
+  for (let top = 0; top < rows; top += side)
+    for (let left = 0; left < cols; left += side)
+      for (let within = 0; within < side * side; within++, at++) {
+        const row = top + Math.trunc(within / side);
+        const col = left + (within % side);
+        visit(merged ? at : row * cols + col, row, col);
+      }
+}
+
+/**
+ * The turns of 2-D rotations. `frequencies` `[2][n]`: of rows and of columns. A row of angles has the cosines of all pairs, then the
+ * sines; pairs of rows first.
+ */
+export class Turns {
+  readonly #frequencies: readonly [Float64Array, Float64Array];
+  readonly #half: number;
+  readonly angles: Float32Array;
+
+  constructor(patches: number, frequencies: readonly [Float64Array, Float64Array]) {
+    this.#frequencies = frequencies;
+    this.#half = frequencies[0].length + frequencies[1].length;
+    this.angles = new Float32Array(patches * 2 * this.#half);
+  }
+
+  set(at: number, row: number, col: number): void {
+    let pair = at * 2 * this.#half;
+    [row, col].forEach((position, axis) => {
+      for (const frequency of this.#frequencies[axis]!) {
+        this.angles[pair] = Math.cos(position * frequency);
+        this.angles[pair + this.#half] = Math.sin(position * frequency);
+        pair++;
+      }
+    });
+  }
+}
+
+/** The four entries of a table `[side, side]` around a point, and their weights: see Node `add-gathered`. */
+export function bilinearTaps(side: number, y: number, x: number): number[] {
+  const [top, left] = [Math.floor(y), Math.floor(x)];
+  const [bottom, right] = [Math.min(top + 1, side - 1), Math.min(left + 1, side - 1)];
+  const [dy, dx] = [y - top, x - left];
+  return [
+    top * side + left,
+    top * side + right,
+    bottom * side + left,
+    bottom * side + right,
+    (1 - dy) * (1 - dx),
+    (1 - dy) * dx,
+    dy * (1 - dx),
+    dy * dx,
+  ];
+}
+
+/** `[rows, 2]`: every row of a tile sees the `seen` first rows of it, those behind see themselves. `each`: rows of a tile. */
+export function tileBounds(grid: PatchGrid, each: number, seen = each): Float32Array {
+  const tiles = tileCount(grid);
+  const bounds = new Float32Array(tiles * each * 2);
+  for (let row = 0; row < tiles * each; row++) {
+    const first = row - (row % each);
+    bounds.set(row - first < seen ? [first, first + seen] : [row, row + 1], row * 2);
+  }
+  return bounds;
+}

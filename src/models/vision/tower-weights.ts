@@ -1,0 +1,94 @@
+/** Collects what a tower is made of, under the names of its checkpoint. */
+
+import type { MatrixPart, MatrixSpec, VectorSpec } from '../layout.js';
+
+export const CHANNELS = 3;
+
+export interface PatchConvolution {
+  /** Without `.weight`. */
+  readonly name: string;
+  readonly hiddenSize: number;
+  readonly patchSize: number;
+  readonly bias: boolean;
+  /** Frames that a patch of the checkpoint spans; null where it has no such axis. */
+  readonly frames: number | null;
+}
+
+export class TowerWeights {
+  readonly matrices: MatrixSpec[] = [];
+  readonly vectors: VectorSpec[] = [];
+  readonly #prefix: string;
+  readonly #group: number;
+
+  /**
+   * @param prefix what names begin with, `visual.`
+   * @param group the placement group
+   */
+  constructor(prefix: string, group: number) {
+    this.#prefix = prefix;
+    this.#group = group;
+  }
+
+  /** A tensor of so many rows, as one part of a matrix. `name`: without `.weight`. */
+  part(name: string, rows: number, bias = true, scaledBy?: string): MatrixPart {
+    return {
+      name: `${this.#prefix}${name}.weight`,
+      rows,
+      bias: bias ? `${this.#prefix}${name}.bias` : null,
+      ...(scaledBy === undefined ? {} : { scaledBy: this.#prefix + scaledBy }),
+    };
+  }
+
+  matrix(key: string, cols: number, parts: readonly MatrixPart[]): void {
+    this.matrices.push({ key, kind: 'vision', parts, cols, use: 'linear', group: this.#group, float: true });
+  }
+
+  /** Numbers, `[…shape]`. `name`: whole. */
+  vector(key: string, name: string, shape: readonly number[], make?: VectorSpec['make']): void {
+    const parts = [{ name: this.#prefix + name, shape }];
+    this.vectors.push({ key, parts, group: this.#group, ...(make === undefined ? {} : { make }) });
+  }
+
+  /** `name`: without `.weight`. */
+  norm(key: string, name: string, size: number, bias: boolean): void {
+    this.vector(key, `${name}.weight`, [size]);
+    if (bias) this.vector(`${key}.bias`, `${name}.bias`, [size]);
+  }
+
+  /**
+   * The convolution over patches as a product: stride and kernel are one. A still picture is all frames of a patch, so the weights of the
+   * frames are added up. PyTorch stores `[out, channel, frame, y, x]`, MLX `[out, frame, y, x, channel]`. Returns the tensor's name.
+   */
+  patches(key: string, { name, hiddenSize, patchSize: p, bias, frames: stated }: PatchConvolution): string {
+    const area = p * p;
+    const frames = stated ?? 1;
+    const axis = stated === null ? [] : [frames];
+    const cols = CHANNELS * area;
+    const summed =
+      (at: (channel: number, frame: number, pixel: number) => number) =>
+      (values: Float32Array): Float32Array => {
+        const out = new Float32Array(hiddenSize * cols);
+        for (let row = 0; row < hiddenSize; row++)
+          for (let c = 0; c < CHANNELS; c++)
+            for (let i = 0; i < area; i++) {
+              let sum = 0;
+              for (let f = 0; f < frames; f++) sum += values[row * cols * frames + at(c, f, i)]!;
+              out[row * cols + c * area + i] = sum;
+            }
+        return out;
+      };
+    const part = this.part(name, hiddenSize, bias);
+    const stored = [
+      {
+        shape: [hiddenSize, CHANNELS, ...axis, p, p],
+        make: summed((c, f, i) => (c * frames + f) * area + i),
+      },
+      {
+        shape: [hiddenSize, ...axis, p, p, CHANNELS],
+        make: summed((c, f, i) => (f * area + i) * CHANNELS + c),
+      },
+    ];
+    this.matrix(key, cols, [{ ...part, stored }]);
+    return part.name;
+  }
+}
