@@ -160,6 +160,9 @@ export function kvFloatLayers(layers: readonly KvLayerSpec[], dtype: FloatKv['dt
   return layers.map((layer) => ({ ...layer, key: float, value: float }));
 }
 
+/** Elements of the widest head that a pool takes. */
+export const MAX_HEAD_DIM = 512;
+
 /** Bytes of one block over all layers. */
 export function kvBlockBytes(layers: readonly KvLayerSpec[], blockTokens: number): number {
   let bytes = 0;

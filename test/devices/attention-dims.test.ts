@@ -1,5 +1,5 @@
 /** In a file of its own, for a GPU compiles for minutes here: files are tested side by side. */
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { AWKWARD, checkAttention } from './attention-check.js';
 import { grid, kernelDevices } from './devices.js';
@@ -24,5 +24,18 @@ describe.each(kernelDevices)('attention on $name', (spec) => {
         AWKWARD,
       );
     }
+  });
+
+  it('head_dim 512, as layers of Gemma 4 that see all have it', async () => {
+    const base = { heads: 4, kvHeads: 1, headDim: 512, norm: true };
+    const steps = AWKWARD.slice(0, spec.slow ? 2 : 4);
+    await checkAttention(device, spec, { ...base, key: F16, value: F16 }, steps);
+    if (!spec.slow) await checkAttention(device, spec, { ...base, key: F32, value: F32, window: 33 }, steps);
+    const wide = { kvHeads: 1, headDim: 512, group: 0 };
+    const codes = { kind: 'affine', bits: 4, groupSize: 64 } as const;
+    const sizes = { blocks: 2, blockTokens: 16, slots: 1, maxBlocksPerSlot: 2 };
+    expect(() => device.createKvPool({ ...sizes, layers: [{ ...wide, key: codes, value: codes }] })).toThrow(
+      /512/,
+    );
   });
 });

@@ -23,7 +23,7 @@ import {
 } from '../../src/device/cpu/kv-layout.js';
 import type { Device } from '../../src/device/device.js';
 import { type KvFormat, kvTokenBytes } from '../../src/device/kv.js';
-import { notWhole, packedBytes } from '../../src/device/kv-formats/affine.js';
+import { notPacked, packedBytes } from '../../src/device/kv-formats/affine.js';
 import type { KvFormatKind } from '../../src/device/kv-formats/kind.js';
 import { KV_FORMATS } from '../../src/device/kv-formats/list.js';
 import { streamCodesText, streamWordText } from '../../src/device/webgpu/kernels/kv-formats/code-stream.js';
@@ -53,7 +53,7 @@ const kind: KvFormatKind<ToyKv> = {
   name: () => 'toy4',
   codeBytes: (_, headDim) => packedBytes(4, headDim),
   metaBytes: (_format, _headDim, kvHeads) => 4 * kvHeads,
-  unusable: (_, headDim) => notWhole(headDim),
+  unusable: (_, headDim) => notPacked(headDim),
 };
 
 const cpuCodec: CpuKvCodec<ToyKv> = {

@@ -1,6 +1,6 @@
 /** The paged KV store of the CPU device: per layer a range of K and one of V (assembly/kv.ts), and the block tables. */
 import { KvantError } from '../../errors.js';
-import type { KvPool, KvPoolSpec } from '../kv.js';
+import { type KvPool, type KvPoolSpec, MAX_HEAD_DIM } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { BlockProgram, type BlockProgramHost } from './block-program.js';
 import { BlockBytes } from './kv-bytes.js';
@@ -199,7 +199,7 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, floatStar
   layers.forEach((layer, index) => {
     const { headDim, kvHeads, state } = layer;
     if (state !== undefined) return;
-    if (headDim % 4 !== 0 || headDim < 4 || headDim > 256 || !whole(kvHeads, 1)) {
+    if (headDim % 4 !== 0 || headDim < 4 || headDim > MAX_HEAD_DIM || !whole(kvHeads, 1)) {
       throw badSpec(`layer ${index} with ${kvHeads} KV heads of ${headDim}`);
     }
     checkLayer(layer, index);
@@ -209,7 +209,7 @@ function check({ layers, blocks, blockTokens, slots, maxBlocksPerSlot, floatStar
 function badSpec(what: string): KvantError {
   return new KvantError('kv-pool-unsupported', `The CPU device has no KV pool for ${what}.`, {
     kind: 'unsupported',
-    fix: 'Head sizes are multiples of 4 up to 256; a block holds 16, 32 or 64 tokens.',
+    fix: `Head sizes are multiples of 4 up to ${MAX_HEAD_DIM}; a block holds 16, 32 or 64 tokens.`,
   });
 }
 

@@ -132,7 +132,10 @@ export function checkLayer(layer: KvLayerSpec, index: number): void {
     throw new KvantError(
       'kv-format-unsupported',
       `The CPU device cannot keep heads of ${layer.headDim} (layer ${index}) as ${kvFormatName(format)}.`,
-      { kind: 'unsupported', fix: 'Use f16 or f32 for head sizes that are not multiples of 16.' },
+      {
+        kind: 'unsupported',
+        fix: 'Use f16 or f32 for head sizes that are not multiples of 16, or above 256.',
+      },
     );
   }
 }

@@ -50,7 +50,7 @@ export const affineKv = {
   codeBytes: ({ bits }: AffineKv, headDim: number) => packedBytes(bits, headDim),
   metaBytes: (format: AffineKv, headDim: number, kvHeads: number) =>
     affineGroups(format, headDim) * 4 * kvHeads,
-  unusable: (_: AffineKv, headDim: number) => notWhole(headDim),
+  unusable: (_: AffineKv, headDim: number) => notPacked(headDim),
 } as const satisfies KvFormatKind<AffineKv>;
 
 /** Bytes of `count` codes, in whole words. */
@@ -58,7 +58,11 @@ export function packedBytes(bits: number, count: number): number {
   return Math.ceil((count * bits) / 32) * 4;
 }
 
+/** Heads of more dims are kept as floats. */
+const WIDEST = 256;
+
 /** Quantised vectors are packed 16 values at a time. */
-export function notWhole(headDim: number): string | undefined {
+export function notPacked(headDim: number): string | undefined {
+  if (headDim > WIDEST) return `head_dim ${headDim} is more than ${WIDEST}`;
   return headDim % 16 === 0 ? undefined : `head_dim ${headDim} is no multiple of 16`;
 }

@@ -1,5 +1,5 @@
 import { hasTurboCodebook, TURBO_BITS } from '../turboquant/codebooks.js';
-import { notWhole, packedBytes } from './affine.js';
+import { notPacked, packedBytes } from './affine.js';
 import type { KvFormatKind, KvPair } from './kind.js';
 
 /**
@@ -60,6 +60,6 @@ export const turboKv = {
   codeBytes: ({ bits }: TurboKv, headDim: number) => packedBytes(bits, headDim),
   metaBytes: (_format: TurboKv, _headDim: number, kvHeads: number) => Math.ceil(kvHeads / 2) * 4,
   unusable: (_: TurboKv, headDim: number) =>
-    notWhole(headDim) ??
+    notPacked(headDim) ??
     (hasTurboCodebook(headDim) ? undefined : `TurboQuant has no codebook for head_dim ${headDim}`),
 } as const satisfies KvFormatKind<TurboKv>;

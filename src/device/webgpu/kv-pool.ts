@@ -13,6 +13,7 @@ import {
   type KvPool,
   type KvPoolSpec,
   kvFormatName,
+  MAX_HEAD_DIM,
 } from '../kv.js';
 import { checkBlocks, checkCopy, checkWrite } from '../kv-block.js';
 import { type StateShape, stateBytes } from '../state.js';
@@ -250,12 +251,14 @@ function checkSpec(spec: KvPoolSpec): void {
   }
   for (const { headDim, key, value, state } of spec.layers) {
     if (state !== undefined) continue;
-    if (headDim % 4 !== 0 || headDim < 4 || headDim > 256) {
-      throw misuse(`a head_dim of ${headDim}: multiples of 4 up to 256 are possible`);
+    if (headDim % 4 !== 0 || headDim < 4 || headDim > MAX_HEAD_DIM) {
+      throw misuse(`a head_dim of ${headDim}: multiples of 4 up to ${MAX_HEAD_DIM} are possible`);
     }
     for (const format of [key, value]) {
       if (!codecOf(format).takes(format, headDim))
-        throw misuse(`${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 are possible`);
+        throw misuse(
+          `${kvFormatName(format)} for a head_dim of ${headDim}: multiples of 8 up to 256 are possible`,
+        );
     }
   }
 }

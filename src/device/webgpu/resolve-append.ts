@@ -106,6 +106,9 @@ function ofHeads(node: NodeOf<'rope-append'>): Part[] {
   return [...headNorms(node), { buffer: vector(centre.vector), bytes }];
 }
 
+/** Of a product that appends: threads of a head are as many as for this one. */
+const WIDEST_HEAD = 256;
+
 /** A product that appends what it makes. */
 export interface AppendingWork {
   readonly append: NodeOf<'rope-append'>;
@@ -127,6 +130,7 @@ export function appendingWork(
   if (
     append === undefined ||
     append.centre != null ||
+    append.shape.headDim > WIDEST_HEAD ||
     bucket[node.x.rows] !== 1 ||
     r.fusions.givers.get(node)?.op === 'attend'
   )

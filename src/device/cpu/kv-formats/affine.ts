@@ -22,7 +22,7 @@ const NUMBERS = { 2: FORMAT_A2, 3: FORMAT_A3, 4: FORMAT_A4, 5: FORMAT_A5, 6: FOR
 
 export const affineCodec: CpuKvCodec<AffineKv> = {
   kind: 'affine',
-  takes: (_, headDim) => headDim % 16 === 0,
+  takes: (_, headDim) => headDim % 16 === 0 && headDim <= 256,
   packings: { A8: affine8, A4: affine4, A2: affine2, A6: affine6, A3: affine3, A5: affine5 },
   assembly: { file: 'kv-affine', code: 'codeAffine', meta: 'metaAffine' },
   groups: affineGroups,

@@ -29,7 +29,7 @@ const NUMBERS = { 2: FORMAT_T2, 3: FORMAT_T3, 4: FORMAT_T4, 8: FORMAT_T8 };
 
 export const turboCodec: CpuKvCodec<TurboKv> = {
   kind: 'turboquant',
-  takes: (_, headDim) => headDim % 16 === 0,
+  takes: (_, headDim) => headDim % 16 === 0 && headDim <= 256,
   packings: { T4: turbo4, T3: turbo3, T2: turbo2 },
   assembly: { file: 'kv-turbo', code: 'codeTurbo', meta: 'metaTurbo' },
   groups: () => 1,

@@ -112,6 +112,8 @@ const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & 
 
 export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
   const { headDim } = shape;
+  // Wider ones are portable as yet.
+  if (headDim > 256) return false;
   if (!unpacksWords(shape.key) || !unpacksWords(shape.value)) return false;
   const { subgroupSize: lanes, threads, unroll } = config;
   const plan = planDecode(shape, config);

@@ -59,6 +59,9 @@ export function planPrefill(shape: AttendShape, c: PrefillConfig): PrefillPlan {
   };
 }
 
+/** Wider ones are portable as yet: sums of a row are more than a subgroup's registers hold. */
+const WIDEST_HEAD = 256;
+
 export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
   const { key, value, headDim } = shape;
   const { matrix, keys, subgroupSize } = c;
@@ -68,6 +71,7 @@ export function prefillFits(shape: AttendShape, c: PrefillConfig): boolean {
     [key, value].every((f) => !isFloatKv(f) || f.dtype === 'f16') &&
     matrix.result === 'f32' &&
     (matrix.component === 'f16' || matrix.component === 'f32') &&
+    headDim <= WIDEST_HEAD &&
     headDim % 8 === 0 &&
     (matrix.component === 'f32' || (matrix.n % 8 === 0 && matrix.k % 8 === 0)) &&
     headDim % matrix.k === 0 &&

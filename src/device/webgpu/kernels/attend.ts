@@ -85,7 +85,7 @@ export function attendKernel(shape: AttendShape, workgroupBytes: number): Kernel
 /** Positions staged at once, and rows of a workgroup; chunks divide a split. */
 function sizes(shape: AttendShape, workgroupBytes: number, mode: Mode): { chunk: number; rows: number } {
   const headBytes = shape.headDim * 4;
-  const chunk = shape.headDim > 128 ? 8 : shape.headDim > 64 ? 16 : 32;
+  const chunk = shape.headDim > 256 ? 4 : shape.headDim > 128 ? 8 : shape.headDim > 64 ? 16 : 32;
   const group = shape.heads / shape.kvHeads;
   const wanted = mode === 'items' ? group : group * ATTENTION_TILE;
   const rowBytes = headBytes + chunk * 4 + 24;

@@ -10,15 +10,14 @@ import { codecOf } from './kv-formats/list.js';
 import type { KvSideNumbers, KvSideSpec } from './kv-formats/side.js';
 import { rolledBound } from './rolled.js';
 
-/** Threads of a head: enough for the widest, 256. */
+/** Threads of a head: enough for 256 elements, and where two lie side by side for 128; twice as many for wider ones. */
 const MOST_LANES = 64;
-/** And for heads of 128, where two lie side by side. */
 const LANES = 32;
 
 export function storePlan(formats: readonly KvFormat[], headDim: number): StorePlan {
-  if (!formats.some((f) => codecOf(f).pairsHeads))
-    return { heads: 1, lanes: MOST_LANES, threads: MOST_LANES, own: '' };
-  const lanes = headDim / 4 <= LANES ? LANES : MOST_LANES;
+  const most = headDim / 4 <= MOST_LANES ? MOST_LANES : 2 * MOST_LANES;
+  if (!formats.some((f) => codecOf(f).pairsHeads)) return { heads: 1, lanes: most, threads: most, own: '' };
+  const lanes = headDim / 4 <= LANES ? LANES : most;
   return { heads: 2, lanes, threads: 2 * lanes, own: '[half_]' };
 }
 

@@ -1,7 +1,7 @@
 /**
  * Norm and rotate q and k, append k and v to the cache, give q; queries are rotated as the keys are, once, here.
- * One workgroup a (token, head), or two heads side by side where those of K or V share a word: a head fits into 64 threads of
- * four elements each.
+ * One workgroup a (token, head), or two heads side by side where those of K or V share a word: a head of up to 256 fits into 64 threads of
+ * four elements each, a wider one into 128.
  */
 
 import { kvFormatName } from '../../kv.js';
@@ -57,6 +57,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
   const formats = [shape.key, shape.value];
   const plan = storePlan(formats, headDim);
   const whole = `whole${plan.own}`;
+  const wide = Math.max(64, plan.lanes);
   // Of one format they have one text.
   const alike = codecOf(shape.key).sidesAlike && kvFormatName(shape.key) === kvFormatName(shape.value);
   const of = (value: string, key: string): string => (value === key ? key : `select(${key}, ${value}, is_v)`);
@@ -187,7 +188,7 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
 ${STEP_WGSL}
 ${KV_WGSL}
 ${storeWgsl(plan, formats)}
-${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? 'array<f32, 256>' : 'array<vec4<f32>, 64>')}
+${rope === null ? '' : ownArray(plan, 'whole', vectorTurn === null ? `array<f32, ${4 * wide}>` : `array<vec4<f32>, ${wide}>`)}
 ${rope === null || vectorTurn !== null ? '' : rotationWgsl(rope.style, text.pairs, whole)}
 ${rope?.axes === undefined ? '' : `${STEP_ROTARY_WGSL}${axesWgsl(rope.axes)}\n`}${given?.wgsl ?? ''}
 ${storeKey.declarations}

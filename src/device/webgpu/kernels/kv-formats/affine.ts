@@ -19,7 +19,7 @@ export function scaleWord(
 
 export const affineCodec: KvCodec<AffineKv> = {
   kind: 'affine',
-  takes: (_, headDim) => headDim % 8 === 0,
+  takes: (_, headDim) => headDim % 8 === 0 && headDim <= 256,
   element: () => 'u32',
   meta: (format, headDim, kvHeads) => ({ groups: affineGroups(format, headDim), metaHeads: kvHeads }),
   tables: () => new Float32Array(0),
