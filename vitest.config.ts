@@ -5,8 +5,8 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
-    // `npm run test:bundlers`, with a configuration of its own.
-    exclude: ['test/bundlers/**'],
+    // `npm run test:bundlers` and `npm run test:clients`, with configurations of their own.
+    exclude: ['test/bundlers/**', 'test/clients/**'],
     globalSetup: ['test/setup/build.ts'],
     pool: 'forks',
     testTimeout: 180_000,
