@@ -81,6 +81,9 @@ export class GgufCheckpoint {
     const entry = flattened(stored, expected?.stack);
     const { shape } = entry.tensor;
     const wanted = expected === undefined ? 'a matrix' : `[${expected.rows}, ${expected.cols}]`;
+    // A matrix of one row may be stored as a vector.
+    if (shape.length === 1 && expected?.rows === 1 && shape[0] === expected.cols)
+      return new GgufMatrix(shown, { ...entry, tensor: { ...entry.tensor, shape: [1, shape[0]] } }, paired);
     if (shape.length !== 2) throw shapeError(name, shape, wanted);
     if (expected !== undefined && (shape[0] !== expected.rows || shape[1] !== expected.cols))
       throw shapeError(name, shape, wanted);

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ropeFrequencies } from '../../src/models/rope-frequencies.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { decodeFloats } from '../../src/weights/dtypes.js';
-import { f32, ggufBytes, string, u32, type Value, type WrittenTensor } from '../setup/gguf-writer.js';
+import { bool, f32, ggufBytes, string, u32, type Value, type WrittenTensor } from '../setup/gguf-writer.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
   decidedTokens,
@@ -195,7 +195,73 @@ const CASES: readonly Conversion[] = [
       [at('rope.scaling.yarn_log_multiplier')]: f32(rope(config).mscale_all_dim as number),
     }),
   },
+  {
+    fixture: 'qwen2-moe',
+    arch: 'qwen2moe',
+    more: (config, at) => ({
+      ...mixture('num_experts', 'moe_intermediate_size')(config, at),
+      [at('expert_shared_feed_forward_length')]: u32(config.shared_expert_intermediate_size as number),
+    }),
+  },
+  {
+    fixture: 'qwen3-moe',
+    arch: 'qwen3moe',
+    more: mixture('num_local_experts', 'moe_intermediate_size'),
+  },
+  {
+    fixture: 'mixtral',
+    arch: 'llama',
+    paired: true,
+    more: (config, at) => ({
+      ...mixture('num_local_experts', 'intermediate_size')(config, at),
+      ...slides(config, at),
+    }),
+  },
+  {
+    fixture: 'glm4-moe',
+    arch: 'glm4moe',
+    names: { post_attention_layernorm: 'post_attention_norm' },
+    more: (config, at) => ({
+      ...mixture('n_routed_experts', 'moe_intermediate_size')(config, at),
+      ...dims(rope(config).partial_rotary_factor as number)(config, at),
+      [at('expert_shared_count')]: u32(config.n_shared_experts as number),
+      [at('leading_dense_block_count')]: u32(config.first_k_dense_replace as number),
+      [at('expert_group_count')]: u32(config.n_group as number),
+      [at('expert_group_used_count')]: u32(config.topk_group as number),
+      [at('expert_weights_scale')]: f32(config.routed_scaling_factor as number),
+      [at('expert_weights_norm')]: bool(config.norm_topk_prob as boolean),
+    }),
+  },
+  {
+    fixture: 'minimax-m2',
+    arch: 'minimax-m2',
+    more: (config, at) => ({
+      ...mixture('num_local_experts', 'intermediate_size')(config, at),
+      ...dims(rope(config).partial_rotary_factor as number)(config, at),
+    }),
+  },
+  {
+    fixture: 'gpt-oss',
+    arch: 'gpt-oss',
+    names: { post_attention_layernorm: 'post_attention_norm' },
+    // A file has no word for the limit of the activation.
+    override: { swiglu_limit: 7 },
+    more: (config, at) => ({
+      ...mixture('num_local_experts', 'intermediate_size')(config, at),
+      ...slides(config, at),
+      ...yarn(config, at),
+    }),
+  },
 ];
+
+/** How many experts there are and their width, by the names that a config has for them. */
+function mixture(count: string, width: string): NonNullable<Conversion['more']> {
+  return (config, at) => ({
+    [at('expert_count')]: u32(config[count] as number),
+    [at('expert_used_count')]: u32(config.num_experts_per_tok as number),
+    [at('expert_feed_forward_length')]: u32(config[width] as number),
+  });
+}
 
 const dims =
   (part: number) =>
@@ -256,6 +322,15 @@ const NAMES: Record<string, string> = {
   'mlp.up_proj': 'ffn_up',
   'mlp.gate_up_proj': 'ffn_up',
   'mlp.down_proj': 'ffn_down',
+  'mlp.gate': 'ffn_gate_inp',
+  'mlp.router': 'ffn_gate_inp',
+  'block_sparse_moe.gate': 'ffn_gate_inp',
+  'mlp.shared_expert_gate': 'ffn_gate_inp_shexp',
+  ...Object.fromEntries(
+    ['mlp.shared_expert', 'mlp.shared_experts'].flatMap((path) =>
+      ['gate', 'up', 'down'].map((part) => [`${path}.${part}_proj`, `ffn_${part}_shexp`]),
+    ),
+  ),
   pre_feedforward_layernorm: 'ffn_norm',
   post_feedforward_layernorm: 'post_ffw_norm',
 };
@@ -280,6 +355,53 @@ function permuted(values: Float32Array, rows: number, heads: number): Float32Arr
         out.set(values.subarray(from, from + cols), to);
       }
   return out;
+}
+
+/** What is called neither weight nor bias. */
+const WHOLE = [
+  ['e_score_correction_bias', 'exp_probs_b.bias'],
+  ['self_attn.sinks', 'attn_sinks.weight'],
+] as const;
+/** Gate, up and down of Mixtral. */
+const LETTERS: Record<string, string> = { w1: 'gate', w3: 'up', w2: 'down' };
+
+const widthOf = ({ moe_intermediate_size, intermediate_size }: Fields): number =>
+  (moe_intermediate_size ?? intermediate_size) as number;
+const bytesOf = (values: Float32Array): Uint8Array =>
+  new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+
+/** Matrices of experts, to one stack of each kind; true for such a one. */
+function collect(
+  stacks: Map<string, Float32Array[]>,
+  name: string,
+  values: Float32Array,
+  shape: readonly number[],
+): boolean {
+  const layer = /layers\.(\d+)/.exec(name)?.[1];
+  const add = (kind: string, ending: string, part: Float32Array): void => {
+    const key = `blk.${layer}.ffn_${kind}_exps.${ending}`;
+    stacks.set(key, [...(stacks.get(key) ?? []), part]);
+  };
+  const one = /experts\.\d+\.(?:(\w+)_proj|(w\d))\.weight$/.exec(name);
+  if (one !== null) {
+    add(one[1] ?? LETTERS[one[2]!]!, 'weight', values);
+    return true;
+  }
+  const both = /experts\.(gate_up|down)_proj(_bias)?$/.exec(name);
+  if (both === null) return false;
+  const [count, ...rest] = shape as [number, ...number[]];
+  // Matrices have their columns as rows here; gate and up alternate.
+  const [cols, rows] = both[2] === undefined ? (rest as [number, number]) : [1, rest[0]!];
+  const kinds = both[1] === 'down' ? ['down'] : ['gate', 'up'];
+  for (let expert = 0; expert < count; expert++)
+    for (const [k, kind] of kinds.entries()) {
+      const own = Array.from({ length: rows / kinds.length }, (_, row) => row * kinds.length + k);
+      const part = own.flatMap((row) =>
+        Array.from({ length: cols }, (_, col) => values[(expert * cols + col) * rows + row]!),
+      );
+      add(kind, both[2] === undefined ? 'weight' : 'bias', Float32Array.from(part));
+    }
+  return true;
 }
 
 async function convert(
@@ -310,8 +432,10 @@ async function convert(
     ...more?.(config, at),
   };
   const tensors: WrittenTensor[] = [];
+  const stacks = new Map<string, Float32Array[]>();
   for (const name of checkpoint.names()) {
-    const { shape, dtype } = checkpoint.info(name)!;
+    const { dtype, ...info } = checkpoint.info(name)!;
+    const shape = [...info.shape];
     // What is tied is left out.
     if (config.tie_word_embeddings === true && name.startsWith('lm_head')) continue;
     const bytes = new Uint8Array(checkpoint.info(name)!.byteLength);
@@ -326,11 +450,26 @@ async function convert(
       metadata[key] = { type: 'f32s', value: [...(before ?? []), values[0]!] };
       continue;
     }
+    if (collect(stacks, name, values, shape)) continue;
+    const whole = WHOLE.find(([ending]) => name.endsWith(ending))?.[1];
+    if (whole !== undefined) {
+      const layer = /layers\.(\d+)/.exec(name)![1]!;
+      tensors.push({ name: `blk.${layer}.${whole}`, shape, type: 0, data: bytesOf(values) });
+      continue;
+    }
+    if (name.endsWith('shared_expert_gate.weight')) shape.shift();
     const of = /self_attn\.([qk])_proj/.exec(name)?.[1];
     if (paired && of !== undefined) values = permuted(values, shape[0]!, of === 'q' ? heads : kvHeads);
     if (plusOne && name.endsWith('norm.weight')) values = values.map((value) => value + 1);
-    const data = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-    tensors.push({ name: converted(name, arch.startsWith('gemma'), names), shape, type: 0, data });
+    const shown = converted(name, arch.startsWith('gemma'), names);
+    tensors.push({ name: shown, shape, type: 0, data: bytesOf(values) });
+  }
+  for (const [name, parts] of stacks) {
+    const wide = name.includes('down') ? [config.hidden_size as number] : [];
+    const cols = name.endsWith('.bias') ? [] : [parts[0]!.length / (wide[0] ?? widthOf(config))];
+    const shape = [parts.length, wide[0] ?? widthOf(config), ...cols];
+    const values = Float32Array.from(parts.flatMap((part) => [...part]));
+    tensors.push({ name, shape, type: 0, data: bytesOf(values) });
   }
   if (rope(config).rope_type === 'llama3') {
     const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = rope(config);
@@ -382,7 +521,7 @@ describe('families from GGUF files, in float64', () => {
     const model = await loadFolder(path, device);
     if (conversion.override !== undefined) {
       const other = await loadFolder(await overridden(conversion), device);
-      const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % 250);
+      const prompt = Array.from({ length: 40 }, (_, i) => (i * 37) % 60);
       const [one, two] = [model, other].map((loaded) =>
         Runner.create(device, loaded, { context: 128, chunk: 48 }),
       );

@@ -5,29 +5,8 @@
  */
 
 import type { JsonObject } from '../../weights/folder-files.js';
-
-/** What converters did to the weights of an architecture. */
-export interface GgufArchitecture {
-  /** `general.architecture`. */
-  readonly name: string;
-  /** `model_type` and `architectures` of the config. */
-  readonly modelType: string;
-  readonly className: string;
-  /** q and k have the rows of a rotated pair beside one another. Default: as they were published. */
-  readonly pairedRows?: boolean;
-  /** Norms that multiply by 1 + w are stored as 1 + w. Default: norms are as they were published. */
-  readonly bakedNorms?: boolean;
-  /** Names of a layer's tensors that differ from those of others, without `.weight`. */
-  readonly names?: Readonly<Record<string, string>>;
-  /** Single numbers of layers that the file keeps as lists: a list's key by the tensor that each was. */
-  readonly numbers?: Readonly<Record<string, string>>;
-  /** The norms are layer norms, whose ε the config calls so. Default: RMS norms. */
-  readonly layerNormEps?: string;
-  /** Keys that change other models, and that `fields` reads. */
-  readonly reads?: readonly string[];
-  /** Fields that are its alone. */
-  readonly fields?: (read: MetadataReader, config: JsonObject) => JsonObject;
-}
+import type { GgufArchitecture, MetadataReader } from './architecture.js';
+import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
 const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
@@ -37,7 +16,10 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     pairedRows: true,
     modelType: 'llama',
     className: 'LlamaForCausalLM',
-    fields: biases,
+    names: SPARSE_NAMES,
+    reads: ['expert_count'],
+    // Mixtral is one with experts.
+    fields: (read) => mixtral(read) ?? biases(read),
   },
   {
     name: 'qwen2',
@@ -216,20 +198,8 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     layerNormEps: 'norm_eps',
     fields: biases,
   },
+  ...EXPERT_ARCHITECTURES,
 ];
-
-/** Keys of the metadata below the architecture, checked; and which tensors there are. */
-export interface MetadataReader {
-  readonly headDim: number;
-  readonly layers: number;
-  readonly hidden: number;
-  readonly heads: number;
-  count(key: string, min?: number): number | undefined;
-  number(key: string): number | undefined;
-  /** A list of flags, one a layer; a number of layers where there is a period. */
-  pattern(key: string): readonly boolean[] | number | undefined;
-  hasTensor(name: string): boolean;
-}
 
 /** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */
 function gemmaScalar({ headDim, layers, hidden, heads, number }: MetadataReader, largest: number): number {

@@ -8,7 +8,8 @@ import { closestName } from '../../did-you-mean.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
-import { ARCHITECTURES, type GgufArchitecture, type MetadataReader } from './architectures.js';
+import type { GgufArchitecture, MetadataReader } from './architecture.js';
+import { ARCHITECTURES } from './architectures.js';
 
 /** What each frequency is divided by, in contexts up to the original one and in longer ones. Llama 3 has one list for both. */
 export interface RotationFactors {
@@ -53,7 +54,9 @@ export function ggufConfig(
     count: (key, min) => metadata.count(at(key), min),
     number: (key) => metadata.number(at(key)),
     pattern: (key) => pattern(metadata, at(key)),
+    flag: (key) => metadata.flag(at(key)),
     hasTensor: (name) => shapeOf(name) !== undefined,
+    rows: (name) => shapeOf(name)?.[0],
   };
   const { layerNormEps } = architecture;
   const epsKey = at(`attention.layer_norm_${layerNormEps === undefined ? 'rms_' : ''}epsilon`);

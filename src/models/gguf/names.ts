@@ -1,6 +1,6 @@
 /** What tensors of GGUF files are called in the checkpoints that families know. */
 
-import type { GgufArchitecture } from './architectures.js';
+import type { GgufArchitecture } from './architecture.js';
 
 const TOP: Readonly<Record<string, string>> = {
   token_embd: 'model.embed_tokens',
@@ -36,12 +36,14 @@ export const FACTORS = [
  * @returns the name as it stands where nothing is known by it: it is then left out, or refused, under that name
  * @example familyName('blk.3.attn_q.weight', architecture) // 'model.layers.3.self_attn.q_proj.weight'
  */
-export function familyName(name: string, { names = {} }: GgufArchitecture): string {
+export function familyName(name: string, { names = {}, wholeNames = {} }: GgufArchitecture): string {
   const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9]+)\.(weight|bias)$/.exec(name) ?? [];
   // Whatever else stands in a layer belongs to it.
   if (part === undefined || kind === undefined) return name.replace(/^blk\.(?=\d+\.)/, 'model.layers.');
   if (layer === undefined) return Object.hasOwn(TOP, part) ? `${TOP[part]}.${kind}` : name;
   const at = `model.layers.${layer}.`;
+  const whole = `${part}.${kind}`;
+  if (Object.hasOwn(wholeNames, whole)) return at + wholeNames[whole];
   // Within a layer that is computed a tensor without a place is refused: without it the result is another.
   const known = [names, LAYER].find((list) => Object.hasOwn(list, part));
   return `${at}${known?.[part] ?? part}.${kind}`;

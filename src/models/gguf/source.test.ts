@@ -96,7 +96,12 @@ describe('a GGUF file as a model', () => {
       'model-architecture-unknown',
       /llama/,
     ],
-    ['experts', { 'llama.expert_count': u32(8) }, 'model-config-unsupported', /mixture of experts/],
+    [
+      'experts where none are read',
+      { 'general.architecture': string('granite'), 'granite.expert_count': u32(8) },
+      'model-config-unsupported',
+      /mixture of experts/,
+    ],
     [
       'part of a head rotated',
       { 'llama.rope.dimension_count': u32(8), 'llama.attention.key_length': u32(16) },

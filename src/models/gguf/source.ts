@@ -6,7 +6,7 @@ import type { JsonObject } from '../../weights/folder-files.js';
 import { factorName, GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
 import { pairedRow } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
-import type { GgufArchitecture } from './architectures.js';
+import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
 import { FACTORS, familyName, isRotated } from './names.js';
 
