@@ -13,7 +13,7 @@ import { ernie45Moe } from './families/ernie4-5-moe.js';
 import { exaone4 } from './families/exaone4.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
-import { gemma4 } from './families/gemma4.js';
+import { gemma4, gemma4Unified } from './families/gemma4.js';
 import { glm, glm4 } from './families/glm4.js';
 import { glm4Moe } from './families/glm4-moe.js';
 import { gptOss } from './families/gpt-oss.js';
@@ -86,6 +86,7 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(qwen3Next),
   register(gptOss),
   register(gemma4),
+  register(gemma4Unified),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

@@ -7,7 +7,7 @@
  * is on the heap.
  */
 
-import type { Device, Matrix, PlacementGroup, Vector } from '../device/device.js';
+import type { Device, PlacementGroup, Vector } from '../device/device.js';
 import type { FeatureSlab } from '../device/feature-slab.js';
 import type { Graph, KeyCentre, NodeOf, Tensor } from '../device/graph.js';
 import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../device/kv.js';
@@ -18,21 +18,12 @@ import { KvantError } from '../errors.js';
 import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
 import type { ModelDefinition } from './family.js';
-import {
-  type CacheLayer,
-  type MatrixSpec,
-  matrixRows,
-  parameterCount,
-  type RopeSpec,
-  type WeightLayout,
-  type Weights,
-} from './layout.js';
+import { type CacheLayer, parameterCount, type RopeSpec, type WeightLayout, type Weights } from './layout.js';
+import { get, type LoadProgress, loadWeights } from './load-weights.js';
 import {
   type Quantization,
   type ResolvedMatrix,
-  type ResolvedWeights,
   resolveWeights,
-  sourceBytes,
   type WeightSource,
 } from './resolve-weights.js';
 import { ropeFrequencies, ropeVariant } from './rope-frequencies.js';
@@ -43,7 +34,7 @@ export interface LayerKvFormat {
   readonly value: KvFormat;
 }
 
-export interface LoadModelOptions {
+export interface LoadModelOptions extends LoadProgress {
   /** Quantise float matrices on the way in. Refused where any is quantised already, or none can be. */
   readonly quantize?: Quantization;
   /** How each layer's K and V are stored: one format, or a choice by layer. f32 if omitted. */
@@ -63,10 +54,6 @@ export interface LoadModelOptions {
    * of text all positions are cache indexes.
    */
   readonly rotary?: boolean;
-  /** Called as weights arrive: bytes so far, bytes in all, and the tensor at hand. */
-  readonly onProgress?: (loaded: number, total: number, tensor: string) => void;
-  /** Checked between matrices. */
-  readonly signal?: AbortSignal;
 }
 
 export interface BuildGraphOptions {
@@ -296,113 +283,4 @@ export function kvLayerTokenBytes({
 }: Omit<KvLayerSpec, 'group'>): number {
   if (state !== undefined) return stateBytes(state);
   return kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads);
-}
-
-/** Keys of the norms of heads: small, and calibration asks for them. */
-const HEAD_NORM = /[qk]-norm$/;
-
-/** While one is read another is repacked. */
-const MATRICES_AT_ONCE = 2;
-
-/**
- * Starts the work on each in order, as many at once. When one fails no other is started, those under way are waited for,
- * and the first failure is thrown.
- */
-async function inOrder<T>(
-  items: readonly T[],
-  atOnce: number,
-  work: (item: T) => Promise<void>,
-): Promise<void> {
-  const errors: unknown[] = [];
-  let next = 0;
-  const lane = async (): Promise<void> => {
-    while (next < items.length && errors.length === 0) {
-      try {
-        await work(items[next++]!);
-      } catch (error) {
-        errors.push(error);
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: atOnce }, lane));
-  if (errors.length > 0) throw errors[0];
-}
-
-async function loadWeights(
-  device: Device,
-  resolved: ResolvedWeights,
-  { onProgress, signal }: LoadModelOptions,
-): Promise<{
-  weights: Pick<Weights, 'matrix' | 'vector' | 'number'>;
-  headNorms: ReadonlyMap<Vector, Float32Array>;
-  bytes: number;
-}> {
-  const matrices = new Map<string, Matrix>();
-  const vectors = new Map<string, Vector>();
-  const headNorms = new Map<Vector, Float32Array>();
-  const total = resolved.matrices.reduce(
-    (sum, { parts }) => sum + parts.reduce((part, source) => part + sourceBytes(source), 0),
-    0,
-  );
-  let loaded = 0;
-  let bytes = 0;
-  const load = async ({ spec, parts, biases }: ResolvedMatrix): Promise<void> => {
-    signal?.throwIfAborted();
-    let left = parts.reduce((sum, source) => sum + sourceBytes(source), 0);
-    const tensor = (spec.parts[0] as { name: string }).name;
-    const read = (taken: number): void => {
-      // A device may count what it repacked; the end of a matrix is known.
-      const more = Math.min(taken, left);
-      left -= more;
-      loaded += more;
-      onProgress?.(loaded, total, tensor);
-    };
-    const { experts } = spec;
-    const matrix = await device.loadMatrix(parts, {
-      use: spec.use,
-      group: spec.group,
-      ...(experts === undefined ? {} : { unit: matrixRows(spec) / experts.count }),
-      ...(biases.some((bias) => bias !== null) ? { bias: biases } : {}),
-      onBytes: read,
-    });
-    read(left);
-    checkLoaded(spec, matrix);
-    matrices.set(spec.key, matrix);
-    bytes += matrix.bytes;
-  };
-  await inOrder(resolved.matrices, MATRICES_AT_ONCE, load);
-  const numbers = new Map<string, number>();
-  for (const { key, group, source, host } of resolved.vectors) {
-    if (host) {
-      numbers.set(key, (await source.read())[0]!);
-      continue;
-    }
-    let values: Float32Array | null = null;
-    const read = async (): Promise<Float32Array> => {
-      values = await source.read();
-      return values;
-    };
-    const vector = await device.loadVector({ ...source, read }, group);
-    vectors.set(key, vector);
-    if (HEAD_NORM.test(key) && values !== null) headNorms.set(vector, Float32Array.from(values));
-    bytes += source.length * 4;
-  }
-  const weights = {
-    matrix: (key: string) => get(matrices, key),
-    vector: (key: string) => get(vectors, key),
-    number: (key: string) => get(numbers, key),
-  };
-  return { weights, headNorms, bytes };
-}
-
-function checkLoaded(spec: MatrixSpec, matrix: Matrix): void {
-  if (matrix.rows === matrixRows(spec) && matrix.cols === spec.cols) return;
-  throw new KvantError('internal', `the device made ${matrix.rows} × ${matrix.cols} of ${spec.key}`);
-}
-
-function get<T>(map: ReadonlyMap<string, T>, key: string): T {
-  const value = map.get(key);
-  if (value === undefined)
-    throw new KvantError('internal', `the layout has no weight ${JSON.stringify(key)}`);
-  return value;
 }

@@ -4,7 +4,7 @@
  * every byte of the pool has been written as it would be. A prompt's products would make that take minutes.
  */
 import type { Device, Program } from '../../device/device.js';
-import type { Graph, Tensor } from '../../device/graph.js';
+import type { AttentionShape, Graph, Tensor } from '../../device/graph.js';
 import { kvBlockBytes } from '../../device/kv.js';
 import { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
@@ -58,15 +58,18 @@ export class BenchVariant implements AsyncDisposable {
   async fill(): Promise<void> {
     const { rows, context, chunk } = this.#size;
     const ops = new Ops();
-    const qkv = ops.input('tokens', this.#qkvWidth);
-    for (const [layer, shape] of this.#model.layout.cache.entries())
-      ops.ropeAppend(qkv, { layer, ...shape, norm: null, rope: this.#rope });
-    const values = normals(chunk * qkv.cols);
+    const inputs = new Inputs(ops);
+    for (const { layer, shape } of this.#attending()) {
+      const { heads, kvHeads, headDim } = shape;
+      const rope = this.#rope.dims <= headDim ? this.#rope : null;
+      ops.ropeAppend(inputs.of((heads + 2 * kvHeads) * headDim), { layer, ...shape, norm: null, rope });
+    }
+    const values = inputs.all.map((input) => [input, normals(chunk * input.cols)] as const);
     await this.#with(ops.finish(), { tokens: chunk, sequences: 1, outputs: 0 }, async (program) => {
       const step = new StepInputs(chunk, 1, 1);
       for (let row = 0; row < rows; row++) {
         for (let at = 0; at < context; at += chunk) {
-          program.write(qkv, values);
+          for (const [input, numbers] of values) program.write(input, numbers);
           await program.submit(oneSequence(step, row, at, Math.min(chunk, context - at)));
         }
       }
@@ -97,11 +100,10 @@ export class BenchVariant implements AsyncDisposable {
   /** Attention of the last token of every row in all layers, and nothing else. @returns seconds a step */
   async attend(steps: number, warmUp: number): Promise<number> {
     const { rows, context } = this.#size;
-    const { graph, input } = this.#attentionGraph();
-    const values = normals(rows * input.cols);
+    const { graph, inputs } = this.#attentionGraph();
     const limits = { tokens: rows, sequences: rows, outputs: 0 };
     return this.#with(graph, limits, (program) => {
-      program.write(input, values);
+      for (const input of inputs) program.write(input, normals(rows * input.cols));
       return timeSteps(program, new StepInputs(rows, rows, rows), steps, warmUp, (step) =>
         everyRow(step, rows, context - 1, () => 1),
       );
@@ -135,21 +137,24 @@ export class BenchVariant implements AsyncDisposable {
     this.#caches.dispose();
   }
 
-  get #qkvWidth(): number {
-    const { heads, kvHeads, headDim } = this.#model.facts;
-    return (heads + 2 * kvHeads) * headDim;
+  /** The layers that attend: recurrent ones have nothing of K and V. */
+  #attending(): { layer: number; window: number | null; shape: AttentionShape }[] {
+    return this.#model.layout.cache.flatMap(({ state, window, heads, kvHeads, headDim }, layer) =>
+      state === undefined ? [{ layer, window, shape: { heads, kvHeads, headDim } }] : [],
+    );
   }
 
-  #attentionGraph(): { graph: Graph; input: Tensor } {
-    const { heads, headDim } = this.#model.facts;
+  #attentionGraph(): { graph: Graph; inputs: readonly Tensor[] } {
     const ops = new Ops();
-    const input = ops.input('tokens', heads * headDim);
-    let q = input;
-    for (const [layer, { window, ...shape }] of this.#model.layout.cache.entries())
-      q = ops.attend(q, { layer, ...shape, window });
-    ops.keep(input);
-    ops.keep(q);
-    return { graph: ops.finish(), input };
+    const inputs = new Inputs(ops);
+    // Layers of one width follow one another.
+    const last = new Map<number, Tensor>();
+    for (const { layer, window, shape } of this.#attending()) {
+      const cols = shape.heads * shape.headDim;
+      last.set(cols, ops.attend(last.get(cols) ?? inputs.of(cols), { layer, ...shape, window }));
+    }
+    for (const tensor of [...inputs.all, ...last.values()]) ops.keep(tensor);
+    return { graph: ops.finish(), inputs: inputs.all };
   }
 
   async #with<T>(
@@ -189,4 +194,24 @@ function promptStep(
   step.sampling.temperature[0] = 0;
   step.sampling.position[0] = position + tokens;
   return step;
+}
+
+/** Inputs of a graph, one for each width. */
+class Inputs {
+  readonly #ops: Ops;
+  readonly #byCols = new Map<number, Tensor>();
+
+  constructor(ops: Ops) {
+    this.#ops = ops;
+  }
+
+  get all(): readonly Tensor[] {
+    return [...this.#byCols.values()];
+  }
+
+  of(cols: number): Tensor {
+    const input = this.#byCols.get(cols) ?? this.#ops.input('tokens', cols);
+    this.#byCols.set(cols, input);
+    return input;
+  }
 }

@@ -76,6 +76,16 @@ describe('Gemma 4', () => {
     expect(() => read({ num_kv_shared_layers: 56 })).toThrow(/num_kv_shared_layers/);
   });
 
+  it('has no embeddings of layers where a 12B does not speak of them', () => {
+    const { hidden_size_per_layer_input: _, ...text } = DENSE.text_config;
+    const config = { architectures: ['Gemma4UnifiedForConditionalGeneration'], model_type: 'gemma4_unified' };
+    const unified = { ...config, text_config: { ...text, model_type: 'gemma4_unified_text' } };
+    const keys = (model: object): string[] =>
+      parseModelConfig(model as typeof DENSE).layout.matrices.map(({ key }) => key);
+    expect(keys(unified)).not.toContain('per-layer-embedding');
+    expect(keys({ ...DENSE, text_config: text })).toContain('per-layer-embedding');
+  });
+
   it('refuses attention that looks ahead, but of pictures', () => {
     expect(() => read({ use_bidirectional_attention: 'all' })).toThrow(/looks ahead/);
     expect(read({ use_bidirectional_attention: 'vision' }).facts.family).toBe('gemma4');

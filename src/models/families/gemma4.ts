@@ -130,8 +130,19 @@ function withExperts(at: Layer, sum: Tensor, down: Tensor, { mixture, activation
 export const gemma4: Family<Gemma4Config> = {
   name: 'gemma4',
   architectures: ['Gemma4ForCausalLM'],
-  modelTypes: ['gemma4_text', 'gemma4_unified_text'],
+  modelTypes: ['gemma4_text'],
   readConfig: readGemma4,
   layout,
   record,
+};
+
+/** What configs of 12B leave out is less: it has no embeddings of layers' own. */
+const UNIFIED = { hidden_size_per_layer_input: 0, sliding_window: 1024, max_position_embeddings: 262_144 };
+
+export const gemma4Unified: Family<Gemma4Config> = {
+  ...gemma4,
+  name: 'gemma4_unified',
+  architectures: ['Gemma4UnifiedForCausalLM'],
+  modelTypes: ['gemma4_unified_text'],
+  readConfig: (fields, architecture) => readGemma4(fields.withDefaults(UNIFIED), architecture),
 };
