@@ -39,22 +39,26 @@ const CASES: readonly AttentionCase[] = [
   { heads: 4, kvHeads: 2, headDim: 64, key: turbo(8), value: affine(4), head: { dtype: 'f16', tokens: 256 } },
 ];
 
-const onGpu = kernelDevices.filter(({ kind }) => kind === 'webgpu');
-const onCpu = kernelDevices.filter(({ kind }) => kind === 'cpu');
+it.each(kernelDevices.filter(({ kind }) => kind === 'webgpu'))(
+  'a head that kernels cannot read is refused by name on $name',
+  async (spec) => {
+    const device = await spec.create();
+    try {
+      for (const c of [
+        { ...CASES[0]!, head: { dtype: 'f16', tokens: 512 } as const },
+        { ...CASES[2]!, head: HALF },
+      ])
+        await expect(Bench.open(device, c, 7)).rejects.toMatchObject({
+          code: 'kv-pool-unsupported',
+          where: 'kvFloatHead',
+        });
+    } finally {
+      await device[Symbol.asyncDispose]();
+    }
+  },
+);
 
-it.each(onGpu)('a float head is refused by name on $name', async (spec) => {
-  const device = await spec.create();
-  try {
-    await expect(Bench.open(device, CASES[0]!, 7)).rejects.toMatchObject({
-      code: 'kv-pool-unsupported',
-      where: 'kvFloatHead',
-    });
-  } finally {
-    await device[Symbol.asyncDispose]();
-  }
-});
-
-describe.each(onCpu)('a float head on $name', (spec) => {
+describe.each(kernelDevices)('a float head on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -65,9 +69,8 @@ describe.each(onCpu)('a float head on $name', (spec) => {
 
   it('reads floats before its end and codes behind it', async () => {
     for (const c of spec.slow ? CASES.slice(0, 2) : CASES) {
-      for (const centre of spec.slow || device.info.keyCentres !== 'turning'
-        ? [undefined]
-        : [undefined, 'turning' as const]) {
+      const kind = device.info.keyCentres;
+      for (const centre of spec.slow || kind === undefined ? [undefined] : [undefined, kind]) {
         const bench = await Bench.open(device, { ...c, ...(centre ? { centre } : {}) }, 7);
         const width = c.heads * c.headDim;
         try {

@@ -241,7 +241,8 @@ export class KvMover {
         metaAt: side.layout.metaAt / 4,
         first: 0,
       };
-    const apart = floatStart && side.floatStart !== null;
+    const { headFirst } = side;
+    const apart = floatStart && (side.floatStart !== null || headFirst !== undefined);
     const layout = apart
       ? kvLayout(
           { kind: 'float', dtype: this.#spec.floatStart!.dtype },
@@ -250,11 +251,12 @@ export class KvMover {
       : side.layout;
     const tokens = this.#spec.blockTokens;
     return {
-      buffer: apart ? side.floatStart! : side.buffer,
+      buffer: apart ? (side.floatStart ?? side.buffer) : side.buffer,
       codes: (layout.words * kvHeads * tokens) / 4,
       meta: (layout.groups * layout.metaHeads * tokens) / 4,
       metaAt: layout.metaAt / 4,
-      first: apart ? this.#spec.blocks : 0,
+      // Of a head's blocks, it may be below zero: modulo 2³² it is right all the same.
+      first: apart ? (this.#spec.blocks - (headFirst ?? 0)) >>> 0 : 0,
     };
   }
 

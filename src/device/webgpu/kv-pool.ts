@@ -26,6 +26,7 @@ import { kvLayout, kvTables } from './kernels/kv-layout.js';
 import { KvConverter } from './kv-converter.js';
 import { KvMover } from './kv-mover.js';
 import type { Pipelines } from './pipelines.js';
+import { ATTENTION_SPLIT } from './step-buffer.js';
 
 export interface KvPoolHost {
   readonly device: GPUDevice;
@@ -44,6 +45,11 @@ export interface SideCache {
   readonly blocks: number;
   /** FloatStart blocks, where they have a buffer of their own. */
   readonly floatStart: GPUBuffer | null;
+  /**
+   * Blocks of a float head lie at the end of `buffer`, as floats: so many blocks of floats begin before the first of them. Absent
+   * without a head, and where the side is float and they are among its blocks.
+   */
+  readonly headFirst?: number;
 }
 
 export interface LayerCache {
@@ -77,12 +83,7 @@ export class GpuKvPool implements KvPool {
     this.#queue = device.queue;
     this.#allocator = allocator;
     checkSpec(spec);
-    if (spec.floatStart?.head)
-      throw new KvantError('kv-pool-unsupported', 'The GPU keeps no float head of sequences yet.', {
-        kind: 'unsupported',
-        where: 'kvFloatHead',
-        fix: 'Leave kvFloatHead out, or use the CPU.',
-      });
+    checkHead(spec);
     const made: GPUBuffer[] = [];
     const create = (label: string, bytes: number): GPUBuffer => {
       if (bytes > bindingBytes) {
@@ -105,16 +106,21 @@ export class GpuKvPool implements KvPool {
         const blocks = spec.blocks + (shared ? floatStart.blocks : 0);
         const layout = kvLayout(format, { ...place, blocks });
         const label = `${which === 'key' ? 'keys' : 'values'} of layer ${i}`;
-        const buffer = create(label, layout.bytes);
+        const float =
+          floatStart && kvLayout({ kind: 'float', dtype: floatStart.dtype }, { ...place, blocks: 1 });
+        const headFirst =
+          float && floatStart.head && !shared ? Math.ceil(layout.bytes / float.bytes) : undefined;
+        const buffer = create(
+          label,
+          headFirst === undefined ? layout.bytes : (headFirst + floatStart!.blocks) * float!.bytes,
+        );
         const tables = kvTables(format, layer.headDim, which);
         if (tables.length > 0)
           this.#queue.writeBuffer(buffer, layout.tablesAt * 4, tables as Float32Array<ArrayBuffer>);
-        if (floatStart == null || shared) return { buffer, layout, blocks, floatStart: null };
-        const float = kvLayout(
-          { kind: 'float', dtype: floatStart.dtype },
-          { ...place, blocks: floatStart.blocks },
-        );
-        return { buffer, layout, blocks, floatStart: create(`floatStart ${label}`, float.bytes) };
+        if (headFirst !== undefined) return { buffer, layout, blocks, floatStart: null, headFirst };
+        if (!float || shared) return { buffer, layout, blocks, floatStart: null };
+        const apart = create(`floatStart ${label}`, float.bytes * floatStart!.blocks);
+        return { buffer, layout, blocks, floatStart: apart };
       };
       this.layers = spec.layers.map((layer, i) =>
         layer.state === undefined
@@ -124,7 +130,7 @@ export class GpuKvPool implements KvPool {
       this.tables = create('block tables', spec.slots * spec.maxBlocksPerSlot * 4);
       this.lastToken = create('last tokens', (spec.slots + 1) * 4);
       this.#convert =
-        spec.floatStart == null
+        spec.floatStart == null || spec.floatStart.head
           ? null
           : new KvConverter(
               host,
@@ -242,6 +248,35 @@ function stateCache(shape: StateShape, blocks: number, create: (bytes: number) =
     },
     values: { buffer: create(16), layout: none, blocks, floatStart: null },
   };
+}
+
+/** Tokens of the longest float head: those of a split of attention. */
+const MOST_HEAD = ATTENTION_SPLIT;
+
+/** Errors: `kv-pool-unsupported`, for a float head that kernels cannot read. */
+function checkHead({ floatStart, layers }: KvPoolSpec): void {
+  if (!floatStart?.head) return;
+  const { head, dtype } = floatStart;
+  if (head > MOST_HEAD)
+    throw new KvantError(
+      'kv-pool-unsupported',
+      `A float head of ${head} tokens: the GPU keeps ${MOST_HEAD} at most.`,
+      { kind: 'unsupported', where: 'kvFloatHead', fix: `Give a head of up to ${MOST_HEAD} tokens.` },
+    );
+  for (const { state, key, value } of layers)
+    for (const format of state === undefined ? [key, value] : []) {
+      const fits = isFloatKv(format) ? format.dtype === dtype : codecOf(format).element(format) === 'u32';
+      if (!fits)
+        throw new KvantError(
+          'kv-pool-unsupported',
+          `A float head of ${dtype} before ${kvFormatName(format)}: the GPU keeps no such two in a buffer.`,
+          {
+            kind: 'unsupported',
+            where: 'kvFloatHead',
+            fix: 'Leave the head out, or keep both sides quantised.',
+          },
+        );
+    }
 }
 
 function checkSpec(spec: KvPoolSpec): void {

@@ -1,12 +1,12 @@
 /** How a layer's K and V are stored, as the kernels of a node need it: one kind of rows, or quantised and float-start ones. */
 
 import { KvantError } from '../../errors.js';
-import { type KvFormat, kvPoolOf } from '../kv.js';
+import { type KvFormat, type KvPoolSpec, kvPoolOf } from '../kv.js';
 import type { StateShape } from '../state.js';
 import { allRows } from './kernels/kv-rows.js';
-import type { GpuKvPool, SideCache } from './kv-pool.js';
+import type { GpuKvPool, LayerCache, SideCache } from './kv-pool.js';
 import type { Resources } from './resources.js';
-import type { KvRows } from './shapes.js';
+import type { KvHead, KvRows } from './shapes.js';
 
 /** How rows of one kind are stored in a layer. */
 export interface CacheKind {
@@ -17,7 +17,7 @@ export interface CacheKind {
   readonly values: GPUBuffer;
 }
 
-/** One kind where all rows are stored alike, else the quantised and the float-start ones. */
+/** One kind where all rows are stored alike, else the quantised and the float-start ones, or what is behind a float head and the head. */
 export function cacheOf(
   r: Pick<Resources, 'caches'>,
   index: number,
@@ -45,6 +45,8 @@ export function cacheOf(
     keys: keys.buffer,
     values: values.buffer,
   };
+  if (floatStart?.head && (keys.headFirst !== undefined || values.headFirst !== undefined))
+    return { pool, kinds: behindHead(all, pool.spec, cache) };
   if (floatStart == null || (keys.floatStart === null && values.floatStart === null))
     return { pool, kinds: [all] };
   const float: KvFormat = { kind: 'float', dtype: floatStart.dtype };
@@ -71,6 +73,42 @@ export function cacheOf(
       },
     ],
   };
+}
+
+/** What is behind a float head, and the head: the same rows, and the same buffers. */
+function behindHead(
+  all: CacheKind,
+  { blocks: border, floatStart }: KvPoolSpec,
+  { keys, values }: LayerCache,
+): readonly CacheKind[] {
+  const { head: tokens = 0, dtype, blocks } = floatStart!;
+  const head: KvHead = {
+    tokens,
+    dtype,
+    keyFirst: keys.headFirst ?? null,
+    valueFirst: values.headFirst ?? null,
+  };
+  const float: KvFormat = { kind: 'float', dtype };
+  const own = (first: number | null): { readonly blocks: number; readonly base: number } =>
+    first === null ? { blocks: border + blocks, base: 0 } : { blocks: first + blocks, base: border - first };
+  const [ofKeys, ofValues] = [own(head.keyFirst), own(head.valueFirst)];
+  return [
+    { ...all, rows: { ...all.rows, only: 'behind', head } },
+    {
+      ...all,
+      key: float,
+      value: float,
+      rows: {
+        only: 'head',
+        head,
+        border,
+        keyBlocks: ofKeys.blocks,
+        keyBase: ofKeys.base,
+        valueBlocks: ofValues.blocks,
+        valueBase: ofValues.base,
+      },
+    },
+  ];
 }
 
 /** The state of a layer: its buffer, `[slots of state, bytes of one]`, and the tables that say which is a sequence's. */

@@ -39,7 +39,9 @@ function ropeShape({ dims, style, axes }: RopeTable): RopeAppendShape['rope'] {
 function appendKinds(node: NodeOf<'rope-append'>, r: Pick<Resources, 'caches'>): AppendKind[] {
   const { pool, kinds } = cacheOf(r, node.layer, node.shape);
   const { norm, rope } = node;
-  return kinds.map(({ key, value, rows, keys, values }) => ({
+  // What stores behind a float head stores the head too.
+  const storing = kinds.filter(({ rows }) => rows.only !== 'head');
+  return storing.map(({ key, value, rows, keys, values }) => ({
     shape: {
       ...node.shape,
       key,

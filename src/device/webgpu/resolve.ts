@@ -244,7 +244,12 @@ export function attendShapes(
   node: NodeOf<'attend'>,
   r: Pick<Resources, 'caches' | 'maxItems'>,
 ): readonly AttendShape[] {
-  return attendKinds(node, r).map(({ shape }) => shape);
+  return rowKinds(node, r).map(({ shape }) => shape);
+}
+
+/** Without float heads: of those there is one small item a row. */
+function rowKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxItems'>): AttendKind[] {
+  return attendKinds(node, r).filter(({ shape }) => shape.rows.only !== 'head');
 }
 
 function attendKinds(node: NodeOf<'attend'>, r: Pick<Resources, 'caches' | 'maxItems'>): AttendKind[] {
@@ -274,7 +279,7 @@ export function wideFrom(nodes: readonly Node[], r: Resources): number {
   let from = 0;
   for (const node of nodes) {
     if (node.op !== 'attend') continue;
-    for (const { shape } of attendKinds(node, r)) from = Math.max(from, wideItemsFrom(r.capabilities, shape));
+    for (const { shape } of rowKinds(node, r)) from = Math.max(from, wideItemsFrom(r.capabilities, shape));
   }
   return from === 0 ? Number.POSITIVE_INFINITY : from;
 }
@@ -284,7 +289,7 @@ export function workgroupsOfTile(nodes: readonly Node[], r: Resources): number {
   let most = 0;
   for (const node of nodes) {
     if (node.op !== 'attend') continue;
-    for (const { shape } of attendKinds(node, r)) {
+    for (const { shape } of rowKinds(node, r)) {
       const count = tileWorkgroups(r.capabilities, shape);
       if (count === 0) return 0;
       most = Math.max(most, count);
@@ -325,12 +330,14 @@ function resolveAttend(node: NodeOf<'attend'>, bucket: Bucket, r: Resources): Bo
     const { tables } = cacheOf(r, node.layer, node.shape).pool;
     const sinks = node.sinks ? { sinks: vector(node.sinks) } : {};
     const buffers = { q: r.tensor(node.q), tables, out: r.tensor(node.out), keys, values, ...sinks };
-    tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
+    // Tiles read a float head with what is behind it.
+    const isHead = shape.rows.only === 'head';
+    if (!isHead) tiles.push(bound(pick(attendTilesVariants, shape), r, buffers));
     if (shape.maxItems === 0) continue;
     const kernel = pick(attendItemsVariants, plain);
     const scratch = { ...attendScratch(shape), ...kernel.scratch };
     items.push(bound({ ...kernel, scratch }, r, buffers));
-    if (shape.rows.only === 'floatStart') continue;
+    if (isHead || shape.rows.only === 'floatStart') continue;
     const slices = reduceSlices(r.capabilities, bucket[node.out.rows], shape.headDim);
     const reduceTo = (form: LeftBytes | null): Kernel =>
       once(r, `reduce ${slices} ${JSON.stringify(form)}`, shape, () => ({

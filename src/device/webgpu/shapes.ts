@@ -4,13 +4,31 @@ import type { AttentionShape, QueryGrowth } from '../graph.js';
 import type { KvFormat } from '../kv.js';
 import type { RopeStyle } from '../rope.js';
 
+/** A float head: the first positions of every sequence lie as floats in blocks of their own, rotated and centred as those behind are. */
+export interface KvHead {
+  /** Positions, a multiple of 32 and of blockTokens, 256 at most. */
+  readonly tokens: number;
+  readonly dtype: 'f16' | 'f32';
+  /**
+   * Blocks of floats that there would be room for before those of the head, in the buffer that is bound as keys, and as values; null
+   * where a side is float anyway, and the head's blocks are like all of its.
+   */
+  readonly keyFirst: number | null;
+  readonly valueFirst: number | null;
+}
+
 /** Which rows a stage takes, and where their blocks are (kernels/kv-rows.ts). */
 export interface KvRows {
-  /** Null: all of them. The kind of a row is that of its sequence's first block. */
-  readonly only: 'quantised' | 'floatStart' | null;
+  /**
+   * Null: all of them. `quantised`, `floatStart`: those of a kind, which is that of the sequence's first block. `head`, `behind`: of all
+   * rows the positions of the float head, or those behind it.
+   */
+  readonly only: 'quantised' | 'floatStart' | 'head' | 'behind' | null;
+  /** Of `head` and `behind`. */
+  readonly head?: KvHead;
   /** Ids from here on are of float-start blocks. */
   readonly border: number;
-  /** Blocks in the buffer that is bound as keys, and the id of the first of them; as values likewise. */
+  /** Blocks in the buffer that is bound as keys, and the id of the first of them (of a head it may be below zero); as values likewise. */
   readonly keyBlocks: number;
   readonly keyBase: number;
   readonly valueBlocks: number;

@@ -24,6 +24,7 @@ import { bytesText } from './attend-planes.js';
 import { count, LOWEST, wordOf } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
 import { codesInRuns, hasScales } from './kv-formats/list.js';
+import { firstSeen } from './kv-head.js';
 import { barrierLoop } from './rolled.js';
 
 /** Blocks of positions of a turn, and loads of a block. */
@@ -138,7 +139,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
   const alone = ownPositions(keys, values);
   const row = alone ? 'lane' : 'lane / 2u';
   emit(`  let own_last = i32(last - first) - i32(${row});`);
-  if (shape.window !== null) emit(`  let own_first = i32(low - first) - i32(${row});`);
+  if (firstSeen(shape, 'last') !== null) emit(`  let own_first = i32(low - first) - i32(${row});`);
   emit(`  let end_turn = reach | ${TURN - 1}u;
   var top = ${alone ? 'vec4' : 'vec2'}<f32>(${LOWEST});`);
   if (!values.handedOn) for (const g of count(values.groups)) emit(`  var peak${g} = vec2<f32>(${LOWEST});`);
@@ -283,7 +284,7 @@ export function byteScores(shape: AttendShape, keys: BytesSide, values: BytesSid
     else
       emit(`      var score = (${sum}) * end;
       { let e = exp(clamp(2.0 * score / ${f32Literal(softcap)}, ${type}(-80.0), ${type}(80.0))); score = ${f32Literal(softcap * SCALE)} * (1.0 - 2.0 / (e + 1.0)); }`);
-    emit(`      let seen = ${turn} <= own_last${shape.window === null ? '' : ` && ${turn} >= own_first`};
+    emit(`      let seen = ${turn} <= own_last${firstSeen(shape, 'last') === null ? '' : ` && ${turn} >= own_first`};
       score = select(${type}(${LOWEST}), score, seen);`);
   }
 }

@@ -10,6 +10,7 @@
 import type { AttendShape } from './attend.js';
 import { type BytesSide, COLUMNS, HEADS, MOST, ROUNDING, WEIGHT_STRIDE } from './attend-bytes-plan.js';
 import { turnedWords } from './attend-bytes-turned.js';
+import { firstSeen } from './kv-head.js';
 
 /** Whether lanes have positions to themselves. */
 export function ownPositions(keys: BytesSide, values: BytesSide): boolean {
@@ -50,11 +51,11 @@ export const OWN_FIRST = `${overLanes('top', (a, b) => `max(${a}, ${b})`)}
   let weight_word = lane % 4u;`;
 
 /**
- * What goes with the values of a position, `none` where it is behind a window, for that may be anything. What is beyond the last
+ * What goes with the values of a position, `none` where it is behind a window or in a float head, for that may be anything. What is beyond the last
  * position is of a token that was there before, or zero: never NaN, and with a weight of zero it adds nothing.
  */
-export function ofSeen({ window }: AttendShape, value: string, none: string, turn: string): string {
-  return window === null ? value : `select(${none}, ${value}, ${turn} >= own_first)`;
+export function ofSeen(shape: AttendShape, value: string, none: string, turn: string): string {
+  return firstSeen(shape, 'last') === null ? value : `select(${none}, ${value}, ${turn} >= own_first)`;
 }
 
 /** Statements that make words `n0_0_word` and `n1_0_word` of weights. `scaled`: scores times `end`, if they are not yet. */

@@ -32,12 +32,13 @@ import { byteSums, dimsTogether, firstValues } from './attend-bytes-values.js';
 import { firstWeights } from './attend-bytes-weights.js';
 import { OPAQUE_MASKS } from './attend-planes.js';
 import { codesInRuns, hasNorm } from './kv-formats/list.js';
-import { rowsSkipped, sideOf } from './kv-rows.js';
+import { firstSeen, unseenItem } from './kv-head.js';
+import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 import { GROUPS_PARAMETER } from './rolled.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops, scratchScores. */
 export function bytesStage(shape: AttendShape): Stage {
-  const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, rows, key } = shape;
+  const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, rows, key } = shape;
   const split = ATTENTION_SPLIT;
   const keys = bytesSide(shape, 'keys');
   const values = bytesSide(shape, 'values');
@@ -53,7 +54,7 @@ export function bytesStage(shape: AttendShape): Stage {
     { name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' },
     { name: 'scratchScores', access: 'read_write', type: 'array<vec4<u32>>' },
   ];
-  const low = window === null ? '' : `let low = max(last, ${window - 1}u) - ${window - 1}u;`;
+  const low = firstSeen(shape, 'last');
   const { metaHeads } = sideOf(hasNorm(key) ? 'keys' : 'values', shape).layout;
   const blocks = split / blockTokens;
   // Planes take more registers: the first values are fetched when scores are joined, not while they are.
@@ -83,8 +84,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   let odd = (kv & 1u) * 16u;
   ${[keys, values].some(({ mask }) => mask === OPAQUE_MASKS.mask) ? OPAQUE_MASKS.text : ''}
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}
-  ${low}
-  ${low === '' ? '' : `if (first + ${split - 1}u < low) { return; }`}
+  ${low === null ? '' : `let low = ${low};\n  ${unseenItem(shape, `${split}u`)}`}
   ${values.turned ? queryLoads(shape, keys).join('\n') : ''}
   // What stands here makes the vector's index of a position when it is added, modulo 2³², and that of its norms.
   if (lane < ${blocks}u) {
@@ -104,7 +104,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
     '}',
   ];
   return {
-    label: `attend bytes ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}`,
+    label: `attend bytes ${heads}/${kvHeads}×${headDim}${rowsName(rows)}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {

@@ -10,6 +10,7 @@ import { count, type WordWidth, wordAt, wordOf, wordType, wordWidth } from './at
 import { codesInRuns, hasNorm, hasScales, liesTurned } from './kv-formats/list.js';
 import type { KvSideSpec } from './kv-formats/side.js';
 import { TURNED_TOKENS } from './kv-formats/turbo-layout.js';
+import { firstSeen } from './kv-head.js';
 import { sideOf } from './kv-rows.js';
 
 /** Keys, or values, with what a lane takes of a vector. */
@@ -52,7 +53,7 @@ export interface DecodeFrame extends DecodePlan {
   /** Statements that fill `entries`, and its type. */
   readonly entries: { readonly text: string; readonly type: string };
   readonly copies: number;
-  /** The oldest position that a row sees, or null if all. */
+  /** The oldest position that a row sees here, or null if all. */
   readonly low: string | null;
   /** A position of the split that this row sees: `c`, or the nearest to it. */
   readonly seenAt: (c: string) => string;
@@ -71,7 +72,7 @@ export function decodeFrame(shape: AttendShape, config: DecodeConfig): DecodeFra
   const plan = planDecode(shape, config);
   const { subgroupSize: lanes, threads, unroll, ahead = false } = config;
   const { group } = plan;
-  const low = shape.window === null ? null : `max(last, ${shape.window - 1}u) - ${shape.window - 1}u`;
+  const low = firstSeen(shape, 'last');
   const vec = group % 4 === 0 ? 4 : group % 2 === 0 ? 2 : 1;
   const keys = decodeSide(shape, 'keys', threads, lanes, plan.keyDims, 1);
   const values = decodeSide(shape, 'values', threads, lanes, plan.valueDims, plan.valueTokens);
@@ -194,7 +195,7 @@ function decodeSide(
   const lanes = headDim / dims;
   const base = (name === 'keys' ? rows.keyBase : rows.valueBase) * blockTokens;
   const turbo = hasNorm(shape.key) || hasNorm(shape.value);
-  const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors}u`);
+  const less = (vectors: number): string => (vectors === 0 ? '' : ` - ${vectors >>> 0}u`);
   return {
     ...side,
     quantised: !isFloatKv(format),

@@ -17,7 +17,7 @@
 
 import type { Binding, Stage } from '../kernel.js';
 import { declareBindings } from '../kernel.js';
-import { ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { decodeFrame } from './attend-decode-frame.js';
 import { decodeScores } from './attend-decode-keys.js';
@@ -28,7 +28,8 @@ import { OPAQUE_MASKS } from './attend-planes.js';
 import { bookEntries, fillBook } from './attend-unpack.js';
 import { codesInRuns, hasNorm, hasScales } from './kv-formats/list.js';
 import { tableOffsets } from './kv-formats/turbo-layout.js';
-import { rowsSkipped } from './kv-rows.js';
+import { itemsOf, itemText, partialNames, unseenItem } from './kv-head.js';
+import { rowsName, rowsSkipped } from './kv-rows.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops. */
@@ -39,6 +40,7 @@ export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
     frame;
   /** Halves only where codes are. */
   const halves = config.f16 === true && (keys.quantised || values.quantised);
+  const partials = partialNames(rows);
   const vector = vec === 1 ? 'f32' : `vec${vec}<f32>`;
   const bindings: Binding[] = [
     STEP_BINDING,
@@ -46,8 +48,8 @@ export function decodeStage(shape: AttendShape, config: DecodeConfig): Stage {
     { name: 'keys', access: 'read', type: `array<${keys.type}>` },
     { name: 'values', access: 'read', type: `array<${values.type}>` },
     { name: 'tables', access: 'read', type: 'array<u32>' },
-    { name: 'scratchSums', access: 'read_write', type: `array<${vector}>` },
-    { name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' },
+    { name: partials.sums, access: 'read_write', type: `array<${vector}>` },
+    { name: partials.tops, access: 'read_write', type: 'array<vec2<f32>>' },
   ];
   const lines: string[] = [];
   const emit = (text: string): void => {
@@ -80,7 +82,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
         @builtin(local_invocation_index) lid: u32) {
   let kv = wid.z;
   let item_at = wid.x + wid.y * groups.x;
-  ${ITEM_TEXT}
+  ${itemText(rows)}
   let slot = item.z;
   let last = item.w;
   let first = item.y * ${split}u;
@@ -89,7 +91,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   let sub = lid / ${lanes}u;
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}`);
   if (low !== null) {
-    emit(`  let low = ${low};\n  if (first + ${split - 1}u < low) { return; }`);
+    emit(`  let low = ${low};\n  ${unseenItem(shape, `${split}u`)}`);
     // What lies before the window may be another sequence's by now: it is never read.
     emit('  let oldest = max(low, first) - first;');
   }
@@ -113,12 +115,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   );
   emit('}');
   return {
-    label: `attend decode ${heads}/${kvHeads}×${headDim} t${threads}u${config.unroll}${rows.only === 'floatStart' ? ' float start' : ''}`,
+    label: `attend decode ${heads}/${kvHeads}×${headDim} t${threads}u${config.unroll}${rowsName(rows)}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {
-      const y = Math.ceil(facts.items / 65535);
-      out[0] = y === 0 ? 0 : Math.ceil(facts.items / y);
+      const items = itemsOf(rows, facts);
+      const y = Math.ceil(items / 65535);
+      out[0] = y === 0 ? 0 : Math.ceil(items / y);
       out[1] = y;
       out[2] = kvHeads;
     },

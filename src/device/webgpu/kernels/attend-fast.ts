@@ -15,6 +15,7 @@ import { quadsStage } from './attend-quads.js';
 import { quadsFits } from './attend-quads-plan.js';
 import { turnStage } from './attend-reduce.js';
 import { codecOf, codesInRuns, hasCodes, hasScales } from './kv-formats/list.js';
+import { itemsOf } from './kv-head.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 
@@ -191,12 +192,14 @@ const decode: Variant<AttendShape> = {
     const within = (stage: Stage, splits: number, from: number, below: number): Stage => ({
       ...stage,
       workgroups: (facts, out) => {
-        const count = facts.items * shape.kvHeads;
-        if (facts.itemSplits === splits && count >= from && count < below) stage.workgroups(facts, out);
+        const count = itemsOf(shape.rows, facts) * shape.kvHeads;
+        if ((isHead || facts.itemSplits === splits) && count >= from && count < below)
+          stage.workgroups(facts, out);
         else out[0] = 0;
       },
     });
-    const stages = [1, WIDE_SPLITS].flatMap((splits) => {
+    const isHead = shape.rows.only === 'head';
+    const stages = (isHead ? [1] : [1, WIDE_SPLITS]).flatMap((splits) => {
       const configs = configsOf(capabilities, shape, splits);
       return configs.map(({ config }, i): Stage => {
         const from = i === 0 ? 0 : configs[i - 1]!.below;

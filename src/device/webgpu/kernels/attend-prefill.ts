@@ -27,7 +27,8 @@ import { type PrefillConfig, planPrefill } from './attend-prefill-plan.js';
 import { tileSide } from './attend-prefill-tiles.js';
 import { count, dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { f32Literal } from './f32-literal.js';
-import { rowsSkipped } from './kv-rows.js';
+import { headTile } from './kv-head.js';
+import { rowsName, rowsSkipped } from './kv-rows.js';
 import { HALVES_TEXT } from './linear-spec.js';
 
 /**
@@ -44,6 +45,29 @@ export function prefillStage(shape: AttendShape, c: PrefillConfig, parts = false
   const threads = subs * lanes;
   const quad = `vec4<${component}>`;
   const sides = { keys: tileSide(shape, c, 'keys'), values: tileSide(shape, c, 'values') };
+  const behind = shape.rows.only === 'behind' ? shape.rows.head! : null;
+  const inHead = (name: 'keys' | 'values') =>
+    behind === null
+      ? null
+      : headTile(name, shape.rows, shape, sides[name], {
+          keys,
+          threads,
+          stride,
+          halves: component === 'f16',
+        });
+  const inHeads = { keys: inHead('keys'), values: inHead('values') };
+  /** Statements that stage a tile of a side; one of a float head is read as it is staged. */
+  const staged = (name: 'keys' | 'values'): string[] => {
+    const head = inHeads[name];
+    const lines = sides[name].stage();
+    if (head === null || behind === null) return lines;
+    return [`  if (base < ${behind.tokens}u) {`, head.stage, '  } else {', ...lines, '  }'];
+  };
+  // A tile of a head ends with it.
+  const next =
+    behind === null
+      ? `base + ${keys}u`
+      : `select(base + ${keys}u, ${behind.tokens}u, base < ${behind.tokens}u && base + ${keys}u > ${behind.tokens}u)`;
   const coded = sides.keys.kind === 'pieces';
   const out = attendOut(shape, 1);
   const bindings: Binding[] = [
@@ -77,6 +101,8 @@ ${declareBindings(bindings)}
 ${STEP_WGSL}
 ${sides.keys.declarations}
 ${sides.values.declarations}
+${inHeads.keys?.declarations ?? ''}
+${inHeads.values?.declarations ?? ''}
 alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;
 alias Right = subgroup_matrix_right<${component}, ${matrix.n}, ${matrix.k}>;
 alias Sum = subgroup_matrix_result<f32, ${matrix.n}, ${matrix.m}>;
@@ -137,9 +163,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       `  let q${k} = subgroupMatrixLoad<Left, row_major>(&staged, sub * ${(matrix.m * stride) / unit}u + ${(k * matrix.k) / unit}u, ${stride / unit}u);`,
     );
   for (const d of count(dims)) emit(`  var o${d} = Sum();`);
-  emit(`  for (; base <= end; base += ${keys}u) {`);
+  emit(`  for (; base <= end; base = ${next}) {`);
   emit('  workgroupBarrier();');
-  lines.push(...sides.keys.stage());
+  lines.push(...staged('keys'));
   emit('  if (lid == 0u) { raised[0] = 0u; }');
   emit('  workgroupBarrier();');
   lines.push(...sides.values.fetch('base'));
@@ -159,7 +185,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     emit('  }');
   }
   emit('  workgroupBarrier();');
-  lines.push(...sides.values.stage());
+  lines.push(...staged('values'));
   // Softmax: `rowLanes` neighbours share a row.
   for (const turn of count(rowTurns)) {
     emit(`  {
@@ -167,7 +193,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let part = ${rowLanes === 1 ? '0u' : `lid % ${rowLanes}u`};
     let row = row_first + r;
     let p = p_first + row / ${group}u;
-    let seen_end = select(0u, p + 1u, row < row_count);
+    let seen_end = ${behind === null ? 'select(0u, p + 1u, row < row_count)' : `min(select(0u, p + 1u, row < row_count), min(end + 1u, select(end + 1u, ${behind.tokens}u, base < ${behind.tokens}u)))`};
     let source = r * ${scoreStride}u + part * ${ownKeys}u;
     let t0 = base + part * ${ownKeys}u;
     var top = ${LOWEST};`);
@@ -211,7 +237,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   throughScores('shrinking');
   emit('  }');
   // The next keys are on their way while the values multiply.
-  lines.push(...sides.keys.fetch(`(base + ${keys}u)`));
+  lines.push(...sides.keys.fetch(`(${next})`));
   for (const k of count(keys / matrix.k)) {
     emit('  {');
     emit(
@@ -277,7 +303,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   }
 
   return {
-    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${shape.rows.only === 'floatStart' ? ' float start' : ''}${parts ? '' : outName(shape)}`,
+    label: `attend matrix ${parts ? 'parts ' : ''}${heads}/${kvHeads}×${headDim} r${rows}k${keys}${rowsName(shape.rows)}${parts ? '' : outName(shape)}`,
     wgsl: lines.join('\n'),
     bindings,
     workgroups: (facts, size) => {

@@ -31,11 +31,12 @@ import { quadsQueries, quadsScores } from './attend-quads-keys.js';
 import { planQuads, quadsLoads, SETS } from './attend-quads-plan.js';
 import { quadsSoftmax, quadsSums, sumsType } from './attend-quads-values.js';
 import { count } from './attend-words.js';
-import { rowsSkipped } from './kv-rows.js';
+import { firstSeen, unseenItem } from './kv-head.js';
+import { rowsName, rowsSkipped } from './kv-rows.js';
 
 /** Roles: step, q, keys, values, tables, scratchSums, scratchTops. Errors: RangeError, for what does not fit. */
 export function quadsStage(shape: AttendShape, lanes: number): Stage {
-  const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, window, rows } = shape;
+  const { heads, kvHeads, headDim, blockTokens, maxBlocksPerSlot, rows } = shape;
   const plan = planQuads(shape, lanes);
   if (plan === null) throw new RangeError(`no attention by quads for ${heads}/${kvHeads}×${headDim}`);
   const split = ATTENTION_SPLIT;
@@ -49,7 +50,8 @@ export function quadsStage(shape: AttendShape, lanes: number): Stage {
     { name: 'scratchSums', access: 'read_write', type: `array<${sumsType(plan)}>` },
     { name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' },
   ];
-  const seen = (t: string): string => (window === null ? `${t} <= reach` : `${t} <= reach && ${t} >= oldest`);
+  const low = firstSeen(shape, 'last');
+  const seen = (t: string): string => (low === null ? `${t} <= reach` : `${t} <= reach && ${t} >= oldest`);
   const keyLoads = quadsLoads(shape, plan, keys, 'k');
   const valueLoads = quadsLoads(shape, plan, values, 'v');
   const cells = `var<workgroup> cells: array<${cell === 1 ? 'u32' : `vec${cell}<u32>`}, ${split}>;`;
@@ -71,10 +73,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let first = item.y * ${split}u;
   let reach = min(last - first, ${split - 1}u);
   ${rowsSkipped(rows, `${maxBlocksPerSlot}u`, 'slot')}`,
-    window === null
+    low === null
       ? '  let begin = 0u;'
-      : `  let low = max(last, ${window - 1}u) - ${window - 1}u;
-  if (first + ${split - 1}u < low) { return; }
+      : `  let low = ${low};
+  ${unseenItem(shape, `${split}u`)}
   let oldest = max(low, first) - first;
   let begin = oldest / ${turn}u * ${turn}u;`,
     `  for (var i = lane; i < ${split / blockTokens}u; i += ${lanes}u) { entries[i] = tables[slot * ${maxBlocksPerSlot}u + first / ${blockTokens}u + min(i, reach / ${blockTokens}u)]; }
@@ -96,7 +98,7 @@ fn bytes_(v: vec4<i32>) -> u32 {
 }`,
   ];
   return {
-    label: `attend quads ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}`,
+    label: `attend quads ${heads}/${kvHeads}×${headDim}${rowsName(rows)}`,
     wgsl: lines.filter((line) => line.trim() !== '').join('\n'),
     bindings,
     workgroups: (facts, out) => {

@@ -83,6 +83,7 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
     maxBlocks: p.u32(shape.maxBlocksPerSlot),
     before: p.u32((window ?? 1) - 1),
   };
+  const head = rows.only === 'behind' ? rows.head! : null;
   const rotation = codecOf(shape.value).rotation(shape.value, headDim);
   const values = sideOf('values', shape);
   const numbers = sideNumbers(p, values, { kvHeads: '0u', blockTokens: '0u' });
@@ -111,13 +112,31 @@ export function reduceStage(shape: AttendShape, slices = 1, left: LeftBytes | nu
           inverse: true,
         });
   if (rotation !== null) bindings.push({ name: 'values', access: 'read', type: cacheType(shape.value) });
-  if (rotation !== null && rows.only !== null)
+  if (head !== null)
+    bindings.push(
+      { name: 'scratchHeadSums', access: 'read', type: 'array<vec4<f32>>' },
+      { name: 'scratchHeadTops', access: 'read', type: 'array<vec2<f32>>' },
+    );
+  if (rotation !== null && rows.only === 'quantised')
     bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   // Splits before the window hold nothing; the tiled kernel does not begin there, so neither do we.
+  const splitAt = (position: string): string => `${position} / (${ATTENTION_SPLIT}u * step[1].w)`;
+  // And those before the end of a float head: it is an item of its own, and the first that is merged.
   const first =
-    window === null
-      ? '0u'
-      : `(max(step_token(row.x).z, ${text.before}) - ${text.before}) / (${ATTENTION_SPLIT}u * step[1].w)`;
+    head !== null
+      ? `select(row.z, ${splitAt(`${head.tokens}u`)}, step_token(row.x).z >= ${head.tokens}u)`
+      : window === null
+        ? '0u'
+        : splitAt(`(max(step_token(row.x).z, ${text.before}) - ${text.before})`);
+  const ofHead =
+    head === null
+      ? ''
+      : `if (lid < ${lanes}u) {
+    let head_at = wid.y * heads + head;
+    total = scratchHeadSums[head_at * ${vectors}u + dim];
+    total_top = scratchHeadTops[head_at].x;
+    total_sum = scratchHeadTops[head_at].y;
+  }`;
   const count = (length: number): number[] => Array.from({ length }, (_, i) => i);
   const load = (u: number): string =>
     `let at${u} = min(at + ${u}u * heads, last); var tops${u} = scratchTops[at${u}]; var value${u} = scratchSums[at${u} * ${vectors}u + dim];`;
@@ -177,6 +196,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   var total = vec4<f32>(0.0);
   var total_top = ${LOWEST};
   var total_sum = 0.0;
+  ${ofHead}
   let low = ${first};
   ${
     slices === 1
@@ -202,7 +222,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   ${
     turn === null
       ? ''
-      : `${rows.only === null ? '{' : `if (tables[row.w * ${text.maxBlocks}] < ${rows.border}u) {`}
+      : `${rows.only !== 'quantised' ? '{' : `if (tables[row.w * ${text.maxBlocks}] < ${rows.border}u) {`}
     ${turn.transform}
     total = ${turn.value} * signs;
   }`

@@ -17,15 +17,16 @@ import type { AttentionShape } from '../../graph.js';
 import type { KvFormat } from '../../kv.js';
 import { type Binding, declareBindings, type Kernel, Params, type Stage, type Variant } from '../kernel.js';
 import type { KvRows } from '../shapes.js';
-import { ATTENTION_SPLIT, ATTENTION_TILE, ITEM_TEXT, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
+import { ATTENTION_SPLIT, ATTENTION_TILE, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
 import { attendOut, outName } from './attend-out.js';
 import { mergeText, reduceStage } from './attend-reduce.js';
 import { dividedText, isUnseen, LOWEST, SINKS_BINDING, sinkText } from './attend-words.js';
 import { cacheType, KV_WGSL, readerText, sideNumbers } from './kv-format.js';
 import { codecOf } from './kv-formats/list.js';
 import { tableWord } from './kv-formats/side.js';
+import { headFirst, headFour, itemsOf, itemText, partialNames } from './kv-head.js';
 import { rotateText } from './kv-rotate.js';
-import { rowsSkipped, sideOf } from './kv-rows.js';
+import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 
 export interface AttendShape extends AttentionShape {
   readonly key: KvFormat;
@@ -53,12 +54,14 @@ export function itemScratchBytes(shape: AttentionShape): number {
   return shape.heads * (shape.headDim + 2) * 4;
 }
 
-/** Roles: step, q, keys, values, tables, out (or scratchHanded), params; scratchSums, scratchTops. */
+/** Roles: step, q, keys, values, tables, out (or scratchHanded), params; scratchSums, scratchTops, or those of a float head. */
 export function attendScratch(shape: AttendShape): Readonly<Record<string, number>> {
   if (shape.maxItems === 0) return {};
+  const { sums, tops } = partialNames(shape.rows);
+  // Of a head there is one for each row, and a row has at least one item besides.
   return {
-    scratchSums: shape.maxItems * shape.heads * shape.headDim * 4,
-    scratchTops: shape.maxItems * shape.heads * 8,
+    [sums]: shape.maxItems * shape.heads * shape.headDim * 4,
+    [tops]: shape.maxItems * shape.heads * 8,
   };
 }
 
@@ -133,10 +136,11 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     { name: 'tables', access: 'read', type: 'array<u32>' },
   ];
   const out = attendOut(shape);
+  const partials = partialNames(shape.rows);
   if (mode === 'tiles') bindings.push(out.binding, ...(shape.sinks === true ? [SINKS_BINDING] : []));
   else {
-    bindings.push({ name: 'scratchSums', access: 'read_write', type: 'array<vec4<f32>>' });
-    bindings.push({ name: 'scratchTops', access: 'read_write', type: 'array<vec2<f32>>' });
+    bindings.push({ name: partials.sums, access: 'read_write', type: 'array<vec4<f32>>' });
+    bindings.push({ name: partials.tops, access: 'read_write', type: 'array<vec2<f32>>' });
   }
   // A thread owns the cells `lid + THREADS · j`, each (row r, dims 4 d … 4 d + 3).
   const cell = (body: string): string => `for (var j = 0u; j < ${owned}u; j++) {
@@ -153,14 +157,31 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
       ? ''
       : `let e = exp(clamp(2.0 * s / ${text.softcap}, -80.0, 80.0));
           s = ${text.softcap} * (1.0 - 2.0 / (e + 1.0));`;
-  const base = { keys: shape.rows.keyBase, values: shape.rows.valueBase };
+  const base = { keys: shape.rows.keyBase >>> 0, values: shape.rows.valueBase >>> 0 };
+  // Prompts read what is before and behind a float head; an item is of one of them.
+  const behind = shape.rows.only === 'behind' ? shape.rows.head! : null;
+  const inHead = (side: 'keys' | 'values') => {
+    if (behind === null || mode === 'items') return null;
+    const first = headFirst(side, behind);
+    return first === null
+      ? null
+      : { ...headFour(side, behind, headDim, shared, 1), base: (shape.rows.border - first) >>> 0 };
+  };
+  const inHeads = { keys: inHead('keys'), values: inHead('values') };
+  const read = (side: 'keys' | 'values'): string => {
+    const head = inHeads[side];
+    const own = `v = ${readers[side].four('block', 'kv', 't % block_tokens', `i % ${vectors}u`)};`;
+    if (head === null) return own;
+    return `if (split < 0) { v = ${head.four}(entry - ${head.base}u, kv, t % block_tokens, i % ${vectors}u); } else { ${own} }`;
+  };
   const stage = (side: 'keys' | 'values'): string => `
       for (var i = lid; i < ${chunk * vectors}u; i += ${THREADS}u) {
         let t = base + i / ${vectors}u;
         var v = vec4<f32>(0.0);
         if (t <= last${window === null ? '' : ' && t >= oldest'}) {
-          let block = tables[table + t / block_tokens] - ${base[side]}u;
-          v = ${readers[side].four('block', 'kv', 't % block_tokens', `i % ${vectors}u`)};
+          let entry = tables[table + t / block_tokens];
+          let block = entry - ${base[side]}u;
+          ${read(side)}
         }
         staged[i] = v;
       }`;
@@ -181,14 +202,14 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     mode === 'items'
       ? `
   let item_at = wid.x + wid.y * groups.x;
-  ${ITEM_TEXT}
+  ${itemText(shape.rows)}
   let first_token = item.x;
   let slot = item.z;
   let last = item.w;
   let p_first = last;
   let row_count = group;
-  let split_first = item.y;
-  let split_last = item.y;`
+  let split_first = i32(item.y);
+  let split_last = i32(item.y);${behind === null ? '' : `\n  if (last < ${behind.tokens}u || item.y * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u < ${behind.tokens}u) { return; }`}`
       : `
   let tile_at = wid.x + wid.y * groups.x;
   if (tile_at >= step[1].y) { return; }
@@ -200,8 +221,8 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
   if (row_block * ${rows}u >= row_count) { return; }
   // The last position that a row of this workgroup sees, and the first split.
   let last = p_first + (min((row_block + 1u) * ${rows}u, row_count) - 1u) / group;
-  let split_last = last / ${ATTENTION_SPLIT}u;
-  let split_first = ${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u;`;
+  let split_last = ${behind === null ? `i32(last / ${ATTENTION_SPLIT}u)` : `select(-1, i32(last / ${ATTENTION_SPLIT}u), last >= ${behind.tokens}u)`};
+  let split_first = ${behind === null ? `i32(${low(`(p_first + row_block * ${rows}u / group)`)} / ${ATTENTION_SPLIT}u)` : '-1'};`;
   const merge = mergeText('total[j]', 'total_top[r]', 'total_sum[r]', 'acc[j]', 'top[r]', 'sum[r]');
   const mergeSplit =
     mode === 'items'
@@ -219,9 +240,9 @@ function coreStage(shape: AttendShape, workgroupBytes: number, mode: Mode): Stag
     mode === 'items'
       ? `
   ${cell(`let row = row_block * ${rows}u + r;
-      if (row < row_count) { scratchSums[(item_at * heads + kv * group + row) * ${vectors}u + d] = acc[j]; }`)}
+      if (row < row_count) { ${partials.sums}[(item_at * heads + kv * group + row) * ${vectors}u + d] = acc[j]; }`)}
   if (lid < ${rows}u && row_block * ${rows}u + lid < row_count) {
-    scratchTops[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
+    ${partials.tops}[item_at * heads + kv * group + row_block * ${rows}u + lid] = vec2<f32>(top[lid], sum[lid]);
   }`
       : `
   ${turn === null ? '' : `${cell('queries[cell] = total[j];')}\n  ${turn.transform}`}
@@ -243,6 +264,8 @@ ${STEP_WGSL}
 ${KV_WGSL}
 ${readers.keys.declarations}
 ${readers.values.declarations}
+${inHeads.keys?.declarations ?? ''}
+${inHeads.values?.declarations ?? ''}
 ${turn?.functions ?? ''}
 var<workgroup> queries: array<vec4<f32>, ${cells}>;
 var<workgroup> staged: array<vec4<f32>, ${chunk * vectors}>;
@@ -280,8 +303,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   for (var split = split_first; split <= split_last; split++) {
     if (lid < ${rows}u) { top[lid] = ${LOWEST}; sum[lid] = 0.0; }
     for (var j = 0u; j < ${owned}u; j++) { acc[j] = vec4<f32>(0.0); }
-    let split_end = min(split * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, last);
-    for (var base = split * ${ATTENTION_SPLIT}u; base <= split_end; base += ${chunk}u) {
+    ${
+      behind === null
+        ? `let begin = u32(split) * ${ATTENTION_SPLIT}u;
+    let split_end = min(begin + ${ATTENTION_SPLIT - 1}u, last);`
+        : `// A float head comes before the first split, and is one itself.
+    let in_head = split < 0;
+    let begin = select(max(u32(split) * ${ATTENTION_SPLIT}u, ${behind.tokens}u), 0u, in_head);
+    let split_end = min(select(u32(split) * ${ATTENTION_SPLIT}u + ${ATTENTION_SPLIT - 1}u, ${behind.tokens - 1}u, in_head), last);`
+    }
+    for (var base = begin; base <= split_end; base += ${chunk}u) {
       workgroupBarrier();
       ${stage('keys')}
       workgroupBarrier();
@@ -331,12 +362,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
   ${finish}
 }`;
   return {
-    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${shape.rows.only === 'floatStart' ? ' float start' : ''}${mode === 'items' ? '' : outName(shape)}`,
+    label: `attend ${mode} ${heads}/${kvHeads}×${headDim}${rowsName(shape.rows)}${mode === 'items' ? '' : outName(shape)}`,
     wgsl,
     bindings,
     params: p.words,
     workgroups: (facts, size) => {
-      const count = mode === 'items' ? facts.items : facts.tiles;
+      const count = mode === 'items' ? itemsOf(shape.rows, facts) : facts.tiles;
       const y = Math.ceil(count / 65535);
       size[0] = y === 0 ? 0 : Math.ceil(count / y);
       size[1] = y;

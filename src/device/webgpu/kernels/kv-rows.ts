@@ -13,7 +13,7 @@ export function allRows(blocks: number): KvRows {
 
 /** Statement that leaves the kernel for a slot of the other kind. */
 export function rowsSkipped(rows: KvRows, maxBlocks: string, slot: string): string {
-  if (rows.only === null) return '';
+  if (rows.only === null || rows.head !== undefined) return '';
   const sign = rows.only === 'floatStart' ? '<' : '>=';
   return `if (tables[${slot} * ${maxBlocks}] ${sign} ${rows.border}u) { return; }`;
 }
@@ -31,4 +31,10 @@ export function sideOf<Name extends 'keys' | 'values'>(
   const format = name === 'keys' ? shape.key : shape.value;
   const blocks = name === 'keys' ? rows.keyBlocks : rows.valueBlocks;
   return { name, format, headDim, layout: kvLayout(format, { headDim, kvHeads, blockTokens, blocks }) };
+}
+
+/** What a label says of a kernel's rows. */
+export function rowsName({ only }: KvRows): string {
+  if (only === null || only === 'quantised') return '';
+  return only === 'floatStart' ? ' float start' : ` ${only === 'head' ? 'float head' : 'behind a head'}`;
 }

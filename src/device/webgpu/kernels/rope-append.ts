@@ -21,8 +21,9 @@ import { KV_WGSL, sideNumbers, sideType, storedSide } from './kv-format.js';
 import type { StoreText } from './kv-formats/codec.js';
 import { codecOf } from './kv-formats/list.js';
 import { signsText, tableWord } from './kv-formats/side.js';
+import { headFirst, headStoreText } from './kv-head.js';
 import { rotateOneText } from './kv-rotate.js';
-import { rowsSkipped, sideOf } from './kv-rows.js';
+import { rowsName, rowsSkipped, sideOf } from './kv-rows.js';
 import { ownArray, storeLanes, storePlan, storeText, storeVariables, storeWgsl } from './kv-store.js';
 import { type Sliced, slicedText } from './linear-slices.js';
 import { GROUPS_PARAMETER } from './rolled.js';
@@ -155,9 +156,32 @@ export function ropeAppendKernel(shape: RopeAppendShape, sliced: Sliced | null =
       ${store}
     }`;
   const [keyBase, valueBase] = [`${rows.keyBase}u`, `${rows.valueBase}u`];
-  const stores = alike
+  const stored = alike
     ? [apart(storeKey, of(valueBase, keyBase), ' - select(0u, kv_heads, is_v)', '')]
     : [apart(storeValue, valueBase, ' - kv_heads', 'if (is_v) '), apart(storeKey, keyBase, '', '')];
+  const { head } = rows;
+  /** Of a head's positions the side that is float anyway is stored as ever. */
+  const beforeHead = (
+    side: typeof keys | typeof values,
+    numbers: typeof keyNumbers,
+    { store }: StoreText,
+    base: string,
+  ): string => {
+    const first = headFirst(side.name, head!);
+    if (first === null) return `let block = entry - ${base}; ${store}`;
+    return `let block = entry - ${(rows.border - first) >>> 0}u;
+      ${headStoreText(side, head!, numbers, { array: `turned${plan.own}`, active: `${plan.heads === 1 ? '' : 'here && '}lid < vectors` })}`;
+  };
+  const stores =
+    head === undefined
+      ? stored
+      : [
+          `else if (token.z < ${head.tokens}u) {
+    if (is_v) { let kv = head - heads - kv_heads; ${beforeHead(values, valueNumbers, storeText(values, valueNumbers, plan, 'token.z'), valueBase)} }
+    else { let kv = head - heads; ${beforeHead(keys, keyNumbers, storeText(keys, keyNumbers, plan, 'token.z'), keyBase)} }
+  }`,
+          ...stored,
+        ];
   const lanes = storeLanes(plan);
   const units =
     plan.heads === 1
@@ -229,7 +253,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, ${GROUPS_PARAMETER},
   return {
     stages: [
       {
-        label: `rope-append ${heads}/${kvHeads}×${headDim}${rows.only === 'floatStart' ? ' float start' : ''}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
+        label: `rope-append ${heads}/${kvHeads}×${headDim}${rowsName(rows)}${sliced === null ? '' : ` of ${sliced.slices} slices`}`,
         wgsl,
         bindings,
         params: p.words,
