@@ -177,13 +177,7 @@ export class AttentionBench {
         0,
         this.#blocksOf(s).map((block) => block + first),
       );
-      const heads = (c.head?.tokens ?? 0) / (c.blockTokens ?? 16);
-      // In another order than those of the others.
-      const own = Uint32Array.from(
-        { length: heads },
-        (_, i) => pool.spec.blocks + (heads - 1 - i) * SLOTS + s,
-      );
-      pool.setBlocks(s, 0, own);
+      pool.setBlocks(s, 0, this.#headOf(s));
     }
     for (let s = 0; s < SLOTS; s++) {
       this.#keys.push(Array.from({ length: c.kvHeads }, () => []));
@@ -240,10 +234,14 @@ export class AttentionBench {
   ): Promise<void> {
     const count = Math.ceil(this.context(from) / (this.#case.blockTokens ?? 16));
     const first = this.#floatStart.has(from) ? this.#pool.spec.blocks : 0;
+    const heads = this.#headOf(from).length;
     const ids = (slot: number): Uint32Array =>
-      this.#blocksOf(slot)
-        .subarray(0, count)
-        .map((block) => block + first);
+      Uint32Array.of(
+        ...this.#headOf(slot).subarray(0, count),
+        ...this.#blocksOf(slot)
+          .subarray(heads, Math.max(heads, count))
+          .map((block) => block + first),
+      );
     await move(ids(from), ids(to));
     this.#keys[to] = this.#keys[from]!.map((head) => [...head]);
     this.#values[to] = this.#values[from]!.map((head) => [...head]);
@@ -263,6 +261,16 @@ export class AttentionBench {
       now.map(({ length }) => new Uint8Array(length).fill(0xff)),
     );
     return blocks.length;
+  }
+
+  /** Blocks of a float head, in another order than those of the others. */
+  #headOf(slot: number): Uint32Array {
+    const { head, blockTokens = 16 } = this.#case;
+    const heads = (head?.tokens ?? 0) / blockTokens;
+    return Uint32Array.from(
+      { length: heads },
+      (_, i) => this.#pool.spec.blocks + (heads - 1 - i) * SLOTS + slot,
+    );
   }
 
   #blocksOf(slot: number): Uint32Array {

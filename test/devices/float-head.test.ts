@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { type AttentionCase, AttentionBench as Bench } from './attention-bench.js';
-import { kernelDevices } from './devices.js';
+import { kernelDevices, narrowSubgroups } from './devices.js';
 import { affine, F16, F32, turbo } from './kv-cases.js';
 import { Random, worstRow } from './numbers.js';
 
@@ -58,7 +58,7 @@ it.each(kernelDevices.filter(({ kind }) => kind === 'webgpu'))(
   },
 );
 
-describe.each(kernelDevices)('a float head on $name', (spec) => {
+describe.each([...kernelDevices, ...narrowSubgroups])('a float head on $name', (spec) => {
   let device: Device;
   beforeAll(async () => {
     device = await spec.create();
@@ -83,6 +83,20 @@ describe.each(kernelDevices)('a float head on $name', (spec) => {
           await bench.close();
         }
       }
+    }
+  });
+
+  it('its blocks are copied, read and written with those behind it', async () => {
+    const c = { heads: 4, kvHeads: 2, headDim: 64, key: turbo(4), value: affine(6), head: HALF };
+    const bench = await Bench.open(device, c, 3);
+    try {
+      await bench.step([0], [70]);
+      await bench.adopt(0, 1, (from, to) => bench.pool.copy(from, to));
+      await bench.adopt(0, 2, async (from, to) => bench.pool.write(to, await bench.pool.read(from)));
+      const { out, expected, rows } = await bench.step([2, 1], [1, 3]);
+      expect(worstRow(out, expected, rows, c.heads * c.headDim)).toBeLessThan(2e-2);
+    } finally {
+      await bench.close();
     }
   });
 

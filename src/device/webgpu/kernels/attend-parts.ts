@@ -53,7 +53,8 @@ export function mergePartsStage(shape: AttendShape, rows: number, rowBlocks: num
   const out = attendOut(shape);
   const bindings: Binding[] = [STEP_BINDING, ...partBindings('read', 'vec4<f32>'), out.binding];
   if (shape.sinks === true) bindings.push(SINKS_BINDING);
-  if (shape.rows.only !== null) bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
+  const skipped = rowsSkipped(shape.rows, `${maxBlocksPerSlot}u`, 'tile.w');
+  if (skipped !== '') bindings.push({ name: 'tables', access: 'read', type: 'array<u32>' });
   const wgsl = `${out.enable}${declareBindings(bindings)}
 ${out.helper}
 ${STEP_WGSL}
@@ -68,7 +69,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let tile = step[step[2].z + tile_at];
   let row_count = tile.y * ${group}u;
   if (row_first >= row_count) { return; }
-  ${rowsSkipped(shape.rows, `${maxBlocksPerSlot}u`, 'tile.w')}
+  ${skipped}
   let cells = min(${rows}u, row_count - row_first) * ${vectors}u;
   for (var i = lid + wid.z / ${across}u * ${THREADS}u; i < cells; i += ${THREADS}u * parts) {
     let r = i / ${vectors}u;

@@ -6,13 +6,16 @@ import { emulateMatrices } from '../../../../test/setup/emulate-matrices.js';
 import { without } from '../../../../test/setup/every-case.js';
 import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { KvFormat } from '../../kv.js';
 import { StepInputs } from '../../step.js';
 import type { WebGpuDevice } from '../device.js';
+import type { KvHead } from '../shapes.js';
 import { StepPacker } from '../step-buffer.js';
 import type { AttendShape } from './attend.js';
 import { mergePartsStage, partScratch } from './attend-parts.js';
 import { prefillStage } from './attend-prefill.js';
 import { type PrefillConfig, planPrefill, prefillFits } from './attend-prefill-plan.js';
+import { kvLayout } from './kv-layout.js';
 import { allRows } from './kv-rows.js';
 
 const F16 = { kind: 'float', dtype: 'f16' } as const;
@@ -28,6 +31,8 @@ interface Case {
   readonly name: string;
   readonly shape: Partial<AttendShape>;
   readonly parts?: number;
+  /** Tokens of a float head. */
+  readonly head?: number;
   readonly config?: Partial<PrefillConfig>;
   readonly sequences: readonly (readonly [position: number, length: number])[];
 }
@@ -91,6 +96,40 @@ const CODED: readonly Case[] = [
   })),
 ];
 
+const HEADS: readonly Case[] = [
+  {
+    name: 'a float head that is no whole tiles, before TurboQuant 3.5',
+    head: 48,
+    shape: { headDim: 32, key: turbo(3), value: turbo(4) },
+    config: { ...HALVES, keys: 32 },
+    sequences: [
+      [40, 19],
+      [0, 3],
+    ],
+  },
+  {
+    name: 'a float head in parts, before affine 8',
+    head: 32,
+    shape: { headDim: 32, key: affine(8, 32), value: affine(8, 32) },
+    config: { keys: 16 },
+    parts: 2,
+    sequences: [
+      [1030, 7],
+      [20, 18],
+    ],
+  },
+];
+
+const SMALL_HEAD: Case = {
+  name: 'a float head before affine 8',
+  head: 16,
+  shape: { headDim: 8, key: affine(8, 32), value: affine(8, 32) },
+  sequences: [
+    [10, 9],
+    [0, 3],
+  ],
+};
+
 /** Matrices as loops: what is tested here is the arithmetic of places. On a GPU the device suite has the real ones. */
 describe('attention on matrices, emulated', () => {
   let device: WebGpuDevice;
@@ -108,14 +147,17 @@ describe('attention on matrices, emulated', () => {
     'affine 4, two pieces',
     'f16 and TurboQuant 2',
     'TurboQuant 8, word by word',
+    ...HEADS.map(({ name }) => name),
   ];
-  it.each(without([...CASES, ...CODED], left))(
+  it.each(without([...CASES, ...CODED, SMALL_HEAD, ...HEADS], left))(
     '$name',
-    async ({ shape: given, parts = 1, config: other, sequences }) => {
+    async ({ shape: given, parts = 1, head: headTokens = 0, config: other, sequences }) => {
       const config = { ...CONFIG, ...other };
       const blockTokens = 16;
       const contexts = sequences.map(([position, length]) => position + length);
       const maxBlocks = Math.ceil(Math.max(...contexts) / blockTokens);
+      const blocks = sequences.length * maxBlocks;
+      const floatHead = headTokens === 0 ? null : headOf(headTokens, given, blocks, blockTokens);
       const shape: AttendShape = {
         heads: 4,
         kvHeads: 2,
@@ -128,7 +170,10 @@ describe('attention on matrices, emulated', () => {
         window: null,
         softcap: null,
         maxItems: 0,
-        rows: allRows(sequences.length * maxBlocks),
+        rows: {
+          ...allRows(blocks),
+          ...(floatHead === null ? {} : { only: 'behind', head: floatHead }),
+        },
         ...given,
       };
       expect(prefillFits(shape, config)).toBe(true);
@@ -160,11 +205,28 @@ describe('attention on matrices, emulated', () => {
       const words = packer.pack(inputs);
       expect(packer.facts.tileParts).toBe(parts);
       // Blocks in reverse, so that a table that is not looked up shows.
-      const blocks = sequences.length * maxBlocks;
-      const tables = Uint32Array.from({ length: blocks }, (_, i) => blocks - 1 - i);
+      const ofHead = headTokens / blockTokens;
+      const tables = Uint32Array.from({ length: blocks }, (_, i) =>
+        i % maxBlocks < ofHead
+          ? blocks + Math.floor(i / maxBlocks) * ofHead + (i % maxBlocks)
+          : blocks - 1 - i,
+      );
       const place = { headDim, kvHeads, blockTokens, blocks };
-      const keys = randomKvWords(shape.key, 'key', place, random);
-      const values = randomKvWords(shape.value, 'value', place, random);
+      const sideOf = (format: KvFormat, side: 'key' | 'value') => {
+        const codes = randomKvWords(format, side, place, random);
+        if (floatHead === null) return codes;
+        const floats = randomKvWords(F16, side, { ...place, blocks: sequences.length * ofHead }, random);
+        const words = new Uint32Array(
+          (floatHead.keyFirst! * kvHeads * blockTokens * headDim) / 2 + floats.words.length,
+        );
+        words.set(codes.words);
+        words.set(floats.words, words.length - floats.words.length);
+        const vector: typeof codes.vector = (block, kv, token) =>
+          block < blocks ? codes.vector(block, kv, token) : floats.vector(block - blocks, kv, token);
+        return { words, vector };
+      };
+      const keys = sideOf(shape.key, 'key');
+      const values = sideOf(shape.value, 'value');
       const q = random.normals(tokens * heads * headDim);
 
       const stages = [
@@ -261,3 +323,17 @@ describe('attention on matrices, emulated', () => {
     },
   );
 });
+
+/** A head of halves behind codes, of fewer bytes than so many blocks of floats. */
+function headOf(
+  tokens: number,
+  { key, value, headDim, kvHeads = 2 }: Partial<AttendShape>,
+  blocks: number,
+  blockTokens: number,
+): KvHead {
+  const place = { headDim: headDim!, kvHeads, blockTokens };
+  const first = (format: KvFormat): number =>
+    Math.ceil(kvLayout(format, { ...place, blocks }).bytes / kvLayout(F16, { ...place, blocks: 1 }).bytes);
+  const most = Math.max(first(key!), first(value!));
+  return { tokens, dtype: 'f16', keyFirst: most, valueFirst: most };
+}
