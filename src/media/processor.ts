@@ -33,6 +33,13 @@ export interface TowerInput {
   readonly patchSize: number;
   /** Patches a side that become one token. */
   readonly mergeSize: number;
+  /** Side of a tile in pixels; null or absent where pictures may have any size. */
+  readonly tileSize?: number | null;
+}
+
+/** The side of a tile that the tower takes, `stated` where it takes any. */
+export function tileSize(tower: TowerInput, stated: number): number {
+  return tower.tileSize ?? stated;
 }
 
 /** How bytes become numbers. */
@@ -58,7 +65,7 @@ export function valueTables({ scale, mean, std }: PixelValues): readonly Float32
 export function writePatch(
   out: Float32Array,
   at: number,
-  { pixels, width, height }: RgbImage,
+  { pixels, width }: RgbImage,
   [x0, y0]: readonly [number, number],
   side: number,
   tables: readonly Float32Array[],
@@ -66,14 +73,25 @@ export function writePatch(
   let to = at;
   for (const [c, values] of tables.entries())
     for (let y = y0; y < y0 + side; y++) {
-      // Behind the rim is black, where a processor pads.
-      if (y >= height) {
-        out.fill(values[0]!, to, to + side);
-        to += side;
-        continue;
-      }
       let from = (y * width + x0) * 3 + c;
-      for (let x = x0; x < x0 + side; x++, from += 3) out[to++] = values[x < width ? pixels[from]! : 0]!;
+      for (let x = 0; x < side; x++, from += 3) out[to++] = values[pixels[from]!]!;
     }
+  return to;
+}
+
+/** Writes the patches of a tile, row by row, whose corner is at `x0`, `y0`. Returns where the next one goes. */
+export function writeTile(
+  out: Float32Array,
+  at: number,
+  image: RgbImage,
+  [x0, y0]: readonly [number, number],
+  { rows, cols }: Pick<ImageGrid, 'rows' | 'cols'>,
+  side: number,
+  tables: readonly Float32Array[],
+): number {
+  let to = at;
+  for (let y = 0; y < rows; y++)
+    for (let x = 0; x < cols; x++)
+      to = writePatch(out, to, image, [x0 + x * side, y0 + y * side], side, tables);
   return to;
 }

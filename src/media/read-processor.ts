@@ -1,13 +1,23 @@
 /** preprocessor_config.json, read for the processors that kvant has. */
+
+import { readPixtralProcessor } from './pixtral-processor.js';
 import type { ImageProcessor, TowerInput } from './processor.js';
 import { invalidProcessor, ProcessorFields, type ProcessorJson } from './processor-fields.js';
 import { readQwenProcessor } from './qwen-processor.js';
+import { readClipProcessor, readSiglipProcessor } from './square-processor.js';
+import { readIdefics3Processor, readInternVlProcessor } from './tile-processor.js';
 
 type ReadProcessor = (fields: ProcessorFields, tower: TowerInput) => ImageProcessor;
 
 /** By the reference's classes. A processor is a page of its own, and a line here. */
 const PROCESSORS: Readonly<Record<string, ReadProcessor>> = {
   Qwen2VLImageProcessor: readQwenProcessor,
+  Idefics3ImageProcessor: readIdefics3Processor,
+  SmolVLMImageProcessor: readIdefics3Processor,
+  GotOcr2ImageProcessor: readInternVlProcessor,
+  CLIPImageProcessor: readClipProcessor,
+  SiglipImageProcessor: readSiglipProcessor,
+  PixtralImageProcessor: readPixtralProcessor,
 };
 
 /**

@@ -40,14 +40,15 @@ export function renamed(source: PlainWeights): NamedWeights {
   const head = prefix === undefined ? undefined : headPrefix(names, prefix);
   const aliases = new Map<string, string>();
   const tower = TOWERS.find((at) => at !== TOWER && names.includes(`${at}patch_embed.proj.weight`));
-  if (tower !== undefined)
-    for (const name of names)
-      if (name.startsWith(tower)) aliases.set(TOWER + name.slice(tower.length), name);
-      else
-        for (const name of names) {
-          const seeing = SEEING.exec(name)?.[1]?.replace(/^vision_tower\.vision_model\./, 'vision_tower.');
-          if (seeing !== undefined && seeing !== name) aliases.set(seeing, name);
-        }
+  for (const name of names) {
+    const seen =
+      tower === undefined
+        ? SEEING.exec(name)?.[1]?.replace(/^vision_tower\.vision_model\./, 'vision_tower.')
+        : name.startsWith(tower)
+          ? TOWER + name.slice(tower.length)
+          : undefined;
+    if (seen !== undefined && seen !== name) aliases.set(seen, name);
+  }
   if (prefix !== undefined && prefix !== MODEL)
     for (const name of names)
       if (name.startsWith(prefix) && !name.startsWith(head ?? HEAD))

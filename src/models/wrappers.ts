@@ -30,6 +30,8 @@ const LLAMA: JsonObject = {
   num_hidden_layers: 32,
   num_attention_heads: 32,
 };
+/** Idefics3Config and SmolVLMConfig leave the epsilon to the decoder, but not Llama's. */
+const IDEFICS3: JsonObject = { ...LLAMA, rms_norm_eps: 1e-5 };
 const MISTRAL: JsonObject = { ...LLAMA, intermediate_size: 14_336, num_key_value_heads: 8 };
 
 const WRAPPERS: readonly Wrapper[] = [
@@ -40,7 +42,12 @@ const WRAPPERS: readonly Wrapper[] = [
     modelType: 'gemma4_unified',
     text: 'gemma4_unified_text',
   },
-  { architecture: 'Mistral3ForConditionalGeneration', modelType: 'mistral3', text: 'mistral' },
+  {
+    architecture: 'Mistral3ForConditionalGeneration',
+    modelType: 'mistral3',
+    text: 'mistral',
+    tower: 'mistral3',
+  },
   {
     architecture: 'Qwen2VLForConditionalGeneration',
     modelType: 'qwen2_vl',
@@ -80,6 +87,28 @@ const WRAPPERS: readonly Wrapper[] = [
     modelType: 'llava',
     text: 'llama',
     defaults: { llama: LLAMA, mistral: MISTRAL },
+    tower: 'llava',
+  },
+  {
+    architecture: 'Idefics3ForConditionalGeneration',
+    modelType: 'idefics3',
+    text: 'llama',
+    // Of Idefics3Config.
+    defaults: { llama: IDEFICS3 },
+    tower: 'idefics3',
+  },
+  {
+    architecture: 'SmolVLMForConditionalGeneration',
+    modelType: 'smolvlm',
+    text: 'llama',
+    defaults: { llama: IDEFICS3 },
+    tower: 'idefics3',
+  },
+  {
+    architecture: 'InternVLForConditionalGeneration',
+    modelType: 'internvl',
+    text: 'qwen2',
+    tower: 'internvl',
   },
 ];
 

@@ -1,6 +1,9 @@
 /** The models that see: a wrapper (wrappers.ts) names its page here. */
 
 import type { VisionFamily } from './family.js';
+import { idefics3 } from './idefics3-vision.js';
+import { internVl } from './internvl-vision.js';
+import { llava, mistral3 } from './llava-vision.js';
 import { qwen2Vl, qwen3Vl, qwen25Vl, qwen35Vl } from './qwen-vision.js';
 
 export const VISION_FAMILIES = {
@@ -8,6 +11,10 @@ export const VISION_FAMILIES = {
   'qwen2.5-vl': qwen25Vl,
   'qwen3-vl': qwen3Vl,
   'qwen3.5-vl': qwen35Vl,
+  idefics3,
+  internvl: internVl,
+  llava,
+  mistral3,
 } as const satisfies Readonly<Record<string, VisionFamily>>;
 
 export type VisionName = keyof typeof VISION_FAMILIES;

@@ -31,6 +31,7 @@ export function qwenTower(config: QwenTowerConfig, kind: QwenTowerKind, group: n
   return {
     patchValues: CHANNELS * patchSize ** 2,
     patchSize,
+    tileSize: null,
     merged: mergeSize ** 2,
     width,
     addedLevels: added.length,

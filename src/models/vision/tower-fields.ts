@@ -12,12 +12,16 @@ const ACTIVATIONS: Readonly<Record<string, UngatedActivation>> = {
 };
 
 /** Errors: `model-config-unsupported`. */
-export function readActivation(fields: ConfigFields, fallback: UngatedActivation): UngatedActivation {
-  const name = fields.text('hidden_act');
+export function readActivation(
+  fields: ConfigFields,
+  fallback: UngatedActivation,
+  field = 'hidden_act',
+): UngatedActivation {
+  const name = fields.text(field);
   const activation = name === null ? fallback : ACTIVATIONS[name];
   if (activation !== undefined) return activation;
   throw fields.unsupported(
-    'hidden_act',
+    field,
     `the activation ${JSON.stringify(name)} in a vision tower`,
     `Use a model with one of: ${Object.keys(ACTIVATIONS).join(', ')}.`,
   );
@@ -63,4 +67,32 @@ export function readSide(fields: ConfigFields, name: string, fallback: number): 
   )
     return first;
   throw fields.odd(name, value, 'one side in pixels, or equal ones');
+}
+
+/**
+ * Blocks that are run, where `vision_feature_layer` names one of `depth + 1` hidden states: the first is before all blocks.
+ * Errors: `model-config`, `model-config-unsupported` for several.
+ */
+export function readFeatureLayer(fields: ConfigFields, depth: number, fallback: number): number {
+  const layer = fields.value('vision_feature_layer') ?? fallback;
+  if (Array.isArray(layer))
+    throw fields.unsupported(
+      'vision_feature_layer',
+      'features of several blocks of a tower',
+      'Use a model that takes those of one block.',
+    );
+  if (typeof layer === 'number' && Number.isSafeInteger(layer) && layer >= -depth - 1 && layer <= depth)
+    return layer < 0 ? depth + 1 + layer : layer;
+  throw fields.odd('vision_feature_layer', layer, `a block of a tower of ${depth}`);
+}
+
+/** Refuses what a field says other than what is computed. Errors: `model-config-unsupported`. */
+export function onlyAs(fields: ConfigFields, name: string, fallback: unknown, wanted: unknown): void {
+  const value = fields.value(name) ?? fallback;
+  if (value === wanted) return;
+  throw fields.unsupported(
+    name,
+    `${JSON.stringify(value)} for "${name}" in what sees`,
+    `Use a model with ${JSON.stringify(wanted)}.`,
+  );
 }

@@ -49,6 +49,12 @@ export class TowerWeights {
     this.vectors.push({ key, parts, group: this.#group, ...(make === undefined ? {} : { make }) });
   }
 
+  /** Rows of several tensors, one behind the other. Names: whole. */
+  table(key: string, parts: readonly { readonly name: string; readonly shape: readonly number[] }[]): void {
+    const named = parts.map(({ name, shape }) => ({ name: this.#prefix + name, shape }));
+    this.vectors.push({ key, parts: named, group: this.#group });
+  }
+
   /** `name`: without `.weight`. */
   norm(key: string, name: string, size: number, bias: boolean): void {
     this.vector(key, `${name}.weight`, [size]);

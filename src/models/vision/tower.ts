@@ -53,6 +53,8 @@ export interface TowerDefinition {
   readonly patchValues: number;
   /** Side of a patch in pixels. */
   readonly patchSize: number;
+  /** Side in pixels of the tiles that it takes; null where it takes pictures of any size. */
+  readonly tileSize: number | null;
   /** Rows that an output is made of. A picture has a multiple of so many. */
   readonly merged: number;
   /** Of a row of features: the decoder's. */
@@ -85,7 +87,7 @@ export interface VisionDefinition {
 
 /** What an image processor is told of the model. */
 export function towerInput({ tower, mergeSize }: VisionDefinition): TowerInput {
-  return { patchSize: tower.patchSize, mergeSize };
+  return { patchSize: tower.patchSize, mergeSize, tileSize: tower.tileSize };
 }
 
 export type PromptPiece = string | number;

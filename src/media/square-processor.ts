@@ -1,0 +1,105 @@
+/** Processors that make one square of every picture: CLIP's cuts its middle out, SigLIP's changes its ratio. */
+import { KvantError } from '../errors.js';
+import type { RgbImage } from './image.js';
+import {
+  type ImageGrid,
+  type ImageProcessor,
+  type PixelValues,
+  type TowerInput,
+  tileSize,
+  valueTables,
+  writeTile,
+} from './processor.js';
+import { CLIP_MEAN, CLIP_STD, HALF, invalidProcessor, type ProcessorFields } from './processor-fields.js';
+import { resizeImage } from './resize.js';
+
+export interface SquareSettings extends PixelValues {
+  /** Side of the square in pixels. */
+  readonly size: number;
+  /** Side to which the shorter one is resized before the middle is cut out; null where the ratio changes. */
+  readonly shortest: number | null;
+  readonly patchSize: number;
+}
+
+/** Widest ratio of the sides: a picture is resized whole before its middle is cut out. */
+const WIDEST = 200;
+
+/** CLIPImageProcessor. Errors: `invalid-preprocessor`. */
+export function readClipProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  fields.mustBe('do_resize', true);
+  const size = fields.within('size', ['shortest_edge']);
+  const edge = size.count('shortest_edge');
+  if (edge === undefined && size.count('height') !== undefined) return readSiglipProcessor(fields, tower);
+  fields.mustBe('do_center_crop', true);
+  const crop = fields.within('crop_size', ['height', 'width']);
+  const side = crop.count('height') ?? 224;
+  if ((crop.count('width') ?? side) !== side) throw fields.odd('crop_size', 'It takes a square.');
+  const shortest = edge ?? 224;
+  if (shortest < side)
+    throw invalidProcessor('size', `is ${shortest}, below crop_size`, 'It takes no less than crop_size.');
+  fields.agree('crop_size', side, tileSize(tower, side));
+  return new SquareProcessor({
+    ...fields.pixels('bicubic', CLIP_MEAN, CLIP_STD),
+    size: side,
+    shortest,
+    patchSize: tower.patchSize,
+  });
+}
+
+/** SiglipImageProcessor. Errors: `invalid-preprocessor`. */
+export function readSiglipProcessor(fields: ProcessorFields, tower: TowerInput): ImageProcessor {
+  fields.mustBe('do_resize', true);
+  fields.mustBe('do_center_crop', false);
+  const size = fields.within('size', ['height', 'width']);
+  const side = size.count('height') ?? 224;
+  if ((size.count('width') ?? side) !== side) throw fields.odd('size', 'It takes a square.');
+  fields.agree('size', side, tileSize(tower, side));
+  return new SquareProcessor({
+    ...fields.pixels('bicubic', HALF, HALF),
+    size: side,
+    shortest: null,
+    patchSize: tower.patchSize,
+  });
+}
+
+export class SquareProcessor implements ImageProcessor {
+  readonly settings: SquareSettings;
+  readonly #tables: readonly Float32Array[];
+
+  constructor(settings: SquareSettings) {
+    this.settings = settings;
+    this.#tables = valueTables(settings);
+  }
+
+  grid(width: number, height: number): ImageGrid {
+    const { size, shortest, patchSize } = this.settings;
+    if (
+      !(width > 0 && height > 0) ||
+      (shortest !== null && Math.max(width, height) / Math.min(width, height) > WIDEST)
+    )
+      throw new KvantError(
+        'invalid-image',
+        `An image of ${width} × ${height} pixels: the longer side may be ${WIDEST} times the shorter at most.`,
+        { kind: 'invalid-request', fix: 'Crop the image, or pad it.' },
+      );
+    const side = Math.floor(size / patchSize);
+    return { rows: side, cols: side };
+  }
+
+  patches(image: RgbImage): Float32Array {
+    const { size, shortest, patchSize, filter } = this.settings;
+    const grid = this.grid(image.width, image.height);
+    const [width, height] = shortest === null ? [size, size] : around(image, shortest);
+    const resized = resizeImage(image, width, height, filter);
+    const corner = [Math.floor((width - size) / 2), Math.floor((height - size) / 2)] as const;
+    const out = new Float32Array(grid.rows * grid.cols * 3 * patchSize ** 2);
+    writeTile(out, 0, resized, corner, grid, patchSize, this.#tables);
+    return out;
+  }
+}
+
+/** The size whose shorter side is `shortest`. */
+function around({ width, height }: RgbImage, shortest: number): readonly [number, number] {
+  const longer = Math.trunc((shortest * Math.max(width, height)) / Math.min(width, height));
+  return width <= height ? [shortest, longer] : [longer, shortest];
+}

@@ -1,0 +1,66 @@
+/** Configs of models that see, read wrongly or not at all: each is refused by the name of its field. */
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { readProcessor } from '../../media/read-processor.js';
+import { parseModelConfig } from '../families.js';
+import { towerInput } from './tower.js';
+
+type Json = Record<string, unknown>;
+
+const read = (name: string, file: string): Json =>
+  JSON.parse(
+    readFileSync(new URL(`../../../test/fixtures/vision-families/${name}/${file}`, import.meta.url), 'utf8'),
+  ) as Json;
+
+/** The config with a field of it changed; those of what sees begin with `vision.`. */
+function changed(name: string, field: string, value: unknown): Json {
+  const config = read(name, 'config.json');
+  if (!field.startsWith('vision.')) return { ...config, [field]: value };
+  return { ...config, vision_config: { ...(config.vision_config as Json), [field.slice(7)]: value } };
+}
+
+describe('configs of models that see', () => {
+  it.each([
+    ['qwen3-vl', 'vision.out_hidden_size', 32, 'model-config'],
+    ['qwen3-vl', 'vision.num_heads', 3, 'model-config'],
+    ['qwen3-vl', 'vision.num_position_embeddings', 50, 'model-config'],
+    ['qwen3-vl', 'vision.deepstack_visual_indexes', [1, 0], 'model-config'],
+    ['qwen3-vl', 'vision.deepstack_visual_indexes', [0, 1, 2], 'model-config'],
+    ['qwen3-vl', 'vision.hidden_act', 'mish', 'model-config-unsupported'],
+    ['smolvlm', 'scale_factor', 3, 'model-config'],
+    ['smolvlm', 'vision.num_channels', 1, 'model-config'],
+    ['internvl', 'vision.use_qk_norm', true, 'model-config-unsupported'],
+    ['internvl', 'vision.norm_type', 'rms_norm', 'model-config-unsupported'],
+    ['internvl', 'vision.patch_size', [4, 2], 'model-config'],
+    ['internvl', 'downsample_ratio', 0.4, 'model-config'],
+    ['llava', 'vision_feature_layer', [-2, -1], 'model-config-unsupported'],
+    ['llava', 'vision_feature_layer', 9, 'model-config'],
+    ['llava', 'vision_feature_select_strategy', 'full', 'model-config-unsupported'],
+    ['llava', 'projector_hidden_act', 'tanh', 'model-config-unsupported'],
+    ['llava', 'vision.model_type', 'eva', 'model-config-unsupported'],
+    ['mistral3', 'vision.hidden_act', 'quick_gelu', 'model-config'],
+  ])('%s: %s of %j', (name, field, value, code) => {
+    expect(() => parseModelConfig(changed(name, field, value))).toThrow(
+      expect.objectContaining({ code, where: field.replace('vision.', '') }),
+    );
+  });
+
+  it.each([
+    ['smolvlm', { max_image_size: { longest_edge: 20 } }, 'max_image_size'],
+    ['smolvlm', { do_resize: false }, 'do_resize'],
+    ['internvl', { size: { height: 32, width: 32 } }, 'size'],
+    ['internvl', { size: { height: 16, width: 32 } }, 'size'],
+    ['internvl', { max_patches: 1, min_patches: 2 }, 'max_patches'],
+    ['llava', { crop_size: { height: 12, width: 12 } }, 'crop_size'],
+    ['llava', { size: { shortest_edge: 8 } }, 'size'],
+    ['llava', { do_center_crop: false }, 'do_center_crop'],
+    ['mistral3', { patch_size: 16 }, 'patch_size'],
+    ['qwen3-vl', { patch_size: 14 }, 'patch_size'],
+  ])('%s: a processor of %j', (name, fields, where) => {
+    const { vision } = parseModelConfig(read(name, 'config.json'));
+    const config = { ...read(name, 'preprocessor_config.json'), ...fields };
+    expect(() => readProcessor(config, towerInput(vision!))).toThrow(
+      expect.objectContaining({ code: 'invalid-preprocessor', where }),
+    );
+  });
+});

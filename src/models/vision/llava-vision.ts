@@ -1,0 +1,141 @@
+/** How LLaVA 1.5 (arXiv:2310.03744), Pixtral and Mistral 3 see: the tower is what `vision_config` says it is. */
+
+import type { UngatedActivation } from '../../device/graph.js';
+import type { ConfigFields } from '../config-fields.js';
+import type { ModelDefinition } from '../family.js';
+import type { ReadVision, VisionFamily } from './family.js';
+import { pixtralTower, readPixtral } from './pixtral-tower.js';
+import { twoLayers } from './projectors.js';
+import { type Encoder, readClip, readSiglip } from './siglip.js';
+import type { PatchGrid, PromptPiece } from './tower.js';
+import { onlyAs, readActivation, readFeatureLayer } from './tower-fields.js';
+import { vitTower } from './vit-tower.js';
+
+const PREFIX = 'vision_tower.';
+
+/** What a wrapper's config class means by fields that are not there. */
+interface Defaults {
+  readonly tower: string;
+  readonly imageToken: number;
+  readonly featureLayer: number;
+  readonly bias: boolean;
+}
+
+interface Found {
+  readonly fields: ConfigFields;
+  readonly section: ConfigFields;
+  readonly decoder: Pick<ModelDefinition, 'facts' | 'layout'>;
+  readonly defaults: Defaults;
+  readonly activation: UngatedActivation;
+  readonly bias: boolean;
+}
+
+type Read = (found: Found) => Omit<ReadVision, 'imageToken' | 'placeholder' | 'axes'>;
+
+const TOWERS: Readonly<Record<string, Read>> = {
+  clip_vision_model: (found) => {
+    onlyAs(found.fields, 'vision_feature_select_strategy', 'default', 'default');
+    return square(found, readClip(found.section, PREFIX, CLIP_LARGE));
+  },
+  siglip_vision_model: (found) => {
+    // It has no row of the whole that could be left out.
+    onlyAs(found.fields, 'vision_feature_select_strategy', 'default', 'full');
+    const encoder = readSiglip(found.section, PREFIX);
+    return square(found, { ...encoder, names: { ...encoder.names, behind: null } });
+  },
+  pixtral: pixtral,
+};
+
+/** What LlavaConfig means by a `vision_config` that leaves fields out. */
+const CLIP_LARGE = {
+  hiddenSize: 1024,
+  intermediateSize: 4096,
+  depth: 24,
+  heads: 16,
+  imageSize: 336,
+  patchSize: 14,
+  activation: 'quick-gelu',
+  eps: 1e-5,
+} as const;
+
+function family(name: string, defaults: Defaults): VisionFamily {
+  return {
+    name,
+    read(fields, decoder) {
+      const section = fields.object('vision_config');
+      if (section === null) return null;
+      const type = section.text('model_type') ?? defaults.tower;
+      const read = TOWERS[type];
+      if (read === undefined)
+        throw section.unsupported(
+          'model_type',
+          `the tower "${type}"`,
+          `Use a model with one of: ${Object.keys(TOWERS).join(', ')}.`,
+        );
+      const activation = readActivation(fields, 'gelu', 'projector_hidden_act');
+      const bias = fields.flag('multimodal_projector_bias', defaults.bias);
+      return {
+        ...read({ fields, section, decoder, defaults, activation, bias }),
+        imageToken: fields.count(['image_token_index', 'image_token_id'], defaults.imageToken, 0),
+        axes: false,
+        placeholder: null,
+      };
+    },
+  };
+}
+
+/** One tile, each patch a token. */
+function square(found: Found, encoder: Encoder): ReturnType<Read> {
+  const { fields, decoder, defaults, activation, bias } = found;
+  const depth = readFeatureLayer(fields, encoder.depth, defaults.featureLayer);
+  const config = { ...encoder, depth, mergeSize: 1, width: decoder.facts.hiddenSize };
+  return {
+    tower: vitTower(config, twoLayers({ activation, bias, norm: null }), decoder.layout.groups),
+    mergeSize: 1,
+    pieces: ({ rows, cols }) => [rows * cols],
+    identity: { ...config, activation },
+  };
+}
+
+function pixtral({ fields, section, decoder, defaults, activation, bias }: Found): ReturnType<Read> {
+  const read = readPixtral(section);
+  const depth = readFeatureLayer(fields, read.depth, defaults.featureLayer);
+  const merges = defaults.tower === 'pixtral';
+  const side = merges ? fields.count('spatial_merge_size', 2) : 1;
+  const eps = fields.object('text_config')?.positiveOrNull('rms_norm_eps') ?? 1e-5;
+  if (!merges) onlyAs(fields, 'vision_feature_select_strategy', 'default', 'full');
+  const config = {
+    ...read,
+    depth,
+    activation,
+    bias,
+    merger: merges ? { side, eps } : null,
+    width: decoder.facts.hiddenSize,
+  };
+  return {
+    tower: pixtralTower(config, decoder.layout.groups),
+    mergeSize: side,
+    pieces: (grid) => lines(grid, side),
+    identity: config,
+  };
+}
+
+/** A row of tokens, a mark, the next row; another mark behind the last. */
+function lines({ rows, cols }: PatchGrid, side: number): PromptPiece[] {
+  const row = [cols / side, '[IMG_BREAK]'];
+  const all = Array.from({ length: rows / side }, () => row).flat();
+  return [...all.slice(0, -1), '[IMG_END]'];
+}
+
+export const llava = family('llava', {
+  tower: 'clip_vision_model',
+  imageToken: 32_000,
+  featureLayer: -2,
+  bias: true,
+});
+export const mistral3 = family('mistral3', {
+  tower: 'pixtral',
+  imageToken: 10,
+  featureLayer: -1,
+  bias: false,
+});

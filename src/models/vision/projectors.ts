@@ -1,0 +1,48 @@
+/** What stands between a tower and the decoder: rows of what the tower saw become rows of the decoder's width. */
+
+import type { Tensor, UngatedActivation } from '../../device/graph.js';
+import { normed, type TowerRecording } from './blocks.js';
+import type { TowerWeights } from './tower-weights.js';
+
+export interface Projector {
+  /** @param mergeSize patches a side that stand side by side in a row */
+  weights(weights: TowerWeights, hiddenSize: number, mergeSize: number, width: number): void;
+  /** `[outputs, hidden · mergeSize²]` → `[outputs, width]`. */
+  record(at: TowerRecording, seen: Tensor): Tensor;
+}
+
+/** `W x`, for SmolVLM and Idefics3. */
+export const connector: Projector = {
+  weights(weights, hiddenSize, mergeSize, width) {
+    const cols = hiddenSize * mergeSize ** 2;
+    weights.matrix('vision.out', cols, [weights.part('connector.modality_projection.proj', width, false)]);
+  },
+  record: ({ ops, weights }, seen) => ops.linear(seen, weights.matrix('vision.out')),
+};
+
+export interface TwoLayers {
+  readonly activation: UngatedActivation;
+  readonly bias: boolean;
+  /** Epsilon of a layer norm before them; null for none. */
+  readonly norm: number | null;
+}
+
+const AT = 'multi_modal_projector.';
+
+/** `W2 act(W1 norm(x))`, for LLaVA and InternVL. */
+export function twoLayers({ activation, bias, norm }: TwoLayers): Projector {
+  return {
+    weights(weights, hiddenSize, mergeSize, width) {
+      const cols = hiddenSize * mergeSize ** 2;
+      if (norm !== null) weights.norm('vision.out.norm', `${AT}layer_norm`, cols, true);
+      weights.matrix('vision.out.1', cols, [weights.part(`${AT}linear_1`, width, bias)]);
+      weights.matrix('vision.out.2', width, [weights.part(`${AT}linear_2`, width, bias)]);
+    },
+    record(at, seen) {
+      const { ops, weights } = at;
+      const x = norm === null ? seen : normed(at, 'vision.out.norm', seen, { kind: 'layer', eps: norm });
+      const inner = ops.act(ops.linear(x, weights.matrix('vision.out.1')), activation);
+      return ops.linear(inner, weights.matrix('vision.out.2'));
+    },
+  };
+}
