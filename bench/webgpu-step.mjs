@@ -17,6 +17,7 @@
 import { writeFileSync } from 'node:fs';
 import { ColdProbe } from './webgpu-cold.mjs';
 import { normals } from './webgpu-harness.mjs';
+import { canProfile, makePasses, openDawn, openedDevice, profiled, profileLines } from './webgpu-profile.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
 const load = (path) => import(new URL(`${dist}/device/${path}`, import.meta.url));
@@ -82,59 +83,9 @@ function matrixSource(rows, cols) {
 }
 const ones = (length) => ({ name: 'norm', length, read: async () => new Float32Array(length).fill(1) });
 
-/** While set, dispatches go into passes of their own and leave (label, start, end) here. */
-let profile = null;
 /** A ColdProbe, with `--cold`. */
 let probe = null;
-
-function hookPasses() {
-  const prototype = globalThis.GPUCommandEncoder?.prototype;
-  if (prototype === undefined) return false;
-  const begin = prototype.beginComputePass;
-  prototype.beginComputePass = function (...rest) {
-    if (probe?.active) return probe.pass(this, begin);
-    if (profile === null) return begin.apply(this, rest);
-    const { queries, labels } = profile;
-    let pipeline;
-    let group;
-    return {
-      setPipeline: (p) => {
-        pipeline = p;
-      },
-      setBindGroup: (_, g) => {
-        group = g;
-      },
-      dispatchWorkgroups: (x, y, z) => {
-        const at = labels.length * 2;
-        labels.push(pipeline.label);
-        const pass = begin.call(this, {
-          timestampWrites: {
-            querySet: queries,
-            beginningOfPassWriteIndex: at,
-            endOfPassWriteIndex: at + 1,
-          },
-        });
-        pass.setPipeline(pipeline);
-        pass.setBindGroup(0, group);
-        pass.dispatchWorkgroups(x, y, z);
-        pass.end();
-      },
-      end: () => this.resolveQuerySet(queries, 0, labels.length * 2, profile.resolved, 0),
-    };
-  };
-  return true;
-}
-
-/** Keeps the GPUDevice that kvant opens: buffers of the profile are made on it. */
-let gpuDevice = null;
-const dawn = await import('webgpu');
-Object.assign(globalThis, dawn.globals);
-const requestDevice = GPUAdapter.prototype.requestDevice;
-GPUAdapter.prototype.requestDevice = async function (...rest) {
-  gpuDevice = await requestDevice.apply(this, rest);
-  return gpuDevice;
-};
-const hooked = hookPasses();
+makePasses((encoder, begin) => (probe?.active ? probe.pass(encoder, begin) : undefined));
 /** Kernels' texts by label, with `--texts`. */
 const texts = {};
 const createShaderModule = GPUDevice.prototype.createShaderModule;
@@ -144,13 +95,7 @@ GPUDevice.prototype.createShaderModule = function (descriptor) {
 };
 
 const report = { cases: [] };
-// As kvant opens Dawn, but for timestamps, which Dawn otherwise rounds to 100 µs.
-const gpu = software
-  ? undefined
-  : dawn.create([
-      `enable-dawn-features=${['allow_unsafe_apis,vulkan_enable_f16_on_nvidia,disable_workgroup_init,disable_robustness', ...toggles].join(',')}`,
-      'disable-dawn-features=timestamp_quantization',
-    ]);
+const gpu = software ? undefined : openDawn(toggles);
 const device = await createWebGpuDevice({
   gpu,
   allowSoftware: software,
@@ -291,23 +236,16 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
       console.log(
         `${name} ${label}: ${row.tokensPerSecond.toFixed(0)} tok/s, step ${ms.toFixed(3)} ms, submit in JS ${row.jsMs.toFixed(3)} ms`,
       );
-      if (hooked && gpuDevice.features.has('timestamp-query')) {
+      if (canProfile()) {
         row.profile = await profiled(
           () => program.submit(make(4)),
           () => warm(Math.min(warmSeconds, AGAIN_SECONDS)),
+          short ? 1 : 3,
         );
-        console.log(
-          row.profile
-            .slice(0, 18)
-            .map(
-              (p) =>
-                `    ${p.label.padEnd(52)} ${String(p.count).padStart(4)} × ${p.us.toFixed(2).padStart(8)} µs = ${(p.count * p.us).toFixed(0).padStart(7)} µs`,
-            )
-            .join('\n'),
-        );
+        console.log(profileLines(row.profile));
       }
       if (cold !== null && row.profile !== undefined) {
-        probe ??= new ColdProbe(gpuDevice);
+        probe ??= new ColdProbe(openedDevice());
         const labels = row.profile
           .map((p) => [p.label, p.count])
           .filter(([label, n]) => n > 1 && cold.test(label));
@@ -366,44 +304,6 @@ async function fillCache(pool, layers, shape, rope, rows, context) {
       await program.submit(step);
     }
   await program.dispose();
-}
-
-/** Runs one step with every launch between timestamps: the launches of each label, and their mean, each the least of the times it was run. */
-async function profiled(run, warm) {
-  const queries = gpuDevice.createQuerySet({ type: 'timestamp', count: 2048 });
-  const size = 2048 * 8;
-  const { QUERY_RESOLVE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
-  const resolved = gpuDevice.createBuffer({ size, usage: QUERY_RESOLVE | COPY_SRC });
-  const staging = gpuDevice.createBuffer({ size, usage: COPY_DST | MAP_READ });
-  let best = null;
-  for (let i = 0; i < (short ? 1 : 3); i++) {
-    await warm();
-    profile = { queries, resolved, labels: [] };
-    const done = run();
-    const { labels } = profile;
-    profile = null;
-    await done;
-    const encoder = gpuDevice.createCommandEncoder();
-    encoder.copyBufferToBuffer(resolved, 0, staging, 0, size);
-    gpuDevice.queue.submit([encoder.finish()]);
-    await staging.mapAsync(1);
-    const times = new BigUint64Array(staging.getMappedRange().slice(0));
-    staging.unmap();
-    const us = labels.map((_, l) => Number(times[2 * l + 1] - times[2 * l]) / 1000);
-    best = best === null ? us : us.map((v, l) => Math.min(v, best[l]));
-    best.labels = labels;
-  }
-  const sums = new Map();
-  best.labels.forEach((label, i) => {
-    const sum = sums.get(label) ?? { label, count: 0, us: 0 };
-    sum.count++;
-    sum.us += best[i];
-    sums.set(label, sum);
-  });
-  for (const b of [resolved, staging]) b.destroy();
-  return [...sums.values()]
-    .map((v) => ({ ...v, us: v.us / v.count }))
-    .sort((a, b) => b.us * b.count - a.us * a.count);
 }
 
 if (option('--texts', null)) writeFileSync(option('--texts'), JSON.stringify(texts));

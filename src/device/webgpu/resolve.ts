@@ -192,7 +192,7 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       checkDelta(node, state.shape);
       const inputs = { qkv: r.tensor(qkv), gates: r.tensor(gates), decay: vector(decay) };
       const buffers = { ...inputs, tables: state.tables, state: state.buffer, out: r.tensor(out) };
-      return [bound(gatedDeltaKernel(node, state), r, buffers)];
+      return [bound(gatedDeltaKernel(node, state, fixedLanes(r.capabilities)), r, buffers)];
     }
     case 'gate': {
       const { x, gate, norm, out } = node;

@@ -18,15 +18,17 @@ import {
 } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
-import { f32Literal } from './f32-literal.js';
-import { activationText, ERF_TEXT, weightName } from './linear-spec.js';
-import { pieceDot, pieceOf, pieceSums, readMeta, readPiece } from './unpack.js';
+import { ERF_TEXT, gatedText, weightName } from './linear-spec.js';
+import { unpackCodes } from './linear-unpack.js';
+import { metaRuns, pieceDot, pieceOf, readMeta, readPiece } from './unpack.js';
 
-/** Lanes along K of a feature, and features of a workgroup. */
-const LANES = 16;
-const FEATURES = 4;
-const THREADS = LANES * FEATURES;
-
+/** Lanes along K of a feature: 8 pieces of 16 bytes are a line of memory. */
+const LANES = 8;
+/** Features of a workgroup that makes gate and up. */
+const FEATURES = 16;
+/** Features of a lane of down, and lanes of a workgroup of it at most. */
+const DOWN_FEATURES = 2;
+const DOWN_THREADS = 256;
 /** A part of a stack: the experts from `first` to before `end`. */
 export interface ExpertShard {
   readonly first: number;
@@ -46,6 +48,10 @@ export interface ExpertsShape {
   readonly inner: number;
   readonly outCols: number;
   readonly activation: ExpertActivation;
+  /** Columns of a piece of down's rows, by which what gate and up make lies in `scratchExperts`; 4 where its shards differ. */
+  readonly pieceCols: number;
+  /** Bytes of workgroup memory. */
+  readonly workgroupBytes: number;
 }
 
 /** Roles: `x`, `route`, `codes`, `metas`, `bias`, `step`. */
@@ -57,52 +63,69 @@ export function expertsUpKernel(shape: ExpertsShape, shard: ExpertShard): Kernel
     { name: 'scratchExperts', access: 'read_write', type: 'array<f32>' },
   ]);
   const vectors = pieceOf(layout).cols / 4;
+  const pieces = piecesOf(layout, cols);
+  const threads = LANES * FEATURES;
   const bias = (row: string): string => (shard.bias ? ` + bias[${row}]` : '');
+  // A vector more, so that the vectors of a piece lie in different banks.
+  const apart = pieces + 1;
+  const staged = (vectors * apart * 4 + 2 * pieces + 2 * threads) * 4 <= shape.workgroupBytes;
+  const xOf = (v: number): string =>
+    staged ? `xs[p + ${v * apart}u]` : `x[row * ${cols / 4}u + p * ${vectors}u + ${v}u]`;
+  const readX = eachText(vectors, (v) => `let x${v} = ${xOf(v)};`);
   const wgsl = `${declareBindings(bindings)}
 ${activation === 'gelu' ? ERF_TEXT : ''}
-var<workgroup> part: array<vec2<f32>, ${THREADS}>;
-@compute @workgroup_size(${THREADS})
+${staged ? `var<workgroup> xs: array<vec4<f32>, ${vectors * apart}>;\nvar<workgroup> x_sums: array<vec2<f32>, ${pieces}>;` : ''}
+var<workgroup> part: array<vec2<f32>, ${threads}>;
+@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.z;
   if (row >= ${rowCount(rowKind)}) { return; }
   let expert = u32(route[row * ${routeStride(k)}u + wid.y]);
   ${outsideShard(shard, 'return;')}
-  let lane = lid % ${LANES}u;
-  let f = wid.x * ${FEATURES}u + lid / ${LANES}u;
-  let gate_row = (expert - ${shard.first}u) * ${2 * inner}u + f;
-  var sums = vec2<f32>(0.0);
-  for (var p = lane; p < ${piecesOf(layout, cols)}u; p += ${LANES}u) {
-    ${eachText(vectors, (v) => `let x${v} = x[row * ${cols / 4}u + p * ${vectors}u + ${v}u];`)}
-    ${pieceSums(layout)}
-    { ${readText(layout, cols, 'gate_row')} sums.x += ${pieceDot(layout)}; }
-    { ${readText(layout, cols, `(gate_row + ${inner}u)`)} sums.y += ${pieceDot(layout)}; }
+  ${
+    staged
+      ? `for (var j = lid; j < ${cols / 4}u; j += ${threads}u) {
+    xs[j % ${vectors}u * ${apart}u + j / ${vectors}u] = x[row * ${cols / 4}u + j];
   }
+  workgroupBarrier();
+  for (var p = lid; p < ${pieces}u; p += ${threads}u) {
+    ${readX}
+    x_sums[p] = ${sumsOf(layout)};
+  }
+  workgroupBarrier();`
+      : ''
+  }
+  let lane = lid % ${LANES}u;
+  let f = min(wid.x * ${FEATURES}u + lid / ${LANES}u, ${inner - 1}u);
+  let gate_row = (expert - ${shard.first}u) * ${2 * inner}u + f;
+  let up_row = gate_row + ${inner}u;
+  var sums = vec2<f32>(0.0);
+  ${eachPiece(pieces, (p) => {
+    const own = `let p = ${p};
+    ${readX}
+    let x_sum = ${staged ? 'x_sums[p]' : sumsOf(layout)};`;
+    return `${own}
+    ${dotText(layout, cols, 'gate_row', 'g', 'sums.x')}
+    ${dotText(layout, cols, 'up_row', 'u', 'sums.y')}`;
+  })}
   part[lid] = sums;
   workgroupBarrier();
-  if (lane == 0u) {
+  if (lane == 0u && wid.x * ${FEATURES}u + lid / ${LANES}u < ${inner}u) {
     var total = vec2<f32>(0.0);
     for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
     let gate = total.x${bias('gate_row')};
-    let up = total.y${bias(`gate_row + ${inner}u`)};
-    scratchExperts[(row * ${k}u + wid.y) * ${inner}u + f] = ${gatedText(activation)};
+    let up = total.y${bias('up_row')};
+    scratchExperts[${innerPlace(shape, `(row * ${k}u + wid.y)`, 'f / 4u')} * 4u + f % 4u] = ${gatedText(activation, 'gate', 'up')};
   }
 }`;
   const workgroups = (rows: number, out: Workgroups): void => {
-    out[0] = rows === 0 ? 0 : inner / FEATURES;
+    out[0] = rows === 0 ? 0 : Math.ceil(inner / FEATURES);
     out[1] = k;
     out[2] = rows;
   };
   return kernelOf(shape, shard, `experts up [${2 * inner}, ${cols}]`, wgsl, bindings, (facts, out) =>
     workgroups(facts[rowKind], out),
   );
-}
-
-/** Of `gate` and `up`. */
-function gatedText(activation: ExpertActivation): string {
-  if (typeof activation === 'string') return `${activationText(activation, 'gate')} * up`;
-  const [alpha, limit] = [f32Literal(activation.alpha), f32Literal(activation.limit)];
-  const g = `min(gate, ${limit})`;
-  return `(clamp(up, -${limit}, ${limit}) + 1.0) * ${g} / (1.0 + exp(min(-${alpha} * ${g}, 87.0)))`;
 }
 
 /** Roles: as before, `out`, and `residual` if there is one. `adds`: to what `out` holds. */
@@ -121,34 +144,59 @@ export function expertsDownKernel(
   ]);
   const vectors = pieceOf(layout).cols / 4;
   const pieces = piecesOf(layout, inner);
+  /** Slots side by side, and groups of lanes for each. */
+  const slots = Math.min(k, DOWN_THREADS / LANES);
+  const groups = Math.floor(DOWN_THREADS / LANES / slots);
+  const threads = slots * groups * LANES;
+  const features = groups * DOWN_FEATURES;
+  const own = Array.from({ length: DOWN_FEATURES }, (_, r) => r);
+  const sumType = `vec${DOWN_FEATURES}<f32>`;
   const wgsl = `${declareBindings(bindings)}
-var<workgroup> part: array<f32, ${THREADS}>;
-@compute @workgroup_size(${THREADS})
+var<workgroup> part: array<${sumType}, ${threads}>;
+var<workgroup> of_slot: array<${sumType}, ${k * groups}>;
+@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   let row = wid.z;
-  let first = (wid.x + wid.y * nwg.x) * ${FEATURES}u;
+  let first = (wid.x + wid.y * nwg.x) * ${features}u;
   if (row >= ${rowCount(rowKind)} || first >= ${outCols}u) { return; }
   let lane = lid % ${LANES}u;
-  let f = first + lid / ${LANES}u;
+  let group = lid / ${LANES}u % ${groups}u;
   let chosen = row * ${routeStride(k)}u;
-  var sum = 0.0;
-  for (var t = lane; t < ${k * pieces}u; t += ${LANES}u) {
-    let slot = t / ${pieces}u;
-    let p = t % ${pieces}u;
-    let expert = u32(route[chosen + slot]);
-    ${outsideShard(shard, 'continue;')}
-    let weight_row = (expert - ${shard.first}u) * ${outCols}u + f;
-    ${eachText(vectors, (v) => `let x${v} = scratchExperts[(row * ${k}u + slot) * ${inner / 4}u + p * ${vectors}u + ${v}u];`)}
-    ${pieceSums(layout)}
-    ${readText(layout, inner, 'weight_row')}
-    sum = fma(route[chosen + ${k}u + slot], ${pieceDot(layout)}, sum);
+  ${own.map((r) => `let f${r} = min(first + group * ${DOWN_FEATURES}u + ${r}u, ${outCols - 1}u);`).join('\n  ')}
+  for (var s = 0u; s < ${Math.ceil(k / slots)}u; s++) {
+    let slot = s * ${slots}u + lid / ${LANES * groups}u;
+    var sums = ${sumType}(0.0);
+    let expert = u32(route[chosen + min(slot, ${k - 1}u)]);
+    if (slot < ${k}u${insideShard(shard)}) {
+      ${own.map((r) => `let row${r} = (expert - ${shard.first}u) * ${outCols}u + f${r};`).join('\n      ')}
+      let pair = row * ${k}u + slot;
+      ${eachPiece(
+        pieces,
+        (p) => `let p = ${p};
+    ${eachText(vectors, (v) => `let x${v} = scratchExperts[${innerPlace(shape, 'pair', `(p * ${vectors}u + ${v}u)`)}];`)}
+    let x_sum = ${sumsOf(layout)};
+    ${own.map((r) => dotText(layout, inner, `row${r}`, `r${r}`, `sums[${r}]`)).join('\n    ')}`,
+      )}
+    }
+    part[lid] = sums;
+    workgroupBarrier();
+    if (lane == 0u && slot < ${k}u) {
+      var total = ${sumType}(0.0);
+      for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
+      of_slot[slot * ${groups}u + group] = total;
+    }
+    workgroupBarrier();
   }
-  part[lid] = sum;
-  workgroupBarrier();
-  if (lane == 0u) {
+  let f = first + lid;
+  if (lid < ${features}u && f < ${outCols}u) {
     var total = 0.0;
-    for (var l = 0u; l < ${LANES}u; l++) { total += part[lid + l]; }
+    for (var slot = 0u; slot < ${k}u; slot++) {
+      let expert = u32(route[chosen + slot]);
+      ${outsideShard(shard, 'continue;')}
+      let sum = of_slot[slot * ${groups}u + lid / ${DOWN_FEATURES}u][lid % ${DOWN_FEATURES}u];
+      total = fma(route[chosen + ${k}u + slot], sum, total);
+    }
     ${shard.bias ? biasText(shard, k, outCols) : ''}
     let at = row * ${outCols}u + f;
     out[at] = total${residual ? ' + residual[at]' : ''}${adds ? ' + out[at]' : ''};
@@ -156,15 +204,102 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 }`;
   return kernelOf(shape, shard, `experts down [${outCols}, ${inner}]`, wgsl, bindings, (facts, out) => {
     const rows = facts[rowKind];
-    spread(rows === 0 ? 0 : outCols / FEATURES, out, rows);
+    spread(rows === 0 ? 0 : Math.ceil(outCols / features), out, rows);
   });
+}
+
+/**
+ * Vector of four `quad` of what gate and up made of a pair, in \`scratchExperts\`: the same vector of all pieces of a row lies side by
+ * side, for those are what neighbouring lanes read at once.
+ */
+function innerPlace({ inner, pieceCols }: ExpertsShape, pair: string, quad: string): string {
+  const vectors = pieceCols / 4;
+  if (vectors === 1) return `(${pair} * ${inner / 4}u + ${quad})`;
+  return `((${pair} * ${vectors}u + ${quad} % ${vectors}u) * ${inner / pieceCols}u + ${quad} / ${vectors}u)`;
+}
+
+/** A loop over the pieces of a lane; `body` is given the piece. */
+function eachPiece(pieces: number, body: (p: string) => string): string {
+  const turns = Math.ceil(pieces / LANES);
+  const guard = pieces % LANES === 0 ? '' : `if (i * ${LANES}u + lane >= ${pieces}u) { break; }`;
+  return `for (var i = 0u; i < ${turns}u; i++) {
+    ${guard}
+    ${body(`i * ${LANES}u + lane`)}
+  }`;
+}
+
+/** Affine codes are read as they lie under an exponent (linear-unpack.ts), in vectors where pieces are whole ones. */
+function wordsTogether(layout: ShardLayout): 1 | 4 {
+  return layout.kind === 'affine' && layout.bits % 4 === 0 ? 4 : 1;
+}
+
+/** What a piece of x adds to its products with codes whatever these are, of x0, x1, …: a vec2. */
+function sumsOf(layout: ShardLayout): string {
+  if (layout.kind === 'float') return 'vec2<f32>(0.0)';
+  const all = Array.from({ length: pieceOf(layout).cols / 4 }, (_, v) => v);
+  const sum = (some: readonly number[]): string =>
+    `dot(${some.map((v) => `x${v}`).join(' + ')}, vec4<f32>(1.0))`;
+  if (layout.kind !== 'affine')
+    return metaRuns(layout) === 1
+      ? `vec2<f32>(${sum(all)}, 0.0)`
+      : `vec2<f32>(${sum(all.slice(0, 4))}, ${sum(all.slice(4))})`;
+  const { codes } = unpackCodes(layout.bits, namedWords(layout, ''), '');
+  const offsets = all.map(
+    (v) => `vec4<f32>(${[0, 1, 2, 3].map((e) => `${codes[4 * v + e]!.offset}.0`).join(', ')})`,
+  );
+  return `vec2<f32>(${all.map((v) => `dot(x${v}, ${offsets[v]})`).join(' + ')}, ${sum(all)})`;
+}
+
+function namedWords(layout: ShardLayout, name: string): string[] {
+  const together = wordsTogether(layout);
+  return Array.from({ length: pieceOf(layout).words }, (_, w) =>
+    together === 1 ? `${name}w${w}` : `${name}w${Math.floor(w / together)}.${'xyzw'[w % together]}`,
+  );
+}
+
+/** Adds the product of piece p of a weight row with x0, x1, …, whose `x_sum` is known. `name`: of its variables. */
+function dotText(layout: ShardLayout, cols: number, row: string, name: string, into: string): string {
+  const piece = pieceOf(layout);
+  const pieces = piecesOf(layout, cols);
+  const place = { row, piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, cols)}u` };
+  const meta = readMeta(layout, place);
+  const from = `${row} * ${rowWords(layout, cols)}u + p * ${piece.words}u`;
+  if (layout.kind !== 'affine')
+    return `{
+      ${meta}
+      ${readPiece(layout, from)}
+      let x_sum0 = x_sum.x;
+      let x_sum1 = x_sum.y;
+      ${into} += ${pieceDot(layout)};
+    }`;
+  const together = wordsTogether(layout);
+  const loads = piece.words / together;
+  const unpacked = unpackCodes(layout.bits, namedWords(layout, name), `${name}t`);
+  const vectors = Array.from({ length: piece.cols / 4 }, (_, v) => v);
+  return `{
+      ${meta}
+      ${eachText(loads, (l) => `let ${name}w${l} = codes[${together === 1 ? from : `${row} * ${rowWords(layout, cols) / 4}u + p * ${loads}u`} + ${l}u];`)}
+      ${unpacked.lines.join('\n      ')}
+      var d = vec4<f32>(0.0);
+      ${vectors
+        .map((v) => {
+          const four = [0, 1, 2, 3].map((e) => unpacked.codes[4 * v + e]!.text);
+          return `d = fma(vec4<f32>(${four.join(', ')}), x${v}, d);`;
+        })
+        .join('\n      ')}
+      ${into} += fma(sb0.x, dot(d, vec4<f32>(1.0)) - x_sum.x, sb0.y * x_sum.y);
+    }`;
 }
 
 function bindingsOf(shard: ExpertShard, more: readonly Binding[]): Binding[] {
   return [
     STEP_BINDING,
     { name: 'route', access: 'read', type: 'array<f32>' },
-    { name: 'codes', access: 'read', type: 'array<u32>' },
+    {
+      name: 'codes',
+      access: 'read',
+      type: wordsTogether(shard.layout) === 4 ? 'array<vec4<u32>>' : 'array<u32>',
+    },
     ...(shard.layout.kind === 'float'
       ? []
       : [{ name: 'metas', access: 'read', type: 'array<u32>' } as const]),
@@ -192,6 +327,10 @@ function outsideShard({ first, end }: ExpertShard, leave: string): string {
   return `if (${first === 0 ? '' : `expert < ${first}u || `}expert >= ${end}u) { ${leave} }`;
 }
 
+function insideShard({ first, end }: ExpertShard): string {
+  return `${first === 0 ? '' : ` && expert >= ${first}u`} && expert < ${end}u`;
+}
+
 function biasText(shard: ExpertShard, k: number, outCols: number): string {
   return `for (var slot = 0u; slot < ${k}u; slot++) {
       let expert = u32(route[chosen + slot]);
@@ -210,17 +349,4 @@ function piecesOf(layout: ShardLayout, cols: number): number {
 
 function eachText(count: number, f: (i: number) => string): string {
   return Array.from({ length: count }, (_, i) => f(i)).join('\n    ');
-}
-
-/** Reads piece p of a weight row. */
-function readText(layout: ShardLayout, cols: number, row: string): string {
-  const piece = pieceOf(layout);
-  const place = {
-    row,
-    piece: 'p',
-    pieces: `${piecesOf(layout, cols)}u`,
-    metaWords: `${rowMetaWords(layout, cols)}u`,
-  };
-  return `${readMeta(layout, place)}
-      ${readPiece(layout, `${row} * ${rowWords(layout, cols)}u + p * ${piece.words}u`)}`;
 }

@@ -1,7 +1,8 @@
 /**
  * The gated delta rule (`gated-delta` of graph.ts), as a scan. A workgroup has 16 columns of a head's state in registers and takes them
  * through all tokens of a sequence; each column is cut into parts of rows, a thread each. Sums go over the rows of a part, then over
- * the parts in order: an order that the shape alone decides, so that it does not show how a prompt was cut.
+ * the parts: an order that the shape alone decides, so that it does not show how a prompt was cut. Where subgroups have one size, the
+ * parts of a column are neighbouring lanes, nobody waits for a workgroup, and a token's numbers are fetched during the one before.
  */
 
 import type { NodeOf } from '../../graph.js';
@@ -19,8 +20,10 @@ const read = (name: string, type: string): Binding => ({ name, access: 'read', t
 export function gatedDeltaKernel(
   { keyHeads, heads, rows, cols }: Pick<NodeOf<'gated-delta'>, 'keyHeads' | 'heads' | 'rows' | 'cols'>,
   { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
+  lanes = 0,
 ): Kernel {
   const parts = [4, 2, 1].find((n) => rows % (4 * n) === 0)!;
+  const together = lanes >= COLUMNS;
   const vectors = rows / 4 / parts;
   const all = Array.from({ length: vectors }, (_, i) => i);
   const threads = COLUMNS * parts;
@@ -39,17 +42,44 @@ export function gatedDeltaKernel(
   const place = (i: number): string => `${'xyzw'[i & 3]}`;
   const each = (text: (i: number) => string): string => all.map(text).join('\n    ');
   const cell = (i: number, e: number): string => `base + ${(4 * i + e) * cols}u`;
-  const wgsl = `${declareBindings(bindings)}
+  /** Puts what the threads of a column have together, as `name`. */
+  const summed = (name: string, type: string, of: string): string => {
+    if (together)
+      return [1, 2]
+        .filter((step) => step < parts)
+        .reduce(
+          (lines, step) => `${lines}\n    ${name} += subgroupShuffleXor(${name}, ${step}u);`,
+          `var ${name} = ${of};`,
+        );
+    return `${of === 'partial' ? 'sums' : 'outs'}[lid] = ${of};
+    workgroupBarrier();
+    var ${name}: ${type} = ${of === 'partial' ? 'sums' : 'outs'}[c];
+    for (var other = 1u; other < ${parts}u; other++) { ${name} += ${of === 'partial' ? 'sums' : 'outs'}[other * ${COLUMNS}u + c]; }`;
+  };
+  const fetch = (token: string, to: (name: string) => string): string => `{
+      let q_at = (${token}) * ${width / 4}u + key_head * ${rows / 4}u + part * ${vectors}u;
+      let k_at = q_at + ${(keyHeads * rows) / 4}u;
+      ${each((i) => `${to(`k${i}`)} = qkv[k_at + ${i}u]; ${to(`q${i}`)} = qkv[q_at + ${i}u];`)}
+      ${to('b')} = gates[(${token}) * ${gatesStride}u + head];
+      ${to('a')} = gates[(${token}) * ${gatesStride}u + ${heads}u + head];
+      let v_at = (${token}) * ${width}u + ${2 * keyHeads * rows}u + head * ${cols}u + min(column, ${cols - 1}u);
+      let v4 = qkv[v_at / 4u];
+      ${to('v')} = v4[v_at % 4u];
+    }`;
+  const ahead = (name: string): string => `next_${name}`;
+  const variables = (name: (of: string) => string): string =>
+    `${each((i) => `var ${name(`k${i}`)}: vec4<f32>; var ${name(`q${i}`)}: vec4<f32>;`)}
+    var ${name('a')}: f32; var ${name('b')}: f32; var ${name('v')}: f32;`;
+  const wgsl = `${together ? 'enable subgroups;\n' : ''}${declareBindings(bindings)}
 ${STEP_WGSL}
-var<workgroup> sums: array<vec4<f32>, ${threads}>;
-var<workgroup> outs: array<f32, ${threads}>;
+${together ? '' : `var<workgroup> sums: array<vec4<f32>, ${threads}>;\nvar<workgroup> outs: array<f32, ${threads}>;`}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   if (wid.y >= step[0].z) { return; }
   let own = step_sequence(wid.y);
   let head = wid.x / ${tiles}u;
-  let c = lid % ${COLUMNS}u;
-  let part = lid / ${COLUMNS}u;
+  let c = ${together ? `lid / ${parts}u` : `lid % ${COLUMNS}u`};
+  let part = ${together ? `lid % ${parts}u` : `lid / ${COLUMNS}u`};
   let column = (wid.x % ${tiles}u) * ${COLUMNS}u + c;
   // Threads of no column go along and store nothing.
   let valid = column < ${cols}u;
@@ -62,41 +92,32 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let rate = decay[head];
   let shift = decay[${heads}u + head];
   let key_head = head / ${heads / keyHeads}u;
+  ${together ? `${variables(ahead)}\n  if (own.y > 0u) ${fetch('own.x', ahead)}` : ''}
   for (var t = 0u; t < own.y; t++) {
     let token = own.x + t;
-    let q_at = token * ${width / 4}u + key_head * ${rows / 4}u + part * ${vectors}u;
-    let k_at = q_at + ${(keyHeads * rows) / 4}u;
+    ${variables((name) => name)}
+    ${
+      together
+        ? `${each((i) => `k${i} = next_k${i}; q${i} = next_q${i};`)}
+    a = next_a; b = next_b; v = next_v;
+    ${fetch('own.x + min(t + 1u, own.y - 1u)', ahead)}`
+        : fetch('token', (name) => name)
+    }
     var partial = vec4<f32>(0.0);
-    ${each(
-      (i) => `let k${i} = qkv[k_at + ${i}u];
-    let q${i} = qkv[q_at + ${i}u];
-    partial += vec4<f32>(dot(k${i}, k${i}), dot(q${i}, q${i}), dot(s${i}, k${i}), 0.0);`,
-    )}
-    sums[lid] = partial;
-    workgroupBarrier();
-    var sum = sums[c];
-    for (var other = 1u; other < ${parts}u; other++) { sum += sums[other * ${COLUMNS}u + c]; }
+    ${each((i) => `partial += vec4<f32>(dot(k${i}, k${i}), dot(q${i}, q${i}), dot(s${i}, k${i}), 0.0);`)}
+    ${summed('sum', 'vec4<f32>', 'partial')}
     let k_scale = 1.0 / sqrt(sum.x + 1e-6f);
     let q_scale = ${f32Literal(1 / Math.sqrt(rows))} / sqrt(sum.y + 1e-6f);
-    let b = gates[token * ${gatesStride}u + head];
-    let a = gates[token * ${gatesStride}u + ${heads}u + head] + shift;
+    a += shift;
     let beta = 1.0 / (1.0 + exp(min(-b, 87.0)));
     // ln(1 + e^a), which loses no digits where e^a is small.
     let e = exp(-abs(a));
     let alpha = exp(rate * (max(a, 0.0) + select(log(1.0 + e), e * (1.0 - 0.5 * e), e < 1e-3f)));
-    let v_at = token * ${width}u + ${2 * keyHeads * rows}u + head * ${cols}u + min(column, ${cols - 1}u);
-    let v4 = qkv[v_at / 4u];
-    let v = v4[v_at % 4u];
     let delta = (v - alpha * k_scale * sum.z) * beta * k_scale;
     var o = 0.0;
     ${each((i) => `s${i} = alpha * s${i} + delta * k${i};\n    o += dot(s${i}, q${i});`)}
-    outs[lid] = o;
-    workgroupBarrier();
-    if (part == 0u && valid) {
-      var all = outs[c];
-      for (var other = 1u; other < ${parts}u; other++) { all += outs[other * ${COLUMNS}u + c]; }
-      out[token * ${heads * cols}u + head * ${cols}u + column] = all * q_scale;
-    }
+    ${summed('all', 'f32', 'o')}
+    if (part == 0u && valid) { out[token * ${heads * cols}u + head * ${cols}u + column] = all * q_scale; }
   }
   if (valid) {
     ${each((i) => [0, 1, 2, 3].map((e) => `state[${cell(i, e)}] = s${i}.${place(e)};`).join('\n    '))}

@@ -40,9 +40,9 @@ import {
   threadsOf,
 } from './linear-dots-plan.js';
 import {
-  activationText,
   declareBindings,
   ERF_TEXT,
+  gatedText,
   type KernelText,
   type LinearSpec,
   outCols,
@@ -226,7 +226,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
     if (spec.bias) text.push(`value += bias[${feature}];`);
     if (gated) {
       if (spec.bias) text.push(`up += bias[${feature} + ${features}u];`);
-      text.push(`value = ${activationText(spec.glu!, 'value')} * up;`);
+      text.push(`value = ${gatedText(spec.glu!, 'value', 'up')};`);
     }
     const keep = `made[${row} * ${ownFeatures}u + ${feature} - tile * ${ownFeatures}u] = value;`;
     if (left !== null && !leftNormed) return [...text, keep].join(' ');

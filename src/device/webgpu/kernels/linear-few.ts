@@ -16,10 +16,10 @@
 import type { MatrixConfig } from '../kernel.js';
 import { dequantiseWords, stagedOrder } from './linear-dequantise.js';
 import {
-  activationText,
   declareBindings,
   ERF_TEXT,
   floatText,
+  gatedText,
   HALVES_TEXT,
   type LinearKernel,
   type LinearSpec,
@@ -315,7 +315,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       emit(`      var up = ${sum(across * area)};`);
       if (spec.norm !== null) emit('      up *= inverses[row];');
       if (spec.bias) emit(`      up += bias[feature + ${features}u];`);
-      emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
+      emit(`      value = ${gatedText(spec.glu, 'value', 'up')};`);
     }
     emit(`      let to = row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
     if (spec.residual !== null) emit('      value += residual[to];');

@@ -16,10 +16,10 @@ import { appendText } from './linear-gemv-append.js';
 import { type GemvConfig, gemvBytes, gemvFits, planGemv, sumsTogether } from './linear-gemv-plan.js';
 import { quadStride, stageStride, stepText } from './linear-gemv-step.js';
 import {
-  activationText,
   declareBindings,
   ERF_TEXT,
   floatText,
+  gatedText,
   type LinearKernel,
   type LinearSpec,
   linearBindings,
@@ -193,7 +193,7 @@ ${epilogue()}
     if (spec.glu !== null) {
       lines.push(sumLine('up', `(slot + ${perGroup}u)`, 'b'));
       if (spec.bias) lines.push(`up += bias[feature + ${features}u];`);
-      lines.push(`value = ${activationText(spec.glu, 'value')} * up;`);
+      lines.push(`value = ${gatedText(spec.glu, 'value', 'up')};`);
     }
     const at = `b * ${spec.outStride}u + ${spec.outOffset}u + feature`;
     if (spec.residual !== null) lines.push(`value += f32(residual[${at}]);`);

@@ -13,10 +13,10 @@
  */
 
 import {
-  activationText,
   declareBindings,
   ERF_TEXT,
   floatText,
+  gatedText,
   type LinearKernel,
   type LinearSpec,
   linearBindings,
@@ -258,7 +258,7 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   if (spec.glu !== null) {
     emit(`      var up = (${sum('f * 2u + 1u')})${scaled};`);
     if (spec.bias) emit(`      up += bias[feature + ${outs}u];`);
-    emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
+    emit(`      value = ${gatedText(spec.glu, 'value', 'up')};`);
   }
   emit(`      let to = b * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
   if (spec.residual !== null) emit('      value += residual[to];');

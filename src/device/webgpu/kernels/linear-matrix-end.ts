@@ -6,7 +6,7 @@
  */
 
 import type { MatrixGemmConfig, MatrixGemmLayout } from './linear-matrix-plan.js';
-import { activationText, type LinearSpec, outCols } from './linear-spec.js';
+import { gatedText, type LinearSpec, outCols } from './linear-spec.js';
 
 /** The tiles of x and of W, one behind the other, in vectors of four; then the results. */
 export const TILES = 'tiles';
@@ -109,11 +109,12 @@ export function matrixGemmEnd(spec: LinearSpec, c: MatrixGemmConfig, layout: Mat
           .join(' + ');
       emit(`    if (row < rows && feature < ${features}u) {`);
       emit(`      var value = ${sum(0)};`);
-      if (spec.bias) emit('      value += bias[feature];');
+      const biasAt = spec.stack === undefined ? 'feature' : 'stack_row + feature';
+      if (spec.bias) emit(`      value += bias[${biasAt}];`);
       if (spec.glu !== null) {
         emit(`      var up = ${sum(matrix.n)};`);
-        if (spec.bias) emit(`      up += bias[feature + ${features}u];`);
-        emit(`      value = ${activationText(spec.glu, 'value')} * up;`);
+        if (spec.bias) emit(`      up += bias[${biasAt} + ${features}u];`);
+        emit(`      value = ${gatedText(spec.glu, 'value', 'up')};`);
       }
       emit(`      let to = ${sliceOf(spec, c)}row * ${spec.outStride}u + ${spec.outOffset}u + feature;`);
       if (spec.residual !== null) emit('      value += f32(residual[to]);');

@@ -59,6 +59,7 @@ export function matrixGemmLayout(spec: LinearSpec, c: MatrixGemmConfig): MatrixG
   const tiles = c.buffers * (c.bm + c.bn) * stride * size;
   const direct =
     spec.out === 'f32' &&
+    spec.stack === undefined &&
     !spec.bias &&
     spec.glu === null &&
     spec.residual !== 'f16' &&
@@ -107,6 +108,7 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   const { slices = 1 } = c;
   if (spec.k % (c.bk * slices) !== 0) return false;
   if (slices > 1 && !slicesFit(spec)) return false;
+  if (spec.stack !== undefined && (slices > 1 || c.rowsFirst)) return false;
   if (c.paired && !pairedFits(spec, c)) return false;
   const layout = matrixGemmLayout(spec, c);
   return layout !== null && layout.bytes <= c.workgroupBytes;

@@ -24,12 +24,14 @@ import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linea
 import {
   declareBindings,
   ERF_TEXT,
+  type ExpertStack,
   HALF_TEXT,
   HALVES_TEXT,
   type LinearKernel,
   type LinearSpec,
   linearBindings,
   outCols,
+  STACK_TILES,
   weightName,
 } from './linear-spec.js';
 
@@ -88,6 +90,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
     bias: 'f32',
     residual: spec.residual ?? 'f32',
     step: 'vec4<u32>',
+    [STACK_TILES]: 'u32',
   } as const;
   emit(declareBindings(bindings, ['out'], types));
   emit(`alias Left = subgroup_matrix_left<${component}, ${matrix.k}, ${matrix.m}>;`);
@@ -104,8 +107,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32, @builtin(subgroup_id) sub: u32) {
   let n0 = wid.${rowsFirst ? 'y' : 'x'} * ${featuresPerTile}u;
-  let m0 = wid.${rowsFirst ? 'x' : 'y'} * ${bm}u;
-  let rows = ${spec.rowKind === undefined ? `${rows}u` : rowCount(spec.rowKind)};
+  let m0 = wid.${rowsFirst ? 'x' : 'y'} * ${bm}u;${spec.stack === undefined ? '' : `\n  ${stackText(spec, spec.stack)}`}
+  let rows = ${spec.stack !== undefined ? `m0 + ${bm}u` : spec.rowKind === undefined ? `${rows}u` : rowCount(spec.rowKind)};
   let subK = sub % ${sk}u;
   let subN = sub / ${sk}u % ${sn}u;
   let subM = sub / ${sk * sn}u;`);
@@ -139,7 +142,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       spec.glu === null
         ? `min(n0 + wr${i}, ${n - 1}u)`
         : `min(n0 + wr${i} / ${2 * matrix.n}u * ${matrix.n}u + wr${i} % ${matrix.n}u, ${features - 1}u) + ((wr${i} / ${matrix.n}u) & 1u) * ${features}u`;
-    emit(`  let wf${i} = ${feature};`);
+    emit(`  let wf${i} = ${feature}${spec.stack === undefined ? '' : ' + stack_row'};`);
     emit(`  let wb${i} = wf${i} * ${loadsPerRow}u + wu${i} % ${unitsAcross}u * ${unit.loads}u;`);
     if (affine !== null) {
       const group =
@@ -155,8 +158,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     // Of a pair of steps, those columns that the units' halves are.
     const piece = `xu${i} % ${bk / 8}u`;
     const column = paired ? `(${piece} / ${eights}u * ${2 * eights}u + ${piece} % ${eights}u)` : piece;
+    const place = `min(m0 + xr${i}, rows - 1u)`;
+    const rowsAt = spec.stack?.rowsAt ?? null;
     emit(
-      `  let xb${i} = min(m0 + xr${i}, rows - 1u) * ${spec.xStride / perLoad}u + ${column} * ${8 / perLoad}u;`,
+      `  let xb${i} = ${rowsAt === null ? place : `${STACK_TILES}[${rowsAt}u + ${place}]`} * ${spec.xStride / perLoad}u + ${column} * ${8 / perLoad}u;`,
     );
     emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }
@@ -326,4 +331,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     threads,
     workgroupBytes: layout.bytes,
   };
+}
+
+/** The expert of a workgroup's tile, and the first row of its weights. */
+function stackText({ n }: LinearSpec, { first, end }: ExpertStack): string {
+  return `if (wid.y >= ${STACK_TILES}[0]) { return; }
+  let expert = ${STACK_TILES}[1u + wid.y];
+  if (${first === 0 ? '' : `expert < ${first}u || `}expert >= ${end}u) { return; }
+  let stack_row = (expert - ${first}u) * ${n}u;`;
 }

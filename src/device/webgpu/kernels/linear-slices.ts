@@ -26,7 +26,7 @@ export function slicesFit({
   outStride,
   outOffset,
   glu,
-}: Pick<LinearShape, 'n' | 'outStride' | 'outOffset' | 'glu'>): boolean {
+}: Pick<LinearShape, 'n' | 'outStride' | 'outOffset'> & { readonly glu: unknown }): boolean {
   return glu === null && [n, outStride, outOffset].every((size) => size % 4 === 0);
 }
 

@@ -3,9 +3,10 @@
  * come out. All of it is pure text work, so that a test, a benchmark and the runtime get the same kernel.
  */
 
-import type { Activation, RowKind } from '../../graph.js';
+import type { Activation, ExpertActivation, RowKind } from '../../graph.js';
 import type { RopeAppendShape } from '../shapes.js';
 import { rowMetaWords, type ShardLayout } from '../weights-layout.js';
+import { f32Literal } from './f32-literal.js';
 
 export type ActivationDtype = 'f32' | 'f16';
 
@@ -33,12 +34,25 @@ export interface LinearSpec {
   /** RMS norm of x folded in: `x / sqrt(mean(x²) + eps) · norm`. GEMV only. */
   readonly norm: { readonly eps: number } | null;
   /** `out[f] = act(gate[f]) · up[f]`: weight row f is the gate, row n / 2 + f the up. */
-  readonly glu: Activation | null;
+  readonly glu: ExpertActivation | null;
   /** x is what attention left of one row in `scratchSums` and `scratchTops`, merged as it is staged. GEMV of one row only. */
   readonly merge?: MergedAttention;
   /** out is q, k and v of one token: q is left normed and rotated, k and v go to the cache (linear-gemv-append.ts). GEMV of one row only. */
   readonly append?: RopeAppendShape;
+  /** The weight is a stack of experts, and rows are places of tiles (experts-tiles.ts). Matrices only. */
+  readonly stack?: ExpertStack;
 }
+
+export interface ExpertStack {
+  /** The experts of the shard: tiles of others are left to other launches. */
+  readonly first: number;
+  readonly end: number;
+  /** Where the row of x of each place stands in {@link STACK_TILES}; null where rows of x are places too. */
+  readonly rowsAt: number | null;
+}
+
+/** The role of the tiles of a stack. */
+export const STACK_TILES = 'scratchTiles';
 
 /** Partials of one row of attention, of at most `splits` items. */
 export interface MergedAttention {
@@ -63,6 +77,7 @@ export const LINEAR_BINDINGS = [
   'rope',
   'keys',
   'values',
+  STACK_TILES,
 ] as const;
 export type LinearBinding = (typeof LINEAR_BINDINGS)[number];
 
@@ -107,6 +122,7 @@ export function linearBindings(spec: LinearSpec): LinearBinding[] {
       return append !== undefined && (spec.norm !== null || spec.bias || append.normEps !== null);
     if (name === 'rope') return append !== undefined && append.rope !== null;
     if (name === 'tables' || name === 'keys' || name === 'values') return append !== undefined;
+    if (name === STACK_TILES) return spec.stack !== undefined;
     if (name === 'x') return spec.merge === undefined;
     if (name === 'scratchSums' || name === 'scratchTops') return spec.merge !== undefined;
     return true;
@@ -125,6 +141,14 @@ export function declareBindings<B extends string>(
       return `@group(0) @binding(${at}) var<storage, ${access}> ${name}: array<${types[name] ?? 'f32'}>;`;
     })
     .join('\n');
+}
+
+/** WGSL expression of what `gate` and `up` give. */
+export function gatedText(activation: ExpertActivation, gate: string, up: string): string {
+  if (typeof activation === 'string') return `${activationText(activation, gate)} * ${up}`;
+  const [alpha, limit] = [f32Literal(activation.alpha), f32Literal(activation.limit)];
+  const g = `min(${gate}, ${limit})`;
+  return `(clamp(${up}, -${limit}, ${limit}) + 1.0) * ${g} / (1.0 + exp(min(-${alpha} * ${g}, 87.0)))`;
 }
 
 /** WGSL expression of an activation of an f32. */

@@ -31,9 +31,14 @@ const tiles: Variant<LinearShape> = {
 
 export const portableLinear: readonly Variant<LinearShape>[] = [gemv, tiles];
 
+/** Rows from which a lane of an exact product takes so many rows and features: each is then read less often. */
+const EXACT_ROWS = 64;
+const EXACT_TILE = { rows: 8, features: 4 } as const;
+
 /** For products whose x is never rounded: routers. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
-  return buildGemv(shape, DETERMINISTIC_ROWS);
+  if (shape.rows < EXACT_ROWS) return buildGemv(shape, DETERMINISTIC_ROWS);
+  return buildGemv(shape, EXACT_TILE.rows, EXACT_TILE.features);
 }
 
 function plain(shape: LinearShape): boolean {
@@ -121,26 +126,45 @@ function kernelOf(
   };
 }
 
-/** 64 threads: 4 features, 16 lanes along K for each, every lane a sum for each row. */
-function buildGemv(shape: LinearShape, rowsAtOnce: number): Kernel {
+/** 64 threads: `own` times 4 features, 16 lanes along K for each, every lane a sum for each row and each of its own features. */
+function buildGemv(shape: LinearShape, rowsAtOnce: number, own = 1): Kernel {
   const LANES = 16;
-  const FEATURES = 4;
+  const GROUPS = 4;
+  const FEATURES = GROUPS * own;
   const { weight } = shape;
   const frame = frameOf(shape);
   const piece = pieceOf(weight);
   const vectors = piece.cols / 4;
   const list = (f: (v: number) => string): string[] => Array.from({ length: vectors }, (_, v) => f(v));
-  const row = (r: number): string => {
-    const lines = list((v) => `let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
-    lines.push(pieceSums(weight), `acc${r} += ${pieceDot(weight)};`);
-    return `{ ${lines.join('\n')} }`;
-  };
+  /** Sums of row r: one for each of the lane's features. */
+  const sum = (r: number, j: number): string => (j === 0 ? `acc${r}` : `acc${r}_${j}`);
+  const loadX = (r: number): string[] => list((v) => `let x${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`);
+  const row = (r: number): string =>
+    `{ ${[...loadX(r), pieceSums(weight), `acc${r} += ${pieceDot(weight)};`].join('\n')} }`;
+  const features = Array.from({ length: own }, (_, j) => j);
   const each = (f: (r: number) => string): string =>
     Array.from({ length: rowsAtOnce }, (_, r) => f(r)).join('\n');
   const meta = { piece: 'p', pieces: 'pieces', metaWords: 'meta_words' };
+  const read = (row: string): string => `${readMeta(weight, { ...meta, row })}
+      ${readPiece(weight, `${row} * words + p * ${piece.words}u`)}`;
+  const ownFeature = (): string => `${read('f')}
+      ${each(row)}`;
+  /** Rows of x are read once for all features of the lane. */
+  const ownFeatures = (): string => {
+    const kept = each((r) =>
+      list((v) => `let x${r}_${v} = load_x(row${r}, p * ${vectors}u + ${v}u);`).join(' '),
+    );
+    const feature = (j: number): string =>
+      each(
+        (r) =>
+          `{ ${list((v) => `let x${v} = x${r}_${v};`).join(' ')} ${pieceSums(weight)} ${sum(r, j)} += ${pieceDot(weight)}; }`,
+      );
+    const blocks = features.map((j) => `{ let g = min(f + ${j}u, n - 1u);\n${read('g')}\n${feature(j)} }`);
+    return [kept, ...blocks].join('\n');
+  };
   const wgsl = `${frame.head}
 var<workgroup> part: array<f32, ${LANES * FEATURES * rowsAtOnce}>;
-@compute @workgroup_size(${LANES * FEATURES})
+@compute @workgroup_size(${LANES * GROUPS})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   ${frame.sizes}
@@ -148,19 +172,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row_start = wid.z * ${rowsAtOnce}u;
   if (first >= n || row_start >= rows) { return; }
   let lane = lid % ${LANES}u;
-  let f = first + lid / ${LANES}u;
-  ${each((r) => `var acc${r} = 0.0; let row${r} = min(row_start + ${r}u, rows - 1u);`)}
+  let f = first + lid / ${LANES}u${own === 1 ? '' : ` * ${own}u`};
+  ${each((r) => `${features.map((j) => `var ${sum(r, j)} = 0.0;`).join(' ')} let row${r} = min(row_start + ${r}u, rows - 1u);`)}
   if (f < n) {
     for (var p = lane; p < pieces; p += ${LANES}u) {
-      ${readMeta(weight, { ...meta, row: 'f' })}
-      ${readPiece(weight, `f * words + p * ${piece.words}u`)}
-      ${each(row)}
+      ${own === 1 ? ownFeature() : ownFeatures()}
     }
   }
-  ${each((r) => `part[lid * ${rowsAtOnce}u + ${r}u] = acc${r};`)}
+  ${each((r) => features.map((j) => `part[${own === 1 ? 'lid' : `((lid / ${LANES}u * ${own}u + ${j}u) * ${LANES}u + lane)`} * ${rowsAtOnce}u + ${r}u] = ${sum(r, j)};`).join('\n'))}
   workgroupBarrier();
   // A thread adds the lanes of one (feature, row), in order.
-  for (var i = lid; i < ${FEATURES * rowsAtOnce}u; i += ${LANES * FEATURES}u) {
+  for (var i = lid; i < ${FEATURES * rowsAtOnce}u; i += ${LANES * GROUPS}u) {
     let r = i % ${rowsAtOnce}u;
     let feature = i / ${rowsAtOnce}u;
     let g = first + feature;

@@ -5,10 +5,14 @@ import { type Binding, declareBindings, type Kernel, spread } from '../kernel.js
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { f32Literal } from './f32-literal.js';
 
-const THREADS = 64;
 /** What stands for a NaN where experts are compared, and what for one that is left out: WGSL need not know infinity. */
 const LOWEST = '-1e38f';
 const LEFT_OUT = '-3e38f';
+
+/** Threads of a workgroup: a thread an expert, where there are as many. */
+function threadsOf(experts: number): number {
+  return Math.min(256, 2 ** Math.ceil(Math.log2(Math.max(experts, 32))));
+}
 
 export function routeKernel(shape: {
   readonly rowKind: RowKind;
@@ -25,18 +29,32 @@ export function routeKernel(shape: {
     ...(spec.expertScales ? [read('scales')] : []),
     { name: 'out', access: 'read_write', type: 'array<f32>' },
   ];
+  const threads = threadsOf(experts);
   const strideOf = (cols: number): number => Math.ceil(cols / 4) * 4;
   const each = (body: string): string =>
-    `for (var i = lid; i < ${experts}u; i += ${THREADS}u) { ${body} }\n  workgroupBarrier();`;
+    `for (var i = lid; i < ${experts}u; i += ${threads}u) { ${body} }\n  workgroupBarrier();`;
+  /** Puts each thread's `own` together in part[0], two by two. */
+  const halved = (two: string): string => `part[lid] = own;
+  workgroupBarrier();
+  for (var w = ${threads / 2}u; w > 0u; w >>= 1u) {
+    if (lid < w) { part[lid] = ${two}; }
+    workgroupBarrier();
+  }`;
   const scored =
     score === 'sigmoid'
       ? each('score[i] = 1.0 / (1.0 + exp(min(-logits[base + i], 87.0)));')
-      : `var top = logits[base];
-  for (var i = 1u; i < ${experts}u; i++) { top = max(top, logits[base + i]); }
-  ${each('score[i] = exp(logits[base + i] - top);')}
-  var total = 0.0;
-  for (var i = 0u; i < ${experts}u; i++) { total += score[i]; }
+      : `var own = logits[base + min(lid, ${experts - 1}u)];
+  for (var i = lid; i < ${experts}u; i += ${threads}u) { own = max(own, logits[base + i]); }
+  ${halved('max(part[lid], part[lid + w])')}
+  let top = part[0];
   workgroupBarrier();
+  own = 0.0;
+  for (var i = lid; i < ${experts}u; i += ${threads}u) {
+    score[i] = exp(logits[base + i] - top);
+    own += score[i];
+  }
+  ${halved('part[lid] + part[lid + w]')}
+  let total = part[0];
   ${each('score[i] = score[i] / total;')}`;
   const divided =
     normalise === null ? '' : ` / (max(sum, ${f32Literal(normalise.least)}) + ${f32Literal(normalise.add)})`;
@@ -44,8 +62,10 @@ export function routeKernel(shape: {
 var<workgroup> score: array<f32, ${experts}>;
 var<workgroup> key: array<f32, ${experts}>;
 var<workgroup> chosen: array<u32, ${experts}>;
+var<workgroup> picked: array<f32, ${k}>;
+${score === 'sigmoid' ? '' : `var<workgroup> part: array<f32, ${threads}>;`}
 ${spec.groups === null ? '' : `var<workgroup> group: array<f32, ${spec.groups.count}>;`}
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   let row = wid.x + wid.y * nwg.x;
@@ -55,26 +75,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   ${each(`let v = score[i]${bias === null ? '' : ' + bias[i]'};
     let bits = bitcast<u32>(v) & 0x7fffffffu;
     key[i] = select(max(v, ${LOWEST}), ${LOWEST}, bits > 0x7f800000u);`)}
-  ${spec.groups === null ? '' : maskGroups(experts, spec.groups)}
+  ${spec.groups === null ? '' : maskGroups(experts, spec.groups, threads)}
   ${each(`var before = 0u;
     for (var j = 0u; j < ${experts}u; j++) {
       before += select(0u, 1u, key[j] > key[i] || (key[j] == key[i] && j < i));
     }
     chosen[i] = select(0u, 1u, before < ${k}u);`)}
-  if (lid == 0u) {
-    let to = row * ${strideOf(2 * k)}u;
-    var sum = 0.0;
-    var n = 0u;
-    for (var i = 0u; i < ${experts}u; i++) {
-      if (chosen[i] == 1u) {
-        out[to + n] = f32(i);
-        out[to + ${k}u + n] = score[i];
-        sum += score[i];
-        n++;
-      }
-    }
-    let by = ${f32Literal(scale)}${divided};
-    for (var j = 0u; j < ${k}u; j++) { out[to + ${k}u + j] *= by${spec.expertScales ? ' * scales[u32(out[to + j])]' : ''}; }
+  let to = row * ${strideOf(2 * k)}u;
+  ${each(`if (chosen[i] == 1u) {
+      var n = 0u;
+      for (var j = 0u; j < i; j++) { n += chosen[j]; }
+      out[to + n] = f32(i);
+      picked[n] = score[i];
+      key[n] = f32(i);
+    }`)}
+  var sum = 0.0;
+  for (var j = 0u; j < ${k}u; j++) { sum += picked[j]; }
+  let by = ${f32Literal(scale)}${divided};
+  for (var j = lid; j < ${k}u; j += ${threads}u) {
+    out[to + ${k}u + j] = picked[j] * by${spec.expertScales ? ' * scales[u32(key[j])]' : ''};
   }
 }`;
   return {
@@ -89,9 +108,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   };
 }
 
-function maskGroups(experts: number, { count, kept, by }: NonNullable<RouteSpec['groups']>): string {
+function maskGroups(
+  experts: number,
+  { count, kept, by }: NonNullable<RouteSpec['groups']>,
+  threads: number,
+): string {
   const each = experts / count;
-  return `for (var g = lid; g < ${count}u; g += ${THREADS}u) {
+  return `for (var g = lid; g < ${count}u; g += ${threads}u) {
     var first = ${LEFT_OUT};
     var second = ${LEFT_OUT};
     for (var i = g * ${each}u; i < (g + 1u) * ${each}u; i++) {
@@ -101,7 +124,7 @@ function maskGroups(experts: number, { count, kept, by }: NonNullable<RouteSpec[
     group[g] = ${by === 'best' ? 'first' : 'first + second'};
   }
   workgroupBarrier();
-  for (var g = lid; g < ${count}u; g += ${THREADS}u) {
+  for (var g = lid; g < ${count}u; g += ${threads}u) {
     var before = 0u;
     for (var h = 0u; h < ${count}u; h++) {
       before += select(0u, 1u, group[h] > group[g] || (group[h] == group[g] && h < g));

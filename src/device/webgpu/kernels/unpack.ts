@@ -66,7 +66,7 @@ export interface PiecePlace {
 }
 
 /** Runs of a piece that have scales and biases of their own. */
-function metaRuns(layout: ShardLayout): number {
+export function metaRuns(layout: ShardLayout): number {
   if (layout.kind === 'lut4') return 32 / lut4Group(layout);
   return layout.kind === 'k-quant' ? 32 / kQuantGroup(layout.bits) : 1;
 }
