@@ -64,6 +64,16 @@ const SHAPES: readonly Shape[] = [
     down: affine(8, 32),
   },
   {
+    name: '4 bits, many experts of a row',
+    count: 35,
+    k: 34,
+    cols: 32,
+    inner: 32,
+    outs: 8,
+    activation: 'silu',
+    format: affine(4, 32),
+  },
+  {
     name: '5 bits, all of them',
     count: 3,
     k: 3,
@@ -163,7 +173,13 @@ function routeOf(random: Random, rows: number, { count, k }: Shape): Float32Arra
 /** As for linear, of three products in a row. */
 function bound(spec: DeviceSpec, { format }: Shape): number {
   if (spec.kind === 'cpu' && spec.precision === 'default' && format.kind !== 'float') return 4e-2;
-  return 5e-5;
+  // Of many rows a GPU's matrices round x, and what is between the products, to halves.
+  return ownOrder(spec) ? 5e-5 : 2e-3;
+}
+
+/** Whether a row's sums have one order whatever the rows beside it: not where a GPU may take matrices. */
+function ownOrder({ kind, precision, bitwise, slow }: DeviceSpec): boolean {
+  return kind === 'cpu' || precision === 'reference' || bitwise || slow;
 }
 
 describe.each(devices)('experts on $name', (spec: DeviceSpec) => {
@@ -226,12 +242,14 @@ describe.each(devices)('experts on $name', (spec: DeviceSpec) => {
         x.slice(from * cols, (from + count) * cols),
         route.slice(from * 2 * k, (from + count) * 2 * k),
       );
-      expect(some, `rows ${from} to ${from + count}`).toEqual(out.slice(from * outs, (from + count) * outs));
+      const same = out.slice(from * outs, (from + count) * outs);
+      if (ownOrder(spec)) expect(some, `rows ${from} to ${from + count}`).toEqual(same);
+      else expect(worstRow(some, Float64Array.from(same), count, outs)).toBeLessThan(bound(spec, shape));
     }
   });
 
   it('reads nothing of experts that were not chosen, and adds a residual', async () => {
-    const shape = { ...SHAPES[4]!, name: '', count: 6, k: 2 };
+    const shape = { ...SHAPES.find(({ name }) => name.startsWith('5 bits'))!, name: '', count: 6, k: 2 };
     const whole = await stacksOf(device, shape);
     const damaged = await stacksOf(device, shape, [0, 3]);
     const rows = 9;

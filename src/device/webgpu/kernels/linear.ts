@@ -37,7 +37,8 @@ const EXACT_TILE = { rows: 8, features: 4 } as const;
 
 /** For products whose x is never rounded: routers. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
-  if (shape.rows < EXACT_ROWS) return buildGemv(shape, DETERMINISTIC_ROWS);
+  const narrow = pieceOf(shape.weight).cols <= 8;
+  if (shape.rows < EXACT_ROWS || !narrow) return buildGemv(shape, DETERMINISTIC_ROWS);
   return buildGemv(shape, EXACT_TILE.rows, EXACT_TILE.features);
 }
 
