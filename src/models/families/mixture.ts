@@ -137,6 +137,9 @@ export function recordMixture(
   });
 }
 
+/** A stack of weights is listed expert by expert: a count that no model has would fill the memory. */
+const MAX_EXPERTS = 1024;
+
 /** Experts of a layer, experts that a token is given to, and their width. */
 export function readExperts(
   fields: ConfigFields,
@@ -148,6 +151,7 @@ export function readExperts(
   defaults: { readonly count?: number; readonly chosen?: number; readonly size?: number } = {},
 ): ExpertSizes {
   const experts = fields.count(names.count, defaults.count);
+  if (experts > MAX_EXPERTS) throw fields.odd([names.count].flat()[0]!, experts, `at most ${MAX_EXPERTS}`);
   const chosen = fields.count(names.chosen, defaults.chosen);
   if (chosen > experts)
     throw fields.odd([names.chosen].flat()[0]!, chosen, `at most the number of experts (${experts})`);

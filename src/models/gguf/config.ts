@@ -23,12 +23,14 @@ export type ShapeOf = (name: string) => readonly number[] | undefined;
 /**
  * The architecture of a file, and its config.
  *
+ * @param storedBlocks layers that tensors speak of
  * @param factors what each frequency of the rotation is divided by, where the file holds such lists
  * @throws KvantError `model-architecture-unknown`, `model-config`, `model-config-unsupported`
  */
 export function ggufConfig(
   metadata: GgufMetadata,
   shapeOf: ShapeOf,
+  storedBlocks: number,
   factors: RotationFactors | null,
 ): { readonly architecture: GgufArchitecture; readonly config: JsonObject } {
   const architecture = findArchitecture(metadata);
@@ -45,7 +47,11 @@ export function ggufConfig(
   const headDim = metadata.count(at('attention.key_length')) ?? rotated ?? hidden / heads;
   const vocab = shapeOf('token_embd.weight')?.[0];
   if (vocab === undefined) throw missingEmbedding(metadata.path);
-  const layers = required('block_count') - (metadata.count(at('nextn_predict_layers'), 0) ?? 0);
+  const blocks = required('block_count');
+  // Lists are made as long: what is stated has to be there.
+  if (blocks > storedBlocks)
+    throw metadata.odd(at('block_count'), `the ${storedBlocks} blocks that the file holds, or fewer,`);
+  const layers = blocks - (metadata.count(at('nextn_predict_layers'), 0) ?? 0);
   const read: MetadataReader = {
     headDim,
     layers,

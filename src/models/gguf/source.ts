@@ -43,7 +43,8 @@ export class GgufSource {
     const checkpoint = await GgufCheckpoint.open(path);
     try {
       const factors = await rotationFactors(checkpoint);
-      const found = ggufConfig(checkpoint.metadata, (name) => checkpoint.info(name)?.shape, factors);
+      const shapeOf = (name: string): readonly number[] | undefined => checkpoint.info(name)?.shape;
+      const found = ggufConfig(checkpoint.metadata, shapeOf, storedBlocks(checkpoint), factors);
       const names = new Map<string, string>();
       for (const name of checkpoint.names()) {
         if (FACTORS.some((factor) => factor === name)) continue;
@@ -126,6 +127,12 @@ export class GgufSource {
     // The checkpoint says what is missing.
     return this.#names.get(name) ?? name;
   }
+}
+
+/** Layers, by the largest number that a tensor has; each has many. */
+function storedBlocks(checkpoint: GgufCheckpoint): number {
+  const numbers = checkpoint.names().map((name) => Number(/^blk\.(\d{1,6})\./.exec(name)?.[1] ?? -1));
+  return numbers.reduce((most, number) => Math.max(most, number + 1), 0);
 }
 
 function layerNumbers(metadata: GgufMetadata, { numbers = {} }: GgufArchitecture): Map<string, number> {
