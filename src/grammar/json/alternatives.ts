@@ -1,14 +1,16 @@
 /**
- * A schema as a choice of plain ones: `anyOf`, `oneOf`, `allOf` and `$ref` taken apart, so that what is left of an alternative is a
+ * A schema as a choice of plain ones: `anyOf`, `oneOf`, `allOf`, `not`, `if` and `$ref` taken apart, so that what is left of an alternative is a
  * list of schemas that all hold, without any of these keywords.
  */
 
 import { type Budget, tooLarge } from '../limits.js';
 import type { SchemaDocument } from './document.js';
+import { Negations } from './negation.js';
 import type { Plain } from './plain.js';
 import {
   assertsSomething,
   checkKeywords,
+  nodeAt,
   nodesAt,
   type SchemaNode,
   type SchemaObject,
@@ -16,6 +18,8 @@ import {
 } from './schema-nodes.js';
 
 const MAX_ALTERNATIVES = 1024;
+/** Of so many it is asked which can be at all. */
+const MANY = 8;
 /** Steps of work that putting two of them together takes, whatever they are. */
 const JOINED = 4;
 /** And looking into a schema. */
@@ -30,7 +34,8 @@ export class Alternatives {
   readonly #open = new Set<unknown>();
   readonly #numbers = new Map<unknown, number>();
   readonly #rests = new Map<string, SchemaObject | null>();
-  /** `anyOf`s so far. */
+  readonly #negations: Negations;
+  /** `anyOf`s so far, and what has been turned round. */
   #overlapping = 0;
 
   /** `areDisjoint`: whether no value can be both, for `oneOf`. `check`: looks at each schema besides. */
@@ -44,6 +49,10 @@ export class Alternatives {
     this.#budget = budget;
     this.#areDisjoint = areDisjoint;
     this.#check = check;
+    this.#negations = new Negations(document, {
+      of: (nodes) => this.of(nodes),
+      both: (some, others) => this.#both(some, others),
+    });
   }
 
   /** Errors: `invalid-schema`, `unsupported-schema`, `grammar-too-large`. */
@@ -77,6 +86,11 @@ export class Alternatives {
     if (schema.anyOf !== undefined)
       all = this.#both(all, this.#bounded(nodesAt(node, 'anyOf').flatMap((branch) => this.#ofOne(branch))));
     if (schema.oneOf !== undefined) all = this.#both(all, this.#oneOf(node));
+    if (schema.not !== undefined) all = this.#possible(all, this.#not(nodeAt(node, 'not')));
+    if (schema.if !== undefined && (schema.then !== undefined || schema.else !== undefined))
+      all = this.#possible(all, this.#conditional(node));
+    // It changes nothing but what has been looked at.
+    else if (schema.if !== undefined) this.#overlapping++;
     if (((schema.anyOf as unknown[] | undefined)?.length ?? 0) > 1) this.#overlapping++;
     for (const keyword of ['unevaluatedProperties', 'unevaluatedItems'] as const) {
       if (schema[keyword] === undefined) continue;
@@ -112,29 +126,75 @@ export class Alternatives {
     return number;
   }
 
+  #not(node: SchemaNode): readonly Plain[] {
+    // What is not so tells nothing of what has been looked at.
+    this.#overlapping++;
+    return this.#negations.of(node);
+  }
+
+  #conditional(node: SchemaNode): readonly Plain[] {
+    const branch = (keyword: 'then' | 'else'): readonly Plain[] =>
+      (node.schema as SchemaObject)[keyword] === undefined ? [[]] : this.#ofOne(nodeAt(node, keyword));
+    const condition = nodeAt(node, 'if');
+    return this.#bounded([
+      ...this.#possible(this.#ofOne(condition), branch('then')),
+      ...this.#possible(this.#not(condition), branch('else')),
+    ]);
+  }
+
+  /** One of the cases, and none of those that it shares values with. */
   #oneOf(node: SchemaNode): readonly Plain[] {
-    const branches = nodesAt(node, 'oneOf').map((branch) => this.#ofOne(branch));
+    const nodes = nodesAt(node, 'oneOf');
+    const branches = nodes.map((branch) => this.#ofOne(branch));
+    const overlaps = (one: readonly Plain[], other: readonly Plain[]): boolean =>
+      one.some((a) =>
+        other.some((b) => {
+          this.#budget.spend(10);
+          return !this.#areDisjoint(a, b);
+        }),
+      );
+    const cases = branches.map((branch) => [branch] as (readonly Plain[])[]);
     branches.forEach((branch, i) => {
-      for (const other of branches.slice(i + 1))
-        for (const a of branch)
-          for (const b of other) {
-            this.#budget.spend(10);
-            if (!this.#areDisjoint(a, b))
-              throw unsupported(
-                node.pointer,
-                'oneOf',
-                'A value may be more than one of its cases. Write `anyOf`, or a required property with another `const` in each.',
-              );
-          }
+      for (let j = i + 1; j < branches.length; j++) {
+        if (!overlaps(branch, branches[j]!)) continue;
+        cases[i]!.push(this.#notCase(node, nodes[j]!));
+        cases[j]!.push(this.#notCase(node, nodes[i]!));
+      }
     });
-    return this.#bounded(branches.flat());
+    return this.#bounded(cases.flatMap((parts) => parts.reduce((all, part) => this.#possible(all, part))));
+  }
+
+  #notCase({ pointer }: SchemaNode, branch: SchemaNode): readonly Plain[] {
+    try {
+      return this.#not(branch);
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'unsupported-schema') throw error;
+      throw unsupported(
+        pointer,
+        'oneOf',
+        'A value may be more than one of its cases. Write `anyOf`, or a required property with another `const` in each.',
+      );
+    }
+  }
+
+  /** What is one of each, without what cannot be both. */
+  #possible(some: readonly Plain[], others: readonly Plain[]): readonly Plain[] {
+    return this.#bounded(
+      some.flatMap((one) =>
+        others.flatMap((other) => {
+          this.#budget.spend(10);
+          if (one.length > 0 && other.length > 0 && this.#areDisjoint(one, other)) return [];
+          return [this.#joined(one, other)];
+        }),
+      ),
+    );
   }
 
   #both(some: readonly Plain[], others: readonly Plain[]): readonly Plain[] {
     // Most schemas are one alternative that says nothing, or nothing new.
     if (some.length === 1 && some[0]!.length === 0) return this.#bounded(others);
     if (others.length === 1 && others[0]!.length === 0) return this.#bounded(some);
-    this.#refuseMore(some.length * others.length);
+    if (some.length * others.length > MANY) return this.#possible(some, others);
     return this.#bounded(some.flatMap((one) => others.map((other) => this.#joined(one, other))));
   }
 

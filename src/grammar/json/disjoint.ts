@@ -1,9 +1,12 @@
 /** Whether no value can be two cases of a `oneOf`. */
 
+import { hasNoWords } from '../words.js';
+import { noNumbers } from './number-bounds.js';
 import { schemasOf } from './objects.js';
-import { type Plain, requiredOf, typesOf, VALUE_TYPES } from './plain.js';
+import { boundsOf, type Plain, requiredOf, typesOf, VALUE_TYPES, type ValueType } from './plain.js';
 import { unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
+import { stringWords } from './strings.js';
 
 /** Tags within tags. */
 const MAX_NESTED = 64;
@@ -26,13 +29,35 @@ export class Disjointness {
     if (listedA !== null) return !listedA.some((value) => values.accepts(b, value));
     if (listedB !== null) return !listedB.some((value) => values.accepts(a, value));
     const [typesA, typesB] = [typesOf(a), typesOf(b)];
-    const shared = VALUE_TYPES.filter((type) => typesA.has(type) && typesB.has(type));
-    if (shared.length === 0) return true;
-    if (shared.length > 1 || shared[0] !== 'object') return false;
+    return VALUE_TYPES.every((type) => !typesA.has(type) || !typesB.has(type) || this.#apartAs(type, a, b));
+  }
+
+  /** Whether no value of this type can be both. */
+  #apartAs(type: ValueType, a: Plain, b: Plain): boolean {
+    const { budget } = this.#values;
+    switch (type) {
+      case 'object':
+        return this.#objects(a, b);
+      case 'string': {
+        const words = stringWords([...a, ...b], budget);
+        return words !== 'any' && hasNoWords(words);
+      }
+      case 'number':
+        return noNumbers([...a, ...b], budget);
+      case 'array': {
+        const { min, max } = boundsOf([...a, ...b], 'minItems', 'maxItems');
+        return max !== null && max < min;
+      }
+      default:
+        return false;
+    }
+  }
+
+  #objects(a: Plain, b: Plain): boolean {
     const [namesA, namesB] = [requiredOf(a), requiredOf(b)];
     if (namesA.some((name) => this.#forbids(b, name)) || namesB.some((name) => this.#forbids(a, name)))
       return true;
-    return namesA.some((name) => namesB.includes(name) && this.#apart(a, b, name));
+    return [...new Set([...namesA, ...namesB])].some((name) => this.#apart(a, b, name));
   }
 
   #forbids(plain: Plain, name: string): boolean {

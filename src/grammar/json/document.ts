@@ -20,6 +20,8 @@ const SINGLE = [
 const LISTS = ['allOf', 'anyOf', 'oneOf', 'prefixItems'];
 const MAPS = ['properties', 'patternProperties', '$defs', 'definitions', 'dependentSchemas', 'dependencies'];
 
+const OLDER = /draft-0[34]/;
+
 /** What a document without an `$id` is called. */
 const NAMELESS = 'schema:/';
 
@@ -74,12 +76,17 @@ export class SchemaDocument {
   }
 
   #index(root: SchemaObject | boolean, address: string): void {
+    const { schema: whole } = this.root;
+    const older = typeof whole === 'object' && typeof whole.$schema === 'string' && OLDER.test(whole.$schema);
     const todo: { readonly schema: unknown; readonly base: string }[] = [{ schema: root, base: address }];
     for (let next = todo.pop(); next !== undefined; next = todo.pop()) {
       const { schema } = next;
       if (!isSchema(schema) || typeof schema === 'boolean' || this.#bases.has(schema)) continue;
       let { base } = next;
-      const { $id: id, $anchor: anchor } = schema;
+      const { $id = older ? schema.id : undefined, $anchor } = schema;
+      // Drafts up to 4 write `id`, and "#name" for an anchor.
+      const isAnchor = older && typeof $id === 'string' && $id.startsWith('#');
+      const [id, anchor] = isAnchor ? [undefined, ($id as string).slice(1)] : [$id, $anchor];
       if (typeof id === 'string') {
         [base] = addressOf(id, base);
         if (!this.#resources.has(base)) this.#resources.set(base, schema);

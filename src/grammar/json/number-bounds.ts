@@ -1,11 +1,12 @@
 /** What schemas say of a number: bounds, steps, and the ranges of OpenAPI's formats. */
 
-import { type Expression, NOTHING, rule } from '../expression.js';
+import { type Expression, isNothing, NOTHING, rule } from '../expression.js';
 import type { Budget } from '../limits.js';
-import { hasNoWords } from '../words.js';
+import { regexWords } from '../regex.js';
+import { hasNoWords, intersectWords, otherWords } from '../words.js';
 import { type Bound, numberWords } from './numbers.js';
 import { type Plain, wholeOnly } from './plain.js';
-import { unsupported } from './schema-nodes.js';
+import { NOT_WHOLE, unsupported } from './schema-nodes.js';
 import { ANY } from './terminals.js';
 
 /** Steps, in units of the last digit that they have: the automaton keeps the remainder. */
@@ -19,20 +20,47 @@ interface Step {
   readonly digits: number;
 }
 
+/** A number without a fraction, however it is written. */
+const WHOLE_NUMBER = '-?\\d+(\\.0+)?';
+
 const WHOLE: Step = { units: 1, digits: 0 };
 
-/** Errors: `unsupported-schema`, `grammar-too-large`. */
-export function numberExpression(plain: Plain, budget: Budget): Expression {
+interface Range {
+  readonly low: Bound | null;
+  readonly high: Bound | null;
+}
+
+function rangeOf(plain: Plain): Range {
   let low: Bound | null = null;
   let high: Bound | null = null;
-  let step: Step | null = wholeOnly(plain) ? WHOLE : null;
-  for (const { schema, pointer } of plain) {
-    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf } = schema as Record<
+  for (const { schema } of plain) {
+    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema as Record<
       string,
       number | undefined
     >;
     low = higher(higher(low, bound(minimum, false)), bound(exclusiveMinimum, true));
     high = lower(lower(high, bound(maximum, false)), bound(exclusiveMaximum, true));
+  }
+  return { low, high };
+}
+
+/** Whether there is no number of which all these hold. Errors: as of `numberExpression`. */
+export function noNumbers(plain: Plain, budget: Budget): boolean {
+  const { low, high } = rangeOf(plain);
+  if (low === null || high === null) return false;
+  if (low.value >= high.value) return low.value > high.value || low.exclusive || high.exclusive;
+  const stepped = plain.some(
+    ({ schema }) => schema.multipleOf !== undefined || schema[NOT_WHOLE] !== undefined,
+  );
+  return (stepped || wholeOnly(plain)) && isNothing(numberExpression(plain, budget));
+}
+
+/** Errors: `unsupported-schema`, `grammar-too-large`. */
+export function numberExpression(plain: Plain, budget: Budget): Expression {
+  const { low, high } = rangeOf(plain);
+  let step: Step | null = wholeOnly(plain) ? WHOLE : null;
+  for (const { schema, pointer } of plain) {
+    const { multipleOf } = schema as Record<string, number | undefined>;
     if (multipleOf === undefined) continue;
     const own = stepOf(multipleOf);
     const both = own === null || step === null ? own : commonStep(step, own);
@@ -44,11 +72,14 @@ export function numberExpression(plain: Plain, budget: Budget): Expression {
       );
     step = both;
   }
-  if (low === null && high === null) {
+  const fractions = plain.some(({ schema }) => schema[NOT_WHOLE] !== undefined);
+  if (low === null && high === null && !fractions) {
     if (step === null) return rule(ANY.NUMBER);
     if (step.units === 1 && step.digits === 0) return rule(ANY.INTEGER);
   }
-  const words = numberWords({ low, high, step }, budget);
+  let words = numberWords({ low, high, step }, budget);
+  if (fractions)
+    words = intersectWords(words, otherWords(regexWords(WHOLE_NUMBER, false, budget), budget), budget);
   return hasNoWords(words) ? NOTHING : { kind: 'words', words, spelling: 'text' };
 }
 

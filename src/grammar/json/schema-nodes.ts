@@ -57,6 +57,11 @@ const KEYWORDS: Readonly<Record<string, (value: unknown) => boolean>> = {
   anyOf: isSchemaList,
   oneOf: isSchemaList,
   allOf: isSchemaList,
+  not: isSchema,
+  if: isSchema,
+  // biome-ignore lint/suspicious/noThenProperty: the keyword is called so.
+  then: isSchema,
+  else: isSchema,
   $ref: (value) => typeof value === 'string',
 };
 
@@ -85,16 +90,30 @@ const ANNOTATIONS = new Set([
 
 /** Why a keyword is refused, where there is more to say than that it is. */
 const REFUSED: ReadonlyMap<string, string> = new Map([
-  ['not', 'Say what may be instead, as `enum`, `pattern` or `anyOf`.'],
-  ['if', 'Write the cases as `anyOf`.'],
-  ['then', 'Write the cases as `anyOf`.'],
-  ['else', 'Write the cases as `anyOf`.'],
   ['additionalItems', 'It is of an older draft: write `prefixItems`, and `items` for the rest.'],
   ['nullable', 'Write the type as a list: ["string", "null"].'],
   ['$dynamicRef', 'Write `$ref`.'],
   ['$dynamicAnchor', 'Write `$ref` with a JSON pointer.'],
   ['$recursiveRef', 'Write `$ref`.'],
+  ['$recursiveAnchor', 'Write `$ref` with a JSON pointer.'],
+  ['$vocabulary', 'It belongs to a schema of schemas: leave it out.'],
+  ['extends', 'It is of an older draft: write `allOf`.'],
+  ['disallow', 'It is of an older draft: write `not`.'],
+  ['divisibleBy', 'It is of an older draft: write `multipleOf`.'],
+  ['constant', 'Write `const`.'],
+  ['formatMinimum', 'Use `pattern`.'],
+  ['formatMaximum', 'Use `pattern`.'],
+  ['patternRequired', 'Name the properties, and list them as `required`.'],
+  ['regexp', 'Use `pattern`.'],
 ]);
+
+/**
+ * What negation.ts says of values, which no keyword does: a string that a pattern does not match, or that is none of these; a number
+ * with a fraction. No schema that comes from outside has such names.
+ */
+export const NOT_PATTERN = '\0notPattern';
+export const NOT_STRINGS = '\0notStrings';
+export const NOT_WHOLE = '\0notWhole';
 
 /** Keywords that only name other schemas, or say nothing. */
 export const STRUCTURE: ReadonlySet<string> = new Set([
@@ -102,6 +121,10 @@ export const STRUCTURE: ReadonlySet<string> = new Set([
   'allOf',
   'anyOf',
   'oneOf',
+  'not',
+  'if',
+  'then',
+  'else',
   'dependentRequired',
   'dependentSchemas',
   'dependencies',
@@ -112,6 +135,15 @@ export const STRUCTURE: ReadonlySet<string> = new Set([
 /** Whether a schema itself says anything of a value, beside what the schemas that it names say. */
 export const assertsSomething = (schema: SchemaObject): boolean =>
   Object.keys(schema).some((name) => Object.hasOwn(KEYWORDS, name) && !STRUCTURE.has(name));
+
+/** Whether a keyword says something of a value. */
+export const isKeyword = (name: string): boolean => Object.hasOwn(KEYWORDS, name);
+
+/** A schema of our own, which need not be looked at. */
+export function trusted(schema: SchemaObject): SchemaObject {
+  checked.add(schema);
+  return schema;
+}
 
 /** Others may mean anything by a keyword. */
 const DRAFT = /^https?:\/\/json-schema\.org\//;
@@ -128,10 +160,11 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
       throw unsupported(pointer, name, 'Leave it out, or name a draft of json-schema.org.');
     }
     if (name === 'nullable' && value === false) continue;
-    if (!Object.hasOwn(KEYWORDS, name)) {
-      const instead = REFUSED.get(name) ?? '';
-      const close = instead !== '' ? '' : didYouMean(name, Object.keys(KEYWORDS)).trim();
-      throw unsupported(pointer, name, instead || close || 'Leave it out.');
+    if (!isKeyword(name)) {
+      if (name === 'additionalItems' && !Array.isArray(schema.items)) continue;
+      const instead = REFUSED.get(name) ?? (name.startsWith('\0') ? 'Leave it out.' : mistaken(name));
+      if (instead === '') continue;
+      throw unsupported(pointer, name, instead);
     }
     if (name === 'items' && Array.isArray(value))
       throw unsupported(`${pointer}`, 'items', 'A list of them is of an older draft: write `prefixItems`.');
@@ -140,6 +173,13 @@ export function checkKeywords({ schema, pointer }: SchemaNode): void {
   }
   checked.add(schema);
 }
+
+/**
+ * What no draft knows is an annotation, as the standard has it, unless it looks like a slip: that would be left out in silence.
+ * Names that begin with a sign, such as `_format`, have been put out of use.
+ */
+const mistaken = (name: string): string =>
+  /^[A-Za-z$]/.test(name) ? didYouMean(name, Object.keys(KEYWORDS)).trim() : '';
 
 /** The schema at a keyword of another, and at a name below it. */
 export function nodeAt({ schema, pointer }: SchemaNode, keyword: string, name?: string | number): SchemaNode {

@@ -13,7 +13,7 @@ import { SchemaDocument } from './document.js';
 import { numberExpression } from './number-bounds.js';
 import { namesOf, objectExpression, schemasOf } from './objects.js';
 import { type Plain, requiredOf, typesOf, VALUE_TYPES, type ValueType } from './plain.js';
-import { type SchemaNode, type SchemaObject, STRUCTURE, unsupported } from './schema-nodes.js';
+import { type SchemaNode, type SchemaObject, STRUCTURE, trusted, unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
 import { checkStrict } from './strict.js';
 import { StringExpressions, stringWords } from './strings.js';
@@ -222,11 +222,10 @@ class SchemaReader implements SchemaValues {
   #withoutStructure(schema: SchemaObject): SchemaObject {
     let own = this.#own.get(schema);
     if (own === undefined) {
-      own = Object.fromEntries(
-        Object.entries(schema).filter(
-          ([name]) => name !== 'enum' && name !== 'const' && !STRUCTURE.has(name),
-        ),
+      const said = Object.entries(schema).filter(
+        ([name]) => name !== 'enum' && name !== 'const' && !STRUCTURE.has(name),
       );
+      own = trusted(Object.fromEntries(said));
       this.#own.set(schema, own);
     }
     return own;

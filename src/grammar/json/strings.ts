@@ -4,11 +4,19 @@ import { KvantError } from '../../errors.js';
 import { type Expression, NOTHING, rule, sequence, text } from '../expression.js';
 import type { Budget } from '../limits.js';
 import { regexWords } from '../regex.js';
-import { anyState, hasNoWords, intersectWords, type Words, wordsOfLength } from '../words.js';
+import {
+  anyState,
+  hasNoWords,
+  intersectWords,
+  listedWords,
+  otherWords,
+  type Words,
+  wordsOfLength,
+} from '../words.js';
 
 import { FORMATS } from './formats.js';
 import { boundsOf, type Lengths, type Plain } from './plain.js';
-import { unsupported } from './schema-nodes.js';
+import { NOT_PATTERN, NOT_STRINGS, unsupported } from './schema-nodes.js';
 import { ANY, stringOfLength } from './terminals.js';
 
 /** What patterns and formats leave; null where there are none. Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
@@ -16,11 +24,18 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
   let words: Words | null = null;
   for (const { schema, pointer } of plain) {
     const { pattern, format } = schema as { pattern?: string; format?: string };
-    const add = (source: string, search: boolean, keyword: string): void => {
-      const more = at(`${pointer}/${keyword}`, () => regexWords(source, search, budget));
+    const put = (more: Words): void => {
       words = words === null ? more : intersectWords(words, more, budget);
     };
-    if (pattern !== undefined) add(pattern, true, 'pattern');
+    const read = (source: string, search: boolean, keyword: string): Words =>
+      at(`${pointer}/${keyword}`, () => regexWords(source, search, budget));
+    if (pattern !== undefined) put(read(pattern, true, 'pattern'));
+    const { [NOT_PATTERN]: other, [NOT_STRINGS]: strings } = schema as {
+      [NOT_PATTERN]?: string;
+      [NOT_STRINGS]?: readonly string[];
+    };
+    if (other !== undefined) put(otherWords(read(other, true, 'pattern'), budget));
+    if (strings !== undefined) put(otherWords(listedWords(strings, budget), budget));
     if (format === undefined) continue;
     if (!Object.hasOwn(FORMATS, format))
       throw unsupported(
@@ -28,7 +43,7 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
         'format',
         `Formats are ${Object.keys(FORMATS).join(', ')}. Use \`pattern\` for others.`,
       );
-    add(FORMATS[format]!, false, 'format');
+    put(read(FORMATS[format]!, false, 'format'));
   }
   return words;
 }
@@ -55,7 +70,8 @@ export class StringExpressions {
   /** Errors: `unsupported-schema`, `invalid-pattern`, `grammar-too-large`. */
   of(plain: Plain): Expression {
     const { min, max } = boundsOf(plain, 'minLength', 'maxLength');
-    const patterns = plain.map(({ schema }) => [schema.pattern, schema.format]);
+    const said = ['pattern', 'format', NOT_PATTERN, NOT_STRINGS];
+    const patterns = plain.map(({ schema }) => said.map((name) => schema[name]));
     const key = JSON.stringify([min, max, patterns]);
     let known = this.#known.get(key);
     if (known === undefined) {

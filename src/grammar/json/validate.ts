@@ -8,6 +8,9 @@ import { FORMATS } from './formats.js';
 import {
   checkKeywords,
   type JsonType,
+  NOT_PATTERN,
+  NOT_STRINGS,
+  NOT_WHOLE,
   nodeAt,
   nodesAt,
   type SchemaNode,
@@ -27,6 +30,7 @@ export class Validator {
   /** By list of values: what they are, for looking them up. */
   readonly #lists = new WeakMap<readonly unknown[], ReadonlySet<string>>();
   #depth = 0;
+  #turns = 0;
 
   constructor(document: SchemaDocument, budget: Budget) {
     this.#document = document;
@@ -83,8 +87,25 @@ export class Validator {
       nodesAt(node, 'allOf').every((part) => this.accepts(part, value)) &&
       (schema.anyOf === undefined || nodesAt(node, 'anyOf').some((branch) => this.accepts(branch, value))) &&
       (schema.oneOf === undefined ||
-        nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length === 1)
+        this.#turned(() => nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length) ===
+          1) &&
+      (schema.not === undefined || !this.#turned(() => this.accepts(nodeAt(node, 'not'), value))) &&
+      this.#branch(node, schema, value)
     );
+  }
+
+  #branch(node: SchemaNode, schema: SchemaObject, value: unknown): boolean {
+    if (schema.if === undefined) return true;
+    const keyword = this.#turned(() => this.accepts(nodeAt(node, 'if'), value)) ? 'then' : 'else';
+    return schema[keyword] === undefined || this.accepts(nodeAt(node, keyword), value);
+  }
+
+  /** Looks at what is not to hold, or not always. */
+  #turned<T>(look: () => T): T {
+    this.#turns++;
+    const found = look();
+    this.#turns--;
+    return found;
   }
 
   /** Dependencies; what has not been looked at elsewhere is not looked at here. */
@@ -112,21 +133,33 @@ export class Validator {
       !(maximum !== undefined && value > maximum) &&
       !(exclusiveMinimum !== undefined && value <= exclusiveMinimum) &&
       !(exclusiveMaximum !== undefined && value >= exclusiveMaximum) &&
-      !(multipleOf !== undefined && !isMultiple(value, multipleOf))
+      !(multipleOf !== undefined && !isMultiple(value, multipleOf)) &&
+      !(schema[NOT_WHOLE] !== undefined && Number.isInteger(value))
     );
   }
 
   #string(schema: SchemaObject, value: string): boolean {
     const { minLength, maxLength, pattern, format } = schema as Record<string, never>;
+    const { [NOT_PATTERN]: other, [NOT_STRINGS]: strings } = schema as {
+      [NOT_PATTERN]?: string;
+      [NOT_STRINGS]?: readonly string[];
+    };
     const { length } = [...value];
     return (
       !(minLength !== undefined && length < minLength) &&
       !(maxLength !== undefined && length > maxLength) &&
       (pattern === undefined || this.matches(pattern, true, value)) &&
-      (format === undefined ||
-        !Object.hasOwn(FORMATS, format) ||
-        this.matches(FORMATS[format]!, false, value))
+      !(other !== undefined && this.matches(other, true, value)) &&
+      !(strings?.includes(value) ?? false) &&
+      (format === undefined || !Object.hasOwn(FORMATS, format) || this.#isOfFormat(format, value))
     );
+  }
+
+  /** Formats are taken in their usual spelling: what is not of one may be of it all the same. */
+  #isOfFormat(format: string, value: string): boolean {
+    if (this.matches(FORMATS[format]!, false, value)) return true;
+    if (this.#turns > 0) throw unsupported('#', 'format', 'Use `pattern` within `not`, `if` and `oneOf`.');
+    return false;
   }
 
   /** Whether a pattern accepts a text. */
