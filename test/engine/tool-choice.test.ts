@@ -112,7 +112,7 @@ describe('tool choice', () => {
     const none = await ask('none', { temperature: 0, n: 1, maxTokens: 8 });
     const without = await engine.chat({ messages, temperature: 0, maxTokens: 8 }).result;
     expect(none.tokenIds).toEqual(without.tokenIds);
-    const bad = [{ type: 'function', function: { name: 'f', parameters: { not: {} } } }];
+    const bad = [{ type: 'function', function: { name: 'f', parameters: { $dynamicRef: '#a' } } }];
     expect(
       await refusal(engine.chat({ messages, tools: bad, toolChoice: 'required' }).accepted),
     ).toMatchObject({

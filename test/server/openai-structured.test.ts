@@ -102,7 +102,7 @@ describe('the helpers of the openai client', () => {
       }
       return null;
     };
-    const schema = { type: 'object', properties: { a: { not: {} } } };
+    const schema = { type: 'object', properties: { a: { $dynamicRef: '#a' } } };
     expect(
       await param({ response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } }),
     ).toBe('response_format');
