@@ -6,6 +6,7 @@ import { pythonJson } from './jinja/json.js';
 import { fromPlain } from './jinja/values.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
 import { parseLossless } from './lossless-json.js';
+import { withToolResponses } from './tool-responses.js';
 
 /** A piece of a message's content. */
 export interface TextPart {
@@ -216,6 +217,8 @@ export interface TemplateAbilities {
   readonly nullContent: boolean;
   /** Each call is a turn of its own whose `metadata` is the tool's name, and the role of results is `observation`, as in GLM-4. */
   readonly observations: boolean;
+  /** Results of tools are a field of the turn that called (`tool_responses`), and no messages, as in Gemma 4. */
+  readonly toolResponses: boolean;
 }
 
 /**
@@ -225,6 +228,7 @@ export interface TemplateAbilities {
  */
 export function adaptMessages(messages: readonly JsonObject[], abilities: TemplateAbilities): JsonObject[] {
   const adapted = messages.map((message, m) => adaptMessage(message, m, abilities));
+  if (abilities.toolResponses) return withToolResponses(adapted);
   return abilities.observations ? adapted.flatMap(asTurns) : adapted;
 }
 

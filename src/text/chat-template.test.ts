@@ -208,6 +208,33 @@ describe('ChatTemplate adapts messages to what the template reads', () => {
     );
   });
 
+  it('gives results in the turn that called where the template has them there, and calls as objects', () => {
+    // What Gemma 4's makes of a conversation, in short.
+    const template = new ChatTemplate(
+      "{% for m in messages %}<|turn>{{ m.role }}\n{% for c in m.tool_calls or [] %}call:{{ c.function.name }}{{ '{' }}{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}{% for k, v in c.function.arguments | dictsort %}{{ k }}:{{ v }}{% endfor %}{% endif %}}{% endfor %}{% for r in m.tool_responses or [] %}<|tool_response>{{ r.name }}:{{ r.response | tojson }}{% endfor %}{{ m.content }}{% endfor %}",
+    );
+    const call = (id: string, name: string, args: string) => ({
+      id,
+      type: 'function',
+      function: { name, arguments: args },
+    });
+    const result = (tool_call_id: string, content: unknown) => ({ role: 'tool', tool_call_id, content });
+    const messages = [
+      { role: 'user', content: 'Where?' },
+      {
+        role: 'assistant',
+        content: 'I look.',
+        tool_calls: [call('1', 'f', '{"a": 1}'), call('2', 'g', '{}')],
+      },
+      result('1', 'Rome'),
+      result('2', '{"n": 1.50}'),
+      { role: 'assistant', content: 'There.' },
+    ];
+    expect(template.render(messages)).toBe(
+      '<|turn>user\nWhere?<|turn>assistant\nI look.<|turn>assistant\ncall:f{a:1}call:g{}<|tool_response>f:"Rome"<|tool_response>g:{"n": 1.5}<|turn>assistant\nThere.',
+    );
+  });
+
   it('gives calls and results as turns of their own where the template has observations', () => {
     const source =
       "{% for m in messages %}{% set meta = m.get('metadata', '') %}{% if m.role == 'user' %}<|user|>\n{{ m.content }}{% elif m.role == 'assistant' %}<|assistant|>{{ meta }}\n{{ m.content }}{% elif m.role == 'observation' %}<|observation|>\n{{ m.content }}{% endif %}{% endfor %}";

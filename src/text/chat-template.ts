@@ -276,14 +276,19 @@ function probe(attempt: Attempt, source: string): TemplateAbilities {
   const string = plain?.includes(SAMPLE) === true;
   const parts = attempt({ messages: [userInParts] });
   const [empty, absent] = ['', null].map((content) => attempt({ messages: call({ k: ARGUMENT }, content) }));
-  // The sample is quoted once where the arguments are written as they came, more often where they are escaped.
+  // The sample is quoted once where the arguments are written as they came, more often where they are escaped; brackets around a text
+  // of them are doubled where they are the template's own.
   const argument = `"${ARGUMENT}"`;
+  const text = call(`{"k": ${argument}}`);
+  const result = { role: 'tool', name: 'f', tool_call_id: '123456789', content: ARGUMENT };
   return {
     content: string ? (parts === plain ? 'both' : 'string') : parts?.includes(SAMPLE) ? 'parts' : 'string',
-    argumentText: shows(call(`{"k": ${argument}}`), argument),
+    argumentText: shows(text, argument) && !shows(text, `{{"k"`),
     argumentObject: shows(call({ k: ARGUMENT }), ARGUMENT),
     developerRole: source.includes('developer'),
     nullContent: absent !== undefined && (!absent.includes('None') || empty?.includes('None') === true),
+    toolResponses:
+      source.includes('tool_responses') && !shows([...call({ k: ARGUMENT }), result], 'tool_response'),
     observations:
       !source.includes('tool_calls') &&
       shows([user, { role: 'assistant', metadata: 'f', content: ARGUMENT }], `f\n${ARGUMENT}`) &&
