@@ -18,7 +18,7 @@ import { blockFileBytes, hasMagic, MAGIC } from './disk-format.js';
 import { type DiskFs, FILE_MODE, readFully, writeFully } from './disk-fs.js';
 import { ABOUT, type DiskEntry, DiskIndex } from './disk-index.js';
 import { type DiskBlock, DiskReader } from './disk-reader.js';
-import { type DiskWrite, DiskWriter } from './disk-writer.js';
+import { type DiskWrite, DiskWriter, type RoomClaim } from './disk-writer.js';
 import { Outage } from './outage.js';
 
 export interface DiskTierOptions {
@@ -145,32 +145,36 @@ export class DiskTier {
     return this.#index.has(this.#signature, key) || this.#writer.has(key);
   }
 
-  /** Bytes that the queue has room for. A single block is taken by an empty queue, whatever its size. */
-  get roomBytes(): number {
-    return this.#writer.roomBytes;
+  /**
+   * Resolves with room in the queue for one to `most` blocks of `bytes` each, first come first served. A block that is larger than the
+   * whole queue has room when the queue is empty. Resolves at once where nothing is written: such blocks are dropped.
+   */
+  claim(bytes: number, most: number): Promise<RoomClaim> {
+    return this.#writer.claim(
+      bytes,
+      most,
+      () => this.#closed || this.#writeOutage.lasts || bytes > this.#maxBytes,
+    );
   }
 
-  /** Resolves when a block of so many bytes has room in the queue, or is not wanted anyway. */
-  async room(bytes: number): Promise<void> {
-    while (!this.#closed && !this.#writeOutage.lasts && !this.#writer.hasRoom(bytes))
-      await this.#writer.turn();
-  }
-
-  /** A block of so many bytes would be queued by `offer`: it is not there yet, and there is room. Counts what is dropped. */
-  wants(key: string, bytes: number): boolean {
+  /** A block of so many bytes would be queued by `offer`: it is not there yet, and has room. Counts what is dropped. */
+  wants(key: string, bytes: number, claim?: RoomClaim): boolean {
     if (this.#closed || this.has(key)) return false;
-    if (bytes <= this.#maxBytes && !this.#writeOutage.lasts && this.#writer.hasRoom(bytes)) return true;
+    const hasRoom = claim === undefined ? this.#writer.hasRoom(bytes) : claim.blocks > 0;
+    if (bytes <= this.#maxBytes && !this.#writeOutage.lasts && hasRoom) return true;
     this.counts.dropped++;
     return false;
   }
 
   /**
    * Queues a block to be written; its bytes belong to the tier from here on. `depth`: blocks before it in its chain, which
-   * are to outlive it. False if it is not wanted.
+   * are to outlive it. `claim`: room that was kept for it. False if it is not wanted.
    */
-  offer(block: DiskWrite): boolean {
-    if (!this.wants(block.key, blockFileBytes(block.tokens.length, block.data.length))) return false;
+  offer(block: DiskWrite, claim?: RoomClaim): boolean {
+    const bytes = blockFileBytes(block.tokens.length, block.data.length);
+    if (!this.wants(block.key, bytes, claim)) return false;
     this.#writer.push(block);
+    claim?.use();
     return true;
   }
 

@@ -29,10 +29,50 @@ export interface DiskWriterHost {
   readonly makeRoom: (bytes: number) => Promise<void>;
 }
 
+/** Room in the queue that is kept for some blocks of one size, until they are offered or the claim ends. */
+export class RoomClaim {
+  readonly #release: (bytes: number) => void;
+  #blocks = 0;
+  #blockBytes = 0;
+
+  constructor(release: (bytes: number) => void) {
+    this.#release = release;
+  }
+
+  /** Blocks that it still has room for. */
+  get blocks(): number {
+    return this.#blocks;
+  }
+
+  get bytes(): number {
+    return this.#blocks * this.#blockBytes;
+  }
+
+  /** @internal by the writer, once */
+  grant(blockBytes: number, blocks: number): void {
+    this.#blockBytes = blockBytes;
+    this.#blocks = blocks;
+  }
+
+  /** One of its blocks is in the queue. */
+  use(): void {
+    this.#blocks--;
+    this.#release(this.#blockBytes);
+  }
+
+  end(): void {
+    const { bytes } = this;
+    this.#blocks = 0;
+    if (bytes > 0) this.#release(bytes);
+  }
+}
+
 export class DiskWriter {
   readonly #host: DiskWriterHost;
   readonly #queue = new Map<string, DiskWrite>();
   #bytes = 0;
+  #claimed = 0;
+  readonly #line: RoomClaim[] = [];
   readonly #turns: (() => void)[] = [];
   #current: DiskWrite | null = null;
   #running: Promise<void> | null = null;
@@ -59,13 +99,30 @@ export class DiskWriter {
     return this.#queue.has(key);
   }
 
-  get roomBytes(): number {
-    return this.#host.queueBytes - this.#bytes;
+  /** What is neither taken nor claimed. One block always finds room in an empty queue, whatever its size. */
+  hasRoom(bytes: number): boolean {
+    const taken = this.#bytes + this.#claimed;
+    return taken === 0 || taken + bytes <= this.#host.queueBytes;
   }
 
-  /** One block always finds room. */
-  hasRoom(bytes: number): boolean {
-    return this.#queue.size === 0 || bytes <= this.roomBytes;
+  /**
+   * Waits in line for room for `most` blocks of `bytes` each, or as many of them as there is room for then, but for one. A block that
+   * is larger than the queue waits until the queue is empty; those who come later wait behind it. `isOver`: room is of no use any more.
+   */
+  async claim(bytes: number, most: number, isOver: () => boolean): Promise<RoomClaim> {
+    const claim = new RoomClaim((released) => {
+      this.#claimed -= released;
+      this.wake();
+    });
+    this.#line.push(claim);
+    while (!isOver() && !(this.#line[0] === claim && this.hasRoom(bytes))) await this.turn();
+    this.#line.splice(this.#line.indexOf(claim), 1);
+    const room = this.#host.queueBytes - this.#bytes - this.#claimed;
+    claim.grant(bytes, Math.max(1, Math.min(most, Math.floor(room / bytes))));
+    this.#claimed += claim.bytes;
+    // Whoever is next may fit beside it.
+    this.wake();
+    return claim;
   }
 
   push(block: DiskWrite): void {

@@ -7,6 +7,7 @@ import { BlockPool } from '../block-pool.js';
 import { ChainKeys, chainRoot, tokensOf } from '../prefix/chain-keys.js';
 import { WindowHolder } from '../prefix/holders.js';
 import { FoundChain, PrefixCache, ROOT } from '../prefix/prefix-cache.js';
+import { diskKey } from './disk-key.js';
 import { DiskTier } from './disk-tier.js';
 import { Restore, type RestoreHost } from './restore.js';
 import { WriteBehind } from './write-behind.js';
@@ -180,6 +181,35 @@ describe('blocks to disk and back', () => {
     compute(made, text(30));
     await made.writer.flush();
     expect(made.tier.stats()).toMatchObject({ writtenBlocks: 30, dropped: 0, queued: 0 });
+  });
+
+  it('blocks larger than the whole queue are written beside small ones of another group, and lose none', async () => {
+    const made = await make(32, 2, 3 * 1000);
+    // As snapshots of state are.
+    const blockBytes = 5000;
+    const kind = { group: 1, floatStart: false };
+    const [pool, store] = [new BlockPool(8), new Store()];
+    const told: { writer: WriteBehind | null } = { writer: null };
+    const cache = new PrefixCache({
+      pool,
+      blockTokens: B,
+      onPublish: (...args) => told.writer?.published(...args),
+    });
+    const device = store as unknown as KvPool;
+    const writer = new WriteBehind({ cache, device, firstId: FIRST, blockBytes, tier: made.tier, kind });
+    told.writer = writer;
+    compute(made, text(24));
+    compute({ ...made, pool, cache, store }, text(4));
+    for (const block of store.data.keys()) store.data.set(block, new Uint8Array(blockBytes).fill(block));
+    await Promise.all([made.writer.flush(), writer.flush()]);
+    expect(made.tier.stats()).toMatchObject({ writtenBlocks: 28, files: 28, dropped: 0, queued: 0 });
+    const again = await make();
+    const blocks = [0, 1, 2, 3].map((at) => ({
+      key: diskKey(keysOf(text(4)), at, kind),
+      tokens: Uint32Array.from(text(4).slice(at * B, (at + 1) * B)),
+    }));
+    const read = await again.tier.read(blocks, blockBytes, 0, 60_000);
+    expect(read).toEqual([...store.data.values()]);
   });
 
   it('leaves blocks to those who compute, and evicts what is cold', async () => {

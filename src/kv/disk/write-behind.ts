@@ -9,6 +9,7 @@ import type { PrefixCache } from '../prefix/prefix-cache.js';
 import { blockFileBytes } from './disk-format.js';
 import { type BlockKind, diskKey } from './disk-key.js';
 import type { DiskTier } from './disk-tier.js';
+import type { RoomClaim } from './disk-writer.js';
 
 export interface WriteBehindHost {
   readonly cache: PrefixCache;
@@ -93,29 +94,29 @@ export class WriteBehind {
     // All that this step publishes first.
     await null;
     while (this.#waiting.length > 0) {
-      const some = this.#take();
-      if (some.length > 0) await this.#write(some);
-      if (!this.#closed && this.#waiting.length > 0) await tier.room(this.#fileBytes);
+      const claim = await tier.claim(this.#fileBytes, Math.min(this.#batch, this.#waiting.length));
+      const some = this.#take(claim);
+      if (some.length > 0) await this.#write(some, claim);
+      claim.end();
     }
     this.#running = null;
   }
 
-  /** The next few that are still there and wanted, as many as the tier has room for. */
-  #take(): Published[] {
+  /** The next few that are still there and wanted, as many as the claim has room for. */
+  #take(claim: RoomClaim): Published[] {
     const { tier } = this.#host;
     const bytes = this.#fileBytes;
     const some: Published[] = [];
     let next = 0;
-    for (; next < this.#waiting.length && some.length < this.#batch; next++) {
+    for (; next < this.#waiting.length && some.length < claim.blocks; next++) {
       const one = this.#waiting[next]!;
-      if (some.length > 0 && (some.length + 1) * bytes > tier.roomBytes) break;
-      if (this.#isThere(one) && tier.wants(one.key, bytes)) some.push(one);
+      if (this.#isThere(one) && tier.wants(one.key, bytes, claim)) some.push(one);
     }
     this.#waiting.splice(0, next);
     return some;
   }
 
-  async #write(some: readonly Published[]): Promise<void> {
+  async #write(some: readonly Published[], claim: RoomClaim): Promise<void> {
     const { device, tier, firstId } = this.#host;
     let data: Uint8Array[];
     try {
@@ -127,7 +128,7 @@ export class WriteBehind {
     }
     some.forEach((one, i) => {
       // An entry never changes: what was one before and is one now was one all the time.
-      if (this.#isThere(one)) tier.offer({ ...one, data: data[i]! });
+      if (this.#isThere(one)) tier.offer({ ...one, data: data[i]! }, claim);
     });
   }
 
