@@ -202,6 +202,8 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
     );
   const floatStart = (rows: readonly Row[]) =>
     rows.reduce((n, row) => n + (row.floatStart ? row.blocks[0]! : 0), 0);
+  /** Of which a row takes blocks as it goes. */
+  const growing = groups.filter((group) => !setup.groups[group]!.state);
   const held = [...running, ...leaving];
   const soon = [...leaving, ...running.filter((row) => row.yielding)];
   const converting = world.converting.reduce((sum, blocks) => sum + blocks, 0);
@@ -298,8 +300,10 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
         row.computed + setup.blockTokens > row.blocks[group]! * setup.blockTokens,
     );
     row.age = 0;
-    if (groups.some((group) => row.blocks[group]! * setup.blockTokens < row.computed))
+    if (growing.some((group) => row.blocks[group]! * setup.blockTokens < row.computed))
       fail('writes where it has no block');
+    if (groups.some((group) => setup.groups[group]!.state && row.blocks[group] !== 1))
+      fail('has no slot of state, or several');
     if (work.draws) {
       row.length++;
       row.drawsLeft--;
@@ -355,7 +359,7 @@ function step(world: World, setup: Setup, plan: StepPlan): boolean {
   for (const [i, row] of running.entries()) {
     if (worked.has(i) || !could(row)) continue;
     // Waits for a block.
-    if (groups.some((group) => row.computed === row.blocks[group]! * setup.blockTokens)) continue;
+    if (growing.some((group) => row.computed === row.blocks[group]! * setup.blockTokens)) continue;
     if (row.floatStart && row.computed === setup.floatStartTokens) continue; // waits for those it is converted to
     row.age++;
     // The bound on starvation: a turn comes after at most two rounds of the rows.

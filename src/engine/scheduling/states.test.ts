@@ -126,6 +126,7 @@ describe('schedule with several cache groups, over its small state space', () =>
     [5, 3],
   ] as const;
   const full = { window: 0, rowBlocks: ALL_BLOCKS };
+  const recurrent = { window: 0, rowBlocks: 1, state: true };
   const none = { floatStartTokens: 0, floatStartBlocks: 0 };
   // Blocks of 2 tokens; sequences of up to 8. What is scarce has room for one row of full length and little more.
   for (const [name, groups, blocks, floatStart, victims] of [
@@ -145,6 +146,36 @@ describe('schedule with several cache groups, over its small state space', () =>
       [20, 20, 5],
       none,
       true,
+    ],
+    ['full scarce, state plentiful', [full, recurrent], [5, 20], none, true],
+    ['full plentiful, state scarce', [full, recurrent], [20, 1], none, false],
+    [
+      'full scarce, sliding and state plentiful',
+      [full, { window: 3, rowBlocks: 4 }, recurrent],
+      [5, 20, 20],
+      none,
+      true,
+    ],
+    [
+      'sliding scarce, full and state plentiful',
+      [full, { window: 5, rowBlocks: 5 }, recurrent],
+      [20, 5, 20],
+      none,
+      true,
+    ],
+    [
+      'state scarce, full and sliding plentiful',
+      [full, { window: 5, rowBlocks: 5 }, recurrent],
+      [20, 20, 2],
+      none,
+      false,
+    ],
+    [
+      'float-start blocks, state scarce',
+      [full, recurrent],
+      [20, 1],
+      { floatStartTokens: 3, floatStartBlocks: 6 },
+      false,
     ],
     [
       'float-start blocks, sliding scarce',
