@@ -148,6 +148,11 @@ export function kvPoolOf<P extends KvPool>(
   return pool === undefined || place === undefined ? null : { pool, index: place.index };
 }
 
+/** Whether a layer is recurrent: what its state has taken in cannot be taken back. */
+export function keepsState(caches: KvCaches | null): boolean {
+  return caches?.pools.some(({ spec }) => spec.layers.some(({ state }) => state !== undefined)) ?? false;
+}
+
 /** Positions that a slot's tables reach. */
 export function kvReach({ pools }: KvCaches): number {
   const { maxBlocksPerSlot, blockTokens } = pools[0]!.spec;

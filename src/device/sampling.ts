@@ -219,14 +219,21 @@ export function featuresOf({ sampling, outputSlot, outputCount }: StepInputs): n
 
 /**
  * Several outputs of a step may draw for one slot, at positions of its sequence that rise; the last one's token is what the slot drew last.
- * Only rows without state may (STATE_FEATURES): state takes in one token after the other. Errors: `invalid-step`.
+ * Only rows without state may (STATE_FEATURES, masks among them): state takes in one token after the other, and a slot has one mask.
+ * `recurrent`: of a model with recurrent layers, whose state cannot go back behind a draft that is not taken; there a slot draws once.
+ * Errors: `invalid-step`.
  */
-export function checkDrawOrder({ outputs, outputSlot, outputCount, sampling }: StepInputs): void {
+export function checkDrawOrder(
+  { outputs, outputSlot, outputCount, sampling }: StepInputs,
+  recurrent: boolean,
+): void {
   let before = -1;
   for (let i = 0; i < outputCount; i++) {
     const slot = outputSlot[i]!;
     if (slot === NO_SLOT) continue;
     if (before >= 0 && outputSlot[before] === slot) {
+      if (recurrent)
+        throw severalDraws(`slot ${slot} draws several tokens in a step of a model with recurrent layers`);
       const state = (sampling.features[before]! | sampling.features[i]!) & STATE_FEATURES;
       if (state !== 0)
         throw severalDraws(`slot ${slot} draws several tokens in a step with ${featureNames(state)}`);
@@ -240,7 +247,7 @@ export function checkDrawOrder({ outputs, outputSlot, outputCount, sampling }: S
 function severalDraws(message: string): KvantError {
   return new KvantError('invalid-step', `Step: ${message}.`, {
     where: 'submit',
-    fix: 'This is a fault of the caller: rows with state draw one token a step, others in the order of their positions.',
+    fix: 'This is a fault of the caller: rows with state, and those of recurrent models, draw one token a step, others in the order of their positions.',
   });
 }
 

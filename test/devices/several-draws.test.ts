@@ -1,11 +1,14 @@
 /** A sequence that draws at several of its positions in one step, as drafts are checked: the tokens of one draw at a time. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
-import type { RowRecord } from '../../src/device/sampling.js';
+import { FEATURE, type RowRecord } from '../../src/device/sampling.js';
 import { NO_SLOT, type StepInputs } from '../../src/device/step.js';
 import { kernelDevices } from './devices.js';
+import { Random } from './numbers.js';
+import { record } from './run.js';
 import { fillRow, type RowParams, specOfRow } from './sampling-reference.js';
-import { type TinyModel, tinyModel, tokensStep } from './tiny-model.js';
+import { randomMatrix, vectorSource } from './sources.js';
+import { LIMITS, type TinyModel, tinyModel, tokensStep, VOCAB } from './tiny-model.js';
 
 /** Greedy, filtered, and with what needs no state of the row. */
 const PARAMS: readonly RowParams[] = [
@@ -122,6 +125,43 @@ describe.each(kernelDevices)('several draws of a sequence on $name', (spec) => {
     );
   });
 
+  it('are refused of a model with recurrent layers: their state cannot go back', async () => {
+    const random = new Random(3);
+    const [width, taps] = [32, 3];
+    const float = { kind: 'float', dtype: 'f32' } as const;
+    const state = { conv: { channels: width, taps }, matrix: null };
+    const pool = device.createKvPool({
+      layers: [{ kvHeads: 0, headDim: 0, key: float, value: float, group: 0, state }],
+      blocks: 4,
+      blockTokens: 16,
+      slots: 4,
+      maxBlocksPerSlot: 4,
+    });
+    pool.setBlocks(0, 0, Uint32Array.of(2));
+    const { source } = randomMatrix(random, VOCAB, width, float);
+    const table = await device.loadMatrix([source], { use: 'both' });
+    const weight = await device.loadVector(vectorSource(random.normals(taps * width)));
+    const { graph } = record((ops) => {
+      const x = ops.shortConv(ops.embed(table), { layer: 0, taps, weight });
+      ops.sample(ops.linear(ops.selectOutputs(x), table));
+    });
+    const program = await device.compile(graph, LIMITS, pool);
+    const draws = async (outputs: readonly (readonly [number, number])[]): Promise<number> => {
+      const step = tokensStep([{ slot: 0, position: 0, tokens: [5, 6] }], outputs);
+      const at = outputs.map(([token]) => token);
+      return (await program.submit(drawing(step, PARAMS[0]!, at))).ids[0]!;
+    };
+    await expect(
+      draws([
+        [0, 0],
+        [1, 0],
+      ]),
+    ).rejects.toMatchObject({ code: 'invalid-step', message: /recurrent/ });
+    expect(await draws([[1, 0]])).toBeLessThan(VOCAB);
+    await program.dispose();
+    pool.dispose();
+  });
+
   it('are refused where the row has state, and out of order', async () => {
     const { program } = model;
     const invalid = { code: 'invalid-step' };
@@ -139,6 +179,9 @@ describe.each(kernelDevices)('several draws of a sequence on $name', (spec) => {
     const penalised = tokensStep([{ slot: 0, position: 0, tokens: [5, 6] }], outputs);
     drawing(penalised, params, [0, 1]);
     await expect(attempt(penalised)).rejects.toMatchObject({ ...invalid, message: /repetition/ });
+    // A slot has one mask, whatever it draws.
+    penalised.sampling.features.fill(FEATURE.MASK, 0, 2);
+    await expect(attempt(penalised)).rejects.toMatchObject({ ...invalid, message: /several tokens .* mask/ });
     penalised.sampling.features[0] = 0;
     await expect(attempt(penalised)).rejects.toMatchObject(invalid);
     const turned = tokensStep([{ slot: 0, position: 0, tokens: [5, 6] }], [outputs[1], outputs[0]]);

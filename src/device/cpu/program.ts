@@ -3,7 +3,7 @@ import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
 import type { Tensor } from '../graph.js';
-import { type KvCaches, kvReach } from '../kv.js';
+import { type KvCaches, keepsState, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
 import { checkDrawOrder, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
@@ -30,6 +30,7 @@ export class CpuProgram implements Program {
   readonly #threads: ThreadPool;
   readonly #limits: ProgramLimits;
   readonly #caches: KvCaches | null;
+  readonly #recurrent: boolean;
   readonly #compiled: Compiled;
   readonly #slots: readonly StepSlot[];
   readonly #owned: readonly Allocation[];
@@ -55,6 +56,7 @@ export class CpuProgram implements Program {
     this.#compiled = compiled;
     this.#limits = limits;
     this.#caches = caches;
+    this.#recurrent = keepsState(caches);
     const sampler = compiled.sampler === null ? null : new CpuSamplerRows(set, compiled.sampler);
     this.sampler = sampler;
     const first = set.memory(0);
@@ -211,7 +213,7 @@ export class CpuProgram implements Program {
     }
     checkRotary(step, this.#compiled.rotaryReach);
     checkFeatureTokens(step, this.#compiled.featureRows);
-    if (this.sampler !== null) checkDrawOrder(step);
+    if (this.sampler !== null) checkDrawOrder(step, this.#recurrent);
     checkHidden(step, this.#compiled);
     requireFeatures(featuresOf(step), this.sampler?.features ?? 0, 'CPU');
     if (tokens !== step.tokenCount) {

@@ -11,7 +11,7 @@ import type { Program, ProgramLimits } from '../device.js';
 import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { featureRowsOf } from '../feature-tokens.js';
 import type { Graph, Tensor } from '../graph.js';
-import { type KvCaches, kvReach } from '../kv.js';
+import { type KvCaches, keepsState, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { rotaryReach } from '../rotary-positions.js';
 import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
@@ -59,6 +59,7 @@ export class WebGpuProgram implements Program {
   readonly #limits: ProgramLimits;
   readonly #caches: KvCaches<GpuKvPool> | null;
   readonly #samples: boolean;
+  readonly #recurrent: boolean;
   readonly #packer: StepPacker;
   readonly #ring: ReadbackRing;
   /** Bytes of a readback before its hidden rows. */
@@ -109,6 +110,7 @@ export class WebGpuProgram implements Program {
     this.#caches = caches;
     const sample = graph.nodes.find((n) => n.op === 'sample');
     this.#samples = sample !== undefined;
+    this.#recurrent = keepsState(caches);
     const bounds: StepBounds = {
       slots: caches?.pools[0]?.spec.slots ?? Math.max(limits.maxSequences, limits.maxOutputs),
       positions: caches === null ? Number.POSITIVE_INFINITY : kvReach(caches),
@@ -284,7 +286,7 @@ export class WebGpuProgram implements Program {
 
   /** Packs a step for the buffer and answers its words. */
   #pack(inputs: StepInputs): number {
-    if (this.#samples) checkDrawOrder(inputs);
+    if (this.#samples) checkDrawOrder(inputs, this.#recurrent);
     const words = this.#packer.pack(inputs, this.#sampler?.partsOf);
     checkHidden(inputs, this.#graph);
     if (this.#packer.facts.features !== 0) this.#sampler?.check(inputs);
