@@ -6,6 +6,7 @@ import type { ChoiceEvent } from '../../src/engine/sequence.js';
 import type { EngineOptions, GenerateRequest } from '../../src/engine/types.js';
 import { resolveSampling } from '../../src/sampling/params.js';
 import { tokenRules } from '../../src/sampling/token-rules.js';
+import { casesOf } from '../setup/every-case.js';
 import { seeded } from './core-harness.js';
 import { loadTiny } from './tiny-host.js';
 import { Watch } from './watched-device.js';
@@ -52,20 +53,25 @@ async function one(engine: Engine, requests: readonly GenerateRequest[]): Promis
 
 const ids = (said: readonly Said[]): unknown => said.map((answer) => answer.ids);
 
-const WAYS: readonly EngineOptions[] = [
-  {},
-  { kvFormat: 'f32' },
-  { kvBits: 8 },
-  { kvFormat: 'affine4-g32' },
-  { kvFormat: 'affine6/affine3', kvSkipLayers: [] },
-  { kvBits: 3.5 },
-  { kvFormat: 'turbo8/affine2-g128', kvSkipLayers: [0] },
-  { kvFormat: 'affine8/turbo4', blockTokens: 32 },
-  { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
-  { kvBits: 8, quantizedKvStart: 48 },
-  { kvFormat: 'turbo8/affine8', kvSkipLayers: [], kvFloatHead: 32 },
-  { kvFormat: 'affine6/f32', kvFloatHead: 40, blockTokens: 32 },
-];
+/** Formats of each kind, of keys and of values apart, late, and behind a float head. */
+const WAYS: readonly EngineOptions[] = casesOf<EngineOptions>(
+  [
+    {},
+    { kvFormat: 'affine6/affine3', kvSkipLayers: [] },
+    { kvFormat: 'turbo8/affine2-g128', kvSkipLayers: [0] },
+    { kvFormat: 'affine8/turbo4', blockTokens: 32 },
+    { kvBits: 3.5, kvSkipLayers: [], quantizedKvStart: 40 },
+    { kvFormat: 'affine6/f32', kvFloatHead: 40, blockTokens: 32 },
+  ],
+  [
+    { kvFormat: 'f32' },
+    { kvBits: 8 },
+    { kvFormat: 'affine4-g32' },
+    { kvBits: 3.5 },
+    { kvBits: 8, quantizedKvStart: 48 },
+    { kvFormat: 'turbo8/affine8', kvSkipLayers: [], kvFloatHead: 32 },
+  ],
+);
 
 describe.each(WAYS)('KV kept as %j', (way) => {
   it('cold, hit, chunked, shared and resumed give the same tokens', async () => {

@@ -9,6 +9,7 @@ import type { KvFormat } from '../../src/device/kv.js';
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { WebGpuProgram } from '../../src/device/webgpu/program.js';
 import { devices, narrowSubgroups } from '../devices/devices.js';
+import { casesOf } from '../setup/every-case.js';
 import { openTestDevice } from '../setup/swiftshader.js';
 import {
   type Continuation,
@@ -41,16 +42,22 @@ function watched(device: Device): string[] {
 }
 
 describe.each(here)('one row on $name', () => {
-  it.each([
-    // Norms of heads, of 128 and of 32; a bias; a window; tables of other kinds; weights of 3 bits.
-    ['qwen3-tied', F16],
-    ['qwen3-untied-yarn', F32],
-    ['mlx-qwen3-4bit', F16],
-    ['qwen2-bias', F16],
-    ['mistral-window', F32],
-    ['llama-yarn-mscale', F16],
-    ['mlx-llama-3bit', F16],
-  ] as const)('%s', async (name, format) => {
+  it.each(
+    casesOf<[string, KvFormat]>(
+      // Norms of heads and another table; a bias; a window; weights of 3 bits.
+      [
+        ['qwen3-untied-yarn', F32],
+        ['qwen2-bias', F16],
+        ['mistral-window', F32],
+        ['mlx-llama-3bit', F16],
+      ],
+      [
+        ['qwen3-tied', F16],
+        ['mlx-qwen3-4bit', F16],
+        ['llama-yarn-mscale', F16],
+      ],
+    ),
+  )('%s', async (name, format) => {
     const run = async (device: WebGpuDevice, appends: boolean): Promise<Continuation[]> => {
       const labels = watched(device);
       const model = await loadFolder(join(MODEL_FIXTURES, name), device, { kvFormat: format });

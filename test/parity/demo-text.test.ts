@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { defaultKvFormat } from '../../src/kv/policy.js';
 import { devices } from '../devices/devices.js';
+import { everyCase } from '../setup/every-case.js';
 import { createReferenceDevice } from './reference-device.js';
 import { decidedTokens, largestDifference, loadFolder, Runner } from './runner.js';
 
@@ -54,7 +55,10 @@ describe('demo-text in float64', () => {
   });
 });
 
-describe.each(devices)('demo-text on $name', (spec) => {
+// In software `webgpu default` has the kernels of `reference`, which is held to more.
+const here = devices.filter(({ slow, name }) => everyCase || !slow || name !== 'webgpu default');
+
+describe.each(here)('demo-text on $name', (spec) => {
   if (spec.slow) vi.setConfig({ testTimeout: 240_000, hookTimeout: 240_000 });
   const bound = spec.precision === 'reference' ? 1e-3 : 0.1;
   let device: Device;
@@ -71,9 +75,11 @@ describe.each(devices)('demo-text on $name', (spec) => {
   });
 
   // A slow device takes some hundred megaflops.
-  it.each(spec.slow ? cases.slice(0, 2) : cases)(
-    'answers a prompt of $prompt_ids.length tokens',
-    (expected) => check(runner, expected, spec.slow ? 3 : 32, bound),
+  // The longest prompt is walked by two of the CPU's three.
+  const some =
+    everyCase || spec.name !== 'cpu simd128' ? cases : cases.filter((c) => c.prompt_ids.length < 2000);
+  it.each(spec.slow ? cases.slice(0, 2) : some)('answers a prompt of $prompt_ids.length tokens', (expected) =>
+    check(runner, expected, spec.slow ? 3 : 32, bound),
   );
 
   it('answers the same when the prompt is cut elsewhere', async () => {

@@ -47,6 +47,7 @@ const COVERED = [
   'affine 6 and 8, blocks of 32',
   'affine 4 in groups of 128',
   'TurboQuant 3.5, a window, a soft cap, blocks of 32',
+  'TurboQuant 3.5',
   'TurboQuant 4, blocks of 32',
   'TurboQuant 4 and affine 4',
   'affine 4 and TurboQuant 3, a window',

@@ -103,6 +103,8 @@ const COVERED = [
   'affine 2 and 6',
   'affine 5 and 2',
   'head_dim 64',
+  'so does an infinity',
+  '32 lanes, affine 8 and 4, GQA 4',
   '32 lanes, affine 8, GQA 4',
   '32 lanes, GQA 2, groups of 32',
   '32 lanes, MHA, head_dim 64',
