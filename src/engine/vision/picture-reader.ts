@@ -11,7 +11,7 @@ import {
   towerInput,
   type VisionDefinition,
 } from '../../models/vision/tower.js';
-import { readJsonObject } from '../../text/json-file.js';
+import { isJsonObject, readJsonObject } from '../../text/json-file.js';
 import type { EngineChatMessage } from '../types.js';
 import { type MadePicture, makePicture } from './make-picture.js';
 import type { PictureAccess } from './picture-access.js';
@@ -41,7 +41,16 @@ export interface PictureReaderOptions {
   readonly thread: boolean;
 }
 
-/** preprocessor_config.json. */
+/** preprocessor_config.json; where there is none, what newer folders have of it in the file for all processors. */
+async function readProcessorJson(folder: string): Promise<Config | undefined> {
+  const code = 'invalid-preprocessor';
+  const own = await readJsonObject(folder, 'preprocessor_config.json', code);
+  if (own !== undefined) return own;
+  const all = await readJsonObject(folder, 'processor_config.json', code);
+  return isJsonObject(all?.image_processor) ? all.image_processor : undefined;
+}
+
+/** What a processor is read from. */
 type Config = Readonly<Record<string, unknown>>;
 
 export class PictureReader {
@@ -76,7 +85,7 @@ export class PictureReader {
     vision: VisionDefinition,
     options: PictureReaderOptions,
   ): Promise<PictureReader> {
-    const config = await readJsonObject(folder, 'preprocessor_config.json', 'invalid-preprocessor');
+    const config = await readProcessorJson(folder);
     if (config === undefined)
       throw new KvantError('invalid-preprocessor', `${folder} has no preprocessor_config.json.`, {
         kind: 'model',
