@@ -3,7 +3,7 @@
  * `commentary` what is said before a call, and the call itself, whose message has a recipient:
  * `<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>`. Another message begins with `<|start|>assistant`.
  */
-import { choice, type Expression, optional, sequence, text } from '../../grammar/expression.js';
+import { choice, optional, sequence, text } from '../../grammar/expression.js';
 import { freeText } from '../../grammar/triggered.js';
 import { StopMatcher } from '../stop-matcher.js';
 import { anyTool } from './call-grammar.js';
@@ -28,7 +28,6 @@ const FRAME: AnswerFrame = {
     open: `${CHANNEL}analysis${MESSAGE}`,
     close: END,
     tokens: [CHANNEL, MESSAGE, END, START],
-    end: END,
     behind: `${START}${ROLE}`,
   },
   begins(promptEnd) {
@@ -37,10 +36,10 @@ const FRAME: AnswerFrame = {
   },
   reader: (options) => new HarmonyReader(options),
   answer({ mark, calls, said, free, budget }) {
-    const content = (): Expression => said ?? freeText(ENDS, budget);
-    const final = sequence(mark(CHANNEL), text('final'), mark(MESSAGE), content());
+    if (calls !== null && said === null && !free) return calls;
+    const content = said ?? freeText(ENDS, budget);
+    const final = sequence(mark(CHANNEL), text('final'), mark(MESSAGE), content);
     if (calls === null) return final;
-    if (said === null && !free) return calls;
     const before = sequence(
       mark(CHANNEL),
       text('commentary'),
