@@ -105,6 +105,18 @@ describe('hostile forms', () => {
     ],
     ['a reference to nothing', ofSchema({ $ref: '#/$defs/__proto__' }), 'invalid-schema'],
     ['a reference to another document', ofSchema({ $ref: 'https://example.com/a' }), 'unsupported-schema'],
+    [
+      'conditions of forty properties',
+      ofSchema({
+        allOf: numbered(40, (i) => ({ if: { required: [`p${i}`] }, else: { required: [`q${i}`] } })),
+      }),
+      'grammar-too-large',
+    ],
+    [
+      'none of very many objects',
+      ofSchema({ not: { anyOf: numbered(2000, (i) => ({ required: [`p${i}`], minimum: i })) } }),
+      'grammar-too-large',
+    ],
     ['nothing at all', ofSchema(false), 'invalid-grammar'],
     ['contradictions', ofSchema({ type: 'string', minLength: 5, maxLength: 4 }), 'invalid-grammar'],
     ['half a surrogate pair', ofPattern('\\ud800'), 'invalid-pattern'],
