@@ -29,6 +29,8 @@ import { SAMPLING_FIELDS, type SamplingField, samplingField } from '../sampling-
 import { NO_SLOT, type StepInputs } from '../step.js';
 import type { StepFacts } from './kernel.js';
 
+export { ITEM_ROW_TEXT, ITEM_TEXT } from './record-texts.js';
+
 /** Attention sums start anew at every multiple of this position, and are merged in order. */
 export const ATTENTION_SPLIT = 256;
 /** Splits of an item in a step with so many of them that it need not be cut finer. */
@@ -107,17 +109,6 @@ fn step_output(i: u32, part: u32) -> vec4<u32> { return step[step[1].z + i * ${O
 export const STEP_ROTARY_WGSL = `
 fn step_rotary(i: u32) -> vec4<u32> { return step[${HEADER}u + step[0].x + i]; }
 `;
-
-/**
- * WGSL: leaves a workgroup that has no item or no row of items, and declares `item`, the record of item `item_at`, or `row`, that
- * of row `wid.y`. Where records begin, which is never 0, is in the condition: compilers put loads off behind the return otherwise,
- * and a workgroup begins with loads that wait for each other as it is.
- */
-const recordText = (name: string, at: string, count: string, from: string): string => `let records = ${from};
-  if ((${at} >= ${count}) | (records == 0u)) { return; }
-  let ${name} = step[records + ${at}];`;
-export const ITEM_TEXT = recordText('item', 'item_at', 'step[0].w', 'step[2].x');
-export const ITEM_ROW_TEXT = recordText('row', 'wid.y', 'step[1].x', 'step[2].y');
 
 /** WGSL expression: rows of the kind in this step. */
 export function rowCount(kind: RowKind): string {

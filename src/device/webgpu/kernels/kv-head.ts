@@ -7,9 +7,8 @@
  * not wait for; the reduce takes what it leaves first.
  */
 
-import type { StepFacts } from '../kernel.js';
+import { ITEM_TEXT } from '../record-texts.js';
 import type { KvHead, KvRows } from '../shapes.js';
-import { ITEM_TEXT } from '../step-buffer.js';
 import { type WordWidth, wordAt } from './attend-words.js';
 import { codecOf } from './kv-formats/list.js';
 import { type KvSideNumbers, type KvSideSpec, signsText, tableWord, vectorText } from './kv-formats/side.js';
@@ -41,8 +40,10 @@ export function itemText({ only, head }: KvRows): string {
 }
 
 /** Items of a stage's rows. */
-export const itemsOf = ({ only }: KvRows, facts: StepFacts): number =>
-  only === 'head' ? facts.itemRows : facts.items;
+export const itemsOf = (
+  { only }: KvRows,
+  facts: { readonly itemRows: number; readonly items: number },
+): number => (only === 'head' ? facts.itemRows : facts.items);
 
 /** Expression: the first position that a query at `position` sees here, null where it is 0: of a window, or behind a head. */
 export function firstSeen(
