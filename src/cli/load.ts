@@ -3,10 +3,17 @@
 import { existsSync } from 'node:fs';
 import { Engine, type ShapeOptions } from '../engine/engine.js';
 import { modelName } from '../engine/model-name.js';
-import type { EngineInfo, EngineOptions, LoadPhase, LoadProgress, LogEntry } from '../engine/types.js';
+import type {
+  EngineInfo,
+  EngineOptions,
+  KvGroupInfo,
+  LoadPhase,
+  LoadProgress,
+  LogEntry,
+} from '../engine/types.js';
 import { untilInterrupted } from './interrupt.js';
 import type { LoadLog } from './log.js';
-import { ProgressBar } from './progress.js';
+import { formatBytes, ProgressBar } from './progress.js';
 
 const LABELS: Readonly<Record<LoadPhase, string>> = {
   download: 'Fetching',
@@ -73,10 +80,20 @@ function loaded(info: EngineInfo): object {
     tuning: info.tuning,
     kv: info.kv.layers.map((l) => (l.key === l.value ? l.key : `${l.key}/${l.value}`)),
     kvBlocks: info.kv.blocks,
+    kvGroups: info.kv.groups.map(groupLine),
     kvBytes: info.kv.bytes,
     memory: info.memory,
     ms: Math.round(info.loadMs),
   };
+}
+
+/** `3 layers, full: 512 blocks of 24 B a token`, or `2 layers, recurrent: 12 states of 30.0 KiB`. */
+export function groupLine({ layers, window, head, blocks, bytesPerToken, stateBytes }: KvGroupInfo): string {
+  const count = `${layers.length} ${layers.length === 1 ? 'layer' : 'layers'}`;
+  if (stateBytes > 0) return `${count}, recurrent: ${blocks} states of ${formatBytes(stateBytes)}`;
+  const kind =
+    head !== undefined ? `first ${head} tokens` : window === null ? 'full' : `sliding window ${window}`;
+  return `${count}, ${kind}: ${blocks} blocks, ${bytesPerToken} B a token`;
 }
 
 /** Passes the engine's log entries on, each on a line of its own. */
