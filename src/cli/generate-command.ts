@@ -19,6 +19,7 @@ import { parseLosslessJson, readConversation, readText, readTools } from './inpu
 import { untilInterrupted } from './interrupt.js';
 import { formatBytes } from './progress.js';
 import { addSamplingFlags, type SamplingFlags, samplingOptions } from './sampling-flags.js';
+import { withImages } from './with-images.js';
 
 interface GenerateFlags extends EngineFlags, SamplingFlags {
   readonly prompt?: string;
@@ -196,7 +197,7 @@ async function readRequest(
       return engine.generate({ ...sampling, prompt });
     }
     const system = flags.system === undefined ? [] : [{ role: 'system', content: flags.system }];
-    const messages = [...system, { role: 'user', content: withImages(prompt, flags.image) }];
+    const messages = [...system, { role: 'user', content: withImages(flags.image ?? [], prompt) }];
     return engine.chat({
       ...sampling,
       ...parts,
@@ -205,12 +206,6 @@ async function readRequest(
       templateOptions,
     });
   };
-}
-
-/** The prompt, and pictures before it. */
-function withImages(prompt: string, images: readonly string[] = []): unknown {
-  if (images.length === 0) return prompt;
-  return [...images.map((image) => ({ type: 'image', image })), { type: 'text', text: prompt }];
 }
 
 /** Flags that say something to the chat template mean nothing without one. */

@@ -1,8 +1,10 @@
 /** Flags of `kvant serve` about where pictures of requests may come from. */
 import type { Command } from 'commander';
 import type { EngineOptions } from '../engine/types.js';
+import { bytes } from './flag-numbers.js';
 
 export interface MediaFlags {
+  readonly imageCacheBytes?: number;
   readonly allowMediaUrls?: boolean;
   readonly allowedMediaDomains?: readonly string[];
   readonly allowedLocalMediaPath?: string;
@@ -15,6 +17,7 @@ const list = (text: string, before: readonly string[] = []): string[] => [
 
 export function addMediaFlags(command: Command): void {
   command
+    .option('--image-cache-bytes <size>', 'bytes on the device for what is computed of pictures', bytes)
     .option('--allow-media-urls', 'fetch pictures by http and https URLs, from public addresses only')
     .option(
       '--allowed-media-domains <hosts>',
@@ -26,11 +29,16 @@ export function addMediaFlags(command: Command): void {
 
 /** What the flags say, as engine options. */
 export function mediaOptions({
+  imageCacheBytes,
   allowMediaUrls,
   allowedMediaDomains,
   allowedLocalMediaPath,
-}: MediaFlags): Pick<EngineOptions, 'allowMediaUrls' | 'allowedMediaDomains' | 'allowedLocalMediaPath'> {
+}: MediaFlags): Pick<
+  EngineOptions,
+  'imageCacheBytes' | 'allowMediaUrls' | 'allowedMediaDomains' | 'allowedLocalMediaPath'
+> {
   return {
+    ...(imageCacheBytes === undefined ? {} : { imageCacheBytes }),
     ...(allowMediaUrls === undefined ? {} : { allowMediaUrls }),
     ...(allowedMediaDomains === undefined ? {} : { allowedMediaDomains }),
     ...(allowedLocalMediaPath === undefined ? {} : { allowedLocalMediaPath }),

@@ -49,6 +49,7 @@ import type {
   EngineStats,
   GenerateRequest,
   Generation,
+  SeenImage,
   TypedChatRequest,
   TypedGeneration,
 } from './types.js';
@@ -72,6 +73,7 @@ const GENERATE_FIELDS = [...COMMON_FIELDS, 'prompt', 'addSpecialTokens'];
 const CHAT_FIELDS = [
   ...COMMON_FIELDS,
   'messages',
+  'imageProcessor',
   'tools',
   'toolChoice',
   'reasoningEffort',
@@ -90,7 +92,10 @@ export type { RenderChatOptions } from './model-text.js';
 type PreparedRequest = SeenPrompt & { readonly grammar?: RowGrammar };
 
 /** A prompt and its pictures. */
-type SeenPrompt = PreparedPrompt & { readonly pictures?: readonly PromptPicture[] };
+type SeenPrompt = PreparedPrompt & {
+  readonly pictures?: readonly PromptPicture[];
+  readonly seen?: readonly SeenImage[];
+};
 
 /** A request whose text is still worked on. */
 interface Preparing {
@@ -327,11 +332,18 @@ export class Engine implements AsyncDisposable {
   }
 
   /** Reads the pictures of a conversation, and makes tokens of it. */
-  #prepare(asked: AskedPrompt, sampling: SamplingParams, waiter: Waiter): SeenPrompt | Promise<SeenPrompt> {
+  #prepare(
+    asked: AskedPrompt,
+    sampling: SamplingParams,
+    waiter: Waiter,
+    request: GenerateRequest | ChatRequest,
+  ): SeenPrompt | Promise<SeenPrompt> {
     const vision = this.#vision;
     if (asked.kind !== 'chat' || vision === null || !hasPictures(asked.messages))
       return this.texts.prepare(asked, sampling, waiter);
-    return vision.reader.read(asked.messages, waiter).then(async ({ messages, pictures: read }) => {
+    const { imageProcessor = {} } = request as ChatRequest;
+    const reading = vision.reader.read(asked.messages, waiter, imageProcessor);
+    return reading.then(async ({ messages, pictures: read, seen }) => {
       const pieces = read.map((picture) => picture.pieces);
       const pictures = { token: vision.imageToken, placeholder: vision.placeholder, pieces };
       const prompt = await this.texts.prepare({ ...asked, messages, pictures }, sampling, waiter);
@@ -339,7 +351,7 @@ export class Engine implements AsyncDisposable {
         const runs = prompt.runs![i]!;
         return { ...picture, first: runs[0]!.first, ...(runs.length > 1 && { runs }) };
       });
-      return { ...prompt, pictures: placed };
+      return { ...prompt, pictures: placed, seen };
     });
   }
 
@@ -441,7 +453,7 @@ export class Engine implements AsyncDisposable {
       const form = readStructuredOutput(typed === null ? request : { ...request, schema: typed.json });
       const waiter = { share: request.share, signal: wanted.signal };
       const prepared = this.#withGrammar(
-        this.#prepare(askPrompt(), sampling, waiter),
+        this.#prepare(askPrompt(), sampling, waiter, request),
         form,
         this.#toolsAsk(request, form !== null),
         request,
@@ -456,13 +468,13 @@ export class Engine implements AsyncDisposable {
       });
       stream = answer;
       const submit = (
-        { ids: prompt, chatEnd, rules, unread, grammar, pictures }: PreparedRequest,
+        { ids: prompt, chatEnd, rules, unread, grammar, pictures, seen }: PreparedRequest,
         waitedMs = 0,
       ): void => {
         this.#unread.tell(unread);
         if (!answer.open) return;
         const spelled = chatEnd === null ? [] : this.#spelledFor(request as ChatRequest);
-        answer.prompted([...prompt], this.#parsersOf(request, chatEnd));
+        answer.prompted([...prompt], this.#parsersOf(request, chatEnd), seen);
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
         const { cacheSalt } = request;

@@ -23,6 +23,7 @@ import type {
   FinishReason,
   Generation,
   GenerationResult,
+  SeenImage,
   TokenLogprobs,
 } from './types.js';
 
@@ -78,6 +79,7 @@ export class GenerationStream implements Generation {
 
   readonly #setup: GenerationSetup;
   #promptTokenIds: readonly number[];
+  #images: readonly SeenImage[] = [];
   readonly #choices: Choice[];
   #open: number;
   #accepted = false;
@@ -196,9 +198,10 @@ export class GenerationStream implements Generation {
 
   // What follows is the engine's side.
 
-  /** The prompt is known, and with it how answers are taken apart. Before any token. */
-  prompted(ids: readonly number[], makeParser?: () => AnswerParser): void {
+  /** The prompt is known, with it how answers are taken apart, and its pictures. Before any token. */
+  prompted(ids: readonly number[], makeParser?: () => AnswerParser, images: readonly SeenImage[] = []): void {
     this.#promptTokenIds = ids;
+    this.#images = images;
     if (makeParser !== undefined) for (const choice of this.#choices) choice.parser = makeParser();
   }
 
@@ -295,6 +298,7 @@ export class GenerationStream implements Generation {
       return { ...result, value: whole ? read(result.text) : null };
     });
     const { text, reasoning, toolCalls, tokenIds, finishReason } = choices[0]!;
+    const images = this.#images;
     const promptTokens = this.promptTokenIds.length;
     // Of several choices one computed what the others found.
     const found = this.#choices.flatMap(({ cached }) => (cached === null ? [] : [cached]));
@@ -310,6 +314,7 @@ export class GenerationStream implements Generation {
       usage: {
         promptTokens,
         cachedTokens,
+        ...(images.length === 0 ? {} : { imageTokens: images.reduce((sum, { tokens }) => sum + tokens, 0) }),
         completionTokens,
         reasoningTokens: this.#choices.reduce((sum, choice) => sum + choice.thought, 0),
         totalTokens: promptTokens + completionTokens,
@@ -319,6 +324,7 @@ export class GenerationStream implements Generation {
         this.#choices.map((choice) => ({ times: choice.times, tokens: choice.ids.length })),
         promptTokens - cachedTokens,
       ),
+      ...(images.length === 0 ? {} : { images }),
       seed: this.seed,
       ...(read === undefined ? {} : { value: choices[0]!.value }),
     });

@@ -117,7 +117,7 @@ export async function loadHost(
         ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
         : named;
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
-    const slab = featureSlab(model, device, planned.maxContext);
+    const slab = featureSlab(model, device, planned.maxContext, config.imageCacheBytes);
     if (slab !== null) undo.push(() => slab.dispose());
     const opened = await openCache(config, model, device, kv, planned, tuneFor, centres, slab);
     const { sizing, limits, caches, program } = opened;
@@ -361,15 +361,23 @@ function axesOf({ vision }: Model): number | null {
   return vision?.axes === true ? vision.mergeSize : null;
 }
 
-/** Most rows of pictures that are kept on the device: what fits a context, of a long one a part. */
+/** Most rows of pictures that are kept on the device unasked: what fits a context, of a long one a part. */
 const MOST_FEATURE_ROWS = 16_384;
 
-function featureSlab({ vision }: Model, device: Device, maxContext: number): FeatureSlab | null {
+function featureSlab(
+  { vision }: Model,
+  device: Device,
+  maxContext: number,
+  bytes: number | undefined,
+): FeatureSlab | null {
   if (vision === null) return null;
   const { width, addedLevels } = vision.tower;
+  const cols = width * (1 + addedLevels);
+  const wanted =
+    bytes === undefined ? undefined : Math.floor(bytes / (cols * Float32Array.BYTES_PER_ELEMENT));
   return device.createFeatureSlab({
-    rows: Math.min(maxContext, MOST_FEATURE_ROWS),
-    cols: width * (1 + addedLevels),
+    rows: wanted === undefined ? Math.min(maxContext, MOST_FEATURE_ROWS) : Math.max(1, wanted),
+    cols,
   });
 }
 

@@ -26,6 +26,14 @@ export interface FeatureStoreStats {
   /** Rows of the slab, and those that hold something. */
   readonly rows: number;
   readonly rowsUsed: number;
+  /** Bytes of these, and how many they may be. */
+  readonly bytes: number;
+  readonly maxBytes: number;
+  /** Pictures that are kept, and how often sequences under way or waiting hold one of them. */
+  readonly entries: number;
+  readonly references: number;
+  /** Pictures that gave way to others. */
+  readonly evictions: number;
   /** Pictures that were computed, and those that were there already. */
   readonly encoded: number;
   readonly hits: number;

@@ -75,6 +75,7 @@ export const OPTION_TABLE = {
   prefixSnapshotBytes: host(whole(0)),
   prefixCacheDir: host(text('a folder')),
   prefixCacheDiskBytes: host(whole(1)),
+  imageCacheBytes: host(whole(1)),
   allowMediaUrls: caller(FLAG),
   allowedMediaDomains: caller(HOSTS),
   allowedLocalMediaPath: caller(text('a folder')),

@@ -4,11 +4,12 @@ import { KvantError } from '../errors.js';
 import { REASONING_EFFORTS } from '../text/reasoning-effort.js';
 import type { QueuePlace } from './scheduling/queue-place.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
+import { checkImageProcessor } from './vision/image-processor.js';
 
 /** Priorities from minus to plus so much. */
 export const PRIORITY_RANGE = 10;
 
-/** Errors: `invalid-parameter`. */
+/** Errors: `invalid-parameter`, `unknown-parameter`. */
 export function checkRequest(request: GenerateRequest | ChatRequest): void {
   const given: unknown = request;
   if (typeof given !== 'object' || given === null)
@@ -27,6 +28,7 @@ export function checkRequest(request: GenerateRequest | ChatRequest): void {
     throw takes('reasoningEffort', `one of ${REASONING_EFFORTS.join(', ')}`);
   if (thinkingBudget !== undefined && !(Number.isInteger(thinkingBudget) && (thinkingBudget as number) >= 0))
     throw takes('thinkingBudget', 'a whole number of tokens');
+  checkImageProcessor((given as Record<string, unknown>).imageProcessor);
   const { priority, share, queueTimeoutMs } = given as Record<string, unknown>;
   if (signal !== undefined && !isSignal(signal)) throw takes('signal', 'an AbortSignal');
   if (requestId !== undefined && typeof requestId !== 'string') throw takes('requestId', 'a string');

@@ -106,6 +106,11 @@ export interface EngineOptions extends KvOptions {
   readonly prefixCacheDir?: string;
   /** Most bytes of that folder, whatever models they are of. Default: 16 GiB. */
   readonly prefixCacheDiskBytes?: number;
+  /**
+   * Bytes on the device for what is computed of pictures: those in use, and those kept for requests with the same. All pictures of a request
+   * must fit in. Default: as many tokens as a context has, 16,384 at most.
+   */
+  readonly imageCacheBytes?: number;
   /** Fetch pictures that requests name by `http:` and `https:` URLs, from public addresses only. Default false. */
   readonly allowMediaUrls?: boolean;
   /** Fetch them from these hosts alone: `example.com`, or `*.example.com` for all below it. Default: none. */
@@ -188,8 +193,17 @@ export interface EngineChatMessage {
   readonly [key: string]: unknown;
 }
 
+/** What a request changes of how its pictures are made; for processors that bound pixels, as those of Qwen do. */
+export interface ImageProcessorOptions {
+  /** Pixels that a picture is resized to at least and at most. Default: the model's. More than the model's most are refused. */
+  readonly minPixels?: number;
+  readonly maxPixels?: number;
+}
+
 export interface ChatRequest extends CommonRequest {
   readonly messages: readonly EngineChatMessage[];
+  /** How its pictures are made. */
+  readonly imageProcessor?: ImageProcessorOptions;
   /** Passed to the template. */
   readonly tools?: readonly unknown[];
   /** Further template variables, e.g. `{ enable_thinking: false }`. */
@@ -247,6 +261,8 @@ export interface Usage {
   readonly promptTokens: number;
   /** Of those, tokens that the prefix cache had. */
   readonly cachedTokens: number;
+  /** Of the prompt's tokens those that stand for pictures. Absent where it has none. */
+  readonly imageTokens?: number;
   /** Over all choices, EOS tokens included. */
   readonly completionTokens: number;
   /** Of those, tokens of thoughts that were taken apart from the text. */
@@ -287,6 +303,14 @@ export interface ChoiceResult {
   readonly error?: KvantError;
 }
 
+/** A picture of a prompt as the model saw it. What a model says of places in a picture is in pixels of this size. */
+export interface SeenImage {
+  /** In pixels, once resized. */
+  readonly width: number;
+  readonly height: number;
+  readonly tokens: number;
+}
+
 export interface GenerationResult {
   /** Of the first choice, as are all fields down to `finishReason`. */
   readonly text: string;
@@ -297,6 +321,8 @@ export interface GenerationResult {
   readonly choices: readonly ChoiceResult[];
   readonly usage: Usage;
   readonly timings: Timings;
+  /** The pictures of the prompt, in order. Absent where it has none. */
+  readonly images?: readonly SeenImage[];
   /** The seed given or drawn: the same request with it gives the same tokens. */
   readonly seed: number;
   /** Where the request has a schema of zod: what it reads of the first choice, or null. */

@@ -69,7 +69,6 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   lora_path: refused('Adapters are not supported.'),
   media_io_kwargs: only(isEmpty),
   min_keep: only(is(0)),
-  mm_processor_kwargs: only(isEmpty),
   no_stop_trim: only(is(false), 'The answer ends before the stop string; add it yourself.'),
   prompt_embeds: refused('Send a text or token ids.'),
   repetition_detection: only(isEmpty, 'Use `repetition_penalty` or DRY.'),

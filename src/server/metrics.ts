@@ -1,6 +1,6 @@
 /** Prometheus metrics. The engine's gauges are read when they are scraped, not while it works. */
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
-import type { EngineStats, MemoryUse, PrefixDiskStats } from '../engine/types.js';
+import type { EngineStats, FeatureStoreStats, MemoryUse, PrefixDiskStats } from '../engine/types.js';
 
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
@@ -122,6 +122,7 @@ export class ServerMetrics {
         'Blocks of the prefix cache that gave way to others.',
         (s) => s.prefixCache?.evictions ?? 0,
       ),
+      ...pictureMetrics(gauge, total),
       ...diskMetrics(gauge, total),
       gauge('kvant_device_bytes', 'Bytes allocated on the device.', (s) => s.device.bytes),
       gauge(
@@ -169,6 +170,55 @@ type Metric = (
   help: string,
   read: (stats: EngineStats) => number,
 ) => (stats: EngineStats) => void;
+
+function pictureMetrics(gauge: Metric, total: Metric): ReturnType<Metric>[] {
+  const of =
+    (read: (features: FeatureStoreStats) => number) =>
+    ({ features }: EngineStats): number =>
+      features === undefined ? 0 : read(features);
+  return [
+    gauge(
+      'kvant_image_cache_bytes',
+      'Bytes of what is computed of pictures, in use or kept.',
+      of((f) => f.bytes),
+    ),
+    gauge(
+      'kvant_image_cache_max_bytes',
+      'Bytes that there are for it.',
+      of((f) => f.maxBytes),
+    ),
+    gauge(
+      'kvant_image_cache_entries',
+      'Pictures of which it is.',
+      of((f) => f.entries),
+    ),
+    gauge(
+      'kvant_image_cache_references',
+      'How often sequences hold one of them.',
+      of((f) => f.references),
+    ),
+    total(
+      'kvant_image_cache_hits_total',
+      'Pictures that were there already.',
+      of((f) => f.hits),
+    ),
+    total(
+      'kvant_image_cache_evictions_total',
+      'Pictures that gave way to others.',
+      of((f) => f.evictions),
+    ),
+    total(
+      'kvant_images_encoded_total',
+      'Pictures that a tower computed.',
+      of((f) => f.encoded),
+    ),
+    total(
+      'kvant_image_encode_seconds_total',
+      'Seconds that it took.',
+      of((f) => f.seconds),
+    ),
+  ];
+}
 
 function diskMetrics(gauge: Metric, total: Metric): ReturnType<Metric>[] {
   const of =

@@ -31,6 +31,7 @@ export function loadTiny(
       prefixSnapshotBytes: undefined,
       prefixCacheDir: undefined,
       prefixCacheDiskBytes: undefined,
+      imageCacheBytes: undefined,
       maxContext: 128,
       maxRows: 4,
       maxBatchTokens: 24,

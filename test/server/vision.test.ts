@@ -110,6 +110,75 @@ describe('pictures', () => {
     }
   });
 
+  it('are counted, told in the size that the model saw, and bounded by the request', async () => {
+    const [one] = seeing as [Case];
+    const given = ask(urlOf(one), one.question);
+    const answer = async (more: object) => {
+      const body = { ...given, ...more } as typeof given;
+      const { usage, ...rest } = await client.chat.completions.create(body);
+      const details = usage!.prompt_tokens_details as { image_tokens?: number };
+      return { images: (rest as unknown as Extra).kvant.images, tokens: details.image_tokens };
+    };
+    interface Extra {
+      readonly kvant: { readonly images: unknown };
+    }
+    const own = { images: [{ width: 112, height: 112, tokens: 16 }], tokens: 16 };
+    expect(await answer({})).toEqual(own);
+    const small = { images: [{ width: 56, height: 56, tokens: 4 }], tokens: 4 };
+    expect(await answer({ mm_processor_kwargs: { max_pixels: 4000 } })).toEqual(small);
+    const size = { shortest_edge: 20_000, longest_edge: 30_000 };
+    const large = { images: [{ width: 168, height: 168, tokens: 36 }], tokens: 36 };
+    expect(await answer({ mm_processor_kwargs: { size } })).toEqual(large);
+    expect(await answer({ mm_processor_kwargs: {} })).toEqual(own);
+    const text = { ...given, messages: [{ role: 'user' as const, content: 'Who are you?' }] };
+    const plain = await client.chat.completions.create(text);
+    expect(plain.usage!.prompt_tokens_details).toEqual({ cached_tokens: expect.any(Number) });
+    expect((plain as unknown as Extra).kvant.images).toBeUndefined();
+    for (const [kwargs, param] of [
+      [{ max_pixels: 0 }, 'mm_processor_kwargs.max_pixels'],
+      [{ max_pixels: 2 ** 40 }, 'mm_processor_kwargs.max_pixels'],
+      [{ min_pixels: 5000, max_pixels: 4000 }, 'mm_processor_kwargs.min_pixels'],
+      [{ fps: 2 }, 'mm_processor_kwargs.fps'],
+      [{ size: { height: 2 } }, 'mm_processor_kwargs.size.height'],
+      [{ min_pixels: 5000, size: { shortest_edge: 4000 } }, 'mm_processor_kwargs.size.shortest_edge'],
+      [[], 'mm_processor_kwargs'],
+    ] as const) {
+      const body = { ...given, mm_processor_kwargs: kwargs } as typeof given;
+      const error = await client.chat.completions.create(body).catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ status: 400, param });
+    }
+  });
+
+  it('may be what a tool answers with', async () => {
+    const [one] = seeing as [Case];
+    const call = { id: 'a', type: 'function' as const, function: { name: 'look', arguments: '{}' } };
+    const [{ content }] = ask(urlOf(one), one.question).messages as unknown as [{ content: object[] }];
+    const messages = [
+      { role: 'user', content: 'Look.' },
+      { role: 'assistant', content: null, tool_calls: [call] },
+      { role: 'tool', tool_call_id: 'a', content },
+    ];
+    const { usage } = await client.chat.completions.create({
+      ...ask(urlOf(one), ''),
+      messages: messages as never,
+    });
+    expect(usage!.prompt_tokens_details).toMatchObject({ image_tokens: 16 });
+  });
+
+  it('and what is kept of them are counted in the metrics', async () => {
+    await untilIdle(engine);
+    const text = await (await fetch(`${server.url}/metrics`)).text();
+    const value = (name: string): number => Number(new RegExp(`^kvant_${name} (.*)$`, 'm').exec(text)?.[1]);
+    const { features } = await engine.stats();
+    const { encoded, hits, bytes, maxBytes, entries, references, rows, rowsUsed } = features!;
+    expect(encoded).toBeGreaterThan(1);
+    expect([value('images_encoded_total'), value('image_cache_hits_total')]).toEqual([encoded, hits]);
+    expect([value('image_cache_bytes'), value('image_cache_max_bytes')]).toEqual([bytes, maxBytes]);
+    expect(bytes / rowsUsed).toBe(maxBytes / rows);
+    expect(value('image_cache_entries')).toBe(entries);
+    expect([references, value('image_cache_references')]).toEqual([0, 0]);
+  });
+
   it('are refused where they are none, with the status that says why', async () => {
     const bomb = Buffer.from(seeing[0]!.images[0]!.png_base64, 'base64');
     bomb.writeUInt32BE(30_000, 16);

@@ -5,6 +5,7 @@ import { Conversation } from './conversation.js';
 import { Settings } from './settings.js';
 
 const engine = {
+  info: { model: { modalities: ['text', 'image'] as const } },
   chat: (): never => {
     throw new Error('nothing was asked');
   },
@@ -19,8 +20,28 @@ describe('commands of a chat', () => {
   it('help names every command', () => {
     const { run } = talk();
     expect(run('/help')).toBe(chatHelp());
-    for (const name of ['/help', '/reset', '/system', '/set', '/exit', '"""', 'Ctrl-C'])
+    for (const name of ['/help', '/reset', '/system', '/image', '/set', '/exit', '"""', 'Ctrl-C'])
       expect(chatHelp()).toContain(name);
+  });
+
+  it('pictures are put before the next question, shown and taken away', () => {
+    const { conversation, run } = talk();
+    const file = import.meta.filename;
+    expect(run('/image')).toBe('There are no pictures.');
+    expect(run(`/image ${file}`)).toBe(`Before the next question: ${file}`);
+    expect(run(`/image "${file}"`)).toBe(`Before the next question: ${file}, ${file}`);
+    expect(conversation.images).toEqual([file, file]);
+    expect(run('/image ""')).toBe('There are no pictures.');
+    run(`/image ${file}`);
+    run('/reset');
+    expect(conversation.images).toEqual([]);
+    for (const path of ['/nowhere.png', import.meta.dirname])
+      expect(() => run(`/image ${path}`)).toThrow(expect.objectContaining({ code: 'image-unreadable' }));
+    const blind = { ...engine, info: { model: { modalities: ['text'] as const } } };
+    const other = new Conversation(blind, new Settings({}));
+    expect(() => runCommand(`/image ${file}`, other, {})).toThrow(
+      expect.objectContaining({ code: 'unsupported-content' }),
+    );
   });
 
   it('the system message is set, shown and taken away', () => {

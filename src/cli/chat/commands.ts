@@ -43,6 +43,19 @@ const COMMANDS: readonly ChatCommand[] = [
     },
   },
   {
+    names: ['/image'],
+    takes: '[file]',
+    help: 'puts a picture before the next question, for a model that sees; "" takes them away; alone it shows them',
+    run: (conversation, text) => {
+      if (text === '""') conversation.dropImages();
+      else if (text !== '') conversation.addImage(unquoted(text));
+      const { images } = conversation;
+      return images.length === 0
+        ? 'There are no pictures.'
+        : `Before the next question: ${images.join(', ')}`;
+    },
+  },
+  {
     names: ['/set'],
     takes: '[name value]',
     help: 'sets temperature, top-p, max-tokens, seed, stop, thinking, …; alone it shows all',
@@ -59,7 +72,10 @@ const COMMANDS: readonly ChatCommand[] = [
   },
 ];
 
-/** Errors: `unknown-command`, `invalid-command`, and those of `/set`. */
+/** A path with spaces may stand in quotes. */
+const unquoted = (text: string): string => /^(["'])(.*)\1$/s.exec(text)?.[2] ?? text;
+
+/** Errors: `unknown-command`, `invalid-command`, and those of `/set` and `/image`. */
 export function runCommand(line: string, conversation: Conversation, defaults: SamplingOptions): Outcome {
   const [, name, rest] = /^(\S+)\s*(.*)$/s.exec(line.trim())!;
   const command = COMMANDS.find(({ names }) => names.includes(name!.toLowerCase()));

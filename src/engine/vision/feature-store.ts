@@ -42,6 +42,7 @@ export class FeatureStore {
   readonly #waiting: Wanting[] = [];
   #encoded = 0;
   #hits = 0;
+  #evictions = 0;
 
   constructor(slab: FeatureSlab, encoder: Encodes) {
     this.#slab = slab;
@@ -54,11 +55,20 @@ export class FeatureStore {
   }
 
   stats(): FeatureStoreStats {
-    let rowsUsed = 0;
-    for (const { rows } of this.#entries.values()) rowsUsed += rows;
+    let [rowsUsed, references] = [0, 0];
+    for (const { rows, holders } of this.#entries.values()) {
+      rowsUsed += rows;
+      references += holders;
+    }
+    const rowBytes = this.#slab.cols * Float32Array.BYTES_PER_ELEMENT;
     return {
       rows: this.#slab.rows,
       rowsUsed,
+      bytes: rowsUsed * rowBytes,
+      maxBytes: this.#slab.rows * rowBytes,
+      entries: this.#entries.size,
+      references,
+      evictions: this.#evictions,
       encoded: this.#encoded,
       hits: this.#hits,
       seconds: this.#encoder.seconds,
@@ -162,6 +172,7 @@ export class FeatureStore {
       const idle = [...this.#entries].find(([, entry]) => entry.holders === 0 && entry.encoding === null);
       if (idle === undefined) return -1;
       this.#entries.delete(idle[0]);
+      this.#evictions++;
     }
   }
 

@@ -12,7 +12,8 @@ import {
   type VisionDefinition,
 } from '../../models/vision/tower.js';
 import { isJsonObject, readJsonObject } from '../../text/json-file.js';
-import type { EngineChatMessage } from '../types.js';
+import type { EngineChatMessage, ImageProcessorOptions, SeenImage } from '../types.js';
+import { type ProcessorConfig, withImageProcessor } from './image-processor.js';
 import { type MadePicture, makePicture } from './make-picture.js';
 import type { PictureAccess } from './picture-access.js';
 import { pictureBytes } from './picture-bytes.js';
@@ -31,6 +32,8 @@ export interface ReadPicture extends MadePicture {
 export interface ReadMessages {
   readonly messages: readonly EngineChatMessage[];
   readonly pictures: readonly ReadPicture[];
+  /** What the model sees of them. */
+  readonly seen: readonly SeenImage[];
 }
 
 export interface PictureReaderOptions {
@@ -42,7 +45,7 @@ export interface PictureReaderOptions {
 }
 
 /** preprocessor_config.json; where there is none, what newer folders have of it in the file for all processors. */
-async function readProcessorJson(folder: string): Promise<Config | undefined> {
+async function readProcessorJson(folder: string): Promise<ProcessorConfig | undefined> {
   const code = 'invalid-preprocessor';
   const own = await readJsonObject(folder, 'preprocessor_config.json', code);
   if (own !== undefined) return own;
@@ -50,12 +53,15 @@ async function readProcessorJson(folder: string): Promise<Config | undefined> {
   return isJsonObject(all?.image_processor) ? all.image_processor : undefined;
 }
 
-/** What a processor is read from. */
-type Config = Readonly<Record<string, unknown>>;
+/** How the pictures of a request are made. */
+interface Making {
+  readonly config: ProcessorConfig;
+  readonly processor: ImageProcessor;
+}
 
 export class PictureReader {
   readonly #vision: VisionDefinition;
-  readonly #config: Config;
+  readonly #config: ProcessorConfig;
   readonly #tower: TowerInput;
   readonly #processor: ImageProcessor;
   readonly #access: PictureAccess;
@@ -64,7 +70,7 @@ export class PictureReader {
 
   private constructor(
     vision: VisionDefinition,
-    config: Config,
+    config: ProcessorConfig,
     { access, mostTokens, thread }: PictureReaderOptions,
   ) {
     this.#vision = vision;
@@ -101,10 +107,15 @@ export class PictureReader {
   }
 
   /**
-   * @throws KvantError those of `splitPictures`, `pictureBytes` and `decodeImage`; `too-many-images`, `image-too-large`
+   * @throws KvantError those of `splitPictures`, `pictureBytes` and `decodeImage`; `too-many-images`, `image-too-large`; those of `withImageProcessor`
    */
-  async read(given: readonly EngineChatMessage[], waiter: PictureWaiter): Promise<ReadMessages> {
+  async read(
+    given: readonly EngineChatMessage[],
+    waiter: PictureWaiter,
+    options: ImageProcessorOptions = {},
+  ): Promise<ReadMessages> {
     const { signal } = waiter;
+    const making = this.#making(options);
     const { messages, pictures: found } = splitPictures(given);
     if (found.length > MOST_PICTURES)
       throw new KvantError(
@@ -123,7 +134,7 @@ export class PictureReader {
       const bytes = await pictureBytes(picture, this.#access, signal);
       signal.throwIfAborted();
       const { width, height } = checkImage(bytes, {}, where);
-      tokens += pictureTokens(this.#vision.pieces(this.#grid(width, height, where)));
+      tokens += pictureTokens(this.#vision.pieces(gridOf(making.processor, width, height, where)));
       if (tokens > this.#mostTokens)
         throw new KvantError(
           'image-too-large',
@@ -135,31 +146,53 @@ export class PictureReader {
     const pictures: ReadPicture[] = [];
     for (const { bytes, where } of files) {
       signal.throwIfAborted();
-      pictures.push(await this.#picture(bytes, where, waiter));
+      pictures.push(await this.#picture(bytes, where, waiter, making));
     }
-    return { messages, pictures };
+    return { messages, pictures, seen: pictures.map((picture) => this.#seen(picture)) };
   }
 
-  async #picture(bytes: Uint8Array, where: string, waiter: PictureWaiter): Promise<ReadPicture> {
-    const asked = { bytes, where, config: this.#config, tower: this.#tower };
+  #making(options: ImageProcessorOptions): Making {
+    if (options.minPixels === undefined && options.maxPixels === undefined)
+      return { config: this.#config, processor: this.#processor };
+    const config = withImageProcessor(this.#config, this.#processor.settings, options);
+    return { config, processor: readProcessor(config, this.#tower) };
+  }
+
+  /** In pixels, tiles side by side. */
+  #seen({ grid: { rows, cols, tiles }, tokens }: ReadPicture): SeenImage {
+    const { patchSize } = this.#tower;
+    return {
+      width: cols * patchSize * (tiles?.cols ?? 1),
+      height: rows * patchSize * (tiles?.rows ?? 1),
+      tokens,
+    };
+  }
+
+  async #picture(
+    bytes: Uint8Array,
+    where: string,
+    waiter: PictureWaiter,
+    { config, processor }: Making,
+  ): Promise<ReadPicture> {
+    const asked = { bytes, where, config, tower: this.#tower };
     const picture =
       this.#thread === null
-        ? await makePicture(this.#processor, bytes, where)
+        ? await makePicture(processor, bytes, where)
         : await this.#thread.make(asked, waiter);
     const pieces = this.#vision.pieces(picture.grid);
     return { ...picture, tokens: pictureTokens(pieces), pieces };
   }
+}
 
-  #grid(width: number, height: number, where: string): PatchGrid {
-    try {
-      return this.#processor.grid(width, height);
-    } catch (error) {
-      if (!(error instanceof KvantError)) throw error;
-      throw new KvantError(error.code, `${where}: ${error.message}`, {
-        kind: error.kind,
-        where,
-        ...(error.fix === undefined ? {} : { fix: error.fix }),
-      });
-    }
+function gridOf(processor: ImageProcessor, width: number, height: number, where: string): PatchGrid {
+  try {
+    return processor.grid(width, height);
+  } catch (error) {
+    if (!(error instanceof KvantError)) throw error;
+    throw new KvantError(error.code, `${where}: ${error.message}`, {
+      kind: error.kind,
+      where,
+      ...(error.fix === undefined ? {} : { fix: error.fix }),
+    });
   }
 }

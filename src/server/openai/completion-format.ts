@@ -5,6 +5,7 @@ import type {
   Delta,
   FinishReason,
   GenerationResult,
+  SeenImage,
   Timings,
   Usage,
 } from '../../engine/types.js';
@@ -58,11 +59,15 @@ export function usageBody(usages: readonly Usage[]): object {
   const sum = (pick: (u: Usage) => number): number => usages.reduce((total, u) => total + pick(u), 0);
   const prompt = sum((u) => u.promptTokens);
   const completion = sum((u) => u.completionTokens);
+  const images = sum((u) => u.imageTokens ?? 0);
   return {
     prompt_tokens: prompt,
     completion_tokens: completion,
     total_tokens: prompt + completion,
-    prompt_tokens_details: { cached_tokens: sum((u) => u.cachedTokens) },
+    prompt_tokens_details: {
+      cached_tokens: sum((u) => u.cachedTokens),
+      ...(images === 0 ? {} : { image_tokens: images }),
+    },
     completion_tokens_details: { reasoning_tokens: sum((u) => u.reasoningTokens) },
   };
 }
@@ -71,10 +76,18 @@ export function usageBody(usages: readonly Usage[]): object {
 export interface KvantExtra {
   readonly seed: number;
   readonly timings: Timings;
+  /** The pictures as the model saw them: pixels once resized, and tokens. Absent where there are none. */
+  readonly images?: readonly SeenImage[];
 }
 
 const extra = ([first]: readonly GenerationResult[]): KvantExtra | undefined =>
-  first === undefined ? undefined : { seed: first.seed, timings: first.timings };
+  first === undefined
+    ? undefined
+    : {
+        seed: first.seed,
+        timings: first.timings,
+        ...(first.images === undefined ? {} : { images: first.images }),
+      };
 
 /** `logprobs` makes a writer, null if none were asked for. */
 export function wholeBody(

@@ -8,6 +8,7 @@ import { KNOWN_WIRE_FIELDS, samplingFromWire } from '../../sampling/params.js';
 import { checkToolList } from '../../text/tool-check.js';
 import { anyObject, listOf, prompts } from '../first-fault.js';
 import { type Body, type KnownFields, parseFields, refuseUnknown } from '../request-body.js';
+import { imageFields } from './image-fields.js';
 import { CHAT_LABELS, HINT_FIELDS, LABELS } from './label-fields.js';
 import { REASONING_REQUEST_FIELDS, reasoningFields } from './reasoning-fields.js';
 import { structuredOutput } from './structured-output.js';
@@ -67,6 +68,7 @@ const chatSchema = z.object({
     z.ZodOptional<z.ZodUnknown>
   >),
   chat_template_kwargs: anyObject.optional().nullable(),
+  mm_processor_kwargs: anyObject.optional().nullable(),
   enable_thinking: z.boolean().optional().nullable(),
   add_generation_prompt: z.boolean().optional().nullable(),
 });
@@ -179,6 +181,7 @@ export function parseChat(body: Body): ParsedChat {
     readonly chat_template_kwargs?: Readonly<Record<string, unknown>> | null;
   };
   refuseOwnPictures(given.messages);
+  const imageProcessor = imageFields(body);
   const { enableThinking, ...reasoning } = reasoningFields(body);
   const templateOptions = templateVariables(
     fields.enable_thinking ?? enableThinking,
@@ -200,6 +203,7 @@ export function parseChat(body: Body): ParsedChat {
       ...salt(fields),
       ...reasoning,
       messages: given.messages,
+      ...(imageProcessor === undefined ? {} : { imageProcessor }),
       ...(tools === undefined ? {} : { tools }),
       ...(choice === 'auto' || choice === 'none' ? {} : { toolChoice: choice }),
       ...(fields.parallel_tool_calls == null ? {} : { parallelToolCalls: fields.parallel_tool_calls }),
