@@ -35,6 +35,7 @@ const CASES: readonly AttentionCase[] = [
   { heads: 4, kvHeads: 2, headDim: 64, key: turbo(4), value: turbo(4), head: HALF },
   { heads: 6, kvHeads: 2, headDim: 32, key: affine(8), value: affine(8), head: FULL, blockTokens: 32 },
   { heads: 4, kvHeads: 1, headDim: 64, key: F32, value: turbo(3), head: FULL, softcap: 20 },
+  { heads: 4, kvHeads: 2, headDim: 144, key: turbo(4), value: turbo(4), head: HALF, sinks: 1 },
   { heads: 4, kvHeads: 4, headDim: 48, key: affine(6), value: F16, head: HALF },
   { heads: 4, kvHeads: 2, headDim: 64, key: turbo(8), value: affine(4), head: { dtype: 'f16', tokens: 256 } },
 ];
