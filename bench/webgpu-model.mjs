@@ -14,6 +14,7 @@ const { StepInputs } = await load('device/step.js');
 const { hostConfig } = await load('engine/host-config.js');
 const { openWeights, quantization } = await load('engine/host-load.js');
 const { planCache } = await load('engine/host-cache.js');
+const { slotCaches } = await load('engine/slot-caches.js');
 const { loadModel } = await load('models/load.js');
 
 const args = process.argv.slice(2);
@@ -56,20 +57,8 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
     device.info,
     CONTEXT,
   );
-  const perSlot = Math.ceil(CONTEXT / 32);
-  const pool = device.createKvPool({
-    layers: kvLayers,
-    blocks: maxRows * perSlot,
-    blockTokens: 32,
-    slots: maxRows,
-    maxBlocksPerSlot: perSlot,
-  });
-  for (let r = 0; r < maxRows; r++)
-    pool.setBlocks(
-      r,
-      0,
-      Uint32Array.from({ length: perSlot }, (_, i) => r * perSlot + i),
-    );
+  const sizes = { slots: maxRows, context: CONTEXT, blockTokens: 32 };
+  const caches = slotCaches(device, kvLayers, sizes);
   const chunk = Math.max(maxRows, ...prefills);
   const limits = {
     maxTokens: chunk,
@@ -78,7 +67,7 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
     maxContext: CONTEXT,
     inFlight: 2,
   };
-  const program = await device.compile(model.buildGraph().graph, limits, pool);
+  const program = await device.compile(model.buildGraph().graph, limits, caches);
   console.log(`${name}: load ${((performance.now() - started) / 1000).toFixed(1)} s`);
 
   const stepOf = (rows, length, position) => {
@@ -139,7 +128,7 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
   for (const length of prefills)
     await runCase(`prefill ${length}`, software ? 1 : 4, () => stepOf(1, length, 0), length);
   await program.dispose();
-  pool.dispose();
+  caches.dispose();
   await weights[Symbol.asyncDispose]?.();
 }
 process.exit(0);

@@ -65,9 +65,9 @@ describe('layer policy', () => {
       reason: expect.stringMatching(/100/),
     });
     expect(plan([wide], { kvFormat: 'affine8/turbo4' }).info[0]).toMatchObject({
-      key: 'affine8',
+      key: 'f16',
       value: 'f16',
-      reason: expect.stringMatching(/codebook for head_dim 512/),
+      reason: expect.stringMatching(/512/),
     });
     expect(keys([{ ...full, headDim: 80 }], { kvBits: 3.5 })).toEqual(['turbo3']);
   });
