@@ -363,3 +363,23 @@ export function relativeError(out, ref) {
   }
   return Math.sqrt(diff / norm);
 }
+
+/** Fills a step of `rows` sequences of `length` tokens from `position`; tokens of decoding rows are what their slot drew last. */
+export function rowsOfStep(step, { rows, length, position, vocab, outputs = rows }) {
+  for (let r = 0; r < rows; r++) {
+    step.seqSlot[r] = r;
+    step.seqStart[r] = r * length;
+    step.seqLength[r] = length;
+    step.seqPosition[r] = position;
+    for (let i = 0; i < length; i++)
+      step.tokens[r * length + i] = length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % vocab;
+    if (r < outputs) {
+      step.outputs[r] = (r + 1) * length - 1;
+      step.outputSlot[r] = r;
+    }
+  }
+  step.tokenCount = rows * length;
+  step.sequenceCount = rows;
+  step.outputCount = outputs;
+  return step;
+}

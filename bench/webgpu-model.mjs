@@ -5,6 +5,7 @@
 // Weights are random, affine in groups of 64; the vocabulary has 32,000 rows.
 // The profile puts every launch into a pass of its own between two timestamps, so its sum is more than a step.
 
+import { rowsOfStep } from './webgpu-harness.mjs';
 import { canProfile, openDawn, profiled, profileLines } from './webgpu-profile.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
@@ -59,7 +60,7 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
   );
   const sizes = { slots: maxRows, context: CONTEXT, blockTokens: 32 };
   const caches = slotCaches(device, kvLayers, sizes);
-  const chunk = Math.max(maxRows, ...prefills);
+  const chunk = Math.max(64, maxRows, ...prefills);
   const limits = {
     maxTokens: chunk,
     maxOutputs: maxRows,
@@ -70,23 +71,13 @@ for (const name of option('--shapes', 'qwen3-30b-a3b').split(',')) {
   const program = await device.compile(model.buildGraph().graph, limits, caches);
   console.log(`${name}: load ${((performance.now() - started) / 1000).toFixed(1)} s`);
 
-  const stepOf = (rows, length, position) => {
-    const step = new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs);
-    for (let r = 0; r < rows; r++) {
-      step.seqSlot[r] = r;
-      step.seqStart[r] = r * length;
-      step.seqLength[r] = length;
-      step.seqPosition[r] = position;
-      for (let i = 0; i < length; i++)
-        step.tokens[r * length + i] = length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % VOCAB;
-      step.outputs[r] = (r + 1) * length - 1;
-      step.outputSlot[r] = r;
-    }
-    step.tokenCount = rows * length;
-    step.sequenceCount = rows;
-    step.outputCount = rows;
-    return step;
-  };
+  const stepOf = (rows, length, position) =>
+    rowsOfStep(new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs), {
+      rows,
+      length,
+      position,
+      vocab: VOCAB,
+    });
   const runCase = async (label, count, make, tokens) => {
     const pending = [];
     const go = async (i) => {

@@ -16,7 +16,7 @@
 
 import { writeFileSync } from 'node:fs';
 import { ColdProbe } from './webgpu-cold.mjs';
-import { normals } from './webgpu-harness.mjs';
+import { normals, rowsOfStep } from './webgpu-harness.mjs';
 import { canProfile, makePasses, openDawn, openedDevice, profiled, profileLines } from './webgpu-profile.mjs';
 
 const dist = process.env.KVANT_DIST ?? '../dist';
@@ -185,26 +185,14 @@ for (const name of option('--shapes', software ? 'tiny' : 'qwen3-0.6b,llama-8b')
     );
 
     /** A step of `rows` sequences of `length` tokens from `position`. */
-    const stepOf = (rows, length, position, outputs = rows) => {
-      const step = new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs);
-      for (let r = 0; r < rows; r++) {
-        step.seqSlot[r] = r;
-        step.seqStart[r] = r * length;
-        step.seqLength[r] = length;
-        step.seqPosition[r] = position;
-        for (let i = 0; i < length; i++)
-          step.tokens[r * length + i] =
-            length === 1 && position > 0 ? -(r + 1) : (r * 131 + i * 7919) % VOCAB;
-        if (r < outputs) {
-          step.outputs[r] = (r + 1) * length - 1;
-          step.outputSlot[r] = r;
-        }
-      }
-      step.tokenCount = rows * length;
-      step.sequenceCount = rows;
-      step.outputCount = outputs;
-      return step;
-    };
+    const stepOf = (rows, length, position, outputs = rows) =>
+      rowsOfStep(new StepInputs(limits.maxTokens, limits.maxSequences, limits.maxOutputs), {
+        rows,
+        length,
+        position,
+        outputs,
+        vocab: VOCAB,
+      });
 
     const runCase = async (label, count, make, tokens) => {
       let js = 0;
