@@ -117,6 +117,10 @@ export function addEngineFlags(command: Command): Command {
     );
   addKvFlags(command);
   addRopeFlags(command);
+  command.option(
+    '--tokenizer <model>',
+    'folder, GGUF file or hub id that tokenizer and chat template come from (default: the model)',
+  );
   return addHubFlags(command);
 }
 
@@ -126,6 +130,7 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly threads?: number;
   readonly precision?: 'default' | 'reference';
   readonly deterministic?: boolean;
+  readonly tokenizer?: string;
   readonly autotune?: AutotuneMode;
   readonly quantize?: '4' | '8';
   readonly maxContext?: number;
@@ -172,6 +177,7 @@ export function engineOptions(flags: EngineFlags): EngineOptions {
     ...(flags.threads === undefined ? {} : { threads: flags.threads }),
     ...(flags.precision === undefined ? {} : { precision: flags.precision }),
     ...(flags.deterministic === undefined ? {} : { deterministic: flags.deterministic }),
+    ...(flags.tokenizer === undefined ? {} : { tokenizer: flags.tokenizer }),
     ...(flags.autotune === undefined ? {} : { autotune: flags.autotune }),
     ...(flags.quantize === undefined ? {} : { quantize: flags.quantize === '4' ? 4 : 8 }),
     ...(maxContext === undefined ? {} : { maxContext }),

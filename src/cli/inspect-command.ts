@@ -103,7 +103,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       head,
       rowBlocks(window, DEFAULT_BLOCK_TOKENS, DEFAULT_BATCH_TOKENS[flags.device]) * DEFAULT_BLOCK_TOKENS,
     );
-  const generation = await (await textFiles(folder)).generation();
+  const generation = await (await textFiles({ path: folder })).generation();
   const notices = [...opened.notices, ...generation.notices].map(({ message }) => message);
   const memory = flags.memory ?? (flags.device === 'cpu' ? freemem() : null);
   const fit = memory === null ? null : memoryFit(summary, flags.device, memory, kept);

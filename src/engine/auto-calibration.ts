@@ -43,13 +43,14 @@ export async function autoCalibration(
   for (const part of [await weightsFingerprint(weights.path), model.facts.identity, `${quantize}`])
     hash.update(`${part}\n`);
   for (const text of CALIBRATION_TEXTS) hash.update(text);
+  if (weights.tokenizer !== undefined) hash.update(`\n${weights.tokenizer}`);
   const folder = join(cacheFolder(), 'calibration');
   const path = join(folder, `${hash.digest('hex').slice(0, 24)}.kvcal`);
   const kept = await readKept(path, model);
   if (kept !== null) return kept;
 
   const startedAt = performance.now();
-  const text = await ModelText.forTasks({ kind: 'folder', path: weights.path });
+  const text = await ModelText.forTasks(weights);
   const texts = calibrationTexts(text, model.maxContext, TOKENS);
   const context = Math.max(...texts.map((ids) => ids.length));
   const f32 = { kind: 'float', dtype: 'f32' } as const;

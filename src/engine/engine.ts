@@ -5,7 +5,7 @@
  */
 
 import type { Worker } from 'node:worker_threads';
-import type { KvantError } from '../errors.js';
+import { KvantError } from '../errors.js';
 import type { GrammarAsk } from '../grammar/ask.js';
 import { checkOptionNames } from '../option-names.js';
 import type { SamplingOptions, SamplingParams } from '../sampling/options.js';
@@ -22,7 +22,7 @@ import { hostConfig } from './host-config.js';
 import { checkOptions } from './host-options.js';
 import type { HostInfo, WeightOrigin } from './messages.js';
 import type { ShapeOptions, TokenBytesOptions, TokenizeOptions } from './method-options.js';
-import { locateModel } from './model-location.js';
+import { locatePlace } from './model-location.js';
 import { modelName } from './model-name.js';
 import type { ModelText, RenderChatOptions } from './model-text.js';
 import {
@@ -35,6 +35,7 @@ import {
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
 import { readStructuredOutput, refuseEndless, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
+import type { TextPlace } from './texts/text-origin.js';
 import { Texts, type Waiter } from './texts/texts.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import { takeThread } from './thread.js';
@@ -163,11 +164,11 @@ export class Engine implements AsyncDisposable {
     try {
       await checkFolders(options);
       await checkToolFormat(options);
-      const path = await locateModel(model, options);
+      const place = await locatePlace(model, options);
       onProgress?.({ phase: 'text', done: 0, total: 1, unit: 'steps' });
-      const text = (): Promise<ModelText> => loadText(path, options);
-      const name = modelName(model, path);
-      return await Engine.#start(name, { kind: 'folder', path }, text, thread, options, internals);
+      const text = (): Promise<ModelText> => loadText(place, options);
+      const name = modelName(model, place.path);
+      return await Engine.#start(name, { kind: 'folder', ...place }, text, thread, options, internals);
     } catch (error) {
       await thread?.then(
         (worker) => worker.terminate(),
@@ -190,6 +191,7 @@ export class Engine implements AsyncDisposable {
     internals: EngineInternals = {},
   ): Promise<Engine> {
     checkOptions(options, SHAPE_OPTIONS, 'Engine.loadShape');
+    if (options.tokenizer !== undefined) throw noTokenizerForShapes();
     await checkFolders(options);
     const { vocab, standInText = false } = options;
     const weights = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) } as const;
@@ -529,6 +531,14 @@ function definedOf<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }
 
+function noTokenizerForShapes(): KvantError {
+  return new KvantError('invalid-option', 'Made-up weights take no tokenizer.', {
+    kind: 'invalid-request',
+    where: 'tokenizer',
+    fix: 'Leave it out; `standInText` makes one up.',
+  });
+}
+
 async function shapeText(name: string, vocab: number | undefined, standIn: boolean): Promise<ModelText> {
   const { ModelText } = await import('./model-text.js');
   if (!standIn) return ModelText.none();
@@ -563,10 +573,13 @@ function threadFor(
   return thread;
 }
 
-async function loadText(path: string, { onProgress, onLog, toolFormat }: EngineOptions): Promise<ModelText> {
+async function loadText(
+  place: TextPlace,
+  { onProgress, onLog, toolFormat }: EngineOptions,
+): Promise<ModelText> {
   // Loaded when the thread has its work: tokenizer and templates come with many modules.
   const { ModelText } = await import('./model-text.js');
-  const text = await ModelText.load(path, toolFormat);
+  const text = await ModelText.load(place, toolFormat);
   const { ignored, notices } = text;
   for (const notice of notices) onLog?.({ level: 'warn', ...notice });
   if (ignored.length > 0)

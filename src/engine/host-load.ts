@@ -30,6 +30,7 @@ import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
 import type { ChoiceEvent } from './sequence.js';
+import { checkGivenTokenizer } from './tokenizer-check.js';
 import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 import { VisionEncoder } from './vision/encoder.js';
 import { FeatureStore } from './vision/feature-store.js';
@@ -130,6 +131,8 @@ export async function loadHost(
     if (encoder !== null) undo.push(() => encoder.dispose());
 
     const { tokenTable, eosIds } = await text;
+    if (config.weights.kind === 'folder')
+      checkGivenTokenizer(config.weights, tokenTable?.size ?? 0, facts.vocabSize);
     const raise = contextRaise(config, kv, device.info, facts, bytes, planned, sizing);
     const info = {
       ...describe(config, eosIds, model, chosen, kv, sizing, limits, tuning, calibration?.digest ?? null),

@@ -7,6 +7,7 @@ import type { TokenTable } from '../text/token-bytes.js';
 import type { ContextRaise } from './core-errors.js';
 import type { HostOption } from './option-table.js';
 import type { ChoiceEvent, CoreRequest } from './sequence.js';
+import type { TextPlace } from './texts/text-origin.js';
 import type {
   DeviceChoice,
   EngineInfo,
@@ -21,8 +22,7 @@ import type {
 
 /** Weights from a folder, or made up in the sizes of a known model (benchmarks). */
 export type WeightOrigin =
-  /** A folder, or a GGUF file. */
-  | { readonly kind: 'folder'; readonly path: string }
+  | ({ readonly kind: 'folder' } & TextPlace)
   | { readonly kind: 'shape'; readonly name: string; readonly vocab?: number };
 
 /** All that the engine's thread needs in order to load: the options it is told (option-table.ts); undefined means the default. */

@@ -4,12 +4,27 @@ import { stat } from 'node:fs/promises';
 import { isGgufName } from '../weights/foreign-formats.js';
 import { ggufOfFolder } from '../weights/gguf-files.js';
 import { expandHome } from '../weights/model-paths.js';
+import type { TextPlace } from './texts/text-origin.js';
 import type { EngineOptions } from './types.js';
 
 type LocateOptions = Pick<EngineOptions, 'hub' | 'signal' | 'onProgress' | 'onLog'>;
 
-/** A folder or a GGUF file as it is, a hub id fetched into the cache. Errors: see `resolveModel`. */
-export async function locateModel(model: string, options: LocateOptions): Promise<string> {
+/** The model, and what is to be its tokenizer. Errors: see `resolveModel`. */
+export async function locatePlace(
+  model: string,
+  { tokenizer, ...options }: LocateOptions & Pick<EngineOptions, 'tokenizer'>,
+): Promise<TextPlace> {
+  const path = await locateModel(model, options);
+  if (tokenizer === undefined) return { path };
+  const { revision: _, ...hub } = options.hub ?? {};
+  return { path, tokenizer: await locateModel(tokenizer, { ...options, hub }, true) };
+}
+
+/**
+ * A folder or a GGUF file as it is, a hub id fetched into the cache. Errors: see `resolveModel`.
+ * @param textOnly the small files of a hub model are enough
+ */
+export async function locateModel(model: string, options: LocateOptions, textOnly = false): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
   // A folder needs nothing of the hub, nor its modules.
   const path = expandHome(model);
@@ -29,6 +44,7 @@ export async function locateModel(model: string, options: LocateOptions): Promis
       ...(hub.offline === undefined ? {} : { HF_HUB_OFFLINE: hub.offline ? '1' : '' }),
     },
     ...(signal === undefined ? {} : { signal }),
+    ...(textOnly ? { textOnly } : {}),
     onProgress: ({ file, bytes, totalBytes }) =>
       onProgress?.({ phase: 'download', done: bytes, total: totalBytes, unit: 'bytes', item: file }),
   });

@@ -14,7 +14,7 @@ import { openedIn, THOUGHT_MARKS, type Thoughts, tokensOf } from '../text/though
 import { TOKEN_SPECIAL, type TokenTable, tokenBytes } from '../text/token-bytes.js';
 import type { Tokenizer } from '../text/tokenizer.js';
 import { type TextFiles, textFiles } from './text-files.js';
-import type { TextOrigin } from './texts/text-origin.js';
+import type { TextOrigin, TextPlace } from './texts/text-origin.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import type { ChatRequest, EngineChatMessage } from './types.js';
 
@@ -67,14 +67,14 @@ export class ModelText {
    * `toolFormat`: its name, default what the model shows. Errors: those of the tokenizer and generation_config.json; a broken
    * template is one of chats alone.
    */
-  static async load(path: string, toolFormat?: string): Promise<ModelText> {
+  static async load(place: TextPlace, toolFormat?: string): Promise<ModelText> {
     const format = toolFormat === undefined ? null : toolFormatNamed(toolFormat);
-    const files = await textFiles(path);
+    const files = await textFiles(place);
     const tokenizer = await files.tokenizer();
     const template = await findTemplate(files);
     const { defaults, eosTokenIds, ignored, notices } = await files.generation(tokenizer);
     const broken: Notice[] = template instanceof KvantError ? [brokenNotice(template)] : [];
-    const origin = { kind: 'folder', path } as const;
+    const origin = { kind: 'folder', ...place } as const;
     const parts = { tokenizer, template, eosIds: eosTokenIds };
     const known = [...notices, ...broken];
     return new ModelText(parts, origin, samplingDefaults(defaults), ignored, known, format);
@@ -83,7 +83,7 @@ export class ModelText {
   /** What tasks need on a thread of their own: no defaults, and the bytes of tokens only once they are asked for. */
   static async forTasks(origin: TextOrigin): Promise<ModelText> {
     if (origin.kind === 'stand-in') return ModelText.standIn(origin.vocab);
-    const files = await textFiles(origin.path);
+    const files = await textFiles(origin);
     const [tokenizer, template] = await Promise.all([files.tokenizer({ lazily: true }), findTemplate(files)]);
     return new ModelText({ tokenizer, template, eosIds: [] }, origin, {});
   }

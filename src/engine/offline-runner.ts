@@ -17,7 +17,7 @@ import { openWeights, quantization } from './host-load.js';
 import { DEFAULT_BLOCK_TOKENS } from './host-options.js';
 import { loadKeyCentres, namedCalibration } from './key-centres.js';
 import type { HostConfig, WeightOrigin } from './messages.js';
-import { locateModel } from './model-location.js';
+import { locatePlace } from './model-location.js';
 import { ModelText } from './model-text.js';
 import { type SlotCaches, type SlotSizes, slotCacheBytes, slotCaches } from './slot-caches.js';
 import type { EngineOptions } from './types.js';
@@ -80,9 +80,9 @@ export class OfflineRunner implements AsyncDisposable {
     let origin: WeightOrigin;
     let text = ModelText.none();
     if ('model' in what) {
-      const path = await locateModel(what.model, options);
-      text = await ModelText.load(path);
-      origin = { kind: 'folder', path };
+      const place = await locatePlace(what.model, options);
+      text = await ModelText.load(place);
+      origin = { kind: 'folder', ...place };
     } else {
       const { shape: name, vocab } = what;
       origin = { kind: 'shape', name, ...(vocab === undefined ? {} : { vocab }) };

@@ -80,6 +80,7 @@ export const OPTION_TABLE = {
   allowedMediaDomains: caller(HOSTS),
   allowedLocalMediaPath: caller(text('a folder')),
   sampling: caller(ANY),
+  tokenizer: caller(text('a folder, a GGUF file or a hub id')),
   toolFormat: caller(text('the name of a format')),
   name: caller(text('a string that is not empty')),
   hub: caller(ANY),

@@ -6,10 +6,11 @@ import {
   loadGenerationConfig,
   readGenerationConfig,
 } from '../text/generation-config.js';
-import { ggufText } from '../text/gguf/gguf-tokenizer.js';
+import { ggufSampling, ggufText, hasGgufTokenizer } from '../text/gguf/gguf-tokenizer.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { isGgufName } from '../weights/foreign-formats.js';
 import { GgufFile } from '../weights/gguf.js';
+import type { TextPlace } from './texts/text-origin.js';
 
 export interface TextFiles {
   /** `lazily`: what decoding needs is made when something is decoded. */
@@ -19,11 +20,31 @@ export interface TextFiles {
   generation(tokenizer?: Tokenizer): Promise<GenerationConfig>;
 }
 
-/**
- * @param path a folder, or a GGUF file
- * @throws KvantError those of the tokenizer, and of `GgufFile.open`
- */
-export async function textFiles(path: string): Promise<TextFiles> {
+/** @throws KvantError those of the tokenizer, and of `GgufFile.open` */
+export async function textFiles({ path, tokenizer }: TextPlace): Promise<TextFiles> {
+  if (tokenizer === undefined) return await ownFiles(path);
+  const given = await ownFiles(tokenizer);
+  return {
+    ...given,
+    generation: async (made) => {
+      const [own, ends] = await Promise.all([ownGeneration(path), given.generation(made)]);
+      // Sampling is the model's affair; what ends an answer, that of both: a file without a tokenizer names no end.
+      const eosTokenIds = [...new Set([...own.eosTokenIds, ...ends.eosTokenIds])].sort((a, b) => a - b);
+      return { ...own, eosTokenIds };
+    },
+  };
+}
+
+/** Defaults and ends that the model itself names, also where its file holds no tokenizer. */
+async function ownGeneration(path: string): Promise<GenerationConfig> {
+  if (!isGgufName(path)) return await loadGenerationConfig(path);
+  await using file = await GgufFile.open(path);
+  const { metadata } = file;
+  const ends = hasGgufTokenizer(metadata) ? ggufText(metadata).config : undefined;
+  return readGenerationConfig(ggufSampling(metadata), ends, undefined, path);
+}
+
+async function ownFiles(path: string): Promise<TextFiles> {
   if (!isGgufName(path))
     return {
       tokenizer: (options) => Tokenizer.load(path, options),

@@ -119,6 +119,11 @@ export interface EngineOptions extends KvOptions {
   readonly allowedLocalMediaPath?: string;
   /** What requests take that do not say; goes before the model's generation_config. */
   readonly sampling?: SamplingOptions;
+  /**
+   * A folder, GGUF file or hub id that tokenizer and chat template come from, for a model without them or in place of its own. It
+   * must name ids as the model does; more ids than the model has are refused. Of a hub model only the small files are fetched.
+   */
+  readonly tokenizer?: string;
   /** The format in which tool calls are read, `hermes`, `mistral` and so on. Default: what chat template and tokenizer show. */
   readonly toolFormat?: string;
   /** Name that the model is served under. Default: its name on the hub, or that of its folder. */

@@ -70,6 +70,11 @@ export class HubCache {
     return folder;
   }
 
+  /** The folder of a snapshot with a tokenizer, whether or not its weights are there. */
+  async withText(commit: string): Promise<string | undefined> {
+    return (await this.hasFile(commit, 'tokenizer.json')) ? this.snapshot(commit) : undefined;
+  }
+
   /** The file of a snapshot that a tag asks for (gguf-files.ts), with all of its set; undefined where something is missing. */
   async completeGguf(commit: string, tag: string): Promise<string | undefined> {
     const folder = this.snapshot(commit);

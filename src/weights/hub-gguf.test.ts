@@ -80,3 +80,13 @@ describe('a hub id with a tag', () => {
     expect(() => chooseGguf('a/b', [], 'Q4_0')).toThrow(/no GGUF models Q4_0/);
   });
 });
+
+it('fetches the small files alone where the text side is enough, and finds them again offline', async () => {
+  const { folder, from } = await resolve('org/model', {}, { textOnly: true });
+  expect(from).toBe('hub');
+  expect(fetched()).toContain('tokenizer.json');
+  expect(fetched().filter((name) => name.endsWith('.safetensors'))).toEqual([]);
+  const offline = { HF_HUB_OFFLINE: '1' };
+  expect(await resolve('org/model', offline, { textOnly: true })).toMatchObject({ folder, from: 'cache' });
+  expect((await failure(resolve('org/model', offline))).message).toMatch(/only partly/);
+});

@@ -37,6 +37,8 @@ export interface ResolveOptions {
   /** Branch, tag or commit of a hub model; instead of `@revision` in the argument. */
   readonly revision?: string;
   readonly signal?: AbortSignal;
+  /** Tokenizer and chat template are enough: no weights are fetched, unless a tag names a GGUF file. */
+  readonly textOnly?: boolean;
   readonly onProgress?: (progress: HubProgress) => void;
   /** Pause before a request is repeated, doubled each time. Default 500 ms. */
   readonly retryDelayMs?: number;
@@ -106,7 +108,9 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
     known === undefined
       ? undefined
       : hubId.tag === undefined
-        ? await cache.complete(known)
+        ? options.textOnly
+          ? await cache.withText(known)
+          : await cache.complete(known)
         : await cache.completeGguf(known, hubId.tag);
   // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
   if (cached === undefined && text === hubId.id && (await hasParent(path))) throw await notAModel(text, path);
@@ -154,7 +158,7 @@ async function fetchModel(
     if (entry.type === 'file' && isSafePath(entry.path)) listed.set(entry.path, hubFile(entry));
   }
 
-  const { small, weights, gguf } = selectFiles(id, tag, listed);
+  const { small, weights, gguf } = selectFiles(id, tag, listed, options.textOnly);
   // The library's blob reports a failed request as text only; the error itself is kept here.
   const openStream = async (file: HubFile, offset: number) => {
     let failure: unknown;
@@ -203,7 +207,8 @@ async function fetchModel(
     done += file.size;
   };
   for (const [i, file] of small.entries()) await fetchFile(file, i);
-  const shards = gguf ? undefined : await indexedShards(id, cache.snapshot(commit), listed);
+  const shards =
+    gguf || weights.length === 0 ? undefined : await indexedShards(id, cache.snapshot(commit), listed);
   if (shards !== undefined) files = [...small, ...shards];
   await checkSpace(cache, commit, files.slice(small.length));
   for (const [i, file] of files.slice(small.length).entries()) await fetchFile(file, small.length + i);
@@ -252,10 +257,13 @@ function selectFiles(
   id: string,
   tag: string | undefined,
   listed: ReadonlyMap<string, HubFile>,
+  textOnly = false,
 ): { small: HubFile[]; weights: HubFile[]; gguf: boolean } {
   const names = [...listed.keys()];
   const pick = (some: string[]) => some.map((name) => listed.get(name)!);
   const plain = names.some((name) => name === INDEX_NAME || name.endsWith('.safetensors'));
+  if (textOnly && tag === undefined && listed.has('tokenizer.json'))
+    return { small: pick(names.filter(isSmallModelFile)), weights: [], gguf: false };
   // All that such a model needs is in its file.
   if (tag !== undefined || (!plain && names.some(isGgufName)))
     return { small: [], weights: pick(chooseGguf(id, names, tag)), gguf: true };

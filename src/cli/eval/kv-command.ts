@@ -90,7 +90,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
     }),
   );
 
-  const [{ readTexts }, { scoreCaches }, { OfflineRunner }, { ModelText }, { locateModel }] =
+  const [{ readTexts }, { scoreCaches }, { OfflineRunner }, { ModelText }, { locatePlace }] =
     await Promise.all([
       import('./kv-texts.js'),
       import('./kv-score.js'),
@@ -98,7 +98,7 @@ async function evaluate(model: string, flags: EvalKvFlags): Promise<EvalKvReport
       import('../../engine/model-text.js'),
       import('../../engine/model-location.js'),
     ]);
-  const text = await ModelText.load(await locateModel(model, options));
+  const text = await ModelText.load(await locatePlace(model, options));
   const files = await Promise.all(
     [...new Set([...flags.text, ...flags.set])].map(async (path) => ({
       name: setName(path),

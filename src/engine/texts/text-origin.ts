@@ -1,4 +1,12 @@
+/** Files of a model's text side. */
+export interface TextPlace {
+  /** A folder, or a GGUF file. */
+  readonly path: string;
+  /** A folder or GGUF file that tokenizer and chat template come from instead. */
+  readonly tokenizer?: string;
+}
+
 /** Where the text side of a model comes from: a thread of its own makes itself another. */
 export type TextOrigin =
-  /** A folder, or a GGUF file. */
-  { readonly kind: 'folder'; readonly path: string } | { readonly kind: 'stand-in'; readonly vocab: number };
+  | ({ readonly kind: 'folder' } & TextPlace)
+  | { readonly kind: 'stand-in'; readonly vocab: number };

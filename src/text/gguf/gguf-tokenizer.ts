@@ -51,7 +51,8 @@ const TURN_ENDS = ['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<end_of_turn>', '<
 export function ggufText(metadata: TokenizerMetadata): GgufText {
   const model = metadata.text(`${AT}model`);
   const tokens = metadata.texts(`${AT}tokens`);
-  if (model === undefined || model === 'none' || tokens === undefined) throw missing(metadata.path);
+  if (model === undefined || !hasGgufTokenizer(metadata) || tokens === undefined)
+    throw missing(metadata.path);
   const types = metadata.numbers(`${AT}token_type`) ?? tokens.map(() => 1);
   if (types.length !== tokens.length)
     throw metadata.odd(`${AT}token_type`, `a list of ${tokens.length}, one for each token,`);
@@ -77,8 +78,14 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
       ...(template === undefined ? {} : { chat_template: template }),
     },
     config: { eos_token_id: endIds(metadata, tokens, types) },
-    generation: samplingDefaults(metadata),
+    generation: ggufSampling(metadata),
   };
+}
+
+/** False for files of weights alone. */
+export function hasGgufTokenizer(metadata: TokenizerMetadata): boolean {
+  const model = metadata.text(`${AT}model`);
+  return model !== undefined && model !== 'none' && metadata.texts(`${AT}tokens`) !== undefined;
 }
 
 interface Parts extends Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'addBos'> {
@@ -253,7 +260,7 @@ const SAMPLING: Readonly<Record<string, string>> = {
   penalty_repeat: 'repetition_penalty',
 };
 
-function samplingDefaults(metadata: TokenizerMetadata): JsonObject {
+export function ggufSampling(metadata: TokenizerMetadata): JsonObject {
   return Object.fromEntries(
     Object.entries(SAMPLING).flatMap(([key, name]) => {
       const value = metadata.number(`general.sampling.${key}`);
@@ -277,7 +284,7 @@ function missing(path: string): KvantError {
   return new KvantError('tokenizer-missing', `${path} holds no tokenizer`, {
     kind: 'model',
     where: `${AT}model`,
-    fix: OTHER_TOKENIZER,
+    fix: `Name a model that has it with --tokenizer (\`tokenizer\`), a folder or a hub id. ${OTHER_TOKENIZER}`,
   });
 }
 
