@@ -158,7 +158,7 @@ async function fetchModel(
     if (entry.type === 'file' && isSafePath(entry.path)) listed.set(entry.path, hubFile(entry));
   }
 
-  const { small, weights, gguf } = selectFiles(id, tag, listed, options.textOnly);
+  const { small, weights, gguf, indexed } = selectFiles(id, tag, listed, options.textOnly);
   // The library's blob reports a failed request as text only; the error itself is kept here.
   const openStream = async (file: HubFile, offset: number) => {
     let failure: unknown;
@@ -207,8 +207,7 @@ async function fetchModel(
     done += file.size;
   };
   for (const [i, file] of small.entries()) await fetchFile(file, i);
-  const shards =
-    gguf || weights.length === 0 ? undefined : await indexedShards(id, cache.snapshot(commit), listed);
+  const shards = indexed ? await indexedShards(id, cache.snapshot(commit), listed) : undefined;
   if (shards !== undefined) files = [...small, ...shards];
   await checkSpace(cache, commit, files.slice(small.length));
   for (const [i, file] of files.slice(small.length).entries()) await fetchFile(file, small.length + i);
@@ -258,15 +257,15 @@ function selectFiles(
   tag: string | undefined,
   listed: ReadonlyMap<string, HubFile>,
   textOnly = false,
-): { small: HubFile[]; weights: HubFile[]; gguf: boolean } {
+): { small: HubFile[]; weights: HubFile[]; gguf: boolean; indexed: boolean } {
   const names = [...listed.keys()];
   const pick = (some: string[]) => some.map((name) => listed.get(name)!);
   const plain = names.some((name) => name === INDEX_NAME || name.endsWith('.safetensors'));
   if (textOnly && tag === undefined && listed.has('tokenizer.json'))
-    return { small: pick(names.filter(isSmallModelFile)), weights: [], gguf: false };
+    return { small: pick(names.filter(isSmallModelFile)), weights: [], gguf: false, indexed: false };
   // All that such a model needs is in its file.
   if (tag !== undefined || (!plain && names.some(isGgufName)))
-    return { small: [], weights: pick(chooseGguf(id, names, tag)), gguf: true };
+    return { small: [], weights: pick(chooseGguf(id, names, tag)), gguf: true, indexed: false };
   const shards = chooseShards(names.filter((name) => !name.includes('/')));
   // An index may name files in folders of their own.
   if (shards.length === 0 && !listed.has(INDEX_NAME))
@@ -279,7 +278,7 @@ function selectFiles(
     });
   }
   const small = names.filter((name) => isSmallModelFile(name) || name === INDEX_NAME);
-  return { small: pick(small), weights: pick(shards), gguf: false };
+  return { small: pick(small), weights: pick(shards), gguf: false, indexed: true };
 }
 
 /** A whole file, or the shards that the index names; a repository may hold other copies of the weights beside them. */
