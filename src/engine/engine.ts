@@ -10,9 +10,8 @@ import type { GrammarAsk } from '../grammar/ask.js';
 import { checkOptionNames } from '../option-names.js';
 import type { SamplingOptions, SamplingParams } from '../sampling/options.js';
 import { checkIds, checkSampling, resolveSampling } from '../sampling/params.js';
-import { type AnswerParser, answerParsers } from '../text/answer-parser.js';
 import type { ToolsAsk } from '../text/formats/tool-grammar.js';
-import { readToolsAsk } from '../text/tool-choice.js';
+import { holdsFrame, parsersOf, spelledFor, thinkingOf, toolsAsk } from './answer-forms.js';
 import { asKvantError, type ContextRaise, shuttingDown } from './core-errors.js';
 import { EngineClient } from './engine-client.js';
 import type { EngineInternals } from './engine-internals.js';
@@ -33,11 +32,10 @@ import {
   TOKENIZE_OPTIONS,
 } from './option-lists.js';
 import { checkRequest, isSignal, promptIds, queuePlace } from './request-check.js';
-import { readStructuredOutput, refuseEndless, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
+import { readStructuredOutput, STRUCTURED_REQUEST_FIELDS } from './structured-output.js';
 import type { AskedPrompt, EncodedPrompt, PreparedPrompt } from './texts/prompt-task.js';
 import type { TextPlace } from './texts/text-origin.js';
 import { Texts, type Waiter } from './texts/texts.js';
-import type { ThinkingBudget } from './thinking-budget.js';
 import { takeThread } from './thread.js';
 import { runTools, type ToolRunRequest, type ToolRunResult } from './tool-run.js';
 import { readTypedSchema } from './typed-schema.js';
@@ -323,16 +321,6 @@ export class Engine implements AsyncDisposable {
     return this.close();
   }
 
-  /** How answers are taken apart: thoughts and calls are those of a conversation. */
-  #parsersOf(
-    request: GenerateRequest | ChatRequest,
-    chatEnd: string | null,
-  ): (() => AnswerParser) | undefined {
-    if (chatEnd === null) return undefined;
-    const chat = request as ChatRequest;
-    return answerParsers(chat, chatEnd, this.#text.toolFormat(chat));
-  }
-
   /** Reads the pictures of a conversation, and makes tokens of it. */
   #prepare(
     asked: AskedPrompt,
@@ -365,7 +353,7 @@ export class Engine implements AsyncDisposable {
     request: GenerateRequest | ChatRequest,
     waiter: Waiter,
   ): PreparedRequest | Promise<PreparedRequest> {
-    if (ask === null && tools === null && !this.#holdsFrame(request)) return prepared;
+    if (ask === null && tools === null && !holdsFrame(this.#text, request)) return prepared;
     return Promise.resolve(prepared).then(async (prompt) => {
       const { chatEnd } = prompt;
       const chat = request as ChatRequest;
@@ -374,46 +362,6 @@ export class Engine implements AsyncDisposable {
       if (ask === null && tools === null && (frame === null || thoughts === null)) return prompt;
       return { ...prompt, grammar: await this.texts.grammar({ ask, tools, thoughts, frame }, waiter) };
     });
-  }
-
-  /** A budget of thoughts in a frame holds the whole answer to that. */
-  #holdsFrame(request: GenerateRequest | ChatRequest): boolean {
-    if (!('messages' in request) || request.thinkingBudget === undefined) return false;
-    return this.#text.toolFormat(request).frame !== undefined;
-  }
-
-  /** What calls are held to. */
-  #toolsAsk(request: GenerateRequest | ChatRequest, formed: boolean): ToolsAsk | null {
-    if (!('messages' in request)) return null;
-    const { tools, toolChoice } = request;
-    if (toolChoice === undefined && (tools === undefined || tools.length === 0)) return null;
-    const { name } = this.#text.toolFormat(request);
-    const ask = readToolsAsk(request, name, formed || this.#holdsFrame(request));
-    if (ask?.required === true) refuseEndless(request);
-    return ask;
-  }
-
-  /** How long its answers may think. */
-  #thinking(
-    request: GenerateRequest | ChatRequest,
-    chatEnd: string | null,
-  ): { readonly thinking?: ThinkingBudget } {
-    const { thinkingBudget } = request as ChatRequest;
-    if (chatEnd === null || thinkingBudget === undefined) return {};
-    const thoughts = this.#text.thoughts(request as ChatRequest, chatEnd);
-    return thoughts === null ? {} : { thinking: this.#text.thinkingBudget(thinkingBudget, thoughts) };
-  }
-
-  /**
-   * Tokens that mark the thoughts of an answer, where they are taken apart, and its calls: a request with tools has these in its text,
-   * whether or not kvant reads them.
-   */
-  #spelledFor(chat: ChatRequest): readonly number[] {
-    const format = this.#text.toolFormat(chat);
-    if (format.frame !== undefined) return this.#text.spelledIn(format);
-    const thoughts = chat.parseReasoning === false ? [] : this.#text.thoughtTokens();
-    if (chat.tools === undefined || chat.tools.length === 0) return thoughts;
-    return [...thoughts, ...this.#text.spelledIn(format)];
   }
 
   #request(
@@ -457,7 +405,7 @@ export class Engine implements AsyncDisposable {
       const prepared = this.#withGrammar(
         this.#prepare(askPrompt(), sampling, waiter, request),
         form,
-        this.#toolsAsk(request, form !== null),
+        toolsAsk(this.#text, request, form !== null),
         request,
         waiter,
       );
@@ -475,8 +423,8 @@ export class Engine implements AsyncDisposable {
       ): void => {
         this.#unread.tell(unread);
         if (!answer.open) return;
-        const spelled = chatEnd === null ? [] : this.#spelledFor(request as ChatRequest);
-        answer.prompted([...prompt], this.#parsersOf(request, chatEnd), seen);
+        const spelled = chatEnd === null ? [] : spelledFor(this.#text, request as ChatRequest);
+        answer.prompted([...prompt], parsersOf(this.#text, request, chatEnd), seen);
         submitted = true;
         const place = queuePlace(request, this.#queueTimeoutMs, waitedMs);
         const { cacheSalt } = request;
@@ -494,7 +442,7 @@ export class Engine implements AsyncDisposable {
             ...salted,
             ...(grammar === undefined ? {} : { grammar }),
             ...(pictures === undefined ? {} : { pictures }),
-            ...this.#thinking(request, chatEnd),
+            ...thinkingOf(this.#text, request, chatEnd),
           },
           answer,
         );
