@@ -275,8 +275,6 @@ export type Node =
       readonly taps: Tensor;
       readonly out: Tensor;
     }
-  /** The mean of the k runs of columns of a row, summed from the first on: `[rows, k · n]` → `[rows, n]`. */
-  | { readonly op: 'mean-runs'; readonly x: Tensor; readonly out: Tensor }
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`. */
   | {
       readonly op: 'scale';

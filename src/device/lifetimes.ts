@@ -35,7 +35,6 @@ export function nodeInputs(node: Node): readonly Tensor[] {
     case 'act':
     case 'scale':
     case 'add-features':
-    case 'mean-runs':
     case 'short-conv':
     case 'select-outputs':
       return [node.x];

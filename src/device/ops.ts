@@ -316,15 +316,6 @@ export class Ops {
     return out;
   }
 
-  /** The mean of `runs` runs of columns: `[rows, runs · n]` → `[rows, n]`. */
-  meanRuns(x: Tensor, runs: number): Tensor {
-    if (!(Number.isInteger(runs) && runs >= 1) || x.cols % runs !== 0)
-      throw shapeError('meanRuns', `${runs} runs of ${x.cols} columns`);
-    const out = this.#tensor(x.rows, x.cols / runs);
-    this.#nodes.push({ op: 'mean-runs', x, out });
-    return out;
-  }
-
   /** `factor · x`; with `softcap` c `c · tanh(factor · x / c)`, as Gemma 2 has it for its logits. */
   scale(x: Tensor, factor: number, softcap: number | null = null): Tensor {
     if (!Number.isFinite(factor)) throw shapeError('scale', `a factor of ${factor}`);

@@ -8,12 +8,12 @@ import { refuseEndless } from './structured-output.js';
 import type { ThinkingBudget } from './thinking-budget.js';
 import type { ChatRequest, GenerateRequest } from './types.js';
 
-type Request = GenerateRequest | ChatRequest;
+type AnyRequest = GenerateRequest | ChatRequest;
 
 /** How answers are taken apart: thoughts and calls are those of a conversation. `chatEnd`: how its prompt ends, null without one. */
 export function parsersOf(
   text: ModelText,
-  request: Request,
+  request: AnyRequest,
   chatEnd: string | null,
 ): (() => AnswerParser) | undefined {
   if (chatEnd === null) return undefined;
@@ -22,13 +22,13 @@ export function parsersOf(
 }
 
 /** Whether a budget of thoughts holds the whole answer to the frame of the model's format. */
-export function holdsFrame(text: ModelText, request: Request): boolean {
+export function holdsFrame(text: ModelText, request: AnyRequest): boolean {
   if (!('messages' in request) || request.thinkingBudget === undefined) return false;
   return text.toolFormat(request).frame !== undefined;
 }
 
 /** What calls are held to; null where nothing is asked of them. `formed`: the request asks for a form of its answer too. */
-export function toolsAsk(text: ModelText, request: Request, formed: boolean): ToolsAsk | null {
+export function toolsAsk(text: ModelText, request: AnyRequest, formed: boolean): ToolsAsk | null {
   if (!('messages' in request)) return null;
   const { tools, toolChoice } = request;
   if (toolChoice === undefined && (tools === undefined || tools.length === 0)) return null;
@@ -41,7 +41,7 @@ export function toolsAsk(text: ModelText, request: Request, formed: boolean): To
 /** How long its answers may think. */
 export function thinkingOf(
   text: ModelText,
-  request: Request,
+  request: AnyRequest,
   chatEnd: string | null,
 ): { readonly thinking?: ThinkingBudget } {
   const { thinkingBudget } = request as ChatRequest;

@@ -1,4 +1,4 @@
-/** What pictures add to rows: rows of the feature slab behind a layer, weighed rows of a table, means of runs of columns. */
+/** What pictures add to rows: rows of the feature slab behind a layer, weighed rows of a table. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
 import { FEATURE_TOKEN } from '../../src/device/feature-slab.js';
@@ -105,31 +105,5 @@ describe.each(kernelDevices)('rows that are added on $name', (spec) => {
       expect(() =>
         record((ops) => ops.addGathered(ops.input('tokens', width), table, ops.input('tokens', taps))),
       ).toThrowError(shape);
-  });
-
-  it.each([
-    [1, 64, 16],
-    [3, 36, 4],
-    [9, 7, 9],
-    [2, 5, 1],
-  ])('%i rows of %i columns, means of %i runs', async (rows, cols, runs) => {
-    const { graph, tensors } = record((ops) => {
-      const x = ops.input('tokens', runs * cols);
-      return { x, out: ops.keep(ops.meanRuns(x, runs)) };
-    });
-    const x = random.normals(rows * runs * cols);
-    await withProgram(device, graph, null, async (program) => {
-      program.write(tensors.x, x);
-      await program.submit(rowsStep(rows));
-      const got = await program.read(tensors.out, rows);
-      got.forEach((value, i) => {
-        const [r, c] = [Math.floor(i / cols), i % cols];
-        let sum = 0;
-        for (let j = 0; j < runs; j++) sum += x[(r * runs + j) * cols + c]!;
-        expect(Math.abs(value - sum / runs)).toBeLessThan(2e-6);
-      });
-    });
-    const shape = expect.objectContaining({ code: 'shape-mismatch' });
-    expect(() => record((ops) => ops.meanRuns(ops.input('tokens', 7), 2))).toThrowError(shape);
   });
 });

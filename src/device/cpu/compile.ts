@@ -55,7 +55,7 @@ import {
   shortConvScratchBytes,
 } from './recurrent-commands.js';
 import { ownMatrix, ownVector } from './resident.js';
-import { addFeaturesCommand, addGatheredCommand, meanRunsCommand } from './row-commands.js';
+import { addFeaturesCommand, addGatheredCommand } from './row-commands.js';
 import { resultWords, sampleCommands, sampleScratchBytes } from './sample-commands.js';
 import type { SamplerPlace } from './sampler-rows.js';
 import { type StepLayout, stepLayout } from './step-layout.js';
@@ -343,7 +343,6 @@ class Compiler {
       case 'add':
       case 'add-features':
       case 'add-gathered':
-      case 'mean-runs':
       case 'scale':
       case 'rotate':
       case 'select-outputs':
@@ -513,8 +512,6 @@ class Compiler {
         const where = { x: at(node.x), table, taps: at(node.taps), out: at(node.out) };
         return [addGatheredCommand(place, node, where)];
       }
-      case 'mean-runs':
-        return [meanRunsCommand(place, node, at(node.x), at(node.out))];
       case 'scale':
         return [scaleCommand(place, node, at(node.x), at(node.out))];
       case 'rotate':

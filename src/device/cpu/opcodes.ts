@@ -39,7 +39,6 @@ export const OP_GATED_DELTA = 42;
 export const OP_GATE = 43;
 export const OP_ADD_FEATURES = 51;
 export const OP_ADD_GATHERED = 52;
-export const OP_MEAN_RUNS = 53;
 
 /**
  * Control words at this address of every memory (static data of the kernels lies below). Byte offsets from it; words

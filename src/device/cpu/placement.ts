@@ -67,7 +67,6 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'add-gathered':
       return ownVector(set, node.table).memory;
     case 'input':
-    case 'mean-runs':
     case 'glu':
     case 'add':
     case 'scale':

@@ -4,7 +4,7 @@ import type { NodeOf } from '../graph.js';
 import type { Command } from './command.js';
 import { type CommandPlace, rowCountAt } from './commands.js';
 
-import { OP_ADD_FEATURES, OP_ADD_GATHERED, OP_MEAN_RUNS } from './opcodes.js';
+import { OP_ADD_FEATURES, OP_ADD_GATHERED } from './opcodes.js';
 
 export function addFeaturesCommand(
   place: CommandPlace,
@@ -31,14 +31,4 @@ export function addGatheredCommand(
     opcode: OP_ADD_GATHERED,
     words: [at.x, at.table, at.taps, rowCountAt(place, x.rows), at.out, ...shape],
   };
-}
-
-export function meanRunsCommand(
-  place: CommandPlace,
-  node: NodeOf<'mean-runs'>,
-  x: number,
-  out: number,
-): Command {
-  const { cols } = node.out;
-  return { opcode: OP_MEAN_RUNS, words: [x, rowCountAt(place, node.x.rows), out, cols, node.x.cols / cols] };
 }

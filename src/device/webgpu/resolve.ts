@@ -4,7 +4,7 @@ import type { Node, NodeOf } from '../graph.js';
 import { checkConv, checkDelta } from '../state.js';
 import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
-import { addFeaturesKernel, addGatheredKernel, meanRunsKernel } from './kernels/add-rows.js';
+import { addFeaturesKernel, addGatheredKernel } from './kernels/add-rows.js';
 import { type AttendShape, attendScratch } from './kernels/attend.js';
 import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
@@ -70,7 +70,6 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'add':
     case 'add-features':
     case 'add-gathered':
-    case 'mean-runs':
     case 'scale':
     case 'route':
     case 'rotate':
@@ -143,11 +142,6 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       const shape = { rowKind: x.rows, cols: x.cols, taps: taps.cols / 2, tableRows: table.length / x.cols };
       const buffers = { x: r.tensor(x), table: vector(table), taps: r.tensor(taps), out: r.tensor(out) };
       return [bound(addGatheredKernel(shape), r, buffers)];
-    }
-    case 'mean-runs': {
-      const { x, out } = node;
-      const kernel = meanRunsKernel({ rowKind: x.rows, cols: out.cols, runs: x.cols / out.cols });
-      return [bound(kernel, r, { x: r.tensor(x), out: r.tensor(out) })];
     }
     case 'scale': {
       const { x, out, factor, softcap } = node;

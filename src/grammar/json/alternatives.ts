@@ -35,7 +35,7 @@ export class Alternatives {
   readonly #numbers = new Map<unknown, number>();
   readonly #rests = new Map<string, SchemaObject | null>();
   readonly #negations: Negations;
-  /** `anyOf`s so far, and what has been turned round. */
+  /** `anyOf`s so far, and what has been negated. */
   #overlapping = 0;
 
   /** `areDisjoint`: whether no value can be both, for `oneOf`. `check`: looks at each schema besides. */

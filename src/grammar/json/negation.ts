@@ -38,7 +38,7 @@ export class Negations {
     this.#alternatives = alternatives;
   }
 
-  /** Errors: `unsupported-schema` with the keyword that cannot be turned round. */
+  /** Errors: `unsupported-schema` with the keyword that cannot be negated. */
   of(node: SchemaNode): readonly Plain[] {
     const { schema, pointer } = node;
     if (typeof schema === 'boolean') return schema ? [] : [[]];

@@ -30,7 +30,7 @@ export class Validator {
   /** By list of values: what they are, for looking them up. */
   readonly #lists = new WeakMap<readonly unknown[], ReadonlySet<string>>();
   #depth = 0;
-  #turns = 0;
+  #negations = 0;
 
   constructor(document: SchemaDocument, budget: Budget) {
     this.#document = document;
@@ -87,24 +87,24 @@ export class Validator {
       nodesAt(node, 'allOf').every((part) => this.accepts(part, value)) &&
       (schema.anyOf === undefined || nodesAt(node, 'anyOf').some((branch) => this.accepts(branch, value))) &&
       (schema.oneOf === undefined ||
-        this.#turned(() => nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length) ===
+        this.#negated(() => nodesAt(node, 'oneOf').filter((branch) => this.accepts(branch, value)).length) ===
           1) &&
-      (schema.not === undefined || !this.#turned(() => this.accepts(nodeAt(node, 'not'), value))) &&
+      (schema.not === undefined || !this.#negated(() => this.accepts(nodeAt(node, 'not'), value))) &&
       this.#branch(node, schema, value)
     );
   }
 
   #branch(node: SchemaNode, schema: SchemaObject, value: unknown): boolean {
     if (schema.if === undefined) return true;
-    const keyword = this.#turned(() => this.accepts(nodeAt(node, 'if'), value)) ? 'then' : 'else';
+    const keyword = this.#negated(() => this.accepts(nodeAt(node, 'if'), value)) ? 'then' : 'else';
     return schema[keyword] === undefined || this.accepts(nodeAt(node, keyword), value);
   }
 
   /** Looks at what is not to hold, or not always. */
-  #turned<T>(look: () => T): T {
-    this.#turns++;
+  #negated<T>(look: () => T): T {
+    this.#negations++;
     const found = look();
-    this.#turns--;
+    this.#negations--;
     return found;
   }
 
@@ -158,7 +158,8 @@ export class Validator {
   /** Formats are taken in their usual spelling: what is not of one may be of it all the same. */
   #isOfFormat(format: string, value: string): boolean {
     if (this.matches(FORMATS[format]!, false, value)) return true;
-    if (this.#turns > 0) throw unsupported('#', 'format', 'Use `pattern` within `not`, `if` and `oneOf`.');
+    if (this.#negations > 0)
+      throw unsupported('#', 'format', 'Use `pattern` within `not`, `if` and `oneOf`.');
     return false;
   }
 

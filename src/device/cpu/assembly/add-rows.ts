@@ -72,30 +72,3 @@ export function addGathered(p: usize, thread: u32, threads: u32): void {
 @inline function rowOf(table: usize, index: usize, last: u32, bytes: u32): usize {
   return table + min<u32>(<u32>load<f32>(index), last) * bytes;
 }
-
-/** The op `mean-runs` of graph.ts. [x, rowsAt, out, cols, runs], cols those of out. */
-export function meanRuns(p: usize, thread: u32, threads: u32): void {
-  const x: usize = load<u32>(p);
-  const rows = load<u32>(load<u32>(p, 4));
-  const out: usize = load<u32>(p, 8);
-  const cols = load<u32>(p, 12);
-  const runs = load<u32>(p, 16);
-  const bytes = cols * 4;
-  const by = <f32>1 / <f32>runs;
-  const end = share(rows, thread + 1, threads);
-  for (let r = share(rows, thread, threads); r < end; r++) {
-    const from = x + r * runs * bytes;
-    const to = out + r * bytes;
-    let c: u32 = 0;
-    for (; c + 4 <= cols; c += 4) {
-      let sum = v128.load(from + c * 4);
-      for (let j: u32 = 1; j < runs; j++) sum = f32x4.add(sum, v128.load(from + j * bytes + c * 4));
-      v128.store(to + c * 4, f32x4.mul(sum, f32x4.splat(by)));
-    }
-    for (; c < cols; c++) {
-      let sum = load<f32>(from + c * 4);
-      for (let j: u32 = 1; j < runs; j++) sum += load<f32>(from + j * bytes + c * 4);
-      store<f32>(to + c * 4, sum * by);
-    }
-  }
-}

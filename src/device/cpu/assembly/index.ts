@@ -7,9 +7,9 @@ import {
   OP_EXPERT_PAIRS, OP_EXPERT_ROWS, OP_EXPERT_SUM, OP_GLU, OP_LINEAR, OP_NORM, OP_QUANTIZE_ROWS, OP_RMS_NORM, OP_ROPE_APPEND,
   OP_ROTATE, OP_ROUTE, OP_SAMPLE, OP_SCALE, OP_SELECT_OUTPUTS,
   OP_GATE, OP_GATED_DELTA, OP_SHORT_CONV,
-  OP_ADD_FEATURES, OP_ADD_GATHERED, OP_MEAN_RUNS,
+  OP_ADD_FEATURES, OP_ADD_GATHERED,
 } from '../opcodes';
-import { addFeatures, addGathered, meanRuns } from './add-rows';
+import { addFeatures, addGathered } from './add-rows';
 import { attend, attendMerge } from './attend';
 import { attendSegments } from './attend-segments';
 import { barrier } from './barrier';
@@ -87,7 +87,6 @@ function launch(opcode: u32, p: usize, thread: u32, threads: u32): void {
     case OP_GATE: gate(p, thread, threads); break;
     case OP_ADD_FEATURES: addFeatures(p, thread, threads); break;
     case OP_ADD_GATHERED: addGathered(p, thread, threads); break;
-    case OP_MEAN_RUNS: meanRuns(p, thread, threads); break;
     case OP_SHORT_CONV: shortConv(p, thread, threads); break;
     case OP_ADD: add(p, thread, threads); break;
     case OP_SCALE: scale(p, thread, threads); break;

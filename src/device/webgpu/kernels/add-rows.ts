@@ -1,10 +1,10 @@
-/** What pictures add to rows: rows of the feature slab, weighed rows of a table; and means of runs of columns. */
+/** What pictures add to rows: rows of the feature slab, and weighed rows of a table. */
 
 import { FEATURE_TOKEN } from '../../feature-slab.js';
 import type { RowKind } from '../../graph.js';
 import { type Binding, declareBindings, type Kernel } from '../kernel.js';
 import { rowCount, STEP_BINDING, STEP_WGSL } from '../step-buffer.js';
-import { f32Literal } from './f32-literal.js';
+import { elementStage } from './elementwise.js';
 
 const read = (name: string, type: string): Binding => ({ name, access: 'read', type });
 const written = (type: string): Binding => ({ name: 'out', access: 'read_write', type });
@@ -39,7 +39,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   }
   out[token * ${vectors}u + c] = value;
 }`;
-  return stage(`add-features [${cols}]`, wgsl, bindings, vectors, 'tokens');
+  return elementStage(`add-features [${cols}]`, wgsl, bindings, vectors, 'tokens');
 }
 
 /** A thread a number. */
@@ -72,50 +72,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   let at = row * ${strideOf(cols)}u + c;
   out[at] = x[at] + sum;
 }`;
-  return stage(`add-gathered [${cols}]`, wgsl, bindings, cols, rowKind);
-}
-
-/** `cols`: of the result. A thread a number. */
-export function meanRunsKernel(shape: {
-  readonly rowKind: RowKind;
-  readonly cols: number;
-  readonly runs: number;
-}): Kernel {
-  const { rowKind, cols, runs } = shape;
-  const bindings = [STEP_BINDING, read('x', FLOATS), written(FLOATS)];
-  const wgsl = `${declareBindings(bindings)}
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
-  let row = wid.y + wid.z * 65535u;
-  let c = wid.x * 64u + lid;
-  if (row >= ${rowCount(rowKind)} || c >= ${cols}u) { return; }
-  let first = row * ${strideOf(runs * cols)}u + c;
-  var sum = x[first];
-  for (var j = 1u; j < ${runs}u; j += 1u) { sum += x[first + j * ${cols}u]; }
-  out[row * ${strideOf(cols)}u + c] = sum * ${f32Literal(1 / runs)};
-}`;
-  return stage(`mean-runs [${cols}]`, wgsl, bindings, cols, rowKind);
-}
-
-function stage(
-  label: string,
-  wgsl: string,
-  bindings: readonly Binding[],
-  width: number,
-  rowKind: RowKind,
-): Kernel {
-  return {
-    stages: [
-      {
-        label,
-        wgsl,
-        bindings,
-        workgroups: (facts, out) => {
-          out[0] = Math.ceil(width / 64);
-          out[1] = Math.min(facts[rowKind], 65535);
-          out[2] = Math.ceil(facts[rowKind] / 65535);
-        },
-      },
-    ],
-  };
+  return elementStage(`add-gathered [${cols}]`, wgsl, bindings, cols, rowKind);
 }

@@ -207,7 +207,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   return elementStage(`select-outputs [${shape.cols}]`, wgsl, bindings, vectors, 'outputs');
 }
 
-function elementStage(
+/** A launch of 64 threads a workgroup over `width` elements of each row. */
+export function elementStage(
   label: string,
   wgsl: string,
   bindings: readonly Binding[],

@@ -15,7 +15,7 @@ import {
   spread,
 } from '../kernel.js';
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
-import type { ExpertShard, ExpertsShape } from './experts.js';
+import { type ExpertShard, type ExpertsShape, routeStride } from './experts.js';
 import { matrixOf } from './linear-choice.js';
 import { fixedLanes } from './linear-fast.js';
 import { HALVES, halvesBytes, halvesStage } from './linear-halves.js';
@@ -30,8 +30,7 @@ const MADE = 'scratchPairs';
 const THREADS = 64;
 
 export interface ExpertTiles {
-  readonly up: MatrixGemmConfig;
-  readonly down: MatrixGemmConfig;
+  readonly config: MatrixGemmConfig;
   /** Experts of a stack, and the tiles that the pairs of a bucket fill at most. */
   readonly count: number;
   readonly most: number;
@@ -67,7 +66,7 @@ export function chooseExpertTiles(
       specs.every((spec) => matrixGemmFits(spec, config));
     const threads = config.sm * config.sn * config.sk * lanes;
     if (threads > workgroupThreads || most > 65_535) continue;
-    const tiles = { up: config, down: config, count, most };
+    const tiles = { config, count, most };
     if (fits(ups.map((s) => upSpec(shape, s, tiles))) && fits(downs.map((s) => downSpec(shape, s, tiles))))
       return tiles;
   }
@@ -78,7 +77,7 @@ function tilesAtMost(pairs: number, count: number, bm: number): number {
   return Math.floor((pairs + Math.min(count, pairs) * (bm - 1)) / bm);
 }
 
-function upSpec(shape: ExpertsShape, shard: ExpertShard, { up: { bm }, most }: ExpertTiles): LinearSpec {
+function upSpec(shape: ExpertsShape, shard: ExpertShard, { config: { bm }, most }: ExpertTiles): LinearSpec {
   const { cols, inner, activation } = shape;
   return {
     n: 2 * inner,
@@ -98,7 +97,11 @@ function upSpec(shape: ExpertsShape, shard: ExpertShard, { up: { bm }, most }: E
   };
 }
 
-function downSpec(shape: ExpertsShape, shard: ExpertShard, { down: { bm }, most }: ExpertTiles): LinearSpec {
+function downSpec(
+  shape: ExpertsShape,
+  shard: ExpertShard,
+  { config: { bm }, most }: ExpertTiles,
+): LinearSpec {
   const { inner, outCols } = shape;
   return {
     n: outCols,
@@ -125,7 +128,7 @@ export function expertTilesStart(
   tiles: ExpertTiles,
 ): Kernel {
   const { rowKind, rows, k, cols } = shape;
-  const { most, up } = tiles;
+  const { most, config } = tiles;
   const halves = halvesStage(
     {
       rowKind,
@@ -141,19 +144,23 @@ export function expertTilesStart(
       norm: null,
       glu: null,
     },
-    up.subgroupSize,
+    config.subgroupSize,
   );
   return {
     stages: [halves, sortStage(shape, tiles, Math.min(1024, capabilities.workgroupThreads))],
     scratch: {
       [HALVES]: halvesBytes(rows, cols),
-      [STACK_TILES]: (1 + most + most * up.bm + rows * k) * 4,
+      [STACK_TILES]: (1 + most + most * config.bm + rows * k) * 4,
     },
   };
 }
 
-function sortStage({ rowKind, k }: ExpertsShape, { count, most, up }: ExpertTiles, threads: number): Stage {
-  const { bm } = up;
+function sortStage(
+  { rowKind, k }: ExpertsShape,
+  { count, most, config }: ExpertTiles,
+  threads: number,
+): Stage {
+  const { bm } = config;
   const rowsAt = 1 + most;
   const placesAt = rowsAt + most * bm;
   const bindings: readonly Binding[] = [
@@ -164,7 +171,7 @@ function sortStage({ rowKind, k }: ExpertsShape, { count, most, up }: ExpertTile
   const eachPair = (body: string): string =>
     `for (var p = lid; p < pairs; p += ${threads}u) {
     let row = p / ${k}u;
-    let expert = min(u32(route[row * ${Math.ceil((2 * k) / 4) * 4}u + p % ${k}u]), ${count - 1}u);
+    let expert = min(u32(route[row * ${routeStride(k)}u + p % ${k}u]), ${count - 1}u);
     ${body}
   }`;
   const wgsl = `${declareBindings(bindings)}
@@ -214,8 +221,8 @@ fn main(@builtin(local_invocation_index) lid: u32) {
 export function expertTilesUp(shape: ExpertsShape, shard: ExpertShard, tiles: ExpertTiles): Kernel {
   const roles = { x: HALVES, out: HIDDEN };
   return {
-    stages: [gemmStage(shape, upSpec(shape, shard, tiles), tiles.up, tiles, roles)],
-    scratch: { [HIDDEN]: tiles.most * tiles.up.bm * shape.inner * 2 },
+    stages: [gemmStage(shape, upSpec(shape, shard, tiles), tiles, roles)],
+    scratch: { [HIDDEN]: tiles.most * tiles.config.bm * shape.inner * 2 },
   };
 }
 
@@ -223,16 +230,15 @@ export function expertTilesUp(shape: ExpertsShape, shard: ExpertShard, tiles: Ex
 export function expertTilesDown(shape: ExpertsShape, shard: ExpertShard, tiles: ExpertTiles): Kernel {
   const roles = { x: HIDDEN, out: MADE };
   return {
-    stages: [gemmStage(shape, downSpec(shape, shard, tiles), tiles.down, tiles, roles)],
-    scratch: { [MADE]: tiles.most * tiles.down.bm * shape.outCols * 2 },
+    stages: [gemmStage(shape, downSpec(shape, shard, tiles), tiles, roles)],
+    scratch: { [MADE]: tiles.most * tiles.config.bm * shape.outCols * 2 },
   };
 }
 
 function gemmStage(
   { rowKind, k }: ExpertsShape,
   spec: LinearSpec,
-  config: MatrixGemmConfig,
-  { count }: ExpertTiles,
+  { config, count }: ExpertTiles,
   roles: Readonly<Record<string, string>>,
 ): Stage {
   const made = matrixGemmKernel(spec, config);
@@ -256,7 +262,7 @@ function gemmStage(
 /** Roles: `route`, `out`, and `residual` if there is one. */
 export function expertTilesEnd(shape: ExpertsShape, tiles: ExpertTiles, residual: boolean): Kernel {
   const { rowKind, k, outCols } = shape;
-  const placesAt = 1 + tiles.most + tiles.most * tiles.down.bm;
+  const placesAt = 1 + tiles.most + tiles.most * tiles.config.bm;
   const bindings: readonly Binding[] = [
     STEP_BINDING,
     { name: 'route', access: 'read', type: 'array<f32>' },
@@ -276,7 +282,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row = at / ${across}u;
   let v = at % ${across}u * ${THREADS}u + lid;
   if (row >= ${rowCount(rowKind)} || v >= ${vectors}u) { return; }
-  let chosen = row * ${Math.ceil((2 * k) / 4) * 4}u;
+  let chosen = row * ${routeStride(k)}u;
   var total = vec4<f32>(0.0);
   for (var slot = 0u; slot < ${k}u; slot++) {
     let place = ${STACK_TILES}[${placesAt}u + row * ${k}u + slot];

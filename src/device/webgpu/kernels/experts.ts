@@ -3,8 +3,8 @@
  * the rows beside it: its sums have one order, and of an expert that no row was given to nothing is read.
  *
  * Two stages for each shard: gate and up with their activation, `[pairs, inner]` in `scratchExperts`; then down, weighed and
- * added up over the experts of a row. Lanes take pieces of K of one expert after the other, in the order of ids; a later shard
- * holds later ids, and adds to what is there.
+ * added up over the experts of a row in the order of their ids. Eight lanes share a feature along K, and their sums are added in
+ * order; a later shard holds later ids, and adds to what is there. Many rows have tiles of matrices (experts-tiles.ts).
  */
 
 import type { ExpertActivation, RowKind } from '../../graph.js';
@@ -339,7 +339,8 @@ function biasText(shard: ExpertShard, k: number, outCols: number): string {
     }`;
 }
 
-function routeStride(k: number): number {
+/** Numbers from a row of `route` to the next. */
+export function routeStride(k: number): number {
   return Math.ceil((2 * k) / 4) * 4;
 }
 
