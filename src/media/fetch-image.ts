@@ -131,7 +131,7 @@ export class ImageFetcher {
         },
       });
       asked.once('response', resolve);
-      asked.once('error', (cause) => reject(failed(where, 'cannot be fetched', cause)));
+      asked.on('error', (cause) => reject(failed(where, 'cannot be fetched', cause)));
       asked.end();
     });
   }
