@@ -102,7 +102,7 @@ function partSources(source: WeightSource, { parts, cols }: MatrixSpec): MatrixS
   const stacks = new Map<string, MatrixSource>();
   const turned = new Map<string, MatrixSource>();
   return parts.map((part) => {
-    const within = source.has(part.name) ? undefined : stackOf(source, part);
+    const within = source.has(part.name) ? undefined : stackOf(source, part, cols);
     if (within === undefined) return partSource(source, part, cols);
     const { name, rows, stack, first, every = 1, transposed = false } = within;
     const shape = transposed ? { rows: stack * cols, cols: rows / stack, stack } : { rows, cols, stack };
@@ -119,10 +119,10 @@ function partSources(source: WeightSource, { parts, cols }: MatrixSpec): MatrixS
 }
 
 /** The biases of each part: of a tensor of its own, or where its rows are in a stack, of one with those of all. */
-function partBiases(source: WeightSource, { parts }: MatrixSpec): (VectorSource | null)[] {
+function partBiases(source: WeightSource, { parts, cols }: MatrixSpec): (VectorSource | null)[] {
   const stacks = new Map<string, VectorSource>();
   return parts.map((part) => {
-    const within = source.has(part.name) ? undefined : stackOf(source, part);
+    const within = source.has(part.name) ? undefined : stackOf(source, part, cols);
     if (within?.bias === undefined) return part.bias === null ? null : biasSource(source, part, part.bias);
     const { bias, stack, rows, first, every = 1 } = within;
     const all = stacks.get(bias) ?? held(finiteVector(source.vector(bias, [stack, rows / stack])));
@@ -147,8 +147,15 @@ function held(vector: VectorSource): VectorSource {
   };
 }
 
-function stackOf(source: WeightSource, { within = [] }: MatrixPart): StackedRows | undefined {
-  return within.find(({ name, sign = name }) => source.has(sign));
+/** The first that is there, of its shape; else the first that is there, whose shape is then found wrong. */
+function stackOf(source: WeightSource, { within = [] }: MatrixPart, cols: number): StackedRows | undefined {
+  const there = within.filter(({ name, sign = name }) => source.has(sign));
+  if (there.length < 2) return there[0];
+  const fits = ({ name, stack, rows, transposed = false }: StackedRows): boolean => {
+    const sides = transposed ? [cols, rows / stack] : [rows / stack, cols];
+    return source.info(name)?.shape.join() === [stack, ...sides].join();
+  };
+  return there.find(fits) ?? there[0];
 }
 
 interface Rows {
@@ -300,10 +307,10 @@ function noneDivides({ groupSize }: Quantization): KvantError {
 }
 
 function checkPresent(source: WeightSource, layout: WeightLayout): void {
-  const names = layout.matrices.flatMap(({ parts }) =>
+  const names = layout.matrices.flatMap(({ parts, cols }) =>
     parts.flatMap((part) => {
       const { bias, scaledBy } = part;
-      const within = source.has(part.name) ? undefined : stackOf(source, part);
+      const within = source.has(part.name) ? undefined : stackOf(source, part, cols);
       const all = [within?.name ?? part.name, within?.bias ?? bias, scaledBy ?? null];
       return all.filter((name) => name !== null);
     }),

@@ -35,6 +35,19 @@ describe.each([
   });
 });
 
+describe('Qwen3VLMoeForConditionalGeneration', () => {
+  it('has weights of experts that sum to 1, whatever its config says', () => {
+    const wrapper = { architectures: ['Qwen3VLMoeForConditionalGeneration'], model_type: 'qwen3_vl_moe' };
+    const read = (fields: Record<string, unknown>) => {
+      const text = { ...TEXT, model_type: 'qwen3_vl_moe_text', num_experts: 4, ...fields };
+      return parseModelConfig({ ...wrapper, text_config: text }).facts;
+    };
+    const stated = read({ norm_topk_prob: true });
+    expect(stated.family).toBe('qwen3_moe');
+    for (const fields of [{}, { norm_topk_prob: false }]) expect(read(fields)).toEqual(stated);
+  });
+});
+
 describe('LlavaForConditionalGeneration', () => {
   const llava = { architectures: ['LlavaForConditionalGeneration'], model_type: 'llava' };
 

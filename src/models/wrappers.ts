@@ -16,12 +16,21 @@ interface Wrapper {
   readonly text: string;
   /** What a decoder means that leaves fields out, by its model type, where its family's own means something else. */
   readonly defaults?: Readonly<Record<string, JsonObject>>;
+  /** What its decoder does whatever the config says of it. */
+  readonly fixed?: JsonObject;
   /** What sees in it. Default: something that kvant does not have. */
   readonly tower?: VisionName;
 }
 
 /** Of Qwen2-VL and Qwen2.5-VL in transformers (Qwen2VLTextConfig, Qwen2_5_VLTextConfig). */
 const QWEN2_VL: JsonObject = { rms_norm_eps: 1e-5, max_window_layers: 80, rope_theta: 1e6 };
+
+/** Qwen3VLMoeTextConfig in transformers. */
+const QWEN3_VL_MOE: JsonObject = {
+  rope_theta: 500_000,
+  num_experts_per_tok: 4,
+  moe_intermediate_size: 1408,
+};
 
 /** Configs of LLaVA leave out what is as in a Llama or a Mistral of 7B (LlamaConfig, MistralConfig). */
 const LLAMA: JsonObject = {
@@ -71,6 +80,14 @@ const WRAPPERS: readonly Wrapper[] = [
     tower: 'qwen3-vl',
   },
   {
+    architecture: 'Qwen3VLMoeForConditionalGeneration',
+    modelType: 'qwen3_vl_moe',
+    text: 'qwen3_moe',
+    defaults: { qwen3_moe: QWEN3_VL_MOE },
+    fixed: { norm_topk_prob: true },
+    tower: 'qwen3-vl',
+  },
+  {
     architecture: 'Qwen3_5ForConditionalGeneration',
     modelType: 'qwen3_5',
     text: 'qwen3_5_text',
@@ -117,6 +134,7 @@ const TEXT_TYPES: Readonly<Record<string, string>> = {
   qwen2_vl_text: 'qwen2',
   qwen2_5_vl_text: 'qwen2',
   qwen3_vl_text: 'qwen3',
+  qwen3_vl_moe_text: 'qwen3_moe',
   // Configs from before there was a text_config are flat.
   qwen2_vl: 'qwen2',
   qwen2_5_vl: 'qwen2',
@@ -170,7 +188,11 @@ export function unwrap(
     (found, [name, value]) => (found.has(name) ? found : found.replacing(name, value)),
     inner,
   );
-  return { fields: ofText(complete), modelType: textType, tower: wrapper.tower ?? null };
+  const fixed = Object.entries(wrapper.fixed ?? {}).reduce(
+    (found, [name, value]) => found.replacing(name, value),
+    complete,
+  );
+  return { fields: ofText(fixed), modelType: textType, tower: wrapper.tower ?? null };
 }
 
 /** The field from outside where the inside has none. A `null` inside stays where the outside has none either. */

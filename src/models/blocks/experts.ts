@@ -74,24 +74,26 @@ export function expertWeights(
   );
 }
 
-/** Three stacks below `apart` (MLX), or two below `joined`, gate beside up. */
+/** Three stacks below `apart` (MLX), or two below `joined`, gate beside up, as rows or as columns. */
 export function stacksOf(apart: string, joined: string): NonNullable<ExpertNames['stacks']> {
-  return (name, expert, { experts: stack, rows }) => [
-    {
-      name: `${apart}.${MLX_NAMES[name]}.weight`,
-      stack,
-      rows: stack * rows,
-      first: expert * rows,
-    },
-    name === 2
-      ? { name: `${joined}.down_proj`, stack, rows: stack * rows, first: expert * rows }
-      : {
-          name: `${joined}.gate_up_proj`,
-          stack,
-          rows: 2 * stack * rows,
-          first: (2 * expert + name) * rows,
-        },
-  ];
+  return (name, expert, { experts: stack, rows }) => {
+    const one = { stack, rows: stack * rows, first: expert * rows };
+    const beside =
+      name === 2
+        ? { name: `${joined}.down_proj`, ...one }
+        : {
+            name: `${joined}.gate_up_proj`,
+            stack,
+            rows: 2 * stack * rows,
+            first: (2 * expert + name) * rows,
+          };
+    return [
+      { name: `${apart}.${MLX_NAMES[name]}.weight`, ...one },
+      beside,
+      // Qwen3-VL-MoE. Which of the two it is, its shape says.
+      { ...beside, transposed: true },
+    ];
+  };
 }
 
 /** What is added to scores where experts are chosen. `tensor`: its name in full. */

@@ -30,7 +30,7 @@ import type { DecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { RecordOptions } from '../family.js';
 import type { WeightLayout, Weights } from '../layout.js';
-import { ROPE } from './pre-norm.js';
+import { ROPE, sectionsOf } from './pre-norm.js';
 
 /** What stands in the place of an MLP. */
 export interface Mixture {
@@ -62,7 +62,15 @@ export interface MixtureTraits {
 export function mixtureLayout(config: MixtureConfig, traits: MixtureTraits): WeightLayout {
   const { hiddenSize, bias } = config;
   return decoderLayout(config, {
-    ropes: [{ key: ROPE, parameters: config.rope, dims: config.rotaryDims, style: traits.style ?? 'half' }],
+    ropes: [
+      {
+        key: ROPE,
+        parameters: config.rope,
+        dims: config.rotaryDims,
+        style: traits.style ?? 'half',
+        ...sectionsOf(config),
+      },
+    ],
     layer: (at) => {
       preNormWeights(at, hiddenSize);
       const ownNorms = traits.attention !== undefined;
