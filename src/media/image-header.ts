@@ -12,7 +12,7 @@ export interface ImageHeader {
 
 /** Formats that are told by name, to say so. */
 const OTHERS: readonly (readonly [name: string, test: (bytes: Uint8Array) => boolean])[] = [
-  ['SVG', (b) => /^\s*(?:<\?xml|<!--|<!DOCTYPE\s+svg|<svg)/i.test(ascii(b, 0, 256))],
+  ['SVG', (b) => /^(?:\xef\xbb\xbf)?\s*(?:<\?xml|<!--|<!DOCTYPE\s+svg|<svg)/i.test(ascii(b, 0, 256))],
   ['BMP', (b) => ascii(b, 0, 2) === 'BM'],
   ['TIFF', (b) => /^(?:II\*\0|MM\0\*)/.test(ascii(b, 0, 4))],
   ['AVIF', (b) => /^ftypavi[fs]/.test(ascii(b, 4, 12))],

@@ -179,29 +179,89 @@ describe('pictures', () => {
     expect([references, value('image_cache_references')]).toEqual([0, 0]);
   });
 
-  it('are refused where they are none, with the status that says why', async () => {
-    const bomb = Buffer.from(seeing[0]!.images[0]!.png_base64, 'base64');
-    bomb.writeUInt32BE(30_000, 16);
-    bomb.writeUInt32BE(30_000, 20);
-    const data = (bytes: Buffer | string): string =>
-      `data:image/png;base64,${Buffer.from(bytes as string).toString('base64')}`;
-    for (const [url, status, code] of [
+  it('that cannot be read are refused with the reason and what mends it, and nobody else is hurt', async () => {
+    const png = Buffer.from(seeing[0]!.images[0]!.png_base64, 'base64');
+    const data = (bytes: Buffer | string, label = 'image/png'): string =>
+      `data:${label};base64,${Buffer.from(bytes as string).toString('base64')}`;
+    const sized = (width: number, height: number): string => {
+      const bytes = Buffer.from(png);
+      bytes.writeUInt32BE(width, 16);
+      bytes.writeUInt32BE(height, 20);
+      return data(bytes);
+    };
+    const damaged = Buffer.from(png);
+    damaged.fill(0x5a, png.length >> 1, png.length - 20);
+    const svg = '<svg xmlns="http://www.w3.org/2000/svg"/>';
+    const cases: readonly (readonly [url: string, status: number, code: string])[] = [
+      [data(png.subarray(0, 20)), 400, 'invalid_image'],
+      [data(png.subarray(0, png.length >> 1)), 400, 'invalid_image'],
+      [data(damaged), 400, 'invalid_image'],
+      [sized(0, 10), 400, 'invalid_image'],
+      [sized(5000, 10), 400, 'invalid_image'],
+      [sized(10, 5000), 400, 'invalid_image'],
+      [sized(30_000, 30_000), 413, 'image_too_large'],
       [data('BM, a bitmap'), 415, 'unsupported_image'],
-      [data(bomb), 413, 'image_too_large'],
-      ['https://localhost/a.png', 400, 'image_url_not_allowed'],
+      [data(svg), 415, 'unsupported_image'],
+      [data(`\ufeff${svg}`, 'image/svg+xml'), 415, 'unsupported_image'],
+      [data(png, 'text/html'), 415, 'unsupported_image'],
+      [data(png, 'image/jpeg'), 400, 'invalid_image_url'],
+      [`data:image/png,${png.toString('base64')}`, 400, 'invalid_image_url'],
+      [data(png).replace(/.{76}/, '$&\n'), 400, 'invalid_image_url'],
       ['data:image/png;base64,a', 400, 'invalid_image_url'],
-    ] as const) {
-      const error = await client.chat.completions
-        .create(ask(url, 'What?'))
-        .catch((reason: unknown) => reason);
-      expect(error).toMatchObject({ status, code, param: 'messages[0].content[0].image_url.url' });
-    }
-    const path = { role: 'user', content: [{ type: 'image', image: '/etc/passwd' }] };
-    const response = await fetch(`${server.url}/v1/chat/completions`, {
-      method: 'POST',
-      body: JSON.stringify({ messages: [path] }),
+      ['data:image/png;base64,', 400, 'invalid_image_url'],
+      ['', 400, 'invalid_image_url'],
+      ['a.png', 400, 'invalid_image_url'],
+      ['//127.0.0.1/a.png', 400, 'invalid_image_url'],
+      ['ftp://example.com/a.png', 400, 'invalid_image_url'],
+      ['http://me:secret@127.0.0.1/a.png', 400, 'invalid_image_url'],
+      ['https://localhost/a.png', 400, 'image_url_not_allowed'],
+      ['http://127.1/a.png', 400, 'image_url_not_allowed'],
+      ['http://2130706433/a.png', 400, 'image_url_not_allowed'],
+      ['http://0177.0.0.1/a.png', 400, 'image_url_not_allowed'],
+      ['http://[::ffff:7f00:1]/a.png', 400, 'image_url_not_allowed'],
+      ['http://169.254.169.254/latest', 400, 'image_url_not_allowed'],
+    ];
+    const text = { model: 'demo-vision', prompt: 'Once', max_tokens: 100, temperature: 0 };
+    const alone = (await client.completions.create(text)).choices[0]!.text;
+    const beside = client.completions.create({ ...text, stream: true }).then(async (stream) => {
+      let all = '';
+      for await (const { choices } of stream) all += choices[0]?.text ?? '';
+      return all;
     });
-    expect(response.status).toBe(400);
-    expect(await response.json()).toMatchObject({ error: { param: 'messages[0].content[0]' } });
+    const refused = async (messages: unknown): Promise<unknown> => {
+      const body = JSON.stringify({ messages });
+      const response = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body });
+      const { error } = (await response.json()) as { error: { message: string; fix: string } };
+      expect(error.message).toContain(error.fix);
+      return { status: response.status, ...error };
+    };
+    const before = (await engine.stats()).features!.encoded;
+    for (const [url, status, code] of cases) {
+      const param = 'messages[0].content[0].image_url.url';
+      expect(await refused(ask(url, 'What?').messages), url).toMatchObject({ status, code, param });
+    }
+    const part = (image_url: unknown): unknown => [
+      { role: 'user', content: [{ type: 'image_url', image_url }] },
+    ];
+    const field = 'messages[0].content[0].image_url';
+    for (const [messages, param] of [
+      [[{ role: 'user', content: [{ type: 'image', image: '/etc/passwd' }] }], 'messages[0].content[0]'],
+      [part(null), field],
+      [part({ url: 5 }), field],
+      [part({ url: data(png), detail: 'ultra' }), `${field}.detail`],
+      [part({ url: data(png), format: 'png' }), `${field}.format`],
+      [
+        [
+          {
+            role: 'user',
+            content: Array.from({ length: 3000 }, () => ({ type: 'image_url', image_url: { url: '' } })),
+          },
+        ],
+        'messages[0].content[16].image_url.url',
+      ],
+    ] as const)
+      expect(await refused(messages), param).toMatchObject({ status: 400, param });
+    expect(await beside).toBe(alone);
+    expect((await engine.stats()).features!.encoded).toBe(before);
   });
 });

@@ -5,11 +5,27 @@ import { isAbsolute, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KvantError } from '../../errors.js';
 import { MAX_IMAGE_BYTES } from '../../media/decode.js';
+import { readImageHeader } from '../../media/image-header.js';
+import { shown } from '../../printable.js';
 import type { PictureAccess } from './picture-access.js';
 import type { FoundPicture } from './picture-parts.js';
 
+/** What labels of data URLs say that the bytes are; undefined where they leave it open. */
+const LABELS: Readonly<Record<string, string | undefined>> = {
+  'image/jpeg': 'jpeg',
+  'image/jpg': 'jpeg',
+  'image/pjpeg': 'jpeg',
+  'image/png': 'png',
+  'image/x-png': 'png',
+  'image/webp': 'webp',
+  'image/gif': 'gif',
+  'image/*': undefined,
+  'application/octet-stream': undefined,
+  '': undefined,
+};
+
 /**
- * @throws KvantError `invalid-image-url`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
+ * @throws KvantError `invalid-image-url`, `unsupported-image`, `image-too-large`, `image-url-not-allowed`, `image-unreadable`; those of `fetch`
  */
 export async function pictureBytes(
   { source, where }: FoundPicture,
@@ -42,7 +58,11 @@ export async function pictureBytes(
   }
 }
 
-/** Strict base64, in one piece. The size is looked at before anything is decoded. */
+/**
+ * Strict base64, in one piece, of the format that its label names. The label and the size are looked at before anything is decoded.
+ *
+ * @throws KvantError `invalid-image-url` (400), `unsupported-image` for a label of no picture that is read (415), `image-too-large` (413)
+ */
 export function dataUrlBytes(url: string, where: string): Uint8Array {
   const comma = url.indexOf(',');
   const head = url.slice(0, comma === -1 ? undefined : comma);
@@ -54,6 +74,13 @@ export function dataUrlBytes(url: string, where: string): Uint8Array {
     });
   };
   if (comma === -1 || !/;\s*base64\s*$/i.test(head)) refuse('is a data URL without base64');
+  const label = head.slice('data:'.length).replace(/;.*/s, '').trim().toLowerCase();
+  if (!Object.hasOwn(LABELS, label))
+    throw new KvantError('unsupported-image', `${where} is labelled ${shown(label)}.`, {
+      kind: 'unsupported',
+      where,
+      fix: 'Send JPEG, PNG, WebP or GIF, labelled image/jpeg, image/png, image/webp or image/gif.',
+    });
   const length = url.length - comma - 1;
   if (length * 0.75 > MAX_IMAGE_BYTES + 3)
     throw new KvantError(
@@ -65,7 +92,25 @@ export function dataUrlBytes(url: string, where: string): Uint8Array {
   if (text === '') refuse('holds no bytes');
   if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.replace(/=+$/, '').length % 4 === 1)
     refuse('is not base64: it holds characters that base64 has not, or is cut off');
-  return Buffer.from(text, 'base64');
+  const bytes = Buffer.from(text, 'base64');
+  checkLabel(label, bytes, where);
+  return bytes;
+}
+
+/** What is no picture at all is told as that, by whoever reads it. */
+function checkLabel(label: string, bytes: Uint8Array, where: string): void {
+  const said = LABELS[label];
+  const header = readImageHeader(bytes);
+  if (said === undefined || header === null || header === 'broken' || header.format === said) return;
+  throw new KvantError(
+    'invalid-image-url',
+    `${where} is labelled ${label}; its bytes are ${header.format.toUpperCase()}.`,
+    {
+      kind: 'invalid-request',
+      where,
+      fix: `Begin the URL with data:image/${header.format};base64, or with data:;base64, where the format is not known.`,
+    },
+  );
 }
 
 async function readOwn(path: string, where: string): Promise<Uint8Array> {
