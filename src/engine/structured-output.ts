@@ -16,7 +16,10 @@ export function readStructuredOutput(
   if (json !== undefined && typeof json !== 'boolean') throw takes('json', 'true or false');
   if (strictSchema !== undefined && typeof strictSchema !== 'boolean')
     throw takes('strictSchema', 'true or false');
-  const given = STRUCTURED_FIELDS.filter((name) => request[name] !== undefined && request[name] !== false);
+  // `schema: false` is a schema, of nothing.
+  const isGiven = (name: (typeof STRUCTURED_FIELDS)[number]): boolean =>
+    request[name] !== undefined && !(name === 'json' && json === false);
+  const given = STRUCTURED_FIELDS.filter(isGiven);
   const [first, second] = given;
   if (first === undefined) return null;
   if (second !== undefined) throw conflict(first, second, `Send one of them.`);

@@ -46,8 +46,17 @@ const FIELDS: Readonly<Record<string, ForeignField>> = {
   guided_choice: refused('Write `structured_outputs`: {"choice": …}.'),
   guided_grammar: refused('Write `structured_outputs`: {"grammar": …}.'),
   guided_json_object: only(is(false), 'Write `response_format`: {"type": "json_object"}.'),
+  guided_structural_tag: refused('Write `structured_outputs`: {"structural_tag": …}.'),
   guided_decoding_backend: refused(LEAVE),
   guided_whitespace_pattern: refused('White space is bounded; leave it out.'),
+  choice: refused('Write `structured_outputs`: {"choice": …}.'),
+  json: refused('Write `structured_outputs`: {"json": …}.'),
+  schema: refused(
+    'Write `response_format`: {"type": "json_schema", "json_schema": {"name": …, "schema": …}}.',
+  ),
+  response_schema: refused(
+    'Write `response_format`: {"type": "json_schema", "json_schema": {"name": …, "schema": …}}.',
+  ),
   regex: refused('Write `structured_outputs`: {"regex": …}.'),
   ebnf: refused(STRUCTURED),
   format: refused('Write `response_format`.'),

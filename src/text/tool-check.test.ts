@@ -44,6 +44,8 @@ describe('tools', () => {
     ['tools[0].function.parameters', of({ name: 'f', parameters: '{}' })],
     ['tools[0].function.parameters', of({ name: 'f', parameters: [] })],
     ['tools[0].function.strict', of({ name: 'f', strict: 'yes' })],
+    ['tools[0].function.parametres', of({ name: 'f', parametres: {} })],
+    ['tools[1].function.name', [...of({ name: 'f' }), ...of({ name: 'f', parameters: {} })]],
     ['tools[0].name', [{}]],
     ['tools[0].input_schema', [{ name: 'f', input_schema: 5 }]],
   ])('are refused at %s', (where, tools) => {

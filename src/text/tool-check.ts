@@ -1,4 +1,5 @@
 /** Tools as clients send them: what no template could make a tool of is refused, naming the field. */
+import { closestName } from '../did-you-mean.js';
 import { KvantError } from '../errors.js';
 import { shown } from '../printable.js';
 import { isJsonObject, type JsonObject } from './json-file.js';
@@ -13,7 +14,17 @@ const EXAMPLE = '{"type": "function", "function": {"name": "…", "parameters": 
  */
 export function checkToolList(tools: unknown): readonly JsonObject[] {
   const objects = toolObjects(tools);
-  for (const [i, tool] of objects.entries()) checkTool(tool, `tools[${i}]`);
+  const names = new Set<unknown>();
+  for (const [i, tool] of objects.entries()) {
+    const { name, where } = checkTool(tool, `tools[${i}]`);
+    if (names.has(name))
+      throw invalid(
+        where,
+        `is "${shown(name)}", as another tool is called: calls could not tell them apart`,
+        'Give each a name of its own.',
+      );
+    names.add(name);
+  }
   return objects;
 }
 
@@ -29,17 +40,25 @@ export function toolObjects(tools: unknown): readonly JsonObject[] {
   return tools as JsonObject[];
 }
 
-function checkTool(tool: JsonObject, where: string): void {
+interface NamedAt {
+  readonly name: string;
+  readonly where: string;
+}
+
+function checkTool(tool: JsonObject, where: string): NamedAt {
   const { type } = tool;
   if (type !== undefined && typeof type !== 'string')
     throw invalid(`${where}.type`, 'must be a string', 'Send "type": "function".');
   if (type !== undefined && type !== 'function') throw unsupported(type, `${where}.type`);
-  if (type === undefined && tool.function === undefined) checkFunction(tool, where);
-  else if (isJsonObject(tool.function)) checkFunction(tool.function, `${where}.function`);
-  else throw invalid(`${where}.function`, 'must be an object', `Send ${EXAMPLE}.`);
+  if (type === undefined && tool.function === undefined) return checkFunction(tool, where);
+  if (isJsonObject(tool.function)) return checkFunction(tool.function, `${where}.function`);
+  throw invalid(`${where}.function`, 'must be an object', `Send ${EXAMPLE}.`);
 }
 
-function checkFunction(body: JsonObject, where: string): void {
+/** What is read of a function. Its other fields are the template's business, but for slips of these. */
+const FUNCTION_FIELDS = ['name', 'description', 'parameters', 'strict', 'input_schema', 'inputSchema'];
+
+function checkFunction(body: JsonObject, where: string): NamedAt {
   const { name, description, strict } = body;
   if (typeof name !== 'string' || name === '')
     throw invalid(`${where}.name`, 'must be a string that is not empty', 'Give the function a name.');
@@ -52,6 +71,13 @@ function checkFunction(body: JsonObject, where: string): void {
     if (schema === undefined || schema === null || isJsonObject(schema)) continue;
     throw invalid(`${where}.${key}`, 'must be an object', 'Send a JSON schema, or leave it out.');
   }
+  for (const key of Object.keys(body)) {
+    if (FUNCTION_FIELDS.includes(key)) continue;
+    const meant = closestName(key, FUNCTION_FIELDS);
+    if (meant !== undefined)
+      throw invalid(`${where}.${shown(key)}`, 'is read by nobody', `Did you mean "${meant}"?`);
+  }
+  return { name, where: `${where}.name` };
 }
 
 function invalid(where: string, what: string, fix: string): KvantError {

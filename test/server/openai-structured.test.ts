@@ -108,6 +108,15 @@ describe('the helpers of the openai client', () => {
     ).toBe('response_format');
     expect(await param({ json_schema: schema })).toBe('json_schema');
     expect(await param({ structured_outputs: { json: schema } })).toBe('structured_outputs');
+    expect(await param({ json_schema: false })).toBe('json_schema');
+    expect(await param({ response_format: { type: 'json_object', schema: { enum: [] } } })).toBe(
+      'response_format',
+    );
+    expect(await param({ structured_outputs: { regex: '(' } })).toBe('structured_outputs');
+    expect(await param({ structured_outputs: { grammar: 'root ::= x' } })).toBe('structured_outputs');
+    expect(await param({ grammar: 'root ::= x' })).toBe('grammar');
+    const list = [{ type: 'function', function: { name: 'f', parameters: { type: ['array', 'null'] } } }];
+    expect(await param({ tools: list, tool_choice: 'required' })).toBe('tools[0].function.parameters');
     const bad = [{ type: 'function', function: { name: 'f', parameters: schema } }];
     expect(await param({ tools: [...tools, ...bad], tool_choice: 'required' })).toBe(
       'tools[2].function.parameters',

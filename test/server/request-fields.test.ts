@@ -182,7 +182,17 @@ describe('fields of requests', () => {
         'response_format.json_schema.schema',
       ],
       [{ response_format: { type: 'text', schema: {} } }, 'response_format.schema'],
+      [{ response_format: { type: 'regex', pattern: 'a' } }, 'response_format'],
+      [{ regex: 'a' }, 'regex'],
+      [{ choice: ['a'] }, 'choice'],
       [{ structured_outputs: { regex: 5 } }, 'structured_outputs.regex'],
+      [
+        { structured_outputs: { regex: 'a', disable_any_whitespace: true } },
+        'structured_outputs.disable_any_whitespace',
+      ],
+      [{ thinking: { type: 'disabled', budget_tokens: 5 } }, 'thinking.budget_tokens'],
+      [{ thinking: { type: 'enabled' }, reasoning_effort: 'none' }, 'thinking.type'],
+      [{ tools: [tool, tool] }, 'tools[1].function.name'],
       [{ structured_outputs: { choice: [] } }, 'structured_outputs.choice'],
       [{ structured_outputs: { structural_tag: '{' } }, 'structured_outputs.structural_tag'],
       [{ structured_outputs: { structural_tag: '[]' } }, 'structured_outputs.structural_tag'],
@@ -215,6 +225,10 @@ describe('fields of requests', () => {
       [
         { tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'auto', tools: [{ type: 'x' }] } } },
         'tool_choice.allowed_tools.tools[0].type',
+      ],
+      [
+        { tool_choice: { type: 'allowed_tools', mode: 'all', tools: [{ type: 'function', name: 'f' }] } },
+        'tool_choice.mode',
       ],
       [{ tools: [{ type: 'zzz' }] }, 'tools[0].type'],
       [{ tools: [{ type: 'zzz' }], tool_choice: 'none' }, 'tools[0].type'],

@@ -1,6 +1,7 @@
 /** Grammars and the trees of tokens that they are read by, made where they keep nobody waiting. */
 
 import { KvantError } from '../../errors.js';
+import type { GrammarAsk } from '../../grammar/ask.js';
 import { compileGrammar } from '../../grammar/compile.js';
 import { Budget } from '../../grammar/limits.js';
 import type { GrammarTables } from '../../grammar/tables.js';
@@ -19,8 +20,38 @@ export interface TokenTries {
 /** The task. Errors: those of `answerGrammar`; `grammar-too-large`. */
 export const grammar: TextTask<AnswerAsk, GrammarTables> = (text, asked) => {
   const budget = new Budget();
-  return { value: compileGrammar(answerGrammar(asked, text.tokenClues(), budget, tokenNames(text)), budget) };
+  try {
+    return {
+      value: compileGrammar(answerGrammar(asked, text.tokenClues(), budget, tokenNames(text)), budget),
+    };
+  } catch (error) {
+    throw atField(error, asked);
+  }
 };
+
+/** Fields of a request that ask for a form. */
+const FIELDS: Readonly<Record<GrammarAsk['kind'], string>> = {
+  json: 'json',
+  schema: 'schema',
+  regex: 'regex',
+  choice: 'choice',
+  grammar: 'grammar',
+  tags: 'structuralTag',
+};
+
+/** An error that says nothing of where is of the form, or of the calls where they are all that is asked for. */
+function atField(error: unknown, { ask, tools }: AnswerAsk): unknown {
+  if (!(error instanceof KvantError) || error.where !== undefined) return error;
+  const field = ask !== null ? FIELDS[ask.kind] : tools !== null ? 'toolChoice' : undefined;
+  if (field === undefined) return error;
+  const { code, message, kind, fix } = error;
+  return new KvantError(code, message, {
+    kind,
+    where: field,
+    ...(fix === undefined ? {} : { fix }),
+    cause: error,
+  });
+}
 
 function tokenNames(model: Parameters<typeof grammar>[0]): TokenNames {
   const { tokenTable } = model;

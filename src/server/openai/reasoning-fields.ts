@@ -35,15 +35,20 @@ export function reasoningFields(
   if (body.thinking != null) {
     const given = objectAt('thinking', body.thinking);
     refuseUnknown(given, { names: new Set(['type', 'budget_tokens']), prefix: 'thinking.' });
-    if (given.type !== 'enabled' && given.type !== 'disabled')
-      throw takes('thinking.type', '"enabled" or "disabled"');
-    switches.push(['thinking.type', given.type === 'enabled']);
+    if (given.type !== 'enabled' && given.type !== 'disabled' && given.type !== 'adaptive')
+      throw takes('thinking.type', '"enabled", "disabled" or "adaptive"');
+    // What is adaptive is left to the model.
+    if (given.type !== 'adaptive') switches.push(['thinking.type', given.type === 'enabled']);
     if (given.budget_tokens != null)
       budgets.push(['thinking.budget_tokens', budget('thinking.budget_tokens', given.budget_tokens)]);
   }
   const reasoningEffort = oneOf(efforts);
   const tokens = oneOf(budgets);
   const enabled = oneOf(switches);
+  const [asked] = efforts;
+  if (asked !== undefined && enabled !== undefined && enabled !== (asked[1] !== 'none'))
+    throw conflict(asked[0], switches[0]![0]);
+  if (enabled === false && (tokens ?? 0) > 0) throw conflict(switches[0]![0], budgets[0]![0]);
   return {
     ...(reasoningEffort !== undefined
       ? { reasoningEffort }
@@ -59,15 +64,15 @@ function oneOf<T>(given: readonly [string, T][]): T | undefined {
   const [first, ...others] = given;
   const other = others.find(([, value]) => value !== first![1]);
   if (other === undefined) return first?.[1];
-  throw new KvantError(
-    'conflicting-parameters',
-    `\`${first![0]}\` and \`${other[0]}\` say different things.`,
-    {
-      kind: 'invalid-request',
-      where: other[0],
-      fix: 'Send one of them.',
-    },
-  );
+  throw conflict(first![0], other[0]);
+}
+
+function conflict(field: string, other: string): KvantError {
+  return new KvantError('conflicting-parameters', `\`${field}\` and \`${other}\` say different things.`, {
+    kind: 'invalid-request',
+    where: other,
+    fix: 'Send one of them.',
+  });
 }
 
 function effort(field: string, value: unknown): ReasoningEffort {

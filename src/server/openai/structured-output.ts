@@ -8,8 +8,18 @@ import { type Body, refuseUnknown } from '../request-body.js';
 const RESPONSE_FORMAT = new Set(['type', 'json_schema', 'schema']);
 const TAGS = ['structures', 'triggers', 'format'];
 const TAG_FORMAT = new Set([...RESPONSE_FORMAT, ...TAGS]);
+const TYPES: readonly string[] = ['text', 'json_object', 'json_schema', 'structural_tag'];
+/** Forms that are asked for elsewhere. */
+const OTHER_TYPES = ['regex', 'choice', 'grammar'] as const;
 const JSON_SCHEMA = new Set(['name', 'description', 'schema', 'strict']);
 const STRUCTURED_OUTPUTS = new Set(['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag']);
+
+/** vLLM's settings, and the values that ask for what happens anyway. There is one engine of grammars, so no other that could be fallen back to. */
+const SETTINGS: Readonly<Record<string, (value: unknown) => boolean>> = {
+  disable_fallback: (value) => typeof value === 'boolean',
+  disable_any_whitespace: (value) => value === false,
+  disable_additional_properties: (value) => value === false,
+};
 
 /** A form, and the field of the body that asks for it. */
 export interface AskedForm {
@@ -46,9 +56,11 @@ export function structuredOutput(body: Body): AskedForm {
 function responseFormat(value: unknown): StructuredOutput | null {
   if (value == null) return null;
   const format = objectAt('response_format', value);
-  const names = format.type === 'structural_tag' ? TAG_FORMAT : RESPONSE_FORMAT;
-  refuseUnknown(format, { names, prefix: 'response_format.' });
   const { type, json_schema: named, schema } = format;
+  // The type first: what stands beside it belongs to it.
+  if (typeof type !== 'string' || !TYPES.includes(type)) throw unknownType(type);
+  const names = type === 'structural_tag' ? TAG_FORMAT : RESPONSE_FORMAT;
+  refuseUnknown(format, { names, prefix: 'response_format.' });
   switch (type) {
     case 'text':
       refuseBeside('text', format, ['json_schema', 'schema']);
@@ -69,23 +81,31 @@ function responseFormat(value: unknown): StructuredOutput | null {
       const own = schemaAt(at('schema'), inner.schema);
       return { schema: own, ...(strict === true ? { strictSchema: true } : {}) };
     }
-    case 'structural_tag':
+    default:
       refuseBeside('structural_tag', format, ['json_schema', 'schema']);
       return {
         structuralTag: Object.fromEntries(Object.entries(format).filter(([, inner]) => inner !== null)),
       };
-    default:
-      throw takes(
-        'response_format.type',
-        '"text", "json_object", "json_schema" or "structural_tag"',
-        'response_format',
-      );
   }
+}
+
+function unknownType(type: unknown): KvantError {
+  const where = 'response_format.type';
+  const other = OTHER_TYPES.find((one) => one === type);
+  const wanted = '"text", "json_object", "json_schema" or "structural_tag"';
+  return new KvantError('invalid-parameter', `\`${where}\` takes ${wanted}.`, {
+    kind: 'invalid-request',
+    where: 'response_format',
+    fix: other === undefined ? `Send ${wanted}.` : `Write \`structured_outputs\`: {"${other}": …}.`,
+  });
 }
 
 function structuredOutputs(value: unknown): StructuredOutput | null {
   if (value == null) return null;
-  const given = objectAt('structured_outputs', value);
+  const all = objectAt('structured_outputs', value);
+  const given = Object.fromEntries(
+    Object.entries(all).filter(([name, inner]) => !Object.hasOwn(SETTINGS, name) || !SETTINGS[name]!(inner)),
+  );
   refuseUnknown(given, { names: STRUCTURED_OUTPUTS, prefix: 'structured_outputs.' });
   const names = Object.keys(given).filter((name) => given[name] != null && given[name] !== false);
   const [name, other] = names;
@@ -174,10 +194,10 @@ function refuseBeside(type: string, format: Body, names: readonly string[]): voi
   }
 }
 
-function takes(field: string, wanted: string, where = field): KvantError {
+function takes(field: string, wanted: string): KvantError {
   return new KvantError('invalid-parameter', `\`${field}\` takes ${wanted}.`, {
     kind: 'invalid-request',
-    where,
+    where: field,
     fix: `Send ${wanted}.`,
   });
 }

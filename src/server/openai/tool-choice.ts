@@ -18,10 +18,11 @@ export function readToolChoice(value: unknown): ToolChoice {
   const { type } = choice;
   if (type === 'function') return { name: namedTool(choice, 'tool_choice') };
   if (type === 'allowed_tools') {
-    refuseOthers(choice, ['type', 'allowed_tools'], 'tool_choice');
-    const where = 'tool_choice.allowed_tools';
-    const allowed = objectAt(choice, 'allowed_tools', 'tool_choice', ALLOWED);
-    refuseOthers(allowed, ['mode', 'tools'], where);
+    const flat = choice.allowed_tools === undefined && choice.tools !== undefined;
+    refuseOthers(choice, ['type', ...(flat ? ['mode', 'tools'] : ['allowed_tools'])], 'tool_choice');
+    const where = flat ? 'tool_choice' : 'tool_choice.allowed_tools';
+    const allowed = flat ? choice : objectAt(choice, 'allowed_tools', 'tool_choice', ALLOWED);
+    if (!flat) refuseOthers(allowed, ['mode', 'tools'], where);
     const { mode, tools } = allowed;
     if (mode !== 'auto' && mode !== 'required')
       throw invalid(`${where}.mode`, 'takes "auto" or "required"', ALLOWED);

@@ -37,6 +37,23 @@ describe('names of fields in errors', () => {
     expect(wireError(other, { formField: 'json_schema' })).toMatchObject({ where: 'top_k' });
   });
 
+  it('are each said where two do not go together', () => {
+    const error = new KvantError('conflicting-parameters', '`schema` and `minTokens`.', {
+      where: 'minTokens',
+      fix: 'Leave `minTokens` out.',
+    });
+    expect(wireError(error, { formField: 'json_schema' })).toMatchObject({
+      where: 'min_tokens',
+      message: '`json_schema` and `min_tokens`.',
+      fix: 'Leave `min_tokens` out.',
+    });
+  });
+
+  it('of another server stay, also where the library has them', () => {
+    const error = new KvantError('unsupported-parameter', '`regex` is not supported.', { where: 'regex' });
+    expect(wireError(error, null)).toBe(error);
+  });
+
   it('stay what the client wrote where that is what is wrong', () => {
     const error = new KvantError('unknown-parameter', '`maxTokens` is none.', { where: 'maxTokens' });
     expect(wireError(error)).toBe(error);

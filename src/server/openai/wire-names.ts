@@ -21,6 +21,7 @@ const WIRE: Readonly<Record<string, string>> = {
   schema: 'response_format',
   regex: 'structured_outputs',
   choice: 'structured_outputs',
+  grammar: 'grammar',
   structuralTag: 'response_format',
 };
 
@@ -32,14 +33,37 @@ export function wireError(error: KvantError, asked?: Pick<OpenAiAsked, 'formFiel
   const { where, kind, code, message, fix, retryAfter } = error;
   // The name is the client's own, and a library's name for something may well be what is wrong with it.
   if (code === 'unknown-parameter') return error;
-  if (where === undefined || !Object.hasOwn(WIRE, where)) return inWireNames(error);
-  const name = (FORMS.has(where) ? asked?.formField : null) ?? WIRE[where]!;
+  const nameOf = (own: string): string => (FORMS.has(own) ? asked?.formField : null) ?? WIRE[own] ?? own;
+  if (where === undefined || !Object.hasOwn(WIRE, where)) {
+    const named = inWireNames(error);
+    if (code !== 'conflicting-parameters') return named;
+    return withMessage(named, (text) => spellAll(text, nameOf));
+  }
+  // A field of another server that has such a name.
+  if (code === 'unsupported-parameter' && FORMS.has(where) && asked == null) return error;
+  const name = nameOf(where);
   const spell = (text: string): string => text.replaceAll(`\`${where}\``, `\`${name}\``);
   return new KvantError(code, spell(message), {
     kind,
     where: name,
     ...(fix === undefined ? {} : { fix: spell(fix) }),
     ...(retryAfter === undefined ? {} : { retryAfter }),
+    cause: error,
+  });
+}
+
+/** Every name of a field in a text that speaks of two. */
+const spellAll = (text: string, nameOf: (own: string) => string): string =>
+  text.replace(/`(\w+)`/g, (shown, own: string) => (Object.hasOwn(WIRE, own) ? `\`${nameOf(own)}\`` : shown));
+
+function withMessage(error: KvantError, spell: (text: string) => string): KvantError {
+  const { where, kind, code, message, fix } = error;
+  const [spelled, spelledFix] = [spell(message), fix === undefined ? undefined : spell(fix)];
+  if (spelled === message && spelledFix === fix) return error;
+  return new KvantError(code, spelled, {
+    kind,
+    ...(where === undefined ? {} : { where }),
+    ...(spelledFix === undefined ? {} : { fix: spelledFix }),
     cause: error,
   });
 }

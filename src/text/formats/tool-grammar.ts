@@ -177,7 +177,10 @@ const words = (own: Words): Expression => ({ kind: 'words', words: own, spelling
 function objectSchema(schema: unknown): unknown {
   if (!isJsonObject(schema)) return schema;
   const { type } = schema;
-  return type === undefined || Array.isArray(type) ? { ...schema, type: 'object' } : schema;
+  if (type === undefined || (Array.isArray(type) && type.includes('object')))
+    return { ...schema, type: 'object' };
+  if (type === 'object' || (typeof type !== 'string' && !Array.isArray(type))) return schema;
+  throw unsupported('#', 'type', 'Arguments are an object: write {"type": "object", "properties": {…}}.');
 }
 
 /** A schema without names. */
