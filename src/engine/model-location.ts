@@ -1,9 +1,6 @@
 /** From a model argument to a folder, or a GGUF file, on disk. */
 
-import { stat } from 'node:fs/promises';
-import { isGgufName } from '../weights/foreign-formats.js';
-import { ggufOfFolder } from '../weights/gguf-files.js';
-import { expandHome } from '../weights/model-paths.js';
+import { localModel } from '../weights/local-model.js';
 import type { TextPlace } from './texts/text-origin.js';
 import type { EngineOptions } from './types.js';
 
@@ -21,18 +18,14 @@ export async function locatePlace(
 }
 
 /**
- * A folder or a GGUF file as it is, a hub id fetched into the cache. Errors: see `resolveModel`.
+ * A folder or a GGUF file as it is, what another program keeps by its name there, a hub id fetched into the cache. Errors: see `resolveModel`.
  * @param textOnly the small files of a hub model are enough
  */
 export async function locateModel(model: string, options: LocateOptions, textOnly = false): Promise<string> {
   const { hub = {}, signal, onProgress, onLog } = options;
   // A folder needs nothing of the hub, nor its modules.
-  const path = expandHome(model);
-  if (hub.revision === undefined) {
-    const found = await stat(path).catch(() => undefined);
-    if (found?.isDirectory()) return (await ggufOfFolder(path)) ?? path;
-    if (found?.isFile() && isGgufName(path)) return path;
-  }
+  const local = hub.revision === undefined ? await localModel(model) : undefined;
+  if (local !== undefined) return local;
   const { resolveModel } = await import('../weights/hub.js');
   const argument = hub.revision === undefined ? model : `${model}@${hub.revision}`;
   const resolved = await resolveModel(argument, {

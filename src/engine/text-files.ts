@@ -8,8 +8,8 @@ import {
 } from '../text/generation-config.js';
 import { ggufSampling, ggufText, hasGgufTokenizer } from '../text/gguf/gguf-tokenizer.js';
 import { Tokenizer } from '../text/tokenizer.js';
-import { isGgufName } from '../weights/foreign-formats.js';
 import { GgufFile } from '../weights/gguf.js';
+import { isGgufFile } from '../weights/gguf-path.js';
 import type { TextPlace } from './texts/text-origin.js';
 
 export interface TextFiles {
@@ -37,7 +37,7 @@ export async function textFiles({ path, tokenizer }: TextPlace): Promise<TextFil
 
 /** Defaults and ends that the model itself names, also where its file holds no tokenizer. */
 async function ownGeneration(path: string): Promise<GenerationConfig> {
-  if (!isGgufName(path)) return await loadGenerationConfig(path);
+  if (!(await isGgufFile(path))) return await loadGenerationConfig(path);
   await using file = await GgufFile.open(path);
   const { metadata } = file;
   const ends = hasGgufTokenizer(metadata) ? ggufText(metadata).config : undefined;
@@ -45,7 +45,7 @@ async function ownGeneration(path: string): Promise<GenerationConfig> {
 }
 
 async function ownFiles(path: string): Promise<TextFiles> {
-  if (!isGgufName(path))
+  if (!(await isGgufFile(path)))
     return {
       tokenizer: (options) => Tokenizer.load(path, options),
       template: () => ChatTemplate.find(path),

@@ -3,7 +3,7 @@
 import type { Notice } from '../notice.js';
 import { Checkpoint } from '../weights/checkpoint.js';
 import type { JsonObject } from '../weights/folder-files.js';
-import { isGgufName } from '../weights/foreign-formats.js';
+import { isGgufFile } from '../weights/gguf-path.js';
 import { textField } from '../weights/text-config.js';
 import type { ModelFacts } from './facts.js';
 import { parseModelConfig } from './families.js';
@@ -42,7 +42,7 @@ interface WeightFiles extends PlainWeights {
  * model.definition.facts.layers
  */
 export async function openModel(path: string, overrides: JsonObject = {}): Promise<OpenModel> {
-  if (isGgufName(path)) {
+  if (await isGgufFile(path)) {
     const { GgufSource } = await import('./gguf/source.js');
     const source = await GgufSource.open(path);
     return await define(source, path, source.architecture.bakedNorms === true, overrides);

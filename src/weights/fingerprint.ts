@@ -7,7 +7,7 @@
 import { createHash, type Hash } from 'node:crypto';
 import { open, readdir, readFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { isGgufName } from './foreign-formats.js';
+import { isGgufFile } from './gguf-path.js';
 import { findWeights } from './shards.js';
 
 const SAMPLES = 16;
@@ -20,7 +20,7 @@ const SAMPLE_BYTES = 4096;
 export async function weightsFingerprint(path: string): Promise<string> {
   const hash = createHash('sha256');
   // Of a set each file has its name from the first, and they are written together.
-  if (isGgufName(path)) await addFile(hash, dirname(path), basename(path));
+  if (await isGgufFile(path)) await addFile(hash, dirname(path), basename(path));
   else await addFolder(hash, path);
   return hash.digest('hex').slice(0, 32);
 }

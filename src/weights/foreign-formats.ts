@@ -54,13 +54,9 @@ export function pickleError(path: string): KvantError {
 
 /** A GGUF file where safetensors files are looked for. */
 export function ggufError(path: string): KvantError {
-  const named = isGgufName(path);
-  const what = named
-    ? 'is a GGUF file beside the config.json of another model'
-    : 'is a GGUF file by another name';
-  return new KvantError('weights-gguf', `${basename(path)} ${what}`, {
+  return new KvantError('weights-gguf', `${basename(path)} is a GGUF file, not a safetensors one`, {
     kind: 'invalid-request',
     where: path,
-    fix: named ? `Give the file itself: ${path}` : 'Name it something.gguf, and give the path of the file.',
+    fix: `Give the file itself: ${path}`,
   });
 }

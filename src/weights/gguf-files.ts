@@ -9,7 +9,7 @@ import { isGgufName } from './foreign-formats.js';
 const MOST_NAMED = 12;
 const LATER_SHARD = /-(?!0+1-)\d{5}-of-\d{5}\.gguf$/i;
 /** What sees or hears for a model, what was measured to quantise it, and drafts of it: none is a model alone. */
-const NO_MODEL = /^mmproj|[.-]mmproj|imatrix|vocab-only/i;
+const NO_MODEL = /(^|[._-])mm[_-]?proj|imatrix|vocab-only/i;
 
 /**
  * The models among some names: one file, or the first of a set, each.
@@ -27,7 +27,8 @@ export function ggufModels(names: readonly string[]): string[] {
  */
 export async function ggufOfFolder(folder: string): Promise<string | undefined> {
   const names = await readdir(folder).catch(() => []);
-  if (names.some((name) => name === 'config.json' || name.endsWith('.safetensors'))) return undefined;
+  // GGUF repositories may hold the config.json of the model that they were made from.
+  if (names.some((name) => /\.safetensors(\.index\.json)?$/.test(name))) return undefined;
   const [only, ...others] = ggufModels(names);
   if (only === undefined) return undefined;
   if (others.length > 0) throw severalGguf(folder, [only, ...others]);
@@ -87,6 +88,19 @@ export function severalGguf(folder: string, names: readonly string[]): KvantErro
   return new KvantError('weights-gguf', `${folder} holds ${names.length} GGUF models: ${shown}${more}`, {
     kind: 'invalid-request',
     where: folder,
-    fix: `Give the path of one of them, such as ${join(folder, names[0]!)}.`,
+    fix: `Say which: ${folder}:${ggufTag(names[0]!)}, or the path of the file, such as ${join(folder, names[0]!)}.`,
+  });
+}
+
+/** What sees for a model, or a later file of a set, where a model is looked for. */
+export function notAlone(path: string): KvantError {
+  const later = LATER_SHARD.test(path);
+  const what = later ? 'belongs to a set whose first file is not here' : 'is no model of its own';
+  return new KvantError('weights-gguf', `${basename(path)} ${what}`, {
+    kind: 'invalid-request',
+    where: path,
+    fix: later
+      ? 'Fetch all files of the set into one folder.'
+      : 'Give the GGUF file of the model that it goes with.',
   });
 }

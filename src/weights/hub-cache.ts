@@ -75,13 +75,19 @@ export class HubCache {
     return (await this.hasFile(commit, 'tokenizer.json')) ? this.snapshot(commit) : undefined;
   }
 
-  /** The file of a snapshot that a tag asks for (gguf-files.ts), with all of its set; undefined where something is missing. */
-  async completeGguf(commit: string, tag: string): Promise<string | undefined> {
+  /**
+   * The file of a snapshot that a tag asks for (gguf-files.ts), with all of its set; undefined where something is missing. Without a tag the
+   * only one there, of a snapshot that has no other weights.
+   */
+  async completeGguf(commit: string, tag?: string): Promise<string | undefined> {
     const folder = this.snapshot(commit);
     const names = await readdir(folder, { recursive: true }).catch(() => []);
     const paths = names.map((name) => name.replaceAll('\\', '/'));
-    const found = ggufModels(paths).filter((name) => ggufTag(name).toLowerCase() === tag.toLowerCase());
-    if (found.length !== 1) return undefined;
+    const found = ggufModels(paths).filter(
+      (name) => tag === undefined || ggufTag(name).toLowerCase() === tag.toLowerCase(),
+    );
+    const others = tag === undefined && paths.some((name) => /\.safetensors(\.index\.json)?$/.test(name));
+    if (found.length !== 1 || others) return undefined;
     const files = chooseGguf(this.folder, paths, tag);
     const count = Number(/-of-(\d{5})\.gguf$/i.exec(files[0]!)?.[1] ?? 1);
     if (files.length !== count) return undefined;

@@ -1,6 +1,7 @@
 /**
- * Turns a model argument into a folder: a folder as it is, or a hub id (`org/name[:tag][@revision]`) fetched into the
- * standard Hugging Face cache. A tag asks for a GGUF file (gguf-files.ts).
+ * Turns a model argument into a folder or a GGUF file: what lies on this machine (local-model.ts) as it is, or a hub id
+ * (`org/name[:tag][@revision]`, also behind `hf:`) fetched into the standard Hugging Face cache. A tag asks for a GGUF file
+ * (gguf-files.ts).
  *
  * `@huggingface/hub` finds the commit, lists the files and opens their streams. It overwrites a partial file, and
  * reports no progress and no hash, so the rest is done here: resuming, checking, the cache's layout.
@@ -13,12 +14,14 @@ import { makeFolder } from '../make-folder.js';
 import type { Environment } from './environment.js';
 import { isSmallModelFile } from './folder-files.js';
 import { isGgufName, isPickleName } from './foreign-formats.js';
-import { chooseGguf, ggufOfFolder } from './gguf-files.js';
+import { chooseGguf } from './gguf-files.js';
 import { HubCache } from './hub-cache.js';
 import { type HubConfig, hubConfig } from './hub-config.js';
 import { cacheError, downloadBlob, type HubFile, partialOf } from './hub-download.js';
 import { createHubFetch } from './hub-fetch.js';
+import { localModel } from './local-model.js';
 import { expandHome, hasParent, isPath, modelOfFile, nearbyModels } from './model-paths.js';
+import { storedAs } from './model-stores.js';
 import { chooseShards, INDEX_NAME, indexedFiles, noWeights, SINGLE_NAME } from './shards.js';
 
 export interface HubProgress {
@@ -70,6 +73,9 @@ export interface HubId {
 
 type HubLibrary = Pick<typeof import('@huggingface/hub'), 'modelInfo' | 'listFiles' | 'downloadFile'>;
 
+/** What says that a name is one on the hub: `hf:org/name`. */
+const HUB_PREFIX = /^(?:hf:(?:\/\/)?|(?:hf\.co|huggingface\.co)\/(?=[^/]+\/))/i;
+
 /** @returns undefined where the text is no hub id */
 export function parseHubId(text: string): HubId | undefined {
   const match = /^([\w.-]{1,96}\/[\w.-]{1,96})(?::([\w.-]{1,64}))?(?:@([\w./-]{1,255}))?$/.exec(text);
@@ -93,13 +99,13 @@ export function parseHubId(text: string): HubId | undefined {
  */
 export async function resolveModel(argument: string, options: ResolveOptions = {}): Promise<ResolvedModel> {
   const path = expandHome(argument);
-  const found = await stat(path).catch(() => undefined);
-  if (found?.isDirectory()) return { folder: (await ggufOfFolder(path)) ?? path, from: 'folder' };
-  if (found?.isFile() && isGgufName(path)) return { folder: path, from: 'folder' };
-  if (found !== undefined) throw await isAFile(argument, path);
-  const text = options.revision === undefined ? argument : `${argument}@${options.revision}`;
-  const hubId = isPath(argument) ? undefined : parseHubId(text);
-  if (hubId === undefined) throw await notAModel(text, path);
+  const local = await localModel(argument, options.env);
+  if (local !== undefined) return { folder: local, from: 'folder' };
+  if ((await stat(path).catch(() => undefined)) !== undefined) throw await isAFile(argument, path);
+  const name = argument.replace(HUB_PREFIX, '');
+  const text = options.revision === undefined ? name : `${name}@${options.revision}`;
+  const hubId = isPath(name) ? undefined : parseHubId(text);
+  if (hubId === undefined) throw await notAModel(name === argument ? text : argument, path, options.env);
 
   const config = await hubConfig(options.env);
   const cache = new HubCache(config.cacheFolder, hubId.id);
@@ -110,10 +116,11 @@ export async function resolveModel(argument: string, options: ResolveOptions = {
       : hubId.tag === undefined
         ? options.textOnly
           ? await cache.withText(known)
-          : await cache.complete(known)
+          : ((await cache.complete(known)) ?? (await cache.completeGguf(known)))
         : await cache.completeGguf(known, hubId.tag);
   // `mine/demo-tex` beside a folder `mine` is a path that leads nowhere, though it may be a name on the hub as well.
-  if (cached === undefined && text === hubId.id && (await hasParent(path))) throw await notAModel(text, path);
+  if (cached === undefined && argument === hubId.id && text === argument && (await hasParent(path)))
+    throw await notAModel(text, path, options.env);
   const fromCache = (notice?: string): ResolvedModel => ({
     folder: cached!,
     from: 'cache',
@@ -350,11 +357,11 @@ function sum(files: readonly HubFile[]): number {
 }
 
 const GIVE_A_MODEL =
-  'Give a folder with config.json and *.safetensors files, a *.gguf file, or a hub id such as Qwen/Qwen3-0.6B, Qwen/Qwen3-0.6B@main or, for a GGUF file, org/name:Q4_K_M.';
+  'Give a folder with config.json and *.safetensors files, a *.gguf file, a hub id such as Qwen/Qwen3-0.6B, Qwen/Qwen3-0.6B@main or, for a GGUF file, org/name:Q4_K_M; or a name such as ollama:llama3.2:1b or lmstudio:publisher/repo.';
 
 async function isAFile(argument: string, path: string): Promise<KvantError> {
   const folder = await modelOfFile(path);
-  return new KvantError('model-not-found', `${argument} is a file, and no GGUF file by its name`, {
+  return new KvantError('model-not-found', `${argument} is a file, and no GGUF file`, {
     kind: 'not-found',
     where: argument,
     fix: folder !== undefined ? `Give the folder of the model: ${folder}` : GIVE_A_MODEL,
@@ -362,12 +369,14 @@ async function isAFile(argument: string, path: string): Promise<KvantError> {
 }
 
 /** @param path the argument as a path */
-async function notAModel(argument: string, path: string): Promise<KvantError> {
+async function notAModel(argument: string, path: string, env?: Environment): Promise<KvantError> {
   const onHub = /^https?:\/\/(?:www\.)?(?:huggingface\.co|hf\.co)\/([\w.-]+\/[\w.-]+)/.exec(argument)?.[1];
   const hubId = isPath(argument) ? undefined : parseHubId(argument);
-  const near = onHub === undefined ? await nearbyModels(path) : [];
+  const stored = isPath(argument) ? undefined : await storedAs(argument, env);
+  const near = onHub === undefined && stored === undefined ? await nearbyModels(path) : [];
   const fixes = [
     ...(onHub === undefined ? [] : [`Give the name alone: ${onHub}`]),
+    ...(stored === undefined ? [] : [`Did you mean ${stored}?`]),
     ...(near.length === 1 ? [`Did you mean ${near[0]}?`] : []),
     ...(near.length > 1 ? [`These are there: ${near.join(', ')}.`] : []),
     ...(hubId === undefined

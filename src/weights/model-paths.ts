@@ -4,6 +4,7 @@ import { readdir, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, dirname, join, parse } from 'node:path';
 import { closestName } from '../did-you-mean.js';
+import { isGgufName } from './foreign-formats.js';
 
 /** Folders named in an error. */
 const MOST_NAMED = 4;
@@ -47,7 +48,7 @@ export async function nearbyModels(path: string): Promise<string[]> {
   return await modelsWithin(bare ? 'models' : dirname(path));
 }
 
-/** Model folders in a folder: those right in it, and the snapshots of a hub model's cache. */
+/** Folders of models in a folder, GGUF ones among them: those right in it, and the snapshots of a hub model's cache. */
 export async function modelsWithin(folder: string): Promise<string[]> {
   const found: string[] = [];
   for (const inner of [folder, join(folder, 'snapshots')]) {
@@ -95,8 +96,10 @@ async function foldersIn(folder: string): Promise<string[]> {
     .sort();
 }
 
-const isModel = async (folder: string): Promise<boolean> =>
-  (await stat(join(folder, 'config.json')).catch(() => undefined)) !== undefined;
+async function isModel(folder: string): Promise<boolean> {
+  if ((await stat(join(folder, 'config.json')).catch(() => undefined)) !== undefined) return true;
+  return (await readdir(folder).catch(() => [])).some(isGgufName);
+}
 
 const isFolder = async (path: string): Promise<boolean> =>
   (await stat(path).catch(() => undefined))?.isDirectory() === true;

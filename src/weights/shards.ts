@@ -7,6 +7,7 @@ import { basename, isAbsolute, join, posix, relative, resolve } from 'node:path'
 import { KvantError } from '../errors.js';
 import { readOptionalJsonFile } from './folder-files.js';
 import { ggufError, isGgufName, isPickleName, pickleError } from './foreign-formats.js';
+import { ggufModels, notAlone } from './gguf-files.js';
 import { modelsWithin } from './model-paths.js';
 
 export const INDEX_NAME = 'model.safetensors.index.json';
@@ -146,8 +147,10 @@ export function noWeights(
 ): KvantError {
   const pickle = names.find(isPickleName);
   if (pickle !== undefined) return pickleError(join(where, pickle));
-  const gguf = names.find(isGgufName);
+  const gguf = ggufModels(names)[0];
   if (gguf !== undefined) return ggufError(join(where, gguf));
+  const part = names.find(isGgufName);
+  if (part !== undefined) return notAlone(join(where, part));
   const adapter = names.some((name) => name.startsWith('adapter') && name.endsWith('.safetensors'));
   return new KvantError(
     'weights-none',

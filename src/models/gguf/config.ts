@@ -98,9 +98,11 @@ function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
   const near = closestName(name, known);
   const kind = metadata.text('general.type');
   const what =
-    kind !== undefined && kind !== 'model'
-      ? `is a file of the kind ${JSON.stringify(kind)}, not a model`
-      : `the architecture ${JSON.stringify(name)} is not known${near === undefined ? '' : `; the nearest known one is ${near}`}`;
+    name === 'clip'
+      ? 'is what sees for a model (mmproj), not a model'
+      : kind !== undefined && kind !== 'model'
+        ? `is a file of the kind ${JSON.stringify(kind)}, not a model`
+        : `the architecture ${JSON.stringify(name)} is not known${near === undefined ? '' : `; the nearest known one is ${near}`}`;
   throw new KvantError('model-architecture-unknown', `${metadata.path}: ${what}`, {
     kind: 'unsupported',
     where: 'general.architecture',
