@@ -107,11 +107,6 @@ export function addEngineFlags(command: Command): Command {
       'keep prefixes on disk too, for the next start and other processes',
     )
     .option('--prefix-cache-disk-bytes <size>', 'most bytes of that folder (default: 16GiB)', bytes)
-    .option(
-      '--kv-calibration <file>',
-      'store quantised keys by what kvant calibrate measured; auto, the default, measures at the first start',
-    )
-    .option('--no-kv-calibration', 'store quantised keys as they are')
     .addOption(
       new Option('--block-tokens <n>', 'positions in a block of the KV cache').choices(['16', '32', '64']),
     );
@@ -139,7 +134,6 @@ export interface EngineFlags extends HubFlags, KvFlags, RopeFlags {
   readonly maxBatchTokens?: number;
   readonly targetItl?: number;
   readonly kvMemory?: number;
-  readonly kvCalibration?: string | boolean;
   readonly prefixCache?: boolean;
   readonly prefixCacheBytes?: number;
   readonly prefixSnapshotBytes?: number;

@@ -71,6 +71,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     { defaultCache },
     { machineBytes },
     { estimateActivations, memoryUse, memoryWarning },
+    { settleKvPlan },
   ] = await Promise.all([
     import('../models/open.js'),
     import('../models/inspect.js'),
@@ -81,6 +82,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
     import('../engine/host-cache.js'),
     import('../device/cpu/machine-bytes.js'),
     import('../engine/memory-use.js'),
+    import('../engine/kv-plan.js'),
   ]);
   const bar = new ProgressBar();
   const { folder } = await resolveModel(model, {
@@ -90,8 +92,13 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
       bar.update({ label: 'Fetching', done: p.bytes, total: p.totalBytes, unit: 'bytes', item: p.file }),
   }).finally(() => bar.done());
   await using opened = await openModel(folder, overridesOf(flags));
+  const kv = await settleKvPlan(kvOptions(flags), {
+    calibration: typeof flags.kvCalibration === 'string' ? flags.kvCalibration : undefined,
+    layers: opened.definition.facts.cache,
+    float: { kind: 'float', dtype: 'f16' },
+  });
   const summary = inspectModel(opened.source, opened.definition, {
-    kv: kvOptions(flags),
+    kv,
     floatHeads: flags.device === 'cpu',
     ...(flags.quantize === undefined
       ? {}
@@ -113,7 +120,7 @@ async function inspect(model: string, flags: InspectFlags, signal: AbortSignal):
   };
   const matrixBytes = summary.weights.reduce((n, w) => n + (w.kind === 'norms and biases' ? 0 : w.bytes), 0);
   const { facts } = opened.definition;
-  const serve = orNull(() => defaultCache(kvOptions(flags), facts, facts.cache, device, matrixBytes));
+  const serve = orNull(() => defaultCache(kv, facts, facts.cache, device, matrixBytes));
   const taken =
     serve === null
       ? null

@@ -19,6 +19,9 @@ export interface KvFlags {
   readonly quantizedKvStart?: number;
   readonly kvFloatHead?: number | 'auto';
   readonly kvSkipLayers?: readonly number[];
+  readonly kvBytesPerToken?: number;
+  readonly kvPlan?: string;
+  readonly kvCalibration?: string | boolean;
   readonly cacheTypeK?: string;
   readonly cacheTypeV?: string;
 }
@@ -58,7 +61,18 @@ export function addKvFlags(command: Command): Command {
       '--kv-skip-layers <list>',
       'layers that stay float: last, none, or numbers as in 0,1,-1 (default: the last, of more than two)',
       layers,
-    );
+    )
+    .option(
+      '--kv-bytes-per-token <n>',
+      'bytes of a token in all layers: K, V and layers get the formats that lose least (kvant calibrate --losses)',
+      integer(1),
+    )
+    .option('--kv-plan <file>', 'formats by layer; written by --kv-bytes-per-token where it is not there')
+    .option(
+      '--kv-calibration <file>',
+      'store quantised keys by what kvant calibrate measured; auto, the default, measures at the first start',
+    )
+    .option('--no-kv-calibration', 'store quantised keys as they are');
 }
 
 /**
@@ -84,6 +98,8 @@ const BIT_FLAGS = [
   'kvValueBits',
   'kvKeyScheme',
   'kvValueScheme',
+  'kvBytesPerToken',
+  'kvPlan',
 ] as const satisfies readonly (keyof KvFlags)[];
 
 const rest = ({ cacheTypeK: _, cacheTypeV: __, ...others }: KvFlags): KvFlags => others;
@@ -97,7 +113,7 @@ export function kvOptions(flags: KvFlags): KvOptions {
       throw new KvantError('invalid-flags', 'The KV cache is described twice.', {
         kind: 'invalid-request',
         where: cacheTypeK === undefined ? '--cache-type-v' : '--cache-type-k',
-        fix: 'Give --cache-type-k and --cache-type-v, or --kv-format, or bits.',
+        fix: 'Give --cache-type-k and --cache-type-v, or --kv-format, or bits, or --kv-bytes-per-token or --kv-plan.',
       });
     const [key, value] = [cacheTypeK, cacheTypeV].map((type) => CACHE_TYPES[type ?? 'f16']);
     return kvOptions({
@@ -107,8 +123,17 @@ export function kvOptions(flags: KvFlags): KvOptions {
   }
   const { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits } = flags;
   const { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers } = flags;
+  const { kvBytesPerToken, kvPlan } = flags;
   const given = { kvFormat, kvBits, kvQuantScheme, kvGroupSize, kvKeyBits, kvValueBits };
-  const more = { kvKeyScheme, kvValueScheme, quantizedKvStart, kvFloatHead, kvSkipLayers };
+  const more = {
+    kvKeyScheme,
+    kvValueScheme,
+    quantizedKvStart,
+    kvFloatHead,
+    kvSkipLayers,
+    kvBytesPerToken,
+    kvPlan,
+  };
   const said: KvOptions = Object.fromEntries(
     Object.entries({ ...given, ...more }).filter(([, value]) => value !== undefined),
   );
@@ -117,8 +142,8 @@ export function kvOptions(flags: KvFlags): KvOptions {
 
 /** K or V is not to be float. Errors: those of `readKvOptions`. */
 export function isQuantized(options: KvOptions): boolean {
-  const { key, value } = readKvOptions(options);
-  return [key, value].some((format) => format !== null && !isFloatKv(format));
+  const { key, value, layers } = readKvOptions(options);
+  return layers !== null || [key, value].some((format) => format !== null && !isFloatKv(format));
 }
 
 function format(text: string): string {

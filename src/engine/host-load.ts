@@ -6,7 +6,7 @@ import type { Graph } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
 import { placesOf } from '../kv/groups.js';
-import { groupLayers, type KvPlan } from '../kv/policy.js';
+import { defaultKvFormat, groupLayers, type KvPlan } from '../kv/policy.js';
 import type { KvCacheSizing } from '../kv/sizing.js';
 import { loadModel, type Model } from '../models/load.js';
 import { type OpenModel, openModel } from '../models/open.js';
@@ -25,6 +25,7 @@ import { Grammars } from './grammars.js';
 import { contextRaise, floatBlocks, openCache, planCache, sizeCache } from './host-cache.js';
 import { DEFAULT_BLOCK_TOKENS, schedulerConfig } from './host-options.js';
 import { loadKeyCentres, namedCalibration } from './key-centres.js';
+import { betterFormats, settleKvPlan } from './kv-plan.js';
 import { memoryUse, memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
@@ -61,14 +62,14 @@ export interface LoadedHost {
  * refuse, and what `text` rejects with.
  */
 export async function loadHost(
-  config: HostConfig,
+  given: HostConfig,
   text: Promise<HostText>,
   callbacks: HostCallbacks,
 ): Promise<LoadedHost> {
   const { signal, onProgress, onLog } = callbacks;
   // Both at once; whatever is wrong with the weights is told first.
-  const opening = (callbacks.makeDevice ?? (() => chooseDevice(config)))();
-  const opened = await openBoth(openWeights(config), opening);
+  const opening = (callbacks.makeDevice ?? (() => chooseDevice(given)))();
+  const opened = await openBoth(openWeights(given), opening);
   await using weights = opened.weights;
   const { chosen } = opened;
   const { device } = chosen;
@@ -76,6 +77,9 @@ export async function loadHost(
   try {
     signal?.throwIfAborted();
     const { facts, layout } = weights.definition;
+    const float = defaultKvFormat(device.info);
+    const source = { calibration: given.kvCalibration, layers: facts.cache, float, onLog };
+    const config = { ...given, kv: await settleKvPlan(given.kv, source) };
     const kv = planCache(config, facts.cache, device.info, facts.maxPositions);
     // A file that does not fit is refused before weights are read.
     const named = await namedCalibration(config, kv.layers, device, onLog);
@@ -117,6 +121,8 @@ export async function loadHost(
       named === 'auto'
         ? await (await import('./auto-calibration.js')).autoCalibration(config, model, device, onLog, signal)
         : named;
+    const better = calibration === null ? undefined : betterFormats(kv, facts.cache, calibration, float);
+    if (better !== undefined) onLog(better);
     const centres = calibration === null ? [] : await loadKeyCentres(model, device, kv, calibration);
     const slab = featureSlab(model, device, planned.maxContext, config.imageCacheBytes);
     if (slab !== null) undo.push(() => slab.dispose());

@@ -14,7 +14,7 @@ import type { HostConfig } from './messages.js';
 import type { LogEntry } from './types.js';
 
 /** Errors: `file-not-readable`, `kv-calibration-invalid`, `kv-calibration-mismatch`. */
-async function openKvCalibration(
+export async function openKvCalibration(
   path: string,
   layers: readonly Pick<KvLayerSpec, 'kvHeads' | 'headDim'>[],
 ): Promise<KvCalibration> {

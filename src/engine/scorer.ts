@@ -3,13 +3,24 @@
  * One sequence at a time, in steps of any size, on any number of caches side by side.
  */
 
-import type { Program } from '../device/device.js';
-import type { Tensor } from '../device/graph.js';
+import type { Device, Program } from '../device/device.js';
+import type { KeyCentre, Tensor } from '../device/graph.js';
 import { StepInputs } from '../device/step.js';
 import { KvantError } from '../errors.js';
 import type { KvOptions } from '../kv/options.js';
 import type { KvPlan } from '../kv/policy.js';
-import type { CacheVariant, OfflineRunner } from './offline-runner.js';
+import type { Model } from '../models/load.js';
+import type { CacheVariant, CacheVariantRequest } from './offline-runner.js';
+
+/** What a scorer runs on: a model on a device, and caches for it. */
+export interface ScorerHost {
+  readonly device: Device;
+  readonly model: Model;
+  /** Errors: those of the formats and of the device's memory. */
+  variant(request: CacheVariantRequest): CacheVariant;
+  /** What the keys of a plan are freed of, by layer. */
+  centres(plan: KvPlan): Promise<readonly (KeyCentre | null)[]>;
+}
 
 /** Logits that one step may read back: what is more is left to the next step. */
 const MOST_LOGIT_BYTES = 32 * 2 ** 20;
@@ -21,6 +32,7 @@ export class Scorer implements AsyncDisposable {
   readonly plan: KvPlan;
   /** Most tokens of a step. */
   readonly chunk: number;
+  readonly #caches: CacheVariant['caches'];
   readonly #program: Program;
   readonly #logits: Tensor;
   readonly #inputs: StepInputs;
@@ -35,6 +47,7 @@ export class Scorer implements AsyncDisposable {
     context: number,
   ) {
     this.plan = variant.plan;
+    this.#caches = variant.caches;
     this.chunk = chunk;
     this.#program = program;
     this.#logits = logits;
@@ -42,11 +55,11 @@ export class Scorer implements AsyncDisposable {
     this.#context = context;
   }
 
-  /** A scorer for sequences of up to `context` tokens. Errors: as of `OfflineRunner.variant`. */
-  static async open(bench: OfflineRunner, kv: KvOptions, context: number): Promise<Scorer> {
-    const { device, model } = bench;
-    const variant = bench.variant({ kv, rows: 1, context });
-    const centres = await bench.centres(variant.plan);
+  /** A scorer for sequences of up to `context` tokens. Errors: as of `ScorerHost.variant`. */
+  static async open(host: ScorerHost, kv: KvOptions, context: number): Promise<Scorer> {
+    const { device, model } = host;
+    const variant = host.variant({ kv, rows: 1, context });
+    const centres = await host.centres(variant.plan);
     const { graph, logits } = model.buildGraph({ keepLogits: true, sample: false, centres });
     const fit = Math.floor(MOST_LOGIT_BYTES / (4 * model.facts.vocabSize));
     const chunk = Math.max(1, Math.min(MOST_TOKENS[device.info.kind], fit, context));
@@ -61,15 +74,15 @@ export class Scorer implements AsyncDisposable {
   /**
    * Computes tokens `[from, to)` of a sequence, at most `chunk` of them. A sequence begins at 0 and goes on where its
    * last step ended.
-   * @returns logits `[to − max(from, wanted), vocab]` of the tokens from `wanted` on: what follows each of them
+   * @returns logits `[rows, vocab]` of the tokens from `wanted` on, or of each `every`th of these: what follows each of them
    */
-  async step(ids: Int32Array, from: number, to: number, wanted: number): Promise<Float32Array> {
+  async step(ids: Int32Array, from: number, to: number, wanted: number, every = 1): Promise<Float32Array> {
     if (from !== 0 && from !== this.#computed)
       throw new KvantError('internal', `A step from ${from} follows ${this.#computed} tokens.`);
     if (!(to > from && to - from <= this.chunk && to <= Math.min(ids.length, this.#context)))
       throw new KvantError('internal', `A step from ${from} to ${to} of ${ids.length} tokens.`);
-    const first = Math.max(from, wanted);
-    const outputs = Math.max(0, to - first);
+    const first = wanted + Math.max(0, Math.ceil((from - wanted) / every)) * every;
+    const outputs = Math.max(0, Math.ceil((to - first) / every));
     const step = this.#inputs;
     step.clear();
     step.tokens.set(ids.subarray(from, to));
@@ -81,7 +94,7 @@ export class Scorer implements AsyncDisposable {
     step.seqPosition[0] = from;
     step.outputCount = outputs;
     for (let i = 0; i < outputs; i++) {
-      step.outputs[i] = first - from + i;
+      step.outputs[i] = first - from + i * every;
       step.outputSlot[i] = 0;
     }
     await this.#program.submit(step);
@@ -91,5 +104,6 @@ export class Scorer implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#program.dispose();
+    this.#caches.dispose();
   }
 }

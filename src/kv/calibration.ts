@@ -5,6 +5,7 @@
 
 import { createHash } from 'node:crypto';
 import { KvantError } from '../errors.js';
+import { type KvLosses, readKvLosses } from './losses.js';
 
 /** A layer. All are `[kvHeads · headDim]`, in the order of the heads; the two of a rope pair have one spread. */
 export interface KvCalibrationLayer {
@@ -26,28 +27,34 @@ export interface KvCalibration {
   /** Tokens it was made of. */
   readonly tokens: number;
   readonly layers: readonly KvCalibrationLayer[];
+  /** What formats cost, where that was measured. It says nothing of how keys are stored, and is in no digest. */
+  readonly losses?: KvLosses;
 }
 
 const ARRAYS = ['mean', 'first', 'keys', 'queries'] as const;
 const FORMAT = 'kvant-kv-calibration-1';
 
-export function kvCalibration(tokens: number, layers: readonly KvCalibrationLayer[]): KvCalibration {
-  return { digest: digestOf(layers), tokens, layers };
+export function kvCalibration(
+  tokens: number,
+  layers: readonly KvCalibrationLayer[],
+  losses?: KvLosses,
+): KvCalibration {
+  return { digest: digestOf(layers), tokens, layers, ...(losses === undefined ? {} : { losses }) };
 }
 
 /** As a file: JSON, numbers as f32 in base64. */
-export function writeKvCalibration({ tokens, layers }: KvCalibration): string {
+export function writeKvCalibration({ tokens, layers, losses }: KvCalibration): string {
   const written = layers.map(({ kvHeads, headDim, ...arrays }) => ({
     kvHeads,
     headDim,
     ...Object.fromEntries(Object.entries(arrays).map(([name, values]) => [name, base64(values)])),
   }));
-  return `${JSON.stringify({ format: FORMAT, tokens, layers: written })}\n`;
+  return `${JSON.stringify({ format: FORMAT, tokens, layers: written, losses })}\n`;
 }
 
 /** Errors: `kv-calibration-invalid`. */
 export function readKvCalibration(text: string, where: string): KvCalibration {
-  let file: { format?: unknown; tokens?: unknown; layers?: unknown };
+  let file: { format?: unknown; tokens?: unknown; layers?: unknown; losses?: unknown };
   try {
     file = JSON.parse(text) as typeof file;
   } catch {
@@ -76,7 +83,9 @@ export function readKvCalibration(text: string, where: string): KvCalibration {
     ];
     return { kvHeads, headDim, mean, first, keys, queries };
   });
-  return kvCalibration(typeof file.tokens === 'number' ? file.tokens : 0, layers);
+  const losses = file.losses === undefined ? undefined : readKvLosses(file.losses, layers.length);
+  if (file.losses !== undefined && losses === undefined) throw invalid(where, 'has losses that are none');
+  return kvCalibration(typeof file.tokens === 'number' ? file.tokens : 0, layers, losses);
 }
 
 /**

@@ -5,7 +5,7 @@ import { DEFAULT_KV_GROUP } from '../device/kv-formats/affine.js';
 import type { KvBitsScheme } from '../device/kv-formats/kind.js';
 import { KV_FORMATS, type KvScheme, kvFormatKind } from '../device/kv-formats/list.js';
 import { KvantError } from '../errors.js';
-import { parseKvChoice } from './formats.js';
+import { type KvChoice, parseKvChoice } from './formats.js';
 
 const SCHEMES: readonly KvBitsScheme[] = KV_FORMATS.flatMap(({ scheme }) => scheme ?? []);
 
@@ -43,6 +43,15 @@ export interface KvOptions {
    * quantised. `[]` quantises every layer that can be.
    */
   readonly kvSkipLayers?: readonly number[];
+  /** A format for each layer of the model, in order, in place of `kvFormat`. Layers that slide or are recurrent stay as they are. */
+  readonly kvLayerFormats?: readonly string[];
+  /**
+   * Bytes that one token may take in all layers together: K, V and layers get the formats that are expected to lose least. `kvCalibration`
+   * names a file that has the losses (`kvant calibrate --losses`).
+   */
+  readonly kvBytesPerToken?: number;
+  /** A file of formats by layer. Where it is not there, what `kvBytesPerToken` comes to is written to it. */
+  readonly kvPlan?: string;
 }
 
 export const KV_OPTION_NAMES = [
@@ -57,6 +66,9 @@ export const KV_OPTION_NAMES = [
   'quantizedKvStart',
   'kvFloatHead',
   'kvSkipLayers',
+  'kvLayerFormats',
+  'kvBytesPerToken',
+  'kvPlan',
 ] as const satisfies readonly (keyof KvOptions)[];
 
 /** What the options come to. */
@@ -68,15 +80,23 @@ export interface KvRequest {
   readonly floatHead: number | 'auto';
   /** Null: the default of the layer policy. */
   readonly skipLayers: readonly number[] | null;
+  /** Formats by layer, in place of `key` and `value`: a list, or `open` where a file or a number of bytes is still to become one. */
+  readonly layers: readonly KvChoice[] | 'open' | null;
 }
 
 /** Errors: `kv-format-unknown`, `kv-options-invalid`, naming the option and what it takes. */
 export function readKvOptions(options: KvOptions): KvRequest {
+  const layers = formatsByLayer(options);
   const { key, value } = options.kvFormat === undefined ? formatsOfBits(options) : formatsOfName(options);
-  const quantized = !((key === null || isFloatKv(key)) && (value === null || isFloatKv(value)));
+  const quantized =
+    layers === 'open' ||
+    (layers ?? [{ key, value }]).some((of) =>
+      [of.key, of.value].some((format) => format !== null && !isFloatKv(format)),
+    );
   return {
     key,
     value,
+    layers,
     quantizedStart: readStart(options.quantizedKvStart, quantized),
     floatHead: readHead(options, quantized),
     skipLayers: readSkip(options.kvSkipLayers, quantized),
@@ -92,6 +112,38 @@ const BIT_OPTIONS = [
   'kvKeyScheme',
   'kvValueScheme',
 ] as const satisfies readonly (keyof KvOptions)[];
+
+/** What says the formats of all layers at once, and what says them by layer. */
+const BY_LAYER = [
+  'kvLayerFormats',
+  'kvBytesPerToken',
+  'kvPlan',
+] as const satisfies readonly (keyof KvOptions)[];
+
+function formatsByLayer(options: KvOptions): KvRequest['layers'] {
+  const { kvLayerFormats: names, kvBytesPerToken: bytes, kvPlan: plan } = options;
+  const given = BY_LAYER.find((name) => options[name] !== undefined);
+  if (given === undefined) return null;
+  const other = (['kvFormat', ...BIT_OPTIONS] as const).find((name) => options[name] !== undefined);
+  if (other !== undefined || (names !== undefined && (bytes ?? plan) !== undefined))
+    throw invalid(
+      other ?? given,
+      `The formats of layers come from \`${given}\` and are described by \`${other ?? (bytes === undefined ? 'kvPlan' : 'kvBytesPerToken')}\` as well.`,
+      'Give one of the two.',
+    );
+  if (bytes !== undefined && !(Number.isSafeInteger(bytes) && bytes > 0))
+    throw invalid('kvBytesPerToken', `${bytes} is no number of bytes.`, 'Give a whole number above 0.');
+  if (plan !== undefined && (typeof plan !== 'string' || plan === ''))
+    throw invalid('kvPlan', 'The plan has no name.', 'Give the name of a file.');
+  if (names === undefined) return 'open';
+  if (!Array.isArray(names) || names.length === 0 || !names.every((name) => typeof name === 'string'))
+    throw invalid(
+      'kvLayerFormats',
+      'Formats by layer are a list of names.',
+      "Give ['turbo4', 'turbo4/turbo3', …].",
+    );
+  return names.map(parseKvChoice);
+}
 
 interface Formats {
   readonly key: KvFormat | null;

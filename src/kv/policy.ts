@@ -87,7 +87,7 @@ export function defaultKvFormat(device: Pick<DeviceInfo, 'precision'>): FloatKv 
  *
  * `blockTokens`: a float head is whole blocks; `floatHeads`: the device can keep one. `context` is the longest sequence: one that never reaches `quantizedStart` stays float.
  *
- * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there.
+ * Errors: `kv-layer-unknown`, where `skipLayers` names a layer that is not there; `kv-options-invalid`, where formats by layer are those of another model.
  */
 export function planKvLayers(
   layers: readonly KvLayerShape[],
@@ -100,8 +100,9 @@ export function planKvLayers(
   // Where a float format was named, it is the one for all that stays float.
   const named = [request.key, request.value].find((format) => format !== null && isFloatKv(format));
   const ask = named ?? float;
-  const wanted: KvChoice = { key: request.key ?? ask, value: request.value ?? ask };
-  const skipped = skippedLayers(layers, request.skipLayers);
+  const one: KvChoice = { key: request.key ?? ask, value: request.value ?? ask };
+  const byLayer = formatsByLayer(request.layers, layers.length);
+  const skipped = skippedLayers(layers, request.skipLayers ?? (byLayer === null ? null : []));
   const late = request.quantizedStart >= context && request.quantizedStart > 0;
   const specs: KvLayerSpec[] = [];
   const info: KvLayerInfo[] = [];
@@ -118,6 +119,7 @@ export function planKvLayers(
       : window !== null
         ? 'sliding-window layers stay float'
         : skipped.get(layer);
+    const wanted = byLayer?.[layer] ?? one;
     const key = effective(wanted.key, ask, headDim, whole);
     const value = effective(wanted.value, ask, headDim, whole);
     const reason = key.reason ?? value.reason;
@@ -148,6 +150,24 @@ export function planKvLayers(
     floatHead,
     floatStart: floatStart ? { start: request.quantizedStart, dtype: ask.dtype } : null,
   };
+}
+
+function formatsByLayer(of: KvRequest['layers'], layers: number): readonly KvChoice[] | null {
+  if (of === null) return null;
+  if (of !== 'open' && of.length === layers) return of;
+  const [where, what, fix] =
+    of === 'open'
+      ? ([
+          'kvBytesPerToken',
+          'The formats of layers are still to be picked.',
+          'Give kvLayerFormats here.',
+        ] as const)
+      : ([
+          'kvLayerFormats',
+          `There are formats for ${of.length} layers; the model has ${layers}.`,
+          'Give one for each layer.',
+        ] as const);
+  throw new KvantError('kv-options-invalid', what, { kind: 'invalid-request', where, fix });
 }
 
 /** First tokens differ most from the others: what more than these gain is little. */

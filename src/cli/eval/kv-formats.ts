@@ -1,11 +1,14 @@
 /** The formats that `kvant eval kv` takes, and what a vector costs in each. */
 
-import { type KvFormat, type KvLayerSpec, kvTokenBytes } from '../../device/kv.js';
+import { readFileSync } from 'node:fs';
+import { isFloatKv, type KvFormat, type KvLayerSpec, kvTokenBytes } from '../../device/kv.js';
 import type { EngineOptions } from '../../engine/types.js';
 import { KvantError } from '../../errors.js';
 import { parseKvChoice } from '../../kv/formats.js';
 import { KV_OPTION_NAMES, type KvOptions, readKvOptions } from '../../kv/options.js';
+import { readKvPlan } from '../../kv/plan-file.js';
 import type { KvPlan } from '../../kv/policy.js';
+import { systemReason } from '../../system-errors.js';
 
 /** A cache to judge: the engine's options for it, under the name that was given. */
 export interface EvalFormat {
@@ -36,17 +39,32 @@ const VARIANTS: Readonly<Record<string, KvOptions>> = {
   head: { kvFloatHead: 32 },
 };
 
-/** Errors: `kv-format-unknown`, also for a variant. */
+/** A format, or the file of a plan (`plan.json`). Errors: `kv-format-unknown`, also for a variant; those of the file. */
 export function evalFormat(name: string): EvalFormat {
   const [kvFormat, ...variants] = name.split(':') as [string, ...string[]];
-  parseKvChoice(kvFormat);
-  let kv: KvOptions = { kvFormat };
+  const plan = /\.json$/.test(kvFormat);
+  if (!plan) parseKvChoice(kvFormat);
+  let kv: KvOptions = plan ? { kvLayerFormats: readPlanFile(kvFormat) } : { kvFormat };
   for (const variant of variants) {
     if (!Object.hasOwn(VARIANTS, variant)) throw unknownVariant(kvFormat, variant);
     kv = { ...kv, ...VARIANTS[variant] };
   }
   readKvOptions(kv);
   return { name, kv };
+}
+
+/** Errors: `file-not-readable`; those of the file. */
+function readPlanFile(path: string): readonly string[] {
+  try {
+    return readKvPlan(readFileSync(path, 'utf8'), path);
+  } catch (error) {
+    if (error instanceof KvantError) throw error;
+    throw new KvantError('file-not-readable', `${path} cannot be read: ${systemReason(error)}.`, {
+      kind: 'invalid-request',
+      where: '--formats',
+      fix: 'Name a format, or a plan that is there (--kv-plan).',
+    });
+  }
 }
 
 function unknownVariant(format: string, variant: string): KvantError {
@@ -75,7 +93,7 @@ export function allFormats(): EvalFormat[] {
 
 /** Bytes of a cache, padding and metadata counted. */
 export interface CacheSize {
-  /** Of one K vector and of one V vector, in the layers that have the format. */
+  /** Of one K vector and of one V vector, mean of the layers that are quantised. */
   readonly keyBytes: number;
   readonly valueBytes: number;
   /** Mean of the two. */
@@ -86,20 +104,20 @@ export interface CacheSize {
 }
 
 export function cacheSize({ layers }: KvPlan): CacheSize {
-  // The layers that have the format are those that take least: what falls back to float takes more.
-  const sizes = layers.map((layer) => ({
-    layer,
-    bytes: vectorBytes(layer, layer.key) + vectorBytes(layer, layer.value),
-  }));
-  const { layer } = sizes.reduce((least, size) => (size.bytes < least.bytes ? size : least));
-  const keyBytes = vectorBytes(layer, layer.key);
-  const valueBytes = vectorBytes(layer, layer.value);
+  // Where formats differ by layer, the mean of the layers that are quantised; of floats that of all.
+  const attending = layers.filter(({ state }) => state === undefined);
+  const coded = attending.filter(({ key, value }) => !isFloatKv(key) || !isFloatKv(value));
+  const counted = coded.length > 0 ? coded : attending;
+  const mean = (of: (layer: KvLayerSpec) => number): number =>
+    counted.reduce((sum, layer) => sum + of(layer), 0) / counted.length;
+  const keyBytes = mean((layer) => vectorBytes(layer, layer.key));
+  const valueBytes = mean((layer) => vectorBytes(layer, layer.value));
   const bytesPerVector = (keyBytes + valueBytes) / 2;
   return {
     keyBytes,
     valueBytes,
     bytesPerVector,
-    bitsPerValue: (8 * bytesPerVector) / layer.headDim,
+    bitsPerValue: (8 * bytesPerVector) / mean(({ headDim }) => headDim),
     bytesPerToken: layers.reduce(
       (sum, { key, value, headDim, kvHeads }) =>
         sum + kvTokenBytes(key, headDim, kvHeads) + kvTokenBytes(value, headDim, kvHeads),

@@ -1,9 +1,9 @@
 /** The teacher-forced half of `kvant eval kv`: every text through every cache, side by side, whole and cut. */
 import { createHash, type Hash } from 'node:crypto';
+import { BaselineRow, type DistanceSummary, Distances } from '../../engine/kv-compare.js';
 import type { OfflineRunner } from '../../engine/offline-runner.js';
 import { Scorer } from '../../engine/scorer.js';
 import type { KvLayerInfo } from '../../kv/policy.js';
-import { BaselineRow, type DistanceSummary, Distances } from './kv-compare.js';
 import { type CacheSize, cacheSize, type EvalFormat } from './kv-formats.js';
 import type { ScoredText } from './kv-texts.js';
 

@@ -1,0 +1,178 @@
+/** Formats by layer at load: from the file of a plan, or picked by what a calibration says that formats lose. */
+
+import { readFile, writeFile } from 'node:fs/promises';
+import type { FloatKv } from '../device/kv.js';
+import { KvantError } from '../errors.js';
+import type { KvCalibration } from '../kv/calibration.js';
+import { type KvChoice, kvChoiceName, parseKvChoice } from '../kv/formats.js';
+import { expectedLoss, type KvLosses } from '../kv/losses.js';
+import { type KvOptions, readKvOptions } from '../kv/options.js';
+import { kvChoiceBytes, readKvPlan, writeKvPlan } from '../kv/plan-file.js';
+import type { KvLayerShape, KvPlan } from '../kv/policy.js';
+import { type KvSplit, splitKvBytes } from '../kv/split.js';
+import { systemCode, systemReason } from '../system-errors.js';
+import { openKvCalibration } from './key-centres.js';
+import type { LogEntry } from './types.js';
+
+/** What there is to pick formats by. */
+export interface KvPlanSource {
+  /** The file that `kvCalibration` names, if any. */
+  readonly calibration: string | undefined;
+  /** Of the model. */
+  readonly layers: readonly KvLayerShape[];
+  readonly float: FloatKv;
+  readonly onLog?: (entry: LogEntry) => void;
+}
+
+/**
+ * The options with `kvPlan` and `kvBytesPerToken` become formats by layer; others as they are. A plan that is not there is written.
+ *
+ * Errors: `file-not-readable`, `file-not-writable`, `kv-plan-invalid`, `kv-plan-mismatch`, `kv-losses-missing`, `kv-bytes-too-few`; those of the calibration's file.
+ */
+export async function settleKvPlan(kv: KvOptions, source: KvPlanSource): Promise<KvOptions> {
+  const { kvPlan, kvBytesPerToken: most, ...rest } = kv;
+  if (kvPlan === undefined && most === undefined) return kv;
+  readKvOptions(kv);
+  const { layers, float, onLog = () => {} } = source;
+  const written = kvPlan === undefined ? null : await openPlan(kvPlan, most === undefined);
+  if (kvPlan !== undefined && written !== null) {
+    const bytes = checkPlan(written.map(parseKvChoice), layers, kvPlan, most);
+    onLog({
+      level: 'info',
+      message: 'formats of layers are those of the plan',
+      fields: { file: kvPlan, bytes },
+    });
+    return { ...rest, kvLayerFormats: written };
+  }
+  const losses = await lossesOf(source);
+  const split = splitKvBytes(layers, losses, most!, float, rest.kvSkipLayers);
+  if (kvPlan !== undefined) await writePlan(kvPlan, writeKvPlan(split.choices, split.bytes));
+  const { bytes, loss } = split;
+  const fields = { bytes, expectedKl: rounded(loss), formats: countFormats(split.choices) };
+  onLog({ level: 'info', message: 'formats of layers are picked by what they lose', fields });
+  return { ...rest, kvLayerFormats: split.choices.map(kvChoiceName) };
+}
+
+/** Layers by format: `turbo4 × 12, turbo4/turbo3 × 18`. */
+export function countFormats(choices: readonly KvChoice[]): string {
+  const counts = new Map<string, number>();
+  for (const choice of choices) {
+    const name = kvChoiceName(choice);
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  return [...counts].map(([name, count]) => `${name} × ${count}`).join(', ');
+}
+
+/**
+ * A line for the log where, by what was measured, other formats lose less at no more bytes than those that were asked for; undefined where
+ * none do, or none were measured.
+ */
+export function betterFormats(
+  { layers, info }: Pick<KvPlan, 'layers' | 'info'>,
+  shapes: readonly KvLayerShape[],
+  calibration: Pick<KvCalibration, 'losses'>,
+  float: FloatKv,
+): LogEntry | undefined {
+  const { losses } = calibration;
+  if (losses === undefined) return undefined;
+  const message = 'other formats of the KV cache lose less at no more bytes';
+  const asked = layers.filter(({ state }) => state === undefined);
+  const coded = info.find(({ key, value }) => key !== 'f16' && key !== 'f32' && key !== value);
+  const name = coded === undefined ? '' : kvChoiceName(parseKvChoice(`${coded.key}/${coded.value}`));
+  if (losses.layers.length === 0) {
+    const swapped = coded === undefined ? '' : kvChoiceName(parseKvChoice(`${coded.value}/${coded.key}`));
+    const [mine, other] = [losses.pairs[name], losses.pairs[swapped]];
+    if (mine === undefined || other === undefined || other >= mine) return undefined;
+    const fields = { asked: name, kl: rounded(mine), better: swapped, betterKl: rounded(other) };
+    return { level: 'info', message, fields };
+  }
+  const loss = expectedLoss(asked, losses);
+  if (loss === undefined) return undefined;
+  const bytes = kvChoiceBytes(shapes, layers);
+  const best = splitKvBytes(shapes, losses, bytes, float);
+  if (best.loss >= loss * WORTH_TELLING) return undefined;
+  return { level: 'info', message, fields: comparison(bytes, loss, best) };
+}
+
+/** A difference that is worth a line. */
+const WORTH_TELLING = 0.9;
+
+function comparison(bytes: number, loss: number, best: KvSplit): Record<string, unknown> {
+  return {
+    expectedKl: rounded(loss),
+    better: countFormats(best.choices),
+    betterKl: rounded(best.loss),
+    fix: `--kv-bytes-per-token ${bytes}`,
+  };
+}
+
+const rounded = (loss: number): number => Number(loss.toPrecision(2));
+
+async function lossesOf({ calibration, layers }: KvPlanSource): Promise<KvLosses> {
+  const file = calibration === undefined || calibration === 'auto' ? undefined : calibration;
+  const losses = file === undefined ? undefined : (await openKvCalibration(file, layers)).losses;
+  if (losses !== undefined && losses.layers.length > 0) return losses;
+  throw new KvantError(
+    'kv-losses-missing',
+    `A split of bytes is picked by what formats lose; ${file === undefined ? 'no calibration is named' : `${file} does not say that`}.`,
+    {
+      kind: 'invalid-request',
+      where: 'kvBytesPerToken',
+      fix: 'Measure it once: kvant calibrate MODEL --losses --out FILE, then --kv-calibration FILE; or name a plan that is there: --kv-plan FILE.',
+    },
+  );
+}
+
+async function openPlan(path: string, needed: boolean): Promise<readonly string[] | null> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (!needed && systemCode(error) === 'ENOENT') return null;
+    throw new KvantError('file-not-readable', `${path} cannot be read: ${systemReason(error)}.`, {
+      kind: 'invalid-request',
+      where: 'kvPlan',
+      fix: 'Have it written: --kv-bytes-per-token BYTES beside --kv-plan FILE.',
+    });
+  }
+  return readKvPlan(text, path);
+}
+
+async function writePlan(path: string, text: string): Promise<void> {
+  try {
+    await writeFile(path, text, { flag: 'wx' });
+  } catch (error) {
+    throw new KvantError('file-not-writable', `The plan ${path} cannot be written: ${systemReason(error)}.`, {
+      kind: 'invalid-request',
+      where: 'kvPlan',
+      fix: 'Name a place in a folder that is there and that this user may write to.',
+    });
+  }
+}
+
+/** Bytes that a token takes by the plan. */
+function checkPlan(
+  choices: readonly KvChoice[],
+  layers: readonly KvLayerShape[],
+  path: string,
+  most: number | undefined,
+): number {
+  const refused = (what: string, fix: string): KvantError =>
+    new KvantError('kv-plan-mismatch', `The plan ${path} ${what}.`, {
+      kind: 'invalid-request',
+      where: 'kvPlan',
+      fix,
+    });
+  if (choices.length !== layers.length)
+    throw refused(
+      `is one for ${choices.length} layers; the model has ${layers.length}`,
+      'Have one written for this model, to a file of its own.',
+    );
+  const bytes = kvChoiceBytes(layers, choices);
+  if (most !== undefined && bytes > most)
+    throw refused(
+      `takes ${bytes} bytes a token; ${most} were given`,
+      'Remove the file to have it picked anew, or leave out the bytes.',
+    );
+  return bytes;
+}
