@@ -42,6 +42,7 @@ export function instantDevice({ stepMs = 0, vocab = 4096 } = {}) {
       deterministic: true,
       memoryBytes: 2 ** 33,
       attentionSplit: 64,
+      adapters: 0,
     },
     lost: new Promise(() => {}),
     place() {},

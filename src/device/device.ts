@@ -133,6 +133,8 @@ export interface DeviceInfo {
    * Absent: none.
    */
   readonly keyCentres?: 'turning' | 'flat';
+  /** Adapters that it holds, by which steps may name them (StepInputs.seqAdapter). No device loads any yet: 0. */
+  readonly adapters: number;
   /** KV pools may have a float head (KvFloatStartSpec of kv.ts). Default: no. */
   readonly floatHeads?: boolean;
 }

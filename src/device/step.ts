@@ -35,6 +35,11 @@ export class StepInputs {
   readonly seqLength: Uint32Array;
   /** `[maxSequences]` absolute position of its first token in this step = tokens already in its cache. */
   readonly seqPosition: Uint32Array;
+  /**
+   * `[maxSequences]` the adapter its tokens go through: 0 for none, else 1 + its index among those the device holds (DeviceInfo.adapters).
+   * `clear` sets none for all.
+   */
+  readonly seqAdapter: Uint32Array;
   /** Rotary positions where they are not those; null for models that turn by cache indexes alone. */
   readonly rotary: RotaryInputs | null;
 
@@ -63,6 +68,7 @@ export class StepInputs {
     this.seqStart = new Uint32Array(maxSequences);
     this.seqLength = new Uint32Array(maxSequences);
     this.seqPosition = new Uint32Array(maxSequences);
+    this.seqAdapter = new Uint32Array(maxSequences);
     this.rotary = rotary ? new RotaryInputs(maxTokens, maxSequences) : null;
     this.outputs = new Uint32Array(maxOutputs);
     this.outputSlot = new Uint32Array(maxOutputs);
@@ -71,6 +77,7 @@ export class StepInputs {
   }
 
   clear(): void {
+    this.seqAdapter.fill(0, 0, this.sequenceCount);
     this.tokenCount = 0;
     this.sequenceCount = 0;
     this.outputCount = 0;

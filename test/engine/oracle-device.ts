@@ -267,6 +267,7 @@ export class OracleDevice implements Device {
     deterministic: true,
     memoryBytes: undefined,
     attentionSplit: 64,
+    adapters: 0,
   };
   readonly lost: Promise<KvantError>;
   readonly pools = new Set<OraclePool>();
@@ -590,6 +591,7 @@ function checkInputs(inputs: StepInputs, limits: ProgramLimits): void {
   for (let s = 0; s < inputs.sequenceCount; s++) {
     if (inputs.seqStart[s] !== at) fail('sequences are not laid out one after another');
     if (inputs.seqLength[s]! < 1) fail('an empty sequence');
+    if (inputs.seqAdapter[s] !== 0) fail(`adapter ${inputs.seqAdapter[s]}`);
     if (inputs.seqPosition[s]! + inputs.seqLength[s]! > limits.maxContext) fail('beyond the context');
     at += inputs.seqLength[s]!;
     slots.add(inputs.seqSlot[s]!);

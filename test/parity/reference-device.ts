@@ -7,6 +7,7 @@
  * quantised embedding has them, lie halfway between two codes), and K and V to the pool's format.
  */
 
+import { checkAdapters } from '../../src/device/adapters.js';
 import type {
   Device,
   Matrix,
@@ -113,6 +114,7 @@ export function createReferenceDevice({ int8 = false } = {}): Device {
       deterministic: true,
       memoryBytes: undefined,
       attentionSplit: 1 << 30,
+      adapters: 0,
     },
     lost: new Promise(() => {}),
     place() {},
@@ -197,6 +199,7 @@ class ReferenceProgram implements Program {
   }
 
   forward(inputs: StepInputs): void {
+    checkAdapters(inputs, 0);
     this.#results = new Map();
     const slots: number[] = [];
     const positions: number[] = [];

@@ -1,4 +1,5 @@
 import type { KvantError } from '../../errors.js';
+import { HELD_ADAPTERS } from '../adapters.js';
 import type {
   Device,
   DeviceInfo,
@@ -88,6 +89,7 @@ export class CpuDevice implements Device {
       deterministic: true,
       memoryBytes,
       attentionSplit: ATTENTION_SPLIT,
+      adapters: HELD_ADAPTERS,
       keyCentres: 'turning',
       floatHeads: true,
     };

@@ -1,4 +1,5 @@
 import { KvantError } from '../../errors.js';
+import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
 import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
 import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
@@ -212,6 +213,7 @@ export class CpuProgram implements Program {
       }
     }
     checkRotary(step, this.#compiled.rotaryReach);
+    checkAdapters(step, HELD_ADAPTERS);
     checkFeatureTokens(step, this.#compiled.featureRows);
     if (this.sampler !== null) checkDrawOrder(step, this.#recurrent);
     checkHidden(step, this.#compiled);

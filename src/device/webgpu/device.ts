@@ -1,6 +1,7 @@
 /** A GPU behind the device contract. Needs a `GPUAdapter` and nothing of Node: it runs in a browser as well. */
 
 import { KvantError } from '../../errors.js';
+import { HELD_ADAPTERS } from '../adapters.js';
 import type {
   Device,
   DeviceInfo,
@@ -105,6 +106,7 @@ export class WebGpuDevice implements Device {
       // WebGPU does not say.
       memoryBytes: undefined,
       attentionSplit: ATTENTION_SPLIT,
+      adapters: HELD_ADAPTERS,
       keyCentres: 'flat',
     };
     device.addEventListener('uncapturederror', (event) => {

@@ -19,6 +19,7 @@
  */
 
 import { KvantError } from '../../errors.js';
+import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
 import type { ProgramLimits } from '../device.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
 import type { RowKind } from '../graph.js';
@@ -385,6 +386,7 @@ export class StepPacker {
       if (inputs.seqSlot[s]! >= slots) throw misuse(`sequence ${s} names slot ${inputs.seqSlot[s]}`);
     }
     checkRotary(inputs, rotary);
+    checkAdapters(inputs, HELD_ADAPTERS);
     checkFeatureTokens(inputs, features);
     if (at !== tokenCount) throw misuse(`the sequences hold ${at} tokens of ${tokenCount}`);
     for (let i = 0; i < tokenCount; i++) {

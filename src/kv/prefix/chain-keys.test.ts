@@ -63,7 +63,7 @@ describe('ChainKeys', () => {
     );
   });
 
-  it('differ with every token, place, identity and salt, and with nothing else', () => {
+  it('differ with every token, place, identity, salt and adapter, and with nothing else', () => {
     const tokens = ids(48);
     const keyOf = (list: readonly number[], root = chainRoot('m'), at = 2): string => {
       const keys = new ChainKeys(root, 16);
@@ -83,6 +83,10 @@ describe('ChainKeys', () => {
       chainRoot('m"', 'x'),
       chainRoot('m', '"x'),
       chainRoot('mx', ''),
+      chainRoot('m', null, ''),
+      chainRoot('m', null, 'x'),
+      chainRoot('m', 'x', 'x'),
+      chainRoot('m', '"x","x'),
       chainRoot('m'.repeat(70)),
       chainRoot('m'.repeat(71)),
     ];

@@ -2,7 +2,7 @@
  * Chain keys: what a block of the KV cache is known by. The key of a block says which tokens it holds, at which
  * positions, after which tokens, and in which kind of cache, for each key is made from the one before it.
  *
- * The chain is SHA-256's own: the root is the chaining value after what the cache is of (model, adapter, formats, salt),
+ * The chain is SHA-256's own: the root is the chaining value after what the cache is of (model, formats, salt, adapter),
  * and each block's tokens, one 32-bit word each, are taken in by one application of the compression function for
  * every 16 of them. A key is the first 128 bits of the chaining value behind its block.
  */
@@ -29,12 +29,17 @@ export function tokensOf(ids: ArrayLike<number>): TokenSource {
 }
 
 /**
- * Where chains begin, eight words: different for every identity (what the bytes of a block depend on besides its tokens) and
- * for every salt. Chains of different roots never share a key.
+ * Where chains begin, eight words: different for every identity (what the bytes of a block depend on besides its tokens), for
+ * every salt, and for every adapter that the tokens went through (`adapter`: a digest of its weights, as its index in a step may be another one's
+ * later). Chains of different roots never share a key.
  */
-export function chainRoot(identity: string, salt: string | null = null): Uint32Array<ArrayBuffer> {
-  // JSON keeps the two apart, whatever they hold; the length keeps padding from being content.
-  const text = JSON.stringify([identity, salt]);
+export function chainRoot(
+  identity: string,
+  salt: string | null = null,
+  adapter: string | null = null,
+): Uint32Array<ArrayBuffer> {
+  // JSON keeps them apart, whatever they hold; the length keeps padding from being content.
+  const text = JSON.stringify(adapter === null ? [identity, salt] : [identity, salt, adapter]);
   const bytes = new TextEncoder().encode(text);
   const data = new DataView(new ArrayBuffer(Math.ceil((bytes.length + 4) / 64) * 64));
   data.setUint32(0, bytes.length);
