@@ -2,6 +2,8 @@
 
 import type { WebGpuDevice } from '../../src/device/webgpu/device.js';
 import type { LinearShape } from '../../src/device/webgpu/kernel.js';
+import type { ShardLayout } from '../../src/device/webgpu/weights-layout.js';
+import type { MatrixFormat } from '../../src/device/weights.js';
 import type { Random } from '../devices/numbers.js';
 import * as reference from '../devices/reference.js';
 import { randomMatrix } from '../devices/sources.js';
@@ -31,6 +33,18 @@ export const shapeOf = (
   ...more,
 });
 
+/** The format that is laid out so, with numbers of 16 bits where it lets one choose. */
+function storedFormat(weight: Exclude<ShardLayout, { kind: 'float' }>): MatrixFormat {
+  switch (weight.kind) {
+    case 'affine':
+      return { kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' };
+    case 'k-quant':
+      return { ...weight, dtype: 'f16' };
+    default:
+      return { ...weight, dtype: weight.scale === 'f32-e4m3' ? 'f32' : 'f16' };
+  }
+}
+
 /** Buffers by role, `out` empty, and `expected`, `[rows][outStride]`. */
 export async function linearInputs(
   device: WebGpuDevice,
@@ -39,12 +53,7 @@ export async function linearInputs(
   random: Random,
 ): Promise<{ readonly roles: Record<string, GPUBuffer>; readonly expected: Float64Array | number[] }> {
   const { rows, n, k, weight } = shape;
-  const format =
-    weight.kind === 'float'
-      ? weight
-      : weight.kind !== 'affine'
-        ? ({ ...weight, dtype: 'f16' } as const)
-        : ({ kind: 'affine', bits: weight.bits, groupSize: weight.groupSize, dtype: 'f16' } as const);
+  const format = weight.kind === 'float' ? weight : storedFormat(weight);
   const { source, values } = randomMatrix(random, n, k, format);
   const loaded = await device.loadMatrix([source], { use: 'linear' });
   const x = random.normals(rows * k);

@@ -60,6 +60,11 @@ function leastDims(format: KvFormat): number {
 /** Dims of a lane's piece of turned values: it is four words, one load. */
 const TURNED_PIECE = 4 * TURNED_DIMS;
 
+/** Dims of K of a lane that heads of more than 256 take at least, to have a key in one subgroup. */
+function wideDims({ headDim }: AttendShape, { subgroupSize }: DecodeConfig): number {
+  return headDim > 256 ? headDim / subgroupSize : 0;
+}
+
 export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan {
   const { key, value, headDim } = shape;
   const group = shape.heads / shape.kvHeads;
@@ -67,7 +72,9 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   const turned = liesTurned({ name: 'values', format: value, headDim });
   const keyDims =
     config.keyDims ??
-    (isFloatKv(key) ? (group <= 4 ? 16 : 8) : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
+    (isFloatKv(key)
+      ? Math.max(group <= 4 ? 16 : 8, wideDims(shape, config))
+      : Math.max(leastDims(key), dot && group <= 4 ? 32 : 16));
   // A lane has as many sums as dims times heads: of runs, whole ones of four heads, and halves of more.
   const valueDims =
     config.valueDims ??
@@ -108,12 +115,14 @@ export function planDecode(shape: AttendShape, config: DecodeConfig): DecodePlan
   };
 }
 
+/** Of the model that has the widest (Gemma 4). */
+const WIDEST_HEAD = 512;
+
 const powerOfTwo = (n: number): boolean => n > 0 && Number.isInteger(n) && (n & (n - 1)) === 0;
 
 export function decodeFits(shape: AttendShape, config: DecodeConfig, workgroupBytes: number): boolean {
   const { headDim } = shape;
-  // Wider ones are portable as yet.
-  if (headDim > 256) return false;
+  if (headDim > WIDEST_HEAD) return false;
   if (!unpacksWords(shape.key) || !unpacksWords(shape.value)) return false;
   const { subgroupSize: lanes, threads, unroll } = config;
   const plan = planDecode(shape, config);

@@ -54,6 +54,13 @@ const bytesFrom = (capabilities: Capabilities, shape: AttendShape): number | nul
   itemsFrom('bytes', capabilities, shape);
 
 describe('attention of single-token rows on a large GPU', () => {
+  it('takes heads of 512 of floats, with up to eight heads for one of keys', () => {
+    const choose = (heads: number, format: KvFormat) =>
+      decodeBands(LARGE, shapeOf(format, format, { heads, kvHeads: 1, headDim: 512 }), 1);
+    for (const heads of [1, 4, 8]) expect(choose(heads, F16)).not.toEqual([]);
+    expect(choose(16, F16)).toEqual([]);
+  });
+
   it.each([
     ['f16', F16, F16],
     ['affine 8', affine(8), affine(8)],

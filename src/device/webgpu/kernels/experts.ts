@@ -19,7 +19,8 @@ import {
 import { rowCount, STEP_BINDING } from '../step-buffer.js';
 import { rowMetaWords, rowWords, type ShardLayout } from '../weights-layout.js';
 import { ERF_TEXT, gatedText, weightName } from './linear-spec.js';
-import { unpackCodes } from './linear-unpack.js';
+import { codesOf } from './linear-unpack.js';
+import { declareTable, fillTable, TABLE_BYTES } from './table-numbers.js';
 import { metaRuns, pieceDot, pieceOf, readMeta, readPiece } from './unpack.js';
 
 /** Lanes along K of a feature: 8 pieces of 16 bytes are a line of memory. */
@@ -68,20 +69,22 @@ export function expertsUpKernel(shape: ExpertsShape, shard: ExpertShard): Kernel
   const bias = (row: string): string => (shard.bias ? ` + bias[${row}]` : '');
   // A vector more, so that the vectors of a piece lie in different banks.
   const apart = pieces + 1;
-  const staged = (vectors * apart * 4 + 2 * pieces + 2 * threads) * 4 <= shape.workgroupBytes;
+  const { table, fill, bytes } = tableText(layout, threads);
+  const staged =
+    (vectors * apart * 4 + 2 * metaRuns(layout) * pieces + 2 * threads) * 4 + bytes <= shape.workgroupBytes;
   const xOf = (v: number): string =>
     staged ? `xs[p + ${v * apart}u]` : `x[row * ${cols / 4}u + p * ${vectors}u + ${v}u]`;
   const readX = eachText(vectors, (v) => `let x${v} = ${xOf(v)};`);
   const wgsl = `${declareBindings(bindings)}
 ${activation === 'gelu' ? ERF_TEXT : ''}
-${staged ? `var<workgroup> xs: array<vec4<f32>, ${vectors * apart}>;\nvar<workgroup> x_sums: array<vec2<f32>, ${pieces}>;` : ''}
+${staged ? `var<workgroup> xs: array<vec4<f32>, ${vectors * apart}>;\nvar<workgroup> x_sums: array<${sumsType(layout)}, ${pieces}>;` : ''}${table}
 var<workgroup> part: array<vec2<f32>, ${threads}>;
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   let row = wid.z;
   if (row >= ${rowCount(rowKind)}) { return; }
   let expert = u32(route[row * ${routeStride(k)}u + wid.y]);
-  ${outsideShard(shard, 'return;')}
+  ${outsideShard(shard, 'return;')}${fill}
   ${
     staged
       ? `for (var j = lid; j < ${cols / 4}u; j += ${threads}u) {
@@ -151,15 +154,16 @@ export function expertsDownKernel(
   const features = groups * DOWN_FEATURES;
   const own = Array.from({ length: DOWN_FEATURES }, (_, r) => r);
   const sumType = `vec${DOWN_FEATURES}<f32>`;
+  const { table, fill } = tableText(layout, threads);
   const wgsl = `${declareBindings(bindings)}
 var<workgroup> part: array<${sumType}, ${threads}>;
-var<workgroup> of_slot: array<${sumType}, ${k * groups}>;
+var<workgroup> of_slot: array<${sumType}, ${k * groups}>;${table}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
   let row = wid.z;
   let first = (wid.x + wid.y * nwg.x) * ${features}u;
-  if (row >= ${rowCount(rowKind)} || first >= ${outCols}u) { return; }
+  if (row >= ${rowCount(rowKind)} || first >= ${outCols}u) { return; }${fill}
   let lane = lid % ${LANES}u;
   let group = lid / ${LANES}u % ${groups}u;
   let chosen = row * ${routeStride(k)}u;
@@ -228,26 +232,60 @@ function eachPiece(pieces: number, body: (p: string) => string): string {
   }`;
 }
 
-/** Affine codes are read as they lie under an exponent (linear-unpack.ts), in vectors where pieces are whole ones. */
-function wordsTogether(layout: ShardLayout): 1 | 4 {
-  return layout.kind === 'affine' && layout.bits % 4 === 0 ? 4 : 1;
+/** Codes are read in vectors where pieces are whole ones. */
+function wordsTogether(layout: ShardLayout): 1 | 2 | 4 {
+  if (layout.kind === 'float') return 1;
+  return layout.bits % 4 === 0 ? 4 : layout.bits % 2 === 0 ? 2 : 1;
 }
 
-/** What a piece of x adds to its products with codes whatever these are, of x0, x1, …: a vec2. */
+function codesType(layout: ShardLayout): string {
+  const together = wordsTogether(layout);
+  return together === 1 ? 'u32' : `vec${together}<u32>`;
+}
+
+/** What a table of numbers is declared by, and filled before anybody reads it. */
+function tableText(
+  layout: ShardLayout,
+  threads: number,
+): { readonly table: string; readonly fill: string; readonly bytes: number } {
+  if (layout.kind !== 'lut4') return { table: '', fill: '', bytes: 0 };
+  return {
+    table: `\n${declareTable(layout.table, 'floats')}`,
+    fill: `\n  ${fillTable(threads)}\n  workgroupBarrier();`,
+    bytes: TABLE_BYTES,
+  };
+}
+
+/** The type of what {@link sumsOf} gives. */
+function sumsType(layout: ShardLayout): string {
+  return metaRuns(layout) === 1 ? 'vec2<f32>' : 'vec4<f32>';
+}
+
+/**
+ * What a piece of x adds to its products with codes whatever these are, of x0, x1, …: its products with the offsets under which the codes are read
+ * (linear-unpack.ts) and its sum, for each run of columns that has a scale of its own.
+ */
 function sumsOf(layout: ShardLayout): string {
-  if (layout.kind === 'float') return 'vec2<f32>(0.0)';
-  const all = Array.from({ length: pieceOf(layout).cols / 4 }, (_, v) => v);
-  const sum = (some: readonly number[]): string =>
-    `dot(${some.map((v) => `x${v}`).join(' + ')}, vec4<f32>(1.0))`;
-  if (layout.kind !== 'affine')
-    return metaRuns(layout) === 1
-      ? `vec2<f32>(${sum(all)}, 0.0)`
-      : `vec2<f32>(${sum(all.slice(0, 4))}, ${sum(all.slice(4))})`;
-  const { codes } = unpackCodes(layout.bits, namedWords(layout, ''), '');
-  const offsets = all.map(
-    (v) => `vec4<f32>(${[0, 1, 2, 3].map((e) => `${codes[4 * v + e]!.offset}.0`).join(', ')})`,
+  if (layout.kind === 'float' || layout.kind === 'lut4') return `${sumsType(layout)}(0.0)`;
+  const { codes } = codesOf(layout, namedWords(layout, ''), '');
+  const sums = runsOf(layout).flatMap((vectors) => [
+    vectors
+      .map(
+        (v) =>
+          `dot(x${v}, vec4<f32>(${[0, 1, 2, 3].map((e) => `${codes[4 * v + e]!.offset}.0`).join(', ')}))`,
+      )
+      .join(' + '),
+    `dot(${vectors.map((v) => `x${v}`).join(' + ')}, vec4<f32>(1.0))`,
+  ]);
+  return `${sumsType(layout)}(${sums.join(', ')})`;
+}
+
+/** The vectors of a piece, by runs. */
+function runsOf(layout: ShardLayout): number[][] {
+  const [runs, vectors] = [metaRuns(layout), pieceOf(layout).cols / 4];
+  return Array.from({ length: runs }, (_, run) =>
+    Array.from({ length: vectors / runs }, (_, v) => (run * vectors) / runs + v),
   );
-  return `vec2<f32>(${all.map((v) => `dot(x${v}, ${offsets[v]})`).join(' + ')}, ${sum(all)})`;
 }
 
 function namedWords(layout: ShardLayout, name: string): string[] {
@@ -261,33 +299,37 @@ function namedWords(layout: ShardLayout, name: string): string[] {
 function dotText(layout: ShardLayout, cols: number, row: string, name: string, into: string): string {
   const piece = pieceOf(layout);
   const pieces = piecesOf(layout, cols);
-  const place = { row, piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, cols)}u` };
-  const meta = readMeta(layout, place);
   const from = `${row} * ${rowWords(layout, cols)}u + p * ${piece.words}u`;
-  if (layout.kind !== 'affine')
+  if (layout.kind === 'float')
     return `{
-      ${meta}
       ${readPiece(layout, from)}
-      let x_sum0 = x_sum.x;
-      let x_sum1 = x_sum.y;
       ${into} += ${pieceDot(layout)};
     }`;
+  const place = { row, piece: 'p', pieces: `${pieces}u`, metaWords: `${rowMetaWords(layout, cols)}u` };
   const together = wordsTogether(layout);
   const loads = piece.words / together;
-  const unpacked = unpackCodes(layout.bits, namedWords(layout, name), `${name}t`);
-  const vectors = Array.from({ length: piece.cols / 4 }, (_, v) => v);
+  const unpacked = codesOf(layout, namedWords(layout, name), `${name}t`);
+  const runs = runsOf(layout);
+  const products = runs.map((_, g) => `dot(d${g}, vec4<f32>(1.0))`);
+  const total = runs.map((_, g) =>
+    layout.kind === 'lut4'
+      ? `sb${g}.x * ${products[g]}`
+      : `fma(sb${g}.x, ${products[g]} - x_sum[${2 * g}], sb${g}.y * x_sum[${2 * g + 1}])`,
+  );
   return `{
-      ${meta}
-      ${eachText(loads, (l) => `let ${name}w${l} = codes[${together === 1 ? from : `${row} * ${rowWords(layout, cols) / 4}u + p * ${loads}u`} + ${l}u];`)}
+      ${readMeta(layout, place)}
+      ${eachText(loads, (l) => `let ${name}w${l} = codes[${together === 1 ? from : `${row} * ${rowWords(layout, cols) / together}u + p * ${loads}u`} + ${l}u];`)}
       ${unpacked.lines.join('\n      ')}
-      var d = vec4<f32>(0.0);
-      ${vectors
-        .map((v) => {
-          const four = [0, 1, 2, 3].map((e) => unpacked.codes[4 * v + e]!.text);
-          return `d = fma(vec4<f32>(${four.join(', ')}), x${v}, d);`;
+      ${runs
+        .map((vectors, g) => {
+          const lines = vectors.map((v) => {
+            const four = [0, 1, 2, 3].map((e) => unpacked.codes[4 * v + e]!.text);
+            return `d${g} = fma(vec4<f32>(${four.join(', ')}), x${v}, d${g});`;
+          });
+          return [`var d${g} = vec4<f32>(0.0);`, ...lines].join('\n      ');
         })
         .join('\n      ')}
-      ${into} += fma(sb0.x, dot(d, vec4<f32>(1.0)) - x_sum.x, sb0.y * x_sum.y);
+      ${into} += ${total.join(' + ')};
     }`;
 }
 
@@ -298,7 +340,7 @@ function bindingsOf(shard: ExpertShard, more: readonly Binding[]): Binding[] {
     {
       name: 'codes',
       access: 'read',
-      type: wordsTogether(shard.layout) === 4 ? 'array<vec4<u32>>' : 'array<u32>',
+      type: `array<${codesType(shard.layout)}>`,
     },
     ...(shard.layout.kind === 'float'
       ? []

@@ -1,9 +1,12 @@
 /** Products of dots (linear-dots.ts): their sizes, for which shapes there is one, and what they do for their neighbours. */
 
 import type { BytesLayout } from '../shapes.js';
+import type { ShardLayout } from '../weights-layout.js';
+import { groupCols } from './group-scales.js';
 import { unitsOf, vectorsOf } from './linear-bytes.js';
 import { inverseBytes } from './linear-dots-norm.js';
 import { type LinearSpec, outCols } from './linear-spec.js';
+import { TABLE_BYTES } from './table-numbers.js';
 
 export interface DotsConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -48,10 +51,17 @@ export interface DotsEnds {
 }
 export const NO_ENDS: DotsEnds = { left: null, leftNormed: false, xTiles: 0 };
 
+/** Codes that are bytes after one `and`, with one scale and bias for 32 columns or more; and those of tables. */
+function hasBytes(
+  weight: ShardLayout,
+): weight is Exclude<ShardLayout, { kind: 'float' }> & { readonly bits: 4 | 8 } {
+  return weight.kind !== 'float' && (weight.bits === 4 || (weight.kind === 'affine' && weight.bits === 8));
+}
+
 /** Null where sizes do not divide. */
 export function planDots(spec: LinearSpec, c: DotsConfig, { left, xTiles }: DotsEnds): DotsPlan | null {
   const { weight, rows, k } = spec;
-  if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8)) return null;
+  if (!hasBytes(weight)) return null;
   const { across, pieces, planes, each, subgroups, splits, chunks, subgroupSize: lanes } = c;
   const steps = k / (32 * pieces * across);
   const turns = steps / splits;
@@ -69,7 +79,12 @@ export function planDots(spec: LinearSpec, c: DotsConfig, { left, xTiles }: Dots
     perChunk,
     ofSubgroup,
     ownFeatures,
-    bytes: staged + sums + made + (xTiles === 0 ? 0 : inverseBytes({ rows, subgroups })),
+    bytes:
+      staged +
+      sums +
+      made +
+      (xTiles === 0 ? 0 : inverseBytes({ rows, subgroups })) +
+      (weight.kind === 'lut4' ? TABLE_BYTES : 0),
   };
 }
 
@@ -80,14 +95,14 @@ const MOST_ROWS = 16;
 export function dotsFits(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): boolean {
   const { left, leftNormed } = ends;
   const { weight, rows, k } = spec;
-  if (weight.kind !== 'affine' || weight.meta === 'f32') return false;
+  if (!hasBytes(weight) || (weight.kind === 'affine' && weight.meta === 'f32')) return false;
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
   if (spec.merge !== undefined || spec.append !== undefined) return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || c.each % 2 !== 0)) return false;
   const powers = [c.across, c.subgroupSize].every((size) => size >= 1 && (size & (size - 1)) === 0);
   if (!powers || c.across > c.subgroupSize || c.subgroups % c.splits !== 0) return false;
-  if (weight.groupSize % (32 * c.pieces) !== 0 || k % weight.groupSize !== 0 || spec.xStride % 4 !== 0)
-    return false;
+  const group = groupCols(weight);
+  if (Math.max(32, group) % (32 * c.pieces) !== 0 || k % group !== 0 || spec.xStride % 4 !== 0) return false;
   const plan = planDots(spec, c, ends);
   if (plan === null || rows < 1 || rows > MOST_ROWS || plan.bytes > c.workgroupBytes) return false;
   if (left === null) return true;

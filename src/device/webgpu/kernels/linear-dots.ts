@@ -10,6 +10,9 @@
  * subtraction then makes floats of them, where a conversion takes the time of four. They meet scale and bias of the
  * weight and the scale of x once a piece.
  *
+ * Codes of k-quants are the same, with two levels of scales (group-scales.ts). Those of tables become the bytes of their numbers
+ * (table-numbers.ts), which have no bias.
+ *
  * What rounds is x alone. With two planes by less than 2⁻¹⁵ of the largest of its piece: closer than as halves. With one by
  * up to 2⁻⁸ of it, some 0.5 % of a product in the norm, where codes of 4 bits have rounded the weight by ten times that;
  * the rules (linear-fast.ts) ask for it there alone.
@@ -20,6 +23,8 @@
  */
 
 import type { BytesLayout } from '../shapes.js';
+import { rowMetaWords } from '../weights-layout.js';
+import { groupScales, scaleWords } from './group-scales.js';
 import {
   BYTES_TEXT,
   HANDED_BYTES,
@@ -49,6 +54,7 @@ import {
   weightName,
 } from './linear-spec.js';
 import { GROUPS_PARAMETER, rolledBound } from './rolled.js';
+import { declareTable, fillTable, tableBytes } from './table-numbers.js';
 
 /** WGSL types of what it binds, in order. */
 const TYPES: Readonly<Record<string, string>> = {
@@ -88,9 +94,13 @@ export function dotsRoles(
 export function dotsKernel(spec: LinearSpec, c: DotsConfig, ends: DotsEnds = NO_ENDS): KernelText {
   const { left, leftNormed, xTiles } = ends;
   const plan = planDots(spec, c, ends);
-  if (plan === null || !dotsFits(spec, c, ends) || spec.weight.kind !== 'affine')
+  if (plan === null || !dotsFits(spec, c, ends) || spec.weight.kind === 'float')
     throw new RangeError(`no kernel of dots for ${spec.n} × ${spec.k}`);
-  const { weight, rows, n, k } = spec;
+  const { rows, n, k } = spec;
+  const weight = spec.weight;
+  const groups = groupScales(weight, `${k / 32}u`);
+  /** Ends of names of the sums of a piece, one for each part of it that has a scale. */
+  const runs = groups.runs === 1 ? [''] : ['_first', '_second'];
   const { subgroupSize: lanes, across, pieces, each, subgroups, splits, chunks, planes } = c;
   const { turns, perChunk, ofSubgroup, ownFeatures } = plan;
   const { bits, chunkSteps } = plan.x;
@@ -124,6 +134,8 @@ var<workgroup> terms: array<vec2<f32>, ${stagedTerms}>;`);
       : inverseText({ rows, k, eps: spec.norm.eps, tiles: xTiles, subgroups, lanes });
   if (inverse !== null) emit(inverse.declarations);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
+  const table = weight.kind === 'lut4' && weight.table === 'iq4' ? declareTable(weight.table, 'bytes') : null;
+  if (table !== null) emit(table);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(local_invocation_index) lid: u32) {
   let tile = wg.y * groups.x + wg.x;
@@ -138,18 +150,23 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
     emit(`  let row${i} = ${feature}${i >= own ? ` + ${features}u` : ''};`);
     for (const b of count(rows)) emit(`  var v${i}_${b} = 0.0;`);
     for (const j of count(loads)) emit(`  var w${i}_${j}: vec4<u32>;`);
-    emit(`  var m${i}: u32;`);
+    for (const name of metaNames(i)) emit(`  var ${name}: u32;`);
   }
   const load = (turn: string): void => {
-    emit(`    { let piece = ((${turn}) * ${splits * across}u + split * ${across}u + along) * ${pieces}u;`);
+    emit(`    { let piece = ${pieceOf(turn)};`);
+    const from = groups.words('piece');
     for (const i of count(each)) {
       for (const j of count(loads))
         emit(`      w${i}_${j} = codes[row${i} * ${perRow}u + piece * ${loads / pieces}u + ${j}u];`);
-      emit(`      m${i} = metas[row${i} * ${k / weight.groupSize}u + piece / ${weight.groupSize / 32}u];`);
+      metaNames(i).forEach((name, m) => {
+        emit(`      ${name} = metas[row${i} * ${rowMetaWords(weight, k)}u + ${from[m]}];`);
+      });
     }
     emit('    }');
   };
   load('0u');
+  if (table !== null) emit(`  ${fillTable(threads)}`);
+  if (table !== null && chunks === 0) emit('  workgroupBarrier();');
   if (inverse !== null) emit(inverse.load);
   emit(
     chunks > 1
@@ -173,27 +190,40 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
   if (left !== null) leaveBytes(left);
   emit('}');
 
+  /** The first piece of 32 columns of a lane in a turn. */
+  function pieceOf(turn: string): string {
+    return `((${turn}) * ${splits * across}u + split * ${across}u + along) * ${pieces}u`;
+  }
+
+  /** Variables of the words of scales of weight row i. */
+  function metaNames(i: number): string[] {
+    return count(scaleWords(weight)).map((m) => `m${i}${m === 0 ? '' : `_${m}`}`);
+  }
+
   function multiply(): void {
     const from = chunks > 0 ? 'staged' : OWN_BYTES.bytes;
     const scales = chunks > 0 ? 'terms' : OWN_BYTES.terms;
     emit(`    { let step = t * ${splits}u + split;
       let at = step * ${vectors * across}u + along;
-      let term = step * ${across}u + along;`);
+      let term = step * ${across}u + along;${weight.kind === 'affine' ? '' : `\n      let here = ${pieceOf(`chunk * ${perChunk}u + t`)};`}`);
     for (const i of count(each)) {
       for (const j of count(loads)) {
         const w = `w${i}_${j}`;
-        if (bits === 8) emit(`      let a${i}_${j} = ${w} ^ vec4<u32>(0x80808080u);`);
+        if (weight.kind === 'lut4')
+          for (const text of tableBytes(weight.table, w, `a${i}_${2 * j}`, `a${i}_${2 * j + 1}`))
+            emit(`      ${text}`);
+        else if (bits === 8) emit(`      let a${i}_${j} = ${w} ^ vec4<u32>(0x80808080u);`);
         else
           emit(`      let a${i}_${2 * j} = ${w} & vec4<u32>(0x0f0f0f0fu);
       let a${i}_${2 * j + 1} = (${w} >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);`);
       }
-      const m = `m${i}`;
+      for (const text of groups.lines(metaNames(i), 'here', `own${i}_`)) emit(`      ${text}`);
+      if (weight.kind === 'lut4') continue;
       emit(
-        weight.kind === 'affine' && weight.meta === 'bf16'
-          ? `      var affine${i} = vec2<f32>(bitcast<f32>(${m} << 16u), bitcast<f32>(${m} & 0xffff0000u));`
-          : `      var affine${i} = unpack2x16float(${m});`,
+        bits === 8
+          ? `      let affine${i} = vec2<f32>(own${i}_0.x, fma(own${i}_0.x, 128.0, own${i}_0.y));`
+          : `      let affine${i} = own${i}_0;`,
       );
-      if (bits === 8) emit(`      affine${i}.y = fma(affine${i}.x, 128.0, affine${i}.y);`);
     }
     if (turns > 1) load(`min(chunk * ${perChunk}u + t + 1u, ${turns - 1}u)`);
     for (const b of count(rows)) {
@@ -202,17 +232,26 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, ${GROUPS_PARAMETER}, @builtin(loca
         emit(`        let x${v} = ${from}[at + ${(b * chunkSteps * vectors + v) * across}u];`);
       emit(`        let sx = ${scales}[term + ${b * chunkSteps * across}u];`);
       for (const i of count(each))
-        for (const p of count(planes)) emit(`        var d${i}_${p} = 0x4b400000;`);
+        for (const g of runs) for (const p of count(planes)) emit(`        var d${i}_${p}${g} = 0x4b400000;`);
       for (const v of count(2 * pieces))
         for (const e of 'xyzw')
           for (const i of count(each))
             for (const p of count(planes))
-              emit(`        d${i}_${p} += dot4I8Packed(a${i}_${v}.${e}, x${p * 2 * pieces + v}.${e});`);
-      for (const i of count(each)) {
-        const float = (p: number): string => `(bitcast<f32>(d${i}_${p}) - 12582912.0)`;
-        const sum = planes === 1 ? float(0) : `fma(256.0, ${float(0)}, ${float(1)})`;
-        emit(`        v${i}_${b} = fma(affine${i}.x * sx.x, ${sum}, fma(affine${i}.y, sx.y, v${i}_${b}));`);
-      }
+              emit(
+                `        d${i}_${p}${runs[runs.length === 1 || 'xy'.includes(e) ? 0 : 1]} += dot4I8Packed(a${i}_${v}.${e}, x${p * 2 * pieces + v}.${e});`,
+              );
+      for (const i of count(each))
+        runs.forEach((g, run) => {
+          const float = (p: number): string => `(bitcast<f32>(d${i}_${p}${g}) - 12582912.0)`;
+          const sum = planes === 1 ? float(0) : `fma(256.0, ${float(0)}, ${float(1)})`;
+          const v = `v${i}_${b}`;
+          // Numbers of tables have no bias.
+          emit(
+            weight.kind === 'lut4'
+              ? `        ${v} = fma(own${i}_${run}.x * sx.x, ${sum}, ${v});`
+              : `        ${v} = fma(affine${i}.x * sx.x, ${sum}, fma(affine${i}.y, sx.y, ${v}));`,
+          );
+        });
       emit('      }');
     }
     emit('    }');

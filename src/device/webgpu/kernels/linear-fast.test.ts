@@ -80,6 +80,20 @@ describe('linear on a large GPU', () => {
     }
   });
 
+  it.each([
+    ['Q2_K', { kind: 'k-quant', bits: 2 }, ['gemv', 'gemv', 'gemv', 'matrices']],
+    ['Q4_K', { kind: 'k-quant', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
+    ['Q6_K', { kind: 'k-quant', bits: 6 }, ['gemv', 'gemv', 'gemv', 'matrices']],
+    ['MXFP4', { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0' }, ['gemv', 'dots', 'dots', 'matrices']],
+    [
+      'IQ4_XS',
+      { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' },
+      ['gemv', 'dots', 'dots', 'matrices'],
+    ],
+  ] as const)('has fast kernels for %s', (_, weight, names) => {
+    expect([1, 2, 8, 512].map((rows) => nameFor(LARGE, { ...shapeOf(rows), weight }))).toEqual(names);
+  });
+
   it('makes x halves once, before the GEMM that reads them', () => {
     const shape = shapeOf(64);
     const { stages, scratch } = chooseVariant(linearVariants, LARGE, shape)!.build(LARGE, shape);

@@ -8,6 +8,7 @@
  */
 
 import type { Capabilities, LinearShape, Variant } from '../kernel.js';
+import { groupCols } from './group-scales.js';
 import {
   gemmSpec,
   gemvSpec,
@@ -127,7 +128,7 @@ const TWO_PLANES_ROWS = 2;
 
 /** Bytes that x is rounded to where dots multiply it. */
 export function dotsPlanes(weight: LinearSpec['weight'], rows: number): 1 | 2 {
-  return rows > TWO_PLANES_ROWS && weight.kind === 'affine' && weight.bits <= 4 ? 1 : 2;
+  return rows > TWO_PLANES_ROWS && weight.kind !== 'float' && weight.bits <= 4 ? 1 : 2;
 }
 
 /**
@@ -154,7 +155,7 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   const { n, k, rows, weight } = spec;
   if (lanes === 0 || !capabilities.packedDots || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
   if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
-  if (weight.kind !== 'affine' || weight.bits !== 4) return null;
+  if (weight.kind === 'float' || weight.bits !== 4) return null;
   const sizes: DotsSize[] = [];
   if (rows === 1) sizes.push([32, 1, spec.glu === null ? 2 : 4, 8, 1, 1]);
   else if (n <= 8192) {
@@ -170,7 +171,10 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);
-  for (const [across, pieces, each, subgroups, splits, chunks] of sizes) {
+  // Groups of 32 have pieces of their own.
+  const mostPieces = Math.max(1, groupCols(weight) / 32);
+  for (const [across, wanted, each, subgroups, splits, chunks] of sizes) {
+    const pieces = wanted > mostPieces ? 1 : wanted;
     const shared = { subgroupSize: lanes, planes, workgroupBytes };
     const config = { across, pieces, each, subgroups, splits, chunks, ...shared };
     if (subgroups * lanes <= workgroupThreads && dotsFits(spec, config)) return config;

@@ -6,6 +6,7 @@ import { emulateFew } from '../../../../test/setup/emulate-halves.js';
 import { casesOf } from '../../../../test/setup/every-case.js';
 import { uploadTo } from '../../../../test/setup/raw-buffers.js';
 import { openTestDevice } from '../../../../test/setup/swiftshader.js';
+import type { MatrixFormat } from '../../weights.js';
 import type { WebGpuDevice } from '../device.js';
 import { type FewConfig, fewFits, fewKernel, fewOrder } from './linear-few.js';
 import type { LinearSpec } from './linear-spec.js';
@@ -15,6 +16,8 @@ const base: Omit<FewConfig, 'bn' | 'bk' | 'subgroups' | 'depth' | 'buffers'> = {
   subgroupSize: 1,
   workgroupBytes: 32768,
 };
+
+const affine = (bits: 4 | 8) => ({ kind: 'affine', bits, groupSize: 64, meta: 'f16' }) as const;
 
 /** On a GPU the device suite has this kernel as it is. */
 describe('the kernel of few rows, halves and matrices emulated', () => {
@@ -31,22 +34,40 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
   const cases = [
     [
       'short steps, a norm and a glu',
-      { bits: 4, rows: 3, gated: true },
+      { weight: affine(4), rows: 3, gated: true },
       { bn: 32, bk: 64, subgroups: 4, depth: 1, buffers: 1 },
       null,
     ],
     [
       'short steps of 8 bits, a residual',
-      { bits: 8, rows: 5, gated: false },
+      { weight: affine(8), rows: 5, gated: false },
       { bn: 16, bk: 64, subgroups: 4, depth: 2, buffers: 1 },
       { bn: 32, bk: 64, subgroups: 4, depth: 1, buffers: 2 },
     ],
+    [
+      'NVFP4: two scales of 32 columns',
+      { weight: { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'f32-e4m3' }, rows: 3, gated: false },
+      { bn: 16, bk: 64, subgroups: 2, depth: 2, buffers: 1 },
+      null,
+    ],
+    [
+      'IQ4_NL, and its table',
+      { weight: { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16' }, rows: 3, gated: false },
+      { bn: 16, bk: 64, subgroups: 2, depth: 1, buffers: 2 },
+      null,
+    ],
+    [
+      'Q4_K',
+      { weight: { kind: 'k-quant', bits: 4 }, rows: 3, gated: false },
+      { bn: 16, bk: 64, subgroups: 2, depth: 2, buffers: 1 },
+      null,
+    ],
   ] as const;
-  // The second is compiled for 40 s on a software adapter.
+  // The others are compiled for up to 40 s on a software adapter.
   it.each(casesOf<(typeof cases)[number]>(cases.slice(0, 1), cases.slice(1)))(
     '%s',
-    async (_, { bits, rows, gated }, sizes, twin) => {
-      const [n, k] = [40, 128];
+    async (_, { weight, rows, gated }, sizes, twin) => {
+      const [n, k] = [40, weight.kind === 'k-quant' ? 512 : 128];
       const configs = [sizes, twin].flatMap((own): FewConfig[] =>
         own === null ? [] : [{ ...base, ...own }],
       );
@@ -55,7 +76,7 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
       const spec: LinearSpec = {
         n,
         k,
-        weight: { kind: 'affine', bits, groupSize: 64, meta: 'f16' },
+        weight,
         rows,
         xStride: k,
         outStride: width,
@@ -68,13 +89,9 @@ describe('the kernel of few rows, halves and matrices emulated', () => {
         glu: gated ? 'silu' : null,
       };
       for (const config of configs) expect(fewFits(spec, config)).toBe(true);
-      const random = new Random(3 + bits);
-      const { source, values } = randomMatrix(random, n, k, {
-        kind: 'affine',
-        bits,
-        groupSize: 64,
-        dtype: 'f16',
-      });
+      const random = new Random(3 + weight.bits);
+      const dtype = weight.kind === 'lut4' && weight.scale === 'f32-e4m3' ? 'f32' : 'f16';
+      const { source, values } = randomMatrix(random, n, k, { ...weight, dtype } as MatrixFormat);
       const shard = (await device.loadMatrix([source], { use: 'linear' })).shards[0]!;
       const [x, residual, gain] = [random.normals(rows * k), random.normals(rows * width), random.normals(k)];
       const normed = gated ? reference.rmsNorm(x, gain, rows, k, 1e-5) : x;

@@ -14,7 +14,9 @@
  */
 
 import type { MatrixConfig } from '../kernel.js';
-import { dequantiseWords, stagedOrder } from './linear-dequantise.js';
+import { rowMetaWords } from '../weights-layout.js';
+import { groupCols, groupScales, scaleWords } from './group-scales.js';
+import { dequantisePairs, hasPairs, stagedOrder, tableOf } from './linear-dequantise.js';
 import {
   declareBindings,
   ERF_TEXT,
@@ -27,6 +29,7 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
+import { fillTable, TABLE_BYTES } from './table-numbers.js';
 
 export interface FewConfig {
   /** 16 × 8 × 16 or 16 × 16 × 16 of halves with f32 results. */
@@ -65,26 +68,26 @@ function planFew(spec: LinearSpec, c: FewConfig): Plan {
   const tiles = c.buffers * (c.bn + rows) * stride * 2;
   const scratch = c.subgroups * round * 16 * rows * 4;
   const squares = spec.norm === null ? 0 : ((spec.rows * c.bk) / 8 + 32) * 4;
-  return { stride, down: c.bn / 16, across, rows, round, bytes: tiles + scratch + squares };
+  const table = tableOf(spec.weight, 'f16') === null ? 0 : TABLE_BYTES;
+  return { stride, down: c.bn / 16, across, rows, round, bytes: tiles + scratch + squares + table };
 }
 
 /** Columns of a load of 16 bytes. */
-const unitCols = (spec: LinearSpec): number =>
-  spec.weight.kind === 'affine' && spec.weight.bits === 8 ? 16 : 32;
+const unitCols = ({ weight }: LinearSpec): number => (weight.kind !== 'float' && weight.bits === 8 ? 16 : 32);
 
 /** Whether the kernel exists for this spec. */
 export function fewFits(spec: LinearSpec, c: FewConfig): boolean {
   const { weight, k, rows } = spec;
   const { matrix, bn, bk, subgroups, subgroupSize, depth } = c;
-  if (weight.kind !== 'affine' || weight.meta !== 'f16' || (weight.bits !== 4 && weight.bits !== 8))
-    return false;
+  if (weight.kind === 'float' || !hasPairs(weight)) return false;
+  if (weight.kind === 'affine' && weight.meta !== 'f16') return false;
   if (matrix.component !== 'f16' || matrix.result !== 'f32' || matrix.m !== 16 || matrix.k !== 16)
     return false;
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || bn % 32 !== 0)) return false;
   const cols = unitCols(spec);
   if (rows > 32 || k % bk !== 0 || bk % 64 !== 0 || bk % (2 * cols) !== 0 || bn % 16 !== 0) return false;
-  if (weight.groupSize % cols !== 0 || spec.xStride % 8 !== 0) return false;
+  if ((groupCols(weight) < cols && weight.kind === 'affine') || spec.xStride % 8 !== 0) return false;
   if (
     (bk / 16) % subgroups !== 0 ||
     (subgroups * subgroupSize) % (bk / cols) !== 0 ||
@@ -101,10 +104,10 @@ export function fewOrder({ bk, subgroups, matrix }: FewConfig): string {
 }
 
 export function fewKernel(spec: LinearSpec, c: FewConfig): LinearKernel {
-  if (!fewFits(spec, c) || spec.weight.kind !== 'affine')
+  const { weight, n, k } = spec;
+  if (!fewFits(spec, c) || weight.kind === 'float')
     throw new RangeError(`no kernel of few rows for ${spec.n} × ${spec.k}`);
   const { stride, down, across, rows, round, bytes } = planFew(spec, c);
-  const { weight, n, k } = spec;
   const { matrix, bn, bk, subgroups, depth, buffers } = c;
   const threads = subgroups * c.subgroupSize;
   const features = outCols(spec);
@@ -149,6 +152,8 @@ var<workgroup> tx: array<vec4<u32>, ${buffers * rows * vectors}>;
 var<workgroup> scratch: array<f32, ${subgroups * round * 16 * rows}>;`);
   if (spec.norm !== null)
     emit(`var<workgroup> squares: array<f32, ${xUnits}>;\nvar<workgroup> inverses: array<f32, 32>;`);
+  const table = tableOf(weight, 'f16');
+  if (table !== null) emit(table);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   emit(HALVES_TEXT);
   emit(`@compute @workgroup_size(${threads})
@@ -160,6 +165,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit(`  let turn = ${acrossUnits >= 8 ? '(lid >> 1u) & 3u' : 'lid & 2u'};`);
     emit(`  let swap = (turn & 2u) != 0u;${acrossUnits >= 8 ? ' let cross = (turn & 1u) != 0u;' : ''}`);
   }
+  const scales = groupScales(weight, `${k / 32}u`, cols);
+  const metaNames = (slot: number, i: number): string[] =>
+    count(scaleWords(weight)).map((m) => `m${slot}_${i}_${m}`);
+  const unitAt = (i: number, s: string): string => `(${s} * ${acrossUnits}u + wu${i} % ${acrossUnits}u)`;
   for (const i of count(wPer)) {
     emit(`  let wu${i} = lid + ${i * threads}u; let wr${i} = wu${i} / ${acrossUnits}u;`);
     const feature =
@@ -168,9 +177,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         : `min(n0 + wr${i} / 32u * 16u + wr${i} % 16u, ${features - 1}u) + ((wr${i} / 16u) & 1u) * ${features}u`;
     emit(`  let wf${i} = ${feature};`);
     emit(`  let wb${i} = wf${i} * ${k / cols}u + wu${i} % ${acrossUnits}u;`);
-    emit(
-      `  let mc${i} = wu${i} % ${acrossUnits}u * ${cols}u; let mb${i} = wf${i} * ${k / weight.groupSize}u;`,
-    );
+    emit(`  let mb${i} = wf${i} * ${rowMetaWords(weight, k)}u;`);
     emit(`  let wt${i} = wr${i} * ${vectors}u + wu${i} % ${acrossUnits}u * ${stores}u;`);
   }
   for (const i of count(xPer)) {
@@ -182,15 +189,27 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     if (spec.norm !== null) emit(`  var sq${i} = 0.0;`);
     if (hasGamma(i)) emit(`  var ga${i}_0: vec4<f32>; var ga${i}_1: vec4<f32>;`);
   }
-  for (const d of count(depth))
-    for (const i of count(wPer)) emit(`  var w${d}_${i}: vec4<u32>; var m${d}_${i}: u32;`);
+  /** Blocks say where in them a unit lies: the step whose codes are in the registers. */
+  const placed = weight.kind !== 'affine';
+  for (const d of count(depth)) {
+    if (placed) emit(`  var at${d}: u32;`);
+    for (const i of count(wPer))
+      emit(
+        `  var w${d}_${i}: vec4<u32>;${metaNames(d, i)
+          .map((name) => ` var ${name}: u32;`)
+          .join('')}`,
+      );
+  }
   const guardX = (i: number): string => ((i + 1) * threads > xUnits ? `if (xu${i} < ${xUnits}u) ` : '');
 
   const loadW = (slot: number, step: string): void => {
-    emit(`  { let s = ${step};`);
+    emit(`  { let s = ${step};${placed ? ` at${slot} = s;` : ''}`);
     for (const i of count(wPer)) {
       emit(`    w${slot}_${i} = codes[wb${i} + s * ${bk / cols}u];`);
-      emit(`    m${slot}_${i} = metas[mb${i} + (s * ${bk}u + mc${i}) / ${weight.groupSize}u];`);
+      const from = scales.words(unitAt(i, 's'));
+      metaNames(slot, i).forEach((name, m) => {
+        emit(`    ${name} = metas[mb${i} + ${from[m]}];`);
+      });
     }
     emit('  }');
   };
@@ -205,17 +224,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   };
   const store = (slot: number, buffer: number): void => {
     for (const i of count(wPer)) {
-      emit(
-        `  { let sb = bitcast<vec2<f16>>(m${slot}_${i}); let s = vec2<f16>(sb.x); let b = vec2<f16>(sb.y);`,
-      );
+      emit('  {');
       const w = turns ? 'w' : `w${slot}_${i}`;
       if (turns && acrossUnits >= 8) {
         emit(`    let swapped = select(w${slot}_${i}, w${slot}_${i}.zwxy, swap);`);
         emit('    let w = select(swapped, swapped.yxwz, cross);');
       } else if (turns) emit(`    let w = select(w${slot}_${i}, w${slot}_${i}.zwxy, swap);`);
-      const { prepare, pairs } = dequantiseWords(
-        weight.bits as 4 | 8,
+      const { prepare, pairs } = dequantisePairs(
+        weight,
         ['x', 'y', 'z', 'w'].map((e) => `${w}.${e}`),
+        { words: metaNames(slot, i), at: unitAt(i, `at${slot}`), scales, ...(turns ? { swap: 'swap' } : {}) },
       );
       for (const text of prepare) emit(`    ${text}`);
       for (const j of count(stores)) {
@@ -262,6 +280,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   };
 
   for (const i of count(down)) for (const j of count(across)) emit(`  var c${i}_${j} = Sum();`);
+  if (table !== null) emit(`  ${fillTable(threads)}`);
+  // With two copies of the tiles the first is filled before any barrier.
+  if (table !== null && buffers === 2) emit('  workgroupBarrier();');
   for (const d of count(depth)) loadW(d, `${Math.min(d, steps - 1)}u`);
   loadX('0u');
   const unroll = buffers === 2 && depth % 2 === 1 ? depth * 2 : depth;

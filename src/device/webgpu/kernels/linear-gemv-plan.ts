@@ -3,8 +3,10 @@
  * sizes exists for a product.
  */
 
+import type { ShardLayout } from '../weights-layout.js';
 import { appendBytes, appendFits } from './linear-gemv-append.js';
 import type { LinearSpec } from './linear-spec.js';
+import { TABLE_BYTES } from './table-numbers.js';
 
 export interface GemvConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -26,19 +28,24 @@ interface Piece {
   readonly vector: 1 | 2 | 4;
 }
 
-/** The widest piece of a row a lane can load whose columns share a group. */
+/** Whether rows are whole blocks, whose scales pieces of 32 columns read. */
+function blocks({ kind }: ShardLayout): boolean {
+  return kind === 'k-quant' || kind === 'lut4';
+}
+
+/** The widest piece of a row a lane can load whose columns share a group, or two. */
 function pieceOf(spec: LinearSpec, maxCols: number): Piece {
   const { weight } = spec;
   if (weight.kind === 'float') {
     const perWord = weight.dtype === 'f32' ? 1 : 2;
     return { cols: perWord * 4, words: 4, vector: 4 };
   }
-  if (weight.bits === 3 || weight.bits === 5 || weight.bits === 6)
-    return { cols: 32, words: weight.bits, vector: 1 };
+  if (weight.bits === 6) return { cols: 32, words: 6, vector: 2 };
+  if (weight.bits === 3 || weight.bits === 5) return { cols: 32, words: weight.bits, vector: 1 };
   const perWord = 32 / weight.bits;
   for (const vector of [4, 2] as const) {
     const cols = perWord * vector;
-    if (cols <= 32 && cols <= maxCols) return { cols, words: vector, vector };
+    if (cols <= 32 && (cols <= maxCols || blocks(weight))) return { cols, words: vector, vector };
   }
   return { cols: perWord, words: 1, vector: 1 };
 }
@@ -51,7 +58,7 @@ export function gemvBytes(
 ): number {
   const stage = spec.rows * chunk * (piece.cols / 4) * (config.subgroupSize + 1) * 16;
   const append = spec.append === undefined ? 0 : appendBytes(spec.append);
-  return stage + reduceBytes(spec, config) + append;
+  return stage + reduceBytes(spec, config) + append + (spec.weight.kind === 'lut4' ? TABLE_BYTES : 0);
 }
 
 function reduceBytes(spec: LinearSpec, config: GemvConfig): number {
@@ -72,7 +79,7 @@ export function planGemv(spec: LinearSpec, config: GemvConfig): GemvPlan | null 
   const { splits } = config;
   for (const maxCols of [32, 16, 8, 4]) {
     const piece = pieceOf(spec, maxCols);
-    if (piece.cols > maxCols && maxCols !== 4) continue;
+    if (piece.cols > maxCols && maxCols !== 4 && !blocks(spec.weight)) continue;
     const perStep = config.subgroupSize * piece.cols;
     const steps = Math.ceil(spec.k / perStep / splits) * splits;
     // A split that would walk over nothing but padding is a waste a smaller piece may avoid.
@@ -89,7 +96,6 @@ export function planGemv(spec: LinearSpec, config: GemvConfig): GemvPlan | null 
 /** Whether the kernel exists for this spec: shapes divide and x fits. */
 export function gemvFits(spec: LinearSpec, config: GemvConfig): boolean {
   const { subgroups, rowsPerSubgroup, splits, subgroupSize } = config;
-  if (spec.weight.kind === 'k-quant' || spec.weight.kind === 'lut4') return false;
   if (spec.weight.kind === 'affine' && spec.weight.meta === 'f32') return false;
   if (spec.k % 32 !== 0 || subgroups % splits !== 0) return false;
   if (spec.glu !== null && (rowsPerSubgroup % 2 !== 0 || spec.n % 2 !== 0 || spec.residual !== null))

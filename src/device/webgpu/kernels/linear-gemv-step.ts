@@ -3,9 +3,11 @@
  * the arithmetic on them.
  */
 
+import { rowMetaWords } from '../weights-layout.js';
+import { groupScales } from './group-scales.js';
 import type { GemvConfig, GemvPlan } from './linear-gemv-plan.js';
 import type { LinearSpec } from './linear-spec.js';
-import { floatCodes, unpackCodes, usedIn } from './linear-unpack.js';
+import { codesOf, usedIn } from './linear-unpack.js';
 
 export interface StepText {
   /** Element type of the codes. */
@@ -35,14 +37,17 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
   const { piece, steps, chunk } = plan;
   const { weight, rows: batch, k } = spec;
   const { subgroupSize: lanes, rowsPerSubgroup: perSub, splits } = config;
-  const affine = weight.kind === 'affine' ? weight : null;
+  const quantised = weight.kind === 'float' ? null : weight;
+  const scales = quantised && groupScales(quantised, `${k / 32}u`, piece.cols);
+  /** Words of metas of a piece, and its parts that have scales of their own. */
+  const metas = scales?.words('p') ?? [];
+  const runs = scales?.runs ?? 1;
+  const biased = weight.kind !== 'lut4';
   const quads = piece.cols / 4;
   const stride = quadStride(config);
   const stageRow = stageStride(plan, config);
   const wordsPerRow =
-    affine === null
-      ? (k * (weight.kind === 'float' && weight.dtype === 'f32' ? 32 : 16)) / 32
-      : (k * affine.bits) / 32;
+    weight.kind === 'float' ? (k * (weight.dtype === 'f32' ? 32 : 16)) / 32 : (k * weight.bits) / 32;
   const vector = piece.vector === 1 ? 'u32' : `vec${piece.vector}<u32>`;
   const loads = piece.words / piece.vector;
   const rowIndex = Array.from({ length: perSub }, (_, r) => r);
@@ -57,7 +62,7 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
     rowIndex
       .map((r) => {
         const words = Array.from({ length: loads }, (_, i) => `var w${slot}${r}_${i}: ${vector};`).join(' ');
-        return `  ${words}${affine === null ? '' : ` var m${slot}${r}: u32;`}`;
+        return `  ${words}${metas.map((_, m) => ` var ${metaName(slot, r, m)}: u32;`).join('')}`;
       })
       .join('\n');
   const load = (slot: string, step: string, pad: string): string => {
@@ -70,10 +75,10 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
         lines.push(`${pad}  w${slot}${r}_${i} = codes[${from}];`);
       }
     }
-    if (affine !== null) {
-      lines.push(`${pad}  let g = p / ${affine.groupSize / piece.cols}u;`);
-      for (const r of rowIndex) lines.push(`${pad}  m${slot}${r} = metas[meta${r} + g];`);
-    }
+    metas.forEach((word, m) => {
+      lines.push(`${pad}  let g${m} = ${word};`);
+      for (const r of rowIndex) lines.push(`${pad}  ${metaName(slot, r, m)} = metas[meta${r} + g${m}];`);
+    });
     lines.push(`${pad}}`);
     return lines.join('\n');
   };
@@ -81,22 +86,26 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
   // --- arithmetic of one step
   const compute = (slot: string, pad: string): string => {
     const lines: string[] = [];
-    const perLoad = Math.max(4, affine === null ? piece.cols : Math.min(8, 32 / affine.bits));
+    const perLoad = Math.max(4, quantised === null ? piece.cols : Math.min(8, 32 / quantised.bits));
     // Columns are taken in runs small enough for x of the whole batch to stay in registers.
-    const run = affine !== null && 32 % affine.bits !== 0 ? 8 : Math.min(piece.cols, perLoad);
+    const run = quantised !== null && 32 % quantised.bits !== 0 ? 8 : Math.min(piece.cols, perLoad);
     const word = (r: number, i: number): string => {
       const name = `w${slot}${r}_${Math.floor(i / piece.vector)}`;
       return piece.vector === 1 ? name : `${name}.${'xyzw'[i % piece.vector]}`;
     };
     const unpacked = rowIndex.map((r) => {
       const words = Array.from({ length: piece.words }, (_, i) => word(r, i));
-      return affine === null ? floatCodes(weight, words) : unpackCodes(affine.bits, words, `t${r}`);
+      return codesOf(weight, words, `t${r}`);
     });
-    if (affine !== null) {
-      for (const r of rowIndex) for (const b of batchIndex) lines.push(`var d${r}_${b} = 0.0;`);
-      for (const b of batchIndex) lines.push(`var c_${b} = 0.0; var s_${b} = 0.0;`);
-    }
+    // Of each part of the piece: its products, what offsets add to them, and the sum of x.
+    const parts = Array.from({ length: runs }, (_, g) => (runs === 1 ? '' : `_${g}`));
+    if (quantised !== null)
+      for (const g of parts) {
+        for (const r of rowIndex) for (const b of batchIndex) lines.push(`var d${r}_${b}${g} = 0.0;`);
+        if (biased) for (const b of batchIndex) lines.push(`var c_${b}${g} = 0.0; var s_${b}${g} = 0.0;`);
+      }
     for (let first = 0; first < piece.cols; first += run) {
+      const g = parts[Math.floor((first * runs) / piece.cols)]!;
       lines.push('{');
       const offsets = new Map<number, number[]>();
       for (let j = 0; j < run; j++) {
@@ -106,15 +115,15 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
       for (const b of batchIndex) {
         for (let q = 0; q < run / 4; q++)
           lines.push(`  let x${b}_${q} = xs[at + ${b * stageRow + (first / 4 + q) * stride}u];`);
-        if (affine !== null) {
+        if (quantised !== null && biased) {
           const sums: string[] = [];
           for (const [offset, columns] of offsets) {
             const sum = `o${b}_${offset}`;
             lines.push(`  let ${sum} = ${columns.map((j) => xOf(b, j)).join(' + ')};`);
-            lines.push(`  c_${b} = fma(${sum}, ${offset}.0, c_${b});`);
+            lines.push(`  c_${b}${g} = fma(${sum}, ${offset}.0, c_${b}${g});`);
             sums.push(sum);
           }
-          lines.push(`  s_${b} += ${sums.join(' + ')};`);
+          lines.push(`  s_${b}${g} += ${sums.join(' + ')};`);
         }
       }
       for (const r of rowIndex) {
@@ -123,51 +132,66 @@ export function stepText(spec: LinearSpec, config: GemvConfig, plan: GemvPlan): 
         for (let j = 0; j < run; j++) {
           const value = codes[first + j]!.text;
           if (batch === 1) {
-            const into = affine === null ? `acc${r}_0` : `d${r}_0`;
+            const into = quantised === null ? `acc${r}_0` : `d${r}_0${g}`;
             lines.push(`  ${into} = fma(${value}, ${xOf(0, j)}, ${into});`);
             continue;
           }
           lines.push(`  let v${r}_${j} = ${value};`);
           for (const b of batchIndex) {
-            const into = affine === null ? `acc${r}_${b}` : `d${r}_${b}`;
+            const into = quantised === null ? `acc${r}_${b}` : `d${r}_${b}${g}`;
             lines.push(`  ${into} = fma(v${r}_${j}, ${xOf(b, j)}, ${into});`);
           }
         }
       }
       lines.push('}');
     }
-    if (affine !== null) {
+    if (scales !== null)
       for (const r of rowIndex) {
         lines.push(
-          affine.meta === 'f16'
-            ? `let sb${r} = unpack2x16float(m${slot}${r});`
-            : `let sb${r} = vec2<f32>(bitcast<f32>(m${slot}${r} << 16u), bitcast<f32>(m${slot}${r} & 0xffff0000u));`,
+          ...scales.lines(
+            metas.map((_, m) => metaName(slot, r, m)),
+            'p',
+            `sb${r}_`,
+          ),
         );
-        for (const b of batchIndex)
-          lines.push(
-            `acc${r}_${b} = fma(sb${r}.x, d${r}_${b} - c_${b}, fma(sb${r}.y, s_${b}, acc${r}_${b}));`,
-          );
+        parts.forEach((g, part) => {
+          const sb = `sb${r}_${part}`;
+          for (const b of batchIndex) {
+            const [acc, d] = [`acc${r}_${b}`, `d${r}_${b}${g}`];
+            lines.push(
+              biased
+                ? `${acc} = fma(${sb}.x, ${d} - c_${b}${g}, fma(${sb}.y, s_${b}${g}, ${acc}));`
+                : `${acc} = fma(${sb}.x, ${d}, ${acc});`,
+            );
+          }
+        });
       }
-    }
     return lines.map((line) => `${pad}${line}`).join('\n');
   };
 
+  /** The piece of a lane in a step, where its scales ask for it. */
+  function ownPiece(step: string): string {
+    return weight.kind === 'k-quant' || weight.kind === 'lut4'
+      ? `\n      let p = (${step}) * ${lanes}u + lane;`
+      : '';
+  }
+
   function stepLoop(): string {
     if (turns === 1 && chunks === 1)
-      return `    {\n      let at = split * ${quads * stride}u + lane;\n${compute('a', '      ')}\n    }`;
+      return `    {\n      let at = split * ${quads * stride}u + lane;${ownPiece('split')}\n${compute('a', '      ')}\n    }`;
     const last = steps / splits - 1;
     return `    for (var t = 0u; t < ${turns}u; t++) {
       let turn = chunk * ${turns}u + t;
 ${chunks * turns > last + 1 ? `      if (turn > ${last}u) { break; }` : ''}
 ${load('b', `min(turn + 1u, ${last}u) * ${splits}u + split`, '      ')}
-      let at = (t * ${splits}u + split) * ${quads * stride}u + lane;
+      let at = (t * ${splits}u + split) * ${quads * stride}u + lane;${ownPiece(`turn * ${splits}u + split`)}
 ${compute('a', '      ')}
 ${rowIndex
   .map(
     (r) =>
-      `      ${Array.from({ length: loads }, (_, i) => `wa${r}_${i} = wb${r}_${i};`).join(' ')}${
-        affine === null ? '' : ` ma${r} = mb${r};`
-      }`,
+      `      ${Array.from({ length: loads }, (_, i) => `wa${r}_${i} = wb${r}_${i};`).join(' ')}${metas
+        .map((_, m) => ` ${metaName('a', r, m)} = ${metaName('b', r, m)};`)
+        .join('')}`,
   )
   .join('\n')}
     }`;
@@ -176,11 +200,16 @@ ${rowIndex
   return {
     codes: vector,
     codesAt: (row) => `${row} * ${wordsPerRow / piece.vector}u`,
-    metasAt: (row) => `${row} * ${affine === null ? 0 : k / affine.groupSize}u`,
+    metasAt: (row) => `${row} * ${rowMetaWords(weight, k)}u`,
     declarations: `${declare('a')}\n${steps > splits ? declare('b') : ''}`,
     first: load('a', 'split', '  '),
     loop: stepLoop(),
   };
+}
+
+/** Word `m` of the metas of a piece of row r. */
+function metaName(slot: string, r: number, m: number): string {
+  return `m${slot}${r}${m === 0 ? '' : `_${m}`}`;
 }
 
 function xOf(b: number, j: number): string {

@@ -27,6 +27,7 @@ import {
   weightName,
 } from './linear-spec.js';
 import { type SubgroupSums, subgroupSums } from './subgroup-sums.js';
+import { declareTable, fillTable } from './table-numbers.js';
 
 export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   const plan = planGemv(spec, config);
@@ -34,7 +35,8 @@ export function gemvKernel(spec: LinearSpec, config: GemvConfig): LinearKernel {
   const { piece, steps, chunk } = plan;
   const { weight, rows: batch, n, k } = spec;
   const { subgroupSize: lanes, subgroups, rowsPerSubgroup: perSub, splits } = config;
-  const affine = weight.kind === 'affine';
+  const quantised = weight.kind !== 'float';
+  const table = weight.kind === 'lut4' ? weight.table : null;
   const threads = subgroups * lanes;
   const rowGroups = subgroups / splits;
   const features = outCols(spec);
@@ -76,6 +78,7 @@ ${declareBindings(bindings, writes, types)}
 var<workgroup> xs: array<vec4<f32>, ${batch * stageRow}>;
 var<workgroup> sums: array<f32, ${subgroups * perSub * batch}>;
 ${spec.norm === null ? '' : `var<workgroup> squares: array<f32, ${subgroups * batch}>;`}
+${table === null ? '' : declareTable(table, 'floats')}
 ${spec.glu === 'gelu' ? ERF_TEXT : ''}
 ${spec.merge === undefined ? '' : mergedText(spec.merge)}${append?.declarations ?? ''}
 @compute @workgroup_size(${threads})
@@ -92,7 +95,7 @@ ${rowIndex
     const row =
       append?.row(`rowGroup * ${perSub}u + ${r}u`) ??
       `min(first + ${up ? r - perGroup : r}u, ${features - 1}u)${up ? ` + ${features}u` : ''}`;
-    const metas = affine ? `\n  let meta${r} = ${walk.metasAt(`row${r}`)};` : '';
+    const metas = quantised ? `\n  let meta${r} = ${walk.metasAt(`row${r}`)};` : '';
     return `  let row${r} = ${row};\n  let base${r} = ${walk.codesAt(`row${r}`)};${metas}`;
   })
   .join('\n')}
@@ -100,6 +103,7 @@ ${rowIndex.map((r) => `  ${batchIndex.map((b) => `var acc${r}_${b} = 0.0;`).join
 ${walk.declarations}
 ${walk.first}
 ${spec.norm === null ? '' : batchIndex.map((b) => `  var sq${b} = 0.0;`).join('\n')}
+${table === null ? '' : `  ${fillTable(threads)}`}
 ${chunks > 1 ? `  for (var chunk = 0u; chunk < ${chunks}u; chunk++) {\n  if (chunk > 0u) { workgroupBarrier(); }` : '  const chunk = 0u;\n  {'}
     for (var j = lid; j < ${(chunk * lanes * piece.cols) / 4}u; j += ${threads}u) {
       let quad = chunk * ${(chunk * lanes * piece.cols) / 4}u + j;

@@ -9,9 +9,11 @@
  * subgroup meets in workgroup memory at the end.
  *
  * Codes are read as floats with an offset (linear-unpack.ts); what the offsets add depends on x alone and is taken off
- * once a row, with scale and bias. RMS norm and glu fold in as in the other GEMV.
+ * once a row, with scale and bias. Those of tables are looked up, and have none. RMS norm and glu fold in as in the other GEMV.
  */
 
+import { rowMetaWords } from '../weights-layout.js';
+import { groupCols, groupScales, scaleWords } from './group-scales.js';
 import {
   declareBindings,
   ERF_TEXT,
@@ -23,7 +25,8 @@ import {
   outCols,
   weightName,
 } from './linear-spec.js';
-import { unpackCodes } from './linear-unpack.js';
+import { codesOf } from './linear-unpack.js';
+import { declareTable, fillTable, TABLE_BYTES } from './table-numbers.js';
 
 export interface HeldConfig {
   /** Lanes of a subgroup: must be the device's one and only size. */
@@ -50,20 +53,21 @@ interface Plan {
 }
 
 function planHeld(spec: LinearSpec, c: HeldConfig): Plan | null {
-  if (spec.weight.kind !== 'affine') return null;
+  if (spec.weight.kind === 'float') return null;
   const cols = (c.words * 32) / spec.weight.bits;
   const threads = spec.k / cols / c.parts;
   const subgroups = threads / c.subgroupSize;
   const down = c.features * (spec.glu === null ? 1 : 2);
-  const bytes = (subgroups * down * spec.rows + (spec.norm === null ? 0 : subgroups * spec.rows)) * 4;
+  const table = spec.weight.kind === 'lut4' ? TABLE_BYTES : 0;
+  const bytes = (subgroups * down * spec.rows + (spec.norm === null ? 0 : subgroups * spec.rows)) * 4 + table;
   return { cols, threads, subgroups, down, bytes };
 }
 
 /** Whether the kernel exists for this spec. */
 export function heldFits(spec: LinearSpec, c: HeldConfig): boolean {
   const { weight, rows } = spec;
-  if (weight.kind !== 'affine' || weight.meta !== 'f16' || (weight.bits !== 4 && weight.bits !== 8))
-    return false;
+  if (weight.kind === 'float' || (weight.bits !== 4 && weight.bits !== 8)) return false;
+  if (weight.kind === 'affine' && weight.meta !== 'f16') return false;
   if (spec.x !== 'f32' || spec.out !== 'f32' || spec.residual === 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0 || c.together % 2 !== 0)) return false;
   const plan = planHeld(spec, c);
@@ -75,7 +79,7 @@ export function heldFits(spec: LinearSpec, c: HeldConfig): boolean {
     subgroups >= 1 &&
     threads <= c.workgroupThreads &&
     spec.k % (cols * c.parts) === 0 &&
-    weight.groupSize % cols === 0 &&
+    groupCols(weight) % cols === 0 &&
     spec.xStride % 4 === 0 &&
     down % c.together === 0 &&
     (c.together & (c.together - 1)) === 0 &&
@@ -90,10 +94,11 @@ export function heldOrder({ words, parts }: HeldConfig): string {
 
 export function heldKernel(spec: LinearSpec, c: HeldConfig): LinearKernel {
   const plan = planHeld(spec, c);
-  if (plan === null || !heldFits(spec, c) || spec.weight.kind !== 'affine')
+  const { weight } = spec;
+  if (plan === null || !heldFits(spec, c) || weight.kind === 'float')
     throw new RangeError(`no held GEMV for ${spec.n} × ${spec.k}`);
   const { cols, threads, subgroups, down, bytes } = plan;
-  const { weight, rows, n, k } = spec;
+  const { rows, n, k } = spec;
   const { subgroupSize: lanes, words, parts, features: own, together } = c;
   const outs = outCols(spec);
   const vectors = cols / 4;
@@ -118,6 +123,7 @@ export function heldKernel(spec: LinearSpec, c: HeldConfig): LinearKernel {
 ${declareBindings(bindings, ['out'], types)}
 var<workgroup> sums: array<f32, ${subgroups * down * rows}>;`);
   if (spec.norm !== null) emit(`var<workgroup> squares: array<f32, ${subgroups * rows}>;`);
+  if (weight.kind === 'lut4') emit(declareTable(weight.table, 'floats'));
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   emit(`@compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
@@ -129,8 +135,16 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
     emit(`  var total${b} = 0.0; var offset${b} = 0.0;`);
     if (spec.norm !== null) emit(`  var square${b} = 0.0;`);
   }
+  const scales = groupScales(weight, `${k / 32}u`, cols);
+  const metaNames = (slot: string, r: number): string[] =>
+    count(scaleWords(weight)).map((m) => `m${slot}${r}_${m}`);
   for (const slot of ['a', 'b'])
-    for (const r of count(together)) emit(`  var w${slot}${r}: ${vector}; var m${slot}${r}: u32;`);
+    for (const r of count(together))
+      emit(
+        `  var w${slot}${r}: ${vector};${metaNames(slot, r)
+          .map((name) => ` var ${name}: u32;`)
+          .join('')}`,
+      );
 
   /** The weight row of the i-th of a workgroup's rows: gate and up by turns. */
   const rowOf = (i: string, r: number): string => {
@@ -142,19 +156,22 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
     for (const r of count(together)) {
       emit(`      { let row = ${rowOf('i', r)};`);
       emit(`        w${slot}${r} = codes[row * ${k / cols}u + at];`);
-      emit(
-        `        m${slot}${r} = metas[row * ${k / weight.groupSize}u + at / ${weight.groupSize / cols}u]; }`,
-      );
+      const from = scales.words('at');
+      metaNames(slot, r).forEach((name, m) => {
+        emit(`        ${name} = metas[row * ${rowMetaWords(weight, k)}u + ${from[m]}];`);
+      });
+      emit('      }');
     }
     emit('    }');
   };
-  const first = unpackCodes(
-    weight.bits,
+  const first = codesOf(
+    weight,
     count(words).map((w) => wordOf('w', w)),
     't',
   ).codes;
   const xOf = (b: number, j: number): string => `x${b}_${j >> 2}.${'xyzw'[j & 3]}`;
 
+  if (weight.kind === 'lut4') emit(`  ${fillTable(threads)}\n  workgroupBarrier();`);
   emit(parts === 1 ? '  const part = 0u;\n  {' : `  for (var part = 0u; part < ${parts}u; part++) {`);
   emit(`    let at = part * ${threads}u + lid;`);
   load('a', '0u');
@@ -182,8 +199,8 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
   emit(`    for (var i = 0u; i < ${down}u; i += ${together}u) {`);
   load('b', `min(i + ${together}u, ${down - together}u)`);
   for (const r of count(together)) {
-    const unpacked = unpackCodes(
-      weight.bits,
+    const unpacked = codesOf(
+      weight,
       count(words).map((w) => wordOf(`wa${r}`, w)),
       `t${r}`,
     );
@@ -195,9 +212,15 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
       for (const b of count(rows))
         emit(`      v${r * rows + b} = fma(c${j}, ${xOf(b, j)}, v${r * rows + b});`);
     });
-    emit(`      let sb = unpack2x16float(ma${r});`);
-    for (const b of count(rows))
-      emit(`      v${r * rows + b} = fma(sb.x, v${r * rows + b} - offset${b}, sb.y * total${b});`);
+    for (const text of scales.lines(metaNames('a', r), 'at', 'sb')) emit(`      ${text}`);
+    for (const b of count(rows)) {
+      const v = `v${r * rows + b}`;
+      emit(
+        weight.kind === 'lut4'
+          ? `      ${v} *= sb0.x;`
+          : `      ${v} = fma(sb0.x, ${v} - offset${b}, sb0.y * total${b});`,
+      );
+    }
     emit('    }');
   }
   // Halve: afterwards lane l has the sums `first …` of all lanes; those that share one hold the same.
@@ -228,7 +251,10 @@ fn main(@builtin(workgroup_id) wg: vec3<u32>, @builtin(num_workgroups) groups: v
     const store = parts === 1 ? `${slot} = v${v};` : `${slot} = select(${slot}, 0.0, part == 0u) + v${v};`;
     emit(`    ${writes.length === 0 ? store : `if (${writes.join(' && ')}) { ${store} }`}`);
   }
-  for (const r of count(together)) emit(`    wa${r} = wb${r}; ma${r} = mb${r};`);
+  for (const r of count(together)) {
+    const metas = metaNames('a', r).map((name, m) => ` ${name} = ${metaNames('b', r)[m]};`);
+    emit(`    wa${r} = wb${r};${metas.join('')}`);
+  }
   emit('    }\n  }');
   if (spec.norm !== null) {
     for (const b of count(rows))

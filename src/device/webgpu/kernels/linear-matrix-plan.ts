@@ -1,9 +1,10 @@
 /** GEMM on subgroup matrices: what can be chosen of its kernel (linear-matrix.ts), and what follows from that. */
 
 import type { MatrixConfig } from '../kernel.js';
-import { weightUnit } from './linear-dequantise.js';
+import { hasPairs, tableOf, weightUnit } from './linear-dequantise.js';
 import { slicesFit } from './linear-slices.js';
 import type { LinearSpec } from './linear-spec.js';
+import { TABLE_BYTES } from './table-numbers.js';
 
 export interface MatrixGemmConfig {
   readonly matrix: MatrixConfig;
@@ -98,7 +99,6 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   const unit = weightUnit(spec.weight);
   if (spec.norm !== null || spec.k % c.bk !== 0 || c.bk % unit.cols !== 0) return false;
   if (spec.weight.kind === 'float' && spec.k % 8 !== 0) return false;
-  if (spec.weight.kind === 'k-quant' || spec.weight.kind === 'lut4') return false;
   if (spec.weight.kind === 'affine' && spec.weight.meta !== 'f16') return false;
   if (spec.glu !== null && (spec.residual !== null || spec.n % 2 !== 0)) return false;
   if (c.bm % (c.sm * matrix.m) !== 0 || c.bn % (c.sn * matrix.n) !== 0) return false;
@@ -111,7 +111,10 @@ export function matrixGemmFits(spec: LinearSpec, c: MatrixGemmConfig): boolean {
   if (spec.stack !== undefined && (slices > 1 || c.rowsFirst)) return false;
   if (c.paired && !pairedFits(spec, c)) return false;
   const layout = matrixGemmLayout(spec, c);
-  return layout !== null && layout.bytes <= c.workgroupBytes;
+  if (layout === null) return false;
+  return (
+    layout.bytes + (tableOf(spec.weight, layout.component) === null ? 0 : TABLE_BYTES) <= c.workgroupBytes
+  );
 }
 
 /** Whether threads have whole words of both steps, and there are whole pairs of these. */
@@ -121,7 +124,7 @@ function pairedFits(
 ): boolean {
   const { weight, k } = spec;
   const { cols } = weightUnit(weight);
-  if (weight.kind !== 'affine' || (weight.bits !== 4 && weight.bits !== 8) || buffers !== 1) return false;
+  if (!hasPairs(weight) || buffers !== 1) return false;
   return k % (2 * bk * slices) === 0 && (2 * bn * bk) % (cols * sm * sn * sk * subgroupSize) === 0;
 }
 

@@ -145,6 +145,66 @@ describe('a GEMM on matrices', () => {
     expect(worstRow(got, expected, 11, shape.outStride)).toBeLessThan(2e-5);
   });
 
+  const kQuant = (bits: 2 | 3 | 4 | 5 | 6): LinearShape['weight'] => ({ kind: 'k-quant', bits });
+  const lut4 = (
+    table: 'e2m1' | 'iq4',
+    scale: 'f16' | 'f16-i8' | 'e8m0' | 'f32-e4m3',
+  ): LinearShape['weight'] => ({
+    ...{ kind: 'lut4', bits: 4 },
+    table,
+    scale,
+  });
+  // Beyond a superblock, in steps that are parts of one, and in pairs of them. Of halves results are stored straight from matrices, as emulated.
+  const BLOCKS = [
+    ['Q4_K', shapeOf(5, 24, 512, { weight: kQuant(4) }), [8, 8, 32, 1, 1, 4], { depth: 2 }, 'f32'],
+    [
+      'NVFP4',
+      shapeOf(5, 20, 192, { weight: lut4('e2m1', 'f32-e4m3') }),
+      [8, 8, 32, 1, 1, 4],
+      { paired: true },
+      'f32',
+    ],
+  ] as const;
+  const MORE_BLOCKS = [
+    ['Q6_K', shapeOf(5, 20, 512, { weight: kQuant(6) }), [8, 16, 64, 1, 2, 2], { slices: 2 }, 'f32'],
+    [
+      'IQ4_XS',
+      shapeOf(5, 24, 512, { weight: lut4('iq4', 'f16-i8') }),
+      [8, 8, 64, 1, 1, 4],
+      { buffers: 2 },
+      'f32',
+    ],
+    ['Q2_K', shapeOf(5, 24, 256, { weight: kQuant(2) }), [8, 8, 64, 1, 1, 4], {}, 'f32'],
+    ['Q3_K', shapeOf(5, 24, 512, { weight: kQuant(3) }), [8, 8, 64, 1, 1, 4], {}, 'f32'],
+    ['Q5_K', shapeOf(5, 24, 512, { weight: kQuant(5) }), [8, 8, 128, 1, 1, 4], {}, 'f32'],
+    [
+      'Q4_K in pairs',
+      shapeOf(5, 24, 512, { weight: kQuant(4) }),
+      [8, 16, 32, 1, 2, 2],
+      { paired: true },
+      'f32',
+    ],
+    [
+      'MXFP4',
+      shapeOf(5, 24, 192, { weight: lut4('e2m1', 'e8m0') }),
+      [8, 16, 32, 1, 2, 2],
+      { depth: 2 },
+      'f32',
+    ],
+    ['IQ4_NL', shapeOf(5, 24, 96, { weight: lut4('iq4', 'f16') }), [8, 16, 32, 1, 2, 2], {}, 'f32'],
+    ['MXFP4 as halves', shapeOf(8, 24, 96, { weight: lut4('e2m1', 'e8m0') }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
+    ['IQ4_NL as halves', shapeOf(8, 24, 96, { weight: lut4('iq4', 'f16') }), [8, 8, 32, 1, 1, 1], {}, 'f16'],
+  ] as const;
+  it.each(casesOf<(typeof BLOCKS | typeof MORE_BLOCKS)[number]>(BLOCKS, MORE_BLOCKS))(
+    'blocks of %s, emulated',
+    async (_, shape, sizes, more, component) => {
+      const { roles, expected } = await linearInputs(device, raw, shape, new Random(41));
+      const matrix = { m: 8, n: 8, k: 8, component, result: 'f32' } as const;
+      const { got } = await emulated(shape, config(sizes, { ...more, matrix }), roles);
+      expect(worstRow(got, expected, shape.rows, shape.n)).toBeLessThan(component === 'f16' ? 2e-3 : 2e-5);
+    },
+  );
+
   // Threads beside a pair: 4 and 8 bits, one slot of x and two, slices, units in even and uneven tiles, groups within and beyond.
   const PAIRED = [
     ['4 bits', shapeOf(11, 24, 256), [8, 8, 32, 2, 2, 1], {}],

@@ -18,7 +18,9 @@
  */
 
 import { rowCount } from '../step-buffer.js';
-import { dequantiseQuads, weightUnit } from './linear-dequantise.js';
+import { rowMetaWords } from '../weights-layout.js';
+import { groupScales, scaleWords } from './group-scales.js';
+import { dequantiseQuads, tableOf, weightUnit } from './linear-dequantise.js';
 import { matrixGemmEnd, matrixGemmStart, TILES } from './linear-matrix-end.js';
 import { type MatrixGemmConfig, matrixGemmFits, matrixGemmLayout } from './linear-matrix-plan.js';
 import {
@@ -34,6 +36,7 @@ import {
   STACK_TILES,
   weightName,
 } from './linear-spec.js';
+import { fillTable } from './table-numbers.js';
 
 export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearKernel {
   const layout = matrixGemmLayout(spec, c);
@@ -41,6 +44,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const { component, stride } = layout;
   const { matrix, bm, bn, bk, sm, sn, sk, depth, buffers, rowsFirst = false, slices = 1, paired = false } = c;
   const { weight, n, k, rows } = spec;
+  const quantised = weight.kind === 'float' ? null : weight;
   const affine = weight.kind === 'affine' ? weight : null;
   const unit = weightUnit(spec.weight);
   const threads = sm * sn * sk * c.subgroupSize;
@@ -58,12 +62,7 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   const xUnits = (bm * bk) / 8;
   const xPer = Math.ceil(xUnits / threads);
   const unitsAcross = (span * bk) / unit.cols;
-  const wordsPerRow =
-    affine === null
-      ? weight.kind === 'float' && weight.dtype === 'f32'
-        ? k
-        : k / 2
-      : (k * affine.bits) / 32;
+  const wordsPerRow = weight.kind === 'float' ? (weight.dtype === 'f32' ? k : k / 2) : (k * weight.bits) / 32;
   const loadsPerRow = wordsPerRow / unit.vector;
   const vector = unit.vector === 1 ? 'u32' : `vec${unit.vector}<u32>`;
   const xLoads = spec.x === 'f32' ? 2 : 1;
@@ -101,6 +100,8 @@ export function matrixGemmKernel(spec: LinearSpec, c: MatrixGemmConfig): LinearK
   emit(
     `var<workgroup> ${TILES}: array<vec4<${component}>, ${layout.bytes / (wide * (component === 'f16' ? 2 : 4))}>;`,
   );
+  const table = tableOf(weight, component);
+  if (table !== null) emit(table);
   if (spec.glu === 'gelu') emit(ERF_TEXT);
   if (component === 'f16' && spec.x === 'f32') emit(HALVES_TEXT);
   if (spec.out === 'f16') emit(HALF_TEXT);
@@ -127,13 +128,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     even ? `${name}0${i === 0 ? '' : ` + ${i * each}u`}` : `${name}${i}`;
   const codesAt = (i: number): string => place('wb', i, featuresApart * loadsPerRow);
   const tileAt = (i: number): string => place('wt', i, (rowsApart * stride) / 4);
+  const scales = quantised && groupScales(quantised, `${k / 32}u`, unit.cols);
+  const metaWords = rowMetaWords(weight, k);
+  const metaNames = (slot: number, i: number): string[] =>
+    count(quantised === null ? 0 : scaleWords(quantised)).map(
+      (m) => `m${slot}_${i}${m === 0 ? '' : `_${m}`}`,
+    );
+  /** Which unit of a row a thread has in a step, or pair of steps. */
+  const unitAt = (i: number, s: string): string =>
+    `(${s} * ${unitsAcross}u + ${even ? 'wu0' : `wu${i}`} % ${unitsAcross}u)`;
   /** Metas of a row in a pair of steps, where that is whole groups; else 0. */
-  const metasAdvance = !paired || (2 * bk) % affine!.groupSize !== 0 ? 0 : (2 * bk) / affine!.groupSize;
-  const metaAt = (i: number, s: string): string => {
-    const { groupSize } = affine!;
-    const start = place('mb', i, (featuresApart * k) / groupSize);
-    if (metasAdvance > 0) return `${start} + ${s} * ${metasAdvance}u`;
-    return `${start} + (${s} * ${span * bk}u + ${even ? 'wu0' : `wu${i}`} % ${unitsAcross}u * ${unit.cols}u) / ${groupSize}u`;
+  const metasAdvance =
+    !paired || affine === null || (2 * bk) % affine.groupSize !== 0 ? 0 : (2 * bk) / affine.groupSize;
+  const metasAt = (i: number, s: string): string[] => {
+    const start = place('mb', i, featuresApart * metaWords);
+    if (metasAdvance > 0) return [`${start} + ${s} * ${metasAdvance}u`];
+    return scales!.words(unitAt(i, s)).map((word) => `${start} + ${word}`);
   };
   for (const i of own) {
     emit(`  let wu${i} = lid + ${i * threads}u;`);
@@ -144,10 +154,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
         : `min(n0 + wr${i} / ${2 * matrix.n}u * ${matrix.n}u + wr${i} % ${matrix.n}u, ${features - 1}u) + ((wr${i} / ${matrix.n}u) & 1u) * ${features}u`;
     emit(`  let wf${i} = ${feature}${spec.stack === undefined ? '' : ' + stack_row'};`);
     emit(`  let wb${i} = wf${i} * ${loadsPerRow}u + wu${i} % ${unitsAcross}u * ${unit.loads}u;`);
-    if (affine !== null) {
+    if (quantised !== null) {
       const group =
-        metasAdvance > 0 ? ` + wu${i} % ${unitsAcross}u * ${unit.cols}u / ${affine.groupSize}u` : '';
-      emit(`  let mb${i} = wf${i} * ${k / affine.groupSize}u${group};`);
+        metasAdvance > 0 ? ` + wu${i} % ${unitsAcross}u * ${unit.cols}u / ${affine!.groupSize}u` : '';
+      emit(`  let mb${i} = wf${i} * ${metaWords}u${group};`);
     }
     emit(`  let wt${i} = (wr${i} * ${stride}u + wu${i} % ${unitsAcross}u * ${unit.cols / span}u) / 4u;`);
   }
@@ -165,10 +175,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     );
     emit(`  let xt${i} = (xr${i} * ${stride}u + xu${i} % ${bk / 8}u * 8u) / 4u;`);
   }
+  /** Blocks say where in them a unit lies: the steps whose words are in the registers. */
+  const placed = quantised !== null && affine === null;
   for (const d of count(depth)) {
+    if (placed && (!paired || d === 0)) emit(`  var at${d}: u32;`);
     for (const i of paired && d > 0 ? [] : count(wPer)) {
       for (const l of count(unit.loads)) emit(`  var w${d}_${i}_${l}: ${vector};`);
-      if (affine !== null) emit(`  var m${d}_${i}: u32;`);
+      for (const name of metaNames(d, i)) emit(`  var ${name}: u32;`);
     }
     for (const i of count(xPer))
       for (const l of count(xLoads))
@@ -182,10 +195,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
     emit('  {');
     emit(`    let s = ${inSlice(step, steps / span)};`);
     const advance = unitsAcross * unit.loads;
+    if (placed) emit(`    at${slot} = s;`);
     for (const i of count(wPer)) {
       for (const l of count(unit.loads))
         emit(`    w${slot}_${i}_${l} = codes[${codesAt(i)} + s * ${advance}u${l > 0 ? ` + ${l}u` : ''}];`);
-      if (affine !== null) emit(`    m${slot}_${i} = metas[${metaAt(i, 's')}];`);
+      if (quantised === null) continue;
+      const from = metasAt(i, 's');
+      metaNames(slot, i).forEach((name, m) => {
+        emit(`    ${name} = metas[${from[m]}];`);
+      });
     }
     emit('  }');
   };
@@ -222,7 +240,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
           : count(unit.vector).map((v) => `w${ws}_${i}_${l}.${'xyzw'[v]}`),
       );
       const words = paired ? all.slice(2 * half, 2 * half + 2) : all;
-      const { prepare, quads } = dequantiseQuads(spec.weight, component, words, `m${ws}_${i}`);
+      const meta = scales && {
+        words: metaNames(ws, i),
+        at: unitAt(i, `at${ws}`),
+        scales,
+        firstWord: paired ? 2 * half : 0,
+      };
+      const { prepare, quads } = dequantiseQuads(weight, component, words, meta);
       for (const text of prepare) emit(`    ${text}`);
       quads.forEach((quad, q) => {
         emit(`    ${TILES}[${tileAt(i)} + ${wBase + q}u] = ${quad};`);
@@ -265,6 +289,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
   };
 
   lines.push(...matrixGemmStart(spec, c, layout));
+  if (table !== null) emit(`  ${fillTable(threads)}\n  workgroupBarrier();`);
   if (paired) {
     // x of a step is fetched one step ahead, or two; the codes of a pair as soon as those before are unpacked.
     const pairs = steps / 2;

@@ -11,6 +11,7 @@
 
 import type { AffineBits } from '../../weights.js';
 import type { ShardLayout } from '../weights-layout.js';
+import { lookUpCodes } from './table-numbers.js';
 
 export interface UnpackedCode {
   /** WGSL f32 expression, `offset + code`. */
@@ -57,8 +58,15 @@ export function unpackCodes(bits: AffineBits, words: readonly string[], prefix: 
   return { lines, codes };
 }
 
+/** What consecutive words of a row are made of: codes with their offsets, numbers of a table (which has to be there), or floats. */
+export function codesOf(weight: ShardLayout, words: readonly string[], prefix: string): Unpacked {
+  if (weight.kind === 'float') return floatCodes(weight, words);
+  if (weight.kind === 'lut4') return { lines: [], codes: lookUpCodes(words) };
+  return unpackCodes(weight.bits, words, prefix);
+}
+
 /** The numbers in consecutive words of a row that is not quantised. */
-export function floatCodes(weight: ShardLayout, words: readonly string[]): Unpacked {
+function floatCodes(weight: ShardLayout, words: readonly string[]): Unpacked {
   const codes: UnpackedCode[] = [];
   for (const word of words) {
     if (weight.kind === 'float' && weight.dtype === 'f32') {

@@ -1,14 +1,8 @@
 /** WGSL that reads a *piece* of a weight row: some columns that are whole words, as vec4<f32> in order. */
 
-import {
-  hasMinima,
-  type KQuantBits,
-  kQuantGroup,
-  LUT4_TABLES,
-  type Lut4Table,
-  lut4Group,
-} from '../../weights.js';
+import { LUT4_TABLES, type Lut4Table } from '../../weights.js';
 import type { ShardLayout } from '../weights-layout.js';
+import { groupCols, groupScales, TABLE_NUMBERS } from './group-scales.js';
 
 export interface Piece {
   /** Columns of a piece: a multiple of 4. */
@@ -67,8 +61,7 @@ export interface PiecePlace {
 
 /** Runs of a piece that have scales and biases of their own. */
 export function metaRuns(layout: ShardLayout): number {
-  if (layout.kind === 'lut4') return 32 / lut4Group(layout);
-  return layout.kind === 'k-quant' ? 32 / kQuantGroup(layout.bits) : 1;
+  return layout.kind === 'float' ? 1 : Math.max(1, 32 / groupCols(layout));
 }
 
 /** What number v of a piece is, of `q` and `sb`: a vec4. Codes are made numbers. */
@@ -100,104 +93,26 @@ function runsOf(layout: ShardLayout): number[][] {
 }
 
 /** `let sb0 = vec2<f32>(scale, bias)` of a piece; of the second of two {@link metaRuns} `sb1`. */
-export function readMeta(layout: ShardLayout, place: PiecePlace): string {
-  const { row, piece, metaWords } = place;
+export function readMeta(layout: ShardLayout, { row, piece, pieces, metaWords }: PiecePlace): string {
   if (layout.kind === 'float') return '';
-  if (layout.kind === 'k-quant') return readSubscales(layout.bits, place);
-  if (layout.kind === 'lut4') return readTableScale(layout, place);
-  const words = layout.meta === 'f32' ? `${metaWords} / 2u` : metaWords;
-  const at = `${row} * (${words}) + ${piece} * 32u / ${layout.groupSize}u`;
-  if (layout.meta === 'f16') return `let sb0 = unpack2x16float(metas[${at}]);`;
-  if (layout.meta === 'bf16') {
-    return `let packed = metas[${at}];
-let sb0 = bitcast<vec2<f32>>(vec2<u32>(packed << 16u, packed & 0xffff0000u));`;
-  }
-  return `let sb0 = bitcast<vec2<f32>>(vec2<u32>(metas[2u * (${at})], metas[2u * (${at}) + 1u]));`;
+  const scales = groupScales(layout, pieces);
+  const words = scales.words(piece);
+  return [
+    ...words.map((word, i) => `let meta${i} = metas[${row} * ${metaWords} + ${word}];`),
+    ...scales.lines(
+      words.map((_, i) => `meta${i}`),
+      piece,
+      'sb',
+    ),
+  ].join('\n');
 }
-
-/** Of a k-quant; products are exact. */
-function readSubscales(bits: KQuantBits, { row, piece, pieces, metaWords }: PiecePlace): string {
-  const from = `${row} * ${metaWords}`;
-  const lines = [`let sub = metas[${from} + ${piece} / 2u] >> (${piece} % 2u * 16u);`];
-  const heads = `${from} + ${pieces} / 2u`;
-  if (!hasMinima(bits)) {
-    lines.push(`let d = unpack2x16float(metas[${heads} + ${piece} / 16u])[${piece} / 8u % 2u];`);
-    for (const [run, shift] of [24, 16].entries()) {
-      lines.push(`let s${run} = d * f32(bitcast<i32>(sub << ${shift}u) >> 24u);`);
-      lines.push(`let sb${run} = vec2<f32>(s${run}, ${-(2 ** (bits - 1))}.0 * s${run});`);
-    }
-    return lines.join('\n');
-  }
-  lines.push(`let d = unpack2x16float(metas[${heads} + ${piece} / 8u]) * vec2<f32>(1.0, -1.0);`);
-  if (kQuantGroup(bits) === 32)
-    lines.push('let sb0 = d * vec2<f32>(vec2<u32>(sub, sub >> 8u) & vec2<u32>(255u));');
-  else
-    for (const run of [0, 1])
-      lines.push(
-        `let sb${run} = d * vec2<f32>((vec2<u32>(sub, sub >> 4u) >> vec2<u32>(${8 * run}u)) & vec2<u32>(15u));`,
-      );
-  return lines.join('\n');
-}
-
-/** Tables as bytes: numbers times `times`, plus `centre`. */
-const TABLE_BYTES: Record<Lut4Table, { readonly times: number; readonly centre: number }> = {
-  e2m1: { times: 2, centre: 12 },
-  iq4: { times: 1, centre: 128 },
-};
 
 /** The byte of a table for a code. */
 function lookedUp(table: Lut4Table, code: string): string {
-  const { times, centre } = TABLE_BYTES[table];
+  const { times, centre } = TABLE_NUMBERS[table];
   const words = [0, 1, 2, 3].map((w) => {
     const bytes: readonly number[] = LUT4_TABLES[table].slice(4 * w, 4 * w + 4);
     return `${bytes.reduce((word, v, i) => word + (times * v + centre) * 256 ** i, 0)}u`;
   });
   return `((vec4<u32>(${words.join(', ')})[${code} >> 2u] >> ((${code} & 3u) * 8u)) & 255u)`;
-}
-
-/** The scale that a table's bytes want, and the bias that makes up for their centre. */
-function readTableScale(
-  { table, scale }: Extract<ShardLayout, { kind: 'lut4' }>,
-  { row, piece, pieces, metaWords }: PiecePlace,
-): string {
-  const { times, centre } = TABLE_BYTES[table];
-  const from = `${row} * ${metaWords}`;
-  if (scale === 'f32-e4m3') return readFloatBytes(table, from, piece, pieces);
-  const byte = `(metas[${from} + ${piece} / 4u] >> (${piece} % 4u * 8u))`;
-  const lines: string[] = [];
-  if (scale === 'f16')
-    lines.push(`let s0 = unpack2x16float(metas[${from} + ${piece} / 2u])[${piece} % 2u] / ${times}.0;`);
-  else if (scale === 'f16-i8') {
-    const head = `metas[${from} + ${pieces} / 4u + ${piece} / 16u]`;
-    lines.push(`let d = unpack2x16float(${head})[${piece} / 8u % 2u] / ${times}.0;`);
-    lines.push(`let s0 = d * f32(bitcast<i32>(${byte} << 24u) >> 24u);`);
-  } else {
-    // 2^(e − 127), or half of that: no normal number where e is 0 or 1.
-    const less = times - 1;
-    lines.push(`let e = ${byte} & 255u;`);
-    lines.push(
-      `let s0 = bitcast<f32>(select((max(e, ${less}u) - ${less}u) << 23u, ${0x400000 >> less}u << e, e <= ${less}u));`,
-    );
-  }
-  lines.push(`let sb0 = vec2<f32>(s0, ${-centre}.0 * s0);`);
-  return lines.join('\n');
-}
-
-/** Floats of 8 bits, two to a piece, times the number of the row. Those without an exponent would be subnormal halves. */
-function readFloatBytes(table: Lut4Table, from: string, piece: string, pieces: string): string {
-  const { times, centre } = TABLE_BYTES[table];
-  const lines = [
-    `let sub = metas[${from} + ${piece} / 2u] >> (${piece} % 2u * 16u);`,
-    `let whole = bitcast<f32>(metas[${from} + (${pieces} + 1u) / 2u]) / ${times}.0;`,
-  ];
-  for (const run of [0, 1]) {
-    const [b, n] = [`e4m3_${run}`, `size${run}`];
-    lines.push(`let ${b} = (sub >> ${8 * run}u) & 127u;`);
-    lines.push(
-      `let ${n} = select(bitcast<f32>((${b} << 20u) + ${120 << 23}u), f32(${b}) * ${2 ** -9}, ${b} < 8u);`,
-    );
-    lines.push(`let s${run} = select(whole, -whole, (sub & ${0x80 << (8 * run)}u) != 0u) * ${n};`);
-    lines.push(`let sb${run} = vec2<f32>(s${run}, ${-centre}.0 * s${run});`);
-  }
-  return lines.join('\n');
 }

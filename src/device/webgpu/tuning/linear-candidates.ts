@@ -117,7 +117,7 @@ const HELD_SIZES: readonly (readonly [features: number, together: number])[] = [
 
 function helds(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
   const { rows, k, weight } = shape;
-  if (rows > GEMV_ROWS || weight.kind !== 'affine') return [];
+  if (rows > GEMV_ROWS || weight.kind === 'float') return [];
   const { workgroupBytes } = capabilities;
   const workgroupThreads = Math.min(HELD_THREADS, capabilities.workgroupThreads);
   const lanes = fixedLanes(capabilities);
@@ -236,7 +236,7 @@ const DOTS_SIZES: readonly (readonly [
 ];
 
 function dots(capabilities: Capabilities, shape: LinearShape): LinearChoice[] {
-  if (shape.rows > DOTS_ROWS || shape.weight.kind !== 'affine') return [];
+  if (shape.rows > DOTS_ROWS || shape.weight.kind === 'float') return [];
   const { workgroupBytes } = capabilities;
   const subgroupSize = fixedLanes(capabilities);
   const planes = dotsPlanes(shape.weight, shape.rows);
