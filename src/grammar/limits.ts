@@ -19,6 +19,7 @@ export class Budget {
   #work = 0;
   #states = 0;
   readonly #once = new Set<string>();
+  readonly #left = new Set<string>();
 
   /** Steps so far. */
   get work(): number {
@@ -36,6 +37,15 @@ export class Budget {
     if (this.#once.has(what)) return;
     this.#once.add(what);
     this.spend(work);
+  }
+
+  /** Formats of schemas that are annotations: whoever asks is told. */
+  get left(): readonly string[] {
+    return [...this.#left];
+  }
+
+  leave(format: string): void {
+    this.#left.add(format);
   }
 
   /** Errors: `grammar-too-large`. */

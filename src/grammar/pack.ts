@@ -8,7 +8,11 @@ import { partsOf, type Rule } from './rules.js';
 import { type GrammarTables, NO_END, STATE } from './tables.js';
 
 /** `order`: numbers of the rules that are packed, as they are numbered from then on. */
-export function packTables(rules: readonly Rule[], order: readonly number[], budget: Budget): GrammarTables {
+export function packTables(
+  rules: readonly Rule[],
+  order: readonly number[],
+  budget: Budget,
+): Omit<GrammarTables, 'left'> {
   const packed = order.map((number) => rules[number]!);
   const numbers = new Int32Array(rules.length);
   order.forEach((number, i) => {

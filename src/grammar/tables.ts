@@ -8,6 +8,8 @@
 export interface GrammarTables {
   /** Which grammar it is: the same for the same rules. */
   readonly key: string;
+  /** Formats of schemas that nobody knows: they are annotations, and say nothing of a value. */
+  readonly left: readonly string[];
   /** By rule: its first state; that of a rule that counts is of its head. Rule 0 is a whole answer. */
   readonly start: Int32Array;
   /** By rule: fewest and most items; `max` is −1 in a rule that does not count, and NO_END without an end. */

@@ -222,7 +222,7 @@ export class ChatTemplate {
 
 /** Something of a request that has no effect. */
 export interface Unread {
-  readonly kind: 'field' | 'variable';
+  readonly kind: 'field' | 'variable' | 'format';
   readonly name: string;
   readonly where: string;
 }

@@ -6,7 +6,7 @@
 import { type Budget, tooLarge } from '../limits.js';
 import type { SchemaDocument } from './document.js';
 import { Negations } from './negation.js';
-import type { Plain } from './plain.js';
+import type { Plain, PlainNode } from './plain.js';
 import {
   assertsSomething,
   checkKeywords,
@@ -14,8 +14,14 @@ import {
   nodesAt,
   type SchemaNode,
   type SchemaObject,
+  trusted,
   unsupported,
 } from './schema-nodes.js';
+
+const REST = ['unevaluatedProperties', 'unevaluatedItems'] as const;
+/** What looks at parts of a value. */
+const LOOKS = ['properties', 'patternProperties', 'additionalProperties', 'items', 'prefixItems', 'contains'];
+const looksAtParts = ({ schema }: PlainNode): boolean => LOOKS.some((name) => schema[name] !== undefined);
 
 const MAX_ALTERNATIVES = 1024;
 /** Of so many it is asked which can be at all. */
@@ -35,8 +41,11 @@ export class Alternatives {
   readonly #numbers = new Map<unknown, number>();
   readonly #rests = new Map<string, SchemaObject | null>();
   readonly #negations: Negations;
-  /** `anyOf`s so far, and what has been negated. */
-  #overlapping = 0;
+  /** What was made of schemas that are not to hold: they have looked at nothing. */
+  readonly #negative = new WeakSet<SchemaObject>();
+  readonly #marked = new WeakMap<SchemaObject, SchemaObject>();
+  /** Schemas around that ask what others have looked at. */
+  #asking = 0;
 
   /** `areDisjoint`: whether no value can be both, for `oneOf`. `check`: looks at each schema besides. */
   constructor(
@@ -57,9 +66,15 @@ export class Alternatives {
 
   /** Errors: `invalid-schema`, `unsupported-schema`, `grammar-too-large`. */
   of(nodes: readonly SchemaNode[]): readonly Plain[] {
-    let all: readonly Plain[] = [[]];
-    for (const node of nodes) all = this.#both(all, this.#ofOne(node));
-    return all;
+    const asking = this.#asking;
+    this.#asking = 0;
+    try {
+      let all: readonly Plain[] = [[]];
+      for (const node of nodes) all = this.#both(all, this.#ofOne(node));
+      return all;
+    } finally {
+      this.#asking = asking;
+    }
   }
 
   #ofOne(node: SchemaNode): readonly Plain[] {
@@ -69,7 +84,8 @@ export class Alternatives {
     checkKeywords(node);
     this.#check(node);
     let all: readonly Plain[] = assertsSomething(schema) ? [[{ schema, pointer }]] : [[]];
-    const overlapping = this.#overlapping;
+    const rests = REST.filter((keyword) => schema[keyword] !== undefined);
+    this.#asking += rests.length;
     if (schema.$ref !== undefined) {
       const target = this.#document.resolve(node);
       if (this.#open.has(target.schema))
@@ -83,35 +99,52 @@ export class Alternatives {
       const cases = branches.flatMap((branch) => this.#ofOne(branch));
       all = this.#both(all, this.#bounded(cases));
     }
-    if (schema.anyOf !== undefined)
-      all = this.#both(all, this.#bounded(nodesAt(node, 'anyOf').flatMap((branch) => this.#ofOne(branch))));
+    if (schema.anyOf !== undefined) all = this.#both(all, this.#anyOf(node));
     if (schema.oneOf !== undefined) all = this.#both(all, this.#oneOf(node));
     if (schema.not !== undefined) all = this.#possible(all, this.#not(nodeAt(node, 'not')));
-    if (schema.if !== undefined && (schema.then !== undefined || schema.else !== undefined))
+    const branches = schema.then !== undefined || schema.else !== undefined;
+    // By itself it changes nothing but what has been looked at.
+    if (schema.if !== undefined && (branches || this.#asking > 0))
       all = this.#possible(all, this.#conditional(node));
-    // It changes nothing but what has been looked at.
-    else if (schema.if !== undefined) this.#overlapping++;
-    if (((schema.anyOf as unknown[] | undefined)?.length ?? 0) > 1) this.#overlapping++;
-    for (const keyword of ['unevaluatedProperties', 'unevaluatedItems'] as const) {
-      if (schema[keyword] === undefined) continue;
-      // A value that is several cases of `anyOf` has been looked at by all of them.
-      if (this.#overlapping > overlapping)
-        throw unsupported(
-          pointer,
-          keyword,
-          'Write it without `anyOf` beside it, or `additionalProperties` in each case.',
-        );
-      all = all.map((plain) => this.#withRest(plain, node, keyword));
-    }
+    this.#asking -= rests.length;
+    for (const keyword of rests) all = all.map((plain) => this.#withRest(plain, node, keyword));
     return all;
   }
 
+  /** One of the cases or more. */
+  #anyOf(node: SchemaNode): readonly Plain[] {
+    const nodes = nodesAt(node, 'anyOf');
+    const branches = nodes.map((branch) => this.#ofOne(branch));
+    const flat = this.#bounded(branches.flat());
+    // A value that is several cases has been looked at by all of them.
+    const looks = branches.some((branch) => branch.some((plain) => plain.some(looksAtParts)));
+    const apart = (i: number, j: number): boolean => !this.#overlap(branches[i]!, branches[j]!);
+    if (this.#asking === 0 || !looks || nodes.every((_, i) => nodes.every((_, j) => j <= i || apart(i, j))))
+      return flat;
+    if (nodes.length > MANY)
+      throw unsupported(
+        node.pointer,
+        'anyOf',
+        'Beside `unevaluated…` its cases are few, or have nothing in common.',
+      );
+    let none: readonly Plain[] = [[]];
+    let some: readonly Plain[] = [];
+    nodes.forEach((branch, i) => {
+      const other = this.#not(branch);
+      const more = this.#possible(none, branches[i]!);
+      some = [...this.#possible(some, branches[i]!), ...this.#possible(some, other), ...more];
+      none = this.#possible(none, other);
+    });
+    return this.#bounded(some);
+  }
+
   /** What of a value no schema of these has looked at is what `keyword` says. */
-  #withRest(plain: Plain, node: SchemaNode, keyword: 'unevaluatedProperties' | 'unevaluatedItems'): Plain {
+  #withRest(plain: Plain, node: SchemaNode, keyword: (typeof REST)[number]): Plain {
     const key = `${keyword}:${[node, ...plain].map(({ schema }) => this.#numberOf(schema)).join()}`;
     let rest = this.#rests.get(key);
     if (rest === undefined) {
-      rest = restOf(plain, node, keyword);
+      const positive = plain.filter(({ schema }) => !this.#negative.has(schema));
+      rest = restOf(positive, node, keyword);
       this.#rests.set(key, rest);
     }
     return rest === null ? plain : [...plain, { schema: rest, pointer: node.pointer }];
@@ -127,9 +160,20 @@ export class Alternatives {
   }
 
   #not(node: SchemaNode): readonly Plain[] {
-    // What is not so tells nothing of what has been looked at.
-    this.#overlapping++;
-    return this.#negations.of(node);
+    return this.#negations
+      .of(node)
+      .map((plain) => plain.map(({ schema, pointer }) => ({ schema: this.#marks(schema), pointer })));
+  }
+
+  /** The same schema, as one that is not to hold. */
+  #marks(schema: SchemaObject): SchemaObject {
+    let marked = this.#marked.get(schema);
+    if (marked === undefined) {
+      marked = this.#negative.has(schema) ? schema : trusted({ ...schema });
+      this.#marked.set(schema, marked);
+      this.#negative.add(marked);
+    }
+    return marked;
   }
 
   #conditional(node: SchemaNode): readonly Plain[] {
@@ -146,22 +190,25 @@ export class Alternatives {
   #oneOf(node: SchemaNode): readonly Plain[] {
     const nodes = nodesAt(node, 'oneOf');
     const branches = nodes.map((branch) => this.#ofOne(branch));
-    const overlaps = (one: readonly Plain[], other: readonly Plain[]): boolean =>
-      one.some((a) =>
-        other.some((b) => {
-          this.#budget.spend(10);
-          return !this.#areDisjoint(a, b);
-        }),
-      );
     const cases = branches.map((branch) => [branch] as (readonly Plain[])[]);
     branches.forEach((branch, i) => {
       for (let j = i + 1; j < branches.length; j++) {
-        if (!overlaps(branch, branches[j]!)) continue;
+        if (!this.#overlap(branch, branches[j]!)) continue;
         cases[i]!.push(this.#notCase(node, nodes[j]!));
         cases[j]!.push(this.#notCase(node, nodes[i]!));
       }
     });
     return this.#bounded(cases.flatMap((parts) => parts.reduce((all, part) => this.#possible(all, part))));
+  }
+
+  /** Whether a value may be both, as far as can be told. */
+  #overlap(one: readonly Plain[], other: readonly Plain[]): boolean {
+    return one.some((a) =>
+      other.some((b) => {
+        this.#budget.spend(10);
+        return !this.#areDisjoint(a, b);
+      }),
+    );
   }
 
   #notCase({ pointer }: SchemaNode, branch: SchemaNode): readonly Plain[] {
@@ -240,23 +287,19 @@ function dependenciesOf({ schema, pointer }: SchemaNode): readonly (readonly Sch
 const dependencies = new WeakMap<SchemaObject, readonly (readonly SchemaNode[])[]>();
 
 /** Null where all has been looked at. */
-function restOf(
-  plain: Plain,
-  { schema, pointer }: SchemaNode,
-  keyword: 'unevaluatedProperties' | 'unevaluatedItems',
-): SchemaObject | null {
+function restOf(plain: Plain, { schema }: SchemaNode, keyword: (typeof REST)[number]): SchemaObject | null {
   const rest = (schema as SchemaObject)[keyword];
   if (keyword === 'unevaluatedItems') {
     if (plain.some(({ schema: one }) => one.items !== undefined)) return null;
-    if (plain.some(({ schema: one }) => one.contains !== undefined))
-      throw unsupported(pointer, keyword, 'Write it without `contains` beside it.');
+    const kinds = plain.flatMap(({ schema: one }) => (one.contains === undefined ? [] : [one.contains]));
     const known = Math.max(
       0,
       ...plain.map(({ schema: one }) => ((one.prefixItems ?? []) as unknown[]).length),
     );
     return {
       ...(known === 0 ? {} : { prefixItems: Array.from({ length: known }, () => true) }),
-      items: rest,
+      // Items of a kind that is asked for have been looked at.
+      items: kinds.length === 0 ? rest : { anyOf: [...kinds, rest] },
     };
   }
   if (plain.some(({ schema: one }) => one.additionalProperties !== undefined)) return null;

@@ -1,6 +1,7 @@
 /** What schemas say of an array: items by place and the others, how many, and what some of them are. */
 
 import { choice, EMPTY, type Expression, isNothing, NOTHING, repeat, sequence } from '../expression.js';
+import { countedKind, differentItems } from './places.js';
 import { boundsOf, type Plain } from './plain.js';
 import { nodeAt, nodesAt, type SchemaNode, unsupported } from './schema-nodes.js';
 import type { SchemaValues } from './schema-values.js';
@@ -24,29 +25,36 @@ export function arrayExpression(plain: Plain, values: SchemaValues): Expression 
     });
   const itemAt = (i: number): Expression => values.inner(nodesOf(i));
   if (max !== null && max < min) return NOTHING;
-  const places = Math.min(known, max ?? known);
-  const heads = Array.from({ length: places }, (_, i) => itemAt(i));
+  const listed = Math.min(known, max ?? known);
+  const heads = Array.from({ length: listed }, (_, i) => itemAt(i));
   // What cannot be an item ends the array before it.
   const broken = heads.findIndex(isNothing);
   const rest = broken >= 0 || (max !== null && max <= known) ? NOTHING : itemAt(known);
-  const most = broken >= 0 ? broken : isNothing(rest) ? places : max;
+  const most = broken >= 0 ? broken : isNothing(rest) ? listed : max;
   if (most !== null && most < min) return NOTHING;
-  refuseRepeated(plain, most);
-  const usable = broken >= 0 ? heads.slice(0, broken) : heads;
-  const contained = containedOf(plain);
-  if (contained.length > 0) {
-    if (usable.length > 0 || min > 1 || most !== null || contained.length > 1)
-      throw unsupported(
-        contained[0]!.pointer,
-        'contains',
-        'It is taken beside `items` alone, without bounds. Or use `prefixItems`.',
-      );
-    return withOne(rest, values.inner([...nodesOf(0), nodeAt(contained[0]!, 'contains')]));
+  const places = { nodesOf, known, min, max: most };
+  const different = plain.find(({ schema }) => schema.uniqueItems === true);
+  const kinds = plain.filter(({ schema }) => schema.contains !== undefined);
+  const [kind, other] = kinds.filter(countsAnything);
+  if (different !== undefined && (most === null || most > 1)) {
+    if (kind !== undefined)
+      throw unsupported(different.pointer, 'uniqueItems', 'Write it without `contains` beside it.');
+    return differentItems(different.pointer, places, values);
   }
+  if (kind !== undefined) {
+    if (other !== undefined)
+      throw unsupported(other.pointer, 'contains', 'One of them is taken: put what both say into one.');
+    return countedKind(kind, places, values);
+  }
+  const usable = broken >= 0 ? heads.slice(0, broken) : heads;
   const items = usable.map((item, i) => ({ item, optional: i >= min }));
   if (isNothing(rest)) return braces('[', prefixList(items), ']');
   return withRest(items, rest, Math.max(0, min - usable.length), most === null ? null : most - usable.length);
 }
+
+/** What is at least none, and at most any, says nothing. */
+const countsAnything = ({ schema }: Plain[number]): boolean =>
+  schema.minContains !== 0 || schema.maxContains !== undefined;
 
 /** Items by their places, then `rest` from `least` to `more` times. */
 function withRest(items: readonly Item[], rest: Expression, least: number, more: number | null): Expression {
@@ -68,31 +76,6 @@ function withRest(items: readonly Item[], rest: Expression, least: number, more:
   };
   if (items.length > 0) return braces('[', prefixList(items, counted, least > 0), ']');
   return braces('[', least === 0 ? choice(EMPTY, counted) : counted, ']');
-}
-
-/** Any items, with one of these among them. */
-function withOne(item: Expression, wanted: Expression): Expression {
-  if (isNothing(wanted)) return NOTHING;
-  const before = isNothing(item) ? EMPTY : repeat(sequence(item, SPACE, COMMA), 0, null);
-  const behind = isNothing(item) ? EMPTY : repeat(sequence(COMMA, item, SPACE), 0, null);
-  return braces('[', sequence(before, wanted, SPACE, behind), ']');
-}
-
-/** Schemas that ask for an item of a kind. */
-function containedOf(plain: Plain): Plain {
-  return plain.filter(({ schema, pointer }) => {
-    if (schema.contains === undefined) return false;
-    if (schema.maxContains !== undefined || ((schema.minContains as number | undefined) ?? 1) > 1)
-      throw unsupported(pointer, 'contains', 'Items of a kind are not counted. Use `prefixItems`.');
-    return schema.minContains !== 0;
-  });
-}
-
-/** That items are different is not looked at: taken where there is one at most. */
-function refuseRepeated(plain: Plain, most: number | null): void {
-  const node = plain.find(({ schema }) => schema.uniqueItems === true);
-  if (node !== undefined && (most === null || most > 1))
-    throw unsupported(node.pointer, 'uniqueItems', 'Leave it out, and check the answer.');
 }
 
 /** Items that stand in a row, all behind an optional one optional too; `rest` behind the last of them. */

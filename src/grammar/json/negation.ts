@@ -4,6 +4,7 @@
  */
 
 import type { SchemaDocument } from './document.js';
+import { formatMeant, isFormat } from './formats.js';
 import { type Plain, VALUE_TYPES, type ValueType } from './plain.js';
 import {
   checkKeywords,
@@ -127,13 +128,19 @@ export class Negations {
       case 'items':
         if (isTrue(value)) return [];
         return schema.prefixItems === undefined ? only({ type: 'array', contains: not(value) }) : refuse();
-      case 'contains':
-        return (schema.minContains ?? 1) === 1 && schema.maxContains === undefined
-          ? only({ type: 'array', items: not(value) })
-          : refuse();
+      case 'contains': {
+        const { minContains: least = 1, maxContains: most } = schema as Record<string, number | undefined>;
+        const fewer = { type: 'array', contains: value, minContains: 0, maxContains: least - 1 };
+        return [
+          ...(least === 0 ? [] : only(least === 1 ? { type: 'array', items: not(value) } : fewer)),
+          ...(most === undefined ? [] : only({ type: 'array', contains: value, minContains: most + 1 })),
+        ];
+      }
       case 'minContains':
       case 'maxContains':
-        return schema.contains === undefined || (keyword === 'minContains' && value === 1) ? [] : refuse();
+        return [];
+      case 'format':
+        return isFormat(value) || formatMeant(value) !== undefined ? refuse() : [];
       case 'additionalProperties':
       case 'propertyNames':
         return isTrue(value) ? [] : refuse();

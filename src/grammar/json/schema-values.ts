@@ -15,6 +15,8 @@ export interface SchemaValues {
   listed(plain: Plain): readonly unknown[] | null;
   /** Whether a value is what these schemas say. */
   accepts(plain: Plain, value: unknown): boolean;
+  /** The same text for values that are the same. */
+  keyOf(value: unknown): string;
   /** Whether a pattern matches somewhere in a text. */
   matches(pattern: string, value: string): boolean;
   /** Makes a rule, of a name that no other has. */

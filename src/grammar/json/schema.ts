@@ -165,6 +165,10 @@ class SchemaReader implements SchemaValues {
     return plain.every((node) => this.#validator.accepts(node, value));
   }
 
+  keyOf(value: unknown): string {
+    return this.#validator.keyOf(value);
+  }
+
   matches(pattern: string, value: string): boolean {
     return this.#validator.matches(pattern, true, value);
   }

@@ -14,7 +14,7 @@ import {
   wordsOfLength,
 } from '../words.js';
 
-import { FORMATS } from './formats.js';
+import { FORMATS, formatMeant, isFormat } from './formats.js';
 import { boundsOf, type Lengths, type Plain } from './plain.js';
 import { NOT_PATTERN, NOT_STRINGS, unsupported } from './schema-nodes.js';
 import { ANY, stringOfLength } from './terminals.js';
@@ -37,12 +37,12 @@ export function patternWords(plain: Plain, budget: Budget): Words | null {
     if (other !== undefined) put(otherWords(read(other, true, 'pattern'), budget));
     if (strings !== undefined) put(otherWords(listedWords(strings, budget), budget));
     if (format === undefined) continue;
-    if (!Object.hasOwn(FORMATS, format))
-      throw unsupported(
-        pointer,
-        'format',
-        `Formats are ${Object.keys(FORMATS).join(', ')}. Use \`pattern\` for others.`,
-      );
+    if (!isFormat(format)) {
+      const meant = formatMeant(format);
+      if (meant !== undefined) throw unsupported(pointer, 'format', `Did you mean "${meant}"?`);
+      budget.leave(format);
+      continue;
+    }
     put(read(FORMATS[format]!, false, 'format'));
   }
   return words;
