@@ -232,6 +232,30 @@ export type Node =
       readonly out: Tensor;
     }
   /**
+   * Selective state space of Mamba 2 (Dao and Gu, arXiv:2405.21060), a scan over the tokens of a sequence. `x`: heads of x, cols wide,
+   * then groups of B and as many of C, rows wide; head h has group `⌊h · groups / heads⌋`. `steps` `[tokens, heads]`: dt. With
+   * `Δ = min(max(softplus(dt + shift), limits[0]), limits[1])` and `α = e^(Δ · decay)`:
+   *
+   *     S ← α S + B (Δ x)ᵀ;  out = Sᵀ C + skip · x
+   *
+   * for the state S `[rows, cols]` of each head, which is 0 before position 0.
+   */
+  | {
+      readonly op: 'selective-scan';
+      readonly x: Tensor;
+      readonly steps: Tensor;
+      readonly layer: number;
+      readonly groups: number;
+      readonly heads: number;
+      readonly rows: number;
+      readonly cols: number;
+      /** Least and largest Δ, the latter perhaps infinite. */
+      readonly limits: readonly [number, number];
+      /** `[3 · heads]`: decay (−e^A), then shift, then skip. */
+      readonly decay: Vector;
+      readonly out: Tensor;
+    }
+  /**
    * `norm(x) · act(gate)`, by element. `norm`: RMS of runs of as many columns as its weight has, times weight; null for none. Where
    * x has more columns than the gate they are taken from column `from` on, and there is no norm.
    */

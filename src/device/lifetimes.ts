@@ -46,6 +46,8 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.q];
     case 'gated-delta':
       return [node.qkv, node.gates];
+    case 'selective-scan':
+      return [node.x, node.steps];
     case 'gate':
       return [node.x, node.gate];
     case 'add':

@@ -54,6 +54,16 @@ export interface GatedDeltaOptions {
   readonly decay: Vector;
 }
 
+export interface SelectiveScanOptions {
+  readonly layer: number;
+  readonly groups: number;
+  readonly heads: number;
+  readonly rows: number;
+  readonly cols: number;
+  readonly limits: readonly [number, number];
+  readonly decay: Vector;
+}
+
 export interface AttendOptions extends AttentionShape {
   readonly layer: number;
   /** Multiplies the scores; `1 / sqrt(headDim)` if omitted. */
@@ -243,6 +253,24 @@ export class Ops {
     this.#sameRows('gatedDelta', qkv, gates);
     const out = this.#tensor(qkv.rows, heads * cols);
     this.#nodes.push({ op: 'gated-delta', qkv, gates, ...options, out });
+    return out;
+  }
+
+  /** The selective state space: `[tokens, heads · cols]`. */
+  selectiveScan(x: Tensor, steps: Tensor, options: SelectiveScanOptions): Tensor {
+    const { groups, heads, rows, cols, limits, decay } = options;
+    if (heads % groups !== 0)
+      throw shapeError('selectiveScan', `${heads} heads do not share ${groups} groups evenly`);
+    if (rows % 4 !== 0 || cols % 4 !== 0)
+      throw shapeError('selectiveScan', `states of ${rows} × ${cols}, not multiples of 4`);
+    if (!(limits[0] >= 0 && limits[0] <= limits[1]))
+      throw shapeError('selectiveScan', `time steps from ${limits[0]} to ${limits[1]}`);
+    this.#expect('selectiveScan', 'x cols', x.cols, heads * cols + 2 * groups * rows);
+    this.#expect('selectiveScan', 'steps cols', steps.cols, heads);
+    this.#expect('selectiveScan', 'decay', decay.length, 3 * heads);
+    this.#sameRows('selectiveScan', x, steps);
+    const out = this.#tensor(x.rows, heads * cols);
+    this.#nodes.push({ op: 'selective-scan', x, steps, ...options, out });
     return out;
   }
 

@@ -39,15 +39,16 @@ export function checkConv({ layer, taps, out }: NodeOf<'short-conv'>, { conv }: 
 }
 
 /** Errors: `shape-mismatch`, unless a layer's state is what its node works on. */
-export function checkDelta(
-  { layer, heads, rows, cols }: NodeOf<'gated-delta'>,
+export function checkScan(
+  { op, layer, heads, rows, cols }: NodeOf<'gated-delta' | 'selective-scan'>,
   { matrix }: StateShape,
 ): void {
   if (matrix?.heads === heads && matrix.rows === rows && matrix.cols === cols) return;
   const got = matrix === null ? 'none' : `${matrix.heads} of ${matrix.rows} × ${matrix.cols}`;
+  const where = op === 'gated-delta' ? 'gatedDelta' : 'selectiveScan';
   throw new KvantError(
     'shape-mismatch',
-    `gatedDelta: layer ${layer} has ${heads} heads of ${rows} × ${cols}, its state is for ${got}.`,
-    { where: 'gatedDelta', fix: 'Compile the graph with the KV pools that were made for its model.' },
+    `${where}: layer ${layer} has ${heads} heads of ${rows} × ${cols}, its state is for ${got}.`,
+    { where, fix: 'Compile the graph with the KV pools that were made for its model.' },
   );
 }

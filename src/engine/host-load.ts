@@ -346,7 +346,7 @@ function describe(
         const bytes = kvBlockBytes(groupLayers(kv, of), 1);
         return {
           window: of.window,
-          layers: of.layers,
+          layers: of.layers.map((place) => kv.info[place]!.layer),
           blocks: sizing.blocks[group]!,
           bytesPerToken: of.state ? 0 : bytes,
           stateBytes: of.state ? bytes : 0,

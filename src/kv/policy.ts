@@ -19,6 +19,8 @@ import type { KvRequest } from './options.js';
 
 /** What a layer caches, its format left open. */
 export interface KvLayerShape {
+  /** The layer of the model. Default: its place in the list. */
+  readonly layer?: number;
   /** The layer is recurrent: it keeps a state of this shape, and no K and V (`kvHeads` is 0). */
   readonly state?: StateShape;
   readonly kvHeads: number;
@@ -106,8 +108,8 @@ export function planKvLayers(
   const late = request.quantizedStart >= context && request.quantizedStart > 0;
   const specs: KvLayerSpec[] = [];
   const info: KvLayerInfo[] = [];
-  layers.forEach((shape, layer) => {
-    const { kvHeads, headDim, group, window, state } = shape;
+  layers.forEach((shape, place) => {
+    const { layer = place, kvHeads, headDim, group, window, state } = shape;
     if (state !== undefined) {
       specs.push({ state, kvHeads: 0, headDim: 0, key: F32, value: F32, group });
       const kept = { key: 'f32', value: 'f32', keyBytes: 0, valueBytes: 0, stateBytes: stateBytes(state) };
@@ -118,8 +120,8 @@ export function planKvLayers(
       ? `no sequence of ${context} tokens reaches the ${request.quantizedStart} at which it would be quantised`
       : window !== null
         ? 'sliding-window layers stay float'
-        : skipped.get(layer);
-    const wanted = byLayer?.[layer] ?? one;
+        : skipped.get(place);
+    const wanted = byLayer?.[place] ?? one;
     const key = effective(wanted.key, ask, headDim, whole);
     const value = effective(wanted.value, ask, headDim, whole);
     const reason = key.reason ?? value.reason;
@@ -197,27 +199,29 @@ function effective(
   return reason === undefined ? { format: wanted } : { format: float, reason };
 }
 
-/** Layers that are not quantised by choice, with the reason. */
+/** Places of layers that are not quantised by choice, with the reason. */
 function skippedLayers(
   layers: readonly KvLayerShape[],
   skip: readonly number[] | null,
 ): ReadonlyMap<number, string> {
   if (skip === null) {
-    const full = layers.flatMap(({ window, state }, layer) =>
-      window === null && state === undefined ? [layer] : [],
+    const full = layers.flatMap(({ window, state }, place) =>
+      window === null && state === undefined ? [place] : [],
     );
     return full.length > 2 ? new Map([[full.at(-1)!, 'the last attention layer stays float']]) : new Map();
   }
+  const count = 1 + Math.max(...layers.map(({ layer }, place) => layer ?? place));
   return new Map(
     skip.map((layer) => {
-      const index = layer < 0 ? layers.length + layer : layer;
-      if (index < 0 || index >= layers.length)
-        throw new KvantError('kv-layer-unknown', `There is no layer ${layer} of ${layers.length}.`, {
+      const index = layer < 0 ? count + layer : layer;
+      if (index < 0 || index >= count)
+        throw new KvantError('kv-layer-unknown', `There is no layer ${layer} of ${count}.`, {
           kind: 'invalid-request',
           where: 'kvSkipLayers',
-          fix: `Give layers from 0 to ${layers.length - 1}, or from the end: −1 is the last.`,
+          fix: `Give layers from 0 to ${count - 1}, or from the end: −1 is the last.`,
         });
-      return [index, 'it is one of the layers to skip'] as const;
+      const place = layers.findIndex((one, at) => (one.layer ?? at) === index && one.state === undefined);
+      return [place, 'it is one of the layers to skip'] as const;
     }),
   );
 }

@@ -11,6 +11,7 @@ import { cohere2 } from './families/cohere2.js';
 import { ernie45 } from './families/ernie4-5.js';
 import { ernie45Moe } from './families/ernie4-5-moe.js';
 import { exaone4 } from './families/exaone4.js';
+import { falconH1 } from './families/falcon-h1.js';
 import { gemma2 } from './families/gemma2.js';
 import { gemma3 } from './families/gemma3.js';
 import { gemma4, gemma4Unified } from './families/gemma4.js';
@@ -29,6 +30,7 @@ import { ministral3 } from './families/ministral3.js';
 import { mistral } from './families/mistral.js';
 import { mixtral } from './families/mixtral.js';
 import { nemotron } from './families/nemotron.js';
+import { nemotronH } from './families/nemotron-h.js';
 import { olmo2 } from './families/olmo2.js';
 import { olmo3 } from './families/olmo3.js';
 import { phi3 } from './families/phi3.js';
@@ -87,6 +89,8 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(gptOss),
   register(gemma4),
   register(gemma4Unified),
+  register(falconH1),
+  register(nemotronH),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

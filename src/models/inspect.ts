@@ -115,8 +115,8 @@ export function inspectModel(
     undefined,
     options.floatHeads,
   );
-  const cache = layout.cache.map(({ kvHeads, headDim, window }, layer): CacheSummary => {
-    const { kind, key, value, keyBytes, valueBytes, stateBytes, reason } = plan.info[layer]!;
+  const cache = layout.cache.map(({ layer, kvHeads, headDim, window }, place): CacheSummary => {
+    const { kind, key, value, keyBytes, valueBytes, stateBytes, reason } = plan.info[place]!;
     return {
       layer,
       kind,
@@ -156,7 +156,7 @@ export function inspectModel(
     kvBytesPerToken: cache.reduce((sum, { bytesPerToken }) => sum + bytesPerToken, 0),
     groups: plan.groups.map((group) => ({
       window: group.window,
-      layers: group.layers,
+      layers: group.layers.map((place) => layout.cache[place]!.layer),
       bytesPerToken: group.state ? 0 : kvBlockBytes(groupLayers(plan, group), 1),
       stateBytes: group.state ? kvBlockBytes(groupLayers(plan, group), 1) : 0,
       ...(group.head === undefined ? {} : { head: group.head }),

@@ -124,14 +124,21 @@ export interface RopeSpec {
   readonly sections?: RopeSections;
 }
 
-/** One layer's part of the KV cache, its format left open. */
+/**
+ * One part of the cache, its format left open: K and V of a layer, or its state. A layer may have both, or none. Operations name a part by its
+ * place in the list.
+ */
 export interface CacheLayer extends AttentionShape {
+  /** The layer of the model. */
+  readonly layer: number;
   /** The layer is recurrent: it keeps a state of this shape, and heads and sizes of heads are 0. */
   readonly state?: StateShape;
   /** Tokens it looks back, itself included; null for all. */
   readonly window: number | null;
   readonly group: number;
 }
+
+export type CacheKind = 'kv' | 'state';
 
 export interface WeightLayout {
   readonly matrices: readonly MatrixSpec[];
@@ -143,6 +150,15 @@ export interface WeightLayout {
   readonly groups: number;
   /** Tensors a checkpoint may hold that the model does not read. */
   readonly harmless: readonly RegExp[];
+}
+
+/** The place of a layer's K and V, or of its state, in the list. */
+export function cachePlace(
+  cache: readonly Pick<CacheLayer, 'layer' | 'state'>[],
+  layer: number,
+  kind: CacheKind,
+): number {
+  return cache.findIndex((one) => one.layer === layer && (one.state !== undefined) === (kind === 'state'));
 }
 
 export function matrixRows(spec: MatrixSpec): number {
@@ -174,6 +190,8 @@ export interface Weights {
   /** One of the numbers that the layout keeps on the host. */
   number(key: string): number;
   rope(key: string): RopeTable;
-  /** What a layer's keys are freed of; null, or no such function, where they are stored as they are. */
-  centre?(layer: number): KeyCentre | null;
+  /** What operations call a layer's K and V, or its state. No such function: as the layer is called. */
+  cache?(layer: number, kind: CacheKind): number;
+  /** What keys are freed of, by the name of their cache; null, or no such function, where they are stored as they are. */
+  centre?(cache: number): KeyCentre | null;
 }

@@ -18,7 +18,14 @@ import { KvantError } from '../errors.js';
 import type { KeyCentreValues } from '../kv/key-centres.js';
 import type { ModelFacts } from './facts.js';
 import type { ModelDefinition } from './family.js';
-import { type CacheLayer, parameterCount, type RopeSpec, type WeightLayout, type Weights } from './layout.js';
+import {
+  type CacheLayer,
+  cachePlace,
+  parameterCount,
+  type RopeSpec,
+  type WeightLayout,
+  type Weights,
+} from './layout.js';
 import { get, type LoadProgress, loadWeights } from './load-weights.js';
 import {
   type Quantization,
@@ -149,7 +156,8 @@ export async function loadModel(
       const all: Weights = {
         ...weights,
         rope: (key) => get(ropes, key),
-        centre: (layer) => centres[layer] ?? null,
+        cache: (layer, kind) => cachePlace(layout.cache, layer, kind),
+        centre: (cache) => centres[cache] ?? null,
       };
       // A GPU feels an operation more, and its prompts little.
       const selectEarly = device.info.kind === 'cpu';

@@ -188,7 +188,7 @@ function isApplied(name: string, layout: WeightLayout): boolean {
   const layer = /^model\.layers\.(\d+)\./.exec(name)?.[1];
   // Groups: the embedding, each layer, the head.
   if (layer !== undefined) return Number(layer) < layout.groups - 2;
-  return /^(lm_head|model\.(embedding_)?norm|model\.embed_tokens)\./.test(name);
+  return /^(lm_head|model\.((embedding_)?norm|final_layernorm|norm_f)|model\.embed_tokens)\./.test(name);
 }
 
 function partSource(

@@ -15,6 +15,8 @@ const TOWERS = [TOWER, 'model.visual.', 'vision_tower.', 'model.vision_tower.'];
 /** What sees in the others, without what may stand before it. CLIP and SigLIP had a name more within theirs once. */
 const SEEING = /^(?:model\.)?((?:vision_tower|vision_model|multi_modal_projector|connector)\..*)$/;
 export const EMBEDDING_WEIGHT = 'model.embed_tokens.weight';
+/** Nemotron-H's. */
+const EMBEDDINGS = 'model.embeddings.';
 export const HEAD_WEIGHT = 'lm_head.weight';
 
 /** A source that can say what it holds. */
@@ -53,13 +55,15 @@ export function renamed(source: PlainWeights): NamedWeights {
     for (const name of names)
       if (name.startsWith(prefix) && !name.startsWith(head ?? HEAD))
         aliases.set(MODEL + name.slice(prefix.length), name);
+  for (const [name, at] of [...names.map((own) => [own, own] as const), ...aliases])
+    if (name.startsWith(EMBEDDINGS)) aliases.set(`model.embed_tokens.${name.slice(EMBEDDINGS.length)}`, at);
   if (head !== undefined && head !== HEAD)
     for (const name of names) if (name.startsWith(head)) aliases.set(HEAD + name.slice(head.length), name);
   return new RenamedWeights(source, aliases);
 }
 
 /** Names of the norm before the head. */
-const LAST_NORMS = ['norm.weight', 'embedding_norm.weight'];
+const LAST_NORMS = ['norm.weight', 'embedding_norm.weight', 'final_layernorm.weight', 'norm_f.weight'];
 
 /** What stands before `layers.0.` and the norm: undefined where nothing does, or several things. */
 function decoderPrefix(names: readonly string[]): string | undefined {

@@ -10,10 +10,7 @@ const OTHER_KINDS: readonly (readonly [name: RegExp, what: string])[] = [
   [/^(gpt2|gptbigcode|gptneofor|opt|xglm|biogpt)/i, 'learned positions'],
   [/^(t5|mt5|umt5|bart|mbart|pegasus|marian|whisper)/i, 'an encoder beside the decoder'],
   [/^(bert|roberta|xlmroberta|deberta|electra|modernbert|nomicbert)/i, 'an encoder in place of a decoder'],
-  [
-    /mamba|rwkv|griffin|recurrentgemma|zamba|jamba|bamba|falconh1|nemotronh|plamo2|lfm2|qwen3_?(5|next)/i,
-    'recurrent layers',
-  ],
+  [/mamba|rwkv|griffin|recurrentgemma|zamba|jamba|bamba|plamo2/i, 'recurrent layers'],
   [/moe|mixtral|dbrx|arctic|grok|gptoss|minimax|llama4/i, 'experts that are chosen or stored in another way'],
   [/^(deepseekv[23]|deepseek_v[23]|kimi|minicpm3)/i, 'latent attention'],
 ];

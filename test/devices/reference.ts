@@ -420,6 +420,44 @@ export function gatedDelta(
   });
 }
 
+export interface StateSpace {
+  readonly groups: number;
+  readonly heads: number;
+  readonly rows: number;
+  readonly cols: number;
+  readonly limits: readonly [number, number];
+  /** `[3 · heads]`: decay, shift, skip. */
+  readonly decay: ArrayLike<number>;
+}
+
+/** All rows of a sequence, from its first token on: of x, B and C, and of the time steps. */
+export function selectiveScan(
+  x: readonly ArrayLike<number>[],
+  steps: readonly ArrayLike<number>[],
+  { groups, heads, rows, cols, limits, decay }: StateSpace,
+): Float64Array[] {
+  const states = Array.from({ length: heads }, () => new Float64Array(rows * cols));
+  return x.map((row, t) => {
+    const out = new Float64Array(heads * cols);
+    states.forEach((state, h) => {
+      const inputs = heads * cols + Math.floor((h * groups) / heads) * rows;
+      const raw = Math.log1p(Math.exp(steps[t]![h]! + decay[heads + h]!));
+      const delta = Math.min(Math.max(raw, limits[0]), limits[1]);
+      const alpha = Math.exp(delta * decay[h]!);
+      for (let c = 0; c < cols; c++) {
+        const value = row[h * cols + c]!;
+        let sum = decay[2 * heads + h]! * value;
+        for (let i = 0; i < rows; i++) {
+          state[i * cols + c] = alpha * state[i * cols + c]! + delta * row[inputs + i]! * value;
+          sum += state[i * cols + c]! * row[inputs + groups * rows + i]!;
+        }
+        out[h * cols + c] = sum;
+      }
+    });
+    return out;
+  });
+}
+
 /** One run of columns. */
 export function gate(
   x: ArrayLike<number>,

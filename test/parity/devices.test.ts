@@ -53,9 +53,10 @@ function few(spec: DeviceSpec): readonly string[] {
       'gemma4-moe',
       'gemma4-shared',
       'gpt-oss',
+      'nemotron-h',
     ];
   return spec.bitwise
-    ? ['mistral-window', 'qwen3-moe', 'lfm2']
+    ? ['mistral-window', 'qwen3-moe', 'lfm2', 'falcon-h1']
     : ['llama-odd-f32-sharded', 'qwen2-tied-sharded', 'qwen3-tied', 'gemma3-list', 'qwen3.5'];
 }
 

@@ -297,21 +297,21 @@ class ReferenceProgram implements Program {
         case 'gated-delta': {
           const { qkv, gates } = node;
           const decay = (node.decay as ReferenceVector).values;
-          // Both side by side, as one row of a history.
-          const cols = qkv.cols + gates.cols;
-          const both = new Float64Array(inputs.tokenCount * cols);
-          for (let t = 0; t < inputs.tokenCount; t++) {
-            both.set(value(qkv).subarray(t * qkv.cols, (t + 1) * qkv.cols), t * cols);
-            both.set(value(gates).subarray(t * gates.cols, (t + 1) * gates.cols), t * cols + qkv.cols);
-          }
           set(
             node.out,
-            this.#recurrent(node, cols, both, inputs, (rows) =>
-              reference.gatedDelta(
-                rows,
-                rows.map((row) => row.subarray(qkv.cols)),
-                { ...node, decay },
-              ),
+            this.#recurrentPair(node, qkv, gates, value, inputs, (rows, beside) =>
+              reference.gatedDelta(rows, beside, { ...node, decay }),
+            ),
+          );
+          break;
+        }
+        case 'selective-scan': {
+          const { x, steps } = node;
+          const decay = (node.decay as ReferenceVector).values;
+          set(
+            node.out,
+            this.#recurrentPair(node, x, steps, value, inputs, (rows, beside) =>
+              reference.selectiveScan(rows, beside, { ...node, decay }),
             ),
           );
           break;
@@ -517,6 +517,29 @@ class ReferenceProgram implements Program {
       out.push(...run(rows).slice(position));
     }
     return Float64Array.from(out.flatMap((row) => [...row]));
+  }
+
+  /** A recurrent node of two inputs, both side by side as one row of a history. */
+  #recurrentPair(
+    node: Node,
+    a: Tensor,
+    b: Tensor,
+    value: (tensor: Tensor) => Float64Array,
+    inputs: StepInputs,
+    run: (rows: readonly Float64Array[], beside: readonly Float64Array[]) => readonly Float64Array[],
+  ): Float64Array {
+    const cols = a.cols + b.cols;
+    const both = new Float64Array(inputs.tokenCount * cols);
+    for (let t = 0; t < inputs.tokenCount; t++) {
+      both.set(value(a).subarray(t * a.cols, (t + 1) * a.cols), t * cols);
+      both.set(value(b).subarray(t * b.cols, (t + 1) * b.cols), t * cols + a.cols);
+    }
+    return this.#recurrent(node, cols, both, inputs, (rows) =>
+      run(
+        rows,
+        rows.map((row) => row.subarray(a.cols)),
+      ),
+    );
   }
 
   #attend(node: NodeOf<'attend'>, q: Float64Array, slots: number[], positions: number[]): Float64Array {

@@ -9,7 +9,7 @@ import type { RopeTable } from '../../device/rope.js';
 import type { MatrixFormat } from '../../device/weights.js';
 import type { KvLayerInfo } from '../../kv/policy.js';
 import type { ModelDefinition } from '../../models/family.js';
-import { matrixRows, vectorLength } from '../../models/layout.js';
+import { type CacheKind, cachePlace, matrixRows, vectorLength } from '../../models/layout.js';
 import { ropeTable } from '../../models/load.js';
 import {
   type Quantization,
@@ -85,6 +85,7 @@ export function countModel(
     vector: (key: string): Vector => vectors.get(key) as Vector,
     number: (): number => 1,
     rope: (key: string): RopeTable => ropes.get(key) as RopeTable,
+    cache: (layer: number, kind: CacheKind): number => cachePlace(layout.cache, layer, kind),
   };
   // The least there is to do: behind the last attention only the rows whose logits are wanted.
   ops.sample(model.record(ops, weights, { selectEarly: true }));

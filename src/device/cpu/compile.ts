@@ -11,7 +11,7 @@ import type { KvCaches } from '../kv.js';
 import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { rotaryReach } from '../rotary-positions.js';
-import { checkConv, checkDelta } from '../state.js';
+import { checkConv, checkScan } from '../state.js';
 import { type Command, commandWords, writeCommands } from './command.js';
 import {
   type AttendCentrePlace,
@@ -51,6 +51,8 @@ import {
   deltaScratchBytes,
   gateCommand,
   gatedDeltaCommand,
+  scanScratchBytes,
+  selectiveScanCommand,
   shortConvCommand,
   shortConvScratchBytes,
 } from './recurrent-commands.js';
@@ -331,6 +333,8 @@ class Compiler {
         return shortConvScratchBytes(node, threads);
       case 'gated-delta':
         return deltaScratchBytes(node, threads);
+      case 'selective-scan':
+        return scanScratchBytes(node, threads);
       case 'sample':
         return sampleScratchBytes(node.logits.cols, limits.maxOutputs, threads);
       case 'input':
@@ -494,10 +498,17 @@ class Compiler {
       }
       case 'gated-delta': {
         const state = stateOf(this.#options.caches, node);
-        checkDelta(node, state.shape);
+        checkScan(node, state.shape);
         const decay = ownVector(set, node.decay).at(home);
         const where = { qkv: at(node.qkv), gates: at(node.gates), out: at(node.out), decay };
         return [gatedDeltaCommand(place, node, state, where)];
+      }
+      case 'selective-scan': {
+        const state = stateOf(this.#options.caches, node);
+        checkScan(node, state.shape);
+        const decay = ownVector(set, node.decay).at(home);
+        const where = { x: at(node.x), steps: at(node.steps), out: at(node.out), decay };
+        return [selectiveScanCommand(place, node, state, where)];
       }
       case 'gate': {
         const weight = node.norm === null ? 0 : ownVector(set, node.norm.weight).at(home);

@@ -51,6 +51,7 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
       return cacheOf(caches, node).layer.memory;
     case 'short-conv':
     case 'gated-delta':
+    case 'selective-scan':
       return stateOf(caches, node).memory;
     case 'norm': {
       const vector = node.parts.map(({ weight, bias }) => weight ?? bias).find((one) => one !== null);

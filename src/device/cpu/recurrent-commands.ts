@@ -3,7 +3,7 @@ import { GATE_ACTIVATIONS, type NodeOf } from '../graph.js';
 import { stateBytes, stateMatrixAt } from '../state.js';
 import { type Command, f32Word } from './command.js';
 import { type CommandPlace, rowCountAt } from './commands.js';
-import { OP_GATE, OP_GATED_DELTA, OP_SHORT_CONV, STEP_SEQUENCES } from './opcodes.js';
+import { OP_GATE, OP_GATED_DELTA, OP_SELECTIVE_SCAN, OP_SHORT_CONV, STEP_SEQUENCES } from './opcodes.js';
 import type { NodeState } from './placement.js';
 
 /** Channels of a piece of work; PIECE of assembly/short-conv.ts. */
@@ -57,12 +57,12 @@ export function shortConvCommand(
   };
 }
 
-/** Columns of a state that a piece of work takes; TILE of assembly/gated-delta.ts. */
-const DELTA_TILE = 16;
+/** Columns of a state that a piece of work takes; TILE of assembly/recurrent.ts. */
+const TILE = 16;
 
 /** Bytes of a thread: a tile of a state, and q and k of a token. */
 function deltaStride(rows: number): number {
-  return (DELTA_TILE + 2) * rows * 4;
+  return (TILE + 2) * rows * 4;
 }
 
 export function deltaScratchBytes({ rows }: NodeOf<'gated-delta'>, threads: number): number {
@@ -91,6 +91,42 @@ export function gatedDeltaCommand(
       f32Word(1 / Math.sqrt(rows)),
       place.scratch,
       deltaStride(rows),
+    ],
+  };
+}
+
+/** Bytes of a thread: a tile of a state. */
+function scanStride(rows: number): number {
+  return TILE * rows * 4;
+}
+
+export function scanScratchBytes({ rows }: NodeOf<'selective-scan'>, threads: number): number {
+  return threads * scanStride(rows);
+}
+
+export function selectiveScanCommand(
+  place: CommandPlace,
+  { groups, heads, rows, cols, limits }: NodeOf<'selective-scan'>,
+  state: NodeState,
+  at: { readonly x: number; readonly steps: number; readonly out: number; readonly decay: number },
+): Command {
+  return {
+    opcode: OP_SELECTIVE_SCAN,
+    words: [
+      ...stateWords(place, state),
+      at.x,
+      at.steps,
+      at.out,
+      at.decay,
+      groups,
+      heads,
+      rows,
+      cols,
+      4 * stateMatrixAt(state.shape),
+      f32Word(limits[0]),
+      f32Word(limits[1]),
+      place.scratch,
+      scanStride(rows),
     ],
   };
 }

@@ -119,7 +119,9 @@ export class WebGpuProgram implements Program {
     };
     const maxItems = attentionItems(graph, limits, host.capabilities.bindingBytes);
     const attends = graph.nodes.some((n) => n.op === 'attend');
-    const recurs = graph.nodes.some((n) => n.op === 'short-conv' || n.op === 'gated-delta');
+    const recurs = graph.nodes.some(
+      (n) => n.op === 'short-conv' || n.op === 'gated-delta' || n.op === 'selective-scan',
+    );
     this.#packer = new StepPacker(limits, bounds, maxItems, attends, recurs);
 
     const { allocator } = host;

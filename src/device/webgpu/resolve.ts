@@ -1,7 +1,7 @@
 /** From a node of the graph to kernels, and to the buffers of their roles. */
 
 import type { Node, NodeOf } from '../graph.js';
-import { checkConv, checkDelta } from '../state.js';
+import { checkConv, checkScan } from '../state.js';
 import { ownSlab } from './feature-slab.js';
 import { chooseVariant, type Handed, type Kernel, type Variant } from './kernel.js';
 import { addFeaturesKernel, addGatheredKernel } from './kernels/add-rows.js';
@@ -27,6 +27,7 @@ import { attendItemsVariants, attendTilesVariants, reduceSlices } from './kernel
 import { routeKernel } from './kernels/route.js';
 import { sampleKernel } from './kernels/sample.js';
 import { attendSegmentsKernel, rotateKernel } from './kernels/segments.js';
+import { selectiveScanKernel } from './kernels/selective-scan.js';
 import { shortConvKernel } from './kernels/short-conv.js';
 import { cacheOf, stateOf } from './layer-caches.js';
 import { fusionOf } from './linear-work.js';
@@ -76,6 +77,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'attend-segments':
     case 'short-conv':
     case 'gated-delta':
+    case 'selective-scan':
     case 'gate':
     case 'select-outputs':
     case 'sample':
@@ -183,10 +185,18 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
     case 'gated-delta': {
       const { qkv, gates, decay, out } = node;
       const state = stateOf(r, node);
-      checkDelta(node, state.shape);
+      checkScan(node, state.shape);
       const inputs = { qkv: r.tensor(qkv), gates: r.tensor(gates), decay: vector(decay) };
       const buffers = { ...inputs, tables: state.tables, state: state.buffer, out: r.tensor(out) };
       return [bound(gatedDeltaKernel(node, state, fixedLanes(r.capabilities)), r, buffers)];
+    }
+    case 'selective-scan': {
+      const { x, steps, decay, out } = node;
+      const state = stateOf(r, node);
+      checkScan(node, state.shape);
+      const inputs = { x: r.tensor(x), steps: r.tensor(steps), decay: vector(decay) };
+      const buffers = { ...inputs, tables: state.tables, state: state.buffer, out: r.tensor(out) };
+      return [bound(selectiveScanKernel(node, state, fixedLanes(r.capabilities)), r, buffers)];
     }
     case 'gate': {
       const { x, gate, norm, out } = node;

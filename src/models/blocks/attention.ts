@@ -17,6 +17,8 @@ export interface AttentionWeights extends AttentionShape {
   readonly sameKv?: boolean;
   /** The layer looks at another one's keys and values, and has none. Default false. */
   readonly queriesOnly?: boolean;
+  /** What they stand below. Default: `self_attn`. */
+  readonly block?: string;
   /** What tensors are called, where it is not Llama's way. */
   readonly names?: { readonly output: string; readonly qNorm: string; readonly kNorm: string };
 }
@@ -26,25 +28,26 @@ export function attentionWeights(at: LayerLayout, parts: AttentionWeights): void
   const { hiddenSize, heads, kvHeads, headDim, bias, qkNorm, window } = parts;
   const names = parts.names ?? { output: 'o_proj', qNorm: 'q_norm', kNorm: 'k_norm' };
   const queriesOnly = parts.queriesOnly === true;
+  const { block = 'self_attn' } = parts;
   const half = (which: 0 | 1): Pick<LayerPart, 'pick'> =>
     parts.gated === true ? { pick: { take: headDim, of: 2 * headDim, from: which * headDim } } : {};
-  const keys: LayerPart = { tensor: 'self_attn.k_proj', rows: kvHeads * headDim, bias: bias.qkv };
+  const keys: LayerPart = { tensor: `${block}.k_proj`, rows: kvHeads * headDim, bias: bias.qkv };
   const values: LayerPart =
-    parts.sameKv === true ? { ...keys, again: true } : { ...keys, tensor: 'self_attn.v_proj' };
+    parts.sameKv === true ? { ...keys, again: true } : { ...keys, tensor: `${block}.v_proj` };
   at.matrix('attention', 'qkv', hiddenSize, [
-    { tensor: 'self_attn.q_proj', rows: heads * headDim, bias: bias.qkv, ...half(0) },
+    { tensor: `${block}.q_proj`, rows: heads * headDim, bias: bias.qkv, ...half(0) },
     ...(queriesOnly ? [] : [keys, values]),
   ]);
   if (parts.gated === true)
     at.matrix('attention', 'gate', hiddenSize, [
-      { tensor: 'self_attn.q_proj', rows: heads * headDim, ...half(1) },
+      { tensor: `${block}.q_proj`, rows: heads * headDim, ...half(1) },
     ]);
   at.matrix('attention', 'output', heads * headDim, [
-    { tensor: `self_attn.${names.output}`, rows: hiddenSize, bias: bias.output },
+    { tensor: `${block}.${names.output}`, rows: hiddenSize, bias: bias.output },
   ]);
   if (qkNorm) {
-    at.norm('q-norm', `self_attn.${names.qNorm}`, headDim);
-    if (!queriesOnly) at.norm('k-norm', `self_attn.${names.kNorm}`, headDim);
+    at.norm('q-norm', `${block}.${names.qNorm}`, headDim);
+    if (!queriesOnly) at.norm('k-norm', `${block}.${names.kNorm}`, headDim);
   }
   if (!queriesOnly) at.cache(parts, window);
 }
@@ -81,7 +84,7 @@ export function attend(at: Layer, normed: Tensor, options: AttentionOptions): Te
   const shape = { heads, kvHeads, headDim };
   const { prepare = (qkv) => qkv, normOrder: order = 'before', queryGrowth = null } = options;
   const queriesOnly = options.cacheOf !== undefined;
-  const layer = options.cacheOf ?? at.index;
+  const layer = at.cacheOf(options.cacheOf ?? at.index, 'kv');
   const ownNorm = options.qkNorm ? at.vector('q-norm') : null;
   const norm = ownNorm && {
     q: ownNorm,

@@ -22,6 +22,8 @@ export interface ExpertNames {
   readonly matrices?: readonly [gate: string, up: string, down: string];
   /** Where stacks of gate, up and down (0, 1, 2) are, below `layers.N.`, and the rows of an expert in them. Default: as MLX and the hub have them. */
   readonly stacks?: (matrix: 0 | 1 | 2, expert: number, sizes: StackSizes) => readonly StackedRows[];
+  /** There is no gate: gate and up, of one name, are the same rows, which are held twice. With `relu` an expert is then one of relu². Default false. */
+  readonly ungated?: boolean;
   /** The router and all matrices have biases. Default: none has. */
   readonly biased?: boolean;
 }
@@ -41,14 +43,17 @@ export interface ExpertSizes {
 
 const MLX_NAMES = ['gate_proj', 'up_proj', 'down_proj'] as const;
 
-/** The router, and the experts as two stacks. */
+/** The router, and the experts as two stacks. `routedSize`: columns that the router reads, where they are not the experts'. */
 export function expertWeights(
   at: LayerLayout,
   hiddenSize: number,
   { experts, chosen, intermediateSize }: ExpertSizes,
-  { block, router = `${block}.gate`, matrices = MLX_NAMES, stacks, biased: bias = false }: ExpertNames,
+  names: ExpertNames,
+  routedSize = hiddenSize,
 ): void {
-  at.matrix('mlp', 'router', hiddenSize, [{ tensor: router, rows: experts, bias }], { float: true });
+  const { block, router = `${block}.gate`, matrices = MLX_NAMES, stacks, biased: bias = false } = names;
+  const { ungated = false } = names;
+  at.matrix('mlp', 'router', routedSize, [{ tensor: router, rows: experts, bias }], { float: true });
   const stack: ExpertStack = { count: experts, chosen };
   const within = stacks ?? stacksOf(`${block}.switch_mlp`, `${block}.experts`);
   const part = (expert: number, name: 0 | 1 | 2, rows: number): LayerPart => ({
@@ -62,7 +67,10 @@ export function expertWeights(
     'experts',
     'expert-gate-up',
     hiddenSize,
-    all.flatMap((expert) => [part(expert, 0, intermediateSize), part(expert, 1, intermediateSize)]),
+    all.flatMap((expert) => [
+      part(expert, 0, intermediateSize),
+      { ...part(expert, 1, intermediateSize), ...(ungated && { again: true }) },
+    ]),
     { experts: stack },
   );
   at.matrix(

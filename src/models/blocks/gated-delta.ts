@@ -81,7 +81,7 @@ function groupedParts({ keyHeads, heads, keyDim, valueDim }: GatedDeltaShape): D
 /** Mixes normed hidden states. Returns `[tokens, heads · valueDim]`, before the output matrix. */
 export function gatedDelta(at: Layer, normed: Tensor, shape: GatedDeltaShape): Tensor {
   const { keyHeads, heads, keyDim, valueDim, taps } = shape;
-  const layer = at.index;
+  const layer = at.cache('state');
   const weight = at.vector('conv');
   const qkv = at.ops.shortConv(at.linear(normed, 'delta-qkv'), { layer, taps, weight, activation: 'silu' });
   const sizes = { keyHeads, heads, rows: keyDim, cols: valueDim };

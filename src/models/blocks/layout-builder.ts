@@ -143,10 +143,10 @@ export function decoderLayout(config: CommonConfig, decoder: DecoderLayout): Wei
         vectors.push({ key: layerKey(index, name), parts, group, host: true });
       },
       state: (shape) => {
-        cache.push({ state: shape, heads: 0, kvHeads: 0, headDim: 0, window: null, group });
+        cache.push({ layer: index, state: shape, heads: 0, kvHeads: 0, headDim: 0, window: null, group });
       },
       cache: ({ heads, kvHeads, headDim }, window) => {
-        cache.push({ heads, kvHeads, headDim, window, group });
+        cache.push({ layer: index, heads, kvHeads, headDim, window, group });
       },
     });
   }

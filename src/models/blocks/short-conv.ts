@@ -1,6 +1,7 @@
 /** The gated short convolution of LFM2: `out(c · conv(b · v))` with b, c and v of one matrix. It looks back on a few tokens only. */
 
 import type { Tensor } from '../../device/graph.js';
+import type { ShapeOf } from '../layout.js';
 import type { LayerLayout } from './layout-builder.js';
 import type { Layer } from './stack.js';
 
@@ -20,16 +21,22 @@ export function shortConvWeights(at: LayerLayout, { hiddenSize, taps, bias }: Sh
   at.state({ conv: { channels: hiddenSize, taps }, matrix: null });
 }
 
-/** A convolution by channel: published as `[channels, 1, taps]`, MLX has `[channels, taps, 1]`. */
+/** A convolution by channel: published as `[channels, 1, taps]`, MLX has `[channels, taps, 1]`. `by`: multiplies what stands before it. */
 export function convWeights(
   at: LayerLayout,
   tensor: string,
   channels: number,
   taps: number,
   bias: boolean,
+  by?: (channel: number, shapeOf: ShapeOf) => number,
 ): void {
-  at.vector('conv', [{ name: `${tensor}.weight`, shape: [channels, 1, taps] }], (values) =>
-    byTap(values, taps),
+  at.vector(
+    'conv',
+    [{ name: `${tensor}.weight`, shape: [channels, 1, taps] }],
+    (values, shapeOf = () => undefined) => {
+      const weights = byTap(values, taps);
+      return by === undefined ? weights : weights.map((value, i) => value * by(i % channels, shapeOf));
+    },
   );
   if (bias) at.vector('conv-bias', [{ name: `${tensor}.bias`, shape: [channels] }]);
 }
@@ -47,7 +54,7 @@ export function shortConvolved(
   { taps, bias }: Pick<ShortConvWeights, 'taps' | 'bias'>,
 ): Tensor {
   return at.ops.shortConv(at.linear(normed, 'conv-in'), {
-    layer: at.index,
+    layer: at.cache('state'),
     taps,
     weight: at.vector('conv'),
     bias: bias ? at.vector('conv-bias') : null,

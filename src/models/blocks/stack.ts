@@ -6,7 +6,7 @@ import type { Ops } from '../../device/ops.js';
 import type { RopeTable } from '../../device/rope.js';
 import type { CommonConfig } from '../config.js';
 import type { RecordOptions } from '../family.js';
-import type { Weights } from '../layout.js';
+import type { CacheKind, Weights } from '../layout.js';
 import { biasKey, LAST_NORM, layerKey } from './keys.js';
 
 export interface StackConfig extends CommonConfig {
@@ -48,9 +48,19 @@ export class Layer {
     return this.#weights.number(layerKey(this.index, name));
   }
 
-  /** What the keys of a layer are freed of. */
-  centreOf(layer: number): KeyCentre | null {
-    return this.#weights.centre?.(layer) ?? null;
+  /** What operations call its K and V, or its state. */
+  cache(kind: CacheKind): number {
+    return this.cacheOf(this.index, kind);
+  }
+
+  /** The same of another layer. */
+  cacheOf(layer: number, kind: CacheKind): number {
+    return this.#weights.cache?.(layer, kind) ?? layer;
+  }
+
+  /** What the keys of a cache are freed of. */
+  centreOf(cache: number): KeyCentre | null {
+    return this.#weights.centre?.(cache) ?? null;
   }
 
   get eps(): number {

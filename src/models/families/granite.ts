@@ -8,7 +8,7 @@ import type { Tensor } from '../../device/graph.js';
 import type { Ops } from '../../device/ops.js';
 import { attend } from '../blocks/attention.js';
 import { gated } from '../blocks/gated-mlp.js';
-import { recordStack } from '../blocks/stack.js';
+import { type Layer, recordStack } from '../blocks/stack.js';
 import { type DecoderConfig, type DecoderTraits, readDecoderConfig } from '../config.js';
 import type { ConfigFields } from '../config-fields.js';
 import type { Family, RecordOptions } from '../family.js';
@@ -44,6 +44,12 @@ export const readGranite = (fields: ConfigFields, architecture: string): Granite
   logitsDivisor: fields.positive('logits_scaling', 1),
 });
 
+/** What stands in the place of attention or of the MLP, the output matrix included. Null: nothing does. */
+export interface GraniteParts {
+  readonly mixed?: (at: Layer, normed: Tensor) => Tensor | null;
+  readonly mlp?: (at: Layer, normed: Tensor) => Tensor | null;
+}
+
 /** Returns logits `[outputs, vocab]`. `rope`: key of the rotation, null for none. */
 export function recordGranite(
   ops: Ops,
@@ -51,6 +57,7 @@ export function recordGranite(
   weights: Weights,
   options: RecordOptions,
   rope: string | null,
+  parts: GraniteParts = {},
 ): Tensor {
   const { heads, kvHeads, headDim, qkNorm, attentionScale: scale, residualScale } = config;
   const attention = { heads, kvHeads, headDim, qkNorm, window: null, rope, scale };
@@ -58,10 +65,12 @@ export function recordGranite(
     embeddingScale: config.embeddingScale,
     logits: { factor: 1 / config.logitsDivisor, softcap: null },
     layer: (x, at) => {
-      const attended = at.wanted(attend(at, at.norm(x, 'input-norm'), attention));
-      const rest = at.wanted(x);
-      const sum = ops.add(rest, ops.scale(at.linear(attended, 'output'), residualScale));
-      const down = at.linear(gated(at, at.norm(sum, 'mlp-norm'), config.activation), 'down');
+      const normed = at.norm(x, 'input-norm');
+      const mixed =
+        parts.mixed?.(at, normed) ?? at.linear(at.wanted(attend(at, normed, attention)), 'output');
+      const sum = ops.add(at.wanted(x), ops.scale(mixed, residualScale));
+      const again = at.norm(sum, 'mlp-norm');
+      const down = parts.mlp?.(at, again) ?? at.linear(gated(at, again, config.activation), 'down');
       return ops.add(sum, ops.scale(down, residualScale));
     },
   });

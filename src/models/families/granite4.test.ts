@@ -21,14 +21,48 @@ describe('granite4', () => {
     expect(rotated.facts.rope).toBe('default, theta 10000');
   });
 
+  it('has a state in layers of Mamba 2, and experts where it says so', () => {
+    const hybrid = {
+      ...DENSE,
+      layer_types: ['mamba', 'attention'],
+      mamba_n_heads: 8,
+      mamba_d_state: 16,
+      num_local_experts: 3,
+    };
+    const { facts, layout } = parseModelConfig(hybrid);
+    const [state, kv] = facts.cache;
+    expect(state).toMatchObject({
+      layer: 0,
+      state: { conv: { channels: 128 + 32, taps: 4 }, matrix: { heads: 8, rows: 16, cols: 16 } },
+    });
+    expect(kv).toMatchObject({ layer: 1, kvHeads: 4, headDim: 16 });
+    expect(kv?.state).toBeUndefined();
+    expect(layout.matrices.some(({ key }) => key === 'layers.0.expert-down')).toBe(true);
+  });
+
   it.each([
-    ['num_local_experts', 1],
-    ['num_local_experts', undefined],
-    ['layer_types', ['mamba', 'attention']],
-    ['layer_types', undefined],
-  ])('refuses "%s": %j', (name, value) => {
-    expect(() => parseModelConfig({ ...DENSE, [name]: value })).toThrow(
-      expect.objectContaining({ code: 'model-config-unsupported', where: name }),
+    ['layer_types', ['mamba', 'mamba'], 'model-config-unsupported'],
+    ['layer_types', undefined, 'model-config-unsupported'],
+    ['layer_types', ['mamba', 'sliding_attention'], 'model-config-unsupported'],
+    ['layer_types', ['mamba'], 'model-config'],
+    ['mamba_proj_bias', true, 'model-config-unsupported'],
+    ['mamba_n_groups', 3, 'model-config'],
+    ['mamba_n_heads', 7, 'model-config'],
+    ['mamba_d_head', 8, 'model-config'],
+    ['mamba_d_state', 18, 'model-config-unsupported'],
+    ['time_step_limit', [1, 0], 'model-config'],
+    ['time_step_limit', 'all', 'model-config'],
+    ['num_local_experts', 1, 'model-config'],
+  ])('refuses "%s": %j', (name, value, code) => {
+    const hybrid = { ...DENSE, layer_types: ['mamba', 'attention'], mamba_n_heads: 8, mamba_d_state: 16 };
+    expect(() => parseModelConfig({ ...hybrid, [name]: value })).toThrow(expect.objectContaining({ code }));
+  });
+
+  it('reads limits of time steps that transformers writes as objects', () => {
+    const limits = [0, { __float__: 'Infinity' }];
+    const hybrid = { ...DENSE, layer_types: ['mamba', 'attention'], mamba_n_heads: 8, mamba_d_state: 16 };
+    expect(parseModelConfig({ ...hybrid, time_step_limit: limits }).facts.identity).toEqual(
+      parseModelConfig(hybrid).facts.identity,
     );
   });
 });

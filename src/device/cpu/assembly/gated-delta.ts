@@ -1,9 +1,5 @@
 import { madd, share, sumLanes } from './math';
-import { lengthOf, positionOf, sequences, startOf, stateOf } from './recurrent';
-
-/** Columns of a piece of work. */
-// @ts-ignore: decorator
-@inline const TILE: u32 = 16;
+import { lengthOf, loadTile, sequences, softplus, startOf, stateOf, storeTile, TILE } from './recurrent';
 
 /**
  * The gated delta rule (`gated-delta` of ../../graph.ts). Pieces of work are (sequence, head, TILE columns of its state): one thread
@@ -33,12 +29,7 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
   const cols = load<u32>(p, 56);
   const state: usize = stateOf(p, s) + load<u32>(p, 60) + (head * rows * cols + from) * 4;
   const bytes = count * 4;
-  const fresh = positionOf(p, s) == 0;
-  for (let i: u32 = 0; i < rows; i++) {
-    const row: usize = tile + i * TILE * 4;
-    if (fresh) memory.fill(row, 0, bytes);
-    else memory.copy(row, state + i * cols * 4, bytes);
-  }
+  loadTile(p, s, state, tile, rows, cols, bytes);
   const q: usize = tile + TILE * rows * 4;
   const k: usize = q + rows * 4;
   const width = (2 * keyHeads * rows + heads * cols) * 4;
@@ -60,13 +51,7 @@ function scan(p: usize, s: u32, head: u32, from: u32, count: u32, tile: usize): 
     if (count == TILE) four(tile, q, k, v, out, rows, alpha, beta);
     else for (let c: usize = 0; c < bytes; c += 16) one(tile + c, q, k, v + c, out + c, rows, alpha, beta);
   }
-  for (let i: u32 = 0; i < rows; i++) memory.copy(state + i * cols * 4, tile + i * TILE * 4, bytes);
-}
-
-/** `ln(1 + e^x)` */
-// @ts-ignore: decorator
-@inline function softplus(x: f64): f64 {
-  return x > 40 ? x : Math.log1p(Math.exp(x));
+  storeTile(state, tile, rows, cols, bytes);
 }
 
 /** `x / √(Σx² + 1e-6) · by` */

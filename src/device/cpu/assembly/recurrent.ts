@@ -36,3 +36,27 @@
   const block = load<u32>(load<u32>(p, 12) + field(p, s, 0) * load<u32>(p, 16));
   return load<u32>(p, 20) + block * load<u32>(p, 24);
 }
+
+/** Columns of a head's state that one thread takes through all tokens. */
+// @ts-ignore: decorator
+@inline export const TILE: u32 = 16;
+
+/** `bytes` of each row of a state, at `state`, as a tile of rows of TILE numbers: zeros where a sequence begins. */
+export function loadTile(p: usize, s: u32, state: usize, tile: usize, rows: u32, cols: u32, bytes: u32): void {
+  const fresh = positionOf(p, s) == 0;
+  for (let i: u32 = 0; i < rows; i++) {
+    const row: usize = tile + i * TILE * 4;
+    if (fresh) memory.fill(row, 0, bytes);
+    else memory.copy(row, state + i * cols * 4, bytes);
+  }
+}
+
+export function storeTile(state: usize, tile: usize, rows: u32, cols: u32, bytes: u32): void {
+  for (let i: u32 = 0; i < rows; i++) memory.copy(state + i * cols * 4, tile + i * TILE * 4, bytes);
+}
+
+/** `ln(1 + e^x)` */
+// @ts-ignore: decorator
+@inline export function softplus(x: f64): f64 {
+  return x > 40 ? x : Math.log1p(Math.exp(x));
+}

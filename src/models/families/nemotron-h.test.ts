@@ -1,0 +1,49 @@
+import { describe, expect, it } from 'vitest';
+import { parseModelConfig } from '../families.js';
+
+const HYBRID = {
+  architectures: ['NemotronHForCausalLM'],
+  model_type: 'nemotron_h',
+  vocab_size: 96,
+  hidden_size: 64,
+  intermediate_size: 96,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 16,
+  hybrid_override_pattern: 'M-*EM',
+  mamba_num_heads: 8,
+  mamba_head_dim: 8,
+  n_groups: 2,
+  ssm_state_size: 16,
+  n_routed_experts: 4,
+  moe_intermediate_size: 32,
+  moe_shared_expert_intermediate_size: 48,
+};
+
+describe('nemotron_h', () => {
+  it('has the layers of its pattern, whatever their number is said to be', () => {
+    const { facts } = parseModelConfig(HYBRID);
+    expect(facts).toMatchObject({ family: 'nemotron_h', layers: 5, rope: 'none' });
+    expect(facts.cache.map(({ layer, state }) => [layer, state !== undefined])).toEqual([
+      [0, true],
+      [2, false],
+      [4, true],
+    ]);
+    const listed = { ...HYBRID, layers_block_type: ['mamba', 'mlp', 'attention', 'moe', 'linear_attention'] };
+    expect(parseModelConfig(listed).facts.identity).toBe(facts.identity);
+  });
+
+  it.each([
+    ['hybrid_override_pattern', 'MX*'],
+    ['hybrid_override_pattern', 'MM-'],
+    ['mlp_hidden_act', 'silu'],
+    ['mamba_hidden_act', 'gelu'],
+    ['attention_bias', true],
+    ['use_bias', true],
+  ])('refuses "%s": %j', (name, value) => {
+    expect(() => parseModelConfig({ ...HYBRID, [name]: value })).toThrow(
+      expect.objectContaining({ code: 'model-config-unsupported', where: name }),
+    );
+  });
+});
