@@ -43,6 +43,17 @@ export interface NormPart {
   readonly bias: Vector | null;
 }
 
+/** `count` runs of `cols` columns: of x from column `from` on, `fromStep` apart, and of the result from `to` on, `toStep` apart. */
+export interface ColumnPart {
+  readonly x: Tensor;
+  readonly from: number;
+  readonly to: number;
+  readonly cols: number;
+  readonly count: number;
+  readonly fromStep: number;
+  readonly toStep: number;
+}
+
 /** `rms`: `x / sqrt(mean(x²) + eps)`. `layer`: the same of `x − mean(x)`. */
 export type NormKind = 'rms' | 'layer';
 
@@ -278,6 +289,8 @@ export type Node =
       readonly parameters: Vector | null;
       readonly out: Tensor;
     }
+  /** Runs of columns of several inputs, side by side. Columns of no part are 0. */
+  | { readonly op: 'columns'; readonly parts: readonly ColumnPart[]; readonly out: Tensor }
   /** `a + b`. */
   | { readonly op: 'add'; readonly a: Tensor; readonly b: Tensor; readonly out: Tensor }
   /** x, and what the slab has from `column` on added to it, where tokens name rows of the slab. The other rows are copied. */

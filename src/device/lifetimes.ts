@@ -50,6 +50,8 @@ export function nodeInputs(node: Node): readonly Tensor[] {
       return [node.x, node.steps];
     case 'gate':
       return [node.x, node.gate];
+    case 'columns':
+      return [...new Set(node.parts.map(({ x }) => x))];
     case 'add':
       return [node.a, node.b];
     case 'add-gathered':

@@ -9,6 +9,7 @@ import type { FeatureSlab } from './feature-slab.js';
 import type {
   Activation,
   AttentionShape,
+  ColumnPart,
   ExpertActivation,
   GateActivation,
   Graph,
@@ -309,6 +310,35 @@ export class Ops {
     this.#expect('act', `parameters of ${activation}`, parameters?.length ?? 0, wanted);
     const out = this.#tensor(x.rows, x.cols);
     this.#nodes.push({ op: 'act', x, activation, parameters, out });
+    return out;
+  }
+
+  /** `[rows, cols]` of runs of columns; all their numbers are multiples of 4, and no two runs meet. */
+  columns(cols: number, parts: readonly ColumnPart[]): Tensor {
+    const [first] = parts;
+    if (first === undefined) throw shapeError('columns', 'no parts');
+    for (const part of parts) {
+      const { x, count, ...places } = part;
+      this.#sameRows('columns', x, first.x);
+      const last = count - 1;
+      const ends = [
+        places.from + last * places.fromStep + places.cols - x.cols,
+        places.to + last * places.toStep + places.cols - cols,
+      ];
+      const sizes = [cols, x.cols, ...Object.values(places)];
+      if (
+        !sizes.every((size) => Number.isInteger(size / 4) && size >= 0) ||
+        !(Number.isInteger(count) && count >= 1) ||
+        !(places.cols >= 1 && places.toStep >= places.cols) ||
+        ends.some((beyond) => beyond > 0)
+      )
+        throw shapeError(
+          'columns',
+          `runs of ${JSON.stringify({ ...places, count })} of ${x.cols} for ${cols}`,
+        );
+    }
+    const out = this.#tensor(first.x.rows, cols);
+    this.#nodes.push({ op: 'columns', parts, out });
     return out;
   }
 

@@ -110,7 +110,7 @@ describe('parseModelConfig', () => {
     ['MPTForCausalLM', { attn_config: { alibi: true } }, 'ALiBi'],
     ['GPT2LMHeadModel', {}, 'learned positions'],
     ['MambaForCausalLM', {}, 'recurrent layers'],
-    ['DeepseekV3ForCausalLM', {}, 'latent attention'],
+    ['DeepseekV32ForCausalLM', {}, 'latent attention'],
   ])('says what a %s has that no family has', (name, fields, what) => {
     expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(`it has`);
     expect(failure({ architectures: [name], model_type: 'other', ...fields }).message).toContain(what);

@@ -8,6 +8,7 @@ import { apertus } from './families/apertus.js';
 import { arcee } from './families/arcee.js';
 import { cohere } from './families/cohere.js';
 import { cohere2 } from './families/cohere2.js';
+import { deepseekV2, deepseekV3, glm4MoeLite } from './families/deepseek.js';
 import { ernie45 } from './families/ernie4-5.js';
 import { ernie45Moe } from './families/ernie4-5-moe.js';
 import { exaone4 } from './families/exaone4.js';
@@ -91,6 +92,9 @@ const FAMILIES: readonly RegisteredFamily[] = [
   register(gemma4Unified),
   register(falconH1),
   register(nemotronH),
+  register(deepseekV2),
+  register(deepseekV3),
+  register(glm4MoeLite),
 ];
 
 /** Names of all architectures that can be loaded, sorted. */

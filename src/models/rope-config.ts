@@ -5,7 +5,7 @@ import type { ConfigFields } from './config-fields.js';
 import { ROPE_TYPES, type RopeParameters } from './rope-frequencies.js';
 
 /** `0.1 · mscale · ln(factor) + 1`, and 1 where nothing is stretched. */
-function yarnScale(factor: number, mscale: number): number {
+export function yarnScale(factor: number, mscale: number): number {
   return factor <= 1 ? 1 : 0.1 * mscale * Math.log(factor) + 1;
 }
 

@@ -53,7 +53,7 @@ function few(spec: DeviceSpec): readonly string[] {
       'gemma4-moe',
       'gemma4-shared',
       'gpt-oss',
-      'nemotron-h',
+      'deepseek-v3',
     ];
   return spec.bitwise
     ? ['mistral-window', 'qwen3-moe', 'lfm2', 'falcon-h1']

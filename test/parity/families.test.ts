@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseModelConfig } from '../../src/models/families.js';
 import { loadModel } from '../../src/models/load.js';
+import { renamed } from '../../src/models/tensor-names.js';
 import { Checkpoint } from '../../src/weights/checkpoint.js';
 import { createReferenceDevice } from './reference-device.js';
 import {
@@ -194,6 +195,12 @@ const MISREADINGS: readonly (readonly [string, string, Misreading])[] = [
   ['nemotron-h', 'no scale of experts', stating({ routed_scaling_factor: 1 })],
   ['nemotron-h', 'weights that are not normed', stating({ norm_topk_prob: false })],
   ['nemotron-h-moe', 'experts of one group', stating({ topk_group: 1 })],
+  ['deepseek-v2', 'no scale of experts', stating({ routed_scaling_factor: 1 })],
+  ['deepseek-v2', 'scores not stretched', rotating({ mscale: 0, mscale_all_dim: 0, attention_factor: 1 })],
+  ['deepseek-v3', 'scores not stretched', rotating({ mscale: 0, mscale_all_dim: 0 })],
+  ['deepseek-v3', 'halves that rotate', stating({ rope_interleave: false })],
+  ['deepseek-v3', 'experts of both groups', stating({ topk_group: 2 })],
+  ['glm4-moe-lite', 'neighbours that rotate', stating({ rope_interleave: true })],
   ['qwen3.5', 'one key head, twice as wide', stating({ linear_num_key_heads: 1, linear_key_head_dim: 32 })],
 ];
 
@@ -201,7 +208,8 @@ describe('the fixtures', () => {
   it.each(MISREADINGS)('%s shows: %s', async (name, _, change) => {
     await using device = createReferenceDevice();
     await using checkpoint = await Checkpoint.open(join(MODEL_FIXTURES, name));
-    const model = await loadModel(checkpoint, parseModelConfig(change(checkpoint.config)), device);
+    const definition = parseModelConfig(change(checkpoint.config));
+    const model = await loadModel(renamed(checkpoint), definition, device);
     const { prompt, logits } = expectedCases(name).at(-1) as ExpectedCase;
     await using runner = await Runner.create(device, model, { context: 128, chunk: 128 });
     const result = await runner.generate(prompt, 1);

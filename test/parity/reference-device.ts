@@ -279,6 +279,19 @@ class ReferenceProgram implements Program {
           );
           break;
         }
+        case 'columns': {
+          const { parts, out } = node;
+          const rows = value(parts[0]!.x).length / parts[0]!.x.cols;
+          const made = new Float64Array(rows * out.cols);
+          for (const { x, from, to, cols, count, fromStep, toStep } of parts)
+            for (let r = 0; r < rows; r++)
+              for (let i = 0; i < count; i++) {
+                const start = r * x.cols + from + i * fromStep;
+                made.set(value(x).subarray(start, start + cols), r * out.cols + to + i * toStep);
+              }
+          set(out, made);
+          break;
+        }
         case 'scale':
           set(node.out, reference.scale(value(node.x), node.factor, node.softcap));
           break;

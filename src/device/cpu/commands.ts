@@ -1,7 +1,7 @@
 /** The parameter words of the kernels (each kernel in assembly/ lists its own), and the scratch they need. */
 import { KvantError } from '../../errors.js';
 import type { Precision, Vector } from '../device.js';
-import { ACTIVATIONS, type NodeOf, UNGATED_ACTIVATIONS } from '../graph.js';
+import { ACTIVATIONS, type NodeOf, type Tensor, UNGATED_ACTIVATIONS } from '../graph.js';
 import type { KvLayerSpec, KvPoolSpec } from '../kv.js';
 import type { RopeTable } from '../rope.js';
 import { type Command, f32Word } from './command.js';
@@ -12,6 +12,7 @@ import {
   OP_ATTEND,
   OP_ATTEND_MERGE,
   OP_ATTEND_SEGMENTS,
+  OP_COLUMNS,
   OP_EMBED,
   OP_GLU,
   OP_NORM,
@@ -174,6 +175,28 @@ export function selectCommand(
 ): Command {
   const outputs = place.step + 4 * place.layout.outputs;
   return { opcode: OP_SELECT_OUTPUTS, words: [x, out, outputs, rowCountAt(place, 'outputs'), node.out.cols] };
+}
+
+/** `at`: where a tensor is. */
+export function columnsCommand(
+  place: CommandPlace,
+  { parts, out }: NodeOf<'columns'>,
+  at: (tensor: Tensor) => number,
+): Command {
+  const words = parts.flatMap(({ x, from, to, cols, count, fromStep, toStep }) => [
+    at(x),
+    x.cols,
+    from,
+    to,
+    cols,
+    count,
+    fromStep,
+    toStep,
+  ]);
+  return {
+    opcode: OP_COLUMNS,
+    words: [at(out), rowCountAt(place, out.rows), out.cols, parts.length, ...words],
+  };
 }
 
 export function rotateCommand(

@@ -22,6 +22,7 @@ import {
   attentionScratchBytes,
   type CommandPlace,
   checkRope,
+  columnsCommand,
   embedCommand,
   gluCommand,
   type LayerPlace,
@@ -348,6 +349,7 @@ class Compiler {
       case 'add-features':
       case 'add-gathered':
       case 'scale':
+      case 'columns':
       case 'rotate':
       case 'select-outputs':
         return 0;
@@ -525,6 +527,8 @@ class Compiler {
       }
       case 'scale':
         return [scaleCommand(place, node, at(node.x), at(node.out))];
+      case 'columns':
+        return [columnsCommand(place, node, at)];
       case 'rotate':
         return [rotateCommand(place, node, at(node.x), at(node.angles), at(node.out))];
       case 'attend-segments':

@@ -38,6 +38,7 @@ export const OP_SHORT_CONV = 41;
 export const OP_GATED_DELTA = 42;
 export const OP_GATE = 43;
 export const OP_SELECTIVE_SCAN = 44;
+export const OP_COLUMNS = 45;
 export const OP_ADD_FEATURES = 51;
 export const OP_ADD_GATHERED = 52;
 

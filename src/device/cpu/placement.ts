@@ -71,6 +71,7 @@ function fixedHome(set: MemorySet, node: Node, caches: KvCaches<CpuKvPool> | nul
     case 'glu':
     case 'add':
     case 'scale':
+    case 'columns':
     case 'rotate':
     case 'attend-segments':
     case 'select-outputs':

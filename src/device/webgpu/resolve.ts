@@ -10,6 +10,7 @@ import { tileWorkgroups, wideItemsFrom } from './kernels/attend-fast.js';
 import { mergesPartials } from './kernels/attend-merged.js';
 import { handedBytesStage, type LeftBytes } from './kernels/attend-out.js';
 import { reduceStage } from './kernels/attend-reduce.js';
+import { columnsInputs, columnsKernel } from './kernels/columns.js';
 import {
   actKernel,
   addKernel,
@@ -73,6 +74,7 @@ export function variationOf(node: Node, bucket: Bucket, r: Resources): string {
     case 'add-gathered':
     case 'scale':
     case 'route':
+    case 'columns':
     case 'rotate':
     case 'attend-segments':
     case 'short-conv':
@@ -158,6 +160,10 @@ export function resolveNode(node: Node, bucket: Bucket, r: Resources): Bound[] {
       };
       const kernel = routeKernel({ rowKind: logits.rows, experts: logits.cols, spec });
       return [bound(kernel, r, { logits: r.tensor(logits), ...bias, out: r.tensor(out) })];
+    }
+    case 'columns': {
+      const inputs = columnsInputs(node).map((x, i) => [`x${i}`, r.tensor(x)] as const);
+      return [bound(columnsKernel(node), r, { ...Object.fromEntries(inputs), out: r.tensor(node.out) })];
     }
     case 'rotate': {
       const { x, angles, out, heads, headDim, style } = node;

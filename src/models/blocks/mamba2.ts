@@ -64,7 +64,7 @@ export function readMamba2(
     stated === null || stated === 'auto'
       ? fields.replacing(names.headDim, null).count(names.headDim, derived)
       : fields.count(names.headDim);
-  if (width !== null && heads * headDim !== width)
+  if (width !== null && (heads * headDim !== width || !Number.isInteger(headDim)))
     throw fields.odd(names.heads, heads, `heads that have ${width} columns together`);
   const shape = {
     heads,
