@@ -1,11 +1,15 @@
 /** In a file of its own, for a GPU compiles for minutes here: files are tested side by side. */
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import type { Device } from '../../src/device/device.js';
+import { everyCase } from '../setup/every-case.js';
 import { kernelDevices } from './devices.js';
-import { alike, FORMATS, STEPS } from './kv-cases.js';
+import { alike, FORMATS, STEPS, turbo } from './kv-cases.js';
 import { checkKv } from './kv-check.js';
 
 const DIMS = [64, 80, 96, 112, 128, 256];
+/** Rotated by dense matrices. */
+const DENSE = everyCase ? [144, 176, 208, 240] : [176, 240];
+const BITS = [2, 3, 4, 8] as const;
 
 describe.each(kernelDevices)('quantised KV on $name', (spec) => {
   let device: Device;
@@ -30,5 +34,16 @@ describe.each(kernelDevices)('quantised KV on $name', (spec) => {
         STEPS.slice(0, 4),
       );
     }
+  });
+
+  it('head_dim 144 to 240, rotated by dense matrices', async () => {
+    for (const headDim of spec.slow ? [176] : DENSE)
+      for (const bits of BITS.filter((one) => everyCase || one === (headDim === 176 ? 2 : 4)))
+        await checkKv(
+          device,
+          spec,
+          { heads: 4, kvHeads: 2, headDim, rope: null, ...alike(turbo(bits)) },
+          STEPS.slice(1, 3),
+        );
   });
 });

@@ -39,6 +39,12 @@ const WAYS: readonly EngineOptions[] = [
   { kvFormat: 'turbo4/affine3', kvSkipLayers: [], kvFloatHead: 32 },
 ];
 
+/** Codes of both kinds, with floats first and without. */
+const AT_ONCE = WAYS.filter(
+  ({ kvFormat, kvBits, kvFloatHead }) =>
+    kvFloatHead !== undefined || kvBits === 3.5 || kvFormat === 'affine4-g32',
+);
+
 let folder: string;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'kvant-disk-cpu-'));
@@ -85,6 +91,14 @@ describe.each(WAYS)('KV kept as %j', (way) => {
     const { restoredTokens, corrupt, foreign, readErrors } = (await second.stats()).prefixCache!.disk!;
     expect(restoredTokens).toBeGreaterThan(64);
     expect({ corrupt, foreign, readErrors }).toEqual({ corrupt: 0, foreign: 0, readErrors: 0 });
+    if (AT_ONCE.includes(way)) {
+      // All of them come from disk at once, in the same steps.
+      await using third = await load({ ...way, maxBatchTokens: 48, prefixCacheDir: folder });
+      const results = await Promise.all(REQUESTS.map((request) => third.generate(request).result));
+      expect(results.map(({ tokenIds }) => [...tokenIds])).toEqual(expected.ids);
+      expect(results.every(({ usage }) => usage.cachedTokens > 0)).toBe(true);
+      expect((await third.stats()).prefixCache!.disk!.restoredTokens).toBeGreaterThan(64);
+    }
     // Every way has a place of its own.
     expect(signatures()).toHaveLength(before + 1);
   });
