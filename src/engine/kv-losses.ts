@@ -11,8 +11,8 @@ import { loadKeyCentres } from './key-centres.js';
 import { BaselineRow, Distances } from './kv-compare.js';
 import { Scorer, type ScorerHost } from './scorer.js';
 
-/** Formats that a split of bytes picks from: of one width each the one that loses least (docs/kv-quality.md). */
-export const LOSS_FORMATS = ['turbo2', 'turbo3', 'turbo4', 'turbo8'] as const;
+/** Formats that a split of bytes picks from, by width: where TurboQuant has the width it loses less (docs/kv-quality.md). */
+export const LOSS_FORMATS = ['turbo2', 'turbo3', 'turbo4', 'affine5', 'affine6', 'turbo8'] as const;
 /** The one that every side of every layer is measured with; the others by all layers of a side at once. */
 const PROBE = 'turbo4';
 /** Tokens of a text that is measured with: a pass for each side of each layer. */
