@@ -1,7 +1,8 @@
 /**
  * The gated delta rule (`gated-delta` of graph.ts), as a scan. A workgroup has some columns of a head's state in registers and takes them
- * through all tokens of a sequence; each column is cut into parts of rows, a thread each. Keys, queries and values of a few
- * tokens at a time are put into workgroup memory while those before are walked, with the lengths of keys and queries, which
+ * through all tokens of a sequence. A thread has a part of the rows of two neighbouring columns (of one, where their number
+ * is odd), so that what it reads of a key and a query serves twice: workgroup memory is what a token waits for. Keys, queries and values of a few
+ * tokens at a time are put there while those before are walked, with the lengths of keys and queries, which
  * no state enters. What is left of a token is one sum over a column, of its key and its query at once:
  * the answer `qᵀ(α S + k δ)` is `α qᵀS + (q·k) δ`. Sums go over the rows of a part, then over the parts: an order that the shape alone
  * decides, so that it does not show how a prompt was cut. Where subgroups have one size, the parts of a column are neighbouring lanes
@@ -27,11 +28,17 @@ export function gatedDeltaKernel(
   { shape, maxBlocksPerSlot }: Pick<LayerState, 'shape' | 'maxBlocksPerSlot'>,
   lanes = 0,
 ): Kernel {
-  const parts = [4, 2, 1].find((n) => rows % (4 * n) === 0)!;
+  const parts = [8, 4, 2, 1].find((n) => rows % (4 * n) === 0)!;
   const together = lanes >= parts;
   const quads = rows / 4;
   const all = Array.from({ length: quads / parts }, (_, i) => i);
-  const threads = COLUMNS * parts;
+  const at = stateMatrixAt(shape);
+  const stride = stateBytes(shape) / 4;
+  /** Columns of a thread. */
+  const own = (cols | at | stride) % 2 === 0 ? [0, 1] : [0];
+  const columns = own.length;
+  const pair = columns === 2 ? 'vec2<f32>' : 'f32';
+  const threads = (COLUMNS / columns) * parts;
   const tiles = Math.ceil(cols / COLUMNS);
   const width = 2 * keyHeads * rows + heads * cols;
   const gatesStride = Math.ceil((2 * heads) / 4) * 4;
@@ -46,12 +53,15 @@ export function gatedDeltaKernel(
     read('gates', 'array<f32>'),
     read('decay', 'array<f32>'),
     read('tables', 'array<u32>'),
-    { name: 'state', access: 'read_write', type: 'array<f32>' },
-    { name: 'out', access: 'read_write', type: 'array<f32>' },
+    { name: 'state', access: 'read_write', type: `array<${pair}>` },
+    { name: 'out', access: 'read_write', type: `array<${pair}>` },
   ];
   const lines = (of: readonly number[], text: (i: number) => string): string => of.map(text).join('\n      ');
   const each = (text: (i: number) => string): string => lines(all, text);
-  const cell = (i: number, e: number): string => `base + ${(4 * parts * i + e) * cols}u`;
+  const cell = (i: number, e: number): string => `state[base + ${((4 * parts * i + e) * cols) / columns}u]`;
+  /** One of the numbers that a thread has of each of its columns. */
+  const of = (name: string, o: number): string => (columns === 2 ? `${name}.${'xy'[o]}` : name);
+  const sums = Array.from({ length: columns * 2 }, (_, i) => i);
   /** Whether a piece of `count` reaches `limit` with all threads. */
   const where = (i: number, limit: number): string =>
     (i + 1) * threads > limit ? `if (lid + ${i * threads}u < ${limit}u) ` : '';
@@ -62,7 +72,7 @@ export function gatedDeltaKernel(
         (i) => `{
         let at = min(lid + ${i * threads}u, ${tokens * quads * 2 - 1}u);
         let place = at % ${quads * 2}u;
-        ahead_${i} = qkv[(own.x + min(first + at / ${quads * 2}u, own.y - 1u)) * ${width / 4}u + key_head * ${quads}u +
+        ahead_${i} = qkv[(sequence.x + min(first + at / ${quads * 2}u, sequence.y - 1u)) * ${width / 4}u + key_head * ${quads}u +
           select(place, place + ${(keyHeads - 1) * quads}u, place >= ${quads}u)];
       }`,
       )}
@@ -70,13 +80,13 @@ export function gatedDeltaKernel(
         values,
         (i) => `{
         let at = lid + ${i * threads}u;
-        let v_at = (own.x + min(first + at / ${COLUMNS}u, own.y - 1u)) * ${width}u + ${2 * keyHeads * rows}u +
+        let v_at = (sequence.x + min(first + at / ${COLUMNS}u, sequence.y - 1u)) * ${width}u + ${2 * keyHeads * rows}u +
           head * ${cols}u + min(tile * ${COLUMNS}u + at % ${COLUMNS}u, ${cols - 1}u);
         let v4 = qkv[v_at / 4u];
         ahead_v${i} = v4[v_at % 4u];
       }`,
       )}
-      let gates_at = (own.x + min(first + lid % ${tokens}u, own.y - 1u)) * ${gatesStride}u + head;
+      let gates_at = (sequence.x + min(first + lid % ${tokens}u, sequence.y - 1u)) * ${gatesStride}u + head;
       ahead_b = gates[gates_at];
       ahead_a = gates[gates_at + ${heads}u];
     }`;
@@ -89,40 +99,45 @@ var<workgroup> lengths: array<vec3<f32>, ${threads}>;
 /** Of each token α, α / |k|, β / |k|, the query's scale; and q · k. */
 var<workgroup> scales: array<vec4<f32>, ${tokens}>;
 var<workgroup> key_query: array<f32, ${tokens}>;
-${together ? '' : `var<workgroup> sums: array<vec2<f32>, ${threads}>;`}
+${together ? '' : `var<workgroup> sums: array<array<f32, ${columns * 2}>, ${threads}>;`}
 @compute @workgroup_size(${threads})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) lid: u32) {
   if (wid.y >= step[0].z) { return; }
-  let own = step_sequence(wid.y);
-  if (own.y == 0u) { return; }
+  let sequence = step_sequence(wid.y);
+  if (sequence.y == 0u) { return; }
   let head = wid.x / ${tiles}u;
   let tile = wid.x % ${tiles}u;
-  let c = ${together ? `lid / ${parts}u` : `lid % ${COLUMNS}u`};
-  let part = ${together ? `lid % ${parts}u` : `lid / ${COLUMNS}u`};
-  let column = tile * ${COLUMNS}u + c;
+  let c = ${together ? `lid / ${parts}u` : `lid % ${COLUMNS / columns}u`};
+  let part = ${together ? `lid % ${parts}u` : `lid / ${COLUMNS / columns}u`};
+  let column = tile * ${COLUMNS}u + ${columns}u * c;
   // Threads of no column go along and store nothing.
   let valid = column < ${cols}u;
-  let base = tables[own.w * ${maxBlocksPerSlot}u] * ${stateBytes(shape) / 4}u + ${stateMatrixAt(shape)}u +
-    (head * ${rows}u + part * 4u) * ${cols}u + min(column, ${cols - 1}u);
+  let base = tables[sequence.w * ${maxBlocksPerSlot}u] * ${stride / columns}u + ${at / columns}u +
+    (head * ${rows}u + part * 4u) * ${cols / columns}u + min(column, ${cols - columns}u) / ${columns}u;
   let key_head = head / ${heads / keyHeads}u;
   ${lines(staged, (i) => `var ahead_${i}: vec4<f32>;`)}
   ${lines(values, (i) => `var ahead_v${i}: f32;`)}
   var ahead_a: f32; var ahead_b: f32;
   ${fetch('0u')}
-  ${each((i) => `var s${i} = vec4<f32>(0.0);`)}
-  if (own.z > 0u) {
-    ${each((i) => `s${i} = vec4<f32>(${[0, 1, 2, 3].map((e) => `state[${cell(i, e)}]`).join(', ')});`)}
+  ${each((i) => own.map((o) => `var s${i}_${o} = vec4<f32>(0.0);`).join(' '))}
+  if (sequence.z > 0u) {
+    ${each(
+      (i) => `{
+      ${[0, 1, 2, 3].map((e) => `let e${e} = ${cell(i, e)};`).join(' ')}
+      ${own.map((o) => `s${i}_${o} = vec4<f32>(${[0, 1, 2, 3].map((e) => of(`e${e}`, o)).join(', ')});`).join(' ')}
+    }`,
+    )}
   }
   let rate = decay[head];
   let shift = decay[${heads}u + head];
-  for (var first = 0u; first < own.y; first += ${tokens}u) {
+  for (var first = 0u; first < sequence.y; first += ${tokens}u) {
     workgroupBarrier();
     ${lines(staged, (i) => `${where(i, tokens * quads * 2)}{ staged[lid + ${i * threads}u] = ahead_${i}; }`)}
     ${lines(values, (i) => `${where(i, tokens * COLUMNS)}{ values[lid + ${i * threads}u] = ahead_v${i}; }`)}
     let a = ahead_a + shift;
     let b = ahead_b;
     workgroupBarrier();
-    if (first + ${tokens}u < own.y) ${fetch(`first + ${tokens}u`)}
+    if (first + ${tokens}u < sequence.y) ${fetch(`first + ${tokens}u`)}
     {
       let at = lid / ${measurers}u * ${quads * 2}u;
       var length = vec3<f32>(0.0);
@@ -147,36 +162,51 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(local_invocation_index) 
       key_query[lid] = length.z;
     }
     workgroupBarrier();
-    let count = min(${tokens}u, own.y - first);
+    let count = min(${tokens}u, sequence.y - first);
+    ${each((i) => `var next_q${i} = staged[part + ${i * parts}u]; var next_k${i} = staged[part + ${quads + i * parts}u];`)}
     for (var t = 0u; t < count; t++) {
-      let at = t * ${quads * 2}u + part;
-      ${each((i) => `let q${i} = staged[at + ${i * parts}u]; let k${i} = staged[at + ${quads + i * parts}u];`)}
+      ${each((i) => `let q${i} = next_q${i}; let k${i} = next_k${i};`)}
+      let at = min(t + 1u, ${tokens - 1}u) * ${quads * 2}u + part;
+      ${each((i) => `next_q${i} = staged[at + ${i * parts}u]; next_k${i} = staged[at + ${quads + i * parts}u];`)}
       let scale = scales[t];
-      var by_key = s0 * k0;
-      var by_query = s0 * q0;
-      ${lines(all.slice(1), (i) => `by_key = fma(s${i}, k${i}, by_key); by_query = fma(s${i}, q${i}, by_query);`)}
-      var sum = vec2<f32>((by_key.x + by_key.y) + (by_key.z + by_key.w), (by_query.x + by_query.y) + (by_query.z + by_query.w));
+      ${own
+        .map(
+          (o) => `var by_key${o} = s0_${o} * k0; var by_query${o} = s0_${o} * q0;
+      ${lines(all.slice(1), (i) => `by_key${o} = fma(s${i}_${o}, k${i}, by_key${o}); by_query${o} = fma(s${i}_${o}, q${i}, by_query${o});`)}
+      var sum${2 * o} = (by_key${o}.x + by_key${o}.y) + (by_key${o}.z + by_key${o}.w);
+      var sum${2 * o + 1} = (by_query${o}.x + by_query${o}.y) + (by_query${o}.z + by_query${o}.w);`,
+        )
+        .join('\n      ')}
       ${
         together
-          ? [1, 2]
+          ? [1, 2, 4]
               .filter((step) => step < parts)
-              .map((step) => `sum += subgroupShuffleXor(sum, ${step}u);`)
+              .map((step) => lines(sums, (i) => `sum${i} += subgroupShuffleXor(sum${i}, ${step}u);`))
               .join('\n      ')
-          : `sums[lid] = sum;
+          : `${lines(sums, (i) => `sums[lid][${i}] = sum${i};`)}
       workgroupBarrier();
-      sum = sums[c];
-      for (var other = 1u; other < ${parts}u; other++) { sum += sums[other * ${COLUMNS}u + c]; }
+      ${lines(sums, (i) => `sum${i} = sums[c][${i}];`)}
+      for (var other = 1u; other < ${parts}u; other++) {
+        ${lines(sums, (i) => `sum${i} += sums[other * ${COLUMNS / columns}u + c][${i}];`)}
+      }
       workgroupBarrier();`
       }
-      let delta = (values[t * ${COLUMNS}u + c] - scale.y * sum.x) * scale.z;
-      ${each((i) => `s${i} = fma(vec4<f32>(delta), k${i}, scale.x * s${i});`)}
+      ${own
+        .map(
+          (
+            o,
+          ) => `let delta${o} = (values[t * ${COLUMNS}u + ${columns}u * c + ${o}u] - scale.y * sum${2 * o}) * scale.z;
+      ${each((i) => `s${i}_${o} = fma(vec4<f32>(delta${o}), k${i}, scale.x * s${i}_${o});`)}`,
+        )
+        .join('\n      ')}
       if (part == 0u && valid) {
-        out[(own.x + first + t) * ${heads * cols}u + head * ${cols}u + column] = scale.w * (scale.x * sum.y + delta * key_query[t]);
+        out[((sequence.x + first + t) * ${heads * cols}u + head * ${cols}u + column) / ${columns}u] =
+          ${pair}(${own.map((o) => `scale.w * (scale.x * sum${2 * o + 1} + delta${o} * key_query[t])`).join(', ')});
       }
     }
   }
   if (valid) {
-    ${each((i) => [0, 1, 2, 3].map((e) => `state[${cell(i, e)}] = s${i}.${'xyzw'[e]};`).join('\n    '))}
+    ${each((i) => [0, 1, 2, 3].map((e) => `${cell(i, e)} = ${pair}(${own.map((o) => `s${i}_${o}.${'xyzw'[e]}`).join(', ')});`).join('\n    '))}
   }
 }`;
   return {
