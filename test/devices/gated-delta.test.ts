@@ -68,6 +68,7 @@ describe.each(kernelDevices)('gated delta rule on $name', (spec: DeviceSpec) => 
     { name: 'runs normed, then SiLU', cols: 96, width: 24, activation: 'silu' },
     { name: 'a run of an odd width', cols: 38, width: 19, activation: 'sigmoid' },
     { name: 'no norm', cols: 35, width: null, activation: 'sigmoid' },
+    { name: 'no norm, wider than a workgroup', cols: 601, width: null, activation: 'silu' },
   ] as const)('gates: $name', async ({ cols, width, activation }) => {
     const random = new Random(cols);
     const count = 7;

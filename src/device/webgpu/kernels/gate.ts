@@ -1,4 +1,4 @@
-/** `norm(x) · act(gate)` (`gate` of graph.ts): a workgroup for each run of columns that is normed by itself. */
+/** `norm(x) · act(gate)` (`gate` of graph.ts): a workgroup for each run of columns that is normed by itself, or for some of those that are not. */
 
 import type { GateActivation, NodeOf } from '../../graph.js';
 import { type Binding, declareBindings, type Kernel, spread } from '../kernel.js';
@@ -7,6 +7,8 @@ import { f32Literal } from './f32-literal.js';
 import { activationText } from './linear-spec.js';
 
 const THREADS = 64;
+/** Columns of a workgroup where nothing is normed. */
+const COLUMNS = 256;
 
 const read = (name: string): Binding => ({ name, access: 'read', type: 'array<f32>' });
 
@@ -25,8 +27,8 @@ export function gateKernel({
   activation,
   norm,
 }: Pick<NodeOf<'gate'>, 'x' | 'from' | 'gate' | 'activation' | 'norm'>): Kernel {
-  const width = norm?.weight.length ?? cols;
-  const runs = cols / width;
+  const width = norm?.weight.length ?? Math.min(cols, COLUMNS);
+  const runs = Math.ceil(cols / width);
   const stride = Math.ceil(cols / 4) * 4;
   const bindings: Binding[] = [
     STEP_BINDING,
@@ -56,10 +58,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let run = wid.x + wid.y * nwg.x;
   let row = run / ${runs}u;
   if (row >= ${rowCount(rows)}) { return; }
-  let base = row * ${stride}u + (run % ${runs}u) * ${width}u;
-  let source = row * ${xStride}u + ${from}u + (run % ${runs}u) * ${width}u;
+  let start = (run % ${runs}u) * ${width}u;
+  let base = row * ${stride}u + start;
+  let source = row * ${xStride}u + ${from}u + start;
   ${sums}
-  for (var i = lid; i < ${width}u; i += ${THREADS}u) {
+  for (var i = lid; i < ${cols % width === 0 ? `${width}u` : `min(${width}u, ${cols}u - start)`}; i += ${THREADS}u) {
     let g = gate[base + i];
     let open = ${OPEN[activation]};
     out[base + i] = x[source + i] * scale${norm === null ? '' : ' * weight[i]'} * open;

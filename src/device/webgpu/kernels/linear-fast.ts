@@ -168,6 +168,10 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   } else if (rows <= 4) sizes.push([8, 1, 4, 8, 1, 1]);
   else if (spec.glu !== null) sizes.push([8, 1, 4, 8, 1, 2], [8, 1, 4, 8, 1, 4]);
   else sizes.push([8, 1, 4, 4, 2, 0], [8, 1, 4, 8, 1, 4]);
+  // Other lengths: as many subgroups along K as their steps divide by, for without them there are few workgroups.
+  if (rows > 1 && n <= 8192)
+    for (const pieces of [2, 1] as const)
+      for (const along of [9, 7, 10, 6, 5]) sizes.push([4, pieces, 2, along, along, 0]);
   sizes.push([4, 2, 2, 8, 2, 1], [8, 1, 2, 8, 1, 1], [4, 1, 2, 8, 1, 0]);
   const { workgroupBytes, workgroupThreads } = capabilities;
   const planes = dotsPlanes(weight, rows);

@@ -34,12 +34,14 @@ export const portableLinear: readonly Variant<LinearShape>[] = [gemv, tiles];
 /** Rows from which a lane of an exact product takes so many rows and features: each is then read less often. */
 const EXACT_ROWS = 64;
 const EXACT_TILE = { rows: 8, features: 4 } as const;
+/** Of weights that are unpacked 32 at a time: a lane keeps as many numbers of each row. */
+const EXACT_WIDE_TILE = { rows: 4, features: 4 } as const;
 
 /** For products whose x is never rounded: routers. Its order of sums knows nothing of the rows. */
 export function exactLinear(shape: LinearShape): Kernel {
-  const narrow = pieceOf(shape.weight).cols <= 8;
-  if (shape.rows < EXACT_ROWS || !narrow) return buildGemv(shape, DETERMINISTIC_ROWS);
-  return buildGemv(shape, EXACT_TILE.rows, EXACT_TILE.features);
+  if (shape.rows < EXACT_ROWS) return buildGemv(shape, DETERMINISTIC_ROWS);
+  const tile = pieceOf(shape.weight).cols <= 8 ? EXACT_TILE : EXACT_WIDE_TILE;
+  return buildGemv(shape, tile.rows, tile.features);
 }
 
 function plain(shape: LinearShape): boolean {
