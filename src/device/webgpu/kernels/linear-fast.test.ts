@@ -64,6 +64,30 @@ describe('linear on a large GPU', () => {
     expect(sizesOf({ ...shape, outStride: 28672 / 2, glu: 'silu' })).toEqual([8, 1, 4, 8, 1, 2]);
   });
 
+  it('shares a long K among subgroups whatever its length', () => {
+    const alongOf = (k: number): readonly number[] => {
+      const rule = ruleForLinear(LARGE, { ...shapeOf(8, 2560, k), norm: null, residual: true });
+      if (rule?.family !== 'dots') throw new Error(rule?.family);
+      return [rule.config.subgroups, rule.config.splits];
+    };
+    expect([8192, 9216, 14336].map(alongOf)).toEqual([
+      [8, 8],
+      [9, 9],
+      [14, 7],
+    ]);
+  });
+
+  it('cuts a long K of a prompt into slices where the largest tiles are too few', () => {
+    const slicesOf = (rows: number, n: number, k: number): number | undefined => {
+      const rule = ruleForLinear(LARGE, { ...shapeOf(rows, n, k), norm: null });
+      if (rule?.family !== 'matrices') throw new Error(rule?.family);
+      return rule.config.slices;
+    };
+    expect(slicesOf(512, 2560, 9216)).toBe(2);
+    expect(slicesOf(2048, 2560, 9216)).toBeUndefined();
+    expect(slicesOf(512, 2560, 2560)).toBeUndefined();
+  });
+
   it('takes no dots where WGSL has none', () => {
     const without = { ...LARGE, packedDots: false };
     for (const rows of [1, 2, 3, 8]) {

@@ -292,7 +292,12 @@ export function chooseMatrixGemm(capabilities: Capabilities, spec: LinearSpec): 
       { ...base, bm: 128, bn: 128, bk: 64, sm: 2, sn: 2 },
       { ...base, bm: 64, bn: 128, bk: 64, sm: 2, sn: 2 },
     ];
-    list.push(...large.filter((c) => Math.ceil(rows / c.bm) * Math.ceil(n / c.bn) >= BUSY));
+    const tilesOf = (c: MatrixGemmConfig): number => Math.ceil(rows / c.bm) * Math.ceil(n / c.bn);
+    // A long K is cut where the largest tiles leave parts of a large GPU idle, so that each has a slice of one.
+    const largest = large[0]!;
+    const slices = [2, 4].find((count) => tilesOf(largest) * count >= BUSY);
+    if (k >= 4096 && tilesOf(largest) < BUSY && slices !== undefined) list.push({ ...largest, slices });
+    list.push(...large.filter((c) => tilesOf(c) >= BUSY));
   }
   if (matrix.m === 16) {
     list.push({ ...base, bm: 64, bn: 64, bk: 64, sm: 2, sn: 2, buffers: 2 });
