@@ -18,7 +18,7 @@ import { f32Literal } from './f32-literal.js';
 
 const COLUMNS = 32;
 /** Keys and queries of the tokens in workgroup memory take no more. */
-const STAGED_BYTES = 16384;
+const STAGED_BYTES = 8192;
 
 const F32X4 = 'array<vec4<f32>>';
 const read = (name: string, type: string): Binding => ({ name, access: 'read', type });
@@ -42,7 +42,7 @@ export function gatedDeltaKernel(
   const tiles = Math.ceil(cols / COLUMNS);
   const width = 2 * keyHeads * rows + heads * cols;
   const gatesStride = Math.ceil((2 * heads) / 4) * 4;
-  const tokens = [16, 8, 4, 2, 1].find((n) => n * rows * 8 <= STAGED_BYTES) ?? 1;
+  const tokens = [8, 4, 2, 1].find((n) => n * rows * 8 <= STAGED_BYTES) ?? 1;
   /** Threads that measure one token's key and query. */
   const measurers = threads / tokens;
   const staged = Array.from({ length: Math.ceil((tokens * quads * 2) / threads) }, (_, i) => i);
