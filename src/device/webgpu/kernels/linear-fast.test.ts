@@ -108,12 +108,8 @@ describe('linear on a large GPU', () => {
     ['Q2_K', { kind: 'k-quant', bits: 2 }, ['gemv', 'gemv', 'gemv', 'matrices']],
     ['Q4_K', { kind: 'k-quant', bits: 4 }, ['gemv', 'dots', 'dots', 'matrices']],
     ['Q6_K', { kind: 'k-quant', bits: 6 }, ['gemv', 'gemv', 'gemv', 'matrices']],
-    ['MXFP4', { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0' }, ['gemv', 'dots', 'dots', 'matrices']],
-    [
-      'IQ4_XS',
-      { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' },
-      ['gemv', 'dots', 'dots', 'matrices'],
-    ],
+    ['MXFP4', { kind: 'lut4', bits: 4, table: 'e2m1', scale: 'e8m0' }, ['gemv', 'held', 'few', 'matrices']],
+    ['IQ4_XS', { kind: 'lut4', bits: 4, table: 'iq4', scale: 'f16-i8' }, ['gemv', 'held', 'few', 'matrices']],
   ] as const)('has fast kernels for %s', (_, weight, names) => {
     expect([1, 2, 8, 512].map((rows) => nameFor(LARGE, { ...shapeOf(rows), weight }))).toEqual(names);
   });

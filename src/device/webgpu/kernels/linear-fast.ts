@@ -155,7 +155,8 @@ export function chooseDots(capabilities: Capabilities, spec: LinearSpec): DotsCo
   const { n, k, rows, weight } = spec;
   if (lanes === 0 || !capabilities.packedDots || rows > DOTS_ROWS || n * k < DOTS_WEIGHTS) return null;
   if (rows === 1 && n < DOTS_FEATURES_OF_ONE) return null;
-  if (weight.kind === 'float' || weight.bits !== 4) return null;
+  // Numbers of tables cost more to make bytes of than dots save: matrices and floats were faster.
+  if (weight.kind === 'float' || weight.kind === 'lut4' || weight.bits !== 4) return null;
   const sizes: DotsSize[] = [];
   if (rows === 1) sizes.push([32, 1, spec.glu === null ? 2 : 4, 8, 1, 1]);
   else if (n <= 8192) {
