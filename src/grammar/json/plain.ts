@@ -11,15 +11,24 @@ export type ValueType = Exclude<JsonType, 'integer'>;
 export const VALUE_TYPES: readonly ValueType[] = ['object', 'array', 'string', 'number', 'boolean', 'null'];
 
 /** Types that all allow; whole numbers are numbers. */
-export function typesOf(plain: Plain): Set<ValueType> {
-  let types = new Set(VALUE_TYPES);
-  for (const { schema } of plain) {
-    if (schema.type === undefined) continue;
-    const own = listOfTypes(schema).map((type) => (type === 'integer' ? 'number' : type));
-    types = new Set(own.filter((type) => types.has(type)));
+export function typesOf(plain: Plain): ReadonlySet<ValueType> {
+  let types = known.get(plain);
+  if (types === undefined) {
+    types = ALL;
+    for (const { schema } of plain) {
+      if (schema.type === undefined) continue;
+      const own = listOfTypes(schema).map((type) => (type === 'integer' ? 'number' : type));
+      const before: ReadonlySet<ValueType> = types;
+      types = new Set(own.filter((type) => before.has(type)));
+    }
+    known.set(plain, types);
   }
   return types;
 }
+
+const ALL: ReadonlySet<ValueType> = new Set(VALUE_TYPES);
+/** Each alternative is compared with many. */
+const known = new WeakMap<Plain, ReadonlySet<ValueType>>();
 
 const listOfTypes = ({ type }: SchemaObject): readonly JsonType[] =>
   (Array.isArray(type) ? type : [type]) as readonly JsonType[];

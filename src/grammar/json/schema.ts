@@ -206,9 +206,9 @@ class SchemaReader implements SchemaValues {
   }
 
   #listedOf(plain: Plain): readonly unknown[] | null {
-    const lists = plain.map(({ schema }) => this.#validator.listed(schema)).filter((keys) => keys !== null);
     const first = plain.find(({ schema }) => schema.const !== undefined || schema.enum !== undefined);
     if (first === undefined) return null;
+    const lists = plain.map(({ schema }) => this.#validator.listed(schema)).filter((keys) => keys !== null);
     const { const: only, enum: several } = first.schema;
     const unique = new Map<string, unknown>();
     for (const value of (several ?? [only]) as readonly unknown[])
