@@ -29,6 +29,9 @@
  * **Outputs** are tokens whose logits are wanted. Each may draw into a slot, several of a sequence too where its row has no state, and each may
  * have its hidden row brought to the host (`Ops.hidden`).
  *
+ * **A step without a draw may be run in slices**: some of its launches, then steps of other programs, then more of them. A tower's step is,
+ * for a large picture would keep rows that decode waiting.
+ *
  * **A step may be run in two halves**, so that masks can be made while the device computes. `forward` runs everything but the
  * draw. The host then reads the ids of the step before, sets the masks that depend on them, and `sample` draws from the logits
  * that are there. `sample` may leave outputs out whose mask is not there yet (NO_SLOT in `outputSlot`): their slots keep
@@ -152,6 +155,13 @@ export interface ProgramLimits {
   readonly inFlight: number;
 }
 
+/** A part of a step: of `of` parts of about as many launches each, those from `from` up to `to`. */
+export interface StepSlice {
+  readonly from: number;
+  readonly to: number;
+  readonly of: number;
+}
+
 export interface Program {
   /** The sampler's row state. Null if the graph does not sample. */
   readonly sampler: SamplerRows | null;
@@ -160,8 +170,11 @@ export interface Program {
   /**
    * Runs one step; resolves when it has retired, with what it drew for each output. `inputs` may be reused as soon as
    * this returns.
+   *
+   * `slice`: a part of the step alone, so that steps of other programs may come between the parts. They follow one another, each when the
+   * one before has retired, with the same inputs, and leave what the whole step leaves, to the last bit. Only of graphs that do not sample.
    */
-  submit(inputs: StepInputs): Promise<StepResult>;
+  submit(inputs: StepInputs, slice?: StepSlice): Promise<StepResult>;
   /**
    * Runs the first half of a step: all but the draw. The next step of this program is its `sample`. Until then masks may be
    * set of slots that it will draw for, if no earlier step still draws for them. The two count as one step under way.

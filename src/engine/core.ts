@@ -34,6 +34,7 @@ import type { CoreRequest, Sequence } from './sequence.js';
 import { fillDraw, fillStep, isRuled, type StepInFlight } from './step-filler.js';
 import { StepsInFlight } from './steps-in-flight.js';
 import type { CloseOptions, EngineStats, FinishReason, TokenLogprobs } from './types.js';
+import { Sight } from './vision/sight.js';
 import { epochNow } from './yield.js';
 
 /** Steps under way at once: the one that runs and the one encoded behind it. */
@@ -52,6 +53,7 @@ export class EngineCore {
   readonly #counters = new Counters();
   readonly #pacing = new Pacing();
   readonly #rows: PreparedRows;
+  readonly #sight: Sight;
 
   readonly #waiting: Sequence[] = [];
   readonly #running: Sequence[] = [];
@@ -69,21 +71,20 @@ export class EngineCore {
   constructor(options: CoreOptions) {
     this.#options = options;
     const { limits, device, program } = options;
-    this.#rows = new PreparedRows(program.sampler, (sequence, error) => {
+    // What a sequence waited for is there, or why it is not.
+    const settled = (sequence: Sequence, error: KvantError | null): void => {
       if (error !== null) this.#finish(sequence, 'error', error);
       this.#outbox.flush();
       this.#wakeUp();
-    });
+    };
+    this.#rows = new PreparedRows(program.sampler, settled);
+    this.#sight = new Sight(options.vision ?? null, this.#running, this.#pacing.costs, settled);
     const rotary = (options.vision?.mergeSize ?? null) !== null;
     this.#inputs = new StepInputs(limits.maxBatchTokens, limits.maxRows, limits.maxRows, { rotary });
     this.#outbox = new Outbox(options.onEvents);
     this.#memory = new RowMemory(
       options,
-      (sequence, error) => {
-        if (error !== null) this.#finish(sequence, 'error', error);
-        this.#outbox.flush();
-        this.#wakeUp();
-      },
+      settled,
       () => this.#wakeUp(),
       () => this.#pacing.costs.token,
     );
@@ -109,29 +110,17 @@ export class EngineCore {
       const rows = this.#memory.freeRows + this.#leaving.length;
       const accepted = this.#intake.accept(request, constrain, waiting.length, rows, this.#now());
       waiting.push(...accepted);
-      for (const sequence of accepted) this.#look(sequence);
+      for (const sequence of accepted) {
+        if (sequence.pictures === null) continue;
+        this.#memory.prefixes?.lookAhead(sequence, this.#running.length);
+        this.#sight.see(sequence);
+      }
       this.#counters.accepted(request.prompt.length);
     } catch (error) {
       this.#counters.refused++;
       throw error;
     }
     this.#wakeUp();
-  }
-
-  /** Has its pictures computed; it waits until they are. */
-  #look(sequence: Sequence): void {
-    const { pictures, request } = sequence;
-    if (pictures === null) return;
-    this.#options.vision?.features.acquire(pictures, request.cacheSalt ?? '', (error) => {
-      if (error !== null) this.#finish(sequence, 'error', error);
-      this.#outbox.flush();
-      this.#wakeUp();
-    });
-  }
-
-  /** Lets go of them. */
-  #lookAway({ pictures }: Sequence): void {
-    if (pictures !== null) this.#options.vision?.features.release(pictures);
   }
 
   /** Ends what is left of a request with `cancelled`. Unknown and finished requests are left alone. */
@@ -195,6 +184,7 @@ export class EngineCore {
       while (!this.#inFlight.full && this.#inFlight.open === null && this.#submit());
       const flight = this.#inFlight.first;
       if (flight === undefined) {
+        this.#sight.stepped();
         this.#outbox.flush();
         const left = this.#waiting.length + this.#running.length + this.#leaving.length;
         if (this.#closing && left === 0 && this.#memory.settled) return;
@@ -230,6 +220,7 @@ export class EngineCore {
       const victim = this.#running[plan.victim];
       if (victim !== undefined) victim.yielding = true;
     } while (this.#endTooLate(plan) || (plan.count === 0 && this.#requeueYielding()));
+    this.#sight.seeAll(this.#waiting);
     if (plan.count === 0) return false;
     this.#planner.carryOut();
     if (plan.admitted > 0) this.#admitPlanned(plan);
@@ -249,6 +240,7 @@ export class EngineCore {
     if (flight.waits > 0) this.#inFlight.launchForward(flight, program, this.#inputs, this.#now());
     else this.#inFlight.launch(flight, program, this.#inputs, this.#now());
     this.#memory.prefixes?.launched(flight);
+    this.#sight.stepped();
     return true;
   }
 
@@ -393,7 +385,7 @@ export class EngineCore {
     if (sequence.phase === 'waiting') {
       this.#waiting.splice(this.#waiting.indexOf(sequence), 1);
       sequence.phase = 'done';
-      this.#lookAway(sequence);
+      this.#sight.lookAway(sequence);
     } else if (sequence.phase === 'running') {
       this.#running.splice(this.#running.indexOf(sequence), 1);
       sequence.phase = 'leaving';
@@ -413,7 +405,7 @@ export class EngineCore {
       leaving.splice(i, 1);
       sequence.phase = 'done';
       this.#freeRow(sequence);
-      this.#lookAway(sequence);
+      this.#sight.lookAway(sequence);
     }
   }
 
@@ -447,6 +439,7 @@ export class EngineCore {
   #break(error: KvantError): void {
     if (this.#fault !== null) return;
     this.#fault = error;
+    this.#sight.stepped();
     this.#inFlight.abandon();
     this.#retired = this.#step;
     for (const sequence of [...this.#waiting, ...this.#running]) this.#finish(sequence, 'error', error);

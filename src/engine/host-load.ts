@@ -1,7 +1,6 @@
 /** Loading on the engine's thread: device, weights, KV pool, program, core, in this order, undone if one fails. */
 
-import type { Device, Program, ProgramLimits } from '../device/device.js';
-import type { FeatureSlab } from '../device/feature-slab.js';
+import type { Device, ProgramLimits } from '../device/device.js';
 import type { Graph } from '../device/graph.js';
 import { type KvCaches, kvBlockBytes } from '../device/kv.js';
 import { KvantError } from '../errors.js';
@@ -30,10 +29,12 @@ import { memoryUse, memoryWarning } from './memory-use.js';
 import type { HostConfig, HostInfo, HostText } from './messages.js';
 import { planBuckets } from './plan-buckets.js';
 import { openPrefixes } from './prefix/prefix-options.js';
+import { preparePlans } from './prepare-plans.js';
 import type { ChoiceEvent } from './sequence.js';
 import { checkGivenTokenizer } from './tokenizer-check.js';
 import type { EngineLimits, LoadProgress, LogEntry, MemoryUse, TuningInfo } from './types.js';
 import { VisionEncoder } from './vision/encoder.js';
+import { axesOf, featureSlab } from './vision/feature-room.js';
 import { FeatureStore } from './vision/feature-store.js';
 
 /** Groups of this size are what MLX quantises with by default. */
@@ -132,9 +133,15 @@ export async function loadHost(
       for (const pool of caches.pools) pool.dispose();
     });
     undo.push(() => program.dispose());
-    await prepare(program, limits, onProgress, signal);
     const encoder = slab === null ? null : new VisionEncoder(device, model);
     if (encoder !== null) undo.push(() => encoder.dispose());
+    const plans = planBuckets(limits.maxBatchTokens, limits.maxRows).map(
+      ({ tokens, outputs }) =>
+        () =>
+          program.prepare(tokens, outputs),
+    );
+    if (encoder !== null && slab !== null) plans.push(...(await encoder.plansFor(slab.rows)));
+    await preparePlans(plans, onProgress, signal);
 
     const { tokenTable, eosIds } = await text;
     if (config.weights.kind === 'folder')
@@ -287,33 +294,6 @@ function memoryTaken(
   });
 }
 
-/** Plans made at once: their kernels compile side by side. */
-const PLANS_AT_ONCE = 8;
-
-/** Makes the Plans that steps will need, so that none is made while rows wait. */
-async function prepare(
-  program: Program,
-  limits: EngineLimits,
-  onProgress: (progress: LoadProgress) => void,
-  signal: AbortSignal | undefined,
-): Promise<void> {
-  const buckets = planBuckets(limits.maxBatchTokens, limits.maxRows);
-  const total = buckets.length;
-  let done = 0;
-  onProgress({ phase: 'compile', done, total, unit: 'plans' });
-  while (done < total) {
-    signal?.throwIfAborted();
-    const some = buckets.slice(done, done + PLANS_AT_ONCE);
-    // All are waited for: what compiles must not outlive a program that is freed because one failed.
-    const made = await Promise.allSettled(
-      some.map(({ tokens, outputs }) => program.prepare(tokens, outputs)),
-    );
-    for (const plan of made) if (plan.status === 'rejected') throw plan.reason;
-    done += some.length;
-    onProgress({ phase: 'compile', done, total, unit: 'plans' });
-  }
-}
-
 function describe(
   config: HostConfig,
   eosIds: HostText['eosIds'],
@@ -363,31 +343,6 @@ function describe(
     limits,
     vision: model.vision === null ? null : { imageToken: model.vision.imageToken },
   };
-}
-
-/** Patches a side of a token, where tokens of pictures turn by axes. */
-function axesOf({ vision }: Model): number | null {
-  return vision?.axes === true ? vision.mergeSize : null;
-}
-
-/** Most rows of pictures that are kept on the device unasked: what fits a context, of a long one a part. */
-const MOST_FEATURE_ROWS = 16_384;
-
-function featureSlab(
-  { vision }: Model,
-  device: Device,
-  maxContext: number,
-  bytes: number | undefined,
-): FeatureSlab | null {
-  if (vision === null) return null;
-  const { width, addedLevels } = vision.tower;
-  const cols = width * (1 + addedLevels);
-  const wanted =
-    bytes === undefined ? undefined : Math.floor(bytes / (cols * Float32Array.BYTES_PER_ELEMENT));
-  return device.createFeatureSlab({
-    rows: wanted === undefined ? Math.min(maxContext, MOST_FEATURE_ROWS) : Math.max(1, wanted),
-    cols,
-  });
 }
 
 function poolIsSmall(sizing: KvCacheSizing, limits: EngineLimits): LogEntry {

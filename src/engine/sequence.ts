@@ -249,7 +249,7 @@ export class Sequence implements RunningView, WaitingView, DrawState {
 
   get held(): boolean {
     if (this.phase === 'waiting')
-      return (this.pictures !== null && !this.pictures.ready) || (this.prefix?.awaits ?? false);
+      return this.pictures?.isReady(this.prefix?.tokens ?? 0) === false || (this.prefix?.awaits ?? false);
     if (this.yielding || this.preparing) return true;
     if (this.ruled) return false;
     // A rule that came too late twice is waited for; with state always, as it cannot take in a position again.

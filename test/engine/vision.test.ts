@@ -72,7 +72,8 @@ describe('demo-vision', () => {
     expect(usage.cachedTokens).toBeGreaterThan(16);
     const { encoded, hits } = (await engine.stats()).features!;
     expect(encoded).toBe(before.encoded + 1);
-    expect(hits).toBeGreaterThanOrEqual(before.hits + 3);
+    // The last one has it all in its prefix.
+    expect(hits).toBe(before.hits + 2);
   });
 
   it('takes a placeholder that somebody typed as text', async () => {

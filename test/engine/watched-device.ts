@@ -118,9 +118,9 @@ export class Watch {
       read: (tensor, rows) => inner.read(tensor, rows),
       store: (tensor, slab, place) => inner.store(tensor, slab, place),
       dispose: () => inner.dispose(),
-      submit: (inputs) => {
+      submit: (inputs, slice) => {
         const step = this.#begin(inputs);
-        return this.#retire(step, inner.submit(inputs));
+        return this.#retire(step, inner.submit(inputs, slice));
       },
       forward: (inputs) => {
         half = this.#begin(inputs);

@@ -13,6 +13,9 @@ import { relativeError } from '../devices/numbers.js';
 
 const ROOT = join(import.meta.dirname, '../fixtures/vision');
 
+/** Of all cases together, and more. */
+const MOST_TOKENS = 128;
+
 interface Case {
   readonly images: readonly string[];
   readonly grids: readonly (readonly [number, number])[];
@@ -60,6 +63,8 @@ describe.each(kernelDevices)('towers on $name', (spec: DeviceSpec) => {
       const encoder = new VisionEncoder(device, model);
       try {
         const images = await Promise.all(cases.map((one) => patched(name, one)));
+        for (const make of await encoder.plansFor(MOST_TOKENS)) await make();
+        const { plans, buffers } = device.stats();
         const apart: Float32Array[][] = [];
         for (const own of images) apart.push(await encoder.encode(own));
         cases.forEach(({ features }, c) => {
@@ -72,6 +77,14 @@ describe.each(kernelDevices)('towers on $name', (spec: DeviceSpec) => {
         // All in one launch, in another order: each has the bits that it has alone.
         const together = await encoder.encode(images.flat().reverse());
         if (spec.bitwise) expect(together.reverse()).toEqual(apart.flat());
+        // In slices between which others may run: the same bits.
+        let turns = 0;
+        const pace = { stepMs: 1e-6, turn: async () => void turns++ };
+        const sliced = await encoder.encode(images[0]!, pace);
+        expect(sliced).toEqual(apart[0]);
+        expect(turns).toBe(63);
+        // All was there from the beginning.
+        expect(device.stats()).toMatchObject({ plans, buffers });
       } finally {
         await encoder.dispose();
       }

@@ -24,6 +24,14 @@ export function commandWords(commands: readonly Command[]): number {
   return words;
 }
 
+/** Words of such a list before each of its commands. */
+export function commandStarts(commands: readonly Command[]): Uint32Array {
+  const starts = new Uint32Array(commands.length);
+  for (let i = 1; i < commands.length; i++)
+    starts[i] = starts[i - 1]! + paddedWords(commands[i - 1]!.words.length);
+  return starts;
+}
+
 /** Writes a list of commands as the kernels read it. */
 export function writeCommands(to: Uint32Array, commands: readonly Command[]): void {
   let at = 0;

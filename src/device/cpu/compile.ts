@@ -4,7 +4,7 @@
  * storage as the lifetime planner says; a storage has a place in every memory that uses it.
  */
 import { KvantError } from '../../errors.js';
-import type { Precision, ProgramLimits, Vector } from '../device.js';
+import type { Precision, ProgramLimits, StepSlice, Vector } from '../device.js';
 import { featureRowsOf } from '../feature-tokens.js';
 import { ACTIVATIONS, type Graph, type Node, type NodeOf, type Tensor } from '../graph.js';
 import type { KvCaches } from '../kv.js';
@@ -12,7 +12,7 @@ import { nodeInputs, planLifetimes } from '../lifetimes.js';
 import type { RopeTable } from '../rope.js';
 import { rotaryReach } from '../rotary-positions.js';
 import { checkConv, checkScan } from '../state.js';
-import { type Command, commandWords, writeCommands } from './command.js';
+import { type Command, commandStarts, commandWords, writeCommands } from './command.js';
 import {
   type AttendCentrePlace,
   actCommand,
@@ -38,7 +38,7 @@ import {
   segmentsScratchBytes,
   selectCommand,
 } from './commands.js';
-import { type Descriptor, encodeDescriptor, type RowCopy, type Segment } from './descriptor.js';
+import { type Descriptor, encodeDescriptor, type RowCopy, type Segment, sliceOf } from './descriptor.js';
 import { type ExpertStacks, expertCommands, expertScratchBytes } from './expert-commands.js';
 import { type CpuFeatureSlab, ownSlab } from './feature-slab.js';
 import { type Fusions, findFusions } from './fusion.js';
@@ -80,6 +80,8 @@ export interface Compiled {
   readonly hidden: Tensor | null;
   /** Null if the graph does not sample. */
   readonly sampler: SamplerPlace | null;
+  /** Writes the descriptor of a part of a step, over that of the one before; answers its address, 0 for a part without a command. */
+  slice(slice: StepSlice): number;
   /** What the program alone uses. */
   readonly owned: readonly Allocation[];
   /** Where a tensor lies when the step has retired. Throws for one that is not kept. */
@@ -228,8 +230,19 @@ class Compiler {
         return [tensor, { memory, at: addressOf(tensor, memory) }];
       }),
     );
+    const sliceWords = encodeDescriptor(whole).length;
+    const sliceAt = this.#allocate(first, sliceWords * 4);
+    const starts = this.#segments.map(({ commands }) => commandStarts(commands));
     return {
       layout: this.#layout,
+      slice({ from, to, of }) {
+        const own = sliceOf(segments, starts, { from, to, of });
+        // Threads wait for each other behind a command: without any, some would still read it when the next one is written.
+        if (own.length === 0) return 0;
+        const words = encodeDescriptor({ ...whole, ids: null, hidden: null, segments: own });
+        first.u32(sliceAt, words.length).set(words);
+        return sliceAt;
+      },
       descriptor: this.#write(whole),
       forward: this.#write({ ...whole, ids: null, hidden: null, segments: forward }),
       sample: this.#write({ ...whole, segments: sample }),

@@ -4,6 +4,9 @@
  * Head, then for each mirror of the step (memory, address), then the segments: runs of commands in one memory, with
  * the activations to be carried into it first.
  */
+import type { StepSlice } from '../device.js';
+import { cutOf } from '../slices.js';
+
 export const D_STEP = 0;
 export const D_STEP_BYTES = 1;
 export const D_TOKENS = 2;
@@ -47,6 +50,28 @@ export interface Segment {
   readonly commands: number;
   readonly count: number;
   readonly copies: readonly RowCopy[];
+}
+
+/**
+ * What a part of a step runs of the segments. `starts`: of each the words before each of its commands. A segment that is cut brings
+ * its activations where it begins.
+ */
+export function sliceOf(
+  segments: readonly Segment[],
+  starts: readonly Uint32Array[],
+  { from, to, of }: StepSlice,
+): Segment[] {
+  const total = segments.reduce((sum, { count }) => sum + count, 0);
+  const [begin, end] = [cutOf(total, from, of), cutOf(total, to, of)];
+  let before = 0;
+  return segments.flatMap((segment, s) => {
+    const first = Math.max(begin - before, 0);
+    const last = Math.min(end - before, segment.count);
+    before += segment.count;
+    if (first >= last) return [];
+    const commands = segment.commands + starts[s]![first]! * 4;
+    return [{ ...segment, commands, count: last - first, copies: first === 0 ? segment.copies : [] }];
+  });
 }
 
 export interface Descriptor {

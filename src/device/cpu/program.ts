@@ -1,12 +1,13 @@
 import { KvantError } from '../../errors.js';
 import { checkAdapters, HELD_ADAPTERS } from '../adapters.js';
-import { INVALID_TOKEN, type Program, type ProgramLimits } from '../device.js';
+import { INVALID_TOKEN, type Program, type ProgramLimits, type StepSlice } from '../device.js';
 import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { checkFeatureTokens } from '../feature-tokens.js';
 import type { Tensor } from '../graph.js';
 import { type KvCaches, keepsState, kvReach } from '../kv.js';
 import { checkRotary } from '../rotary-positions.js';
 import { checkDrawOrder, featuresOf, HISTORY_FEATURES, requireFeatures } from '../sampling.js';
+import { checkSlice } from '../slices.js';
 import { NO_SLOT, type StepInputs } from '../step.js';
 import { checkHidden, StepResult } from '../step-result.js';
 import type { Compiled } from './compile.js';
@@ -85,10 +86,12 @@ export class CpuProgram implements Program {
 
   async prepare(_tokens: number, _outputs: number): Promise<void> {}
 
-  submit(inputs: StepInputs): Promise<StepResult> {
+  submit(inputs: StepInputs, slice?: StepSlice): Promise<StepResult> {
     try {
+      const descriptor = slice === undefined ? this.#compiled.descriptor : this.#slice(slice);
+      if (descriptor === 0) return Promise.resolve(new StepResult(new Uint32Array(0), 0));
       const slot = this.#take(inputs);
-      this.#threads.submit(this.#compiled.descriptor, slot.fill(inputs, 0), slot.result, slot);
+      this.#threads.submit(descriptor, slot.fill(inputs, 0), slot.result, slot);
       this.#pending++;
       return slot.promise();
     } catch (error) {
@@ -166,6 +169,13 @@ export class CpuProgram implements Program {
     this.sampler?.dispose();
     this.#onDisposed();
     for (const allocation of this.#owned) this.#set.free(allocation);
+  }
+
+  #slice(slice: StepSlice): number {
+    checkSlice(slice, this.sampler !== null);
+    // The descriptor of the one before is written over.
+    if (this.#pending > 0) throw invalidStep('The part of the step before has not retired.');
+    return this.#compiled.slice(slice);
   }
 
   #settled(): void {

@@ -7,6 +7,8 @@
  * whole step and for each of its halves.
  */
 
+import type { StepSlice } from '../device.js';
+import { cutOf } from '../slices.js';
 import type { Stage, StepFacts, Workgroups } from './kernel.js';
 import type { Pipelines } from './pipelines.js';
 import type { Bound } from './resources.js';
@@ -66,6 +68,8 @@ class Replay {
     return true;
   }
 }
+
+const WHOLE: StepSlice = { from: 0, to: 1, of: 1 };
 
 export class Plan {
   readonly #launches: readonly Launch[];
@@ -134,26 +138,31 @@ export class Plan {
     for (const replay of Object.values(this.#replays)) replay.counts.fill(Number.NaN);
   }
 
-  encode(pass: GPUComputePassEncoder, facts: StepFacts, part: StepPart = 'whole'): void {
+  encode(
+    pass: GPUComputePassEncoder,
+    facts: StepFacts,
+    part: StepPart = 'whole',
+    slice: StepSlice = WHOLE,
+  ): void {
     const replay = this.#replays[part];
     if (!replay.isOf(facts)) this.#resolve(facts, part);
-    const { sizes } = replay;
+    const { sizes, launches } = replay;
     let current: GPUComputePipeline | null = null;
-    let at = 0;
-    for (const { pipeline, group } of replay.launches) {
+    const end = cutOf(launches.length, slice.to, slice.of);
+    for (let i = cutOf(launches.length, slice.from, slice.of); i < end; i++) {
+      const { pipeline, group } = launches[i]!;
       if (pipeline !== current) {
         current = pipeline;
         pass.setPipeline(pipeline);
       }
       pass.setBindGroup(0, group);
-      const x = sizes[at]!;
-      const y = sizes[at + 1]!;
-      const z = sizes[at + 2]!;
+      const x = sizes[3 * i]!;
+      const y = sizes[3 * i + 1]!;
+      const z = sizes[3 * i + 2]!;
       // The binding takes each argument apart: what is left out costs nothing.
       if (z !== 1) pass.dispatchWorkgroups(x, y, z);
       else if (y !== 1) pass.dispatchWorkgroups(x, y);
       else pass.dispatchWorkgroups(x);
-      at += 3;
     }
   }
 

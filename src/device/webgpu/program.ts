@@ -7,7 +7,7 @@
  */
 
 import { KvantError } from '../../errors.js';
-import type { Program, ProgramLimits } from '../device.js';
+import type { Program, ProgramLimits, StepSlice } from '../device.js';
 import type { FeaturePlace, FeatureSlab } from '../feature-slab.js';
 import { featureRowsOf } from '../feature-tokens.js';
 import type { Graph, Tensor } from '../graph.js';
@@ -15,6 +15,7 @@ import { type KvCaches, keepsState, kvReach } from '../kv.js';
 import { planLifetimes } from '../lifetimes.js';
 import { rotaryReach } from '../rotary-positions.js';
 import { checkDrawOrder, FEATURE, RECORD_WORDS, type SamplerRows } from '../sampling.js';
+import { checkSlice } from '../slices.js';
 import type { StepInputs } from '../step.js';
 import { checkHidden, StepResult } from '../step-result.js';
 import type { Allocator } from './allocator.js';
@@ -187,12 +188,13 @@ export class WebGpuProgram implements Program {
     await this.#runOnce(plan);
   }
 
-  submit(inputs: StepInputs): Promise<StepResult> {
+  submit(inputs: StepInputs, slice?: StepSlice): Promise<StepResult> {
     this.#alive();
     this.#undivided();
+    if (slice !== undefined) checkSlice(slice, this.#samples);
     const words = this.#pack(inputs);
     const slot = this.#ring.take();
-    this.#encode(slot, words, 'whole', inputs);
+    this.#encode(slot, words, 'whole', inputs, slice);
     return this.#under(slot, inputs);
   }
 
@@ -296,7 +298,7 @@ export class WebGpuProgram implements Program {
   }
 
   /** Submits what has been packed, or a half of it. The results are copied behind the draw. */
-  #encode(slot: ReadbackSlot, words: number, part: StepPart, inputs: StepInputs): void {
+  #encode(slot: ReadbackSlot, words: number, part: StepPart, inputs: StepInputs, slice?: StepSlice): void {
     try {
       const { device } = this.#host;
       const { facts } = this.#packer;
@@ -306,7 +308,7 @@ export class WebGpuProgram implements Program {
       device.queue.writeBuffer(this.#resources.step, 0, this.#packer.words, 0, words);
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      plan.encode(pass, facts, part);
+      plan.encode(pass, facts, part, slice);
       pass.end();
       if (part !== 'forward') {
         const bytes = Math.max(16, resultWords(facts) * 4);

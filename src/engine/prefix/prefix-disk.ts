@@ -122,7 +122,7 @@ export class PrefixDisk {
       if (running.restores.some(({ dropped }) => dropped)) continue;
       if (running.sequence === sequence || this.#awaits(sequence, running)) return true;
     }
-    if (prefix.restores >= TURNS || this.#closed !== null || Date.now() < this.#slowUntil) return false;
+    if (!this.#isOpen(sequence)) return false;
     const found = this.#find(sequence);
     if (found === null) {
       // What is not there now is not looked for again.
@@ -131,6 +131,11 @@ export class PrefixDisk {
     }
     if (this.#running.length < AT_ONCE) this.#start(sequence, found.floatStart, found.end);
     return true;
+  }
+
+  /** `look` may say so when there is a row for the sequence. */
+  mayRead(sequence: Sequence): boolean {
+    return this.#isOpen(sequence) && this.#find(sequence) !== null;
   }
 
   /** Blocks of one kind that sequences hold while they are restored, and those that are soon free since they were dropped. */
@@ -191,6 +196,11 @@ export class PrefixDisk {
 
   #allWriters(): readonly WriteBehind[] {
     return this.#floatStartWriter === null ? this.#writers : [...this.#writers, this.#floatStartWriter];
+  }
+
+  /** It has not had all its turns, and the disk is of use. */
+  #isOpen({ prefix }: Sequence): boolean {
+    return prefix!.restores < TURNS && this.#closed === null && Date.now() >= this.#slowUntil;
   }
 
   /** Of which kind the sequence can have blocks from disk, and how long its chains would be. */

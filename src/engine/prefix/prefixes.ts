@@ -162,8 +162,17 @@ export class Prefixes {
     this.#leaders.gather(running, leaving, this.#generation);
     for (const sequence of waiting) {
       this.#look(sequence, running.length);
-      sequence.prefix!.awaits = this.#leaders.precede(sequence) || (this.disk?.look(sequence) ?? false);
+      const prefix = sequence.prefix!;
+      const follows = this.#leaders.precede(sequence);
+      prefix.reads = !follows && (this.disk?.look(sequence) ?? false);
+      prefix.awaits = follows || prefix.reads;
     }
+  }
+
+  /** Tells a sequence that has just come to wait what it would start with as far as that is known before the next plan. */
+  lookAhead(sequence: Sequence, running: number): void {
+    this.#look(sequence, running);
+    sequence.prefix!.reads = this.disk?.mayRead(sequence) ?? false;
   }
 
   /** Of sequences that come in together one computes what they share. True: others wait for it now; plan again. */

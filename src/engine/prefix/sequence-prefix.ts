@@ -30,6 +30,8 @@ export class SequencePrefix {
   part = -1;
   /** A running row is about to enter what it would compute itself, or it is read from disk. */
   awaits = false;
+  /** It is read from disk, or may be. */
+  reads = false;
 
   // Of recurrent layers.
   /** Tokens at which its state is copied: where its prompt ends, where those before it went on otherwise, and every so many. */
@@ -92,6 +94,7 @@ export class SequencePrefix {
   /** Back in the queue: it is looked up anew. */
   requeue(): void {
     this.version = -1;
+    this.reads = false;
     this.diverges = 0;
     this.copiedAt = 0;
     this.restores = 0;

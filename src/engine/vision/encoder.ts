@@ -7,9 +7,10 @@ import {
   NO_PATCH,
   type PatchGrid,
   type PlacedImage,
-  patchCount,
   type TowerDefinition,
 } from '../../models/vision/tower.js';
+import { NO_PACE, type Pace } from './pace.js';
+import { TowerSlices } from './tower-slices.js';
 
 /** A picture as its processor leaves it. */
 export interface PatchedImage {
@@ -18,7 +19,7 @@ export interface PatchedImage {
   readonly patches: Float32Array;
 }
 
-/** Patches that there is room for at first. */
+/** Rows that there is room for at first. */
 const FIRST_ROOM = 256;
 
 /**
@@ -29,19 +30,20 @@ export class VisionEncoder {
   readonly #device: Device;
   readonly #tower: TowerDefinition;
   readonly #recorded: TowerGraph;
-  readonly #mostPatches: number;
+  readonly #mostRows: number;
+  readonly #slices = new TowerSlices();
   #room = 0;
   #seconds = 0;
   #program: Program | null = null;
   #last: Promise<unknown> = Promise.resolve();
 
-  /** @param mostPatches of one launch; a picture with more has one of its own */
-  constructor(device: Device, model: Model, mostPatches = 4096) {
+  /** @param mostRows of one launch; a picture with more has one of its own */
+  constructor(device: Device, model: Model, mostRows = 4096) {
     if (model.vision === null) throw new Error('the model has nothing that sees');
     this.#device = device;
     this.#tower = model.vision.tower;
     this.#recorded = model.buildTower();
-    this.#mostPatches = mostPatches;
+    this.#mostRows = mostRows;
   }
 
   /** Numbers of a row: the decoder's width, once for itself and once for each layer that more is added behind. */
@@ -54,15 +56,26 @@ export class VisionEncoder {
     return this.#seconds;
   }
 
-  /** Makes room for launches of so many patches. For use at load. */
-  async prepare(patches: number): Promise<void> {
-    await this.#reserve(patches);
-    await this.#program?.prepare(patches, patches / this.#tower.merged);
+  /**
+   * Makes room for all launches but those of pictures that need one of their own, as far as pictures of so many tokens together can want
+   * it, and answers what makes each of their Plans. For use at load.
+   */
+  async plansFor(tokens: number): Promise<(() => Promise<void>)[]> {
+    const { merged } = this.#tower;
+    const program = await this.#reserve(Math.min(this.#mostRows, tokens * merged));
+    const plans: (() => Promise<void>)[] = [];
+    for (let rows = 1; rows <= this.#room; rows *= 2) {
+      const most = Math.ceil(rows / merged);
+      // Up to half of the rows of a bucket may be there for others' sake: a row for the whole of a tile, or one that holds no patch.
+      for (const outputs of new Set([most, Math.ceil(most / 2)]))
+        plans.push(() => program.prepare(rows, outputs));
+    }
+    return plans;
   }
 
-  /** `[tokens, rowValues]` for each picture. Calls are run one after the other. */
-  encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
-    const run = this.#last.then(() => this.#encode(images));
+  /** `[tokens, rowValues]` for each picture. Calls are run one after the other, in slices that keep to the pace. */
+  encode(images: readonly PatchedImage[], pace: Pace = NO_PACE): Promise<Float32Array[]> {
+    const run = this.#last.then(() => this.#encode(images, pace));
     this.#last = run.catch(() => undefined);
     return run;
   }
@@ -73,22 +86,26 @@ export class VisionEncoder {
     this.#program = null;
   }
 
-  async #encode(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+  async #encode(images: readonly PatchedImage[], pace: Pace): Promise<Float32Array[]> {
+    const placed = images.map(({ grid }) => this.#tower.place(grid));
     const out: Float32Array[] = [];
     for (let at = 0; at < images.length; ) {
       let end = at + 1;
-      let patches = count(images[at]!);
-      while (end < images.length && patches + count(images[end]!) <= this.#mostPatches)
-        patches += count(images[end++]!);
-      out.push(...(await this.#launch(images.slice(at, end))));
+      let rows = placed[at]!.order.length;
+      while (end < images.length && rows + placed[end]!.order.length <= this.#mostRows)
+        rows += placed[end++]!.order.length;
+      out.push(...(await this.#launch(images.slice(at, end), placed.slice(at, end), pace)));
       at = end;
     }
     return out;
   }
 
-  async #launch(images: readonly PatchedImage[]): Promise<Float32Array[]> {
+  async #launch(
+    images: readonly PatchedImage[],
+    placed: readonly PlacedImage[],
+    pace: Pace,
+  ): Promise<Float32Array[]> {
     const began = performance.now();
-    const placed = images.map(({ grid }) => this.#tower.place(grid));
     const rows = placed.reduce((sum, { order }) => sum + order.length, 0);
     const tokens = placed.reduce((sum, { outputs }) => sum + outputs.length, 0);
     const program = await this.#reserve(rows);
@@ -105,7 +122,7 @@ export class VisionEncoder {
       at += outputs.length;
       group += order.length / this.#tower.merged;
     }
-    await program.submit(step);
+    await this.#slices.run(program, step, pace);
     const levels: Float32Array[] = [];
     for (const tensor of this.#recorded.tensors.features) levels.push(await program.read(tensor, tokens));
     this.#seconds += (performance.now() - began) / 1000;
@@ -184,8 +201,4 @@ export class VisionEncoder {
     this.#program = await this.#device.compile(this.#recorded.graph, limits, null);
     return this.#program;
   }
-}
-
-function count({ grid }: PatchedImage): number {
-  return patchCount(grid);
 }

@@ -84,6 +84,62 @@ describe('FeatureStore', () => {
     expect(store.stats().rowsUsed).toBe(8);
   });
 
+  it('lets what is kept go where it lies in the way, and nothing that the same request wants', async () => {
+    const slab = new Slab();
+    const store = new FeatureStore(slab, new Encoder());
+    const all = of(picture(1, 2), picture(2, 8));
+    await acquire(store, all);
+    store.release(all);
+    const other = of(picture(3, 2));
+    await acquire(store, other);
+    store.release(other);
+    // The second one is still there.
+    const again = of(picture(1, 2), picture(2, 8), picture(2, 8));
+    await acquire(store, again);
+    expect(again.rows).toEqual([0, 2, 2]);
+    expect(store.stats()).toMatchObject({ encoded: 4, rowsUsed: 10 });
+    store.release(again);
+    // Rows of 2 and 8 in the wrong places for 5 and 5.
+    const halves = of(picture(4, 5), picture(5, 5));
+    await acquire(store, halves);
+    expect([...halves.rows].sort()).toEqual([0, 5]);
+    store.release(halves);
+    // 4 free rows, in two parts.
+    const parts = of(picture(6, 2), picture(7, 3), picture(8, 2), picture(9, 3));
+    await acquire(store, parts);
+    store.release(parts);
+    const wide = of(picture(7, 3), picture(10, 7));
+    await acquire(store, wide);
+    expect(new Set(wide.rows).size).toBe(2);
+  });
+
+  it('has those alone that are asked for, and lets go of them when more are', async () => {
+    const store = new FeatureStore(new Slab(), new Encoder());
+    const pictures = of(picture(1, 4), picture(2, 3));
+    const ask = (from: number) => new Promise((resolve) => store.acquire(pictures, '', resolve, from));
+    expect(pictures.isReady(0)).toBe(false);
+    await ask(1);
+    expect(store.stats()).toMatchObject({ encoded: 1, references: 1 });
+    // Both begin with the prompt, and the first one ends behind the second.
+    expect([pictures.isReady(0), pictures.isReady(4)]).toEqual([false, true]);
+    await ask(0);
+    expect(store.stats()).toMatchObject({ encoded: 2, hits: 1, references: 2 });
+    expect(pictures.isReady(0)).toBe(true);
+    store.release(pictures);
+    expect(store.stats()).toMatchObject({ references: 0, entries: 2 });
+  });
+
+  it('serves those who wait when what nobody wants any more is computed', async () => {
+    const store = new FeatureStore(new Slab(), new Encoder());
+    const gone = of(picture(1, 10));
+    store.acquire(gone, '', () => {
+      throw new Error('it has gone');
+    });
+    const next = acquire(store, of(picture(2, 10)));
+    store.release(gone);
+    expect(await next).toBeNull();
+  });
+
   it('tells who waits what failed, and has the rows again', async () => {
     const encoder = new Encoder();
     const store = new FeatureStore(new Slab(), encoder);

@@ -9,13 +9,14 @@ import type { KvantError } from '../../errors.js';
 import { asKvantError } from '../core-errors.js';
 import type { FeatureStoreStats } from '../info.js';
 import type { PatchedImage } from './encoder.js';
+import { NO_PACE, type Pace } from './pace.js';
 import type { PromptPicture, SequencePictures } from './pictures.js';
 
 /** The part of an encoder that a store needs. */
 export interface Encodes {
   /** That it took so far. */
   readonly seconds: number;
-  encode(images: readonly PatchedImage[]): Promise<Float32Array[]>;
+  encode(images: readonly PatchedImage[], pace: Pace): Promise<Float32Array[]>;
 }
 
 interface Entry {
@@ -36,6 +37,8 @@ interface Wanting {
 export class FeatureStore {
   readonly #slab: FeatureSlab;
   readonly #encoder: Encodes;
+  /** That of the rows that decode meanwhile. */
+  pace: Pace = NO_PACE;
   /** The least recently used first. */
   readonly #entries = new Map<string, Entry>();
   readonly #held = new Map<SequencePictures, Entry[]>();
@@ -76,21 +79,34 @@ export class FeatureStore {
   }
 
   /**
-   * Has the pictures of a sequence computed, all or none; those who asked first come first. `done` when they are in the slab, or why they
-   * are not. `salt`: only requests with the same one share what is kept.
+   * Has the pictures of a sequence computed from the one with the index `from` on, all or none; those who asked first come first. `done`
+   * when they are in the slab, or why they are not. `salt`: only requests with the same one share what is kept. Who asks again for more lets
+   * go of what it had: nobody waits for others and holds what these wait for.
    */
-  acquire(pictures: SequencePictures, salt: string, done: (error: KvantError | null) => void): void {
+  acquire(
+    pictures: SequencePictures,
+    salt: string,
+    done: (error: KvantError | null) => void,
+    from = 0,
+  ): void {
+    this.#drop(pictures);
+    pictures.from = from;
+    pictures.ready = false;
     this.#waiting.push({ pictures, salt, done });
     this.#serve();
   }
 
   /** The sequence has ended. */
   release(pictures: SequencePictures): void {
+    this.#drop(pictures);
+    this.#serve();
+  }
+
+  #drop(pictures: SequencePictures): void {
     const at = this.#waiting.findIndex((one) => one.pictures === pictures);
     if (at >= 0) this.#waiting.splice(at, 1);
     for (const entry of this.#held.get(pictures) ?? []) entry.holders--;
     this.#held.delete(pictures);
-    this.#serve();
   }
 
   #serve(): void {
@@ -101,35 +117,44 @@ export class FeatureStore {
   }
 
   /** False where there is no room before others end. */
-  #give({ pictures, salt, done }: Wanting): boolean {
-    const taken: Entry[] = [];
+  #give(wanting: Wanting): boolean {
+    const { pictures, salt, done } = wanting;
+    const empty = this.#entries.size === 0;
+    const wanted = pictures.prompt.list.slice(pictures.from);
+    const keys = wanted.map((picture) => keyOf(picture, salt));
+    // What is there already comes first, so that it does not make room for the others.
+    const there = keys.map((key) => this.#hold(this.#entries.get(key)));
     const fresh: { readonly entry: Entry; readonly picture: PromptPicture }[] = [];
-    for (const picture of pictures.prompt.list) {
-      const key = keyOf(picture, salt);
-      let entry = this.#entries.get(key);
+    const taken: Entry[] = [];
+    for (const [i, picture] of wanted.entries()) {
+      const key = keys[i]!;
+      // A picture may be there twice.
+      let entry = there[i] ?? this.#hold(this.#entries.get(key));
       if (entry === undefined) {
         const first = this.#room(picture.tokens);
         if (first < 0) {
-          for (const one of taken) one.holders--;
+          for (const one of there) if (one !== undefined) one.holders--;
           for (const one of fresh) this.#entries.delete(one.entry.key);
-          return false;
+          // Nobody will end, so what is kept lies in the way: in an empty slab there is room for all pictures of a request.
+          return !empty && this.#clear() && this.#give(wanting);
         }
-        entry = { key, first, rows: picture.tokens, holders: 0, encoding: null };
+        entry = { key, first, rows: picture.tokens, holders: 1, encoding: null };
+        this.#entries.set(key, entry);
         fresh.push({ entry, picture });
       }
-      // To the end of the line of those that may go.
-      this.#entries.delete(key);
-      this.#entries.set(key, entry);
-      entry.holders++;
       taken.push(entry);
     }
     this.#hits += taken.length - fresh.length;
-    pictures.rows.push(...taken.map(({ first }) => first));
+    taken.forEach(({ first }, i) => {
+      pictures.rows[pictures.from + i] = first;
+    });
     this.#held.set(pictures, taken);
     const encoding = fresh.length === 0 ? null : this.#encode(fresh);
     for (const { entry } of fresh) entry.encoding = encoding;
     const all = taken.flatMap((entry) => (entry.encoding === null ? [] : [entry.encoding]));
     void Promise.all(all).then((errors) => {
+      // It has let go of them meanwhile.
+      if (this.#held.get(pictures) !== taken) return;
       const error = errors.find((one) => one !== null) ?? null;
       pictures.ready = error === null;
       done(error);
@@ -137,16 +162,40 @@ export class FeatureStore {
     return true;
   }
 
+  /** One more holder of an entry, and that to the end of the line of those that may go. */
+  #hold(entry: Entry | undefined): Entry | undefined {
+    if (entry === undefined) return undefined;
+    this.#entries.delete(entry.key);
+    this.#entries.set(entry.key, entry);
+    entry.holders++;
+    return entry;
+  }
+
+  /** Lets all go, if nobody holds or computes any; false if somebody does. */
+  #clear(): boolean {
+    const { size } = this.#entries;
+    for (const { holders, encoding } of this.#entries.values())
+      if (holders > 0 || encoding !== null) return false;
+    this.#entries.clear();
+    this.#evictions += size;
+    return true;
+  }
+
   async #encode(
     fresh: readonly { readonly entry: Entry; readonly picture: PromptPicture }[],
   ): Promise<KvantError | null> {
     try {
-      const features = await this.#encoder.encode(fresh.map(({ picture }) => picture));
+      const features = await this.#encoder.encode(
+        fresh.map(({ picture }) => picture),
+        this.pace,
+      );
       fresh.forEach(({ entry }, i) => {
         this.#slab.write(entry.first, features[i]!);
         entry.encoding = null;
       });
       this.#encoded += fresh.length;
+      // Who held them may have gone meanwhile, and others wait for their rows.
+      this.#serve();
       return null;
     } catch (error) {
       // Whoever else waits for them is told too; the next one tries again.
@@ -154,6 +203,7 @@ export class FeatureStore {
         entry.encoding = null;
         if (this.#entries.get(entry.key) === entry) this.#forget(entry);
       }
+      this.#serve();
       return asKvantError(error);
     }
   }

@@ -42,10 +42,12 @@ export class PromptPictures {
   readonly rotary: RotaryPlaces | null;
 
   readonly #runs: readonly PlacedRun[];
+  readonly #ends: readonly number[];
 
   /** `mergeSize`: patches a side of a token, of a model that turns by axes. */
   constructor(list: readonly PromptPicture[], mergeSize: number | null) {
     this.list = list;
+    this.#ends = list.map(endOf);
     this.#runs = list.flatMap(({ first, tokens, runs = [{ first, tokens }] }, picture) => {
       let row = 0;
       return runs.map((run) => {
@@ -64,6 +66,13 @@ export class PromptPictures {
               cols: grid.cols / mergeSize,
             })),
           );
+  }
+
+  /** The first picture that has tokens behind the first `tokens`; as many as there are, if none has. */
+  firstBehind(tokens: number): number {
+    let at = 0;
+    while (at < this.#ends.length && this.#ends[at]! <= tokens) at++;
+    return at;
   }
 
   /** The picture that a position is of, and its row of features; null for text. */
@@ -91,7 +100,7 @@ export class PromptPictures {
   /** Digests of the pictures that have a token in `[from, to)`, each with where in it the first of these is; null for none. */
   wordsIn(from: number, to: number): Uint32Array | null {
     // From its first token to its last one, with what stands between them.
-    const touched = this.list.filter((picture) => picture.first < to && endOf(picture) > from);
+    const touched = this.list.filter(({ first }, i) => first < to && this.#ends[i]! > from);
     if (touched.length === 0) return null;
     const words = new Uint32Array(touched.length * KEY_BLOCK);
     touched.forEach(({ digest, first }, i) => {
@@ -106,13 +115,22 @@ export class PromptPictures {
 /** The pictures of one sequence. */
 export class SequencePictures {
   readonly prompt: PromptPictures;
-  /** Their rows are in the slab. */
+  /** Those from this one on have been asked for. What a prefix covers is not computed, and needs no rows. */
+  from: number;
+  /** The rows of those are in the slab. */
   ready = false;
-  /** The first row of each in the slab, once they have been given rows. */
+  /** The first row of each in the slab, once it has been given rows. */
   readonly rows: number[] = [];
 
   constructor(prompt: PromptPictures) {
     this.prompt = prompt;
+    this.from = prompt.list.length;
+  }
+
+  /** All that is needed to compute what is behind the first `tokens`. */
+  isReady(tokens: number): boolean {
+    const first = this.prompt.firstBehind(tokens);
+    return first === this.prompt.list.length || (this.ready && this.from <= first);
   }
 
   /** The source of a position's token, if that is of a picture. */
