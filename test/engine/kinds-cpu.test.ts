@@ -6,6 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { everyCase } from '../setup/every-case.js';
 import { Asker, type Said } from './asker.js';
 import { seeded } from './core-harness.js';
 import { writeRandomCheckpoint } from './random-checkpoint.js';
@@ -32,6 +33,11 @@ const KINDS = [
   ],
   ['composite', 'falcon-h1', { head_dim: 32 }],
   ['one mixer a layer', 'nemotron-h', { head_dim: 32 }],
+  [
+    'latent attention',
+    'deepseek-v3',
+    { qk_rope_head_dim: 16, qk_nope_head_dim: 16, v_head_dim: 24, max_position_embeddings: 256 },
+  ],
 ] as const;
 
 /** Formats, and what the first layer that may have codes is told to have. */
@@ -73,7 +79,10 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
   const open = (more: Parameters<typeof Asker.open>[1]): Promise<Asker> =>
     Asker.open(fixture, { ...options, ...more } as Parameters<typeof Asker.open>[1]);
 
-  it.each(WAYS)('says the same with %j', async (kv, codes) => {
+  // A format to each kind, and all where sinks or two caches meet them.
+  const own = KINDS.findIndex(([name]) => name === kind) % WAYS.length;
+  const all = everyCase || kind === 'sinks' || kind === 'composite';
+  it.each(all ? WAYS : [WAYS[own]!])('says the same with %j', async (kv, codes) => {
     await using alone = await open({ kv, prefixCache: false, maxRows: 1, maxBatchTokens: 256 });
     // It is the format, and not floats in its place.
     const quantised = alone.info.kv.layers.filter(({ kind: of }) => of === 'full');
@@ -100,8 +109,7 @@ describe.each(KINDS)('%s', (kind, fixture, fields) => {
   // Of recurrent layers alone recurrent-cpu.test.ts shows it.
   if (kind === 'recurrent') return;
   it('gives way and is computed again', async () => {
-    // A format to each kind.
-    const [kv] = WAYS[KINDS.findIndex(([name]) => name === kind) % WAYS.length]!;
+    const [kv] = WAYS[own]!;
     // Both come in at once, and grow.
     const pair = PROMPTS.slice(1, 3);
     const options = { kv, prefixCache: false, maxRows: 2, maxContext: 224 };

@@ -45,6 +45,7 @@ describe('granite4', () => {
     ['layer_types', undefined, 'model-config-unsupported'],
     ['layer_types', ['mamba', 'sliding_attention'], 'model-config-unsupported'],
     ['layer_types', ['mamba'], 'model-config'],
+    ['hidden_act', 'gelu', 'model-config-unsupported'],
     ['mamba_proj_bias', true, 'model-config-unsupported'],
     ['mamba_n_groups', 3, 'model-config'],
     ['mamba_n_heads', 7, 'model-config'],

@@ -72,6 +72,9 @@ function readConfig(fields: ConfigFields, architecture: string): Granite4Config 
   const granite = readGranite(plain, architecture);
   const attends = readAttends(fields, granite.layers);
   const width = fields.count('mamba_expand', 2) * granite.hiddenSize;
+  // It is that of the convolutions as well.
+  if (attends.includes(false) && granite.activation !== 'silu')
+    throw fields.unsupported('hidden_act', 'Mamba 2 without SiLU', 'Use one that has "hidden_act": "silu".');
   return {
     ...granite,
     rotates: fields.text('position_embedding_type') === 'rope',

@@ -71,6 +71,13 @@ export function readQwenHybrid(
     );
   }
   const decoder = readDecoderConfig(fields.replacing('layer_types', null), architecture, TRAITS);
+  // It is that of the convolutions as well.
+  if (decoder.activation !== 'silu')
+    throw fields.unsupported(
+      'hidden_act',
+      'a Qwen hybrid without SiLU',
+      'Use one that has "hidden_act": "silu".',
+    );
   const delta = {
     keyHeads: fields.count('linear_num_key_heads', 16),
     heads: fields.count('linear_num_value_heads', 32),
