@@ -6,7 +6,7 @@ import {
   loadGenerationConfig,
   readGenerationConfig,
 } from '../text/generation-config.js';
-import { ggufSampling, ggufText, hasGgufTokenizer } from '../text/gguf/gguf-tokenizer.js';
+import { type GgufText, ggufEnds, ggufSampling, ggufText } from '../text/gguf/gguf-tokenizer.js';
 import { Tokenizer } from '../text/tokenizer.js';
 import { GgufFile } from '../weights/gguf.js';
 import { isGgufFile } from '../weights/gguf-path.js';
@@ -40,8 +40,7 @@ async function ownGeneration(path: string): Promise<GenerationConfig> {
   if (!(await isGgufFile(path))) return await loadGenerationConfig(path);
   await using file = await GgufFile.open(path);
   const { metadata } = file;
-  const ends = hasGgufTokenizer(metadata) ? ggufText(metadata).config : undefined;
-  return readGenerationConfig(ggufSampling(metadata), ends, undefined, path);
+  return readGenerationConfig(ggufSampling(metadata), ggufEnds(metadata), undefined, path);
 }
 
 async function ownFiles(path: string): Promise<TextFiles> {
@@ -52,14 +51,21 @@ async function ownFiles(path: string): Promise<TextFiles> {
       generation: (tokenizer) => loadGenerationConfig(path, tokenizer),
     };
   await using file = await GgufFile.open(path);
-  const made = ggufText(file.metadata);
+  const { metadata } = file;
+  let made: GgufText | undefined;
+  // Sampling and ends are there without a tokenizer that is known.
+  const text = (): GgufText => {
+    made ??= ggufText(metadata);
+    return made;
+  };
   return {
     tokenizer: async ({ lazily = false } = {}) => {
-      const tokenizer = Tokenizer.fromJson(made.tokenizer, made.tokenizerConfig, path);
+      const tokenizer = Tokenizer.fromJson(text().tokenizer, text().tokenizerConfig, path);
       if (!lazily) void tokenizer.tokenTable;
       return tokenizer;
     },
-    template: async () => ChatTemplate.ofConfig(made.tokenizerConfig, path),
-    generation: async (tokenizer) => readGenerationConfig(made.generation, made.config, tokenizer, path),
+    template: async () => ChatTemplate.ofConfig(text().tokenizerConfig, path),
+    generation: async (tokenizer) =>
+      readGenerationConfig(ggufSampling(metadata), ggufEnds(metadata), tokenizer, path),
   };
 }

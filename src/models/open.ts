@@ -81,9 +81,15 @@ const BLIND: Notice = {
   fields: { field: 'vision_config' },
 };
 
-/** The same model whose norms are stored as they multiply. */
+/** What is stored as it is used. */
+const BAKED = /(norm\.weight|\.A_log)$/;
+
+/** The same model whose norms are stored as they multiply, and decays as they are. */
 function withBakedNorms(definition: ModelDefinition): ModelDefinition {
-  const vectors = definition.layout.vectors.map(({ make: _, ...vector }) => vector);
+  const vectors = definition.layout.vectors.map((vector) => {
+    const { make: _, ...plain } = vector;
+    return BAKED.test(vector.parts[0]!.name) ? plain : vector;
+  });
   return {
     ...definition,
     layout: { ...definition.layout, vectors },

@@ -100,12 +100,13 @@ export class Checkpoint {
    * A matrix by its weight's name (`….weight`), float or quantised as it is stored.
    *
    * @param expected what the model needs; a different shape is an error here rather than a wrong answer later
+   * @param stack it is stored as so many matrices, and read as one
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-tensor-dtype`, and those of
    * {@link resolveAffine}, {@link resolveTable}, {@link resolveBlocks}
    */
-  matrix(name: string, expected?: ExpectedShape): MatrixSource {
+  matrix(name: string, expected?: ExpectedShape, stack = expected?.stack): MatrixSource {
     if (!this.#entries.has(name) && this.has(name)) return this.#blocks(name, expected);
-    const flat = (entry: Entry): Entry => flattened(entry, expected?.stack);
+    const flat = (entry: Entry): Entry => flattened(entry, stack);
     const { file, tensor } = flat(this.#take(name));
     const names = affineNames(name);
     const [scales, biases] = [names.scales, names.biases].map((other) => {

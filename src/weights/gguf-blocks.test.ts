@@ -6,7 +6,7 @@ import { ggufBytes, string } from '../../test/setup/gguf-writer.js';
 import { type MatrixSource, wholeRowBytes } from '../device/weights.js';
 import { dequantiseRows } from './dequantise.js';
 import { GgufCheckpoint } from './gguf-checkpoint.js';
-import { pairedRow } from './gguf-matrix.js';
+import { pairedRows } from './gguf-matrix.js';
 
 type Fixture = Record<string, { readonly blocks: string; readonly values: string }>;
 /** Made by gguf-py (scripts/fixtures/gguf_blocks.py). */
@@ -142,10 +142,10 @@ describe('block types of GGUF', () => {
         }
     await using file = await opened('paired', 0, [rows, cols], new Uint8Array(stored.buffer));
     for (const rowsAtOnce of [1, 3, 8, 11, 24]) {
-      const matrix = file.matrix('w.weight', 'w', { rows, cols }, { headRows });
+      const matrix = file.matrix('w.weight', 'w', { rows, cols }, pairedRows(headRows));
       expect(await values(matrix, rowsAtOnce)).toEqual(original);
     }
-    expect(Array.from({ length: 8 }, (_, row) => pairedRow(row, 8))).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
+    expect(Array.from({ length: 8 }, (_, row) => pairedRows(8).of(row))).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
   });
 
   it('multiplies NVFP4 with its number, one for all or one for each matrix of a stack', async () => {

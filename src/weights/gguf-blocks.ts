@@ -8,7 +8,7 @@
  */
 import type { MatrixFormat, MatrixRows, SymmetricFormat } from '../device/weights.js';
 import { packCodes } from './affine.js';
-import { packGroup } from './gguf-lut-blocks.js';
+import { asWords, packGroups } from './gguf-lut-blocks.js';
 import type { GgufTypeName } from './gguf-types.js';
 
 export const BLOCK_COLS = 32;
@@ -60,6 +60,9 @@ export function unpackBlocks(
   const size = blocks.length / count;
   const codeBytes = 4 * bits;
   const levels = new Uint8Array(BLOCK_COLS);
+  const nibbles = bits === 4 && highAt === undefined;
+  if (nibbles) packGroups(blocks, codes, count, { size, at: codesAt, groups: 1, bytes: 16 });
+  if (bits === 8) flipSigns(blocks, codes, count);
   for (let b = 0, at = 0, to = 0; b < count; b++, at += size, to += codeBytes) {
     scales![2 * b] = blocks[at]!;
     scales![2 * b + 1] = blocks[at + 1]!;
@@ -68,11 +71,7 @@ export function unpackBlocks(
       biases[2 * b + 1] = blocks[at + 3]!;
     }
     const from = at + codesAt;
-    if (bits === 8) {
-      for (let i = 0; i < BLOCK_COLS; i++) codes[to + i] = blocks[from + i]! ^ 0x80;
-    } else if (highAt === undefined) {
-      packGroup(blocks, from, codes, to);
-    } else {
+    if (highAt !== undefined) {
       const high = at + highAt;
       for (let i = 0; i < 16; i++) {
         const both = blocks[from + i]!;
@@ -82,4 +81,11 @@ export function unpackBlocks(
       packCodes(levels, bits, codes.subarray(to, to + codeBytes));
     }
   }
+}
+
+/** Codes of Q8_0, behind two bytes of scale: signed ones become those that count from the middle. */
+function flipSigns(blocks: Uint8Array, codes: Uint8Array, count: number): void {
+  const [from, to] = [asWords(blocks), asWords(codes)];
+  for (let b = 0, word = 1, next = 0; b < count; b++, word++)
+    for (let i = 0; i < BLOCK_COLS / 2; i++) to[next++] = from[word++]! ^ 0x8080;
 }

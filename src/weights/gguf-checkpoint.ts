@@ -8,7 +8,7 @@ import { decodeFloats } from './dtypes.js';
 import { GgufFile } from './gguf.js';
 import { headerError } from './gguf-errors.js';
 import type { GgufTensor } from './gguf-header.js';
-import { type GgufEntry, GgufMatrix, matrixFormat, type PairedRows } from './gguf-matrix.js';
+import { type GgufEntry, GgufMatrix, matrixFormat, type RowOrder } from './gguf-matrix.js';
 import type { GgufMetadata } from './gguf-metadata.js';
 
 const SHARD = /^(.*-)(\d{5})-of-(\d{5})\.gguf$/i;
@@ -73,41 +73,46 @@ export class GgufCheckpoint {
    * A matrix, in the format that its type is exactly.
    *
    * @param shown what it is called elsewhere
-   * @param paired set where rows are in pairs, as converters leave q and k of some models
+   * @param order set where the file has them in another one
    * @throws KvantError `weights-tensor-missing`, `weights-tensor-shape`, `weights-gguf-type`
    */
-  matrix(name: string, shown: string, expected?: ExpectedShape, paired?: PairedRows): MatrixSource {
+  matrix(name: string, shown: string, expected?: ExpectedShape, order?: RowOrder): MatrixSource {
     const stored = this.#entry(name);
     const entry = flattened(stored, expected?.stack);
     const { shape } = entry.tensor;
     const wanted = expected === undefined ? 'a matrix' : `[${expected.rows}, ${expected.cols}]`;
     // A matrix of one row may be stored as a vector.
     if (shape.length === 1 && expected?.rows === 1 && shape[0] === expected.cols)
-      return new GgufMatrix(shown, { ...entry, tensor: { ...entry.tensor, shape: [1, shape[0]] } }, paired);
+      return new GgufMatrix(shown, { ...entry, tensor: { ...entry.tensor, shape: [1, shape[0]] } }, order);
     if (shape.length !== 2) throw shapeError(name, shape, wanted);
-    if (expected !== undefined && (shape[0] !== expected.rows || shape[1] !== expected.cols))
+    const rows = order?.rows ?? shape[0];
+    if (expected !== undefined && (rows !== expected.rows || shape[1] !== expected.cols))
       throw shapeError(name, shape, wanted);
-    if (paired !== undefined && shape[0]! % paired.headRows !== 0)
-      throw shapeError(name, shape, `whole heads of ${paired.headRows} rows`);
+    if (order?.within !== undefined && shape[0]! % order.within !== 0)
+      throw shapeError(name, shape, `whole heads of ${order.within} rows`);
     const factor = factorName(entry.tensor);
-    if (factor === undefined || !this.has(factor)) return new GgufMatrix(shown, entry, paired);
+    if (factor === undefined || !this.has(factor)) return new GgufMatrix(shown, entry, order);
     const numbers = this.#entry(factor).tensor.shape;
     if (shape[0]! % (numbers[0] ?? 1) !== 0) throw shapeError(factor, numbers, '[1]');
-    return new GgufMatrix(shown, entry, paired, this.vector(factor, factor, numbers));
+    return new GgufMatrix(shown, entry, order, this.vector(factor, factor, numbers));
   }
 
-  /** Numbers as f32; `paired` says which number of the file each one is. */
+  /** Numbers as f32; `order` says which number of the file each one is. */
   vector(
     name: string,
     shown: string,
     expected?: readonly number[],
-    paired?: (row: number) => number,
+    order?: Pick<RowOrder, 'of' | 'rows'>,
   ): VectorSource {
     const entry = this.#entry(name);
     const { shape } = entry.tensor;
-    if (expected === undefined ? shape.length !== 1 : String(shape) !== String(expected))
+    // Where a dimension of 1 stands changes nothing, as kernels of convolutions are stored.
+    const sizes = (all: readonly number[]): string => all.filter((size) => size !== 1).join();
+    const wanted = order?.rows === undefined ? expected : shape;
+    if (wanted === undefined ? shape.length !== 1 : sizes(shape) !== sizes(wanted))
       throw shapeError(name, shape, expected === undefined ? 'a vector' : `[${expected.join(', ')}]`);
-    const length = shape.reduce((product, size) => product * size, 1);
+    const count = shape.reduce((product, size) => product * size, 1);
+    const length = order?.rows ?? count;
     const format = matrixFormat(entry.tensor);
     if (format.kind !== 'float')
       throw new KvantError(
@@ -125,9 +130,9 @@ export class GgufCheckpoint {
       async read(): Promise<Float32Array> {
         const bytes = new Uint8Array(entry.tensor.byteLength);
         await entry.file.readInto(entry.tensor, 0, bytes);
-        const stored = new Float32Array(length);
+        const stored = new Float32Array(count);
         decodeFloats(bytes, format.dtype, stored);
-        return paired === undefined ? stored : stored.map((_, row) => stored[paired(row)]!);
+        return order === undefined ? stored : Float32Array.from({ length }, (_, i) => stored[order.of(i)]!);
       },
     };
   }

@@ -8,6 +8,7 @@
  */
 import { type KQuantBits, type KQuantFormat, type MatrixRows, SUPERBLOCK } from '../device/weights.js';
 import { packCodes } from './affine.js';
+import { packGroups } from './gguf-lut-blocks.js';
 import type { GgufTypeName } from './gguf-types.js';
 
 interface KLayout {
@@ -88,6 +89,7 @@ export function unpackKBlocks(type: GgufTypeName, blocks: Uint8Array, count: num
   const size = blocks.length / count;
   const codeBytes = (SUPERBLOCK * bits) / 8;
   const levels = new Uint8Array(SUPERBLOCK);
+  if (bits === 4) packGroups(blocks, data, count, { size, at: 16, groups: 4, bytes: 32 });
   for (let b = 0, at = 0; b < count; b++, at += size) {
     scales![2 * b] = blocks[at + scaleAt]!;
     scales![2 * b + 1] = blocks[at + scaleAt + 1]!;
@@ -96,24 +98,9 @@ export function unpackKBlocks(type: GgufTypeName, blocks: Uint8Array, count: num
       biases![2 * b + 1] = blocks[at + minimumAt + 1]!;
     }
     layout.subscales(blocks, at + subscalesAt, subscales!, 16 * b);
-    const to = data.subarray(b * codeBytes, (b + 1) * codeBytes);
-    if (type === 'Q4_K') packNibbles(blocks, at + 16, to);
-    else {
-      layout.codes(blocks, at, levels);
-      packCodes(levels, bits, to);
-    }
-  }
-}
-
-/** Two neighbours of a run make a byte. */
-function packNibbles(from: Uint8Array, at: number, to: Uint8Array): void {
-  for (let run = 0; run < 4; run++) {
-    for (let i = 0; i < 16; i++) {
-      const even = from[at + 32 * run + 2 * i]!;
-      const odd = from[at + 32 * run + 2 * i + 1]!;
-      to[32 * run + i] = (even & 15) | ((odd & 15) << 4);
-      to[32 * run + 16 + i] = (even >> 4) | (odd & 0xf0);
-    }
+    if (bits === 4) continue;
+    layout.codes(blocks, at, levels);
+    packCodes(levels, bits, data.subarray(b * codeBytes, (b + 1) * codeBytes));
   }
 }
 

@@ -66,16 +66,26 @@ export function matrixFormat({ name, type }: GgufTensor): MatrixFormat {
   );
 }
 
+/** Rows of a matrix are rows of the file in another order. */
+export interface RowOrder {
+  /** Of the matrix, where the file has another number of them: some stand for several then. */
+  readonly rows?: number;
+  /** Rows stay within runs of so many, and a run is read at once. Default: each is read where it is. */
+  readonly within?: number;
+  /** The row of the file. */
+  of(row: number): number;
+}
+
 /**
- * Rows `[start, end)` of a matrix are rows of the file in another order: within each head of so many rows the two halves of
- * the rotated pairs lie beside one another in the file, and one half after the other where families expect them.
+ * Within each head of so many rows the two halves of the rotated pairs lie beside one another in the file, and one half after the
+ * other where families expect them.
  */
-export interface PairedRows {
-  readonly headRows: number;
+export function pairedRows(headRows: number): RowOrder {
+  return { within: headRows, of: (row) => pairedRow(row, headRows) };
 }
 
 /** The row of the file that a row of the matrix is. */
-export function pairedRow(row: number, headRows: number): number {
+function pairedRow(row: number, headRows: number): number {
   const within = row % headRows;
   const half = headRows / 2;
   return row - within + 2 * (within % half) + (within >= half ? 1 : 0);
@@ -88,26 +98,26 @@ export class GgufMatrix implements MatrixSource {
   readonly format: MatrixFormat;
   readonly #entry: GgufEntry;
   readonly #rowBytes: number;
-  readonly #paired: PairedRows | undefined;
+  readonly #order: RowOrder | undefined;
   readonly #factor: VectorSource | undefined;
   #numbers: Promise<Float32Array> | undefined;
   #blocks: Uint8Array | undefined;
   #buffer: ArrayBuffer | undefined;
 
   /**
-   * @param entry a tensor of two dimensions; with `paired`, of whole heads
+   * @param entry a tensor of two dimensions; with an `order`, of whole runs
    * @param factor of NVFP4: what all of it, or each matrix of a stack, is multiplied with. Default: 1
    */
-  constructor(name: string, entry: GgufEntry, paired?: PairedRows, factor?: VectorSource) {
+  constructor(name: string, entry: GgufEntry, order?: RowOrder, factor?: VectorSource) {
     const { tensor } = entry;
     const [rows, cols] = tensor.shape as [number, number];
     this.name = name;
-    this.rows = rows;
+    this.rows = order?.rows ?? rows;
     this.cols = cols;
     this.format = matrixFormat(tensor);
     this.#entry = entry;
     this.#rowBytes = tensor.byteLength / rows;
-    this.#paired = paired;
+    this.#order = order;
     this.#factor = factor;
   }
 
@@ -156,19 +166,28 @@ export class GgufMatrix implements MatrixSource {
   async #read(start: number, end: number, target: Uint8Array | undefined): Promise<Uint8Array> {
     const { file, tensor } = this.#entry;
     const size = this.#rowBytes;
-    if (this.#paired === undefined) {
-      const into = target ?? this.#blockRoom((end - start) * size);
+    const into = target ?? this.#blockRoom((end - start) * size);
+    const order = this.#order;
+    if (order === undefined) {
       await file.readInto(tensor, start * size, into);
       return into;
     }
-    const { headRows } = this.#paired;
-    const first = Math.floor(start / headRows) * headRows;
-    const last = Math.min(this.rows, Math.ceil(end / headRows) * headRows);
+    const { within } = order;
+    if (within === undefined) {
+      for (let row = start, next = row; row < end; row = next) {
+        const from = order.of(row);
+        do next++;
+        while (next < end && order.of(next) === from + next - row);
+        await file.readInto(tensor, from * size, into.subarray((row - start) * size, (next - start) * size));
+      }
+      return into;
+    }
+    const first = Math.floor(start / within) * within;
+    const last = Math.min(this.rows, Math.ceil(end / within) * within);
     const stored = new Uint8Array((last - first) * size);
     await file.readInto(tensor, first * size, stored);
-    const into = target ?? this.#blockRoom((end - start) * size);
     for (let row = start; row < end; row++) {
-      const from = (pairedRow(row, headRows) - first) * size;
+      const from = (order.of(row) - first) * size;
       into.set(stored.subarray(from, from + size), (row - start) * size);
     }
     return into;

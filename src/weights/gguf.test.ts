@@ -16,6 +16,7 @@ import {
 import { KvantError } from '../errors.js';
 import { GgufFile } from './gguf.js';
 import { GgufCheckpoint } from './gguf-checkpoint.js';
+import { pairedRows } from './gguf-matrix.js';
 
 let folder: string;
 beforeAll(async () => {
@@ -284,7 +285,7 @@ describe('GgufCheckpoint', () => {
     expect(code(() => file.matrix('none', 'none'))).toBe('weights-tensor-missing');
     expect(code(() => file.matrix('two.weight', 'two'))).toBe('weights-tensor-shape');
     expect(code(() => file.matrix('one.weight', 'one', { rows: 4, cols: 2 }))).toBe('weights-tensor-shape');
-    expect(code(() => file.matrix('one.weight', 'one', undefined, { headRows: 4 }))).toBe(
+    expect(code(() => file.matrix('one.weight', 'one', undefined, pairedRows(4)))).toBe(
       'weights-tensor-shape',
     );
     expect(code(() => file.vector('two.weight', 'two', [4]))).toBe('weights-tensor-shape');

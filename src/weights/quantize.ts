@@ -9,7 +9,7 @@
  * All in f32; scales and biases are rounded to the dtype of the matrix at the end, after the codes are made.
  */
 
-import type { MatrixFormat, MatrixRows, MatrixSource } from '../device/weights.js';
+import type { FloatDtype, MatrixFormat, MatrixRows, MatrixSource } from '../device/weights.js';
 import { roomBytes, roomRows, rowBytes } from '../device/weights.js';
 import { KvantError } from '../errors.js';
 import { type AffineSpec, packCodes } from './affine.js';
@@ -88,13 +88,18 @@ function roundHalfEven(value: number): number {
 }
 
 /**
- * A float matrix quantised as it is read, range by range of rows; scales and biases keep the matrix's dtype.
+ * A float matrix quantised as it is read, range by range of rows.
  *
+ * @param dtype of scales and biases; default: the matrix's
  * @throws KvantError `weights-already-quantized`, `weights-quantize-shape` where the columns do not divide into
  * groups; while reading, `weights-not-finite`
  */
-export function quantizedSource(source: MatrixSource, spec: AffineSpec): MatrixSource {
-  return new QuantizedMatrix(source, spec);
+export function quantizedSource(
+  source: MatrixSource,
+  spec: AffineSpec,
+  dtype: FloatDtype | undefined = undefined,
+): MatrixSource {
+  return new QuantizedMatrix(source, spec, dtype);
 }
 
 class QuantizedMatrix implements MatrixSource {
@@ -103,9 +108,10 @@ class QuantizedMatrix implements MatrixSource {
   readonly cols: number;
   readonly format: Extract<MatrixFormat, { kind: 'affine' }>;
   readonly #source: MatrixSource;
+  readonly #floats: FloatDtype;
   #buffer: ArrayBuffer | undefined;
 
-  constructor(source: MatrixSource, { bits, groupSize }: AffineSpec) {
+  constructor(source: MatrixSource, { bits, groupSize }: AffineSpec, dtype: FloatDtype | undefined) {
     if (source.format.kind !== 'float') {
       throw new KvantError('weights-already-quantized', `${source.name} is already quantised`, {
         kind: 'invalid-request',
@@ -128,7 +134,8 @@ class QuantizedMatrix implements MatrixSource {
     this.name = source.name;
     this.rows = source.rows;
     this.cols = source.cols;
-    this.format = { kind: 'affine', bits, groupSize, dtype: source.format.dtype };
+    this.format = { kind: 'affine', bits, groupSize, dtype: dtype ?? source.format.dtype };
+    this.#floats = source.format.dtype;
   }
 
   async readRows(start: number, end: number): Promise<MatrixRows> {
@@ -151,7 +158,7 @@ class QuantizedMatrix implements MatrixSource {
     const rowScales = new Float32Array(cols / format.groupSize);
     const rowBiases = new Float32Array(cols / format.groupSize);
     for (let r = 0; r < rows; r++) {
-      decodeFloats(floats.subarray(r * floatBytes, (r + 1) * floatBytes), format.dtype, row);
+      decodeFloats(floats.subarray(r * floatBytes, (r + 1) * floatBytes), this.#floats, row);
       if (!quantizeRow(row, format, codes, rowScales, rowBiases)) throw notFinite(this.name, start + r);
       packCodes(codes, format.bits, data.subarray(r * dataBytes, (r + 1) * dataBytes));
       encodeFloats(rowScales, format.dtype, scales.subarray(r * scaleBytes, (r + 1) * scaleBytes));

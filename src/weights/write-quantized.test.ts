@@ -16,13 +16,10 @@ import {
 import type { AffineSpec } from './affine.js';
 import { Checkpoint } from './checkpoint.js';
 import type { TensorDtype } from './dtypes.js';
+import { checkpointInput } from './quantize-input.js';
+import { quantizationOf } from './quantize-plan.js';
 import { INDEX_NAME } from './shards.js';
-import {
-  type QuantizeProgress,
-  quantizationOf,
-  type WriteQuantizedOptions,
-  writeQuantized,
-} from './write-quantized.js';
+import { type QuantizeProgress, type WriteQuantizedOptions, writeQuantized } from './write-quantized.js';
 
 const convert = fileURLToPath(new URL('../../test/fixtures/weights/convert', import.meta.url));
 
@@ -39,7 +36,7 @@ async function quantize(
   progress?: (p: QuantizeProgress) => void,
 ) {
   await using checkpoint = await Checkpoint.open(from);
-  return await writeQuantized(checkpoint, to, options, progress);
+  return await writeQuantized(checkpointInput(checkpoint), to, options, progress);
 }
 
 async function digests(folder: string) {

@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Engine } from '../../src/engine/engine.js';
 import { ModelText } from '../../src/engine/model-text.js';
-import { ggufBytes, i32s, string, strings, u32, type Value } from '../setup/gguf-writer.js';
+import { textFiles } from '../../src/engine/text-files.js';
+import { f32, ggufBytes, i32s, string, strings, u32, type Value } from '../setup/gguf-writer.js';
 
 const MODEL = new URL('../../models/demo-text', import.meta.url).pathname;
 const TEXT_FILES = ['tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'];
@@ -101,6 +102,27 @@ it('serves a GGUF file with no tokenizer, and one that ends answers at a token o
     'tokenizer.ggml.merges': strings([]),
     'tokenizer.ggml.eos_token_id': u32(2),
   });
-  const both = await ModelText.load({ path: ended, tokenizer: MODEL });
-  expect(both.eosIds).toEqual([...new Set([2, ...own.eosIds!])].sort((a, b) => a - b));
+  const ends = [...new Set([2, ...own.eosIds!])].sort((a, b) => a - b);
+  expect((await ModelText.load({ path: ended, tokenizer: MODEL })).eosIds).toEqual(ends);
+  // A way to split that is not known, and none at all: neither keeps a given tokenizer out.
+  const odd = {
+    ...architecture,
+    'tokenizer.ggml.model': string('gpt2'),
+    'tokenizer.ggml.tokens': strings(['a', 'b', 'end']),
+    'tokenizer.ggml.token_type': i32s([1, 1, 3]),
+    'tokenizer.ggml.eos_token_id': u32(2),
+  };
+  for (const pre of [{ 'tokenizer.ggml.pre': string('of-my-own') }, {}]) {
+    const path = await write('odd.gguf', { ...odd, ...pre });
+    await expect(ModelText.load({ path })).rejects.toMatchObject({ code: 'tokenizer-unsupported' });
+    expect((await ModelText.load({ path, tokenizer: MODEL })).eosIds).toEqual(ends);
+  }
+});
+
+it('is not needed to know how a GGUF file samples and ends', async () => {
+  const metadata = { 'general.sampling.temp': f32(0.5) };
+  await writeFile(at('none.gguf'), ggufBytes({ metadata, tensors: [] }));
+  const files = await textFiles({ path: at('none.gguf') });
+  expect((await files.generation()).defaults).toMatchObject({ temperature: 0.5 });
+  await expect(files.tokenizer()).rejects.toMatchObject({ code: 'tokenizer-missing' });
 });

@@ -29,8 +29,10 @@ export function gatedDeltaWeights(
   const values = heads * valueDim;
   const channels = 2 * keyHeads * keyDim + values;
   const { qkv, z, gates } = byKeyHead ? groupedParts(shape) : plainParts(shape);
-  at.matrix('mixer', 'delta-qkv', hiddenSize, qkv);
-  at.matrix('mixer', 'delta-z', hiddenSize, z);
+  // GGUF files have q, k, v and z apart all the same.
+  const plain = plainParts(shape);
+  at.matrix('mixer', 'delta-qkv', hiddenSize, qkv, byKeyHead ? { others: plain.qkv } : {});
+  at.matrix('mixer', 'delta-z', hiddenSize, z, byKeyHead ? { others: plain.z } : {});
   at.matrix('mixer', 'delta-gates', hiddenSize, gates);
   convWeights(at, 'linear_attn.conv1d', channels, taps, false);
   const decay = ['linear_attn.A_log', 'linear_attn.dt_bias'].map((name) => ({ name, shape: [heads] }));

@@ -11,11 +11,17 @@ export interface GgufArchitecture {
   readonly className: string;
   /** q and k have the rows of a rotated pair beside one another. Default: as they were published. */
   readonly pairedRows?: boolean;
-  /** Norms that multiply by 1 + w are stored as 1 + w. Default: norms are as they were published. */
+  /** Norms that multiply by 1 + w are stored as 1 + w, and decays as they are used. Default: they are as they were published. */
   readonly bakedNorms?: boolean;
+  /** Layers that do not attend have no KV heads in the list of them. Default: all have as many. */
+  readonly someAttend?: boolean;
+  /** Where value heads are tiled over key heads, and are to stand by key head: default as they were published. */
+  readonly tiledHeads?: boolean;
   /** Names of a layer's tensors that differ from those of others, without `.weight`. */
   readonly names?: Readonly<Record<string, string>>;
-  /** The same with `.weight` or `.bias`, of tensors that are called neither elsewhere. */
+  /** Names of tensors that stand in no layer, without `.weight`. */
+  readonly topNames?: Readonly<Record<string, string>>;
+  /** The same as `names` with `.weight` or `.bias`, of tensors that are called neither elsewhere. */
   readonly wholeNames?: Readonly<Record<string, string>>;
   /** Single numbers of layers that the file keeps as lists: a list's key by the tensor that each was. */
   readonly numbers?: Readonly<Record<string, string>>;
@@ -36,6 +42,8 @@ export interface MetadataReader {
   count(key: string, min?: number): number | undefined;
   number(key: string): number | undefined;
   flag(key: string): boolean | undefined;
+  /** A list of numbers, one a layer. */
+  list(key: string): readonly number[] | undefined;
   /** A list of flags, one a layer; a number of layers where there is a period. */
   pattern(key: string): readonly boolean[] | number | undefined;
   hasTensor(name: string): boolean;

@@ -7,6 +7,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
+import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
 const SANDWICH = { ffn_norm: 'pre_feedforward_layernorm' };
@@ -199,6 +200,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     fields: biases,
   },
   ...EXPERT_ARCHITECTURES,
+  ...HYBRID_ARCHITECTURES,
 ];
 
 /** The scores of the largest Gemmas are scaled by the width of a head had the heads the hidden size between them. */

@@ -58,6 +58,7 @@ export function ggufConfig(
     hidden,
     heads,
     count: (key, min) => metadata.count(at(key), min),
+    list: (key) => (typeof metadata.value(at(key)) === 'number' ? undefined : metadata.numbers(at(key))),
     number: (key) => metadata.number(at(key)),
     pattern: (key) => pattern(metadata, at(key)),
     flag: (key) => metadata.flag(at(key)),
@@ -75,7 +76,7 @@ export function ggufConfig(
     intermediate_size: required('feed_forward_length'),
     num_hidden_layers: layers,
     num_attention_heads: heads,
-    num_key_value_heads: same(metadata, at('attention.head_count_kv')) ?? heads,
+    num_key_value_heads: same(metadata, at('attention.head_count_kv'), architecture.someAttend) ?? heads,
     head_dim: headDim,
     max_position_embeddings: required('context_length'),
     [layerNormEps ?? 'rms_norm_eps']: eps,
@@ -110,11 +111,11 @@ function findArchitecture(metadata: GgufMetadata): GgufArchitecture {
   });
 }
 
-/** A number, or a list of the same number for each layer. */
-function same(metadata: GgufMetadata, key: string): number | undefined {
+/** A number, or a list of the same number for each layer; `orNone`: or of 0. */
+function same(metadata: GgufMetadata, key: string, orNone = false): number | undefined {
   if (metadata.value(key) === undefined || typeof metadata.value(key) === 'number')
     return metadata.count(key);
-  const listed = new Set(metadata.numbers(key));
+  const listed = new Set(metadata.numbers(key)?.filter((number) => !orNone || number !== 0));
   const [only] = listed;
   if (listed.size !== 1 || only === undefined) throw unsupported(key, 'a number that differs by layer');
   if (!Number.isSafeInteger(only) || only < 1) throw metadata.odd(key, 'whole numbers of at least 1');

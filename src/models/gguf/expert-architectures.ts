@@ -7,7 +7,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 
-function stacks(path: string): Record<string, string> {
+export function stacks(path: string): Record<string, string> {
   return {
     ffn_gate_exps: `${path}.gate_proj`,
     ffn_up_exps: `${path}.up_proj`,
@@ -15,7 +15,7 @@ function stacks(path: string): Record<string, string> {
   };
 }
 
-function shared(path: string): Record<string, string> {
+export function shared(path: string): Record<string, string> {
   return {
     ffn_gate_shexp: `${path}.gate_proj`,
     ffn_up_shexp: `${path}.up_proj`,
@@ -27,8 +27,8 @@ export const SPARSE_NAMES = {
   ffn_gate_inp: 'block_sparse_moe.gate',
   ...stacks('block_sparse_moe.switch_mlp'),
 };
-const MLP_NAMES = { ffn_gate_inp: 'mlp.gate', ...stacks('mlp.switch_mlp') };
-const ROUTER_BIAS = 'exp_probs_b.bias';
+export const MLP_NAMES = { ffn_gate_inp: 'mlp.gate', ...stacks('mlp.switch_mlp') };
+export const ROUTER_BIAS = 'exp_probs_b.bias';
 
 export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
   {
@@ -111,6 +111,40 @@ export const EXPERT_ARCHITECTURES: readonly GgufArchitecture[] = [
         : { rope_scaling: { ...(config.rope_scaling as JsonObject), truncate: false } }),
     }),
   },
+  {
+    name: 'ernie4_5-moe',
+    modelType: 'ernie4_5_moe',
+    className: 'Ernie4_5_MoeForCausalLM',
+    names: { ...MLP_NAMES, ...shared('mlp.shared_experts') },
+    wholeNames: { [ROUTER_BIAS]: 'mlp.moe_statics.e_score_correction_bias' },
+    reads: ['expert_count'],
+    fields: (read) => ({
+      ...experts(read, 'moe_num_experts', 'moe_intermediate_size'),
+      moe_k: read.count('expert_used_count') ?? null,
+      moe_num_shared_experts: read.count('expert_shared_count', 0) ?? 0,
+      moe_layer_start_index: read.count('leading_dense_block_count', 0) ?? 0,
+      moe_layer_interval: read.count('interleave_moe_layer_step') ?? 1,
+    }),
+  },
+  {
+    name: 'hunyuan-moe',
+    modelType: 'hunyuan_v1_moe',
+    className: 'HunYuanMoEV1ForCausalLM',
+    names: {
+      ...MLP_NAMES,
+      ...shared('mlp.shared_mlp'),
+      ffn_gate_inp: 'mlp.gate.wg',
+      attn_q_norm: 'self_attn.query_layernorm',
+      attn_k_norm: 'self_attn.key_layernorm',
+    },
+    reads: ['expert_count'],
+    fields: (read) => ({
+      ...experts(read, 'num_experts', 'moe_intermediate_size'),
+      moe_topk: read.count('expert_used_count') ?? null,
+      num_shared_expert: read.count('expert_shared_count', 0) ?? 1,
+      attention_bias: read.hasTensor('blk.0.attn_q.bias'),
+    }),
+  },
 ];
 
 /** A llama with experts; undefined where it has none. */
@@ -125,7 +159,7 @@ export function mixtral(read: MetadataReader): JsonObject | undefined {
 }
 
 /** How many, how many of them a token is given to, and their width. */
-function experts(read: MetadataReader, count: string, width: string): JsonObject {
+export function experts(read: MetadataReader, count: string, width: string): JsonObject {
   const wide = read.count('expert_feed_forward_length');
   return {
     [count]: read.count('expert_count') ?? null,
@@ -134,8 +168,15 @@ function experts(read: MetadataReader, count: string, width: string): JsonObject
   };
 }
 
+/** Whether any layer has a tensor. */
+export function hasAny(read: MetadataReader, name: string): boolean {
+  return Array.from({ length: read.layers }, (_, layer) => layer).some((layer) =>
+    read.hasTensor(`blk.${layer}.${name}`),
+  );
+}
+
 /** Layers with an MLP in the place of experts. */
-function plainLayers(read: MetadataReader): number[] {
+export function plainLayers(read: MetadataReader): number[] {
   return Array.from({ length: read.layers }, (_, layer) => layer).filter(
     (layer) => !read.hasTensor(`blk.${layer}.ffn_gate_inp.weight`),
   );

@@ -36,11 +36,21 @@ export const FACTORS = [
  * @returns the name as it stands where nothing is known by it: it is then left out, or refused, under that name
  * @example familyName('blk.3.attn_q.weight', architecture) // 'model.layers.3.self_attn.q_proj.weight'
  */
-export function familyName(name: string, { names = {}, wholeNames = {} }: GgufArchitecture): string {
-  const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9]+)\.(weight|bias)$/.exec(name) ?? [];
+export function familyName(
+  name: string,
+  { names = {}, topNames = {}, wholeNames = {} }: GgufArchitecture,
+): string {
+  const [, layer, part, kind] = /^(?:blk\.(\d+)\.)?([a-z_0-9.]+)\.(weight|bias)$/.exec(name) ?? [];
   // Whatever else stands in a layer belongs to it.
-  if (part === undefined || kind === undefined) return name.replace(/^blk\.(?=\d+\.)/, 'model.layers.');
-  if (layer === undefined) return Object.hasOwn(TOP, part) ? `${TOP[part]}.${kind}` : name;
+  if (part === undefined || kind === undefined) {
+    const [, at, whole] = /^blk\.(\d+)\.(.*)$/.exec(name) ?? [];
+    if (at === undefined || whole === undefined) return name;
+    return `model.layers.${at}.${Object.hasOwn(wholeNames, whole) ? wholeNames[whole] : whole}`;
+  }
+  if (layer === undefined) {
+    const top = [topNames, TOP].find((list) => Object.hasOwn(list, part));
+    return top === undefined ? name : `${top[part]}.${kind}`;
+  }
   const at = `model.layers.${layer}.`;
   const whole = `${part}.${kind}`;
   if (Object.hasOwn(wholeNames, whole)) return at + wholeNames[whole];

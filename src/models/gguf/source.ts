@@ -4,11 +4,12 @@ import type { MatrixSource, VectorSource } from '../../device/weights.js';
 import { KvantError } from '../../errors.js';
 import type { JsonObject } from '../../weights/folder-files.js';
 import { factorName, GgufCheckpoint } from '../../weights/gguf-checkpoint.js';
-import { pairedRow } from '../../weights/gguf-matrix.js';
+import { pairedRows, type RowOrder } from '../../weights/gguf-matrix.js';
 import type { GgufMetadata } from '../../weights/gguf-metadata.js';
 import type { GgufArchitecture } from './architecture.js';
 import { ggufConfig, type RotationFactors } from './config.js';
 import { FACTORS, familyName, isRotated } from './names.js';
+import { isConv, type TiledHeads, tiledHeads, tiledOrder } from './tiled-heads.js';
 
 export class GgufSource {
   /** As the config.json of the model would have it. */
@@ -20,6 +21,7 @@ export class GgufSource {
   /** What the file keeps in lists, by the family's name of each. */
   readonly #numbers: ReadonlyMap<string, number>;
   readonly #headDim: number;
+  readonly #tiled: TiledHeads | undefined;
   readonly #used = new Set<string>();
 
   private constructor(
@@ -33,6 +35,8 @@ export class GgufSource {
     this.#names = names;
     this.#numbers = layerNumbers(checkpoint.metadata, architecture);
     this.#headDim = config.head_dim as number;
+    this.#tiled =
+      architecture.tiledHeads === true ? tiledHeads(checkpoint.metadata, architecture.name) : undefined;
   }
 
   /**
@@ -71,6 +75,11 @@ export class GgufSource {
     return [...this.#names.keys()];
   }
 
+  /** What the file keeps in lists, number by number. */
+  listedNumbers(): string[] {
+    return [...this.#numbers.keys()];
+  }
+
   has(name: string): boolean {
     return this.#names.has(name) || this.#numbers.has(name);
   }
@@ -81,7 +90,14 @@ export class GgufSource {
   ): { readonly dtype: string; readonly shape: readonly number[]; readonly byteLength: number } | undefined {
     const tensor = this.#checkpoint.info(this.#names.get(name) ?? '');
     if (tensor === undefined) return undefined;
-    return { dtype: tensor.type.name, shape: tensor.shape, byteLength: tensor.byteLength };
+    const { rows } = this.#order(tensor.name) ?? {};
+    const [first, ...inner] = tensor.shape;
+    // Of a convolution, an order is of its numbers.
+    const outer = isConv(tensor.name)
+      ? (rows ?? 0) / inner.reduce((product, size) => product * size, 1)
+      : rows;
+    const shape = [rows === undefined ? first! : outer!, ...inner];
+    return { dtype: tensor.type.name, shape, byteLength: tensor.byteLength };
   }
 
   matrix(
@@ -92,16 +108,14 @@ export class GgufSource {
     const tensor = this.#checkpoint.info(stored);
     const factor = tensor && factorName(tensor);
     if (factor !== undefined) this.#used.add(familyName(factor, this.architecture));
-    const paired = this.#isPaired(stored) ? { headRows: this.#headDim } : undefined;
-    return this.#checkpoint.matrix(stored, name, expected, paired);
+    return this.#checkpoint.matrix(stored, name, expected, this.#order(stored));
   }
 
   vector(name: string, shape?: readonly number[]): VectorSource {
     const number = this.#numbers.get(name);
     if (number !== undefined) return { name, length: 1, read: async () => Float32Array.of(number) };
     const stored = this.#take(name);
-    const paired = this.#isPaired(stored) ? (row: number) => pairedRow(row, this.#headDim) : undefined;
-    return this.#checkpoint.vector(stored, name, shape, paired);
+    return this.#checkpoint.vector(stored, name, shape, this.#order(stored));
   }
 
   /** A head beside the embedding is one of its own: converters leave out what is tied. */
@@ -118,8 +132,9 @@ export class GgufSource {
     await this.#checkpoint.close();
   }
 
-  #isPaired(stored: string): boolean {
-    return this.architecture.pairedRows === true && isRotated(stored);
+  #order(stored: string): RowOrder | undefined {
+    if (this.architecture.pairedRows === true && isRotated(stored)) return pairedRows(this.#headDim);
+    return this.#tiled === undefined ? undefined : tiledOrder(stored, this.#tiled);
   }
 
   #take(name: string): string {

@@ -51,8 +51,8 @@ const TURN_ENDS = ['<|im_end|>', '<|eot_id|>', '<|eom_id|>', '<end_of_turn>', '<
 export function ggufText(metadata: TokenizerMetadata): GgufText {
   const model = metadata.text(`${AT}model`);
   const tokens = metadata.texts(`${AT}tokens`);
-  if (model === undefined || !hasGgufTokenizer(metadata) || tokens === undefined)
-    throw missing(metadata.path);
+  // Files of weights alone.
+  if (model === undefined || model === 'none' || tokens === undefined) throw missing(metadata.path);
   const types = metadata.numbers(`${AT}token_type`) ?? tokens.map(() => 1);
   if (types.length !== tokens.length)
     throw metadata.odd(`${AT}token_type`, `a list of ${tokens.length}, one for each token,`);
@@ -77,15 +77,16 @@ export function ggufText(metadata: TokenizerMetadata): GgufText {
       add_bos_token: addBos && special.bos_token !== undefined,
       ...(template === undefined ? {} : { chat_template: template }),
     },
-    config: { eos_token_id: endIds(metadata, tokens, types) },
+    config: ggufEnds(metadata),
     generation: ggufSampling(metadata),
   };
 }
 
-/** False for files of weights alone. */
-export function hasGgufTokenizer(metadata: TokenizerMetadata): boolean {
-  const model = metadata.text(`${AT}model`);
-  return model !== undefined && model !== 'none' && metadata.texts(`${AT}tokens`) !== undefined;
+/** What config.json would say of where an answer ends; nothing where the file has no tokens. It asks for no tokenizer that is known. */
+export function ggufEnds(metadata: TokenizerMetadata): JsonObject {
+  const tokens = metadata.texts(`${AT}tokens`);
+  if (tokens === undefined) return {};
+  return { eos_token_id: endIds(metadata, tokens, metadata.numbers(`${AT}token_type`) ?? []) };
 }
 
 interface Parts extends Pick<SplitPattern, 'preTokenizer' | 'normalizer' | 'addBos'> {

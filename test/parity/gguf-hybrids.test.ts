@@ -1,0 +1,403 @@
+/**
+ * GGUF files of models of which only some layers attend, and of two more mixtures: the fixture checkpoints are written with the names and
+ * the changes of llama.cpp's converters, and must give the logits that were computed elsewhere. The rules stand here once more, from the
+ * converters' side.
+ */
+
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { openModel } from '../../src/models/open.js';
+import { Checkpoint } from '../../src/weights/checkpoint.js';
+import { decodeFloats } from '../../src/weights/dtypes.js';
+import { bool, f32, ggufBytes, string, u32, type Value } from '../setup/gguf-writer.js';
+import { createReferenceDevice } from './reference-device.js';
+import {
+  decidedTokens,
+  expectedCases,
+  largestDifference,
+  loadFolder,
+  MODEL_FIXTURES,
+  Runner,
+} from './runner.js';
+
+/** Numbers, nearly all. */
+type Fields = Readonly<Record<string, number>>;
+type At = (key: string) => string;
+
+interface Named {
+  readonly name: string;
+  readonly shape: readonly number[];
+  readonly values: Float32Array;
+}
+
+interface Conversion {
+  readonly fixture: string;
+  readonly arch: string;
+  readonly names: Readonly<Record<string, string>>;
+  readonly more: (config: Fields, at: At) => Record<string, Value>;
+  /** What is done to a tensor under its published name; null leaves it to the names. */
+  readonly change?: (tensor: Named, config: Fields) => readonly Named[] | null;
+}
+
+const layerTypes = (config: Fields): readonly string[] => config.layer_types as unknown as string[];
+const rotation = (config: Fields): Fields => config.rope_parameters as unknown as Fields;
+
+const NAMES: Record<string, string> = {
+  input_layernorm: 'attn_norm',
+  post_attention_layernorm: 'ffn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+  'mlp.gate': 'ffn_gate_inp',
+};
+const sharedNames = (path: string): Record<string, string> =>
+  Object.fromEntries(['gate', 'up', 'down'].map((part) => [`${path}.${part}_proj`, `ffn_${part}_shexp`]));
+
+const LFM2: Record<string, string> = {
+  operator_norm: 'attn_norm',
+  ffn_norm: 'ffn_norm',
+  'self_attn.out_proj': 'attn_output',
+  'self_attn.q_layernorm': 'attn_q_norm',
+  'self_attn.k_layernorm': 'attn_k_norm',
+  'conv.conv': 'shortconv.conv',
+  'conv.in_proj': 'shortconv.in_proj',
+  'conv.out_proj': 'shortconv.out_proj',
+  'feed_forward.w1': 'ffn_gate',
+  'feed_forward.w3': 'ffn_up',
+  'feed_forward.w2': 'ffn_down',
+  'feed_forward.gate': 'ffn_gate_inp',
+};
+const DELTA: Record<string, string> = {
+  post_attention_layernorm: 'post_attention_norm',
+  'linear_attn.in_proj_qkv': 'attn_qkv',
+  'linear_attn.in_proj_z': 'attn_gate',
+  'linear_attn.in_proj_ba': 'ssm_ba',
+  'linear_attn.in_proj_b': 'ssm_beta',
+  'linear_attn.in_proj_a': 'ssm_alpha',
+  'linear_attn.conv1d': 'ssm_conv1d',
+  'linear_attn.norm': 'ssm_norm',
+  'linear_attn.out_proj': 'ssm_out',
+  ...sharedNames('mlp.shared_expert'),
+  'mlp.shared_expert_gate': 'ffn_gate_inp_shexp',
+};
+
+const lfm2 = (config: Fields, at: At): Record<string, Value> => ({
+  [at('attention.head_count_kv')]: {
+    type: 'i32s',
+    value: layerTypes(config).map((type) => (type === 'full_attention' ? config.num_key_value_heads! : 0)),
+  },
+  [at('shortconv.l_cache')]: u32(config.conv_L_cache!),
+  [at('attention.layer_norm_rms_epsilon')]: f32(config.norm_eps!),
+});
+
+function delta(config: Fields, at: At): Record<string, Value> {
+  const { linear_num_value_heads: heads, linear_value_head_dim: dim } = config;
+  return {
+    [at('ssm.conv_kernel')]: u32(config.linear_conv_kernel_dim!),
+    [at('ssm.state_size')]: u32(config.linear_key_head_dim!),
+    [at('ssm.group_count')]: u32(config.linear_num_key_heads!),
+    [at('ssm.time_step_rank')]: u32(heads!),
+    [at('ssm.inner_size')]: u32(heads! * dim!),
+    [at('rope.dimension_count')]: u32(0.25 * config.head_dim!),
+  };
+}
+
+const mixture =
+  (count: string, chosen: string, width: string) =>
+  (config: Fields, at: At): Record<string, Value> => ({
+    [at('expert_count')]: u32(config[count]!),
+    [at('expert_used_count')]: u32(config[chosen]!),
+    [at('expert_feed_forward_length')]: u32(config[width]!),
+  });
+const qwenMixture = mixture('num_experts', 'num_experts_per_tok', 'moe_intermediate_size');
+
+/** Rows from by key head to tiled: `reshape(keyHeads, each, dim, …).swapaxes(0, 1)`. */
+function tiled(values: Float32Array, keyHeads: number, heads: number): Float32Array {
+  const unit = values.length / heads;
+  const out = new Float32Array(values.length);
+  const each = heads / keyHeads;
+  for (let key = 0; key < keyHeads; key++)
+    for (let own = 0; own < each; own++)
+      out.set(
+        values.subarray((key * each + own) * unit, (key * each + own + 1) * unit),
+        (own * keyHeads + key) * unit,
+      );
+  return out;
+}
+
+/** As both have it: decays as they are used, 1 in norms; of Qwen3.5 value heads tiled, of Qwen3-Next matrices apart. */
+function hybrid(tile: boolean): NonNullable<Conversion['change']> {
+  return (tensor, config) => {
+    const { name, shape } = tensor;
+    const layer = /layers\.(\d+)\./.exec(name)?.[1];
+    const { linear_num_key_heads: keyHeads, linear_num_value_heads: heads } = config as Record<
+      string,
+      number
+    >;
+    const { linear_key_head_dim: keyDim, linear_value_head_dim: valueDim } = config;
+    const keys = 2 * keyHeads! * keyDim!;
+    const tiles = (all: Float32Array): Float32Array => (tile ? tiled(all, keyHeads!, heads!) : all);
+    const behind = (from: number): Float32Array => {
+      const values = tensor.values.slice();
+      values.set(tiles(values.slice(from)), from);
+      return values;
+    };
+    const one = (to: string, values: Float32Array, sizes = shape): Named[] => [
+      { name: `blk.${layer}.${to}`, shape: sizes, values },
+    ];
+    if (name.endsWith('.A_log')) return one('ssm_a', tiles(tensor.values.map((value) => -Math.exp(value))));
+    if (name.endsWith('.dt_bias')) return one('ssm_dt.bias', tiles(tensor.values));
+    if (name.endsWith('.conv1d.weight')) {
+      const taps = shape.at(-1)!;
+      return one('ssm_conv1d.weight', behind(keys * taps), [shape[0]!, taps]);
+    }
+    if (name.endsWith('in_proj_qkv.weight')) return one('attn_qkv.weight', behind(keys * shape[1]!));
+    if (/in_proj_[zba]\.weight$/.test(name)) {
+      const to = { z: 'attn_gate', b: 'ssm_beta', a: 'ssm_alpha' }[/_([zba])\./.exec(name)![1]!]!;
+      return one(`${to}.weight`, tiles(tensor.values));
+    }
+    if (name.endsWith('linear_attn.out_proj.weight')) {
+      const values = tensor.values.slice();
+      const cols = shape[1]!;
+      for (let row = 0; row < shape[0]!; row++)
+        values.set(tiles(tensor.values.slice(row * cols, (row + 1) * cols)), row * cols);
+      return one('ssm_out.weight', values);
+    }
+    if (name.endsWith('in_proj_qkvz.weight')) {
+      const cols = shape[1]!;
+      const each = heads! / keyHeads!;
+      const widths = [keyDim!, keyDim!, each * valueDim!, each * valueDim!];
+      const group = widths.reduce((sum, width) => sum + width, 0);
+      const part = (index: number): number[] => {
+        const from = widths.slice(0, index).reduce((sum, width) => sum + width, 0);
+        return Array.from({ length: keyHeads! }, (_, head) => [
+          ...tensor.values.subarray(
+            (head * group + from) * cols,
+            (head * group + from + widths[index]!) * cols,
+          ),
+        ]).flat();
+      };
+      const qkv = Float32Array.from([part(0), part(1), part(2)].flat());
+      const z = Float32Array.from(part(3));
+      return [
+        ...one('attn_qkv.weight', qkv, [qkv.length / cols, cols]),
+        ...one('attn_gate.weight', z, [z.length / cols, cols]),
+      ];
+    }
+    if (name.endsWith('norm.weight') && !name.endsWith('linear_attn.norm.weight')) {
+      const changed = { ...tensor, values: tensor.values.map((value) => value + 1) };
+      return [{ ...changed, name: renamed(name, DELTA) }];
+    }
+    return null;
+  };
+}
+
+const CASES: readonly Conversion[] = [
+  {
+    fixture: 'lfm2',
+    arch: 'lfm2',
+    names: LFM2,
+    more: (config, at) => ({ ...lfm2(config, at), [at('feed_forward_length')]: u32(128) }),
+  },
+  {
+    fixture: 'lfm2-moe',
+    arch: 'lfm2moe',
+    names: LFM2,
+    more: (config, at) => ({
+      ...lfm2(config, at),
+      ...qwenMixture(config, at),
+      [at('leading_dense_block_count')]: u32(config.num_dense_layers!),
+      [at('expert_weights_scale')]: f32(config.routed_scaling_factor!),
+      [at('expert_weights_norm')]: bool(true),
+    }),
+  },
+  { fixture: 'qwen3.5', arch: 'qwen35', names: DELTA, more: delta, change: hybrid(true) },
+  {
+    fixture: 'qwen3.5-moe',
+    arch: 'qwen35moe',
+    names: DELTA,
+    change: hybrid(true),
+    more: (config, at) => ({
+      ...delta(config, at),
+      ...qwenMixture(config, at),
+      [at('expert_shared_feed_forward_length')]: u32(config.shared_expert_intermediate_size!),
+    }),
+  },
+  {
+    fixture: 'qwen3-next',
+    arch: 'qwen3next',
+    names: DELTA,
+    change: hybrid(false),
+    more: (config, at) => ({
+      ...delta(config, at),
+      ...qwenMixture(config, at),
+      [at('expert_shared_feed_forward_length')]: u32(config.shared_expert_intermediate_size!),
+    }),
+  },
+  {
+    fixture: 'ernie4_5-moe',
+    arch: 'ernie4_5-moe',
+    names: sharedNames('mlp.shared_experts'),
+    more: (config, at) => ({
+      ...mixture('moe_num_experts', 'moe_k', 'moe_intermediate_size')(config, at),
+      [at('interleave_moe_layer_step')]: u32(config.moe_layer_interval!),
+      [at('leading_dense_block_count')]: u32(config.moe_layer_start_index!),
+      [at('expert_shared_count')]: u32(config.moe_num_shared_experts!),
+    }),
+  },
+  {
+    fixture: 'hunyuan-moe',
+    arch: 'hunyuan-moe',
+    names: {
+      ...sharedNames('mlp.shared_mlp'),
+      'mlp.gate.wg': 'ffn_gate_inp',
+      'self_attn.query_layernorm': 'attn_q_norm',
+      'self_attn.key_layernorm': 'attn_k_norm',
+    },
+    // The grown base is what is written.
+    more: (config, at) => {
+      const { rope_theta, alpha } = rotation(config);
+      const wide = config.head_dim!;
+      return {
+        ...mixture('num_experts', 'moe_topk', 'intermediate_size')(config, at),
+        [at('expert_shared_count')]: u32(1),
+        [at('rope.freq_base')]: f32(rope_theta! * alpha! ** (wide / (wide - 2))),
+      };
+    },
+  },
+];
+
+const TOP: Record<string, string> = {
+  'model.embed_tokens.weight': 'token_embd.weight',
+  'model.norm.weight': 'output_norm.weight',
+  'model.embedding_norm.weight': 'token_embd_norm.weight',
+  'lm_head.weight': 'output.weight',
+};
+
+function renamed(name: string, names: Readonly<Record<string, string>>): string {
+  if (TOP[name] !== undefined) return TOP[name];
+  const [, layer, path, kind] = /^model\.layers\.(\d+)\.(.*)\.(weight|bias)$/.exec(name)!;
+  return `blk.${layer}.${names[path!] ?? NAMES[path!]}.${kind}`;
+}
+
+const STACKED: Record<string, string> = {
+  w1: 'gate',
+  w3: 'up',
+  w2: 'down',
+  gate_proj: 'gate',
+  up_proj: 'up',
+  down_proj: 'down',
+};
+
+async function convert({ fixture, arch, names, more, change }: Conversion, path: string): Promise<void> {
+  const folder = join(MODEL_FIXTURES, fixture);
+  const config = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Fields;
+  const at: At = (key) => `${arch}.${key}`;
+  const { rope_theta: theta } = rotation(config);
+  const heads = config.num_attention_heads!;
+  const metadata: Record<string, Value> = {
+    'general.architecture': string(arch),
+    [at('block_count')]: u32(config.num_hidden_layers!),
+    [at('context_length')]: u32(config.max_position_embeddings!),
+    [at('embedding_length')]: u32(config.hidden_size!),
+    [at('feed_forward_length')]: u32(config.intermediate_size!),
+    [at('attention.head_count')]: u32(heads),
+    [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
+    [at('attention.key_length')]: u32(config.head_dim ?? config.hidden_size! / heads),
+    [at('attention.layer_norm_rms_epsilon')]: f32(config.rms_norm_eps!),
+    [at('rope.freq_base')]: f32(theta!),
+    ...more(config, at),
+  };
+  const tensors: Named[] = [];
+  const stacks = new Map<string, Named[]>();
+  await using checkpoint = await Checkpoint.open(folder);
+  for (const name of checkpoint.names()) {
+    const info = checkpoint.info(name)!;
+    const bytes = new Uint8Array(info.byteLength);
+    await checkpoint.readBytes(name, 0, bytes);
+    const values = new Float32Array(info.shape.reduce((a, b) => a * b, 1));
+    decodeFloats(bytes, info.dtype.toLowerCase() as 'f32', values);
+    const tensor: Named = { name, shape: info.shape, values };
+    const layer = /layers\.(\d+)\./.exec(name)?.[1];
+    const one = /experts\.\d+\.(\w+)\.weight$/.exec(name)?.[1];
+    if (one !== undefined) {
+      const key = `blk.${layer}.ffn_${STACKED[one]}_exps.weight`;
+      stacks.set(key, [...(stacks.get(key) ?? []), tensor]);
+      continue;
+    }
+    const both = /experts\.(gate_up|down)_proj$/.exec(name)?.[1];
+    if (both !== undefined) {
+      const [count, rows, cols] = info.shape as [number, number, number];
+      const take = (kind: string, from: number, some: number): void => {
+        const parts = Array.from({ length: count }, (_, expert) => [
+          ...values.subarray((expert * rows + from) * cols, (expert * rows + from + some) * cols),
+        ]);
+        const shape = [count, some, cols];
+        tensors.push({
+          name: `blk.${layer}.ffn_${kind}_exps.weight`,
+          shape,
+          values: Float32Array.from(parts.flat()),
+        });
+      };
+      if (both === 'down') take('down', 0, rows);
+      else {
+        take('gate', 0, rows / 2);
+        take('up', rows / 2, rows / 2);
+      }
+      continue;
+    }
+    if (/expert_bias$|e_score_correction_bias$/.test(name)) {
+      tensors.push({ name: `blk.${layer}.exp_probs_b.bias`, shape: [values.length], values });
+      continue;
+    }
+    const changed = change?.(tensor, config);
+    if (changed != null) tensors.push(...changed);
+    else {
+      // Squeezed: kernels of convolutions, and the row that weighs a shared expert.
+      const flat = info.shape.length === 3 || name.endsWith('shared_expert_gate.weight');
+      const shape = flat ? info.shape.filter((size) => size !== 1) : info.shape;
+      tensors.push({ name: renamed(name, names), shape, values });
+    }
+  }
+  for (const [name, parts] of stacks) {
+    const values = Float32Array.from(parts.flatMap((part) => [...part.values]));
+    tensors.push({ name, shape: [parts.length, ...parts[0]!.shape], values });
+  }
+  const written = tensors.map(({ name, shape, values }) => ({
+    name,
+    shape,
+    type: 0,
+    data: new Uint8Array(values.buffer, values.byteOffset, values.byteLength),
+  }));
+  await writeFile(path, ggufBytes({ metadata, tensors: written }));
+}
+
+let scratch: string;
+beforeAll(async () => {
+  scratch = await mkdtemp(join(tmpdir(), 'kvant-gguf-'));
+});
+afterAll(() => rm(scratch, { recursive: true }));
+
+it.each(CASES)('$fixture as $arch gives the logits of the published weights', async (conversion) => {
+  const path = join(scratch, `${conversion.fixture}.gguf`);
+  await convert(conversion, path);
+  await using opened = await openModel(path);
+  expect(opened.definition.facts.architecture).toMatch(/ForCausalLM$/);
+  await using device = createReferenceDevice();
+  const model = await loadFolder(path, device);
+  for (const { prompt, logits, greedy, margins } of expectedCases(conversion.fixture)) {
+    await using runner = await Runner.create(device, model, { context: 128, chunk: 48 });
+    const result = await runner.generate(prompt, greedy.length);
+    expect(largestDifference(result.logits[0]!, logits)).toBeLessThan(2e-4);
+    const decided = decidedTokens(greedy, margins, 2e-4);
+    expect(result.tokens.slice(0, decided.length)).toEqual(decided);
+  }
+});
