@@ -148,6 +148,36 @@ describe('block types of GGUF', () => {
     expect(Array.from({ length: 8 }, (_, row) => pairedRows(8).of(row))).toEqual([0, 2, 4, 6, 1, 3, 5, 7]);
   });
 
+  it('reads NVFP4 of all scales and codes as the formats say, in float64', async () => {
+    // A row for each byte that a scale may be: four times the same one, each code twice in 32 columns.
+    const rows = 256;
+    const data = new Uint8Array(rows * 36);
+    for (let row = 0; row < rows; row++) {
+      data.fill(row, row * 36, row * 36 + 4);
+      for (let j = 0; j < 32; j++) data[row * 36 + 4 + j] = (j % 16) | ((15 - (j % 16)) << 4);
+    }
+    await using file = await opened('NVFP4-all', LUT_IDS.NVFP4!, [rows, 64], data);
+    const read = await values(file.matrix('w.weight', 'w'), 100);
+    const e2m1 = (code: number): number => {
+      const [exponent, mantissa] = [(code >> 1) & 3, code & 1];
+      const size = exponent === 0 ? mantissa / 2 : 2 ** (exponent - 1) * (1 + mantissa / 2);
+      return code & 8 ? -size : size;
+    };
+    const e4m3 = (byte: number): number => {
+      const [exponent, mantissa] = [(byte >> 3) & 15, byte & 7];
+      // ggml knows no sign, and takes the NaN for 0.
+      if ((byte & 0x7f) === 0x7f) return 0;
+      return exponent === 0 ? mantissa * 2 ** -9 : 2 ** (exponent - 7) * (1 + mantissa / 8);
+    };
+    for (let row = 0; row < rows; row++)
+      for (let col = 0; col < 64; col++) {
+        // In 16 columns byte j has columns j and j + 8.
+        const byte = data[row * 36 + 4 + 8 * (col >> 4) + (col & 7)]!;
+        const code = (col & 8) === 0 ? byte & 15 : byte >> 4;
+        expect(read[row * 64 + col]! + 0).toBe(e2m1(code) * e4m3(row) + 0);
+      }
+  });
+
   it('multiplies NVFP4 with its number, one for all or one for each matrix of a stack', async () => {
     const blocks = Buffer.from(fixture.NVFP4!.blocks, 'base64').subarray(0, 8 * 36);
     const plain = new Float32Array(Uint8Array.from(Buffer.from(fixture.NVFP4!.values, 'base64')).buffer);

@@ -59,27 +59,27 @@ export function unpackBlocks(
   const { bits } = format;
   const size = blocks.length / count;
   const codeBytes = 4 * bits;
-  const levels = new Uint8Array(BLOCK_COLS);
-  const nibbles = bits === 4 && highAt === undefined;
-  if (nibbles) packGroups(blocks, codes, count, { size, at: codesAt, groups: 1, bytes: 16 });
+  const nibbles = { size, at: codesAt, groups: 1, bytes: 16 } as const;
   if (bits === 8) flipSigns(blocks, codes, count);
+  else if (highAt === undefined) packGroups(blocks, codes, count, nibbles);
+  // An f16 at the front is the scale, and one behind it the bias.
+  const words = asWords(blocks);
+  const [scaleWords, biasWords] = [asWords(scales!), biases && asWords(biases)];
+  for (let b = 0, word = 0; b < count; b++, word += size / 2) {
+    scaleWords[b] = words[word]!;
+    if (biasWords !== undefined) biasWords[b] = words[word + 1]!;
+  }
+  if (highAt === undefined) return;
+  const levels = new Uint8Array(BLOCK_COLS);
   for (let b = 0, at = 0, to = 0; b < count; b++, at += size, to += codeBytes) {
-    scales![2 * b] = blocks[at]!;
-    scales![2 * b + 1] = blocks[at + 1]!;
-    if (biases !== undefined) {
-      biases[2 * b] = blocks[at + 2]!;
-      biases[2 * b + 1] = blocks[at + 3]!;
-    }
     const from = at + codesAt;
-    if (highAt !== undefined) {
-      const high = at + highAt;
-      for (let i = 0; i < 16; i++) {
-        const both = blocks[from + i]!;
-        levels[i] = (both & 15) | (((blocks[high + (i >> 3)]! >> (i & 7)) & 1) << 4);
-        levels[16 + i] = (both >> 4) | (((blocks[high + 2 + (i >> 3)]! >> (i & 7)) & 1) << 4);
-      }
-      packCodes(levels, bits, codes.subarray(to, to + codeBytes));
+    const high = at + highAt;
+    for (let i = 0; i < 16; i++) {
+      const both = blocks[from + i]!;
+      levels[i] = (both & 15) | (((blocks[high + (i >> 3)]! >> (i & 7)) & 1) << 4);
+      levels[16 + i] = (both >> 4) | (((blocks[high + 2 + (i >> 3)]! >> (i & 7)) & 1) << 4);
     }
+    packCodes(levels, bits, codes.subarray(to, to + codeBytes));
   }
 }
 

@@ -77,6 +77,9 @@ describe('a hub id with a tag', () => {
     expect(fetched()).toEqual([]);
     holds({ 'only-Q4_0.gguf': text('one') });
     expect(readFileSync((await resolve('org/gguf')).folder, 'utf8')).toBe('one');
+    const offline = await resolve('hf:org/gguf', { HF_HUB_OFFLINE: '1' });
+    expect(offline).toMatchObject({ from: 'cache', id: 'org/gguf' });
+    expect(readFileSync(offline.folder, 'utf8')).toBe('one');
     expect(() => chooseGguf('a/b', [], 'Q4_0')).toThrow(/no GGUF models Q4_0/);
   });
 });

@@ -210,6 +210,36 @@ describe('fetching', () => {
     expect(listed(folder).filter((name) => name.endsWith('.safetensors'))).toEqual(['model.safetensors']);
   });
 
+  it('fetches shards that lie in a folder where the index at the root names them there, and finds them offline', async () => {
+    const { [INDEX_NAME]: _, ...rest } = files;
+    const names = Object.keys(rest).filter(
+      (name) => !name.endsWith('.safetensors') && !name.endsWith('.gguf'),
+    );
+    const small = Object.fromEntries(names.map((name) => [name, rest[name as keyof typeof rest]]));
+    const weight_map = {
+      a: 'weights/model-00001-of-00002.safetensors',
+      b: 'weights/model-00002-of-00002.safetensors',
+    };
+    hub.server.repos.set('org/model', {
+      commit: COMMIT,
+      revisions: ['main'],
+      files: {
+        ...small,
+        [INDEX_NAME]: text(JSON.stringify({ weight_map })),
+        [weight_map.a]: shard1,
+        [weight_map.b]: shard2,
+      },
+    });
+    const { folder } = await resolve('hf:org/model');
+    await using checkpoint = await Checkpoint.open(folder);
+    expect(checkpoint.names().sort()).toEqual(['a', 'b']);
+    expect(checkpoint.info('b')?.file).toBe(weight_map.b);
+    const offline = { HF_HUB_OFFLINE: '1' };
+    expect(await resolve('hf.co/org/model', offline)).toMatchObject({ folder, from: 'cache' });
+    rmSync(join(folder, weight_map.b));
+    expect((await failure(resolve('hf:org/model', offline))).code).toBe('hub-offline');
+  });
+
   it('honours HF_HUB_CACHE and XDG_CACHE_HOME', async () => {
     const elsewhere = join(hub.home.path, 'elsewhere');
     expect((await resolve('org/model', { HF_HUB_CACHE: elsewhere })).folder).toBe(

@@ -38,6 +38,7 @@ interface Conversion {
   readonly names: Readonly<Record<string, string>>;
   readonly more: (config: Fields, at: At) => Record<string, Value>;
   /** What is done to a tensor under its published name; null leaves it to the names. */
+  readonly extra?: Named;
   readonly change?: (tensor: Named, config: Fields) => readonly Named[] | null;
 }
 
@@ -200,7 +201,95 @@ function hybrid(tile: boolean): NonNullable<Conversion['change']> {
   };
 }
 
+const GEMMA4_NAMES: Record<string, string> = {
+  post_attention_layernorm: 'post_attention_norm',
+  pre_feedforward_layernorm: 'ffn_norm',
+  post_feedforward_layernorm: 'post_ffw_norm',
+  post_feedforward_layernorm_1: 'post_ffw_norm_1',
+  post_feedforward_layernorm_2: 'post_ffw_norm_2',
+  pre_feedforward_layernorm_2: 'pre_ffw_norm_2',
+  per_layer_input_gate: 'inp_gate',
+  per_layer_projection: 'proj',
+  post_per_layer_input_norm: 'post_norm',
+  'router.proj': 'ffn_gate_inp',
+};
+
+function gemma4(stated: Fields, at: At): Record<string, Value> {
+  const config = stated as unknown as { readonly per_layer_config: Record<string, Fields> } & Record<
+    string,
+    unknown
+  >;
+  const layers = stated.num_hidden_layers!;
+  const types = layerTypes(stated);
+  const full = config.per_layer_config[types.indexOf('full_attention')]!;
+  const ropes = rotation(stated) as unknown as Record<string, Record<string, number>>;
+  const wide = (layer: number): number =>
+    stated.intermediate_size! *
+    (config.use_double_wide_mlp && layer >= layers - stated.num_kv_shared_layers! ? 2 : 1);
+  return {
+    [at('attention.key_length')]: u32(full.head_dim!),
+    [at('attention.key_length_swa')]: u32(stated.head_dim!),
+    [at('attention.head_count_kv')]: {
+      type: 'i32s',
+      value: types.map((type) =>
+        type === 'full_attention'
+          ? (full.num_key_value_heads ?? stated.num_key_value_heads!)
+          : stated.num_key_value_heads!,
+      ),
+    },
+    [at('feed_forward_length')]: {
+      type: 'i32s',
+      value: types.map((_, layer) => wide(layer)),
+    },
+    [at('attention.sliding_window')]: u32(stated.sliding_window!),
+    [at('attention.sliding_window_pattern')]: {
+      type: 'bools',
+      value: types.map((type) => (type === 'sliding_attention' ? 1 : 0)),
+    },
+    [at('attention.shared_kv_layers')]: u32(stated.num_kv_shared_layers!),
+    [at('embedding_length_per_layer_input')]: u32(stated.hidden_size_per_layer_input!),
+    [at('rope.freq_base')]: f32(ropes.full_attention!.rope_theta!),
+    [at('rope.freq_base_swa')]: f32(ropes.sliding_attention!.rope_theta!),
+    [at('rope.dimension_count')]: u32(full.head_dim!),
+    [at('rope.dimension_count_swa')]: u32(stated.head_dim!),
+    ...(config.final_logit_softcapping === null
+      ? {}
+      : { [at('final_logit_softcapping')]: f32(stated.final_logit_softcapping!) }),
+    ...(config.enable_moe_block
+      ? mixture('num_experts', 'top_k_experts', 'moe_intermediate_size')(stated, at)
+      : {}),
+  };
+}
+
+/** Numbers of a layer get endings, gate and up of experts stay joined. */
+const changedGemma4: NonNullable<Conversion['change']> = (tensor) => {
+  const [, layer, path] = /^model\.layers\.(\d+)\.(.*)$/.exec(tensor.name) ?? [];
+  const to = {
+    layer_scalar: 'layer_output_scale.weight',
+    'router.scale': 'ffn_gate_inp.scale',
+    'router.per_expert_scale': 'ffn_down_exps.scale',
+    'experts.gate_up_proj': 'ffn_gate_up_exps.weight',
+    'experts.down_proj': 'ffn_down_exps.weight',
+  }[path ?? ''];
+  return to === undefined ? null : [{ ...tensor, name: `blk.${layer}.${to}` }];
+};
+
+/** Of a quarter of the pairs of 16 dims: two rotate. */
+const GEMMA4_FREQUENCIES: Named = {
+  name: 'rope_freqs.weight',
+  shape: [8],
+  values: Float32Array.of(1, 1, 1e30, 1e30, 1e30, 1e30, 1e30, 1e30),
+};
+
 const CASES: readonly Conversion[] = [
+  ...['gemma4-moe', 'gemma4-shared'].map((fixture) => ({
+    fixture,
+    arch: 'gemma4',
+    names: GEMMA4_NAMES,
+    more: gemma4,
+    change: changedGemma4,
+    extra: GEMMA4_FREQUENCIES,
+  })),
   {
     fixture: 'lfm2',
     arch: 'lfm2',
@@ -276,6 +365,9 @@ const CASES: readonly Conversion[] = [
 ];
 
 const TOP: Record<string, string> = {
+  'model.embed_tokens_per_layer.weight': 'per_layer_token_embd.weight',
+  'model.per_layer_model_projection.weight': 'per_layer_model_proj.weight',
+  'model.per_layer_projection_norm.weight': 'per_layer_proj_norm.weight',
   'model.embed_tokens.weight': 'token_embd.weight',
   'model.norm.weight': 'output_norm.weight',
   'model.embedding_norm.weight': 'token_embd_norm.weight',
@@ -297,11 +389,14 @@ const STACKED: Record<string, string> = {
   down_proj: 'down',
 };
 
-async function convert({ fixture, arch, names, more, change }: Conversion, path: string): Promise<void> {
+async function convert(
+  { fixture, arch, names, more, change, extra }: Conversion,
+  path: string,
+): Promise<void> {
   const folder = join(MODEL_FIXTURES, fixture);
   const config = JSON.parse(await readFile(join(folder, 'config.json'), 'utf8')) as Fields;
   const at: At = (key) => `${arch}.${key}`;
-  const { rope_theta: theta } = rotation(config);
+  const { rope_theta: theta = 10_000 } = rotation(config);
   const heads = config.num_attention_heads!;
   const metadata: Record<string, Value> = {
     'general.architecture': string(arch),
@@ -313,10 +408,10 @@ async function convert({ fixture, arch, names, more, change }: Conversion, path:
     [at('attention.head_count_kv')]: u32(config.num_key_value_heads!),
     [at('attention.key_length')]: u32(config.head_dim ?? config.hidden_size! / heads),
     [at('attention.layer_norm_rms_epsilon')]: f32(config.rms_norm_eps!),
-    [at('rope.freq_base')]: f32(theta!),
+    [at('rope.freq_base')]: f32(theta),
     ...more(config, at),
   };
-  const tensors: Named[] = [];
+  const tensors: Named[] = extra === undefined ? [] : [extra];
   const stacks = new Map<string, Named[]>();
   await using checkpoint = await Checkpoint.open(folder);
   for (const name of checkpoint.names()) {
@@ -333,7 +428,7 @@ async function convert({ fixture, arch, names, more, change }: Conversion, path:
       stacks.set(key, [...(stacks.get(key) ?? []), tensor]);
       continue;
     }
-    const both = /experts\.(gate_up|down)_proj$/.exec(name)?.[1];
+    const both = arch === 'gemma4' ? undefined : /experts\.(gate_up|down)_proj$/.exec(name)?.[1];
     if (both !== undefined) {
       const [count, rows, cols] = info.shape as [number, number, number];
       const take = (kind: string, from: number, some: number): void => {

@@ -15,6 +15,8 @@ export interface GgufArchitecture {
   readonly bakedNorms?: boolean;
   /** Layers that do not attend have no KV heads in the list of them. Default: all have as many. */
   readonly someAttend?: boolean;
+  /** Numbers that may differ by layer, which `fields` reads. */
+  readonly lists?: readonly string[];
   /** Where value heads are tiled over key heads, and are to stand by key head: default as they were published. */
   readonly tiledHeads?: boolean;
   /** Names of a layer's tensors that differ from those of others, without `.weight`. */

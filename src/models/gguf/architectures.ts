@@ -7,6 +7,7 @@
 import type { JsonObject } from '../../weights/folder-files.js';
 import type { GgufArchitecture, MetadataReader } from './architecture.js';
 import { EXPERT_ARCHITECTURES, mixtral, SPARSE_NAMES } from './expert-architectures.js';
+import { GEMMA4 } from './gemma4.js';
 import { HYBRID_ARCHITECTURES } from './hybrid-architectures.js';
 
 /** Gemma has a norm before the MLP and one behind attention. */
@@ -199,6 +200,7 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     layerNormEps: 'norm_eps',
     fields: biases,
   },
+  GEMMA4,
   ...EXPERT_ARCHITECTURES,
   ...HYBRID_ARCHITECTURES,
 ];

@@ -73,10 +73,17 @@ export function ggufConfig(
     architectures: [architecture.className],
     model_type: architecture.modelType,
     hidden_size: hidden,
-    intermediate_size: required('feed_forward_length'),
+    ...(architecture.lists?.includes('feed_forward_length')
+      ? {}
+      : { intermediate_size: required('feed_forward_length') }),
     num_hidden_layers: layers,
     num_attention_heads: heads,
-    num_key_value_heads: same(metadata, at('attention.head_count_kv'), architecture.someAttend) ?? heads,
+    ...(architecture.lists?.includes('attention.head_count_kv')
+      ? {}
+      : {
+          num_key_value_heads:
+            same(metadata, at('attention.head_count_kv'), architecture.someAttend) ?? heads,
+        }),
     head_dim: headDim,
     max_position_embeddings: required('context_length'),
     [layerNormEps ?? 'rms_norm_eps']: eps,
@@ -186,7 +193,7 @@ const optional = (name: string, value: number | undefined): JsonObject =>
 function endIds(metadata: GgufMetadata): JsonObject {
   const ids = (keys: readonly string[]): number[] =>
     keys.flatMap((key) => metadata.count(`tokenizer.ggml.${key}_token_id`, 0) ?? []);
-  return { bos_token_id: ids(['bos']), eos_token_id: [...new Set(ids(['eos', 'eot', 'eom']))] };
+  return { bos_token_id: ids(['bos'])[0] ?? null, eos_token_id: [...new Set(ids(['eos', 'eot', 'eom']))] };
 }
 
 function missingEmbedding(path: string): KvantError {

@@ -107,7 +107,12 @@ export class GgufSource {
     const stored = this.#take(name);
     const tensor = this.#checkpoint.info(stored);
     const factor = tensor && factorName(tensor);
-    if (factor !== undefined) this.#used.add(familyName(factor, this.architecture));
+    if (factor !== undefined) {
+      const shown = familyName(factor, this.architecture);
+      // Where it is something else of the model as well, it would count twice.
+      if (!shown.endsWith('.scale') && this.#names.has(shown)) throw twiceScaled(this.path, factor);
+      this.#used.add(shown);
+    }
     return this.#checkpoint.matrix(stored, name, expected, this.#order(stored));
   }
 
@@ -168,6 +173,18 @@ async function rotationFactors(checkpoint: GgufCheckpoint): Promise<RotationFact
   );
   if (one !== undefined) return { short: one, long: one };
   return short === undefined || long === undefined ? null : { short, long };
+}
+
+function twiceScaled(path: string, name: string): KvantError {
+  return new KvantError(
+    'weights-gguf-type',
+    `${path} holds NVFP4 whose number ${name} is also one of the model`,
+    {
+      kind: 'unsupported',
+      where: name,
+      fix: 'Take a file of the same model in another type, such as Q4_K_M or Q8_0.',
+    },
+  );
 }
 
 function twice(path: string, one: string, other: string): KvantError {

@@ -144,6 +144,17 @@ describe('SentencePiece of a GGUF file', () => {
     ]);
   });
 
+  it('merges those of Gemma 4 by their list, with no mark before the text', () => {
+    const gemma = {
+      ...SPM,
+      ...at({ model: 'gemma4', merges: ['▁ a', 'a b', '▁ ab', '▁a b'], add_bos_token: true }),
+    };
+    expect(encode(gemma, 'ab')).toEqual([PIECES.indexOf('ab')]);
+    expect(encode(gemma, ' ab\nb', true)).toEqual([1, PIECES.indexOf('▁ab'), 3, PIECES.indexOf('b')]);
+    expect(made(gemma).decode(encode(gemma, ' ab b'))).toBe(' ab b');
+    expect(failure({ ...gemma, 'tokenizer.ggml.merges': undefined })).toMatchObject({ code: 'model-config' });
+  });
+
   it('refuses scores that do not fit', () => {
     expect(failure({ ...SPM, 'tokenizer.ggml.scores': [1] }).code).toBe('model-config');
   });

@@ -1,6 +1,7 @@
 /**
  * The tokenizer of a GGUF file as the tokenizer.json and tokenizer_config.json of the model it was made from: from there on all is
- * one way. Two kinds are read: `gpt2` (byte-level BPE with merges) and `llama` (SentencePiece pieces with scores).
+ * one way. Three kinds are read: `gpt2` (byte-level BPE with merges), `llama` (SentencePiece pieces with scores) and `gemma4` (such pieces
+ * with merges).
  */
 
 import { KvantError } from '../../errors.js';
@@ -104,7 +105,12 @@ function make(
 ): MadeParts {
   if (model === 'gpt2') return byteLevel(metadata, tokens);
   if (model === 'llama') return sentencePiece(metadata, tokens, types);
-  throw unsupported(metadata.path, `a tokenizer of the kind ${JSON.stringify(model)}`, 'gpt2 and llama');
+  if (model === 'gemma4') return markedSpaces(metadata, tokens, types);
+  throw unsupported(
+    metadata.path,
+    `a tokenizer of the kind ${JSON.stringify(model)}`,
+    'gpt2, llama and gemma4',
+  );
 }
 
 function byteLevel(metadata: TokenizerMetadata, tokens: readonly string[]): Parts {
@@ -143,6 +149,18 @@ function cutMerge(merge: string): [string, string] {
   return at < 0 ? [merge, ''] : [merge.slice(0, at), merge.slice(at + 1)];
 }
 
+/** Pieces of SentencePiece whose merges are listed: a tokenizer.json of Gemma 4 has no word before merging, and marks spaces. */
+function markedSpaces(
+  metadata: TokenizerMetadata,
+  tokens: readonly string[],
+  types: readonly number[],
+): MadeParts {
+  const merges = metadata.texts(`${AT}merges`);
+  if (merges === undefined) throw metadata.odd(`${AT}merges`, 'a list of strings');
+  const made = pieces(metadata, tokens, types, false);
+  return { ...made, model: { ...made.model, merges: merges.map((merge) => cutMerge(merge)) } };
+}
+
 const MARK = '\u2581';
 
 function sentencePiece(
@@ -153,13 +171,23 @@ function sentencePiece(
   const scores = metadata.numbers(`${AT}scores`);
   if (scores?.length !== tokens.length)
     throw metadata.odd(`${AT}scores`, `a list of ${tokens.length}, one for each token,`);
-  const prefix = metadata.flag(`${AT}add_space_prefix`) ?? true;
+  const isPiece = (id: number): boolean =>
+    types[id] !== CONTROL && types[id] !== USER_DEFINED && types[id] !== UNKNOWN && types[id] !== BYTE;
+  const made = pieces(metadata, tokens, types, metadata.flag(`${AT}add_space_prefix`) ?? true);
+  return { ...made, model: { ...made.model, merges: mergesOfScores(tokens, scores, isPiece) } };
+}
+
+/** All but the merges. `prefix`: a text begins with a space. */
+function pieces(
+  metadata: TokenizerMetadata,
+  tokens: readonly string[],
+  types: readonly number[],
+  prefix: boolean,
+): MadeParts {
   const unknown = metadata.count(`${AT}unknown_token_id`, 0);
   const bytes = types.includes(BYTE);
   const replace = { type: 'Replace', pattern: { String: ' ' }, content: MARK };
   const back = { type: 'Replace', pattern: { String: MARK }, content: ' ' };
-  const isPiece = (id: number): boolean =>
-    types[id] !== CONTROL && types[id] !== USER_DEFINED && types[id] !== UNKNOWN && types[id] !== BYTE;
   return {
     preTokenizer: null,
     normalizer: prefix
@@ -182,7 +210,6 @@ function sentencePiece(
       fuse_unk: true,
       ignore_merges: false,
       vocab: vocabulary(tokens),
-      merges: mergesOfScores(tokens, scores, isPiece),
     },
   };
 }
